@@ -14,7 +14,8 @@ use std::process::Command;
 
 use crate::util::{Run, root, weir_command};
 
-pub(crate) use make::{Maker, SelfDescribing, session, start_time};
+pub(crate) use make::kernel;
+pub(crate) use make::{ANCHOR, MICROSECOND, Maker, SelfDescribing, session, start_time};
 
 /// A view and the arguments that print it.
 const VIEWS: [(&str, &[&str]); 7] = [

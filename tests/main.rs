@@ -5,6 +5,7 @@ mod baseline;
 mod commands;
 mod golden;
 mod live;
+mod looks;
 mod manifests;
 mod samples;
 mod tracelogging;

@@ -37,7 +37,7 @@ fn manifests() -> Vec<PathBuf> {
 }
 
 /// Where cargo builds, so that what is built already need not be built again.
-fn target() -> PathBuf {
+pub(crate) fn target() -> PathBuf {
     std::env::current_exe().unwrap().ancestors().nth(3).unwrap().to_owned()
 }
 

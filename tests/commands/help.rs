@@ -46,6 +46,12 @@ fn the_help_of_each_command_names_its_options() {
         ("info", &["--json", ".etl.zip"][..], false),
         ("dump", &["--format", "jsonl", "csv", "xml", "--output", "--numeric"], true),
         ("stats", &["--by", "--top", "--json"], true),
+        ("report", &["cpu", "sched", "disk", "Examples:"], false),
+        (
+            "flame",
+            &["--output", "--kind", "--event", "--collapsed", "--speedscope", "--nodes", "Examples:"],
+            false,
+        ),
         ("check", &["--json"], false),
         ("repair", &["--output", "--force"], false),
         ("relog", &["--output", "--force", "--compress", "--decompress", "--drop", "--bare"], true),

@@ -5,6 +5,8 @@ use std::process::Command;
 
 use serde_json::Value;
 use tempfile::TempDir;
+use traceweir_format::Guid;
+use traceweir_format::etl::Trace;
 use traceweir_format::header::extended::Item;
 use traceweir_format::spec::event::{ExtType, class};
 use traceweir_format::tracelogging::MetadataBuilder;
@@ -12,7 +14,8 @@ use traceweir_format::wire::Put;
 
 use super::{folder, store, text};
 use crate::golden::{Maker, SelfDescribing, session};
-use crate::util::{Run, weir};
+use crate::manifests::target;
+use crate::util::{Daemon, Run, root, weir};
 
 /// `place` is where `here` returns to: within `add`, which is part of `sell`.
 const SHOP: &str = r#"#include <stdio.h>
@@ -90,7 +93,10 @@ struct Ran {
 }
 
 fn ran(program: &Path, image: &Path) -> Ran {
-    let out = run(&mut Command::new(program));
+    told(&run(&mut Command::new(program)), image)
+}
+
+fn told(out: &str, image: &Path) -> Ran {
     let (first, maps) = out.split_once('\n').unwrap();
     let number = |hex: &str| u64::from_str_radix(hex.trim_start_matches("0x"), 16).unwrap();
     let of_image: Vec<[u64; 3]> = maps
@@ -336,4 +342,65 @@ fn samples_and_stacks_of_their_own_get_names() {
     assert_eq!(stacks, [vec!["sell", "shop::Cart::add(int, bool)"], vec!["shop::cart::sell"]]);
     let lines = weir(["dump", text(&path), "--symbols"]).expect(0).text();
     assert!(lines.contains("    InstructionPointer: shop!sell+0x"), "{lines}");
+}
+
+/// Writes an event in a function that was made part of another.
+const WRITER: &str = r#"#include <evntprov.h>
+#include <stdio.h>
+static const GUID Provider = {0xC0FFEE07, 0x1111, 0x2222, {1, 2, 3, 4, 5, 6, 7, 8}};
+static const EVENT_DESCRIPTOR Event = {1, 0, 0, 4, 0, 0, 1};
+static REGHANDLE reg;
+static inline __attribute__((always_inline)) ULONG note(void) {
+    return EventWrite(reg, &Event, 0, NULL) + 1;
+}
+__attribute__((noinline, noipa)) ULONG sell(void) {
+    return note() * 2;
+}
+__attribute__((noinline, noipa)) ULONG serve(void) {
+    return sell() + 1;
+}
+int main(void) {
+    char line[4096];
+    FILE *maps = fopen("/proc/self/maps", "r");
+    if (EventRegister(&Provider, NULL, NULL, &reg)) return 1;
+    printf("%p\n", (void *)sell);
+    if (serve() != 3) return 2;
+    while (fgets(line, sizeof line, maps)) fputs(line, stdout);
+    return EventUnregister(reg);
+}
+"#;
+
+/// An event that was recorded with its stack, beside what a kernel session would tell of the program.
+#[test]
+fn the_stack_of_a_recorded_event_names_who_wrote_it() {
+    let (folder, daemon) = (folder(), Daemon::start());
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let library = ["build", "--offline", "--quiet", "-p", "traceweir-ffi"];
+    run(Command::new(cargo).args(library).current_dir(root()).env("CARGO_TARGET_DIR", target()));
+    let (headers, library) = (root().join("crates/ffi/include"), target().join("debug/libtraceweir_c.a"));
+    let flags = ["-g", "-std=gnu11", "-I", text(&headers), text(&library), "-lpthread", "-ldl", "-lm"];
+    let program = compile(&folder, WRITER, "writer", &flags);
+    let file = daemon.path("recorded.etl");
+    let wanted = "{c0ffee07-1111-2222-0102-030405060708}@stack";
+    let recorded = daemon.weir(["record", "-p", wanted, "-o", text(&file), "--", text(&program)]).expect(0);
+    let ran = told(&recorded.text(), &program);
+
+    let trace = Trace::open(std::fs::File::open(&file).unwrap()).unwrap();
+    let mut events = trace.events();
+    let mut maker = Maker::new(session("recorded"));
+    while let Some(record) = events.next().unwrap() {
+        if record.provider() == Guid::from_u128(0xC0FFEE07_1111_2222_0102_030405060708) {
+            image(&mut maker, record.process_id(), (ran.base, ran.size), text(&program), Some(&build_id()));
+            maker.raw(0, record.bytes());
+        }
+    }
+    let path = store(&folder, "named.etl", &maker.finish());
+    let run = weir(["dump", text(&path), "--format", "jsonl", "--symbols"]).expect(0);
+    let stack: Vec<_> = run.json().iter().filter_map(|it| it["stack"].as_array().cloned()).collect();
+    assert_eq!(stack.len(), 1, "{stack:?}");
+    let told: Vec<_> =
+        stack[0].iter().take(4).map(|it| (it["symbol"].as_str(), it["line"].as_u64())).collect();
+    let expected =
+        [("note", 7), ("sell", 10), ("serve", 13), ("main", 20)].map(|(it, line)| (Some(it), Some(line)));
+    assert_eq!(told, expected);
 }

@@ -9,7 +9,7 @@
 
 mod eventsource;
 mod files;
-mod kernel;
+pub(crate) mod kernel;
 mod manifest;
 mod merged;
 mod narrow;

@@ -315,7 +315,7 @@ impl Dump {
     /// Everything that is read and so must not be written.
     pub(crate) fn inputs(&self) -> impl Iterator<Item = &PathBuf> {
         let Schemas { manifest, tmf, pdb, no_binaries: _ } = &self.schemas;
-        self.files.files.iter().chain(manifest).chain(tmf).chain(pdb)
+        self.files.files.iter().chain(manifest).chain(tmf).chain(pdb).chain(&self.symbol.symbol_path)
     }
 }
 

@@ -15,6 +15,9 @@ mod images;
 mod input;
 mod live;
 mod output;
+#[cfg(test)]
+#[path = "../../../tests/support/pdb.rs"]
+mod pdb_file;
 mod printer;
 mod processes;
 mod progress;

@@ -112,7 +112,7 @@ impl Traces {
         let total = traces.iter().map(|t| t.file_size()).sum();
         if !*surveyed && (survey_pays(&traces, total) || !images.is_empty() || !symbols.is_empty()) {
             *surveyed = true;
-            survey(&traces, decoder, (actors, images, symbols, stacks), *data_on_terminal)?;
+            survey(&traces, decoder, Learned { actors, images, symbols, stacks }, *data_on_terminal)?;
             if *binaries {
                 binaries::load(decoder);
             }
@@ -122,7 +122,7 @@ impl Traces {
             // What an event looks like must not depend on the filter, so the filter comes second.
             if !*surveyed && needs_survey(record) {
                 *surveyed = true;
-                survey(&traces, decoder, (actors, images, symbols, stacks), *data_on_terminal)?;
+                survey(&traces, decoder, Learned { actors, images, symbols, stacks }, *data_on_terminal)?;
                 if *binaries {
                     binaries::load(decoder);
                 }
@@ -213,15 +213,18 @@ fn needs_survey(record: &Record<'_>) -> bool {
     }
 }
 
+/// What the look ahead fills, for each trace.
+struct Learned<'l> {
+    actors: &'l mut [Actors],
+    images: &'l mut [Images],
+    symbols: &'l mut [RefCell<Symbols>],
+    stacks: &'l mut [Definitions],
+}
+
 fn survey(
     traces: &[&Trace<File>],
     decoder: &mut Decoder,
-    (actors, images, symbols, stacks): (
-        &mut [Actors],
-        &mut [Images],
-        &mut [RefCell<Symbols>],
-        &mut [Definitions],
-    ),
+    Learned { actors, images, symbols, stacks }: Learned<'_>,
     quiet: bool,
 ) -> Result<()> {
     let total = traces.iter().map(|t| t.file_size()).sum();

@@ -3,8 +3,8 @@
 //! ```text
 //!   EnableFlags, class 4 ──┐
 //!   system providers ──────┴─▶ Wishes ─┐
-//!   classes 3 and 28: Settings ────────┼─▶ kernel::Wanted ─▶ Capture::start ─▶ Source ─▶ Session::capture
-//!   class 5: System ───────────────────┘                 └─▶ Control::set, while the session runs
+//!   classes 3, 8, 9 and 28: Settings ──┼─▶ kernel::Wanted ─▶ Capture::start ─▶ Source ─▶ Session::capture
+//!   classes 5 and 6: System ───────────┘                 └─▶ Control::set, while the session runs
 //! ```
 //!
 //! K1 Each wish stands for itself: what one takes back, another may still want. K2 A change is made in all captures that it is about, or in none. K3 Opening and closing
@@ -21,10 +21,10 @@ use std::sync::Arc;
 use traceweir_format::info::GroupMask;
 use traceweir_format::spec::status::Status;
 use traceweir_format::spec::system::{KERNEL_GROUPS, NO_SYSCONFIG, has_group};
-use traceweir_kernel::{Capture, Control, Groups, Scope, Wanted};
+use traceweir_kernel::{Capture, Control, Counter, Groups, Scope, Wanted};
 use traceweir_session::config::stream_count;
 use traceweir_session::groups::with_twins;
-use traceweir_session::info::{Settings, System};
+use traceweir_session::info::{Machine, Settings, System, TIMER};
 use traceweir_session::{Error, Result};
 use traceweir_transport::cpu;
 use traceweir_transport::message::SessionConfig;
@@ -67,21 +67,35 @@ pub(crate) fn wants_events(mask: &GroupMask) -> bool {
 pub(crate) fn wanted_at_start(
     config: &SessionConfig,
     wishes: &Wishes,
-    system: &System,
+    (system, machine): (&System, &Machine),
     scope: Scope,
 ) -> Wanted {
     let ring_bytes = ring_bytes(config, cpu::possible(), scope);
     let base = Wanted { scope, ring_bytes, ..Wanted::default() };
-    wanted(&base, wishes, &Settings::default(), system)
+    wanted(&base, wishes, &Settings::default(), (system, machine))
 }
 
 /// What it wants now; scope and rings are as they were.
-pub(crate) fn wanted(base: &Wanted, wishes: &Wishes, settings: &Settings, system: &System) -> Wanted {
+pub(crate) fn wanted(
+    base: &Wanted,
+    wishes: &Wishes,
+    settings: &Settings,
+    (system, machine): (&System, &Machine),
+) -> Wanted {
+    let counter = |id: &u32| {
+        let source = machine.source(*id)?;
+        let (id, name) = (source.source, source.description.clone());
+        Some(Counter { id, name, interval: system.interval_of(source) })
+    };
+    let (counters, counted) = settings.counting();
     Wanted {
         groups: Groups(wishes.sum()),
         stacks: settings.stack_hooks(),
         registers: settings.register_hooks(),
-        interval: system.timer(),
+        interval: machine.source(TIMER).map_or(base.interval, |timer| system.interval_of(timer)),
+        profile_sources: system.configured().iter().filter_map(counter).collect(),
+        counters: counters.iter().filter_map(counter).collect(),
+        counted,
         ..base.clone()
     }
 }

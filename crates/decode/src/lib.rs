@@ -24,6 +24,9 @@ pub mod actors;
 pub mod error;
 pub mod format;
 pub mod message;
+#[cfg(test)]
+#[path = "../../../tests/support/pdb.rs"]
+mod pdb_file;
 pub mod plain;
 pub mod schema;
 #[cfg(test)]

@@ -24,7 +24,7 @@ use std::collections::{HashMap, VecDeque};
 
 use traceweir_format::header::{NO_ID, Record};
 use traceweir_format::stack_key::Definitions;
-use traceweir_format::stack_walk::StackWalk;
+use traceweir_format::stack_walk::{StackWalk, is_kernel_address};
 use traceweir_format::time::UNITS_PER_SECOND;
 use traceweir_format::wire::u32_at;
 
@@ -119,6 +119,22 @@ impl Stack {
         self.kernel.iter().chain(&self.user).copied()
     }
 
+    /// Adds what a stack-walk event holds, from the first frame of the program on to the program's part; gives the number of frames.
+    fn add(&mut self, walk: &StackWalk<'_>, frames: impl Iterator<Item = u64>) -> usize {
+        let mut is_kernel = walk.is_kernel();
+        let mut number = 0_usize;
+        for frame in frames {
+            is_kernel = is_kernel && is_kernel_address(frame, walk.pointer_size);
+            if is_kernel {
+                self.kernel.push(frame)
+            } else {
+                self.user.push(frame)
+            }
+            number = number.saturating_add(1);
+        }
+        number
+    }
+
     /// Whether there is no frame.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -207,14 +223,11 @@ impl<T> Joiner<T> {
         stack.owner = Some((walk.process_id, walk.thread_id));
         // From here on it is known whose stack it is.
         waiting.claim.threads = Threads::One(walk.thread_id);
-        let part = if walk.is_kernel() { &mut stack.kernel } else { &mut stack.user };
-        part.extend(frames.take(MAX_FRAMES));
-        let taken = part.len().saturating_mul(8).saturating_add(found(&mut waiting.joined.what));
-        if walk.is_kernel() {
-            waiting.has_kernel = true;
-        } else {
-            waiting.has_user = true;
-        }
+        let taken = stack.add(walk, frames.take(MAX_FRAMES)).saturating_mul(8);
+        // One event may hold both parts.
+        waiting.has_kernel |= walk.is_kernel();
+        waiting.has_user |= !stack.user.is_empty();
+        let taken = taken.saturating_add(found(&mut waiting.joined.what));
         waiting.bytes = waiting.bytes.saturating_add(taken);
         self.bytes = self.bytes.saturating_add(taken);
         true
@@ -234,7 +247,10 @@ impl<T> Joiner<T> {
             if it.claim.cpu == cpu {
                 return Some(at);
             }
-            elsewhere = elsewhere.or(Some(at));
+            // What the kernel did is told from where it was done; only that tells whose an event without a thread is.
+            if it.claim.threads != Threads::Running || !walk.is_kernel() {
+                elsewhere = elsewhere.or(Some(at));
+            }
         }
         elsewhere
     }

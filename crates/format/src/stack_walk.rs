@@ -27,17 +27,15 @@ pub struct StackWalk<'b> {
     pub thread_id: u32,
     /// The stamp of this event itself.
     pub time: i64,
+    /// Bytes of an address: 4 or 8.
+    pub pointer_size: usize,
     held: Held<'b>,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Held<'b> {
-    /// Addresses, and the bytes of one.
-    Frames(&'b [u8], usize),
-    Key {
-        key: u64,
-        is_kernel: bool,
-    },
+    Frames(&'b [u8]),
+    Key { key: u64, is_kernel: bool },
 }
 
 impl<'b> StackWalk<'b> {
@@ -61,7 +59,7 @@ impl<'b> StackWalk<'b> {
         let rest = payload.get(BEFORE_KEY..).unwrap_or_default();
         let key = || word(rest, width);
         let held = match record.descriptor().opcode {
-            STACK => Held::Frames(rest, width),
+            STACK => Held::Frames(rest),
             opcode if rest.len() >= width => Held::Key { key: key(), is_kernel: opcode == KERNEL_KEY },
             _ => return None,
         };
@@ -70,6 +68,7 @@ impl<'b> StackWalk<'b> {
             process_id: u32_at(payload, 8),
             thread_id: u32_at(payload, 12),
             time: record.time(),
+            pointer_size: width,
             held,
         })
     }
@@ -80,10 +79,11 @@ impl<'b> StackWalk<'b> {
         &self,
         definitions: &'d Definitions,
     ) -> Option<impl Iterator<Item = u64> + use<'b, 'd>> {
-        let (own, width, keyed): (&'b [u8], usize, &'d [u64]) = match self.held {
-            Held::Frames(bytes, width) => (bytes, width, &[]),
-            Held::Key { key, .. } => (&[], 8, definitions.meant(key, self.time)?),
+        let (own, keyed): (&'b [u8], &'d [u64]) = match self.held {
+            Held::Frames(bytes) => (bytes, &[]),
+            Held::Key { key, .. } => (&[], definitions.meant(key, self.time)?),
         };
+        let width = self.pointer_size;
         let own = own.chunks_exact(width.max(1)).map(move |bytes| word(bytes, width));
         Some(own.chain(keyed.iter().copied()))
     }
@@ -92,7 +92,7 @@ impl<'b> StackWalk<'b> {
     #[must_use]
     pub fn is_kernel(&self) -> bool {
         match self.held {
-            Held::Frames(bytes, width) => is_kernel_address(word(bytes, width), width),
+            Held::Frames(bytes) => is_kernel_address(word(bytes, self.pointer_size), self.pointer_size),
             Held::Key { is_kernel, .. } => is_kernel,
         }
     }

@@ -7,33 +7,37 @@
 //! ```
 //!
 //! C1 The ring of a processor belongs to an event that counts nothing and tells of forks, exits, names and mappings; all others write into it. C2 A look handles what was
-//! written before it began, and ends. C3 Losses are added per processor, from the records in which the kernel tells them.
+//! written before it began, and ends. C3 Losses are added per processor, from the records in which the kernel tells them. C4 Where an event is opened in the place of another, both are open for a
+//! moment: from the first record of the new one on, the old one is not listened to.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
 
-use perf_event_open_sys::bindings as sys;
 use rustix::event::epoll;
 use traceweir_format::logfile::{END_GROUP_MASKS_HOOK, group_masks};
 
 use crate::Clock;
-use crate::control::{Control, Opened, Route, Wanted, max_frames, watermark};
+use crate::control::{Control, Opened, Route, Wanted, max_frames, tasks_attr};
 use crate::error::{Error, Result};
 use crate::family::{self, Rundown};
 use crate::now_ns;
-use crate::out::{Hooks, Out, Queue};
-use crate::perf_ring::{Attr, Event, RECORD_HEAD, Ring};
-use crate::record::{self, Other, Parts};
+use crate::out::{Beside, Out, Queue};
+use crate::perf_ring::{Event, RECORD_HEAD, Ring};
+use crate::record::{self, Other};
 use crate::spec;
 use crate::stack::register_count;
 use crate::stack::unwind::Unwinder;
 use crate::state::State;
+use crate::targets::Targets;
 
 /// Bytes read from a ring before they are given back to the kernel, at the latest.
 const RELEASE_AFTER: usize = 64 << 10;
+/// How often threads are looked for that are not children of those that are watched.
+const SEARCH_EVERY: Duration = Duration::from_secs(1);
 /// Hook of the event that ends the rundown at the start; it has no payload.
 const RUNDOWN_COMPLETE: u16 = 0x0008;
 
@@ -64,11 +68,16 @@ pub struct Capture {
     max_frames: usize,
     unwinder: Option<Unwinder>,
     is_begun: bool,
+    /// When threads that came otherwise were looked for.
+    searched: Instant,
 }
 
 impl Capture {
     /// Opens what is wanted on all of so many processors. `streams`: queues that records are sorted into, one or as many as processors.
     pub fn start(wanted: &Wanted, cpus: u16, streams: u16) -> Result<(Self, Control)> {
+        let mut state = State::default();
+        (state.groups, state.scope) = (wanted.groups, wanted.scope);
+        family::prepare_state(&mut state);
         let failed = |e: rustix::io::Errno| Error::system("waiting for rings", e.into());
         let waiting = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
         let mut rings = Vec::new();
@@ -88,7 +97,6 @@ impl Capture {
         let events = rings.iter().map(|ring| Arc::clone(ring.event())).collect();
         let control = Control::new(wanted, events);
         control.set(wanted)?;
-        let state = State::default();
         let queues = (0..streams.max(1)).map(|_| Queue::default()).collect();
         let lost = vec![0; rings.len()];
         for ring in &rings {
@@ -106,6 +114,7 @@ impl Capture {
             max_frames: usize::from(max_frames()),
             unwinder: None,
             is_begun: false,
+            searched: Instant::now(),
         };
         Ok((capture, control))
     }
@@ -119,25 +128,18 @@ impl Capture {
     /// Takes in what the kernel has written up to now; `all`: however young.
     pub fn look(&mut self, clock: &dyn Clock, all: bool) {
         family::beside(&mut self.state);
-        let until = if all { u64::MAX } else { now_ns() };
         let shared = Arc::clone(&self.control.shared);
         let mut opened = shared.opened();
         if opened.wanted.stack_bytes > 0 && self.unwinder.is_none() {
             self.unwinder = Unwinder::new();
         }
+        // Behind the lock: what was closed before has written nothing that is younger.
+        let until = if all { u64::MAX } else { now_ns() };
         let mut out = Out {
-            queues: &mut self.queues,
-            clock,
-            stacks: &opened.stacks,
-            registers: &opened.registers,
             max_frames: self.max_frames,
             unwinder: self.unwinder.as_mut(),
-            counted: &opened.counted,
-            too_large: &mut self.too_large,
             scratch: std::mem::take(&mut self.scratch),
-            cpu: 0,
-            time: now_ns(),
-            sample: None,
+            ..Out::new(&mut self.queues, clock, &opened.beside, &mut self.too_large)
         };
         let is_changed = self.state.see(&opened.wanted, opened.changes);
         let is_due = shared.is_rundown_due.swap(false, Relaxed);
@@ -155,6 +157,7 @@ impl Capture {
             state: &mut self.state,
             lost: &mut self.lost,
             unreleased: 0,
+            replaced: Vec::new(),
         };
         reader.read(until, &mut out);
         (out.cpu, out.time, out.sample) = (0, now_ns(), None);
@@ -163,26 +166,19 @@ impl Capture {
         if is_changed {
             opened.forget_closed();
         }
+        if self.searched.elapsed() > SEARCH_EVERY {
+            self.searched = Instant::now();
+            let tasks = &self.state.tasks;
+            // Where it cannot be watched it is left out, as those before it.
+            let _ = opened.look_for_more(&shared.rings, |process| tasks.knows(process));
+        }
     }
 
     /// Tells what is to be told at the end: call once, behind the last look.
     pub fn end(&mut self, clock: &dyn Clock) {
         self.look(clock, true);
-        let none = Hooks::default();
-        let mut out = Out {
-            queues: &mut self.queues,
-            clock,
-            stacks: &none,
-            counted: &none,
-            registers: &none,
-            max_frames: self.max_frames,
-            unwinder: None,
-            too_large: &mut self.too_large,
-            scratch: std::mem::take(&mut self.scratch),
-            cpu: 0,
-            time: now_ns(),
-            sample: None,
-        };
+        let nothing = Beside::default();
+        let mut out = Out::new(&mut self.queues, clock, &nothing, &mut self.too_large);
         family::run_down(&mut self.state, Rundown::End, &mut out);
         let mut payload = out.payload();
         payload.extend_from_slice(&group_masks(&self.state.groups.0));
@@ -217,30 +213,14 @@ impl Capture {
 
 /// The ring of a processor, with the event that tells of tasks and mappings.
 fn open_ring(wanted: &Wanted, cpu: u16) -> Result<Ring> {
-    let mut attr = Attr {
-        type_: sys::PERF_TYPE_SOFTWARE,
-        config: u64::from(sys::PERF_COUNT_SW_DUMMY),
-        sample_type: Parts::ALWAYS.0,
-        clockid: libc::CLOCK_MONOTONIC_RAW,
-        ..Attr::default()
-    };
-    attr.set_disabled(1);
-    attr.set_sample_id_all(1);
-    attr.set_use_clockid(1);
-    attr.set_mmap(1);
-    attr.set_mmap2(1);
-    attr.set_comm(1);
-    attr.set_comm_exec(1);
-    attr.set_task(1);
-    attr.set_watermark(1);
-    attr.__bindgen_anon_2.wakeup_watermark = watermark(wanted.ring_bytes);
+    let (mut attr, owner) = (tasks_attr(wanted), Targets::owner(wanted.scope));
     attr.set_build_id(1);
     let failed = |e| Error::system("capturing kernel events", e);
-    let mut event = Event::open(&attr, -1, i32::from(cpu));
+    let mut event = Event::open(&attr, owner, i32::from(cpu));
     if event.as_ref().is_err_and(|e| e.raw_os_error() == Some(libc::EINVAL)) {
         // Before Linux 5.12 mappings tell device and inode, not the build id of their file.
         attr.set_build_id(0);
-        event = Event::open(&attr, -1, i32::from(cpu));
+        event = Event::open(&attr, owner, i32::from(cpu));
     }
     let event = event.map_err(failed)?;
     Ring::new(event, wanted.ring_bytes).map_err(|e| Error::system("a ring for kernel events", e))
@@ -253,6 +233,8 @@ struct Reader<'a> {
     state: &'a mut State,
     lost: &'a mut [u64],
     unreleased: usize,
+    /// Events that are closed and whose successors have begun.
+    replaced: Vec<u64>,
 }
 
 impl Reader<'_> {
@@ -279,7 +261,13 @@ impl Reader<'_> {
                         turns.push(Reverse((next, cpu)));
                         break;
                     }
-                    None => break,
+                    None => {
+                        // What was lost behind this is told only when something is written here again.
+                        if self.rings.get(cpu).is_some_and(Ring::was_full) {
+                            family::forget(self.state);
+                        }
+                        break;
+                    }
                 }
             }
         }
@@ -293,8 +281,9 @@ impl Reader<'_> {
         if !record::is_sample(record) {
             return Some(record::time_of_other(record));
         }
-        let parts = opened.routes.get(&record::id_of(record)).map_or(Parts::ALWAYS, |route| route.parts);
-        Some(record::time_of_sample(record, parts))
+        // What nobody knows is passed over at once.
+        let route = opened.routes.get(&record::id_of(record));
+        Some(route.map_or(0, |route| record::time_of_sample(record, route.parts)))
     }
 
     fn handle(&mut self, cpu: usize, time: u64, out: &mut Out<'_>) {
@@ -304,12 +293,18 @@ impl Reader<'_> {
         let length = record.len();
         (out.cpu, out.time, out.sample) = (number, time, None);
         if record::is_sample(record) {
-            if let Some(route) = self.opened.routes.get(&record::id_of(record)) {
-                dispatch(route, record, number, self.state, out);
+            let id = record::id_of(record);
+            if let Some(route) = self.opened.routes.get(&id) {
+                // An event and its successor are open together for a moment: the successor's word counts from its first on.
+                self.replaced.extend(route.replaces.filter(|old| !self.replaced.contains(old)));
+                if !self.replaced.contains(&id) {
+                    dispatch(route, record, number, self.state, out);
+                }
             }
         } else {
-            match record::other(record, number) {
+            match record::other(record) {
                 Some((_, Other::Lost(lost))) => {
+                    family::forget(self.state);
                     if let Some(sum) = self.lost.get_mut(cpu) {
                         *sum = sum.saturating_add(lost);
                     }
@@ -340,11 +335,9 @@ fn dispatch(route: &Route, record: &[u8], cpu: u16, state: &mut State, out: &mut
     let mut with_sample = Out {
         queues: &mut *out.queues,
         clock: out.clock,
-        stacks: out.stacks,
-        registers: out.registers,
+        beside: out.beside,
         max_frames: out.max_frames,
         unwinder: out.unwinder.as_deref_mut(),
-        counted: out.counted,
         too_large: &mut *out.too_large,
         scratch: std::mem::take(&mut out.scratch),
         cpu,

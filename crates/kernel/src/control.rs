@@ -20,13 +20,14 @@ use perf_event_open_sys::bindings as sys;
 
 use crate::counter::{Code, Counter, MAX_COUNTERS};
 use crate::error::{Error, Result};
-use crate::family;
+use crate::family::{self, file::probe};
 use crate::groups::Groups;
-use crate::out::Hooks;
+use crate::out::{Beside, Hooks};
 use crate::perf_ring::{Attr, Event};
 use crate::record::Parts;
 use crate::spec::{Source, Spec};
 use crate::stack;
+use crate::targets::Targets;
 use crate::tracefs::{self, Field, Format};
 
 /// The most frames that a stack has, whatever the kernel allows.
@@ -99,7 +100,7 @@ pub struct Control {
 pub(crate) struct Shared {
     opened: Mutex<Opened>,
     /// The event of each processor's ring.
-    rings: Vec<Arc<Event>>,
+    pub(crate) rings: Vec<Arc<Event>>,
     /// Whether everything that is there is to be told again.
     pub(crate) is_rundown_due: AtomicBool,
 }
@@ -129,7 +130,12 @@ pub(crate) struct Route {
     pub(crate) fields: Arc<[Option<Field>]>,
     /// The id of the profile source, for those that have one.
     pub(crate) tag: u32,
+    /// The event on the same processor in whose place it was opened, as long as that may have records in the ring.
+    pub(crate) replaces: Option<u64>,
 }
+
+/// Where the fields of a row lie.
+type Fields = Arc<[Option<Field>]>;
 
 /// Events that are open.
 #[derive(Debug)]
@@ -138,15 +144,15 @@ pub(crate) struct Opened {
     /// By row.
     rows: HashMap<usize, Row>,
     pub(crate) routes: HashMap<u64, Route, BuildHasherDefault<ById>>,
-    /// Hooks of `wanted.stacks`, to be asked quickly.
-    pub(crate) stacks: Hooks,
-    /// The same of `wanted.registers`.
-    pub(crate) registers: Hooks,
-    /// Hooks of `wanted.counted`.
-    pub(crate) counted: Hooks,
+    /// Hooks of `wanted`, to be asked quickly.
+    pub(crate) beside: Beside,
     missing: Vec<String>,
     folder: Option<PathBuf>,
     formats: HashMap<(&'static str, &'static str), Option<Arc<Format>>>,
+    /// Whom events are opened for.
+    targets: Targets,
+    /// Events that tell of the tasks of single threads.
+    tasks: Vec<Event>,
     /// Counts changes, so that the capture sees that there was one.
     pub(crate) changes: u64,
 }
@@ -155,6 +161,9 @@ pub(crate) struct Opened {
 #[derive(Debug)]
 struct Row {
     key: Key,
+    attr: Attr,
+    spec: &'static Spec,
+    fields: Arc<[Option<Field>]>,
     events: Vec<(u64, Event)>,
     /// Counters that are read with them, open as long as they are.
     _members: Vec<Event>,
@@ -179,12 +188,12 @@ impl Control {
             wanted: Wanted { groups: Groups::default(), ..wanted.clone() },
             rows: HashMap::new(),
             routes: HashMap::default(),
-            stacks: Hooks::default(),
-            registers: Hooks::default(),
-            counted: Hooks::default(),
+            beside: Beside::default(),
             missing: Vec::new(),
             folder: tracefs::folder(),
             formats: HashMap::new(),
+            targets: Targets::new(wanted.scope),
+            tasks: Vec::new(),
             changes: 0,
         };
         let (opened, is_rundown_due) = (Mutex::new(opened), AtomicBool::new(false));
@@ -201,6 +210,12 @@ impl Control {
     #[must_use]
     pub fn missing(&self) -> Vec<String> {
         self.shared.opened().missing.clone()
+    }
+
+    /// Threads of this user that there were no descriptors for, where each is watched for itself.
+    #[must_use]
+    pub fn left_out(&self) -> u64 {
+        self.shared.opened().targets.left_out()
     }
 
     /// Tells of everything that is there, at the next look.
@@ -231,27 +246,41 @@ impl Opened {
             if self.rows.get(&index).is_some_and(|row| row.key == key) {
                 continue;
             }
-            let Some((attr, fields)) = self.attr_of(spec, wanted, &key)? else {
-                let source = key.source.as_ref().map(|it| format!("profile source {}", it.name));
-                missing.push(source.unwrap_or_else(|| name_of(spec)));
-                continue;
+            let opened = match self.attr_of(spec, wanted, &key)? {
+                Some((attr, fields)) => {
+                    let ids = self.targets.ids();
+                    let open = open(&mut self.targets, (spec, &attr), &key.members, (&ids, rings));
+                    open.map(|it| (it, attr, fields))
+                }
+                None => Err(Error::NotSupported { what: name_of(spec) }),
             };
-            rows.insert(index, (open(spec, &attr, &key.members, rings)?, key, spec, fields));
+            match opened {
+                Ok((events, attr, fields)) => drop(rows.insert(index, (events, attr, key, spec, fields))),
+                // Without its counters an event would not be what is wanted.
+                Err(Error::NotSupported { .. }) if key.members.is_empty() => {
+                    let source = key.source.as_ref().map(|it| format!("profile source {}", it.name));
+                    missing.push(source.unwrap_or_else(|| name_of(spec)));
+                }
+                Err(error) => return Err(error),
+            }
         }
         // Nothing can fail any more.
         let stays =
             |index: &usize| family::specs().nth(*index).is_some_and(|spec| is_wanted(spec, wanted, &stacks));
         let gone: Vec<usize> =
             self.rows.keys().copied().filter(|index| !stays(index) || rows.contains_key(index)).collect();
-        for (index, ((events, _members), key, spec, fields)) in rows {
+        for (index, ((events, _members), attr, key, spec, fields)) in rows {
             let tag = key.source.as_ref().map_or(0, |it| it.id);
-            for (id, event) in &events {
-                let route = Route { spec, parts: key.parts, fields: Arc::clone(&fields), tag };
+            let old = self.rows.get(&index).map_or(&[][..], |row| &row.events);
+            let old: Vec<Option<u64>> = old.iter().map(|it| Some(it.0)).collect();
+            for ((id, event), replaces) in events.iter().zip(old.into_iter().chain(std::iter::repeat(None))) {
+                let (parts, fields) = (key.parts, Arc::clone(&fields));
+                let route = Route { spec, parts, fields, tag, replaces };
                 self.routes.insert(*id, route);
                 // An event that cannot be switched on was just opened by the same rights.
                 let _ = event.enable();
             }
-            if let Some(old) = self.rows.insert(index, Row { key, events, _members }) {
+            if let Some(old) = self.rows.insert(index, Row { key, attr, spec, fields, events, _members }) {
                 self.close(old);
             }
         }
@@ -262,9 +291,59 @@ impl Opened {
                 self.close(old);
             }
         }
-        (self.stacks, self.registers, self.counted) = (stacks, registers, counted);
+        self.beside = Beside { stacks, registers, counted };
         (self.missing, self.wanted) = (missing, wanted.clone());
+        if self.tasks.is_empty() {
+            let ids = self.targets.ids();
+            self.watch_tasks(&ids, rings)?;
+        }
         self.changes = self.changes.wrapping_add(1);
+        Ok(())
+    }
+
+    /// Watches threads that came otherwise than from those that are watched.
+    pub(crate) fn look_for_more(
+        &mut self,
+        rings: &[Arc<Event>],
+        is_followed: impl Fn(u32) -> bool,
+    ) -> Result<()> {
+        let new = self.targets.look_for_more(is_followed);
+        self.watch(&new, rings)
+    }
+
+    /// Watches threads: their tasks, and what all rows are about.
+    fn watch(&mut self, threads: &[i32], rings: &[Arc<Event>]) -> Result<()> {
+        self.watch_tasks(threads, rings)?;
+        for row in self.rows.values_mut() {
+            let (events, members) =
+                open(&mut self.targets, (row.spec, &row.attr), &row.key.members, (threads, rings))?;
+            let tag = row.key.source.as_ref().map_or(0, |it| it.id);
+            for (id, event) in &events {
+                let (parts, fields) = (row.key.parts, Arc::clone(&row.fields));
+                self.routes.insert(*id, Route { spec: row.spec, parts, fields, tag, replaces: None });
+                let _ = event.enable();
+            }
+            row.events.extend(events);
+            row._members.extend(members);
+        }
+        Ok(())
+    }
+
+    /// Watches the tasks of threads, where each is watched for itself.
+    fn watch_tasks(&mut self, threads: &[i32], rings: &[Arc<Event>]) -> Result<()> {
+        if self.wanted.scope == Scope::Everything {
+            return Ok(());
+        }
+        let what = "tasks of a thread";
+        let attr = tasks_attr(&self.wanted);
+        for (id, (cpu, ring)) in
+            threads.iter().flat_map(|id| rings.iter().enumerate().map(move |it| (*id, it)))
+        {
+            let number = i32::try_from(cpu).unwrap_or(-1);
+            let Some(event) = self.targets.open(&attr, id, number, what)? else { continue };
+            event.write_to(ring).and_then(|()| event.enable()).map_err(|e| Error::system(what, e))?;
+            self.tasks.push(event);
+        }
         Ok(())
     }
 
@@ -272,7 +351,10 @@ impl Opened {
     pub(crate) fn forget_closed(&mut self) {
         let open: HashSet<u64> =
             self.rows.values().flat_map(|row| row.events.iter().map(|it| it.0)).collect();
-        self.routes.retain(|id, _| open.contains(id));
+        self.routes.retain(|id, route| {
+            route.replaces = None;
+            open.contains(id)
+        });
     }
 
     /// Ends the events of a row. What they wrote and nobody has read keeps its route until then: numbers are never used again.
@@ -283,13 +365,9 @@ impl Opened {
     }
 
     /// How a row is to be opened, and where its fields are; `None`: this kernel does not have it.
-    fn attr_of(
-        &mut self,
-        spec: &Spec,
-        wanted: &Wanted,
-        key: &Key,
-    ) -> Result<Option<(Attr, Arc<[Option<Field>]>)>> {
+    fn attr_of(&mut self, spec: &Spec, wanted: &Wanted, key: &Key) -> Result<Option<(Attr, Fields)>> {
         let mut attr = Attr { sample_type: key.parts.0, ..Attr::default() };
+        Targets::limit(wanted.scope, &mut attr);
         attr.set_disabled(1);
         attr.set_sample_id_all(1);
         attr.set_use_clockid(1);
@@ -351,6 +429,9 @@ impl Opened {
                 source,
             });
         };
+        if system == probe::SYSTEM {
+            probe::define(folder);
+        }
         let found = match tracefs::format(folder, system, name) {
             Ok(format) => Some(Arc::new(format)),
             Err(Error::NotSupported { .. }) => None,
@@ -358,6 +439,38 @@ impl Opened {
         };
         self.formats.insert((system, name), found.clone());
         Ok(found)
+    }
+}
+
+/// The event that counts nothing and tells of forks, exits, names and mappings.
+pub(crate) fn tasks_attr(wanted: &Wanted) -> Attr {
+    let mut attr = Attr {
+        type_: sys::PERF_TYPE_SOFTWARE,
+        config: u64::from(sys::PERF_COUNT_SW_DUMMY),
+        sample_type: Parts::ALWAYS.0,
+        clockid: libc::CLOCK_MONOTONIC_RAW,
+        ..Attr::default()
+    };
+    Targets::limit(wanted.scope, &mut attr);
+    attr.set_disabled(1);
+    attr.set_sample_id_all(1);
+    attr.set_use_clockid(1);
+    attr.set_mmap(1);
+    attr.set_mmap2(1);
+    attr.set_comm(1);
+    attr.set_comm_exec(1);
+    attr.set_task(1);
+    attr.set_context_switch(u64::from(wanted.scope == Scope::Own));
+    attr.set_watermark(1);
+    attr.__bindgen_anon_2.wakeup_watermark = watermark(wanted.ring_bytes);
+    attr
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        // Probes can be removed when nothing is open on them.
+        self.rows.clear();
+        self.folder.iter().for_each(|folder| probe::remove(folder));
     }
 }
 
@@ -372,7 +485,11 @@ fn is_wanted(spec: &Spec, wanted: &Wanted, stacks: &Hooks) -> bool {
         Source::Counter(place) => wanted.profile_sources.get(place).is_some(),
         _ => true,
     };
-    is_there && spec.is_wanted(&wanted.groups, stacks)
+    let is_allowed = match wanted.scope {
+        Scope::Everything => !spec.is_for_own,
+        Scope::Own => !matches!(spec.source, Source::Tracepoint(..)),
+    };
+    is_there && is_allowed && spec.is_wanted(&wanted.groups, stacks)
 }
 
 /// Counters that are read with events.
@@ -432,16 +549,24 @@ fn fields_of(spec: &Spec, format: &Format) -> Result<Vec<Option<Field>>> {
     spec.fields.iter().map(find).collect()
 }
 
+/// Fields of a tracepoint, in the order in which its row names them.
+type Fields = Arc<[Option<Field>]>;
+
 /// Events of a row with their numbers, and the counters that are read with them.
 type Open = (Vec<(u64, Event)>, Vec<Event>);
 
-/// Opens a row on each processor, with its counters behind it: they have no samples of their own, and so no number.
-fn open(spec: &Spec, attr: &Attr, members: &[Code], rings: &[Arc<Event>]) -> Result<Open> {
+/// Opens a row for some targets on each processor, with its counters behind it: they have no samples of their own, and so no number.
+fn open(
+    targets: &mut Targets,
+    (spec, attr): (&Spec, &Attr),
+    members: &[Code],
+    (ids, rings): (&[i32], &[Arc<Event>]),
+) -> Result<Open> {
     let failed = |e| Error::system(name_of(spec), e);
     let (mut events, mut counters) = (Vec::with_capacity(rings.len()), Vec::new());
-    for (cpu, ring) in rings.iter().enumerate() {
+    for (id, (cpu, ring)) in ids.iter().flat_map(|id| rings.iter().enumerate().map(move |it| (*id, it))) {
         let number = i32::try_from(cpu).unwrap_or(-1);
-        let event = Event::open(attr, -1, number).map_err(failed)?;
+        let Some(event) = targets.open(attr, id, number, &name_of(spec))? else { continue };
         event.write_to(ring).map_err(failed)?;
         if let Some(filter) = spec.filter.and_then(|filter| CString::new(filter).ok()) {
             event.filter(&filter).map_err(failed)?;
@@ -452,7 +577,7 @@ fn open(spec: &Spec, attr: &Attr, members: &[Code], rings: &[Arc<Event>]) -> Res
             attr.set_use_clockid(1);
             attr.clockid = libc::CLOCK_MONOTONIC_RAW;
             let unable = |e| Error::system("a counter beside an event", e);
-            counters.push(event.open_beside(&attr, -1, number).map_err(unable)?);
+            counters.push(event.open_beside(&attr, id, number).map_err(unable)?);
         }
         events.push((event.id().map_err(failed)?, event));
     }

@@ -14,6 +14,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use perf_event_open_sys::bindings as sys;
+use traceweir_format::spec::info::software_source;
 
 /// Counters that are sampled, and those that are read with events, at most.
 pub const MAX_COUNTERS: usize = 7;
@@ -21,8 +22,6 @@ pub const MAX_COUNTERS: usize = 7;
 const DEVICES: &str = "/sys/bus/event_source/devices";
 /// A file there is a line.
 const MAX_FILE: u64 = 4096;
-/// The id of the kernel's clock of running tasks: its interval is time.
-const TASK_CLOCK: u32 = 0x0800;
 
 /// A profile source that counts: its id as class 7 tells it, its name, and after how many counts it samples (100 ns for clocks).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -54,7 +53,7 @@ impl Counter {
 
     /// Its interval as perf events count it.
     pub(crate) fn period(&self) -> u64 {
-        let unit = if self.id == TASK_CLOCK { 100 } else { 1 };
+        let unit = if self.id == software_source::TASK_CLOCK { 100 } else { 1 };
         u64::from(self.interval.max(1)).saturating_mul(unit)
     }
 }
@@ -80,9 +79,9 @@ fn fixed(id: u32) -> Option<Code> {
         10 => hardware(sys::PERF_COUNT_HW_CACHE_MISSES),
         11 => hardware(sys::PERF_COUNT_HW_BRANCH_MISSES),
         19 => hardware(sys::PERF_COUNT_HW_CPU_CYCLES),
-        TASK_CLOCK => software(sys::PERF_COUNT_SW_TASK_CLOCK),
-        0x0801 => software(sys::PERF_COUNT_SW_PAGE_FAULTS),
-        0x0802 => software(sys::PERF_COUNT_SW_CONTEXT_SWITCHES),
+        software_source::TASK_CLOCK => software(sys::PERF_COUNT_SW_TASK_CLOCK),
+        software_source::PAGE_FAULTS => software(sys::PERF_COUNT_SW_PAGE_FAULTS),
+        software_source::CONTEXT_SWITCHES => software(sys::PERF_COUNT_SW_CONTEXT_SWITCHES),
         _ => None,
     }
 }

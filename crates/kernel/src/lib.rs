@@ -20,6 +20,7 @@
 #![deny(unsafe_code)]
 #![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![deny(clippy::arithmetic_side_effects)]
+#![cfg_attr(test, allow(clippy::arithmetic_side_effects))]
 
 mod capture;
 mod control;
@@ -35,6 +36,7 @@ mod record;
 mod spec;
 mod stack;
 mod state;
+mod targets;
 mod tracefs;
 
 pub use capture::{Capture, Captured};

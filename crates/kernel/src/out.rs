@@ -17,6 +17,7 @@ use traceweir_format::wire::{Put, u64_at};
 use crate::Clock;
 use crate::capture::Captured;
 use crate::counter::MAX_COUNTERS;
+use crate::now_ns;
 use crate::record::Sample;
 use crate::stack::unwind::Unwinder;
 use crate::stack::{self, KERNEL, REGISTERS, STACK_WALK, USER};
@@ -82,20 +83,27 @@ impl Hooks {
     }
 }
 
+/// What is wanted beside events, by their hooks.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Beside {
+    /// Events whose stacks are wanted.
+    pub(crate) stacks: Hooks,
+    /// Events whose registers are wanted.
+    pub(crate) registers: Hooks,
+    /// Events whose headers carry counters.
+    pub(crate) counted: Hooks,
+}
+
 /// Takes what handlers make.
 pub(crate) struct Out<'a> {
     pub(crate) queues: &'a mut [Queue],
     pub(crate) clock: &'a dyn Clock,
-    /// Events whose stacks are wanted.
-    pub(crate) stacks: &'a Hooks,
-    /// Events whose registers are wanted.
-    pub(crate) registers: &'a Hooks,
+    /// What is wanted beside events.
+    pub(crate) beside: &'a Beside,
     /// Frames of a stack at most.
     pub(crate) max_frames: usize,
     /// Unwinds stacks of programs, where their bytes come along.
     pub(crate) unwinder: Option<&'a mut Unwinder>,
-    /// Events whose headers carry counters.
-    pub(crate) counted: &'a Hooks,
     /// Records that were too large.
     pub(crate) too_large: &'a mut u64,
     /// Used again and again by [`payload`](Self::payload).
@@ -105,6 +113,29 @@ pub(crate) struct Out<'a> {
     pub(crate) time: u64,
     /// The sample that is being handled, for its stack.
     pub(crate) sample: Option<Sample<'a>>,
+}
+
+impl<'a> Out<'a> {
+    /// Writes into queues, for now without a sample.
+    pub(crate) fn new(
+        queues: &'a mut [Queue],
+        clock: &'a dyn Clock,
+        beside: &'a Beside,
+        too_large: &'a mut u64,
+    ) -> Self {
+        Self {
+            queues,
+            clock,
+            beside,
+            max_frames: 0,
+            unwinder: None,
+            too_large,
+            scratch: Vec::new(),
+            cpu: 0,
+            time: now_ns(),
+            sample: None,
+        }
+    }
 }
 
 impl Out<'_> {
@@ -150,7 +181,7 @@ impl Out<'_> {
     /// The counters that were read with the event with this hook, where they are wanted.
     fn counters_of<'v>(&self, hook: u16, values: &'v mut [u64; MAX_COUNTERS]) -> &'v [u64] {
         let read = self.sample.map_or(&[][..], |it| it.counters);
-        if read.is_empty() || !self.counted.has(hook) {
+        if read.is_empty() || !self.beside.counted.has(hook) {
             return &[];
         }
         let mut count = 0_usize;
@@ -179,14 +210,14 @@ impl Out<'_> {
     /// What the stack of the event with this hook is, and its registers, where they are wanted and known.
     fn stack_of(&mut self, hook: u16) {
         let Some(sample) = self.sample else { return };
-        if self.stacks.has(hook) {
+        if self.beside.stacks.has(hook) {
             self.put_stack(&sample, KERNEL);
             self.put_stack(&sample, USER);
         }
-        if !sample.regs.is_empty() && self.registers.has(hook) {
+        if !sample.regs.is_empty() && self.beside.registers.has(hook) {
             let mut payload = self.payload();
             stack::put_registers(sample.pid, sample.tid, sample.regs, &mut payload);
-            self.beside(REGISTERS, payload);
+            self.put_beside(REGISTERS, payload);
         }
     }
 
@@ -202,14 +233,14 @@ impl Out<'_> {
             stack::put_part(sample.callchain, part, &mut payload);
         }
         if payload.len() > empty {
-            self.beside(STACK_WALK, payload);
+            self.put_beside(STACK_WALK, payload);
         } else {
             self.scratch = payload;
         }
     }
 
     /// A record that says something more of the one before.
-    fn beside(&mut self, (hook, version): (u16, u8), payload: Vec<u8>) {
+    fn put_beside(&mut self, (hook, version): (u16, u8), payload: Vec<u8>) {
         let header = PerfInfoHeader { pointer_size: 8, version, hook, time: 0, counters: &[] };
         self.put(perfinfo::SIZE, &payload, true, |out| header.encode(&payload, out));
         self.scratch = payload;

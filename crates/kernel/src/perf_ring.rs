@@ -26,6 +26,9 @@ use perf_event_open_sys::{ioctls, perf_event_open};
 /// Bytes of a record's head: type, misc, size.
 pub(crate) const RECORD_HEAD: usize = 8;
 
+/// Bytes of the largest record (R5).
+const MAX_RECORD: u64 = 64 << 10;
+
 /// What is asked of an event; the fields are those of the published structure.
 pub(crate) type Attr = perf_event_attr;
 
@@ -112,6 +115,8 @@ pub(crate) struct Ring {
     tail: u64,
     /// How far the kernel had written when we looked.
     head: u64,
+    /// There was hardly any room left when we looked.
+    was_full: bool,
     /// A record that goes round the end.
     whole: Vec<u8>,
 }
@@ -143,7 +148,7 @@ impl Ring {
         // SAFETY: the mapping is longer than a page.
         let data = unsafe { control.cast::<u8>().add(page) };
         let event = Arc::new(event);
-        Ok(Self { event, control, data, size, mapped, tail: 0, head: 0, whole: Vec::new() })
+        Ok(Self { event, control, data, size, mapped, tail: 0, head: 0, was_full: false, whole: Vec::new() })
     }
 
     /// The event that the ring belongs to.
@@ -162,7 +167,14 @@ impl Ring {
         let head = self.word(|page| unsafe { &raw mut (*page).data_head });
         // Acquire: pairs with the kernel's barrier in front of its store (R1).
         self.head = head.load(Ordering::Acquire);
+        let room = (self.size as u64).saturating_sub(self.waiting());
+        self.was_full = room < MAX_RECORD.min(self.size as u64 / 8);
         self.head != self.tail
+    }
+
+    /// Whether there was so little room in the last look that records may have been lost.
+    pub(crate) fn was_full(&self) -> bool {
+        self.was_full
     }
 
     /// Bytes that were seen and not read.

@@ -52,8 +52,6 @@ pub(crate) struct Sample<'a> {
     /// Process and thread that were running; 0 is idle.
     pub(crate) pid: u32,
     pub(crate) tid: u32,
-    /// Whether the processor was in the kernel.
-    pub(crate) is_kernel: bool,
     pub(crate) ip: u64,
     pub(crate) addr: u64,
     /// Counters that were read with it, 8 bytes each, in the order they were asked for.
@@ -93,7 +91,6 @@ pub(crate) enum Other<'a> {
         pid: u32,
         ppid: u32,
         tid: u32,
-        ptid: u32,
     },
     /// So many records found no room in the ring.
     Lost(u64),
@@ -113,7 +110,7 @@ pub(crate) struct Mmap<'a> {
     pub(crate) length: u64,
     pub(crate) offset: u64,
     pub(crate) protection: u32,
-    /// Device and inode of the file, or its build id.
+    /// Inode of the file, or its build id.
     pub(crate) identity: Identity<'a>,
     pub(crate) name: &'a [u8],
 }
@@ -121,7 +118,7 @@ pub(crate) struct Mmap<'a> {
 /// Which file it was.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Identity<'a> {
-    Inode { major: u32, minor: u32, inode: u64 },
+    Inode(u64),
     BuildId(&'a [u8]),
 }
 
@@ -129,7 +126,6 @@ pub(crate) enum Identity<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Context {
     pub(crate) time: u64,
-    pub(crate) cpu: u16,
     pub(crate) pid: u32,
     pub(crate) tid: u32,
 }
@@ -197,8 +193,7 @@ pub(crate) fn sample<'a>(
     (user_regs, regs): (u32, u32),
 ) -> Option<Sample<'a>> {
     let mut at = Cursor { rest: record.get(RECORD_HEAD..)? };
-    let mode = misc_of(record) & sys::PERF_RECORD_MISC_CPUMODE_MASK;
-    let mut sample = Sample { cpu, is_kernel: mode == sys::PERF_RECORD_MISC_KERNEL, ..Sample::default() };
+    let mut sample = Sample { cpu, ..Sample::default() };
     at.u64()?;
     if parts.has(Parts::IP) {
         sample.ip = at.u64()?;
@@ -247,11 +242,11 @@ pub(crate) fn text(bytes: &[u8]) -> &[u8] {
 }
 
 /// Reads a record that is no sample; `None`: one that nobody asked for.
-pub(crate) fn other(record: &[u8], cpu: u16) -> Option<(Context, Other<'_>)> {
+pub(crate) fn other(record: &[u8]) -> Option<(Context, Other<'_>)> {
     let end = record.len().checked_sub(TRAILER)?;
     let body = record.get(RECORD_HEAD..end)?;
     let (pid, tid) = (u32_at(record, end), u32_at(record, end.saturating_add(4)));
-    let context = Context { time: time_of_other(record), cpu, pid, tid };
+    let context = Context { time: time_of_other(record), pid, tid };
     let misc = misc_of(record);
     let task = || (u32_at(body, 0), u32_at(body, 4), u32_at(body, 8), u32_at(body, 12));
     let other = match kind_of(record) {
@@ -267,8 +262,8 @@ pub(crate) fn other(record: &[u8], cpu: u16) -> Option<(Context, Other<'_>)> {
             Other::Fork { pid, ppid, tid, ptid }
         }
         sys::PERF_RECORD_EXIT => {
-            let (pid, ppid, tid, ptid) = task();
-            Other::Exit { pid, ppid, tid, ptid }
+            let (pid, ppid, tid, _) = task();
+            Other::Exit { pid, ppid, tid }
         }
         sys::PERF_RECORD_LOST => Other::Lost(u64_at(body, 8)),
         sys::PERF_RECORD_LOST_SAMPLES => Other::Lost(u64_at(body, 0)),
@@ -289,7 +284,7 @@ fn mmap(body: &[u8], misc: u32) -> Option<Mmap<'_>> {
         let size = usize::from(*place.first()?).min(20);
         Identity::BuildId(place.get(4..)?.get(..size)?)
     } else {
-        Identity::Inode { major: u32_at(place, 0), minor: u32_at(place, 4), inode: u64_at(place, 8) }
+        Identity::Inode(u64_at(place, 8))
     };
     Some(Mmap {
         pid: u32_at(body, 0),
@@ -306,6 +301,27 @@ fn mmap(body: &[u8], misc: u32) -> Option<Mmap<'_>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn whatever_lies_in_a_ring_is_read_or_not(
+            bytes in proptest::collection::vec(any::<u8>(), 0..200),
+            kind in 0_u8..20,
+            parts in any::<u64>(),
+            regs in any::<(u32, u32)>(),
+        ) {
+            let mut record = vec![kind, 0, 0, 0];
+            record.extend(bytes);
+            let parts = Parts(parts);
+            if let Some(sample) = sample(&record, parts, 0, regs) {
+                prop_assert!(sample.counters.len() % 8 == 0 && sample.raw.len() <= record.len());
+            }
+            if let Some((_, Other::Mmap(mmap))) = other(&record) {
+                prop_assert!(mmap.name.len() <= record.len());
+            }
+        }
+    }
 
     /// A sample of a record's head and these words.
     fn record(words: &[u64]) -> Vec<u8> {
@@ -322,7 +338,7 @@ mod tests {
         assert_eq!((sample.pid, sample.tid, sample.time, sample.addr, sample.cpu), (1, 2, 99, 0xAD, 4));
         let counters: Vec<u64> = sample.counters.chunks_exact(8).map(|word| u64_at(word, 0)).collect();
         assert_eq!(counters, [11, 12]);
-        assert_eq!((sample.callchain, sample.is_kernel), (&0xCA_u64.to_le_bytes()[..], true));
+        assert_eq!(sample.callchain, &0xCA_u64.to_le_bytes()[..]);
     }
 
     #[test]

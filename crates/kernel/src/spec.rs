@@ -44,6 +44,8 @@ pub(crate) struct Spec {
     pub(crate) parts: Parts,
     /// Whether each of its records wakes the session at once: something must be looked at while it is there.
     pub(crate) wakes: bool,
+    /// Whether it is for captures of a user's own threads alone, where others have a tracepoint for it.
+    pub(crate) is_for_own: bool,
     /// The kernel's filter language, where not all of its events matter.
     pub(crate) filter: Option<&'static str>,
     pub(crate) on: Handler,
@@ -59,7 +61,17 @@ impl Spec {
         on: Handler,
     ) -> Self {
         let source = Source::Tracepoint(system, name);
-        Self { source, groups, hooks, fields, parts: Parts(0), wakes: false, filter: None, on }
+        Self {
+            source,
+            groups,
+            hooks,
+            fields,
+            parts: Parts(0),
+            wakes: false,
+            is_for_own: false,
+            filter: None,
+            on,
+        }
     }
 
     /// Whether it has to be open.

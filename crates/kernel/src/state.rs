@@ -1,6 +1,6 @@
 //! What handlers remember between records: one part for each family.
 
-use crate::control::Wanted;
+use crate::control::{Scope, Wanted};
 use crate::counter::Counter;
 use crate::family::{
     config, disk, file, image, interrupt, memory, network, process, profile, schedule, syscall,
@@ -12,6 +12,8 @@ use crate::groups::Groups;
 pub(crate) struct State {
     /// What is wanted now.
     pub(crate) groups: Groups,
+    /// Whose events.
+    pub(crate) scope: Scope,
     /// How often the timer samples, in 100 ns.
     pub(crate) interval: u32,
     /// Sources that sample beside the timer.
@@ -19,7 +21,7 @@ pub(crate) struct State {
     /// Counters that are read with events.
     pub(crate) counters: Vec<Counter>,
     /// The last change that was seen.
-    changes: u64,
+    pub(crate) changes: u64,
     /// Processes and threads that are alive: everybody may look things up here.
     pub(crate) tasks: process::Tasks,
     pub(crate) images: image::State,
@@ -41,7 +43,7 @@ impl State {
             return false;
         }
         self.changes = changes;
-        (self.groups, self.interval) = (wanted.groups, wanted.interval);
+        (self.groups, self.interval, self.scope) = (wanted.groups, wanted.interval, wanted.scope);
         self.profile_sources.clone_from(&wanted.profile_sources);
         self.counters.clone_from(&wanted.counters);
         true

@@ -10,7 +10,7 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(path).unwrap_or_default().trim().to_owned()
 }
 
-fn of<'a>(told: &'a [Told], opcode: u8) -> impl Iterator<Item = &'a Told> {
+fn of(told: &[Told], opcode: u8) -> impl Iterator<Item = &Told> {
     told.iter().filter(move |it| it.class == class::CONFIG && it.opcode == opcode)
 }
 

@@ -17,15 +17,17 @@ const RUNDOWN_END: u8 = 4;
 const LOAD: u8 = 10;
 
 /// Loads the library that it is told, says where a function of it lies and what is mapped, and waits for the end of its input. `fork` as a second argument: a child does the waiting
-/// instead, and its id is said in front.
+/// instead, and its id is said in front; `threads`: some threads wait with it.
 const PROGRAM: &str = r#"
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
+static void *wait_long(void *nothing) { pause(); return nothing; }
 static void say(void) {
     char line[4096];
     FILE *maps = fopen("/proc/self/maps", "r");
@@ -40,7 +42,9 @@ int main(int argc, char **argv) {
     if (!library) { fprintf(stderr, "%s\n", dlerror()); return 1; }
     Dl_info info;
     dladdr(dlsym(library, "answer"), &info);
-    pid_t child = argc > 2 ? fork() : 0;
+    pthread_t thread;
+    for (int i = 0; argc > 2 && !strcmp(argv[2], "threads") && i < 3; i++) pthread_create(&thread, 0, wait_long, 0);
+    pid_t child = argc > 2 && !strcmp(argv[2], "fork") ? fork() : 0;
     if (child) { int status; waitpid(child, &status, 0); return 0; }
     printf("%d %p\n", (int)getpid(), info.dli_fbase);
     say();
@@ -48,8 +52,8 @@ int main(int argc, char **argv) {
 }
 "#;
 
-/// A folder with the program and its library; `None` where there is no compiler.
-fn built(more: &[&str]) -> Option<tempfile::TempDir> {
+/// A folder with the program and its library, linked as told; `None` where there is no compiler.
+fn built(program: &[&str], library: &[&str]) -> Option<tempfile::TempDir> {
     let folder = tempfile::tempdir().expect("a folder");
     let at = |name: &str| folder.path().join(name);
     std::fs::write(at("program.c"), PROGRAM).unwrap();
@@ -59,9 +63,9 @@ fn built(more: &[&str]) -> Option<tempfile::TempDir> {
         command.current_dir(folder.path()).args(["-g0", "-Wl,--build-id=sha1"]).args(arguments);
         command.args(["-o", to]).status().is_ok_and(|status| status.success())
     };
-    let is_built = cc(&["-shared", "-fPIC", "library.c"], "library.so")
-        && cc(&[more, &["program.c", "-ldl"]].concat(), "program");
-    told::skip::can(is_built, "cc", "no C compiler").then_some(folder)
+    let is_built = cc(&[library, &["-shared", "-fPIC", "library.c"]].concat(), "library.so")
+        && cc(&[program, &["program.c", "-ldl", "-lpthread"]].concat(), "program");
+    told::skip::can(is_built, "cc", "no C compiler, or not this linker").then_some(folder)
 }
 
 /// The program, running.
@@ -76,12 +80,21 @@ impl Running {
     fn start(folder: &Path, more: &[&str]) -> Self {
         let mut command = Command::new(folder.join("program"));
         command.arg(folder.join("library.so")).args(more);
+        Self::of(command).expect("the program")
+    }
+
+    fn of(mut command: Command) -> Option<Self> {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the program");
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
-        let first = lines.next().expect("a line");
+        let Some(first) = lines.next() else {
+            drop(child.stdin.take());
+            let _ = child.wait();
+            return None;
+        };
         let (pid, base) = first.split_once(" 0x").expect("two words");
         let maps = lines.take_while(|line| line != "end").collect();
-        Self { pid: pid.parse().unwrap(), library: u64::from_str_radix(base, 16).unwrap(), maps, child }
+        let library = u64::from_str_radix(base, 16).unwrap();
+        Some(Self { pid: pid.parse().unwrap(), library, maps, child })
     }
 
     fn end(mut self) {
@@ -102,7 +115,7 @@ fn images_in(maps: &[String]) -> BTreeMap<u64, (u64, String)> {
         let (start, end, offset) = (hex(start), hex(end), hex(offset));
         let is_code = rights.contains('x');
         match files.last_mut() {
-            Some(last) if last.0 == name && name.starts_with('/') && offset > 0 => {
+            Some(last) if last.0 == name && name.starts_with('/') => {
                 (last.2, last.3) = (end, last.3 | is_code);
             }
             _ => files.push((name.to_owned(), start - offset, end, is_code)),
@@ -166,7 +179,7 @@ fn real(path: &Path) -> PathBuf {
 
 #[test]
 fn a_library_is_loaded_where_the_program_says_and_unloaded_with_it() {
-    let Some(folder) = built(&[]) else { return };
+    let Some(folder) = built(&[], &[]) else { return };
     let mut running = None;
     let work = || {
         let it = Running::start(folder.path(), &[]);
@@ -193,6 +206,26 @@ fn a_library_is_loaded_where_the_program_says_and_unloaded_with_it() {
     assert_eq!((load.number("DefaultBase"), load.number("TimeDateStamp")), (0, 0));
 }
 
+#[test]
+fn a_library_whose_addresses_are_not_its_offsets_is_loaded_where_it_begins() {
+    let sysroot = Command::new("rustc").args(["--print", "sysroot"]).output().map(|it| it.stdout);
+    let sysroot = String::from_utf8(sysroot.unwrap_or_default()).unwrap();
+    let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    let linkers = format!("-B{}/lib/rustlib/{target}/bin/gcc-ld", sysroot.trim());
+    let Some(folder) = built(&[], &[&linkers, "-fuse-ld=lld"]) else { return };
+    let mut running = None;
+    let work = || {
+        let it = Running::start(folder.path(), &[]);
+        running = Some((it.pid, it.library, it.maps.clone()));
+        it.end();
+    };
+    let Some(told) = capture(&wanted(), work) else { return };
+    let (pid, library, maps) = running.unwrap();
+    let load = images_told_last(&told, pid);
+    assert!(load[&library].1.ends_with("/library.so"));
+    assert_eq!(load[&library], images_in(&maps)[&library]);
+}
+
 /// Images by their base as they were loaded last: a base may be used by one program after the other.
 fn images_told_last(told: &[Told], pid: u32) -> BTreeMap<u64, (u64, String)> {
     let of_it = |it: &&Told| it.is_image(LOAD) && it.number("ProcessId") == u64::from(pid);
@@ -205,7 +238,7 @@ fn images_told_last(told: &[Told], pid: u32) -> BTreeMap<u64, (u64, String)> {
 
 #[test]
 fn rundowns_tell_what_is_mapped_in_a_living_program_and_in_this_one() {
-    let Some(folder) = built(&["-no-pie"]) else { return };
+    let Some(folder) = built(&["-no-pie"], &[]) else { return };
     let running = Running::start(folder.path(), &[]);
     let (pid, maps) = (running.pid, running.maps.clone());
     let Some(told) = capture(&wanted(), || {}) else { return };
@@ -213,9 +246,9 @@ fn rundowns_tell_what_is_mapped_in_a_living_program_and_in_this_one() {
     check_ids(&told);
     for opcode in [RUNDOWN_START, RUNDOWN_END] {
         assert_eq!(images_told(&told, opcode, pid), images_in(&maps), "of the program");
-        let own = images_told(&told, opcode, std::process::id());
-        let program = real(&std::env::current_exe().unwrap());
-        assert!(own.values().any(|(_, name)| Path::new(name) == program), "{own:?}");
+        let own = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let own: Vec<String> = own.lines().map(str::to_owned).collect();
+        assert_eq!(images_told(&told, opcode, std::process::id()), images_in(&own), "of this process");
     }
     assert!(!told.iter().any(|it| it.is_image(LOAD) && it.number("ProcessId") == u64::from(pid)));
     let program = real(&folder.path().join("program"));
@@ -229,6 +262,35 @@ fn rundowns_tell_what_is_mapped_in_a_living_program_and_in_this_one() {
     assert_eq!(program.number("DefaultBase"), 0x40_0000);
     let first = told.iter().find(|it| it.is_image(RUNDOWN_START) && it.number("ProcessId") != 0);
     assert!(first.is_some_and(|it| it.hook == Some(0x1403)));
+}
+
+#[test]
+fn a_program_with_threads_that_was_there_before_is_unloaded_when_it_ends() {
+    let Some(folder) = built(&[], &[]) else { return };
+    let running = Running::start(folder.path(), &["threads"]);
+    let (pid, maps) = (running.pid, running.maps.clone());
+    let Some(told) = capture(&wanted(), || running.end()) else { return };
+    assert_eq!(images_told(&told, UNLOAD, pid), images_in(&maps));
+    assert!(images_told(&told, LOAD, pid).is_empty() && images_told(&told, RUNDOWN_END, pid).is_empty());
+}
+
+#[test]
+fn a_library_that_only_its_process_can_see_is_identified() {
+    let Some(folder) = built(&[], &[]) else { return };
+    let inner = folder.path().join("inner");
+    std::fs::create_dir(&inner).unwrap();
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c"]).current_dir(folder.path()).stderr(Stdio::null());
+    command.arg("mount -t tmpfs none inner && mv library.so inner && exec ./program ./inner/library.so");
+    let running = Command::new("unshare").arg("--version").output().ok().and_then(|_| Running::of(command));
+    let Some(running) = running else { return told::skip::skip("root", "no mount namespace of its own") };
+    assert!(!inner.join("library.so").exists());
+    let (pid, library, maps) = (running.pid, running.library, running.maps.clone());
+    let Some(told) = capture(&wanted(), || {}) else { return };
+    assert_eq!(images_told(&told, RUNDOWN_START, pid), images_in(&maps));
+    let is_it = |it: &&Told| it.class == class::IMAGE_ID && it.number("ImageBase") == library;
+    assert_eq!(told.iter().filter(is_it).nth(1).map(|it| it.opcode), Some(36), "its build id is known");
+    running.end();
 }
 
 #[test]
@@ -252,7 +314,7 @@ fn the_kernel_is_the_first_image() {
 
 #[test]
 fn a_forked_child_has_the_images_of_its_parent() {
-    let Some(folder) = built(&[]) else { return };
+    let Some(folder) = built(&[], &[]) else { return };
     let mut running = None;
     let work = || {
         let it = Running::start(folder.path(), &["fork"]);
@@ -284,7 +346,7 @@ fn a_deleted_library_and_code_made_at_run_time_are_told_by_their_names() {
             getchar();
             return library == 0;
         }"#;
-    let Some(folder) = built(&[]) else { return };
+    let Some(folder) = built(&[], &[]) else { return };
     let at = |name: &str| folder.path().join(name);
     std::fs::write(at("maker.c"), MAKER).unwrap();
     let made = Command::new("cc").arg(at("maker.c")).arg("-ldl").arg("-o").arg(at("maker")).status();

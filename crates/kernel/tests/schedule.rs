@@ -4,7 +4,7 @@ use std::io::{Read, Write, pipe};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
-use traceweir_kernel::Group;
+use traceweir_kernel::{Group, now_ns};
 
 mod support;
 use support::{Seen, capture, of, pin, skip, this_thread, wanting};
@@ -37,6 +37,7 @@ fn a_thread_that_sleeps_is_switched_away_as_often_and_as_long_as_it_sleeps() {
     let work = || {
         std::thread::scope(|scope| {
             scope.spawn(|| {
+                pin(0);
                 thread.store(this_thread(), Relaxed);
                 (0..SLEEPS).for_each(|_| std::thread::sleep(LONG));
             });
@@ -55,7 +56,7 @@ fn a_thread_that_sleeps_is_switched_away_as_often_and_as_long_as_it_sleeps() {
         let fields = event.fields();
         if event.hook == READY {
             ready_at = Some(event.raw);
-            if away_at.is_some() {
+            if away_at.is_some_and(|away| event.raw - away >= LONG.as_nanos() as u64) {
                 assert_eq!(fields.number("AdjustReason"), 1);
                 assert_eq!(fields.number("Flags"), 1, "the timer wakes it, in an interrupt");
             }
@@ -63,12 +64,12 @@ fn a_thread_that_sleeps_is_switched_away_as_often_and_as_long_as_it_sleeps() {
             let since = ready_at.take().or(away_at).expect("it was made ready");
             assert_eq!(fields.number("NewThreadWaitTime"), event.raw - since);
             if let Some(away) = away_at.take() {
-                assert!(event.raw - away >= u64::try_from(LONG.as_nanos()).unwrap(), "{}", event.raw - away);
+                assert!(event.raw - away >= LONG.as_nanos() as u64, "{}", event.raw - away);
             }
             assert_eq!(fields.number("NewThreadPriority"), 8, "nice 0");
         } else if fields.number("OldThreadState") == WAITING && fields.number("OldThreadWaitReason") == 6 {
             assert_eq!(fields.number("OldThreadWaitMode"), 1);
-            (sleeps, away_at) = (sleeps + 1, Some(event.raw));
+            (sleeps, away_at, ready_at) = (sleeps + 1, Some(event.raw), None);
         } else {
             // Others had their turn: it stays ready from now on.
             ready_at = Some(event.raw);
@@ -79,50 +80,95 @@ fn a_thread_that_sleeps_is_switched_away_as_often_and_as_long_as_it_sleeps() {
     assert_eq!((last.number("OldThreadId"), last.number("OldThreadState")), (u64::from(thread), TERMINATED));
 }
 
+/// What the kernel itself has counted of a thread, from one moment to another.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counted {
+    thread: u64,
+    span: (u64, u64),
+    /// How often it was switched away because it waited, and although it could have gone on.
+    switches: (usize, usize),
+}
+
+/// Counts what this thread does.
+fn counting(work: impl FnOnce()) -> Counted {
+    let counts = || {
+        // SAFETY: the call fills the structure.
+        let usage = unsafe {
+            let mut usage: libc::rusage = std::mem::zeroed();
+            libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage);
+            usage
+        };
+        [usage.ru_nvcsw, usage.ru_nivcsw].map(|it| usize::try_from(it).expect("a count"))
+    };
+    // A switch between the count and the time would be taken for one too many: then it is asked again.
+    let moment = || loop {
+        let (before, time) = (counts(), now_ns());
+        if counts() == before {
+            return (before, time);
+        }
+    };
+    let (first, begun) = moment();
+    work();
+    let (last, ended) = moment();
+    let switches = (last[0] - first[0], last[1] - first[1]);
+    Counted { thread: u64::from(this_thread()), span: (begun, ended), switches }
+}
+
 #[test]
-fn two_threads_on_one_processor_are_switched_to_in_turn() {
+fn two_threads_on_one_processor_are_switched_as_often_as_the_kernel_counts() {
     const ROUNDS: usize = 300;
-    let threads = [AtomicU32::new(0), AtomicU32::new(0)];
+    let mut threads = [Counted::default(); 2];
     let work = || {
         let (mut to, mut from) = (pipe().unwrap(), pipe().unwrap());
+        let [first, second] = &mut threads;
         std::thread::scope(|scope| {
-            let [first, second] = &threads;
             scope.spawn(move || {
                 pin(0);
-                first.store(this_thread(), Relaxed);
                 let mut byte = [0];
-                for _ in 0..ROUNDS {
-                    to.0.read_exact(&mut byte).unwrap();
-                    from.1.write_all(&byte).unwrap();
-                }
+                *first = counting(|| {
+                    for _ in 0..ROUNDS {
+                        to.0.read_exact(&mut byte).unwrap();
+                        from.1.write_all(&byte).unwrap();
+                    }
+                });
             });
             scope.spawn(move || {
                 pin(0);
-                second.store(this_thread(), Relaxed);
                 let mut byte = [7];
-                for _ in 0..ROUNDS {
-                    to.1.write_all(&byte).unwrap();
-                    from.0.read_exact(&mut byte).unwrap();
-                }
+                *second = counting(|| {
+                    for _ in 0..ROUNDS {
+                        to.1.write_all(&byte).unwrap();
+                        from.0.read_exact(&mut byte).unwrap();
+                    }
+                });
             });
         });
     };
     let Some((seen, capture)) = capture(&wanting(&[Group::CSWITCH]), work) else { return };
     assert_eq!(capture.lost(), 0);
-    let [first, second] = threads.map(|it| u64::from(it.into_inner()));
-    let mut switches = 0;
-    let mut running = None;
+    let mut running: Option<u64> = None;
+    let mut told = [(0, 0); 2];
     for event in of(&seen, &[SWITCH]).iter().filter(|it| it.cpu == 0) {
         let fields = event.fields();
         let (new, old) = (fields.number("NewThreadId"), fields.number("OldThreadId"));
-        assert!(running.is_none_or(|it| it == old), "who ran is who is switched away from");
+        let is_mine = |thread| threads.iter().any(|it| it.thread == thread);
+        assert!(
+            !running.is_some_and(is_mine) || running == Some(old),
+            "who ran is who is switched away from"
+        );
         running = Some(new);
-        switches += usize::from([first, second].contains(&new));
+        for (it, told) in threads.iter().zip(&mut told) {
+            if it.thread == old && (it.span.0..it.span.1).contains(&event.raw) {
+                let is_waiting = fields.number("OldThreadState") == WAITING;
+                *(if is_waiting { &mut told.0 } else { &mut told.1 }) += 1;
+            }
+        }
         let is_idle = |thread: u64, name| thread != 0 || fields.number(name) == 0;
         assert!(is_idle(new, "NewThreadPriority") && is_idle(old, "OldThreadPriority"));
         assert!(new != 0 || fields.number("NewThreadWaitTime") == 0);
     }
-    assert!(switches >= 2 * ROUNDS, "{switches}");
+    assert_eq!(told, threads.map(|it| it.switches));
+    assert!(told.iter().all(|(waits, turns)| waits + turns + 2 >= ROUNDS), "{told:?}");
 }
 
 /// A mutex that lends the priority of who waits to who holds it.

@@ -97,7 +97,7 @@ pub(crate) fn pdb() -> Vec<u8> {
 fn drop_ref(_: &mut Vec<u8>) {}
 
 /// Header page, two pages of the free map, the directory's page list, the directory, then the streams.
-fn multi_stream(streams: &[&[u8]]) -> Vec<u8> {
+pub(crate) fn multi_stream(streams: &[&[u8]]) -> Vec<u8> {
     const PAGE: usize = 512;
     let (mut directory, mut pages) = (Vec::new(), Vec::new());
     directory.put_u32(u32_of(streams.len()));

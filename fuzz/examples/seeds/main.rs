@@ -15,6 +15,7 @@ mod records;
 mod region;
 mod security;
 mod source;
+mod symbols;
 
 use std::fs::DirEntry;
 use std::path::{Path, PathBuf};
@@ -98,6 +99,7 @@ fn all() -> Vec<(&'static str, Seeds)> {
         ("controller", calls::controller()),
         ("consumer", calls::consumer(files())),
         ("relog", calls::relog(files())),
+        ("symbols", symbols::all()),
     ]
 }
 

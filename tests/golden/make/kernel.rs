@@ -22,7 +22,7 @@ pub(super) fn make() -> Vec<u8> {
     maker.finish()
 }
 
-fn process(ids: (u32, u32), parent: u32, exit: i32, image: &str, command: &str) -> Vec<u8> {
+pub(crate) fn process(ids: (u32, u32), parent: u32, exit: i32, image: &str, command: &str) -> Vec<u8> {
     let mut p = Vec::new();
     p.put_u64(0xFFFF_B000_0000_1000 + u64::from(ids.0))
         .put_u32(ids.0)
@@ -40,7 +40,7 @@ fn process(ids: (u32, u32), parent: u32, exit: i32, image: &str, command: &str) 
     p
 }
 
-fn thread(ids: (u32, u32), name: &str) -> Vec<u8> {
+pub(crate) fn thread(ids: (u32, u32), name: &str) -> Vec<u8> {
     let mut p = Vec::new();
     p.put_u32(ids.0).put_u32(ids.1);
     for pointer in [
@@ -58,7 +58,7 @@ fn thread(ids: (u32, u32), name: &str) -> Vec<u8> {
     p
 }
 
-fn image(pid: u32, base: u64, size: u64, name: &str) -> Vec<u8> {
+pub(crate) fn image(pid: u32, base: u64, size: u64, name: &str) -> Vec<u8> {
     let mut p = Vec::new();
     p.put_u64(base).put_u64(size).put_u32(pid).put_u32(0x0001_2345).put_u32(1_714_000_000);
     p.put(&[0x20, 1, 0, 0]).put_u64(base).put_u32(0).put_u32(0).put_u32(0).put_u32(0).put_wide_z(name);

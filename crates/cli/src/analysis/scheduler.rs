@@ -6,8 +6,8 @@
 //!                                         wait ─▶ ready ─▶ runs: the time from ready is its latency
 //! ```
 //!
-//! S1  A thread ran from the switch to it up to the switch from it on the same processor. Where the switch between was lost (the old thread is not the one that ran
-//!     there), nothing is said about that time, and the gap is counted.
+//! S1  A thread ran from the switch to it up to the switch from it on the same processor. Where a switch between was lost (another thread leaves than the one that ran
+//!     there, or that one is seen on another processor meanwhile), nothing is said about that time, and the gap is counted.
 //! S2  A thread was away from the switch from it up to the next switch to it, wherever that is. What began before the trace, or has not ended in it, is not told.
 //! S3  A wake counts if the thread is not running; the first one after it left does.
 //! S4  The idle threads, all of number 0, run but are never away.
@@ -65,7 +65,8 @@ pub(crate) struct Back<S> {
 struct Thread<S> {
     away: Option<Away<S>>,
     readied: Option<i64>,
-    is_running: bool,
+    /// The processor that it runs on, as far as is known.
+    on: Option<u16>,
 }
 
 /// What runs on a processor, and since when.
@@ -95,6 +96,9 @@ impl<S> Default for Scheduler<S> {
 impl<S> Scheduler<S> {
     /// Takes in a switch; `stack` is what the caller keeps for the thread that leaves. Tells of the time that the old thread ran, and of the return of the new one.
     pub(crate) fn switch(&mut self, time: i64, it: Switch, stack: S) -> (Option<Ran>, Option<Back<S>>) {
+        for thread in [it.old, it.new] {
+            self.leave_elsewhere(thread, it.cpu);
+        }
         let before = self.cpus.insert(it.cpu, Running { thread: it.new, since: time });
         let ran = before.filter(|running| running.thread == it.old);
         if let Some(lost) = before.filter(|running| running.thread != it.old) {
@@ -104,7 +108,17 @@ impl<S> Scheduler<S> {
         }
         self.leave(time, it, stack);
         let ran = ran.map(|Running { thread, since }| Ran { thread, from: since.min(time), to: time });
-        (ran, self.come(time, it.new))
+        (ran, self.come(time, it))
+    }
+
+    /// A thread that is seen on one processor does not run on another any more, whenever it left that.
+    fn leave_elsewhere(&mut self, thread: u32, cpu: u16) {
+        let there = self.threads.get(&thread).and_then(|it| it.on).filter(|on| *on != cpu);
+        if let Some(there) = there {
+            self.gaps += 1;
+            self.cpus.remove(&there);
+            self.threads.remove(&thread);
+        }
     }
 
     fn leave(&mut self, time: i64, it: Switch, stack: S) {
@@ -118,18 +132,18 @@ impl<S> Scheduler<S> {
         let reason = (it.state == WAITING).then_some(it.reason);
         let away = Some(Away { from: time, reason, stack });
         if let Some(thread) = self.follow(it.old) {
-            *thread = Thread { away, readied: None, is_running: false };
+            *thread = Thread { away, readied: None, on: None };
         }
     }
 
-    fn come(&mut self, time: i64, new: u32) -> Option<Back<S>> {
-        if new == 0 {
+    fn come(&mut self, time: i64, it: Switch) -> Option<Back<S>> {
+        if it.new == 0 {
             return None;
         }
-        let thread = self.follow(new)?;
+        let thread = self.follow(it.new)?;
         let (away, readied) = (thread.away.take(), thread.readied.take());
-        thread.is_running = true;
-        Some(Back { thread: new, to: time, away, readied })
+        thread.on = Some(it.cpu);
+        Some(Back { thread: it.new, to: time, away, readied })
     }
 
     /// A thread is woken.
@@ -138,7 +152,7 @@ impl<S> Scheduler<S> {
             return;
         }
         if let Some(thread) = self.follow(thread)
-            && !thread.is_running
+            && thread.on.is_none()
         {
             thread.readied.get_or_insert(time);
         }
@@ -149,7 +163,7 @@ impl<S> Scheduler<S> {
             self.beyond += 1;
             return None;
         }
-        let unknown = || Thread { away: None, readied: None, is_running: false };
+        let unknown = || Thread { away: None, readied: None, on: None };
         Some(self.threads.entry(thread).or_insert_with(unknown))
     }
 }

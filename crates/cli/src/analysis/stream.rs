@@ -114,9 +114,9 @@ impl Default for Window {
 }
 
 impl Window {
-    /// Whether a moment lies in it.
+    /// Whether an event lies in it; its end counts units of 100 ns, all of which belong to it.
     pub(crate) const fn contains(self, time: i64) -> bool {
-        self.from <= time && time <= self.to
+        self.from <= time && time <= self.to.saturating_add(99)
     }
 
     /// How much of a span lies in it.
@@ -168,10 +168,7 @@ impl Analysis {
         }
         let filter = Filter::by_event(&wants.events);
         let nanos = |moment: Moment| moment.after(start).0.saturating_sub(start.0).saturating_mul(100);
-        let window = Window {
-            from: from.map_or(i64::MIN, nanos),
-            to: to.map_or(i64::MAX, |m| nanos(m).saturating_add(99)),
-        };
+        let window = Window { from: from.map_or(i64::MIN, nanos), to: to.map_or(i64::MAX, nanos) };
         Ok(Self { traces, known, start, wants, filter, window })
     }
 

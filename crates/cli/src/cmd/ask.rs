@@ -10,7 +10,7 @@ use anyhow::{Context, Result, anyhow};
 use traceweir::controller::info::{self, Answer, InfoClass, NO_SESSION, Query};
 use traceweir::controller::{Controller, SessionRef};
 use traceweir::{Error, Guid, Status};
-use traceweir_format::spec::info::About;
+use traceweir_format::spec::info::{About, software_source};
 
 use super::{counted, grouped};
 use crate::cli::{Ask, misuse};
@@ -197,7 +197,9 @@ fn intervals(ask: Asking<'_>) -> Result<Told, Error> {
             continue;
         };
         let how_often = match it.source {
-            0 => format!("{} of 100 ns ({} ms)", grouped(it.interval.into()), f64::from(it.interval) / TICKS),
+            0 | software_source::TASK_CLOCK => {
+                format!("{} of 100 ns ({} ms)", grouped(it.interval.into()), f64::from(it.interval) / TICKS)
+            }
             _ => format!("{} counts", grouped(it.interval.into())),
         };
         let mut object = Object::new();

@@ -23,8 +23,6 @@ use crate::images::{DebugId, Image, Images};
 
 /// Files of a folder that are looked at.
 const MAX_ENTRIES: usize = 4096;
-/// Names of the kernel's first byte.
-const FIRST: [&str; 2] = ["_text", "_stext"];
 /// The longest block of notes.
 const MAX_NOTES: u64 = 64 << 10;
 
@@ -57,11 +55,6 @@ pub(super) fn is_of_kernel(path: &str) -> bool {
 fn is_kernel(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or_default();
     name.starts_with("[kernel") || name.starts_with("vmlinu")
-}
-
-/// Where a table has the first byte of the kernel.
-fn first_byte(table: &Table) -> impl Iterator<Item = u64> {
-    FIRST.iter().filter_map(|name| table.address_of(name))
 }
 
 impl Kernel {
@@ -136,7 +129,7 @@ fn read(options: &Options, path: &Path, base: u64, id: Option<&DebugId>) -> Opti
         Ok(elf) => elf.map(|elf| (elf.symbols, elf.dwarf))?,
         Err(_) => (listing::of_kernel(search::open(path)?).ok()?, None),
     };
-    let moved = base.wrapping_sub(first_byte(&table).next()?);
+    let moved = base.wrapping_sub(table.kernel_start().next()?);
     Some(Source { table: vec![table], dwarf, moved, has_modules: false })
 }
 
@@ -152,7 +145,7 @@ fn of_this_boot(options: &Options, base: u64, id: Option<&DebugId>) -> Result<So
     let list = File::open(options.here("/proc/kallsyms")).and_then(listing::of_kernel);
     let table =
         list.map_err(|_| "its symbols cannot be read here; give a System.map or vmlinux with --symbol-path")?;
-    if first_byte(&table).next().is_none_or(|first| first == 0) {
+    if table.kernel_start().next().is_none_or(|first| first == 0) {
         return Err(
             "its symbols are hidden (/proc/kallsyms shows zeros): run as root, or allow them with 'sysctl kernel.kptr_restrict=0'",
         );
@@ -160,7 +153,7 @@ fn of_this_boot(options: &Options, base: u64, id: Option<&DebugId>) -> Result<So
     let own = notes(&options.here("/sys/kernel/notes"));
     let own = own.as_deref().and_then(build_id_of_notes);
     let is_same_build = id.zip(own).is_none_or(|(id, own)| is_build(own, id));
-    if !is_same_build || !first_byte(&table).any(|first| first == base) {
+    if !is_same_build || !table.kernel_start().any(|first| first == base) {
         return Err(
             "the trace is of another boot or machine, whose symbols are not here; give its System.map or vmlinux with --symbol-path",
         );

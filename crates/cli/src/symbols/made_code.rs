@@ -18,6 +18,13 @@ const MAX_BYTES: usize = 256 << 20;
 /// The longest list.
 const MAX_LIST: u64 = 64 << 20;
 
+/// Whether an image is memory that code may have been made in, rather than a file: as perf has it.
+pub(super) fn is_made_in(path: &str) -> bool {
+    ["//anon", "/dev/zero", "/anon_hugepage", "/memfd:", "/SYSV", "[heap", "[stack"]
+        .iter()
+        .any(|it| path.starts_with(it))
+}
+
 /// Lists of made code.
 #[derive(Default)]
 pub(super) struct MadeCode {

@@ -96,8 +96,8 @@ enum Question {
     /// So far into a module.
     Module(usize, u64),
     Kernel(u64),
-    /// In nothing that was loaded.
-    Nowhere(u32, u64),
+    /// In no file that was loaded.
+    Made(u32, u64),
 }
 
 impl Symbols {
@@ -133,12 +133,17 @@ impl Symbols {
     /// The address that a call returns to may be the first of the next function: ask for one less.
     pub(crate) fn resolve(&mut self, process: u32, address: u64, time: i64) -> Arc<[Frame]> {
         let Some(located) = self.images.find(process, address, time) else {
-            return self.answer(Question::Nowhere(process, address), |it| it.nowhere(process, address, time));
+            let nothing = Frame { offset: address, ..Frame::default() };
+            return self.made_code((process, address, time), nothing);
         };
         let (image, offset) = (located.image, address.saturating_sub(located.base));
         if located.process == 0 && kernel::is_of_kernel(&image.path) {
             let name = image.name().to_owned();
             return self.answer(Question::Kernel(address), |it| it.in_kernel(&name, address, offset));
+        }
+        if made_code::is_made_in(&image.path) {
+            let module = Some(module::name_of(&image.path));
+            return self.made_code((process, address, time), Frame { module, offset, ..Frame::default() });
         }
         let key = (Arc::clone(&image.path), image.id.clone());
         let size = image_size(image.size);
@@ -221,11 +226,18 @@ impl Symbols {
         frames.unwrap_or_else(|| vec![Frame { module: Some(image.into()), offset, ..Frame::default() }])
     }
 
-    fn nowhere(&mut self, process: u32, address: u64, time: i64) -> Vec<Frame> {
+    /// The function that a process made at an address, or what is known `otherwise`.
+    fn made_code(&mut self, (process, address, time): (u32, u64, i64), otherwise: Frame) -> Arc<[Frame]> {
+        let find = |it: &mut Self| vec![it.made_at(process, address, time).unwrap_or(otherwise)];
+        self.answer(Question::Made(process, address), find)
+    }
+
+    fn made_at(&mut self, process: u32, address: u64, time: i64) -> Option<Frame> {
         let user = self.images.user_of(process, time);
-        let made =
-            self.images.are_of_linux().then(|| self.made.frame(&self.options, (process, user), address));
-        vec![made.flatten().unwrap_or(Frame { offset: address, ..Frame::default() })]
+        if !self.images.are_of_linux() {
+            return None;
+        }
+        self.made.frame(&self.options, (process, user), address)
     }
 }
 

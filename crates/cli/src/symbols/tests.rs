@@ -126,6 +126,53 @@ fn the_running_kernel_does_not_name_another_boot_or_build() {
 }
 
 #[test]
+fn the_kernel_of_this_machine_names_its_own_functions() {
+    let list = std::fs::read_to_string("/proc/kallsyms").unwrap_or_default();
+    let address = |name: &str| {
+        let line = list.lines().find(|line| line.split(' ').nth(2) == Some(name))?;
+        u64::from_str_radix(line.split(' ').next()?, 16).ok().filter(|address| *address != 0)
+    };
+    let (Some(base), Some(fork)) = (address("_text").or(address("_stext")), address("kernel_clone")) else {
+        return crate::skip::skip("kallsyms", "addresses of the kernel are hidden");
+    };
+    let mut symbols = Symbols::new(Options::default());
+    image(&mut symbols, RUNDOWN, (0, base, 0x400_0000), KERNEL, 1);
+    assert_eq!(told(&mut symbols, 5, fork + 4, 9), is(KERNEL, "kernel_clone", 4));
+}
+
+#[test]
+fn a_pdb_of_a_symbol_store_names_an_image_of_windows() {
+    let (folder, mut options) = machine();
+    let pdb = crate::pdb_file::functions(u16::MAX);
+    put(&folder, "store/shop.pdb/3844DBB920174967BE7AA4A2C20430FA3/shop.pdb", &pdb);
+    put(&folder, "flat/shop.pdb", &pdb);
+    put(&folder, "broken/shop.pdb", &pdb[..5000]);
+    let identity_of = |age: u32| {
+        let mut id = [0; 20];
+        id[..16].copy_from_slice(&crate::pdb_file::SIGNATURE.to_bytes());
+        id[16..].copy_from_slice(&age.to_le_bytes());
+        id
+    };
+    for (place, age, name) in [
+        ("store", 3, "shop::sell"),
+        ("flat", 3, "shop::sell"),
+        ("flat", 4, "-"),
+        ("broken", 3, "-"),
+        ("none", 3, "-"),
+    ] {
+        options.paths = vec![folder.path().join(place)];
+        let mut symbols = Symbols::new(options.clone());
+        let base = 0x7FF6_0000_0000;
+        identity(&mut symbols, (1200, base), identity_of(age), "C:\\build\\shop.pdb");
+        image(&mut symbols, LOAD, (1200, base, 0x1_0000), "\\Device\\HarddiskVolume1\\shop.exe", 1);
+        let offset = if name == "-" { 0x1110 } else { 0x10 };
+        assert_eq!(told(&mut symbols, 1200, base + 0x1110, 2), is("shop.exe", name, offset), "{place} {age}");
+        let other = if name == "-" { "-" } else { "shop::other" };
+        assert_eq!(told(&mut symbols, 1200, base + 0x1201, 2).1, other, "{place} {age}");
+    }
+}
+
+#[test]
 fn a_list_that_was_named_is_moved_to_where_the_kernel_lay() {
     let (folder, mut options) = machine();
     put(&folder, "maps/System.map-6", "ffffffff81000000 T _text\nffffffff81000100 T do_work\n");
@@ -160,6 +207,10 @@ fn code_that_a_program_made_is_named_by_its_own_list() {
     assert_eq!(told(&mut symbols, 50, 0x7F00_0000_2001, 5), is("perf-50.map", "jit::run()", 1));
     assert_eq!(told(&mut symbols, 51, 0x7F00_0000_1020, 5), is("-", "-", 0x7F00_0000_1020));
     assert_eq!(told(&mut symbols, 50, 0x7F00_0000_3000, 5), is("-", "-", 0x7F00_0000_3000));
+    // Memory that is told as an image of its own may have made code in it too.
+    image(&mut symbols, LOAD, (50, 0x7F00_0000_2000, 0x2000), "/memfd:jit", 3);
+    assert_eq!(told(&mut symbols, 50, 0x7F00_0000_2008, 5), is("perf-50.map", "jit::run()", 8));
+    assert_eq!(told(&mut symbols, 50, 0x7F00_0000_3008, 5), is("memfd:jit", "-", 0x1008));
     // What leads elsewhere is not followed, and traces of Windows have no such lists.
     std::fs::rename(folder.path().join("tmp/perf-50.map"), folder.path().join("tmp/list")).unwrap();
     std::os::unix::fs::symlink(folder.path().join("tmp/list"), folder.path().join("tmp/perf-50.map"))

@@ -8,7 +8,7 @@
 //!   16 periodic state  ─▶ tick, every so many seconds ─▶ Enable (capture state), to registrations that the session has enabled
 //!   18 binary tracking ─▶ TellModules, to those that are enabled and after each enable from now on
 //!   24, 26 cache       ─▶ the session
-//!   3, 4, 5, 28        ─▶ kernel: what is captured changes, or nothing is kept; answered then
+//!   3 to 6, 8, 9, 28   ─▶ kernel: what is captured changes, or nothing is kept; answered then
 //!   others             ─▶ kept
 //! ```
 //!
@@ -24,9 +24,9 @@ use traceweir_format::info::{Answer, Branches, PeriodicCaptureState, Query, Set,
 use traceweir_format::spec::access::Rights;
 use traceweir_format::spec::info::{About, InfoClass, Rules};
 use traceweir_format::spec::status::Status;
+use traceweir_session::Session;
 use traceweir_session::config::{is_system_logger, stream_count};
 use traceweir_session::info::{Machine, Settings, System, local_answer, read_set};
-use traceweir_session::{Session, StacksOf};
 use traceweir_transport::cpu;
 use traceweir_transport::message::{EnableCode, EnableParams, Message, SessionConfig, SessionRef};
 
@@ -83,9 +83,9 @@ impl Information {
         self.machine.get_or_init(Machine::look)
     }
 
-    /// The settings of the system.
-    pub(super) fn system(&self) -> &System {
-        &self.system
+    /// The settings of the system, and what the machine has.
+    pub(super) fn of_system(&self) -> (&System, &Machine) {
+        (&self.system, self.machine())
     }
 
     /// Keeps other settings of the system.
@@ -132,8 +132,9 @@ impl Service {
     fn set_of_system(&mut self, asker: Asker, session: &SessionRef, set: &Set) -> Result<(), Refusal> {
         check_nothing(session)?;
         self.check_profiling(asker.link)?;
-        let mut system = self.information.system().clone();
-        system.set(set, self.information.machine()).map_err(|e| not_done(set.class(), e.into()))?;
+        let (system, machine) = self.information.of_system();
+        let mut system = system.clone();
+        system.set(set, machine).map_err(|e| not_done(set.class(), e.into()))?;
         told!("{} is set by {}", set.class().name(), self.who(asker.link));
         self.change_kernel(Kept::System(system), Then::Done(asker));
         Ok(())
@@ -157,9 +158,10 @@ impl Service {
         }
         match set {
             Set::SystemTraceEnableFlags(mask) => self.set_of_kernel(asker, id, Some(*mask), settings),
-            Set::StackTracing(_) | Set::ContextRegister { .. } => {
-                self.set_of_kernel(asker, id, None, settings)
-            }
+            Set::StackTracing(_)
+            | Set::ContextRegister { .. }
+            | Set::PmcEventList(_)
+            | Set::PmcCounterList(_) => self.set_of_kernel(asker, id, None, settings),
             set => {
                 self.information.keep(id, settings);
                 self.carry_out(id, set, &config);
@@ -225,14 +227,10 @@ impl Service {
             Set::StackCaching(_) | Set::UnifiedStackCaching(_) => self.cache_stacks(session),
             // Whoever is enabled from now on is not asked to tell, and nobody has to take anything back.
             Set::ProviderBinaryTracking(false) => {}
-            Set::PmcEventList(_)
-            | Set::PmcCounterList(_)
-            | Set::LbrConfiguration(_)
-            | Set::LbrEventList(_) => {
-                say_that_it_is_kept(config, set.class());
-            }
+            Set::LbrConfiguration(_) | Set::LbrEventList(_) => say_that_it_is_kept(config, set.class()),
             // Carried out by the kernel, refused, or of the system: they do not come here.
             Set::SystemTraceEnableFlags(_) | Set::StackTracing(_) | Set::ContextRegister { .. } => {}
+            Set::PmcEventList(_) | Set::PmcCounterList(_) => {}
             Set::CutPeriodicCaptureState | Set::SampledProfileInterval(_) | Set::ProfileSourceConfig(_) => {}
         }
     }
@@ -240,11 +238,11 @@ impl Service {
     /// Has a session store equal stacks once, or no longer. A guest's sessions may be many: their caches are small.
     fn cache_stacks(&mut self, id: u64) {
         let is_guests = self.sessions.get_mut(id).is_some_and(|entry| entry.owner.is_guest);
-        let cache = self.information.sessions.get(&id).and_then(Settings::stack_cache);
+        let (cache, of) = self.information.settings(id).stack_cache();
         let most = if is_guests { MAX_CACHE_OF_GUEST } else { u32::MAX };
         if let Some(session) = self.sessions.running_session(id) {
             let cache = cache.map(|it| StackCaching { bytes: it.bytes.min(most), ..it });
-            session.cache_stacks(cache, StacksOf::All);
+            session.cache_stacks(cache, of);
         }
     }
 
@@ -386,7 +384,7 @@ impl Service {
 
 fn say_that_it_is_kept(config: &SessionConfig, class: InfoClass) {
     told!(
-        "session {:?}: {} is kept, and has no effect: counters and branches are not recorded by this version",
+        "session {:?}: {} is kept, and has no effect: branches are not recorded by this version",
         config.name,
         class.name()
     );

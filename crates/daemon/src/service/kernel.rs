@@ -3,7 +3,7 @@
 //! ```text
 //!   Start ─▶ rights, places ─▶ Running ─(own thread: kernel::begin)─▶ began
 //!   Update of EnableFlags ─┐
-//!   classes 3, 4, 5, 28    ├─▶ change_kernel ─(own thread: kernel::take)─▶ KernelChanged ─▶ kept, told to the session, answered
+//!   classes 3 to 9, 28     ├─▶ change_kernel ─(own thread: kernel::take)─▶ KernelChanged ─▶ kept, told to the session, answered
 //!   enable of a system     │         └─ one at a time: what comes meanwhile waits, as it came
 //!   provider               ┘
 //! ```
@@ -31,6 +31,7 @@ use traceweir_transport::message::{
 
 use super::control::apart;
 use super::enable::EnableCall;
+use super::info::Information;
 use super::notice::{Notice, Promise};
 use super::sessions::not_running;
 use super::{Asker, LinkId, Service, told};
@@ -144,8 +145,14 @@ impl Kernels {
     }
 
     /// A session takes its place; what its capture is to be asked for.
-    pub(super) fn add(&mut self, id: u64, config: &SessionConfig, wishes: Wishes, system: &System) -> Wanted {
-        let wanted = kernel::wanted_at_start(config, &wishes, system, self.scope);
+    pub(super) fn add(
+        &mut self,
+        id: u64,
+        config: &SessionConfig,
+        wishes: Wishes,
+        information: &Information,
+    ) -> Wanted {
+        let wanted = kernel::wanted_at_start(config, &wishes, information.of_system(), self.scope);
         let (config, control, losses) = (config.clone(), None, None);
         self.all.insert(id, Running { config, wishes, wanted: wanted.clone(), control, losses });
         wanted
@@ -183,15 +190,17 @@ impl Kernels {
     }
 
     /// What has to be asked for so that this can be kept.
-    fn steps(&self, kept: &Kept, settings: impl Fn(u64) -> Settings, system: &System) -> Vec<Step> {
+    fn steps(&self, kept: &Kept, information: &Information) -> Vec<Step> {
+        let (system, machine) = information.of_system();
         let changed = self.all.iter().filter_map(|(id, running)| {
             let wanted = match kept {
                 Kept::Session { id: of, wishes, settings } if of == id => {
-                    kernel::wanted(&running.wanted, wishes, settings, system)
+                    kernel::wanted(&running.wanted, wishes, settings, (system, machine))
                 }
                 Kept::Session { .. } => return None,
                 Kept::System(system) => {
-                    kernel::wanted(&running.wanted, &running.wishes, &settings(*id), system)
+                    let settings = information.settings(*id);
+                    kernel::wanted(&running.wanted, &running.wishes, &settings, (system, machine))
                 }
             };
             let is_due = match &running.control {
@@ -212,7 +221,7 @@ fn is_about_kernel(message: &Message) -> bool {
         Message::Control { control: Control::Update(update), .. } => update.enable_flags.is_some(),
         Message::EnableProvider { provider, .. } => is_kernels(provider),
         Message::SetInformation { class, .. } => {
-            InfoClass::from_number(*class).is_some_and(|class| changes_capture(class))
+            InfoClass::from_number(*class).is_some_and(changes_capture)
         }
         _ => false,
     }
@@ -226,6 +235,9 @@ fn changes_capture(class: InfoClass) -> bool {
         C::TraceStackTracingInfo
             | C::TraceSystemTraceEnableFlagsInfo
             | C::TraceSampledProfileIntervalInfo
+            | C::TraceProfileSourceConfigInfo
+            | C::TracePmcEventListInfo
+            | C::TracePmcCounterListInfo
             | C::TraceContextRegisterInfo
     )
 }
@@ -284,7 +296,7 @@ impl Service {
 
     /// Asks the kernel for what is to be kept, where that is something else than it was.
     pub(super) fn change_kernel(&mut self, kept: Kept, then: Then) {
-        let steps = self.kernels.steps(&kept, |id| self.information.settings(id), self.information.system());
+        let steps = self.kernels.steps(&kept, &self.information);
         let change =
             Change { steps: steps.iter().map(|it| (it.session, it.wanted.clone())).collect(), kept, then };
         if steps.is_empty() {

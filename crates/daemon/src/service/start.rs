@@ -84,8 +84,8 @@ impl Service {
             state,
         };
         self.sessions.insert(id, entry);
-        let system = self.information.system();
-        let wanted = wishes.map(|wishes| self.kernels.add(id, config.properties(), wishes, system));
+        let information = &self.information;
+        let wanted = wishes.map(|wishes| self.kernels.add(id, config.properties(), wishes, information));
         self.launch(id, config, wanted, (passed, terms), (pid, owner));
         Ok(())
     }

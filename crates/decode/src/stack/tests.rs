@@ -78,6 +78,17 @@ fn kernel_and_user_part_become_one_stack_whatever_their_order_and_processor() {
 }
 
 #[test]
+fn one_event_may_hold_both_parts() {
+    let mut bench = Bench::default();
+    bench.event(&sample(10, 7), 0, "a");
+    assert_eq!(bench.stack(&walk(0x1820, 11, (10, 4, 7), &[KERNEL, KERNEL + 1, 2, 3]), 0), Some("a"));
+    assert_eq!(bench.stack(&walk(0x1820, 12, (10, 4, 7), &[9]), 0), None, "it has a user part");
+    bench.joiner.end();
+    let stack = bench.joiner.next_ready().unwrap().stack;
+    assert_eq!((stack.kernel, stack.user, stack.owner), (vec![KERNEL, KERNEL + 1], vec![2, 3], Some((4, 7))));
+}
+
+#[test]
 fn a_key_stands_for_its_stack() {
     let mut bench = Bench::default();
     let mut definition = Vec::new();
@@ -139,6 +150,7 @@ fn an_event_without_a_thread_is_that_of_the_first_stack_from_its_processor() {
     assert_eq!(bench.stack(&walk(0x1820, 11, (10, 4, 7), &[KERNEL]), 0), Some("call"));
     assert_eq!(bench.stack(&walk(0x1820, 11, (10, 4, 7), &[1]), 0), Some("call"), "its user part");
     assert_eq!(bench.stack(&walk(0x1820, 11, (10, 4, 9), &[2]), 2), Some("start"));
+    assert_eq!(bench.stack(&walk(0x1820, 11, (10, 4, 3), &[KERNEL]), 5), None, "of an event elsewhere");
     assert_eq!(bench.rest(), [("call", vec![KERNEL, 1]), ("other call", vec![]), ("start", vec![2])]);
 }
 

@@ -154,70 +154,14 @@ fn take(mut records: SymbolIter<'_>, places: &[u32], to: &mut Table) {
 mod tests {
     use std::io::Cursor;
 
-    use traceweir_format::wire::Put;
-
     use super::*;
-    use crate::source::wpp::pdb::tests::{container, module, symbol};
-
-    const SIGNATURE: Guid = Guid::from_u128(0x3844DBB9_2017_4967_BE7A_A4A2C20430FA);
-    const AGE: u32 = 3;
-
-    fn procedure(kind: u16, name: &str, (section, offset, length): (u16, u32, u32)) -> Vec<u8> {
-        let mut body = Vec::new();
-        for field in [0, 0, 0, length, 0, 0, 0x1001, offset] {
-            body.put_u32(field);
-        }
-        body.put_u16(section).put_u8(0).put_ansi_z(name);
-        symbol(kind, &body)
-    }
-
-    fn public(name: &str, flags: u32, (section, offset): (u16, u32)) -> Vec<u8> {
-        let mut body = Vec::new();
-        body.put_u32(flags).put_u32(offset).put_u16(section).put_ansi_z(name);
-        symbol(S_PUB32, &body)
-    }
-
-    /// Streams: 1 identity, 3 debug information, 5 a module, 6 global symbols, 7 headers of sections.
-    fn pdb(moved: u16) -> Vec<u8> {
-        let mut identity = Vec::new();
-        identity.put_u32(20_000_404).put_u32(1).put_u32(1).put(&SIGNATURE.to_bytes());
-        identity.put_u32(0).put_u32(0).put_u32(0).put_u32(0).put_u32(0);
-        let mut symbols = Vec::new();
-        symbols.put_u32(4).put(&procedure(0x1110, "shop::sell", (1, 0x100, 0x40)));
-        symbols.put(&procedure(0x110F, "helper", (2, 0x10, 0x20)));
-        symbols.put(&procedure(0x110F, "of no section", (9, 0x10, 0x20)));
-        let globals = [
-            public("?sell@shop@@YAXXZ", IS_FUNCTION, (1, 0x100)),
-            public("?other@shop@@YAXXZ", IS_FUNCTION, (1, 0x200)),
-            public("data", 0, (1, 0x300)),
-        ]
-        .concat();
-        let modules = module(5, u32::try_from(symbols.len()).unwrap());
-        let mut debug = Vec::new();
-        debug.put_u32(u32::MAX).put_u32(19_990_903).put_u32(AGE);
-        for stream in [u16::MAX, 0, u16::MAX, 0, 6, 0] {
-            debug.put_u16(stream);
-        }
-        debug.put_u32(u32::try_from(modules.len()).unwrap());
-        debug.resize(48, 0);
-        debug.put_u32(22);
-        debug.resize(64, 0);
-        debug.put(&modules);
-        for further in [u16::MAX, u16::MAX, u16::MAX, moved, moved, 7] {
-            debug.put_u16(further);
-        }
-        debug.resize(debug.len() + 10, 0xFF);
-        let mut sections = vec![0; 2 * SECTION_HEADER];
-        sections[SECTION_PLACE..SECTION_PLACE + 4].copy_from_slice(&0x1000_u32.to_le_bytes());
-        let second = SECTION_HEADER + SECTION_PLACE;
-        sections[second..second + 4].copy_from_slice(&0x5000_u32.to_le_bytes());
-        container(&[vec![], identity, vec![], debug, vec![], symbols, globals, sections])
-    }
+    use crate::pdb_file::{AGE, SIGNATURE, functions};
 
     #[test]
     fn functions_are_found_by_their_distance_from_the_base() {
-        let read =
-            Pdb::read(Cursor::new(pdb(u16::MAX)), |signature, age| (signature, age) == (SIGNATURE, AGE));
+        let read = Pdb::read(Cursor::new(functions(u16::MAX)), |signature, age| {
+            (signature, age) == (SIGNATURE, AGE)
+        });
         let table = read.unwrap().unwrap().symbols;
         let name = |address| table.lookup(address).map(|symbol| (symbol.text().into_owned(), symbol.start));
         assert_eq!(name(0x1100), Some(("shop::sell".into(), 0x1100)));
@@ -230,13 +174,13 @@ mod tests {
 
     #[test]
     fn another_pdb_and_one_of_moved_code_are_not_taken() {
-        assert!(Pdb::read(Cursor::new(pdb(u16::MAX)), |_, age| age != AGE).unwrap().is_none());
-        assert!(Pdb::read(Cursor::new(pdb(8)), |_, _| true).is_err());
+        assert!(Pdb::read(Cursor::new(functions(u16::MAX)), |_, age| age != AGE).unwrap().is_none());
+        assert!(Pdb::read(Cursor::new(functions(8)), |_, _| true).is_err());
     }
 
     #[test]
     fn spoilt_pdbs_give_errors_or_less() {
-        let whole = pdb(u16::MAX);
+        let whole = functions(u16::MAX);
         let mut random = 7_u64;
         for at in (0..whole.len()).step_by(97) {
             let mut bad = whole.clone();

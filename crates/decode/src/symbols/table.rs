@@ -74,7 +74,12 @@ pub struct Table {
     entries: Vec<Entry>,
     names: Vec<u8>,
     groups: Vec<Arc<str>>,
+    /// Where the symbols of [`KERNEL_START`] are, whatever else is there.
+    kernel_start: [Option<u64>; 2],
 }
+
+/// Names of the first byte of a kernel.
+const KERNEL_START: [&[u8]; 2] = [b"_text", b"_stext"];
 
 impl Table {
     /// Takes a symbol in: a size of 0 is one that is not told. What is beyond the bounds is left out.
@@ -98,6 +103,11 @@ impl Table {
             Rank::Local => 1,
             Rank::Weak => 2,
         };
+        for (known, start_name) in self.kernel_start.iter_mut().zip(KERNEL_START) {
+            if name == start_name && group == 0 {
+                known.get_or_insert(start);
+            }
+        }
         self.names.extend_from_slice(name);
         self.entries.push(Entry { start, end: start.saturating_add(size), name: at, length, group, rank });
     }
@@ -139,11 +149,9 @@ impl Table {
         Some(self.told(entry))
     }
 
-    /// Where the first symbol of a name begins.
-    #[must_use]
-    pub fn address_of(&self, name: &str) -> Option<u64> {
-        let is_it = |entry: &&Entry| self.told(entry).name == name.as_bytes();
-        self.entries.iter().find(is_it).map(|entry| entry.start)
+    /// Where the first byte of a kernel lies, by each of the names that it has.
+    pub fn kernel_start(&self) -> impl Iterator<Item = u64> {
+        self.kernel_start.into_iter().flatten()
     }
 
     fn told(&self, entry: &Entry) -> Symbol<'_> {
@@ -209,7 +217,6 @@ mod tests {
         ] {
             assert_eq!(name(&table, address).as_deref(), expected, "{address:#x}");
         }
-        assert_eq!((table.address_of("open"), table.address_of("label")), (Some(0x200), None));
     }
 
     #[test]
@@ -221,8 +228,15 @@ mod tests {
         table.push(4, 1, &[b'x'; MAX_NAME + 1], Rank::Global);
         table.push(5, 1, b"", Rank::Global);
         table.push(u64::MAX, 9, b"top", Rank::Global);
+        table.push_of(7, 1, b"_text", Rank::Global, Some("ext4"));
+        table.push(1, 1, b"_stext", Rank::Global);
         table.finish();
-        assert_eq!((table.len(), table.groups.len()), (4, 1));
+        assert_eq!(
+            table.kernel_start().collect::<Vec<_>>(),
+            [1],
+            "of the kernel, though another name is shorter"
+        );
+        assert_eq!((table.len(), table.groups.len()), (5, 1));
         assert_eq!(table.lookup(3).and_then(|symbol| symbol.group).map(|it| &**it), Some("ext4"));
         assert_eq!(table.lookup(1).and_then(|symbol| symbol.group), None);
         assert_eq!(name(&table, u64::MAX), None, "nothing lies behind the end of memory");

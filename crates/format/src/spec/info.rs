@@ -5,6 +5,20 @@
 /// The first number that is no class (MaxTraceSetInfoClass).
 pub const MAX_TRACE_SET_INFO_CLASS: u32 = 29;
 
+/// Profile sources that a kernel of Linux counts itself, whatever the processor has; ids from 24 on are the platform's.
+pub mod software_source {
+    /// Time that tasks run, in 100 ns.
+    pub const TASK_CLOCK: u32 = 0x0800;
+    /// Page faults, soft and hard.
+    pub const PAGE_FAULTS: u32 = 0x0801;
+    /// Switches from one thread to another.
+    pub const CONTEXT_SWITCHES: u32 = 0x0802;
+
+    /// All of them with their names.
+    pub const ALL: [(u32, &str); 3] =
+        [(TASK_CLOCK, "TaskClock"), (PAGE_FAULTS, "PageFaults"), (CONTEXT_SWITCHES, "ContextSwitches")];
+}
+
 /// Which session a class is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum About {

@@ -231,7 +231,7 @@ mod tests {
 
     use super::*;
     use crate::Clock;
-    use crate::out::{Hooks, Queue};
+    use crate::out::{Beside, Queue};
     use crate::record::Sample;
     use crate::spec::Source;
     use crate::tracefs::Field;
@@ -254,26 +254,14 @@ mod tests {
     fn told(steps: &[(&str, u16, u32)]) -> Vec<(u16, u64, u16)> {
         let (mut state, mut queues) = (All::default(), vec![Queue::default()]);
         let field = |offset| Some(Field { offset, size: 4, is_signed: false, is_data_loc: false });
-        let (none, mut too_large) = (Hooks::default(), 0);
+        let (nothing, mut too_large) = (Beside::default(), 0);
         for (time, (name, cpu, number)) in (1..).zip(steps) {
             let spec = SPECS.iter().find(|it| matches!(it.source, Source::Tracepoint(_, it) if it == *name));
             let raw = [number.to_le_bytes(), 1_u32.to_le_bytes()].concat();
             let sample = Sample { time, cpu: *cpu, raw: &raw, ..Sample::default() };
             let event = Event { sample, fields: &[field(0), field(4)], tag: 0 };
-            let mut out = Out {
-                queues: &mut queues,
-                clock: &Plain,
-                stacks: &none,
-                registers: &none,
-                max_frames: 0,
-                unwinder: None,
-                counted: &none,
-                too_large: &mut too_large,
-                scratch: Vec::new(),
-                cpu: *cpu,
-                time,
-                sample: None,
-            };
+            let out = Out::new(&mut queues, &Plain, &nothing, &mut too_large);
+            let mut out = Out { cpu: *cpu, time, ..out };
             (spec.expect("a row").on)(&mut state, &event, &mut out);
         }
         let mut all = Vec::new();

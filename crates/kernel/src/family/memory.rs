@@ -90,8 +90,21 @@ pub(crate) static SPECS: &[Spec] = &[
         fields: &[],
         parts: Parts::ADDR,
         wakes: false,
+        is_for_own: false,
         filter: None,
         on: read_in,
+    },
+    // All faults of single threads: the kernel's counter does not tell of which kind.
+    Spec {
+        source: Source::Software { counter: sys::PERF_COUNT_SW_PAGE_FAULTS_MIN as u64, period: 1 },
+        groups: &[Group::PAGE_FAULTS],
+        hooks: &[DEMAND_ZERO],
+        fields: &[],
+        parts: Parts::ADDR.with(Parts::IP),
+        wakes: false,
+        is_for_own: true,
+        filter: None,
+        on: brought_in,
     },
     enter("sys_enter_mmap", &["len", "prot", "flags"], maps),
     exit("sys_exit_mmap", &[ALLOC]),
@@ -123,6 +136,12 @@ fn faulted(state: &mut All, event: &Event<'_>, out: &mut Out<'_>) {
     let mut payload = out.payload();
     payload.put_u64(address).put_u64(ip);
     out.perfinfo(hook, 2, payload);
+}
+
+fn brought_in(_: &mut All, event: &Event<'_>, out: &mut Out<'_>) {
+    let mut payload = out.payload();
+    payload.put_u64(event.sample.addr).put_u64(event.sample.ip);
+    out.perfinfo(DEMAND_ZERO, 2, payload);
 }
 
 fn read_in(state: &mut All, event: &Event<'_>, out: &mut Out<'_>) {

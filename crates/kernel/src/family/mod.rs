@@ -34,7 +34,7 @@ use crate::spec::Spec;
 use crate::state::State;
 
 /// The rows of all families.
-pub(crate) static SPECS: [&[Spec]; 9] = [
+pub(crate) static SPECS: [&[Spec]; 10] = [
     process::SPECS,
     schedule::SPECS,
     profile::SPECS,
@@ -43,6 +43,7 @@ pub(crate) static SPECS: [&[Spec]; 9] = [
     memory::SPECS,
     disk::SPECS,
     file::SPECS,
+    file::OPENING_SPECS,
     network::SPECS,
 ];
 
@@ -58,6 +59,14 @@ pub(crate) fn on_other(state: &mut State, context: &Context, other: &Other<'_>, 
     process::on_other(state, context, other, out);
     image::on_other(state, context, other, out);
     schedule::on_other(state, context, other, out);
+    file::on_other(state, context, other, out);
+}
+
+/// Records were lost: what is remembered of things that end may be over.
+pub(crate) fn forget(state: &mut State) {
+    disk::forget(state);
+    file::forget(state);
+    network::forget(state);
 }
 
 /// Whether the state of what is there already is told at the start, at the end or in between.
@@ -95,8 +104,15 @@ pub(crate) fn settle(state: &mut State, out: &mut Out<'_>) {
     process::settle(state, out);
 }
 
+/// Before anything is captured: what would keep the rings waiting later.
+pub(crate) fn prepare_state(state: &mut State) {
+    image::prepare(state);
+}
+
 /// Between looks: what is not in the rings, and what has to be looked at before it is gone.
 pub(crate) fn beside(state: &mut State) {
     process::beside(state);
+    file::beside(state);
     network::beside(state);
+    image::beside(state);
 }

@@ -53,6 +53,7 @@ const fn counter(place: usize) -> Spec {
         fields: &[],
         parts: Parts::IP,
         wakes: false,
+        is_for_own: false,
         filter: None,
         on: counted,
     }
@@ -66,6 +67,7 @@ pub(crate) static SPECS: &[Spec] = &[
         fields: &[],
         parts: Parts::IP,
         wakes: false,
+        is_for_own: false,
         filter: None,
         on: sampled,
     },

@@ -163,6 +163,10 @@ pub(crate) fn priority(linux: i64) -> u8 {
 }
 
 const READY: u8 = 1;
+/// Wait reasons, and a thread that is not told.
+const USER_REQUEST: u8 = 6;
+const WR_PREEMPTED: u8 = 32;
+const UNKNOWN: u32 = u32::MAX;
 const TERMINATED: u8 = 4;
 const WAITING: u8 = 5;
 
@@ -197,7 +201,24 @@ fn why(thread: u32, state: i64) -> Why {
     Why { state, reason, mode }
 }
 
-pub(crate) fn on_other(_: &mut All, _: &Context, _: &Other<'_>, _: &mut Out<'_>) {}
+/// Where single threads are watched there is no tracepoint: a thread is switched to, or away from, and the other one is not told.
+pub(crate) fn on_other(state: &mut All, context: &Context, other: &Other<'_>, out: &mut Out<'_>) {
+    let Other::Switch { is_out, is_preempted } = *other else { return };
+    if !state.groups.has(Group::CSWITCH) {
+        return;
+    }
+    let (new, old) = if is_out { (UNKNOWN, context.tid) } else { (context.tid, UNKNOWN) };
+    let (thread_state, reason) = match (is_out, is_preempted) {
+        (true, true) => (READY, WR_PREEMPTED),
+        (true, false) => (WAITING, USER_REQUEST),
+        // Nothing is known of the other thread.
+        (false, _) => (0, 0),
+    };
+    let mut payload = out.payload();
+    payload.put_u32(new).put_u32(old).put_u32(0);
+    payload.put_u8(reason).put_u8(0).put_u8(thread_state).put_u8(0).put_u64(0);
+    out.perfinfo(CONTEXT_SWITCH, 2, payload);
+}
 
 #[cfg(test)]
 mod tests {

@@ -8,7 +8,7 @@
 //!   ──▶  0x1830  time of the event │ process │ thread │ kinds │ count │ registers
 //! ```
 //!
-//! 1. A part without frames is no event. 2. At most 192 frames, as published, or what the kernel allows if that is less. 3. Where the bytes of the program's stack came
+//! S1 A part without frames is no event. S2 At most 192 frames, as published, or what the kernel allows if that is less. S3 Where the bytes of the program's stack came
 //! along they are unwound by tables, and the frame pointers, which a program without them makes into nonsense, are left aside; where that gives nothing, they count.
 
 mod program;

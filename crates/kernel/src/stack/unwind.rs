@@ -6,7 +6,7 @@
 //!   a program that was not seen ──▶ thread that reads files (it may hang; nothing waits for it longer than a moment)
 //! ```
 //!
-//! U1 A process's modules are what its mappings say: read from /proc when its first stack comes, then followed by its mmap records. U2 The same file is read once. U3 All
+//! U1 A process's modules are what its mappings say: read from /proc when its first stack comes, and again when it has mapped something since. U2 The same file is read once. U3 All
 //! tables together, and all processes, are bounded; what does not fit is unwound by frame pointers.
 
 use std::collections::{HashMap, HashSet};
@@ -23,7 +23,7 @@ use framehop::{
 
 use super::program::{self, Tables};
 use super::register;
-use crate::record::{Identity, Mmap, Sample};
+use crate::record::{Mmap, Sample};
 
 /// Requests that may wait for the thread that reads.
 const MAX_REQUESTS: usize = 64;
@@ -42,6 +42,15 @@ const MAX_MAPS: u64 = 4 << 20;
 type FileKey = (u32, u32, u64);
 type Process = UnwinderNative<Arc<[u8]>, MayAllocateDuringUnwind>;
 
+/// What is known of a process.
+#[derive(Default)]
+struct Known {
+    modules: Process,
+    files: HashSet<FileKey>,
+    /// It has mapped something since its modules were read.
+    is_stale: bool,
+}
+
 /// A part of a file that a process has mapped to run.
 #[derive(Clone, Debug)]
 struct Mapping {
@@ -53,7 +62,7 @@ struct Mapping {
 
 /// Unwinds the stacks of all processes.
 pub(crate) struct Unwinder {
-    processes: HashMap<u32, (Process, HashSet<FileKey>)>,
+    processes: HashMap<u32, Known>,
     cache: CacheNative<MayAllocateDuringUnwind>,
     known: HashMap<FileKey, Option<Arc<Tables>>>,
     bytes: usize,
@@ -86,20 +95,11 @@ impl Unwinder {
         Some(Self { processes, cache: CacheNative::new(), known, bytes: 0, ask, told })
     }
 
-    /// A process has mapped something to run.
+    /// A process has mapped something to run: its modules are read again when its next stack comes.
     pub(crate) fn mapped(&mut self, mmap: &Mmap<'_>) {
-        // Before its first stack nothing is known of a process, and then all of it is read.
-        if !self.processes.contains_key(&mmap.pid) {
-            return;
+        if let Some(process) = self.processes.get_mut(&mmap.pid) {
+            process.is_stale = true;
         }
-        let Identity::Inode { major, minor, inode } = mmap.identity else { return };
-        let mapping = Mapping {
-            range: mmap.start..mmap.start.saturating_add(mmap.length),
-            offset: mmap.offset,
-            file: (major, minor, inode),
-            path: String::from_utf8_lossy(mmap.name).into_owned(),
-        };
-        self.add(mmap.pid, &mapping);
     }
 
     /// A process runs another program, or has ended.
@@ -111,13 +111,13 @@ impl Unwinder {
     pub(crate) fn put_frames(&mut self, sample: &Sample<'_>, most: usize, out: &mut Vec<u8>) -> bool {
         let Some((pc, stack_pointer, regs)) = registers(sample.user_regs) else { return false };
         self.learn(sample.pid);
-        let Some((process, _)) = self.processes.get(&sample.pid) else { return false };
+        let Some(Known { modules, .. }) = self.processes.get(&sample.pid) else { return false };
         let mut read = |address: u64| {
             let at = address.checked_sub(stack_pointer).and_then(|at| usize::try_from(at).ok()).ok_or(())?;
             let word = sample.user_stack.get(at..).and_then(|rest| rest.first_chunk::<8>()).ok_or(())?;
             Ok(u64::from_le_bytes(*word))
         };
-        let mut frames = process.iter_frames(pc, regs, &mut self.cache, &mut read);
+        let mut frames = modules.iter_frames(pc, regs, &mut self.cache, &mut read);
         let mut count = 0_usize;
         while let Ok(Some(frame)) = frames.next() {
             if count == most {
@@ -136,10 +136,10 @@ impl Unwinder {
             if self.processes.len() >= MAX_PROCESSES {
                 self.processes.clear();
             }
-            self.processes.insert(process, (Process::new(), HashSet::new()));
+            self.processes.insert(process, Known { is_stale: true, ..Known::default() });
         }
-        let has_none = self.processes.get(&process).is_some_and(|(_, modules)| modules.is_empty());
-        if has_none {
+        let is_stale = self.processes.get_mut(&process).is_some_and(|it| std::mem::take(&mut it.is_stale));
+        if is_stale {
             for mapping in mappings(process) {
                 self.add(process, &mapping);
             }
@@ -147,8 +147,12 @@ impl Unwinder {
     }
 
     fn add(&mut self, process: u32, mapping: &Mapping) {
+        let is_known = |known: &Known| known.files.contains(&mapping.file);
+        if self.processes.get(&process).is_none_or(is_known) {
+            return;
+        }
         let Some(tables) = self.tables(process, mapping) else { return };
-        let Some((modules, files)) = self.processes.get_mut(&process) else { return };
+        let Some(Known { modules, files, .. }) = self.processes.get_mut(&process) else { return };
         if files.len() >= MAX_MODULES || !files.insert(mapping.file) {
             return;
         }
@@ -235,7 +239,9 @@ fn mapping(line: &str) -> Option<Mapping> {
     let device = (u32::from_str_radix(major, 16).ok()?, u32::from_str_radix(minor, 16).ok()?);
     let inode: u64 = parts.next()?.parse().ok()?;
     let path = parts.next()?.trim_start();
-    (is_run && inode != 0).then(|| ())?;
+    if !is_run || inode == 0 {
+        return None;
+    }
     Some(Mapping {
         range: hex(start)?..hex(end)?,
         offset,

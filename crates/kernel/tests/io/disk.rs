@@ -18,30 +18,38 @@ const PIECE: usize = 7 * 4096;
 const STRIDE: usize = 16 * 4096;
 const PIECES: usize = 16;
 
+/// The number of the disk that a file is on: of the whole disk, where it is on a part.
+fn disk_of(file: &File) -> Option<u64> {
+    let dev = file.metadata().ok()?.dev();
+    let folder = format!("/sys/dev/block/{}:{}", rustix::fs::major(dev), rustix::fs::minor(dev));
+    let part = if Path::new(&folder).join("partition").exists() { "../dev" } else { "dev" };
+    let text = std::fs::read_to_string(Path::new(&folder).join(part)).ok()?;
+    let (major, minor) = text.trim().split_once(':')?;
+    Some(major.parse::<u64>().ok()? << 20 | minor.parse::<u64>().ok()?)
+}
+
 /// A file on a disk, written to it, and opened without a cache.
-fn on_disk(folder: &Path) -> Option<File> {
+fn on_disk(folder: &Path) -> Option<(File, u64)> {
     let path = folder.join("direct");
     let file = File::create(&path).ok()?;
     file.write_all_at(&vec![1; PIECES * STRIDE], 0).ok()?;
     file.sync_all().ok()?;
-    let dev = file.metadata().ok()?.dev();
-    let name = format!("/sys/dev/block/{}:{}", rustix::fs::major(dev), rustix::fs::minor(dev));
-    if !Path::new(&name).exists() {
-        return None;
-    }
-    OpenOptions::new().read(true).write(true).custom_flags(libc::O_DIRECT).open(&path).ok()
+    let disk = disk_of(&file)?;
+    let direct = OpenOptions::new().read(true).write(true).custom_flags(libc::O_DIRECT).open(&path).ok()?;
+    Some((direct, disk))
 }
 
-/// Memory that direct I/O takes.
+/// Memory that direct I/O takes: all of it but a page.
 fn aligned(memory: &mut [u8]) -> &mut [u8] {
     let at = memory.as_ptr().align_offset(4096);
-    &mut memory[at..at + PIECE]
+    let length = memory.len() - 4096;
+    &mut memory[at..at + length]
 }
 
 #[test]
 fn direct_reads_and_writes_are_told_with_their_sizes_and_places() {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
-    let Some(file) = on_disk(folder.path()) else {
+    let Some((file, disk)) = on_disk(folder.path()) else {
         return skip("disk", "no file on a disk that takes direct I/O");
     };
     let groups = [Group::DISK_IO, Group::DISK_IO_INIT, Group::SPLIT_IO];
@@ -69,7 +77,7 @@ fn direct_reads_and_writes_are_told_with_their_sizes_and_places() {
         assert_eq!(start.number("IssuingThreadId"), end.number("IssuingThreadId"));
         assert_eq!(end.raw - start.raw, end.number("HighResResponseTime"));
         assert_eq!(end.number("ByteOffset") % 512, 0);
-        assert_eq!(end.number("DiskNumber"), writes[0].number("DiskNumber"));
+        assert_eq!(end.number("DiskNumber"), disk);
         assert_eq!(end.number("IrpFlags") & 4, 4, "somebody waits for direct I/O");
     }
     // The same places are read that were written.
@@ -78,7 +86,38 @@ fn direct_reads_and_writes_are_told_with_their_sizes_and_places() {
     let by_me = writes.iter().filter(|it| it.number("IssuingThreadId") == thread_id()).count();
     assert!(by_me > 0, "the thread that wrote issued some of it itself");
     assert!(seen.iter().any(|it| it.is_stack), "a start has a stack");
-    for flush in seen.iter().filter(|it| it.hook == FLUSH && it.number("Irp") != 0) {
+    let flushes = || seen.iter().filter(|it| it.hook == FLUSH && it.number("Irp") != 0);
+    let folder = format!("/sys/dev/block/{}:{}/queue/write_cache", disk >> 20, disk & 0xF_FFFF);
+    let has_cache = std::fs::read_to_string(folder).is_ok_and(|text| text.trim() == "write back");
+    assert!(!has_cache || flushes().any(|it| it.number("DiskNumber") == disk), "a cache is flushed");
+    for flush in flushes() {
         assert!(seen.iter().any(|it| it.hook == 0x010F && it.number("Irp") == flush.number("Irp")));
     }
+}
+
+#[test]
+fn a_request_that_is_too_large_is_split_into_requests_that_are_told() {
+    const SIZE: usize = 8 << 20;
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+    let Some((file, disk)) = on_disk(folder.path()) else {
+        return skip("disk", "no file on a disk that takes direct I/O");
+    };
+    let mut memory = vec![7; SIZE + 4096];
+    // There are places for all of it before it is watched.
+    file.write_all_at(aligned(&mut memory), 0).expect("a write");
+    file.sync_all().expect("a flush");
+    let groups = [Group::DISK_IO, Group::DISK_IO_INIT, Group::SPLIT_IO];
+    let Some(running) = Running::start(&groups, &[]) else { return };
+    file.write_all_at(aligned(&mut memory), 0).expect("a write");
+    let seen = running.end();
+    let writes = || seen.iter().filter(|it| it.hook == WRITE && it.number("DiskNumber") == disk);
+    let written: u64 = writes().map(|it| it.number("TransferSize")).sum();
+    assert!(written >= SIZE as u64, "{written} bytes were written");
+    let split: Vec<&Seen> = seen.iter().filter(|it| it.hook == 0x1B20).collect();
+    if split.is_empty() {
+        return skip("disk", "this disk takes requests of any size");
+    }
+    let is_issued = |irp: u64| seen.iter().any(|it| it.hook == 0x010D && it.number("Irp") == irp);
+    assert!(split.iter().any(|it| is_issued(it.number("ChildIrp"))));
+    assert!(split.iter().all(|it| it.number("ChildIrp") != it.number("ParentIrp")));
 }

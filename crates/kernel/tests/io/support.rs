@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use traceweir_format::header::Record;
 use traceweir_format::kernel::{Ty, shape_of};
 use traceweir_format::spec::event::class_of;
@@ -58,16 +59,16 @@ pub(crate) struct Running {
 
 impl Running {
     pub(crate) fn start(groups: &[Group], stacks: &[u16]) -> Option<Self> {
+        Self::start_with_rings(groups, stacks, 8 << 20)
+    }
+
+    pub(crate) fn start_with_rings(groups: &[Group], stacks: &[u16], ring_bytes: usize) -> Option<Self> {
         let mut mask = [0_u32; 8];
         for Group(group) in groups {
             mask[(group >> 29) as usize] |= group & 0x1FFF_FFFF;
         }
-        let wanted = Wanted {
-            groups: Groups(mask),
-            stacks: stacks.to_vec(),
-            ring_bytes: 8 << 20,
-            ..Wanted::default()
-        };
+        let wanted =
+            Wanted { groups: Groups(mask), stacks: stacks.to_vec(), ring_bytes, ..Wanted::default() };
         match Capture::start(&wanted, cpus(), cpus()) {
             Ok((capture, control)) => {
                 let mut running = Self { capture, control };
@@ -90,8 +91,22 @@ impl Running {
         self.capture.look(&Plain, false);
     }
 
+    /// Waits until the capture wants to be looked at; whether it did.
+    pub(crate) fn is_woken(&self) -> bool {
+        let mut waiting = [PollFd::from_borrowed_fd(self.capture.wake(), PollFlags::IN)];
+        let limit = Timespec { tv_sec: 5, tv_nsec: 0 };
+        poll(&mut waiting, Some(&limit)).is_ok_and(|ready| ready > 0)
+    }
+
     /// Everything that was captured, in time order. Every payload is what its shape says, to the last byte.
-    pub(crate) fn end(mut self) -> Vec<Seen> {
+    pub(crate) fn end(self) -> Vec<Seen> {
+        let (seen, lost) = self.end_with_losses();
+        assert_eq!(lost, 0);
+        seen
+    }
+
+    /// The same, and how many records were lost.
+    pub(crate) fn end_with_losses(mut self) -> (Vec<Seen>, u64) {
         self.capture.end(&Plain);
         let mut seen = Vec::new();
         for cpu in 0..cpus() {
@@ -99,16 +114,15 @@ impl Running {
                 let mut bytes = vec![0; next.length];
                 self.capture.take(cpu, &mut bytes);
                 let record = Record::parse(&bytes, cpu).expect("a record");
-                let Some(hook) = record.hook() else { continue };
+                let Some(hook) = record.hook().filter(|hook| is_ours(*hook)) else { continue };
                 let version = record.descriptor().version;
                 let mut it = decode(hook, version, record.payload());
                 (it.raw, it.is_stack) = (next.raw, next.is_stack);
                 seen.push(it);
             }
         }
-        assert_eq!(self.capture.lost(), 0);
         seen.sort_by_key(|it| it.raw);
-        seen
+        (seen, self.capture.lost())
     }
 }
 
@@ -118,6 +132,11 @@ fn cpus() -> u16 {
 
 pub(crate) fn thread_id() -> u64 {
     u64::try_from(rustix::thread::gettid().as_raw_nonzero().get()).expect("a thread")
+}
+
+/// Whether an event is one of disks, files or the network, or a stack: others are told beside.
+fn is_ours(hook: u16) -> bool {
+    hook == 0x1820 || [0x01, 0x04, 0x06, 0x08, 0x1B].contains(&hook.to_be_bytes()[0])
 }
 
 /// Reads a payload by its shape. Only what newer systems append may be missing.

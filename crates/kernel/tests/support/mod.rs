@@ -214,6 +214,20 @@ pub(crate) fn capture_changing(
     Some((seen, capture))
 }
 
+/// The same, once more where the rest of the machine did so much meanwhile that something was lost.
+pub(crate) fn capture_whole(
+    wanted: &Wanted,
+    mut work: impl FnMut(&Control, &mut dyn FnMut()),
+) -> Option<Vec<Seen>> {
+    for _ in 0..5 {
+        let (seen, capture) = capture_changing(wanted, &mut work)?;
+        if capture.lost() == 0 {
+            return Some(seen);
+        }
+    }
+    panic!("records are lost each time")
+}
+
 /// Those of some hooks in time order.
 pub(crate) fn of<'s>(seen: &'s [Seen], hooks: &[u16]) -> Vec<&'s Seen> {
     let mut found: Vec<&Seen> = seen.iter().filter(|it| hooks.contains(&it.hook)).collect();

@@ -16,6 +16,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use traceweir_format::info::{Answer, CounterOwner, ProfileSource, Set};
+use traceweir_format::spec::info::software_source;
 use traceweir_format::spec::status::Status;
 use traceweir_transport::cpu;
 
@@ -24,12 +25,14 @@ use crate::error::Result;
 
 /// Counters at a time where the processor has any and does not say how many.
 const ASSUMED_COUNTERS: u32 = 4;
-/// The id of the timer.
-pub(super) const TIMER: u32 = 0;
+/// The id of the timer, a profile source that every machine has.
+pub const TIMER: u32 = 0;
 /// Bounds of the timer's interval, in 100 ns.
 const TIMER_INTERVALS: (u32, u32) = (1221, 1_000_000);
 /// Bounds of a counter's interval.
 const COUNTER_INTERVALS: (u32, u32) = (4096, 0x7FFF_FFFF);
+/// Bounds of the interval of what the kernel counts itself.
+const SOFTWARE_INTERVALS: (u32, u32) = (1, 0x7FFF_FFFF);
 /// Sources with a fixed id.
 const FIXED: [(u32, &str); 7] = [
     (2, "TotalIssues"),
@@ -96,16 +99,16 @@ impl Machine {
             description: "Timer".to_owned(),
         }];
         if self.has_counters {
+            all.extend(FIXED.iter().map(|(id, name)| counting(*id, *name, COUNTER_INTERVALS)));
+        }
+        if self.has_perf {
+            let bounds = |id| if is_clock(id) { (least, TIMER_INTERVALS.1) } else { SOFTWARE_INTERVALS };
+            all.extend(software_source::ALL.iter().map(|(id, name)| counting(*id, *name, bounds(*id))));
+        }
+        if self.has_counters {
             let mut named = BTreeSet::new();
             devices.iter().for_each(|it| add_events(&it.join("events"), &mut named));
-            let fixed = FIXED.iter().map(|(source, name)| (*source, (*name).to_owned()));
-            let named = (FIRST_NAMED..).zip(named);
-            all.extend(fixed.chain(named).map(|(source, description)| ProfileSource {
-                source,
-                min_interval: COUNTER_INTERVALS.0,
-                max_interval: COUNTER_INTERVALS.1,
-                description,
-            }));
+            all.extend((FIRST_NAMED..).zip(named).map(|(id, name)| counting(id, name, COUNTER_INTERVALS)));
         }
         all
     }
@@ -157,7 +160,9 @@ impl Machine {
         let missing = |why| refuse(Status::ERROR_NOT_SUPPORTED, why);
         match set {
             Set::PmcEventList(_) | Set::PmcCounterList(_) if !self.has_counters => missing(NO_COUNTERS),
-            Set::ProfileSourceConfig(ids) if !ids.is_empty() && !self.has_counters => missing(NO_COUNTERS),
+            Set::ProfileSourceConfig(ids) if !self.has_counters && !ids.iter().all(|id| is_software(*id)) => {
+                missing(NO_COUNTERS)
+            }
             // What there is not can be cleared.
             Set::LbrEventList(hooks) if hooks.is_empty() => Ok(()),
             Set::ContextRegister { events, .. } if events.is_empty() => Ok(()),
@@ -183,7 +188,8 @@ impl Machine {
     }
 
     /// One source.
-    pub(super) fn source(&self, id: u32) -> Option<&ProfileSource> {
+    #[must_use]
+    pub fn source(&self, id: u32) -> Option<&ProfileSource> {
         self.sources.iter().find(|it| it.source == id)
     }
 
@@ -198,6 +204,19 @@ impl Machine {
 
 const NO_COUNTERS: &str =
     "the processor, or the virtual machine, has no performance counters that perf events show";
+
+fn counting(source: u32, name: impl Into<String>, (min_interval, max_interval): (u32, u32)) -> ProfileSource {
+    ProfileSource { source, min_interval, max_interval, description: name.into() }
+}
+
+fn is_software(id: u32) -> bool {
+    software_source::ALL.iter().any(|(source, _)| *source == id)
+}
+
+/// Whether the interval of a source is time.
+pub(super) const fn is_clock(id: u32) -> bool {
+    matches!(id, TIMER | software_source::TASK_CLOCK)
+}
 
 fn is_fixed(id: u32) -> bool {
     FIXED.iter().any(|(source, _)| *source == id)

@@ -16,7 +16,7 @@
 mod machine;
 mod system;
 
-pub use machine::Machine;
+pub use machine::{Machine, TIMER};
 pub use system::System;
 
 use std::borrow::Borrow;
@@ -29,6 +29,7 @@ use traceweir_format::info::{
 use traceweir_format::spec::status::Status;
 
 use crate::error::{Error, Result};
+use crate::stacks::StacksOf;
 
 /// The version of trace processing that `TraceVersionInfo` tells.
 pub const PROCESSING_VERSION: u32 = 1;
@@ -118,16 +119,22 @@ impl Settings {
         self.tracks_binaries
     }
 
-    /// The cache for the stacks of events that programs write.
+    /// The cache for stacks, and whose: that of all goes before one of the kernel's alone.
     #[must_use]
-    pub const fn stack_cache(&self) -> Option<StackCaching> {
-        self.all_stacks
+    pub fn stack_cache(&self) -> (Option<StackCaching>, StacksOf) {
+        match (self.all_stacks, self.kernel_stacks) {
+            (Some(all), _) => (Some(all), StacksOf::All),
+            (None, kernels) => (kernels, StacksOf::Kernel),
+        }
     }
 
-    /// The cache for the stacks of kernel events: that of all stacks goes before one of theirs alone.
+    /// Counters that are read, and at which kernel events, by their hooks: nothing while one of the two is not set.
     #[must_use]
-    pub fn kernel_stack_cache(&self) -> Option<StackCaching> {
-        self.all_stacks.or(self.kernel_stacks)
+    pub fn counting(&self) -> (&[u32], Vec<u16>) {
+        match (&self.pmc_counters, &self.pmc_events) {
+            (Some(counters), Some(events)) => (counters, hooks(events)),
+            _ => (&[], Vec::new()),
+        }
     }
 
     /// Kernel events that are followed by a call stack, by their hooks.

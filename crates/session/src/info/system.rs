@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use traceweir_format::info::{Answer, ProfileInterval, Set};
+use traceweir_format::info::{Answer, ProfileInterval, ProfileSource, Set};
 
 use super::invalid;
-use super::machine::{Machine, TIMER};
+use super::machine::{Machine, is_clock};
 use crate::error::Result;
 
-/// The timer's interval from the start, in 100 ns.
+/// A clock's interval from the start, in 100 ns.
 const USUAL_TIMER: u32 = 10_000;
 /// A counter's.
 const USUAL_COUNTER: u32 = 65_536;
@@ -45,18 +45,18 @@ impl System {
         }
     }
 
-    /// How often a source samples.
-    pub fn interval(&self, source: u32, machine: &Machine) -> Result<Answer> {
-        let Some(it) = machine.source(source) else { return machine.no_source(source) };
-        let interval = self.intervals.get(&source).copied().unwrap_or(usual(source));
-        let interval = interval.clamp(it.min_interval, it.max_interval);
-        Ok(Answer::SampledProfileInterval(ProfileInterval { source, interval }))
+    /// How often a source samples that there is: in 100 ns where it is a clock, in counts else.
+    #[must_use]
+    pub fn interval_of(&self, source: &ProfileSource) -> u32 {
+        let interval = self.intervals.get(&source.source).copied().unwrap_or(usual(source.source));
+        interval.clamp(source.min_interval, source.max_interval)
     }
 
-    /// How often the timer samples, in 100 ns.
-    #[must_use]
-    pub fn timer(&self) -> u32 {
-        self.intervals.get(&TIMER).copied().unwrap_or(USUAL_TIMER)
+    /// The answer to the question how often a source samples.
+    pub fn interval(&self, source: u32, machine: &Machine) -> Result<Answer> {
+        let Some(it) = machine.source(source) else { return machine.no_source(source) };
+        let interval = self.interval_of(it);
+        Ok(Answer::SampledProfileInterval(ProfileInterval { source, interval }))
     }
 
     /// Whether all is as it was from the start: whoever keeps the settings keeps nothing then.
@@ -74,5 +74,5 @@ impl System {
 
 /// The interval of a source from the start.
 const fn usual(source: u32) -> u32 {
-    if source == TIMER { USUAL_TIMER } else { USUAL_COUNTER }
+    if is_clock(source) { USUAL_TIMER } else { USUAL_COUNTER }
 }

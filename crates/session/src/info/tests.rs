@@ -79,7 +79,21 @@ fn what_the_hardware_does_not_have_is_not_supported_whatever_the_buffer_says() {
     assert_eq!(status(system.set(&Set::ProfileSourceConfig(vec![]), &machine)), 0);
     assert_eq!(status(system.set(&interval(19, 1), &machine)), 50);
     assert_eq!(status(system.set(&interval(1, 1), &machine)), 87);
-    assert_eq!(machine.sources().len(), 1);
+    let names: Vec<&str> = machine.sources().iter().map(|it| &it.description[..]).collect();
+    assert_eq!(
+        names,
+        ["Timer", "TaskClock", "PageFaults", "ContextSwitches"],
+        "what the kernel counts itself"
+    );
+    assert_eq!(status(system.set(&Set::ProfileSourceConfig(vec![0x0801, 0x0800]), &machine)), 0);
+    assert_eq!(status(system.set(&Set::ProfileSourceConfig(vec![0x0801, 19]), &machine)), 50);
+    assert_eq!(system.configured(), [0x0801, 0x0800]);
+    let usual = |source, interval| {
+        let told = System::default().interval(source, &machine).unwrap();
+        assert_eq!(told, Answer::SampledProfileInterval(ProfileInterval { source, interval }));
+    };
+    usual(0x0800, 10_000);
+    usual(0x0801, 65_536);
     assert_eq!((machine.counters(), machine.counter_owners(0).is_ok()), (0, true));
 }
 
@@ -113,9 +127,9 @@ fn intervals_stay_within_bounds_and_until_they_are_changed() {
 fn a_machine_with_counters_lists_reads_and_owns_them() {
     let (machine, mut settings, mut system) = (rich(), Settings::default(), System::default());
     let ids: Vec<u32> = machine.sources().iter().map(|it| it.source).collect();
-    assert_eq!(ids, [0, 2, 6, 8, 9, 10, 11, 19, 0x1000, 0x1001]);
+    assert_eq!(ids, [0, 2, 6, 8, 9, 10, 11, 19, 0x0800, 0x0801, 0x0802, 0x1000, 0x1001]);
     let names: Vec<&str> = machine.sources().iter().map(|it| &it.description[..]).collect();
-    assert_eq!((names[0], names[8], names[9]), ("Timer", "bus-cycles", "mem-loads"));
+    assert_eq!((names[0], names[11], names[12]), ("Timer", "bus-cycles", "mem-loads"));
     assert_eq!(status(settings.set(&Set::PmcCounterList(vec![0x2000]), &machine)), 87);
     assert_eq!(settings.pmc_session(3), None);
     assert_eq!(status(settings.set(&Set::PmcCounterList(vec![19, 0x1001]), &machine)), 0);
@@ -175,7 +189,7 @@ fn there_are_as_many_counters_as_the_processor_says_and_one_call_names_no_more()
 fn of_too_many_events_those_are_named_that_come_first() {
     let events: Vec<String> = (0..600).rev().map(|number| format!("e{number:03}")).collect();
     let machine = rich_in(None, &events);
-    let names: Vec<&str> = machine.sources().iter().skip(8).map(|it| &it.description[..]).collect();
+    let names: Vec<&str> = machine.sources().iter().skip(11).map(|it| &it.description[..]).collect();
     assert_eq!((names.len(), names[0], names[1], names[511]), (512, "bus-cycles", "e000", "e510"));
 }
 

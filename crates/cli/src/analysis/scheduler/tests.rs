@@ -61,7 +61,7 @@ fn a_number_that_is_used_again_is_another_thread() {
 
 #[test]
 fn what_is_followed_is_bounded() {
-    let mut all = Scheduler::default();
+    let mut all = Scheduler::<()>::default();
     for thread in 1..=MAX_THREADS as u32 + 50 {
         all.ready(0, thread);
     }
@@ -129,57 +129,50 @@ fn play(steps: &[Step]) -> Vec<(i64, Event)> {
     events
 }
 
-/// The time that the old thread of a switch ran, by looking back for the switch before it on that processor.
-fn naive_run(events: &[(i64, Event)], at: usize, it: &Switch) -> Option<Ran> {
-    let before = events[..at].iter().rev().find_map(|(time, event)| match event {
-        Event::Switch(other) if other.cpu == it.cpu => Some((*time, other.new)),
-        _ => None,
-    })?;
-    (before.1 == it.old).then_some(Ran { thread: it.old, from: before.0, to: events[at].0 })
+fn names(it: &Switch, thread: u32) -> bool {
+    it.new == thread || it.old == thread
 }
 
-/// When a thread left before it comes back, and when it was first woken after that, by looking back over all that names it.
-fn naive_back(events: &[(i64, Event)], at: usize, it: &Switch) -> (Option<(i64, Option<u8>)>, Option<i64>) {
-    let mut readied = None;
-    for (index, (time, event)) in events[..at].iter().enumerate().rev() {
-        match event {
-            Event::Ready(thread) if *thread == it.new => readied = Some(*time),
-            Event::Switch(other) if other.old == it.new => {
-                let reason = (other.state == WAITING).then_some(other.reason);
-                return (Some((*time, reason)), readied);
-            }
-            // It came without having left: what was woken in between ran, as far as anybody knows.
-            Event::Switch(other) if other.new == it.new && !was_lost(events, index, at, other) => {
-                return (None, None);
-            }
-            Event::Switch(other) if other.new == it.new => {
-                return (None, readied_since_loss(events, index, at, other));
-            }
-            _ => {}
-        }
+/// The switch at a place, if there is one.
+fn switch_at(events: &[(i64, Event)], at: usize) -> Option<Switch> {
+    match events[at].1 {
+        Event::Switch(it) => Some(it),
+        Event::Ready(_) => None,
     }
-    (None, readied)
 }
 
-/// Where the processor that took a thread was next seen, if another thread left it.
-fn loss(events: &[(i64, Event)], taken: usize, at: usize, it: &Switch) -> Option<usize> {
-    let next = events[taken + 1..=at]
-        .iter()
-        .position(|(_, event)| matches!(event, Event::Switch(o) if o.cpu == it.cpu))?;
-    let place = taken + 1 + next;
-    matches!(&events[place].1, Event::Switch(other) if other.old != it.new).then_some(place)
+/// The last place before `at` with a switch of which this is true.
+fn last(events: &[(i64, Event)], at: usize, is_it: impl Fn(&Switch) -> bool) -> Option<usize> {
+    (0..at).rev().find(|place| switch_at(events, *place).is_some_and(|it| is_it(&it)))
 }
 
-fn was_lost(events: &[(i64, Event)], taken: usize, at: usize, it: &Switch) -> bool {
-    loss(events, taken, at, it).is_some()
+/// The time that the old thread of a switch ran: since the switch before on that processor, if that was to it and nobody saw it elsewhere since.
+fn naive_run(events: &[(i64, Event)], at: usize, it: &Switch) -> Option<Ran> {
+    let before = last(events, at, |other| other.cpu == it.cpu)?;
+    let elsewhere = it.old != 0
+        && (before + 1..at).any(|place| switch_at(events, place).is_some_and(|other| names(&other, it.old)));
+    let ran = switch_at(events, before)?.new == it.old && !elsewhere;
+    ran.then_some(Ran { thread: it.old, from: events[before].0, to: events[at].0 })
 }
 
-fn readied_since_loss(events: &[(i64, Event)], taken: usize, at: usize, it: &Switch) -> Option<i64> {
-    let from = loss(events, taken, at, it)?;
-    events[from..at].iter().find_map(|(time, event)| match event {
-        Event::Ready(thread) if *thread == it.new => Some(*time),
-        _ => None,
-    })
+/// When a thread left before it comes back, and when it was first woken after that.
+fn naive_back(events: &[(i64, Event)], at: usize, it: &Switch) -> (Option<(i64, Option<u8>)>, Option<i64>) {
+    let woken = |from: usize| {
+        events[from..at].iter().find_map(|(time, event)| match event {
+            Event::Ready(thread) if *thread == it.new => Some(*time),
+            _ => None,
+        })
+    };
+    let Some(before) = last(events, at, |other| names(other, it.new)) else { return (None, woken(0)) };
+    let Some(other) = switch_at(events, before) else { return (None, None) };
+    if other.old == it.new {
+        let reason = (other.state == WAITING).then_some(other.reason);
+        return (Some((events[before].0, reason)), woken(before));
+    }
+    // It came, and nobody saw it leave: what woke it counts from when another was seen to run in its place.
+    let replaced =
+        (before + 1..at).find(|place| switch_at(events, *place).is_some_and(|o| o.cpu == other.cpu));
+    (None, replaced.and_then(woken))
 }
 
 proptest! {

@@ -88,6 +88,8 @@ impl Graph {
                 self.count(known, joined, (process, pid, thread), Some(address), weight);
             }
             What::Chosen { pid, thread } if is_inside => {
+                // Whose stack it is has done it, whomever the event is about.
+                let (pid, thread) = stack.owner.unwrap_or((pid, thread));
                 let process = self.paths.named(known, seen, pid);
                 self.count(known, joined, (process, pid, thread), None, 1);
             }

@@ -236,4 +236,4 @@ impl SourceView<'_> for Streamed {
 }
 
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;

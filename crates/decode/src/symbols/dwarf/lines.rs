@@ -122,11 +122,10 @@ impl Lines {
             let rows = self.rows.get(sequence.first..sequence.behind)?;
             rows.get(rows.partition_point(|row| row.address <= address).checked_sub(1)?)
         };
-        match row() {
-            // Line 0 is what compilers make up.
-            Some(row) if row.line != 0 => (self.file(row.file.into()), Some(row.line)),
-            _ => (None, None),
-        }
+        // Line 0 is code that compilers made up, of no line.
+        row().map_or((None, None), |row| {
+            (self.file(row.file.into()), Some(row.line).filter(|line| *line != 0))
+        })
     }
 
     /// A source by its number.

@@ -135,7 +135,7 @@ impl Dwarf {
         Self { sections, endian, units: None, kept: HashMap::new(), kept_bytes: 0, spent: Duration::ZERO }
     }
 
-    /// The functions at an address, the innermost first; empty where none is told. Where a line is told but no function, one without name.
+    /// The functions at an address, the innermost first; empty where none is told. Where a source is told but no function, one without name.
     pub fn find(&mut self, address: u64) -> Vec<Site> {
         if self.units.is_none() {
             self.units = Some(Units::read(&self.sections.info(self.endian)));
@@ -196,7 +196,7 @@ impl Contents {
             sites.push(Site { function: function.name.clone(), start, file, line, is_inlined: depth > 0 });
             place = (self.lines.file(function.call_file), function.call_line);
         }
-        if sites.is_empty() && place.1.is_some() {
+        if sites.is_empty() && place.0.is_some() {
             let (file, line) = place;
             sites.push(Site { function: None, start: address, file, line, is_inlined: false });
         }

@@ -14,6 +14,8 @@ use super::source::Source;
 
 /// Addresses that are taken of the machine.
 const MAX_ADDRESSES: usize = 4096;
+/// Addresses that are told of an interface, and name servers.
+const MAX_TOLD: usize = 256;
 /// Answers that are read before it is given up.
 const MAX_ANSWERS: usize = 1024;
 /// The kind of an interface that leads back.
@@ -39,8 +41,8 @@ pub(super) fn settings(source: &Source) -> Vec<u8> {
 pub(super) fn tell(source: &Source, facts: &mut Vec<Fact>) {
     let addresses = if source.is_here() { addresses().unwrap_or_default() } else { Vec::new() };
     let servers = source.text("/etc/resolv.conf");
-    let server = |line: &str| Some(line.trim().strip_prefix("nameserver")?.trim().parse().ok()?);
-    let servers: Vec<IpAddr> = servers.lines().filter_map(server).take(MAX_ADDRESSES).collect();
+    let server = |line: &str| line.trim().strip_prefix("nameserver")?.trim().parse().ok();
+    let servers: Vec<IpAddr> = servers.lines().filter_map(server).take(MAX_TOLD).collect();
     for name in source.names("/sys/class/net") {
         facts.extend(interface(source, &name, &addresses, &servers));
     }
@@ -53,7 +55,8 @@ fn interface(source: &Source, name: &str, addresses: &[Address], servers: &[IpAd
     let hardware = source.text(&at("address"));
     let hardware = hardware.split(':').map_while(|byte| u8::from_str_radix(byte, 16).ok());
     let hardware: Vec<u8> = hardware.take(if is_loopback { 0 } else { 8 }).collect();
-    let own: Vec<IpAddr> = addresses.iter().filter(|it| it.0 == index).map(|it| it.1).collect();
+    let own: Vec<IpAddr> =
+        addresses.iter().filter(|it| it.0 == index).map(|it| it.1).take(MAX_TOLD).collect();
     let has = |is_kind: fn(&IpAddr) -> bool| if own.iter().any(is_kind) { index } else { 0 };
     let joined = |them: &[IpAddr]| them.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(";");
     let mut out = Vec::new();

@@ -125,7 +125,7 @@ fn numbers(online: &[u32]) -> Fact {
     let mut out = Vec::new();
     out.put_u32(u32::try_from(online.len()).unwrap_or(0));
     for cpu in online {
-        out.put_u32(cpu / GROUP | (cpu % GROUP) << 16);
+        out.put_u32((cpu / GROUP) | ((cpu % GROUP) << 16));
     }
     Fact::new(0x0B1B, 2, out)
 }

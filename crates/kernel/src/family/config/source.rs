@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FileType, Mode, OFlags};
 
-/// Bytes that are read of a file.
-const MAX_TEXT: u64 = 1 << 20;
+/// Bytes that are read of a file; /proc/cpuinfo takes more than a kilobyte for each processor.
+const MAX_TEXT: u64 = 16 << 20;
 /// Names that are taken of a folder.
 const MAX_NAMES: usize = 4096;
 

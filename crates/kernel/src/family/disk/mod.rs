@@ -13,8 +13,10 @@
 //! 2. The response time is that of the driver and the disk: from the first issue to the completion of the last byte.
 //! 3. What was issued before the capture began has no start: its `Irp` and response time are 0, its thread [`NOBODY`].
 //! 4. Only what has a published event is told: reads, writes and flushes.
+//! 5. The number of a disk is the kernel's own of the device, major << 20 | minor: always that of the whole disk, as requests have it, and the one by which the
+//!    configuration events name it.
+//! 6. Where records were lost, all that is under way is forgotten: a request whose end was lost would be taken for the next one at its place.
 
-mod numbers;
 mod requests;
 
 use traceweir_format::wire::Put;
@@ -24,14 +26,11 @@ use crate::out::Out;
 use crate::spec::{Event, Spec};
 use crate::state::State as All;
 
-pub(crate) use numbers::Numbers;
 use requests::{Key, Request, Requests};
 
 /// What is remembered.
 #[derive(Debug, Default)]
 pub(crate) struct State {
-    /// Numbers of disks: whoever tells of disks takes them from here.
-    pub(crate) numbers: Numbers,
     requests: Requests,
 }
 
@@ -132,6 +131,11 @@ impl Kind {
     }
 }
 
+/// Records were lost: what is known may be over.
+pub(crate) fn forget(state: &mut All) {
+    state.disks.requests.forget();
+}
+
 /// The request that an event is about; `None`: of a kind that is not told.
 fn key_of(event: &Event<'_>) -> Option<(Key, bool)> {
     let (kind, is_sync) = Kind::of(event.text(RWBS))?;
@@ -174,17 +178,16 @@ fn completed(state: &mut All, event: &Event<'_>, out: &mut Out<'_>) {
         }
     };
     if state.groups.has(Group::DISK_IO) {
-        let disk = state.disks.numbers.of(key.dev);
         let response = out.clock.ticks(event.sample.time.saturating_sub(request.issued));
-        tell(key.kind, disk, &request, response, out);
+        tell(&key, &request, response, out);
     }
 }
 
 /// Tells the end of a request.
-fn tell(kind: Kind, disk: u32, request: &Request, response: u64, out: &mut Out<'_>) {
+fn tell(key: &Key, request: &Request, response: u64, out: &mut Out<'_>) {
     let mut payload = out.payload();
-    payload.put_u32(disk).put_u32(request.flags);
-    if kind == Kind::Flush {
+    payload.put_u32(key.dev).put_u32(request.flags);
+    if key.kind == Kind::Flush {
         payload.put_u64(response).put_u64(request.irp).put_u32(request.thread);
         out.perfinfo(FLUSH, VERSION, payload);
         return;
@@ -193,7 +196,7 @@ fn tell(kind: Kind, disk: u32, request: &Request, response: u64, out: &mut Out<'
     payload.put_u64(request.first.checked_shl(SECTOR_SHIFT).unwrap_or(0));
     // Which file a request is for, the block layer does not know.
     payload.put_u64(0).put_u64(request.irp).put_u64(response).put_u32(request.thread);
-    out.perfinfo(if kind == Kind::Read { READ } else { WRITE }, VERSION, payload);
+    out.perfinfo(if key.kind == Kind::Read { READ } else { WRITE }, VERSION, payload);
 }
 
 /// Flags of a request, and its priority in bits 17 to 19.

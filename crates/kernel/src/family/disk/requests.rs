@@ -137,6 +137,12 @@ impl Requests {
         irp
     }
 
+    /// Forgets what is under way; numbers go on.
+    pub(super) fn forget(&mut self) {
+        self.under_way.clear();
+        self.promised.clear();
+    }
+
     fn next_irp(&mut self) -> u64 {
         self.last_irp = self.last_irp.wrapping_add(1);
         self.last_irp

@@ -70,18 +70,17 @@ fn text_range(symbols: &Path) -> Option<(u64, u64)> {
         if lines.read_until(b'\n', &mut line).ok()? == 0 {
             return None;
         }
-        let mut words = line.trim_ascii_end().split(|byte| *byte == b' ');
-        let (address, _kind, name) = (words.next()?, words.next(), words.next());
-        let address =
-            || u64::from_str_radix(std::str::from_utf8(address).ok()?, 16).ok().filter(|it| *it > 0);
-        match name {
-            // The list is sorted by address: the end comes behind.
-            Some(b"_text" | b"_stext") if start.is_none() => start = Some(address()?),
-            Some(b"_etext") => {
-                let end = address()?.checked_add(4095)? & !4095;
-                return start.filter(|start| *start < end).map(|start| (start, end));
-            }
-            _ => {}
+        let line = line.trim_ascii_end();
+        let address = || {
+            let digits = line.split(|byte| *byte == b' ').next()?;
+            u64::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok().filter(|it| *it > 0)
+        };
+        // The list is sorted by address: the end comes behind.
+        if start.is_none() && (line.ends_with(b" _text") || line.ends_with(b" _stext")) {
+            start = Some(address()?);
+        } else if line.ends_with(b" _etext") {
+            let end = address()?.checked_add(4095)? & !4095;
+            return start.filter(|start| *start < end).map(|start| (start, end));
         }
     }
 }

@@ -12,12 +12,15 @@
 //!    puts them on Windows, so whoever reads in one pass knows the id of an image when it comes.
 //! 3. The signature is the first 16 bytes of the build id as they are, the age the next four: nothing of the usual twenty is lost.
 //! 4. Times of linking, checksums and signatures do not exist: 0.
-//! 5. That code was unmapped is not told by Linux: it is noticed where something else is mapped there, or when the process ends.
+//! 5. Programs choose how much they map, and a fork repeats it all: what is told between two looks and in a rundown has bounds in bytes, the rest is counted as lost.
+//! 6. That code was unmapped is not told by Linux: it is noticed where something else is mapped there, or when the process ends.
 
 pub(crate) mod kernel;
 pub(crate) mod maps;
 pub(crate) mod program;
 pub(crate) mod table;
+#[cfg(test)]
+mod tests;
 
 use std::path::Path;
 
@@ -45,6 +48,8 @@ pub(crate) struct State {
     kernel_images: Vec<Image>,
     /// The build id of the kernel's code in 64-bit processes, once it was looked for.
     vdso: Option<Option<BuildId>>,
+    /// Bytes that may be told until [`beside`] is called again.
+    left: usize,
     /// Whether somebody asks for addresses, so that images are followed though nobody wants their events.
     is_asked: bool,
 }
@@ -65,11 +70,20 @@ const ID_VERSION: u16 = 2;
 const ID_INFO: u8 = 0;
 const ID_NONE: u8 = 32;
 const ID_RSDS: u8 = 36;
+/// What is told at most between two looks: of images that come by a fork, or go.
+const MAX_TOLD: usize = 64 << 20;
+/// In a rundown: of one process, and of all.
+const MAX_RUNDOWN: (usize, usize) = (2 << 20, 256 << 20);
+/// Files that are looked at between two looks, in a rundown of one process, and of all.
+const MAX_LOOKS: (usize, usize, usize) = (4096, 1024, 1 << 16);
+/// Records about one image, and their bytes without names; each name is in there twice in 16 bits and once in 8.
+const RECORDS: (u64, usize) = (3, 288);
 /// Nobody's thread, in the ids of a rundown.
 const NO_THREAD: u32 = u32::MAX;
 
 impl State {
     /// The image of a process at an address; those of the kernel for its addresses. A process that was never heard of is looked at now.
+    #[cfg(test)]
     pub(crate) fn find(&mut self, pid: u32, address: u64) -> Option<&Image> {
         self.is_asked = true;
         if address >> 63 != 0 {
@@ -84,6 +98,14 @@ impl State {
         self.table.at(pid, address)
     }
 
+    /// Pays for what is told of an image; whether there was enough.
+    fn pay(&mut self, image: &Image) -> bool {
+        let cost = image.name.len().saturating_mul(5).saturating_add(RECORDS.1);
+        let left = self.left.checked_sub(cost);
+        self.left = left.unwrap_or(self.left);
+        left.is_some()
+    }
+
     /// Learns what a process has mapped; there may be more than is remembered.
     fn look_at(&mut self, pid: u32) -> Vec<Image> {
         let (since, threads) = (now_ns(), maps::threads_of(pid));
@@ -95,7 +117,10 @@ impl State {
             let image = self.image(pid, range, mapped.offset, name, which);
             table::merge(&mut images, &image, &mut Vec::new());
         }
-        self.table.begin(pid, threads, since, images.clone());
+        // One that has just ended has nothing mapped any more: what it had is told when the record of its end comes.
+        if !images.is_empty() || self.table.images(pid).is_empty() {
+            self.table.begin(pid, threads, since, images.clone());
+        }
         images
     }
 
@@ -132,7 +157,7 @@ impl State {
         let name = maps::name_of(mmap.name);
         let which = match mmap.identity {
             Identity::BuildId(id) => BuildId::new(id).map(Which::BuildId),
-            Identity::Inode { inode, .. } => (inode != 0).then_some(Which::Inode(inode)),
+            Identity::Inode(inode) => (inode != 0).then_some(Which::Inode(inode)),
         };
         let which = which.filter(|_| maps::is_file(&name));
         let range = (mmap.start, mmap.start.checked_add(mmap.length)?);
@@ -159,6 +184,13 @@ fn is_wanted(state: &mut All) -> bool {
         state.images.table = Table::default();
     }
     is_wanted
+}
+
+/// Before anything is captured: what takes long to find.
+pub(crate) fn prepare(state: &mut All) {
+    if state.groups.has(Group::IMAGE_LOAD) {
+        state.images.kernel_images = state.images.kernel.images(Path::new("/"));
+    }
 }
 
 /// Before others hear of it: the images of a program that ends go first.
@@ -195,7 +227,9 @@ pub(crate) fn on_other(state: &mut All, context: &Context, other: &Other<'_>, ou
             let (mut gone, who) = (Vec::new(), (mmap.pid, mmap.tid));
             let loaded = state.images.on_mmap(mmap, &mut gone);
             tell_all(state, Told::Unload, who, &gone, out);
-            tell_all(state, Told::Load, who, loaded.as_slice(), out);
+            if let Some(image) = loaded.filter(|_| state.groups.has(Group::IMAGE_LOAD)) {
+                tell(Told::Load, who, &image, out);
+            }
         }
         Other::Fork { pid, ppid, .. } if pid == ppid => {
             if let Some(process) = state.images.table.process(*pid).filter(|it| it.since <= context.time) {
@@ -224,12 +258,27 @@ pub(crate) fn run_down(state: &mut All, when: Rundown, out: &mut Out<'_>) {
         payload.put_u64(own.base);
         out.perfinfo(KERNEL_BASE, 2, payload);
     }
+    let (of_one, mut of_all) = MAX_RUNDOWN;
+    state.images.left = of_all;
     tell_all(state, told, (0, NO_THREAD), &images, out);
     state.images.kernel_images = images;
+    let (_, looks_of_one, mut looks) = MAX_LOOKS;
     for pid in processes(state) {
+        state.images.programs.allow(looks_of_one.min(looks));
         let images = state.images.look_at(pid);
+        looks = looks.saturating_sub(images.len());
+        let may = of_one.min(of_all);
+        state.images.left = may;
         tell_all(state, told, (pid, NO_THREAD), &images, out);
+        of_all = of_all.saturating_sub(may.saturating_sub(state.images.left));
     }
+    beside(state);
+}
+
+/// Between looks.
+pub(crate) fn beside(state: &mut All) {
+    state.images.left = MAX_TOLD;
+    state.images.programs.allow(MAX_LOOKS.0);
 }
 
 fn processes(state: &All) -> Vec<u32> {
@@ -238,9 +287,16 @@ fn processes(state: &All) -> Vec<u32> {
 }
 
 /// Tells of images, if anybody wants to know.
-fn tell_all(state: &All, told: Told, who: (u32, u32), images: &[Image], out: &mut Out<'_>) {
-    if state.groups.has(Group::IMAGE_LOAD) {
-        images.iter().for_each(|image| tell(told, who, image, out));
+fn tell_all(state: &mut All, told: Told, who: (u32, u32), images: &[Image], out: &mut Out<'_>) {
+    if !state.groups.has(Group::IMAGE_LOAD) {
+        return;
+    }
+    for image in images {
+        if state.images.pay(image) {
+            tell(told, who, image, out);
+        } else {
+            *out.too_large = out.too_large.saturating_add(RECORDS.0);
+        }
     }
 }
 

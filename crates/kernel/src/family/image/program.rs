@@ -12,7 +12,7 @@
 //!    Those of other machines and of programs are left alone: whoever serves them may never answer.
 //! 2. What is kept is found by what the file is now (device, inode, change time, size). Only where the file cannot be reached any more the build id that the kernel told,
 //!    together with the name, will do: anybody can make a file with the id of another.
-//! 3. Both stores have bounds: a full one is emptied.
+//! 3. Both stores have bounds: a full one is emptied. So many files are looked at in a row and no more; the rest are placed by what the mapping says.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -22,7 +22,7 @@ use std::sync::Arc;
 use object::elf::{
     ELF_NOTE_GNU, ELFCLASS32, FileHeader32, FileHeader64, NT_GNU_BUILD_ID, PF_X, PT_LOAD, PT_NOTE,
 };
-use object::read::elf::{FileHeader, ProgramHeader};
+use object::read::elf::{FileHeader, NoteIterator, ProgramHeader};
 use object::{Endianness, ReadCache, ReadRef};
 use rustix::fs::{FileType, Mode, OFlags};
 
@@ -60,11 +60,16 @@ impl BuildId {
         &self.bytes
     }
 
-    /// From notes as they lie in a file or below /sys.
+    /// From notes as they lie below /sys.
     pub(crate) fn in_notes(notes: &[u8]) -> Option<Self> {
-        use object::read::elf::NoteIterator;
         let endian = Endianness::default();
-        let mut notes = NoteIterator::<FileHeader64<Endianness>>::new(endian, 4, notes).ok()?;
+        Self::among(NoteIterator::<FileHeader64<Endianness>>::new(endian, 4, notes).ok()?, endian)
+    }
+
+    fn among<Elf>(mut notes: NoteIterator<'_, Elf>, endian: Endianness) -> Option<Self>
+    where
+        Elf: FileHeader<Endian = Endianness>,
+    {
         while let Some(note) = notes.next().ok()? {
             if note.name() == ELF_NOTE_GNU && note.n_type(endian) == NT_GNU_BUILD_ID {
                 return Self::new(note.desc());
@@ -173,26 +178,13 @@ where
                 program.segments.push(Segment { address, offset, length, is_code });
             }
             PT_NOTE if program.build_id.is_none() && length <= MAX_NOTES => {
-                program.build_id = build_id_of(it, endian, file);
+                let notes = it.notes(endian, file).ok().flatten();
+                program.build_id = notes.and_then(|notes| BuildId::among(notes, endian));
             }
             _ => {}
         }
     }
     Some(program)
-}
-
-fn build_id_of<'data, R: ReadRef<'data>, P: ProgramHeader<Endian = Endianness>>(
-    header: &P,
-    endian: Endianness,
-    file: R,
-) -> Option<BuildId> {
-    let mut notes = header.notes(endian, file).ok()??;
-    while let Some(note) = notes.next().ok()? {
-        if note.name() == ELF_NOTE_GNU && note.n_type(endian) == NT_GNU_BUILD_ID {
-            return BuildId::new(note.desc());
-        }
-    }
-    None
 }
 
 /// Which file is mapped, as the kernel told.
@@ -232,16 +224,25 @@ struct Found {
 pub(crate) struct Programs {
     by_file: HashMap<Now, Arc<Program>>,
     by_build_id: HashMap<(BuildId, Box<str>), Arc<Program>>,
+    /// Files that may be looked at until [`allow`](Self::allow) is called again.
+    looks: usize,
 }
 
 impl Programs {
+    /// So many files may be looked at from now on.
+    pub(crate) fn allow(&mut self, looks: usize) {
+        self.looks = looks;
+    }
+
     /// What is known of the file of a mapping.
     pub(crate) fn of(&mut self, mapping: &Mapping<'_>) -> Arc<Program> {
         let told = match mapping.which {
             Which::BuildId(id) => Some((id, Box::from(mapping.path))),
             Which::Inode(_) => None,
         };
-        let Some(program) = self.look(mapping) else {
+        let is_allowed = self.looks > 0;
+        self.looks = self.looks.saturating_sub(1);
+        let Some(program) = is_allowed.then(|| self.look(mapping)).flatten() else {
             let known = told.as_ref().and_then(|told| self.by_build_id.get(told));
             return known.map_or_else(
                 || Arc::new(Program { build_id: told.map(|(id, _)| id), segments: Vec::new() }),
@@ -312,4 +313,100 @@ fn find(path: &str, flags: OFlags) -> Option<Found> {
     let changed = (stat.st_ctime as i64, stat.st_ctime_nsec as i64);
     let now = Now { device: stat.st_dev, inode: stat.st_ino, changed, size: stat.st_size };
     Some(Found { place, now })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A library as linkers make them that do not keep addresses and offsets alike.
+    fn library() -> Program {
+        let segment = |address, offset, length, is_code| Segment { address, offset, length, is_code };
+        let segments = vec![
+            segment(0, 0, 0x5C4, false),
+            segment(0x15C8, 0x5C8, 0x158, true),
+            segment(0x2720, 0x720, 0x160, false),
+        ];
+        Program { build_id: None, segments }
+    }
+
+    #[test]
+    fn an_image_is_placed_by_the_segments_of_its_file() {
+        let base = 0x7F00_0000_0000;
+        let place = library().place(base + 0x1000, 0x1000, 0);
+        assert_eq!(
+            place,
+            Place { base, size: 0x3000, default_base: 0 },
+            "not where offset 0 is mapped as code"
+        );
+        let mut program = library();
+        program.segments.iter_mut().for_each(|it| it.address += 0x40_0000);
+        let place = program.place(0x40_1000, 0x1000, 0);
+        assert_eq!(place, Place { base: 0x40_0000, size: 0x3000, default_base: 0x40_0000 });
+    }
+
+    #[test]
+    fn what_has_no_headers_or_lies_about_them_is_placed_by_its_mapping() {
+        let by_mapping = Place { base: 0x1_0000, size: 0x3000, default_base: 0 };
+        assert_eq!(Program::default().place(0x1_2000, 0x1000, 0x2000), by_mapping);
+        assert_eq!(Program::default().place(0x1000, 0x1000, 0x2000).base, 0x1000, "before the beginning");
+        for (address, offset, length) in [(u64::MAX, 0, u64::MAX), (0, u64::MAX, 1), (1 << 63, 0, 1 << 63)] {
+            let segments = vec![Segment { address, offset, length, is_code: true }];
+            let program = Program { build_id: None, segments };
+            let Place { base, size, .. } = program.place(0x1_2000, 0x1000, 0x2000);
+            assert!(base.checked_add(size).is_some());
+            let _ = program.place(u64::MAX, u64::MAX, u64::MAX);
+        }
+    }
+
+    #[test]
+    fn a_broken_file_is_no_trouble() {
+        let own = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+        let own = &own[..own.len().min(1 << 13)];
+        assert!(!Program::read(own).segments.is_empty());
+        for length in (0..0x400).chain([own.len() / 2]) {
+            let _ = Program::read(&own[..length]);
+        }
+        for at in 0..0x400 {
+            for byte in [0, 0x7F, 0xFF] {
+                let mut broken = own.to_vec();
+                broken[at] = byte;
+                let program = Program::read(&*broken);
+                assert!(program.segments.len() <= MAX_SEGMENTS);
+                let _ = program.place(0x7F00_0000_0000, 0x1000, 0x1000);
+            }
+        }
+    }
+
+    #[test]
+    fn a_build_id_is_cut_after_what_the_kernel_tells() {
+        assert_eq!(BuildId::new(&[]), None);
+        assert_eq!(BuildId::new(&[1; 32]), BuildId::new(&[1; 20]));
+        assert_ne!(BuildId::new(&[1; 8]), BuildId::new(&[1; 9]));
+        assert_eq!(BuildId::new(&[9; 4]).unwrap().padded()[..5], [9, 9, 9, 9, 0]);
+        assert_eq!(BuildId::in_notes(&[0xFF; 64]), None);
+    }
+
+    #[test]
+    fn a_file_is_believed_by_its_id_and_nothing_else_is_opened() {
+        let folder = tempfile::tempdir().unwrap();
+        let (plain, pipe) = (folder.path().join("plain"), folder.path().join("pipe"));
+        std::fs::copy(std::env::current_exe().unwrap(), &plain).unwrap();
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        for path in [pipe.to_str().unwrap(), "/proc/self/maps", "/dev/null", "/proc/self/exe", "/"] {
+            assert!(find(path, OFlags::NOFOLLOW).is_none(), "{path}");
+        }
+        let path = plain.to_str().unwrap();
+        let inode = find(path, OFlags::NOFOLLOW).expect("a plain file").now.inode;
+        let mut programs = Programs::default();
+        let gone = Mapping { pid: u32::MAX, start: 0x1000, end: 0x2000, path, which: Which::Inode(inode) };
+        assert!(programs.of(&gone).segments.is_empty(), "nothing is looked at before it is allowed");
+        programs.allow(3);
+        assert!(!programs.of(&gone).segments.is_empty());
+        let other = Mapping { which: Which::Inode(inode + 1), ..gone };
+        assert!(programs.of(&other).segments.is_empty(), "another file by that name");
+        let id = BuildId::new(&[7; 20]).unwrap();
+        let told = programs.of(&Mapping { which: Which::BuildId(id), ..gone });
+        assert_eq!((told.build_id, told.segments.len()), (Some(id), 0), "what the kernel told is kept");
+    }
 }

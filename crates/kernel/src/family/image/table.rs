@@ -161,6 +161,7 @@ impl Table {
     }
 
     /// The image of a process at an address.
+    #[cfg(test)]
     pub(crate) fn at(&self, pid: u32, address: u64) -> Option<&Image> {
         let images = self.images(pid);
         let behind = images.partition_point(|it| it.code.0 <= address);

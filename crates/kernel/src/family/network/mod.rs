@@ -141,6 +141,11 @@ pub(crate) fn beside(state: &mut All) {
     state.network.begin_look();
 }
 
+/// Records were lost: what is known may be over.
+pub(crate) fn forget(state: &mut All) {
+    state.network.forget();
+}
+
 /// Socket and ends of an event with addresses.
 fn addressed(event: &Event<'_>) -> (u64, Ends) {
     let [socket, source_port, destination_port, source, destination] = ADDRESSED;

@@ -79,6 +79,11 @@ impl State {
         self.searches = 0;
     }
 
+    /// Forgets everything.
+    pub(super) fn forget(&mut self) {
+        *self = Self { look: self.look, now: self.now, ..Self::default() };
+    }
+
     pub(super) fn insert(&mut self, sk: u64, socket: Socket) {
         if self.tcp.len() >= MAX_SOCKETS && !self.tcp.contains_key(&sk) {
             self.tcp.retain(|_, it| !it.is_closed);

@@ -21,7 +21,7 @@ use traceweir_format::linux::{cgroup, stat_fields};
 /// Bytes of a file that are looked at.
 const READ: u64 = 64 << 10;
 /// Bytes of a command line that are kept.
-const MAX_COMMAND_LINE: usize = 8 << 10;
+pub(super) const MAX_COMMAND_LINE: usize = 8 << 10;
 /// What Linux says for a process without an audit session, and the published value for one without a session.
 pub(super) const NO_SESSION: u32 = u32::MAX;
 
@@ -119,19 +119,29 @@ impl Stat {
 }
 
 /// The program of a process. `is_fresh`: it has just begun, nobody can have changed its arguments.
-pub(super) fn program(pid: u32, name: &[u8], is_fresh: bool) -> Arc<Program> {
+pub(super) fn program(pid: u32, name: &[u8], is_fresh: bool) -> Program {
+    let command_line = arguments(pid).map(|bytes| command_line(&bytes, is_fresh)).unwrap_or_default();
+    Program::new(executable(pid), name, command_line)
+}
+
+/// The path of a process's executable; empty where it has none.
+pub(super) fn executable(pid: u32) -> Vec<u8> {
     let path = std::fs::read_link(format!("/proc/{pid}/exe"));
     let mut path = path.map(|path| path.into_os_string().into_vec()).unwrap_or_default();
     // What the kernel adds for a file that has no name any more.
     if let Some(before) = path.strip_suffix(b" (deleted)") {
-        path = before.to_vec();
+        path.truncate(before.len());
     }
-    let image = match path.rsplit(|byte| *byte == b'/').next().filter(|last| !last.is_empty()) {
-        Some(last) => last.to_vec(),
-        None => name.to_vec(),
-    };
-    let command_line = arguments(pid).map(|bytes| command_line(&bytes, is_fresh)).unwrap_or_default();
-    Arc::new(Program { path, image, command_line })
+    path
+}
+
+impl Program {
+    /// By its path, or the name of its thread.
+    pub(super) fn new(path: Vec<u8>, name: &[u8], command_line: String) -> Self {
+        let last = path.rsplit(|byte| *byte == b'/').next().filter(|last| !last.is_empty());
+        let image = last.unwrap_or(name).to_vec();
+        Self { path, image, command_line }
+    }
 }
 
 /// The arguments of a process, each with its terminator, up to one byte more than is kept; empty while an exec is not finished.
@@ -143,7 +153,7 @@ pub(super) fn arguments(pid: u32) -> Option<Vec<u8>> {
 }
 
 /// Arguments as one line.
-fn command_line(bytes: &[u8], is_fresh: bool) -> String {
+pub(super) fn command_line(bytes: &[u8], is_fresh: bool) -> String {
     let kept = bytes.get(..MAX_COMMAND_LINE).unwrap_or(bytes);
     let mut arguments = kept.strip_suffix(&[0]).unwrap_or(kept);
     if !is_fresh {

@@ -17,16 +17,18 @@
 //! 4. `/proc` is read for an exec, for the exit status where the connector has not told it, and for forks inside containers. Other forks and names read nothing.
 
 mod connector;
+mod execs;
 mod facts;
 mod rundown;
 mod tasks;
+#[cfg(test)]
+mod tests;
 mod write;
 
 pub(crate) use rundown::{run_down, settle};
 pub(crate) use tasks::Tasks;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use self::facts::{Name, Program};
 use self::tasks::{Awaited, Thread};
@@ -39,30 +41,23 @@ use crate::state::State as All;
 /// Fields of `sched_process_exec`.
 const FILE_NAME: usize = 0;
 
+/// Groups for which the beginning of programs is followed closely.
+const WANTED: &[Group] = &[Group::PROCESS, Group::THREAD, Group::IMAGE_LOAD];
 const STARTS: &[u16] = &[write::PROCESS_START, write::THREAD_START];
 const ENDS: &[u16] = &[write::PROCESS_END, write::THREAD_END];
-
-/// How often, and how long each time, the message about an exit is waited for when the process is gone already: it is sent a moment later.
-const WAITS: u32 = 5;
-const WAIT: Duration = Duration::from_micros(100);
 
 pub(crate) static SPECS: &[Spec] = &[
     Spec {
         wakes: true,
-        ..Spec::tracepoint(
-            ("sched", "sched_process_exec"),
-            &[Group::PROCESS, Group::THREAD, Group::IMAGE_LOAD],
-            &[],
-            &["filename"],
-            exec_point,
-        )
+        ..Spec::tracepoint(("sched", "sched_process_exec"), WANTED, &[], &["filename"], exec_point)
     },
     Spec::tracepoint(("sched", "sched_process_fork"), &[], STARTS, &[], fork_point),
     Spec::tracepoint(("sched", "sched_process_exit"), &[], ENDS, &[], exit_point),
 ];
 
 pub(crate) fn beside(state: &mut All) {
-    state.tasks.look();
+    let are_wanted = state.groups.has_any(WANTED);
+    state.tasks.look(are_wanted);
 }
 
 pub(crate) fn on_other(state: &mut All, context: &Context, other: &Other<'_>, out: &mut Out<'_>) {
@@ -101,7 +96,7 @@ fn forked(state: &mut All, creator: (u32, u32), (pid, tid): (u32, u32), out: &mu
         tasks.has_early = true;
     }
     tasks.insert_thread(pid, tid, thread);
-    if out.stacks.has_any(STARTS) {
+    if out.beside.stacks.has_any(STARTS) {
         let (time, cpu, look) = (out.time, out.cpu, tasks.looks);
         tasks.awaited.insert(creator.1, Awaited { creator, process: pid, thread: tid, time, cpu, look });
     } else {
@@ -155,7 +150,7 @@ fn ended(state: &mut All, (pid, tid): (u32, u32), parent: u32, out: &mut Out<'_>
     }
     state.tasks.remove_thread(tid);
     if state.tasks.get(pid).is_some_and(|process| process.threads.is_empty()) {
-        let status = status_of(state, pid, tid);
+        let status = status_of(state, (pid, tid), out.time);
         if state.groups.has(Group::PROCESS_COUNTERS) {
             write::counters(write::COUNTERS_END, pid, out);
         }
@@ -164,8 +159,8 @@ fn ended(state: &mut All, (pid, tid): (u32, u32), parent: u32, out: &mut Out<'_>
         {
             write::process(write::PROCESS_END, (pid, tid), pid, &process, status, out);
         }
-    } else if let Some(connector) = &mut state.tasks.connector {
-        connector.take(tid);
+    } else if tid != pid {
+        state.tasks.connector().forget(tid);
     }
 }
 
@@ -187,28 +182,26 @@ fn meet(state: &mut All, (pid, tid): (u32, u32), parent: u32, out: &mut Out<'_>)
 }
 
 /// How a process ended whose last thread this was.
-fn status_of(state: &mut All, pid: u32, tid: u32) -> i32 {
+fn status_of(state: &mut All, (pid, tid): (u32, u32), time: u64) -> i32 {
     let Some(process) = state.tasks.get(pid) else { return write::NOT_KNOWN };
     let (started, may_know) = (process.start_ticks, state.tasks.may_know(process));
-    let connector = state.tasks.connector.get_or_insert_with(connector::Connector::open);
-    for attempt in 0..WAITS {
-        if let Some(told) = connector.take(tid) {
+    loop {
+        if let Some(told) = state.tasks.connector().take(tid, time) {
             return connector::exit_status(told);
         }
-        // While it is there its code is in `/proc`; when it is not, the message is on its way.
+        // While it is there its code is in `/proc`; when it is not, the message is there or on its way.
         let left = facts::stat(&pid.to_string()).filter(|it| it.start_ticks.abs_diff(started) <= 1);
         if let Some(left) = left {
             return exit_of(left.exit_code, may_know);
         }
-        if !connector.is_open() {
-            break;
+        state.tasks.connector().drain();
+        if let Some(told) = state.tasks.connector().take(tid, time) {
+            return connector::exit_status(told);
         }
-        if attempt > 0 {
-            std::thread::sleep(WAIT);
+        if !state.tasks.connector().is_open() || !state.tasks.nap() {
+            return write::NOT_KNOWN;
         }
-        connector.drain();
     }
-    connector.take(tid).map_or(write::NOT_KNOWN, connector::exit_status)
 }
 
 /// The status of a process by its `/proc/PID/stat`, where 0 is also what those are told who may not know.
@@ -237,7 +230,7 @@ fn execed(state: &mut All, pid: u32, name: &[u8], out: &mut Out<'_>) {
     for tid in others {
         state.tasks.remove_thread(tid);
     }
-    state.tasks.renew(pid, name);
+    state.tasks.renew(pid, name, out.time);
     let affinity = facts::affinity(pid);
     let affinity = if affinity == 0 { last.affinity } else { affinity };
     let thread = Thread { name: Name::new(name), affinity, seen: 0, ..last };
@@ -255,7 +248,7 @@ fn exec_point(state: &mut All, event: &Event<'_>, _: &mut Out<'_>) {
     }
     let again = facts::program(pid, &known.image, true);
     if !again.path.is_empty() {
-        process.program = again;
+        process.program = Arc::new(again);
     } else if known.path.is_empty() {
         // It is gone: the file is all that is left of it.
         let path = event.text(FILE_NAME).to_vec();
@@ -266,8 +259,15 @@ fn exec_point(state: &mut All, event: &Event<'_>, _: &mut Out<'_>) {
 }
 
 fn renamed(state: &mut All, by: (u32, u32), (pid, tid): (u32, u32), name: &[u8], out: &mut Out<'_>) {
-    if let Some(thread) = state.tasks.get_mut(pid).and_then(|process| process.threads.get_mut(&tid)) {
-        thread.name = Name::new(name);
+    if let Some(process) = state.tasks.get_mut(pid) {
+        if let Some(thread) = process.threads.get_mut(&tid) {
+            thread.name = Name::new(name);
+        }
+        // A thread of the kernel, which runs no program: it is known by its name.
+        let is_nameless = process.program.path.is_empty() && process.program.command_line.is_empty();
+        if is_nameless && tid == pid {
+            process.program = Arc::new(Program::new(Vec::new(), name, String::new()));
+        }
     }
     if state.groups.has(Group::THREAD) {
         write::thread_name(by, (pid, tid), name, out);

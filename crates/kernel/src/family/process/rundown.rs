@@ -14,19 +14,23 @@
 use super::facts::{self, Name, Stat};
 use super::tasks::{Process, Tasks, Thread};
 use super::{exit_of, write};
+use crate::control::Scope;
 use crate::family::Rundown;
 use crate::groups::Group;
 use crate::out::Out;
 use crate::state::State as All;
 
 pub(crate) fn run_down(state: &mut All, when: Rundown, out: &mut Out<'_>) {
-    let defunct = scan(&mut state.tasks, when);
     if when == Rundown::End {
         settle_early(state, None, out);
+        while let Some(creator) = state.tasks.awaited.keys().next().copied() {
+            super::tell_awaited(state, creator, out);
+        }
     }
+    let defunct = scan(&mut state.tasks, when);
     idle(state, when, out);
     let scan = state.tasks.scans;
-    for (pid, process) in state.tasks.all() {
+    for (pid, process) in state.tasks.all().filter(|(_, process)| is_told(state, process)) {
         let is_due = |seen: u32, early: Option<u32>| when == Rundown::End || seen == scan && early.is_none();
         if is_due(process.seen, process.early) {
             tell_process(state, pid, process, when, out);
@@ -78,16 +82,25 @@ fn settle_early(state: &mut All, but: Option<u32>, out: &mut Out<'_>) {
 
 /// Tells of a process and those of its threads that were found before it was certain that they are older than the rings.
 pub(super) fn tell_early(state: &mut All, pid: u32, out: &mut Out<'_>) {
+    let is_told = state.tasks.get(pid).is_some_and(|process| is_told(state, process));
     let Some(process) = state.tasks.get_mut(pid) else { return };
     let is_early = process.early.take().is_some();
     let early = process.threads.iter_mut().filter_map(|(tid, it)| it.early.take().map(|_| (*tid, *it)));
     let threads: Vec<(u32, Thread)> = early.collect();
+    if !is_told {
+        return;
+    }
     if is_early && let Some(process) = state.tasks.get(pid) {
         tell_process(state, pid, process, Rundown::Start, out);
     }
     for (tid, thread) in threads {
         tell_thread(state, (pid, tid), &thread, Rundown::Start, out);
     }
+}
+
+/// Whether a process is one of those that are captured.
+fn is_told(state: &All, process: &Process) -> bool {
+    state.scope == Scope::Everything || process.user == Some(rustix::process::geteuid().as_raw())
 }
 
 fn tell_process(state: &All, pid: u32, process: &Process, when: Rundown, out: &mut Out<'_>) {

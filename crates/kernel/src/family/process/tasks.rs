@@ -15,13 +15,14 @@ use std::time::{Duration, Instant};
 use traceweir_format::linux::{boot_key, start_key};
 
 use super::connector::Connector;
+use super::execs::{Exec, Execs};
 use super::facts::{self, NO_SESSION, Name, Place, Program, Stat};
 use crate::family::schedule::priority;
 use crate::now_ns;
 
 /// How far the times of records and the ticks of `/proc` may disagree.
 const SLACK_NS: u64 = 30_000_000;
-/// How long one look waits for programs that are being begun, at most.
+/// How long one look waits for programs that are being begun and messages that are on their way, at most.
 const PATIENCE: Duration = Duration::from_millis(5);
 const NAP: Duration = Duration::from_micros(50);
 
@@ -35,7 +36,8 @@ pub(crate) struct Tasks {
     pub(super) awaited: BTreeMap<u32, Awaited>,
     /// Threads whose end was told with its stack, until their exit record comes.
     pub(super) ended: BTreeSet<u32>,
-    pub(super) connector: Option<Connector>,
+    connector: Option<Connector>,
+    execs: Option<Execs>,
     clock: BootClock,
     boot: u16,
     /// Whether the kernel tells us everything about everybody.
@@ -133,6 +135,7 @@ impl Default for Tasks {
             awaited: BTreeMap::new(),
             ended: BTreeSet::new(),
             connector: None,
+            execs: None,
             clock: BootClock::now(),
             boot: boot_key(&boot),
             may_trace: facts::may_trace(),
@@ -157,9 +160,9 @@ impl Tasks {
         if thread == 0 { Some(0) } else { self.threads.get(&thread).copied() }
     }
 
-    /// The path of a process's executable as bytes; `None` for threads of the kernel, and where it is not told.
-    pub(crate) fn executable(&self, process: u32) -> Option<&[u8]> {
-        self.get(process).map(|it| it.program.path.as_slice()).filter(|path| !path.is_empty())
+    /// Whether a process is known to be alive.
+    pub(crate) fn knows(&self, process: u32) -> bool {
+        self.processes.contains_key(&process)
     }
 
     pub(super) fn get(&self, process: u32) -> Option<&Process> {
@@ -168,6 +171,11 @@ impl Tasks {
 
     pub(super) fn get_mut(&mut self, process: u32) -> Option<&mut Process> {
         self.processes.get_mut(&process)
+    }
+
+    /// Where exit statuses are told.
+    pub(super) fn connector(&mut self) -> &mut Connector {
+        self.connector.get_or_insert_with(Connector::open)
     }
 
     /// Whether `/proc` tells us how a process ended.
@@ -187,13 +195,18 @@ impl Tasks {
         self.get(self.process_of(thread)?)?.threads.get(&thread)
     }
 
-    /// Begins a look.
-    pub(super) fn look(&mut self) {
+    /// Begins a look. `are_wanted`: whether processes are told of, and not just known.
+    pub(super) fn look(&mut self, are_wanted: bool) {
         self.looks = self.looks.wrapping_add(1);
         (self.since, self.looked) = (self.looked, now_ns());
         self.clock = BootClock::now();
         self.patience = PATIENCE;
-        self.connector.get_or_insert_with(Connector::open).look();
+        self.connector().look();
+        if are_wanted {
+            self.execs.get_or_insert_with(Execs::open).look();
+        } else {
+            self.execs = None;
+        }
     }
 
     /// This look, where the record of a start at these ticks may not have been read yet.
@@ -220,9 +233,12 @@ impl Tasks {
     pub(super) fn insert_thread(&mut self, pid: u32, tid: u32, thread: Thread) {
         if let Some(old) = self.threads.insert(tid, pid)
             && old != pid
-            && let Some(old) = self.processes.get_mut(&old)
+            && let Some(process) = self.processes.get_mut(&old)
         {
-            old.threads.remove(&tid);
+            process.threads.remove(&tid);
+            if process.threads.is_empty() {
+                self.processes.remove(&old);
+            }
         }
         if let Some(process) = self.processes.get_mut(&pid) {
             process.threads.insert(tid, thread);
@@ -275,7 +291,7 @@ impl Tasks {
             session: facts::session(pid),
             user: status.user,
             inner: status.inner,
-            program: facts::program(pid, stat.name.as_bytes(), false),
+            program: Arc::new(facts::program(pid, stat.name.as_bytes(), false)),
             place: facts::place(pid, status.inner.is_some()),
             threads: BTreeMap::new(),
             seen: 0,
@@ -321,10 +337,9 @@ impl Tasks {
         }
     }
 
-    /// What a process is behind an exec: another program, and whatever it became on the way there.
-    pub(super) fn renew(&mut self, pid: u32, name: &[u8]) {
-        self.await_arguments(pid);
-        let program = facts::program(pid, name, true);
+    /// What a process is behind an exec at this time: another program, and whatever it became on the way there.
+    pub(super) fn renew(&mut self, pid: u32, name: &[u8], time: u64) {
+        let program = Arc::new(self.begun(pid, name, time));
         let status = facts::status(pid);
         let session = facts::session(pid);
         let place = status.map(|status| facts::place(pid, status.inner.is_some()));
@@ -336,15 +351,40 @@ impl Tasks {
         }
     }
 
-    /// Waits until a program that is being begun has its arguments, as long as this look has patience.
-    fn await_arguments(&mut self, pid: u32) {
-        while facts::arguments(pid).is_some_and(|arguments| arguments.is_empty())
-            && !facts::stat(&pid.to_string()).is_none_or(|stat| stat.is_zombie())
-            && !self.patience.is_zero()
-        {
-            let begun = Instant::now();
-            std::thread::sleep(NAP);
-            self.patience = self.patience.saturating_sub(begun.elapsed());
+    /// The program that a process began at this time, by its new stack or by `/proc`.
+    fn begun(&mut self, pid: u32, name: &[u8], time: u64) -> Program {
+        loop {
+            if let Some(exec) = self.execs.as_mut().and_then(|execs| execs.take(pid, time)) {
+                return by_exec(name, exec);
+            }
+            let is_ready = facts::arguments(pid).is_none_or(|arguments| !arguments.is_empty());
+            let has_ended = || facts::stat(&pid.to_string()).is_none_or(|stat| stat.is_zombie());
+            // If not, it is still being begun, and has no arguments so far.
+            if is_ready || has_ended() || !self.nap() {
+                return facts::program(pid, name, true);
+            }
         }
     }
+
+    /// Waits a moment for something that is about to happen, as long as this look has patience.
+    pub(super) fn nap(&mut self) -> bool {
+        if self.patience.is_zero() {
+            return false;
+        }
+        let begun = Instant::now();
+        std::thread::sleep(NAP);
+        self.patience = self.patience.saturating_sub(begun.elapsed());
+        true
+    }
+}
+
+/// A program by what came with its exec. Where its arguments are not known, the file that was asked for is all that is left of it.
+fn by_exec(name: &[u8], exec: Exec) -> Program {
+    let is_known = !exec.arguments.is_empty();
+    let mut line = facts::command_line(if is_known { &exec.arguments } else { &exec.file_name }, true);
+    if !is_known {
+        line.push_str(" …");
+    }
+    let path = if exec.path.is_empty() { exec.file_name } else { exec.path };
+    Program::new(if path.starts_with(b"/") { path } else { Vec::new() }, name, line)
 }

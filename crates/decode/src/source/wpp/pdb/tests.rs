@@ -5,19 +5,10 @@ use proptest::prelude::*;
 use traceweir_format::spec::types::{InType, OutType};
 use traceweir_format::wire::Put;
 
+use crate::pdb_file::{PAGE, container, module, symbol};
 use crate::schema::{Field, Origin};
 
-const PAGE: usize = 4096;
 const NO_STREAM: u16 = 0xFFFF;
-
-/// A symbol record: length, kind, body, padding to four bytes.
-pub(crate) fn symbol(kind: u16, body: &[u8]) -> Vec<u8> {
-    let mut record = Vec::new();
-    let padding = (4 - (body.len() + 4) % 4) % 4;
-    record.put_u16(u16::try_from(2 + body.len() + padding).unwrap()).put_u16(kind).put(body);
-    record.resize(record.len() + padding, 0);
-    record
-}
 
 fn annotation(strings: &[&str]) -> Vec<u8> {
     let mut body = Vec::new();
@@ -39,16 +30,6 @@ fn procedure(name: &str, end: u32) -> Vec<u8> {
     symbol(0x1110, &body)
 }
 
-/// The entry of one module in the list of the debug stream.
-pub(crate) fn module(stream: u16, symbols: u32) -> Vec<u8> {
-    let mut entry = vec![0; 32];
-    entry.put_u16(0).put_u16(stream).put_u32(symbols);
-    entry.resize(64, 0);
-    entry.put_ansi_z("read.obj").put_ansi_z("read.obj");
-    entry.resize(entry.len().next_multiple_of(4), 0);
-    entry
-}
-
 fn debug_stream(globals: u16, modules: &[u8]) -> Vec<u8> {
     let mut stream = Vec::new();
     stream.put_u32(u32::MAX).put_u32(19_990_903).put_u32(1);
@@ -57,39 +38,6 @@ fn debug_stream(globals: u16, modules: &[u8]) -> Vec<u8> {
     stream.resize(64, 0);
     stream.put(modules);
     stream
-}
-
-/// A multi-stream file: header, two pages of free map, page of the directory's pages, directory, streams.
-pub(crate) fn container(streams: &[Vec<u8>]) -> Vec<u8> {
-    let mut directory = Vec::new();
-    directory.put_u32(u32::try_from(streams.len()).unwrap());
-    for stream in streams {
-        directory.put_u32(u32::try_from(stream.len()).unwrap());
-    }
-    let mut pages = Vec::new();
-    for stream in streams {
-        for part in stream.chunks(PAGE) {
-            directory.put_u32(u32::try_from(5 + pages.len() / PAGE).unwrap());
-            pages.put(part);
-            pages.resize(pages.len().next_multiple_of(PAGE), 0);
-        }
-    }
-    assert!(directory.len() <= PAGE);
-    let mut file = b"Microsoft C/C++ MSF 7.00\r\n\x1aDS\0\0\0".to_vec();
-    let count = u32::try_from(5 + pages.len() / PAGE).unwrap();
-    file.put_u32(4096)
-        .put_u32(1)
-        .put_u32(count)
-        .put_u32(u32::try_from(directory.len()).unwrap())
-        .put_u32(0)
-        .put_u32(3);
-    file.resize(3 * PAGE, 0);
-    file.put_u32(4);
-    file.resize(4 * PAGE, 0);
-    file.put(&directory);
-    file.resize(5 * PAGE, 0);
-    file.put(&pages);
-    file
 }
 
 /// A PDB with one module of these symbols and these global symbols.

@@ -1,0 +1,69 @@
+//! What /proc says of descriptors.
+//!
+//! Links are read, never followed: nothing is opened. What is no path is no file.
+
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+
+/// Descriptors that are looked at when a capture begins.
+const MAX_SCANNED: usize = 1 << 16;
+/// The kernel's mark on the name of a file that is deleted.
+const DELETED: &str = " (deleted)";
+
+/// The path of what a descriptor of a process is; `None`: no file, or not there.
+pub(super) fn path(process: u32, descriptor: u32) -> Option<Box<str>> {
+    path_of(&format!("/proc/{process}/fd/{descriptor}"))
+}
+
+fn path_of(link: &str) -> Option<Box<str>> {
+    let target = fs::read_link(link).ok()?;
+    if !target.as_os_str().as_bytes().starts_with(b"/") {
+        return None;
+    }
+    let text = target.to_string_lossy();
+    // A file may be called so, as long as it has a name.
+    let is_deleted = text.ends_with(DELETED) && fs::metadata(link).is_ok_and(|it| it.nlink() == 0);
+    let name = if is_deleted { text.strip_suffix(DELETED).unwrap_or(&text) } else { &text };
+    Some(name.into())
+}
+
+/// Gives all files that all processes have open.
+pub(super) fn all(mut found: impl FnMut(u32, u32, Box<str>)) {
+    let numbers = |folder: &str| {
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+        entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()).collect::<Vec<_>>()
+    };
+    let mut left = MAX_SCANNED;
+    for process in numbers("/proc") {
+        for descriptor in numbers(&format!("/proc/{process}/fd")) {
+            let Some(rest) = left.checked_sub(1) else { return };
+            left = rest;
+            if let Some(name) = path(process, descriptor) {
+                found(process, descriptor, name);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsRawFd;
+
+    #[test]
+    fn files_have_paths_and_sockets_have_none() {
+        let me = std::process::id();
+        let folder = tempfile::tempdir().unwrap();
+        let name = folder.path().join("x (deleted)");
+        let file = fs::File::create(&name).unwrap();
+        let number = u32::try_from(file.as_raw_fd()).unwrap();
+        assert_eq!(path(me, number).as_deref(), name.to_str());
+        fs::remove_file(&name).unwrap();
+        assert_eq!(path(me, number).as_deref(), name.to_str());
+        let (socket, _) = std::os::unix::net::UnixStream::pair().unwrap();
+        assert_eq!(path(me, u32::try_from(socket.as_raw_fd()).unwrap()), None);
+        assert_eq!(path(me, u32::MAX), None);
+        assert_eq!(path(u32::MAX, 0), None);
+    }
+}

@@ -1,0 +1,117 @@
+use super::*;
+
+/// How many names are sure when everything up to a moment has been handled.
+fn confirmed(openings: &mut Openings, time: u64) -> usize {
+    std::iter::from_fn(|| openings.next_sure(time).map(drop)).count()
+}
+
+/// A process that does not exist: nothing is found in /proc.
+const NOBODY: u32 = u32::MAX - 1;
+const CHILD: u32 = u32::MAX - 2;
+
+fn opened(openings: &mut Openings, descriptor: u32, flags: i32, path: Option<&str>) -> u64 {
+    let key = openings.next_key();
+    openings.opened((NOBODY, descriptor), key, Some(u32::try_from(flags).unwrap()), 100, path);
+    key
+}
+
+#[test]
+fn the_last_descriptor_ends_an_opening() {
+    let mut openings = Openings::default();
+    let key = opened(&mut openings, 3, libc::O_CLOEXEC, None);
+    openings.share(NOBODY, (4, 3), false, 110);
+    openings.fork(NOBODY, CHILD);
+    assert_eq!(openings.of(CHILD, 4), Some(key));
+    assert!(openings.unbind(NOBODY, 3, 120).is_none());
+    assert!(openings.unbind(NOBODY, 4, 130).is_none());
+    // The child had both; one of them does not survive another program, and another has it still.
+    assert!(openings.exec(CHILD).is_empty());
+    assert_eq!(openings.of(CHILD, 4), Some(key));
+    let ended = openings.exit(CHILD);
+    assert_eq!(ended.iter().map(|it| it.key).collect::<Vec<_>>(), [key]);
+    assert!(openings.openings.is_empty() && openings.descriptors == 0);
+}
+
+#[test]
+fn positions_are_shared_and_lost_at_the_end_of_a_file() {
+    let mut openings = Openings::default();
+    let key = opened(&mut openings, 3, libc::O_RDWR, None);
+    assert_eq!(openings.position(key, true), Some(0));
+    openings.moved(key, true, 10);
+    assert_eq!(openings.position(key, false), Some(10));
+    openings.set_position(key, 5);
+    openings.moved(key, false, 1);
+    assert_eq!(openings.position(key, true), Some(6));
+    let log = opened(&mut openings, 4, libc::O_APPEND | libc::O_WRONLY, None);
+    assert_eq!((openings.position(log, true), openings.position(log, false)), (None, Some(0)));
+    openings.moved(log, true, 10);
+    assert_eq!(openings.position(log, false), None);
+}
+
+#[test]
+fn what_nobody_watches_is_not_known() {
+    let mut openings = Openings::default();
+    let key = opened(&mut openings, 3, libc::O_RDWR, Some("/tmp/x"));
+    openings.forget_positions();
+    assert_eq!(openings.position(key, false), None);
+    openings.moved(key, false, 10);
+    assert_eq!(openings.position(key, false), None);
+    openings.forget(None);
+    assert_eq!(openings.of(NOBODY, 3), None);
+    assert!(openings.next_key() > key);
+}
+
+#[test]
+fn a_name_is_told_when_it_is_sure() {
+    let mut openings = Openings::default();
+    let key = opened(&mut openings, 3, 0, Some("/tmp/x"));
+    assert_eq!(confirmed(&mut openings, 100), 0);
+    assert_eq!(confirmed(&mut openings, 101), 1);
+    assert_eq!(openings.named().collect::<Vec<_>>(), [(key, "/tmp/x")]);
+    assert_eq!(openings.unbind(NOBODY, 3, 200).unwrap().name.as_deref(), Some("/tmp/x"));
+    assert_eq!(openings.name_bytes, 0);
+    // A path that depends on a folder is no name.
+    opened(&mut openings, 3, 0, Some("x"));
+    assert_eq!(confirmed(&mut openings, 300), 0);
+}
+
+#[test]
+fn what_was_read_after_a_close_is_not_believed() {
+    let mut openings = Openings::default();
+    let key = opened(&mut openings, 3, 0, None);
+    openings.share(NOBODY, (4, 3), false, 100);
+    let supposed = |descriptor: u32| Supposed { name: "/tmp/x".into(), read: 500, of: (NOBODY, descriptor) };
+    openings.suppose(key, supposed(3));
+    assert!(openings.unbind(NOBODY, 3, 400).is_none());
+    assert_eq!(confirmed(&mut openings, 1000), 0);
+    assert_eq!(openings.named().count(), 0);
+    // It is believed of one that was not closed.
+    openings.share(NOBODY, (5, 4), false, 100);
+    openings.suppose(key, supposed(4));
+    assert!(openings.unbind(NOBODY, 5, 400).is_none());
+    assert_eq!(confirmed(&mut openings, 1000), 1);
+}
+
+#[test]
+fn a_close_that_is_older_than_what_was_found_was_of_something_else() {
+    let mut openings = Openings::default();
+    openings.found(NOBODY, 3, "/tmp/x".into());
+    assert!(openings.unbind(NOBODY, 3, 1).is_none());
+    openings.found(NOBODY, 3, "/tmp/x".into());
+    assert!(openings.unbind(NOBODY, 3, u64::MAX).is_some());
+}
+
+#[test]
+fn too_much_is_forgotten() {
+    let mut openings = Openings::default();
+    for descriptor in 0..MAX_DESCRIPTORS as u32 + 10 {
+        openings.found(NOBODY, descriptor, "/tmp/x".into());
+    }
+    assert!(openings.descriptors <= 11 && openings.openings.len() <= 11);
+    let name: Box<str> = "/".repeat(4096).into();
+    for descriptor in 0..10_000 {
+        openings.found(NOBODY, descriptor, name.clone());
+        assert!(openings.name_bytes <= MAX_NAMES + name.len());
+    }
+    assert!(openings.last_key > MAX_DESCRIPTORS as u64);
+}

@@ -1,0 +1,74 @@
+//! What a system call returned, as an NTSTATUS.
+//!
+//! Source: Documented ("NTSTATUS Values"); which error is which status is our choice of the nearest meaning.
+
+/// Anything that has no status of its own.
+const UNSUCCESSFUL: u32 = 0xC000_0001;
+
+/// Errors of Linux and their statuses.
+const STATUSES: &[(i32, u32)] = &[
+    (libc::ENOENT, 0xC000_0034),       // OBJECT_NAME_NOT_FOUND
+    (libc::EACCES, 0xC000_0022),       // ACCESS_DENIED
+    (libc::EPERM, 0xC000_0022),        // ACCESS_DENIED
+    (libc::EEXIST, 0xC000_0035),       // OBJECT_NAME_COLLISION
+    (libc::EBADF, 0xC000_0008),        // INVALID_HANDLE
+    (libc::EINVAL, 0xC000_000D),       // INVALID_PARAMETER
+    (libc::ENOTDIR, 0xC000_0103),      // NOT_A_DIRECTORY
+    (libc::EISDIR, 0xC000_00BA),       // FILE_IS_A_DIRECTORY
+    (libc::ENOTEMPTY, 0xC000_0101),    // DIRECTORY_NOT_EMPTY
+    (libc::EAGAIN, 0xC000_00D8),       // CANT_WAIT
+    (libc::EINTR, 0xC000_0120),        // CANCELLED
+    (libc::EIO, 0xC000_0185),          // IO_DEVICE_ERROR
+    (libc::ENXIO, 0xC000_000E),        // NO_SUCH_DEVICE
+    (libc::ENODEV, 0xC000_000E),       // NO_SUCH_DEVICE
+    (libc::ENOMEM, 0xC000_0017),       // NO_MEMORY
+    (libc::EFAULT, 0xC000_0005),       // ACCESS_VIOLATION
+    (libc::EBUSY, 0x8000_0011),        // DEVICE_BUSY
+    (libc::ETXTBSY, 0xC000_0043),      // SHARING_VIOLATION
+    (libc::EXDEV, 0xC000_00D4),        // NOT_SAME_DEVICE
+    (libc::EMFILE, 0xC000_011F),       // TOO_MANY_OPENED_FILES
+    (libc::ENFILE, 0xC000_011F),       // TOO_MANY_OPENED_FILES
+    (libc::ENOTTY, 0xC000_0010),       // INVALID_DEVICE_REQUEST
+    (libc::ESPIPE, 0xC000_0010),       // INVALID_DEVICE_REQUEST
+    (libc::EFBIG, 0xC000_0904),        // FILE_TOO_LARGE
+    (libc::ENOSPC, 0xC000_007F),       // DISK_FULL
+    (libc::EDQUOT, 0xC000_0044),       // QUOTA_EXCEEDED
+    (libc::EROFS, 0xC000_00A2),        // MEDIA_WRITE_PROTECTED
+    (libc::EMLINK, 0xC000_0265),       // TOO_MANY_LINKS
+    (libc::EPIPE, 0xC000_014B),        // PIPE_BROKEN
+    (libc::ENAMETOOLONG, 0xC000_0106), // NAME_TOO_LONG
+    (libc::ELOOP, 0xC000_0280),        // REPARSE_POINT_NOT_RESOLVED
+    (libc::ENOSYS, 0xC000_0002),       // NOT_IMPLEMENTED
+    (libc::EOPNOTSUPP, 0xC000_00BB),   // NOT_SUPPORTED
+    (libc::ETIMEDOUT, 0xC000_00B5),    // IO_TIMEOUT
+    // The kernel's own: a signal has interrupted the call, which is made again.
+    (512, 0xC000_0120),
+    (513, 0xC000_0120),
+    (514, 0xC000_0120),
+    (516, 0xC000_0120),
+];
+
+/// The status of what a call returned.
+pub(super) fn status(returned: i64) -> u32 {
+    // Errors are the last page of numbers.
+    if !(-4095..0).contains(&returned) {
+        return 0;
+    }
+    let error = returned.saturating_neg();
+    STATUSES.iter().find(|(it, _)| i64::from(*it) == error).map_or(UNSUCCESSFUL, |(_, status)| *status)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_have_their_statuses_and_results_have_none() {
+        assert_eq!(status(0), 0);
+        assert_eq!(status(i64::MAX), 0);
+        assert_eq!(status(i64::MIN), 0);
+        assert_eq!(status(-2), 0xC000_0034);
+        assert_eq!(status(-13), 0xC000_0022);
+        assert_eq!(status(-4000), UNSUCCESSFUL);
+    }
+}

@@ -1,0 +1,64 @@
+//! Everything that names functions: ELF files with their symbols and lines, PDB files, lists, mangled names.
+#![no_main]
+
+use std::io::Cursor;
+
+use libfuzzer_sys::fuzz_target;
+use traceweir_decode::symbols::elf::{Parts, build_id_of_notes};
+use traceweir_decode::symbols::table::{MAX_NAMES, MAX_SYMBOLS};
+use traceweir_decode::symbols::{Dwarf, Elf, Pdb, Table, demangle, listing};
+
+/// Addresses that are asked for: the first ones, and around what is found.
+const ASKED: u64 = 64;
+/// Functions at one address.
+const MAX_SITES: usize = 128;
+/// The longest name that is told.
+const MAX_TEXT: usize = 4096;
+
+fn check_table(table: &Table) {
+    assert!(table.len() <= MAX_SYMBOLS && table.bytes() <= 2 * MAX_NAMES);
+    for address in (0..ASKED).map(|at| at * 8).chain([u64::MAX, 1 << 63]) {
+        if let Some(symbol) = table.lookup(address) {
+            assert!(symbol.start <= address && !symbol.name.is_empty());
+            assert!(demangle(&symbol.text()).len() <= MAX_TEXT);
+        }
+    }
+}
+
+fn check_dwarf(dwarf: &mut Dwarf) {
+    for address in (0..ASKED).map(|at| at * 8 + 2).chain([0x1000, 0x40_1000, u64::MAX]) {
+        let sites = dwarf.find(address);
+        assert!(sites.len() <= MAX_SITES);
+        // All but the outermost were made part of another.
+        assert!(sites.iter().rev().skip(1).all(|site| site.is_inlined));
+        assert!(sites.iter().all(|site| site.function.as_ref().is_none_or(|it| it.len() <= MAX_TEXT)));
+    }
+}
+
+fuzz_target!(|data: &[u8]| {
+    let Some((kind, data)) = data.split_first() else { return };
+    match kind {
+        0 => {
+            let parts = Parts { symbols: true, dwarf: true };
+            if let Ok(Some(mut elf)) = Elf::read(Cursor::new(data), parts, |_| true) {
+                check_table(&elf.symbols);
+                if let Some(dwarf) = &mut elf.dwarf {
+                    check_dwarf(dwarf);
+                }
+            }
+        }
+        1 => {
+            if let Ok(Some(pdb)) = Pdb::read(Cursor::new(data), |_, _| true) {
+                check_table(&pdb.symbols);
+            }
+        }
+        2 => check_table(&listing::of_kernel(data).expect("bytes are always there")),
+        3 => check_table(&listing::of_made_code(data).expect("bytes are always there")),
+        4 => assert!(demangle(&String::from_utf8_lossy(data)).len() <= MAX_TEXT),
+        _ => {
+            if let Some(id) = build_id_of_notes(data) {
+                assert!(id.len() <= data.len());
+            }
+        }
+    }
+});

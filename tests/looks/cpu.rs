@@ -1,0 +1,179 @@
+//! `weir report cpu`: every share is the one that was put in.
+
+use traceweir_format::etl::Summary;
+use traceweir_format::time::FileTime;
+
+use super::scene::{KERNEL, Scene};
+use super::{number, report, row, rows};
+use crate::util::{sample, weir};
+
+const APP: u64 = 0x40_0000;
+const LIB: u64 = 0x7F00_0000_0000;
+
+/// Two programs and their library: 30 samples in `app` below `lib`, 10 in `lib` below `app`, 6 in the kernel below `app`, 4 of `other` without a stack, 50 idle.
+fn scene() -> Scene {
+    let mut scene = Scene::new();
+    for (pid, tid, name) in [(100, 101, "app"), (200, 201, "other")] {
+        scene.process(pid, name);
+        scene.thread(pid, tid);
+        scene.image(pid, APP, 0x1000, &format!("/nowhere/{name}"));
+        scene.image(pid, LIB, 0x1000, "/nowhere/lib.so");
+    }
+    scene.thread(100, 102);
+    scene.interval(0, 10_000);
+    let mut time = 1000;
+    let mut next = || {
+        time += 1000;
+        time
+    };
+    for index in 0..30 {
+        let (at, tid) = (next(), if index < 20 { 101 } else { 102 });
+        scene.sample(at, 0, tid, APP + 0x10);
+        scene.stack(at, 0, (100, tid), &[APP + 0x10, LIB + 0x20, LIB + 0x30]);
+    }
+    for _ in 0..10 {
+        let at = next();
+        scene.sample(at, 1, 101, LIB + 0x50);
+        scene.stack_at(at + 700, at, 0, (100, 101), &[LIB + 0x50, APP + 0x60]);
+    }
+    for _ in 0..6 {
+        let at = next();
+        scene.sample(at, 1, 101, KERNEL + 0x70);
+        scene.stack(at, 1, (100, 101), &[KERNEL + 0x70, KERNEL + 0x80]);
+        scene.stack_at(at + 500, at, 0, (100, 101), &[APP + 0x60]);
+    }
+    for _ in 0..4 {
+        scene.sample(next(), 1, 201, APP + 0x10);
+    }
+    for _ in 0..50 {
+        scene.sample(next(), 1, 0, KERNEL + 0x90);
+    }
+    scene
+}
+
+/// Own and all samples of a row.
+#[track_caller]
+fn counts(report: &[serde_json::Value], by: &str, name: &str) -> (u64, u64) {
+    let row = row(report, by, name);
+    (number(row, "own"), number(row, "all"))
+}
+
+#[test]
+fn functions_modules_processes_and_threads_have_the_samples_that_were_taken_in_them() {
+    let mut scene = scene();
+    let told = report("cpu", &scene.write(), &[]);
+    let summary = &told[0];
+    for (key, wanted) in
+        [("samples", 50), ("idle", 50), ("without_stack", 4), ("interval_ns", 1_000_000), ("processors", 2)]
+    {
+        assert_eq!(number(summary, key), wanted, "{key}");
+    }
+    assert_eq!(counts(&told, "function", "app!?"), (30, 46));
+    assert_eq!(counts(&told, "function", "lib.so!?"), (10, 40));
+    assert_eq!(counts(&told, "function", "kernel!?"), (6, 6));
+    assert_eq!(counts(&told, "function", "other!?"), (4, 4));
+    assert_eq!(counts(&told, "module", "lib.so"), (10, 40));
+    assert_eq!(number(row(&told, "process", "app (100)"), "samples"), 46);
+    assert_eq!(number(row(&told, "process", "other (200)"), "samples"), 4);
+    let threads: Vec<_> =
+        rows(&told, "thread").iter().map(|it| (number(it, "tid"), number(it, "samples"))).collect();
+    assert_eq!(threads, [(101, 36), (102, 10), (201, 4)]);
+    let share = row(&told, "function", "app!?");
+    assert!((share["own_share"].as_f64().unwrap() - 0.6).abs() < 1e-6, "{share}");
+    // √(0.6 × 0.4 / 50)
+    assert!((share["own_error"].as_f64().unwrap() - 0.069_282).abs() < 1e-6, "{share}");
+}
+
+#[test]
+fn a_report_is_about_the_processes_threads_and_times_that_were_asked_for() {
+    let mut scene = scene();
+    let path = scene.write();
+    let samples = |arguments: &[&str]| number(&report("cpu", &path, arguments)[0], "samples");
+    assert_eq!(samples(&["--process", "APP"]), 46);
+    assert_eq!(samples(&["--process", "200", "--process", "app"]), 50);
+    assert_eq!(samples(&["--process", "o*"]), 4);
+    assert_eq!(samples(&["--thread", "102"]), 10);
+    assert_eq!(samples(&["--process", "other", "--thread", "102"]), 0);
+    assert_eq!(samples(&["--idle"]), 100);
+    // Samples stand at 2 ms, 3 ms, … and the ends belong to it.
+    assert_eq!(samples(&["--from", "2ms", "--to", "11ms"]), 10);
+    assert_eq!(samples(&["--from", "51ms"]), 1);
+    assert_eq!(samples(&["--to", "1ms"]), 0);
+}
+
+#[test]
+fn what_is_missing_is_said_plainly() {
+    let mut scene = scene();
+    let page = weir(["report", "cpu", scene.write().to_str().unwrap(), "--top", "2"]).expect(0).text();
+    for fact in [
+        "100 samples in",
+        "on 2 processors",
+        "sampled every 1.000 ms",
+        "of idle processors: 50 (50.0 %)",
+        "without a stack: 4 (8.0 %)",
+        "lost: nothing",
+        "60.0 ±6.9",
+        "more (--top 0 shows all)",
+    ] {
+        assert!(page.contains(fact), "{fact} in {page}");
+    }
+    let end_time = FileTime(crate::golden::start_time().0 + 600_000_000);
+    let path = scene.write_with(Summary { end_time, events_lost: 41, buffers_lost: 2 });
+    let page = weir(["report", "cpu", path.to_str().unwrap()]).expect(4).text();
+    assert!(page.contains("lost: 41 events and 2 buffers"), "{page}");
+    scene.interval(30_000, 5_000);
+    let page = weir(["report", "cpu", scene.write().to_str().unwrap()]).expect(0).text();
+    assert!(page.contains("the interval was changed (0.500 ms, 1.000 ms)"), "{page}");
+    let mut empty = Scene::new();
+    let page = weir(["report", "cpu", empty.write().to_str().unwrap()]).expect(0).text();
+    assert!(page.contains("no samples:"), "{page}");
+}
+
+#[test]
+fn stacks_that_are_stored_once_count_as_others() {
+    let mut scene = Scene::new();
+    scene.process(100, "app");
+    scene.thread(100, 101);
+    scene.image(100, APP, 0x1000, "/nowhere/app");
+    for at in [1000, 2000] {
+        scene.sample(at, 0, 101, KERNEL + 1);
+        scene.key(at, 0, (100, 101), true, 5);
+        scene.key(at, 1, (100, 101), false, 6);
+    }
+    scene.definition(9000, 5, &[KERNEL + 1, KERNEL + 2]);
+    scene.definition(9000, 6, &[APP + 1, APP + 2]);
+    let told = report("cpu", &scene.write(), &[]);
+    assert_eq!(number(&told[0], "without_stack"), 0);
+    assert_eq!(counts(&told, "function", "app!?"), (0, 2));
+    assert_eq!(counts(&told, "function", "kernel!?"), (2, 2));
+}
+
+#[test]
+fn a_trace_of_windows_has_the_samples_that_microsofts_reader_counts() {
+    let (Some(path), Some(baseline)) =
+        (sample("net.4.5.2.x64.etl.zip"), sample("net.4.5.2.x64.traceevent.txt"))
+    else {
+        return;
+    };
+    let baseline = std::fs::read_to_string(baseline).unwrap();
+    let counted = |name: &str| {
+        let line =
+            baseline.lines().find_map(|line| line.strip_prefix(&format!("COUNT Windows Kernel/{name}:")));
+        line.and_then(|count| count.parse::<u64>().ok()).unwrap_or_else(|| panic!("{name} is counted"))
+    };
+    let told = report("cpu", &path, &[]);
+    assert_eq!(number(&told[0], "samples"), counted("PerfInfo/Sample"));
+    assert_eq!(number(&told[0], "interval_ns"), 1_000_000);
+    assert_eq!(number(&told[0], "without_stack"), 2);
+    for by in ["process", "thread"] {
+        let sum: u64 = rows(&told, by).iter().map(|it| number(it, "samples")).sum();
+        assert_eq!(sum, counted("PerfInfo/Sample"), "each sample is that of one {by}");
+    }
+    let own: u64 = rows(&told, "function").iter().map(|it| number(it, "own")).sum();
+    assert_eq!(own, counted("PerfInfo/Sample"), "and was taken in one function");
+    assert_eq!(rows(&told, "process")[0]["process"], "Test.x64.exe");
+    let disk = report("disk", &path, &[]);
+    for (key, name) in [("reads", "Read"), ("writes", "Write"), ("flushes", "FlushBuffers")] {
+        assert_eq!(number(&disk[0], key), counted(&format!("DiskIO/{name}")), "{key}");
+    }
+}

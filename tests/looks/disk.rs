@@ -1,0 +1,73 @@
+//! `weir report disk`: operations, bytes and latencies are those that were put in.
+
+use super::scene::Scene;
+use super::{number, report, row, rows};
+use crate::util::weir;
+
+fn scene() -> Scene {
+    let mut scene = Scene::new();
+    for (pid, tid, name) in [(100, 101, "app"), (200, 201, "other")] {
+        scene.process(pid, name);
+        scene.thread(pid, tid);
+    }
+    for index in 0..100 {
+        // 10 µs, 20 µs, … 1000 µs
+        let took = (index + 1) * 10;
+        scene.transfer(1000 + index as i64, 0x010A, (0, 101), 0xA, (4096, took));
+    }
+    scene.transfer(5000, 0x010B, (1, 201), 0xB, (512, 77));
+    scene.transfer(5001, 0x010B, (1, 101), 0xC, (512, 78));
+    scene.flush(6000, 1, 201, 5000);
+    scene.file(9000, 0xA, "/data/a");
+    scene.file(9000, 0xB, "/data/b");
+    scene
+}
+
+/// Latencies are told to one part in 32.
+#[track_caller]
+fn close(row: &serde_json::Value, key: &str, exact: u64) {
+    let told = number(row, key);
+    assert!(told >= exact && told - exact <= exact / 32, "{key} is {told}, not {exact}");
+}
+
+#[test]
+fn disks_processes_and_files_have_the_operations_that_were_done() {
+    let mut scene = scene();
+    let told = report("disk", &scene.write(), &[]);
+    let first = row(&told, "disk", "disk 0");
+    assert_eq!((number(first, "reads"), number(first, "read_bytes")), (100, 409_600));
+    close(first, "latency_p50_ns", 500_000);
+    close(first, "latency_p99_ns", 990_000);
+    assert_eq!(number(first, "latency_max_ns"), 1_000_000);
+    assert_eq!(number(first, "latency_sum_ns"), 50_500_000);
+    let second = row(&told, "disk", "disk 1");
+    assert_eq!(
+        (number(second, "writes"), number(second, "written_bytes"), number(second, "flushes")),
+        (2, 1024, 1)
+    );
+    assert_eq!(number(second, "latency_max_ns"), 5_000_000);
+    let other = row(&told, "process", "other (200)");
+    assert_eq!((number(other, "writes"), number(other, "flushes"), number(other, "reads")), (1, 1, 0));
+    assert_eq!(number(row(&told, "file", "/data/a"), "reads"), 100, "named at the end of the trace");
+    assert_eq!(number(row(&told, "file", "/data/b"), "writes"), 1);
+    assert_eq!(number(row(&told, "file", "(no file)"), "flushes"), 1, "a flush has none");
+    assert_eq!(rows(&told, "file").len(), 3);
+}
+
+#[test]
+fn a_report_is_about_the_processes_and_times_that_were_asked_for() {
+    let mut scene = scene();
+    let path = scene.write();
+    let summary = |arguments: &[&str]| report("disk", &path, arguments).remove(0);
+    assert_eq!(number(&summary(&["--process", "other"]), "reads"), 0);
+    assert_eq!(number(&summary(&["--process", "other"]), "writes"), 1);
+    assert_eq!(number(&summary(&["--thread", "101"]), "writes"), 1);
+    assert_eq!(number(&summary(&["--to", "1049us"]), "reads"), 50);
+    let page = weir(["report", "disk", path.to_str().unwrap(), "--top", "1"]).expect(0).text();
+    for fact in ["103 operations in", "100 reads of 409,600 bytes", "1 flush", "/data/a", "1,000.0"] {
+        assert!(page.contains(fact), "{fact} in {page}");
+    }
+    let mut empty = Scene::new();
+    let page = weir(["report", "disk", empty.write().to_str().unwrap()]).expect(0).text();
+    assert!(page.contains("no operations:"), "{page}");
+}

@@ -1,0 +1,72 @@
+//! Traces that lie: reports end with a status of theirs, whatever the bytes say.
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+use traceweir_format::wire::Put;
+
+use super::flame::{APP, scene};
+use super::scene::{KERNEL, Scene};
+use crate::util::{root, weir};
+
+const LOOKS: [&[&str]; 6] = [
+    &["report", "cpu", "--json"],
+    &["report", "sched"],
+    &["report", "disk"],
+    &["flame", "--collapsed"],
+    &["flame", "--kind", "off-cpu", "--speedscope"],
+    &["dump", "--stacks"],
+];
+
+/// Runs each look; a panic would end with 101, a signal without a status.
+fn look(path: &str) {
+    for arguments in LOOKS {
+        let mut all = arguments.to_vec();
+        all.push(path);
+        let run = weir(&all);
+        assert!([0, 1, 3, 4].contains(&run.code), "{arguments:?} ended with {}: {}", run.code, run.stderr);
+    }
+}
+
+#[test]
+fn traces_of_all_kinds_are_looked_at() {
+    for entry in std::fs::read_dir(root().join("fixtures/etl")).unwrap() {
+        look(entry.unwrap().path().to_str().unwrap());
+    }
+}
+
+#[test]
+fn flipped_bytes_do_no_harm() {
+    let mut scene = scene();
+    scene.switch(8000, 0, (0, 101), 2, 0);
+    scene.switch(8100, 0, (101, 0), 5, 4);
+    scene.stack(8100, 0, (100, 101), &[KERNEL, APP]);
+    scene.transfer(8200, 0x010A, (0, 101), 1, (4096, 10));
+    let path = scene.write();
+    let whole = std::fs::read(&path).unwrap();
+    let flips = proptest::collection::vec((0x1000..whole.len(), any::<u8>()), 1..60);
+    let mut runner = TestRunner::new(Config { cases: 12, failure_persistence: None, ..Config::default() });
+    let outcome = runner.run(&flips, |flips| {
+        let mut bytes = whole.clone();
+        flips.iter().for_each(|(at, byte)| bytes[*at] = *byte);
+        std::fs::write(&path, &bytes).unwrap();
+        look(path.to_str().unwrap());
+        Ok(())
+    });
+    outcome.unwrap();
+}
+
+#[test]
+fn the_greatest_numbers_are_numbers_too() {
+    let mut scene = Scene::new();
+    for (time, tid) in [(1000, u32::MAX), (2000, 0), (3000, 7)] {
+        let mut sample = Vec::new();
+        sample.put_u64(u64::MAX).put_u32(tid).put_u16(u16::MAX).put(&[0xFF; 2]);
+        scene.perf(time, 63, 0x0F2E, 2, &sample);
+        scene.stack(time, 63, (u32::MAX, tid), &[u64::MAX, 0, 1, u64::MAX]);
+        scene.switch(time, 63, (tid, u32::MAX - 1), 0xFF, 0xFF);
+        scene.switch(time, 63, (u32::MAX - 1, tid), 5, 0xFF);
+        scene.transfer(time, 0x010A, (u32::MAX, tid), u64::MAX, (u32::MAX, u64::MAX / 10));
+        scene.interval(time, u32::MAX);
+    }
+    look(scene.write().to_str().unwrap());
+}

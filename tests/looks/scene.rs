@@ -1,0 +1,187 @@
+//! Kernel traces of known content: events in any order, each at a time of its own.
+
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+use traceweir_format::etl::{Summary, Writer};
+use traceweir_format::header::perfinfo::PerfInfoHeader;
+use traceweir_format::header::system::SystemHeader;
+use traceweir_format::stack_key::put_definition;
+use traceweir_format::time::FileTime;
+use traceweir_format::wire::Put;
+
+use crate::golden::{ANCHOR, MICROSECOND, kernel, session, start_time};
+
+/// Where the kernel is loaded.
+pub(super) const KERNEL: u64 = 0xFFFF_F800_0000_0000;
+
+/// A trace in the making. Times are microseconds since its start.
+pub(super) struct Scene {
+    folder: TempDir,
+    records: Vec<(i64, u16, Vec<u8>)>,
+}
+
+impl Scene {
+    /// A trace in which the kernel and the idle process are known.
+    pub(super) fn new() -> Self {
+        let mut scene = Self { folder: tempfile::tempdir().unwrap(), records: Vec::new() };
+        scene.process(0, "Idle");
+        scene.image(0, KERNEL, 0x10_0000, "/nowhere/kernel");
+        scene
+    }
+
+    fn put(&mut self, time: i64, cpu: u16, record: Vec<u8>) {
+        self.records.push((time, cpu, record));
+    }
+
+    fn system(&mut self, hook: u16, version: u8, payload: &[u8]) {
+        let time = ANCHOR;
+        let header = SystemHeader {
+            pointer_size: 8,
+            version,
+            hook,
+            process_id: 4,
+            thread_id: 8,
+            time,
+            cpu_times: None,
+        };
+        let mut out = Vec::new();
+        header.encode(payload, &mut out).unwrap();
+        self.put(0, 0, out);
+    }
+
+    /// An event without ids.
+    pub(super) fn perf(&mut self, time: i64, cpu: u16, hook: u16, version: u8, payload: &[u8]) {
+        let header = PerfInfoHeader { pointer_size: 8, version, hook, time: stamp(time), counters: &[] };
+        let mut out = Vec::new();
+        header.encode(payload, &mut out).unwrap();
+        self.put(time, cpu, out);
+    }
+
+    /// A process that is there all along.
+    pub(super) fn process(&mut self, pid: u32, name: &str) {
+        let payload = kernel::process((pid, pid), 1, 0, name, "");
+        self.system(0x0303, 4, &payload);
+    }
+
+    /// A thread that is there all along.
+    pub(super) fn thread(&mut self, pid: u32, tid: u32) {
+        let payload = kernel::thread((pid, tid), "");
+        self.system(0x0503, 3, &payload);
+    }
+
+    /// A file that is loaded all along.
+    pub(super) fn image(&mut self, pid: u32, base: u64, size: u64, name: &str) {
+        let payload = kernel::image(pid, base, size, name);
+        self.system(0x1403, 3, &payload);
+    }
+
+    /// How far samples are apart, in units of 100 ns.
+    pub(super) fn interval(&mut self, time: i64, units: u32) {
+        let mut p = Vec::new();
+        p.put_u32(0).put_u32(units).put_u32(units).put_wide_z("Timer");
+        self.perf(time, 0, 0x0F49, 3, &p);
+    }
+
+    pub(super) fn sample(&mut self, time: i64, cpu: u16, tid: u32, address: u64) {
+        let mut p = Vec::new();
+        p.put_u64(address).put_u32(tid).put_u16(1).put(&[0x40, 0]);
+        self.perf(time, cpu, 0x0F2E, 2, &p);
+    }
+
+    /// The stack of the event at a time, written a microsecond later.
+    pub(super) fn stack(&mut self, of: i64, cpu: u16, (pid, tid): (u32, u32), frames: &[u64]) {
+        self.stack_at(of + 1, of, cpu, (pid, tid), frames);
+    }
+
+    /// The same, written when you like.
+    pub(super) fn stack_at(&mut self, time: i64, of: i64, cpu: u16, ids: (u32, u32), frames: &[u64]) {
+        let mut p = Vec::new();
+        p.put_i64(stamp(of)).put_u32(ids.0).put_u32(ids.1);
+        frames.iter().for_each(|frame| {
+            p.put_u64(*frame);
+        });
+        self.perf(time, cpu, 0x1820, 2, &p);
+    }
+
+    /// The same by a key, of the kernel's part or the program's.
+    pub(super) fn key(&mut self, of: i64, cpu: u16, ids: (u32, u32), is_kernel: bool, key: u64) {
+        let mut p = Vec::new();
+        p.put_i64(stamp(of)).put_u32(ids.0).put_u32(ids.1).put_u64(key);
+        self.perf(of + 1, cpu, if is_kernel { 0x1825 } else { 0x1826 }, 2, &p);
+    }
+
+    /// What a key stands for.
+    pub(super) fn definition(&mut self, time: i64, key: u64, frames: &[u64]) {
+        let bytes: Vec<u8> = frames.iter().flat_map(|it| it.to_le_bytes()).collect();
+        let mut out = Vec::new();
+        put_definition(key, &bytes, stamp(time), &mut out).unwrap();
+        self.put(time, 0, out);
+    }
+
+    /// A switch; `state` 5 waits for `reason`, 1 could have run on.
+    pub(super) fn switch(&mut self, time: i64, cpu: u16, (old, new): (u32, u32), state: u8, reason: u8) {
+        let mut p = Vec::new();
+        p.put_u32(new).put_u32(old).put(&[8, 8, 0, 0, reason, 0, state, 0]).put_u32(0).put_u32(0);
+        self.perf(time, cpu, 0x0524, 3, &p);
+    }
+
+    pub(super) fn ready(&mut self, time: i64, cpu: u16, tid: u32) {
+        let mut p = Vec::new();
+        p.put_u32(tid).put(&[1, 0, 0, 0]);
+        self.perf(time, cpu, 0x0532, 2, &p);
+    }
+
+    /// A read (0x010A) or write (0x010B) that took so many microseconds.
+    pub(super) fn transfer(
+        &mut self,
+        time: i64,
+        hook: u16,
+        (disk, tid): (u32, u32),
+        key: u64,
+        (bytes, took): (u32, u64),
+    ) {
+        let mut p = Vec::new();
+        p.put_u32(disk).put_u32(0).put_u32(bytes).put_u32(0).put_u64(0).put_u64(key).put_u64(7);
+        p.put_u64(took * MICROSECOND.unsigned_abs()).put_u32(tid);
+        self.perf(time, 0, hook, 3, &p);
+    }
+
+    pub(super) fn flush(&mut self, time: i64, disk: u32, tid: u32, took: u64) {
+        let mut p = Vec::new();
+        p.put_u32(disk).put_u32(0).put_u64(took * MICROSECOND.unsigned_abs()).put_u64(7).put_u32(tid);
+        self.perf(time, 0, 0x010E, 3, &p);
+    }
+
+    /// The name of a file, told at the end of a trace.
+    pub(super) fn file(&mut self, time: i64, key: u64, name: &str) {
+        let mut p = Vec::new();
+        p.put_u64(key).put_wide_z(name);
+        self.perf(time, 0, 0x0424, 2, &p);
+    }
+
+    /// Writes the file; the path lasts as long as the scene.
+    pub(super) fn write(&mut self) -> PathBuf {
+        self.write_with(Summary { end_time: FileTime(start_time().0 + 600_000_000), ..Summary::default() })
+    }
+
+    pub(super) fn write_with(&mut self, summary: Summary) -> PathBuf {
+        let mut writer = Writer::create(Vec::new(), session("looks")).unwrap();
+        self.records.sort_by_key(|(time, ..)| *time);
+        for (time, cpu, record) in &self.records {
+            writer.write(*cpu, stamp(*time), record).unwrap();
+        }
+        let path = self.folder.path().join("scene.etl");
+        std::fs::write(&path, writer.finish(summary).unwrap()).unwrap();
+        path
+    }
+
+    pub(super) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+}
+
+/// The stamp of a time.
+fn stamp(microseconds: i64) -> i64 {
+    ANCHOR + microseconds * MICROSECOND
+}

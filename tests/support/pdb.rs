@@ -1,0 +1,117 @@
+//! PDB files, made by hand.
+#![allow(dead_code)] // Each test program uses its part.
+
+use traceweir_format::Guid;
+use traceweir_format::wire::Put;
+
+/// Bytes of a page.
+pub(crate) const PAGE: usize = 4096;
+/// What tells the PDB of [`functions`] from others.
+pub(crate) const SIGNATURE: Guid = Guid::from_u128(0x3844DBB9_2017_4967_BE7A_A4A2C20430FA);
+pub(crate) const AGE: u32 = 3;
+
+/// A symbol record: length, kind, body, padding to four bytes.
+pub(crate) fn symbol(kind: u16, body: &[u8]) -> Vec<u8> {
+    let mut record = Vec::new();
+    let padding = (4 - (body.len() + 4) % 4) % 4;
+    record.put_u16(u16::try_from(2 + body.len() + padding).unwrap()).put_u16(kind).put(body);
+    record.resize(record.len() + padding, 0);
+    record
+}
+
+/// The entry of one module in the list of the debug stream.
+pub(crate) fn module(stream: u16, symbols: u32) -> Vec<u8> {
+    let mut entry = vec![0; 32];
+    entry.put_u16(0).put_u16(stream).put_u32(symbols);
+    entry.resize(64, 0);
+    entry.put_ansi_z("read.obj").put_ansi_z("read.obj");
+    entry.resize(entry.len().next_multiple_of(4), 0);
+    entry
+}
+
+/// A multi-stream file: header, two pages of free map, page of the directory's pages, directory, streams.
+pub(crate) fn container(streams: &[Vec<u8>]) -> Vec<u8> {
+    let mut directory = Vec::new();
+    directory.put_u32(u32::try_from(streams.len()).unwrap());
+    for stream in streams {
+        directory.put_u32(u32::try_from(stream.len()).unwrap());
+    }
+    let mut pages = Vec::new();
+    for stream in streams {
+        for part in stream.chunks(PAGE) {
+            directory.put_u32(u32::try_from(5 + pages.len() / PAGE).unwrap());
+            pages.put(part);
+            pages.resize(pages.len().next_multiple_of(PAGE), 0);
+        }
+    }
+    assert!(directory.len() <= PAGE);
+    let mut file = b"Microsoft C/C++ MSF 7.00\r\n\x1aDS\0\0\0".to_vec();
+    let count = u32::try_from(5 + pages.len() / PAGE).unwrap();
+    file.put_u32(4096)
+        .put_u32(1)
+        .put_u32(count)
+        .put_u32(u32::try_from(directory.len()).unwrap())
+        .put_u32(0)
+        .put_u32(3);
+    file.resize(3 * PAGE, 0);
+    file.put_u32(4);
+    file.resize(4 * PAGE, 0);
+    file.put(&directory);
+    file.resize(5 * PAGE, 0);
+    file.put(&pages);
+    file
+}
+
+fn procedure(kind: u16, name: &str, (section, offset, length): (u16, u32, u32)) -> Vec<u8> {
+    let mut body = Vec::new();
+    for field in [0, 0, 0, length, 0, 0, 0x1001, offset] {
+        body.put_u32(field);
+    }
+    body.put_u16(section).put_u8(0).put_ansi_z(name);
+    symbol(kind, &body)
+}
+
+fn public(name: &str, flags: u32, (section, offset): (u16, u32)) -> Vec<u8> {
+    let mut body = Vec::new();
+    body.put_u32(flags).put_u32(offset).put_u16(section).put_ansi_z(name);
+    symbol(0x110E, &body)
+}
+
+/// A PDB of `shop::sell` at 0x1100, 0x40 long, `helper` at 0x5010 and the public `shop::other` at 0x1200. Code was moved by the stream `moved`, if that is one.
+///
+/// Streams: 1 identity, 3 debug information, 5 a module, 6 global symbols, 7 headers of sections.
+pub(crate) fn functions(moved: u16) -> Vec<u8> {
+    let mut identity = Vec::new();
+    identity.put_u32(20_000_404).put_u32(1).put_u32(1).put(&SIGNATURE.to_bytes());
+    identity.put_u32(0).put_u32(0).put_u32(0).put_u32(0).put_u32(0);
+    let mut symbols = Vec::new();
+    symbols.put_u32(4).put(&procedure(0x1110, "shop::sell", (1, 0x100, 0x40)));
+    symbols.put(&procedure(0x110F, "helper", (2, 0x10, 0x20)));
+    symbols.put(&procedure(0x110F, "of no section", (9, 0x10, 0x20)));
+    let globals = [
+        public("?sell@shop@@YAXXZ", 2, (1, 0x100)),
+        public("?other@shop@@YAXXZ", 2, (1, 0x200)),
+        public("data", 0, (1, 0x300)),
+    ]
+    .concat();
+    let modules = module(5, u32::try_from(symbols.len()).unwrap());
+    let mut debug = Vec::new();
+    debug.put_u32(u32::MAX).put_u32(19_990_903).put_u32(AGE);
+    for stream in [u16::MAX, 0, u16::MAX, 0, 6, 0] {
+        debug.put_u16(stream);
+    }
+    debug.put_u32(u32::try_from(modules.len()).unwrap());
+    debug.resize(48, 0);
+    debug.put_u32(22);
+    debug.resize(64, 0);
+    debug.put(&modules);
+    for further in [u16::MAX, u16::MAX, u16::MAX, moved, moved, 7] {
+        debug.put_u16(further);
+    }
+    debug.resize(debug.len() + 10, 0xFF);
+    let mut sections = vec![0; 80];
+    sections[12..16].copy_from_slice(&0x1000_u32.to_le_bytes());
+    let second = 40 + 12;
+    sections[second..second + 4].copy_from_slice(&0x5000_u32.to_le_bytes());
+    container(&[vec![], identity, vec![], debug, vec![], symbols, globals, sections])
+}
