@@ -549,9 +549,6 @@ fn fields_of(spec: &Spec, format: &Format) -> Result<Vec<Option<Field>>> {
     spec.fields.iter().map(find).collect()
 }
 
-/// Fields of a tracepoint, in the order in which its row names them.
-type Fields = Arc<[Option<Field>]>;
-
 /// Events of a row with their numbers, and the counters that are read with them.
 type Open = (Vec<(u64, Event)>, Vec<Event>);
 
