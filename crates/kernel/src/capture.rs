@@ -8,7 +8,8 @@
 //!
 //! C1 The ring of a processor belongs to an event that counts nothing and tells of forks, exits, names and mappings; all others write into it. C2 A look handles what was
 //! written before it began, and ends. C3 Losses are added per processor, from the records in which the kernel tells them. C4 Where an event is opened in the place of another, both are open for a
-//! moment: from the first record of the new one on, the old one is not listened to.
+//! moment: from the first record of the new one on, the old one is not listened to. C5 What is told beside the rings bears the time up to which they have been handled:
+//! what comes from them afterwards is younger, and keeps its own time.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -70,6 +71,8 @@ pub struct Capture {
     is_begun: bool,
     /// When threads that came otherwise were looked for.
     searched: Instant,
+    /// What happened up to this time has been handled, in nanoseconds.
+    handled: u64,
 }
 
 impl Capture {
@@ -78,6 +81,7 @@ impl Capture {
         let mut state = State::default();
         (state.groups, state.scope) = (wanted.groups, wanted.scope);
         family::prepare_state(&mut state);
+        let handled = now_ns();
         let failed = |e: rustix::io::Errno| Error::system("waiting for rings", e.into());
         let waiting = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
         let mut rings = Vec::new();
@@ -114,6 +118,7 @@ impl Capture {
             max_frames: usize::from(max_frames()),
             unwinder: None,
             is_begun: false,
+            handled,
             searched: Instant::now(),
         };
         Ok((capture, control))
@@ -139,6 +144,7 @@ impl Capture {
             max_frames: self.max_frames,
             unwinder: self.unwinder.as_mut(),
             scratch: std::mem::take(&mut self.scratch),
+            time: self.handled,
             ..Out::new(&mut self.queues, clock, &opened.beside, &mut self.too_large)
         };
         let is_changed = self.state.see(&opened.wanted, opened.changes);
@@ -160,7 +166,8 @@ impl Capture {
             replaced: Vec::new(),
         };
         reader.read(until, &mut out);
-        (out.cpu, out.time, out.sample) = (0, now_ns(), None);
+        self.handled = if all { now_ns() } else { until };
+        (out.cpu, out.time, out.sample) = (0, self.handled, None);
         family::settle(&mut self.state, &mut out);
         self.scratch = out.scratch;
         if is_changed {
