@@ -14,8 +14,9 @@ pub(crate) struct Event {
     pub(crate) name: String,
     pub(crate) cpu: u64,
     pub(crate) ms: f64,
+    pub(crate) provider: String,
     /// As the header says; −1 where it says nothing.
-    pub(crate) pid: i64,
+    pub(crate) tid: i64,
     pub(crate) fields: Value,
     /// Who ran on its processor, by the context switches before it.
     pub(crate) running: Option<u64>,
@@ -59,7 +60,8 @@ impl Trace {
                 name,
                 cpu,
                 ms: told["ms"].as_f64().expect("a time"),
-                pid: told["pid"].as_i64().unwrap_or(-1),
+                provider: told["provider"].as_str().unwrap_or("").to_owned(),
+                tid: told["tid"].as_i64().unwrap_or(-1),
                 fields: told["fields"].take(),
                 running: running.get(&cpu).copied(),
                 stack: Vec::new(),

@@ -5,7 +5,7 @@
 //!           ffffffff821c50d1 …            frames, innermost first
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::Command;
@@ -73,9 +73,17 @@ pub(crate) fn script(data: &Path, has_stacks: bool) -> Option<Vec<Sample>> {
         return None;
     }
     let mut samples: Vec<Sample> = Vec::new();
+    // perf writes some samples twice, now and then: what happened on one processor in the same nanosecond and says the same is the same.
+    let mut seen = BTreeSet::new();
+    let mut is_twice = false;
     for line in String::from_utf8_lossy(&out.stdout).lines() {
         if let Some(sample) = head(line) {
-            samples.push(sample);
+            is_twice = !seen.insert(line.to_owned());
+            if !is_twice {
+                samples.push(sample);
+            }
+        } else if is_twice {
+            // A frame of what is there already.
         } else if let (Some(last), Some(frame)) = (samples.last_mut(), line.split_whitespace().next()) {
             last.stack.push(u64::from_str_radix(frame, 16).unwrap_or_else(|_| panic!("no frame: {line}")));
         }
