@@ -7,7 +7,8 @@
 //! ```
 //!
 //! C1 The ring of a processor belongs to an event that counts nothing and tells of forks, exits, names and mappings; all others write into it. C2 A look handles what was
-//! written before it began, and ends. C3 Losses are added per processor, from the records in which the kernel tells them. C4 Where an event is opened in the place of another, both are open for a
+//! written before it began, and ends. C3 Losses are added per processor, from the records in which the kernel tells them; at the end it is made to tell
+//! what it still owes. C4 Where an event is opened in the place of another, both are open for a
 //! moment: from the first record of the new one on, the old one is not listened to. C5 What is told beside the rings bears the time up to which they have been handled:
 //! what comes from them afterwards is younger, and keeps its own time.
 
@@ -184,6 +185,12 @@ impl Capture {
     /// Tells what is to be told at the end: call once, behind the last look.
     pub fn end(&mut self, clock: &dyn Clock) {
         self.look(clock, true);
+        let owing: Vec<usize> =
+            self.rings.iter().enumerate().filter(|(_, ring)| ring.owes_losses()).map(|(cpu, _)| cpu).collect();
+        if !owing.is_empty() {
+            write_on(owing);
+            self.look(clock, true);
+        }
         let nothing = Beside::default();
         let mut out = Out::new(&mut self.queues, clock, &nothing, &mut self.too_large);
         family::run_down(&mut self.state, Rundown::End, &mut out);
@@ -231,6 +238,25 @@ fn open_ring(wanted: &Wanted, cpu: u16) -> Result<Ring> {
     }
     let event = event.map_err(failed)?;
     Ring::new(event, wanted.ring_bytes).map_err(|e| Error::system("a ring for kernel events", e))
+}
+
+/// Has the kernel write a record on each of these processors, with the losses that it tells in front of it: a thread of ours takes a name there.
+fn write_on(cpus: Vec<usize>) {
+    let visit = move || {
+        for cpu in cpus {
+            let mut only = rustix::thread::CpuSet::new();
+            if cpu < rustix::thread::CpuSet::MAX_CPU {
+                only.set(cpu);
+            }
+            // Where we may not go nothing is told.
+            if rustix::thread::sched_setaffinity(None, &only).is_ok() {
+                let _ = rustix::thread::set_name(c"weir-losses");
+            }
+        }
+    };
+    if let Ok(thread) = std::thread::Builder::new().name("weir-losses".to_owned()).spawn(visit) {
+        let _ = thread.join();
+    }
 }
 
 /// Reads the rings in time order.
