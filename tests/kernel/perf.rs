@@ -44,7 +44,7 @@ impl Sample {
     }
 }
 
-/// `perf record` of the whole machine around a command; `None` where there is no perf, which is said.
+/// `perf record` of the whole machine around a command, without its collection of build ids, in which some versions end; `None` where there is no perf, which is said.
 pub(crate) fn around(data: &Path, options: &[&str], command: &[OsString]) -> Option<Vec<OsString>> {
     let mut trial = Command::new("perf");
     trial.args(["record", "-q", "-a", "-e", "sched:sched_switch", "-o"]).arg(data).arg("true");
@@ -52,7 +52,7 @@ pub(crate) fn around(data: &Path, options: &[&str], command: &[OsString]) -> Opt
         skip("perf", "perf is not installed, or may not be used here");
         return None;
     }
-    let mut all: Vec<OsString> = ["perf", "record", "-q", "-a", "-m", "4096", "-o"].map(OsString::from).to_vec();
+    let mut all: Vec<OsString> = ["perf", "record", "-q", "-a", "-B", "-N", "-m", "4096", "-o"].map(OsString::from).to_vec();
     all.push(data.into());
     all.extend(options.iter().map(OsString::from));
     all.push("--".into());

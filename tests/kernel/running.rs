@@ -70,6 +70,8 @@ impl Known {
                 _ => {}
             }
         }
+        // A thread that has ended and still runs has no number: samples of its last moment say so.
+        seen.remove(&u64::from(u32::MAX));
         let unknown: Vec<_> = seen.iter().filter(|it| !self.threads.contains_key(it)).collect();
         assert!(unknown.is_empty(), "threads without an event: {unknown:?} of {}", seen.len());
         let orphans: Vec<_> = self.threads.iter().filter(|(_, process)| !self.processes.contains(process)).collect();

@@ -69,7 +69,9 @@ fn of_perf(sample: &Sample, ours: &BTreeSet<u64>) -> Option<Key> {
         "block_rq_issue" if sample.said().split(' ').nth(1).is_some_and(|it| it.trim_start_matches('F').starts_with('W')) => "write",
         _ => return None,
     };
-    ours.contains(&sample.tid).then_some((sample.cpu, sample.tid, kind))
+    // Who has ended has no number any more, but in what the switch itself says.
+    let thread = if kind == "switch" { sample.number("prev_pid") } else { sample.tid };
+    ours.contains(&thread).then_some((sample.cpu, thread, kind))
 }
 
 #[track_caller]

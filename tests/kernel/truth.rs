@@ -45,7 +45,7 @@ fn a_hot_function_is_named_with_its_share_and_its_callers() {
 #[track_caller]
 fn has_known_depth(recording: &Recording) {
     let pid = recording.truth.one("pid").to_string();
-    let mut dump: Vec<&std::ffi::OsStr> = ["dump", "--symbols", "--no-lines", "--stacks", "--pid", &pid].map(std::ffi::OsStr::new).to_vec();
+    let mut dump: Vec<&std::ffi::OsStr> = ["dump", "--symbols", "--no-lines", "--pid", &pid].map(std::ffi::OsStr::new).to_vec();
     dump.push(recording.file.as_os_str());
     let text = crate::util::weir(dump).expect(0).text();
     let chain = ["spin", "hot_leaf", "depth_3", "depth_2", "depth_1", "hot", "main"];
