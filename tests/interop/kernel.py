@@ -115,14 +115,17 @@ class Collector(IEtlFileObserver):
         self.count += 1
 
     def on_perfinfo_trace(self, event):
-        self.count += 1
+        self.add(event, event.source.header)
+
+    def on_system_trace(self, event):
+        self.add(event, event.source.system_header.header)
 
     def on_win_trace(self, event):
         fail("etl-parser takes an event for a message")
 
-    def on_system_trace(self, event):
+    def add(self, event, header):
         self.count += 1
-        name = name_of(event)
+        name = name_of(header)
         if name in FIELDS and has_user(name, event.source.mof_data):
             source = event.get_mof().source
             self.found[(name,) + tuple(source[SPELT.get(field, field)] for field in FIELDS[name])] += 1
@@ -132,8 +135,7 @@ def has_user(name, payload):
     return not name.startswith("Process/") or struct.unpack_from("<I", payload, USER)[0] != 0
 
 
-def name_of(event):
-    header = event.source.system_header.header
+def name_of(header):
     group = GROUPS.get(int(header.group))
     types = IMAGE_TYPES if group == "Image" else TYPES
     return f"{group}/{types.get(int(header.type))}"

@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use crate::dumped::{Trace, number};
 use crate::stage::Stage;
 use crate::util::daemon_process::DaemonProcess;
-use crate::util::{Run, weir, weir_command};
+use crate::util::{Process, Run, eventually, weir, weir_command};
 
 /// Memory of the session, which rings have a share of: the least they can be.
 const SMALL: [&str; 6] = ["--kernel", "cswitch", "--buffer-size", "64", "--max-buffers", "16"];
@@ -32,12 +32,8 @@ fn rings_that_run_over_are_counted_for_each_processor_and_told() {
     let (run, file) = (folder.path().join("run"), folder.path().join("a.etl"));
     let name = file.to_str().unwrap();
     at(&run, &[&["start", "small", "-o", name], &SMALL[..]].concat()).expect(0);
-    daemon.signal(Signal::STOP);
-    let workload = stage.workload(["switches".to_owned(), ROUNDS.to_string()]);
-    let done = std::process::Command::new(&workload[0]).args(&workload[1..]).output();
-    daemon.signal(Signal::CONT);
-    assert!(done.unwrap().status.success());
-    let asked = crate::util::eventually("news of the losses", || {
+    overrun(&stage, &daemon);
+    let asked = eventually("news of the losses", || {
         let told = at(&run, &["query", "small", "--json"]).expect(0).json().remove(0);
         let lost: Vec<u64> = told["kernel"]["lost_by_processor"].as_array()?.iter().filter_map(number).collect();
         (lost.iter().sum::<u64>() > 0).then_some(lost)
@@ -53,7 +49,8 @@ fn rings_that_run_over_are_counted_for_each_processor_and_told() {
 /// The header counts at least what was told while the session ran, and there is enough missing for it.
 #[track_caller]
 fn is_sound_and_counts(file: &Path, least: u64) {
-    weir(["check".as_ref(), file.as_os_str()]).expect(0);
+    let checked = weir(["check".as_ref(), file.as_os_str()]).expect(4);
+    assert!(checked.text().contains("sound") || checked.stderr.contains("sound"), "{}", checked.stderr);
     let trace = Trace::read(file, &[]);
     let header = trace.named("EventTrace/Header").next().expect("a header");
     let lost = header.number("EventsLost");
@@ -71,11 +68,25 @@ fn a_recording_that_lost_events_says_so_by_its_status() {
     let run = folder.path().join("run");
     let daemon = DaemonProcess::start(&run, std::process::Stdio::null());
     let file = folder.path().join("a.etl");
-    let workload = stage.workload(["switches".to_owned(), ROUNDS.to_string()]);
-    let workload = workload.iter().map(|it| it.to_str().unwrap()).collect::<Vec<_>>().join(" ");
-    let script = format!("kill -STOP {0}; {workload}; kill -CONT {0}", daemon.id());
-    let command = ["-o", file.to_str().unwrap(), "--", "sh", "-c", &script];
-    let recorded = at(&run, &[&["record"], &SMALL[..], &command[..]].concat()).expect(4);
-    assert!(recorded.stderr.contains("lost"), "{}", recorded.stderr);
+    let mut record = weir_command([&["record", "-o", file.to_str().unwrap()], &SMALL[..]].concat());
+    record.env("TRACEWEIR_RUNTIME_DIR", &run).stderr(std::process::Stdio::piped());
+    let recording = Process::start(&mut record);
+    eventually("the session", || {
+        let sessions = at(&run, &["list", "--json"]).expect(0).json();
+        sessions.iter().any(|it| it["name"].as_str().is_some_and(|name| name.starts_with("weir-record-"))).then_some(())
+    });
+    overrun(&stage, &daemon);
+    recording.signal(Signal::INT);
+    let recorded = recording.finish().expect(4);
+    assert!(recorded.stderr.contains("warning: lost"), "{}", recorded.stderr);
     is_sound_and_counts(&file, 1);
+}
+
+/// Has many more switches happen than there is room for, while the daemon stands still.
+fn overrun(stage: &Stage, daemon: &DaemonProcess) {
+    daemon.signal(Signal::STOP);
+    let workload = stage.workload(["switches".to_owned(), ROUNDS.to_string()]);
+    let done = std::process::Command::new(&workload[0]).args(&workload[1..]).output();
+    daemon.signal(Signal::CONT);
+    assert!(done.unwrap().status.success());
 }

@@ -61,12 +61,16 @@ pub(crate) fn around(data: &Path, options: &[&str], command: &[OsString]) -> Opt
 }
 
 /// What perf recorded, in the order of each processor; `None` where it lost events.
+///
+/// Frames are taken from the raw dump of each sample, in front of its line: the lines themselves tell places in files instead of addresses.
 #[track_caller]
 pub(crate) fn script(data: &Path, has_stacks: bool) -> Option<Vec<Sample>> {
-    let fields = if has_stacks { "tid,cpu,time,event,trace,ip,sym" } else { "tid,cpu,time,event,trace" };
     let mut command = Command::new("perf");
-    command.args(["script", "--ns", "--no-inline", "--max-stack", "512", "-F", fields, "-i"]);
-    let out = command.arg(data).output().expect("perf script starts");
+    command.args(["script", "--ns", "-F", "tid,cpu,time,event,trace"]);
+    if has_stacks {
+        command.arg("-D");
+    }
+    let out = command.arg("-i").arg(data).output().expect("perf script starts");
     let told = String::from_utf8_lossy(&out.stderr);
     assert!(out.status.success(), "perf script: {told}");
     if told.contains("lost") {
@@ -75,20 +79,25 @@ pub(crate) fn script(data: &Path, has_stacks: bool) -> Option<Vec<Sample>> {
     let mut samples: Vec<Sample> = Vec::new();
     // perf writes some samples twice, now and then: what happened on one processor in the same nanosecond and says the same is the same.
     let mut seen = BTreeSet::new();
-    let mut is_twice = false;
+    let mut frames = Vec::new();
     for line in String::from_utf8_lossy(&out.stdout).lines() {
-        if let Some(sample) = head(line) {
-            is_twice = !seen.insert(line.to_owned());
-            if !is_twice {
-                samples.push(sample);
+        if let Some(frame) = line.strip_prefix("..... ") {
+            frames.extend(address(frame));
+        } else if let Some(sample) = head(line) {
+            let stack = std::mem::take(&mut frames);
+            if seen.insert(line.to_owned()) {
+                samples.push(Sample { stack, ..sample });
             }
-        } else if is_twice {
-            // A frame of what is there already.
-        } else if let (Some(last), Some(frame)) = (samples.last_mut(), line.split_whitespace().next()) {
-            last.stack.push(u64::from_str_radix(frame, 16).unwrap_or_else(|_| panic!("no frame: {line}")));
         }
     }
     Some(samples)
+}
+
+/// An address of a chain, but not the marks between kernel and program.
+fn address(frame: &str) -> Option<u64> {
+    const FIRST_MARK: u64 = u64::MAX - 4095;
+    let (_, hex) = frame.split_once(": ")?;
+    u64::from_str_radix(hex.trim(), 16).ok().filter(|it| *it < FIRST_MARK)
 }
 
 /// The first line of an event.

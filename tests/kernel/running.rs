@@ -10,6 +10,9 @@ use crate::dumped::{Event, Trace};
 use crate::stage::Stage;
 use crate::util::Process;
 
+/// The first address of the kernel's half.
+const KERNEL: u64 = 1 << 63;
+
 #[test]
 fn what_runs_already_is_resolved() {
     let Some(stage) = Stage::set() else { return };
@@ -26,7 +29,7 @@ fn what_runs_already_is_resolved() {
     let trace = recording.trace();
     let known = Known::of(&trace);
     known.has_threads(&trace);
-    known.has_addresses(&trace);
+    known.has_addresses(&trace, u64::from(child.id()));
     let of_child = |event: &&Event| event.name == "PerfInfo/SampleProf" && event.number("ThreadId") == u64::from(child.id());
     assert!(trace.0.iter().any(|event| of_child(&event)), "the program was not seen at work");
 }
@@ -78,9 +81,10 @@ impl Known {
         assert!(orphans.is_empty(), "threads without a process: {orphans:?}");
     }
 
-    /// Of a thousand addresses at most one lies in nothing that the file knows.
+    /// Of a thousand addresses at most one lies in nothing that the file knows: the places where everybody was, frames in the kernel, and all frames of `own`, which has
+    /// frame pointers. Without those the frames above are whatever stands on the stack, for perf as for everybody.
     #[track_caller]
-    fn has_addresses(&self, trace: &Trace) {
+    fn has_addresses(&self, trace: &Trace, own: u64) {
         let (mut all, mut strange) = (0_usize, Vec::new());
         for event in &trace.0 {
             let thread = match event.name.as_str() {
@@ -89,7 +93,8 @@ impl Known {
                 _ => continue,
             };
             let process = self.threads.get(&thread).copied().unwrap_or(0);
-            for frame in &event.stack {
+            let first = event.stack.iter().find(|frame| **frame < KERNEL).copied();
+            for frame in event.stack.iter().filter(|it| process == own || **it >= KERNEL || Some(**it) == first) {
                 all += 1;
                 if !self.has(process, *frame) && !self.has(0, *frame) {
                     strange.push((process, *frame));

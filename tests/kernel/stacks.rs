@@ -91,7 +91,7 @@ fn compare(by_perf: &Stacks, by_weir: &Stacks) {
             }
         }
     }
-    assert!(kinds["switch"].0 >= 2000 && kinds["wake"].0 >= 2000, "{kinds:?}");
+    assert!(kinds["switch"].0 >= 2000 && kinds["wake"].0 >= 500, "{kinds:?}");
     for (kind, (all, same)) in &kinds {
         assert!(same * 100 >= all * 99, "{kind}: {same} of {all} are the same; {}", first.unwrap_or_default());
     }
@@ -113,7 +113,7 @@ fn shares_of_functions_are_perfs_within_three_standard_errors() {
     let (recording, samples) = (0..ATTEMPTS)
         .find_map(|_| {
             let recording = stage.record_whole(&["--kernel", "cpu", "--interval", "1ms"], &command);
-            perf::script(&data, true).map(|samples| (recording, samples))
+            perf::script(&data, false).map(|samples| (recording, samples))
         })
         .expect("perf loses events each time");
     let pid = recording.truth.one("pid");
