@@ -47,3 +47,16 @@ TRACEWEIR_RUNTIME_DIR=$runtime TRACEWEIR_DAEMON=$built/weir \
 # And what was recorded, relogged. On a busy machine the session may have lost events, which is counted, and told by this status.
 "$built/weir" relog "$work/recorded.etl" -o "$work/recorded-again.etl" --force || [ $? -eq 4 ]
 "$python" "$here/recorded.py" "$work/recorded-again.etl" "${1:-20000}" 3
+
+# Kernel events, where this machine lets us have them.
+if TRACEWEIR_RUNTIME_DIR=$runtime TRACEWEIR_DAEMON=$built/weir "$built/weir" record --kernel sched,disk,net -o "$work/kernel.etl" -- \
+    sh -c 'for i in 1 2 3; do dd if=/dev/zero of="$0" bs=4096 count=10 conv=fsync 2>/dev/null; done' "$work/written"; then
+    "$built/weir" check "$work/kernel.etl"
+    "$built/weir" dump --format jsonl --numeric "$work/kernel.etl" >"$work/kernel.jsonl"
+    "$python" "$here/kernel.py" "$work/kernel.etl" "$work/kernel.jsonl"
+else
+    case ",${TRACEWEIR_REQUIRE:-}," in
+    *,all,* | *,"kernel events",*) echo "required: kernel events" && exit 1 ;;
+    esac
+    echo "skipped: kernel events are not to be had here"
+fi

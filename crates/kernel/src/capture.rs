@@ -7,9 +7,10 @@
 //! ```
 //!
 //! C1 The ring of a processor belongs to an event that counts nothing and tells of forks, exits, names and mappings; all others write into it. C2 A look handles what was
-//! written before it began, and ends. C3 Losses are added per processor, from the records in which the kernel tells them, and at the end
-//! from what the events themselves have counted. C4 Where an event is opened in the place of another, both are open for a
-//! moment: from the first record of the new one on, the old one is not listened to.
+//! written before it began, and ends. C3 Losses are added per processor, from the records in which the kernel tells them; at the end it is made to tell
+//! what it still owes, and the events themselves are asked what they have counted. C4 Where an event is opened in the place of another, both are open for a
+//! moment: from the first record of the new one on, the old one is not listened to. C5 What is told beside the rings bears the time up to which they have been handled:
+//! what comes from them afterwards is younger, and keeps its own time.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -73,6 +74,8 @@ pub struct Capture {
     is_begun: bool,
     /// When threads that came otherwise were looked for.
     searched: Instant,
+    /// What happened up to this time has been handled, in nanoseconds.
+    handled: u64,
 }
 
 impl Capture {
@@ -81,6 +84,7 @@ impl Capture {
         let mut state = State::default();
         (state.groups, state.scope) = (wanted.groups, wanted.scope);
         family::prepare_state(&mut state);
+        let handled = now_ns();
         let failed = |e: rustix::io::Errno| Error::system("waiting for rings", e.into());
         let waiting = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
         let mut rings = Vec::new();
@@ -117,6 +121,7 @@ impl Capture {
             max_frames: usize::from(max_frames()),
             unwinder: None,
             is_begun: false,
+            handled,
             searched: Instant::now(),
         };
         Ok((capture, control))
@@ -142,6 +147,7 @@ impl Capture {
             max_frames: self.max_frames,
             unwinder: self.unwinder.as_mut(),
             scratch: std::mem::take(&mut self.scratch),
+            time: self.handled,
             ..Out::new(&mut self.queues, clock, &opened.beside, &mut self.too_large)
         };
         let is_changed = self.state.see(&opened.wanted, opened.changes);
@@ -163,7 +169,8 @@ impl Capture {
             replaced: Vec::new(),
         };
         reader.read(until, &mut out);
-        (out.cpu, out.time, out.sample) = (0, now_ns(), None);
+        self.handled = if all { now_ns() } else { until };
+        (out.cpu, out.time, out.sample) = (0, self.handled, None);
         family::settle(&mut self.state, &mut out);
         self.scratch = out.scratch;
         if is_changed {
@@ -180,6 +187,17 @@ impl Capture {
     /// Tells what is to be told at the end: call once, behind the last look.
     pub fn end(&mut self, clock: &dyn Clock) {
         self.look(clock, true);
+        let owing: Vec<usize> = self
+            .rings
+            .iter()
+            .enumerate()
+            .filter(|(_, ring)| ring.owes_losses())
+            .map(|(cpu, _)| cpu)
+            .collect();
+        if !owing.is_empty() {
+            write_on(owing);
+            self.look(clock, true);
+        }
         self.count_unsaid();
         let nothing = Beside::default();
         let mut out = Out::new(&mut self.queues, clock, &nothing, &mut self.too_large);
@@ -237,6 +255,25 @@ fn open_ring(wanted: &Wanted, cpu: u16) -> Result<Ring> {
     }
     let event = event.map_err(failed)?;
     Ring::new(event, wanted.ring_bytes).map_err(|e| Error::system("a ring for kernel events", e))
+}
+
+/// Has the kernel write a record on each of these processors, with the losses that it tells in front of it: a thread of ours takes a name there.
+fn write_on(cpus: Vec<usize>) {
+    let visit = move || {
+        for cpu in cpus {
+            let mut only = rustix::thread::CpuSet::new();
+            if cpu < rustix::thread::CpuSet::MAX_CPU {
+                only.set(cpu);
+            }
+            // Where we may not go nothing is told.
+            if rustix::thread::sched_setaffinity(None, &only).is_ok() {
+                let _ = rustix::thread::set_name(c"weir-losses");
+            }
+        }
+    };
+    if let Ok(thread) = std::thread::Builder::new().name("weir-losses".to_owned()).spawn(visit) {
+        let _ = thread.join();
+    }
 }
 
 /// Reads the rings in time order.

@@ -162,6 +162,8 @@ pub(crate) struct Ring {
     head: u64,
     /// There was hardly any room left when we looked.
     was_full: bool,
+    /// It ran full, and the kernel has written nothing since: it may have losses to tell, which stand in front of its next record.
+    owes_losses: bool,
     /// A record that goes round the end.
     whole: Vec<u8>,
 }
@@ -193,7 +195,18 @@ impl Ring {
         // SAFETY: the mapping is longer than a page.
         let data = unsafe { control.cast::<u8>().add(page) };
         let event = Arc::new(event);
-        Ok(Self { event, control, data, size, mapped, tail: 0, head: 0, was_full: false, whole: Vec::new() })
+        Ok(Self {
+            event,
+            control,
+            data,
+            size,
+            mapped,
+            tail: 0,
+            head: 0,
+            was_full: false,
+            owes_losses: false,
+            whole: Vec::new(),
+        })
     }
 
     /// The event that the ring belongs to.
@@ -214,7 +227,14 @@ impl Ring {
         self.head = head.load(Ordering::Acquire);
         let room = (self.size as u64).saturating_sub(self.waiting());
         self.was_full = room < MAX_RECORD.min(self.size as u64 / 8);
-        self.head != self.tail
+        let has_news = self.head != self.tail;
+        self.owes_losses = self.was_full || (self.owes_losses && !has_news);
+        has_news
+    }
+
+    /// Whether losses may be told in front of the next record, and only there.
+    pub(crate) fn owes_losses(&self) -> bool {
+        self.owes_losses
     }
 
     /// Whether there was so little room in the last look that records may have been lost.

@@ -7,7 +7,7 @@
 //!
 //! P1 The session trusts what it captures as it trusts itself: nothing is signed but the time. P2 A stack repeats the time of the event in front of it, as it was
 //! written. P3 Whoever captures counts what it lost; the session adds it once. P4 Both clocks are paired anew each second, so that a rate that is not exact does not
-//! carry them apart.
+//! carry them apart. P5 What was captured before the session took it over counts from that moment: nothing is older than the session.
 
 use std::os::fd::BorrowedFd;
 
@@ -84,6 +84,8 @@ struct Paired<'a> {
     session: &'a SessionClock,
     base: Anchor,
     rate: u128,
+    /// The counter at which the session took over.
+    from: u64,
 }
 
 impl Capturing {
@@ -93,7 +95,7 @@ impl Capturing {
     }
 
     fn paired<'a>(&self, session: &'a SessionClock) -> Paired<'a> {
-        Paired { session, base: self.base, rate: self.rate }
+        Paired { session, base: self.base, rate: self.rate, from: self.start.counter }
     }
 
     /// Pairs the clocks anew.
@@ -133,13 +135,14 @@ impl Capturing {
 impl CaptureClock for Paired<'_> {
     fn raw(&self, ns: u64) -> u64 {
         if self.session.counter() == Counter::Monotonic {
-            return ns;
+            return ns.max(self.from);
         }
         let ticks = |span: u64| u64::try_from((u128::from(span) * self.rate) >> FRACTION).unwrap_or(u64::MAX);
-        match ns.checked_sub(self.base.monotonic_ns) {
+        let raw = match ns.checked_sub(self.base.monotonic_ns) {
             Some(later) => self.base.counter.saturating_add(ticks(later)),
             None => self.base.counter.saturating_sub(ticks(self.base.monotonic_ns.saturating_sub(ns))),
-        }
+        };
+        raw.max(self.from)
     }
 
     fn stamp(&self, ns: u64) -> i64 {

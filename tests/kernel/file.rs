@@ -1,0 +1,106 @@
+//! What a file of kernel events must hold for CPU analysis, and in which order.
+
+use std::collections::BTreeSet;
+
+use crate::dumped::{Event, Trace};
+use crate::stage::Stage;
+
+/// First events of these names come in this order: who is there before what they do.
+const AT_THE_START: [&str; 7] = [
+    "EventTrace/Header",
+    "EventTrace/Extension",
+    "Process/DCStart",
+    "Image/DCStart",
+    "PerfInfo/CollectionStart",
+    "PerfInfo/SampleProf",
+    "Process/Start",
+];
+/// Last events of these names come in this order.
+const AT_THE_END: [&str; 6] = [
+    "Process/Start",
+    "PerfInfo/SampleProf",
+    "Process/DCEnd",
+    "Image/DCEnd",
+    "PerfInfo/CollectionEnd",
+    "EventTrace/EndExtension",
+];
+/// These must be there at all.
+const SOMEWHERE: [&str; 14] = [
+    "Thread/DCStart",
+    "Thread/Start",
+    "Thread/End",
+    "Thread/DCEnd",
+    "Process/End",
+    "Image/Load",
+    "Image/UnLoad",
+    "Image/DCEnd",
+    "ImageID",
+    "ImageID/DbgID_RSDS",
+    "SystemConfig/CPU",
+    "Thread/CSwitch",
+    "Thread/ReadyThread",
+    "EventTrace/BuildInfo",
+];
+
+/// PROCESS, THREAD, IMAGE_LOAD, CSWITCH, DISPATCHER, PROFILE.
+const SCHED: u64 = 0x0100_0817;
+
+#[test]
+fn a_file_has_all_that_analysis_needs_in_order() {
+    let Some(stage) = Stage::set() else { return };
+    let on_disk = stage.path("written");
+    let command = stage.workload(["mixed".as_ref(), on_disk.as_os_str(), "100".as_ref()]);
+    let recording = stage.record_whole(&["--kernel", "sched"], &command);
+    let trace = recording.trace();
+    let place = |name: &str, last: bool| {
+        let is = |event: &Event| event.name == name;
+        let at = if last { trace.0.iter().rposition(is) } else { trace.0.iter().position(is) };
+        at.unwrap_or_else(|| panic!("no {name}"))
+    };
+    let first: Vec<_> = AT_THE_START.iter().map(|name| (place(name, false), name)).collect();
+    assert!(first.is_sorted(), "{first:?}");
+    let last: Vec<_> = AT_THE_END.iter().map(|name| (place(name, true), name)).collect();
+    assert!(last.is_sorted() && last.last().unwrap().0 == trace.0.len() - 1, "{last:?}");
+    SOMEWHERE.iter().for_each(|name| _ = place(name, false));
+    for name in ["EventTrace/Extension", "EventTrace/EndExtension"] {
+        assert_eq!(trace.0[place(name, false)].number("GroupMask1") & SCHED, SCHED, "{name}");
+    }
+    kernel_comes_first(&trace);
+    images_are_identified(&trace);
+    ends_match_beginnings(&trace);
+    let stacks = |name| trace.named(name).filter(|event| !event.stack.is_empty()).count();
+    assert!(stacks("Thread/CSwitch") > 100 && stacks("Thread/ReadyThread") > 100);
+}
+
+/// Images of the kernel are in front of those of programs.
+#[track_caller]
+fn kernel_comes_first(trace: &Trace) {
+    let owners: Vec<u64> = trace.named("Image/DCStart").map(|event| event.number("ProcessId")).collect();
+    let kernels = owners.iter().take_while(|owner| matches!(owner, 0 | 4)).count();
+    assert!(kernels > 0 && owners[kernels..].iter().all(|owner| !matches!(owner, 0 | 4)), "{kernels}");
+}
+
+/// Each image that is told of at the start has an id, or is said to have none.
+#[track_caller]
+fn images_are_identified(trace: &Trace) {
+    let key = |event: &Event| (event.number("ProcessId"), event.number("ImageBase"));
+    let ids = ["ImageID/DbgID_RSDS", "ImageID/None"];
+    let identified: BTreeSet<_> = ids.iter().flat_map(|name| trace.named(name)).map(key).collect();
+    let images = trace.named("Image/DCStart").chain(trace.named("Image/Load"));
+    let missing: Vec<_> = images.filter(|event| !identified.contains(&key(event))).collect();
+    assert!(missing.is_empty(), "{} images without an id, such as {}", missing.len(), missing[0].fields);
+}
+
+/// Who is there at the end has begun, or was there at the start.
+#[track_caller]
+fn ends_match_beginnings(trace: &Trace) {
+    for (class, field) in [("Process", "ProcessId"), ("Thread", "TThreadId"), ("Image", "ImageBase")] {
+        let key = |event: &Event| (event.number("ProcessId"), event.number(field));
+        let start = if class == "Image" { "Load" } else { "Start" };
+        let (begun, there) = (format!("{class}/{start}"), format!("{class}/DCStart"));
+        let known: BTreeSet<_> = trace.named(&begun).chain(trace.named(&there)).map(key).collect();
+        let at_end = format!("{class}/DCEnd");
+        let strange: Vec<_> = trace.named(&at_end).map(key).filter(|it| !known.contains(it)).collect();
+        assert!(strange.is_empty(), "{class} at the end only: {strange:x?}");
+    }
+}

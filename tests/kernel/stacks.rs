@@ -1,0 +1,153 @@
+//! Stacks by perf and by weir in the same run, both by frame pointers and of the same depth.
+//!
+//! The k-th event of a thread on a processor is the same event on both sides, because both tell all of them. For a switch the stack is that of the thread that is
+//! switched away from. perf tells it as one chain; here it is a kernel part and a user part, joined.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::perf::{self, Sample};
+use crate::stage::{ATTEMPTS, Stage};
+
+/// Processor, thread, kind of event.
+type Key = (u64, u64, &'static str);
+type Stacks = BTreeMap<Key, Vec<Vec<u64>>>;
+
+/// Frames that the kernel gives at most.
+fn max_stack() -> String {
+    let most = std::fs::read_to_string("/proc/sys/kernel/perf_event_max_stack").unwrap_or_default();
+    most.trim().parse().map_or(127, |most: u64| most.min(192)).to_string()
+}
+
+#[test]
+fn stacks_of_switches_and_wakes_are_perfs_frame_by_frame() {
+    let Some(stage) = Stage::set() else { return };
+    let data = stage.path("perf.data");
+    let on_disk = stage.path("written");
+    let depth = max_stack();
+    let events = ["sched:sched_switch", "sched:sched_waking", "block:block_rq_issue"];
+    let events = events.map(|name| format!("{name}/max-stack={depth}/"));
+    let mut options = vec!["--call-graph", "fp"];
+    options.extend(events.iter().flat_map(|event| ["-e", event]));
+    let workload = stage.workload(["mixed".as_ref(), on_disk.as_os_str(), "1000".as_ref()]);
+    let Some(command) = perf::around(&data, &options, &workload) else { return };
+    for _ in 0..ATTEMPTS {
+        let groups = "process,thread,image_load,cswitch,dispatcher,disk_io,disk_io_init";
+        let hooks = "CSwitch,ReadyThread,DiskIo/WriteInit";
+        let recording = stage.record_whole(&["--kernel", groups, "--stacks", hooks], &command);
+        let Some(samples) = perf::script(&data, true) else { continue };
+        let ours: BTreeSet<u64> = recording.truth.all("tids").iter().copied().collect();
+        let mut by_perf = Stacks::new();
+        for sample in &samples {
+            if let Some(key) = of_perf(sample, &ours) {
+                by_perf.entry(key).or_default().push(sample.stack.clone());
+            }
+        }
+        let mut by_weir = Stacks::new();
+        for event in &recording.trace().0 {
+            let key = match event.name.as_str() {
+                "Thread/CSwitch" => (event.cpu, event.number("OldThreadId"), "switch"),
+                "Thread/ReadyThread" if event.number("AdjustReason") == 1 => {
+                    (event.cpu, event.running.unwrap_or(0), "wake")
+                }
+                "DiskIo/WriteInit" => (event.cpu, event.number("IssuingThreadId"), "write"),
+                _ => continue,
+            };
+            if ours.contains(&key.1) {
+                by_weir.entry(key).or_default().push(event.stack.clone());
+            }
+        }
+        compare(&by_perf, &by_weir);
+        return;
+    }
+    panic!("perf loses events each time");
+}
+
+fn of_perf(sample: &Sample, ours: &BTreeSet<u64>) -> Option<Key> {
+    let kind = match sample.name.as_str() {
+        "sched_switch" => "switch",
+        "sched_waking" => "wake",
+        "block_rq_issue"
+            if sample
+                .said()
+                .split(' ')
+                .nth(1)
+                .is_some_and(|it| it.trim_start_matches('F').starts_with('W')) =>
+        {
+            "write"
+        }
+        _ => return None,
+    };
+    // Who has ended has no number any more, but in what the switch itself says.
+    let thread = if kind == "switch" { sample.number("prev_pid") } else { sample.tid };
+    ours.contains(&thread).then_some((sample.cpu, thread, kind))
+}
+
+#[track_caller]
+fn compare(by_perf: &Stacks, by_weir: &Stacks) {
+    let counts = |all: &Stacks| all.iter().map(|(key, stacks)| (*key, stacks.len())).collect::<Vec<_>>();
+    assert_eq!(counts(by_perf), counts(by_weir), "as many events");
+    let mut kinds: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
+    let mut first = None;
+    for (key, stacks) in by_perf {
+        for (at, (perf, weir)) in stacks.iter().zip(&by_weir[key]).enumerate() {
+            let (all, same) = kinds.entry(key.2).or_default();
+            *all += 1;
+            if perf == weir {
+                *same += 1;
+            } else {
+                first.get_or_insert_with(|| format!("{key:?} {at}: perf {perf:x?}, weir {weir:x?}"));
+            }
+        }
+    }
+    assert!(kinds["switch"].0 >= 2000 && kinds["wake"].0 >= 500, "{kinds:?}");
+    for (kind, (all, same)) in &kinds {
+        assert!(
+            same * 100 >= all * 99,
+            "{kind}: {same} of {all} are the same; {}",
+            first.unwrap_or_default()
+        );
+    }
+    // Not only the kernel's part.
+    let has_user = |stack: &Vec<u64>| stack.iter().any(|frame| *frame < 1 << 47);
+    let switches = by_weir.iter().filter(|(key, _)| key.2 == "switch").flat_map(|(_, stacks)| stacks);
+    let with_user = switches.filter(|stack| has_user(stack)).count();
+    assert!(with_user * 100 >= kinds["switch"].0 * 90, "{with_user} have frames of the program");
+}
+
+#[test]
+fn shares_of_functions_are_perfs_within_three_standard_errors() {
+    let Some(stage) = Stage::set() else { return };
+    let data = stage.path("perf.data");
+    let workload = stage.workload(["ratio", "3000"]);
+    // As often as weir samples.
+    let options = ["-e", "cpu-clock", "-c", "1000000", "--call-graph", "fp"];
+    let Some(command) = perf::around(&data, &options, &workload) else { return };
+    let (recording, samples) = (0..ATTEMPTS)
+        .find_map(|_| {
+            let recording = stage.record_whole(&["--kernel", "cpu", "--interval", "1ms"], &command);
+            perf::script(&data, false).map(|samples| (recording, samples))
+        })
+        .expect("perf loses events each time");
+    let pid = recording.truth.one("pid");
+    let rows = recording.report("cpu", &["--process", &pid.to_string()]);
+    let summary = rows.iter().find(|row| row["by"] == "summary").expect("a summary");
+    let ours = f64_of(&summary["samples"]);
+    let by_perf: Vec<_> = samples.iter().filter(|it| it.tid == pid).collect();
+    assert!(ours >= 500.0 && by_perf.len() >= 500, "{ours} and {} samples", by_perf.len());
+    let symbols = perf::symbols(&data, pid);
+    for function in ["three_parts", "one_part"] {
+        let own = rows.iter().find(|row| row["by"] == "function" && row["function"] == function);
+        let share = f64_of(&own.unwrap_or_else(|| panic!("no {function}"))["own"]) / ours;
+        let count = symbols.iter().filter(|it| *it == function).count();
+        let other = count as f64 / symbols.len() as f64;
+        let error = (share * (1.0 - share) / ours + other * (1.0 - other) / symbols.len() as f64).sqrt();
+        assert!(
+            (share - other).abs() <= 3.0 * error,
+            "{function}: weir {share:.3}, perf {other:.3}, ±{error:.4}"
+        );
+    }
+}
+
+fn f64_of(value: &serde_json::Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("no number: {value}"))
+}

@@ -1,0 +1,137 @@
+//! Programs of known behaviour are reported as they behaved: exactly, or within the error that the report states.
+
+use serde_json::Value;
+
+use crate::stage::{Recording, Stage};
+
+fn number(row: &Value, name: &str) -> f64 {
+    row[name].as_f64().unwrap_or_else(|| panic!("no number {name}: {row}"))
+}
+
+/// The row of a function, by its own samples.
+#[track_caller]
+fn function<'a>(rows: &'a [Value], name: &str) -> &'a Value {
+    let row = rows.iter().find(|row| row["by"] == "function" && row["function"] == name);
+    row.unwrap_or_else(|| panic!("{name} is not reported"))
+}
+
+fn cpu_report(recording: &Recording) -> Vec<Value> {
+    recording.report("cpu", &["--process", &recording.truth.one("pid").to_string()])
+}
+
+#[test]
+fn a_hot_function_is_named_with_its_share_and_its_callers() {
+    let Some(stage) = Stage::set() else { return };
+    let recording =
+        stage.record_whole(&["--kernel", "cpu", "--interval", "1ms"], &stage.workload(["hot", "1500"]));
+    let rows = cpu_report(&recording);
+    // What is not in it is the start of the program and what interrupts it; a sample between two frames of a function's first instructions misses one.
+    let spin = function(&rows, "spin");
+    let (share, error) = (number(spin, "own_share"), number(spin, "own_error"));
+    assert!(share + 3.0 * error >= 0.95, "{share} ± {error}");
+    for caller in ["hot_leaf", "depth_3", "depth_2", "depth_1"] {
+        let row = function(&rows, caller);
+        let (all, own) = (number(row, "all_share"), number(row, "own_share"));
+        assert!(all + 3.0 * number(row, "all_error") >= 0.95 && own < 0.05, "{row}");
+    }
+    // The time is the samples'.
+    let summary = rows.iter().find(|row| row["by"] == "summary").unwrap();
+    let worked = recording.truth.one("worked") as f64 / number(summary, "interval_ns");
+    let counted = number(spin, "own") / share;
+    assert!((counted - worked).abs() <= worked * 0.1 + 10.0, "{counted} samples, {worked} were due");
+    has_known_depth(&recording);
+}
+
+/// Most stacks of the program have the hot function four calls below `main`.
+#[track_caller]
+fn has_known_depth(recording: &Recording) {
+    let pid = recording.truth.one("pid").to_string();
+    let mut dump: Vec<&std::ffi::OsStr> =
+        ["dump", "--symbols", "--no-lines", "--pid", &pid].map(std::ffi::OsStr::new).to_vec();
+    dump.push(recording.file.as_os_str());
+    let text = crate::util::weir(dump).expect(0).text();
+    let chain = ["spin", "hot_leaf", "depth_3", "depth_2", "depth_1", "hot", "main"];
+    let lines: Vec<&str> = text.lines().collect();
+    let is = |line: &&str, name: &str| {
+        line.contains(&format!("!{name}+")) || line.trim_end().ends_with(&format!("!{name}"))
+    };
+    let whole = lines
+        .windows(chain.len())
+        .filter(|them| them.iter().zip(chain).all(|(line, name)| is(line, name)))
+        .count();
+    let begun = lines.iter().filter(|line| is(line, "spin") && !line.contains("InstructionPointer")).count();
+    assert!(whole > 100 && whole * 10 >= begun * 9, "{whole} of {begun} stacks are whole");
+}
+
+#[test]
+fn two_functions_that_work_three_to_one_are_reported_so() {
+    let Some(stage) = Stage::set() else { return };
+    let recording =
+        stage.record_whole(&["--kernel", "cpu", "--interval", "1ms"], &stage.workload(["ratio", "3000"]));
+    let rows = cpu_report(&recording);
+    let (three, one) = (recording.truth.one("three") as f64, recording.truth.one("one") as f64);
+    for (name, time) in [("three_parts", three), ("one_part", one)] {
+        let row = function(&rows, name);
+        // The program reads its clock between them: what that takes is in both times, and in neither function.
+        let (share, error, truth) =
+            (number(row, "own_share"), number(row, "own_error"), time / (three + one));
+        assert!((share - truth).abs() <= 3.0 * error + 0.03, "{name}: {share} ± {error}, it worked {truth}");
+    }
+}
+
+#[test]
+fn time_asleep_is_the_time_that_the_program_measured() {
+    let Some(stage) = Stage::set() else { return };
+    let command = stage.workload(["naps", "20", "10"]);
+    let recording = stage.record_whole(&["--kernel", "process,thread,cswitch,dispatcher"], &command);
+    let pid = recording.truth.one("pid");
+    let rows = recording.report("sched", &["--thread", &pid.to_string()]);
+    let row = rows.iter().find(|row| row["by"] == "thread" && row["tid"] == pid);
+    let row = row.unwrap_or_else(|| panic!("the thread is not reported: {rows:?}"));
+    let (waiting, ready) = (number(row, "waiting_ns"), number(row, "ready_ns"));
+    let (slept, least) = (recording.truth.one("slept") as f64, 20.0 * 10e6);
+    // It measures from before it sleeps to when it runs again; it may also wait for its file to be read, and for its turn, when it does not sleep.
+    assert!(waiting >= least, "{waiting} ns, of {slept}");
+    assert!(waiting + ready >= slept * 0.98, "{waiting} and {ready} ns, of {slept}");
+    let naps = row["waits"]
+        .as_array()
+        .and_then(|all| all.iter().find(|it| it["reason"] == "UserRequest"))
+        .expect("waits");
+    assert!(
+        number(naps, "times") >= 20.0 && number(naps, "ns") >= least && number(naps, "ns") <= slept,
+        "{naps}"
+    );
+}
+
+#[test]
+fn forks_and_bytes_are_counted_exactly() {
+    let Some(stage) = Stage::set() else { return };
+    let on_disk = stage.path("written");
+    let command = stage.workload(["mixed".as_ref(), on_disk.as_os_str(), "10".as_ref()]);
+    let options = ["--kernel", "process,thread,disk_io,disk_io_init,network_tcpip"];
+    let recording = stage.record_whole(&options, &command);
+    let (trace, leader) = (recording.trace(), recording.truth.one("leader"));
+    // 10 that end, 10 that run another program (told as an end and a start), the partner.
+    let children = |name| {
+        let parent = move |it: &&crate::dumped::Event| it.number("ParentId") == leader;
+        trace.named(name).filter(parent).collect::<Vec<_>>()
+    };
+    assert_eq!((children("Process/Start").len(), children("Process/End").len()), (31, 31));
+    let mut codes: Vec<u64> = children("Process/End").iter().map(|it| it.number("ExitStatus")).collect();
+    codes.sort_unstable();
+    // The first ten say their number, those that ran another program 3; an exec says 0.
+    let mut wanted: Vec<u64> = (0..10).chain([3; 10]).chain([0; 11]).collect();
+    wanted.sort_unstable();
+    assert_eq!(codes, wanted);
+    let sum = |name, field: &str| {
+        let of_ours = move |it: &&crate::dumped::Event| {
+            it.number(if field == "size" { "PID" } else { "IssuingThreadId" }) == leader
+        };
+        trace.named(name).filter(of_ours).map(|it| it.number(field)).sum::<u64>()
+    };
+    assert_eq!((sum("TcpIp/Send", "size"), sum("TcpIp/Recv", "size")), (40_000, 40_000));
+    assert_eq!((sum("UdpIp/Send", "size"), sum("UdpIp/Recv", "size")), (10_000, 10_000));
+    let written = sum("DiskIo/Write", "TransferSize");
+    // Where the folder is on no disk nothing is written to one; the file system may add its journal.
+    assert!(written == 0 || written >= recording.truth.one("written"), "{written}");
+}
