@@ -203,7 +203,7 @@ fn sources_and_counters_are_told_as_the_machine_has_them() {
         assert_eq!((*source, description.as_str(), *max_interval), (0, "Timer", 1_000_000));
         let is_counter = |it: &ProfileSource| it.source != 0 && !(0x0800..0x1000).contains(&it.source);
         assert_eq!(sources.iter().any(is_counter), has_counters, "{sources:?}");
-        let has_perf = std::path::Path::new("/proc/sys/kernel/perf_event_paranoid").exists();
+        let has_perf = Path::new("/proc/sys/kernel/perf_event_paranoid").exists();
         let faults = sources.iter().any(|it| it.description == "PageFaults");
         assert_eq!(faults, has_perf, "the kernel counts them itself");
         let Answer::MaxPmcCounter(counters) = ask(Query::MaxPmcCounter).unwrap() else {
