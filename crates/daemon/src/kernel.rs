@@ -71,7 +71,7 @@ pub(crate) fn wanted_at_start(
     scope: Scope,
 ) -> Wanted {
     let ring_bytes = ring_bytes(config, cpu::possible(), scope);
-    let base = Wanted { scope, ring_bytes, ..Wanted::default() };
+    let base = Wanted { scope, ring_bytes, stack_bytes: config.stack_bytes, ..Wanted::default() };
     wanted(&base, wishes, &Settings::default(), (system, machine))
 }
 

@@ -30,6 +30,9 @@ pub(crate) struct KernelEvents {
     /// How often each processor is sampled, in all sessions: 1ms, 125us [default: as it is, 1ms from the start]
     #[arg(long, value_name = "TIME", value_parser = parse_interval, requires = "kernel")]
     pub(crate) interval: Option<u32>,
+    /// Stacks of programs without frame pointers: so many bytes of each are unwound by the programs' tables: 16K, at most 64K [default: frame pointers, which cost less]
+    #[arg(long, value_name = "SIZE", value_parser = parse_stack_bytes, requires = "kernel")]
+    pub(crate) unwind: Option<u32>,
 }
 
 /// Which kernel events a session is to have from now on.
@@ -47,6 +50,17 @@ pub(crate) struct KernelChange {
     pub(crate) interval: Option<u32>,
 }
 
+/// Bytes of a stack.
+fn parse_stack_bytes(text: &str) -> Result<u32, String> {
+    let wrong = || "use a size of 1K to 64K, such as 16K".to_owned();
+    let kibibytes: u32 = text.trim_end_matches(['k', 'K']).parse().map_err(|_| wrong())?;
+    if (1..=64).contains(&kibibytes) && text.ends_with(['k', 'K']) {
+        Ok(kibibytes << 10)
+    } else {
+        Err(wrong())
+    }
+}
+
 /// A time in units of 100 ns.
 fn parse_interval(text: &str) -> Result<u32, String> {
     let time = parse_duration(text).map_err(|_| "use a time such as 1ms, 125us or 0.5ms".to_owned())?;
@@ -59,6 +73,12 @@ fn parse_interval(text: &str) -> Result<u32, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bytes_of_stacks_are_kibibytes() {
+        assert_eq!([parse_stack_bytes("16K"), parse_stack_bytes("64k")], [Ok(16 << 10), Ok(64 << 10)]);
+        assert!(["0K", "65K", "16", "K", "1M", "-1K"].iter().all(|it| parse_stack_bytes(it).is_err()));
+    }
 
     #[test]
     fn intervals_are_times() {

@@ -28,6 +28,7 @@ pub(crate) fn with_kernel(config: &mut SessionConfig, events: &KernelEvents, pro
         config.log_file_mode |= EVENT_TRACE_SYSTEM_LOGGER_MODE;
     }
     config.enable_flags = events.kernel.as_ref().map_or(0, |kernel| kernel.flags());
+    config.stack_bytes = events.unwind.unwrap_or(0);
 }
 
 /// What a session that has just started is still to be told about kernel events.

@@ -112,6 +112,8 @@ pub struct SessionConfig {
     pub ring_bytes: u32,
     /// The session is stopped when the connection that started it ends.
     pub tied: bool,
+    /// Bytes of a program's stack that come with each stack of a kernel event, to be unwound by the tables of its programs; 0: frame pointers alone.
+    pub stack_bytes: u32,
 }
 
 /// A session as it is (EVENT_TRACE_PROPERTIES as output, and more counters).
