@@ -155,11 +155,11 @@ pub(crate) struct Update {
     /// Live delivery
     #[arg(long, value_enum, value_name = "on|off", hide_possible_values = true)]
     pub(crate) real_time: Option<Switch>,
-    #[command(flatten)]
-    pub(crate) kernel: KernelChange,
     /// What came of it as one JSON object; docs/cli-json.md has the names
     #[arg(long)]
     pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) kernel: KernelChange,
     #[command(flatten)]
     pub(crate) whose: Whose,
 }
