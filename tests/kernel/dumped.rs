@@ -28,7 +28,8 @@ impl Event {
     /// A number among the fields, told as one or as hexadecimal text.
     #[track_caller]
     pub(crate) fn number(&self, name: &str) -> u64 {
-        number(&self.fields[name]).unwrap_or_else(|| panic!("{} has no number {name}: {}", self.name, self.fields))
+        number(&self.fields[name])
+            .unwrap_or_else(|| panic!("{} has no number {name}: {}", self.name, self.fields))
     }
 }
 
@@ -55,7 +56,8 @@ impl Trace {
         let mut last: BTreeMap<u64, usize> = BTreeMap::new();
         for line in run.text().lines() {
             let mut told: Value = serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"));
-            let (name, cpu) = (told["event"].as_str().unwrap_or("").to_owned(), told["cpu"].as_u64().unwrap_or(0));
+            let (name, cpu) =
+                (told["event"].as_str().unwrap_or("").to_owned(), told["cpu"].as_u64().unwrap_or(0));
             let mut event = Event {
                 name,
                 cpu,
@@ -89,7 +91,13 @@ impl Trace {
 /// The frames of a stack-walk event belong to the event before it on its processor, whose time it has.
 #[track_caller]
 fn join(event: &mut Event, stack: &Event) {
-    assert!((event.ms - stack.ms).abs() < 0.000_01, "{} at {} has the stack of {}", event.name, event.ms, stack.ms);
+    assert!(
+        (event.ms - stack.ms).abs() < 0.000_01,
+        "{} at {} has the stack of {}",
+        event.name,
+        event.ms,
+        stack.ms
+    );
     let frames = stack.fields["Stack"].as_array().expect("frames");
     event.stack.extend(frames.iter().map(|frame| number(frame).expect("an address")));
 }

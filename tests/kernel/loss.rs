@@ -35,7 +35,8 @@ fn rings_that_run_over_are_counted_for_each_processor_and_told() {
     overrun(&stage, &daemon);
     let asked = eventually("news of the losses", || {
         let told = at(&run, &["query", "small", "--json"]).expect(0).json().remove(0);
-        let lost: Vec<u64> = told["kernel"]["lost_by_processor"].as_array()?.iter().filter_map(number).collect();
+        let lost: Vec<u64> =
+            told["kernel"]["lost_by_processor"].as_array()?.iter().filter_map(number).collect();
         (lost.iter().sum::<u64>() > 0).then_some(lost)
     });
     at(&run, &["stop", "small"]).expect(4);
@@ -73,7 +74,10 @@ fn a_recording_that_lost_events_says_so_by_its_status() {
     let recording = Process::start(&mut record);
     eventually("the session", || {
         let sessions = at(&run, &["list", "--json"]).expect(0).json();
-        sessions.iter().any(|it| it["name"].as_str().is_some_and(|name| name.starts_with("weir-record-"))).then_some(())
+        sessions
+            .iter()
+            .any(|it| it["name"].as_str().is_some_and(|name| name.starts_with("weir-record-")))
+            .then_some(())
     });
     overrun(&stage, &daemon);
     recording.signal(Signal::INT);

@@ -35,7 +35,8 @@ impl Sample {
     #[track_caller]
     pub(crate) fn number(&self, name: &str) -> u64 {
         let text = self.text(name);
-        text.and_then(|it| it.parse().ok()).unwrap_or_else(|| panic!("{}: no number {name} in {}", self.name, self.text))
+        text.and_then(|it| it.parse().ok())
+            .unwrap_or_else(|| panic!("{}: no number {name} in {}", self.name, self.text))
     }
 
     /// What the event says, as a whole.
@@ -52,7 +53,8 @@ pub(crate) fn around(data: &Path, options: &[&str], command: &[OsString]) -> Opt
         skip("perf", "perf is not installed, or may not be used here");
         return None;
     }
-    let mut all: Vec<OsString> = ["perf", "record", "-q", "-a", "-B", "-N", "-m", "4096", "-o"].map(OsString::from).to_vec();
+    let mut all: Vec<OsString> =
+        ["perf", "record", "-q", "-a", "-B", "-N", "-m", "4096", "-o"].map(OsString::from).to_vec();
     all.push(data.into());
     all.extend(options.iter().map(OsString::from));
     all.push("--".into());

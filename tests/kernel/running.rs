@@ -23,14 +23,17 @@ fn what_runs_already_is_resolved() {
     BufReader::new(child.stdout()).read_line(&mut first).unwrap();
     assert_eq!(first.trim(), format!("pid {}", child.id()));
     let sleep = ["sleep".into(), "1".into()];
-    let options = ["--kernel", "cpu,cswitch,dispatcher", "--stacks", "SampledProfile,CSwitch", "--interval", "1ms"];
+    let options =
+        ["--kernel", "cpu,cswitch,dispatcher", "--stacks", "SampledProfile,CSwitch", "--interval", "1ms"];
     let recording = stage.record_whole(&options, &sleep);
     child.signal(Signal::KILL);
     let trace = recording.trace();
     let known = Known::of(&trace);
     known.has_threads(&trace);
     known.has_addresses(&trace, u64::from(child.id()));
-    let of_child = |event: &&Event| event.name == "PerfInfo/SampleProf" && event.number("ThreadId") == u64::from(child.id());
+    let of_child = |event: &&Event| {
+        event.name == "PerfInfo/SampleProf" && event.number("ThreadId") == u64::from(child.id())
+    };
     assert!(trace.0.iter().any(|event| of_child(&event)), "the program was not seen at work");
 }
 
@@ -45,12 +48,15 @@ struct Known {
 
 impl Known {
     fn of(trace: &Trace) -> Self {
-        let mut known = Self { threads: BTreeMap::new(), processes: BTreeSet::new(), images: BTreeMap::new() };
+        let mut known =
+            Self { threads: BTreeMap::new(), processes: BTreeSet::new(), images: BTreeMap::new() };
         for event in &trace.0 {
             let of = || event.number("ProcessId");
             match event.name.as_str() {
                 "Process/Start" | "Process/DCStart" => _ = known.processes.insert(of()),
-                "Thread/Start" | "Thread/DCStart" => _ = known.threads.insert(event.number("TThreadId"), of()),
+                "Thread/Start" | "Thread/DCStart" => {
+                    _ = known.threads.insert(event.number("TThreadId"), of())
+                }
                 "Image/Load" | "Image/DCStart" => {
                     let (start, size) = (event.number("ImageBase"), event.number("ImageSize"));
                     let end = known.images.entry(of()).or_default().entry(start).or_default();
@@ -77,7 +83,8 @@ impl Known {
         seen.remove(&u64::from(u32::MAX));
         let unknown: Vec<_> = seen.iter().filter(|it| !self.threads.contains_key(it)).collect();
         assert!(unknown.is_empty(), "threads without an event: {unknown:?} of {}", seen.len());
-        let orphans: Vec<_> = self.threads.iter().filter(|(_, process)| !self.processes.contains(process)).collect();
+        let orphans: Vec<_> =
+            self.threads.iter().filter(|(_, process)| !self.processes.contains(process)).collect();
         assert!(orphans.is_empty(), "threads without a process: {orphans:?}");
     }
 
@@ -93,8 +100,9 @@ impl Known {
                 _ => continue,
             };
             let process = self.threads.get(&thread).copied().unwrap_or(0);
-            let first = event.stack.iter().find(|frame| **frame < KERNEL).copied();
-            for frame in event.stack.iter().filter(|it| process == own || **it >= KERNEL || Some(**it) == first) {
+            let kernel = event.stack.iter().take_while(|frame| **frame >= KERNEL).count();
+            let trusted = if process == own { event.stack.len() } else { kernel + 1 };
+            for frame in event.stack.iter().take(trusted) {
                 all += 1;
                 if !self.has(process, *frame) && !self.has(0, *frame) {
                     strange.push((process, *frame));
@@ -102,7 +110,12 @@ impl Known {
             }
         }
         assert!(all >= 1000, "{all} addresses");
-        assert!(strange.len() * 1000 <= all, "{} of {all}: {:x?}", strange.len(), &strange[..strange.len().min(20)]);
+        assert!(
+            strange.len() * 1000 <= all,
+            "{} of {all}: {:x?}",
+            strange.len(),
+            &strange[..strange.len().min(20)]
+        );
     }
 
     fn has(&self, process: u64, address: u64) -> bool {

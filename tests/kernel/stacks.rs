@@ -66,7 +66,15 @@ fn of_perf(sample: &Sample, ours: &BTreeSet<u64>) -> Option<Key> {
     let kind = match sample.name.as_str() {
         "sched_switch" => "switch",
         "sched_waking" => "wake",
-        "block_rq_issue" if sample.said().split(' ').nth(1).is_some_and(|it| it.trim_start_matches('F').starts_with('W')) => "write",
+        "block_rq_issue"
+            if sample
+                .said()
+                .split(' ')
+                .nth(1)
+                .is_some_and(|it| it.trim_start_matches('F').starts_with('W')) =>
+        {
+            "write"
+        }
         _ => return None,
     };
     // Who has ended has no number any more, but in what the switch itself says.
@@ -93,7 +101,11 @@ fn compare(by_perf: &Stacks, by_weir: &Stacks) {
     }
     assert!(kinds["switch"].0 >= 2000 && kinds["wake"].0 >= 500, "{kinds:?}");
     for (kind, (all, same)) in &kinds {
-        assert!(same * 100 >= all * 99, "{kind}: {same} of {all} are the same; {}", first.unwrap_or_default());
+        assert!(
+            same * 100 >= all * 99,
+            "{kind}: {same} of {all} are the same; {}",
+            first.unwrap_or_default()
+        );
     }
     // Not only the kernel's part.
     let has_user = |stack: &Vec<u64>| stack.iter().any(|frame| *frame < 1 << 47);
@@ -129,7 +141,10 @@ fn shares_of_functions_are_perfs_within_three_standard_errors() {
         let count = symbols.iter().filter(|it| *it == function).count();
         let other = count as f64 / symbols.len() as f64;
         let error = (share * (1.0 - share) / ours + other * (1.0 - other) / symbols.len() as f64).sqrt();
-        assert!((share - other).abs() <= 3.0 * error, "{function}: weir {share:.3}, perf {other:.3}, ±{error:.4}");
+        assert!(
+            (share - other).abs() <= 3.0 * error,
+            "{function}: weir {share:.3}, perf {other:.3}, ±{error:.4}"
+        );
     }
 }
 

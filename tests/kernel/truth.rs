@@ -22,7 +22,8 @@ fn cpu_report(recording: &Recording) -> Vec<Value> {
 #[test]
 fn a_hot_function_is_named_with_its_share_and_its_callers() {
     let Some(stage) = Stage::set() else { return };
-    let recording = stage.record_whole(&["--kernel", "cpu", "--interval", "1ms"], &stage.workload(["hot", "1500"]));
+    let recording =
+        stage.record_whole(&["--kernel", "cpu", "--interval", "1ms"], &stage.workload(["hot", "1500"]));
     let rows = cpu_report(&recording);
     // What is not in it is the start of the program and what interrupts it; a sample between two frames of a function's first instructions misses one.
     let spin = function(&rows, "spin");
@@ -45,13 +46,19 @@ fn a_hot_function_is_named_with_its_share_and_its_callers() {
 #[track_caller]
 fn has_known_depth(recording: &Recording) {
     let pid = recording.truth.one("pid").to_string();
-    let mut dump: Vec<&std::ffi::OsStr> = ["dump", "--symbols", "--no-lines", "--pid", &pid].map(std::ffi::OsStr::new).to_vec();
+    let mut dump: Vec<&std::ffi::OsStr> =
+        ["dump", "--symbols", "--no-lines", "--pid", &pid].map(std::ffi::OsStr::new).to_vec();
     dump.push(recording.file.as_os_str());
     let text = crate::util::weir(dump).expect(0).text();
     let chain = ["spin", "hot_leaf", "depth_3", "depth_2", "depth_1", "hot", "main"];
     let lines: Vec<&str> = text.lines().collect();
-    let is = |line: &&str, name: &str| line.contains(&format!("!{name}+")) || line.trim_end().ends_with(&format!("!{name}"));
-    let whole = lines.windows(chain.len()).filter(|them| them.iter().zip(chain).all(|(line, name)| is(line, name))).count();
+    let is = |line: &&str, name: &str| {
+        line.contains(&format!("!{name}+")) || line.trim_end().ends_with(&format!("!{name}"))
+    };
+    let whole = lines
+        .windows(chain.len())
+        .filter(|them| them.iter().zip(chain).all(|(line, name)| is(line, name)))
+        .count();
     let begun = lines.iter().filter(|line| is(line, "spin") && !line.contains("InstructionPointer")).count();
     assert!(whole > 100 && whole * 10 >= begun * 9, "{whole} of {begun} stacks are whole");
 }
@@ -59,13 +66,15 @@ fn has_known_depth(recording: &Recording) {
 #[test]
 fn two_functions_that_work_three_to_one_are_reported_so() {
     let Some(stage) = Stage::set() else { return };
-    let recording = stage.record_whole(&["--kernel", "cpu", "--interval", "1ms"], &stage.workload(["ratio", "3000"]));
+    let recording =
+        stage.record_whole(&["--kernel", "cpu", "--interval", "1ms"], &stage.workload(["ratio", "3000"]));
     let rows = cpu_report(&recording);
     let (three, one) = (recording.truth.one("three") as f64, recording.truth.one("one") as f64);
     for (name, time) in [("three_parts", three), ("one_part", one)] {
         let row = function(&rows, name);
         // The program reads its clock between them: what that takes is in both times, and in neither function.
-        let (share, error, truth) = (number(row, "own_share"), number(row, "own_error"), time / (three + one));
+        let (share, error, truth) =
+            (number(row, "own_share"), number(row, "own_error"), time / (three + one));
         assert!((share - truth).abs() <= 3.0 * error + 0.03, "{name}: {share} ± {error}, it worked {truth}");
     }
 }
@@ -84,8 +93,14 @@ fn time_asleep_is_the_time_that_the_program_measured() {
     // It measures from before it sleeps to when it runs again; it may also wait for its file to be read, and for its turn, when it does not sleep.
     assert!(waiting >= least, "{waiting} ns, of {slept}");
     assert!(waiting + ready >= slept * 0.98, "{waiting} and {ready} ns, of {slept}");
-    let naps = row["waits"].as_array().and_then(|all| all.iter().find(|it| it["reason"] == "UserRequest")).expect("waits");
-    assert!(number(naps, "times") >= 20.0 && number(naps, "ns") >= least && number(naps, "ns") <= slept, "{naps}");
+    let naps = row["waits"]
+        .as_array()
+        .and_then(|all| all.iter().find(|it| it["reason"] == "UserRequest"))
+        .expect("waits");
+    assert!(
+        number(naps, "times") >= 20.0 && number(naps, "ns") >= least && number(naps, "ns") <= slept,
+        "{naps}"
+    );
 }
 
 #[test]
@@ -109,7 +124,9 @@ fn forks_and_bytes_are_counted_exactly() {
     wanted.sort_unstable();
     assert_eq!(codes, wanted);
     let sum = |name, field: &str| {
-        let of_ours = move |it: &&crate::dumped::Event| it.number(if field == "size" { "PID" } else { "IssuingThreadId" }) == leader;
+        let of_ours = move |it: &&crate::dumped::Event| {
+            it.number(if field == "size" { "PID" } else { "IssuingThreadId" }) == leader
+        };
         trace.named(name).filter(of_ours).map(|it| it.number(field)).sum::<u64>()
     };
     assert_eq!((sum("TcpIp/Send", "size"), sum("TcpIp/Recv", "size")), (40_000, 40_000));

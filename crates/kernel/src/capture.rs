@@ -185,8 +185,13 @@ impl Capture {
     /// Tells what is to be told at the end: call once, behind the last look.
     pub fn end(&mut self, clock: &dyn Clock) {
         self.look(clock, true);
-        let owing: Vec<usize> =
-            self.rings.iter().enumerate().filter(|(_, ring)| ring.owes_losses()).map(|(cpu, _)| cpu).collect();
+        let owing: Vec<usize> = self
+            .rings
+            .iter()
+            .enumerate()
+            .filter(|(_, ring)| ring.owes_losses())
+            .map(|(cpu, _)| cpu)
+            .collect();
         if !owing.is_empty() {
             write_on(owing);
             self.look(clock, true);

@@ -150,7 +150,18 @@ impl Ring {
         // SAFETY: the mapping is longer than a page.
         let data = unsafe { control.cast::<u8>().add(page) };
         let event = Arc::new(event);
-        Ok(Self { event, control, data, size, mapped, tail: 0, head: 0, was_full: false, owes_losses: false, whole: Vec::new() })
+        Ok(Self {
+            event,
+            control,
+            data,
+            size,
+            mapped,
+            tail: 0,
+            head: 0,
+            was_full: false,
+            owes_losses: false,
+            whole: Vec::new(),
+        })
     }
 
     /// The event that the ring belongs to.
