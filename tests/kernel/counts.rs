@@ -81,7 +81,7 @@ fn compare_threads(samples: &[Sample], trace: &Trace, ours: &BTreeSet<u64>, trut
     by_weir.iter().for_each(|((kind, _), count)| *sums.entry(kind).or_default() += count);
     let starts = truth.all("tids").len() as u64 + 10;
     assert_eq!((sums["start"], sums["end"]), (starts, starts), "10 of them run another program");
-    assert!(sums["switch to"] >= 4000 && sums["ready"] >= 4000, "{sums:?}");
+    assert!(sums["switch to"] >= 2000 && sums["ready"] >= 1000, "{sums:?}");
     assert_eq!((sums["send"], sums["receive"]), (60, 60));
     assert!(sums["enter"] >= 8000, "{sums:?}");
     differ

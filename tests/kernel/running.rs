@@ -99,6 +99,10 @@ impl Known {
                 "Thread/CSwitch" => event.number("OldThreadId"),
                 _ => continue,
             };
+            // Idle began in the kernel's first steps, whose code is given back when they are done and lies in no image.
+            if thread == 0 {
+                continue;
+            }
             let process = self.threads.get(&thread).copied().unwrap_or(0);
             let kernel = event.stack.iter().take_while(|frame| **frame >= KERNEL).count();
             let trusted = if process == own { event.stack.len() } else { kernel + 1 };
