@@ -6,6 +6,7 @@ mod ask;
 mod autologger;
 mod control;
 mod doctor;
+mod kernel;
 mod modes;
 mod private;
 mod providers;

@@ -117,6 +117,11 @@ fn the_systems_daemon_does_for_guests_what_lists_grant() {
         2 + 2,
         "the default and the provider, not a session of a made-up GUID: {files}"
     );
+    // Who may control all sessions of programs does not for that see the whole machine.
+    steps.expect("member-kernel-refused", 77, &["1314", "CAP_PERFMON"]);
+    assert_eq!(std::fs::read(work.join("bert/old.etl")).expect("the old log"), b"old\n", "and as it was");
+    steps.expect("member-kernel-logger", 77, &["TRACELOG_CREATE_REALTIME"]);
+    steps.expect("member-kernel-list", 77, &["WMIGUID_SET"]);
     steps.expect("record-refused", 77, &["TRACELOG_GUID_ENABLE on provider", remedy[0]]);
     assert_eq!(std::fs::read(work.join("anna/old.etl")).expect("the old log"), b"old\n", "and as it was");
     let kept = steps.entries("show-kept");

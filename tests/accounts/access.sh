@@ -73,6 +73,11 @@ step enable-denied anna enable Live Some.Provider --system
 step stop-refused anna stop Own --system
 step stop-allowed anna stop Live --system
 step member-stops bert stop Own --system
+echo old >"$work/bert/old.etl"
+chown 64309 "$work/bert/old.etl"
+step member-kernel-refused bert record --kernel cpu -o old.etl --duration 100ms --system
+step member-kernel-logger bert start 'NT Kernel Logger' --system
+step member-kernel-list bert access grant 9e814aad-3204-11d2-9a82-006008a86939 --user bert kernel-logger --system
 
 # A file system of which half is kept back for root, and whose other half is full.
 mkdir "$work/half"

@@ -333,14 +333,13 @@ fn settings_are_told_as_they_are_and_die_with_their_session() {
             controller.set_information(&session, &Set::StackTracing(expected.clone())).unwrap();
             let told = controller.query_information(&session, Query::StackTracing).unwrap();
             assert_eq!(told, Answer::StackTracing(expected));
-            let mask = Set::SystemTraceEnableFlags([0x10, 0, 0, 0, 0, 0, 0, 1]);
-            controller.set_information(&session, &mask).unwrap();
-            let told = controller.query_information(&session, Query::SystemTraceEnableFlags).unwrap();
-            assert_eq!(
-                told,
-                Answer::SystemTraceEnableFlags([0x10, 4, 0, 0, 0, 0, 0, 1]),
-                "two names of one thing"
-            );
+            if effects::gets_kernel_events(&mut controller, &session) {
+                let mask = Set::SystemTraceEnableFlags([0x10, 0, 0, 0, 0, 0, 0, 1]);
+                controller.set_information(&session, &mask).unwrap();
+                let told = controller.query_information(&session, Query::SystemTraceEnableFlags).unwrap();
+                let both = Answer::SystemTraceEnableFlags([0x10, 4, 0, 0, 0, 0, 0, 1]);
+                assert_eq!(told, both, "two names of one thing");
+            }
             controller.stop(&session).unwrap();
             let gone = controller.query_information(&session, Query::StackTracing).unwrap_err();
             assert_eq!(gone.status().0, 4201);

@@ -8,7 +8,7 @@
 //!
 //! C1 The ring of a processor belongs to an event that counts nothing and tells of forks, exits, names and mappings; all others write into it. C2 A look handles what was
 //! written before it began, and ends. C3 Losses are added per processor, from the records in which the kernel tells them; at the end it is made to tell
-//! what it still owes. C4 Where an event is opened in the place of another, both are open for a
+//! what it still owes, and the events themselves are asked what they have counted. C4 Where an event is opened in the place of another, both are open for a
 //! moment: from the first record of the new one on, the old one is not listened to. C5 What is told beside the rings bears the time up to which they have been handled:
 //! what comes from them afterwards is younger, and keeps its own time.
 
@@ -23,10 +23,12 @@ use rustix::event::epoll;
 use traceweir_format::logfile::{END_GROUP_MASKS_HOOK, group_masks};
 
 use crate::Clock;
-use crate::control::{Control, Opened, Route, Wanted, max_frames, tasks_attr};
+use crate::asked::{max_frames, tasks_attr};
+use crate::control::{Control, Wanted};
 use crate::error::{Error, Result};
 use crate::family::{self, Rundown};
 use crate::now_ns;
+use crate::opened::{Opened, Route};
 use crate::out::{Beside, Out, Queue};
 use crate::perf_ring::{Event, RECORD_HEAD, Ring};
 use crate::record::{self, Other};
@@ -196,12 +198,22 @@ impl Capture {
             write_on(owing);
             self.look(clock, true);
         }
+        self.count_unsaid();
         let nothing = Beside::default();
         let mut out = Out::new(&mut self.queues, clock, &nothing, &mut self.too_large);
         family::run_down(&mut self.state, Rundown::End, &mut out);
         let mut payload = out.payload();
         payload.extend_from_slice(&group_masks(&self.state.groups.0));
         out.perfinfo(END_GROUP_MASKS_HOOK, 2, payload);
+    }
+
+    /// Counts what was lost behind the last record of a ring: the kernel tells of losses in front of the next one.
+    fn count_unsaid(&mut self) {
+        let opened = self.control.shared.opened();
+        for ((cpu, ring), lost) in (0..).zip(&self.rings).zip(&mut self.lost) {
+            let all = opened.lost_on(cpu).saturating_add(ring.event().lost().unwrap_or(0));
+            *lost = (*lost).max(all);
+        }
     }
 
     /// The next record of a stream.

@@ -22,6 +22,7 @@
 #![deny(clippy::arithmetic_side_effects)]
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects))]
 
+mod asked;
 mod capture;
 mod control;
 mod counter;
@@ -29,6 +30,7 @@ pub mod error;
 mod family;
 mod groups;
 mod kallsyms;
+mod opened;
 mod out;
 mod per_thread;
 mod perf_ring;

@@ -17,10 +17,13 @@ use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
-use perf_event_open_sys::bindings::{PERF_FLAG_FD_CLOEXEC, perf_event_attr, perf_event_mmap_page};
+use perf_event_open_sys::bindings::{
+    PERF_COUNT_SW_DUMMY, PERF_FLAG_FD_CLOEXEC, PERF_FORMAT_LOST, PERF_TYPE_SOFTWARE, perf_event_attr,
+    perf_event_mmap_page,
+};
 use perf_event_open_sys::{ioctls, perf_event_open};
 
 /// Bytes of a record's head: type, misc, size.
@@ -29,12 +32,20 @@ pub(crate) const RECORD_HEAD: usize = 8;
 /// Bytes of the largest record (R5).
 const MAX_RECORD: u64 = 64 << 10;
 
+/// Reading an event tells what it has lost, too.
+const LOST: u64 = PERF_FORMAT_LOST as u64;
+
 /// What is asked of an event; the fields are those of the published structure.
 pub(crate) type Attr = perf_event_attr;
 
 /// An open perf event. Closing it ends it.
 #[derive(Debug)]
-pub(crate) struct Event(OwnedFd);
+pub(crate) struct Event {
+    fd: OwnedFd,
+    cpu: i32,
+    /// Whether it counts what found no room in its ring.
+    counts_lost: bool,
+}
 
 impl Event {
     /// Opens an event for a process and a processor, either of which may be −1: all.
@@ -44,11 +55,18 @@ impl Event {
 
     /// Opens a counter that is read together with this event.
     pub(crate) fn open_beside(&self, attr: &Attr, process: i32, cpu: i32) -> io::Result<Self> {
-        Self::open_in(attr, process, cpu, self.0.as_raw_fd())
+        Self::open_in(attr, process, cpu, self.fd.as_raw_fd())
     }
 
     fn open_in(attr: &Attr, process: i32, cpu: i32, group: i32) -> io::Result<Self> {
         let mut attr = *attr;
+        if attr.read_format == 0 && can_count_lost() {
+            attr.read_format = LOST;
+        }
+        Self::open_as_is(attr, process, cpu, group)
+    }
+
+    fn open_as_is(mut attr: Attr, process: i32, cpu: i32, group: i32) -> io::Result<Self> {
         attr.size = size_of::<Attr>() as u32;
         let flags = u64::from(PERF_FLAG_FD_CLOEXEC);
         // SAFETY: the structure is whole, says its size, and outlives the call.
@@ -57,49 +75,76 @@ impl Event {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: the call returned a descriptor that is nobody else's.
-        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        Ok(Self { fd, cpu, counts_lost: attr.read_format == LOST })
     }
 
     fn checked(result: libc::c_int) -> io::Result<()> {
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
+    /// The processor it was opened for.
+    pub(crate) const fn cpu(&self) -> i32 {
+        self.cpu
+    }
+
+    /// Records of it that found no room in the ring, where the kernel counts them.
+    pub(crate) fn lost(&self) -> Option<u64> {
+        let mut words = [0; 16];
+        // What it has counted, and what it has lost.
+        let read = self.counts_lost && rustix::io::read(&self.fd, &mut words).is_ok_and(|size| size == 16);
+        let [.., a, b, c, d, e, f, g, h] = words;
+        read.then(|| u64::from_ne_bytes([a, b, c, d, e, f, g, h]))
+    }
+
     /// The number that its records carry.
     pub(crate) fn id(&self) -> io::Result<u64> {
         let mut id = 0;
         // SAFETY: the request writes 64 bits.
-        Self::checked(unsafe { ioctls::ID(self.0.as_raw_fd(), &raw mut id) })?;
+        Self::checked(unsafe { ioctls::ID(self.fd.as_raw_fd(), &raw mut id) })?;
         Ok(id)
     }
 
     pub(crate) fn enable(&self) -> io::Result<()> {
         // SAFETY: the request has no argument that is a pointer.
-        Self::checked(unsafe { ioctls::ENABLE(self.0.as_raw_fd(), 0) })
+        Self::checked(unsafe { ioctls::ENABLE(self.fd.as_raw_fd(), 0) })
     }
 
     pub(crate) fn disable(&self) -> io::Result<()> {
         // SAFETY: the request has no argument that is a pointer.
-        Self::checked(unsafe { ioctls::DISABLE(self.0.as_raw_fd(), 0) })
+        Self::checked(unsafe { ioctls::DISABLE(self.fd.as_raw_fd(), 0) })
     }
 
     /// Its records go into the ring of another event from now on.
     pub(crate) fn write_to(&self, other: &Self) -> io::Result<()> {
-        let fd = other.0.as_raw_fd();
+        let fd = other.fd.as_raw_fd();
         // SAFETY: the request takes a descriptor.
-        Self::checked(unsafe { ioctls::SET_OUTPUT(self.0.as_raw_fd(), fd) })
+        Self::checked(unsafe { ioctls::SET_OUTPUT(self.fd.as_raw_fd(), fd) })
     }
 
     /// Lets only those of a tracepoint's events pass that the kernel's filter language describes.
     pub(crate) fn filter(&self, filter: &CStr) -> io::Result<()> {
         // SAFETY: the request reads a text with its terminator.
-        Self::checked(unsafe { ioctls::SET_FILTER(self.0.as_raw_fd(), filter.as_ptr().cast_mut()) })
+        Self::checked(unsafe { ioctls::SET_FILTER(self.fd.as_raw_fd(), filter.as_ptr().cast_mut()) })
     }
 }
 
 impl AsFd for Event {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.fd.as_fd()
     }
+}
+
+/// Whether events count what they lose: since Linux 6.0.
+fn can_count_lost() -> bool {
+    static CAN: OnceLock<bool> = OnceLock::new();
+    *CAN.get_or_init(|| {
+        let mut attr = Attr { type_: PERF_TYPE_SOFTWARE, read_format: LOST, ..Attr::default() };
+        attr.config = u64::from(PERF_COUNT_SW_DUMMY);
+        attr.set_disabled(1);
+        attr.set_exclude_kernel(1);
+        Event::open_as_is(attr, 0, -1, -1).is_ok()
+    })
 }
 
 /// The ring of a processor.
@@ -139,7 +184,7 @@ impl Ring {
                 mapped,
                 libc::PROT_READ | libc::PROT_WRITE,
                 libc::MAP_SHARED,
-                event.0.as_raw_fd(),
+                event.fd.as_raw_fd(),
                 0,
             )
         };

@@ -10,6 +10,7 @@ use std::sync::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use traceweir_format::header::Record;
 use traceweir_format::kernel::{Ty, shape_of};
+use traceweir_format::spec::event::class;
 use traceweir_format::text;
 use traceweir_format::wire::{Cursor, u32_at};
 use traceweir_kernel::{Capture, Clock, Control, Group, Groups, Wanted};
@@ -85,6 +86,9 @@ impl Seen {
 fn decode(record: &Record<'_>) -> BTreeMap<&'static str, Value> {
     let descriptor = record.descriptor();
     let provider = record.provider();
+    if ![class::PROCESS, class::THREAD].contains(&provider) {
+        return BTreeMap::new();
+    }
     let (shape, _) = shape_of(&provider, descriptor.opcode, descriptor.version).expect("a shape");
     assert_eq!(record.pointer_size(), 8);
     let mut at = Cursor::new("payload", record.payload());
@@ -113,11 +117,7 @@ fn decode(record: &Record<'_>) -> BTreeMap<&'static str, Value> {
                 let sid = traceweir_format::security::Sid::parse(at.take(size).unwrap()).unwrap();
                 Value::Text(sid.to_string())
             }
-            // Of other families.
-            _ => {
-                at.take(field.size(8).expect("a size")).unwrap();
-                continue;
-            }
+            other => panic!("{other:?}"),
         };
         fields.insert(field.name, value);
     }

@@ -20,6 +20,7 @@ mod properties;
 mod query;
 mod start;
 mod status;
+mod system;
 mod update;
 
 use crate::rule::{NotHere, Rule};
@@ -34,6 +35,7 @@ pub(crate) const RULES: &[&[Rule]] = &[
     update::RULES,
     query::RULES,
     enable::RULES,
+    system::RULES,
     classic::RULES,
     items::RULES,
     matching::RULES,

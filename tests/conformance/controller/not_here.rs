@@ -22,7 +22,6 @@ pub(crate) const NOT_HERE: &[NotHere] = &[
         "C façade"
     ),
     not_here!("controller 1.2", D, "A functions keep 8-bit names, W functions 16-bit names", "C façade"),
-    not_here!("controller 1.2", H, "EnableFlags of system loggers", "comes with the kernel provider"),
     not_here!(
         "controller 1.1",
         D,
@@ -54,28 +53,10 @@ pub(crate) const NOT_HERE: &[NotHere] = &[
         "needs a second user; the daemon's own tests have one where they run as root"
     ),
     not_here!(
-        "controller 2 #0x2000000",
-        D,
-        "SYSTEM_LOGGER_MODE: receives kernel events",
-        "comes with the kernel provider"
-    ),
-    not_here!(
-        "controller 2.1 #14",
-        D,
-        "system logger and new-file: discouraged, accepted",
-        "comes with the kernel provider"
-    ),
-    not_here!(
         "controller 2.1 #16",
         P,
         "neither hybrid-shutdown flag: stop for interactive callers, persist for services",
         "Linux has no hybrid shutdown: the daemon stops its sessions when the machine goes down"
-    ),
-    not_here!(
-        "controller 3.1",
-        D,
-        "when a session is a system logger; at most 8; not in a container",
-        "comes with the kernel provider"
     ),
     not_here!(
         "controller 3.2 #1",
@@ -125,12 +106,6 @@ pub(crate) const NOT_HERE: &[NotHere] = &[
         "C façade"
     ),
     not_here!(
-        "controller 4.1 #EnableFlags",
-        D,
-        "system loggers: replaces the first word of the mask",
-        "comes with the kernel provider"
-    ),
-    not_here!(
         "controller 4.1",
         D,
         "StopTrace, QueryTrace, UpdateTrace, FlushTrace are the fixed-code forms",
@@ -172,18 +147,12 @@ pub(crate) const NOT_HERE: &[NotHere] = &[
         "EnableTraceEx and EnableTrace are EnableTraceEx2 with fixed parameters",
         "C façade"
     ),
-    not_here!(
-        "controller 6",
-        D,
-        "kernel events are controlled by EnableFlags, class 4 or the system provider GUIDs",
-        "comes with the kernel provider"
-    ),
     not_here!("controller 7", H, "layout of EVENT_FILTER_DESCRIPTOR; null Ptr with a size → 87", "C façade"),
     not_here!(
         "controller 7 #SYSTEM_FLAGS, #TRACEHANDLE",
         H,
         "rundown bits and rundown into one session",
-        "comes with the kernel provider"
+        "taken and without effect: capture state tells everything, to the session that asked"
     ),
     not_here!("controller 7 #PID", D, "kernel-mode registrations are left out", "there are none on Linux"),
     not_here!(
@@ -192,7 +161,24 @@ pub(crate) const NOT_HERE: &[NotHere] = &[
         "each operation needs its right on its object; who has which by default",
         "needs a second user; the daemon's own tests have one where they run as root"
     ),
-    not_here!("controller 8", P, "system loggers need CAP_PERFMON or root", "comes with the kernel provider"),
+    not_here!(
+        "controller 8",
+        P,
+        "system loggers need CAP_PERFMON or root",
+        "needs a second user; the daemon's own tests have one where they run as root"
+    ),
+    not_here!(
+        "controller 3.1",
+        D,
+        "no system logger inside a container",
+        "the kernel decides: what it does not give there is refused with its reason"
+    ),
+    not_here!(
+        "controller 9.4",
+        D,
+        "what is told at start, at stop and on capture state",
+        "needs a kernel that is to be had; the tests of the kernel's events have one where they run as root"
+    ),
     not_here!(
         "controller 8",
         D,
@@ -204,12 +190,6 @@ pub(crate) const NOT_HERE: &[NotHere] = &[
         H,
         "layout of the arguments of EventAccessControl, EventAccessQuery, EventAccessRemove",
         "C façade"
-    ),
-    not_here!(
-        "controller 9",
-        D,
-        "system loggers, EnableFlags, system providers, group masks, rundown",
-        "comes with the kernel provider"
     ),
     not_here!(
         "controller 10",
@@ -245,13 +225,13 @@ pub(crate) const NOT_HERE: &[NotHere] = &[
         "controller 11",
         D,
         "the global logger carries kernel events",
-        "comes with the kernel provider"
+        "there is no global logger at boot: the system's daemon starts autologgers"
     ),
     not_here!(
         "controller 11",
         D,
         "the global logger renames itself to NT Kernel Logger with EnableKernelFlags",
-        "comes with the kernel provider"
+        "there is no global logger at boot: the system's daemon starts autologgers"
     ),
     not_here!("controller 12", D, "EnumerateTraceGuids", "C façade: obsolete on Windows too"),
     not_here!(
@@ -282,7 +262,7 @@ pub(crate) const NOT_HERE: &[NotHere] = &[
         "decision 38",
         P,
         "stacks that the kernel takes have kernel.perf_event_max_stack frames at most",
-        "comes with the kernel provider; the library's own unwinder has 192"
+        "the tests of the kernel's events ask the kernel; the library's own unwinder has 192"
     ),
     not_here!(
         "api 5",

@@ -39,7 +39,7 @@ pub(crate) const NOT_HERE: &[NotHere] = &[
         "decision 38",
         P,
         "stacks have no more frames than kernel.perf_event_max_stack",
-        "comes with the kernel provider: stacks of providers' events are walked in the process"
+        "stacks of providers' events are walked in the process, and have 192"
     ),
     not_here!("provider 4.5", P, "NULL → 87", "C façade"),
     not_here!("provider 4.6", O, "NULL string → 87", "C façade"),
@@ -71,7 +71,12 @@ pub(crate) const NOT_HERE: &[NotHere] = &[
     ),
     not_here!("provider 8", D, "GetTraceLoggerHandle: the logger inside a WNODE_HEADER", "C façade"),
     not_here!("provider 8", P, "numbers of instances wrap to 1", "takes four thousand million calls"),
-    not_here!("provider 8", D, "the kernel logger's handle → 6", "comes with the kernel provider"),
+    not_here!(
+        "provider 8",
+        D,
+        "the kernel logger's handle → 6",
+        "a process has handles of loggers that enable it only, and others are refused so"
+    ),
     not_here!(
         "provider 8",
         D,

@@ -124,8 +124,9 @@ impl Functions {
     ) {
         let begin = out.len();
         for (index, address) in stack.frames().enumerate() {
-            // Where kernel and program were left is told exactly; the other addresses are those behind a call, which may be where the next function begins.
-            let is_exact = index == 0 || index == stack.kernel.len();
+            // A stack-walk event tells exactly where kernel and program were left. Other addresses, and all of a stack that a process took of itself, are those behind
+            // a call, which may be where the next function begins.
+            let is_exact = stack.owner.is_some() && (index == 0 || index == stack.kernel.len());
             let address = if is_exact { address } else { address.saturating_sub(1) };
             self.of_address(symbols, address, at, out);
         }

@@ -70,9 +70,7 @@ impl Known {
     ) {
         let process = stack.owner.map_or(pid, |(process, _)| process);
         let Self { actors, symbols, .. } = self;
-        let program = actors.image_of(process, seen.stamp);
-        let at = At { process, time: seen.stamp, pointer_size: seen.pointer_size, program };
-        functions.of_stack(symbols, stack, at, out);
+        functions.of_stack(symbols, stack, at(actors, seen, process), out);
     }
 
     /// The functions at one address, outermost first.
@@ -84,7 +82,17 @@ impl Known {
         functions: &mut Functions,
         out: &mut Vec<FunctionId>,
     ) {
-        let alone = Stack { kernel: vec![address], ..Stack::default() };
-        self.functions(seen, &alone, pid, functions, out);
+        let Self { actors, symbols, .. } = self;
+        let begin = out.len();
+        functions.of_address(symbols, address, at(actors, seen, pid), out);
+        if let Some(added) = out.get_mut(begin..) {
+            added.reverse();
+        }
     }
+}
+
+/// Where and when something was seen.
+fn at<'a>(actors: &'a Actors, seen: &Seen, process: u32) -> At<'a> {
+    let program = actors.image_of(process, seen.stamp);
+    At { process, time: seen.stamp, pointer_size: seen.pointer_size, program }
 }

@@ -113,6 +113,19 @@ pub(super) fn push_text(event: &Event<'_>, walker: &mut Walker, out: &mut Vec<u8
     }
 }
 
+/// Appends the lines of one address of a stack, by what the trace of an event tells.
+pub(super) fn push_address(
+    event: &Event<'_>,
+    who: (u32, i64),
+    address: u64,
+    is_exact: bool,
+    out: &mut Vec<u8>,
+) {
+    if let Some(named) = name(event, who, address, is_exact) {
+        push_lines(&named, None, out);
+    }
+}
+
 fn push_lines(named: &Named, field: Option<&str>, out: &mut Vec<u8>) {
     for frame in &*named.frames {
         out.extend_from_slice(b"    ");

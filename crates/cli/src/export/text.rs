@@ -186,11 +186,19 @@ fn untitled(event: &Event<'_>, out: &mut Vec<u8>) {
 fn push_frames(event: &Event<'_>, out: &mut Vec<u8>) {
     let record = &event.record;
     let frames = event.frames().into_iter().flatten();
-    frames.for_each(|address| push_frame(event, (record.process_id(), record.time()), address, out));
+    frames.for_each(|address| push_frame(event, (record.process_id(), record.time()), (address, false), out));
 }
 
-/// A line for one frame of a process at a time, by what the trace of an event tells.
-pub(crate) fn push_frame(event: &Event<'_>, (pid, time): (u32, i64), address: u64, out: &mut Vec<u8>) {
+/// The lines of one frame of a process at a time, by what the trace of an event tells; `is_exact` where the address is not one to return to.
+pub(crate) fn push_frame(
+    event: &Event<'_>,
+    (pid, time): (u32, i64),
+    (address, is_exact): (u64, bool),
+    out: &mut Vec<u8>,
+) {
+    if event.symbols.is_some() {
+        return frames::push_address(event, (pid, time), address, is_exact, out);
+    }
     out.extend_from_slice(b"    ");
     let number = match event.images.and_then(|images| images.locate(pid, address, time)) {
         Some((name, offset)) => {

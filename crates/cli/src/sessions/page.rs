@@ -20,6 +20,7 @@ use traceweir_format::spec::session::{
     EVENT_TRACE_FILE_MODE_CIRCULAR as CIRCULAR, EVENT_TRACE_FILE_MODE_NEWFILE as NEWFILE,
     EVENT_TRACE_REAL_TIME_MODE as REAL_TIME,
 };
+use traceweir_format::spec::system::is_system_provider;
 
 use super::kernel::KernelState;
 use super::report::{counts_kib, has, is_at_limit};
@@ -202,6 +203,7 @@ pub(crate) fn kind(provider: &ProviderEntry) -> &'static str {
     match provider {
         ProviderEntry { is_group: true, .. } => "group",
         ProviderEntry { is_classic: true, .. } => "classic",
+        ProviderEntry { provider, .. } if is_system_provider(provider) => "system",
         _ => "modern",
     }
 }

@@ -12,6 +12,7 @@ use std::fmt;
 use traceweir_format::Guid;
 use traceweir_format::security::{Ace, AceKind, Acl, SecurityDescriptor, Sid};
 use traceweir_format::spec::access::{DEFAULT_TRACE_SECURITY, Rights, SecurityOperation};
+use traceweir_format::spec::event::class::SYSTEM_TRACE_CONTROL;
 use traceweir_format::spec::status::Status;
 
 use super::Identity;
@@ -40,6 +41,8 @@ pub(crate) struct Lists {
     are_all: bool,
     /// What holds for a GUID without a list while the default has none either.
     fallback: SecurityDescriptor,
+    /// What holds for the kernel while it has no list: who controls sessions does not for that see the whole machine.
+    kernels: SecurityDescriptor,
     controllers: BTreeSet<Sid>,
     consumers: BTreeSet<Sid>,
 }
@@ -100,6 +103,7 @@ impl Lists {
             all: BTreeMap::new(),
             are_all: true,
             fallback: SecurityDescriptor::built_in(uid, group),
+            kernels: SecurityDescriptor::built_in(uid, None),
             controllers: BTreeSet::new(),
             consumers: BTreeSet::new(),
         };
@@ -113,6 +117,7 @@ impl Lists {
         self.are_all = found.is_whole;
         if !found.is_whole {
             self.fallback = strict();
+            self.kernels = strict();
         }
         self.count_named();
         self
@@ -121,7 +126,8 @@ impl Lists {
     /// The list that holds for an object.
     pub(crate) fn of(&self, object: Guid) -> &SecurityDescriptor {
         let default = || self.all.get(&DEFAULT_TRACE_SECURITY).filter(|_| self.are_all);
-        self.all.get(&object).or_else(default).unwrap_or(&self.fallback)
+        let kernels = || (object == SYSTEM_TRACE_CONTROL).then_some(&self.kernels);
+        self.all.get(&object).or_else(kernels).or_else(default).unwrap_or(&self.fallback)
     }
 
     /// Whether an object has a list of its own.

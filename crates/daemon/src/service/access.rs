@@ -87,7 +87,7 @@ impl Service {
     }
 
     /// As [`check_right`](Self::check_right), of somebody who did not ask for anything in particular.
-    fn has_right(&self, link: LinkId, object: Guid, right: Rights) -> bool {
+    pub(super) fn has_right(&self, link: LinkId, object: Guid, right: Rights) -> bool {
         let client = self.clients.get(&link);
         client.is_some_and(|client| self.access.missing(&client.identity, object, right).is_empty())
     }

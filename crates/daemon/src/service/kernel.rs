@@ -119,16 +119,16 @@ pub(crate) struct Change {
 
 impl Default for Kernels {
     fn default() -> Self {
-        Self {
-            scope: kernel::scope_of_daemon(),
-            all: BTreeMap::new(),
-            is_changing: false,
-            waiting: VecDeque::new(),
-        }
+        Self::seeing(kernel::scope_of_daemon())
     }
 }
 
 impl Kernels {
+    /// None so far, of a daemon that sees so much.
+    pub(super) fn seeing(scope: Scope) -> Self {
+        Self { scope, all: BTreeMap::new(), is_changing: false, waiting: VecDeque::new() }
+    }
+
     /// Whether there is a place for another one.
     pub(super) fn check_room(&self, config: &SessionConfig) -> Result<(), Refusal> {
         if has_place_of_its_own(config) {
@@ -220,9 +220,7 @@ fn is_about_kernel(message: &Message) -> bool {
     match message {
         Message::Control { control: Control::Update(update), .. } => update.enable_flags.is_some(),
         Message::EnableProvider { provider, .. } => is_kernels(provider),
-        Message::SetInformation { class, .. } => {
-            InfoClass::from_number(*class).is_some_and(changes_capture)
-        }
+        Message::SetInformation { class, .. } => InfoClass::from_number(*class).is_some_and(changes_capture),
         _ => false,
     }
 }
@@ -267,12 +265,12 @@ impl Service {
     }
 
     /// Whether the peer of a connection may have these groups: by its own right to profile the system or by the list of the kernel's own GUID, and as far as
-    /// the daemon itself sees that much. The daemon's own user is no guest.
+    /// the daemon itself sees that much.
     pub(super) fn check_kernel_events(&self, link: LinkId, groups: &GroupMask) -> Result<(), Refusal> {
         if !kernel::wants_events(groups) {
             return Ok(());
         }
-        if self.is_guest(link) && !self.is_granted_kernel(link) {
+        if !self.has_right(link, SYSTEM_TRACE_CONTROL, Rights::TRACELOG_ACCESS_KERNEL_LOGGER) {
             self.check_profiling(link)?;
         }
         if self.kernels.scope == Scope::Own
@@ -285,13 +283,6 @@ impl Service {
             return Err(Refusal::new(Status::ERROR_PRIVILEGE_NOT_HELD, why));
         }
         Ok(())
-    }
-
-    /// Whether a list grants the kernel's events in particular: the default, which is about sessions, does not.
-    fn is_granted_kernel(&self, link: LinkId) -> bool {
-        let right = Rights::TRACELOG_ACCESS_KERNEL_LOGGER;
-        self.access.lists.has(SYSTEM_TRACE_CONTROL)
-            && self.check_right(link, SYSTEM_TRACE_CONTROL, right).is_ok()
     }
 
     /// Asks the kernel for what is to be kept, where that is something else than it was.

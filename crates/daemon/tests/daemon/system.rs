@@ -8,12 +8,15 @@ use std::sync::mpsc::sync_channel;
 use traceweir_format::Guid;
 use traceweir_format::etl::{Trace, check};
 use traceweir_format::info::{Answer, GroupMask, Query, Set};
+use traceweir_format::security::Sid;
+use traceweir_format::spec::access::{DEFAULT_TRACE_SECURITY, Rights};
 use traceweir_format::spec::event::class;
 use traceweir_format::spec::system::SYSTEM_PROVIDERS;
 use traceweir_transport::message::{
-    Control, EnableCode, EnableParams, Message, Properties, SessionConfig, SessionRef, Update,
+    Control, EnableCode, EnableParams, Message, Properties, Role, SessionConfig, SessionRef, Update,
 };
 
+use crate::access::{ANN, client_of, grant, is_root};
 use crate::util::*;
 
 const SYSTEM_LOGGER: u32 = 0x0200_0000;
@@ -296,4 +299,36 @@ fn several_sessions_receive_the_same_events_each_for_itself() {
     let (one, two) = (hooks(&a), hooks(&b));
     assert!(count(&one, SWITCH) >= 200 && count(&one, READY) == 0);
     assert!(count(&two, SWITCH) >= 400 && count(&two, READY) >= 400);
+}
+
+#[test]
+fn a_guest_gets_kernel_events_by_the_kernels_list_and_cannot_change_that() {
+    if !is_root() {
+        return;
+    }
+    let daemon = Daemon::start_for_all(tempfile::tempdir().unwrap());
+    let mut root = daemon.controller();
+    let (ann, all) = (Sid::user(ANN), Rights::WMIGUID_ALL_ACCESS);
+    grant(&mut root, DEFAULT_TRACE_SECURITY, ann, all);
+    let mut guest = client_of(&daemon, ANN, Role::Controller);
+    assert_eq!(guest.status(Message::Start(Box::new(system("s", CSWITCH)))), 1314);
+    let kernel = SessionConfig { log_file_mode: 0x100, ..system(KERNEL_LOGGER, 0) };
+    assert_eq!(guest.status(Message::Start(Box::new(kernel))), 5, "the system's own");
+    let id = guest.start(system("s", 0)).id;
+    assert_eq!(update(&mut guest, id, CSWITCH), 1314);
+    assert_eq!(set(&mut guest, id, &Set::SystemTraceEnableFlags([CSWITCH, 0, 0, 0, 0, 0, 0, 0])), 1314);
+    assert_eq!(guest.status(keywords(id, of("Scheduler"), EnableCode::Enable, 0x200)), 1314);
+    assert_eq!(groups(&mut guest, id), [0; 8], "nothing has changed");
+    let (object, sid, rights) = (class::SYSTEM_TRACE_CONTROL, ann.to_bytes(), all.0);
+    let to_himself = Message::SetAccess { object, operation: 2, sid, rights, allow: true };
+    assert_eq!(guest.status(to_himself), 5);
+    grant(&mut root, class::SYSTEM_TRACE_CONTROL, ann, Rights::TRACELOG_ACCESS_KERNEL_LOGGER);
+    let answer = guest.ask(keywords(id, of("Scheduler"), EnableCode::Enable, 0x200));
+    match answer {
+        Message::Done => assert_eq!(groups(&mut guest, id), [CSWITCH, 4, 0, 0, 0, 0, 0, 0]),
+        Message::Refused { status: 50 | 1314, reason } if reason.contains("kernel events") => {
+            skip("kernel events", &reason);
+        }
+        other => panic!("{other:?}"),
+    }
 }

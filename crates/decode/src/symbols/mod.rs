@@ -13,7 +13,7 @@
 //! Invariants, for all of it comes from strangers:
 //! 1. No section is read that is larger than its bound, and no more of a file than it has.
 //! 2. What is kept is bounded by constants: symbols, bytes of names, ranges, rows, units.
-//! 3. Work is paid for before it is done ([`effort`]): tables that refer to each other over and over end the look, not the machine.
+//! 3. Work is paid for before it is done (`effort`): tables that refer to each other over and over end the look, not the machine.
 //! 4. What cannot be read is left out; what was read before it stays.
 
 pub mod demangle;

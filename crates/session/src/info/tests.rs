@@ -164,10 +164,13 @@ fn registers_and_caches_are_kept_in_bounds() {
     assert_eq!(settings.registers, [SWITCH]);
     let on = StackCaching { is_enabled: true, bytes: 0, buckets: 5 };
     settings.set(&Set::UnifiedStackCaching(on), &machine).unwrap();
-    assert_eq!(settings.stack_cache(), Some(StackCaching { bytes: 1 << 20, buckets: 8, ..on }));
+    let all = StackCaching { bytes: 1 << 20, buckets: 8, ..on };
+    assert_eq!(settings.stack_cache(), (Some(all), StacksOf::All));
     let off = StackCaching { is_enabled: false, ..on };
     settings.set(&Set::UnifiedStackCaching(off), &machine).unwrap();
-    assert_eq!(settings.stack_cache(), None);
+    assert_eq!(settings.stack_cache().0, None);
+    settings.set(&Set::StackCaching(on), &machine).unwrap();
+    assert_eq!(settings.stack_cache(), (Some(all), StacksOf::Kernel));
 }
 
 #[test]

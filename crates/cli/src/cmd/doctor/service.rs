@@ -136,12 +136,9 @@ fn holder(file: &Path, locks: &str) -> Option<u32> {
 }
 
 #[cfg(test)]
-#[path = "../../../../../tests/support/skip.rs"]
-mod skip;
-
-#[cfg(test)]
 mod tests {
     use super::*;
+    use crate::skip;
 
     #[test]
     fn the_holder_of_a_lock_is_found_among_the_locks_of_all() {

@@ -66,8 +66,9 @@ impl<'f> Lines<'f> {
         self.joiner.attach(&walk, place, event.definitions(), |line| {
             let part = if walk.is_kernel() { &mut line.kernel } else { &mut line.user };
             let before = part.len();
-            for address in walk.frames(event.definitions()).into_iter().flatten() {
-                push_frame(event, (walk.process_id, walk.event_time), address, part);
+            let who = (walk.process_id, walk.event_time);
+            for (at, address) in walk.frames(event.definitions()).into_iter().flatten().enumerate() {
+                push_frame(event, who, (address, at == 0), part);
             }
             part.len().saturating_sub(before)
         })
@@ -83,8 +84,9 @@ impl<'f> Lines<'f> {
         }
         let (record, claim) = (&event.record, Claim::of(&event.record, event.file, event.time.0));
         let own: Vec<u64> = event.frames().into_iter().flatten().collect();
-        for address in &own {
-            push_frame(event, (record.process_id(), record.time()), *address, &mut line.user);
+        // With symbols the printer has told it.
+        for address in own.iter().filter(|_| event.symbols.is_none()) {
+            push_frame(event, (record.process_id(), record.time()), (*address, false), &mut line.user);
         }
         let bytes = line.event.len().saturating_add(line.user.len());
         if StackWalk::is_one(record) {

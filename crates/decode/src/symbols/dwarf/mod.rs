@@ -9,7 +9,7 @@
 //! The reading of the format is `gimli`'s. Units are looked into when an address lies in them, and forgotten when they take too much memory.
 //!
 //! Invariants:
-//! 1. Sections lie in memory as they were given; everything else is made of them within [`Effort`] and the bounds below.
+//! 1. Sections lie in memory as they were given; everything else is made of them within `Effort` and the bounds below.
 //! 2. A unit that cannot be read whole is as good as what was read of it, and is not tried again.
 //! 3. Names and paths are cut; neither loops nor chains of references are followed for more than a few steps.
 

@@ -1,0 +1,89 @@
+//! Kernel events: who may have which, and requests that come while the kernel is being asked.
+
+use traceweir_format::info::{ClassicEventId, GroupMask, Set};
+use traceweir_format::security::{Ace, AceKind, SecurityDescriptor, Sid};
+use traceweir_format::spec::access::Rights;
+use traceweir_format::spec::event::class::{SYSTEM_TRACE_CONTROL, THREAD};
+use traceweir_kernel::Scope as Sight;
+
+use super::*;
+use crate::service::kernel::Kernels;
+
+const PROCESSES: GroupMask = [0x1, 0, 0, 0, 0, 0, 0, 0];
+const DISKS: GroupMask = [0x100, 0, 0, 0, 0, 0, 0, 0];
+
+fn seeing(scope: Scope, sight: Sight) -> Service {
+    let mut service = service(scope);
+    service.kernels = Kernels::seeing(sight);
+    connect(&mut service, 1, OWN);
+    connect(&mut service, 2, STRANGER);
+    service
+}
+
+fn refused(service: &Service, link: LinkId, groups: &GroupMask) -> u32 {
+    service.check_kernel_events(link, groups).err().map_or(0, |refusal| refusal.status.0)
+}
+
+#[test]
+fn a_guest_sees_the_machine_by_a_right_of_his_own_or_by_the_kernels_list() {
+    let mut service = seeing(Scope::System, Sight::Everything);
+    assert_eq!(refused(&service, 1, &DISKS), 0, "the daemon's own user");
+    assert_eq!(refused(&service, 2, &PROCESSES), 1314);
+    assert_eq!(refused(&service, 2, &[0x1000_0000, 0, 0, 0, 0, 0, 0, 0]), 0, "no events");
+    let mut list = SecurityDescriptor::built_in(OWN, None);
+    let may = |rights| Ace::new(AceKind::Allow, Sid::user(STRANGER), rights);
+    list.dacl.as_mut().unwrap().add(may(Rights::TRACELOG_CREATE_REALTIME));
+    service.access.lists.put(SYSTEM_TRACE_CONTROL, Some(list.clone()));
+    assert_eq!(refused(&service, 2, &PROCESSES), 1314, "another right");
+    list.dacl.as_mut().unwrap().add(may(Rights::TRACELOG_ACCESS_KERNEL_LOGGER));
+    service.access.lists.put(SYSTEM_TRACE_CONTROL, Some(list));
+    assert_eq!(refused(&service, 2, &DISKS), 0);
+}
+
+#[test]
+fn a_daemon_without_privilege_has_groups_of_its_own_users_processes_only() {
+    let service = seeing(Scope::User, Sight::Own);
+    let own = [0x0100_3017, 0x6, 0, 0, 0, 0, 0, 0];
+    assert_eq!((refused(&service, 1, &PROCESSES), refused(&service, 1, &own)), (0, 0));
+    assert_eq!(refused(&service, 1, &DISKS), 1314);
+    let why = service.check_kernel_events(1, &DISKS).unwrap_err().reason;
+    assert!(why.contains("DISK_IO") && why.contains("weir doctor"), "{why}");
+}
+
+fn set(session: u64, set: &Set) -> Message {
+    let (class, data) = (set.class().number(), set.to_bytes());
+    Message::SetInformation { session: SessionRef::Id(session), class, data }
+}
+
+#[test]
+fn what_comes_while_the_kernel_is_asked_is_answered_behind_it_in_order() {
+    let (mut service, notices) = with_notices();
+    heard(&mut service);
+    let next = |service: &mut Service| {
+        service.notice(notices.recv_timeout(Duration::from_secs(30)).unwrap());
+        heard(service)
+    };
+    let (name, log_file_mode) = ("k".to_owned(), 0x0200_0100);
+    let config = SessionConfig { name, log_file_mode, ..SessionConfig::default() };
+    say(&mut service, 1, Message::Start(Box::new(config)));
+    assert_eq!(next(&mut service).len(), 1, "it starts whatever the machine gives");
+    let id = service.sessions.running().pop().unwrap();
+    say(&mut service, 1, set(id, &Set::SystemTraceEnableFlags([0x10, 0, 0, 0, 0, 0, 0, 0])));
+    let stacks = vec![ClassicEventId { class: THREAD, opcode: 36 }];
+    say(&mut service, 1, set(id, &Set::StackTracing(stacks)));
+    say(&mut service, 1, set(id, &Set::SystemTraceEnableFlags([0; 8])));
+    say(&mut service, 1, Message::Control { session: SessionRef::Id(id), control: Control::Query });
+    let now = heard(&mut service);
+    assert!(now.len() == 1 && now[0].contains("Properties"), "others do not wait: {now:?}");
+    let mut answers = next(&mut service);
+    while answers.len() < 3 {
+        answers.extend(next(&mut service));
+    }
+    let is_given = answers[0] == "1 Done";
+    assert!(is_given || ["1 refused 50", "1 refused 1314"].contains(&answers[0].as_str()), "{answers:?}");
+    assert_eq!(answers[1..], ["1 Done", "1 Done"]);
+    say(&mut service, 1, Message::Control { session: SessionRef::Id(id), control: Control::Stop });
+    while service.sessions.running_session(id).is_some() || service.sessions.session(id).is_some() {
+        next(&mut service);
+    }
+}

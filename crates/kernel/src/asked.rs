@@ -1,0 +1,140 @@
+//! What is asked of one perf event: its kind, how often, and what comes with each sample.
+
+use perf_event_open_sys::bindings as sys;
+
+use crate::control::{Scope, Wanted};
+use crate::counter::{Code, Counter, MAX_COUNTERS};
+use crate::error::{Error, Result};
+use crate::out::Hooks;
+use crate::perf_ring::Attr;
+use crate::record::Parts;
+use crate::spec::{Source, Spec};
+use crate::targets::Targets;
+use crate::tracefs::{Field, Format};
+
+/// The most frames that a stack has, whatever the kernel allows.
+const MAX_FRAMES: u16 = 192;
+/// The most bytes of a program's stack that can come with an event.
+pub(crate) const MAX_STACK_BYTES: u32 = 0xFFF0;
+
+/// The event that counts nothing and tells of forks, exits, names and mappings.
+pub(crate) fn tasks_attr(wanted: &Wanted) -> Attr {
+    let mut attr = Attr {
+        type_: sys::PERF_TYPE_SOFTWARE,
+        config: u64::from(sys::PERF_COUNT_SW_DUMMY),
+        sample_type: Parts::ALWAYS.0,
+        clockid: libc::CLOCK_MONOTONIC_RAW,
+        ..Attr::default()
+    };
+    Targets::limit(wanted.scope, &mut attr);
+    attr.set_disabled(1);
+    attr.set_sample_id_all(1);
+    attr.set_use_clockid(1);
+    attr.set_mmap(1);
+    attr.set_mmap2(1);
+    attr.set_comm(1);
+    attr.set_comm_exec(1);
+    attr.set_task(1);
+    attr.set_context_switch(u64::from(wanted.scope == Scope::Own));
+    attr.set_watermark(1);
+    attr.__bindgen_anon_2.wakeup_watermark = watermark(wanted.ring_bytes);
+    attr
+}
+
+/// Bytes that wake who waits for a ring.
+pub(crate) fn watermark(ring_bytes: usize) -> u32 {
+    u32::try_from(ring_bytes / 4).unwrap_or(u32::MAX)
+}
+
+/// Whether a row serves what is wanted.
+pub(crate) fn is_wanted(spec: &Spec, wanted: &Wanted, stacks: &Hooks) -> bool {
+    let is_there = match spec.source {
+        Source::Counter(place) => wanted.profile_sources.get(place).is_some(),
+        _ => true,
+    };
+    let is_allowed = match wanted.scope {
+        Scope::Everything => !spec.is_for_own,
+        Scope::Own => !matches!(spec.source, Source::Tracepoint(..)),
+    };
+    is_there && is_allowed && spec.is_wanted(&wanted.groups, stacks)
+}
+
+/// Counters that are read with events.
+pub(crate) fn members_of(wanted: &Wanted) -> Result<Vec<Code>> {
+    let missing = |it: &Counter| Error::NotSupported { what: format!("counter {}", it.name) };
+    let counters = wanted.counters.iter().take(MAX_COUNTERS);
+    counters.map(|it| it.code().ok_or_else(|| missing(it))).collect()
+}
+
+pub(crate) fn key_of(
+    spec: &Spec,
+    wanted: &Wanted,
+    (stacks, registers): (&Hooks, &Hooks),
+    members: &[Code],
+) -> Key {
+    let mut parts = Parts::ALWAYS.with(spec.parts);
+    if matches!(spec.source, Source::Tracepoint(..)) {
+        parts = parts.with(Parts::RAW);
+    }
+    if stacks.has_any(spec.hooks) {
+        parts = parts.with(Parts::CALLCHAIN);
+    }
+    if parts.has(Parts::CALLCHAIN) && wanted.stack_bytes > 0 {
+        parts = parts.with(Parts::REGS_USER).with(Parts::STACK_USER);
+    }
+    if registers.has_any(spec.hooks) {
+        parts = parts.with(Parts::REGS_INTR);
+    }
+    if !members.is_empty() {
+        parts = parts.with(Parts::READ);
+    }
+    let (source, period) = match spec.source {
+        Source::Profile => (None, u64::from(wanted.interval.max(1)).saturating_mul(100)),
+        Source::Counter(place) => {
+            let source = wanted.profile_sources.get(place).cloned();
+            let period = source.as_ref().map_or(0, Counter::period);
+            (source, period)
+        }
+        _ => (None, 0),
+    };
+    let stack_bytes = if parts.has(Parts::STACK_USER) { wanted.stack_bytes } else { 0 };
+    Key { parts, period, source, members: members.to_vec(), stack_bytes }
+}
+
+pub(crate) fn name_of(spec: &Spec) -> String {
+    match spec.source {
+        Source::Tracepoint(system, name) => format!("{system}:{name}"),
+        Source::Software { counter, .. } => format!("software event {counter}"),
+        Source::Profile => "cpu-clock".to_owned(),
+        Source::Counter(place) => format!("profile source {place}"),
+    }
+}
+
+pub(crate) fn fields_of(spec: &Spec, format: &Format) -> Result<Vec<Option<Field>>> {
+    let find = |name: &&str| match name.strip_prefix('?') {
+        Some(optional) => Ok(format.field(optional)),
+        None => match format.field(name) {
+            Some(field) => Ok(Some(field)),
+            None => Err(Error::Format { name: name_of(spec), field: (*name).to_owned() }),
+        },
+    };
+    spec.fields.iter().map(find).collect()
+}
+
+/// Frames of a stack at most: what the kernel allows, and what the published limit is.
+pub(crate) fn max_frames() -> u16 {
+    let text = std::fs::read_to_string("/proc/sys/kernel/perf_event_max_stack").unwrap_or_default();
+    text.trim().parse::<u16>().unwrap_or(127).min(MAX_FRAMES)
+}
+/// What makes one opening of a row different from another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Key {
+    pub(crate) parts: Parts,
+    /// Counts from sample to sample where that can be set.
+    pub(crate) period: u64,
+    /// The profile source that it is opened for.
+    pub(crate) source: Option<Counter>,
+    /// Counters that are read with it.
+    pub(crate) members: Vec<Code>,
+    pub(crate) stack_bytes: u32,
+}

@@ -1,0 +1,227 @@
+//! System loggers: which sessions are, what they want of the kernel, and what of it every machine can show. Events themselves need a machine that gives them.
+
+use std::fs::File;
+use std::path::Path;
+
+use traceweir::controller::info::{Answer, GroupMask, Query, Set};
+use traceweir::controller::{EnableCode, EnableParams, SessionConfig, Update};
+use traceweir_format::etl::Trace;
+use traceweir_format::spec::event::class;
+use traceweir_format::spec::session::{
+    CIRCULAR_KERNEL_CONTEXT_LOGGER_NAME, EVENT_TRACE_FILE_MODE_NEWFILE, EVENT_TRACE_SYSTEM_LOGGER_MODE,
+    EVENT_TRACE_USE_PAGED_MEMORY, KERNEL_LOGGER_NAME,
+};
+use traceweir_format::spec::system::{NO_SYSCONFIG, SYSTEM_PROVIDERS};
+
+use crate::rule::{Rule, rule};
+use crate::skip;
+use crate::stage::{Session, Stage, new_provider, status};
+
+pub(crate) const RULES: &[Rule] = &[
+    rule!(
+        "controller 3.1",
+        D,
+        "a session is a system logger by its mode and by its name; NT Kernel Logger has the GUID of its own",
+        loggers_by_mode_and_name
+    ),
+    rule!("controller 3.1", D, "a system logger by its name has no paged memory → 87", named_and_paged),
+    rule!(
+        "controller 2.1 #14",
+        D,
+        "system logger and new-file: discouraged, accepted",
+        a_row_of_system_files
+    ),
+    rule!(
+        "decision 10",
+        P,
+        "the seventh system logger beside the two that have a place → 1450",
+        eight_places
+    ),
+    rule!(
+        "controller 9.1",
+        P,
+        "EnableFlags of a system logger are told; those of EXTENSION → 87",
+        flags_of_system_loggers
+    ),
+    rule!(
+        "controller 4.1 #EnableFlags",
+        D,
+        "system loggers: replaces the first word of the mask; 0 turns all kernel events off",
+        flags_are_replaced
+    ),
+    rule!(
+        "controller 2 #0x2000000",
+        D,
+        "SYSTEM_LOGGER_MODE: receives kernel events, of the groups that are asked for",
+        kernel_events_arrive
+    ),
+    rule!(
+        "controller 9.1",
+        P,
+        "groups that have no source on Linux are accepted, and silent",
+        groups_without_a_source
+    ),
+    rule!(
+        "controller 9.2",
+        D,
+        "system providers switch groups on by their keywords, each for itself",
+        providers_switch_groups
+    ),
+    rule!(
+        "controller 9.4",
+        D,
+        "capture state of SystemTraceControlGuid is for system loggers; elsewhere → 87",
+        state_of_the_kernel
+    ),
+];
+
+fn system(stage: &Stage) -> SessionConfig {
+    SessionConfig { log_file_mode: 1 | EVENT_TRACE_SYSTEM_LOGGER_MODE, ..stage.config() }
+}
+
+fn groups(stage: &Stage, session: &Session) -> GroupMask {
+    match stage.controller().query_information(&session.id, Query::SystemTraceEnableFlags) {
+        Ok(Answer::SystemTraceEnableFlags(mask)) => mask,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn update(stage: &Stage, session: &Session, flags: u32) -> u32 {
+    let update = Update { enable_flags: Some(flags), ..Update::default() };
+    status(stage.controller().update(&session.id, &update))
+}
+
+/// A session with these EnableFlags; `None` where the machine does not give them.
+fn started(stage: &Stage, flags: u32) -> Option<Session> {
+    let session = stage.start(&system(stage));
+    match update(stage, &session, flags) {
+        0 => Some(session),
+        50 | 1314 => {
+            skip::skip("kernel events", "the kernel's events are not to be had");
+            None
+        }
+        other => panic!("{other}"),
+    }
+}
+
+fn loggers_by_mode_and_name(stage: &Stage) {
+    let by_mode = stage.start(&system(stage));
+    assert_eq!(groups(stage, &by_mode), [0; 8]);
+    let named = |name: &str| SessionConfig { name: name.into(), guid: new_provider(), ..stage.config() };
+    let kernel = stage.start(&named("nt kernel logger"));
+    assert_eq!(kernel.properties.config.guid, class::SYSTEM_TRACE_CONTROL);
+    assert_eq!(groups(stage, &kernel), [0; 8]);
+    let circular = stage.start(&named(CIRCULAR_KERNEL_CONTEXT_LOGGER_NAME));
+    assert_eq!(groups(stage, &circular), [0; 8]);
+    assert_eq!(stage.refused(&named(KERNEL_LOGGER_NAME)), 183);
+    let plain = stage.start(&stage.config());
+    let asked = stage.controller().query_information(&plain.id, Query::SystemTraceEnableFlags);
+    assert_eq!(status(asked), 87);
+}
+
+fn named_and_paged(stage: &Stage) {
+    let log_file_mode = 1 | EVENT_TRACE_USE_PAGED_MEMORY;
+    let config = SessionConfig { name: KERNEL_LOGGER_NAME.into(), log_file_mode, ..stage.config() };
+    assert_eq!(stage.refused(&config), 87);
+}
+
+fn a_row_of_system_files(stage: &Stage) {
+    let config = SessionConfig {
+        log_file_mode: EVENT_TRACE_FILE_MODE_NEWFILE | EVENT_TRACE_SYSTEM_LOGGER_MODE,
+        log_file: Some(stage.folder().join(format!("row-{}-%d.etl", crate::stage::unique()))),
+        maximum_file_size: 1,
+        ..stage.config()
+    };
+    stage.end(stage.start(&config));
+}
+
+fn eight_places(stage: &Stage) {
+    let others: Vec<Session> = (0..6).map(|_| stage.start(&system(stage))).collect();
+    assert_eq!(stage.refused(&system(stage)), 1450);
+    let named = |name: &str| SessionConfig { name: name.into(), ..system(stage) };
+    let own = [KERNEL_LOGGER_NAME, CIRCULAR_KERNEL_CONTEXT_LOGGER_NAME].map(|name| stage.start(&named(name)));
+    assert_eq!(stage.refused(&system(stage)), 1450);
+    assert_eq!(stage.refused(&stage.config()), 0, "others are not meant");
+    drop(own);
+    assert_eq!(stage.refused(&system(stage)), 1450, "their places are kept");
+    drop(others);
+    assert_eq!(stage.refused(&system(stage)), 0);
+}
+
+fn flags_of_system_loggers(stage: &Stage) {
+    let session = stage.start(&SessionConfig { enable_flags: NO_SYSCONFIG, ..system(stage) });
+    assert_eq!(session.properties.config.enable_flags, NO_SYSCONFIG);
+    assert_eq!(groups(stage, &session), [NO_SYSCONFIG, 0, 0, 0, 0, 0, 0, 0]);
+    let extension = SessionConfig { enable_flags: 0x8000_0000, ..system(stage) };
+    assert_eq!(stage.refused(&extension), 87);
+    assert_eq!(update(stage, &session, 0x8000_0001), 87);
+    assert_eq!(groups(stage, &session), [NO_SYSCONFIG, 0, 0, 0, 0, 0, 0, 0]);
+}
+
+fn flags_are_replaced(stage: &Stage) {
+    let Some(session) = started(stage, 0x11) else { return };
+    assert_eq!(groups(stage, &session), [0x11, 4, 0, 0, 0, 0, 0, 0], "with the other name");
+    let mask = [0x1, 0, 0, 0, 0, 0, 0, 0];
+    let further = stage.controller().set_information(&session.id, &Set::SystemTraceEnableFlags(mask));
+    assert_eq!(status(further), 0);
+    assert_eq!(groups(stage, &session), mask);
+    assert_eq!(update(stage, &session, 0x3), 0);
+    assert_eq!(groups(stage, &session), [3, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(update(stage, &session, 0), 0);
+    assert_eq!(groups(stage, &session), [0; 8]);
+}
+
+fn kernel_events_arrive(stage: &Stage) {
+    let Some(session) = started(stage, 0x10) else { return };
+    for _ in 0..20 {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    let file = stage.end(session).config.log_file.expect("a file");
+    let seen = hooks(&file);
+    let of = |hook| seen.iter().filter(|it| **it == hook).count();
+    assert!(of(0x0524) >= 20, "{} context switches", of(0x0524));
+    assert_eq!((of(0x0F2E), of(0x010A)), (0, 0), "other groups");
+}
+
+/// The kernel events of a file, by their hooks.
+fn hooks(file: &Path) -> Vec<u16> {
+    let trace = Trace::open(File::open(file).expect("the file")).expect("a trace");
+    let (mut events, mut hooks) = (trace.events(), Vec::new());
+    while let Some(record) = events.next().expect("an event") {
+        hooks.extend(record.hook());
+    }
+    hooks
+}
+
+fn groups_without_a_source(stage: &Stage) {
+    // REGISTRY, ALPC, DRIVER.
+    let Some(session) = started(stage, 0x0092_0000) else { return };
+    assert_eq!(groups(stage, &session), [0x0092_0000, 0x10, 0, 0, 0, 0, 0, 0]);
+    let file = stage.end(session).config.log_file.expect("a file");
+    let without_a_source = [0x09, 0x1A];
+    assert!(hooks(&file).iter().all(|hook| !without_a_source.contains(&(hook >> 8))), "nothing is invented");
+}
+
+fn providers_switch_groups(stage: &Stage) {
+    let Some(session) = started(stage, 0x1) else { return };
+    let of = |name: &str| SYSTEM_PROVIDERS.iter().find(|(known, _)| *known == name).expect("a provider").1;
+    let keywords = |match_any| EnableParams { match_any, ..EnableParams::default() };
+    stage.enable(&session, of("Scheduler"), &keywords(0x200));
+    stage.enable(&session, of("Process"), &keywords(0x801));
+    assert_eq!(groups(stage, &session), [0x13, 4, 0, 0, 0, 0, 0, 0]);
+    stage.disable(&session, of("Process"));
+    assert_eq!(groups(stage, &session), [0x11, 4, 0, 0, 0, 0, 0, 0], "what EnableFlags want stays");
+    stage.disable(&session, of("Scheduler"));
+    assert_eq!(groups(stage, &session), [0x1, 0, 0, 0, 0, 0, 0, 0]);
+}
+
+fn state_of_the_kernel(stage: &Stage) {
+    let (plain, session) = (stage.start(&stage.config()), stage.start(&system(stage)));
+    let ask = |session: &Session, code| {
+        let (guid, params) = (class::SYSTEM_TRACE_CONTROL, EnableParams::default());
+        status(stage.controller().enable(&session.id, guid, code, &params, 0))
+    };
+    assert_eq!(ask(&session, EnableCode::CaptureState), 0);
+    assert_eq!(ask(&plain, EnableCode::CaptureState), 87);
+    assert_eq!((ask(&session, EnableCode::Enable), ask(&plain, EnableCode::Enable)), (87, 87));
+}

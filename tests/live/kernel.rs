@@ -1,0 +1,85 @@
+//! Kernel events from the command line: which are asked for, what is told of them, and that they are in the file beside those of programs.
+
+use super::{SHOP, text};
+use crate::util::{Daemon, Run, skip, weir};
+
+const WEIR: &str = env!("CARGO_BIN_EXE_weir");
+
+/// Whether a run got kernel events; where the machine does not give them the run says why, and what to do.
+fn has_events(run: &Run) -> bool {
+    if run.code == 0 {
+        return true;
+    }
+    let is_refused = ["1314", "(50 "].iter().any(|status| run.stderr.contains(status));
+    assert!(is_refused && run.stderr.contains("kernel events"), "{}", run.stderr);
+    skip("kernel events", "the kernel's events are not to be had");
+    false
+}
+
+#[test]
+fn mistakes_are_told_with_what_could_have_been_typed() {
+    for (args, word) in [
+        (&["record", "--kernel", "swtich", "-o", "x.etl"][..], "cswitch"),
+        (&["record", "--kernel", "cpu", "--stacks", "Start", "-o", "x.etl"], "Process/Start"),
+        (&["record", "--kernel", "cpu", "--interval", "fast", "-o", "x.etl"], "125us"),
+        (&["record", "-p", SHOP, "--stacks", "all", "-o", "x.etl"], "--kernel"),
+        (&["start", "K", "-p", "SystemProcess:NOTHING"], "THREAD"),
+    ] {
+        let run = weir(args);
+        assert_eq!(run.code, 2, "{args:?}: {}", run.stderr);
+        assert!(run.stderr.contains(word), "{args:?}: {}", run.stderr);
+    }
+}
+
+#[test]
+fn a_session_tells_what_it_wants_of_the_kernel_by_name() {
+    let daemon = Daemon::start();
+    daemon.weir(["start", "K", "--kernel", "none", "--stacks", "CSwitch,DiskIo/Read"]).expect(0);
+    let page = daemon.weir(["query", "K"]).expect(0).text();
+    for line in ["Kernel Events:          none\n", "  Stacks Of:            Thread/CSwitch, DiskIo/Read\n"] {
+        assert!(page.contains(line), "{page}");
+    }
+    daemon.weir(["update", "K", "--kernel", "no_sysconfig", "--stacks", "none"]).expect(0);
+    let kernel = daemon.weir(["query", "K", "--json"]).expect(0).json()[0]["kernel"].clone();
+    assert_eq!(kernel["groups"][0], "NO_SYSCONFIG");
+    assert_eq!(kernel["stacks"].as_array().map(Vec::len), Some(0));
+    daemon.weir(["stop", "K"]).expect(0);
+}
+
+#[test]
+fn events_of_the_kernel_and_of_a_program_are_in_one_file() {
+    let daemon = Daemon::start();
+    let file = daemon.path("a.etl");
+    let record = ["record", "--kernel", "cswitch,dispatcher", "--stacks", "CSwitch", "-p", SHOP, "-o"];
+    let shop = [text(&file), "--", WEIR, "demo-shop", "--orders", "3", "--pause", "5"];
+    let run = daemon.weir(record.iter().chain(&shop).copied());
+    if !has_events(&run) {
+        return;
+    }
+    weir(["check", text(&file)]).expect(0);
+    let stats = weir(["stats", text(&file)]).expect(0).text();
+    for name in [SHOP, "Thread/CSwitch", "Thread/ReadyThread", "StackWalk/Stack"] {
+        assert!(stats.contains(name), "{name}: {stats}");
+    }
+}
+
+#[test]
+fn other_kernel_events_are_asked_for_while_a_session_runs() {
+    let daemon = Daemon::start();
+    let file = daemon.path("a.etl");
+    daemon.weir(["start", "K", "--kernel", "none", "-o", text(&file)]).expect(0);
+    let update = daemon.weir(["update", "K", "--kernel", "cswitch", "--stacks", "CSwitch"]);
+    if !has_events(&update) {
+        return;
+    }
+    daemon.weir(["enable", "K", "SystemScheduler:DISPATCHER"]).expect(0);
+    let page = daemon.weir(["query", "K"]).expect(0).text();
+    assert!(page.contains("Kernel Events:          CSWITCH, DISPATCHER\n"), "{page}");
+    assert!(page.contains("SystemScheduler") && page.contains("Kind:                   system\n"), "{page}");
+    daemon.weir(["disable", "K", "SystemScheduler"]).expect(0);
+    let page = daemon.weir(["query", "K"]).expect(0).text();
+    assert!(page.contains("Kernel Events:          CSWITCH\n"), "{page}");
+    daemon.weir(["stop", "K"]).expect(0);
+    let stats = weir(["stats", text(&file)]).expect(0).text();
+    assert!(stats.contains("Thread/CSwitch") && stats.contains("StackWalk/Stack"), "{stats}");
+}
