@@ -99,11 +99,14 @@ impl Known {
                 "Thread/CSwitch" => event.number("OldThreadId"),
                 _ => continue,
             };
+            // Idle began in the kernel's first steps, whose code is given back when they are done and lies in no image.
+            if thread == 0 {
+                continue;
+            }
             let process = self.threads.get(&thread).copied().unwrap_or(0);
-            let first = event.stack.iter().find(|frame| **frame < KERNEL).copied();
-            for frame in
-                event.stack.iter().filter(|it| process == own || **it >= KERNEL || Some(**it) == first)
-            {
+            let kernel = event.stack.iter().take_while(|frame| **frame >= KERNEL).count();
+            let trusted = if process == own { event.stack.len() } else { kernel + 1 };
+            for frame in event.stack.iter().take(trusted) {
                 all += 1;
                 if !self.has(process, *frame) && !self.has(0, *frame) {
                     strange.push((process, *frame));
