@@ -1,0 +1,102 @@
+//! What everybody may have of his own processes, without the rights to the machine's events.
+
+use std::collections::BTreeSet;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use traceweir_format::header::Record;
+use traceweir_format::wire::u32_at;
+use traceweir_kernel::{Capture, Clock, Group, Groups, Scope, Wanted};
+
+#[path = "../../../tests/support/skip.rs"]
+mod skip;
+
+struct Plain;
+
+impl Clock for Plain {
+    fn raw(&self, ns: u64) -> u64 {
+        ns
+    }
+    fn stamp(&self, ns: u64) -> i64 {
+        i64::try_from(ns).unwrap_or(i64::MAX)
+    }
+    fn ticks(&self, ns: u64) -> u64 {
+        ns
+    }
+}
+
+fn groups(wanted: &[Group]) -> Groups {
+    let mut mask = [0_u32; 8];
+    for Group(group) in wanted {
+        mask[(group >> 29) as usize] |= group & 0x1FFF_FFFF;
+    }
+    Groups(mask)
+}
+
+/// Hook and payload of everything that is captured while `work` runs.
+fn captured(wanted: &Wanted, work: impl FnOnce()) -> Option<Vec<(u16, Vec<u8>)>> {
+    let cpus = u16::try_from(std::thread::available_parallelism().map_or(1, usize::from)).unwrap_or(1);
+    let (mut capture, _) = match Capture::start(wanted, cpus, 1) {
+        Ok(started) => started,
+        Err(error) => {
+            skip::skip("kernel events", &error.to_string());
+            return None;
+        }
+    };
+    capture.look(&Plain, false);
+    work();
+    capture.end(&Plain);
+    let mut seen = Vec::new();
+    while let Some(next) = capture.peek(0) {
+        let mut bytes = vec![0; next.length];
+        capture.take(0, &mut bytes);
+        let record = Record::parse(&bytes, 0).expect("a record");
+        seen.push((record.hook().unwrap_or(0), record.payload().to_vec()));
+    }
+    Some(seen)
+}
+
+#[test]
+fn a_user_sees_what_his_own_programs_do() {
+    let all = [
+        Group::PROCESS,
+        Group::THREAD,
+        Group::IMAGE_LOAD,
+        Group::CSWITCH,
+        Group::PROFILE,
+        Group::PAGE_FAULTS,
+        Group::NO_SYSCONFIG,
+    ];
+    // As much as everybody may lock.
+    let wanted = Wanted {
+        groups: groups(&all),
+        scope: Scope::Own,
+        ring_bytes: 512 << 10,
+        stacks: vec![0x0F2E],
+        ..Wanted::default()
+    };
+    let mut child = 0;
+    let work = || {
+        let script = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; sleep 0.05";
+        let mut started = Command::new("sh").args(["-c", script]).spawn().expect("a program");
+        child = started.id();
+        let begun = Instant::now();
+        started.wait().expect("its end");
+        assert!(begun.elapsed() > Duration::from_millis(50));
+    };
+    let Some(seen) = captured(&wanted, work) else { return };
+    let count = |hook: u16, at: usize, id: u32| {
+        seen.iter().filter(|(it, payload)| *it == hook && u32_at(payload, at) == id).count()
+    };
+    assert!(count(0x0301, 8, child) >= 1, "its process began");
+    assert!(count(0x0302, 8, child) >= 1, "and ended");
+    assert!(count(0x0F2E, 8, child) > 10, "samples of it");
+    assert!(count(0x1820, 12, child) > 10, "with stacks");
+    assert!(count(0x0524, 0, child) > 0 && count(0x0524, 4, child) > 0, "it was switched to and away from");
+    assert!(count(0x030A, 16, child) > 0, "it loaded programs");
+    assert!(seen.iter().any(|(hook, payload)| *hook == 0x020B && payload.len() == 16), "it touched memory");
+    // Nothing of the kernel, which is not one's own.
+    let addresses: BTreeSet<u8> =
+        seen.iter().filter(|(hook, _)| *hook == 0x0F2E).map(|(_, payload)| payload[7]).collect();
+    assert!(addresses.iter().all(|top| *top < 0x80), "user mode alone");
+}
