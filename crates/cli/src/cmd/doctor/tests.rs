@@ -403,7 +403,7 @@ fn the_processor_and_its_clocks_are_told() {
     fake.put("sys/bus/event_source/devices/cpu/caps/branches", "32\n");
     fake.put("sys/devices/system/clocksource/clocksource0/current_clocksource", "hpet\n");
     let found = fake.look();
-    found.expect("hardware_counters", Fine, "4 counters at a time; 9 profile sources").expect(
+    found.expect("hardware_counters", Fine, "4 counters at a time; 12 profile sources").expect(
         "branch_records",
         Fine,
         "",
