@@ -32,6 +32,7 @@ mod groups;
 mod kallsyms;
 mod opened;
 mod out;
+mod patient;
 mod per_thread;
 mod perf_ring;
 mod record;

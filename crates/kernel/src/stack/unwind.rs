@@ -14,7 +14,6 @@ use std::io::Read;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::time::Duration;
 
 use framehop::{
     CacheNative, ExplicitModuleSectionInfo, MayAllocateDuringUnwind, Module, UnwindRegsNative, Unwinder as _,
@@ -23,12 +22,11 @@ use framehop::{
 
 use super::program::{self, Tables};
 use super::register;
+use crate::patient::{self, PATIENCE};
 use crate::record::{Mmap, Sample};
 
 /// Requests that may wait for the thread that reads.
 const MAX_REQUESTS: usize = 64;
-/// How long a first stack waits for the tables of its program.
-const PATIENCE: Duration = Duration::from_millis(20);
 /// Bytes of all tables together.
 const MAX_BYTES: usize = 512 << 20;
 /// Processes whose modules are known.
@@ -222,9 +220,13 @@ fn registers(regs: &[u8]) -> Option<(u64, u64, UnwindRegsNative)> {
 
 /// What a process has mapped to run, as /proc tells.
 fn mappings(process: u32) -> Vec<Mapping> {
-    let mut text = String::new();
-    let Ok(file) = std::fs::File::open(format!("/proc/{process}/maps")) else { return Vec::new() };
-    let _ = file.take(MAX_MAPS).read_to_string(&mut text);
+    let read = move || {
+        let mut text = String::new();
+        let file = std::fs::File::open(format!("/proc/{process}/maps")).ok()?;
+        let _ = file.take(MAX_MAPS).read_to_string(&mut text);
+        Some(text)
+    };
+    let text = patient::within(PATIENCE, read).flatten().unwrap_or_default();
     text.lines().filter_map(mapping).take(MAX_MODULES).collect()
 }
 

@@ -2,6 +2,7 @@
 //!
 //! What /proc and /sys say comes from the kernel; names and labels in it from firmware, devices and administrators. Reads are bounded, and what is no plain file is not opened.
 
+use crate::patient::{self, PATIENCE};
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -85,7 +86,9 @@ impl Source {
 
     /// How full the file system at a path is.
     pub(crate) fn space(&self, path: &str) -> Space {
-        let found = self.is_here().then(|| rustix::fs::statvfs(path).ok()).flatten();
+        let path = path.to_owned();
+        let ask = move || rustix::fs::statvfs(path).ok();
+        let found = self.is_here().then(|| patient::within(PATIENCE, ask)).flatten().flatten();
         found.map_or_else(Space::default, |it| Space {
             block_bytes: it.f_frsize,
             blocks: it.f_blocks,

@@ -1,10 +1,12 @@
 //! What /proc says of descriptors.
 //!
-//! Links are read, never followed: nothing is opened. What is no path is no file.
+//! Links are read, never opened; who looks at what one leads to does it with patience. What is no path is no file.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
+
+use crate::patient::{self, PATIENCE};
 
 /// Descriptors that are looked at when a capture begins.
 const MAX_SCANNED: usize = 1 << 16;
@@ -23,7 +25,10 @@ fn path_of(link: &str) -> Option<Box<str>> {
     }
     let text = target.to_string_lossy();
     // A file may be called so, as long as it has a name.
-    let is_deleted = text.ends_with(DELETED) && fs::metadata(link).is_ok_and(|it| it.nlink() == 0);
+    let is_gone = |link: String| fs::metadata(link).is_ok_and(|it| it.nlink() == 0);
+    let link = link.to_owned();
+    let is_deleted =
+        text.ends_with(DELETED) && patient::within(PATIENCE, move || is_gone(link)).unwrap_or(false);
     let name = if is_deleted { text.strip_suffix(DELETED).unwrap_or(&text) } else { &text };
     Some(name.into())
 }

@@ -12,6 +12,8 @@ use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use crate::patient::{self, PATIENCE};
+
 /// Bytes that are read of the list of one process.
 const MAX_BYTES: u64 = 64 << 20;
 /// Mappings of code that are taken of one process.
@@ -36,7 +38,9 @@ pub(crate) struct Mapped {
 
 /// The mappings of code of a process; none where it is gone or not to be looked at.
 pub(crate) fn code_of(pid: u32) -> Vec<Mapped> {
-    File::open(format!("/proc/{pid}/maps")).map_or_else(|_| Vec::new(), code_in)
+    let read = move || File::open(format!("/proc/{pid}/maps")).map_or_else(|_| Vec::new(), code_in);
+    // Who changes its mappings for ever keeps us from reading them.
+    patient::within(PATIENCE, read).unwrap_or_default()
 }
 
 /// The mappings of code in a list.

@@ -19,6 +19,7 @@ use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
+use crate::patient::{self, PATIENCE};
 use object::elf::{
     ELF_NOTE_GNU, ELFCLASS32, FileHeader32, FileHeader64, NT_GNU_BUILD_ID, PF_X, PT_LOAD, PT_NOTE,
 };
@@ -260,21 +261,24 @@ impl Programs {
         let link = format!("/proc/{pid}/map_files/{start:x}-{end:x}");
         let ways = [(link, OFlags::empty()), (format!("/proc/{pid}/root{path}"), OFlags::NOFOLLOW)];
         let ways = ways.into_iter().chain([(path.to_owned(), OFlags::NOFOLLOW)]);
-        ways.filter_map(|(way, flags)| find(&way, flags)).find_map(|found| {
-            let program = self.read(&found)?;
-            mapping.admits(&found.now, &program).then_some(program)
-        })
+        for (way, flags) in ways {
+            let found = patient::within(PATIENCE, move || find(&way, flags))?;
+            let Some(found) = found else { continue };
+            let now = found.now;
+            if let Some(program) = self.read(found).filter(|it| mapping.admits(&now, it)) {
+                return Some(program);
+            }
+        }
+        None
     }
 
-    fn read(&mut self, found: &Found) -> Option<Arc<Program>> {
+    fn read(&mut self, found: Found) -> Option<Arc<Program>> {
         if let Some(known) = self.by_file.get(&found.now) {
             return Some(Arc::clone(known));
         }
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let again = format!("/proc/self/fd/{}", found.place.as_raw_fd());
-        let file = File::from(rustix::fs::open(again, flags, Mode::empty()).ok()?);
-        let program = Arc::new(Program::read(&ReadCache::new(file)));
-        keep(&mut self.by_file, found.now, &program);
+        let now = found.now;
+        let program = Arc::new(patient::within(PATIENCE, move || read(&found))??);
+        keep(&mut self.by_file, now, &program);
         Some(program)
     }
 }
@@ -294,6 +298,14 @@ fn keep<K: std::hash::Hash + Eq>(kept: &mut HashMap<K, Arc<Program>>, key: K, pr
         kept.clear();
     }
     kept.insert(key, Arc::clone(program));
+}
+
+/// Reads a file that was found.
+fn read(found: &Found) -> Option<Program> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let again = format!("/proc/self/fd/{}", found.place.as_raw_fd());
+    let file = File::from(rustix::fs::open(again, flags, Mode::empty()).ok()?);
+    Some(Program::read(&ReadCache::new(file)))
 }
 
 /// Finds a plain file. Nothing is opened for reading.

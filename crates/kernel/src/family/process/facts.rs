@@ -18,6 +18,8 @@ use std::sync::Arc;
 
 use traceweir_format::linux::{cgroup, stat_fields};
 
+use crate::patient::{self, PATIENCE};
+
 /// Bytes of a file that are looked at.
 const READ: u64 = 64 << 10;
 /// Bytes of a command line that are kept.
@@ -147,9 +149,13 @@ impl Program {
 /// The arguments of a process, each with its terminator, up to one byte more than is kept; empty while an exec is not finished.
 pub(super) fn arguments(pid: u32) -> Option<Vec<u8>> {
     let limit = u64::try_from(MAX_COMMAND_LINE).ok()?.saturating_add(1);
-    let mut bytes = Vec::new();
-    File::open(format!("/proc/{pid}/cmdline")).ok()?.take(limit).read_to_end(&mut bytes).ok()?;
-    Some(bytes)
+    let read = move || {
+        let mut bytes = Vec::new();
+        File::open(format!("/proc/{pid}/cmdline")).ok()?.take(limit).read_to_end(&mut bytes).ok()?;
+        Some(bytes)
+    };
+    // They lie in memory that a program may serve itself.
+    patient::within(PATIENCE, read).flatten()
 }
 
 /// Arguments as one line.
