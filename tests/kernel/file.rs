@@ -6,18 +6,16 @@ use crate::dumped::{Event, Trace};
 use crate::stage::Stage;
 
 /// First events of these names come in this order: who is there before what they do.
-const AT_THE_START: [&str; 7] = [
+const AT_THE_START: [&str; 6] = [
     "EventTrace/Header",
     "EventTrace/Extension",
     "Process/DCStart",
     "Image/DCStart",
     "PerfInfo/CollectionStart",
     "PerfInfo/SampleProf",
-    "Process/Start",
 ];
 /// Last events of these names come in this order.
-const AT_THE_END: [&str; 6] = [
-    "Process/Start",
+const AT_THE_END: [&str; 5] = [
     "PerfInfo/SampleProf",
     "Process/DCEnd",
     "Image/DCEnd",
@@ -101,8 +99,11 @@ fn ends_match_beginnings(trace: &Trace) {
         let (begun, there) = (format!("{class}/{start}"), format!("{class}/DCStart"));
         let known: BTreeSet<_> = trace.named(&begun).chain(trace.named(&there)).map(key).collect();
         let at_end = format!("{class}/DCEnd");
-        let strange: Vec<_> =
-            trace.named(&at_end).map(key).filter(|it| !known.contains(it) && ran.contains(&it.0)).collect();
+        let strange: Vec<_> = trace
+            .named(&at_end)
+            .map(key)
+            .filter(|it| !known.contains(it) && ran.contains(if class == "Thread" { &it.1 } else { &it.0 }))
+            .collect();
         assert!(strange.is_empty(), "{class} at the end only: {strange:x?}");
     }
 }
