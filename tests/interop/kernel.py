@@ -45,7 +45,7 @@ FIELDS = {
 }
 GROUPS = {0x01: "DiskIo", 0x03: "Process", 0x05: "Thread", 0x14: "Image"}
 TYPES = {1: "Start", 2: "End", 3: "DCStart", 4: "DCEnd", 10: "Read", 11: "Write"}
-IMAGE_TYPES = {10: "Load", 2: "UnLoad", 3: "DCStart", 4: "DCEnd"}
+IMAGE_TYPES = {2: "UnLoad", 3: "DCStart", 4: "DCEnd"}
 
 # Where the user of a process stands; four bytes of zero are none, which etl-parser does not know.
 USER = 36
@@ -136,9 +136,12 @@ def has_user(name, payload):
 
 
 def name_of(header):
-    group = GROUPS.get(int(header.group))
-    types = IMAGE_TYPES if group == "Image" else TYPES
-    return f"{group}/{types.get(int(header.type))}"
+    group, kind = int(header.group), int(header.type)
+    # Loads of images are in the group of processes.
+    if (group, kind) == (0x03, 10):
+        return "Image/Load"
+    types = IMAGE_TYPES if group == 0x14 else TYPES
+    return f"{GROUPS.get(group)}/{types.get(kind)}"
 
 
 def with_etl_parser(path, dump):

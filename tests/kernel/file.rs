@@ -6,18 +6,16 @@ use crate::dumped::{Event, Trace};
 use crate::stage::Stage;
 
 /// First events of these names come in this order: who is there before what they do.
-const AT_THE_START: [&str; 7] = [
+const AT_THE_START: [&str; 6] = [
     "EventTrace/Header",
     "EventTrace/Extension",
     "Process/DCStart",
     "Image/DCStart",
     "PerfInfo/CollectionStart",
     "PerfInfo/SampleProf",
-    "Process/Start",
 ];
 /// Last events of these names come in this order.
-const AT_THE_END: [&str; 6] = [
-    "Process/Start",
+const AT_THE_END: [&str; 5] = [
     "PerfInfo/SampleProf",
     "Process/DCEnd",
     "Image/DCEnd",
@@ -91,16 +89,21 @@ fn images_are_identified(trace: &Trace) {
     assert!(missing.is_empty(), "{} images without an id, such as {}", missing.len(), missing[0].fields);
 }
 
-/// Who is there at the end has begun, or was there at the start.
+/// Who is there at the end has begun, or was there at the start. Who began when the last events had been taken has no other event, and was never switched to.
 #[track_caller]
 fn ends_match_beginnings(trace: &Trace) {
+    let ran: BTreeSet<u64> = trace.named("Thread/CSwitch").map(|event| event.number("NewThreadId")).collect();
     for (class, field) in [("Process", "ProcessId"), ("Thread", "TThreadId"), ("Image", "ImageBase")] {
         let key = |event: &Event| (event.number("ProcessId"), event.number(field));
         let start = if class == "Image" { "Load" } else { "Start" };
         let (begun, there) = (format!("{class}/{start}"), format!("{class}/DCStart"));
         let known: BTreeSet<_> = trace.named(&begun).chain(trace.named(&there)).map(key).collect();
         let at_end = format!("{class}/DCEnd");
-        let strange: Vec<_> = trace.named(&at_end).map(key).filter(|it| !known.contains(it)).collect();
+        let strange: Vec<_> = trace
+            .named(&at_end)
+            .map(key)
+            .filter(|it| !known.contains(it) && ran.contains(if class == "Thread" { &it.1 } else { &it.0 }))
+            .collect();
         assert!(strange.is_empty(), "{class} at the end only: {strange:x?}");
     }
 }

@@ -13,6 +13,8 @@ use crate::util::Process;
 /// The first address of the kernel's half.
 const KERNEL: u64 = 1 << 63;
 
+const TERMINATED: u64 = 4;
+
 #[test]
 fn what_runs_already_is_resolved() {
     let Some(stage) = Stage::set() else { return };
@@ -53,8 +55,9 @@ impl Known {
         for event in &trace.0 {
             let of = || event.number("ProcessId");
             match event.name.as_str() {
-                "Process/Start" | "Process/DCStart" => _ = known.processes.insert(of()),
-                "Thread/Start" | "Thread/DCStart" => {
+                // One that ends while the session takes stock is told of by its end alone.
+                "Process/Start" | "Process/DCStart" | "Process/End" => _ = known.processes.insert(of()),
+                "Thread/Start" | "Thread/DCStart" | "Thread/End" => {
                     _ = known.threads.insert(event.number("TThreadId"), of())
                 }
                 "Image/Load" | "Image/DCStart" => {
@@ -75,6 +78,10 @@ impl Known {
         for event in &trace.0 {
             match event.name.as_str() {
                 "PerfInfo/SampleProf" => _ = seen.insert(event.number("ThreadId")),
+                // The last that is seen of a thread which ended before: the switch away from it.
+                "Thread/CSwitch" if event.number("OldThreadState") == TERMINATED => {
+                    _ = seen.insert(event.number("NewThreadId"))
+                }
                 "Thread/CSwitch" => seen.extend([event.number("NewThreadId"), event.number("OldThreadId")]),
                 _ => {}
             }

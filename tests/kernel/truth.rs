@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-use crate::stage::{Recording, Stage};
+use crate::dumped::{Event, Trace};
+use crate::stage::{ATTEMPTS, Recording, Stage};
 
 fn number(row: &Value, name: &str) -> f64 {
     row[name].as_f64().unwrap_or_else(|| panic!("no number {name}: {row}"))
@@ -86,7 +87,10 @@ fn time_asleep_is_the_time_that_the_program_measured() {
     let recording = stage.record_whole(&["--kernel", "process,thread,cswitch,dispatcher"], &command);
     let pid = recording.truth.one("pid");
     let rows = recording.report("sched", &["--thread", &pid.to_string()]);
-    let row = rows.iter().find(|row| row["by"] == "thread" && row["tid"] == pid);
+    // Before it ran the program the thread was a copy of who started it, and has a row as that.
+    let of_thread = rows.iter().filter(|row| row["by"] == "thread" && row["tid"] == pid);
+    let row =
+        of_thread.max_by(|one, other| number(one, "waiting_ns").total_cmp(&number(other, "waiting_ns")));
     let row = row.unwrap_or_else(|| panic!("the thread is not reported: {rows:?}"));
     let (waiting, ready) = (number(row, "waiting_ns"), number(row, "ready_ns"));
     let (slept, least) = (recording.truth.one("slept") as f64, 20.0 * 10e6);
@@ -109,11 +113,29 @@ fn forks_and_bytes_are_counted_exactly() {
     let on_disk = stage.path("written");
     let command = stage.workload(["mixed".as_ref(), on_disk.as_os_str(), "10".as_ref()]);
     let options = ["--kernel", "process,thread,disk_io,disk_io_init,network_tcpip"];
-    let recording = stage.record_whole(&options, &command);
+    // Where a disk is busy a worker of the kernel hands requests on, and is told to have issued them: then it is measured again.
+    let is_whole = (0..ATTEMPTS).any(|_| {
+        let recording = stage.record_whole(&options, &command);
+        check_forks_and_traffic(&recording);
+        let (leader, trace) = (recording.truth.one("leader"), recording.trace());
+        let written: u64 = sum(&trace, "DiskIo/Write", ("IssuingThreadId", leader), "TransferSize");
+        // Where the folder is on no disk nothing is written to one; the file system may add its journal.
+        written == 0 || written >= recording.truth.one("written")
+    });
+    assert!(is_whole, "what was written is not told");
+}
+
+/// The sum of a field of events in which another one has a value.
+fn sum(trace: &Trace, name: &str, (of, whose): (&str, u64), field: &str) -> u64 {
+    trace.named(name).filter(|event| event.number(of) == whose).map(|event| event.number(field)).sum()
+}
+
+#[track_caller]
+fn check_forks_and_traffic(recording: &Recording) {
     let (trace, leader) = (recording.trace(), recording.truth.one("leader"));
     // 10 that end, 10 that run another program (told as an end and a start), the partner.
     let children = |name| {
-        let parent = move |it: &&crate::dumped::Event| it.number("ParentId") == leader;
+        let parent = move |it: &&Event| it.number("ParentId") == leader;
         trace.named(name).filter(parent).collect::<Vec<_>>()
     };
     assert_eq!((children("Process/Start").len(), children("Process/End").len()), (31, 31));
@@ -123,15 +145,7 @@ fn forks_and_bytes_are_counted_exactly() {
     let mut wanted: Vec<u64> = (0..10).chain([3; 10]).chain([0; 11]).collect();
     wanted.sort_unstable();
     assert_eq!(codes, wanted);
-    let sum = |name, field: &str| {
-        let of_ours = move |it: &&crate::dumped::Event| {
-            it.number(if field == "size" { "PID" } else { "IssuingThreadId" }) == leader
-        };
-        trace.named(name).filter(of_ours).map(|it| it.number(field)).sum::<u64>()
-    };
-    assert_eq!((sum("TcpIp/Send", "size"), sum("TcpIp/Recv", "size")), (40_000, 40_000));
-    assert_eq!((sum("UdpIp/Send", "size"), sum("UdpIp/Recv", "size")), (10_000, 10_000));
-    let written = sum("DiskIo/Write", "TransferSize");
-    // Where the folder is on no disk nothing is written to one; the file system may add its journal.
-    assert!(written == 0 || written >= recording.truth.one("written"), "{written}");
+    let moved = |name| sum(&trace, name, ("PID", leader), "size");
+    assert_eq!((moved("TcpIp/Send"), moved("TcpIp/Recv")), (40_000, 40_000));
+    assert_eq!((moved("UdpIp/Send"), moved("UdpIp/Recv")), (10_000, 10_000));
 }

@@ -216,9 +216,11 @@ impl Collector {
     /// Collects what the rings hold.
     pub(crate) fn drain(&mut self, reach: Reach) -> Drained {
         let mut outcome = Outcome::default();
+        let looked = self.clock.counter().now();
         if let Some(capturing) = &mut self.capturing {
             capturing.look(&self.clock, reach == Reach::All);
         }
+        let is_capturing = self.capturing.is_some();
         let (mut readers, mut writers) = split(&mut self.sources);
         // One stream takes the rings of all processors.
         let width = if self.streams.len() == 1 { self.cpus } else { 1 };
@@ -243,7 +245,11 @@ impl Collector {
         for turn in 1..=TURNS {
             let bytes = if turn < TURNS { SLICE } else { usize::MAX };
             unfinished.retain(|&at| {
-                let before = counter.now();
+                let mut before = counter.now();
+                // What happened behind the look is captured by the next one: younger events of processes wait for it, unless it took so long that they seem to be ahead.
+                if is_capturing && before.saturating_sub(looked) < self.ahead / 2 {
+                    before = looked;
+                }
                 let rings = rings_of(&mut readers, at, width, self.cpus);
                 let until = || match reach {
                     Reach::Settled => Until { now: before, ahead: self.ahead, bytes },
