@@ -17,6 +17,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::again::again;
 use crate::dumped::{Event, Trace};
 use crate::perf::{self, Sample, tally};
 use crate::stage::{ATTEMPTS, Stage, Truth};
@@ -46,26 +47,28 @@ type Key = (&'static str, u64);
 
 #[test]
 fn as_many_events_of_each_kind_as_perf_counts_for_each_thread() {
-    let Some(stage) = Stage::set() else { return };
-    let data = stage.path("perf.data");
-    let on_disk = stage.path("written");
-    let workload = stage.workload(["mixed".as_ref(), on_disk.as_os_str(), "2000".as_ref()]);
-    let events: Vec<&str> = TRACEPOINTS.iter().flat_map(|name| ["-e", name]).collect();
-    let Some(command) = perf::around(&data, &events, &workload) else { return };
-    let mut differ = Vec::new();
-    for _ in 0..ATTEMPTS {
-        let recording = stage.record_whole(&["--kernel", KERNEL, "--stacks", "none"], &command);
-        let Some(samples) = perf::script(&data, false) else { continue };
-        let ours: BTreeSet<u64> = recording.truth.all("tids").iter().copied().collect();
-        let trace = recording.trace();
-        differ = compare_threads(&samples, &trace, &ours, &recording.truth);
-        differ.extend(compare_processors(&samples, &trace, &ours));
-        compare_connections(&samples, &trace, recording.truth.one("tcp"));
-        if differ.is_empty() {
-            return;
+    again(5, || {
+        let Some(stage) = Stage::set() else { return };
+        let data = stage.path("perf.data");
+        let on_disk = stage.path("written");
+        let workload = stage.workload(["mixed".as_ref(), on_disk.as_os_str(), "2000".as_ref()]);
+        let events: Vec<&str> = TRACEPOINTS.iter().flat_map(|name| ["-e", name]).collect();
+        let Some(command) = perf::around(&data, &events, &workload) else { return };
+        let mut differ = Vec::new();
+        for _ in 0..ATTEMPTS {
+            let recording = stage.record_whole(&["--kernel", KERNEL, "--stacks", "none"], &command);
+            let Some(samples) = perf::script(&data, false) else { continue };
+            let ours: BTreeSet<u64> = recording.truth.all("tids").iter().copied().collect();
+            let trace = recording.trace();
+            differ = compare_threads(&samples, &trace, &ours, &recording.truth);
+            differ.extend(compare_processors(&samples, &trace, &ours));
+            compare_connections(&samples, &trace, recording.truth.one("tcp"));
+            if differ.is_empty() {
+                return;
+            }
         }
-    }
-    panic!("perf loses events each time, or counts others:\n{}", differ.join("\n"));
+        panic!("perf loses events each time, or counts others:\n{}", differ.join("\n"));
+    });
 }
 
 /// What is not the same; fails where there is nothing to compare.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::again::again;
 use crate::dumped::{Event, Trace};
 use crate::stage::Stage;
 
@@ -45,29 +46,31 @@ const SCHED: u64 = 0x0100_0817;
 
 #[test]
 fn a_file_has_all_that_analysis_needs_in_order() {
-    let Some(stage) = Stage::set() else { return };
-    let on_disk = stage.path("written");
-    let command = stage.workload(["mixed".as_ref(), on_disk.as_os_str(), "100".as_ref()]);
-    let recording = stage.record_whole(&["--kernel", "sched"], &command);
-    let trace = recording.trace();
-    let place = |name: &str, last: bool| {
-        let is = |event: &Event| event.name == name;
-        let at = if last { trace.0.iter().rposition(is) } else { trace.0.iter().position(is) };
-        at.unwrap_or_else(|| panic!("no {name}"))
-    };
-    let first: Vec<_> = AT_THE_START.iter().map(|name| (place(name, false), name)).collect();
-    assert!(first.is_sorted(), "{first:?}");
-    let last: Vec<_> = AT_THE_END.iter().map(|name| (place(name, true), name)).collect();
-    assert!(last.is_sorted() && last.last().unwrap().0 == trace.0.len() - 1, "{last:?}");
-    SOMEWHERE.iter().for_each(|name| _ = place(name, false));
-    for name in ["EventTrace/Extension", "EventTrace/EndExtension"] {
-        assert_eq!(trace.0[place(name, false)].number("GroupMask1") & SCHED, SCHED, "{name}");
-    }
-    kernel_comes_first(&trace);
-    images_are_identified(&trace);
-    ends_match_beginnings(&trace);
-    let stacks = |name| trace.named(name).filter(|event| !event.stack.is_empty()).count();
-    assert!(stacks("Thread/CSwitch") > 100 && stacks("Thread/ReadyThread") > 100);
+    again(5, || {
+        let Some(stage) = Stage::set() else { return };
+        let on_disk = stage.path("written");
+        let command = stage.workload(["mixed".as_ref(), on_disk.as_os_str(), "100".as_ref()]);
+        let recording = stage.record_whole(&["--kernel", "sched"], &command);
+        let trace = recording.trace();
+        let place = |name: &str, last: bool| {
+            let is = |event: &Event| event.name == name;
+            let at = if last { trace.0.iter().rposition(is) } else { trace.0.iter().position(is) };
+            at.unwrap_or_else(|| panic!("no {name}"))
+        };
+        let first: Vec<_> = AT_THE_START.iter().map(|name| (place(name, false), name)).collect();
+        assert!(first.is_sorted(), "{first:?}");
+        let last: Vec<_> = AT_THE_END.iter().map(|name| (place(name, true), name)).collect();
+        assert!(last.is_sorted() && last.last().unwrap().0 == trace.0.len() - 1, "{last:?}");
+        SOMEWHERE.iter().for_each(|name| _ = place(name, false));
+        for name in ["EventTrace/Extension", "EventTrace/EndExtension"] {
+            assert_eq!(trace.0[place(name, false)].number("GroupMask1") & SCHED, SCHED, "{name}");
+        }
+        kernel_comes_first(&trace);
+        images_are_identified(&trace);
+        ends_match_beginnings(&trace);
+        let stacks = |name| trace.named(name).filter(|event| !event.stack.is_empty()).count();
+        assert!(stacks("Thread/CSwitch") > 100 && stacks("Thread/ReadyThread") > 100);
+    });
 }
 
 /// Images of the kernel are in front of those of programs.

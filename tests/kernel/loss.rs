@@ -6,6 +6,7 @@ use std::path::Path;
 
 use rustix::process::Signal;
 
+use crate::again::again;
 use crate::dumped::{Trace, number};
 use crate::stage::Stage;
 use crate::util::daemon_process::DaemonProcess;
@@ -25,26 +26,28 @@ fn at(folder: &Path, args: &[&str]) -> Run {
 
 #[test]
 fn rings_that_run_over_are_counted_for_each_processor_and_told() {
-    let Some(stage) = Stage::set() else { return };
-    let folder = tempfile::tempdir().unwrap();
-    let log = folder.path().join("log");
-    let daemon = DaemonProcess::start(&folder.path().join("run"), std::fs::File::create(&log).unwrap());
-    let (run, file) = (folder.path().join("run"), folder.path().join("a.etl"));
-    let name = file.to_str().unwrap();
-    at(&run, &[&["start", "small", "-o", name], &SMALL[..]].concat()).expect(0);
-    overrun(&stage, &daemon);
-    let asked = eventually("news of the losses", || {
-        let told = at(&run, &["query", "small", "--json"]).expect(0).json().remove(0);
-        let lost: Vec<u64> =
-            told["kernel"]["lost_by_processor"].as_array()?.iter().filter_map(number).collect();
-        (lost.iter().sum::<u64>() > 0).then_some(lost)
+    again(5, || {
+        let Some(stage) = Stage::set() else { return };
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("log");
+        let daemon = DaemonProcess::start(&folder.path().join("run"), std::fs::File::create(&log).unwrap());
+        let (run, file) = (folder.path().join("run"), folder.path().join("a.etl"));
+        let name = file.to_str().unwrap();
+        at(&run, &[&["start", "small", "-o", name], &SMALL[..]].concat()).expect(0);
+        overrun(&stage, &daemon);
+        let asked = eventually("news of the losses", || {
+            let told = at(&run, &["query", "small", "--json"]).expect(0).json().remove(0);
+            let lost: Vec<u64> =
+                told["kernel"]["lost_by_processor"].as_array()?.iter().filter_map(number).collect();
+            (lost.iter().sum::<u64>() > 0).then_some(lost)
+        });
+        at(&run, &["stop", "small"]).expect(4);
+        let said = std::fs::read_to_string(&log).unwrap();
+        for (cpu, _) in asked.iter().enumerate().filter(|(_, lost)| **lost > 0) {
+            assert!(said.contains(&format!("kernel events of processor {cpu} found no room")), "{said}");
+        }
+        is_sound_and_counts(&file, asked.iter().sum());
     });
-    at(&run, &["stop", "small"]).expect(4);
-    let said = std::fs::read_to_string(&log).unwrap();
-    for (cpu, _) in asked.iter().enumerate().filter(|(_, lost)| **lost > 0) {
-        assert!(said.contains(&format!("kernel events of processor {cpu} found no room")), "{said}");
-    }
-    is_sound_and_counts(&file, asked.iter().sum());
 }
 
 /// The header counts at least what was told while the session ran, and there is enough missing for it.
@@ -64,26 +67,28 @@ fn is_sound_and_counts(file: &Path, least: u64) {
 
 #[test]
 fn a_recording_that_lost_events_says_so_by_its_status() {
-    let Some(stage) = Stage::set() else { return };
-    let folder = tempfile::tempdir().unwrap();
-    let run = folder.path().join("run");
-    let daemon = DaemonProcess::start(&run, std::process::Stdio::null());
-    let file = folder.path().join("a.etl");
-    let mut record = weir_command([&["record", "-o", file.to_str().unwrap()], &SMALL[..]].concat());
-    record.env("TRACEWEIR_RUNTIME_DIR", &run).stderr(std::process::Stdio::piped());
-    let recording = Process::start(&mut record);
-    eventually("the session", || {
-        let sessions = at(&run, &["list", "--json"]).expect(0).json();
-        sessions
-            .iter()
-            .any(|it| it["name"].as_str().is_some_and(|name| name.starts_with("weir-record-")))
-            .then_some(())
+    again(5, || {
+        let Some(stage) = Stage::set() else { return };
+        let folder = tempfile::tempdir().unwrap();
+        let run = folder.path().join("run");
+        let daemon = DaemonProcess::start(&run, std::process::Stdio::null());
+        let file = folder.path().join("a.etl");
+        let mut record = weir_command([&["record", "-o", file.to_str().unwrap()], &SMALL[..]].concat());
+        record.env("TRACEWEIR_RUNTIME_DIR", &run).stderr(std::process::Stdio::piped());
+        let recording = Process::start(&mut record);
+        eventually("the session", || {
+            let sessions = at(&run, &["list", "--json"]).expect(0).json();
+            sessions
+                .iter()
+                .any(|it| it["name"].as_str().is_some_and(|name| name.starts_with("weir-record-")))
+                .then_some(())
+        });
+        overrun(&stage, &daemon);
+        recording.signal(Signal::INT);
+        let recorded = recording.finish().expect(4);
+        assert!(recorded.stderr.contains("warning: lost"), "{}", recorded.stderr);
+        is_sound_and_counts(&file, 1);
     });
-    overrun(&stage, &daemon);
-    recording.signal(Signal::INT);
-    let recorded = recording.finish().expect(4);
-    assert!(recorded.stderr.contains("warning: lost"), "{}", recorded.stderr);
-    is_sound_and_counts(&file, 1);
 }
 
 /// Has many more switches happen than there is room for, while the daemon stands still.

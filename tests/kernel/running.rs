@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 
+use crate::again::again;
 use crate::dumped::{Event, Trace};
 use crate::stage::Stage;
 use crate::util::Process;
@@ -17,26 +18,29 @@ const TERMINATED: u64 = 4;
 
 #[test]
 fn what_runs_already_is_resolved() {
-    let Some(stage) = Stage::set() else { return };
-    let program = stage.workload(["wait"]);
-    let mut command = Command::new(&program[0]);
-    let mut child = Process::start(command.args(&program[1..]).stdin(Stdio::piped()).stdout(Stdio::piped()));
-    let mut first = String::new();
-    BufReader::new(child.stdout()).read_line(&mut first).unwrap();
-    assert_eq!(first.trim(), format!("pid {}", child.id()));
-    let sleep = ["sleep".into(), "1".into()];
-    let options =
-        ["--kernel", "cpu,cswitch,dispatcher", "--stacks", "SampledProfile,CSwitch", "--interval", "1ms"];
-    let recording = stage.record_whole(&options, &sleep);
-    child.signal(Signal::KILL);
-    let trace = recording.trace();
-    let known = Known::of(&trace);
-    known.has_threads(&trace);
-    known.has_addresses(&trace, u64::from(child.id()));
-    let of_child = |event: &&Event| {
-        event.name == "PerfInfo/SampleProf" && event.number("ThreadId") == u64::from(child.id())
-    };
-    assert!(trace.0.iter().any(|event| of_child(&event)), "the program was not seen at work");
+    again(5, || {
+        let Some(stage) = Stage::set() else { return };
+        let program = stage.workload(["wait"]);
+        let mut command = Command::new(&program[0]);
+        let mut child =
+            Process::start(command.args(&program[1..]).stdin(Stdio::piped()).stdout(Stdio::piped()));
+        let mut first = String::new();
+        BufReader::new(child.stdout()).read_line(&mut first).unwrap();
+        assert_eq!(first.trim(), format!("pid {}", child.id()));
+        let sleep = ["sleep".into(), "1".into()];
+        let options =
+            ["--kernel", "cpu,cswitch,dispatcher", "--stacks", "SampledProfile,CSwitch", "--interval", "1ms"];
+        let recording = stage.record_whole(&options, &sleep);
+        child.signal(Signal::KILL);
+        let trace = recording.trace();
+        let known = Known::of(&trace);
+        known.has_threads(&trace);
+        known.has_addresses(&trace, u64::from(child.id()));
+        let of_child = |event: &&Event| {
+            event.name == "PerfInfo/SampleProf" && event.number("ThreadId") == u64::from(child.id())
+        };
+        assert!(trace.0.iter().any(|event| of_child(&event)), "the program was not seen at work");
+    });
 }
 
 /// What the file says there is.

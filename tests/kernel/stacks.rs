@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::again::again;
 use crate::perf::{self, Sample};
 use crate::stage::{ATTEMPTS, Stage};
 
@@ -20,49 +21,54 @@ fn max_stack() -> String {
 
 #[test]
 fn stacks_of_switches_and_wakes_are_perfs_frame_by_frame() {
-    let Some(stage) = Stage::set() else { return };
-    let data = stage.path("perf.data");
-    let on_disk = stage.path("written");
-    let depth = max_stack();
-    let events = ["sched:sched_switch", "sched:sched_waking", "block:block_rq_issue"];
-    let events = events.map(|name| format!("{name}/max-stack={depth}/"));
-    let mut options = vec!["--call-graph", "fp"];
-    options.extend(events.iter().flat_map(|event| ["-e", event]));
-    let workload = stage.workload(["mixed".as_ref(), on_disk.as_os_str(), "1000".as_ref()]);
-    let Some(command) = perf::around(&data, &options, &workload) else { return };
-    for _ in 0..ATTEMPTS {
-        let groups = "process,thread,image_load,cswitch,dispatcher,disk_io,disk_io_init";
-        let hooks = "CSwitch,ReadyThread,DiskIo/WriteInit";
-        let recording = stage.record_whole(&["--kernel", groups, "--stacks", hooks], &command);
-        let Some(samples) = perf::script(&data, true) else { continue };
-        let ours: BTreeSet<u64> = recording.truth.all("tids").iter().copied().collect();
-        let mut by_perf = Stacks::new();
-        for sample in &samples {
-            if let Some(key) = of_perf(sample, &ours) {
-                by_perf.entry(key).or_default().push(sample.stack.clone());
-            }
-        }
-        let mut by_weir = Stacks::new();
-        for event in &recording.trace().0 {
-            let key = match event.name.as_str() {
-                "Thread/CSwitch" => (event.cpu, event.number("OldThreadId"), "switch"),
-                "Thread/ReadyThread" if event.number("AdjustReason") == 1 => {
-                    (event.cpu, event.running.unwrap_or(0), "wake")
+    again(5, || {
+        let Some(stage) = Stage::set() else { return };
+        let data = stage.path("perf.data");
+        let on_disk = stage.path("written");
+        let depth = max_stack();
+        let events = ["sched:sched_switch", "sched:sched_waking", "block:block_rq_issue"];
+        let events = events.map(|name| format!("{name}/max-stack={depth}/"));
+        let mut options = vec!["--call-graph", "fp"];
+        options.extend(events.iter().flat_map(|event| ["-e", event]));
+        let workload = stage.workload(["mixed".as_ref(), on_disk.as_os_str(), "1000".as_ref()]);
+        let Some(command) = perf::around(&data, &options, &workload) else { return };
+        for _ in 0..ATTEMPTS {
+            let groups = "process,thread,image_load,cswitch,dispatcher,disk_io,disk_io_init";
+            let hooks = "CSwitch,ReadyThread,DiskIo/WriteInit";
+            let recording = stage.record_whole(&["--kernel", groups, "--stacks", hooks], &command);
+            let Some(samples) = perf::script(&data, true) else { continue };
+            let ours: BTreeSet<u64> = recording.truth.all("tids").iter().copied().collect();
+            let mut by_perf = Stacks::new();
+            for sample in &samples {
+                if let Some(key) = of_perf(sample, &ours) {
+                    by_perf.entry(key).or_default().push(sample.stack.clone());
                 }
-                "DiskIo/WriteInit" => (event.cpu, event.number("IssuingThreadId"), "write"),
-                _ => continue,
-            };
-            if ours.contains(&key.1) {
-                by_weir.entry(key).or_default().push(event.stack.clone());
+            }
+            let mut by_weir = Stacks::new();
+            for event in &recording.trace().0 {
+                let key = match event.name.as_str() {
+                    "Thread/CSwitch" => (event.cpu, event.number("OldThreadId"), "switch"),
+                    "Thread/ReadyThread" if event.number("AdjustReason") == 1 => {
+                        (event.cpu, event.running.unwrap_or(0), "wake")
+                    }
+                    "DiskIo/WriteInit" => (event.cpu, event.number("IssuingThreadId"), "write"),
+                    _ => continue,
+                };
+                if ours.contains(&key.1) {
+                    by_weir.entry(key).or_default().push(event.stack.clone());
+                }
+            }
+            // Where the kernel passed over a switch, who woke others is not known here: then it is tried again.
+            if by_perf
+                .iter()
+                .map(|(key, it)| (key, it.len()))
+                .eq(by_weir.iter().map(|(key, it)| (key, it.len())))
+            {
+                return compare(&by_perf, &by_weir);
             }
         }
-        // Where the kernel passed over a switch, who woke others is not known here: then it is tried again.
-        if by_perf.iter().map(|(key, it)| (key, it.len())).eq(by_weir.iter().map(|(key, it)| (key, it.len())))
-        {
-            return compare(&by_perf, &by_weir);
-        }
-    }
-    panic!("perf loses events each time, or counts others");
+        panic!("perf loses events each time, or counts others");
+    });
 }
 
 fn of_perf(sample: &Sample, ours: &BTreeSet<u64>) -> Option<Key> {
@@ -119,36 +125,38 @@ fn compare(by_perf: &Stacks, by_weir: &Stacks) {
 
 #[test]
 fn shares_of_functions_are_perfs_within_three_standard_errors() {
-    let Some(stage) = Stage::set() else { return };
-    let data = stage.path("perf.data");
-    let workload = stage.workload(["ratio", "3000"]);
-    // As often as weir samples.
-    let options = ["-e", "cpu-clock", "-c", "1000000", "--call-graph", "fp"];
-    let Some(command) = perf::around(&data, &options, &workload) else { return };
-    let (recording, samples) = (0..ATTEMPTS)
-        .find_map(|_| {
-            let recording = stage.record_whole(&["--kernel", "cpu", "--interval", "1ms"], &command);
-            perf::script(&data, false).map(|samples| (recording, samples))
-        })
-        .expect("perf loses events each time");
-    let pid = recording.truth.one("pid");
-    let rows = recording.report("cpu", &["--process", &pid.to_string()]);
-    let summary = rows.iter().find(|row| row["by"] == "summary").expect("a summary");
-    let ours = f64_of(&summary["samples"]);
-    let by_perf: Vec<_> = samples.iter().filter(|it| it.tid == pid).collect();
-    assert!(ours >= 500.0 && by_perf.len() >= 500, "{ours} and {} samples", by_perf.len());
-    let symbols = perf::symbols(&data, pid);
-    for function in ["three_parts", "one_part"] {
-        let own = rows.iter().find(|row| row["by"] == "function" && row["function"] == function);
-        let share = f64_of(&own.unwrap_or_else(|| panic!("no {function}"))["own"]) / ours;
-        let count = symbols.iter().filter(|it| *it == function).count();
-        let other = count as f64 / symbols.len() as f64;
-        let error = (share * (1.0 - share) / ours + other * (1.0 - other) / symbols.len() as f64).sqrt();
-        assert!(
-            (share - other).abs() <= 3.0 * error,
-            "{function}: weir {share:.3}, perf {other:.3}, ±{error:.4}"
-        );
-    }
+    again(5, || {
+        let Some(stage) = Stage::set() else { return };
+        let data = stage.path("perf.data");
+        let workload = stage.workload(["ratio", "3000"]);
+        // As often as weir samples.
+        let options = ["-e", "cpu-clock", "-c", "1000000", "--call-graph", "fp"];
+        let Some(command) = perf::around(&data, &options, &workload) else { return };
+        let (recording, samples) = (0..ATTEMPTS)
+            .find_map(|_| {
+                let recording = stage.record_whole(&["--kernel", "cpu", "--interval", "1ms"], &command);
+                perf::script(&data, false).map(|samples| (recording, samples))
+            })
+            .expect("perf loses events each time");
+        let pid = recording.truth.one("pid");
+        let rows = recording.report("cpu", &["--process", &pid.to_string()]);
+        let summary = rows.iter().find(|row| row["by"] == "summary").expect("a summary");
+        let ours = f64_of(&summary["samples"]);
+        let by_perf: Vec<_> = samples.iter().filter(|it| it.tid == pid).collect();
+        assert!(ours >= 500.0 && by_perf.len() >= 500, "{ours} and {} samples", by_perf.len());
+        let symbols = perf::symbols(&data, pid);
+        for function in ["three_parts", "one_part"] {
+            let own = rows.iter().find(|row| row["by"] == "function" && row["function"] == function);
+            let share = f64_of(&own.unwrap_or_else(|| panic!("no {function}"))["own"]) / ours;
+            let count = symbols.iter().filter(|it| *it == function).count();
+            let other = count as f64 / symbols.len() as f64;
+            let error = (share * (1.0 - share) / ours + other * (1.0 - other) / symbols.len() as f64).sqrt();
+            assert!(
+                (share - other).abs() <= 3.0 * error,
+                "{function}: weir {share:.3}, perf {other:.3}, ±{error:.4}"
+            );
+        }
+    });
 }
 
 fn f64_of(value: &serde_json::Value) -> f64 {

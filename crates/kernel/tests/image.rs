@@ -8,6 +8,10 @@ use std::process::{Child, Command, Stdio};
 use traceweir_format::spec::event::class;
 use traceweir_kernel::{Group, Wanted};
 
+#[path = "../../../tests/support/again.rs"]
+mod again;
+use again::again;
+
 mod told;
 use told::{Told, capture, groups};
 
@@ -179,51 +183,55 @@ fn real(path: &Path) -> PathBuf {
 
 #[test]
 fn a_library_is_loaded_where_the_program_says_and_unloaded_with_it() {
-    let Some(folder) = built(&[], &[]) else { return };
-    let mut running = None;
-    let work = || {
-        let it = Running::start(folder.path(), &[]);
-        let (pid, library, maps) = (it.pid, it.library, it.maps.clone());
-        it.end();
-        running = Some((pid, library, maps));
-    };
-    let Some(told) = capture(&wanted(), work) else { return };
-    let (pid, library, maps) = running.unwrap();
-    check_ids(&told);
-    let mut loads = images_told_last(&told, pid);
-    loads.retain(|base, _| images_in(&maps).contains_key(base));
-    assert_eq!(loads, images_in(&maps), "all that is mapped was loaded");
-    assert!(loads[&library].1.ends_with("/library.so"));
-    let of_library = |it: &&Told| it.numbers.get("ImageBase") == Some(&library) && it.header.0 == pid;
-    let events: Vec<u8> = told.iter().filter(of_library).map(|it| it.opcode).collect();
-    assert_eq!(events, [0, 36, LOAD, 0, 36, UNLOAD], "loaded once and unloaded once, its ids in front");
-    assert!(!told.iter().any(|it| it.is_image(RUNDOWN_END) && it.number("ProcessId") == u64::from(pid)));
-    let id = told.iter().filter(of_library).find(|it| it.opcode == 36).unwrap();
-    if let Some(build_id) = build_id(&real(&folder.path().join("library.so"))) {
-        assert_eq!(id.payload[12..32], build_id, "signature and age");
-    }
-    let load = told.iter().filter(of_library).find(|it| it.opcode == LOAD).unwrap();
-    assert_eq!((load.number("DefaultBase"), load.number("TimeDateStamp")), (0, 0));
+    again(5, || {
+        let Some(folder) = built(&[], &[]) else { return };
+        let mut running = None;
+        let work = || {
+            let it = Running::start(folder.path(), &[]);
+            let (pid, library, maps) = (it.pid, it.library, it.maps.clone());
+            it.end();
+            running = Some((pid, library, maps));
+        };
+        let Some(told) = capture(&wanted(), work) else { return };
+        let (pid, library, maps) = running.unwrap();
+        check_ids(&told);
+        let mut loads = images_told_last(&told, pid);
+        loads.retain(|base, _| images_in(&maps).contains_key(base));
+        assert_eq!(loads, images_in(&maps), "all that is mapped was loaded");
+        assert!(loads[&library].1.ends_with("/library.so"));
+        let of_library = |it: &&Told| it.numbers.get("ImageBase") == Some(&library) && it.header.0 == pid;
+        let events: Vec<u8> = told.iter().filter(of_library).map(|it| it.opcode).collect();
+        assert_eq!(events, [0, 36, LOAD, 0, 36, UNLOAD], "loaded once and unloaded once, its ids in front");
+        assert!(!told.iter().any(|it| it.is_image(RUNDOWN_END) && it.number("ProcessId") == u64::from(pid)));
+        let id = told.iter().filter(of_library).find(|it| it.opcode == 36).unwrap();
+        if let Some(build_id) = build_id(&real(&folder.path().join("library.so"))) {
+            assert_eq!(id.payload[12..32], build_id, "signature and age");
+        }
+        let load = told.iter().filter(of_library).find(|it| it.opcode == LOAD).unwrap();
+        assert_eq!((load.number("DefaultBase"), load.number("TimeDateStamp")), (0, 0));
+    });
 }
 
 #[test]
 fn a_library_whose_addresses_are_not_its_offsets_is_loaded_where_it_begins() {
-    let sysroot = Command::new("rustc").args(["--print", "sysroot"]).output().map(|it| it.stdout);
-    let sysroot = String::from_utf8(sysroot.unwrap_or_default()).unwrap();
-    let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
-    let linkers = format!("-B{}/lib/rustlib/{target}/bin/gcc-ld", sysroot.trim());
-    let Some(folder) = built(&[], &[&linkers, "-fuse-ld=lld"]) else { return };
-    let mut running = None;
-    let work = || {
-        let it = Running::start(folder.path(), &[]);
-        running = Some((it.pid, it.library, it.maps.clone()));
-        it.end();
-    };
-    let Some(told) = capture(&wanted(), work) else { return };
-    let (pid, library, maps) = running.unwrap();
-    let load = images_told_last(&told, pid);
-    assert!(load[&library].1.ends_with("/library.so"));
-    assert_eq!(load[&library], images_in(&maps)[&library]);
+    again(5, || {
+        let sysroot = Command::new("rustc").args(["--print", "sysroot"]).output().map(|it| it.stdout);
+        let sysroot = String::from_utf8(sysroot.unwrap_or_default()).unwrap();
+        let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+        let linkers = format!("-B{}/lib/rustlib/{target}/bin/gcc-ld", sysroot.trim());
+        let Some(folder) = built(&[], &[&linkers, "-fuse-ld=lld"]) else { return };
+        let mut running = None;
+        let work = || {
+            let it = Running::start(folder.path(), &[]);
+            running = Some((it.pid, it.library, it.maps.clone()));
+            it.end();
+        };
+        let Some(told) = capture(&wanted(), work) else { return };
+        let (pid, library, maps) = running.unwrap();
+        let load = images_told_last(&told, pid);
+        assert!(load[&library].1.ends_with("/library.so"));
+        assert_eq!(load[&library], images_in(&maps)[&library]);
+    });
 }
 
 /// Images by their base as they were loaded last: a base may be used by one program after the other.
@@ -238,99 +246,111 @@ fn images_told_last(told: &[Told], pid: u32) -> BTreeMap<u64, (u64, String)> {
 
 #[test]
 fn rundowns_tell_what_is_mapped_in_a_living_program_and_in_this_one() {
-    let Some(folder) = built(&["-no-pie"], &[]) else { return };
-    let running = Running::start(folder.path(), &[]);
-    let (pid, maps) = (running.pid, running.maps.clone());
-    let Some(told) = capture(&wanted(), || {}) else { return };
-    running.end();
-    check_ids(&told);
-    for opcode in [RUNDOWN_START, RUNDOWN_END] {
-        assert_eq!(images_told(&told, opcode, pid), images_in(&maps), "of the program");
-        let own = std::fs::read_to_string("/proc/self/maps").unwrap();
-        let own: Vec<String> = own.lines().map(str::to_owned).collect();
-        assert_eq!(images_told(&told, opcode, std::process::id()), images_in(&own), "of this process");
-    }
-    assert!(!told.iter().any(|it| it.is_image(LOAD) && it.number("ProcessId") == u64::from(pid)));
-    let program = real(&folder.path().join("program"));
-    let is_it = |it: &&Told| {
-        it.is_image(RUNDOWN_START)
-            && it.number("ProcessId") == u64::from(pid)
-            && Path::new(it.text("FileName")) == program
-    };
-    let program = told.iter().find(is_it).expect("the program");
-    assert_eq!(program.number("DefaultBase"), program.number("ImageBase"), "it was linked for its place");
-    assert_eq!(program.number("DefaultBase"), 0x40_0000);
-    let first = told.iter().find(|it| it.is_image(RUNDOWN_START) && it.number("ProcessId") != 0);
-    assert!(first.is_some_and(|it| it.hook == Some(0x1403)));
+    again(5, || {
+        let Some(folder) = built(&["-no-pie"], &[]) else { return };
+        let running = Running::start(folder.path(), &[]);
+        let (pid, maps) = (running.pid, running.maps.clone());
+        let Some(told) = capture(&wanted(), || {}) else { return };
+        running.end();
+        check_ids(&told);
+        for opcode in [RUNDOWN_START, RUNDOWN_END] {
+            assert_eq!(images_told(&told, opcode, pid), images_in(&maps), "of the program");
+            let own = std::fs::read_to_string("/proc/self/maps").unwrap();
+            let own: Vec<String> = own.lines().map(str::to_owned).collect();
+            assert_eq!(images_told(&told, opcode, std::process::id()), images_in(&own), "of this process");
+        }
+        assert!(!told.iter().any(|it| it.is_image(LOAD) && it.number("ProcessId") == u64::from(pid)));
+        let program = real(&folder.path().join("program"));
+        let is_it = |it: &&Told| {
+            it.is_image(RUNDOWN_START)
+                && it.number("ProcessId") == u64::from(pid)
+                && Path::new(it.text("FileName")) == program
+        };
+        let program = told.iter().find(is_it).expect("the program");
+        assert_eq!(program.number("DefaultBase"), program.number("ImageBase"), "it was linked for its place");
+        assert_eq!(program.number("DefaultBase"), 0x40_0000);
+        let first = told.iter().find(|it| it.is_image(RUNDOWN_START) && it.number("ProcessId") != 0);
+        assert!(first.is_some_and(|it| it.hook == Some(0x1403)));
+    });
 }
 
 #[test]
 fn a_program_with_threads_that_was_there_before_is_unloaded_when_it_ends() {
-    let Some(folder) = built(&[], &[]) else { return };
-    let running = Running::start(folder.path(), &["threads"]);
-    let (pid, maps) = (running.pid, running.maps.clone());
-    let Some(told) = capture(&wanted(), || running.end()) else { return };
-    assert_eq!(images_told(&told, UNLOAD, pid), images_in(&maps));
-    assert!(images_told(&told, LOAD, pid).is_empty() && images_told(&told, RUNDOWN_END, pid).is_empty());
+    again(5, || {
+        let Some(folder) = built(&[], &[]) else { return };
+        let running = Running::start(folder.path(), &["threads"]);
+        let (pid, maps) = (running.pid, running.maps.clone());
+        let Some(told) = capture(&wanted(), || running.end()) else { return };
+        assert_eq!(images_told(&told, UNLOAD, pid), images_in(&maps));
+        assert!(images_told(&told, LOAD, pid).is_empty() && images_told(&told, RUNDOWN_END, pid).is_empty());
+    });
 }
 
 #[test]
 fn a_library_that_only_its_process_can_see_is_identified() {
-    let Some(folder) = built(&[], &[]) else { return };
-    let inner = folder.path().join("inner");
-    std::fs::create_dir(&inner).unwrap();
-    let mut command = Command::new("unshare");
-    command.args(["--mount", "sh", "-c"]).current_dir(folder.path()).stderr(Stdio::null());
-    command.arg("mount -t tmpfs none inner && mv library.so inner && exec ./program ./inner/library.so");
-    let running = Command::new("unshare").arg("--version").output().ok().and_then(|_| Running::of(command));
-    let Some(running) = running else { return told::skip::skip("root", "no mount namespace of its own") };
-    assert!(!inner.join("library.so").exists());
-    let (pid, library, maps) = (running.pid, running.library, running.maps.clone());
-    let Some(told) = capture(&wanted(), || {}) else { return };
-    assert_eq!(images_told(&told, RUNDOWN_START, pid), images_in(&maps));
-    let is_it = |it: &&Told| it.class == class::IMAGE_ID && it.number("ImageBase") == library;
-    assert_eq!(told.iter().filter(is_it).nth(1).map(|it| it.opcode), Some(36), "its build id is known");
-    running.end();
+    again(5, || {
+        let Some(folder) = built(&[], &[]) else { return };
+        let inner = folder.path().join("inner");
+        std::fs::create_dir(&inner).unwrap();
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c"]).current_dir(folder.path()).stderr(Stdio::null());
+        command.arg("mount -t tmpfs none inner && mv library.so inner && exec ./program ./inner/library.so");
+        let running =
+            Command::new("unshare").arg("--version").output().ok().and_then(|_| Running::of(command));
+        let Some(running) = running else { return told::skip::skip("root", "no mount namespace of its own") };
+        assert!(!inner.join("library.so").exists());
+        let (pid, library, maps) = (running.pid, running.library, running.maps.clone());
+        let Some(told) = capture(&wanted(), || {}) else { return };
+        assert_eq!(images_told(&told, RUNDOWN_START, pid), images_in(&maps));
+        let is_it = |it: &&Told| it.class == class::IMAGE_ID && it.number("ImageBase") == library;
+        assert_eq!(told.iter().filter(is_it).nth(1).map(|it| it.opcode), Some(36), "its build id is known");
+        running.end();
+    });
 }
 
 #[test]
 fn the_kernel_is_the_first_image() {
-    let Some(told) = capture(&wanted(), || {}) else { return };
-    let symbols = std::fs::read_to_string("/proc/kallsyms").unwrap_or_default();
-    let text = symbols.lines().find(|line| line.ends_with(" _text")).unwrap_or("0");
-    let text = u64::from_str_radix(text.split(' ').next().unwrap(), 16).unwrap();
-    if !told::skip::can(text != 0, "kallsyms", "addresses of the kernel are hidden") {
-        return;
-    }
-    let base = told.iter().find(|it| it.is_image(0x21)).expect("the kernel's base");
-    let image = told.iter().find(|it| it.is_image(RUNDOWN_START)).expect("an image");
-    assert_eq!((base.number("ImageBase"), image.number("ImageBase")), (text, text));
-    assert_eq!((image.text("FileName"), image.number("ProcessId")), ("[kernel.kallsyms]", 0));
-    assert_eq!(image.header.0, std::process::id(), "told by this process");
-    let id = told.iter().find(|it| it.opcode == 36 && it.class == class::IMAGE_ID).expect("its build id");
-    let notes = std::fs::read("/sys/kernel/notes").unwrap();
-    assert_eq!(id.payload[12..32], notes[16..36]);
+    again(5, || {
+        let Some(told) = capture(&wanted(), || {}) else { return };
+        let symbols = std::fs::read_to_string("/proc/kallsyms").unwrap_or_default();
+        let text = symbols.lines().find(|line| line.ends_with(" _text")).unwrap_or("0");
+        let text = u64::from_str_radix(text.split(' ').next().unwrap(), 16).unwrap();
+        if !told::skip::can(text != 0, "kallsyms", "addresses of the kernel are hidden") {
+            return;
+        }
+        let base = told.iter().find(|it| it.is_image(0x21)).expect("the kernel's base");
+        let image = told.iter().find(|it| it.is_image(RUNDOWN_START)).expect("an image");
+        assert_eq!((base.number("ImageBase"), image.number("ImageBase")), (text, text));
+        assert_eq!((image.text("FileName"), image.number("ProcessId")), ("[kernel.kallsyms]", 0));
+        assert_eq!(image.header.0, std::process::id(), "told by this process");
+        let id = told.iter().find(|it| it.opcode == 36 && it.class == class::IMAGE_ID).expect("its build id");
+        let notes = std::fs::read("/sys/kernel/notes").unwrap();
+        assert_eq!(id.payload[12..32], notes[16..36]);
+    });
 }
 
 #[test]
 fn a_forked_child_has_the_images_of_its_parent() {
-    let Some(folder) = built(&[], &[]) else { return };
-    let mut running = None;
-    let work = || {
-        let it = Running::start(folder.path(), &["fork"]);
-        running = Some((it.pid, it.child.id(), it.maps.clone()));
-        it.end();
-    };
-    let Some(told) = capture(&wanted(), work) else { return };
-    let (child, parent, maps) = running.unwrap();
-    assert_ne!(child, parent);
-    assert_eq!(images_told(&told, LOAD, child), images_in(&maps));
-    assert_eq!(images_told(&told, UNLOAD, child), images_in(&maps));
+    again(5, || {
+        let Some(folder) = built(&[], &[]) else { return };
+        let mut running = None;
+        let work = || {
+            let it = Running::start(folder.path(), &["fork"]);
+            running = Some((it.pid, it.child.id(), it.maps.clone()));
+            it.end();
+        };
+        let Some(told) = capture(&wanted(), work) else { return };
+        let (child, parent, maps) = running.unwrap();
+        assert_ne!(child, parent);
+        assert_eq!(images_told(&told, LOAD, child), images_in(&maps));
+        assert_eq!(images_told(&told, UNLOAD, child), images_in(&maps));
+    });
 }
 
 #[test]
 fn a_deleted_library_and_code_made_at_run_time_are_told_by_their_names() {
-    const MAKER: &str = r#"
+    again(5, || {
+        const MAKER: &str = r#"
         #include <dlfcn.h>
         #include <stdio.h>
         #include <sys/mman.h>
@@ -346,40 +366,43 @@ fn a_deleted_library_and_code_made_at_run_time_are_told_by_their_names() {
             getchar();
             return library == 0;
         }"#;
-    let Some(folder) = built(&[], &[]) else { return };
-    let at = |name: &str| folder.path().join(name);
-    std::fs::write(at("maker.c"), MAKER).unwrap();
-    let made = Command::new("cc").arg(at("maker.c")).arg("-ldl").arg("-o").arg(at("maker")).status();
-    assert!(made.unwrap().success());
-    let library = real(&at("library.so"));
-    let build_id = build_id(&library);
-    let (mut child, mut code) = (None, 0);
-    let work = || {
-        let mut command = Command::new(at("maker"));
-        command.arg(&library).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut it = command.spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(it.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        code = u64::from_str_radix(line.trim().trim_start_matches("0x"), 16).unwrap();
-        child = Some(it);
-    };
-    let Some(told) = capture(&wanted(), work) else { return };
-    let mut child = child.unwrap();
-    child.stdin.take().unwrap().write_all(b"\n").unwrap();
-    assert!(child.wait().unwrap().success());
-    for opcode in [LOAD, RUNDOWN_END] {
-        let of_it = |it: &&Told| it.is_image(opcode) && it.number("ProcessId") == u64::from(child.id());
-        let code: Vec<_> = told.iter().filter(of_it).filter(|it| it.number("ImageBase") == code).collect();
-        assert_eq!(code.len(), 1);
-        assert_eq!((code[0].text("FileName"), code[0].number("ImageSize")), ("//anon", 65536));
-        let name = library.to_str().unwrap();
-        let at = told.iter().position(|it| of_it(&it) && it.text("FileName") == name).expect("the library");
-        if let Some(build_id) = &build_id {
-            assert_eq!(
-                told[at - 1].payload[12..32],
-                **build_id,
-                "read from a file that has no name any more"
-            );
+        let Some(folder) = built(&[], &[]) else { return };
+        let at = |name: &str| folder.path().join(name);
+        std::fs::write(at("maker.c"), MAKER).unwrap();
+        let made = Command::new("cc").arg(at("maker.c")).arg("-ldl").arg("-o").arg(at("maker")).status();
+        assert!(made.unwrap().success());
+        let library = real(&at("library.so"));
+        let build_id = build_id(&library);
+        let (mut child, mut code) = (None, 0);
+        let work = || {
+            let mut command = Command::new(at("maker"));
+            command.arg(&library).stdin(Stdio::piped()).stdout(Stdio::piped());
+            let mut it = command.spawn().unwrap();
+            let mut line = String::new();
+            BufReader::new(it.stdout.take().unwrap()).read_line(&mut line).unwrap();
+            code = u64::from_str_radix(line.trim().trim_start_matches("0x"), 16).unwrap();
+            child = Some(it);
+        };
+        let Some(told) = capture(&wanted(), work) else { return };
+        let mut child = child.unwrap();
+        child.stdin.take().unwrap().write_all(b"\n").unwrap();
+        assert!(child.wait().unwrap().success());
+        for opcode in [LOAD, RUNDOWN_END] {
+            let of_it = |it: &&Told| it.is_image(opcode) && it.number("ProcessId") == u64::from(child.id());
+            let code: Vec<_> =
+                told.iter().filter(of_it).filter(|it| it.number("ImageBase") == code).collect();
+            assert_eq!(code.len(), 1);
+            assert_eq!((code[0].text("FileName"), code[0].number("ImageSize")), ("//anon", 65536));
+            let name = library.to_str().unwrap();
+            let at =
+                told.iter().position(|it| of_it(&it) && it.text("FileName") == name).expect("the library");
+            if let Some(build_id) = &build_id {
+                assert_eq!(
+                    told[at - 1].payload[12..32],
+                    **build_id,
+                    "read from a file that has no name any more"
+                );
+            }
         }
-    }
+    });
 }

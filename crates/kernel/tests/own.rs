@@ -8,6 +8,10 @@ use traceweir_format::header::Record;
 use traceweir_format::wire::u32_at;
 use traceweir_kernel::{Capture, Clock, Group, Groups, Scope, Wanted};
 
+#[path = "../../../tests/support/again.rs"]
+mod again;
+use again::again;
+
 #[path = "../../../tests/support/skip.rs"]
 mod skip;
 
@@ -58,45 +62,53 @@ fn captured(wanted: &Wanted, work: impl FnOnce()) -> Option<Vec<(u16, Vec<u8>)>>
 
 #[test]
 fn a_user_sees_what_his_own_programs_do() {
-    let all = [
-        Group::PROCESS,
-        Group::THREAD,
-        Group::IMAGE_LOAD,
-        Group::CSWITCH,
-        Group::PROFILE,
-        Group::PAGE_FAULTS,
-        Group::NO_SYSCONFIG,
-    ];
-    // As much as everybody may lock.
-    let wanted = Wanted {
-        groups: groups(&all),
-        scope: Scope::Own,
-        ring_bytes: 512 << 10,
-        stacks: vec![0x0F2E],
-        ..Wanted::default()
-    };
-    let mut child = 0;
-    let work = || {
-        let script = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; sleep 0.05";
-        let mut started = Command::new("sh").args(["-c", script]).spawn().expect("a program");
-        child = started.id();
-        let begun = Instant::now();
-        started.wait().expect("its end");
-        assert!(begun.elapsed() > Duration::from_millis(50));
-    };
-    let Some(seen) = captured(&wanted, work) else { return };
-    let count = |hook: u16, at: usize, id: u32| {
-        seen.iter().filter(|(it, payload)| *it == hook && u32_at(payload, at) == id).count()
-    };
-    assert!(count(0x0301, 8, child) >= 1, "its process began");
-    assert!(count(0x0302, 8, child) >= 1, "and ended");
-    assert!(count(0x0F2E, 8, child) > 10, "samples of it");
-    assert!(count(0x1820, 12, child) > 10, "with stacks");
-    assert!(count(0x0524, 0, child) > 0 && count(0x0524, 4, child) > 0, "it was switched to and away from");
-    assert!(count(0x030A, 16, child) > 0, "it loaded programs");
-    assert!(seen.iter().any(|(hook, payload)| *hook == 0x020B && payload.len() == 16), "it touched memory");
-    // Nothing of the kernel, which is not one's own.
-    let addresses: BTreeSet<u8> =
-        seen.iter().filter(|(hook, _)| *hook == 0x0F2E).map(|(_, payload)| payload[7]).collect();
-    assert!(addresses.iter().all(|top| *top < 0x80), "user mode alone");
+    again(5, || {
+        let all = [
+            Group::PROCESS,
+            Group::THREAD,
+            Group::IMAGE_LOAD,
+            Group::CSWITCH,
+            Group::PROFILE,
+            Group::PAGE_FAULTS,
+            Group::NO_SYSCONFIG,
+        ];
+        // As much as everybody may lock.
+        let wanted = Wanted {
+            groups: groups(&all),
+            scope: Scope::Own,
+            ring_bytes: 512 << 10,
+            stacks: vec![0x0F2E],
+            ..Wanted::default()
+        };
+        let mut child = 0;
+        let work = || {
+            let script = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; sleep 0.05";
+            let mut started = Command::new("sh").args(["-c", script]).spawn().expect("a program");
+            child = started.id();
+            let begun = Instant::now();
+            started.wait().expect("its end");
+            assert!(begun.elapsed() > Duration::from_millis(50));
+        };
+        let Some(seen) = captured(&wanted, work) else { return };
+        let count = |hook: u16, at: usize, id: u32| {
+            seen.iter().filter(|(it, payload)| *it == hook && u32_at(payload, at) == id).count()
+        };
+        assert!(count(0x0301, 8, child) >= 1, "its process began");
+        assert!(count(0x0302, 8, child) >= 1, "and ended");
+        assert!(count(0x0F2E, 8, child) > 10, "samples of it");
+        assert!(count(0x1820, 12, child) > 10, "with stacks");
+        assert!(
+            count(0x0524, 0, child) > 0 && count(0x0524, 4, child) > 0,
+            "it was switched to and away from"
+        );
+        assert!(count(0x030A, 16, child) > 0, "it loaded programs");
+        assert!(
+            seen.iter().any(|(hook, payload)| *hook == 0x020B && payload.len() == 16),
+            "it touched memory"
+        );
+        // Nothing of the kernel, which is not one's own.
+        let addresses: BTreeSet<u8> =
+            seen.iter().filter(|(hook, _)| *hook == 0x0F2E).map(|(_, payload)| payload[7]).collect();
+        assert!(addresses.iter().all(|top| *top < 0x80), "user mode alone");
+    });
 }

@@ -7,6 +7,10 @@ use std::process::{Child, Command, Stdio};
 use traceweir_format::header::Record;
 use traceweir_kernel::{Capture, Clock, Groups, Wanted};
 
+#[path = "../../../tests/support/again.rs"]
+mod again;
+use again::again;
+
 #[path = "../../../tests/support/skip.rs"]
 mod skip;
 
@@ -129,19 +133,23 @@ fn wanted(stack_bytes: u32) -> Wanted {
 
 #[test]
 fn a_program_without_frame_pointers_is_unwound_by_its_tables() {
-    let folder = tempfile::tempdir().expect("a folder");
-    for flags in [&["-fomit-frame-pointer"][..], &["-fomit-frame-pointer", "-no-pie"]] {
-        let (mut child, functions) = sleeper(folder.path(), flags);
-        let Some(stacks) = stacks(&wanted(16 << 10), &mut child) else { return };
-        assert_through(&stacks, &functions);
-    }
+    again(5, || {
+        let folder = tempfile::tempdir().expect("a folder");
+        for flags in [&["-fomit-frame-pointer"][..], &["-fomit-frame-pointer", "-no-pie"]] {
+            let (mut child, functions) = sleeper(folder.path(), flags);
+            let Some(stacks) = stacks(&wanted(16 << 10), &mut child) else { return };
+            assert_through(&stacks, &functions);
+        }
+    });
 }
 
 #[test]
 fn a_program_with_frame_pointers_needs_no_tables() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let (mut child, functions) = sleeper(folder.path(), &["-fno-omit-frame-pointer"]);
-    let Some(stacks) = stacks(&wanted(0), &mut child) else { return };
-    // The C library's function has no frame of its own, so that of its caller is skipped.
-    assert_through(&stacks, &functions[1..]);
+    again(5, || {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (mut child, functions) = sleeper(folder.path(), &["-fno-omit-frame-pointer"]);
+        let Some(stacks) = stacks(&wanted(0), &mut child) else { return };
+        // The C library's function has no frame of its own, so that of its caller is skipped.
+        assert_through(&stacks, &functions[1..]);
+    });
 }

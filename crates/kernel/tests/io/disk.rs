@@ -6,6 +6,7 @@ use std::path::Path;
 
 use traceweir_kernel::Group;
 
+use crate::again::again;
 use crate::skip::skip;
 use crate::support::{Running, Seen, thread_id};
 
@@ -48,76 +49,80 @@ fn aligned(memory: &mut [u8]) -> &mut [u8] {
 
 #[test]
 fn direct_reads_and_writes_are_told_with_their_sizes_and_places() {
-    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
-    let Some((file, disk)) = on_disk(folder.path()) else {
-        return skip("disk", "no file on a disk that takes direct I/O");
-    };
-    let groups = [Group::DISK_IO, Group::DISK_IO_INIT, Group::SPLIT_IO];
-    let Some(running) = Running::start(&groups, &[0x010D]) else { return };
-    let mut memory = vec![7; PIECE + 4096];
-    for piece in 0..PIECES {
-        file.write_all_at(aligned(&mut memory), (piece * STRIDE) as u64).expect("a write");
-    }
-    for piece in 0..PIECES {
-        file.read_exact_at(aligned(&mut memory), (piece * STRIDE) as u64).expect("a read");
-    }
-    file.sync_all().expect("a flush");
-    let seen = running.end();
-    let mine = |hook: u16| -> Vec<&Seen> {
-        let size = |it: &Seen| it.number("TransferSize") == PIECE as u64;
-        seen.iter().filter(|it| it.hook == hook && size(it)).collect()
-    };
-    let (reads, writes) = (mine(READ), mine(WRITE));
-    assert!(reads.len() >= PIECES && writes.len() >= PIECES, "{} {}", reads.len(), writes.len());
-    for (hook, end) in reads.iter().map(|it| (0x010C, it)).chain(writes.iter().map(|it| (0x010D, it))) {
-        let start = seen
-            .iter()
-            .find(|it| it.hook == hook && it.number("Irp") == end.number("Irp"))
-            .expect("the start of a request");
-        assert_eq!(start.number("IssuingThreadId"), end.number("IssuingThreadId"));
-        assert_eq!(end.raw - start.raw, end.number("HighResResponseTime"));
-        assert_eq!(end.number("ByteOffset") % 512, 0);
-        assert_eq!(end.number("DiskNumber"), disk);
-        assert_eq!(end.number("IrpFlags") & 4, 4, "somebody waits for direct I/O");
-    }
-    // The same places are read that were written.
-    let places = |of: &[&Seen]| of.iter().map(|it| it.number("ByteOffset")).collect::<Vec<_>>();
-    assert_eq!(places(&reads), places(&writes));
-    let by_me = writes.iter().filter(|it| it.number("IssuingThreadId") == thread_id()).count();
-    assert!(by_me > 0, "the thread that wrote issued some of it itself");
-    assert!(seen.iter().any(|it| it.is_stack), "a start has a stack");
-    let flushes = || seen.iter().filter(|it| it.hook == FLUSH && it.number("Irp") != 0);
-    let folder = format!("/sys/dev/block/{}:{}/queue/write_cache", disk >> 20, disk & 0xF_FFFF);
-    let has_cache = std::fs::read_to_string(folder).is_ok_and(|text| text.trim() == "write back");
-    assert!(!has_cache || flushes().any(|it| it.number("DiskNumber") == disk), "a cache is flushed");
-    for flush in flushes() {
-        assert!(seen.iter().any(|it| it.hook == 0x010F && it.number("Irp") == flush.number("Irp")));
-    }
+    again(5, || {
+        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+        let Some((file, disk)) = on_disk(folder.path()) else {
+            return skip("disk", "no file on a disk that takes direct I/O");
+        };
+        let groups = [Group::DISK_IO, Group::DISK_IO_INIT, Group::SPLIT_IO];
+        let Some(running) = Running::start(&groups, &[0x010D]) else { return };
+        let mut memory = vec![7; PIECE + 4096];
+        for piece in 0..PIECES {
+            file.write_all_at(aligned(&mut memory), (piece * STRIDE) as u64).expect("a write");
+        }
+        for piece in 0..PIECES {
+            file.read_exact_at(aligned(&mut memory), (piece * STRIDE) as u64).expect("a read");
+        }
+        file.sync_all().expect("a flush");
+        let seen = running.end();
+        let mine = |hook: u16| -> Vec<&Seen> {
+            let size = |it: &Seen| it.number("TransferSize") == PIECE as u64;
+            seen.iter().filter(|it| it.hook == hook && size(it)).collect()
+        };
+        let (reads, writes) = (mine(READ), mine(WRITE));
+        assert!(reads.len() >= PIECES && writes.len() >= PIECES, "{} {}", reads.len(), writes.len());
+        for (hook, end) in reads.iter().map(|it| (0x010C, it)).chain(writes.iter().map(|it| (0x010D, it))) {
+            let start = seen
+                .iter()
+                .find(|it| it.hook == hook && it.number("Irp") == end.number("Irp"))
+                .expect("the start of a request");
+            assert_eq!(start.number("IssuingThreadId"), end.number("IssuingThreadId"));
+            assert_eq!(end.raw - start.raw, end.number("HighResResponseTime"));
+            assert_eq!(end.number("ByteOffset") % 512, 0);
+            assert_eq!(end.number("DiskNumber"), disk);
+            assert_eq!(end.number("IrpFlags") & 4, 4, "somebody waits for direct I/O");
+        }
+        // The same places are read that were written.
+        let places = |of: &[&Seen]| of.iter().map(|it| it.number("ByteOffset")).collect::<Vec<_>>();
+        assert_eq!(places(&reads), places(&writes));
+        let by_me = writes.iter().filter(|it| it.number("IssuingThreadId") == thread_id()).count();
+        assert!(by_me > 0, "the thread that wrote issued some of it itself");
+        assert!(seen.iter().any(|it| it.is_stack), "a start has a stack");
+        let flushes = || seen.iter().filter(|it| it.hook == FLUSH && it.number("Irp") != 0);
+        let folder = format!("/sys/dev/block/{}:{}/queue/write_cache", disk >> 20, disk & 0xF_FFFF);
+        let has_cache = std::fs::read_to_string(folder).is_ok_and(|text| text.trim() == "write back");
+        assert!(!has_cache || flushes().any(|it| it.number("DiskNumber") == disk), "a cache is flushed");
+        for flush in flushes() {
+            assert!(seen.iter().any(|it| it.hook == 0x010F && it.number("Irp") == flush.number("Irp")));
+        }
+    });
 }
 
 #[test]
 fn a_request_that_is_too_large_is_split_into_requests_that_are_told() {
-    const SIZE: usize = 8 << 20;
-    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
-    let Some((file, disk)) = on_disk(folder.path()) else {
-        return skip("disk", "no file on a disk that takes direct I/O");
-    };
-    let mut memory = vec![7; SIZE + 4096];
-    // There are places for all of it before it is watched.
-    file.write_all_at(aligned(&mut memory), 0).expect("a write");
-    file.sync_all().expect("a flush");
-    let groups = [Group::DISK_IO, Group::DISK_IO_INIT, Group::SPLIT_IO];
-    let Some(running) = Running::start(&groups, &[]) else { return };
-    file.write_all_at(aligned(&mut memory), 0).expect("a write");
-    let seen = running.end();
-    let writes = || seen.iter().filter(|it| it.hook == WRITE && it.number("DiskNumber") == disk);
-    let written: u64 = writes().map(|it| it.number("TransferSize")).sum();
-    assert!(written >= SIZE as u64, "{written} bytes were written");
-    let split: Vec<&Seen> = seen.iter().filter(|it| it.hook == 0x1B20).collect();
-    if split.is_empty() {
-        return skip("disk", "this disk takes requests of any size");
-    }
-    let is_issued = |irp: u64| seen.iter().any(|it| it.hook == 0x010D && it.number("Irp") == irp);
-    assert!(split.iter().any(|it| is_issued(it.number("ChildIrp"))));
-    assert!(split.iter().all(|it| it.number("ChildIrp") != it.number("ParentIrp")));
+    again(5, || {
+        const SIZE: usize = 8 << 20;
+        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+        let Some((file, disk)) = on_disk(folder.path()) else {
+            return skip("disk", "no file on a disk that takes direct I/O");
+        };
+        let mut memory = vec![7; SIZE + 4096];
+        // There are places for all of it before it is watched.
+        file.write_all_at(aligned(&mut memory), 0).expect("a write");
+        file.sync_all().expect("a flush");
+        let groups = [Group::DISK_IO, Group::DISK_IO_INIT, Group::SPLIT_IO];
+        let Some(running) = Running::start(&groups, &[]) else { return };
+        file.write_all_at(aligned(&mut memory), 0).expect("a write");
+        let seen = running.end();
+        let writes = || seen.iter().filter(|it| it.hook == WRITE && it.number("DiskNumber") == disk);
+        let written: u64 = writes().map(|it| it.number("TransferSize")).sum();
+        assert!(written >= SIZE as u64, "{written} bytes were written");
+        let split: Vec<&Seen> = seen.iter().filter(|it| it.hook == 0x1B20).collect();
+        if split.is_empty() {
+            return skip("disk", "this disk takes requests of any size");
+        }
+        let is_issued = |irp: u64| seen.iter().any(|it| it.hook == 0x010D && it.number("Irp") == irp);
+        assert!(split.iter().any(|it| is_issued(it.number("ChildIrp"))));
+        assert!(split.iter().all(|it| it.number("ChildIrp") != it.number("ParentIrp")));
+    });
 }

@@ -2,6 +2,8 @@
 //!
 //! Others use this machine at the same time: what is counted is told apart by thread, file, port or size.
 
+#[path = "../../../../tests/support/again.rs"]
+mod again;
 #[path = "../../../../tests/support/skip.rs"]
 mod skip;
 

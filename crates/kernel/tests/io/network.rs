@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, Tc
 
 use traceweir_kernel::Group;
 
+use crate::again::again;
 use crate::skip::can;
 use crate::support::{Running, Seen};
 
@@ -90,96 +91,104 @@ fn running() -> Option<Running> {
 
 #[test]
 fn a_tcp_connection_is_told_from_beginning_to_end() {
-    for is_v6 in [false, true] {
-        let Some(mut running) = running() else { return };
-        let Ok(listener) = TcpListener::bind((loopback(is_v6), 0)) else { continue };
-        let server = listener.local_addr().expect("an address");
-        let client = TcpStream::connect(server).expect("a connection");
-        let address = client.local_addr().expect("an address");
-        let (accepted, _) = listener.accept().expect("a connection");
-        running.look();
-        converse(client, accepted);
-        let seen = running.end();
-        check(&seen, (address, server), true);
-        assert!(is_v6 || seen.iter().any(|it| it.is_stack), "a send has a stack");
-    }
+    again(5, || {
+        for is_v6 in [false, true] {
+            let Some(mut running) = running() else { return };
+            let Ok(listener) = TcpListener::bind((loopback(is_v6), 0)) else { continue };
+            let server = listener.local_addr().expect("an address");
+            let client = TcpStream::connect(server).expect("a connection");
+            let address = client.local_addr().expect("an address");
+            let (accepted, _) = listener.accept().expect("a connection");
+            running.look();
+            converse(client, accepted);
+            let seen = running.end();
+            check(&seen, (address, server), true);
+            assert!(is_v6 || seen.iter().any(|it| it.is_stack), "a send has a stack");
+        }
+    });
 }
 
 #[test]
 fn a_connection_that_is_older_than_the_capture_is_known_by_what_it_receives() {
-    let listener = TcpListener::bind((loopback(false), 0)).expect("a listener");
-    let server = listener.local_addr().expect("an address");
-    let mut client = TcpStream::connect(server).expect("a connection");
-    let address = client.local_addr().expect("an address");
-    let (mut accepted, _) = listener.accept().expect("a connection");
-    client.write_all(&[1]).expect("a byte");
-    accepted.write_all(&[1]).expect("a byte");
-    let Some(running) = running() else { return };
-    // Each end receives something before anything is counted.
-    let mut byte = [0; 1];
-    accepted.read_exact(&mut byte).expect("a byte");
-    client.read_exact(&mut byte).expect("a byte");
-    converse(client, accepted);
-    let mut seen = running.end();
-    let first =
-        seen.iter().position(|it| it.hook == 0x060A && it.number("dport") == u64::from(server.port()));
-    seen.drain(..first.expect("a send"));
-    check(&seen, (address, server), false);
+    again(5, || {
+        let listener = TcpListener::bind((loopback(false), 0)).expect("a listener");
+        let server = listener.local_addr().expect("an address");
+        let mut client = TcpStream::connect(server).expect("a connection");
+        let address = client.local_addr().expect("an address");
+        let (mut accepted, _) = listener.accept().expect("a connection");
+        client.write_all(&[1]).expect("a byte");
+        accepted.write_all(&[1]).expect("a byte");
+        let Some(running) = running() else { return };
+        // Each end receives something before anything is counted.
+        let mut byte = [0; 1];
+        accepted.read_exact(&mut byte).expect("a byte");
+        client.read_exact(&mut byte).expect("a byte");
+        converse(client, accepted);
+        let mut seen = running.end();
+        let first =
+            seen.iter().position(|it| it.hook == 0x060A && it.number("dport") == u64::from(server.port()));
+        seen.drain(..first.expect("a send"));
+        check(&seen, (address, server), false);
+    });
 }
 
 #[test]
 fn a_connection_that_is_refused_has_failed() {
-    let Some(running) = running() else { return };
-    let listener = TcpListener::bind((loopback(false), 0)).expect("a listener");
-    let nobody = listener.local_addr().expect("an address");
-    drop(listener);
-    TcpStream::connect(nobody).expect_err("nobody listens");
-    let seen = running.end();
-    let failed = seen.iter().filter(|it| it.hook == 0x0611);
-    assert!(failed.clone().any(|it| (it.number("Proto"), it.number("FailureCode")) == (2, 5)));
-    assert!(between(&seen, 0x060C, 0, nobody.port()).is_empty());
+    again(5, || {
+        let Some(running) = running() else { return };
+        let listener = TcpListener::bind((loopback(false), 0)).expect("a listener");
+        let nobody = listener.local_addr().expect("an address");
+        drop(listener);
+        TcpStream::connect(nobody).expect_err("nobody listens");
+        let seen = running.end();
+        let failed = seen.iter().filter(|it| it.hook == 0x0611);
+        assert!(failed.clone().any(|it| (it.number("Proto"), it.number("FailureCode")) == (2, 5)));
+        assert!(between(&seen, 0x060C, 0, nobody.port()).is_empty());
+    });
 }
 
 /// All UDP of this program is here: a socket is known by being the only one that is not known yet.
 #[test]
 fn datagrams_are_told_with_their_sizes_and_ports() {
-    const SIZES: [usize; 4] = [1, 0, 1400, 9000];
-    for is_v6 in [false, true] {
-        let Some(mut running) = running() else { return };
-        let Ok(sender) = UdpSocket::bind((loopback(is_v6), 0)) else { continue };
-        let from = sender.local_addr().expect("an address");
-        let mut buffer = vec![0; 10_000];
-        // Alone, it is found.
-        sender.send_to(&[1; 77], from).expect("a datagram");
-        assert_eq!(sender.recv(&mut buffer).expect("a datagram"), 77);
-        running.look();
-        let receiver = UdpSocket::bind((loopback(is_v6), 0)).expect("a socket");
-        let to = receiver.local_addr().expect("an address");
-        receiver.connect(from).expect("a peer");
-        for size in SIZES {
-            sender.send_to(&vec![1; size], to).expect("a datagram");
-            assert_eq!(receiver.recv(&mut buffer).expect("a datagram"), size);
+    again(5, || {
+        const SIZES: [usize; 4] = [1, 0, 1400, 9000];
+        for is_v6 in [false, true] {
+            let Some(mut running) = running() else { return };
+            let Ok(sender) = UdpSocket::bind((loopback(is_v6), 0)) else { continue };
+            let from = sender.local_addr().expect("an address");
+            let mut buffer = vec![0; 10_000];
+            // Alone, it is found.
+            sender.send_to(&[1; 77], from).expect("a datagram");
+            assert_eq!(sender.recv(&mut buffer).expect("a datagram"), 77);
+            running.look();
+            let receiver = UdpSocket::bind((loopback(is_v6), 0)).expect("a socket");
+            let to = receiver.local_addr().expect("an address");
+            receiver.connect(from).expect("a peer");
+            for size in SIZES {
+                sender.send_to(&vec![1; size], to).expect("a datagram");
+                assert_eq!(receiver.recv(&mut buffer).expect("a datagram"), size);
+            }
+            running.look();
+            let seen = running.end();
+            let v6 = if is_v6 { 0x10 } else { 0 };
+            let me = u64::from(std::process::id());
+            let mine = |hook: u16, port: &str, of: SocketAddr| -> Vec<&Seen> {
+                let is = |it: &&Seen| it.number("PID") == me && it.number(port) == u64::from(of.port());
+                seen.iter().filter(|it| it.hook == hook + v6).filter(is).collect()
+            };
+            let sizes = |of: &[&Seen]| of.iter().map(|it| it.number("size") as usize).collect::<Vec<_>>();
+            let all = [&[77], &SIZES[..]].concat();
+            assert_eq!(sizes(&mine(0x080A, "sport", from)), all, "sent by the sender");
+            let received = mine(0x080B, "dport", to);
+            assert_eq!(sizes(&received), SIZES, "received by the receiver");
+            for event in received {
+                assert_eq!(event.bytes("daddr"), bytes_of(to.ip()));
+                assert_eq!(
+                    (event.bytes("saddr"), event.number("sport")),
+                    (&*bytes_of(from.ip()), u64::from(from.port()))
+                );
+            }
+            assert!(mine(0x080A, "sport", from).iter().all(|it| it.number("dport") == 0), "not told");
         }
-        running.look();
-        let seen = running.end();
-        let v6 = if is_v6 { 0x10 } else { 0 };
-        let me = u64::from(std::process::id());
-        let mine = |hook: u16, port: &str, of: SocketAddr| -> Vec<&Seen> {
-            let is = |it: &&Seen| it.number("PID") == me && it.number(port) == u64::from(of.port());
-            seen.iter().filter(|it| it.hook == hook + v6).filter(is).collect()
-        };
-        let sizes = |of: &[&Seen]| of.iter().map(|it| it.number("size") as usize).collect::<Vec<_>>();
-        let all = [&[77], &SIZES[..]].concat();
-        assert_eq!(sizes(&mine(0x080A, "sport", from)), all, "sent by the sender");
-        let received = mine(0x080B, "dport", to);
-        assert_eq!(sizes(&received), SIZES, "received by the receiver");
-        for event in received {
-            assert_eq!(event.bytes("daddr"), bytes_of(to.ip()));
-            assert_eq!(
-                (event.bytes("saddr"), event.number("sport")),
-                (&*bytes_of(from.ip()), u64::from(from.port()))
-            );
-        }
-        assert!(mine(0x080A, "sport", from).iter().all(|it| it.number("dport") == 0), "not told");
-    }
+    });
 }
