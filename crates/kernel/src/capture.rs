@@ -150,12 +150,15 @@ impl Capture {
             time: self.handled,
             ..Out::new(&mut self.queues, clock, &opened.beside, &mut self.too_large)
         };
+        let before = self.state.groups;
         let is_changed = self.state.see(&opened.wanted, opened.changes);
         let is_due = shared.is_rundown_due.swap(false, Relaxed);
         if !std::mem::replace(&mut self.is_begun, true) || is_due {
             family::run_down(&mut self.state, Rundown::Start, &mut out);
             let payload = out.payload();
             out.perfinfo(RUNDOWN_COMPLETE, 2, payload);
+        } else if is_changed {
+            family::run_down_new(&mut self.state, &before, &mut out);
         }
         if is_changed {
             family::on_change(&mut self.state, &mut out);

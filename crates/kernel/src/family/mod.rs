@@ -85,6 +85,22 @@ pub(crate) fn run_down(state: &mut State, when: Rundown, out: &mut Out<'_>) {
     profile::run_down(state, when, out);
 }
 
+/// Tells of what is there and was of no interest before: its groups have been switched on since.
+pub(crate) fn run_down_new(state: &mut State, before: &Groups, out: &mut Out<'_>) {
+    let wanted = state.groups;
+    let new = wanted.without(before);
+    // What is wanted already has been told.
+    state.groups = new;
+    if new.has_any(&[Group::PROCESS, Group::THREAD, Group::PROCESS_COUNTERS]) {
+        process::run_down(state, Rundown::Start, out);
+    }
+    image::run_down(state, Rundown::Start, out);
+    if !before.has_any(file::NAMES) {
+        file::run_down(state, Rundown::Start, out);
+    }
+    state.groups = wanted;
+}
+
 /// Does what is slow before the first event of these groups is opened, so that no ring fills up meanwhile.
 pub(crate) fn prepare(groups: Groups) {
     if groups.has_any(&[Group::SYSTEMCALL, Group::DPC, Group::CLOCK_INTERRUPT, Group::IPI]) {

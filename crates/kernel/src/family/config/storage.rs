@@ -38,9 +38,7 @@ pub(super) fn tell(source: &Source, facts: &mut Vec<Fact>) {
     }
     let mut seen = HashSet::new();
     // Those that are mounted in several places are told once.
-    facts.extend(
-        mounts.iter().filter(|it| seen.insert(it.device)).filter_map(|it| logical(source, it)),
-    );
+    facts.extend(mounts.iter().filter(|it| seen.insert(it.device)).filter_map(|it| logical(source, it)));
 }
 
 /// The disk that a device is, or is a part of.

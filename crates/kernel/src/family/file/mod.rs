@@ -39,12 +39,12 @@ use openings::Openings;
 pub(crate) struct State {
     openings: Openings,
     calls: calls::Calls,
-    /// What was open when the capture began has been looked at.
+    /// What was open when the capture began, or names were switched on, has been looked at.
     is_scanned: bool,
 }
 
 /// Groups that names belong to.
-const NAMES: &[Group] = &[Group::DISK_FILE_IO, Group::FILE_IO, Group::FILE_IO_INIT];
+pub(super) const NAMES: &[Group] = &[Group::DISK_FILE_IO, Group::FILE_IO, Group::FILE_IO_INIT];
 /// Groups that operations belong to.
 const OPERATIONS: &[Group] = &[Group::FILE_IO, Group::FILE_IO_INIT];
 
@@ -167,12 +167,13 @@ pub(crate) fn forget(state: &mut All) {
 pub(crate) fn beside(state: &mut All) {
     if !state.groups.has_any(NAMES) {
         forget(state);
+        state.files.is_scanned = false;
     } else if !state.groups.has_any(OPERATIONS) {
         state.files.openings.forget_positions();
     }
 }
 
-/// Tells what is open: what /proc shows when the capture begins, and what is known then.
+/// Tells what is open: what /proc shows when the capture begins or names are switched on, and what is known then.
 pub(crate) fn run_down(state: &mut All, when: Rundown, out: &mut Out<'_>) {
     if !state.groups.has_any(NAMES) {
         return;

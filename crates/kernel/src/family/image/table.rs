@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::maps::{ANONYMOUS, MAX_MAPPINGS};
+use super::maps::{self, ANONYMOUS, MAX_MAPPINGS};
 use super::program::BuildId;
 
 /// Bytes that all images may take.
@@ -148,7 +148,7 @@ impl Table {
     /// Code was mapped: as [`merge`].
     pub(crate) fn add(&mut self, pid: u32, image: &Image, gone: &mut Vec<Image>) -> bool {
         if !self.processes.contains_key(&pid) {
-            self.begin(pid, 1, 0, Vec::new());
+            self.begin(pid, maps::threads_of(pid), 0, Vec::new());
         }
         let bytes = self.bytes.saturating_add(image.cost());
         let Some(process) = self.processes.get_mut(&pid).filter(|_| bytes <= MAX_BYTES) else { return true };
