@@ -79,9 +79,10 @@ impl State {
         self.searches = 0;
     }
 
-    /// Forgets everything.
+    /// Forgets all sockets. What was searched stays: who makes records be lost must not make us search without end.
     pub(super) fn forget(&mut self) {
-        *self = Self { look: self.look, now: self.now, ..Self::default() };
+        self.tcp.clear();
+        self.udp.clear();
     }
 
     pub(super) fn insert(&mut self, sk: u64, socket: Socket) {
@@ -259,7 +260,10 @@ mod tests {
             });
         }
         assert_eq!((searched, state.not_found.len()), (MAX_SEARCHES, MAX_SEARCHES as usize));
+        state.forget();
+        state.search(100, 7, |_| panic!("a loss allows no more"));
         state.begin_look();
+        state.forget();
         state.search(1, 7, |_| panic!("it was not found a moment ago"));
     }
 }
