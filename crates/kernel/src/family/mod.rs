@@ -64,6 +64,9 @@ pub(crate) fn on_other(state: &mut State, context: &Context, other: &Other<'_>, 
 
 /// Records were lost: what is remembered of things that end may be over.
 pub(crate) fn forget(state: &mut State) {
+    schedule::forget(state);
+    interrupt::forget(state);
+    memory::forget(state);
     disk::forget(state);
     file::forget(state);
     network::forget(state);

@@ -144,6 +144,11 @@ impl State {
     }
 }
 
+/// Records were lost: nobody knows who runs, and since when threads wait.
+pub(crate) fn forget(state: &mut All) {
+    state.schedule = State::default();
+}
+
 fn priority_of(thread: u32, linux: i64) -> u8 {
     if thread == 0 { 0 } else { priority(linux) }
 }
@@ -252,5 +257,14 @@ mod tests {
         assert_eq!(state.priority_on(3, 7), 0);
         state.runs_on(3, (7, 9));
         assert_eq!((state.priority_on(3, 7), state.priority_on(3, 8), state.priority_on(0, 7)), (9, 0, 0));
+    }
+
+    #[test]
+    fn a_loss_ends_what_is_known_of_who_runs_and_who_waits() {
+        let mut state = All::default();
+        state.schedule.runs_on(3, (7, 9));
+        state.schedule.since.put(8, 1);
+        crate::family::forget(&mut state);
+        assert_eq!((state.schedule.priority_on(3, 7), state.schedule.since.take(8)), (0, None));
     }
 }
