@@ -62,8 +62,6 @@ pub(crate) struct State {
     tcp: HashMap<u64, Socket>,
     /// By socket and process: those of another process are other sockets.
     udp: HashMap<(u64, u32), Datagrams>,
-    /// Which process listens at a port; [`NOBODY`] where several do.
-    listening: HashMap<u16, u32>,
     /// When a socket of a process was searched in vain.
     not_found: HashMap<(u64, u32), u64>,
     look: u64,
@@ -99,26 +97,12 @@ impl State {
         self.tcp.remove(&sk);
     }
 
-    /// A process listens.
-    pub(super) fn listen(&mut self, port: u16, process: u32) {
-        let owner = self.listening.entry(port).or_insert(process);
-        // Several may share a port, or have it each in a network of its own.
-        if *owner != process {
-            *owner = NOBODY;
-        }
-    }
-
-    pub(super) fn listen_no_more(&mut self, port: u16) {
-        self.listening.remove(&port);
-    }
-
-    /// A connection is there: its owner asked for it, or listens.
+    /// A connection is there: its owner asked for it. Who accepts is not known before it is used: a port says nothing, for each network has its own.
     pub(super) fn established(&mut self, sk: u64, ends: Ends) -> Socket {
         let asked = self.tcp.get(&sk).filter(|it| it.is_connecting && !it.is_closed).copied();
-        let listens = || self.listening.get(&ends.local_port()).copied().unwrap_or(NOBODY);
         let socket = match asked {
             Some(asked) => Socket { ends, ..asked },
-            None => Socket::established(ends, listens()),
+            None => Socket::established(ends, NOBODY),
         };
         self.insert(sk, Socket { is_connecting: false, ..socket });
         socket
@@ -214,18 +198,14 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_belongs_to_who_asked_or_listens() {
+    fn a_connection_belongs_to_who_asked_or_to_nobody_until_it_is_used() {
         let mut state = State::default();
         state.insert(1, Socket::connecting(ends(0), 10));
         let asked = state.established(1, ends(5));
         assert_eq!((asked.owner, asked.is_connecting, asked.ends.local_port()), (10, true, 5));
-        state.listen(80, 20);
-        assert_eq!(state.established(2, ends(80)).owner, 20);
-        assert_eq!(state.established(3, ends(81)).owner, NOBODY);
-        state.listen(80, 21);
-        assert_eq!(state.established(4, ends(80)).owner, NOBODY);
-        state.listen_no_more(80);
-        assert_eq!(state.established(5, ends(80)).owner, NOBODY);
+        assert_eq!(state.established(2, ends(80)).owner, NOBODY);
+        state.tcp(2, 20, true);
+        assert_eq!(state.learn(2, ends(80)).owner, 20);
     }
 
     #[test]
