@@ -127,7 +127,7 @@ fn lent(_: &mut All, event: &Event<'_>, out: &mut Out<'_>) {
 }
 
 impl State {
-    fn runs_on(&mut self, cpu: u16, it: (u32, u8)) {
+    pub(crate) fn runs_on(&mut self, cpu: u16, it: (u32, u8)) {
         let index = usize::from(cpu);
         if self.running.len() <= index {
             self.running.resize(index.saturating_add(1), (0, 0));
