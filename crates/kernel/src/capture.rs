@@ -7,7 +7,7 @@
 //! ```
 //!
 //! C1 The ring of a processor belongs to an event that counts nothing and tells of forks, exits, names and mappings; all others write into it. C2 A look handles what was
-//! written before it began, and ends. C3 Losses are added per processor, from the records in which the kernel tells them; at the end it is made to tell
+//! written before it began, and ends. C3 Losses are added per processor, from the records in which the kernel tells them, and one where a ring cannot be understood; at the end it is made to tell
 //! what it still owes, and the events themselves are asked what they have counted. C4 Where an event is opened in the place of another, both are open for a
 //! moment: from the first record of the new one on, the old one is not listened to. C5 What is told beside the rings bears the time up to which they have been handled:
 //! what comes from them afterwards is younger, and keeps its own time.
@@ -150,12 +150,15 @@ impl Capture {
             time: self.handled,
             ..Out::new(&mut self.queues, clock, &opened.beside, &mut self.too_large)
         };
+        let before = self.state.groups;
         let is_changed = self.state.see(&opened.wanted, opened.changes);
         let is_due = shared.is_rundown_due.swap(false, Relaxed);
         if !std::mem::replace(&mut self.is_begun, true) || is_due {
             family::run_down(&mut self.state, Rundown::Start, &mut out);
             let payload = out.payload();
             out.perfinfo(RUNDOWN_COMPLETE, 2, payload);
+        } else if is_changed {
+            family::run_down_new(&mut self.state, &before, &mut out);
         }
         if is_changed {
             family::on_change(&mut self.state, &mut out);
@@ -327,7 +330,12 @@ impl Reader<'_> {
     /// The time of the next record of a ring.
     fn next_time(&mut self, cpu: usize) -> Option<u64> {
         let opened = self.opened;
-        let record = self.rings.get_mut(cpu)?.peek()?;
+        let Some(record) = self.rings.get_mut(cpu)?.peek() else {
+            if self.rings.get_mut(cpu)?.take_broken() {
+                lose(self.state, self.lost, cpu, 1);
+            }
+            return None;
+        };
         if !record::is_sample(record) {
             return Some(record::time_of_other(record));
         }
@@ -353,12 +361,7 @@ impl Reader<'_> {
             }
         } else {
             match record::other(record) {
-                Some((_, Other::Lost(lost))) => {
-                    family::forget(self.state);
-                    if let Some(sum) = self.lost.get_mut(cpu) {
-                        *sum = sum.saturating_add(lost);
-                    }
-                }
+                Some((_, Other::Lost(count))) => lose(self.state, self.lost, cpu, count),
                 Some((context, other)) => {
                     if let Some(unwinder) = out.unwinder.as_deref_mut() {
                         follow(unwinder, &other);
@@ -374,6 +377,14 @@ impl Reader<'_> {
             self.unreleased = 0;
             ring.release();
         }
+    }
+}
+
+/// So many records of a processor are lost, at least.
+fn lose(state: &mut State, lost: &mut [u64], cpu: usize, count: u64) {
+    family::forget(state);
+    if let Some(sum) = lost.get_mut(cpu) {
+        *sum = sum.saturating_add(count);
     }
 }
 
@@ -407,3 +418,7 @@ fn follow(unwinder: &mut Unwinder, other: &Other<'_>) {
         _ => {}
     }
 }
+
+#[cfg(test)]
+#[path = "capture_tests.rs"]
+mod tests;

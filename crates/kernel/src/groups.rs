@@ -67,6 +67,13 @@ impl Groups {
     pub fn has_any(&self, groups: &[Group]) -> bool {
         groups.iter().any(|group| self.has(*group))
     }
+
+    /// What is in here and not in the other.
+    pub(crate) fn without(&self, other: &Self) -> Self {
+        let mut left = *self;
+        left.0.iter_mut().zip(other.0).for_each(|(word, not)| *word &= !not);
+        left
+    }
 }
 
 #[cfg(test)]
@@ -79,5 +86,7 @@ mod tests {
         assert!(groups.has(Group::PROCESS) && groups.has(Group::CSWITCH) && groups.has(Group::PRIORITY));
         assert!(!groups.has(Group::THREAD) && !groups.has(Group::AFFINITY));
         assert!(groups.has_any(&[Group::THREAD, Group::PROCESS]) && !groups.has_any(&[Group::DISK_IO]));
+        let left = groups.without(&Groups([1, 0, 0, 0, 0, 0, 0, u32::MAX]));
+        assert_eq!(left, Groups([0x10, 0x2000, 0, 0, 0, 0, 0, 0]));
     }
 }

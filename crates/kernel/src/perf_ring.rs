@@ -164,6 +164,8 @@ pub(crate) struct Ring {
     was_full: bool,
     /// It ran full, and the kernel has written nothing since: it may have losses to tell, which stand in front of its next record.
     owes_losses: bool,
+    /// Something was not understood, and the rest passed over.
+    is_broken: bool,
     /// A record that goes round the end.
     whole: Vec<u8>,
 }
@@ -205,8 +207,32 @@ impl Ring {
             head: 0,
             was_full: false,
             owes_losses: false,
+            is_broken: false,
             whole: Vec::new(),
         })
+    }
+
+    /// A ring with these bytes in it, which no kernel writes to.
+    #[cfg(test)]
+    pub(crate) fn forged(bytes: &[u8]) -> Self {
+        let fd = std::fs::File::open("/dev/null").unwrap().into();
+        let (page, size) = (rustix::param::page_size(), rustix::param::page_size());
+        let (rights, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), page + size, rights, flags, -1, 0) };
+        assert!(start != libc::MAP_FAILED && bytes.len() <= size);
+        let control: NonNull<perf_event_mmap_page> = NonNull::new(start.cast()).unwrap();
+        // SAFETY: the mapping has two pages, which nobody else knows: a control page, and one that has room for the bytes.
+        let data = unsafe {
+            (*control.as_ptr()).data_head = bytes.len() as u64;
+            let data = control.cast::<u8>().add(page);
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), data.as_ptr(), bytes.len());
+            data
+        };
+        let event = Arc::new(Event { fd, cpu: 0, counts_lost: false });
+        let (mapped, whole) = (page + size, Vec::new());
+        let (tail, head, was_full, owes_losses, is_broken) = (0, 0, false, false, false);
+        Self { event, control, data, size, mapped, tail, head, was_full, owes_losses, is_broken, whole }
     }
 
     /// The event that the ring belongs to.
@@ -242,6 +268,11 @@ impl Ring {
         self.was_full
     }
 
+    /// Whether records were passed over, nobody knows how many, since this was asked.
+    pub(crate) fn take_broken(&mut self) -> bool {
+        std::mem::take(&mut self.is_broken)
+    }
+
     /// Bytes that were seen and not read.
     pub(crate) fn waiting(&self) -> u64 {
         self.head.wrapping_sub(self.tail)
@@ -275,7 +306,7 @@ impl Ring {
         let length = usize::from(u16::from_le_bytes([low, high]));
         if length < RECORD_HEAD || length > waiting {
             // Not what the kernel writes: the rest cannot be understood.
-            self.tail = self.head;
+            (self.tail, self.is_broken) = (self.head, true);
             return None;
         }
         if self.at(self.tail, length).1.is_empty() {

@@ -4,6 +4,7 @@
 
 use std::time::{Duration, Instant};
 
+use traceweir_format::wire::{u32_at, u64_at};
 use traceweir_kernel::{Group, Wanted};
 
 #[path = "../../../tests/support/again.rs"]
@@ -11,7 +12,7 @@ mod again;
 use again::again;
 
 mod support;
-use support::{capture, groups};
+use support::{Seen, capture, capture_changing, groups, of};
 
 #[test]
 fn switches_of_two_threads_that_play_ping_pong_are_seen() {
@@ -54,5 +55,52 @@ fn switches_of_two_threads_that_play_ping_pong_are_seen() {
             assert!(pair[0].raw <= pair[1].raw + 100_000, "in order");
         }
         assert!(seen.iter().all(|it| it.hook != 0x0524 || it.payload.len() == 24));
+    });
+}
+
+#[test]
+fn what_is_there_is_told_once_when_its_groups_are_switched_on() {
+    again(5, || {
+        let nothing = support::wanting(&[]);
+        let (tasks, all) =
+            ([Group::PROCESS, Group::THREAD], [Group::PROCESS, Group::THREAD, Group::IMAGE_LOAD]);
+        let file = std::env::current_exe().and_then(std::fs::File::open).expect("a file");
+        let changes = [
+            support::wanting(&tasks),
+            support::wanting(&all),
+            support::wanting(&[&all[..], &[Group::DISK_FILE_IO]].concat()),
+            support::wanting(&[&all[..], &[Group::DISK_FILE_IO, Group::FILE_IO]].concat()),
+        ];
+        let mut is_wanted = true;
+        let captured = capture_changing(&nothing, |control, look| {
+            for wanted in &changes {
+                is_wanted &= control.set(wanted).is_ok();
+                look();
+                look();
+            }
+        });
+        let Some((seen, capture)) = captured else { return };
+        drop(file);
+        assert!(is_wanted && capture.lost() == 0, "{} lost", capture.lost());
+        let own = std::process::id();
+        let count = |hook, is_own: &dyn Fn(&Seen) -> bool| {
+            of(&seen, &[hook]).into_iter().filter(|it| is_own(it)).count()
+        };
+        assert_eq!(count(0x0303, &|it| it.fields().number("ProcessId") == u64::from(own)), 1, "this process");
+        assert_eq!(count(0x0503, &|it| u32_at(&it.payload, 4) == support::this_thread()), 1, "this thread");
+        let images: Vec<u64> = of(&seen, &[0x1403])
+            .iter()
+            .filter(|it| u32_at(&it.payload, 16) == own)
+            .map(|it| u64_at(&it.payload, 0))
+            .collect();
+        let different: std::collections::BTreeSet<u64> = images.iter().copied().collect();
+        assert!(!images.is_empty() && images.len() == different.len(), "each image once: {images:x?}");
+        assert_eq!(count(0x1421, &|_| true), 2, "the kernel, when images are switched on and at the end");
+        let names: Vec<String> = of(&seen, &[0x0400]).iter().map(|it| it.fields().text("FileName")).collect();
+        let own = std::env::current_exe().expect("a path").display().to_string();
+        assert!(names.contains(&own), "{own} is open: {names:?}");
+        let keys: std::collections::BTreeSet<u64> =
+            of(&seen, &[0x0400]).iter().map(|it| it.fields().number("FileObject")).collect();
+        assert_eq!(keys.len(), names.len(), "each name once");
     });
 }

@@ -208,9 +208,14 @@ impl State {
     }
 }
 
+/// Records were lost, ends among them perhaps: an end that comes is not that of the beginning that was seen.
+pub(crate) fn forget(state: &mut All) {
+    state.interrupts.cpus.clear();
+}
+
 /// Forgets what is open, whose end may never be seen, and learns where the routines are.
 pub(crate) fn on_change(state: &mut All) {
-    state.interrupts.cpus.clear();
+    forget(state);
     let wanted = [Group::DPC, Group::CLOCK_INTERRUPT, Group::IPI];
     if state.interrupts.routines.is_none() && state.groups.has_any(&wanted) {
         let mut routines = Routines::default();
@@ -287,6 +292,16 @@ mod tests {
             ("softirq_exit", 1, 1),
         ];
         assert_eq!(told(&steps), [(INTERRUPT, 2, 36), (DPC, 1, 0), (TIMER_DPC, 3, 0)]);
+    }
+
+    #[test]
+    fn a_loss_ends_what_is_under_way() {
+        let mut state = All::default();
+        let begun = Some(Begun { what: (Kind::Device, 36), time: 1 });
+        *state.interrupts.cpu(1).expect("a processor") = Cpu { interrupt: begun, deferred: begun };
+        assert_eq!(state.interrupts.within(1), (true, true));
+        crate::family::forget(&mut state);
+        assert_eq!(state.interrupts.within(1), (false, false));
     }
 
     #[test]

@@ -196,6 +196,11 @@ fn returned(state: &mut All, event: &Event<'_>, out: &mut Out<'_>) {
     }
 }
 
+/// Records were lost: a call that ends, or a fault that is served, may be another than the one that was seen to begin.
+pub(crate) fn forget(state: &mut All) {
+    (state.memory.calls, state.memory.faults) = Default::default();
+}
+
 /// A range that came or went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Change {
@@ -272,6 +277,15 @@ mod tests {
         assert_eq!(told(shrunk, None, 0x1000_0000), [(0x0263, 0x1000_0000 + page, 2 * page, 0x8000)]);
         let extreme = Call::Move { start: u64::MAX, old: u64::MAX, new: 0 };
         assert!(told(extreme, None, 5).len() <= 2, "whatever a program asks for");
+    }
+
+    #[test]
+    fn a_loss_ends_calls_and_faults_that_are_under_way() {
+        let mut state = All::default();
+        state.memory.calls.put(7, Call::Break);
+        state.memory.faults.put(7, (1, 2));
+        crate::family::forget(&mut state);
+        assert_eq!((state.memory.calls.take(7), state.memory.faults.take(7)), (None, None));
     }
 
     #[test]

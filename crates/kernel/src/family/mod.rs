@@ -64,6 +64,9 @@ pub(crate) fn on_other(state: &mut State, context: &Context, other: &Other<'_>, 
 
 /// Records were lost: what is remembered of things that end may be over.
 pub(crate) fn forget(state: &mut State) {
+    schedule::forget(state);
+    interrupt::forget(state);
+    memory::forget(state);
     disk::forget(state);
     file::forget(state);
     network::forget(state);
@@ -83,6 +86,22 @@ pub(crate) fn run_down(state: &mut State, when: Rundown, out: &mut Out<'_>) {
     image::run_down(state, when, out);
     file::run_down(state, when, out);
     profile::run_down(state, when, out);
+}
+
+/// Tells of what is there and was of no interest before: its groups have been switched on since.
+pub(crate) fn run_down_new(state: &mut State, before: &Groups, out: &mut Out<'_>) {
+    let wanted = state.groups;
+    let new = wanted.without(before);
+    // What is wanted already has been told.
+    state.groups = new;
+    if new.has_any(&[Group::PROCESS, Group::THREAD, Group::PROCESS_COUNTERS]) {
+        process::run_down(state, Rundown::Start, out);
+    }
+    image::run_down(state, Rundown::Start, out);
+    if !before.has_any(file::NAMES) {
+        file::run_down(state, Rundown::Start, out);
+    }
+    state.groups = wanted;
 }
 
 /// Does what is slow before the first event of these groups is opened, so that no ring fills up meanwhile.

@@ -127,7 +127,7 @@ fn lent(_: &mut All, event: &Event<'_>, out: &mut Out<'_>) {
 }
 
 impl State {
-    fn runs_on(&mut self, cpu: u16, it: (u32, u8)) {
+    pub(crate) fn runs_on(&mut self, cpu: u16, it: (u32, u8)) {
         let index = usize::from(cpu);
         if self.running.len() <= index {
             self.running.resize(index.saturating_add(1), (0, 0));
@@ -142,6 +142,11 @@ impl State {
         let known = self.running.get(usize::from(cpu)).filter(|(running, _)| *running == thread);
         known.map_or(0, |(_, priority)| *priority)
     }
+}
+
+/// Records were lost: nobody knows who runs, and since when threads wait.
+pub(crate) fn forget(state: &mut All) {
+    state.schedule = State::default();
 }
 
 fn priority_of(thread: u32, linux: i64) -> u8 {
@@ -252,5 +257,14 @@ mod tests {
         assert_eq!(state.priority_on(3, 7), 0);
         state.runs_on(3, (7, 9));
         assert_eq!((state.priority_on(3, 7), state.priority_on(3, 8), state.priority_on(0, 7)), (9, 0, 0));
+    }
+
+    #[test]
+    fn a_loss_ends_what_is_known_of_who_runs_and_who_waits() {
+        let mut state = All::default();
+        state.schedule.runs_on(3, (7, 9));
+        state.schedule.since.put(8, 1);
+        crate::family::forget(&mut state);
+        assert_eq!((state.schedule.priority_on(3, 7), state.schedule.since.take(8)), (0, None));
     }
 }

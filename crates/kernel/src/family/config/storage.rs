@@ -4,7 +4,7 @@
 //!   /sys/block/NAME ──▶ 0x0B0B PhyDisk        /proc/self/mountinfo + /sys/dev/block/MAJOR:MINOR ──▶ 0x0B0C LogDisk
 //! ```
 //!
-//! 1. Disks are numbered in the order of their devices, as in disk events ([`Numbers`]).
+//! 1. The number of a disk is that of its device, as the kernel has it and as disk events have it.
 //! 2. No disk tells of cylinders any more: each has one track of one sector, so that their product is the size.
 //! 3. A mount point is a drive letter where it is short enough to stand there whole.
 
@@ -22,25 +22,6 @@ const LOG_DISK: u32 = 112;
 const PARTITION: u32 = 1;
 const VOLUME: u32 = 2;
 
-/// Numbers of disks.
-pub(super) struct Numbers(Vec<u32>);
-
-impl Numbers {
-    /// Those of a machine, in the order of major and minor.
-    pub(super) fn new(source: &Source) -> Self {
-        let names = source.names("/sys/block");
-        let device = |name: &String| device_of(&source.text(&format!("/sys/block/{name}/dev")));
-        let mut devices: Vec<u32> = names.iter().filter_map(device).collect();
-        devices.sort_unstable();
-        devices.dedup();
-        Self(devices)
-    }
-
-    fn of(&self, device: &str) -> Option<u32> {
-        u32::try_from(self.0.binary_search(&device_of(device)?).ok()?).ok()
-    }
-}
-
 /// A device's number as the kernel has it.
 fn device_of(device: &str) -> Option<u32> {
     let (major, minor) = device.split_once(':')?;
@@ -49,18 +30,15 @@ fn device_of(device: &str) -> Option<u32> {
 }
 
 pub(super) fn tell(source: &Source, facts: &mut Vec<Fact>) {
-    let numbers = Numbers::new(source);
     let mounts = source.text("/proc/self/mountinfo");
     let mounts: Vec<Mount<'_>> = mounts.lines().filter_map(Mount::parse).collect();
     let root = mounts.iter().find(|it| it.point == "/").and_then(|it| disk_of(source, it.device));
     for name in source.names("/sys/block") {
-        facts.extend(physical(source, &name, &numbers, root.as_deref()));
+        facts.extend(physical(source, &name, root.as_deref()));
     }
     let mut seen = HashSet::new();
     // Those that are mounted in several places are told once.
-    facts.extend(
-        mounts.iter().filter(|it| seen.insert(it.device)).filter_map(|it| logical(source, it, &numbers)),
-    );
+    facts.extend(mounts.iter().filter(|it| seen.insert(it.device)).filter_map(|it| logical(source, it)));
 }
 
 /// The disk that a device is, or is a part of.
@@ -73,12 +51,12 @@ fn disk_of(source: &Source, device: &str) -> Option<String> {
     (!device.is_empty()).then_some(device)
 }
 
-fn physical(source: &Source, name: &str, numbers: &Numbers, root: Option<&str>) -> Option<Fact> {
+fn physical(source: &Source, name: &str, root: Option<&str>) -> Option<Fact> {
     let at = |file: &str| format!("/sys/block/{name}/{file}");
     let device = source.text(&at("dev"));
     let bytes = source.number(&at("size")).saturating_mul(SECTOR);
     let sector = source.number(&at("queue/logical_block_size")).max(1);
-    let number = numbers.of(&device).filter(|_| bytes > 0)?;
+    let number = device_of(&device).filter(|_| bytes > 0)?;
     let scsi = source.link(&at("device")).unwrap_or_default();
     let scsi: Vec<u32> = scsi.split(':').map_while(|it| it.parse().ok()).collect();
     let scsi = if let [port, path, target, unit] = scsi[..] { [port, path, target, unit] } else { [0; 4] };
@@ -119,12 +97,12 @@ impl<'a> Mount<'a> {
     }
 }
 
-fn logical(source: &Source, mount: &Mount<'_>, numbers: &Numbers) -> Option<Fact> {
+fn logical(source: &Source, mount: &Mount<'_>) -> Option<Fact> {
     let folder = format!("/sys/dev/block/{}", mount.device);
     let number = |file: &str| source.number(&format!("{folder}/{file}"));
     let partition = u32::try_from(number("partition")).unwrap_or(0);
     let size = number("size").saturating_mul(SECTOR);
-    let disk = disk_of(source, mount.device).and_then(|it| numbers.of(&it))?;
+    let disk = disk_of(source, mount.device).and_then(|it| device_of(&it))?;
     let queue = if partition > 0 { "../queue/logical_block_size" } else { "queue/logical_block_size" };
     let sector = number(queue).max(1);
     // One that a program serves may never answer.

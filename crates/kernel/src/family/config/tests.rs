@@ -111,7 +111,7 @@ fn processors_are_told_as_the_machine_has_them() {
 }
 
 #[test]
-fn disks_and_what_is_mounted_from_them_are_numbered_in_order() {
+fn disks_and_what_is_mounted_from_them_have_the_numbers_of_disk_events() {
     let machine = Machine::new();
     let disk = "/sys/devices/pci/sda";
     machine.put(&format!("{disk}/dev"), "8:0\n").put(&format!("{disk}/size"), "2048\n");
@@ -133,13 +133,13 @@ fn disks_and_what_is_mounted_from_them_are_numbered_in_order() {
     );
     let facts = machine.facts();
     let disk = only(&facts, 0x0B0B);
-    assert_eq!((u32_at(disk, 0), u32_at(disk, 4), u64_at(disk, 16)), (1, 4096, 256));
+    assert_eq!((u32_at(disk, 0), u32_at(disk, 4), u64_at(disk, 16)), (8 << 20, 4096, 256));
     assert_eq!([24, 28, 32, 36].map(|at| u32_at(disk, at)), [2, 0, 1, 3]);
     assert_eq!((wide(disk, 40), u32_at(disk, 552), disk[556]), ("ATA A Disk".to_owned(), 1, 1));
     assert_eq!(wide(disk, 558), "/", "the system is on it");
     let part = only(&facts, 0x0B0C);
     assert_eq!((u64_at(part, 0), u64_at(part, 8)), (4096, 524_288));
-    assert_eq!([16, 20, 24, 40].map(|at| u32_at(part, at)), [1, 112, 1, 1]);
+    assert_eq!([16, 20, 24, 40].map(|at| u32_at(part, at)), [8 << 20, 112, 1, 1]);
     assert_eq!((wide(part, 28), wide(part, 72)), ("/".to_owned(), "ext4".to_owned()));
     assert_eq!(u32_at(part, 48), 4096);
 }

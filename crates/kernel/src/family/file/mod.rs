@@ -39,12 +39,12 @@ use openings::Openings;
 pub(crate) struct State {
     openings: Openings,
     calls: calls::Calls,
-    /// What was open when the capture began has been looked at.
+    /// What was open when the capture began, or names were switched on, has been looked at.
     is_scanned: bool,
 }
 
 /// Groups that names belong to.
-const NAMES: &[Group] = &[Group::DISK_FILE_IO, Group::FILE_IO, Group::FILE_IO_INIT];
+pub(super) const NAMES: &[Group] = &[Group::DISK_FILE_IO, Group::FILE_IO, Group::FILE_IO_INIT];
 /// Groups that operations belong to.
 const OPERATIONS: &[Group] = &[Group::FILE_IO, Group::FILE_IO_INIT];
 
@@ -134,6 +134,7 @@ const fn waking(name: &'static str) -> Spec {
     Spec { wakes: true, ..row(name, NAMES, &[tell::END], &["ret"], calls::ended) }
 }
 
+/// Behind those who know which threads there are.
 pub(crate) fn on_other(state: &mut All, context: &Context, other: &Other<'_>, out: &mut Out<'_>) {
     if !state.groups.has_any(NAMES) {
         return;
@@ -145,7 +146,11 @@ pub(crate) fn on_other(state: &mut All, context: &Context, other: &Other<'_>, ou
         Other::Comm { pid, is_exec: true, .. } => files.openings.exec(pid),
         Other::Exit { pid, tid, .. } => {
             files.calls.forget(tid);
-            if pid == tid { files.openings.exit(pid) } else { return }
+            // Descriptors are those of all threads, of which the first may be gone long before the last.
+            if state.tasks.knows(pid) {
+                return;
+            }
+            files.openings.exit(pid)
         }
         _ => return,
     };
@@ -167,12 +172,13 @@ pub(crate) fn forget(state: &mut All) {
 pub(crate) fn beside(state: &mut All) {
     if !state.groups.has_any(NAMES) {
         forget(state);
+        state.files.is_scanned = false;
     } else if !state.groups.has_any(OPERATIONS) {
         state.files.openings.forget_positions();
     }
 }
 
-/// Tells what is open: what /proc shows when the capture begins, and what is known then.
+/// Tells what is open: what /proc shows when the capture begins or names are switched on, and what is known then.
 pub(crate) fn run_down(state: &mut All, when: Rundown, out: &mut Out<'_>) {
     if !state.groups.has_any(NAMES) {
         return;
@@ -184,5 +190,48 @@ pub(crate) fn run_down(state: &mut All, when: Rundown, out: &mut Out<'_>) {
     let hook = if when == Rundown::Start { tell::NAME } else { tell::NAME_RUNDOWN };
     for (key, name) in files.openings.named() {
         tell::name(hook, key, name, out);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Clock;
+    use crate::groups::Groups;
+    use crate::out::{Beside, Queue};
+
+    struct Plain;
+
+    impl Clock for Plain {
+        fn raw(&self, ns: u64) -> u64 {
+            ns
+        }
+        fn stamp(&self, ns: u64) -> i64 {
+            ns as i64
+        }
+        fn ticks(&self, ns: u64) -> u64 {
+            ns
+        }
+    }
+
+    #[test]
+    fn descriptors_are_open_until_the_last_thread_ends() {
+        // Above the largest id that Linux gives.
+        let (process, thread) = (5_000_000, 5_000_001);
+        let Group(names) = Group::DISK_FILE_IO;
+        let mut state = All { groups: Groups([names, 0, 0, 0, 0, 0, 0, 0]), ..All::default() };
+        let (mut queues, beside, mut too_large) = ([Queue::default()], Beside::default(), 0);
+        let mut out = Out::new(&mut queues, &Plain, &beside, &mut too_large);
+        let mut hear = |state: &mut All, other| {
+            let context = Context { time: 1, pid: process, tid: process };
+            crate::family::on_other(state, &context, &other, &mut out);
+        };
+        hear(&mut state, Other::Fork { pid: process, ppid: 1, tid: process, ptid: 1 });
+        hear(&mut state, Other::Fork { pid: process, ppid: process, tid: thread, ptid: process });
+        state.files.openings.found(process, 3, "/a".into());
+        hear(&mut state, Other::Exit { pid: process, ppid: 1, tid: process });
+        assert_eq!(state.files.openings.named().count(), 1, "another thread has it open");
+        hear(&mut state, Other::Exit { pid: process, ppid: 1, tid: thread });
+        assert_eq!(state.files.openings.named().count(), 0);
     }
 }

@@ -237,8 +237,7 @@ pub(crate) fn on_other(state: &mut All, context: &Context, other: &Other<'_>, ou
             }
         }
         Other::Fork { pid, ppid, tid, .. } if is_news(&mut state.images.table, *pid) => {
-            let inherited = state.images.table.images(*ppid).to_vec();
-            let gone = state.images.table.begin(*pid, 1, context.time, inherited.clone());
+            let (gone, inherited) = state.images.table.fork(*ppid, *pid, context.time);
             tell_all(state, Told::Unload, (*pid, *tid), &gone, out);
             tell_all(state, Told::Load, (*pid, *tid), &inherited, out);
         }
@@ -286,18 +285,20 @@ fn processes(state: &All) -> Vec<u32> {
     if known.is_empty() { maps::processes() } else { known }
 }
 
-/// Tells of images, if anybody wants to know.
+/// Tells of images, if anybody wants to know, and counts those that it cannot tell.
 fn tell_all(state: &mut All, told: Told, who: (u32, u32), images: &[Image], out: &mut Out<'_>) {
     if !state.groups.has(Group::IMAGE_LOAD) {
         return;
     }
+    let mut untold = state.images.table.take_untold();
     for image in images {
         if state.images.pay(image) {
             tell(told, who, image, out);
         } else {
-            *out.too_large = out.too_large.saturating_add(RECORDS.0);
+            untold = untold.saturating_add(1);
         }
     }
+    *out.too_large = out.too_large.saturating_add(untold.saturating_mul(RECORDS.0));
 }
 
 /// Tells of an image of a process, its ids first.

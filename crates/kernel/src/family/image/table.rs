@@ -5,12 +5,13 @@
 //! ```
 //!
 //! 1. A mapping of a file that has an image there already tells nothing new; one that lies where the code of another image was has replaced it.
-//! 2. Bytes are counted: what finds no room is told when it is loaded, and forgotten.
+//! 2. Bytes are counted: what finds no room is told when it is loaded, and forgotten. How many those are is remembered: that a child has them too, and that they go with
+//!    their process, is not told, and counted as lost.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::maps::{ANONYMOUS, MAX_MAPPINGS};
+use super::maps::{self, ANONYMOUS, MAX_MAPPINGS};
 use super::program::BuildId;
 
 /// Bytes that all images may take.
@@ -96,6 +97,8 @@ pub(crate) struct Process {
     /// What is older is in here already: nanoseconds.
     pub(crate) since: u64,
     images: Vec<Image>,
+    /// Images that found no room.
+    forgotten: u64,
 }
 
 /// Images of all processes.
@@ -103,6 +106,8 @@ pub(crate) struct Process {
 pub(crate) struct Table {
     processes: BTreeMap<u32, Process>,
     bytes: usize,
+    /// Images that came or went untold.
+    untold: u64,
 }
 
 impl Table {
@@ -116,14 +121,30 @@ impl Table {
 
     /// A process that begins with these images; those it had before are returned.
     pub(crate) fn begin(&mut self, pid: u32, threads: u32, since: u64, images: Vec<Image>) -> Vec<Image> {
-        let before = self.end(pid);
-        if self.processes.len() < MAX_PROCESSES {
-            let bytes = self.bytes.saturating_add(cost(&images));
-            let images = if bytes <= MAX_BYTES { images } else { Vec::new() };
-            self.bytes = self.bytes.saturating_add(cost(&images));
-            self.processes.insert(pid, Process { threads, since, images });
+        let (before, _) = self.take(pid);
+        self.processes.remove(&pid);
+        let (count, bytes) = (images.len() as u64, self.bytes.saturating_add(cost(&images)));
+        if self.processes.len() >= MAX_PROCESSES {
+            self.untold = self.untold.saturating_add(count);
+        } else if bytes <= MAX_BYTES {
+            self.bytes = bytes;
+            self.processes.insert(pid, Process { threads, since, images, forgotten: 0 });
+        } else {
+            self.processes.insert(pid, Process { threads, since, images: Vec::new(), forgotten: count });
         }
         before
+    }
+
+    /// A process that begins with the images of its parent. Those it had before are returned, and those it has now.
+    pub(crate) fn fork(&mut self, parent: u32, pid: u32, since: u64) -> (Vec<Image>, Vec<Image>) {
+        let inherited = self.images(parent).to_vec();
+        let forgotten = self.processes.get(&parent).map_or(0, |it| it.forgotten);
+        let before = self.begin(pid, 1, since, inherited.clone());
+        self.untold = self.untold.saturating_add(forgotten);
+        if let Some(child) = self.processes.get_mut(&pid) {
+            child.forgotten = child.forgotten.saturating_add(forgotten);
+        }
+        (before, inherited)
     }
 
     /// Forgets a process; its images are returned.
@@ -135,9 +156,22 @@ impl Table {
 
     /// Takes all images from a process that runs on.
     pub(crate) fn empty(&mut self, pid: u32) -> Vec<Image> {
-        let images = self.processes.get_mut(&pid).map_or_else(Vec::new, |it| std::mem::take(&mut it.images));
-        self.bytes = self.bytes.saturating_sub(cost(&images));
+        let (images, forgotten) = self.take(pid);
+        self.untold = self.untold.saturating_add(forgotten);
         images
+    }
+
+    /// The images of a process, and how many more it has.
+    fn take(&mut self, pid: u32) -> (Vec<Image>, u64) {
+        let Some(process) = self.processes.get_mut(&pid) else { return (Vec::new(), 0) };
+        let images = std::mem::take(&mut process.images);
+        self.bytes = self.bytes.saturating_sub(cost(&images));
+        (images, std::mem::take(&mut process.forgotten))
+    }
+
+    /// How many images came or went untold since this was asked.
+    pub(crate) fn take_untold(&mut self) -> u64 {
+        std::mem::take(&mut self.untold)
     }
 
     /// All images of a process.
@@ -148,15 +182,24 @@ impl Table {
     /// Code was mapped: as [`merge`].
     pub(crate) fn add(&mut self, pid: u32, image: &Image, gone: &mut Vec<Image>) -> bool {
         if !self.processes.contains_key(&pid) {
-            self.begin(pid, 1, 0, Vec::new());
+            self.begin(pid, maps::threads_of(pid), 0, Vec::new());
         }
         let bytes = self.bytes.saturating_add(image.cost());
-        let Some(process) = self.processes.get_mut(&pid).filter(|_| bytes <= MAX_BYTES) else { return true };
+        let Some(process) = self.processes.get_mut(&pid) else {
+            // It will go unseen.
+            self.untold = self.untold.saturating_add(1);
+            return true;
+        };
+        if bytes > MAX_BYTES {
+            process.forgotten = process.forgotten.saturating_add(1);
+            return true;
+        }
         let (had, before) = (process.images.len(), gone.len());
         let is_new = merge(&mut process.images, image, gone);
         let freed = gone.get(before..).unwrap_or_default();
         let is_kept = process.images.len().saturating_add(freed.len()) > had;
         self.bytes = if is_kept { bytes } else { self.bytes }.saturating_sub(cost(freed));
+        process.forgotten = process.forgotten.saturating_add((is_new && !is_kept).into());
         is_new
     }
 
@@ -219,5 +262,24 @@ mod tests {
         }
         (0..3).for_each(|pid| drop(table.end(pid)));
         assert_eq!(table.bytes, 0);
+    }
+
+    #[test]
+    fn what_found_no_room_is_counted_when_it_would_be_told() {
+        let mut table = Table::default();
+        let name = "x".repeat(4096);
+        let mut gone = Vec::new();
+        for at in 0..MAX_MAPPINGS as u64 {
+            table.add(1, &image(&name, at << 16, 0x4000), &mut gone);
+        }
+        let kept = table.images(1).len() as u64;
+        let forgotten = MAX_MAPPINGS as u64 - kept;
+        assert!(kept > 0 && forgotten > 0);
+        assert_eq!(table.take_untold(), 0, "all were told when they were loaded");
+        let (_, told) = table.fork(1, 2, 0);
+        assert_eq!((told.len() as u64, table.take_untold()), (kept, forgotten), "loads of the child");
+        assert_eq!(table.images(2), [], "no room");
+        assert_eq!((table.end(2).len(), table.take_untold()), (0, kept + forgotten), "unloads of the child");
+        assert_eq!((table.end(1).len() as u64, table.take_untold()), (kept, forgotten));
     }
 }

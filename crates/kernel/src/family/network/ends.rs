@@ -43,6 +43,7 @@ impl Ends {
         }
     }
 
+    #[cfg(test)]
     pub(super) const fn local_port(&self) -> u16 {
         self.local.1
     }

@@ -202,10 +202,8 @@ fn changed(state: &mut All, event: &Event<'_>, out: &mut Out<'_>) {
     let (sk, ends) = addressed(event);
     let network = &mut state.network;
     match (event.number(OLD_STATE), event.number(NEW_STATE)) {
-        // These three are made by the program itself.
+        // This is made by the program itself.
         (_, SYN_SENT) => network.insert(sk, Socket::connecting(ends, event.sample.pid)),
-        (_, LISTEN) => network.listen(ends.local_port(), event.sample.pid),
-        (LISTEN, CLOSE) => network.listen_no_more(ends.local_port()),
         (old @ (SYN_SENT | SYN_RECV), ESTABLISHED) => {
             let known = network.established(sk, ends);
             let is_ours = old == SYN_SENT || known.is_connecting;

@@ -62,8 +62,6 @@ pub(crate) struct State {
     tcp: HashMap<u64, Socket>,
     /// By socket and process: those of another process are other sockets.
     udp: HashMap<(u64, u32), Datagrams>,
-    /// Which process listens at a port; [`NOBODY`] where several do.
-    listening: HashMap<u16, u32>,
     /// When a socket of a process was searched in vain.
     not_found: HashMap<(u64, u32), u64>,
     look: u64,
@@ -79,9 +77,10 @@ impl State {
         self.searches = 0;
     }
 
-    /// Forgets everything.
+    /// Forgets all sockets. What was searched stays: who makes records be lost must not make us search without end.
     pub(super) fn forget(&mut self) {
-        *self = Self { look: self.look, now: self.now, ..Self::default() };
+        self.tcp.clear();
+        self.udp.clear();
     }
 
     pub(super) fn insert(&mut self, sk: u64, socket: Socket) {
@@ -98,26 +97,12 @@ impl State {
         self.tcp.remove(&sk);
     }
 
-    /// A process listens.
-    pub(super) fn listen(&mut self, port: u16, process: u32) {
-        let owner = self.listening.entry(port).or_insert(process);
-        // Several may share a port, or have it each in a network of its own.
-        if *owner != process {
-            *owner = NOBODY;
-        }
-    }
-
-    pub(super) fn listen_no_more(&mut self, port: u16) {
-        self.listening.remove(&port);
-    }
-
-    /// A connection is there: its owner asked for it, or listens.
+    /// A connection is there: its owner asked for it. Who accepts is not known before it is used: a port says nothing, for each network has its own.
     pub(super) fn established(&mut self, sk: u64, ends: Ends) -> Socket {
         let asked = self.tcp.get(&sk).filter(|it| it.is_connecting && !it.is_closed).copied();
-        let listens = || self.listening.get(&ends.local_port()).copied().unwrap_or(NOBODY);
         let socket = match asked {
             Some(asked) => Socket { ends, ..asked },
-            None => Socket::established(ends, listens()),
+            None => Socket::established(ends, NOBODY),
         };
         self.insert(sk, Socket { is_connecting: false, ..socket });
         socket
@@ -213,18 +198,14 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_belongs_to_who_asked_or_listens() {
+    fn a_connection_belongs_to_who_asked_or_to_nobody_until_it_is_used() {
         let mut state = State::default();
         state.insert(1, Socket::connecting(ends(0), 10));
         let asked = state.established(1, ends(5));
         assert_eq!((asked.owner, asked.is_connecting, asked.ends.local_port()), (10, true, 5));
-        state.listen(80, 20);
-        assert_eq!(state.established(2, ends(80)).owner, 20);
-        assert_eq!(state.established(3, ends(81)).owner, NOBODY);
-        state.listen(80, 21);
-        assert_eq!(state.established(4, ends(80)).owner, NOBODY);
-        state.listen_no_more(80);
-        assert_eq!(state.established(5, ends(80)).owner, NOBODY);
+        assert_eq!(state.established(2, ends(80)).owner, NOBODY);
+        state.tcp(2, 20, true);
+        assert_eq!(state.learn(2, ends(80)).owner, 20);
     }
 
     #[test]
@@ -259,7 +240,10 @@ mod tests {
             });
         }
         assert_eq!((searched, state.not_found.len()), (MAX_SEARCHES, MAX_SEARCHES as usize));
+        state.forget();
+        state.search(100, 7, |_| panic!("a loss allows no more"));
         state.begin_look();
+        state.forget();
         state.search(1, 7, |_| panic!("it was not found a moment ago"));
     }
 }

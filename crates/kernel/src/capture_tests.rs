@@ -1,0 +1,58 @@
+//! Rings as no kernel writes them.
+
+use super::*;
+
+struct Plain;
+
+impl Clock for Plain {
+    fn raw(&self, ns: u64) -> u64 {
+        ns
+    }
+    fn stamp(&self, ns: u64) -> i64 {
+        i64::try_from(ns).unwrap_or(i64::MAX)
+    }
+    fn ticks(&self, ns: u64) -> u64 {
+        ns
+    }
+}
+
+/// What is lost when rings hold these bytes; whether all is read, and whether what is remembered is forgotten.
+fn read(bytes: [&[u8]; 2]) -> (Vec<u64>, bool, bool) {
+    let mut rings = bytes.map(Ring::forged);
+    let (opened, mut state, mut lost) =
+        (Opened::nothing(&Wanted::default()), State::default(), vec![0; rings.len()]);
+    state.schedule.runs_on(0, (7, 9));
+    let (mut queues, nothing, mut too_large) = ([Queue::default()], Beside::default(), 0);
+    let mut out = Out::new(&mut queues, &Plain, &nothing, &mut too_large);
+    let mut reader = Reader {
+        rings: &mut rings,
+        opened: &opened,
+        state: &mut state,
+        lost: &mut lost,
+        unreleased: 0,
+        replaced: Vec::new(),
+    };
+    reader.read(u64::MAX, &mut out);
+    reader.read(u64::MAX, &mut out);
+    let is_read = rings.iter().all(|ring| ring.waiting() == 0);
+    (lost, is_read, state.schedule.priority_on(0, 7) == 0)
+}
+
+#[test]
+fn what_cannot_be_understood_is_lost_once() {
+    /// A record of a kind that nobody knows: type, misc, size, and the identity behind it.
+    const WHOLE: [u8; 40] = {
+        let mut record = [0; 40];
+        (record[0], record[6]) = (200, 40);
+        record
+    };
+    let (mut short, mut long) = (WHOLE, WHOLE);
+    (short[6], long[6]) = (7, 41);
+    assert_eq!(read([&WHOLE, &[]]), (vec![0, 0], true, false));
+    assert_eq!(read([&short, &WHOLE]), (vec![1, 0], true, true), "shorter than its head");
+    assert_eq!(
+        read([&WHOLE, &[WHOLE, long].concat()]),
+        (vec![0, 1], true, true),
+        "behind what is understood"
+    );
+}
