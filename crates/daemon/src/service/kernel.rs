@@ -271,7 +271,7 @@ impl Service {
             return Ok(());
         }
         if !self.has_right(link, SYSTEM_TRACE_CONTROL, Rights::TRACELOG_ACCESS_KERNEL_LOGGER) {
-            self.check_profiling(link)?;
+            self.check_profiling(link).map_err(of_kernel_events)?;
         }
         if self.kernels.scope == Scope::Own
             && let Some(group) = kernel::beyond_own(groups)
@@ -280,7 +280,7 @@ impl Service {
                 "{group}: without CAP_PERFMON a daemon sees processes, threads, images, context switches, samples and page faults of its own user only: \
                  weir doctor says what to type"
             );
-            return Err(Refusal::new(Status::ERROR_PRIVILEGE_NOT_HELD, why));
+            return Err(of_kernel_events(Refusal::new(Status::ERROR_PRIVILEGE_NOT_HELD, why)));
         }
         Ok(())
     }
@@ -506,6 +506,11 @@ impl Service {
         self.change_kernel(Kept::Session { id, wishes, settings }, then);
         Ok(())
     }
+}
+
+/// A refusal that says what it is about: a session may be refused for other reasons.
+fn of_kernel_events(refusal: Refusal) -> Refusal {
+    Refusal { reason: format!("kernel events: {}", refusal.reason), ..refusal }
 }
 
 /// The refusal for what only system loggers have.

@@ -47,7 +47,7 @@ fn a_daemon_without_privilege_has_groups_of_its_own_users_processes_only() {
     assert_eq!((refused(&service, 1, &PROCESSES), refused(&service, 1, &own)), (0, 0));
     assert_eq!(refused(&service, 1, &DISKS), 1314);
     let why = service.check_kernel_events(1, &DISKS).unwrap_err().reason;
-    assert!(why.contains("DISK_IO") && why.contains("weir doctor"), "{why}");
+    assert!(why.starts_with("kernel events: DISK_IO") && why.contains("weir doctor"), "{why}");
 }
 
 fn set(session: u64, set: &Set) -> Message {
