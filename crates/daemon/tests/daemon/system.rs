@@ -245,11 +245,17 @@ fn events_come_from_when_they_are_wanted_until_they_are_not() {
         let (mut controller, path) = (daemon.controller(), daemon.path("a.etl"));
         let config = SessionConfig { log_file_mode: 1 | SYSTEM_LOGGER, ..to_file("s", &path) };
         let Some(session) = start(&mut controller, config) else { return };
+        // Where single threads are watched, switches are always told of, and taken or left when they are looked at: a flush has everything looked at.
+        let flush = |controller: &mut Client| {
+            assert_eq!(status(&controller.control(session.id, Control::Flush { log_file: None })), 0);
+        };
         let before = play(200);
+        flush(&mut controller);
         if !is_given(&controller.ask(keywords(session.id, of("Scheduler"), EnableCode::Enable, 0x200))) {
             return;
         }
         let wanted = play(200);
+        flush(&mut controller);
         assert_eq!(controller.status(keywords(session.id, of("Scheduler"), EnableCode::Disable, 0)), 0);
         let behind = play(200);
         controller.stop(session.id);
