@@ -270,9 +270,7 @@ impl Service {
         if !kernel::wants_events(groups) {
             return Ok(());
         }
-        if !self.has_right(link, SYSTEM_TRACE_CONTROL, Rights::TRACELOG_ACCESS_KERNEL_LOGGER) {
-            self.check_profiling(link).map_err(of_kernel_events)?;
-        }
+        self.check_kernel_right(link)?;
         if self.kernels.scope == Scope::Own
             && let Some(group) = kernel::beyond_own(groups)
         {
@@ -283,6 +281,19 @@ impl Service {
             return Err(of_kernel_events(Refusal::new(Status::ERROR_PRIVILEGE_NOT_HELD, why)));
         }
         Ok(())
+    }
+
+    /// Whether the peer of a connection may begin a session of this kind, read it, or have it written to a file of its own: who sees what another asked for sees as much
+    /// of the machine. The kind counts, not what is wanted now: that may be more in a moment.
+    pub(super) fn check_sight(&self, link: LinkId, config: &SessionConfig) -> Result<(), Refusal> {
+        if is_system_logger(config) { self.check_kernel_right(link) } else { Ok(()) }
+    }
+
+    fn check_kernel_right(&self, link: LinkId) -> Result<(), Refusal> {
+        if self.has_right(link, SYSTEM_TRACE_CONTROL, Rights::TRACELOG_ACCESS_KERNEL_LOGGER) {
+            return Ok(());
+        }
+        self.check_profiling(link).map_err(of_kernel_events)
     }
 
     /// Asks the kernel for what is to be kept, where that is something else than it was.
@@ -491,6 +502,7 @@ impl Service {
         self.check_right(asker.link, provider, Rights::TRACELOG_GUID_ENABLE)?;
         let (params, scope) = filter::resolve(&provider, params)?;
         if code == EnableCode::CaptureState {
+            self.check_sight(asker.link, config)?;
             self.kernels.run_down(id);
             self.reply(asker, Message::Done);
             return Ok(());

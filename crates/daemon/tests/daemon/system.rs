@@ -364,7 +364,11 @@ fn a_guest_gets_kernel_events_by_the_kernels_list_and_cannot_change_that() {
     assert_eq!(guest.status(Message::Start(Box::new(system("s", CSWITCH)))), 1314);
     let kernel = SessionConfig { log_file_mode: 0x100, ..system(KERNEL_LOGGER, 0) };
     assert_eq!(guest.status(Message::Start(Box::new(kernel))), 5, "the system's own");
-    let id = guest.start(system("s", 0)).id;
+    assert_eq!(guest.status(Message::Start(Box::new(system("s", 0)))), 1314, "it might want some later");
+    let id = root.start(system("s", 0)).id;
+    let mut reader = client_of(&daemon, ANN, Role::Consumer);
+    let read = || Message::OpenConsumer { session: SessionRef::Id(id) };
+    assert_eq!(reader.status(read()), 1314, "another's");
     assert_eq!(update(&mut guest, id, CSWITCH), 1314);
     assert_eq!(set(&mut guest, id, &Set::SystemTraceEnableFlags([CSWITCH, 0, 0, 0, 0, 0, 0, 0])), 1314);
     assert_eq!(guest.status(keywords(id, of("Scheduler"), EnableCode::Enable, 0x200)), 1314);

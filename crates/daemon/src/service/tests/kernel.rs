@@ -2,8 +2,9 @@
 
 use traceweir_format::info::{ClassicEventId, GroupMask, Set};
 use traceweir_format::security::{Ace, AceKind, SecurityDescriptor, Sid};
-use traceweir_format::spec::access::Rights;
+use traceweir_format::spec::access::{DEFAULT_TRACE_SECURITY, Rights};
 use traceweir_format::spec::event::class::{SYSTEM_TRACE_CONTROL, THREAD};
+use traceweir_format::spec::system::SYSTEM_PROVIDERS;
 use traceweir_kernel::Scope as Sight;
 
 use super::*;
@@ -48,6 +49,80 @@ fn a_daemon_without_privilege_has_groups_of_its_own_users_processes_only() {
     assert_eq!(refused(&service, 1, &DISKS), 1314);
     let why = service.check_kernel_events(1, &DISKS).unwrap_err().reason;
     assert!(why.starts_with("kernel events: DISK_IO") && why.contains("weir doctor"), "{why}");
+}
+
+/// A list that grants a stranger these rights.
+fn granting(rights: Rights) -> SecurityDescriptor {
+    let mut list = SecurityDescriptor::built_in(OWN, None);
+    list.dacl.as_mut().unwrap().add(Ace::new(AceKind::Allow, Sid::user(STRANGER), rights));
+    list
+}
+
+#[test]
+fn a_guest_who_may_run_sessions_sees_nothing_of_the_machine_by_those_of_others() {
+    let (sender, notices) = std::sync::mpsc::channel();
+    let post: Post = Arc::new(move |notice| drop(sender.send(notice)));
+    let mut service = Service::new(Access::new(Scope::System, OWN), 4, 77, post, Janitor::new());
+    service.access.lists.put(DEFAULT_TRACE_SECURITY, Some(granting(Rights::WMIGUID_ALL_ACCESS)));
+    for (link, uid, role) in
+        [(1, OWN, Role::Controller), (2, STRANGER, Role::Controller), (3, STRANGER, Role::Consumer)]
+    {
+        connect(&mut service, link, uid);
+        say(&mut service, link, hello(role, link));
+    }
+    heard(&mut service);
+    let config = |name: &str| SessionConfig {
+        name: name.to_owned(),
+        log_file_mode: 0x0200_0100,
+        ..SessionConfig::default()
+    };
+    let answer = |service: &mut Service, link, message| {
+        say(service, link, message);
+        loop {
+            if let Some(answer) = heard(service).pop() {
+                return answer;
+            }
+            service.notice(notices.recv_timeout(Duration::from_secs(30)).unwrap());
+        }
+    };
+    let refused = "2 refused 1314";
+    assert_eq!(answer(&mut service, 2, Message::Start(Box::new(config("its own")))), refused);
+    answer(&mut service, 1, Message::Start(Box::new(config("s"))));
+    let id = service.sessions.running().pop().unwrap();
+    let session = || SessionRef::Id(id);
+    let control = |control| Message::Control { session: session(), control };
+    let mine = || Some("/mine.etl".into());
+    let to_file = Update { log_file: mine(), ..Update::default() };
+    let live = Update { real_time: Some(true), ..Update::default() };
+    let shown = [
+        Control::Update(to_file),
+        Control::Update(live),
+        Control::Flush { log_file: mine() },
+        Control::ConvertToRealTime,
+    ];
+    for shown in shown {
+        assert_eq!(answer(&mut service, 2, control(shown.clone())), refused, "{shown:?}");
+    }
+    let state = |provider| Message::EnableProvider {
+        session: session(),
+        provider,
+        code: EnableCode::CaptureState,
+        params: Box::default(),
+        name: String::new(),
+        timeout_ms: 0,
+    };
+    for provider in [SYSTEM_TRACE_CONTROL, SYSTEM_PROVIDERS[0].1] {
+        service.access.lists.put(provider, Some(granting(Rights::TRACELOG_GUID_ENABLE)));
+        assert_eq!(answer(&mut service, 2, state(provider)), refused);
+    }
+    let read = || Message::OpenConsumer { session: session() };
+    assert_eq!(answer(&mut service, 3, read()), "3 refused 1314");
+    assert!(answer(&mut service, 2, control(Control::Query)).contains("Properties"), "what shows no events");
+    let rights = Rights::TRACELOG_ACCESS_KERNEL_LOGGER | Rights::TRACELOG_GUID_ENABLE;
+    service.access.lists.put(SYSTEM_TRACE_CONTROL, Some(granting(rights)));
+    assert_eq!(answer(&mut service, 2, state(SYSTEM_TRACE_CONTROL)), "2 Done");
+    assert!(answer(&mut service, 3, read()).starts_with("3 Consumer"));
+    answer(&mut service, 2, control(Control::Stop));
 }
 
 fn set(session: u64, set: &Set) -> Message {
