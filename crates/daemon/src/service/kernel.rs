@@ -59,6 +59,8 @@ pub(super) struct Kernels {
 struct Running {
     config: SessionConfig,
     wishes: Wishes,
+    /// Its capture is being begun, on a thread that will tell: until then nobody else begins one.
+    is_starting: bool,
     /// What its capture was last asked for, or will be.
     wanted: Wanted,
     /// `None` while there is no capture.
@@ -153,13 +155,24 @@ impl Kernels {
         information: &Information,
     ) -> Wanted {
         let wanted = kernel::wanted_at_start(config, &wishes, information.of_system(), self.scope);
-        let (config, control, losses) = (config.clone(), None, None);
-        self.all.insert(id, Running { config, wishes, wanted: wanted.clone(), control, losses });
+        let (config, is_starting, control, losses) = (config.clone(), true, None, None);
+        let running = Running { config, wishes, is_starting, wanted: wanted.clone(), control, losses };
+        self.all.insert(id, running);
         wanted
     }
 
+    /// It runs, with a capture where one could be had.
+    pub(super) fn started(&mut self, id: u64, begun: Option<(KernelControl, Arc<Losses>)>) {
+        if let Some(running) = self.all.get_mut(&id) {
+            running.is_starting = false;
+        }
+        if let Some((control, losses)) = begun {
+            self.began(id, control, losses);
+        }
+    }
+
     /// Its capture has begun.
-    pub(super) fn began(&mut self, id: u64, control: KernelControl, losses: Arc<Losses>) {
+    fn began(&mut self, id: u64, control: KernelControl, losses: Arc<Losses>) {
         let Some(running) = self.all.get_mut(&id) else { return };
         tell_missing(&running.config.name, &control);
         (running.control, running.losses) = (Some(control), Some(losses));
@@ -189,10 +202,11 @@ impl Kernels {
         control.map(KernelControl::run_down).is_some()
     }
 
-    /// What has to be asked for so that this can be kept.
-    fn steps(&self, kept: &Kept, information: &Information) -> Vec<Step> {
+    /// What has to be asked for so that this can be kept. Sessions that are starting are looked at once they run.
+    pub(super) fn steps(&self, kept: &Kept, information: &Information) -> Vec<Step> {
         let (system, machine) = information.of_system();
-        let changed = self.all.iter().filter_map(|(id, running)| {
+        let running = self.all.iter().filter(|(_, running)| !running.is_starting);
+        let changed = running.filter_map(|(id, running)| {
             let wanted = match kept {
                 Kept::Session { id: of, wishes, settings } if of == id => {
                     kernel::wanted(&running.wanted, wishes, settings, (system, machine))
@@ -346,7 +360,7 @@ impl Service {
             let Some(running) = self.kernels.all.get_mut(&id) else { continue };
             running.wanted = wanted;
             match (begun, self.sessions.running_session(id)) {
-                (Some(Begun { source, control, losses }), Some(session)) => {
+                (Some(Begun { source, control, losses }), Some(session)) if running.control.is_none() => {
                     session.capture(source);
                     self.kernels.began(id, control, losses);
                 }

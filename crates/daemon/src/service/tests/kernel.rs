@@ -6,9 +6,11 @@ use traceweir_format::spec::access::{DEFAULT_TRACE_SECURITY, Rights};
 use traceweir_format::spec::event::class::{SYSTEM_TRACE_CONTROL, THREAD};
 use traceweir_format::spec::system::SYSTEM_PROVIDERS;
 use traceweir_kernel::Scope as Sight;
+use traceweir_session::info::System;
 
 use super::*;
-use crate::service::kernel::Kernels;
+use crate::kernel::Wishes;
+use crate::service::kernel::{Kept, Kernels};
 
 const PROCESSES: GroupMask = [0x1, 0, 0, 0, 0, 0, 0, 0];
 const DISKS: GroupMask = [0x100, 0, 0, 0, 0, 0, 0, 0];
@@ -128,6 +130,40 @@ fn a_guest_who_may_run_sessions_sees_nothing_of_the_machine_by_those_of_others()
 fn set(session: u64, set: &Set) -> Message {
     let (class, data) = (set.class().number(), set.to_bytes());
     Message::SetInformation { session: SessionRef::Id(session), class, data }
+}
+
+#[test]
+fn a_session_that_is_starting_is_given_no_second_capture() {
+    let (mut service, notices) = with_notices();
+    let steps = |service: &Service| {
+        let kept = Kept::System(System::default());
+        service.kernels.steps(&kept, &service.information).len()
+    };
+    let (name, log_file_mode, enable_flags) = ("k".to_owned(), 0x0200_0100, 0x10);
+    let config = SessionConfig { name, log_file_mode, enable_flags, ..SessionConfig::default() };
+    say(&mut service, 1, Message::Start(Box::new(config)));
+    assert_eq!(steps(&service), 0, "what becomes of the first is not known yet");
+    service.notice(notices.recv_timeout(Duration::from_secs(30)).unwrap());
+    assert_eq!(steps(&service), 0, "it has one, or could not start");
+}
+
+#[test]
+fn a_session_without_capture_is_given_one_when_it_runs() {
+    let (mut service, notices) = with_notices();
+    let (name, log_file_mode) = ("k".to_owned(), 0x0200_0100);
+    let config = SessionConfig { name, log_file_mode, ..SessionConfig::default() };
+    say(&mut service, 1, Message::Start(Box::new(config)));
+    let Notice::Started { id, outcome: Ok(mut started) } =
+        notices.recv_timeout(Duration::from_secs(30)).unwrap()
+    else {
+        panic!("it starts whatever the machine gives");
+    };
+    started.kernel = None;
+    let wishes = Wishes::of_flags(0x10);
+    let kept = Kept::Session { id, wishes, settings: Box::default() };
+    assert_eq!(service.kernels.steps(&kept, &service.information).len(), 0);
+    service.notice(Notice::Started { id, outcome: Ok(started) });
+    assert_eq!(service.kernels.steps(&kept, &service.information).len(), 1);
 }
 
 #[test]
