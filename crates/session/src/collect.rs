@@ -138,9 +138,11 @@ impl Collector {
         }
     }
 
-    /// Captures records from now on.
+    /// Captures records from now on. A session has one capture: what another one tells would be told twice, and what the first has not told yet would be lost.
     pub(crate) fn capture(&mut self, source: Box<dyn Capture>) {
-        self.capturing = Some(Capturing::new(source, &self.clock));
+        if self.capturing.is_none() {
+            self.capturing = Some(Capturing::new(source, &self.clock));
+        }
     }
 
     /// Takes in what is told at the end, for the last drain.

@@ -65,6 +65,16 @@ fn rights_for(is_live: bool, has_file: bool) -> Rights {
     }
 }
 
+/// Whether events go to where they did not go before: to a file that the controller names, or to consumers.
+fn shows_events(control: &Control) -> bool {
+    match control {
+        Control::Update(update) => update.log_file.is_some() || update.real_time == Some(true),
+        Control::Flush { log_file } => log_file.is_some(),
+        Control::ConvertToRealTime => true,
+        Control::Query | Control::Outcome | Control::Stop | Control::Increment => false,
+    }
+}
+
 impl Service {
     /// Whether the peer of a connection has these rights on a session, provider or group, by its GUID. If not, the log tells.
     pub(super) fn check_right(
@@ -125,7 +135,8 @@ impl Service {
             Control::Flush { log_file: Some(_) } => rights_to_run(&config) | Rights::TRACELOG_CREATE_ONDISK,
             Control::Stop | Control::Flush { .. } | Control::Increment => rights_to_run(&config),
         };
-        self.check_right(link, config.guid, right)
+        self.check_right(link, config.guid, right)?;
+        if shows_events(control) { self.check_sight(link, &config) } else { Ok(()) }
     }
 
     /// The sessions that the peer of a connection may query.

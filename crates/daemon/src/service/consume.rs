@@ -19,6 +19,7 @@ impl Service {
         let (id, session) = self.sessions.find_running(session)?;
         let config = session.properties().config;
         self.check_right(asker.link, config.guid, Rights::TRACELOG_ACCESS_REALTIME)?;
+        self.check_sight(asker.link, &config)?;
         let Some(client) = self.clients.get_mut(&asker.link) else { return Ok(()) };
         if client.reads != Reads::Nothing {
             return Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, "a connection reads one session"));

@@ -81,9 +81,7 @@ impl Service {
                 info!("session {:?} started by {}", entry.name, entry.starter);
                 let properties = session.properties();
                 entry.state = State::Running(session);
-                if let Some((control, losses)) = kernel {
-                    self.kernels.began(id, control, losses);
-                }
+                self.kernels.started(id, kernel);
                 self.adjust_kernel(id);
                 self.answer(asker, Ok(properties));
                 let is_left = self.is_left(id);

@@ -151,8 +151,11 @@ impl Service {
         let mut settings = self.information.settings(id);
         settings.set(set, self.information.machine()).map_err(|e| not_done(class, e.into()))?;
         if let Set::PeriodicCaptureState(Some(it)) = set {
-            if it.providers.iter().any(is_kernels) && !is_system_logger(&config) {
-                return Err(of_system_loggers());
+            if it.providers.iter().any(is_kernels) {
+                if !is_system_logger(&config) {
+                    return Err(of_system_loggers());
+                }
+                self.check_sight(asker.link, &config)?;
             }
             it.providers.iter().try_for_each(|provider| self.check_enable(asker.link, *provider))?;
         }

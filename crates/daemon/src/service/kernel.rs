@@ -59,6 +59,8 @@ pub(super) struct Kernels {
 struct Running {
     config: SessionConfig,
     wishes: Wishes,
+    /// Its capture is being begun, on a thread that will tell: until then nobody else begins one.
+    is_starting: bool,
     /// What its capture was last asked for, or will be.
     wanted: Wanted,
     /// `None` while there is no capture.
@@ -153,13 +155,24 @@ impl Kernels {
         information: &Information,
     ) -> Wanted {
         let wanted = kernel::wanted_at_start(config, &wishes, information.of_system(), self.scope);
-        let (config, control, losses) = (config.clone(), None, None);
-        self.all.insert(id, Running { config, wishes, wanted: wanted.clone(), control, losses });
+        let (config, is_starting, control, losses) = (config.clone(), true, None, None);
+        let running = Running { config, wishes, is_starting, wanted: wanted.clone(), control, losses };
+        self.all.insert(id, running);
         wanted
     }
 
+    /// It runs, with a capture where one could be had.
+    pub(super) fn started(&mut self, id: u64, begun: Option<(KernelControl, Arc<Losses>)>) {
+        if let Some(running) = self.all.get_mut(&id) {
+            running.is_starting = false;
+        }
+        if let Some((control, losses)) = begun {
+            self.began(id, control, losses);
+        }
+    }
+
     /// Its capture has begun.
-    pub(super) fn began(&mut self, id: u64, control: KernelControl, losses: Arc<Losses>) {
+    fn began(&mut self, id: u64, control: KernelControl, losses: Arc<Losses>) {
         let Some(running) = self.all.get_mut(&id) else { return };
         tell_missing(&running.config.name, &control);
         (running.control, running.losses) = (Some(control), Some(losses));
@@ -189,10 +202,11 @@ impl Kernels {
         control.map(KernelControl::run_down).is_some()
     }
 
-    /// What has to be asked for so that this can be kept.
-    fn steps(&self, kept: &Kept, information: &Information) -> Vec<Step> {
+    /// What has to be asked for so that this can be kept. Sessions that are starting are looked at once they run.
+    pub(super) fn steps(&self, kept: &Kept, information: &Information) -> Vec<Step> {
         let (system, machine) = information.of_system();
-        let changed = self.all.iter().filter_map(|(id, running)| {
+        let running = self.all.iter().filter(|(_, running)| !running.is_starting);
+        let changed = running.filter_map(|(id, running)| {
             let wanted = match kept {
                 Kept::Session { id: of, wishes, settings } if of == id => {
                     kernel::wanted(&running.wanted, wishes, settings, (system, machine))
@@ -270,9 +284,7 @@ impl Service {
         if !kernel::wants_events(groups) {
             return Ok(());
         }
-        if !self.has_right(link, SYSTEM_TRACE_CONTROL, Rights::TRACELOG_ACCESS_KERNEL_LOGGER) {
-            self.check_profiling(link)?;
-        }
+        self.check_kernel_right(link)?;
         if self.kernels.scope == Scope::Own
             && let Some(group) = kernel::beyond_own(groups)
         {
@@ -280,9 +292,22 @@ impl Service {
                 "{group}: without CAP_PERFMON a daemon sees processes, threads, images, context switches, samples and page faults of its own user only: \
                  weir doctor says what to type"
             );
-            return Err(Refusal::new(Status::ERROR_PRIVILEGE_NOT_HELD, why));
+            return Err(of_kernel_events(Refusal::new(Status::ERROR_PRIVILEGE_NOT_HELD, why)));
         }
         Ok(())
+    }
+
+    /// Whether the peer of a connection may begin a session of this kind, read it, or have it written to a file of its own: who sees what another asked for sees as much
+    /// of the machine. The kind counts, not what is wanted now: that may be more in a moment.
+    pub(super) fn check_sight(&self, link: LinkId, config: &SessionConfig) -> Result<(), Refusal> {
+        if is_system_logger(config) { self.check_kernel_right(link) } else { Ok(()) }
+    }
+
+    fn check_kernel_right(&self, link: LinkId) -> Result<(), Refusal> {
+        if self.has_right(link, SYSTEM_TRACE_CONTROL, Rights::TRACELOG_ACCESS_KERNEL_LOGGER) {
+            return Ok(());
+        }
+        self.check_profiling(link).map_err(of_kernel_events)
     }
 
     /// Asks the kernel for what is to be kept, where that is something else than it was.
@@ -335,7 +360,7 @@ impl Service {
             let Some(running) = self.kernels.all.get_mut(&id) else { continue };
             running.wanted = wanted;
             match (begun, self.sessions.running_session(id)) {
-                (Some(Begun { source, control, losses }), Some(session)) => {
+                (Some(Begun { source, control, losses }), Some(session)) if running.control.is_none() => {
                     session.capture(source);
                     self.kernels.began(id, control, losses);
                 }
@@ -491,6 +516,7 @@ impl Service {
         self.check_right(asker.link, provider, Rights::TRACELOG_GUID_ENABLE)?;
         let (params, scope) = filter::resolve(&provider, params)?;
         if code == EnableCode::CaptureState {
+            self.check_sight(asker.link, config)?;
             self.kernels.run_down(id);
             self.reply(asker, Message::Done);
             return Ok(());
@@ -506,6 +532,11 @@ impl Service {
         self.change_kernel(Kept::Session { id, wishes, settings }, then);
         Ok(())
     }
+}
+
+/// A refusal that says what it is about: a session may be refused for other reasons.
+fn of_kernel_events(refusal: Refusal) -> Refusal {
+    Refusal { reason: format!("kernel events: {}", refusal.reason), ..refusal }
 }
 
 /// The refusal for what only system loggers have.

@@ -46,6 +46,7 @@ impl Service {
         self.check_right(asker.link, judged_by, rights_to_run(raw))?;
         let wishes = is_system_logger(raw).then(|| Wishes::of_flags(raw.enable_flags));
         if let Some(wishes) = &wishes {
+            self.check_sight(asker.link, raw)?;
             self.check_kernel_events(asker.link, &wishes.sum())?;
         }
         self.sessions.check_name(&raw.name, &raw.guid)?;

@@ -20,6 +20,8 @@ use traceweir_transport::ring::{Gather, Outlet, RegionSource};
 use traceweir_transport::runtime::{RuntimeDir, Scope};
 use traceweir_transport::socket::{Connection, Envelope};
 
+#[path = "../../../../tests/support/again.rs"]
+mod again;
 #[path = "../../../../tests/support/daemon_thread.rs"]
 mod daemon_thread;
 #[path = "../../../../tests/support/skip.rs"]
@@ -27,6 +29,7 @@ mod skip;
 #[path = "../../../../tests/support/wait.rs"]
 mod wait;
 
+pub(crate) use again::again;
 use daemon_thread::DaemonThread;
 pub(crate) use skip::{can, skip};
 pub(crate) use wait::{PATIENCE, eventually, until};

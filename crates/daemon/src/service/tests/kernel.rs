@@ -2,12 +2,15 @@
 
 use traceweir_format::info::{ClassicEventId, GroupMask, Set};
 use traceweir_format::security::{Ace, AceKind, SecurityDescriptor, Sid};
-use traceweir_format::spec::access::Rights;
+use traceweir_format::spec::access::{DEFAULT_TRACE_SECURITY, Rights};
 use traceweir_format::spec::event::class::{SYSTEM_TRACE_CONTROL, THREAD};
+use traceweir_format::spec::system::SYSTEM_PROVIDERS;
 use traceweir_kernel::Scope as Sight;
+use traceweir_session::info::System;
 
 use super::*;
-use crate::service::kernel::Kernels;
+use crate::kernel::Wishes;
+use crate::service::kernel::{Kept, Kernels};
 
 const PROCESSES: GroupMask = [0x1, 0, 0, 0, 0, 0, 0, 0];
 const DISKS: GroupMask = [0x100, 0, 0, 0, 0, 0, 0, 0];
@@ -47,12 +50,120 @@ fn a_daemon_without_privilege_has_groups_of_its_own_users_processes_only() {
     assert_eq!((refused(&service, 1, &PROCESSES), refused(&service, 1, &own)), (0, 0));
     assert_eq!(refused(&service, 1, &DISKS), 1314);
     let why = service.check_kernel_events(1, &DISKS).unwrap_err().reason;
-    assert!(why.contains("DISK_IO") && why.contains("weir doctor"), "{why}");
+    assert!(why.starts_with("kernel events: DISK_IO") && why.contains("weir doctor"), "{why}");
+}
+
+/// A list that grants a stranger these rights.
+fn granting(rights: Rights) -> SecurityDescriptor {
+    let mut list = SecurityDescriptor::built_in(OWN, None);
+    list.dacl.as_mut().unwrap().add(Ace::new(AceKind::Allow, Sid::user(STRANGER), rights));
+    list
+}
+
+#[test]
+fn a_guest_who_may_run_sessions_sees_nothing_of_the_machine_by_those_of_others() {
+    let (sender, notices) = std::sync::mpsc::channel();
+    let post: Post = Arc::new(move |notice| drop(sender.send(notice)));
+    let mut service = Service::new(Access::new(Scope::System, OWN), 4, 77, post, Janitor::new());
+    service.access.lists.put(DEFAULT_TRACE_SECURITY, Some(granting(Rights::WMIGUID_ALL_ACCESS)));
+    for (link, uid, role) in
+        [(1, OWN, Role::Controller), (2, STRANGER, Role::Controller), (3, STRANGER, Role::Consumer)]
+    {
+        connect(&mut service, link, uid);
+        say(&mut service, link, hello(role, link));
+    }
+    heard(&mut service);
+    let config = |name: &str| SessionConfig {
+        name: name.to_owned(),
+        log_file_mode: 0x0200_0100,
+        ..SessionConfig::default()
+    };
+    let answer = |service: &mut Service, link, message| {
+        say(service, link, message);
+        loop {
+            if let Some(answer) = heard(service).pop() {
+                return answer;
+            }
+            service.notice(notices.recv_timeout(Duration::from_secs(30)).unwrap());
+        }
+    };
+    let refused = "2 refused 1314";
+    assert_eq!(answer(&mut service, 2, Message::Start(Box::new(config("its own")))), refused);
+    answer(&mut service, 1, Message::Start(Box::new(config("s"))));
+    let id = service.sessions.running().pop().unwrap();
+    let session = || SessionRef::Id(id);
+    let control = |control| Message::Control { session: session(), control };
+    let mine = || Some("/mine.etl".into());
+    let to_file = Update { log_file: mine(), ..Update::default() };
+    let live = Update { real_time: Some(true), ..Update::default() };
+    let shown = [
+        Control::Update(to_file),
+        Control::Update(live),
+        Control::Flush { log_file: mine() },
+        Control::ConvertToRealTime,
+    ];
+    for shown in shown {
+        assert_eq!(answer(&mut service, 2, control(shown.clone())), refused, "{shown:?}");
+    }
+    let state = |provider| Message::EnableProvider {
+        session: session(),
+        provider,
+        code: EnableCode::CaptureState,
+        params: Box::default(),
+        name: String::new(),
+        timeout_ms: 0,
+    };
+    for provider in [SYSTEM_TRACE_CONTROL, SYSTEM_PROVIDERS[0].1] {
+        service.access.lists.put(provider, Some(granting(Rights::TRACELOG_GUID_ENABLE)));
+        assert_eq!(answer(&mut service, 2, state(provider)), refused);
+    }
+    let read = || Message::OpenConsumer { session: session() };
+    assert_eq!(answer(&mut service, 3, read()), "3 refused 1314");
+    assert!(answer(&mut service, 2, control(Control::Query)).contains("Properties"), "what shows no events");
+    let rights = Rights::TRACELOG_ACCESS_KERNEL_LOGGER | Rights::TRACELOG_GUID_ENABLE;
+    service.access.lists.put(SYSTEM_TRACE_CONTROL, Some(granting(rights)));
+    assert_eq!(answer(&mut service, 2, state(SYSTEM_TRACE_CONTROL)), "2 Done");
+    assert!(answer(&mut service, 3, read()).starts_with("3 Consumer"));
+    answer(&mut service, 2, control(Control::Stop));
 }
 
 fn set(session: u64, set: &Set) -> Message {
     let (class, data) = (set.class().number(), set.to_bytes());
     Message::SetInformation { session: SessionRef::Id(session), class, data }
+}
+
+#[test]
+fn a_session_that_is_starting_is_given_no_second_capture() {
+    let (mut service, notices) = with_notices();
+    let steps = |service: &Service| {
+        let kept = Kept::System(System::default());
+        service.kernels.steps(&kept, &service.information).len()
+    };
+    let (name, log_file_mode, enable_flags) = ("k".to_owned(), 0x0200_0100, 0x10);
+    let config = SessionConfig { name, log_file_mode, enable_flags, ..SessionConfig::default() };
+    say(&mut service, 1, Message::Start(Box::new(config)));
+    assert_eq!(steps(&service), 0, "what becomes of the first is not known yet");
+    service.notice(notices.recv_timeout(Duration::from_secs(30)).unwrap());
+    assert_eq!(steps(&service), 0, "it has one, or could not start");
+}
+
+#[test]
+fn a_session_without_capture_is_given_one_when_it_runs() {
+    let (mut service, notices) = with_notices();
+    let (name, log_file_mode) = ("k".to_owned(), 0x0200_0100);
+    let config = SessionConfig { name, log_file_mode, ..SessionConfig::default() };
+    say(&mut service, 1, Message::Start(Box::new(config)));
+    let Notice::Started { id, outcome: Ok(mut started) } =
+        notices.recv_timeout(Duration::from_secs(30)).unwrap()
+    else {
+        panic!("it starts whatever the machine gives");
+    };
+    started.kernel = None;
+    let wishes = Wishes::of_flags(0x10);
+    let kept = Kept::Session { id, wishes, settings: Box::default() };
+    assert_eq!(service.kernels.steps(&kept, &service.information).len(), 0);
+    service.notice(Notice::Started { id, outcome: Ok(started) });
+    assert_eq!(service.kernels.steps(&kept, &service.information).len(), 1);
 }
 
 #[test]

@@ -80,6 +80,14 @@ fn captured_records_come_in_one_order_with_those_of_processes_and_their_stacks_b
         ends_with: Some(0x0020),
     };
     stage.session.capture(Box::new(source));
+    let second = Plain {
+        told: Arc::default(),
+        queue: VecDeque::new(),
+        wake: eventfd(0, EventfdFlags::NONBLOCK).unwrap(),
+        lost: Arc::new(Mutex::new(100)),
+        ends_with: Some(0x0021),
+    };
+    stage.session.capture(Box::new(second));
     let pen = stage.pen(4711);
     let now = || Anchor::now(traceweir_transport::clock::Counter::best()).monotonic_ns;
     // Each number is told by one and by the other, in turns.
@@ -105,6 +113,7 @@ fn captured_records_come_in_one_order_with_those_of_processes_and_their_stacks_b
             }
             Some(0x1820) => assert_eq!(i64::from_le_bytes(*event.payload().first_chunk().unwrap()), last),
             Some(0x0020) => seen.push(("end", 0)),
+            Some(0x0021) => panic!("a session has one capture"),
             Some(_) => {}
             None => seen.push(("written", u64::from_le_bytes(*event.payload().first_chunk().unwrap()))),
         }
