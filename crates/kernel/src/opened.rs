@@ -155,8 +155,9 @@ impl Opened {
         for (index, ((events, _members), attr, key, spec, fields)) in rows {
             let tag = key.source.as_ref().map_or(0, |it| it.id);
             let old = self.rows.get(&index).map_or(&[][..], |row| &row.events);
-            let old: Vec<Option<u64>> = old.iter().map(|it| Some(it.0)).collect();
-            for ((id, event), replaces) in events.iter().zip(old.into_iter().chain(std::iter::repeat(None))) {
+            let old = by_place(old);
+            for (id, event) in &events {
+                let replaces = old.get(&(event.target(), event.cpu())).copied();
                 let (parts, fields) = (key.parts, Arc::clone(&fields));
                 let route = Route { spec, parts, fields, tag, replaces };
                 self.routes.insert(*id, route);
@@ -343,6 +344,11 @@ impl Drop for Opened {
 /// Events of a row with their numbers, and the counters that are read with them.
 type Open = (Vec<(u64, Event)>, Vec<Event>);
 
+/// Events of a row by whom and where they watch. Their order says nothing: targets come and go from one opening to the next.
+fn by_place(events: &[(u64, Event)]) -> HashMap<(i32, i32), u64> {
+    events.iter().map(|(id, event)| ((event.target(), event.cpu()), *id)).collect()
+}
+
 /// Opens a row for some targets on each processor, with its counters behind it: they have no samples of their own, and so no number.
 fn open(
     targets: &mut Targets,
@@ -371,3 +377,6 @@ fn open(
     }
     Ok((events, counters))
 }
+
+#[cfg(test)]
+mod tests;
