@@ -223,6 +223,10 @@ impl Opened {
         for (id, (cpu, ring)) in
             threads.iter().flat_map(|id| rings.iter().enumerate().map(move |it| (*id, it)))
         {
+            // The events of the rings themselves tell of the one that they belong to.
+            if id == Targets::owner(Scope::Own) {
+                continue;
+            }
             let number = i32::try_from(cpu).unwrap_or(-1);
             let Some(event) = self.targets.open(&attr, id, number, what)? else { continue };
             event.write_to(ring).and_then(|()| event.enable()).map_err(|e| Error::system(what, e))?;

@@ -47,3 +47,19 @@ fn an_event_follows_the_one_of_the_same_thread_and_processor() {
     }
     assert!(followed >= 2, "{followed}");
 }
+
+#[test]
+fn the_owner_of_the_rings_is_told_of_by_them_alone() {
+    let wanted = own_faults();
+    let Some(ring) = ring(&wanted) else { return };
+    let mut opened = Opened::nothing(&wanted);
+    opened.change(&wanted, &[Arc::clone(ring.event())]).expect("opened");
+    let this = rustix::thread::gettid().as_raw_nonzero().get();
+    let told_of = |thread| opened.tasks.iter().filter(|event| event.target() == thread).count();
+    assert_eq!((told_of(this), told_of(Targets::owner(Scope::Own))), (1, 0));
+    let faults = |thread| {
+        let events = opened.rows.values().flat_map(|row| &row.events);
+        events.filter(|(_, event)| event.target() == thread).count()
+    };
+    assert_eq!((faults(this), faults(Targets::owner(Scope::Own))), (1, 1));
+}
