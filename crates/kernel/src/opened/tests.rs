@@ -63,3 +63,26 @@ fn the_owner_of_the_rings_is_told_of_by_them_alone() {
     };
     assert_eq!((faults(this), faults(Targets::owner(Scope::Own))), (1, 1));
 }
+
+#[test]
+fn a_tracepoint_with_other_fields_is_missing_and_refuses_nothing() {
+    let mut wanted = own_faults();
+    wanted.scope = Scope::Everything;
+    let mut opened = Opened::nothing(&wanted);
+    let format = Arc::new(Format::parse("name: page_fault_user\nID: 1\n").expect("a format"));
+    for name in ["page_fault_user", "page_fault_kernel"] {
+        opened.formats.insert(("exceptions", name), Some(Arc::clone(&format)));
+    }
+    opened.change(&wanted, &[]).expect("the rest is opened");
+    let has = |name: &str| opened.missing.iter().any(|it| it == name);
+    assert!(has("exceptions:page_fault_user") && has("exceptions:page_fault_kernel"), "{:?}", opened.missing);
+}
+
+#[test]
+fn a_filter_that_is_not_understood_is_as_if_the_tracepoint_were_missing() {
+    let spec = family::specs().find(|spec| spec.filter.is_some()).expect("a row with a filter");
+    let failed = |number| filter_failed(spec, io::Error::from_raw_os_error(number));
+    assert!(matches!(failed(libc::EINVAL), Error::NotSupported { .. }));
+    assert!(matches!(failed(libc::EPERM), Error::NotPermitted { .. }));
+    assert!(matches!(failed(libc::ENOMEM), Error::System { .. }));
+}
