@@ -182,8 +182,7 @@ impl Capture {
         if self.searched.elapsed() > SEARCH_EVERY {
             self.searched = Instant::now();
             let tasks = &self.state.tasks;
-            // Where it cannot be watched it is left out, as those before it.
-            let _ = opened.look_for_more(&shared.rings, |process| tasks.knows(process));
+            opened.look_for_more(&shared.rings, |process| tasks.knows(process));
         }
     }
 

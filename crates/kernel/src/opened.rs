@@ -6,11 +6,12 @@
 //! ```
 //!
 //! 1. A change is made wholly or not at all: all new events are opened before the first old one is closed.
-//! 2. A row whose tracepoint this kernel does not have is left out and named in [`Control::missing`](crate::Control::missing); only what is not permitted refuses a change.
+//! 2. A row whose tracepoint this kernel does not have, or has with other fields, is left out and named in [`Control::missing`](crate::Control::missing); only what is not permitted refuses a change.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::CString;
 use std::hash::{BuildHasherDefault, Hasher};
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -129,13 +130,15 @@ impl Opened {
             if self.rows.get(&index).is_some_and(|row| row.key == key) {
                 continue;
             }
-            let opened = match self.attr_of(spec, wanted, &key)? {
-                Some((attr, fields)) => {
+            let opened = match self.attr_of(spec, wanted, &key) {
+                Ok(Some((attr, fields))) => {
                     let ids = self.targets.ids();
                     let open = open(&mut self.targets, (spec, &attr), &key.members, (&ids, rings));
                     open.map(|it| (it, attr, fields))
                 }
-                None => Err(Error::NotSupported { what: name_of(spec) }),
+                // One whose fields are others than we know is another one.
+                Ok(None) | Err(Error::Format { .. }) => Err(Error::NotSupported { what: name_of(spec) }),
+                Err(error) => Err(error),
             };
             match opened {
                 Ok((events, attr, fields)) => drop(rows.insert(index, (events, attr, key, spec, fields))),
@@ -155,8 +158,9 @@ impl Opened {
         for (index, ((events, _members), attr, key, spec, fields)) in rows {
             let tag = key.source.as_ref().map_or(0, |it| it.id);
             let old = self.rows.get(&index).map_or(&[][..], |row| &row.events);
-            let old: Vec<Option<u64>> = old.iter().map(|it| Some(it.0)).collect();
-            for ((id, event), replaces) in events.iter().zip(old.into_iter().chain(std::iter::repeat(None))) {
+            let old = by_place(old);
+            for (id, event) in &events {
+                let replaces = old.get(&(event.target(), event.cpu())).copied();
                 let (parts, fields) = (key.parts, Arc::clone(&fields));
                 let route = Route { spec, parts, fields, tag, replaces };
                 self.routes.insert(*id, route);
@@ -178,28 +182,27 @@ impl Opened {
         (self.missing, self.wanted) = (missing, wanted.clone());
         if self.tasks.is_empty() {
             let ids = self.targets.ids();
-            self.watch_tasks(&ids, rings)?;
+            self.watch_tasks(&ids, rings);
         }
         self.changes = self.changes.wrapping_add(1);
         Ok(())
     }
 
     /// Watches threads that came otherwise than from those that are watched.
-    pub(crate) fn look_for_more(
-        &mut self,
-        rings: &[Arc<Event>],
-        is_followed: impl Fn(u32) -> bool,
-    ) -> Result<()> {
+    pub(crate) fn look_for_more(&mut self, rings: &[Arc<Event>], is_followed: impl Fn(u32) -> bool) {
         let new = self.targets.look_for_more(is_followed);
-        self.watch(&new, rings)
+        self.watch(&new, rings);
     }
 
-    /// Watches threads: their tasks, and what all rows are about.
-    fn watch(&mut self, threads: &[i32], rings: &[Arc<Event>]) -> Result<()> {
-        self.watch_tasks(threads, rings)?;
+    /// Watches threads: their tasks, and what all rows are about, as far as that is possible.
+    fn watch(&mut self, threads: &[i32], rings: &[Arc<Event>]) {
+        self.watch_tasks(threads, rings);
         for row in self.rows.values_mut() {
-            let (events, members) =
-                open(&mut self.targets, (row.spec, &row.attr), &row.key.members, (threads, rings))?;
+            let opened = open(&mut self.targets, (row.spec, &row.attr), &row.key.members, (threads, rings));
+            let Ok((events, members)) = opened else {
+                self.targets.leave_out();
+                continue;
+            };
             let tag = row.key.source.as_ref().map_or(0, |it| it.id);
             for (id, event) in &events {
                 let (parts, fields) = (row.key.parts, Arc::clone(&row.fields));
@@ -209,25 +212,32 @@ impl Opened {
             row.events.extend(events);
             row._members.extend(members);
         }
-        Ok(())
     }
 
-    /// Watches the tasks of threads, where each is watched for itself.
-    fn watch_tasks(&mut self, threads: &[i32], rings: &[Arc<Event>]) -> Result<()> {
+    /// Watches the tasks of threads, where each is watched for itself. One that cannot be watched is left out, and does not keep the others from it.
+    fn watch_tasks(&mut self, threads: &[i32], rings: &[Arc<Event>]) {
         if self.wanted.scope == Scope::Everything {
-            return Ok(());
+            return;
         }
         let what = "tasks of a thread";
         let attr = tasks_attr(&self.wanted);
         for (id, (cpu, ring)) in
             threads.iter().flat_map(|id| rings.iter().enumerate().map(move |it| (*id, it)))
         {
+            // The events of the rings themselves tell of the one that they belong to.
+            if id == Targets::owner(Scope::Own) {
+                continue;
+            }
             let number = i32::try_from(cpu).unwrap_or(-1);
-            let Some(event) = self.targets.open(&attr, id, number, what)? else { continue };
-            event.write_to(ring).and_then(|()| event.enable()).map_err(|e| Error::system(what, e))?;
-            self.tasks.push(event);
+            match self.targets.open(&attr, id, number, what) {
+                Ok(Some(event)) if event.write_to(ring).and_then(|()| event.enable()).is_ok() => {
+                    self.tasks.push(event);
+                }
+                // Counted where that is due.
+                Ok(None) => {}
+                Ok(Some(_)) | Err(_) => self.targets.leave_out(),
+            }
         }
-        Ok(())
     }
 
     /// What the open events of a processor have lost.
@@ -313,7 +323,7 @@ impl Opened {
             return Ok(known.clone());
         }
         let Some(folder) = &self.folder else {
-            let source = std::io::Error::from_raw_os_error(libc::EACCES);
+            let source = io::Error::from_raw_os_error(libc::EACCES);
             return Err(Error::NotPermitted {
                 what: "tracefs, where tracepoints are described,".into(),
                 source,
@@ -343,6 +353,19 @@ impl Drop for Opened {
 /// Events of a row with their numbers, and the counters that are read with them.
 type Open = (Vec<(u64, Event)>, Vec<Event>);
 
+/// A filter that the kernel does not understand names a field that is not there.
+fn filter_failed(spec: &Spec, error: io::Error) -> Error {
+    match error.raw_os_error() {
+        Some(libc::EINVAL) => Error::NotSupported { what: name_of(spec) },
+        _ => Error::system(name_of(spec), error),
+    }
+}
+
+/// Events of a row by whom and where they watch. Their order says nothing: targets come and go from one opening to the next.
+fn by_place(events: &[(u64, Event)]) -> HashMap<(i32, i32), u64> {
+    events.iter().map(|(id, event)| ((event.target(), event.cpu()), *id)).collect()
+}
+
 /// Opens a row for some targets on each processor, with its counters behind it: they have no samples of their own, and so no number.
 fn open(
     targets: &mut Targets,
@@ -357,7 +380,7 @@ fn open(
         let Some(event) = targets.open(attr, id, number, &name_of(spec))? else { continue };
         event.write_to(ring).map_err(failed)?;
         if let Some(filter) = spec.filter.and_then(|filter| CString::new(filter).ok()) {
-            event.filter(&filter).map_err(failed)?;
+            event.filter(&filter).map_err(|e| filter_failed(spec, e))?;
         }
         for code in members {
             let mut attr = Attr { type_: code.kind, config: code.config, ..Attr::default() };
@@ -371,3 +394,6 @@ fn open(
     }
     Ok((events, counters))
 }
+
+#[cfg(test)]
+mod tests;

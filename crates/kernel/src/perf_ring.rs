@@ -42,6 +42,8 @@ pub(crate) type Attr = perf_event_attr;
 #[derive(Debug)]
 pub(crate) struct Event {
     fd: OwnedFd,
+    /// The thread it was opened for, and the processor; −1: all.
+    target: i32,
     cpu: i32,
     /// Whether it counts what found no room in its ring.
     counts_lost: bool,
@@ -76,11 +78,16 @@ impl Event {
         }
         // SAFETY: the call returned a descriptor that is nobody else's.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        Ok(Self { fd, cpu, counts_lost: attr.read_format == LOST })
+        Ok(Self { fd, target: process, cpu, counts_lost: attr.read_format == LOST })
     }
 
     fn checked(result: libc::c_int) -> io::Result<()> {
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// The thread it was opened for; −1: all.
+    pub(crate) const fn target(&self) -> i32 {
+        self.target
     }
 
     /// The processor it was opened for.

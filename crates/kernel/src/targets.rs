@@ -60,6 +60,11 @@ impl Targets {
         self.left_out
     }
 
+    /// Counts something that is not watched.
+    pub(crate) fn leave_out(&mut self) {
+        self.left_out = self.left_out.saturating_add(1);
+    }
+
     /// Threads of this user that are not watched yet; `is_followed`: processes that are, because their parents were.
     pub(crate) fn look_for_more(&mut self, is_followed: impl Fn(u32) -> bool) -> Vec<i32> {
         if self.scope == Scope::Everything {
@@ -101,7 +106,7 @@ impl Targets {
                     Ok(None)
                 }
                 Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM) => {
-                    self.left_out = self.left_out.saturating_add(1);
+                    self.leave_out();
                     Ok(None)
                 }
                 _ => Err(Error::system(what, error)),

@@ -11,10 +11,14 @@
 //! S2  A thread was away from the switch from it up to the next switch to it, wherever that is. What began before the trace, or has not ended in it, is not told.
 //! S3  A wake counts if the thread is not running; the first one after it left does.
 //! S4  The idle threads, all of number 0, run but are never away.
+//! S5  Where a user records his own threads alone, a switch names one thread, and [`NO_ID`] in the place of the other: nobody, who neither runs nor is away. What a processor
+//!     did for nobody is not known, and no gap.
 //!
 //! What the time is counted in is the caller's business.
 
 use std::collections::HashMap;
+
+use traceweir_format::header::NO_ID;
 
 /// Threads that are followed at a time; further ones are counted.
 const MAX_THREADS: usize = 1 << 18;
@@ -100,7 +104,7 @@ impl<S> Scheduler<S> {
             self.leave_elsewhere(thread, it.cpu);
         }
         let before = self.cpus.insert(it.cpu, Running { thread: it.new, since: time });
-        let ran = before.filter(|running| running.thread == it.old);
+        let ran = before.filter(|running| running.thread == it.old && it.old != NO_ID);
         if let Some(lost) = before.filter(|running| running.thread != it.old) {
             self.gaps += 1;
             // It has left at some time in between.
@@ -122,7 +126,7 @@ impl<S> Scheduler<S> {
     }
 
     fn leave(&mut self, time: i64, it: Switch, stack: S) {
-        if it.old == 0 {
+        if is_never_away(it.old) {
             return;
         }
         if it.state == TERMINATED {
@@ -137,7 +141,7 @@ impl<S> Scheduler<S> {
     }
 
     fn come(&mut self, time: i64, it: Switch) -> Option<Back<S>> {
-        if it.new == 0 {
+        if is_never_away(it.new) {
             return None;
         }
         let thread = self.follow(it.new)?;
@@ -148,7 +152,7 @@ impl<S> Scheduler<S> {
 
     /// A thread is woken.
     pub(crate) fn ready(&mut self, time: i64, thread: u32) {
-        if thread == 0 {
+        if is_never_away(thread) {
             return;
         }
         if let Some(thread) = self.follow(thread)
@@ -166,6 +170,11 @@ impl<S> Scheduler<S> {
         let unknown = || Thread { away: None, readied: None, on: None };
         Some(self.threads.entry(thread).or_insert_with(unknown))
     }
+}
+
+/// Whether it is an idle thread (S4) or nobody (S5).
+const fn is_never_away(thread: u32) -> bool {
+    matches!(thread, 0 | NO_ID)
 }
 
 #[cfg(test)]

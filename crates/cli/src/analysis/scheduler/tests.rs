@@ -60,6 +60,30 @@ fn a_number_that_is_used_again_is_another_thread() {
 }
 
 #[test]
+fn switches_that_name_one_thread_tell_of_that_one() {
+    let mut all = Scheduler::default();
+    // Two processors, on each of which one thread comes and goes: nobody is on both at once, and is not one thread that moves.
+    all.switch(10, switch(0, NO_ID, 7, 0), 'a');
+    all.switch(11, switch(1, NO_ID, 8, 0), 'b');
+    let (ran, back) = all.switch(30, switch(0, 7, NO_ID, WAITING), 'c');
+    assert_eq!((ran, back), (Some(Ran { thread: 7, from: 10, to: 30 }), None));
+    let (ran, back) = all.switch(41, switch(1, 8, NO_ID, 1), 'd');
+    assert_eq!((ran, back), (Some(Ran { thread: 8, from: 11, to: 41 }), None));
+    all.ready(45, NO_ID);
+    let (ran, back) = all.switch(50, switch(1, NO_ID, 7, 0), 'e');
+    let away = Some(Away { from: 30, reason: Some(6), stack: 'c' });
+    assert_eq!(ran, None, "what the processor did for nobody is not known");
+    assert_eq!(back, Some(Back { thread: 7, to: 50, away, readied: None }));
+    let (ran, back) = all.switch(55, switch(0, NO_ID, 8, 0), 'f');
+    let away = Some(Away { from: 41, reason: None, stack: 'd' });
+    assert_eq!((ran, back), (None, Some(Back { thread: 8, to: 55, away, readied: None })));
+    assert_eq!((all.gaps, all.threads.contains_key(&NO_ID)), (0, false));
+    // The switch away from 8 is lost.
+    let (ran, _) = all.switch(60, switch(0, NO_ID, 9, 0), 'g');
+    assert_eq!((ran, all.gaps), (None, 1));
+}
+
+#[test]
 fn what_is_followed_is_bounded() {
     let mut all = Scheduler::<()>::default();
     for thread in 1..=MAX_THREADS as u32 + 50 {

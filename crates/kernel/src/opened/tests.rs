@@ -1,0 +1,88 @@
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::groups::Group;
+use crate::perf_ring::Ring;
+
+#[path = "../../../../tests/support/skip.rs"]
+mod skip;
+
+/// Wants page faults of this user's own threads.
+fn own_faults() -> Wanted {
+    let mut groups = Groups::default();
+    let Group(faults) = Group::PAGE_FAULTS;
+    groups.0[(faults >> 29) as usize] |= faults & 0x1FFF_FFFF;
+    Wanted { groups, scope: Scope::Own, ring_bytes: 64 << 10, ..Wanted::default() }
+}
+
+/// The ring of processor 0; `None` where nobody may have one here.
+fn ring(wanted: &Wanted) -> Option<Ring> {
+    let owner = Targets::owner(wanted.scope);
+    let ring = Event::open(&tasks_attr(wanted), owner, 0).and_then(|it| Ring::new(it, wanted.ring_bytes));
+    ring.map_err(|error| skip::skip("perf events of one's own threads", &error.to_string())).ok()
+}
+
+#[test]
+fn an_event_follows_the_one_of_the_same_thread_and_processor() {
+    let mut wanted = own_faults();
+    let Some(ring) = ring(&wanted) else { return };
+    let rings = [Arc::clone(ring.event())];
+    let mut opened = Opened::nothing(&wanted);
+    opened.change(&wanted, &rings).expect("opened");
+    let mut before = BTreeMap::new();
+    for row in opened.rows.values_mut() {
+        // As where threads were found later that have lower numbers.
+        row.events.reverse();
+        before.extend(row.events.iter().map(|(id, event)| ((event.target(), event.cpu()), *id)));
+    }
+    assert!(before.len() >= 2, "the threads of this test at least: {before:?}");
+    wanted.stacks = vec![0x020B];
+    opened.change(&wanted, &rings).expect("opened anew");
+    let mut followed = 0;
+    for (id, event) in opened.rows.values().flat_map(|row| &row.events) {
+        let replaces = opened.routes.get(id).expect("a route").replaces;
+        // Threads that have ended since are gone, none has come.
+        assert_eq!(replaces, before.get(&(event.target(), event.cpu())).copied());
+        followed += usize::from(replaces.is_some());
+    }
+    assert!(followed >= 2, "{followed}");
+}
+
+#[test]
+fn the_owner_of_the_rings_is_told_of_by_them_alone() {
+    let wanted = own_faults();
+    let Some(ring) = ring(&wanted) else { return };
+    let mut opened = Opened::nothing(&wanted);
+    opened.change(&wanted, &[Arc::clone(ring.event())]).expect("opened");
+    let this = rustix::thread::gettid().as_raw_nonzero().get();
+    let told_of = |thread| opened.tasks.iter().filter(|event| event.target() == thread).count();
+    assert_eq!((told_of(this), told_of(Targets::owner(Scope::Own))), (1, 0));
+    let faults = |thread| {
+        let events = opened.rows.values().flat_map(|row| &row.events);
+        events.filter(|(_, event)| event.target() == thread).count()
+    };
+    assert_eq!((faults(this), faults(Targets::owner(Scope::Own))), (1, 1));
+}
+
+#[test]
+fn a_tracepoint_with_other_fields_is_missing_and_refuses_nothing() {
+    let mut wanted = own_faults();
+    wanted.scope = Scope::Everything;
+    let mut opened = Opened::nothing(&wanted);
+    let format = Arc::new(Format::parse("name: page_fault_user\nID: 1\n").expect("a format"));
+    for name in ["page_fault_user", "page_fault_kernel"] {
+        opened.formats.insert(("exceptions", name), Some(Arc::clone(&format)));
+    }
+    opened.change(&wanted, &[]).expect("the rest is opened");
+    let has = |name: &str| opened.missing.iter().any(|it| it == name);
+    assert!(has("exceptions:page_fault_user") && has("exceptions:page_fault_kernel"), "{:?}", opened.missing);
+}
+
+#[test]
+fn a_filter_that_is_not_understood_is_as_if_the_tracepoint_were_missing() {
+    let spec = family::specs().find(|spec| spec.filter.is_some()).expect("a row with a filter");
+    let failed = |number| filter_failed(spec, io::Error::from_raw_os_error(number));
+    assert!(matches!(failed(libc::EINVAL), Error::NotSupported { .. }));
+    assert!(matches!(failed(libc::EPERM), Error::NotPermitted { .. }));
+    assert!(matches!(failed(libc::ENOMEM), Error::System { .. }));
+}
