@@ -181,6 +181,7 @@ impl Capture {
             let tasks = &self.state.tasks;
             // Where it cannot be watched it is left out, as those before it.
             let _ = opened.look_for_more(&shared.rings, |process| tasks.knows(process));
+            shared.tell(&opened);
         }
     }
 
