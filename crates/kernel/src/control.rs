@@ -6,7 +6,7 @@
 //!
 //! 1. Whoever changes and whoever reads share the table under a lock. A look holds it from beginning to end, with the rundown in it, which may take seconds: a change
 //!    waits for that, so it is made by a thread that may wait.
-//! 2. What can be asked ([`Control::missing`], [`Control::left_out`]) lies under a lock of its own, which is never held across anything: nobody waits for a look.
+//! 2. What can be asked ([`Control::missing`], [`Control::left_out`], [`Control::unread`]) lies under a lock of its own, which is never held across anything: nobody waits for a look.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -95,6 +95,7 @@ pub(crate) struct Shared {
 struct Found {
     missing: Vec<String>,
     left_out: u64,
+    unread: u64,
 }
 
 impl Control {
@@ -125,6 +126,12 @@ impl Control {
         self.shared.found().left_out
     }
 
+    /// Arguments, mappings, programs and tables that were not read, because whoever keeps them took too long.
+    #[must_use]
+    pub fn unread(&self) -> u64 {
+        self.shared.found().unread
+    }
+
     /// Tells of everything that is there, at the next look.
     pub fn run_down(&self) {
         self.shared.is_rundown_due.store(true, Relaxed);
@@ -143,7 +150,14 @@ impl Shared {
     /// Whoever asks is told this from now on.
     pub(crate) fn tell(&self, opened: &Opened) {
         let (missing, left_out) = (opened.missing.clone(), opened.targets.left_out());
-        *self.found() = Found { missing, left_out };
+        let mut found = self.found();
+        (found.missing, found.left_out) = (missing, left_out);
+    }
+
+    /// So much was not read in a look.
+    pub(crate) fn not_read(&self, more: u64) {
+        let mut found = self.found();
+        found.unread = found.unread.saturating_add(more);
     }
 }
 

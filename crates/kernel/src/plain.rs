@@ -25,7 +25,7 @@ const LOCAL: [u64; 11] = [
     0xEF53,
     0x5846_5342,
     0x9123_683E,
-    0x0102_1994,
+    TMPFS,
     0xF2F5_2010,
     0x7371_7368,
     0xE0F5_E1E2,
@@ -34,6 +34,8 @@ const LOCAL: [u64; 11] = [
     0xCA45_1A4E,
     OVERLAY,
 ];
+/// Its files are made here, by whom they say.
+const TMPFS: u64 = 0x0102_1994;
 const OVERLAY: u64 = 0x794C_7630;
 /// Mounted without set-user-id bits.
 const NOSUID: u64 = 2;
@@ -81,6 +83,7 @@ pub(crate) fn find(path: &str, flags: OFlags) -> Option<Found> {
     // A number that tells file systems apart, and flags: as wide as the platform has them.
     #[allow(clippy::cast_sign_loss, clippy::unnecessary_cast)]
     let (kind, mounted) = (system.f_type as u64 & 0xFFFF_FFFF, system.f_flags as u64);
+    let is_brought = mounted & NOSUID != 0 && kind != TMPFS;
     if !LOCAL.contains(&kind) {
         return None;
     }
@@ -90,17 +93,17 @@ pub(crate) fn find(path: &str, flags: OFlags) -> Option<Found> {
     if FileType::from_raw_mode(stat.stx_mode.into()) != FileType::RegularFile || stat.stx_size == 0 {
         return None;
     }
-    let is_trusted = is_ours(&stat, mounted) && (kind != OVERLAY || is_in_root(&stat));
+    let is_trusted = is_ours(&stat, is_brought) && (kind != OVERLAY || is_in_root(&stat));
     let changed = (stat.stx_ctime.tv_sec, stat.stx_ctime.tv_nsec);
     let device = (stat.stx_dev_major, stat.stx_dev_minor);
     let now = Now { device, inode: stat.stx_ino, changed, size: stat.stx_size };
     Some(Found { place, now, is_trusted })
 }
 
-/// Whether a file belongs to root or to this user, and nobody else may write it.
-fn is_ours(stat: &Statx, mounted: u64) -> bool {
+/// Whether a file belongs to root or to this user, and nobody else may write it; `is_brought`: its file system may say of root what it likes.
+fn is_ours(stat: &Statx, is_brought: bool) -> bool {
     let is_owned = match stat.stx_uid {
-        0 => mounted & NOSUID == 0,
+        0 => !is_brought,
         owner => owner == rustix::process::geteuid().as_raw(),
     };
     is_owned && stat.stx_mode & OTHERS_WRITE == 0
@@ -149,13 +152,13 @@ mod tests {
             rustix::fs::statx(CWD, file.path(), AtFlags::empty(), asked).unwrap()
         };
         for (mode, is_trusted) in [(0o644, true), (0o755, true), (0o664, false), (0o646, false)] {
-            assert_eq!(is_ours(&may_write(mode), 0), is_trusted, "{mode:o}");
+            assert_eq!(is_ours(&may_write(mode), false), is_trusted, "{mode:o}");
         }
         let mut stat = may_write(0o644);
         stat.stx_uid = rustix::process::geteuid().as_raw().wrapping_add(1).max(1);
-        assert!(!is_ours(&stat, 0), "another user's");
+        assert!(!is_ours(&stat, false), "another user's");
         stat.stx_uid = 0;
-        assert!(is_ours(&stat, 0) && !is_ours(&stat, NOSUID), "a stick that says it is root's");
+        assert!(is_ours(&stat, false) && !is_ours(&stat, true), "a stick that says it is root's");
     }
 
     #[test]

@@ -82,6 +82,8 @@ pub(crate) struct Unwinder {
     sets: u64,
     known: HashMap<FileKey, Option<Arc<Tables>>>,
     bytes: usize,
+    /// The thread that reads was waited for in vain, and has not answered since.
+    is_late: bool,
     ask: SyncSender<(u32, Mapping)>,
     told: Receiver<(FileKey, Answer)>,
 }
@@ -109,7 +111,7 @@ impl Unwinder {
         std::thread::Builder::new().name("weir-unwind".into()).spawn(read).ok()?;
         let (processes, known) = (HashMap::new(), HashMap::new());
         let (cache, sets) = (CacheNative::new(), SETS.load(Relaxed));
-        Some(Self { processes, cache, sets, known, bytes: 0, ask, told })
+        Some(Self { processes, cache, sets, known, bytes: 0, is_late: false, ask, told })
     }
 
     /// A process has mapped something to run: its modules are read again when its next stack comes.
@@ -231,15 +233,26 @@ impl Unwinder {
         let mut awaited = wanted;
         loop {
             let answer = match awaited {
-                Some(_) => self.told.recv_timeout(PATIENCE).ok(),
-                None => self.told.try_recv().ok(),
+                Some(_) if !self.is_late => self.wait(),
+                _ => self.told.try_recv().ok(),
             };
             let Some((file, answer)) = answer else { return };
+            self.is_late = false;
             awaited = awaited.filter(|awaited| *awaited != file);
             if let Some(tables) = answer {
                 self.keep(file, tables);
             }
         }
+    }
+
+    /// The next answer, if it comes in a moment.
+    fn wait(&mut self) -> Option<(FileKey, Answer)> {
+        let patience = patient::allowed(PATIENCE, None)?;
+        let begun = Instant::now();
+        let answer = self.told.recv_timeout(patience).ok();
+        self.is_late = answer.is_none();
+        patient::pay(begun.elapsed(), None, self.is_late);
+        answer
     }
 
     fn keep(&mut self, file: FileKey, tables: Option<Arc<Tables>>) {
@@ -282,7 +295,7 @@ fn mappings(process: u32) -> Vec<Mapping> {
         let _ = file.take(MAX_MAPS).read_to_string(&mut text);
         Some(text)
     };
-    let text = patient::within(PATIENCE, read).flatten().unwrap_or_default();
+    let text = patient::within_of(process, PATIENCE, read).flatten().unwrap_or_default();
     text.lines().filter_map(mapping).take(MAX_MODULES).collect()
 }
 

@@ -240,22 +240,22 @@ impl Programs {
         let Mapping { pid, start, end, path, .. } = *mapping;
         let ways = plain::ways(pid, &(start..end), path);
         for (way, flags) in ways {
-            let found = patient::within(PATIENCE, move || plain::find(&way, flags))?;
+            let found = patient::within_of(pid, PATIENCE, move || plain::find(&way, flags))?;
             let Some(found) = found else { continue };
             let now = found.now;
-            if let Some(program) = self.read(found).filter(|it| mapping.admits(&now, it)) {
+            if let Some(program) = self.read(pid, found).filter(|it| mapping.admits(&now, it)) {
                 return Some(program);
             }
         }
         None
     }
 
-    fn read(&mut self, found: Found) -> Option<Arc<Program>> {
+    fn read(&mut self, pid: u32, found: Found) -> Option<Arc<Program>> {
         if let Some(known) = self.by_file.get(&found.now) {
             return Some(Arc::clone(known));
         }
         let now = found.now;
-        let program = Arc::new(patient::within(PATIENCE, move || read(&found))??);
+        let program = Arc::new(patient::within_of(pid, PATIENCE, move || read(&found))??);
         keep(&mut self.by_file, now, &program);
         Some(program)
     }
