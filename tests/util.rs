@@ -17,6 +17,7 @@ mod skip;
 #[path = "support/wait.rs"]
 pub(crate) mod wait;
 
+#[allow(unused_imports)] // Each test program uses its part.
 pub(crate) use again::again;
 use daemon_process::DaemonProcess;
 pub(crate) use skip::skip;

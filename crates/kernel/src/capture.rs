@@ -30,6 +30,7 @@ use crate::family::{self, Rundown};
 use crate::now_ns;
 use crate::opened::{Opened, Route};
 use crate::out::{Beside, Out, Queue};
+use crate::patient;
 use crate::perf_ring::{Event, RECORD_HEAD, Ring};
 use crate::record::{self, Other};
 use crate::spec;
@@ -135,6 +136,12 @@ impl Capture {
 
     /// Takes in what the kernel has written up to now; `all`: however young.
     pub fn look(&mut self, clock: &dyn Clock, all: bool) {
+        patient::begin();
+        self.look_at(clock, all);
+        self.control.shared.not_read(patient::end());
+    }
+
+    fn look_at(&mut self, clock: &dyn Clock, all: bool) {
         family::beside(&mut self.state);
         let shared = Arc::clone(&self.control.shared);
         let mut opened = shared.opened();
@@ -183,6 +190,7 @@ impl Capture {
             self.searched = Instant::now();
             let tasks = &self.state.tasks;
             opened.look_for_more(&shared.rings, |process| tasks.knows(process));
+            shared.tell(&opened);
         }
     }
 

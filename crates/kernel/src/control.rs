@@ -4,7 +4,9 @@
 //!   Wanted ──▶ Control ──▶ Opened: the perf events that give it ◀── Capture, at each look
 //! ```
 //!
-//! Whoever changes and whoever reads share the table under a lock that is never held across anything slow.
+//! 1. Whoever changes and whoever reads share the table under a lock. A look holds it from beginning to end, with the rundown in it, which may take seconds: a change
+//!    waits for that, so it is made by a thread that may wait.
+//! 2. What can be asked ([`Control::missing`], [`Control::left_out`], [`Control::unread`]) lies under a lock of its own, which is never held across anything: nobody waits for a look.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -81,35 +83,53 @@ pub struct Control {
 #[derive(Debug)]
 pub(crate) struct Shared {
     opened: Mutex<Opened>,
+    found: Mutex<Found>,
     /// The event of each processor's ring.
     pub(crate) rings: Vec<Arc<Event>>,
     /// Whether everything that is there is to be told again.
     pub(crate) is_rundown_due: AtomicBool,
 }
 
+/// What was found when events were opened last.
+#[derive(Debug, Default)]
+struct Found {
+    missing: Vec<String>,
+    left_out: u64,
+    unread: u64,
+}
+
 impl Control {
     pub(crate) fn new(wanted: &Wanted, rings: Vec<Arc<Event>>) -> Self {
         let opened = Opened::nothing(wanted);
-        let (opened, is_rundown_due) = (Mutex::new(opened), AtomicBool::new(false));
-        Self { shared: Arc::new(Shared { opened, rings, is_rundown_due }) }
+        let (opened, found, is_rundown_due) = (Mutex::new(opened), Mutex::default(), AtomicBool::new(false));
+        Self { shared: Arc::new(Shared { opened, found, rings, is_rundown_due }) }
     }
 
     /// Wants something else from now on. Scope and rings stay as they were at the start.
     pub fn set(&self, wanted: &Wanted) -> Result<()> {
         family::prepare(wanted.groups);
-        self.shared.opened().change(wanted, &self.shared.rings)
+        let mut opened = self.shared.opened();
+        let changed = opened.change(wanted, &self.shared.rings);
+        self.shared.tell(&opened);
+        changed
     }
 
     /// Tracepoints that are wanted and that this kernel does not have.
     #[must_use]
     pub fn missing(&self) -> Vec<String> {
-        self.shared.opened().missing.clone()
+        self.shared.found().missing.clone()
     }
 
     /// Threads of this user that there were no descriptors for, where each is watched for itself.
     #[must_use]
     pub fn left_out(&self) -> u64 {
-        self.shared.opened().targets.left_out()
+        self.shared.found().left_out
+    }
+
+    /// Arguments, mappings, programs and tables that were not read, because whoever keeps them took too long.
+    #[must_use]
+    pub fn unread(&self) -> u64 {
+        self.shared.found().unread
     }
 
     /// Tells of everything that is there, at the next look.
@@ -121,5 +141,43 @@ impl Control {
 impl Shared {
     pub(crate) fn opened(&self) -> MutexGuard<'_, Opened> {
         self.opened.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn found(&self) -> MutexGuard<'_, Found> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whoever asks is told this from now on.
+    pub(crate) fn tell(&self, opened: &Opened) {
+        let (missing, left_out) = (opened.missing.clone(), opened.targets.left_out());
+        let mut found = self.found();
+        (found.missing, found.left_out) = (missing, left_out);
+    }
+
+    /// So much was not read in a look.
+    pub(crate) fn not_read(&self, more: u64) {
+        let mut found = self.found();
+        found.unread = found.unread.saturating_add(more);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    #[test]
+    fn who_asks_does_not_wait_for_a_look() {
+        let control = Control::new(&Wanted::default(), Vec::new());
+        let mut looking = control.shared.opened();
+        looking.missing = vec!["a:b".to_owned()];
+        control.shared.tell(&looking);
+        let (tell, told) = channel();
+        let asking = control.clone();
+        std::thread::spawn(move || tell.send((asking.missing(), asking.left_out())));
+        let answer = told.recv_timeout(Duration::from_secs(60));
+        assert_eq!(answer, Ok((vec!["a:b".to_owned()], 0)), "while the table is held");
+        drop(looking);
     }
 }

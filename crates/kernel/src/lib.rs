@@ -35,6 +35,7 @@ mod out;
 mod patient;
 mod per_thread;
 mod perf_ring;
+mod plain;
 mod record;
 mod spec;
 mod stack;

@@ -30,7 +30,7 @@ pub(crate) struct KernelEvents {
     /// How often each processor is sampled, in all sessions: 1ms, 125us [default: as it is, 1ms from the start]
     #[arg(long, value_name = "TIME", value_parser = parse_interval, requires = "kernel")]
     pub(crate) interval: Option<u32>,
-    /// Stacks of programs without frame pointers: so many bytes of each are unwound by the programs' tables: 16K, at most 64K [default: frame pointers, which cost less]
+    /// Stacks of programs without frame pointers: so many bytes of each are unwound by the tables of programs that are root's or the daemon's user's, and that nobody else may write: 16K, at most 64K [default: frame pointers, which cost less]
     #[arg(long, value_name = "SIZE", value_parser = parse_stack_bytes, requires = "kernel")]
     pub(crate) unwind: Option<u32>,
 }

@@ -180,9 +180,15 @@ impl Kernels {
 
     /// A session begins to stop, or could not start.
     pub(super) fn forget(&mut self, id: u64) {
-        if let Some(Running { config, losses: Some(losses), .. }) = self.all.remove(&id) {
+        if let Some(Running { config, losses: Some(losses), control, .. }) = self.all.remove(&id) {
             for (cpu, lost) in losses.all().into_iter().enumerate().filter(|(_, lost)| *lost > 0) {
                 told!("session {:?}: {lost} kernel events of processor {cpu} found no room", config.name);
+            }
+            if let Some(unread @ 1..) = control.map(|it| it.unread()) {
+                told!(
+                    "session {:?}: {unread} facts about processes were not read: whoever keeps them took too long",
+                    config.name
+                );
             }
         }
     }

@@ -1,24 +1,27 @@
 //! The unwind tables of a program, read from its file.
 //!
 //! ```text
-//!   /proc/PID/map_files/START-END ──(not permitted: /proc/PID/root/PATH)──▶ ELF ──▶ .eh_frame_hdr, .eh_frame, .text addresses
+//!   mapping ──▶ a plain file (crate::plain), the mapping's inode ──▶ trusted? ──▶ ELF ──▶ .eh_frame_hdr, .eh_frame, .text addresses
 //! ```
 //!
-//! Files belong to strangers, and their file systems too: whoever reads them may hang, so this runs on a thread of its own ([`super::unwind`]). Only regular files are
-//! read, only the sections that matter, and of those only so much.
+//! 1. Files belong to strangers, and their file systems too: whoever reads them may hang, so this runs on a thread of its own ([`super::unwind`]).
+//! 2. A file that a path led to is the mapped one where the inode is: anything may be put where another was.
+//! 3. Tables are programs that the unwinder runs, and one of them may run for ever: only those of [trusted](crate::plain::Found::is_trusted) files are believed.
+//! 4. Only the sections that matter are read, the first of each name, and of those only so much. A file without an index of its table has none: without it each frame is looked for
+//!    from the beginning.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::ops::Range;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use object::elf;
 use object::read::elf::{FileHeader, SectionHeader};
 
+use crate::plain::{self, Found};
+
 /// The largest table that is read: that of a browser is about 10 MiB.
-const MAX_TABLE: u64 = 64 << 20;
+const MAX_TABLE: u64 = 16 << 20;
 /// Section headers and their names.
 const MAX_HEADERS: u64 = 4 << 20;
 /// The most sections of a program that are looked at.
@@ -44,19 +47,17 @@ impl Tables {
     }
 }
 
-/// Opens what a process has mapped there.
-pub(crate) fn open(process: u32, range: &Range<u64>, path: &str) -> io::Result<File> {
-    let mapped = format!("/proc/{process}/map_files/{:x}-{:x}", range.start, range.end);
-    let named = PathBuf::from(format!("/proc/{process}/root")).join(path.trim_start_matches('/'));
-    let open = |path: PathBuf| {
-        let flags = libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC;
-        File::options().read(true).custom_flags(flags).open(path)
-    };
-    let file = open(mapped.into()).or_else(|_| open(named))?;
-    if !file.metadata()?.is_file() {
-        return Err(io::ErrorKind::InvalidInput.into());
-    }
-    Ok(file)
+/// The tables of what a process has mapped there. `Some(None)`: it has none that are believed; `None`: it was not found.
+pub(crate) fn tables(process: u32, range: &Range<u64>, path: &str, inode: u64) -> Option<Option<Tables>> {
+    let ways = plain::ways(process, range, path).into_iter();
+    let mut found = ways.filter_map(|(way, flags)| plain::find(&way, flags));
+    let found = found.find(|it| it.now.inode == inode)?;
+    Some(believed(&found))
+}
+
+fn believed(found: &Found) -> Option<Tables> {
+    let mut file = found.is_trusted.then(|| found.open()).flatten()?;
+    read(&mut file).ok()
 }
 
 fn read_at(file: &mut File, offset: u64, size: u64, most: u64) -> io::Result<Vec<u8>> {
@@ -70,7 +71,7 @@ fn read_at(file: &mut File, offset: u64, size: u64, most: u64) -> io::Result<Vec
 }
 
 /// Reads the tables of a program.
-pub(crate) fn read(file: &mut File) -> io::Result<Tables> {
+fn read(file: &mut File) -> io::Result<Tables> {
     let invalid = |_| io::Error::from(io::ErrorKind::InvalidData);
     type Header = elf::FileHeader64<object::Endianness>;
     let head = read_at(file, 0, size_of::<Header>() as u64, MAX_HEADERS)?;
@@ -93,19 +94,23 @@ pub(crate) fn read(file: &mut File) -> io::Result<Tables> {
         let name = names.get(at..).and_then(|rest| rest.split(|byte| *byte == 0).next()).unwrap_or_default();
         let (start, size) = (section.sh_addr(endian), section.sh_size(endian));
         let range = start..start.saturating_add(size);
-        let mut content = || -> Option<Arc<[u8]>> {
+        let mut content = || -> io::Result<Arc<[u8]>> {
             let has_bytes = section.sh_type(endian) != elf::SHT_NOBITS;
-            let bytes =
-                read_at(file, section.sh_offset(endian), size, MAX_TABLE).ok().filter(|_| has_bytes)?;
-            Some(bytes.into())
+            let most = if has_bytes { MAX_TABLE } else { 0 };
+            Ok(read_at(file, section.sh_offset(endian), size, most)?.into())
         };
         match name {
-            b".text" => tables.text = Some(range),
-            b".got" => tables.got = Some(range),
-            b".eh_frame" => tables.eh_frame = content().map(|bytes| (range, bytes)),
-            b".eh_frame_hdr" => tables.eh_frame_hdr = content().map(|bytes| (range, bytes)),
+            b".text" if tables.text.is_none() => tables.text = Some(range),
+            b".got" if tables.got.is_none() => tables.got = Some(range),
+            b".eh_frame" if tables.eh_frame.is_none() => tables.eh_frame = Some((range, content()?)),
+            b".eh_frame_hdr" if tables.eh_frame_hdr.is_none() => {
+                tables.eh_frame_hdr = Some((range, content()?));
+            }
             _ => {}
         }
+    }
+    if tables.eh_frame_hdr.is_none() || tables.eh_frame.is_none() {
+        return Err(io::ErrorKind::InvalidData.into());
     }
     Ok(tables)
 }
@@ -136,6 +141,53 @@ mod tests {
         let mut file = File::open("/proc/self/exe").expect("this program");
         let tables = read(&mut file).expect("its tables");
         assert!(tables.eh_frame.is_some() && tables.text.is_some_and(|text| !text.is_empty()));
+    }
+
+    /// A copy of this program that only this user may write.
+    fn copy() -> (tempfile::TempDir, String, u64) {
+        use std::os::unix::fs::{MetadataExt, PermissionsExt};
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("copy");
+        std::fs::copy("/proc/self/exe", &path).expect("copied");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("permitted");
+        let inode = std::fs::metadata(&path).expect("it is there").ino();
+        let path = path.to_str().expect("a path").to_owned();
+        (folder, path, inode)
+    }
+
+    #[test]
+    fn a_file_is_believed_by_its_inode_and_its_owner() {
+        let (_folder, path, inode) = copy();
+        let range = 0x1000..0x2000;
+        let mut found = plain::find(&path, rustix::fs::OFlags::NOFOLLOW).expect("a plain file");
+        found.is_trusted = true;
+        assert!(believed(&found).is_some());
+        found.is_trusted = false;
+        assert!(believed(&found).is_none(), "a stranger's");
+        assert!(tables(u32::MAX, &range, &path, inode).is_some());
+        assert!(tables(u32::MAX, &range, &path, inode + 1).is_none(), "another file by that name");
+        assert!(tables(u32::MAX, &range, "/dev/zero", 1).is_none());
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777)).expect("permitted");
+        assert!(tables(u32::MAX, &range, &path, inode).is_some_and(|it| it.is_none()), "all may write it");
+    }
+
+    #[test]
+    fn a_table_without_index_or_too_large_is_refused() {
+        let whole = std::fs::read("/proc/self/exe").expect("this program");
+        let refused = |name: &[u8], by: &[u8]| {
+            let mut bytes = whole.clone();
+            let at = bytes.windows(name.len()).rposition(|it| it == name).expect("the section's name");
+            bytes[at..at + by.len()].copy_from_slice(by);
+            let mut file = tempfile::tempfile().expect("a file");
+            io::Write::write_all(&mut file, &bytes).expect("written");
+            read(&mut file).is_err()
+        };
+        assert!(refused(b".eh_frame_hdr\0", b".xh"));
+        assert!(!refused(b".eh_frame_hdr\0", b".eh"), "as it was");
+        let mut file = tempfile::tempfile().expect("a file");
+        file.set_len(MAX_TABLE + 1).expect("a length");
+        assert!(read_at(&mut file, 0, MAX_TABLE + 1, MAX_TABLE).is_err());
     }
 
     #[test]

@@ -6,14 +6,17 @@
 //!   a program that was not seen ──▶ thread that reads files (it may hang; nothing waits for it longer than a moment)
 //! ```
 //!
-//! U1 A process's modules are what its mappings say: read from /proc when its first stack comes, and again when it has mapped something since. U2 The same file is read once. U3 All
-//! tables together, and all processes, are bounded; what does not fit is unwound by frame pointers.
+//! U1 A process's modules are what its mappings say: read from /proc when its first stack comes, again when it has mapped something since, and after a while where a file was not read
+//! in time. U2 The same file is read once; one that could not be found is asked for again. U3 All tables together, all files and all processes are bounded; what does not fit is unwound by
+//! frame pointers. U4 framehop tells sets of modules apart by 16 bits, which all captures share: what it keeps is dropped before they come round.
 
 use std::collections::{HashMap, HashSet};
 use std::io::Read;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::time::{Duration, Instant};
 
 use framehop::{
     CacheNative, ExplicitModuleSectionInfo, MayAllocateDuringUnwind, Module, UnwindRegsNative, Unwinder as _,
@@ -33,11 +36,19 @@ const MAX_BYTES: usize = 512 << 20;
 const MAX_PROCESSES: usize = 4096;
 /// Modules of one process.
 const MAX_MODULES: usize = 1024;
+/// Files whose tables are known.
+const MAX_FILES: usize = 4096;
+/// How long files that were not read in time are not asked for again.
+const PAUSE: Duration = Duration::from_secs(1);
+/// Sets of modules after which framehop's rules are dropped.
+const MAX_SETS: u64 = 60_000;
 /// Bytes of a process's list of mappings.
 const MAX_MAPS: u64 = 4 << 20;
 
 /// Which file, wherever it is mapped.
 type FileKey = (u32, u32, u64);
+/// What was read of a file: its tables, if it has some that are believed; `None`: it was not found.
+type Answer = Option<Option<Arc<Tables>>>;
 type Process = UnwinderNative<Arc<[u8]>, MayAllocateDuringUnwind>;
 
 /// What is known of a process.
@@ -47,7 +58,12 @@ struct Known {
     files: HashSet<FileKey>,
     /// It has mapped something since its modules were read.
     is_stale: bool,
+    /// Some of its files are not known yet: they are asked for again then.
+    again: Option<Instant>,
 }
+
+/// Sets of modules that framehop has numbered, in all captures.
+static SETS: AtomicU64 = AtomicU64::new(0);
 
 /// A part of a file that a process has mapped to run.
 #[derive(Clone, Debug)]
@@ -62,10 +78,14 @@ struct Mapping {
 pub(crate) struct Unwinder {
     processes: HashMap<u32, Known>,
     cache: CacheNative<MayAllocateDuringUnwind>,
+    /// Of [`SETS`] when the cache was empty.
+    sets: u64,
     known: HashMap<FileKey, Option<Arc<Tables>>>,
     bytes: usize,
+    /// The thread that reads was waited for in vain, and has not answered since.
+    is_late: bool,
     ask: SyncSender<(u32, Mapping)>,
-    told: Receiver<(FileKey, Option<Arc<Tables>>)>,
+    told: Receiver<(FileKey, Answer)>,
 }
 
 impl std::fmt::Debug for Unwinder {
@@ -81,16 +101,17 @@ impl Unwinder {
         let (tell, told) = sync_channel(MAX_REQUESTS);
         let read = move || {
             for (process, mapping) in asked {
-                let file = program::open(process, &mapping.range, &mapping.path);
-                let tables = file.and_then(|mut file| program::read(&mut file)).ok().map(Arc::new);
-                if tell.send((mapping.file, tables)).is_err() {
+                let Mapping { range, path, file, .. } = &mapping;
+                let tables = program::tables(process, range, path, file.2);
+                if tell.send((*file, tables.map(|it| it.map(Arc::new)))).is_err() {
                     break;
                 }
             }
         };
         std::thread::Builder::new().name("weir-unwind".into()).spawn(read).ok()?;
         let (processes, known) = (HashMap::new(), HashMap::new());
-        Some(Self { processes, cache: CacheNative::new(), known, bytes: 0, ask, told })
+        let (cache, sets) = (CacheNative::new(), SETS.load(Relaxed));
+        Some(Self { processes, cache, sets, known, bytes: 0, is_late: false, ask, told })
     }
 
     /// A process has mapped something to run: its modules are read again when its next stack comes.
@@ -109,6 +130,7 @@ impl Unwinder {
     pub(crate) fn put_frames(&mut self, sample: &Sample<'_>, most: usize, out: &mut Vec<u8>) -> bool {
         let Some((pc, stack_pointer, regs)) = registers(sample.user_regs) else { return false };
         self.learn(sample.pid);
+        self.forget_rules();
         let Some(Known { modules, .. }) = self.processes.get(&sample.pid) else { return false };
         let mut read = |address: u64| {
             let at = address.checked_sub(stack_pointer).and_then(|at| usize::try_from(at).ok()).ok_or(())?;
@@ -134,25 +156,44 @@ impl Unwinder {
             if self.processes.len() >= MAX_PROCESSES {
                 self.processes.clear();
             }
+            SETS.fetch_add(1, Relaxed);
             self.processes.insert(process, Known { is_stale: true, ..Known::default() });
         }
-        let is_stale = self.processes.get_mut(&process).is_some_and(|it| std::mem::take(&mut it.is_stale));
-        if is_stale {
-            for mapping in mappings(process) {
-                self.add(process, &mapping);
-            }
+        let Some(known) = self.processes.get_mut(&process) else { return };
+        let is_due = known.again.is_some_and(|again| again <= Instant::now());
+        if !std::mem::take(&mut known.is_stale) && !is_due {
+            return;
+        }
+        known.again = None;
+        let mut is_whole = true;
+        for mapping in mappings(process) {
+            is_whole &= self.add(process, &mapping);
+        }
+        if !is_whole && let Some(known) = self.processes.get_mut(&process) {
+            known.again = Instant::now().checked_add(PAUSE);
         }
     }
 
-    fn add(&mut self, process: u32, mapping: &Mapping) {
+    /// Drops what framehop keeps before its numbers come round.
+    fn forget_rules(&mut self) {
+        let sets = SETS.load(Relaxed);
+        if sets.saturating_sub(self.sets) >= MAX_SETS {
+            (self.cache, self.sets) = (CacheNative::new(), sets);
+        }
+    }
+
+    /// Adds a mapping to the modules of its process. Whether its file is known.
+    fn add(&mut self, process: u32, mapping: &Mapping) -> bool {
         let is_known = |known: &Known| known.files.contains(&mapping.file);
         if self.processes.get(&process).is_none_or(is_known) {
-            return;
+            return true;
         }
-        let Some(tables) = self.tables(process, mapping) else { return };
-        let Some(Known { modules, files, .. }) = self.processes.get_mut(&process) else { return };
+        let Some(known) = self.tables(process, mapping) else { return false };
+        let Some(tables) = known else { return true };
+        // Learning of files may have emptied everything.
+        let Some(Known { modules, files, .. }) = self.processes.get_mut(&process) else { return true };
         if files.len() >= MAX_MODULES || !files.insert(mapping.file) {
-            return;
+            return true;
         }
         // Where the file's first byte is, or would be.
         let start = mapping.range.start.saturating_sub(mapping.offset);
@@ -169,12 +210,14 @@ impl Unwinder {
             ..ExplicitModuleSectionInfo::default()
         };
         modules.add_module(Module::new(mapping.path.clone(), mapping.range.clone(), start, sections));
+        SETS.fetch_add(1, Relaxed);
+        true
     }
 
-    /// The tables of a file, as far as they are known within a moment.
-    fn tables(&mut self, process: u32, mapping: &Mapping) -> Option<Arc<Tables>> {
+    /// What is known of a file's tables within a moment.
+    fn tables(&mut self, process: u32, mapping: &Mapping) -> Answer {
         if let Some(known) = self.known.get(&mapping.file) {
-            return known.clone();
+            return Some(known.clone());
         }
         match self.ask.try_send((process, mapping.clone())) {
             Ok(()) => {}
@@ -182,24 +225,50 @@ impl Unwinder {
             Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => return None,
         }
         self.take_answers(Some(mapping.file));
-        self.known.get(&mapping.file).cloned().flatten()
+        self.known.get(&mapping.file).cloned()
     }
 
     /// Takes in what was read; waits a moment for the answer about one file.
     fn take_answers(&mut self, wanted: Option<FileKey>) {
+        let mut awaited = wanted;
         loop {
-            let answer = match wanted {
-                Some(file) if !self.known.contains_key(&file) => self.told.recv_timeout(PATIENCE).ok(),
+            let answer = match awaited {
+                Some(_) if !self.is_late => self.wait(),
                 _ => self.told.try_recv().ok(),
             };
-            let Some((file, tables)) = answer else { return };
-            let size = tables.as_ref().map_or(0, |it| it.size());
-            let fits = self.bytes.saturating_add(size) <= MAX_BYTES;
-            if fits {
-                self.bytes = self.bytes.saturating_add(size);
+            let Some((file, answer)) = answer else { return };
+            self.is_late = false;
+            awaited = awaited.filter(|awaited| *awaited != file);
+            if let Some(tables) = answer {
+                self.keep(file, tables);
             }
-            self.known.insert(file, tables.filter(|_| fits));
         }
+    }
+
+    /// The next answer, if it comes in a moment.
+    fn wait(&mut self) -> Option<(FileKey, Answer)> {
+        let patience = patient::allowed(PATIENCE, None)?;
+        let begun = Instant::now();
+        let answer = self.told.recv_timeout(patience).ok();
+        self.is_late = answer.is_none();
+        patient::pay(begun.elapsed(), None, self.is_late);
+        answer
+    }
+
+    fn keep(&mut self, file: FileKey, tables: Option<Arc<Tables>>) {
+        if self.known.len() >= MAX_FILES {
+            // Processes hold tables too.
+            self.known.clear();
+            self.processes.clear();
+            self.bytes = 0;
+        }
+        let size = tables.as_ref().map_or(0, |it| it.size());
+        let all = self.bytes.saturating_add(size);
+        let kept = tables.filter(|_| all <= MAX_BYTES);
+        if kept.is_some() {
+            self.bytes = all;
+        }
+        self.known.insert(file, kept);
     }
 }
 
@@ -226,7 +295,7 @@ fn mappings(process: u32) -> Vec<Mapping> {
         let _ = file.take(MAX_MAPS).read_to_string(&mut text);
         Some(text)
     };
-    let text = patient::within(PATIENCE, read).flatten().unwrap_or_default();
+    let text = patient::within_of(process, PATIENCE, read).flatten().unwrap_or_default();
     text.lines().filter_map(mapping).take(MAX_MODULES).collect()
 }
 
@@ -255,6 +324,52 @@ fn mapping(line: &str) -> Option<Mapping> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// This program as it is mapped.
+    fn own() -> Mapping {
+        let exe = std::fs::read_link("/proc/self/exe").expect("this program");
+        let is_own = |it: &Mapping| std::path::Path::new(&it.path) == exe;
+        mappings(std::process::id()).into_iter().find(is_own).expect("it is mapped")
+    }
+
+    #[test]
+    fn a_file_that_is_not_found_is_asked_for_again() {
+        let mut unwinder = Unwinder::new().expect("a thread");
+        let me = std::process::id();
+        let mut other = own();
+        other.file.2 = other.file.2.wrapping_add(1);
+        assert_eq!(unwinder.tables(me, &other).map(|it| it.is_some()), None, "another file by that name");
+        assert!(unwinder.known.is_empty(), "nothing is kept of it");
+        unwinder.processes.insert(me, Known::default());
+        assert!(!unwinder.add(me, &other), "not known yet");
+        unwinder.learn(me);
+        let known = &unwinder.processes[&me];
+        assert!(known.files.is_empty() && known.again.is_none(), "nothing was mapped since");
+        unwinder.processes.get_mut(&me).expect("known").again = Some(Instant::now());
+        // The thread may be behind on a busy machine.
+        for _ in 0..100 {
+            unwinder.learn(me);
+            if unwinder.known.contains_key(&own().file) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        panic!("it was not asked for again");
+    }
+
+    #[test]
+    fn files_and_rules_are_bounded() {
+        let mut unwinder = Unwinder::new().expect("a thread");
+        unwinder.bytes = MAX_BYTES;
+        unwinder.processes.insert(1, Known::default());
+        for inode in 0..=MAX_FILES as u64 {
+            unwinder.keep((1, 2, inode), None);
+        }
+        assert_eq!((unwinder.known.len(), unwinder.processes.len(), unwinder.bytes), (1, 0, 0));
+        SETS.fetch_add(MAX_SETS, Relaxed);
+        unwinder.forget_rules();
+        assert!(SETS.load(Relaxed).saturating_sub(unwinder.sets) < MAX_SETS);
+    }
 
     #[test]
     fn mappings_that_are_run_are_found() {

@@ -4,7 +4,8 @@
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+
+use rustix::fs::{AtFlags, CWD, StatxFlags};
 
 use crate::patient::{self, PATIENCE};
 
@@ -15,22 +16,23 @@ const DELETED: &str = " (deleted)";
 
 /// The path of what a descriptor of a process is; `None`: no file, or not there.
 pub(super) fn path(process: u32, descriptor: u32) -> Option<Box<str>> {
-    path_of(&format!("/proc/{process}/fd/{descriptor}"))
-}
-
-fn path_of(link: &str) -> Option<Box<str>> {
-    let target = fs::read_link(link).ok()?;
+    let link = format!("/proc/{process}/fd/{descriptor}");
+    let target = fs::read_link(&link).ok()?;
     if !target.as_os_str().as_bytes().starts_with(b"/") {
         return None;
     }
     let text = target.to_string_lossy();
     // A file may be called so, as long as it has a name.
-    let is_gone = |link: String| fs::metadata(link).is_ok_and(|it| it.nlink() == 0);
-    let link = link.to_owned();
-    let is_deleted =
-        text.ends_with(DELETED) && patient::within(PATIENCE, move || is_gone(link)).unwrap_or(false);
+    let is_deleted = text.ends_with(DELETED)
+        && patient::within_of(process, PATIENCE, move || is_gone(&link)).unwrap_or(false);
     let name = if is_deleted { text.strip_suffix(DELETED).unwrap_or(&text) } else { &text };
     Some(name.into())
+}
+
+/// Whether what a link leads to has no name any more, as far as this machine knows: whoever else keeps it is not asked.
+fn is_gone(link: &str) -> bool {
+    let stat = rustix::fs::statx(CWD, link, AtFlags::STATX_DONT_SYNC, StatxFlags::NLINK);
+    stat.is_ok_and(|it| it.stx_nlink == 0)
 }
 
 /// Gives all files that all processes have open.

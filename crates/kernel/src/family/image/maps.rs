@@ -40,7 +40,7 @@ pub(crate) struct Mapped {
 pub(crate) fn code_of(pid: u32) -> Vec<Mapped> {
     let read = move || File::open(format!("/proc/{pid}/maps")).map_or_else(|_| Vec::new(), code_in);
     // Who changes its mappings for ever keeps us from reading them.
-    patient::within(PATIENCE, read).unwrap_or_default()
+    patient::within_of(pid, PATIENCE, read).unwrap_or_default()
 }
 
 /// The mappings of code in a list.

@@ -1,31 +1,26 @@
 //! Files that are mapped as code: opened with care, read sparingly, kept for whoever maps them next.
 //!
 //! ```text
-//!   mapping of a process ──▶ /proc/PID/map_files/START-END ─▶ the very file, deleted or in another place of the tree
-//!                       else /proc/PID/root/PATH ──┐
-//!                       else PATH ─────────────────┴─▶ believed where build id, or device and inode, are those of the mapping
+//!   mapping of a process ──▶ a plain file (crate::plain) ──▶ believed where build id, or inode, are those of the mapping
 //!   ELF header ─▶ program headers ─▶ where segments go; notes ─▶ build id
 //!       at most MAX_HEADERS, MAX_NOTES bytes, whatever they claim
 //! ```
 //!
-//! 1. Whoever maps a file chose it: nothing but a plain file is opened, and never one of the kernel's own file systems, for opening others may do something or wait.
-//!    Those of other machines and of programs are left alone: whoever serves them may never answer.
+//! 1. Whoever maps a file chose it: it is found as [`crate::plain`] does it, and with patience.
 //! 2. What is kept is found by what the file is now (device, inode, change time, size). Only where the file cannot be reached any more the build id that the kernel told,
 //!    together with the name, will do: anybody can make a file with the id of another.
 //! 3. Both stores have bounds: a full one is emptied. So many files are looked at in a row and no more; the rest are placed by what the mapping says.
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
 use crate::patient::{self, PATIENCE};
+use crate::plain::{self, Found, Now};
 use object::elf::{
     ELF_NOTE_GNU, ELFCLASS32, FileHeader32, FileHeader64, NT_GNU_BUILD_ID, PF_X, PT_LOAD, PT_NOTE,
 };
 use object::read::elf::{FileHeader, NoteIterator, ProgramHeader};
 use object::{Endianness, ReadCache, ReadRef};
-use rustix::fs::{FileType, Mode, OFlags};
 
 /// The most program headers of a file; linkers make a dozen.
 const MAX_HEADERS: u16 = 512;
@@ -205,21 +200,6 @@ pub(crate) struct Mapping<'a> {
     pub(crate) which: Which,
 }
 
-/// What a file is now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Now {
-    device: u64,
-    inode: u64,
-    changed: (i64, i64),
-    size: i64,
-}
-
-/// The place of a plain file, not opened for reading yet.
-struct Found {
-    place: OwnedFd,
-    now: Now,
-}
-
 /// Programs that were looked into.
 #[derive(Debug, Default)]
 pub(crate) struct Programs {
@@ -258,26 +238,24 @@ impl Programs {
 
     fn look(&mut self, mapping: &Mapping<'_>) -> Option<Arc<Program>> {
         let Mapping { pid, start, end, path, .. } = *mapping;
-        let link = format!("/proc/{pid}/map_files/{start:x}-{end:x}");
-        let ways = [(link, OFlags::empty()), (format!("/proc/{pid}/root{path}"), OFlags::NOFOLLOW)];
-        let ways = ways.into_iter().chain([(path.to_owned(), OFlags::NOFOLLOW)]);
+        let ways = plain::ways(pid, &(start..end), path);
         for (way, flags) in ways {
-            let found = patient::within(PATIENCE, move || find(&way, flags))?;
+            let found = patient::within_of(pid, PATIENCE, move || plain::find(&way, flags))?;
             let Some(found) = found else { continue };
             let now = found.now;
-            if let Some(program) = self.read(found).filter(|it| mapping.admits(&now, it)) {
+            if let Some(program) = self.read(pid, found).filter(|it| mapping.admits(&now, it)) {
                 return Some(program);
             }
         }
         None
     }
 
-    fn read(&mut self, found: Found) -> Option<Arc<Program>> {
+    fn read(&mut self, pid: u32, found: Found) -> Option<Arc<Program>> {
         if let Some(known) = self.by_file.get(&found.now) {
             return Some(Arc::clone(known));
         }
         let now = found.now;
-        let program = Arc::new(patient::within(PATIENCE, move || read(&found))??);
+        let program = Arc::new(patient::within_of(pid, PATIENCE, move || read(&found))??);
         keep(&mut self.by_file, now, &program);
         Some(program)
     }
@@ -302,34 +280,13 @@ fn keep<K: std::hash::Hash + Eq>(kept: &mut HashMap<K, Arc<Program>>, key: K, pr
 
 /// Reads a file that was found.
 fn read(found: &Found) -> Option<Program> {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let again = format!("/proc/self/fd/{}", found.place.as_raw_fd());
-    let file = File::from(rustix::fs::open(again, flags, Mode::empty()).ok()?);
-    Some(Program::read(&ReadCache::new(file)))
-}
-
-/// Finds a plain file. Nothing is opened for reading.
-fn find(path: &str, flags: OFlags) -> Option<Found> {
-    /// File systems whose plain files are doors to the kernel: proc, sys, debug, tracing; to programs: FUSE; to other machines: NFS, SMB, 9P.
-    const NOT_FILES: [u64; 8] =
-        [0x9FA0, 0x6265_6572, 0x6462_6720, 0x7472_6163, 0x6573_5546, 0x6969, 0xFE53_4D42, 0x0102_1997];
-    let place = rustix::fs::open(path, flags | OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
-    let stat = rustix::fs::fstat(&place).ok()?;
-    let is_plain = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && stat.st_size > 0;
-    #[allow(clippy::cast_sign_loss)] // A number that tells file systems apart.
-    let system = rustix::fs::fstatfs(&place).ok()?.f_type as u64;
-    if !is_plain || NOT_FILES.contains(&(system & 0xFFFF_FFFF)) {
-        return None;
-    }
-    #[allow(clippy::cast_possible_wrap, clippy::unnecessary_cast)] // As wide as the platform has them.
-    let changed = (stat.st_ctime as i64, stat.st_ctime_nsec as i64);
-    let now = Now { device: stat.st_dev, inode: stat.st_ino, changed, size: stat.st_size };
-    Some(Found { place, now })
+    Some(Program::read(&ReadCache::new(found.open()?)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::fs::OFlags;
 
     /// A library as linkers make them that do not keep addresses and offsets alike.
     fn library() -> Program {
@@ -400,16 +357,12 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_believed_by_its_id_and_nothing_else_is_opened() {
+    fn a_file_is_believed_by_its_id() {
         let folder = tempfile::tempdir().unwrap();
-        let (plain, pipe) = (folder.path().join("plain"), folder.path().join("pipe"));
+        let plain = folder.path().join("plain");
         std::fs::copy(std::env::current_exe().unwrap(), &plain).unwrap();
-        rustix::fs::mknodat(rustix::fs::CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
-        for path in [pipe.to_str().unwrap(), "/proc/self/maps", "/dev/null", "/proc/self/exe", "/"] {
-            assert!(find(path, OFlags::NOFOLLOW).is_none(), "{path}");
-        }
         let path = plain.to_str().unwrap();
-        let inode = find(path, OFlags::NOFOLLOW).expect("a plain file").now.inode;
+        let inode = plain::find(path, OFlags::NOFOLLOW).expect("a plain file").now.inode;
         let mut programs = Programs::default();
         let gone = Mapping { pid: u32::MAX, start: 0x1000, end: 0x2000, path, which: Which::Inode(inode) };
         assert!(programs.of(&gone).segments.is_empty(), "nothing is looked at before it is allowed");

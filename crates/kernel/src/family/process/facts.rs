@@ -155,7 +155,7 @@ pub(super) fn arguments(pid: u32) -> Option<Vec<u8>> {
         Some(bytes)
     };
     // They lie in memory that a program may serve itself.
-    patient::within(PATIENCE, read).flatten()
+    patient::within_of(pid, PATIENCE, read).flatten()
 }
 
 /// Arguments as one line.
