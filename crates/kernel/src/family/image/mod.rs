@@ -118,7 +118,7 @@ impl State {
             table::merge(&mut images, &image, &mut Vec::new());
         }
         // One that has just ended has nothing mapped any more: what it had is told when the record of its end comes.
-        if !images.is_empty() || self.table.images(pid).is_empty() {
+        if !images.is_empty() || !self.table.has_images(pid) {
             self.table.begin(pid, threads, since, images.clone());
         }
         images
