@@ -236,7 +236,7 @@ impl Ring {
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), data.as_ptr(), bytes.len());
             data
         };
-        let event = Arc::new(Event { fd, cpu: 0, counts_lost: false });
+        let event = Arc::new(Event { fd, cpu: 0, target: -1, counts_lost: false });
         let (mapped, whole) = (page + size, Vec::new());
         let (tail, head, was_full, owes_losses, is_broken) = (0, 0, false, false, false);
         Self { event, control, data, size, mapped, tail, head, was_full, owes_losses, is_broken, whole }
