@@ -216,6 +216,11 @@ impl Ring {
         })
     }
 
+    /// The processor whose ring it is.
+    pub(crate) fn cpu(&self) -> u16 {
+        u16::try_from(self.event.cpu).unwrap_or(u16::MAX)
+    }
+
     /// The event that the ring belongs to.
     pub(crate) fn event(&self) -> &Arc<Event> {
         &self.event
