@@ -15,7 +15,7 @@ use std::fs;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::MetadataExt;
 
-use rustix::process::{Resource, getrlimit};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::control::Scope;
 use crate::error::{Error, Result};
@@ -40,6 +40,9 @@ pub(crate) struct Targets {
 
 impl Targets {
     pub(crate) fn new(scope: Scope) -> Self {
+        if scope == Scope::Own {
+            raise_descriptor_limit();
+        }
         let strangers = own_processes().into_iter().collect();
         let mut targets = Self { scope, threads: BTreeSet::new(), strangers, left_out: 0 };
         targets.look_for_more(|_| false);
@@ -125,6 +128,15 @@ impl Targets {
             },
             (Err(error), Scope::Everything) => Err(Error::system(what, error)),
         }
+    }
+}
+
+/// Each thread takes some descriptors a processor: the usual soft limit of 1024 is soon reached.
+fn raise_descriptor_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current != limit.maximum {
+        // Where it stays as it is, less is watched.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
     }
 }
 
