@@ -88,25 +88,16 @@ impl Capture {
         let handled = now_ns();
         let failed = |e: rustix::io::Errno| Error::system("waiting for rings", e.into());
         let waiting = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
-        let mut rings = Vec::new();
-        for cpu in 0..cpus {
-            match open_ring(wanted, cpu) {
-                Ok(ring) => {
-                    let data = epoll::EventData::new_u64(u64::from(cpu));
-                    epoll::add(&waiting, ring.event().as_ref(), data, epoll::EventFlags::IN)
-                        .map_err(failed)?;
-                    rings.push(ring);
-                }
-                // A processor that is switched off, or not there.
-                Err(Error::NotSupported { .. }) if cpu > 0 => break,
-                Err(error) => return Err(error),
-            }
+        let rings = of_all_there(cpus, |cpu| open_ring(wanted, cpu))?;
+        for ring in &rings {
+            let data = epoll::EventData::new_u64(u64::from(ring.cpu()));
+            epoll::add(&waiting, ring.event().as_ref(), data, epoll::EventFlags::IN).map_err(failed)?;
         }
         let events = rings.iter().map(|ring| Arc::clone(ring.event())).collect();
         let control = Control::new(wanted, events);
         control.set(wanted)?;
         let queues = (0..streams.max(1)).map(|_| Queue::default()).collect();
-        let lost = vec![0; rings.len()];
+        let lost = vec![0; rings.last().map_or(0, |ring| usize::from(ring.cpu()).saturating_add(1))];
         for ring in &rings {
             ring.event().enable().map_err(|e| Error::system("a ring", e))?;
         }
@@ -197,13 +188,8 @@ impl Capture {
     /// Tells what is to be told at the end: call once, behind the last look.
     pub fn end(&mut self, clock: &dyn Clock) {
         self.look(clock, true);
-        let owing: Vec<usize> = self
-            .rings
-            .iter()
-            .enumerate()
-            .filter(|(_, ring)| ring.owes_losses())
-            .map(|(cpu, _)| cpu)
-            .collect();
+        let owing = self.rings.iter().filter(|ring| ring.owes_losses());
+        let owing: Vec<usize> = owing.map(|ring| usize::from(ring.cpu())).collect();
         if !owing.is_empty() {
             write_on(owing);
             self.look(clock, true);
@@ -220,9 +206,11 @@ impl Capture {
     /// Counts what was lost behind the last record of a ring: the kernel tells of losses in front of the next one.
     fn count_unsaid(&mut self) {
         let opened = self.control.shared.opened();
-        for ((cpu, ring), lost) in (0..).zip(&self.rings).zip(&mut self.lost) {
-            let all = opened.lost_on(cpu).saturating_add(ring.event().lost().unwrap_or(0));
-            *lost = (*lost).max(all);
+        for ring in &self.rings {
+            let all = opened.lost_on(ring.event().cpu()).saturating_add(ring.event().lost().unwrap_or(0));
+            if let Some(lost) = self.lost.get_mut(usize::from(ring.cpu())) {
+                *lost = (*lost).max(all);
+            }
         }
     }
 
@@ -249,6 +237,22 @@ impl Capture {
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.lost.iter().fold(self.too_large, |sum, lost| sum.saturating_add(*lost))
+    }
+}
+
+/// What is opened on each processor that is there; those that are switched off are gaps between the others.
+fn of_all_there<T>(cpus: u16, mut open: impl FnMut(u16) -> Result<T>) -> Result<Vec<T>> {
+    let (mut all, mut missing) = (Vec::new(), None);
+    for cpu in 0..cpus {
+        match open(cpu) {
+            Ok(opened) => all.push(opened),
+            Err(error @ Error::NotSupported { .. }) => missing = Some(error),
+            Err(error) => return Err(error),
+        }
+    }
+    match missing {
+        Some(error) if all.is_empty() => Err(error),
+        _ => Ok(all),
     }
 }
 
@@ -298,32 +302,33 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
+    /// Rings by their places, which are those of processors only where none is off.
     fn read(&mut self, until: u64, out: &mut Out<'_>) {
         let mut turns: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::with_capacity(self.rings.len());
-        for cpu in 0..self.rings.len() {
-            if self.rings.get_mut(cpu).is_some_and(Ring::look)
-                && let Some(time) = self.next_time(cpu)
+        for place in 0..self.rings.len() {
+            if self.rings.get_mut(place).is_some_and(Ring::look)
+                && let Some(time) = self.next_time(place)
             {
-                turns.push(Reverse((time, cpu)));
+                turns.push(Reverse((time, place)));
             }
         }
-        while let Some(Reverse((time, cpu))) = turns.pop() {
+        while let Some(Reverse((time, place))) = turns.pop() {
             if time > until {
                 break;
             }
             let limit = turns.peek().map_or(until, |Reverse((next, _))| until.min(*next));
             let mut time = time;
             loop {
-                self.handle(cpu, time, out);
-                match self.next_time(cpu) {
+                self.handle(place, time, out);
+                match self.next_time(place) {
                     Some(next) if next <= limit => time = next,
                     Some(next) => {
-                        turns.push(Reverse((next, cpu)));
+                        turns.push(Reverse((next, place)));
                         break;
                     }
                     None => {
                         // What was lost behind this is told only when something is written here again.
-                        if self.rings.get(cpu).is_some_and(Ring::was_full) {
+                        if self.rings.get(place).is_some_and(Ring::was_full) {
                             family::forget(self.state);
                         }
                         break;
@@ -335,10 +340,11 @@ impl Reader<'_> {
     }
 
     /// The time of the next record of a ring.
-    fn next_time(&mut self, cpu: usize) -> Option<u64> {
+    fn next_time(&mut self, place: usize) -> Option<u64> {
         let opened = self.opened;
-        let Some(record) = self.rings.get_mut(cpu)?.peek() else {
-            if self.rings.get_mut(cpu)?.take_broken() {
+        let cpu = usize::from(self.rings.get(place)?.cpu());
+        let Some(record) = self.rings.get_mut(place)?.peek() else {
+            if self.rings.get_mut(place)?.take_broken() {
                 lose(self.state, self.lost, cpu, 1);
             }
             return None;
@@ -351,24 +357,24 @@ impl Reader<'_> {
         Some(route.map_or(0, |route| record::time_of_sample(record, route.parts)))
     }
 
-    fn handle(&mut self, cpu: usize, time: u64, out: &mut Out<'_>) {
-        let Some(ring) = self.rings.get_mut(cpu) else { return };
-        let number = u16::try_from(cpu).unwrap_or(u16::MAX);
+    fn handle(&mut self, place: usize, time: u64, out: &mut Out<'_>) {
+        let Some(ring) = self.rings.get_mut(place) else { return };
+        let cpu = ring.cpu();
         let Some(record) = ring.peek() else { return };
         let length = record.len();
-        (out.cpu, out.time, out.sample) = (number, time, None);
+        (out.cpu, out.time, out.sample) = (cpu, time, None);
         if record::is_sample(record) {
             let id = record::id_of(record);
             if let Some(route) = self.opened.routes.get(&id) {
                 // An event and its successor are open together for a moment: the successor's word counts from its first on.
                 self.replaced.extend(route.replaces.filter(|old| !self.replaced.contains(old)));
                 if !self.replaced.contains(&id) {
-                    dispatch(route, record, number, self.state, out);
+                    dispatch(route, record, cpu, self.state, out);
                 }
             }
         } else {
             match record::other(record) {
-                Some((_, Other::Lost(count))) => lose(self.state, self.lost, cpu, count),
+                Some((_, Other::Lost(count))) => lose(self.state, self.lost, usize::from(cpu), count),
                 Some((context, other)) => {
                     if let Some(unwinder) = out.unwinder.as_deref_mut() {
                         follow(unwinder, &other);

@@ -56,3 +56,15 @@ fn what_cannot_be_understood_is_lost_once() {
         "behind what is understood"
     );
 }
+
+#[test]
+fn a_processor_that_is_off_does_not_hide_those_behind_it() {
+    let off = |cpu: u16| Err(Error::NotSupported { what: format!("processor {cpu}") });
+    let some = |gone: &'static [u16]| move |cpu| if gone.contains(&cpu) { off(cpu) } else { Ok(cpu) };
+    assert_eq!(of_all_there(4, some(&[0, 2])).expect("the others"), [1, 3]);
+    assert_eq!(of_all_there(3, some(&[])).expect("all"), [0, 1, 2]);
+    assert!(matches!(of_all_there(2, some(&[0, 1])), Err(Error::NotSupported { .. })), "none at all");
+    let refused =
+        |cpu| if cpu == 1 { Err(Error::system("", std::io::ErrorKind::Other.into())) } else { Ok(()) };
+    assert!(matches!(of_all_there(2, refused), Err(Error::System { .. })));
+}

@@ -221,15 +221,12 @@ impl Opened {
         }
         let what = "tasks of a thread";
         let attr = tasks_attr(&self.wanted);
-        for (id, (cpu, ring)) in
-            threads.iter().flat_map(|id| rings.iter().enumerate().map(move |it| (*id, it)))
-        {
+        for (id, ring) in threads.iter().flat_map(|id| rings.iter().map(move |ring| (*id, ring))) {
             // The events of the rings themselves tell of the one that they belong to.
             if id == Targets::owner(Scope::Own) {
                 continue;
             }
-            let number = i32::try_from(cpu).unwrap_or(-1);
-            match self.targets.open(&attr, id, number, what) {
+            match self.targets.open(&attr, id, ring.cpu(), what) {
                 Ok(Some(event)) if event.write_to(ring).and_then(|()| event.enable()).is_ok() => {
                     self.tasks.push(event);
                 }
@@ -375,9 +372,8 @@ fn open(
 ) -> Result<Open> {
     let failed = |e| Error::system(name_of(spec), e);
     let (mut events, mut counters) = (Vec::with_capacity(rings.len()), Vec::new());
-    for (id, (cpu, ring)) in ids.iter().flat_map(|id| rings.iter().enumerate().map(move |it| (*id, it))) {
-        let number = i32::try_from(cpu).unwrap_or(-1);
-        let Some(event) = targets.open(attr, id, number, &name_of(spec))? else { continue };
+    for (id, ring) in ids.iter().flat_map(|id| rings.iter().map(move |ring| (*id, ring))) {
+        let Some(event) = targets.open(attr, id, ring.cpu(), &name_of(spec))? else { continue };
         event.write_to(ring).map_err(failed)?;
         if let Some(filter) = spec.filter.and_then(|filter| CString::new(filter).ok()) {
             event.filter(&filter).map_err(|e| filter_failed(spec, e))?;
@@ -388,7 +384,7 @@ fn open(
             attr.set_use_clockid(1);
             attr.clockid = libc::CLOCK_MONOTONIC_RAW;
             let unable = |e| Error::system("a counter beside an event", e);
-            counters.push(event.open_beside(&attr, id, number).map_err(unable)?);
+            counters.push(event.open_beside(&attr, id, ring.cpu()).map_err(unable)?);
         }
         events.push((event.id().map_err(failed)?, event));
     }

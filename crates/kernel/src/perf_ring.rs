@@ -242,6 +242,11 @@ impl Ring {
         Self { event, control, data, size, mapped, tail, head, was_full, owes_losses, is_broken, whole }
     }
 
+    /// The processor whose ring it is.
+    pub(crate) fn cpu(&self) -> u16 {
+        u16::try_from(self.event.cpu).unwrap_or(u16::MAX)
+    }
+
     /// The event that the ring belongs to.
     pub(crate) fn event(&self) -> &Arc<Event> {
         &self.event

@@ -7,15 +7,23 @@
 //!
 //! T1 Without `CAP_PERFMON` a user may watch his own threads, in user mode only: that is asked for, and no more. T2 A thread that has ended meanwhile, or that may not be
 //! looked at (a set-user-id program), is left out. A process counts as one that came otherwise when nothing was heard of its start for as long as from one look to the
-//! next. T3 Where descriptors run out, the rest is left out too, and counted.
+//! next. T3 Where descriptors run out, the rest is left out too, and counted. Who records has other uses for them
+//! (connections, files): a part of what it may have stays free.
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::MetadataExt;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::control::Scope;
 use crate::error::{Error, Result};
 use crate::perf_ring::{Attr, Event};
+
+/// Descriptors that stay free where threads are watched one by one: half of what the process may have, and at most so many. More than a daemon keeps back from its guests,
+/// who would be turned away otherwise.
+const MAX_RESERVE: u64 = 2048;
 
 /// Threads that are watched at most.
 const MAX_THREADS: usize = 8192;
@@ -32,6 +40,9 @@ pub(crate) struct Targets {
 
 impl Targets {
     pub(crate) fn new(scope: Scope) -> Self {
+        if scope == Scope::Own {
+            raise_descriptor_limit();
+        }
         let strangers = own_processes().into_iter().collect();
         let mut targets = Self { scope, threads: BTreeSet::new(), strangers, left_out: 0 };
         targets.look_for_more(|_| false);
@@ -100,6 +111,10 @@ impl Targets {
     /// Opens an event for one of the targets; `None` where that one is left out.
     pub(crate) fn open(&mut self, attr: &Attr, target: i32, cpu: i32, what: &str) -> Result<Option<Event>> {
         match (Event::open(attr, target, cpu), self.scope) {
+            (Ok(event), Scope::Own) if is_of_reserve(&event, descriptors()) => {
+                self.leave_out();
+                Ok(None)
+            }
             (Ok(event), _) => Ok(Some(event)),
             (Err(error), Scope::Own) => match error.raw_os_error() {
                 Some(libc::ESRCH | libc::EACCES | libc::EPERM) if target != Self::owner(Scope::Own) => {
@@ -114,6 +129,26 @@ impl Targets {
             (Err(error), Scope::Everything) => Err(Error::system(what, error)),
         }
     }
+}
+
+/// Each thread takes some descriptors a processor: the usual soft limit of 1024 is soon reached.
+fn raise_descriptor_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current != limit.maximum {
+        // Where it stays as it is, less is watched.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+    }
+}
+
+/// How many descriptors this process may have.
+fn descriptors() -> u64 {
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
+/// Whether a descriptor that was just made is one of those that stay free: the lowest free number is taken.
+fn is_of_reserve(made: &impl AsFd, limit: u64) -> bool {
+    let first = limit.saturating_sub((limit / 2).min(MAX_RESERVE));
+    u64::try_from(made.as_fd().as_raw_fd()).is_ok_and(|number| number >= first)
 }
 
 /// Processes of this user.
@@ -149,5 +184,15 @@ mod tests {
         assert!(own.ids().contains(&thread));
         assert!(own.look_for_more(|_| false).iter().all(|it| *it != thread), "once");
         assert_eq!(Targets::new(Scope::Everything).ids(), [-1]);
+    }
+
+    #[test]
+    fn a_part_of_the_descriptors_stays_free() {
+        let made = fs::File::open("/dev/null").unwrap();
+        let number = u64::try_from(made.as_raw_fd()).unwrap();
+        let is_kept = |limit| is_of_reserve(&made, limit);
+        assert!(is_kept(1) && is_kept(number + 1) && is_kept(2 * number));
+        assert!(!is_kept(2 * number + 2), "the first half is there to be used");
+        assert!(!is_kept(number + 1 + MAX_RESERVE.max(number + 1)) && !is_kept(u64::MAX));
     }
 }

@@ -37,8 +37,8 @@ fn groups(wanted: &[Group]) -> Groups {
     Groups(mask)
 }
 
-/// Hook and payload of everything that is captured while `work` runs.
-fn captured(wanted: &Wanted, work: impl FnOnce()) -> Option<Vec<(u16, Vec<u8>)>> {
+/// Hook and payload of everything that is captured while `work` runs, which looks now and then: the rings are small.
+fn captured(wanted: &Wanted, work: impl FnOnce(&mut dyn FnMut())) -> Option<Vec<(u16, Vec<u8>)>> {
     // SAFETY: asks for a number.
     let cpus = u16::try_from(unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) }).unwrap_or(1);
     let (mut capture, _) = match Capture::start(wanted, cpus, 1) {
@@ -49,7 +49,7 @@ fn captured(wanted: &Wanted, work: impl FnOnce()) -> Option<Vec<(u16, Vec<u8>)>>
         }
     };
     capture.look(&Plain, false);
-    work();
+    work(&mut || capture.look(&Plain, false));
     capture.end(&Plain);
     let mut seen = Vec::new();
     while let Some(next) = capture.peek(0) {
@@ -82,12 +82,15 @@ fn a_user_sees_what_his_own_programs_do() {
             ..Wanted::default()
         };
         let mut child = 0;
-        let work = || {
+        let work = |look: &mut dyn FnMut()| {
             let script = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; sleep 0.05";
             let mut started = Command::new("sh").args(["-c", script]).spawn().expect("a program");
             child = started.id();
             let begun = Instant::now();
-            started.wait().expect("its end");
+            while started.try_wait().expect("a state").is_none() {
+                look();
+                std::thread::sleep(Duration::from_millis(5));
+            }
             assert!(begun.elapsed() > Duration::from_millis(50));
         };
         let Some(seen) = captured(&wanted, work) else { return };

@@ -143,7 +143,8 @@ fn wanted() -> Wanted {
 }
 
 fn cpus() -> u16 {
-    u16::try_from(std::thread::available_parallelism().map_or(1, usize::from)).unwrap_or(1)
+    // SAFETY: asks for a number.
+    u16::try_from(unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) }).unwrap_or(1)
 }
 
 fn drain(capture: &mut Capture, seen: &mut Vec<Seen>) {

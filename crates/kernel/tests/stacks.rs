@@ -1,6 +1,6 @@
 //! Stacks of real events: by the tables of a program that has no frame pointers, and by frame pointers.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -25,7 +25,7 @@ DEEP static void outermost(void) { middle(); sink++; }
 int main(void) {
     printf("%p %p %p %p\n", (void *)innermost, (void *)middle, (void *)outermost, (void *)main);
     fflush(stdout);
-    while (getchar() == 'x') outermost();
+    while (getchar() == 'x') { outermost(); putchar('.'); fflush(stdout); }
     return 0;
 }
 "#;
@@ -60,8 +60,10 @@ fn sleeper(folder: &Path, flags: &[&str]) -> (Child, Vec<u64>) {
     let only_ours = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(&program, only_ours).expect("permitted");
     let mut child = Command::new(program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("runs");
-    let mut line = String::new();
-    BufReader::new(child.stdout.as_mut().expect("its output")).read_line(&mut line).expect("addresses");
+    let output = child.stdout.as_mut().expect("its output");
+    // Byte by byte: what comes behind the line is read later.
+    let bytes = output.bytes().map(|byte| byte.expect("addresses")).take_while(|byte| *byte != b'\n');
+    let line = String::from_utf8(bytes.collect()).expect("text");
     let address = |text: &str| u64::from_str_radix(text.trim_start_matches("0x"), 16).expect("an address");
     let addresses = line.split_whitespace().map(address).collect();
     (child, addresses)
@@ -70,7 +72,8 @@ fn sleeper(folder: &Path, flags: &[&str]) -> (Child, Vec<u64>) {
 /// Frames of the program in the switches away from a thread, after it slept some times.
 fn stacks(wanted: &Wanted, child: &mut Child) -> Option<Vec<Vec<u64>>> {
     const ROUNDS: usize = 20;
-    let cpus = u16::try_from(std::thread::available_parallelism().map_or(1, usize::from)).unwrap_or(1);
+    // SAFETY: asks for a number.
+    let cpus = u16::try_from(unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) }).unwrap_or(1);
     let (mut capture, _) = match Capture::start(wanted, cpus, cpus) {
         Ok(started) => started,
         Err(error) => {
@@ -81,7 +84,9 @@ fn stacks(wanted: &Wanted, child: &mut Child) -> Option<Vec<Vec<u64>>> {
     let mut input = child.stdin.take().expect("its input");
     capture.look(&Plain, false);
     input.write_all(&[b'x'; ROUNDS]).expect("written");
-    std::thread::sleep(std::time::Duration::from_millis(200));
+    // It answers behind each.
+    let mut answers = [0; ROUNDS];
+    child.stdout.as_mut().expect("its output").read_exact(&mut answers).expect("answers");
     capture.end(&Plain);
     drop(input);
     child.wait().expect("ended");

@@ -15,17 +15,17 @@ fn own_faults() -> Wanted {
     Wanted { groups, scope: Scope::Own, ring_bytes: 64 << 10, ..Wanted::default() }
 }
 
-/// The ring of processor 0; `None` where nobody may have one here.
-fn ring(wanted: &Wanted) -> Option<Ring> {
+/// The ring of a processor; `None` where nobody may have one here.
+fn ring(wanted: &Wanted, cpu: i32) -> Option<Ring> {
     let owner = Targets::owner(wanted.scope);
-    let ring = Event::open(&tasks_attr(wanted), owner, 0).and_then(|it| Ring::new(it, wanted.ring_bytes));
+    let ring = Event::open(&tasks_attr(wanted), owner, cpu).and_then(|it| Ring::new(it, wanted.ring_bytes));
     ring.map_err(|error| skip::skip("perf events of one's own threads", &error.to_string())).ok()
 }
 
 #[test]
 fn an_event_follows_the_one_of_the_same_thread_and_processor() {
     let mut wanted = own_faults();
-    let Some(ring) = ring(&wanted) else { return };
+    let Some(ring) = ring(&wanted, 0) else { return };
     let rings = [Arc::clone(ring.event())];
     let mut opened = Opened::nothing(&wanted);
     opened.change(&wanted, &rings).expect("opened");
@@ -51,7 +51,7 @@ fn an_event_follows_the_one_of_the_same_thread_and_processor() {
 #[test]
 fn the_owner_of_the_rings_is_told_of_by_them_alone() {
     let wanted = own_faults();
-    let Some(ring) = ring(&wanted) else { return };
+    let Some(ring) = ring(&wanted, 0) else { return };
     let mut opened = Opened::nothing(&wanted);
     opened.change(&wanted, &[Arc::clone(ring.event())]).expect("opened");
     let this = rustix::thread::gettid().as_raw_nonzero().get();
@@ -85,4 +85,17 @@ fn a_filter_that_is_not_understood_is_as_if_the_tracepoint_were_missing() {
     assert!(matches!(failed(libc::EINVAL), Error::NotSupported { .. }));
     assert!(matches!(failed(libc::EPERM), Error::NotPermitted { .. }));
     assert!(matches!(failed(libc::ENOMEM), Error::System { .. }));
+}
+
+#[test]
+fn events_are_opened_on_the_processors_of_their_rings() {
+    let wanted = own_faults();
+    // As where processor 0 is off.
+    let Some(ring) = ring(&wanted, 1) else { return };
+    let mut opened = Opened::nothing(&wanted);
+    opened.change(&wanted, &[Arc::clone(ring.event())]).expect("opened");
+    let rows = opened.rows.values().flat_map(|row| row.events.iter().map(|(_, event)| event));
+    let all: Vec<i32> = rows.chain(&opened.tasks).map(Event::cpu).collect();
+    assert!(all.len() >= 3 && all.iter().all(|cpu| *cpu == 1), "{all:?}");
+    assert_eq!(ring.cpu(), 1);
 }

@@ -127,7 +127,8 @@ impl Running {
 }
 
 fn cpus() -> u16 {
-    u16::try_from(std::thread::available_parallelism().map_or(1, usize::from)).unwrap_or(1)
+    // SAFETY: asks for a number.
+    u16::try_from(unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) }).unwrap_or(1)
 }
 
 pub(crate) fn thread_id() -> u64 {

@@ -66,7 +66,8 @@ pub(crate) fn groups(wanted: &[Group]) -> Groups {
 }
 
 pub(crate) fn cpus() -> u16 {
-    u16::try_from(std::thread::available_parallelism().map_or(1, usize::from)).unwrap_or(1)
+    // SAFETY: asks for a number.
+    u16::try_from(unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) }).unwrap_or(1)
 }
 
 /// Takes all events of classes that count here, while `work` runs, in the order of time.
