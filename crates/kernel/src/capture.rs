@@ -195,12 +195,14 @@ impl Capture {
             self.look(clock, true);
         }
         self.count_unsaid();
+        patient::begin();
         let nothing = Beside::default();
         let mut out = Out::new(&mut self.queues, clock, &nothing, &mut self.too_large);
         family::run_down(&mut self.state, Rundown::End, &mut out);
         let mut payload = out.payload();
         payload.extend_from_slice(&group_masks(&self.state.groups.0));
         out.perfinfo(END_GROUP_MASKS_HOOK, 2, payload);
+        self.control.shared.not_read(patient::end());
     }
 
     /// Counts what was lost behind the last record of a ring: the kernel tells of losses in front of the next one.
