@@ -1,5 +1,7 @@
 //! End-to-end tests: the real `weir`, real files, one process a test.
 
+#[path = "support/again.rs"]
+mod again;
 mod architecture;
 mod baseline;
 mod commands;

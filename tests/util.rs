@@ -8,8 +8,6 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
-#[path = "support/again.rs"]
-mod again;
 #[path = "support/daemon_process.rs"]
 pub(crate) mod daemon_process;
 #[path = "support/skip.rs"]
@@ -17,8 +15,6 @@ mod skip;
 #[path = "support/wait.rs"]
 pub(crate) mod wait;
 
-#[allow(unused_imports)] // Each test program uses its part.
-pub(crate) use again::again;
 use daemon_process::DaemonProcess;
 pub(crate) use skip::skip;
 pub(crate) use wait::eventually;

@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::dumped::{Event, Trace};
 use crate::perf::{self, Sample, tally};
 use crate::stage::{ATTEMPTS, Stage, Truth};
-use crate::util::again;
+use crate::again::again;
 
 const KERNEL: &str =
     "process,thread,cswitch,dispatcher,systemcall,disk_io,disk_io_init,network_tcpip,dpc,interrupt";

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::dumped::{Event, Trace};
 use crate::stage::Stage;
-use crate::util::again;
+use crate::again::again;
 
 /// First events of these names come in this order: who is there before what they do.
 const AT_THE_START: [&str; 6] = [

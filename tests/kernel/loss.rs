@@ -8,7 +8,7 @@ use rustix::process::Signal;
 
 use crate::dumped::{Trace, number};
 use crate::stage::Stage;
-use crate::util::again;
+use crate::again::again;
 use crate::util::daemon_process::DaemonProcess;
 use crate::util::{Process, Run, eventually, weir, weir_command};
 

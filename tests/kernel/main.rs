@@ -12,6 +12,8 @@
 //! 3. What only noise can spoil (events that a busy machine lost) is measured again, a few times. No time that passes decides.
 //! 4. What needs the kernel's events, perf or a C compiler is skipped where there is none, and says so.
 
+#[path = "../support/again.rs"]
+mod again;
 #[path = "../util.rs"]
 #[allow(dead_code)] // Shared with the other end-to-end tests.
 mod util;

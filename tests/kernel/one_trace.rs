@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::dumped::{Event, Trace};
 use crate::stage::{ATTEMPTS, Stage};
-use crate::util::again;
+use crate::again::again;
 use crate::util::weir_command;
 
 const SHOP: &str = "Traceweir.Demo.CoffeeShop";

@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use crate::dumped::{Event, Trace};
 use crate::stage::Stage;
 use crate::util::Process;
-use crate::util::again;
+use crate::again::again;
 
 /// The first address of the kernel's half.
 const KERNEL: u64 = 1 << 63;

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::perf::{self, Sample};
 use crate::stage::{ATTEMPTS, Stage};
-use crate::util::again;
+use crate::again::again;
 
 /// Processor, thread, kind of event.
 type Key = (u64, u64, &'static str);

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::dumped::{Event, Trace};
 use crate::stage::{ATTEMPTS, Recording, Stage};
-use crate::util::again;
+use crate::again::again;
 
 fn number(row: &Value, name: &str) -> f64 {
     row[name].as_f64().unwrap_or_else(|| panic!("no number {name}: {row}"))

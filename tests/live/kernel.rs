@@ -1,7 +1,8 @@
 //! Kernel events from the command line: which are asked for, what is told of them, and that they are in the file beside those of programs.
 
 use super::{SHOP, text};
-use crate::util::{Daemon, Run, again, skip, weir};
+use crate::again::again;
+use crate::util::{Daemon, Run, skip, weir};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 

@@ -317,8 +317,10 @@ fn a_session_that_nobody_may_stop_runs_until_the_daemon_leaves() {
     let (tell, told) = std::sync::mpsc::channel();
     let tell = std::sync::Mutex::new(tell);
     let post: Post = Arc::new(move |notice| tell.lock().unwrap().send(notice).unwrap());
-    let mut service = Service::new(Access::new(Scope::User, OWN), 4, 77, post, Janitor::new());
-    connect(&mut service, 1, OWN);
+    // The daemon asks as who it is.
+    let own = rustix::process::geteuid().as_raw();
+    let mut service = Service::new(Access::new(Scope::User, own), 4, 77, post, Janitor::new());
+    connect(&mut service, 1, own);
     say(&mut service, 1, hello(Role::Controller, 1));
     let raw = SessionConfig { name: "boot".into(), log_file_mode: 0x140, ..SessionConfig::default() };
     say(&mut service, 1, Message::Start(Box::new(raw.clone())));
