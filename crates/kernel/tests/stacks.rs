@@ -1,6 +1,6 @@
 //! Stacks of real events: by the tables of a program that has no frame pointers, and by frame pointers.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -60,10 +60,9 @@ fn sleeper(folder: &Path, flags: &[&str]) -> (Child, Vec<u64>) {
     let only_ours = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(&program, only_ours).expect("permitted");
     let mut child = Command::new(program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("runs");
-    let output = child.stdout.as_mut().expect("its output");
-    // Byte by byte: what comes behind the line is read later.
-    let bytes = output.bytes().map(|byte| byte.expect("addresses")).take_while(|byte| *byte != b'\n');
-    let line = String::from_utf8(bytes.collect()).expect("text");
+    let mut line = String::new();
+    // Nothing comes behind the line until it is told to sleep.
+    BufReader::new(child.stdout.as_mut().expect("its output")).read_line(&mut line).expect("addresses");
     let address = |text: &str| u64::from_str_radix(text.trim_start_matches("0x"), 16).expect("an address");
     let addresses = line.split_whitespace().map(address).collect();
     (child, addresses)
