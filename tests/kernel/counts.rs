@@ -17,10 +17,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::again::again;
 use crate::dumped::{Event, Trace};
 use crate::perf::{self, Sample, tally};
 use crate::stage::{ATTEMPTS, Stage, Truth};
-use crate::again::again;
 
 const KERNEL: &str =
     "process,thread,cswitch,dispatcher,systemcall,disk_io,disk_io_init,network_tcpip,dpc,interrupt";

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use crate::again::again;
 use crate::dumped::{Event, Trace};
 use crate::stage::Stage;
-use crate::again::again;
 
 /// First events of these names come in this order: who is there before what they do.
 const AT_THE_START: [&str; 6] = [

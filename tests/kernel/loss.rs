@@ -6,9 +6,9 @@ use std::path::Path;
 
 use rustix::process::Signal;
 
+use crate::again::again;
 use crate::dumped::{Trace, number};
 use crate::stage::Stage;
-use crate::again::again;
 use crate::util::daemon_process::DaemonProcess;
 use crate::util::{Process, Run, eventually, weir, weir_command};
 

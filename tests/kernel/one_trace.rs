@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use crate::again::again;
 use crate::dumped::{Event, Trace};
 use crate::stage::{ATTEMPTS, Stage};
-use crate::again::again;
 use crate::util::weir_command;
 
 const SHOP: &str = "Traceweir.Demo.CoffeeShop";

@@ -6,10 +6,10 @@ use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 
+use crate::again::again;
 use crate::dumped::{Event, Trace};
 use crate::stage::Stage;
 use crate::util::Process;
-use crate::again::again;
 
 /// The first address of the kernel's half.
 const KERNEL: u64 = 1 << 63;

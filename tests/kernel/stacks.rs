@@ -5,9 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::again::again;
 use crate::perf::{self, Sample};
 use crate::stage::{ATTEMPTS, Stage};
-use crate::again::again;
 
 /// Processor, thread, kind of event.
 type Key = (u64, u64, &'static str);

@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
+use crate::again::again;
 use crate::dumped::{Event, Trace};
 use crate::stage::{ATTEMPTS, Recording, Stage};
-use crate::again::again;
 
 fn number(row: &Value, name: &str) -> f64 {
     row[name].as_f64().unwrap_or_else(|| panic!("no number {name}: {row}"))
