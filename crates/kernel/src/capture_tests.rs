@@ -18,7 +18,8 @@ impl Clock for Plain {
 
 /// What is lost when rings hold these bytes; whether all is read, and whether what is remembered is forgotten.
 fn read(bytes: [&[u8]; 2]) -> (Vec<u64>, bool, bool) {
-    let mut rings = bytes.map(Ring::forged);
+    let [first, second] = bytes;
+    let mut rings = [Ring::forged(first, 0), Ring::forged(second, 1)];
     let (opened, mut state, mut lost) =
         (Opened::nothing(&Wanted::default()), State::default(), vec![0; rings.len()]);
     state.schedule.runs_on(0, (7, 9));

@@ -221,7 +221,7 @@ impl Ring {
 
     /// A ring with these bytes in it, which no kernel writes to.
     #[cfg(test)]
-    pub(crate) fn forged(bytes: &[u8]) -> Self {
+    pub(crate) fn forged(bytes: &[u8], cpu: i32) -> Self {
         let fd = std::fs::File::open("/dev/null").unwrap().into();
         let (page, size) = (rustix::param::page_size(), rustix::param::page_size());
         let (rights, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
@@ -236,7 +236,7 @@ impl Ring {
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), data.as_ptr(), bytes.len());
             data
         };
-        let event = Arc::new(Event { fd, cpu: 0, target: -1, counts_lost: false });
+        let event = Arc::new(Event { fd, cpu, target: -1, counts_lost: false });
         let (mapped, whole) = (page + size, Vec::new());
         let (tail, head, was_full, owes_losses, is_broken) = (0, 0, false, false, false);
         Self { event, control, data, size, mapped, tail, head, was_full, owes_losses, is_broken, whole }
