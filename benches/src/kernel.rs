@@ -10,7 +10,7 @@
 //!
 //! Rounds are paired: alone, ours and perf's follow each other in an order that turns, and the ratio is of the times that were added. A round in which
 //! either side lost an event counts for nothing. What the captures take themselves, on another processor, is told beside: processor time of the session's
-//! threads, and of perf. Unwinding by tables from the bytes of stacks is a figure without a bound.
+//! threads, and of perf.
 
 use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
