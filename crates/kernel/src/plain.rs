@@ -20,6 +20,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Statx, StatxFlags};
 
+/// `AT_STATX_DONT_SYNC`: what this machine knows is enough, whoever else keeps a file is not asked. rustix names it for glibc only.
+pub(crate) const QUIETLY: AtFlags = AtFlags::from_bits_retain(0x4000);
 /// File systems that keep files on this machine: ext2 to ext4, xfs, btrfs, tmpfs, f2fs, squashfs, erofs, zfs, ramfs, bcachefs; overlays of them.
 const LOCAL: [u64; 11] = [
     0xEF53,
@@ -88,7 +90,7 @@ pub(crate) fn find(path: &str, flags: OFlags) -> Option<Found> {
         return None;
     }
     let asked = StatxFlags::BASIC_STATS | StatxFlags::MNT_ID;
-    let quietly = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let quietly = AtFlags::EMPTY_PATH | QUIETLY;
     let stat = rustix::fs::statx(&place, "", quietly, asked).ok()?;
     if FileType::from_raw_mode(stat.stx_mode.into()) != FileType::RegularFile || stat.stx_size == 0 {
         return None;
@@ -112,7 +114,7 @@ fn is_ours(stat: &Statx, is_brought: bool) -> bool {
 /// Whether a file lies in what is mounted as this process's root.
 fn is_in_root(stat: &Statx) -> bool {
     let asked = StatxFlags::MNT_ID;
-    let root = rustix::fs::statx(CWD, "/", AtFlags::STATX_DONT_SYNC, asked);
+    let root = rustix::fs::statx(CWD, "/", QUIETLY, asked);
     let has_number = |stat: &Statx| StatxFlags::from_bits_retain(stat.stx_mask).contains(asked);
     root.is_ok_and(|root| has_number(&root) && has_number(stat) && root.stx_mnt_id == stat.stx_mnt_id)
 }

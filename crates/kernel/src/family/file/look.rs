@@ -5,9 +5,10 @@
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 
-use rustix::fs::{AtFlags, CWD, StatxFlags};
+use rustix::fs::{CWD, StatxFlags};
 
 use crate::patient::{self, PATIENCE};
+use crate::plain::QUIETLY;
 
 /// Descriptors that are looked at when a capture begins.
 const MAX_SCANNED: usize = 1 << 16;
@@ -31,7 +32,7 @@ pub(super) fn path(process: u32, descriptor: u32) -> Option<Box<str>> {
 
 /// Whether what a link leads to has no name any more, as far as this machine knows: whoever else keeps it is not asked.
 fn is_gone(link: &str) -> bool {
-    let stat = rustix::fs::statx(CWD, link, AtFlags::STATX_DONT_SYNC, StatxFlags::NLINK);
+    let stat = rustix::fs::statx(CWD, link, QUIETLY, StatxFlags::NLINK);
     stat.is_ok_and(|it| it.stx_nlink == 0)
 }
 
