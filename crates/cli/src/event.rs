@@ -6,7 +6,7 @@ use traceweir_decode::actors::{Actor, Actors};
 use traceweir_decode::source::Found;
 use traceweir_decode::{Decoder, Undecoded};
 use traceweir_format::header::Record;
-use traceweir_format::stack_key::{Definitions, Walk};
+use traceweir_format::stack_key::Definitions;
 use traceweir_format::time::{Clock, FileTime};
 
 use crate::images::Images;
@@ -40,11 +40,6 @@ impl Event<'_> {
     /// The call stack, innermost frame first; `None` where there is none, or nothing says what its key stands for.
     pub(crate) fn frames(&self) -> Option<impl Iterator<Item = u64>> {
         self.stacks.frames(&self.record)
-    }
-
-    /// The stack of another event, where this one tells it.
-    pub(crate) fn walk(&self) -> Option<Walk> {
-        self.stacks.walk(&self.record)
     }
 
     /// What its trace tells about stacks that are stored once.

@@ -30,8 +30,6 @@ const CREATE: u8 = 0x22;
 /// The others that do: a key is given up, or listed at the end.
 const DELETE: u8 = 0x23;
 const RUNDOWN: u8 = 0x24;
-/// The one that holds a stack.
-const WALK: u8 = 0x20;
 /// Those that name a key in the place of an event's stack, of the kernel and of the program.
 pub(crate) const KERNEL_KEY: u8 = 0x25;
 pub(crate) const USER_KEY: u8 = 0x26;
@@ -54,19 +52,6 @@ const MAX_REMEMBERED: usize = 64 << 20;
 const MAX_MEANINGS: usize = 4096;
 /// Bytes that a definition takes beside its frames.
 const OVERHEAD: usize = 96;
-
-/// The stack of an event, as an event of its own tells it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Walk {
-    /// The stamp of the event that it belongs to.
-    pub time: i64,
-    /// The process.
-    pub process: u32,
-    /// The thread.
-    pub thread: u32,
-    /// Innermost first.
-    pub frames: Vec<u64>,
-}
 
 /// The key in the place of a stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -265,26 +250,6 @@ impl Definitions {
         let at = all.partition_point(|it| it.time < time);
         Some(&all.get(at).or_else(|| all.last())?.frames)
     }
-
-    /// What a stack-walk event tells: the stack of another event, which it holds or names by a key. `None` for all others, and where nothing defines the key.
-    #[must_use]
-    pub fn walk(&self, record: &Record<'_>) -> Option<Walk> {
-        let [opcode, group] = record.hook()?.to_le_bytes();
-        let (payload, width) = (record.payload(), record.pointer_size());
-        let words = payload.get(BEFORE_KEY..)?.chunks_exact(width.max(1)).map(|word| match word.len() {
-            4 => u64::from(u32_at(word, 0)),
-            _ => u64_at(word, 0),
-        });
-        let frames = match opcode {
-            WALK if group == GROUP => words.collect(),
-            KERNEL_KEY | USER_KEY if group == GROUP => {
-                self.meant(words.into_iter().next()?, record.time())?.to_vec()
-            }
-            _ => return None,
-        };
-        let time = i64::from_le_bytes(u64_at(payload, 0).to_le_bytes());
-        Some(Walk { time, process: u32_at(payload, 8), thread: u32_at(payload, 12), frames })
-    }
 }
 
 #[cfg(test)]
@@ -361,35 +326,6 @@ mod tests {
         assert_eq!((frames(7, 5), frames(7, 10)), (Some(vec![1, 2, 3, 4]), Some(vec![1, 2, 3, 4])));
         assert_eq!((frames(7, 15), frames(7, 30)), (Some(vec![9; 4]), Some(vec![9; 4])));
         assert_eq!(frames(8, 5), None);
-    }
-
-    #[test]
-    fn a_stack_of_its_own_is_told_whole_or_by_its_key() {
-        let mut known = Definitions::default();
-        known.observe(&Record::parse(&definition(7, &[1, 2, 3, 4], 10), 0).unwrap());
-        let walk = |opcode: u8, words: &[u64], pointer_size: u8| {
-            let mut payload = Vec::new();
-            payload.put_u64(5).put_u32(100).put_u32(101);
-            for word in words {
-                payload.put(&word.to_le_bytes()[..usize::from(pointer_size)]);
-            }
-            let hook = u16::from_le_bytes([opcode, GROUP]);
-            let mut out = Vec::new();
-            PerfInfoHeader { pointer_size, version: VERSION, hook, time: 9, counters: &[] }
-                .encode(&payload, &mut out)
-                .unwrap();
-            known.walk(&Record::parse(&out, 0).unwrap())
-        };
-        let whole =
-            |frames: &[u64]| Some(Walk { time: 5, process: 100, thread: 101, frames: frames.to_vec() });
-        assert_eq!(walk(WALK, &[8, 9], 8), whole(&[8, 9]));
-        assert_eq!(walk(WALK, &[8, 9], 4), whole(&[8, 9]));
-        assert_eq!(walk(KERNEL_KEY, &[7], 8), whole(&[1, 2, 3, 4]));
-        assert_eq!(walk(USER_KEY, &[7], 8), whole(&[1, 2, 3, 4]));
-        assert_eq!(
-            (walk(USER_KEY, &[6], 8), walk(USER_KEY, &[], 8), walk(CREATE, &[7], 8)),
-            (None, None, None)
-        );
     }
 
     #[test]

@@ -17,6 +17,7 @@ use traceweir_decode::format::{decimal, hex_lower, json_string, push_line};
 use traceweir_decode::schema::Field;
 use traceweir_decode::value::Value;
 use traceweir_decode::walk::{Visitor, Walker};
+use traceweir_format::stack_walk::StackWalk;
 
 use crate::event::Event;
 use crate::symbols::Frame;
@@ -43,9 +44,10 @@ struct Stack {
 
 impl Stack {
     fn of(event: &Event<'_>) -> Option<Self> {
-        if let Some(walk) = event.walk() {
-            let (process, time) = (walk.process, walk.time);
-            return Some(Self { process, time, addresses: walk.frames, is_first_exact: true });
+        if let Some(walk) = StackWalk::of(&event.record) {
+            let addresses = walk.frames(event.definitions())?.collect();
+            let (process, time) = (walk.process_id, walk.event_time);
+            return Some(Self { process, time, addresses, is_first_exact: true });
         }
         let addresses = event.frames()?.collect();
         let (process, time) = (event.record.process_id(), event.record.time());

@@ -11,8 +11,7 @@
 //! What the kernel refuses is not kept: everything is as it was, and whoever asked is told why. A session that wants no events begins without a capture where none can
 //! be had, and gets one when it wants some.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
+mod loggers;
 
 use traceweir_format::Guid;
 use traceweir_format::info::GroupMask;
@@ -22,8 +21,8 @@ use traceweir_format::spec::info::InfoClass;
 use traceweir_format::spec::session::EVENT_TRACE_SYSTEM_LOGGER_MODE;
 use traceweir_format::spec::status::Status;
 use traceweir_format::spec::system::{groups_of, is_system_provider};
-use traceweir_kernel::{Control as KernelControl, Scope, Wanted};
-use traceweir_session::config::{check_enable_flags, has_place_of_its_own, is_system_logger};
+use traceweir_kernel::{Scope, Wanted};
+use traceweir_session::config::{check_enable_flags, is_system_logger};
 use traceweir_session::info::{Settings, System};
 use traceweir_transport::message::{
     Control, EnableCode, EnableParams, Message, SessionConfig, SessionRef, Update,
@@ -31,42 +30,20 @@ use traceweir_transport::message::{
 
 use super::control::apart;
 use super::enable::EnableCall;
-use super::info::Information;
 use super::notice::{Notice, Promise};
 use super::sessions::not_running;
 use super::{Asker, LinkId, Service, told};
 use crate::error::Refusal;
 use crate::filter;
-use crate::kernel::{self, Begun, Losses, Step, Wishes};
+use crate::kernel::{self, Begun, Wishes};
 use crate::logfile::Passed;
 use crate::registry::Target;
 
-/// System loggers at a time, and how many of these places are kept for those that have one of their own.
-const MAX_SYSTEM_LOGGERS: usize = 8;
-const KEPT_PLACES: usize = 2;
+pub(super) use loggers::Kernels;
+use loggers::tell_missing;
+
 /// Requests that may wait for a change of the kernel's events.
 const MAX_WAITING: usize = 64;
-
-/// All system loggers.
-pub(super) struct Kernels {
-    scope: Scope,
-    all: BTreeMap<u64, Running>,
-    is_changing: bool,
-    waiting: VecDeque<Waiting>,
-}
-
-/// A system logger, from when it is asked for.
-struct Running {
-    config: SessionConfig,
-    wishes: Wishes,
-    /// Its capture is being begun, on a thread that will tell: until then nobody else begins one.
-    is_starting: bool,
-    /// What its capture was last asked for, or will be.
-    wanted: Wanted,
-    /// `None` while there is no capture.
-    control: Option<KernelControl>,
-    losses: Option<Arc<Losses>>,
-}
 
 /// What comes while the kernel is being asked for something else.
 enum Waiting {
@@ -117,122 +94,6 @@ pub(crate) struct Change {
     steps: Vec<(u64, Wanted)>,
     kept: Kept,
     then: Then,
-}
-
-impl Default for Kernels {
-    fn default() -> Self {
-        Self::seeing(kernel::scope_of_daemon())
-    }
-}
-
-impl Kernels {
-    /// None so far, of a daemon that sees so much.
-    pub(super) fn seeing(scope: Scope) -> Self {
-        Self { scope, all: BTreeMap::new(), is_changing: false, waiting: VecDeque::new() }
-    }
-
-    /// Whether there is a place for another one.
-    pub(super) fn check_room(&self, config: &SessionConfig) -> Result<(), Refusal> {
-        if has_place_of_its_own(config) {
-            return Ok(());
-        }
-        let others = self.all.values().filter(|it| !has_place_of_its_own(&it.config)).count();
-        if others < MAX_SYSTEM_LOGGERS - KEPT_PLACES {
-            return Ok(());
-        }
-        let why = format!(
-            "{others} sessions receive kernel events, and of {MAX_SYSTEM_LOGGERS} such sessions {KEPT_PLACES} are the system's own: stop one"
-        );
-        Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, why))
-    }
-
-    /// A session takes its place; what its capture is to be asked for.
-    pub(super) fn add(
-        &mut self,
-        id: u64,
-        config: &SessionConfig,
-        wishes: Wishes,
-        information: &Information,
-    ) -> Wanted {
-        let wanted = kernel::wanted_at_start(config, &wishes, information.of_system(), self.scope);
-        let (config, is_starting, control, losses) = (config.clone(), true, None, None);
-        let running = Running { config, wishes, is_starting, wanted: wanted.clone(), control, losses };
-        self.all.insert(id, running);
-        wanted
-    }
-
-    /// It runs, with a capture where one could be had.
-    pub(super) fn started(&mut self, id: u64, begun: Option<(KernelControl, Arc<Losses>)>) {
-        if let Some(running) = self.all.get_mut(&id) {
-            running.is_starting = false;
-        }
-        if let Some((control, losses)) = begun {
-            self.began(id, control, losses);
-        }
-    }
-
-    /// Its capture has begun.
-    fn began(&mut self, id: u64, control: KernelControl, losses: Arc<Losses>) {
-        let Some(running) = self.all.get_mut(&id) else { return };
-        tell_missing(&running.config.name, &control);
-        (running.control, running.losses) = (Some(control), Some(losses));
-    }
-
-    /// A session begins to stop, or could not start.
-    pub(super) fn forget(&mut self, id: u64) {
-        if let Some(Running { config, losses: Some(losses), control, .. }) = self.all.remove(&id) {
-            for (cpu, lost) in losses.all().into_iter().enumerate().filter(|(_, lost)| *lost > 0) {
-                told!("session {:?}: {lost} kernel events of processor {cpu} found no room", config.name);
-            }
-            if let Some(unread @ 1..) = control.map(|it| it.unread()) {
-                told!(
-                    "session {:?}: {unread} facts about processes were not read: whoever keeps them took too long",
-                    config.name
-                );
-            }
-        }
-    }
-
-    /// Groups that a session wants, all wishes together.
-    fn sum(&self, id: u64) -> GroupMask {
-        self.all.get(&id).map(|running| running.wishes.sum()).unwrap_or_default()
-    }
-
-    fn wishes(&self, id: u64) -> Wishes {
-        self.all.get(&id).map(|running| running.wishes.clone()).unwrap_or_default()
-    }
-
-    /// Has a session told of everything that is there. Whether it gets kernel events at all.
-    pub(super) fn run_down(&self, id: u64) -> bool {
-        let control = self.all.get(&id).and_then(|running| running.control.as_ref());
-        control.map(KernelControl::run_down).is_some()
-    }
-
-    /// What has to be asked for so that this can be kept. Sessions that are starting are looked at once they run.
-    pub(super) fn steps(&self, kept: &Kept, information: &Information) -> Vec<Step> {
-        let (system, machine) = information.of_system();
-        let running = self.all.iter().filter(|(_, running)| !running.is_starting);
-        let changed = running.filter_map(|(id, running)| {
-            let wanted = match kept {
-                Kept::Session { id: of, wishes, settings } if of == id => {
-                    kernel::wanted(&running.wanted, wishes, settings, (system, machine))
-                }
-                Kept::Session { .. } => return None,
-                Kept::System(system) => {
-                    let settings = information.settings(*id);
-                    kernel::wanted(&running.wanted, &running.wishes, &settings, (system, machine))
-                }
-            };
-            let is_due = match &running.control {
-                Some(_) => wanted != running.wanted,
-                None => kernel::wants_events(&wanted.groups.0),
-            };
-            let (config, control) = (running.config.clone(), running.control.clone());
-            let was = running.wanted.clone();
-            is_due.then_some(Step { session: *id, config, control, was, wanted })
-        });
-        changed.collect()
-    }
 }
 
 /// Whether a message may change what is wanted of the kernel.
@@ -549,11 +410,4 @@ fn of_kernel_events(refusal: Refusal) -> Refusal {
 pub(super) fn of_system_loggers() -> Refusal {
     let why = "a system provider is enabled on a system logger only: a session with SYSTEM_LOGGER_MODE";
     Refusal::new(Status::ERROR_INVALID_PARAMETER, why)
-}
-
-fn tell_missing(name: &str, control: &KernelControl) {
-    let missing = control.missing();
-    if !missing.is_empty() {
-        told!("session {name:?}: this kernel does not have {}", missing.join(", "));
-    }
 }

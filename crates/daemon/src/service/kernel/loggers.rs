@@ -1,0 +1,163 @@
+//! The system loggers that there are: their places, what each wants of the kernel, and what has to be asked for so that this can change.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use traceweir_format::info::GroupMask;
+use traceweir_format::spec::status::Status;
+use traceweir_kernel::{Control as KernelControl, Scope, Wanted};
+use traceweir_session::config::has_place_of_its_own;
+use traceweir_transport::message::SessionConfig;
+
+use super::{Kept, Waiting};
+use crate::error::Refusal;
+use crate::kernel::{self, Losses, Step, Wishes};
+use crate::service::info::Information;
+use crate::service::told;
+
+/// System loggers at a time, and how many of these places are kept for those that have one of their own.
+const MAX_SYSTEM_LOGGERS: usize = 8;
+const KEPT_PLACES: usize = 2;
+
+/// All system loggers.
+pub(in crate::service) struct Kernels {
+    pub(super) scope: Scope,
+    pub(super) all: BTreeMap<u64, Running>,
+    pub(super) is_changing: bool,
+    pub(super) waiting: VecDeque<Waiting>,
+}
+
+/// A system logger, from when it is asked for.
+pub(super) struct Running {
+    pub(super) config: SessionConfig,
+    pub(super) wishes: Wishes,
+    /// Its capture is being begun, on a thread that will tell: until then nobody else begins one.
+    pub(super) is_starting: bool,
+    /// What its capture was last asked for, or will be.
+    pub(super) wanted: Wanted,
+    /// `None` while there is no capture.
+    pub(super) control: Option<KernelControl>,
+    pub(super) losses: Option<Arc<Losses>>,
+}
+impl Default for Kernels {
+    fn default() -> Self {
+        Self::seeing(kernel::scope_of_daemon())
+    }
+}
+
+impl Kernels {
+    /// None so far, of a daemon that sees so much.
+    pub(in crate::service) fn seeing(scope: Scope) -> Self {
+        Self { scope, all: BTreeMap::new(), is_changing: false, waiting: VecDeque::new() }
+    }
+
+    /// Whether there is a place for another one.
+    pub(in crate::service) fn check_room(&self, config: &SessionConfig) -> Result<(), Refusal> {
+        if has_place_of_its_own(config) {
+            return Ok(());
+        }
+        let others = self.all.values().filter(|it| !has_place_of_its_own(&it.config)).count();
+        if others < MAX_SYSTEM_LOGGERS - KEPT_PLACES {
+            return Ok(());
+        }
+        let why = format!(
+            "{others} sessions receive kernel events, and of {MAX_SYSTEM_LOGGERS} such sessions {KEPT_PLACES} are the system's own: stop one"
+        );
+        Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, why))
+    }
+
+    /// A session takes its place; what its capture is to be asked for.
+    pub(in crate::service) fn add(
+        &mut self,
+        id: u64,
+        config: &SessionConfig,
+        wishes: Wishes,
+        information: &Information,
+    ) -> Wanted {
+        let wanted = kernel::wanted_at_start(config, &wishes, information.of_system(), self.scope);
+        let (config, is_starting, control, losses) = (config.clone(), true, None, None);
+        let running = Running { config, wishes, is_starting, wanted: wanted.clone(), control, losses };
+        self.all.insert(id, running);
+        wanted
+    }
+
+    /// It runs, with a capture where one could be had.
+    pub(in crate::service) fn started(&mut self, id: u64, begun: Option<(KernelControl, Arc<Losses>)>) {
+        if let Some(running) = self.all.get_mut(&id) {
+            running.is_starting = false;
+        }
+        if let Some((control, losses)) = begun {
+            self.began(id, control, losses);
+        }
+    }
+
+    /// Its capture has begun.
+    pub(super) fn began(&mut self, id: u64, control: KernelControl, losses: Arc<Losses>) {
+        let Some(running) = self.all.get_mut(&id) else { return };
+        tell_missing(&running.config.name, &control);
+        (running.control, running.losses) = (Some(control), Some(losses));
+    }
+
+    /// A session begins to stop, or could not start.
+    pub(in crate::service) fn forget(&mut self, id: u64) {
+        if let Some(Running { config, losses: Some(losses), control, .. }) = self.all.remove(&id) {
+            for (cpu, lost) in losses.all().into_iter().enumerate().filter(|(_, lost)| *lost > 0) {
+                told!("session {:?}: {lost} kernel events of processor {cpu} found no room", config.name);
+            }
+            if let Some(unread @ 1..) = control.map(|it| it.unread()) {
+                told!(
+                    "session {:?}: {unread} facts about processes were not read: whoever keeps them took too long",
+                    config.name
+                );
+            }
+        }
+    }
+
+    /// Groups that a session wants, all wishes together.
+    pub(super) fn sum(&self, id: u64) -> GroupMask {
+        self.all.get(&id).map(|running| running.wishes.sum()).unwrap_or_default()
+    }
+
+    pub(super) fn wishes(&self, id: u64) -> Wishes {
+        self.all.get(&id).map(|running| running.wishes.clone()).unwrap_or_default()
+    }
+
+    /// Has a session told of everything that is there. Whether it gets kernel events at all.
+    pub(in crate::service) fn run_down(&self, id: u64) -> bool {
+        let control = self.all.get(&id).and_then(|running| running.control.as_ref());
+        control.map(KernelControl::run_down).is_some()
+    }
+
+    /// What has to be asked for so that this can be kept. Sessions that are starting are looked at once they run.
+    pub(in crate::service) fn steps(&self, kept: &Kept, information: &Information) -> Vec<Step> {
+        let (system, machine) = information.of_system();
+        let running = self.all.iter().filter(|(_, running)| !running.is_starting);
+        let changed = running.filter_map(|(id, running)| {
+            let wanted = match kept {
+                Kept::Session { id: of, wishes, settings } if of == id => {
+                    kernel::wanted(&running.wanted, wishes, settings, (system, machine))
+                }
+                Kept::Session { .. } => return None,
+                Kept::System(system) => {
+                    let settings = information.settings(*id);
+                    kernel::wanted(&running.wanted, &running.wishes, &settings, (system, machine))
+                }
+            };
+            let is_due = match &running.control {
+                Some(_) => wanted != running.wanted,
+                None => kernel::wants_events(&wanted.groups.0),
+            };
+            let (config, control) = (running.config.clone(), running.control.clone());
+            let was = running.wanted.clone();
+            is_due.then_some(Step { session: *id, config, control, was, wanted })
+        });
+        changed.collect()
+    }
+}
+
+pub(super) fn tell_missing(name: &str, control: &KernelControl) {
+    let missing = control.missing();
+    if !missing.is_empty() {
+        told!("session {name:?}: this kernel does not have {}", missing.join(", "));
+    }
+}
