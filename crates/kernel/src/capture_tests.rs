@@ -1,20 +1,7 @@
 //! Rings as no kernel writes them.
 
 use super::*;
-
-struct Plain;
-
-impl Clock for Plain {
-    fn raw(&self, ns: u64) -> u64 {
-        ns
-    }
-    fn stamp(&self, ns: u64) -> i64 {
-        i64::try_from(ns).unwrap_or(i64::MAX)
-    }
-    fn ticks(&self, ns: u64) -> u64 {
-        ns
-    }
-}
+use crate::Plain;
 
 /// What is lost when rings hold these bytes; whether all is read, and whether what is remembered is forgotten.
 fn read(bytes: [&[u8]; 2]) -> (Vec<u64>, bool, bool) {

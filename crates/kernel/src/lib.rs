@@ -72,3 +72,22 @@ pub fn now_ns() -> u64 {
     let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
     seconds.saturating_mul(1_000_000_000).saturating_add(u64::try_from(now.tv_nsec).unwrap_or(0))
 }
+
+/// A session whose clocks all count nanoseconds, for tests of what is inside.
+#[cfg(test)]
+pub(crate) struct Plain;
+
+#[cfg(test)]
+impl Clock for Plain {
+    fn raw(&self, ns: u64) -> u64 {
+        ns
+    }
+
+    fn stamp(&self, ns: u64) -> i64 {
+        i64::try_from(ns).unwrap_or(i64::MAX)
+    }
+
+    fn ticks(&self, ns: u64) -> u64 {
+        ns
+    }
+}

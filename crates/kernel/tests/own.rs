@@ -6,42 +6,19 @@ use std::time::{Duration, Instant};
 
 use traceweir_format::header::Record;
 use traceweir_format::wire::u32_at;
-use traceweir_kernel::{Capture, Clock, Group, Groups, Scope, Wanted};
+use traceweir_kernel::{Capture, Group, Scope, Wanted};
 
 #[path = "../../../tests/support/again.rs"]
 mod again;
 use again::again;
 
-#[path = "../../../tests/support/skip.rs"]
-mod skip;
+mod support;
 
-struct Plain;
-
-impl Clock for Plain {
-    fn raw(&self, ns: u64) -> u64 {
-        ns
-    }
-    fn stamp(&self, ns: u64) -> i64 {
-        i64::try_from(ns).unwrap_or(i64::MAX)
-    }
-    fn ticks(&self, ns: u64) -> u64 {
-        ns
-    }
-}
-
-fn groups(wanted: &[Group]) -> Groups {
-    let mut mask = [0_u32; 8];
-    for Group(group) in wanted {
-        mask[(group >> 29) as usize] |= group & 0x1FFF_FFFF;
-    }
-    Groups(mask)
-}
+use support::{Plain, groups, skip};
 
 /// Hook and payload of everything that is captured while `work` runs, which looks now and then: the rings are small.
 fn captured(wanted: &Wanted, work: impl FnOnce(&mut dyn FnMut())) -> Option<Vec<(u16, Vec<u8>)>> {
-    // SAFETY: asks for a number.
-    let cpus = u16::try_from(unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) }).unwrap_or(1);
-    let (mut capture, _) = match Capture::start(wanted, cpus, 1) {
+    let (mut capture, _) = match Capture::start(wanted, support::cpus(), 1) {
         Ok(started) => started,
         Err(error) => {
             skip::skip("kernel events", &error.to_string());

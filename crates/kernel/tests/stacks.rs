@@ -5,14 +5,15 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use traceweir_format::header::Record;
-use traceweir_kernel::{Capture, Clock, Groups, Wanted};
+use traceweir_kernel::{Capture, Groups, Wanted};
 
 #[path = "../../../tests/support/again.rs"]
 mod again;
 use again::again;
 
-#[path = "../../../tests/support/skip.rs"]
-mod skip;
+mod support;
+
+use support::{Plain, skip};
 
 const SOURCE: &str = r#"
 #include <stdio.h>
@@ -29,20 +30,6 @@ int main(void) {
     return 0;
 }
 "#;
-
-struct Plain;
-
-impl Clock for Plain {
-    fn raw(&self, ns: u64) -> u64 {
-        ns
-    }
-    fn stamp(&self, ns: u64) -> i64 {
-        i64::try_from(ns).unwrap_or(i64::MAX)
-    }
-    fn ticks(&self, ns: u64) -> u64 {
-        ns
-    }
-}
 
 /// A program that sleeps, four functions deep, each time it is told to.
 fn sleeper(folder: &Path, flags: &[&str]) -> (Child, Vec<u64>) {
@@ -71,8 +58,7 @@ fn sleeper(folder: &Path, flags: &[&str]) -> (Child, Vec<u64>) {
 /// Frames of the program in the switches away from a thread, after it slept some times.
 fn stacks(wanted: &Wanted, child: &mut Child) -> Option<Vec<Vec<u64>>> {
     const ROUNDS: usize = 20;
-    // SAFETY: asks for a number.
-    let cpus = u16::try_from(unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) }).unwrap_or(1);
+    let cpus = support::cpus();
     let (mut capture, _) = match Capture::start(wanted, cpus, cpus) {
         Ok(started) => started,
         Err(error) => {

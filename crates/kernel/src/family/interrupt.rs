@@ -235,25 +235,11 @@ mod tests {
     use traceweir_format::wire::{u16_at, u64_at};
 
     use super::*;
-    use crate::Clock;
+    use crate::Plain;
     use crate::out::{Beside, Queue};
     use crate::record::Sample;
     use crate::spec::Source;
     use crate::tracefs::Field;
-
-    struct Plain;
-
-    impl Clock for Plain {
-        fn raw(&self, ns: u64) -> u64 {
-            ns
-        }
-        fn stamp(&self, ns: u64) -> i64 {
-            ns as i64
-        }
-        fn ticks(&self, ns: u64) -> u64 {
-            ns
-        }
-    }
 
     /// Hands what rows make of their tracepoints, at times 1, 2 …, to [`Record`]s: hook, beginning, vector.
     fn told(steps: &[(&str, u16, u32)]) -> Vec<(u16, u64, u16)> {

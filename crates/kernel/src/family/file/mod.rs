@@ -196,23 +196,9 @@ pub(crate) fn run_down(state: &mut All, when: Rundown, out: &mut Out<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Clock;
+    use crate::Plain;
     use crate::groups::Groups;
     use crate::out::{Beside, Queue};
-
-    struct Plain;
-
-    impl Clock for Plain {
-        fn raw(&self, ns: u64) -> u64 {
-            ns
-        }
-        fn stamp(&self, ns: u64) -> i64 {
-            ns as i64
-        }
-        fn ticks(&self, ns: u64) -> u64 {
-            ns
-        }
-    }
 
     #[test]
     fn descriptors_are_open_until_the_last_thread_ends() {

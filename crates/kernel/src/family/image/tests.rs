@@ -3,23 +3,9 @@
 use traceweir_format::header::Record;
 
 use super::*;
-use crate::Clock;
+use crate::Plain;
 use crate::groups::Groups;
 use crate::out::{Beside, Queue};
-
-struct Plain;
-
-impl Clock for Plain {
-    fn raw(&self, ns: u64) -> u64 {
-        ns
-    }
-    fn stamp(&self, ns: u64) -> i64 {
-        i64::try_from(ns).unwrap_or(i64::MAX)
-    }
-    fn ticks(&self, ns: u64) -> u64 {
-        ns
-    }
-}
 
 /// A capture without a kernel.
 struct Stage {

@@ -4,6 +4,7 @@ use traceweir_format::Record;
 use traceweir_format::wire::u32_at;
 
 use super::*;
+use crate::Plain;
 use crate::groups::Groups;
 use crate::out::{Beside, Hooks, Queue};
 
@@ -11,20 +12,6 @@ use crate::out::{Beside, Hooks, Queue};
 const PARENT: u32 = 5_000_000;
 const CHILD: u32 = 5_000_001;
 const THREAD: u32 = 5_000_002;
-
-struct Plain;
-
-impl crate::Clock for Plain {
-    fn raw(&self, ns: u64) -> u64 {
-        ns
-    }
-    fn stamp(&self, ns: u64) -> i64 {
-        i64::try_from(ns).unwrap_or(i64::MAX)
-    }
-    fn ticks(&self, ns: u64) -> u64 {
-        ns
-    }
-}
 
 /// A table that hears of records, and what it makes of them.
 struct Bench {
