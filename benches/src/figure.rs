@@ -56,6 +56,11 @@ impl Rounds {
     }
 }
 
+/// The middle one of some values; `None`: there are none.
+pub(crate) fn middle(values: impl Iterator<Item = f64>) -> Option<f64> {
+    median(&sorted(values))
+}
+
 fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);

@@ -1,25 +1,28 @@
 //! What capturing kernel events costs the workload, beside `perf record` with the same events.
 //!
 //! ```text
-//!   two processes on one processor pass a byte to and fro by pipes: each round is two context switches
+//!   one workload for all rounds: two processes on one processor pass a byte to and fro by pipes, a batch at a time; each pass is two context switches
 //!
-//!   alone            ──▶  t₀
-//!   captured by us   ──▶  t₀ + ours      a system logger with CSWITCH, to a file                        kernel_vs_perf
-//!   by perf record   ──▶  t₀ + perf's    perf record -a -e sched:sched_switch, to a file                kernel_stacks_vs_perf   (with call chains by frame pointers)
+//!   round    alone │ captured by us          alone │ by perf record            the middle one of the batches of each
+//!            t₀    │ t₀ + ours               t₀′   │ t₀′ + perf's
+//!
+//!   kernel_vs_perf          a system logger with CSWITCH, to a file            perf record -a -e sched:sched_switch
+//!   kernel_stacks_vs_perf   the same with call chains by frame pointers        --call-graph fp
+//!   kernel_unwind_vs_perf   the same with bytes of the user's stack: unwound   --call-graph dwarf: kept, and unwound by nobody yet
 //! ```
 //!
-//! Rounds are paired: alone, ours and perf's follow each other in an order that turns, and the ratio is of the times that were added. A round in which
-//! either side lost an event counts for nothing. What the captures take themselves, on another processor, is told beside: processor time of the session's
-//! threads, and of perf.
+//! 1. Both sides meet the very same processes, and what is added is counted from the batches right before: where a process's pages lie and how fast the machine is at that minute changes a
+//!    switch by more than capturing does.
+//! 2. Which side is first turns from round to round. A round in which either side lost an event counts for nothing.
+//! 3. What the captures take themselves, on another processor, is told beside: processor time of the session's threads, and of perf.
 
-use std::io::{Read, Write};
-use std::os::unix::process::CommandExt;
+mod perf;
+mod workload;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::time::Duration;
 
-use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
-use nix::unistd::Pid;
 use traceweir::Guid;
 use traceweir::controller::info::{ClassicEventId, Set};
 use traceweir::controller::{Controller, SessionConfig, SessionRef};
@@ -27,10 +30,13 @@ use traceweir::controller::{Controller, SessionConfig, SessionRef};
 use crate::error::{Error, Result};
 use crate::figure::{self, Figure, Rounds, Unit, Wanted};
 use crate::machine::Machine;
-use crate::peer::this_program;
-use crate::process::{self, failed};
+use crate::process;
 use crate::record;
 use crate::write::ours::{self, Daemon};
+
+use self::perf::Perf;
+use self::workload::{Load, Workload};
+pub(crate) use self::workload::{echo, ping_pong};
 
 /// EVENT_TRACE_FLAG_CSWITCH.
 const CSWITCH: u32 = 0x10;
@@ -39,10 +45,10 @@ const MODE: u32 = 0x0200_0000 | 1;
 /// The class and type of a context switch.
 const SWITCH: ClassicEventId =
     ClassicEventId { class: Guid::from_u128(0x3d6f_a8d1_fe05_11d0_9dda_00c0_4fd7_ba7c), opcode: 36 };
-/// Memory of perf's rings; ours have as much.
-const PERF_RING: &str = "2M";
 const BUFFER_KIB: u32 = 256;
 const BUFFERS: u32 = 64;
+/// Bytes of a user's stack that are kept where it is unwound.
+const STACK_BYTES: u32 = 2048;
 
 /// What to measure, and how.
 #[derive(Debug, clap::Args)]
@@ -54,11 +60,14 @@ pub(crate) struct Arguments {
     #[arg(long)]
     record: bool,
     /// Rounds of each measurement.
-    #[arg(long, default_value_t = 9, value_name = "N")]
+    #[arg(long, default_value_t = 15, value_name = "N")]
     rounds: u32,
-    /// Times that the byte goes to and fro.
-    #[arg(long, default_value_t = 150_000, value_name = "N")]
+    /// Times that the byte goes to and fro in a batch.
+    #[arg(long, default_value_t = 5_000, value_name = "N")]
     passes: u32,
+    /// Batches of which the middle one counts.
+    #[arg(long, default_value_t = 25, value_name = "N")]
+    batches: u32,
     /// The `weir` to measure [default: the one beside this program].
     #[arg(long, value_name = "PROGRAM")]
     weir: Option<PathBuf>,
@@ -76,13 +85,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let version = version.stdout.trim().to_owned();
     eprintln!("{}, {} cores, Linux {}; peer: {version}", machine.cpu, machine.cores, machine.kernel);
     let daemon = Daemon::start(&ours::find_weir(arguments.weir.as_deref())?, folder.path())?;
-    let bench = Bench { daemon, folder: folder.path().to_owned(), passes: arguments.passes };
+    let mut bench = Bench { daemon, folder: folder.path(), workload: Workload::start()? };
+    let load = Load { passes: arguments.passes, batches: arguments.batches, rest: Duration::ZERO };
+    // Bytes of stacks fill a ring within a thousand switches: both sides are given the time to empty theirs.
+    let rested = Load { passes: 150, batches: arguments.batches * 4, rest: Duration::from_millis(10) };
     let mut figures = Vec::new();
-    for (stacks, names) in [
-        (false, ["kernel_vs_perf", "kernel_capture_cpu"]),
-        (true, ["kernel_stacks_vs_perf", "kernel_stacks_capture_cpu"]),
-    ] {
-        figures.extend(bench.measure(stacks, names, arguments.rounds)?);
+    for kind in [Kind::Plain, Kind::Chains, Kind::Unwound] {
+        let load = if kind == Kind::Unwound { rested } else { load };
+        figures.extend(bench.measure(kind, load, arguments.rounds)?);
     }
     if arguments.json {
         figures.iter().for_each(|f| println!("{}", f.json()));
@@ -90,72 +100,81 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         print!("{}", figure::table(&figures));
     }
     if arguments.record {
-        let circumstances = [("perf", version), ("passes", arguments.passes.to_string())];
+        let passes = format!("{} batches of {} passes", arguments.batches, arguments.passes);
+        let circumstances = [("perf", version), ("workload", passes)];
         let path = record::write(&record::default_folder(), "kernel", &machine, &circumstances, &figures)?;
         eprintln!("recorded in {}", path.display());
     }
     Ok(())
 }
 
-struct Bench {
-    daemon: Daemon,
-    folder: PathBuf,
-    passes: u32,
+/// What is captured with each switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Plain,
+    Chains,
+    Unwound,
 }
 
-/// One run of the workload: nanoseconds that it took, and those of processor time that capturing took.
-#[derive(Clone, Copy, Debug)]
-struct Run {
-    took: f64,
-    capture: f64,
-}
-
-impl Bench {
-    #[allow(clippy::cast_precision_loss)] // Nanoseconds of seconds are far below 2⁵³.
-    fn measure(&self, stacks: bool, names: [&'static str; 2], rounds: u32) -> Result<Vec<Figure>> {
-        let (mut added, mut cpu) = (Rounds::default(), Rounds::default());
-        let events = f64::from(self.passes) * 2.0;
-        // Warm: programs, files, the daemon.
-        self.alone()?;
-        for round in 0..rounds {
-            let (mut alone, mut ours, mut perf) = (0.0, None, None);
-            for turn in 0..3 {
-                match (round + turn) % 3 {
-                    0 => alone = self.alone()?,
-                    1 => ours = self.ours(stacks)?,
-                    _ => perf = self.perf(stacks)?,
-                }
-            }
-            let extra = |run: Option<Run>| run.map(|run| ((run.took - alone) / events).max(0.1));
-            eprintln!(
-                "round {}: alone {:.0} ns a switch, ours +{:.0}, perf +{:.0}",
-                round + 1,
-                alone / events,
-                extra(ours).unwrap_or(f64::NAN),
-                extra(perf).unwrap_or(f64::NAN)
-            );
-            added.add(extra(ours), extra(perf));
-            cpu.add(ours.map(|run| run.capture / events), perf.map(|run| run.capture / events));
+impl Kind {
+    /// The figures' names: of the time that is added, and of the captures' own.
+    const fn names(self) -> [&'static str; 2] {
+        match self {
+            Self::Plain => ["kernel_vs_perf", "kernel_capture_cpu"],
+            Self::Chains => ["kernel_stacks_vs_perf", "kernel_stacks_capture_cpu"],
+            Self::Unwound => ["kernel_unwind_vs_perf", "kernel_unwind_capture_cpu"],
         }
-        let [time, own] = names;
-        let time = added.figure(time, Unit::Nanoseconds, Wanted::at_most(1.2, 1.05));
+    }
+
+    const fn wanted(self) -> Wanted {
+        match self {
+            Self::Plain | Self::Chains => Wanted::at_most(1.2, 1.05),
+            Self::Unwound => Wanted::told(),
+        }
+    }
+}
+
+struct Bench<'a> {
+    daemon: Daemon,
+    folder: &'a Path,
+    workload: Workload,
+}
+
+/// Nanoseconds of a switch while captured, and of processor time that capturing it took; `None` where something was lost.
+type Run = Option<(f64, f64)>;
+
+impl Bench<'_> {
+    fn measure(&mut self, kind: Kind, load: Load, rounds: u32) -> Result<Vec<Figure>> {
+        let (mut added, mut cpu) = (Rounds::default(), Rounds::default());
+        // Warm: programs, files, the daemon.
+        self.ours(kind, load)?;
+        for round in 0..rounds {
+            let (mut ours, mut perf) = (None, None);
+            for turn in 0..2 {
+                let alone = self.workload.run(load)?;
+                let (side, run) = match (round + turn) % 2 {
+                    0 => (&mut ours, self.ours(kind, load)?),
+                    _ => (&mut perf, self.perf(kind, load)?),
+                };
+                *side = run.map(|(took, capture)| (alone, (took - alone).max(0.1), capture));
+            }
+            let show = |run: Option<(f64, f64, f64)>| match run {
+                Some((alone, added, _)) => format!("{alone:.0} + {added:.0}"),
+                None => "lossy".to_owned(),
+            };
+            eprintln!("round {}: ns a switch: ours {}, perf {}", round + 1, show(ours), show(perf));
+            added.add(ours.map(|it| it.1), perf.map(|it| it.1));
+            cpu.add(ours.map(|it| it.2), perf.map(|it| it.2));
+        }
+        let [time, own] = kind.names();
+        let time = added.figure(time, Unit::Nanoseconds, kind.wanted());
         let own = cpu.figure(own, Unit::Nanoseconds, Wanted::told());
         Ok(time.into_iter().chain(own).collect())
     }
 
-    fn workload(&self) -> Result<Command> {
-        let mut command = Command::new(this_program()?);
-        command.arg("ping-pong").arg(self.passes.to_string());
-        Ok(command)
-    }
-
-    fn alone(&self) -> Result<f64> {
-        nanoseconds(&mut self.workload()?)
-    }
-
-    /// Under a session of ours; `None` where it lost something.
-    #[allow(clippy::cast_precision_loss)]
-    fn ours(&self, stacks: bool) -> Result<Option<Run>> {
+    /// Under a session of ours.
+    #[allow(clippy::cast_precision_loss)] // Nanoseconds of seconds are far below 2⁵³.
+    fn ours(&mut self, kind: Kind, load: Load) -> Result<Run> {
         let file = self.folder.join("ours.etl");
         let mut controller = self.daemon.controller()?;
         let config = SessionConfig {
@@ -166,107 +185,37 @@ impl Bench {
             buffer_size: BUFFER_KIB,
             minimum_buffers: BUFFERS / 2,
             maximum_buffers: BUFFERS,
+            stack_bytes: if kind == Kind::Unwound { STACK_BYTES } else { 0 },
             ..SessionConfig::default()
         };
         let session = SessionRef::Id(controller.start(&config)?.id);
-        let run = self.under(&mut controller, &session, stacks);
+        let run = self.under(&mut controller, &session, kind, load);
         let stopped = controller.stop(&session)?;
         let _ = std::fs::remove_file(&file);
         let took = run?;
-        let is_whole = stopped.events_lost == 0 && stopped.events >= u64::from(self.passes) * 2;
-        Ok(is_whole.then_some(Run { took, capture: stopped.collector_ns as f64 }))
+        let is_whole = stopped.events_lost == 0 && stopped.events >= load.switches();
+        Ok(is_whole.then_some((took, stopped.collector_ns as f64 / load.switches() as f64)))
     }
 
-    fn under(&self, controller: &mut Controller, session: &SessionRef, stacks: bool) -> Result<f64> {
-        if stacks {
+    fn under(
+        &mut self,
+        controller: &mut Controller,
+        session: &SessionRef,
+        kind: Kind,
+        load: Load,
+    ) -> Result<f64> {
+        if kind != Kind::Plain {
             controller.set_information(session, &Set::StackTracing(vec![SWITCH]))?;
         }
-        nanoseconds(&mut self.workload()?)
+        self.workload.run(load)
     }
 
-    /// Under perf; `None` where it lost something.
+    /// Under perf.
     #[allow(clippy::cast_precision_loss)]
-    fn perf(&self, stacks: bool) -> Result<Option<Run>> {
-        let file = self.folder.join("perf.data");
-        let mut command = Command::new("perf");
-        command.args(["record", "-q", "-a", "-e", "sched:sched_switch", "-m", PERF_RING, "-o"]).arg(&file);
-        if stacks {
-            command.args(["--call-graph", "fp"]);
-        }
-        command.arg("--").arg(this_program()?).arg("ping-pong").arg(self.passes.to_string());
-        let ended = process::run(&mut command, Stdio::piped())?;
-        let _ = std::fs::remove_file(&file);
-        if !ended.success {
-            return Err(failed(&command, ended.stderr));
-        }
-        let took = parse(&command, &ended.stdout)?;
-        let is_whole = !ended.stderr.to_lowercase().contains("lost");
-        // What the workload took on its one processor is not perf's.
-        let capture = (ended.time.as_nanos() as f64 - took).max(0.0);
-        Ok(is_whole.then_some(Run { took, capture }))
+    fn perf(&mut self, kind: Kind, load: Load) -> Result<Run> {
+        let perf = Perf::start(self.folder, kind)?;
+        let took = self.workload.run(load)?;
+        let time = perf.stop()?;
+        Ok(time.map(|time| (took, time.as_nanos() as f64 / load.switches() as f64)))
     }
-}
-
-/// Runs the workload; the nanoseconds that it tells.
-fn nanoseconds(command: &mut Command) -> Result<f64> {
-    let ended = process::run(command, Stdio::piped())?;
-    if !ended.success {
-        return Err(failed(command, ended.stderr));
-    }
-    parse(command, &ended.stdout)
-}
-
-fn parse(command: &Command, text: &str) -> Result<f64> {
-    text.trim().parse().map_err(|_| failed(command, format!("told {text:?} instead of nanoseconds")))
-}
-
-/// The workload: this process and a child of it, on one processor; prints how long it took.
-pub(crate) fn ping_pong(passes: u32) -> Result<()> {
-    pin_to_first()?;
-    let pipe = || std::io::pipe().map_err(Error::file(Path::new("a pipe")));
-    let ((mut from_there, to_here), (from_here, mut to_there)) = (pipe()?, pipe()?);
-    let mut echo = Command::new(this_program()?);
-    echo.arg0("echo").arg("echo").stdin(from_here).stdout(to_here);
-    let mut child = echo.spawn().map_err(|e| failed(&echo, e.to_string()))?;
-    drop(echo);
-    let mut byte = [1];
-    let mut pass = |times: u32| -> std::io::Result<()> {
-        for _ in 0..times {
-            to_there.write_all(&byte)?;
-            from_there.read_exact(&mut byte)?;
-        }
-        Ok(())
-    };
-    let failed = Error::file(Path::new("a pipe"));
-    pass(1000)
-        .and_then(|()| {
-            let begun = Instant::now();
-            pass(passes)?;
-            println!("{}", begun.elapsed().as_nanos());
-            Ok(())
-        })
-        .map_err(failed)?;
-    drop(to_there);
-    let _ = child.wait();
-    Ok(())
-}
-
-/// The other side of the workload.
-pub(crate) fn echo() -> Result<()> {
-    let (mut input, mut output) = (std::io::stdin().lock(), std::io::stdout().lock());
-    let mut byte = [0];
-    while input.read_exact(&mut byte).is_ok() {
-        output.write_all(&byte).and_then(|()| output.flush()).map_err(Error::file(Path::new("a pipe")))?;
-    }
-    Ok(())
-}
-
-fn pin_to_first() -> Result<()> {
-    let this = Pid::from_raw(0);
-    let allowed = sched_getaffinity(this).map_err(Error::system("allowed processors"))?;
-    let first = (0..CpuSet::count()).find(|&cpu| allowed.is_set(cpu).unwrap_or(false)).unwrap_or(0);
-    let mut only = CpuSet::new();
-    only.set(first)
-        .and_then(|()| sched_setaffinity(this, &only))
-        .map_err(Error::system("choosing a processor"))
 }

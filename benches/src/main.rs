@@ -103,12 +103,9 @@ enum Command {
         /// How often.
         passes: u64,
     },
-    /// Passes a byte to and fro between two processes. What `kernel` times.
+    /// Passes a byte to and fro between two processes, as often as each line of its input says. What `kernel` times.
     #[command(hide = true)]
-    PingPong {
-        /// How often.
-        passes: u32,
-    },
+    PingPong,
     /// The other side of `ping-pong`.
     #[command(hide = true)]
     Echo,
@@ -135,7 +132,7 @@ fn main() -> ExitCode {
         Command::Write(arguments) => write::run(&arguments),
         Command::Presence(arguments) => presence::run(&arguments),
         Command::Kernel(arguments) => kernel::run(&arguments),
-        Command::PingPong { passes } => kernel::ping_pong(passes),
+        Command::PingPong => kernel::ping_pong(),
         Command::Echo => kernel::echo(),
         Command::Make { folder, events } => read::make(&folder, events).map(drop),
         Command::Decode { file } => consume::decode_and_report(&file),

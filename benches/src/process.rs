@@ -50,12 +50,17 @@ pub(crate) struct Ended {
 
 /// Runs a command to its end.
 pub(crate) fn run(command: &mut Command, stdout: Stdio) -> Result<Ended> {
-    let before = used(UsageWho::RUSAGE_CHILDREN)?;
+    let before = time_of_children()?;
     let ended = command.stdin(Stdio::null()).stdout(stdout).stderr(Stdio::piped()).output();
     let Output { status, stdout, stderr } = ended.map_err(|e| failed(command, e.to_string()))?;
-    let time = used(UsageWho::RUSAGE_CHILDREN)?.saturating_sub(before);
+    let time = time_of_children()?.saturating_sub(before);
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     Ok(Ended { time, stdout: text(stdout), stderr: text(stderr), success: status.success() })
+}
+
+/// Processor time of all children that have ended.
+pub(crate) fn time_of_children() -> Result<Duration> {
+    used(UsageWho::RUSAGE_CHILDREN)
 }
 
 /// An error of a program.

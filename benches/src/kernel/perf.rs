@@ -1,0 +1,99 @@
+//! `perf record` of the whole machine, between two moments that we choose.
+//!
+//! ```text
+//!   spawn ──▶ rings open, events off ──"enable"──▶ ◀──"ack"── the workload runs ──SIGINT──▶ its file is written, it ends
+//! ```
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::sys::stat::Mode;
+use nix::unistd::{Pid, mkfifo};
+
+use super::{Kind, STACK_BYTES};
+use crate::error::{Error, Result};
+use crate::process::{self, failed};
+
+/// Memory of perf's rings; ours have as much.
+const RING: &str = "2M";
+/// How long perf may take to look at the machine's processes.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A perf that records.
+#[derive(Debug)]
+pub(super) struct Perf {
+    child: Child,
+    command: Command,
+    file: PathBuf,
+    /// Processor time of children that had ended before.
+    before: Duration,
+}
+
+impl Perf {
+    /// Starts it; events are recorded when this returns.
+    pub(super) fn start(folder: &Path, kind: Kind) -> Result<Self> {
+        let file = folder.join("perf.data");
+        let [orders, answers] = [folder.join("perf-orders"), folder.join("perf-answers")];
+        for fifo in [&orders, &answers] {
+            let _ = std::fs::remove_file(fifo);
+            mkfifo(fifo, Mode::S_IRUSR | Mode::S_IWUSR).map_err(Error::system("a pipe with a name"))?;
+        }
+        let before = process::time_of_children()?;
+        let mut command = Command::new("perf");
+        command.args(["record", "-q", "-a", "-e", "sched:sched_switch", "-m", RING, "-D", "-1"]);
+        command
+            .arg(format!("--control=fifo:{},{}", orders.display(), answers.display()))
+            .arg("-o")
+            .arg(&file);
+        match kind {
+            Kind::Plain => {}
+            Kind::Chains => drop(command.args(["--call-graph", "fp"])),
+            Kind::Unwound => drop(command.args(["--call-graph", &format!("dwarf,{STACK_BYTES}")])),
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let child = command.spawn().map_err(|e| failed(&command, e.to_string()))?;
+        let mut perf = Self { child, command, file, before };
+        match perf.enable(&orders, &answers) {
+            Ok(()) => Ok(perf),
+            Err(error) => {
+                let _ = perf.child.kill();
+                perf.stop().and(Err(error))
+            }
+        }
+    }
+
+    fn enable(&mut self, orders: &Path, answers: &Path) -> Result<()> {
+        // Opened for both ways: neither end waits for the other.
+        let both = |path: &Path| File::options().read(true).write(true).open(path).map_err(Error::file(path));
+        let (mut order, mut answer) = (both(orders)?, both(answers)?);
+        order.write_all(b"enable\n").map_err(Error::file(orders))?;
+        let (send, receive) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let _ = answer.read(&mut [0; 16]);
+            let _ = send.send(());
+        });
+        let begun = Instant::now();
+        while receive.recv_timeout(Duration::from_millis(20)).is_err() {
+            let is_over = self.child.try_wait().map_err(Error::file(answers))?.is_some();
+            if is_over || begun.elapsed() > PATIENCE {
+                return Err(failed(&self.command, "does not begin to record".into()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends it: the processor time that it took; `None` where it lost something.
+    pub(super) fn stop(self) -> Result<Option<Duration>> {
+        let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap_or(i32::MAX));
+        let _ = kill(pid, Signal::SIGINT);
+        let ended = self.child.wait_with_output().map_err(Error::file(Path::new("perf")))?;
+        let _ = std::fs::remove_file(&self.file);
+        let told = String::from_utf8_lossy(&ended.stderr).to_lowercase();
+        let time = process::time_of_children()?.saturating_sub(self.before);
+        Ok((!told.contains("lost")).then_some(time))
+    }
+}

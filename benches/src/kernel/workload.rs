@@ -1,0 +1,132 @@
+//! The workload: two processes on one processor that pass a byte to and fro, as many times as they are told.
+//!
+//! ```text
+//!   bench ──"5000\n"──▶ ping-pong ══byte══▶ echo         both on the first processor that is allowed
+//!         ◀──nanoseconds──         ◀══byte══
+//! ```
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::unistd::Pid;
+
+use crate::error::{Error, Result};
+use crate::figure;
+use crate::peer::this_program;
+use crate::process::failed;
+
+/// How much is passed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Load {
+    /// Times to and fro in a batch.
+    pub(super) passes: u32,
+    pub(super) batches: u32,
+    /// In front of each batch.
+    pub(super) rest: Duration,
+}
+
+impl Load {
+    /// Context switches of all batches.
+    pub(super) fn switches(self) -> u64 {
+        2 * u64::from(self.passes) * u64::from(self.batches)
+    }
+}
+
+/// The running workload.
+#[derive(Debug)]
+pub(super) struct Workload {
+    child: Child,
+    orders: Option<ChildStdin>,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Workload {
+    pub(super) fn start() -> Result<Self> {
+        let mut command = Command::new(this_program()?);
+        command.arg("ping-pong").stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().map_err(|e| failed(&command, e.to_string()))?;
+        let orders = child.stdin.take();
+        let answers = child.stdout.take().ok_or_else(|| failed(&command, "has no output".into()))?;
+        Ok(Self { child, orders, answers: BufReader::new(answers) })
+    }
+
+    /// Nanoseconds that a switch took in the middle one of the batches.
+    pub(super) fn run(&mut self, load: Load) -> Result<f64> {
+        let mut took = Vec::new();
+        for _ in 0..load.batches {
+            std::thread::sleep(load.rest);
+            took.push(self.batch(load.passes)? / (2.0 * f64::from(load.passes)));
+        }
+        figure::middle(took.into_iter()).ok_or_else(|| Error::Unfit("no batches to measure".into()))
+    }
+
+    fn batch(&mut self, passes: u32) -> Result<f64> {
+        let mut line = String::new();
+        let told = self.orders.as_mut().map(|orders| writeln!(orders, "{passes}"));
+        told.unwrap_or(Ok(()))
+            .and_then(|()| self.answers.read_line(&mut line))
+            .map_err(Error::file(Path::new("the workload")))?;
+        let wrong = || Error::Unfit(format!("the workload told {line:?} instead of nanoseconds"));
+        line.trim().parse().map_err(|_| wrong())
+    }
+}
+
+impl Drop for Workload {
+    fn drop(&mut self) {
+        drop(self.orders.take());
+        let _ = self.child.wait();
+    }
+}
+
+/// One side of the workload, which tells how long each batch took.
+pub(crate) fn ping_pong() -> Result<()> {
+    pin_to_first()?;
+    let pipe = || std::io::pipe().map_err(Error::file(Path::new("a pipe")));
+    let ((mut from_there, to_here), (from_here, mut to_there)) = (pipe()?, pipe()?);
+    let mut echo = Command::new(this_program()?);
+    echo.arg0("echo").arg("echo").stdin(from_here).stdout(to_here);
+    let mut child = echo.spawn().map_err(|e| failed(&echo, e.to_string()))?;
+    drop(echo);
+    let mut byte = [1];
+    let mut pass = |times: u32| -> std::io::Result<()> {
+        for _ in 0..times {
+            to_there.write_all(&byte)?;
+            from_there.read_exact(&mut byte)?;
+        }
+        Ok(())
+    };
+    for order in std::io::stdin().lock().lines() {
+        let in_pipe = || Error::file(Path::new("a pipe"));
+        let passes = order.map_err(in_pipe())?.trim().parse().unwrap_or(0);
+        let begun = Instant::now();
+        pass(passes).map_err(in_pipe())?;
+        println!("{}", begun.elapsed().as_nanos());
+    }
+    drop(to_there);
+    let _ = child.wait();
+    Ok(())
+}
+
+/// The other side of the workload.
+pub(crate) fn echo() -> Result<()> {
+    let (mut input, mut output) = (std::io::stdin().lock(), std::io::stdout().lock());
+    let mut byte = [0];
+    while input.read_exact(&mut byte).is_ok() {
+        output.write_all(&byte).and_then(|()| output.flush()).map_err(Error::file(Path::new("a pipe")))?;
+    }
+    Ok(())
+}
+
+fn pin_to_first() -> Result<()> {
+    let this = Pid::from_raw(0);
+    let allowed = sched_getaffinity(this).map_err(Error::system("allowed processors"))?;
+    let first = (0..CpuSet::count()).find(|&cpu| allowed.is_set(cpu).unwrap_or(false)).unwrap_or(0);
+    let mut only = CpuSet::new();
+    only.set(first)
+        .and_then(|()| sched_setaffinity(this, &only))
+        .map_err(Error::system("choosing a processor"))
+}
