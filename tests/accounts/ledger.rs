@@ -1,6 +1,7 @@
 //! What a file, or a consumer, holds of what was offered.
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::path::Path;
 
 use traceweir_format::etl::{self, Trace};
@@ -23,11 +24,19 @@ pub(crate) struct Ledger {
 impl Ledger {
     /// Reads a file; fails the test where it breaks a rule of the format or is not in time order on a processor.
     pub(crate) fn read(path: &Path) -> Self {
-        let trace =
-            Trace::open(std::fs::File::open(path).expect("the file opens")).expect("the file is a trace");
-        let mut ledger =
-            Self { lost: (trace.header().events_lost, trace.header().buffers_lost), ..Self::default() };
+        let trace = open(path);
         assert_ne!(trace.header().end_time.0, 0, "{} is finalised", path.display());
+        Self::of_trace(&trace, path)
+    }
+
+    /// Reads what a session that goes on has put into its file.
+    pub(crate) fn so_far(path: &Path) -> Self {
+        Self::of_trace(&open(path), path)
+    }
+
+    fn of_trace(trace: &Trace<File>, path: &Path) -> Self {
+        let lost = (trace.header().events_lost, trace.header().buffers_lost);
+        let mut ledger = Self { lost, ..Self::default() };
         let mut events = trace.events();
         while let Some(record) = events.next().expect("every record can be read") {
             ledger.add(&record);
@@ -95,8 +104,12 @@ impl Ledger {
 
 /// Fails the test when the file breaks a rule of the format.
 pub(crate) fn assert_sound(path: &Path) {
-    let trace = Trace::open(std::fs::File::open(path).expect("the file opens")).expect("the file is a trace");
+    let trace = Trace::open(File::open(path).expect("the file opens")).expect("the file is a trace");
     let mut findings = Vec::new();
     etl::check(&trace, &mut |finding| findings.push(finding)).expect("the file can be checked");
     assert!(findings.is_empty(), "{}: {findings:?}", path.display());
+}
+
+fn open(path: &Path) -> Trace<File> {
+    Trace::open(File::open(path).expect("the file opens")).expect("the file is a trace")
 }

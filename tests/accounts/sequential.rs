@@ -120,7 +120,10 @@ fn two_hundred_processes_at_once_lose_nothing_of_the_little_they_write_to_a_reco
         }
         until("all of them write at once", || control.query(session).processes == WRITERS);
         let before = control.flush(session).events;
-        until("all of them go on", || control.flush(session).events > before + u64::from(2 * WRITERS));
+        until("all of them go on", || {
+            control.flush(session).events > before + u64::from(2 * WRITERS)
+                && Ledger::so_far(&file).writers().len() == WRITERS as usize
+        });
         let last = control.stop(session);
         drop(children);
         assert_eq!(last.events_lost, 0, "{last:?}");
