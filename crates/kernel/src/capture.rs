@@ -26,6 +26,7 @@ use crate::Clock;
 use crate::asked::{max_frames, tasks_attr};
 use crate::control::{Control, Wanted};
 use crate::error::{Error, Result};
+use crate::family::process::Tasks;
 use crate::family::{self, Rundown};
 use crate::now_ns;
 use crate::opened::{Opened, Route};
@@ -378,10 +379,10 @@ impl Reader<'_> {
             match record::other(record) {
                 Some((_, Other::Lost(count))) => lose(self.state, self.lost, usize::from(cpu), count),
                 Some((context, other)) => {
-                    if let Some(unwinder) = out.unwinder.as_deref_mut() {
-                        follow(unwinder, &other);
-                    }
                     family::on_other(self.state, &context, &other, out);
+                    if let Some(unwinder) = out.unwinder.as_deref_mut() {
+                        follow(unwinder, &self.state.tasks, &other);
+                    }
                 }
                 None => {}
             }
@@ -424,12 +425,13 @@ fn dispatch(route: &Route, record: &[u8], cpu: u16, state: &mut State, out: &mut
     out.scratch = with_sample.scratch;
 }
 
-/// Keeps the modules of processes up to date, for their stacks.
-fn follow(unwinder: &mut Unwinder, other: &Other<'_>) {
+/// Keeps the modules of processes up to date, for their stacks. `tasks`: who is alive behind this record.
+fn follow(unwinder: &mut Unwinder, tasks: &Tasks, other: &Other<'_>) {
     match other {
         Other::Mmap(mmap) => unwinder.mapped(mmap),
         Other::Comm { pid, is_exec: true, .. } => unwinder.gone(*pid),
-        Other::Exit { pid, tid, .. } if pid == tid => unwinder.gone(*pid),
+        // Its first thread may be gone long before the last.
+        Other::Exit { pid, .. } if !tasks.knows(*pid) => unwinder.gone(*pid),
         _ => {}
     }
 }
