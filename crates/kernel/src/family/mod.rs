@@ -59,6 +59,7 @@ pub(crate) fn on_other(state: &mut State, context: &Context, other: &Other<'_>, 
     process::on_other(state, context, other, out);
     image::on_other(state, context, other, out);
     schedule::on_other(state, context, other, out);
+    memory::on_other(state, context, other, out);
     file::on_other(state, context, other, out);
 }
 
