@@ -10,7 +10,8 @@
 //! written before it began, and ends. C3 Losses are added per processor, from the records in which the kernel tells them, and one where a ring cannot be understood; at the end it is made to tell
 //! what it still owes, and the events themselves are asked what they have counted. C4 Where an event is opened in the place of another, both are open for a
 //! moment: from the first record of the new one on, the old one is not listened to. C5 What is told beside the rings bears the time up to which they have been handled:
-//! what comes from them afterwards is younger, and keeps its own time.
+//! what comes from them afterwards is younger, and keeps its own time. C6 What happened before something else was wanted is told as it was wanted then. Of several changes
+//! between two looks the last is the one that counts from the first on.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -28,6 +29,7 @@ use crate::control::{Control, Wanted};
 use crate::error::{Error, Result};
 use crate::family::process::Tasks;
 use crate::family::{self, Rundown};
+use crate::groups::Groups;
 use crate::now_ns;
 use crate::opened::{Opened, Route};
 use crate::out::{Beside, Out, Queue};
@@ -137,6 +139,8 @@ impl Capture {
         family::beside(&mut self.state);
         let shared = Arc::clone(&self.control.shared);
         let mut opened = shared.opened();
+        // Of a change that has not been seen.
+        let change = opened.before.take();
         if opened.wanted.stack_bytes > 0 && self.unwinder.is_none() {
             self.unwinder = Unwinder::new();
         }
@@ -159,9 +163,6 @@ impl Capture {
         } else if is_changed {
             family::run_down_new(&mut self.state, &before, &mut out);
         }
-        if is_changed {
-            family::on_change(&mut self.state, &mut out);
-        }
         let mut reader = Reader {
             rings: &mut self.rings,
             opened: &opened,
@@ -170,6 +171,10 @@ impl Capture {
             unreleased: 0,
             replaced: Vec::new(),
         };
+        reader.look();
+        if let Some((time, beside)) = &change {
+            reader.read_until_change(*time, before, beside, &mut out);
+        }
         reader.read(until, &mut out);
         self.handled = if all { now_ns() } else { until };
         (out.cpu, out.time, out.sample) = (0, self.handled, None);
@@ -305,13 +310,28 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Rings by their places, which are those of processors only where none is off.
+    /// Sees what has been written up to now.
+    fn look(&mut self) {
+        for ring in &mut *self.rings {
+            ring.look();
+        }
+    }
+
+    /// Reads what was seen and happened before a change, as it was wanted then; and changes.
+    fn read_until_change<'o>(&mut self, time: u64, before: Groups, beside: &'o Beside, out: &mut Out<'o>) {
+        let wanted = (self.state.groups, out.beside);
+        (self.state.groups, out.beside) = (family::until_change(before, &wanted.0), beside);
+        self.read(time, out);
+        (self.state.groups, out.beside) = wanted;
+        (out.cpu, out.time, out.sample) = (0, out.time.max(time), None);
+        family::on_change(self.state, out);
+    }
+
+    /// Reads what was seen. Rings by their places, which are those of processors only where none is off.
     fn read(&mut self, until: u64, out: &mut Out<'_>) {
         let mut turns: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::with_capacity(self.rings.len());
         for place in 0..self.rings.len() {
-            if self.rings.get_mut(place).is_some_and(Ring::look)
-                && let Some(time) = self.next_time(place)
-            {
+            if let Some(time) = self.next_time(place) {
                 turns.push(Reverse((time, place)));
             }
         }

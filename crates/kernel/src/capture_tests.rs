@@ -35,6 +35,7 @@ fn modules_are_known_until_the_last_thread_of_their_process_ends() {
         unwound(&mut out, &sample);
         let (state, rings, lost) = (&mut state, &mut rings, &mut [0]);
         let mut reader = Reader { rings, opened: &opened, state, lost, unreleased: 0, replaced: Vec::new() };
+        reader.look();
         reader.read(u64::MAX, &mut out);
         unwinder.knows(process)
     };
@@ -67,8 +68,10 @@ fn read(bytes: [&[u8]; 2]) -> (Vec<u64>, bool, bool) {
         unreleased: 0,
         replaced: Vec::new(),
     };
-    reader.read(u64::MAX, &mut out);
-    reader.read(u64::MAX, &mut out);
+    for _ in 0..2 {
+        reader.look();
+        reader.read(u64::MAX, &mut out);
+    }
     let is_read = rings.iter().all(|ring| ring.waiting() == 0);
     (lost, is_read, state.schedule.priority_on(0, 7) == 0)
 }

@@ -68,6 +68,16 @@ impl Groups {
         groups.iter().any(|group| self.has(*group))
     }
 
+    /// What is in here, and those of the groups that are in the other.
+    pub(crate) fn with_those_of(mut self, other: &Self, groups: &[Group]) -> Self {
+        for group in groups.iter().filter(|group| other.has(**group)) {
+            if let Some(word) = self.0.get_mut(group.word()) {
+                *word |= group.bits();
+            }
+        }
+        self
+    }
+
     /// What is in here and not in the other.
     pub(crate) fn without(&self, other: &Self) -> Self {
         let mut left = *self;
@@ -88,5 +98,7 @@ mod tests {
         assert!(groups.has_any(&[Group::THREAD, Group::PROCESS]) && !groups.has_any(&[Group::DISK_IO]));
         let left = groups.without(&Groups([1, 0, 0, 0, 0, 0, 0, u32::MAX]));
         assert_eq!(left, Groups([0x10, 0x2000, 0, 0, 0, 0, 0, 0]));
+        let more = left.with_those_of(&groups, &[Group::PROCESS, Group::THREAD, Group::PRIORITY]);
+        assert_eq!(more, groups);
     }
 }

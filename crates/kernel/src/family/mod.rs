@@ -89,6 +89,22 @@ pub(crate) fn run_down(state: &mut State, when: Rundown, out: &mut Out<'_>) {
     profile::run_down(state, when, out);
 }
 
+/// Groups that begin with a rundown of what is there. Whatever it has told of may end before they were switched on, and that is told too.
+const RUN_DOWN: &[Group] = &[
+    Group::PROCESS,
+    Group::THREAD,
+    Group::PROCESS_COUNTERS,
+    Group::IMAGE_LOAD,
+    Group::DISK_FILE_IO,
+    Group::FILE_IO,
+    Group::FILE_IO_INIT,
+];
+
+/// What is told of records from before a change: what was wanted then, and what the rundown of the new groups has begun.
+pub(crate) fn until_change(before: Groups, wanted: &Groups) -> Groups {
+    before.with_those_of(wanted, RUN_DOWN)
+}
+
 /// Tells of what is there and was of no interest before: its groups have been switched on since.
 pub(crate) fn run_down_new(state: &mut State, before: &Groups, out: &mut Out<'_>) {
     let wanted = state.groups;
