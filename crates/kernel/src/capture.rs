@@ -32,7 +32,7 @@ use crate::family::{self, Rundown};
 use crate::groups::Groups;
 use crate::now_ns;
 use crate::opened::{Opened, Route};
-use crate::out::{Beside, Out, Queue};
+use crate::out::{Beside, Out, Queue, most_queued};
 use crate::patient;
 use crate::perf_ring::{Event, RECORD_HEAD, Ring};
 use crate::record::{self, Other};
@@ -71,6 +71,8 @@ pub struct Capture {
     waiting: OwnedFd,
     /// By processor.
     lost: Vec<u64>,
+    /// Bytes that wait for the session, at most.
+    most_queued: usize,
     too_large: u64,
     scratch: Vec<u8>,
     max_frames: usize,
@@ -101,6 +103,7 @@ impl Capture {
         control.set(wanted)?;
         let queues = (0..streams.max(1)).map(|_| Queue::default()).collect();
         let lost = vec![0; rings.last().map_or(0, |ring| usize::from(ring.cpu()).saturating_add(1))];
+        let most_queued = most_queued(wanted.ring_bytes.saturating_mul(rings.len()));
         for ring in &rings {
             ring.event().enable().map_err(|e| Error::system("a ring", e))?;
         }
@@ -111,6 +114,7 @@ impl Capture {
             control: control.clone(),
             waiting,
             lost,
+            most_queued,
             too_large: 0,
             scratch: Vec::new(),
             max_frames: usize::from(max_frames()),
@@ -151,6 +155,7 @@ impl Capture {
             unwinder: self.unwinder.as_mut(),
             scratch: std::mem::take(&mut self.scratch),
             time: self.handled,
+            most: self.most_queued,
             ..Out::new(&mut self.queues, clock, &opened.beside, &mut self.too_large)
         };
         let before = self.state.groups;
@@ -204,6 +209,7 @@ impl Capture {
         patient::begin();
         let nothing = Beside::default();
         let mut out = Out::new(&mut self.queues, clock, &nothing, &mut self.too_large);
+        out.most = self.most_queued;
         family::run_down(&mut self.state, Rundown::End, &mut out);
         let mut payload = out.payload();
         payload.extend_from_slice(&group_masks(&self.state.groups.0));
@@ -435,6 +441,7 @@ fn dispatch(route: &Route, record: &[u8], cpu: u16, state: &mut State, out: &mut
         beside: out.beside,
         max_frames: out.max_frames,
         unwinder: out.unwinder.as_deref_mut(),
+        most: out.most,
         too_large: &mut *out.too_large,
         scratch: std::mem::take(&mut out.scratch),
         cpu,

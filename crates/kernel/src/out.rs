@@ -7,7 +7,8 @@
 //!
 //! O1 The time in a header is 0: the session writes it. O2 A stack-walk record says so ([`Captured::is_stack`]), because the time of its event, which it repeats, is the
 //! session's too. O3 A record that would be larger than 64 KiB is cut where that makes sense (stacks), else counted as lost;
-//! so is what was to stand behind it, which would be taken for another event's.
+//! so is what was to stand behind it, which would be taken for another event's. O4 What programs make to be told is more than what the rings hold, by as much as they like
+//! (command lines, names): all queues together are bounded, and what is more is counted as lost. O5 A queue that is empty gives back what a burst made it take.
 
 use traceweir_format::Guid;
 use traceweir_format::header::classic::{self, ClassicHeader};
@@ -22,6 +23,17 @@ use crate::now_ns;
 use crate::record::Sample;
 use crate::stack::unwind::Unwinder;
 use crate::stack::{self, KERNEL, REGISTERS, STACK_WALK, USER};
+
+/// Bytes that wait in all queues together, at most, beside [what the rings hold](most_queued).
+const MAX_QUEUED: usize = 512 << 20;
+/// Bytes and records that an empty queue keeps room for.
+const KEPT_BYTES: usize = 4 << 20;
+const KEPT_ENTRIES: usize = 1 << 16;
+
+/// Bytes that wait in all queues together, at most, where rings hold so many: records are told as several, and with headers.
+pub(crate) const fn most_queued(ring_bytes: usize) -> usize {
+    MAX_QUEUED.saturating_add(ring_bytes.saturating_mul(4))
+}
 
 /// Records of one processor.
 #[derive(Debug, Default)]
@@ -59,6 +71,8 @@ impl Queue {
             self.next = 0;
             self.entries.clear();
             self.bytes.clear();
+            self.entries.shrink_to(KEPT_ENTRIES);
+            self.bytes.shrink_to(KEPT_BYTES);
         }
     }
 }
@@ -105,7 +119,9 @@ pub(crate) struct Out<'a> {
     pub(crate) max_frames: usize,
     /// Unwinds stacks of programs, where their bytes come along.
     pub(crate) unwinder: Option<&'a mut Unwinder>,
-    /// Records that were too large.
+    /// Bytes of all queues together at most.
+    pub(crate) most: usize,
+    /// Records that were too large, or too many.
     pub(crate) too_large: &'a mut u64,
     /// Used again and again by [`payload`](Self::payload).
     pub(crate) scratch: Vec<u8>,
@@ -130,6 +146,7 @@ impl<'a> Out<'a> {
             beside,
             max_frames: 0,
             unwinder: None,
+            most: MAX_QUEUED,
             too_large,
             scratch: Vec::new(),
             cpu: 0,
@@ -263,9 +280,11 @@ impl Out<'_> {
         let raw = self.clock.raw(self.time);
         // One stream: everything is in the first queue.
         let last = self.queues.len().saturating_sub(1);
-        let Some(queue) = self.queues.get_mut(usize::from(self.cpu).min(last)) else { return false };
+        let place = usize::from(self.cpu).min(last);
+        let has_room = self.has_room(place);
+        let Some(queue) = self.queues.get_mut(place) else { return false };
         let start = queue.bytes.len();
-        if encode(&mut queue.bytes).is_err() {
+        if !has_room || encode(&mut queue.bytes).is_err() {
             queue.bytes.truncate(start);
             *self.too_large = self.too_large.saturating_add(1);
             return false;
@@ -273,6 +292,14 @@ impl Out<'_> {
         let length = header.saturating_add(payload.len());
         queue.entries.push(Entry { start, length, raw, is_stack });
         true
+    }
+
+    /// Whether a queue may take one more. As long as none has more than its part, all together have no more than they may.
+    fn has_room(&self, place: usize) -> bool {
+        let part = self.most.checked_div(self.queues.len()).unwrap_or(0);
+        let is_within = self.queues.get(place).is_some_and(|queue| queue.bytes.len() < part);
+        is_within
+            || self.queues.iter().map(|queue| queue.bytes.len()).fold(0, usize::saturating_add) < self.most
     }
 }
 
@@ -304,5 +331,29 @@ mod tests {
             stacks.push(next.is_stack);
         }
         assert_eq!(stacks, [false, true, true, true].repeat(4));
+    }
+
+    #[test]
+    fn queues_are_bounded_together_and_give_back_what_a_burst_took() {
+        const RECORDS: usize = 10_000;
+        let (mut queues, mut too_large) = ([Queue::default(), Queue::default()], 0);
+        let beside = Beside::default();
+        let mut out = Out::new(&mut queues, &Plain, &beside, &mut too_large);
+        out.most = 8 << 20;
+        for number in 0..RECORDS {
+            out.cpu = u16::from(number % 4 == 0);
+            out.perfinfo(0x0301, 2, vec![0; 1 << 10]);
+        }
+        let bytes: usize = queues.iter().map(|queue| queue.bytes.len()).sum();
+        let told: usize = queues.iter().map(|queue| queue.entries.len()).sum();
+        assert!((8 << 20..9 << 20).contains(&bytes), "{bytes}");
+        assert_eq!(told + usize::try_from(too_large).unwrap(), RECORDS, "what is not told is counted");
+        assert!(too_large > 0 && queues[0].bytes.capacity() > KEPT_BYTES);
+        for queue in &mut queues {
+            while queue.peek().is_some() {
+                queue.take(&mut []);
+            }
+            assert!(queue.bytes.capacity() <= KEPT_BYTES && queue.entries.capacity() <= KEPT_ENTRIES);
+        }
     }
 }

@@ -20,8 +20,10 @@ use crate::now_ns;
 
 /// Descriptors that are remembered.
 const MAX_DESCRIPTORS: usize = 1 << 18;
-/// Bytes of names that are remembered.
+/// Bytes of names that are remembered, sure or not.
 const MAX_NAMES: usize = 32 << 20;
+/// Names that are not sure yet and that there is room for when there are none.
+const KEPT_UNSURE: usize = 1 << 12;
 
 /// What a descriptor leads to.
 #[derive(Clone, Copy, Debug)]
@@ -48,6 +50,14 @@ struct Opening {
     name: Option<Box<str>>,
     /// A name that is not sure yet.
     perhaps: Option<Supposed>,
+}
+
+impl Opening {
+    /// Bytes of its names, sure or not.
+    fn name_bytes(&self) -> usize {
+        let perhaps = self.perhaps.as_ref().map_or(0, |it| it.name.len());
+        self.name.as_ref().map_or(0, |name| name.len()).saturating_add(perhaps)
+    }
 }
 
 /// What /proc said of a descriptor.
@@ -181,7 +191,9 @@ impl Openings {
     }
 
     fn bind(&mut self, (process, descriptor): (u32, u32), to: Descriptor) {
-        if self.descriptors >= MAX_DESCRIPTORS || self.name_bytes >= MAX_NAMES {
+        // Of what is closed before its name is sure, the number stays until then.
+        let most = self.descriptors.max(self.unsure.len());
+        if most >= MAX_DESCRIPTORS || self.name_bytes >= MAX_NAMES {
             self.forget(to.key);
         }
         if let Some(opening) = to.key.and_then(|key| self.openings.get_mut(&key)) {
@@ -202,7 +214,10 @@ impl Openings {
         self.openings.clear();
         self.unsure.clear();
         (self.descriptors, self.name_bytes) = (0, 0);
+        self.unsure.shrink_to(KEPT_UNSURE);
         if let Some((key, opening)) = kept {
+            self.name_bytes = opening.name_bytes();
+            self.unsure.extend(opening.perhaps.as_ref().map(|it| (it.read, key)));
             self.openings.insert(key, Opening { uses: 0, ..opening });
         }
     }
@@ -219,8 +234,9 @@ impl Openings {
 
     /// What was read of a descriptor after it was closed was of another.
     fn closed_at(&mut self, of: (u32, u32), old: &Descriptor, time: u64) {
-        if let Some(opening) = old.key.and_then(|key| self.openings.get_mut(&key)) {
-            opening.perhaps.take_if(|it| it.of == of && it.read >= time);
+        let opening = old.key.and_then(|key| self.openings.get_mut(&key));
+        if let Some(not) = opening.and_then(|it| it.perhaps.take_if(|it| it.of == of && it.read >= time)) {
+            self.name_bytes = self.name_bytes.saturating_sub(not.name.len());
         }
     }
 
@@ -231,9 +247,9 @@ impl Openings {
         if opening.uses > 0 {
             return None;
         }
-        let name = self.openings.remove(&key)?.name;
-        self.name_bytes = self.name_bytes.saturating_sub(name.as_ref().map_or(0, |name| name.len()));
-        Some(Ended { key, name })
+        let ended = self.openings.remove(&key)?;
+        self.name_bytes = self.name_bytes.saturating_sub(ended.name_bytes());
+        Some(Ended { key, name: ended.name })
     }
 
     /// Descriptors of a process between two numbers.
@@ -316,7 +332,9 @@ impl Openings {
     fn suppose(&mut self, key: u64, supposed: Supposed) {
         if let Some(opening) = self.openings.get_mut(&key) {
             self.unsure.push_back((supposed.read, key));
-            opening.perhaps = Some(supposed);
+            let bytes = self.name_bytes.saturating_add(supposed.name.len());
+            let old = opening.perhaps.replace(supposed);
+            self.name_bytes = bytes.saturating_sub(old.map_or(0, |it| it.name.len()));
         }
     }
 
@@ -325,12 +343,16 @@ impl Openings {
         loop {
             let (_, key) = self.unsure.front().copied().filter(|(read, _)| *read < time)?;
             self.unsure.pop_front();
+            if self.unsure.is_empty() {
+                self.unsure.shrink_to(KEPT_UNSURE);
+            }
             let opening = self.openings.get_mut(&key);
             let Some(supposed) = opening.and_then(|it| it.perhaps.take_if(|it| it.read < time)) else {
                 continue;
             };
-            self.name_bytes = self.name_bytes.saturating_add(supposed.name.len());
             let opening = self.openings.get_mut(&key)?;
+            let old = opening.name.as_ref().map_or(0, |name| name.len());
+            self.name_bytes = self.name_bytes.saturating_sub(old);
             return Some((key, opening.name.insert(supposed.name)));
         }
     }

@@ -115,3 +115,26 @@ fn too_much_is_forgotten() {
     }
     assert!(openings.last_key > MAX_DESCRIPTORS as u64);
 }
+
+#[test]
+fn names_that_are_not_sure_are_bounded_too() {
+    let mut openings = Openings::default();
+    let name = "/".repeat(4096);
+    for descriptor in 0..20_000 {
+        opened(&mut openings, descriptor, 0, Some(&name));
+        assert!(openings.name_bytes <= MAX_NAMES + 2 * name.len());
+        assert_eq!(openings.unsure.len(), openings.openings.len());
+    }
+    let kept: usize = openings.openings.values().map(Opening::name_bytes).sum();
+    assert_eq!((openings.name_bytes, kept > 0), (kept, true));
+    // Each is closed before its name is sure.
+    for _ in 0..MAX_DESCRIPTORS + 10 {
+        opened(&mut openings, 3, 0, Some("/x"));
+        openings.unbind(NOBODY, 3, 100);
+        assert!(openings.unsure.len() <= MAX_DESCRIPTORS + 1);
+    }
+    confirmed(&mut openings, u64::MAX);
+    assert!(openings.unsure.is_empty() && openings.unsure.capacity() <= KEPT_UNSURE);
+    let kept: usize = openings.openings.values().map(Opening::name_bytes).sum();
+    assert_eq!(openings.name_bytes, kept);
+}
