@@ -10,7 +10,8 @@
 //! written before it began, and ends. C3 Losses are added per processor, from the records in which the kernel tells them, and one where a ring cannot be understood; at the end it is made to tell
 //! what it still owes, and the events themselves are asked what they have counted. C4 Where an event is opened in the place of another, both are open for a
 //! moment: from the first record of the new one on, the old one is not listened to. C5 What is told beside the rings bears the time up to which they have been handled:
-//! what comes from them afterwards is younger, and keeps its own time.
+//! what comes from them afterwards is younger, and keeps its own time. C6 What happened before something else was wanted is told as it was wanted then. Of several changes
+//! between two looks the last is the one that counts from the first on.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -26,10 +27,12 @@ use crate::Clock;
 use crate::asked::{max_frames, tasks_attr};
 use crate::control::{Control, Wanted};
 use crate::error::{Error, Result};
+use crate::family::process::Tasks;
 use crate::family::{self, Rundown};
+use crate::groups::Groups;
 use crate::now_ns;
 use crate::opened::{Opened, Route};
-use crate::out::{Beside, Out, Queue};
+use crate::out::{Beside, Out, Queue, most_queued};
 use crate::patient;
 use crate::perf_ring::{Event, RECORD_HEAD, Ring};
 use crate::record::{self, Other};
@@ -68,6 +71,8 @@ pub struct Capture {
     waiting: OwnedFd,
     /// By processor.
     lost: Vec<u64>,
+    /// Bytes that wait for the session, at most.
+    most_queued: usize,
     too_large: u64,
     scratch: Vec<u8>,
     max_frames: usize,
@@ -98,6 +103,7 @@ impl Capture {
         control.set(wanted)?;
         let queues = (0..streams.max(1)).map(|_| Queue::default()).collect();
         let lost = vec![0; rings.last().map_or(0, |ring| usize::from(ring.cpu()).saturating_add(1))];
+        let most_queued = most_queued(wanted.ring_bytes.saturating_mul(rings.len()));
         for ring in &rings {
             ring.event().enable().map_err(|e| Error::system("a ring", e))?;
         }
@@ -108,6 +114,7 @@ impl Capture {
             control: control.clone(),
             waiting,
             lost,
+            most_queued,
             too_large: 0,
             scratch: Vec::new(),
             max_frames: usize::from(max_frames()),
@@ -136,6 +143,8 @@ impl Capture {
         family::beside(&mut self.state);
         let shared = Arc::clone(&self.control.shared);
         let mut opened = shared.opened();
+        // Of a change that has not been seen.
+        let change = opened.before.take();
         if opened.wanted.stack_bytes > 0 && self.unwinder.is_none() {
             self.unwinder = Unwinder::new();
         }
@@ -146,6 +155,7 @@ impl Capture {
             unwinder: self.unwinder.as_mut(),
             scratch: std::mem::take(&mut self.scratch),
             time: self.handled,
+            most: self.most_queued,
             ..Out::new(&mut self.queues, clock, &opened.beside, &mut self.too_large)
         };
         let before = self.state.groups;
@@ -158,9 +168,6 @@ impl Capture {
         } else if is_changed {
             family::run_down_new(&mut self.state, &before, &mut out);
         }
-        if is_changed {
-            family::on_change(&mut self.state, &mut out);
-        }
         let mut reader = Reader {
             rings: &mut self.rings,
             opened: &opened,
@@ -169,6 +176,10 @@ impl Capture {
             unreleased: 0,
             replaced: Vec::new(),
         };
+        reader.look();
+        if let Some((time, beside)) = &change {
+            reader.read_until_change(*time, before, beside, &mut out);
+        }
         reader.read(until, &mut out);
         self.handled = if all { now_ns() } else { until };
         (out.cpu, out.time, out.sample) = (0, self.handled, None);
@@ -198,6 +209,7 @@ impl Capture {
         patient::begin();
         let nothing = Beside::default();
         let mut out = Out::new(&mut self.queues, clock, &nothing, &mut self.too_large);
+        out.most = self.most_queued;
         family::run_down(&mut self.state, Rundown::End, &mut out);
         let mut payload = out.payload();
         payload.extend_from_slice(&group_masks(&self.state.groups.0));
@@ -304,13 +316,28 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Rings by their places, which are those of processors only where none is off.
+    /// Sees what has been written up to now.
+    fn look(&mut self) {
+        for ring in &mut *self.rings {
+            ring.look();
+        }
+    }
+
+    /// Reads what was seen and happened before a change, as it was wanted then; and changes.
+    fn read_until_change<'o>(&mut self, time: u64, before: Groups, beside: &'o Beside, out: &mut Out<'o>) {
+        let wanted = (self.state.groups, out.beside);
+        (self.state.groups, out.beside) = (family::until_change(before, &wanted.0), beside);
+        self.read(time, out);
+        (self.state.groups, out.beside) = wanted;
+        (out.cpu, out.time, out.sample) = (0, out.time.max(time), None);
+        family::on_change(self.state, out);
+    }
+
+    /// Reads what was seen. Rings by their places, which are those of processors only where none is off.
     fn read(&mut self, until: u64, out: &mut Out<'_>) {
         let mut turns: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::with_capacity(self.rings.len());
         for place in 0..self.rings.len() {
-            if self.rings.get_mut(place).is_some_and(Ring::look)
-                && let Some(time) = self.next_time(place)
-            {
+            if let Some(time) = self.next_time(place) {
                 turns.push(Reverse((time, place)));
             }
         }
@@ -378,10 +405,10 @@ impl Reader<'_> {
             match record::other(record) {
                 Some((_, Other::Lost(count))) => lose(self.state, self.lost, usize::from(cpu), count),
                 Some((context, other)) => {
-                    if let Some(unwinder) = out.unwinder.as_deref_mut() {
-                        follow(unwinder, &other);
-                    }
                     family::on_other(self.state, &context, &other, out);
+                    if let Some(unwinder) = out.unwinder.as_deref_mut() {
+                        follow(unwinder, &self.state.tasks, &other);
+                    }
                 }
                 None => {}
             }
@@ -414,6 +441,7 @@ fn dispatch(route: &Route, record: &[u8], cpu: u16, state: &mut State, out: &mut
         beside: out.beside,
         max_frames: out.max_frames,
         unwinder: out.unwinder.as_deref_mut(),
+        most: out.most,
         too_large: &mut *out.too_large,
         scratch: std::mem::take(&mut out.scratch),
         cpu,
@@ -424,12 +452,13 @@ fn dispatch(route: &Route, record: &[u8], cpu: u16, state: &mut State, out: &mut
     out.scratch = with_sample.scratch;
 }
 
-/// Keeps the modules of processes up to date, for their stacks.
-fn follow(unwinder: &mut Unwinder, other: &Other<'_>) {
+/// Keeps the modules of processes up to date, for their stacks. `tasks`: who is alive behind this record.
+fn follow(unwinder: &mut Unwinder, tasks: &Tasks, other: &Other<'_>) {
     match other {
         Other::Mmap(mmap) => unwinder.mapped(mmap),
         Other::Comm { pid, is_exec: true, .. } => unwinder.gone(*pid),
-        Other::Exit { pid, tid, .. } if pid == tid => unwinder.gone(*pid),
+        // Its first thread may be gone long before the last.
+        Other::Exit { pid, .. } if !tasks.knows(*pid) => unwinder.gone(*pid),
         _ => {}
     }
 }

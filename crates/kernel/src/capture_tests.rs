@@ -2,6 +2,54 @@
 
 use super::*;
 use crate::Plain;
+use crate::record::Sample;
+use traceweir_format::wire::Put;
+
+/// A record that is no sample, of this type, with its fields and the identity behind them.
+fn record(kind: u32, body: &[u32]) -> Vec<u8> {
+    let mut record = Vec::new();
+    let length = RECORD_HEAD + 4 * body.len() + 24;
+    record.put_u32(kind).put_u16(0).put_u16(u16::try_from(length).unwrap());
+    for word in body {
+        record.put_u32(*word);
+    }
+    record.put_u64(0).put_u64(1).put_u64(0);
+    record
+}
+
+#[test]
+fn modules_are_known_until_the_last_thread_of_their_process_ends() {
+    const FORK: u32 = 7;
+    const EXIT: u32 = 4;
+    // Above the largest id that Linux gives.
+    let (process, thread) = (5_000_000, 5_000_001);
+    let task = |kind, tid, parent| record(kind, &[process, parent, tid, parent, 0, 0]);
+    let (mut state, mut unwinder) = (State::default(), Unwinder::new().expect("a thread"));
+    let (mut queues, nothing, mut too_large) = ([Queue::default()], Beside::default(), 0);
+    let mut hear = |record: Vec<u8>| {
+        let mut rings = [Ring::forged(&record, 0)];
+        let opened = Opened::nothing(&Wanted::default());
+        let mut out = Out::new(&mut queues, &Plain, &nothing, &mut too_large);
+        out.unwinder = Some(&mut unwinder);
+        let sample = Sample { pid: process, user_regs: &[0; 64 * 8], ..Sample::default() };
+        unwound(&mut out, &sample);
+        let (state, rings, lost) = (&mut state, &mut rings, &mut [0]);
+        let mut reader = Reader { rings, opened: &opened, state, lost, unreleased: 0, replaced: Vec::new() };
+        reader.look();
+        reader.read(u64::MAX, &mut out);
+        unwinder.knows(process)
+    };
+    assert!(hear(task(FORK, process, 1)));
+    assert!(hear(task(FORK, thread, process)));
+    assert!(hear(task(EXIT, process, 1)), "another thread lives on");
+    assert!(!hear(task(EXIT, thread, 1)));
+}
+
+/// A stack of a process is unwound.
+fn unwound(out: &mut Out<'_>, sample: &Sample<'_>) {
+    let unwinder = out.unwinder.as_deref_mut().expect("one that unwinds");
+    assert!(unwinder.put_frames(sample, 1, &mut Vec::new()));
+}
 
 /// What is lost when rings hold these bytes; whether all is read, and whether what is remembered is forgotten.
 fn read(bytes: [&[u8]; 2]) -> (Vec<u64>, bool, bool) {
@@ -20,8 +68,10 @@ fn read(bytes: [&[u8]; 2]) -> (Vec<u64>, bool, bool) {
         unreleased: 0,
         replaced: Vec::new(),
     };
-    reader.read(u64::MAX, &mut out);
-    reader.read(u64::MAX, &mut out);
+    for _ in 0..2 {
+        reader.look();
+        reader.read(u64::MAX, &mut out);
+    }
     let is_read = rings.iter().all(|ring| ring.waiting() == 0);
     (lost, is_read, state.schedule.priority_on(0, 7) == 0)
 }

@@ -26,6 +26,7 @@ use crate::counter::{Code, Counter};
 use crate::error::{Error, Result};
 use crate::family::{self, file::probe};
 use crate::groups::Groups;
+use crate::now_ns;
 use crate::out::{Beside, Hooks};
 use crate::perf_ring::{Attr, Event};
 use crate::record::Parts;
@@ -84,6 +85,8 @@ pub(crate) struct Opened {
     tasks: Vec<Event>,
     /// Counts changes, so that the capture sees that there was one.
     pub(crate) changes: u64,
+    /// What was wanted beside events until the first change that the capture has not seen, and when that was, in nanoseconds.
+    pub(crate) before: Option<(u64, Beside)>,
 }
 
 /// One row, open on each processor.
@@ -112,6 +115,7 @@ impl Opened {
             targets: Targets::new(wanted.scope),
             tasks: Vec::new(),
             changes: 0,
+            before: None,
         }
     }
 
@@ -150,7 +154,9 @@ impl Opened {
                 Err(error) => return Err(error),
             }
         }
-        // Nothing can fail any more.
+        // Nothing can fail any more. No new event has told anything so far.
+        let (now, beside) = (now_ns(), std::mem::take(&mut self.beside));
+        self.before.get_or_insert((now, beside));
         let stays =
             |index: &usize| family::specs().nth(*index).is_some_and(|spec| is_wanted(spec, wanted, &stacks));
         let gone: Vec<usize> =

@@ -6,7 +6,9 @@
 //! ```
 //!
 //! O1 The time in a header is 0: the session writes it. O2 A stack-walk record says so ([`Captured::is_stack`]), because the time of its event, which it repeats, is the
-//! session's too. O3 A record that would be larger than 64 KiB is cut where that makes sense (stacks), else counted as lost.
+//! session's too. O3 A record that would be larger than 64 KiB is cut where that makes sense (stacks), else counted as lost;
+//! so is what was to stand behind it, which would be taken for another event's. O4 What programs make to be told is more than what the rings hold, by as much as they like
+//! (command lines, names): all queues together are bounded, and what is more is counted as lost. O5 A queue that is empty gives back what a burst made it take.
 
 use traceweir_format::Guid;
 use traceweir_format::header::classic::{self, ClassicHeader};
@@ -21,6 +23,17 @@ use crate::now_ns;
 use crate::record::Sample;
 use crate::stack::unwind::Unwinder;
 use crate::stack::{self, KERNEL, REGISTERS, STACK_WALK, USER};
+
+/// Bytes that wait in all queues together, at most, beside [what the rings hold](most_queued).
+const MAX_QUEUED: usize = 512 << 20;
+/// Bytes and records that an empty queue keeps room for.
+const KEPT_BYTES: usize = 4 << 20;
+const KEPT_ENTRIES: usize = 1 << 16;
+
+/// Bytes that wait in all queues together, at most, where rings hold so many: records are told as several, and with headers.
+pub(crate) const fn most_queued(ring_bytes: usize) -> usize {
+    MAX_QUEUED.saturating_add(ring_bytes.saturating_mul(4))
+}
 
 /// Records of one processor.
 #[derive(Debug, Default)]
@@ -58,6 +71,8 @@ impl Queue {
             self.next = 0;
             self.entries.clear();
             self.bytes.clear();
+            self.entries.shrink_to(KEPT_ENTRIES);
+            self.bytes.shrink_to(KEPT_BYTES);
         }
     }
 }
@@ -104,7 +119,9 @@ pub(crate) struct Out<'a> {
     pub(crate) max_frames: usize,
     /// Unwinds stacks of programs, where their bytes come along.
     pub(crate) unwinder: Option<&'a mut Unwinder>,
-    /// Records that were too large.
+    /// Bytes of all queues together at most.
+    pub(crate) most: usize,
+    /// Records that were too large, or too many.
     pub(crate) too_large: &'a mut u64,
     /// Used again and again by [`payload`](Self::payload).
     pub(crate) scratch: Vec<u8>,
@@ -129,6 +146,7 @@ impl<'a> Out<'a> {
             beside,
             max_frames: 0,
             unwinder: None,
+            most: MAX_QUEUED,
             too_large,
             scratch: Vec::new(),
             cpu: 0,
@@ -162,9 +180,9 @@ impl Out<'_> {
         let cpu_times = Some((0, 0));
         let header =
             SystemHeader { pointer_size: 8, version, hook, thread_id, process_id, time: 0, cpu_times };
-        self.put(system::SIZE, &payload, false, |out| header.encode(&payload, out));
+        let is_told = self.put(system::SIZE, &payload, false, |out| header.encode(&payload, out));
         self.scratch = payload;
-        self.stack_of(hook);
+        self.stack_of(hook, is_told);
     }
 
     /// An event with nothing but a time in its header.
@@ -173,9 +191,9 @@ impl Out<'_> {
         let counters = self.counters_of(hook, &mut values);
         let header = PerfInfoHeader { pointer_size: 8, version, hook, time: 0, counters };
         let size = perfinfo::SIZE.saturating_add(size_of_val(counters));
-        self.put(size, &payload, false, |out| header.encode(&payload, out));
+        let is_told = self.put(size, &payload, false, |out| header.encode(&payload, out));
         self.scratch = payload;
-        self.stack_of(hook);
+        self.stack_of(hook, is_told);
     }
 
     /// The counters that were read with the event with this hook, where they are wanted.
@@ -207,21 +225,21 @@ impl Out<'_> {
         self.scratch = payload;
     }
 
-    /// What the stack of the event with this hook is, and its registers, where they are wanted and known.
-    fn stack_of(&mut self, hook: u16) {
+    /// What the stack of the event with this hook is, and its registers, where they are wanted and known. `is_told`: the event is.
+    fn stack_of(&mut self, hook: u16, is_told: bool) {
         let Some(sample) = self.sample else { return };
         if self.beside.stacks.has(hook) {
-            self.put_stack(&sample, KERNEL);
-            self.put_stack(&sample, USER);
+            self.put_stack(&sample, KERNEL, is_told);
+            self.put_stack(&sample, USER, is_told);
         }
         if !sample.regs.is_empty() && self.beside.registers.has(hook) {
             let mut payload = self.payload();
             stack::put_registers(sample.pid, sample.tid, sample.regs, &mut payload);
-            self.put_beside(REGISTERS, payload);
+            self.put_beside(REGISTERS, payload, is_told);
         }
     }
 
-    fn put_stack(&mut self, sample: &Sample<'_>, part: u64) {
+    fn put_stack(&mut self, sample: &Sample<'_>, part: u64, is_told: bool) {
         let mut payload = self.payload();
         payload.put_i64(0).put_u32(sample.pid).put_u32(sample.tid);
         let empty = payload.len();
@@ -233,18 +251,24 @@ impl Out<'_> {
             stack::put_part(sample.callchain, part, &mut payload);
         }
         if payload.len() > empty {
-            self.put_beside(STACK_WALK, payload);
+            self.put_beside(STACK_WALK, payload, is_told);
         } else {
             self.scratch = payload;
         }
     }
 
-    /// A record that says something more of the one before.
-    fn put_beside(&mut self, (hook, version): (u16, u8), payload: Vec<u8>) {
+    /// A record that says something more of the one before, which goes with it where that is not told.
+    fn put_beside(&mut self, (hook, version): (u16, u8), payload: Vec<u8>, is_told: bool) {
         let header = PerfInfoHeader { pointer_size: 8, version, hook, time: 0, counters: &[] };
-        self.put(perfinfo::SIZE, &payload, true, |out| header.encode(&payload, out));
+        if is_told {
+            self.put(perfinfo::SIZE, &payload, true, |out| header.encode(&payload, out));
+        } else {
+            *self.too_large = self.too_large.saturating_add(1);
+        }
         self.scratch = payload;
     }
+
+    /// Appends a record to the queue of its processor. Whether it is there: what is too large is counted.
 
     fn put(
         &mut self,
@@ -252,18 +276,84 @@ impl Out<'_> {
         payload: &[u8],
         is_stack: bool,
         encode: impl FnOnce(&mut Vec<u8>) -> traceweir_format::Result<()>,
-    ) {
+    ) -> bool {
         let raw = self.clock.raw(self.time);
         // One stream: everything is in the first queue.
         let last = self.queues.len().saturating_sub(1);
-        let Some(queue) = self.queues.get_mut(usize::from(self.cpu).min(last)) else { return };
+        let place = usize::from(self.cpu).min(last);
+        let has_room = self.has_room(place);
+        let Some(queue) = self.queues.get_mut(place) else { return false };
         let start = queue.bytes.len();
-        if encode(&mut queue.bytes).is_err() {
+        if !has_room || encode(&mut queue.bytes).is_err() {
             queue.bytes.truncate(start);
             *self.too_large = self.too_large.saturating_add(1);
-            return;
+            return false;
         }
         let length = header.saturating_add(payload.len());
         queue.entries.push(Entry { start, length, raw, is_stack });
+        true
+    }
+
+    /// Whether a queue may take one more. As long as none has more than its part, all together have no more than they may.
+    fn has_room(&self, place: usize) -> bool {
+        let part = self.most.checked_div(self.queues.len()).unwrap_or(0);
+        let is_within = self.queues.get(place).is_some_and(|queue| queue.bytes.len() < part);
+        is_within
+            || self.queues.iter().map(|queue| queue.bytes.len()).fold(0, usize::saturating_add) < self.most
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Plain;
+
+    #[test]
+    fn a_stack_goes_with_its_event() {
+        const HOOK: u16 = 0x0524;
+        let (mut queues, mut too_large) = ([Queue::default()], 0);
+        let beside =
+            Beside { stacks: Hooks::new(&[HOOK]), registers: Hooks::new(&[HOOK]), ..Beside::default() };
+        // A frame of the kernel and one of the program.
+        let chain = [-128_i64 as u64, 0xFFFF_8000_0000_0000, -512_i64 as u64, 0x5555_0000];
+        let chain: Vec<u8> = chain.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let sample = Sample { callchain: &chain, regs: &[0; 64 * 8], ..Sample::default() };
+        let mut out = Out::new(&mut queues, &Plain, &beside, &mut too_large);
+        (out.sample, out.max_frames) = (Some(sample), 8);
+        for size in [8, 0x1_0000, 8] {
+            out.perfinfo(HOOK, 2, vec![0; size]);
+            out.system(HOOK, 2, (1, 2), vec![0; size]);
+        }
+        assert_eq!(too_large, 2 * 4, "an event, both parts of its stack, its registers");
+        let mut stacks = Vec::new();
+        while let Some(next) = queues[0].peek() {
+            queues[0].take(&mut []);
+            stacks.push(next.is_stack);
+        }
+        assert_eq!(stacks, [false, true, true, true].repeat(4));
+    }
+
+    #[test]
+    fn queues_are_bounded_together_and_give_back_what_a_burst_took() {
+        const RECORDS: usize = 10_000;
+        let (mut queues, mut too_large) = ([Queue::default(), Queue::default()], 0);
+        let beside = Beside::default();
+        let mut out = Out::new(&mut queues, &Plain, &beside, &mut too_large);
+        out.most = 8 << 20;
+        for number in 0..RECORDS {
+            out.cpu = u16::from(number % 4 == 0);
+            out.perfinfo(0x0301, 2, vec![0; 1 << 10]);
+        }
+        let bytes: usize = queues.iter().map(|queue| queue.bytes.len()).sum();
+        let told: usize = queues.iter().map(|queue| queue.entries.len()).sum();
+        assert!((8 << 20..9 << 20).contains(&bytes), "{bytes}");
+        assert_eq!(told + usize::try_from(too_large).unwrap(), RECORDS, "what is not told is counted");
+        assert!(too_large > 0 && queues[0].bytes.capacity() > KEPT_BYTES);
+        for queue in &mut queues {
+            while queue.peek().is_some() {
+                queue.take(&mut []);
+            }
+            assert!(queue.bytes.capacity() <= KEPT_BYTES && queue.entries.capacity() <= KEPT_ENTRIES);
+        }
     }
 }

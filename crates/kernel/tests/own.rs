@@ -94,3 +94,48 @@ fn a_user_sees_what_his_own_programs_do() {
         assert!(addresses.iter().all(|top| *top < 0x80), "user mode alone");
     });
 }
+
+#[test]
+fn what_happened_before_a_change_is_told_as_it_was_wanted_then() {
+    let with = |all: &[Group]| Wanted {
+        groups: groups(all),
+        scope: Scope::Own,
+        ring_bytes: 512 << 10,
+        ..Wanted::default()
+    };
+    let (switches, none) = (with(&[Group::CSWITCH, Group::NO_SYSCONFIG]), with(&[Group::NO_SYSCONFIG]));
+    let (mut capture, control) = match Capture::start(&none, support::cpus(), 1) {
+        Ok(started) => started,
+        Err(error) => return skip::skip("kernel events", &error.to_string()),
+    };
+    let me = rustix::thread::gettid().as_raw_nonzero().get();
+    let switch = |times: u32| (0..times).for_each(|_| std::thread::sleep(Duration::from_micros(100)));
+    let mut told = || {
+        capture.look(&Plain, false);
+        let mut count = 0;
+        while let Some(next) = capture.peek(0) {
+            let mut bytes = vec![0; next.length];
+            capture.take(0, &mut bytes);
+            let record = Record::parse(&bytes, 0).expect("a record");
+            let is_mine = || i64::from(u32_at(record.payload(), 4)) == i64::from(me);
+            count += u32::from(record.hook() == Some(0x0524) && is_mine());
+        }
+        count
+    };
+    // Others may make it wait too: what is not to be told is far more.
+    const SOME: u32 = 20;
+    const MANY: u32 = 400;
+    told();
+    switch(MANY);
+    control.set(&switches).expect("a change");
+    switch(SOME);
+    let behind = told();
+    assert!((SOME..MANY).contains(&behind), "{behind}: those behind the change alone");
+    switch(SOME);
+    control.set(&none).expect("a change");
+    switch(MANY);
+    let before = told();
+    assert!((SOME..MANY).contains(&before), "{before}: those before the change alone");
+    switch(SOME);
+    assert_eq!(told(), 0);
+}

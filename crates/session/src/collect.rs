@@ -64,8 +64,8 @@ struct Stream {
     key: u64,
     /// The same on the session's clock.
     time: i64,
-    /// When the last event happened that was captured, as it was written: its stack says so too.
-    captured: i64,
+    /// When the last event happened that was captured, as it was written: its stack says so too. `None`: it was not written.
+    captured: Option<i64>,
     /// Keys of stacks that the buffer defines.
     defined: HashSet<u64>,
 }

@@ -118,6 +118,9 @@ const CALL: (Spec, Spec) = vector!(2, IPI, "call_function_entry", "call_function
 const CALL_ONE: (Spec, Spec) = vector!(3, IPI, "call_function_single_entry", "call_function_single_exit");
 const WORK: (Spec, Spec) = vector!(4, IPI, "irq_work_entry", "irq_work_exit");
 
+/// Groups whose events name routines of the kernel.
+pub(super) const ROUTINES: &[Group] = &[Group::DPC, Group::CLOCK_INTERRUPT, Group::IPI];
+
 pub(crate) static SPECS: &[Spec] = &[
     Spec::tracepoint(("irq", "irq_handler_entry"), &[Group::INTERRUPT], &[], &["irq"], |state, event, _| {
         begin(state, event, Kind::Device);
@@ -216,8 +219,7 @@ pub(crate) fn forget(state: &mut All) {
 /// Forgets what is open, whose end may never be seen, and learns where the routines are.
 pub(crate) fn on_change(state: &mut All) {
     forget(state);
-    let wanted = [Group::DPC, Group::CLOCK_INTERRUPT, Group::IPI];
-    if state.interrupts.routines.is_none() && state.groups.has_any(&wanted) {
+    if state.interrupts.routines.is_none() && state.groups.has_any(ROUTINES) {
         let mut routines = Routines::default();
         for (address, names) in routines.deferred.iter_mut().zip(DEFERRED) {
             *address = names.iter().map(|name| kallsyms::address(name)).find(|it| *it != 0).unwrap_or(0);

@@ -14,6 +14,7 @@
 //! 1. A fault is told where it happens, before it is served. What a disk had to serve is told again as a hard fault, behind it.
 //! 2. A hard fault began when its fault was seen (group PAGE_FAULTS); where faults are not captured, its beginning is its end.
 //! 3. A system call is told when it has succeeded, by what it asked for, which is remembered in between.
+//! 4. Where a heap ends belongs to one address space: a process that begins, or runs another program, has a heap that nobody has seen yet.
 
 use perf_event_open_sys::bindings as sys;
 use traceweir_format::wire::Put;
@@ -21,7 +22,7 @@ use traceweir_format::wire::Put;
 use crate::groups::Group;
 use crate::out::Out;
 use crate::per_thread::PerThread;
-use crate::record::Parts;
+use crate::record::{Context, Other, Parts};
 use crate::spec::{Event, Source, Spec};
 use crate::state::State as All;
 
@@ -196,9 +197,18 @@ fn returned(state: &mut All, event: &Event<'_>, out: &mut Out<'_>) {
     }
 }
 
-/// Records were lost: a call that ends, or a fault that is served, may be another than the one that was seen to begin.
+/// A process has another address space than what was seen under its id.
+pub(crate) fn on_other(state: &mut All, _: &Context, other: &Other<'_>, _: &mut Out<'_>) {
+    match *other {
+        Other::Comm { pid, is_exec: true, .. } => drop(state.memory.breaks.take(pid)),
+        Other::Fork { pid, ppid, .. } if pid != ppid => drop(state.memory.breaks.take(pid)),
+        _ => {}
+    }
+}
+
+/// Records were lost: a call that ends, or a fault that is served, may be another than the one that was seen to begin, and a heap that of another program.
 pub(crate) fn forget(state: &mut All) {
-    (state.memory.calls, state.memory.faults) = Default::default();
+    state.memory = State::default();
 }
 
 /// A range that came or went.
@@ -255,6 +265,8 @@ fn changes(call: Call, before: Option<u64>, result: u64) -> [Option<Change>; 2] 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Plain;
+    use crate::out::{Beside, Queue};
 
     fn told(call: Call, before: Option<u64>, result: u64) -> Vec<(u16, u64, u64, u32)> {
         let all = changes(call, before, result).into_iter().flatten();
@@ -284,8 +296,31 @@ mod tests {
         let mut state = All::default();
         state.memory.calls.put(7, Call::Break);
         state.memory.faults.put(7, (1, 2));
+        state.memory.breaks.put(7, 3);
         crate::family::forget(&mut state);
         assert_eq!((state.memory.calls.take(7), state.memory.faults.take(7)), (None, None));
+        assert_eq!(state.memory.breaks.take(7), None, "an exec may be among what is lost");
+    }
+
+    #[test]
+    fn a_heap_is_that_of_one_program_of_one_process() {
+        // Above the largest id that Linux gives.
+        let process = 5_000_000;
+        let mut state = All::default();
+        let (mut queues, beside, mut too_large) = ([Queue::default()], Beside::default(), 0);
+        let mut out = Out::new(&mut queues, &Plain, &beside, &mut too_large);
+        let mut kept = |other| {
+            state.memory.breaks.put(process, 0x5555_0000);
+            let context = Context { time: 1, pid: process, tid: process };
+            crate::family::on_other(&mut state, &context, &other, &mut out);
+            state.memory.breaks.take(process).is_some()
+        };
+        let comm = |is_exec| Other::Comm { pid: process, tid: process, name: b"a", is_exec };
+        let fork = |ppid, tid| Other::Fork { pid: process, ppid, tid, ptid: ppid };
+        assert!(!kept(fork(1, process)), "another process had this id");
+        assert!(kept(fork(process, process + 1)), "a thread has the heap of its process");
+        assert!(kept(comm(false)), "a name is no program");
+        assert!(!kept(comm(true)), "another program has another heap");
     }
 
     #[test]

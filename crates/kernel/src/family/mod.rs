@@ -59,6 +59,7 @@ pub(crate) fn on_other(state: &mut State, context: &Context, other: &Other<'_>, 
     process::on_other(state, context, other, out);
     image::on_other(state, context, other, out);
     schedule::on_other(state, context, other, out);
+    memory::on_other(state, context, other, out);
     file::on_other(state, context, other, out);
 }
 
@@ -88,13 +89,21 @@ pub(crate) fn run_down(state: &mut State, when: Rundown, out: &mut Out<'_>) {
     profile::run_down(state, when, out);
 }
 
+/// Groups that begin with a rundown of what is there. Whatever it has told of may end before they were switched on, and that is told too.
+const RUN_DOWN: [&[Group]; 3] = [process::TOLD, &[Group::IMAGE_LOAD], file::NAMES];
+
+/// What is told of records from before a change: what was wanted then, and what the rundown of the new groups has begun.
+pub(crate) fn until_change(before: Groups, wanted: &Groups) -> Groups {
+    RUN_DOWN.iter().fold(before, |all, groups| all.with_those_of(wanted, groups))
+}
+
 /// Tells of what is there and was of no interest before: its groups have been switched on since.
 pub(crate) fn run_down_new(state: &mut State, before: &Groups, out: &mut Out<'_>) {
     let wanted = state.groups;
     let new = wanted.without(before);
     // What is wanted already has been told.
     state.groups = new;
-    if new.has_any(&[Group::PROCESS, Group::THREAD, Group::PROCESS_COUNTERS]) {
+    if new.has_any(process::TOLD) {
         process::run_down(state, Rundown::Start, out);
     }
     image::run_down(state, Rundown::Start, out);
@@ -106,7 +115,7 @@ pub(crate) fn run_down_new(state: &mut State, before: &Groups, out: &mut Out<'_>
 
 /// Does what is slow before the first event of these groups is opened, so that no ring fills up meanwhile.
 pub(crate) fn prepare(groups: Groups) {
-    if groups.has_any(&[Group::SYSTEMCALL, Group::DPC, Group::CLOCK_INTERRUPT, Group::IPI]) {
+    if groups.has_any(interrupt::ROUTINES) || groups.has(Group::SYSTEMCALL) {
         kallsyms::read_once();
     }
 }

@@ -126,6 +126,12 @@ impl Unwinder {
         self.processes.remove(&process);
     }
 
+    /// Whether something is kept of a process.
+    #[cfg(test)]
+    pub(crate) fn knows(&self, process: u32) -> bool {
+        self.processes.contains_key(&process)
+    }
+
     /// Appends the frames of a sample's program, innermost first. Whether there were any.
     pub(crate) fn put_frames(&mut self, sample: &Sample<'_>, most: usize, out: &mut Vec<u8>) -> bool {
         let Some((pc, stack_pointer, regs)) = registers(sample.user_regs) else { return false };

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::fd::IntoRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -315,5 +316,36 @@ fn what_is_told_behind_a_loss_is_right() {
         }
         // On a busy machine more is lost than what this loses.
         assert!((0..5).any(|_| lose_and_go_on(folder.path()) == Some(true)));
+    });
+}
+
+#[test]
+fn what_a_child_with_the_same_descriptors_closes_is_closed() {
+    again(5, || {
+        let folder = tempfile::tempdir().expect("a folder");
+        let name = folder.path().join("shared");
+        let Some(mut running) = Running::start(&ALL, &[]) else { return };
+        let file = File::create(&name).expect("a file");
+        running.look();
+        let descriptor = file.into_raw_fd();
+        let flags = libc::CLONE_FILES | libc::SIGCHLD;
+        // SAFETY: the child has a copy of the memory, makes two system calls and is gone.
+        let child = unsafe {
+            let child = libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0);
+            if child == 0 {
+                libc::syscall(libc::SYS_close, descriptor);
+                libc::syscall(libc::SYS_exit_group, 0);
+            }
+            child
+        };
+        assert!(child > 0, "{child}");
+        // SAFETY: waits for a child.
+        assert_eq!(i64::from(unsafe { libc::waitpid(child as i32, std::ptr::null_mut(), 0) }), child);
+        // SAFETY: asks a descriptor for its flags.
+        assert_eq!(unsafe { libc::fcntl(descriptor, libc::F_GETFD) }, -1, "it is closed here too");
+        running.look();
+        let story = Story(running.end());
+        let closed = story.of(0x0442, story.key(&name));
+        assert_eq!(closed.iter().map(|it| it.number("TTID")).collect::<Vec<_>>(), [child as u64]);
     });
 }

@@ -163,11 +163,7 @@ fn size_of_value(ty: Ty, bytes: &[u8]) -> Option<usize> {
 }
 
 pub(crate) fn groups(wanted: &[Group]) -> Groups {
-    let mut mask = [0_u32; 8];
-    for Group(group) in wanted {
-        mask[(group >> 29) as usize] |= group & 0x1FFF_FFFF;
-    }
-    Groups(mask)
+    Groups::of(wanted)
 }
 
 /// Wants some groups, with rings that hold what a busy machine does while a test works.

@@ -188,14 +188,25 @@ impl Filler<'_, '_> {
 }
 
 impl Filler<'_, '_> {
+    /// Passes over a captured record that is too large, and over the stacks behind it, which would be taken for another event's.
+    #[cold]
+    fn pass_over<R: Ring>(&mut self, ring: &mut R, is_stack: bool) -> bool {
+        ring.take(&mut []);
+        self.too_large = self.too_large.saturating_add(1);
+        if let Some(stream) = self.streams.get_mut(self.at).filter(|_| !is_stack) {
+            stream.captured = None;
+        }
+        true
+    }
+
     /// Stores a captured record.
     fn put_captured<R: Ring>(&mut self, ring: &mut R, head: &Head, stamp: u64) -> bool {
         let padded = head.length.next_multiple_of(8);
         let most = self.shared.pool.buffer_bytes().saturating_sub(HEADER_SIZE);
-        if head.length > MAX_RECORD || padded > most {
-            ring.take(&mut []);
-            self.too_large = self.too_large.saturating_add(1);
-            return true;
+        let is_stack = capture::is_stack(head);
+        let is_alone = is_stack && self.streams.get(self.at).is_some_and(|s| s.captured.is_none());
+        if head.length > MAX_RECORD || padded > most || is_alone {
+            return self.pass_over(ring, is_stack);
         }
         let fits = |b: &Buffer| b.filled.saturating_add(padded) <= b.bytes.len();
         let has_room = self.streams.get(self.at).and_then(|s| s.buffer.as_ref()).is_some_and(fits);
@@ -213,22 +224,21 @@ impl Filler<'_, '_> {
         ring.take(record);
         stream.key = stream.key.max(stamp);
         stream.time = stream.time.max(self.clock.stamp(stream.key));
-        let of_event = capture::is_stack(head).then_some(stream.captured);
-        if !capture::sign(record, stream.time, of_event) {
+        let of_event = stream.captured.filter(|_| is_stack);
+        let is_signed = capture::sign(record, stream.time, of_event);
+        if !is_stack {
+            stream.captured = is_signed.then_some(stream.time);
+        }
+        if !is_signed {
             self.damaged = self.damaged.saturating_add(1);
             return true;
-        }
-        if of_event.is_none() {
-            stream.captured = stream.time;
         }
         let place = (buffer.filled, end);
         buffer.filled = end;
         buffer.events = buffer.events.saturating_add(1);
         buffer.time = stream.time;
         self.events = self.events.saturating_add(1);
-        if of_event.is_some()
-            && let Some(stacks) = self.stacks.as_mut()
-        {
+        if is_stack && let Some(stacks) = self.stacks.as_mut() {
             let (filled, added) = stacks.replace(&mut buffer.bytes, place, stream.time, &mut stream.defined);
             buffer.filled = filled;
             buffer.events = buffer.events.saturating_add(added);

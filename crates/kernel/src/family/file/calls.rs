@@ -209,8 +209,13 @@ fn close_beside(state: &mut All, event: &Event<'_>, descriptor: u32, out: &mut O
 pub(super) fn close_range(state: &mut All, event: &Event<'_>, out: &mut Out<'_>) {
     /// Nothing is closed yet, but when another program is run.
     const ON_EXEC: u32 = 4;
+    /// Nobody else's descriptors are.
+    const UNSHARE: u32 = 2;
     enter(state, event, out);
     let process = event.sample.pid;
+    if event.u32(THIRD) & UNSHARE != 0 {
+        state.files.openings.unshare(process);
+    }
     for descriptor in state.files.openings.between(process, event.u32(FIRST), event.u32(SECOND)) {
         if event.u32(THIRD) & ON_EXEC != 0 {
             state.files.openings.set_closes_on_exec(process, descriptor, true);

@@ -40,7 +40,7 @@ fn is_gone(link: &str) -> bool {
 pub(super) fn all(mut found: impl FnMut(u32, u32, Box<str>)) {
     let numbers = |folder: &str| {
         let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-        entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()).collect::<Vec<_>>()
+        entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
     };
     let mut left = MAX_SCANNED;
     for process in numbers("/proc") {

@@ -4,7 +4,7 @@
 //!   sys_enter_*   tid ──▶ 0x0440 … 0x044A: the operation starts, IrpPtr = its number ──▶ calls[tid]
 //!   sys_exit_*    tid ──▶ 0x044C: it has ended, with bytes and status            ◀────── calls[tid]
 //!
-//!   (process, descriptor) ──▶ opening: FileObject = FileKey │ position │ name        fork copies, dup shares, exec and exit close
+//!   (process, descriptor) ──▶ opening: FileObject = FileKey │ position │ name        fork copies, clone and dup share, exec and exit close
 //!                                                               ▲
 //!                    a probe of the kernel, or /proc/PID/fd/N ──┘ ──▶ 0x0420 when it is sure, 0x0423 at its end
 //!                    what is open already: 0x0400 at the start; what is open still: 0x0424 at the end
@@ -23,13 +23,14 @@ mod look;
 mod openings;
 pub(crate) mod probe;
 mod status;
+mod tables;
 mod tell;
 
 use super::Rundown;
 use crate::groups::Group;
 use crate::out::Out;
 use crate::record::{Context, Other, Parts};
-use crate::spec::{Handler, Source, Spec};
+use crate::spec::{Event, Handler, Source, Spec};
 use crate::state::State as All;
 
 use openings::Openings;
@@ -123,6 +124,11 @@ pub(crate) static OPENING_SPECS: &[Spec] = &[
         ..row("sys_enter_fcntl", NAMES, &[], &["fd", "cmd", "arg"], calls::fcntl)
     },
     row("sys_exit_fcntl", NAMES, &[], &["ret"], calls::ended),
+    // The record of a fork does not tell whether descriptors are shared; this comes right behind it, before the child runs.
+    Spec {
+        filter: Some("clone_flags & 0x400"),
+        ..Spec::tracepoint(("task", "task_newtask"), NAMES, &[], &["pid", "clone_flags"], cloned)
+    },
     waking("sys_exit_open"),
     waking("sys_exit_openat"),
     waking("sys_exit_openat2"),
@@ -132,6 +138,16 @@ pub(crate) static OPENING_SPECS: &[Spec] = &[
 
 const fn waking(name: &'static str) -> Spec {
     Spec { wakes: true, ..row(name, NAMES, &[tell::END], &["ret"], calls::ended) }
+}
+
+/// A process was made, or a thread, that has the descriptors of who made it.
+fn cloned(state: &mut All, event: &Event<'_>, _: &mut Out<'_>) {
+    const FILES: u64 = libc::CLONE_FILES as u64;
+    const THREAD: u64 = libc::CLONE_THREAD as u64;
+    let (child, flags) = (event.u32(0), event.u64(1));
+    if flags & (FILES | THREAD) == FILES {
+        state.files.openings.share_all(event.sample.pid, child);
+    }
 }
 
 /// Behind those who know which threads there are.
@@ -164,7 +180,7 @@ pub(crate) fn on_other(state: &mut All, context: &Context, other: &Other<'_>, ou
 
 /// Records were lost, a close among them perhaps: descriptors are looked up again.
 pub(crate) fn forget(state: &mut All) {
-    state.files.openings.forget(None);
+    state.files.openings.forget_all();
     state.files.calls.forget_all();
 }
 

@@ -12,16 +12,22 @@
 //! 3. A name that was read at a moment is sure when everything up to that moment has been handled and the descriptor was not closed ([`Openings::next_sure`]).
 //! 4. What /proc said of a descriptor is younger than records that have not been handled yet: one that closes it was about an older one.
 //! 5. When there is too much of anything, everything is forgotten; numbers of openings go on.
+//! 6. A child gets at most [`MAX_INHERITED`] descriptors of its parent. Of one that has more it gets none: those that it uses are looked up, as other openings.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use super::look;
+use super::tables::Tables;
 use crate::now_ns;
 
 /// Descriptors that are remembered.
 const MAX_DESCRIPTORS: usize = 1 << 18;
-/// Bytes of names that are remembered.
+/// Descriptors that are copied when a process is made, which whoever makes many of them pays for with our time.
+const MAX_INHERITED: usize = 1 << 10;
+/// Bytes of names that are remembered, sure or not.
 const MAX_NAMES: usize = 32 << 20;
+/// Names that are not sure yet and that there is room for when there are none.
+const KEPT_UNSURE: usize = 1 << 12;
 
 /// What a descriptor leads to.
 #[derive(Clone, Copy, Debug)]
@@ -50,14 +56,22 @@ struct Opening {
     perhaps: Option<Supposed>,
 }
 
+impl Opening {
+    /// Bytes of its names, sure or not.
+    fn name_bytes(&self) -> usize {
+        let perhaps = self.perhaps.as_ref().map_or(0, |it| it.name.len());
+        self.name.as_ref().map_or(0, |name| name.len()).saturating_add(perhaps)
+    }
+}
+
 /// What /proc said of a descriptor.
 #[derive(Debug)]
 struct Supposed {
     name: Box<str>,
     /// When, in nanoseconds.
     read: u64,
-    /// Process and descriptor.
-    of: (u32, u32),
+    /// The number of the table, and the descriptor.
+    of: (u64, u32),
 }
 
 /// An opening that has ended.
@@ -70,11 +84,10 @@ pub(super) struct Ended {
 /// All of them.
 #[derive(Debug, Default)]
 pub(super) struct Openings {
-    processes: HashMap<u32, BTreeMap<u32, Descriptor>>,
+    tables: Tables<Descriptor>,
     openings: BTreeMap<u64, Opening>,
     /// Names that are not sure yet: when they were read.
     unsure: VecDeque<(u64, u64)>,
-    descriptors: usize,
     name_bytes: usize,
     /// Some position is known.
     has_positions: bool,
@@ -112,9 +125,7 @@ impl Openings {
         let to = Descriptor { key: Some(key), closes_on_exec, since: time, is_looked_at };
         self.bind((process, descriptor), to);
         match path {
-            Some(path) => {
-                self.suppose(key, Supposed { name: path.into(), read: time, of: (process, descriptor) })
-            }
+            Some(path) => self.suppose(key, path.into(), time, (process, descriptor)),
             None => self.look_at(process, descriptor),
         }
     }
@@ -130,7 +141,7 @@ impl Openings {
 
     /// The opening that a descriptor leads to; `None`: it is no file.
     pub(super) fn of(&mut self, process: u32, descriptor: u32) -> Option<u64> {
-        if let Some(known) = self.processes.get(&process).and_then(|it| it.get(&descriptor)).copied() {
+        if let Some(known) = self.tables.get(process, descriptor).copied() {
             if !known.is_looked_at {
                 self.look_at(process, descriptor);
             }
@@ -145,16 +156,14 @@ impl Openings {
         let to = Descriptor { key, closes_on_exec: None, since: read, is_looked_at: true };
         self.bind((process, descriptor), to);
         if let (Some(key), Some(name)) = (key, name) {
-            self.suppose(key, Supposed { name, read, of: (process, descriptor) });
+            self.suppose(key, name, read, (process, descriptor));
         }
         key
     }
 
     /// Asks /proc for the name of a known descriptor, unless the opening has one, or may have.
     fn look_at(&mut self, process: u32, descriptor: u32) {
-        let Some(known) = self.processes.get_mut(&process).and_then(|it| it.get_mut(&descriptor)) else {
-            return;
-        };
+        let Some(known) = self.tables.get_mut(process, descriptor) else { return };
         let Some((key, opening)) = known.key.and_then(|key| Some((key, self.openings.get(&key)?))) else {
             known.is_looked_at = true;
             return;
@@ -166,13 +175,13 @@ impl Openings {
         if opening.name.is_none()
             && let Some(name) = look::path(process, descriptor)
         {
-            self.suppose(key, Supposed { name, read: now_ns(), of: (process, descriptor) });
+            self.suppose(key, name, now_ns(), (process, descriptor));
         }
     }
 
     /// A descriptor leads to what another leads to. What the first led to must be unbound before.
     pub(super) fn share(&mut self, process: u32, (to, from): (u32, u32), closes_on_exec: bool, since: u64) {
-        if let Some(known) = self.processes.get(&process).and_then(|it| it.get(&from)) {
+        if let Some(known) = self.tables.get(process, from) {
             let closes_on_exec = Some(closes_on_exec);
             let is_looked_at = false;
             self.bind((process, to), Descriptor { key: known.key, closes_on_exec, since, is_looked_at });
@@ -181,46 +190,56 @@ impl Openings {
     }
 
     fn bind(&mut self, (process, descriptor): (u32, u32), to: Descriptor) {
-        if self.descriptors >= MAX_DESCRIPTORS || self.name_bytes >= MAX_NAMES {
+        // Of what is closed before its name is sure, the number stays until then.
+        let most = self.tables.descriptors().max(self.unsure.len());
+        if most >= MAX_DESCRIPTORS || self.name_bytes >= MAX_NAMES {
             self.forget(to.key);
         }
         if let Some(opening) = to.key.and_then(|key| self.openings.get_mut(&key)) {
             opening.uses = opening.uses.saturating_add(1);
         }
-        let old = self.processes.entry(process).or_default().insert(descriptor, to);
-        match old {
+        if let Some(old) = self.tables.insert(process, descriptor, to) {
             // Its end was not seen.
-            Some(old) => drop(self.release(old)),
-            None => self.descriptors = self.descriptors.saturating_add(1),
+            drop(self.release(old));
         }
     }
 
-    /// Forgets everything but one opening.
-    pub(super) fn forget(&mut self, but: Option<u64>) {
+    /// Forgets everything: nobody knows which processes still share what.
+    pub(super) fn forget_all(&mut self) {
+        self.forget(None);
+        self.tables = Tables::default();
+    }
+
+    /// Makes room: forgets everything but one opening, and who shares a table.
+    fn forget(&mut self, but: Option<u64>) {
         let kept = but.and_then(|key| Some((key, self.openings.remove(&key)?)));
-        self.processes.clear();
+        self.tables.clear();
         self.openings.clear();
         self.unsure.clear();
-        (self.descriptors, self.name_bytes) = (0, 0);
+        self.name_bytes = 0;
+        self.unsure.shrink_to(KEPT_UNSURE);
         if let Some((key, opening)) = kept {
+            self.name_bytes = opening.name_bytes();
+            self.unsure.extend(opening.perhaps.as_ref().map(|it| (it.read, key)));
             self.openings.insert(key, Opening { uses: 0, ..opening });
         }
     }
 
     /// A descriptor is closed; what has ended by that.
     pub(super) fn unbind(&mut self, process: u32, descriptor: u32, time: u64) -> Option<Ended> {
-        let old = self.processes.get_mut(&process)?.remove(&descriptor)?;
-        self.descriptors = self.descriptors.saturating_sub(1);
-        self.closed_at((process, descriptor), &old, time);
+        let table = self.tables.number_of(process)?;
+        let old = self.tables.remove(process, descriptor)?;
+        self.closed_at((table, descriptor), &old, time);
         // It is younger than this close, which was of something that nobody has seen.
         let ended = self.release(old);
         if time < old.since { None } else { ended }
     }
 
     /// What was read of a descriptor after it was closed was of another.
-    fn closed_at(&mut self, of: (u32, u32), old: &Descriptor, time: u64) {
-        if let Some(opening) = old.key.and_then(|key| self.openings.get_mut(&key)) {
-            opening.perhaps.take_if(|it| it.of == of && it.read >= time);
+    fn closed_at(&mut self, of: (u64, u32), old: &Descriptor, time: u64) {
+        let opening = old.key.and_then(|key| self.openings.get_mut(&key));
+        if let Some(not) = opening.and_then(|it| it.perhaps.take_if(|it| it.of == of && it.read >= time)) {
+            self.name_bytes = self.name_bytes.saturating_sub(not.name.len());
         }
     }
 
@@ -231,56 +250,78 @@ impl Openings {
         if opening.uses > 0 {
             return None;
         }
-        let name = self.openings.remove(&key)?.name;
-        self.name_bytes = self.name_bytes.saturating_sub(name.as_ref().map_or(0, |name| name.len()));
-        Some(Ended { key, name })
+        let ended = self.openings.remove(&key)?;
+        self.name_bytes = self.name_bytes.saturating_sub(ended.name_bytes());
+        Some(Ended { key, name: ended.name })
     }
 
     /// Descriptors of a process between two numbers.
     pub(super) fn between(&self, process: u32, first: u32, last: u32) -> Vec<u32> {
-        let Some(all) = self.processes.get(&process).filter(|_| first <= last) else { return Vec::new() };
+        let Some(all) = self.tables.of(process).filter(|_| first <= last) else { return Vec::new() };
         all.range(first..=last).map(|(descriptor, _)| *descriptor).collect()
     }
 
     /// Whether a descriptor survives when its process runs another program.
     pub(super) fn set_closes_on_exec(&mut self, process: u32, descriptor: u32, closes: bool) {
-        if let Some(known) = self.processes.get_mut(&process).and_then(|it| it.get_mut(&descriptor)) {
+        if let Some(known) = self.tables.get_mut(process, descriptor) {
             known.closes_on_exec = Some(closes);
         }
     }
 
-    /// A child has all descriptors of its parent.
+    /// A child has all descriptors of its parent, in a table of its own.
     pub(super) fn fork(&mut self, parent: u32, child: u32) {
         // Its number may have been another's, whose end was not seen.
         drop(self.exit(child));
-        let Some(all) = self.processes.get(&parent).cloned() else { return };
+        let all = self.inherited(parent);
+        self.bind_all(child, all);
+    }
+
+    /// A child has the table of its parent: what one opens or closes, both have or have not.
+    pub(super) fn share_all(&mut self, parent: u32, child: u32) {
+        drop(self.exit(child));
+        self.tables.share(parent, child);
+    }
+
+    /// A process has a table of its own from now on, with what is in the one that it shares.
+    pub(super) fn unshare(&mut self, process: u32) {
+        let other = self.tables.is_shared(process).then(|| self.inherited(process));
+        if let Some(all) = other {
+            self.tables.leave(process);
+            self.bind_all(process, all);
+        }
+    }
+
+    /// What a process that gets a copy of this one's table is known to have.
+    fn inherited(&self, process: u32) -> Vec<(u32, Descriptor)> {
+        let all = self.tables.of(process).filter(|all| all.len() <= MAX_INHERITED);
+        all.into_iter().flatten().map(|(descriptor, to)| (*descriptor, *to)).collect()
+    }
+
+    fn bind_all(&mut self, process: u32, all: Vec<(u32, Descriptor)>) {
         for (descriptor, to) in all {
-            self.bind((child, descriptor), Descriptor { is_looked_at: false, ..to });
+            self.bind((process, descriptor), Descriptor { is_looked_at: false, ..to });
         }
     }
 
     /// A process runs another program; what has ended by that.
     pub(super) fn exec(&mut self, process: u32) -> Vec<Ended> {
-        let Some(all) = self.processes.remove(&process) else { return Vec::new() };
-        self.descriptors = self.descriptors.saturating_sub(all.len());
-        let (mut ended, mut kept) = (Vec::new(), BTreeMap::new());
-        for (descriptor, to) in all {
-            match to.closes_on_exec {
-                Some(false) => drop(kept.insert(descriptor, to)),
-                Some(true) => ended.extend(self.release(to)),
-                // Whether it is still there, the next use of it will show.
-                None => drop(self.release(to)),
+        self.unshare(process);
+        let mut ended = Vec::new();
+        for descriptor in self.between(process, 0, u32::MAX) {
+            let closes = self.tables.get(process, descriptor).map(|to| to.closes_on_exec);
+            if closes == Some(Some(false)) {
+                continue;
             }
+            let end = self.tables.remove(process, descriptor).and_then(|to| self.release(to));
+            // Whether one of which it is not known is still there, the next use of it will show.
+            ended.extend(end.filter(|_| closes == Some(Some(true))));
         }
-        self.descriptors = self.descriptors.saturating_add(kept.len());
-        self.processes.insert(process, kept);
         ended
     }
 
     /// A process has ended, and what it had open alone.
     pub(super) fn exit(&mut self, process: u32) -> Vec<Ended> {
-        let Some(all) = self.processes.remove(&process) else { return Vec::new() };
-        self.descriptors = self.descriptors.saturating_sub(all.len());
+        let all = self.tables.leave(process).unwrap_or_default();
         all.into_values().filter_map(|descriptor| self.release(descriptor)).collect()
     }
 
@@ -313,10 +354,15 @@ impl Openings {
         }
     }
 
-    fn suppose(&mut self, key: u64, supposed: Supposed) {
+    /// A descriptor of a process had this name at a moment.
+    fn suppose(&mut self, key: u64, name: Box<str>, read: u64, (process, descriptor): (u32, u32)) {
+        let Some(table) = self.tables.number_of(process) else { return };
+        let supposed = Supposed { name, read, of: (table, descriptor) };
         if let Some(opening) = self.openings.get_mut(&key) {
             self.unsure.push_back((supposed.read, key));
-            opening.perhaps = Some(supposed);
+            let bytes = self.name_bytes.saturating_add(supposed.name.len());
+            let old = opening.perhaps.replace(supposed);
+            self.name_bytes = bytes.saturating_sub(old.map_or(0, |it| it.name.len()));
         }
     }
 
@@ -325,12 +371,16 @@ impl Openings {
         loop {
             let (_, key) = self.unsure.front().copied().filter(|(read, _)| *read < time)?;
             self.unsure.pop_front();
+            if self.unsure.is_empty() {
+                self.unsure.shrink_to(KEPT_UNSURE);
+            }
             let opening = self.openings.get_mut(&key);
             let Some(supposed) = opening.and_then(|it| it.perhaps.take_if(|it| it.read < time)) else {
                 continue;
             };
-            self.name_bytes = self.name_bytes.saturating_add(supposed.name.len());
             let opening = self.openings.get_mut(&key)?;
+            let old = opening.name.as_ref().map_or(0, |name| name.len());
+            self.name_bytes = self.name_bytes.saturating_sub(old);
             return Some((key, opening.name.insert(supposed.name)));
         }
     }

@@ -29,7 +29,7 @@ fn the_last_descriptor_ends_an_opening() {
     assert_eq!(openings.of(CHILD, 4), Some(key));
     let ended = openings.exit(CHILD);
     assert_eq!(ended.iter().map(|it| it.key).collect::<Vec<_>>(), [key]);
-    assert!(openings.openings.is_empty() && openings.descriptors == 0);
+    assert!(openings.openings.is_empty() && openings.tables.descriptors() == 0);
 }
 
 #[test]
@@ -80,14 +80,13 @@ fn what_was_read_after_a_close_is_not_believed() {
     let mut openings = Openings::default();
     let key = opened(&mut openings, 3, 0, None);
     openings.share(NOBODY, (4, 3), false, 100);
-    let supposed = |descriptor: u32| Supposed { name: "/tmp/x".into(), read: 500, of: (NOBODY, descriptor) };
-    openings.suppose(key, supposed(3));
+    openings.suppose(key, "/tmp/x".into(), 500, (NOBODY, 3));
     assert!(openings.unbind(NOBODY, 3, 400).is_none());
     assert_eq!(confirmed(&mut openings, 1000), 0);
     assert_eq!(openings.named().count(), 0);
     // It is believed of one that was not closed.
     openings.share(NOBODY, (5, 4), false, 100);
-    openings.suppose(key, supposed(4));
+    openings.suppose(key, "/tmp/x".into(), 500, (NOBODY, 4));
     assert!(openings.unbind(NOBODY, 5, 400).is_none());
     assert_eq!(confirmed(&mut openings, 1000), 1);
 }
@@ -107,11 +106,91 @@ fn too_much_is_forgotten() {
     for descriptor in 0..MAX_DESCRIPTORS as u32 + 10 {
         openings.found(NOBODY, descriptor, "/tmp/x".into());
     }
-    assert!(openings.descriptors <= 11 && openings.openings.len() <= 11);
+    assert!(openings.tables.descriptors() <= 11 && openings.openings.len() <= 11);
     let name: Box<str> = "/".repeat(4096).into();
     for descriptor in 0..10_000 {
         openings.found(NOBODY, descriptor, name.clone());
         assert!(openings.name_bytes <= MAX_NAMES + name.len());
     }
     assert!(openings.last_key > MAX_DESCRIPTORS as u64);
+}
+
+#[test]
+fn names_that_are_not_sure_are_bounded_too() {
+    let mut openings = Openings::default();
+    let name = "/".repeat(4096);
+    for descriptor in 0..20_000 {
+        opened(&mut openings, descriptor, 0, Some(&name));
+        assert!(openings.name_bytes <= MAX_NAMES + 2 * name.len());
+        assert_eq!(openings.unsure.len(), openings.openings.len());
+    }
+    let kept: usize = openings.openings.values().map(Opening::name_bytes).sum();
+    assert_eq!((openings.name_bytes, kept > 0), (kept, true));
+    // Each is closed before its name is sure.
+    for _ in 0..MAX_DESCRIPTORS + 10 {
+        opened(&mut openings, 3, 0, Some("/x"));
+        openings.unbind(NOBODY, 3, 100);
+        assert!(openings.unsure.len() <= MAX_DESCRIPTORS + 1);
+    }
+    confirmed(&mut openings, u64::MAX);
+    assert!(openings.unsure.is_empty() && openings.unsure.capacity() <= KEPT_UNSURE);
+    let kept: usize = openings.openings.values().map(Opening::name_bytes).sum();
+    assert_eq!(openings.name_bytes, kept);
+}
+
+#[test]
+fn a_table_that_is_shared_is_one() {
+    let mut openings = Openings::default();
+    let key = opened(&mut openings, 3, 0, None);
+    let private = opened(&mut openings, 4, libc::O_CLOEXEC, None);
+    // The record of its start is like that of any other child.
+    openings.fork(NOBODY, CHILD);
+    openings.share_all(NOBODY, CHILD);
+    let younger = opened(&mut openings, 5, 0, None);
+    assert_eq!(openings.of(CHILD, 5), Some(younger), "what one opens, the other has");
+    assert_eq!(openings.unbind(CHILD, 5, 200).map(|it| it.key), Some(younger), "and may close");
+    assert_eq!(openings.tables.get(NOBODY, 5).map(|it| it.key), None);
+    assert!(
+        openings.exec(CHILD).is_empty(),
+        "another program has a table of its own, and the parent all of its"
+    );
+    assert_eq!((openings.of(NOBODY, 4), openings.of(NOBODY, 3)), (Some(private), Some(key)));
+    assert_eq!((openings.of(CHILD, 3), openings.tables.get(CHILD, 4).map(|it| it.key)), (Some(key), None));
+    openings.share_all(NOBODY, CHILD);
+    assert!(openings.exit(NOBODY).is_empty(), "another process has them");
+    assert_eq!(openings.exit(CHILD).len(), 2);
+    assert!(openings.openings.is_empty() && openings.tables.descriptors() == 0);
+}
+
+#[test]
+fn a_shared_table_of_which_nothing_is_known_is_shared_still() {
+    let mut openings = Openings::default();
+    openings.share_all(NOBODY, CHILD);
+    let key = opened(&mut openings, 3, 0, None);
+    assert_eq!(openings.of(CHILD, 3), Some(key));
+    openings.forget(None);
+    let key = opened(&mut openings, 3, 0, None);
+    assert_eq!(openings.of(CHILD, 3), Some(key), "also when all else is forgotten");
+    openings.unshare(CHILD);
+    assert!(openings.unbind(CHILD, 3, 200).is_none() && openings.of(NOBODY, 3) == Some(key));
+    openings.share_all(NOBODY, CHILD);
+    openings.forget_all();
+    opened(&mut openings, 3, 0, None);
+    assert_eq!(openings.of(CHILD, 3), None, "an exec may be among what is lost");
+}
+
+#[test]
+fn a_huge_table_is_not_copied() {
+    let mut openings = Openings::default();
+    for descriptor in 0..MAX_INHERITED as u32 {
+        openings.found(NOBODY, descriptor, "/x".into());
+    }
+    openings.fork(NOBODY, CHILD);
+    assert_eq!(openings.tables.descriptors(), 2 * MAX_INHERITED);
+    openings.found(NOBODY, u32::MAX, "/x".into());
+    for child in 0..10_000 {
+        openings.fork(NOBODY, 1_000_000_000 + child);
+    }
+    assert_eq!(openings.tables.descriptors(), 2 * MAX_INHERITED + 1);
+    assert_eq!(openings.named().count(), MAX_INHERITED + 1, "and nothing is forgotten");
 }

@@ -6,9 +6,11 @@
 //! ```
 //!
 //! 1. Where the kernel shows the address of a socket (`kptr_restrict` is 1), it is the one with that address.
-//! 2. Else it is the only socket of that kind that the process has and that is none of those known already. Where there are several, nothing is said.
-//! 3. All of these texts are read up to a bound.
+//! 2. Else it is the only socket of that kind that the process has and that is none of those known already. Where there are several, nothing is said, unless all of them have the same
+//!    ends, as those have that share a port.
+//! 3. All of these texts are read up to a bound, and each line and each descriptor is looked at once.
 
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::io::Read;
 
@@ -43,27 +45,31 @@ struct Line {
 }
 
 /// The socket of a process, by its table (`udp`, `tcp`) and the kernel's address of it; `taken`: those that are known to be others.
-pub(super) fn socket(table: &str, is_v6: bool, sk: u64, process: u32, taken: &[u64]) -> Option<Found> {
+pub(super) fn socket(table: &str, is_v6: bool, sk: u64, process: u32, taken: &HashSet<u64>) -> Option<Found> {
     let name = format!("/proc/{process}/net/{table}{}", if is_v6 { "6" } else { "" });
     let mut text = String::new();
     fs::File::open(name).ok()?.take(MAX_TABLE).read_to_string(&mut text).ok()?;
     let lines: Vec<Line> = text.lines().filter_map(parse).collect();
-    let own = descriptors(process);
+    choose(&lines, &descriptors(process), sk, taken)
+}
+
+/// The one among the lines that it is, if that can be told; `own`: the sockets of the process.
+fn choose(lines: &[Line], own: &HashMap<u64, u32>, sk: u64, taken: &HashSet<u64>) -> Option<Found> {
     let found = |line: &Line| {
-        let (_, descriptor) = own.iter().find(|(inode, _)| *inode == line.inode)?;
-        Some(Found { ends: line.ends, inode: line.inode, descriptor: *descriptor })
+        let descriptor = *own.get(&line.inode)?;
+        Some(Found { ends: line.ends, inode: line.inode, descriptor })
     };
     if let Some(line) = lines.iter().find(|line| line.pointer == sk) {
         return found(line);
     }
     let mut rest = lines.iter().filter(|line| !taken.contains(&line.inode)).filter_map(found);
-    let only = rest.next()?;
-    rest.next().is_none().then_some(only)
+    let first = rest.next()?;
+    rest.all(|other| other.ends == first.ends).then_some(first)
 }
 
 /// Sockets that a process has open: their inodes, and where.
-fn descriptors(process: u32) -> Vec<(u64, u32)> {
-    let Ok(entries) = fs::read_dir(format!("/proc/{process}/fd")) else { return Vec::new() };
+fn descriptors(process: u32) -> HashMap<u64, u32> {
+    let Ok(entries) = fs::read_dir(format!("/proc/{process}/fd")) else { return HashMap::new() };
     let number = |entry: fs::DirEntry| entry.file_name().to_str()?.parse::<u32>().ok();
     entries
         .flatten()
@@ -141,6 +147,38 @@ mod tests {
 
     #[test]
     fn a_process_that_is_not_there_has_no_sockets() {
-        assert_eq!(socket("udp", false, 1, u32::MAX, &[]), None);
+        assert_eq!(socket("udp", false, 1, u32::MAX, &HashSet::new()), None);
+    }
+
+    /// A line of a socket that is bound to a port.
+    fn bound(port: u32, inode: u64) -> Line {
+        let (local, remote) = (end("0100007F:0001").expect("an end"), end("00000000:0000").expect("an end"));
+        Line { ends: Ends::new((&local.0, port), (&remote.0, 0)), inode, pointer: inode << 8 }
+    }
+
+    #[test]
+    fn a_socket_is_the_one_that_is_left() {
+        let lines = [bound(53, 1), bound(53, 2), bound(99, 3), bound(7, 4)];
+        let own = HashMap::from([(1, 11), (2, 12), (3, 13)]);
+        let taken = |inodes: &[u64]| inodes.iter().copied().collect::<HashSet<_>>();
+        let port = |sk: u64, inodes: &[u64]| {
+            choose(&lines, &own, sk, &taken(inodes)).map(|it| (it.ends.local_port(), it.inode))
+        };
+        assert_eq!(port(2 << 8, &[]), Some((53, 2)), "the kernel's address");
+        assert_eq!(port(4 << 8, &[]), None, "another process's");
+        assert_eq!(port(5, &[]), None, "several");
+        assert_eq!(port(5, &[1, 2]), Some((99, 3)), "the last that is not known");
+        assert_eq!(port(5, &[3]), Some((53, 1)), "both have the same port");
+        assert_eq!(port(5, &[1, 2, 3]), None);
+    }
+
+    #[test]
+    fn many_sockets_are_looked_at_once() {
+        // Each with each this would take minutes.
+        const MANY: u64 = 300_000;
+        let lines: Vec<Line> = (0..MANY).map(|inode| bound(1, 2 * inode)).collect();
+        let own: HashMap<u64, u32> = (0..MANY).map(|inode| (2 * inode + 1, 3)).collect();
+        let taken: HashSet<u64> = own.keys().copied().collect();
+        assert_eq!(choose(&lines, &own, 1, &taken), None);
     }
 }

@@ -9,7 +9,7 @@
 //!    which it was read, and then checked.
 //! 2. Everything is bounded, and so is what is read for sockets that nobody knows: [`MAX_SEARCHES`] in a look, and one socket [once a second](PATIENCE).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::ends::Ends;
 use super::find::{self, Found};
@@ -134,7 +134,9 @@ impl State {
             known.owner = process;
             return known.ends;
         }
-        let Some(found) = self.search(sk, process, |_| find::socket("tcp", is_v6, sk, process, &[])) else {
+        let Some(found) =
+            self.search(sk, process, |_| find::socket("tcp", is_v6, sk, process, &HashSet::new()))
+        else {
             return Ends::unknown(is_v6);
         };
         self.insert(sk, Socket::established(found.ends, process));
@@ -153,7 +155,7 @@ impl State {
         }
         let search = |state: &Self| {
             let of_process = |it: (&(u64, u32), &Datagrams)| (it.0.1 == process).then_some(it.1.found.inode);
-            let taken: Vec<u64> = state.udp.iter().filter_map(of_process).collect();
+            let taken: HashSet<u64> = state.udp.iter().filter_map(of_process).collect();
             find::socket("udp", is_v6, sk, process, &taken)
         };
         let Some(found) = self.search(sk, process, search) else { return Ends::unknown(is_v6) };

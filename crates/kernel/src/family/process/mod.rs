@@ -43,6 +43,8 @@ const FILE_NAME: usize = 0;
 
 /// Groups for which the beginning of programs is followed closely.
 const WANTED: &[Group] = &[Group::PROCESS, Group::THREAD, Group::IMAGE_LOAD];
+/// Groups that are told of here.
+pub(super) const TOLD: &[Group] = &[Group::PROCESS, Group::THREAD, Group::PROCESS_COUNTERS];
 const STARTS: &[u16] = &[write::PROCESS_START, write::THREAD_START];
 const ENDS: &[u16] = &[write::PROCESS_END, write::THREAD_END];
 

@@ -122,3 +122,44 @@ fn captured_records_come_in_one_order_with_those_of_processes_and_their_stacks_b
     let expected: Vec<_> = expected.chain([("end", 0)]).collect();
     assert_eq!(seen, expected);
 }
+
+#[test]
+fn a_stack_goes_with_the_event_that_no_buffer_has_room_for() {
+    let stage = Stage::with_file(properties(0));
+    let now = Anchor::now(traceweir_transport::clock::Counter::best()).monotonic_ns;
+    let stack = |number: u64| [0, number].iter().flat_map(|word| u64::to_le_bytes(*word)).collect();
+    let event = |number: u64, size: usize| {
+        let mut payload = number.to_le_bytes().to_vec();
+        payload.resize(size, 0);
+        payload
+    };
+    let told = [
+        (now, 0x0524, event(1, 8)),
+        (now, 0x1820, stack(1)),
+        (now + 1000, 0x0524, event(2, 20 << 10)),
+        (now + 1000, 0x1820, stack(2)),
+        (now + 1000, 0x1820, stack(2)),
+        (now + 2000, 0x0524, event(3, 8)),
+        (now + 2000, 0x1820, stack(3)),
+    ];
+    let source = Plain {
+        told: Arc::new(Mutex::new(told.into())),
+        queue: VecDeque::new(),
+        wake: eventfd(0, EventfdFlags::NONBLOCK).unwrap(),
+        lost: Arc::default(),
+        ends_with: None,
+    };
+    stage.session.capture(Box::new(source));
+    assert_eq!(stage.stop().events_lost, 3, "the event and both parts of its stack");
+    let trace = Trace::open(File::open(stage.log()).unwrap()).unwrap();
+    let (mut events, mut seen) = (trace.events(), Vec::new());
+    while let Some(event) = events.next().unwrap() {
+        let number = |at: usize| u64::from_le_bytes(*event.payload()[at..].first_chunk().unwrap());
+        match event.hook() {
+            Some(0x0524) => seen.push((0x0524, number(0))),
+            Some(0x1820) => seen.push((0x1820, number(8))),
+            _ => {}
+        }
+    }
+    assert_eq!(seen, [(0x0524, 1), (0x1820, 1), (0x0524, 3), (0x1820, 3)]);
+}
