@@ -383,6 +383,21 @@ impl Collector {
         let _ = self.jobs.send(Job::Complete(self.told));
     }
 
+    /// Counts what is not written any more and gives everything up, where this thread has stumbled.
+    pub(crate) fn abandon(&mut self) {
+        for buffer in self.streams.iter_mut().filter_map(|stream| stream.buffer.take()) {
+            if !buffer.is_empty() {
+                self.shared.stats.count_unwritten(buffer.events);
+            }
+            self.shared.pool.give(buffer);
+        }
+        for mut source in self.sources.drain(..) {
+            self.shared.forget(&mut source);
+        }
+        // At last: what made us stumble may do so again.
+        self.capturing = None;
+    }
+
     /// Gives all regions up, at the end.
     pub(crate) fn finish(&mut self) {
         self.capturing = None;

@@ -10,6 +10,7 @@
 //! comes later counts as not written, and live consumers go on. O3 A buffer that is held is written before any request is answered, at each
 //! flush, and when the collector is short of buffers. Which file a buffer goes to is told in `output/files.rs`.
 
+mod fall;
 mod files;
 
 pub(crate) use files::{Held, Row};
@@ -27,6 +28,7 @@ use traceweir_transport::message::Properties;
 use crate::config::Mode;
 use crate::engine::{Done, Ended, Live, NextFile, Shared};
 use crate::error::{Error, Result};
+use crate::fault::FAULT;
 use crate::logfile::{Facts, Flight, LogFile, Written};
 use crate::pool::Buffer;
 use crate::realtime::{MAX_CONSUMERS, Realtime};
@@ -72,6 +74,8 @@ pub(crate) enum Job {
     Open(Done<Live>),
     /// A consumer leaves.
     Close(u64),
+    /// The collector has fallen: the session ends by itself.
+    Fault,
     /// Finalise everything.
     Stop {
         /// What a flight recorder is still filling.
@@ -107,6 +111,7 @@ impl Job {
             | Self::Live(_)
             | Self::Module(_)
             | Self::WriteOut
+            | Self::Fault
             | Self::Complete(_)
             | Self::Close(_)
             | Self::Stop { done: None, .. } => {}
@@ -137,11 +142,13 @@ pub(crate) struct Output {
     pub(crate) on_end: Option<Box<dyn FnOnce(Ended) + Send>>,
     /// Buffers that a flight recorder gives up ahead, so that the collector need not wait for the next.
     pub(crate) reserve: u32,
+    /// Everything is being finalised; who is told when it is.
+    pub(crate) ending: Option<Option<Done<Properties>>>,
 }
 
 impl Output {
     /// Works until the stop.
-    pub(crate) fn run(mut self, jobs: &Receiver<Job>) {
+    pub(crate) fn run(&mut self, jobs: &Receiver<Job>) {
         let mut next = None;
         while let Some(job) = next.take().or_else(|| jobs.recv().ok()) {
             match job {
@@ -192,15 +199,17 @@ impl Output {
                 }
                 Job::Open(done) => done(self.open()),
                 Job::Close(id) => self.close(id),
+                Job::Fault => self.end(FAULT),
                 Job::Stop { partial, done } => {
-                    self.stop(partial, done);
+                    self.ending = Some(done);
+                    self.stop(partial);
                     return;
                 }
             }
             Stats::note_thread_time(&self.shared.stats.writer_ns);
         }
         // The collector is gone without a stop: the file is finalised all the same.
-        self.stop(Vec::new(), None);
+        self.stop(Vec::new());
     }
 
     /// Buffers of one write, at most.
@@ -391,7 +400,7 @@ impl Output {
         self.shared.set_full(is_live_only && self.live.as_ref().is_some_and(Realtime::is_full));
     }
 
-    fn stop(&mut self, partial: Vec<Buffer>, done: Option<Done<Properties>>) {
+    fn stop(&mut self, partial: Vec<Buffer>) {
         self.write_out();
         let stats = &self.shared.stats;
         let failed = match &mut self.log {
@@ -399,18 +408,35 @@ impl Output {
             Log::Flight(_, Some(_)) => self.snapshot(None, partial).err().map(|error| error.status()),
             Log::Flight(_, None) | Log::None => None,
         };
+        self.end_live();
+        if let Some(status) = failed {
+            self.end(status);
+        }
+        Stats::note_thread_time(&self.shared.stats.writer_ns);
+        self.answer_stop();
+    }
+
+    /// Live consumers hear that nothing more comes.
+    fn end_live(&mut self) {
         if let Some(live) = &mut self.live {
             live.end(&self.shared.stats);
         }
         self.live = None;
         self.note_consumers();
-        if let Some(status) = failed {
-            self.end(status);
-        }
-        Stats::note_thread_time(&self.shared.stats.writer_ns);
-        if let Some(done) = done {
+    }
+
+    /// Tells who waits for the stop how the session was.
+    fn answer_stop(&mut self) {
+        if let Some(done) = self.ending.take().flatten() {
             done(Ok(self.shared.properties()));
         }
+    }
+
+    /// A buffer that is not written.
+    fn give_up(&self, buffer: Buffer) {
+        self.shared.stats.count_unwritten(buffer.events);
+        self.shared.pool.give(buffer);
+        self.shared.pool.settled();
     }
 }
 

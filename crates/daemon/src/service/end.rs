@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use traceweir_format::spec::session::EVENT_TRACE_NONSTOPPABLE_MODE;
 use traceweir_format::spec::status::Status;
+use traceweir_session::FAULT;
 use traceweir_transport::message::{Message, Properties};
 
 use super::notice::{Notice, Promise, Started};
@@ -107,7 +108,14 @@ impl Service {
 
     pub(super) fn ended(&mut self, id: u64, status: Status) {
         let Some(entry) = self.sessions.get_mut(id) else { return };
-        info!("session {:?} ended by itself: {status}", entry.name);
+        if status == FAULT {
+            warning!(
+                "session {:?} failed by an error of this program, which is told above; its file has what was written before, others go on",
+                entry.name
+            );
+        } else {
+            info!("session {:?} ended by itself: {status}", entry.name);
+        }
         match &mut entry.state {
             State::Starting { ended, .. } => *ended = Some(status),
             State::Running(_) => self.begin_stop(id, None),

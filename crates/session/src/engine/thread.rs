@@ -1,5 +1,7 @@
 //! The collector thread: starts both threads, then turns wakes, commands and time into drains.
 
+mod fall;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -17,6 +19,7 @@ use crate::clock::SessionClock;
 use crate::collect::{Collector, Reach};
 use crate::config::{self, Config, Mode, row};
 use crate::error::{Error, Result};
+use crate::fault::contained;
 use crate::flush::Schedule;
 use crate::logfile::Facts;
 use crate::output::{Change, Held, Job, Log, Output, Row};
@@ -61,8 +64,17 @@ pub(super) fn start(mut config: Config, place: Place) -> Result<Arc<Shared>> {
     let on_end = Some(place.on_end);
     let reserve = (config.properties().minimum_buffers / 8).clamp(1, 16);
     let held = Held::new(shared.flush_threshold);
-    let mut output =
-        Output { shared: Arc::clone(&shared), facts, log: Log::None, live, row, on_end, reserve, held };
+    let mut output = Output {
+        shared: Arc::clone(&shared),
+        facts,
+        log: Log::None,
+        live,
+        row,
+        on_end,
+        reserve,
+        held,
+        ending: None,
+    };
     output.open_log(place.file)?;
     spawn(&shared, output, clock)?;
     Ok(shared)
@@ -84,14 +96,14 @@ fn refuse<T>(why: &'static str) -> Result<T> {
     Err(Error::Properties { status: Status::ERROR_INVALID_PARAMETER, why })
 }
 
-fn spawn(shared: &Arc<Shared>, output: Output, clock: SessionClock) -> Result<()> {
+fn spawn(shared: &Arc<Shared>, mut output: Output, clock: SessionClock) -> Result<()> {
     let failed = |e| Error::Transport(TransportError::system("thread", e));
     let (jobs, inbox) = channel();
     let (ready, started) = channel();
     let config = shared.config();
     let mut collector = Collector::new(Arc::clone(shared), jobs.clone(), clock);
     collector.begin_at(output.floor());
-    let keeper = Keeper {
+    let mut keeper = Keeper {
         shared: Arc::clone(shared),
         collector,
         jobs,
@@ -100,13 +112,16 @@ fn spawn(shared: &Arc<Shared>, output: Output, clock: SessionClock) -> Result<()
         mode: Mode(config.log_file_mode),
         is_behind: false,
         leaving: Vec::new(),
+        ending: None,
     };
     let writer = std::thread::Builder::new().name("weir-write".into()).stack_size(STACK);
     // Where the second thread cannot be had, the first finds its inbox closed and finalises the file.
     writer
         .spawn(move || {
             come_first();
-            output.run(&inbox);
+            if !contained(|| output.run(&inbox)) {
+                output.fall(&inbox);
+            }
         })
         .map_err(failed)?;
     let collect = std::thread::Builder::new().name("weir-collect".into()).stack_size(STACK);
@@ -117,7 +132,9 @@ fn spawn(shared: &Arc<Shared>, output: Output, clock: SessionClock) -> Result<()
             come_first();
             // Nobody waits any more if this fails.
             let _ = ready.send(());
-            keeper.run();
+            if !contained(|| keeper.run()) {
+                keeper.fall();
+            }
         })
         .map_err(failed)?;
     // Fails only if the thread ended at once, and then every request is refused.
@@ -142,6 +159,8 @@ struct Keeper {
     is_behind: bool,
     /// Sources to be dropped after the next drain.
     leaving: Vec<SourceId>,
+    /// The session is to stop; who is told when it has.
+    ending: Option<Option<Done<Properties>>>,
 }
 
 /// Whether the session goes on.
@@ -152,7 +171,7 @@ enum Next {
 }
 
 impl Keeper {
-    fn run(mut self) {
+    fn run(&mut self) {
         let mut idle = 0_u32;
         loop {
             self.shared.wait(self.schedule.pause(Instant::now()));
@@ -228,7 +247,8 @@ impl Keeper {
                 }
                 Command::Close(id) => self.send(Job::Close(id)),
                 Command::Stop(done) => {
-                    self.stop(done);
+                    self.ending = Some(done);
+                    self.stop();
                     return Next::Stop;
                 }
             }
@@ -262,15 +282,26 @@ impl Keeper {
         }
     }
 
-    fn stop(&mut self, done: Option<Done<Properties>>) {
+    fn stop(&mut self) {
         self.collector.end_capture();
         let partial = self.gather();
         self.collector.finish();
         Stats::note_thread_time(&self.shared.stats.collector_ns);
         // Before the answer: who has it finds the session ended.
+        self.close();
+        self.end(partial);
+    }
+
+    /// Takes no more commands.
+    fn close(&self) {
         for command in self.shared.close() {
             command.refuse();
         }
+    }
+
+    /// Has the writer finish and answer.
+    fn end(&mut self, partial: Vec<crate::pool::Buffer>) {
+        let done = self.ending.take().flatten();
         self.send(Job::Stop { partial, done });
     }
 
