@@ -125,7 +125,7 @@ pub(crate) fn begin(wanted: &Wanted, config: &SessionConfig) -> Result<Begun> {
     let (capture, control) =
         Capture::start(wanted, cpus, stream_count(config, cpus)).map_err(|e| refused(&e))?;
     let losses = Arc::new(Losses::new(cpus));
-    let source = Box::new(Source::new(capture, Arc::clone(&losses)));
+    let source = Box::new(Source::new(capture, control.clone(), Arc::clone(&losses)));
     Ok(Begun { source, control, losses })
 }
 

@@ -16,7 +16,7 @@ use traceweir_transport::message::{Message, Properties};
 use super::notice::{Notice, Promise, Started};
 use super::sessions::{State, not_running};
 use super::wait::Purpose;
-use super::{Asker, CLOSE_WITHIN, Service, info, warning};
+use super::{Asker, CLOSE_WITHIN, Service, info, told, warning};
 use crate::error::Refusal;
 
 impl Service {
@@ -137,6 +137,9 @@ impl Service {
                 warning!("session {:?} stopped: {e}", entry.name);
                 self.forget_generated(entry.guid);
             }
+        }
+        for lost in self.kernels.stopped(id) {
+            told!("session {:?}: {lost}", entry.name);
         }
         self.used = Instant::now();
         if let State::Stopping { asker: Some(asker), .. } = entry.state {

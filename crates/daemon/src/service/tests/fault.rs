@@ -54,7 +54,7 @@ fn a_session_whose_collector_panics_ends_as_failed_and_its_name_is_free_again() 
     while service.sessions.session(falls).is_some() {
         service.notice(next());
     }
-    let outcome = service.sessions.outcome(&SessionRef::Id(falls)).ok().expect("it is remembered");
+    let outcome = service.sessions.outcome(&SessionRef::Id(falls)).expect("it is remembered");
     assert_eq!(outcome.end_status, FAULT.0);
     assert_eq!(service.sessions.running(), [stays]);
     let query =
