@@ -36,20 +36,35 @@ use super::{Asker, LinkId, Service, told};
 use crate::error::Refusal;
 use crate::filter;
 use crate::kernel::{self, Begun, Wishes};
+use crate::limits::Claimant;
 use crate::logfile::Passed;
 use crate::registry::Target;
 
 pub(super) use loggers::Kernels;
 use loggers::tell_missing;
 
-/// Requests that may wait for a change of the kernel's events.
-const MAX_WAITING: usize = 64;
+/// Requests that may wait for a change of the kernel's events: of all, of all guests, of one guest. They wait before it is known what their askers may do.
+const MAX_WAITING: (usize, usize, usize) = (64, 32, 8);
 
 /// What comes while the kernel is being asked for something else.
 enum Waiting {
-    Said(Asker, Box<Message>, Passed),
+    Said(Asker, Claimant, Box<Message>, Passed),
     /// What a session wants is to be compared with what it gets.
     Adjust(u64),
+}
+
+impl Waiting {
+    /// Who has said it, if anybody.
+    fn claimant(&self) -> Option<Claimant> {
+        match self {
+            Self::Said(_, claimant, ..) => Some(*claimant),
+            Self::Adjust(_) => None,
+        }
+    }
+
+    fn is_adjust(&self, of: u64) -> bool {
+        matches!(self, Self::Adjust(id) if *id == of)
+    }
 }
 
 /// What is kept once the kernel has agreed.
@@ -137,11 +152,14 @@ impl Service {
         if !self.kernels.is_changing || !is_about_kernel(&message) {
             return Ok(Some((message, passed)));
         }
-        if self.kernels.waiting.len() >= MAX_WAITING {
+        let (most, of_guests, of_guest) = MAX_WAITING;
+        let claimant = self.claimant(asker);
+        let waiting = self.kernels.waiting.iter().filter_map(Waiting::claimant);
+        if waiting.clone().count() >= most || !claimant.has_room(waiting, of_guest, of_guests) {
             let why = "too many changes of what is captured of the kernel are under way";
             return Err(Refusal::new(Status::ERROR_BUSY, why));
         }
-        self.kernels.waiting.push_back(Waiting::Said(asker, Box::new(message), passed));
+        self.kernels.waiting.push_back(Waiting::Said(asker, claimant, Box::new(message), passed));
         Ok(None)
     }
 
@@ -214,7 +232,7 @@ impl Service {
             && let Some(next) = self.kernels.waiting.pop_front()
         {
             match next {
-                Waiting::Said(asker, message, passed) => self.controller_says(asker, *message, passed),
+                Waiting::Said(asker, _, message, passed) => self.controller_says(asker, *message, passed),
                 Waiting::Adjust(id) => self.adjust_kernel(id),
             }
         }
@@ -224,14 +242,20 @@ impl Service {
         let mut begun = begun.into_iter();
         for (id, wanted) in change.steps {
             let begun = begun.next().flatten();
-            let Some(running) = self.kernels.all.get_mut(&id) else { continue };
+            let Some(running) = self.kernels.all.get_mut(&id) else {
+                end_apart(begun);
+                continue;
+            };
             running.wanted = wanted;
             match (begun, self.sessions.running_session(id)) {
                 (Some(Begun { source, control, losses }), Some(session)) if running.control.is_none() => {
                     session.capture(source);
                     self.kernels.began(id, control, losses);
                 }
-                _ => running.control.iter().for_each(|it| tell_missing(&running.config.name, it)),
+                (begun, _) => {
+                    running.control.iter().for_each(|it| tell_missing(&running.config.name, it));
+                    end_apart(begun);
+                }
             }
         }
         let is_kept = match change.kept {
@@ -291,11 +315,12 @@ impl Service {
 
     /// Compares what a session wants with what it gets: something may have changed while it began.
     pub(super) fn adjust_kernel(&mut self, id: u64) {
-        if self.kernels.is_changing {
-            self.kernels.waiting.push_back(Waiting::Adjust(id));
+        if !self.kernels.all.contains_key(&id) {
             return;
         }
-        if self.kernels.all.contains_key(&id) {
+        if self.kernels.is_changing {
+            self.kernels.adjust_later(id);
+        } else {
             let (wishes, settings) = (self.kernels.wishes(id), Box::new(self.information.settings(id)));
             self.change_kernel(Kept::Session { id, wishes, settings }, Then::Nothing);
         }
@@ -398,6 +423,13 @@ impl Service {
         let then = Then::Enabled { asker, id, provider, wish, before };
         self.change_kernel(Kept::Session { id, wishes, settings }, then);
         Ok(())
+    }
+}
+
+/// Ends a capture that nobody needs any more: that takes its time.
+fn end_apart(begun: Option<Begun>) {
+    if let Some(begun) = begun {
+        apart(move || drop(begun));
     }
 }
 

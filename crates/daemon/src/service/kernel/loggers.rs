@@ -55,6 +55,12 @@ impl Kernels {
         Self { scope, all, is_changing: false, waiting, leaving }
     }
 
+    /// As while the kernel is asked for something that takes its time.
+    #[cfg(test)]
+    pub(in crate::service) fn seem_changing(&mut self) {
+        self.is_changing = true;
+    }
+
     /// Whether there is a place for another one.
     pub(in crate::service) fn check_room(&self, config: &SessionConfig) -> Result<(), Refusal> {
         if has_place_of_its_own(config) {
@@ -104,8 +110,16 @@ impl Kernels {
 
     /// A session begins to stop, or could not start.
     pub(in crate::service) fn forget(&mut self, id: u64) {
+        self.waiting.retain(|it| !it.is_adjust(id));
         if let Some(Running { losses: Some(losses), .. }) = self.all.remove(&id) {
             self.leaving.insert(id, losses);
+        }
+    }
+
+    /// What a session wants is compared with what it gets once the kernel has answered: once, however often that is asked for.
+    pub(super) fn adjust_later(&mut self, id: u64) {
+        if !self.waiting.iter().any(|it| it.is_adjust(id)) {
+            self.waiting.push_back(Waiting::Adjust(id));
         }
     }
 
@@ -193,5 +207,15 @@ mod tests {
         assert_eq!(kernels.stopped(7), told);
         assert!(kernels.stopped(7).is_empty(), "once");
         assert!(Losses::new(2).told().is_empty());
+    }
+
+    #[test]
+    fn what_waits_is_bounded_by_the_sessions_that_there_are() {
+        let mut kernels = Kernels::seeing(Scope::Own);
+        (0..100).for_each(|_| kernels.adjust_later(7));
+        kernels.adjust_later(8);
+        assert_eq!(kernels.waiting.len(), 2);
+        kernels.forget(7);
+        assert_eq!(kernels.waiting.len(), 1);
     }
 }
