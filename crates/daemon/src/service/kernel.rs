@@ -11,6 +11,7 @@
 //! What the kernel refuses is not kept: everything is as it was, and whoever asked is told why. A session that wants no events begins without a capture where none can
 //! be had, and gets one when it wants some.
 
+mod ask;
 mod loggers;
 
 use traceweir_format::Guid;
@@ -18,18 +19,14 @@ use traceweir_format::info::GroupMask;
 use traceweir_format::spec::access::Rights;
 use traceweir_format::spec::event::class::SYSTEM_TRACE_CONTROL;
 use traceweir_format::spec::info::InfoClass;
-use traceweir_format::spec::session::EVENT_TRACE_SYSTEM_LOGGER_MODE;
 use traceweir_format::spec::status::Status;
-use traceweir_format::spec::system::{groups_of, is_system_provider};
+use traceweir_format::spec::system::is_system_provider;
 use traceweir_kernel::{Scope, Wanted};
-use traceweir_session::config::{check_enable_flags, is_system_logger};
+use traceweir_session::config::is_system_logger;
 use traceweir_session::info::{Settings, System};
-use traceweir_transport::message::{
-    Control, EnableCode, EnableParams, Message, SessionConfig, SessionRef, Update,
-};
+use traceweir_transport::message::{Control, EnableParams, Message, SessionConfig, Update};
 
 use super::control::apart;
-use super::enable::EnableCall;
 use super::notice::{Notice, Promise};
 use super::sessions::not_running;
 use super::{Asker, LinkId, Service, told};
@@ -40,6 +37,7 @@ use crate::limits::Claimant;
 use crate::logfile::Passed;
 use crate::registry::Target;
 
+pub(super) use ask::of_system_loggers;
 pub(super) use loggers::Kernels;
 use loggers::tell_missing;
 
@@ -333,97 +331,6 @@ impl Service {
             self.adjust_kernel(id);
         }
     }
-
-    /// An update with EnableFlags of a system logger.
-    pub(super) fn update_groups(
-        &mut self,
-        asker: Asker,
-        (id, config): (u64, &SessionConfig),
-        flags: u32,
-        update: Update,
-        passed: Passed,
-    ) -> Result<(), Refusal> {
-        check_enable_flags(config, flags)?;
-        let before = self.kernels.wishes(id);
-        let wishes = before.clone().with_flags(flags);
-        self.check_more(asker, id, &wishes)?;
-        let settings = Box::new(self.information.settings(id));
-        let then = Then::Update { asker, id, update: Box::new(update), passed, before };
-        self.change_kernel(Kept::Session { id, wishes, settings }, then);
-        Ok(())
-    }
-
-    /// A setting of a session that changes what is captured.
-    pub(super) fn set_of_kernel(
-        &mut self,
-        asker: Asker,
-        id: u64,
-        mask: Option<GroupMask>,
-        settings: Settings,
-    ) -> Result<(), Refusal> {
-        let mut wishes = self.kernels.wishes(id);
-        if let Some(mask) = mask {
-            wishes = wishes.with_mask(mask);
-            self.check_more(asker, id, &wishes)?;
-        }
-        let settings = Box::new(settings);
-        self.change_kernel(Kept::Session { id, wishes, settings }, Then::Done(asker));
-        Ok(())
-    }
-
-    /// Who changes nothing needs no right to it.
-    fn check_more(&self, asker: Asker, id: u64, wishes: &Wishes) -> Result<(), Refusal> {
-        let sum = wishes.sum();
-        if sum == self.kernels.sum(id) { Ok(()) } else { self.check_kernel_events(asker.link, &sum) }
-    }
-
-    /// Tells what the kernel had no room for.
-    pub(super) fn query_kernel_losses(&mut self, asker: Asker, session: &SessionRef) -> Result<(), Refusal> {
-        let (id, running) = self.sessions.find_running(session)?;
-        self.check_right(asker.link, running.properties().config.guid, Rights::WMIGUID_QUERY)?;
-        let losses = self.kernels.all.get(&id).and_then(|running| running.losses.as_ref());
-        let lost = losses.map(|losses| losses.all()).unwrap_or_default();
-        self.reply(asker, Message::KernelLosses { lost });
-        Ok(())
-    }
-
-    /// Enables a part of the kernel for a session, disables it, or has the session told of everything that is there.
-    pub(super) fn enable_kernel(
-        &mut self,
-        asker: Asker,
-        (id, config): (u64, &SessionConfig),
-        call: EnableCall,
-    ) -> Result<(), Refusal> {
-        let EnableCall { provider, code, params, name, .. } = call;
-        let is_whole = provider == SYSTEM_TRACE_CONTROL;
-        if !is_system_logger(config)
-            || !is_whole && config.log_file_mode & EVENT_TRACE_SYSTEM_LOGGER_MODE == 0
-        {
-            return Err(of_system_loggers());
-        }
-        if is_whole && code != EnableCode::CaptureState {
-            let why = "the kernel as a whole is not enabled: EnableFlags, a group mask or system providers say which events";
-            return Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, why));
-        }
-        self.check_right(asker.link, provider, Rights::TRACELOG_GUID_ENABLE)?;
-        let (params, scope) = filter::resolve(&provider, params)?;
-        if code == EnableCode::CaptureState {
-            self.check_sight(asker.link, config)?;
-            self.kernels.run_down(id);
-            self.reply(asker, Message::Done);
-            return Ok(());
-        }
-        let is_wanted = code == EnableCode::Enable;
-        let groups = groups_of(&provider, params.match_any, params.match_all).filter(|_| is_wanted);
-        let before = self.kernels.wishes(id);
-        let wishes = before.clone().with_provider(provider, groups);
-        self.check_more(asker, id, &wishes)?;
-        let wish = is_wanted.then(|| Box::new(Enabling { params, scope, name }));
-        let settings = Box::new(self.information.settings(id));
-        let then = Then::Enabled { asker, id, provider, wish, before };
-        self.change_kernel(Kept::Session { id, wishes, settings }, then);
-        Ok(())
-    }
 }
 
 /// Ends a capture that nobody needs any more: that takes its time.
@@ -436,10 +343,4 @@ fn end_apart(begun: Option<Begun>) {
 /// A refusal that says what it is about: a session may be refused for other reasons.
 fn of_kernel_events(refusal: Refusal) -> Refusal {
     Refusal { reason: format!("kernel events: {}", refusal.reason), ..refusal }
-}
-
-/// The refusal for what only system loggers have.
-pub(super) fn of_system_loggers() -> Refusal {
-    let why = "a system provider is enabled on a system logger only: a session with SYSTEM_LOGGER_MODE";
-    Refusal::new(Status::ERROR_INVALID_PARAMETER, why)
 }
