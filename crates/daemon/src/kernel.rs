@@ -19,7 +19,6 @@ pub(crate) use wish::Wishes;
 use std::sync::Arc;
 
 use traceweir_format::info::GroupMask;
-use traceweir_format::spec::status::Status;
 use traceweir_format::spec::system::{KERNEL_GROUPS, NO_SYSCONFIG, has_group};
 use traceweir_kernel::{Capture, Control, Counter, Groups, Scope, Wanted};
 use traceweir_session::config::stream_count;
@@ -125,7 +124,7 @@ pub(crate) fn begin(wanted: &Wanted, config: &SessionConfig) -> Result<Begun> {
     let (capture, control) =
         Capture::start(wanted, cpus, stream_count(config, cpus)).map_err(|e| refused(&e))?;
     let losses = Arc::new(Losses::new(cpus));
-    let source = Box::new(Source::new(capture, Arc::clone(&losses)));
+    let source = Box::new(Source::new(capture, control.clone(), Arc::clone(&losses)));
     Ok(Begun { source, control, losses })
 }
 
@@ -171,13 +170,7 @@ pub(crate) fn take(steps: &[Step]) -> Result<Vec<Option<Begun>>> {
 
 /// Why there are no kernel events, with the published status.
 fn refused(error: &traceweir_kernel::Error) -> Error {
-    use traceweir_kernel::Error as E;
-    let status = match error {
-        E::NotPermitted { .. } => Status::ERROR_PRIVILEGE_NOT_HELD,
-        E::NotSupported { .. } => Status::ERROR_NOT_SUPPORTED,
-        _ => Status::ERROR_NO_SYSTEM_RESOURCES,
-    };
-    Error::Capture { status, why: format!("kernel events: {error}") }
+    Error::Capture { status: error.status(), why: format!("kernel events: {error}") }
 }
 
 #[cfg(test)]
@@ -210,14 +203,10 @@ mod tests {
     }
 
     #[test]
-    fn reasons_have_their_published_status() {
-        use std::io;
-        use traceweir_kernel::Error as E;
-        let denied = E::NotPermitted { what: "x".into(), source: io::Error::from_raw_os_error(13) };
-        let full = E::System { what: "x".into(), source: io::Error::from_raw_os_error(24) };
-        assert_eq!(refused(&denied).status(), Status::ERROR_PRIVILEGE_NOT_HELD);
+    fn a_refusal_has_the_status_of_its_reason_and_says_what_to_do() {
+        let source = std::io::Error::from_raw_os_error(13);
+        let denied = traceweir_kernel::Error::NotPermitted { what: "x".into(), source };
+        assert_eq!(refused(&denied).status(), denied.status());
         assert!(refused(&denied).to_string().contains("weir doctor"));
-        assert_eq!(refused(&E::NotSupported { what: "x".into() }).status(), Status::ERROR_NOT_SUPPORTED);
-        assert_eq!(refused(&full).status(), Status::ERROR_NO_SYSTEM_RESOURCES);
     }
 }

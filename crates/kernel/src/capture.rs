@@ -43,7 +43,7 @@ use crate::state::State;
 use crate::targets::Targets;
 
 /// Bytes read from a ring before they are given back to the kernel, at the latest.
-const RELEASE_AFTER: usize = 64 << 10;
+const RELEASE_AFTER: u64 = 64 << 10;
 /// How often threads are looked for that are not children of those that are watched.
 const SEARCH_EVERY: Duration = Duration::from_secs(1);
 /// Hook of the event that ends the rundown at the start; it has no payload.
@@ -173,7 +173,6 @@ impl Capture {
             opened: &opened,
             state: &mut self.state,
             lost: &mut self.lost,
-            unreleased: 0,
             replaced: Vec::new(),
         };
         reader.look();
@@ -310,7 +309,6 @@ struct Reader<'a> {
     opened: &'a Opened,
     state: &'a mut State,
     lost: &'a mut [u64],
-    unreleased: usize,
     /// Events that are closed and whose successors have begun.
     replaced: Vec<u64>,
 }
@@ -365,7 +363,7 @@ impl Reader<'_> {
                 }
             }
         }
-        self.rings.iter().for_each(Ring::release);
+        self.rings.iter_mut().for_each(Ring::release);
     }
 
     /// The time of the next record of a ring.
@@ -414,9 +412,7 @@ impl Reader<'_> {
             }
         }
         ring.skip(length.max(RECORD_HEAD));
-        self.unreleased = self.unreleased.saturating_add(length);
-        if self.unreleased > RELEASE_AFTER {
-            self.unreleased = 0;
+        if ring.unreleased() > RELEASE_AFTER {
             ring.release();
         }
     }

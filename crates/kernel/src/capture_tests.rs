@@ -65,7 +65,6 @@ fn read(bytes: [&[u8]; 2]) -> (Vec<u64>, bool, bool) {
         opened: &opened,
         state: &mut state,
         lost: &mut lost,
-        unreleased: 0,
         replaced: Vec::new(),
     };
     for _ in 0..2 {
@@ -93,6 +92,34 @@ fn what_cannot_be_understood_is_lost_once() {
         (vec![0, 1], true, true),
         "behind what is understood"
     );
+}
+
+#[test]
+fn what_is_read_of_a_ring_is_given_back_whatever_is_read_of_others() {
+    /// Records of a kind that nobody knows.
+    fn of_size<const N: usize>() -> [u8; N] {
+        let mut record = [0; N];
+        record[0] = 200;
+        record[6..8].copy_from_slice(&u16::try_from(N).unwrap().to_le_bytes());
+        record
+    }
+    let (busy, calm) = (of_size::<60_000>().repeat(3), of_size::<30_000>().repeat(3));
+    let mut rings = [Ring::forged(&busy, 0), Ring::forged(&calm, 1)];
+    assert!(rings.iter_mut().all(Ring::look));
+    let (opened, mut state, mut lost) = (Opened::nothing(&Wanted::default()), State::default(), vec![0; 2]);
+    let (mut queues, nothing, mut too_large) = ([Queue::default()], Beside::default(), 0);
+    let mut out = Out::new(&mut queues, &Plain, &nothing, &mut too_large);
+    let mut reader = Reader {
+        rings: &mut rings,
+        opened: &opened,
+        state: &mut state,
+        lost: &mut lost,
+        replaced: Vec::new(),
+    };
+    for place in [1, 0, 1, 0, 1, 0] {
+        reader.handle(place, 1, &mut out);
+    }
+    assert_eq!(rings.each_ref().map(Ring::given_back), [120_000, 90_000]);
 }
 
 #[test]

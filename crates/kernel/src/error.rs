@@ -2,6 +2,8 @@
 
 use std::io;
 
+use traceweir_format::spec::status::Status;
+
 /// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -42,6 +44,17 @@ pub enum Error {
 }
 
 impl Error {
+    /// The Win32 status that the published API returns for this error.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        match self {
+            Self::NotPermitted { .. } => Status::ERROR_PRIVILEGE_NOT_HELD,
+            // A tracepoint with other fields is one that this kernel does not have.
+            Self::NotSupported { .. } | Self::Format { .. } => Status::ERROR_NOT_SUPPORTED,
+            Self::System { .. } => Status::ERROR_NO_SYSTEM_RESOURCES,
+        }
+    }
+
     /// From what the system said.
     pub(crate) fn system(what: impl Into<String>, source: io::Error) -> Self {
         let what = what.into();
@@ -50,5 +63,26 @@ impl Error {
             Some(libc::ENOENT | libc::ENODEV | libc::EOPNOTSUPP) => Self::NotSupported { what },
             _ => Self::System { what, source },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_system_said_has_its_published_status() {
+        let status = |code| Error::system("x", io::Error::from_raw_os_error(code)).status();
+        for code in [libc::EACCES, libc::EPERM] {
+            assert_eq!(status(code), Status::ERROR_PRIVILEGE_NOT_HELD);
+        }
+        for code in [libc::ENOENT, libc::ENODEV, libc::EOPNOTSUPP] {
+            assert_eq!(status(code), Status::ERROR_NOT_SUPPORTED);
+        }
+        for code in [libc::EMFILE, libc::ENOMEM, libc::ENOSPC] {
+            assert_eq!(status(code), Status::ERROR_NO_SYSTEM_RESOURCES);
+        }
+        let unusable = Error::Format { name: "x".into(), field: "y".into() };
+        assert_eq!(unusable.status(), Status::ERROR_NOT_SUPPORTED);
     }
 }

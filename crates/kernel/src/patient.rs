@@ -16,6 +16,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -162,7 +163,8 @@ fn take() -> Option<Sender<Job>> {
     let own = ask.clone();
     let serve = move || {
         for job in asked {
-            job();
+            // What panics has no answer, and the next job is served all the same.
+            let _ = catch_unwind(AssertUnwindSafe(job));
             self::workers().idle.push(own.clone());
         }
     };
@@ -188,6 +190,15 @@ mod tests {
         assert_eq!(within(Duration::from_secs(60), || 8), Some(8), "another serves");
         drop(hold);
     }
+
+    #[test]
+    fn a_worker_survives_what_panics() {
+        for _ in 0..2 * MAX_WORKERS {
+            assert_eq!(within::<()>(Duration::from_secs(60), || panic!("a test makes it")), None);
+        }
+        assert_eq!(within(Duration::from_secs(60), || 7), Some(7));
+    }
+
     #[test]
     fn a_look_waits_for_all_together_no_longer_than_its_purse() {
         begin();

@@ -165,6 +165,8 @@ pub(crate) struct Ring {
     mapped: usize,
     /// How far we have read.
     tail: u64,
+    /// How far we have given back what was read.
+    released: u64,
     /// How far the kernel had written when we looked.
     head: u64,
     /// There was hardly any room left when we looked.
@@ -211,6 +213,7 @@ impl Ring {
             size,
             mapped,
             tail: 0,
+            released: 0,
             head: 0,
             was_full: false,
             owes_losses: false,
@@ -223,13 +226,14 @@ impl Ring {
     #[cfg(test)]
     pub(crate) fn forged(bytes: &[u8], cpu: i32) -> Self {
         let fd = std::fs::File::open("/dev/null").unwrap().into();
-        let (page, size) = (rustix::param::page_size(), rustix::param::page_size());
+        let page = rustix::param::page_size();
+        let size = bytes.len().max(page).next_power_of_two();
         let (rights, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         // SAFETY: a new mapping at an address of the kernel's choice.
         let start = unsafe { libc::mmap(std::ptr::null_mut(), page + size, rights, flags, -1, 0) };
         assert!(start != libc::MAP_FAILED && bytes.len() <= size);
         let control: NonNull<perf_event_mmap_page> = NonNull::new(start.cast()).unwrap();
-        // SAFETY: the mapping has two pages, which nobody else knows: a control page, and one that has room for the bytes.
+        // SAFETY: the mapping is known to nobody else: a control page, and pages that have room for the bytes.
         let data = unsafe {
             (*control.as_ptr()).data_head = bytes.len() as u64;
             let data = control.cast::<u8>().add(page);
@@ -238,8 +242,28 @@ impl Ring {
         };
         let event = Arc::new(Event { fd, cpu, target: -1, counts_lost: false });
         let (mapped, whole) = (page + size, Vec::new());
-        let (tail, head, was_full, owes_losses, is_broken) = (0, 0, false, false, false);
-        Self { event, control, data, size, mapped, tail, head, was_full, owes_losses, is_broken, whole }
+        let (tail, released, head, was_full, owes_losses, is_broken) = (0, 0, 0, false, false, false);
+        Self {
+            event,
+            control,
+            data,
+            size,
+            mapped,
+            tail,
+            released,
+            head,
+            was_full,
+            owes_losses,
+            is_broken,
+            whole,
+        }
+    }
+
+    /// How far the kernel may write again, as it sees it.
+    #[cfg(test)]
+    pub(crate) fn given_back(&self) -> u64 {
+        // SAFETY: an address inside the mapping is computed, nothing is read.
+        self.word(|page| unsafe { &raw mut (*page).data_tail }).load(Ordering::Acquire)
     }
 
     /// The processor whose ring it is.
@@ -338,12 +362,18 @@ impl Ring {
         self.tail = self.tail.wrapping_add(length as u64);
     }
 
+    /// Bytes that were read and not given back.
+    pub(crate) fn unreleased(&self) -> u64 {
+        self.tail.wrapping_sub(self.released)
+    }
+
     /// Gives what was read back to the kernel.
-    pub(crate) fn release(&self) {
+    pub(crate) fn release(&mut self) {
         // SAFETY: an address inside the mapping is computed, nothing is read.
         let tail = self.word(|page| unsafe { &raw mut (*page).data_tail });
         // Release: what was read is read before the kernel may write there (R1).
         tail.store(self.tail, Ordering::Release);
+        self.released = self.tail;
     }
 }
 

@@ -12,6 +12,7 @@
 //! they are opened again before a consumer hears that it is one.
 
 mod fill;
+mod send;
 
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
@@ -19,9 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::Sender;
 
-use traceweir_format::buffer::HEADER_SIZE;
 use traceweir_format::info::StackCaching;
-use traceweir_format::spec::session::BUFFER_FLAG_EVENTS_LOST;
 use traceweir_transport::ring::{RegionReader, RingReader};
 
 use self::fill::Filler;
@@ -311,76 +310,19 @@ impl Collector {
         }
     }
 
-    /// Sends all partly filled buffers out.
-    pub(crate) fn flush(&mut self) {
-        let last = self.streams.iter().rposition(|s| s.buffer.as_ref().is_some_and(|b| !b.is_empty()));
-        for (index, stream) in self.streams.iter_mut().enumerate() {
-            if let Some(mut buffer) = stream.buffer.take_if(|b| !b.is_empty()) {
-                buffer.ends_flush = Some(index) == last;
-                submit(buffer, &self.shared, &self.jobs, &mut self.told_lost);
+    /// Counts what is not written any more and gives everything up, where this thread has stumbled.
+    pub(crate) fn abandon(&mut self) {
+        for buffer in self.streams.iter_mut().filter_map(|stream| stream.buffer.take()) {
+            if !buffer.is_empty() {
+                self.shared.stats.count_unwritten(buffer.events);
             }
+            self.shared.pool.give(buffer);
         }
-    }
-
-    /// Copies of all partly filled buffers.
-    pub(crate) fn partial(&self) -> Vec<Buffer> {
-        let buffers = self.streams.iter().filter_map(|stream| stream.buffer.as_ref());
-        buffers
-            .filter(|buffer| !buffer.is_empty())
-            .map(|buffer| {
-                let mut copy = buffer.copy_from(HEADER_SIZE, buffer.events);
-                copy.bytes.resize(buffer.bytes.len(), 0);
-                copy
-            })
-            .collect()
-    }
-
-    /// Sends live consumers what they have not had, and then how far they have everything; the buffers go on filling. Whether all went
-    /// out: what the writer is too busy for is to be delivered later, and goes with the full buffers at the latest.
-    #[must_use]
-    pub(crate) fn deliver(&mut self) -> bool {
-        let all = self.deliver_pieces();
-        if all {
-            self.tell_complete();
+        for mut source in self.sources.drain(..) {
+            self.shared.forget(&mut source);
         }
-        all
-    }
-
-    fn deliver_pieces(&mut self) -> bool {
-        let is_new = |b: &Buffer| b.filled > b.delivered;
-        let last = self.streams.iter().rposition(|s| s.buffer.as_ref().is_some_and(is_new));
-        for (index, stream) in self.streams.iter_mut().enumerate() {
-            let Some(buffer) = stream.buffer.as_mut().filter(|b| is_new(b)) else { continue };
-            let size = buffer.filled.saturating_sub(buffer.delivered).saturating_add(HEADER_SIZE);
-            if !self.shared.send_piece(size) {
-                return false;
-            }
-            tell_lost(buffer, &self.shared, &mut self.told_lost);
-            let mut piece = buffer.copy_from(buffer.delivered, buffer.events - buffer.delivered_events);
-            piece.ends_flush = Some(index) == last;
-            (buffer.delivered, buffer.delivered_events, buffer.news) = (buffer.filled, buffer.events, 0);
-            if self.jobs.send(Job::Live(piece)).is_err() {
-                return false;
-            }
-        }
-        true
-    }
-
-    /// Tells live consumers how far they have everything: after a flush or delivery of all that was drained. Whatever comes later is
-    /// written as later (K3): a record whose writer was held up before it published, or the first ones after the system's time went back.
-    pub(crate) fn tell_complete(&mut self) {
-        let newest = self.streams.iter().map(|stream| stream.time).max().unwrap_or(i64::MIN);
-        // The drain took everything published before it began. What consumers can tell from the buffers themselves, that a flush
-        // completes what the one before it ended with, is kept true as well.
-        let drained = self.clock.stamp(self.drained).saturating_sub(1);
-        self.told = self.told.max(drained).max(self.newest);
-        self.newest = newest;
-        for stream in &mut self.streams {
-            stream.key = stream.key.max(self.drained);
-            stream.time = stream.time.max(self.told.saturating_add(1));
-        }
-        // Where the writer is gone, so are the consumers.
-        let _ = self.jobs.send(Job::Complete(self.told));
+        // At last: what made us stumble may do so again.
+        self.capturing = None;
     }
 
     /// Gives all regions up, at the end.
@@ -438,29 +380,6 @@ fn merge_all<R: Ring>(
 ) {
     if !lanes.is_empty() {
         merge::merge(&mut lanes, until(), filler, outcome);
-    }
-}
-
-/// Lets a buffer tell of losses that no other has told of.
-fn tell_lost(buffer: &mut Buffer, shared: &Shared, told: &mut u64) {
-    let lost = shared.stats.events_lost();
-    if lost > *told {
-        *told = lost;
-        buffer.loss |= BUFFER_FLAG_EVENTS_LOST;
-        buffer.news |= BUFFER_FLAG_EVENTS_LOST;
-    }
-}
-
-fn submit(mut buffer: Buffer, shared: &Shared, jobs: &Sender<Job>, told: &mut u64) {
-    tell_lost(&mut buffer, shared, told);
-    shared.pool.submitted();
-    if let Err(refused) = jobs.send(Job::Buffer(buffer)) {
-        // The writer is gone: what it would have written is lost.
-        if let Job::Buffer(buffer) = refused.0 {
-            shared.stats.count_unwritten(buffer.events);
-            shared.pool.give(buffer);
-        }
-        shared.pool.settled();
     }
 }
 

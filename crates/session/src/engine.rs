@@ -13,7 +13,7 @@
 //! E1 A request is answered once: by the thread that carried it out, or with [`Error::Ended`] by whoever finds that the session has
 //! ended. E2 The answer to a flush or stop comes when everything published before the call is written or counted. E3 Without handles the
 //! session stops by itself. E4 No process can make the session wait: each wakes the collector through a descriptor of its own,
-//! from which the collector never reads.
+//! from which the collector never reads. E5 A thread that panics ends this session only ([`crate::fault`]).
 
 mod shared;
 mod thread;
@@ -61,7 +61,7 @@ pub struct Place {
     pub has_roots_room: bool,
     /// Process and thread that start the session, for the header.
     pub starter: (u32, u32),
-    /// Called once, from the session's thread, when the session ends by itself (limit reached, disk full). `stop` must still be called.
+    /// Called once, from the session's thread, when the session ends by itself (limit reached, disk full, [`FAULT`](crate::FAULT)). `stop` must still be called.
     pub on_end: Box<dyn FnOnce(Ended) + Send>,
 }
 

@@ -10,7 +10,7 @@
 use std::time::{Duration, Instant};
 
 /// At least so often everything is looked at.
-const BEAT: Duration = Duration::from_secs(1);
+pub(crate) const BEAT: Duration = Duration::from_secs(1);
 /// The pause between drains while events flow, in low latency.
 const AGAIN: Duration = Duration::from_millis(1);
 

@@ -10,7 +10,9 @@
 //! comes later counts as not written, and live consumers go on. O3 A buffer that is held is written before any request is answered, at each
 //! flush, and when the collector is short of buffers. Which file a buffer goes to is told in `output/files.rs`.
 
+mod fall;
 mod files;
+mod live;
 
 pub(crate) use files::{Held, Row};
 
@@ -27,15 +29,11 @@ use traceweir_transport::message::Properties;
 use crate::config::Mode;
 use crate::engine::{Done, Ended, Live, NextFile, Shared};
 use crate::error::{Error, Result};
+use crate::fault::FAULT;
 use crate::logfile::{Facts, Flight, LogFile, Written};
 use crate::pool::Buffer;
-use crate::realtime::{MAX_CONSUMERS, Realtime};
+use crate::realtime::Realtime;
 use crate::stats::Stats;
-
-/// Slots of a consumer's queue: in low latency, where each may hold a few events only, and at least.
-const SLOTS: (usize, usize) = (1024, 8);
-/// Address space of a queue, at most; only what is used is memory.
-const MAX_QUEUE: usize = 256 << 20;
 
 /// Bytes of one write to the log file, unless a single buffer has more: enough that the device is busy while the next are filled.
 const MAX_WRITE: usize = 1 << 20;
@@ -72,6 +70,8 @@ pub(crate) enum Job {
     Open(Done<Live>),
     /// A consumer leaves.
     Close(u64),
+    /// The collector has fallen: the session ends by itself.
+    Fault,
     /// Finalise everything.
     Stop {
         /// What a flight recorder is still filling.
@@ -107,6 +107,7 @@ impl Job {
             | Self::Live(_)
             | Self::Module(_)
             | Self::WriteOut
+            | Self::Fault
             | Self::Complete(_)
             | Self::Close(_)
             | Self::Stop { done: None, .. } => {}
@@ -137,11 +138,13 @@ pub(crate) struct Output {
     pub(crate) on_end: Option<Box<dyn FnOnce(Ended) + Send>>,
     /// Buffers that a flight recorder gives up ahead, so that the collector need not wait for the next.
     pub(crate) reserve: u32,
+    /// Everything is being finalised; who is told when it is.
+    pub(crate) ending: Option<Option<Done<Properties>>>,
 }
 
 impl Output {
     /// Works until the stop.
-    pub(crate) fn run(mut self, jobs: &Receiver<Job>) {
+    pub(crate) fn run(&mut self, jobs: &Receiver<Job>) {
         let mut next = None;
         while let Some(job) = next.take().or_else(|| jobs.recv().ok()) {
             match job {
@@ -192,15 +195,17 @@ impl Output {
                 }
                 Job::Open(done) => done(self.open()),
                 Job::Close(id) => self.close(id),
+                Job::Fault => self.end(FAULT),
                 Job::Stop { partial, done } => {
-                    self.stop(partial, done);
+                    self.ending = Some(done);
+                    self.stop(partial);
                     return;
                 }
             }
             Stats::note_thread_time(&self.shared.stats.writer_ns);
         }
         // The collector is gone without a stop: the file is finalised all the same.
-        self.stop(Vec::new(), None);
+        self.stop(Vec::new());
     }
 
     /// Buffers of one write, at most.
@@ -333,65 +338,7 @@ impl Output {
         done(changed.map(|()| self.shared.properties()));
     }
 
-    fn set_real_time(&mut self, on: bool) {
-        let room = self.shared.maximum_buffers();
-        let (bytes, logger_id) = (self.shared.pool.buffer_bytes(), self.facts.logger_id);
-        match (&mut self.live, on) {
-            (Some(live), true) => live.set_room(room),
-            (None, true) => self.live = Some(Realtime::new(bytes, room, logger_id)),
-            (Some(live), false) => {
-                live.end(&self.shared.stats);
-                self.live = None;
-            }
-            (None, false) => {}
-        }
-        self.note_consumers();
-    }
-
-    fn open(&mut self) -> Result<Live> {
-        let Some(live) = &mut self.live else {
-            let why = "the session does not deliver events live";
-            return Err(Error::Properties { status: Status::ERROR_WMI_INSTANCE_NOT_FOUND, why });
-        };
-        if live.consumers() >= MAX_CONSUMERS {
-            let why = "a session has at most eight live consumers";
-            return Err(Error::Properties { status: Status::ERROR_NO_SYSTEM_RESOURCES, why });
-        }
-        let (many, least) = SLOTS;
-        let bytes = self.shared.pool.buffer_bytes();
-        let wanted = if self.facts.config.low_latency { many } else { self.shared.maximum_buffers() };
-        let afford = MAX_QUEUE.checked_div(bytes).unwrap_or(0).max(least);
-        let slots = wanted.clamp(least, afford).max(live.backlog());
-        let slots = u32::try_from(slots).unwrap_or(u32::MAX);
-        let buffer_bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
-        let options = self.facts.options(self.facts.config.log_file.as_deref(), self.facts.clock.anchor());
-        let header = options.header_buffer()?;
-        let (queue, ends) = QueueWriter::create(slots, buffer_bytes)?;
-        let id = live.open(queue, &self.shared.stats);
-        self.note_consumers();
-        Ok(Live { id, ends, slots, buffer_bytes, header })
-    }
-
-    fn close(&mut self, id: u64) {
-        if let Some(live) = &mut self.live {
-            live.close(id);
-        }
-        self.note_consumers();
-    }
-
-    fn note_consumers(&self) {
-        let consumers = self.live.as_ref().map_or(0, Realtime::consumers);
-        self.shared.stats.consumers.store(u32::try_from(consumers).unwrap_or(u32::MAX), Relaxed);
-        self.note_full();
-    }
-
-    /// Says whether there is a place for what comes: writers are told so. A log takes everything, or the session ends.
-    fn note_full(&self) {
-        let is_live_only = matches!(self.log, Log::None);
-        self.shared.set_full(is_live_only && self.live.as_ref().is_some_and(Realtime::is_full));
-    }
-
-    fn stop(&mut self, partial: Vec<Buffer>, done: Option<Done<Properties>>) {
+    fn stop(&mut self, partial: Vec<Buffer>) {
         self.write_out();
         let stats = &self.shared.stats;
         let failed = match &mut self.log {
@@ -399,18 +346,26 @@ impl Output {
             Log::Flight(_, Some(_)) => self.snapshot(None, partial).err().map(|error| error.status()),
             Log::Flight(_, None) | Log::None => None,
         };
-        if let Some(live) = &mut self.live {
-            live.end(&self.shared.stats);
-        }
-        self.live = None;
-        self.note_consumers();
+        self.end_live();
         if let Some(status) = failed {
             self.end(status);
         }
         Stats::note_thread_time(&self.shared.stats.writer_ns);
-        if let Some(done) = done {
+        self.answer_stop();
+    }
+
+    /// Tells who waits for the stop how the session was.
+    fn answer_stop(&mut self) {
+        if let Some(done) = self.ending.take().flatten() {
             done(Ok(self.shared.properties()));
         }
+    }
+
+    /// A buffer that is not written.
+    fn give_up(&self, buffer: Buffer) {
+        self.shared.stats.count_unwritten(buffer.events);
+        self.shared.pool.give(buffer);
+        self.shared.pool.settled();
     }
 }
 

@@ -227,6 +227,15 @@ impl Pool {
         self.settled.notify_all();
     }
 
+    /// The writer is gone with what it had: others may be made instead.
+    pub(crate) fn forget_those_under_way(&self) {
+        let mut state = self.lock();
+        state.existing = u32::try_from(state.free.len()).unwrap_or(u32::MAX);
+        state.under_way = 0;
+        drop(state);
+        self.settled.notify_all();
+    }
+
     /// Waits until a buffer may be had.
     pub(crate) fn wait(&self) -> Wait {
         let starved = |state: &mut State| {

@@ -4,40 +4,74 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use traceweir_kernel::{Capture, Clock};
+use traceweir_kernel::{Capture, Clock, Control};
 use traceweir_session::capture::{self, CaptureClock, Captured};
 
-/// Events that the kernel had no room for, by processor. Each number stands for itself.
+/// What a capture has not got, as of its last look; final once its session has stopped. Each number stands for itself.
 #[derive(Debug)]
-pub(crate) struct Losses(Vec<AtomicU64>);
+pub(crate) struct Losses {
+    /// Events that the kernel had no room for, by processor.
+    by_cpu: Vec<AtomicU64>,
+    /// Events that no record has room for.
+    too_large: AtomicU64,
+    /// Facts about processes that were not read in time.
+    unread: AtomicU64,
+}
 
 impl Losses {
     /// None so far, of so many processors.
     pub(crate) fn new(cpus: u16) -> Self {
-        Self((0..cpus).map(|_| AtomicU64::new(0)).collect())
+        let by_cpu = (0..cpus).map(|_| AtomicU64::new(0)).collect();
+        Self { by_cpu, too_large: AtomicU64::new(0), unread: AtomicU64::new(0) }
     }
 
     /// How many each processor has lost so far.
     pub(crate) fn all(&self) -> Vec<u64> {
-        self.0.iter().map(|lost| lost.load(Relaxed)).collect()
+        self.by_cpu.iter().map(|lost| lost.load(Relaxed)).collect()
     }
 
-    fn note(&self, lost: &[u64]) {
-        for (place, lost) in self.0.iter().zip(lost) {
+    /// Notes what is lost, of that by processor, and what was not read.
+    pub(crate) fn note(&self, lost: u64, by_cpu: &[u64], unread: u64) {
+        for (place, lost) in self.by_cpu.iter().zip(by_cpu) {
             place.store(*lost, Relaxed);
         }
+        let of_cpus = by_cpu.iter().fold(0, |sum: u64, lost| sum.saturating_add(*lost));
+        self.too_large.store(lost.saturating_sub(of_cpus), Relaxed);
+        self.unread.store(unread, Relaxed);
+    }
+
+    /// The same in words, nothing where there is nothing.
+    pub(crate) fn told(&self) -> Vec<String> {
+        let by_cpu = self.all().into_iter().enumerate().filter(|(_, lost)| *lost > 0);
+        let mut told: Vec<String> = by_cpu
+            .map(|(cpu, lost)| format!("{lost} kernel events of processor {cpu} found no room"))
+            .collect();
+        if let too_large @ 1.. = self.too_large.load(Relaxed) {
+            told.push(format!("{too_large} kernel events were too large for a record"));
+        }
+        if let unread @ 1.. = self.unread.load(Relaxed) {
+            told.push(format!(
+                "{unread} facts about processes were not read: whoever keeps them took too long"
+            ));
+        }
+        told
     }
 }
 
 /// What a session captures of the kernel.
 pub(crate) struct Source {
     capture: Capture,
+    control: Control,
     losses: Arc<Losses>,
 }
 
 impl Source {
-    pub(crate) fn new(capture: Capture, losses: Arc<Losses>) -> Self {
-        Self { capture, losses }
+    pub(crate) fn new(capture: Capture, control: Control, losses: Arc<Losses>) -> Self {
+        Self { capture, control, losses }
+    }
+
+    fn note_losses(&self) {
+        self.losses.note(self.capture.lost(), self.capture.lost_by_cpu(), self.control.unread());
     }
 }
 
@@ -65,7 +99,7 @@ impl capture::Capture for Source {
 
     fn look(&mut self, clock: &dyn CaptureClock, all: bool) {
         self.capture.look(&Clocks(clock), all);
-        self.losses.note(self.capture.lost_by_cpu());
+        self.note_losses();
     }
 
     fn peek(&self, stream: u16) -> Option<Captured> {
@@ -83,6 +117,6 @@ impl capture::Capture for Source {
 
     fn end(&mut self, clock: &dyn CaptureClock) {
         self.capture.end(&Clocks(clock));
-        self.losses.note(self.capture.lost_by_cpu());
+        self.note_losses();
     }
 }

@@ -10,12 +10,13 @@ use std::time::Instant;
 
 use traceweir_format::spec::session::EVENT_TRACE_NONSTOPPABLE_MODE;
 use traceweir_format::spec::status::Status;
+use traceweir_session::FAULT;
 use traceweir_transport::message::{Message, Properties};
 
 use super::notice::{Notice, Promise, Started};
 use super::sessions::{State, not_running};
 use super::wait::Purpose;
-use super::{Asker, CLOSE_WITHIN, Service, info, warning};
+use super::{Asker, CLOSE_WITHIN, Service, info, told, warning};
 use crate::error::Refusal;
 
 impl Service {
@@ -107,7 +108,14 @@ impl Service {
 
     pub(super) fn ended(&mut self, id: u64, status: Status) {
         let Some(entry) = self.sessions.get_mut(id) else { return };
-        info!("session {:?} ended by itself: {status}", entry.name);
+        if status == FAULT {
+            warning!(
+                "session {:?} failed by an error of this program, which is told above; its file has what was written before, others go on",
+                entry.name
+            );
+        } else {
+            info!("session {:?} ended by itself: {status}", entry.name);
+        }
         match &mut entry.state {
             State::Starting { ended, .. } => *ended = Some(status),
             State::Running(_) => self.begin_stop(id, None),
@@ -129,6 +137,9 @@ impl Service {
                 warning!("session {:?} stopped: {e}", entry.name);
                 self.forget_generated(entry.guid);
             }
+        }
+        for lost in self.kernels.stopped(id) {
+            told!("session {:?}: {lost}", entry.name);
         }
         self.used = Instant::now();
         if let State::Stopping { asker: Some(asker), .. } = entry.state {

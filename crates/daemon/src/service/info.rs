@@ -15,18 +15,20 @@
 //! The published order of checks holds: each is made when all before it have passed. What fails changes nothing. Settings of a session are forgotten when it
 //! begins to stop; those of the system are the daemon's, for as long as it runs: it does not leave with them.
 
-use std::cell::OnceCell;
-use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+mod kept;
+
+pub(super) use kept::Information;
+
+use std::time::Instant;
 
 use traceweir_format::Guid;
-use traceweir_format::info::{Answer, Branches, PeriodicCaptureState, Query, Set, StackCaching};
+use traceweir_format::info::{Answer, Branches, Query, Set, StackCaching};
 use traceweir_format::spec::access::Rights;
 use traceweir_format::spec::info::{About, InfoClass, Rules};
 use traceweir_format::spec::status::Status;
 use traceweir_session::Session;
 use traceweir_session::config::{is_system_logger, stream_count};
-use traceweir_session::info::{Machine, Settings, System, local_answer, read_set};
+use traceweir_session::info::{local_answer, read_set};
 use traceweir_transport::cpu;
 use traceweir_transport::message::{EnableCode, EnableParams, Message, SessionConfig, SessionRef};
 
@@ -39,78 +41,6 @@ use crate::registry::Target;
 
 /// Bytes of the cache of stacks of a session that a guest has started.
 const MAX_CACHE_OF_GUEST: u32 = 1 << 20;
-
-/// All that was set.
-#[derive(Debug, Default)]
-pub(super) struct Information {
-    sessions: BTreeMap<u64, Settings>,
-    periodic: BTreeMap<u64, Periodic>,
-    system: System,
-    machine: OnceCell<Machine>,
-}
-
-/// Providers that are asked for their state.
-#[derive(Debug)]
-struct Periodic {
-    every: Duration,
-    next: Instant,
-    providers: Vec<Guid>,
-}
-
-impl Information {
-    /// When somebody is to be asked for its state.
-    pub(super) fn deadline(&self) -> Option<Instant> {
-        self.periodic.values().map(|it| it.next).min()
-    }
-
-    /// Whether nothing is set that outlives sessions.
-    pub(super) fn is_of_sessions_only(&self) -> bool {
-        self.system.is_as_usual()
-    }
-
-    /// A session begins to stop.
-    pub(super) fn forget(&mut self, session: u64) {
-        self.sessions.remove(&session);
-        self.periodic.remove(&session);
-    }
-
-    /// Whether a session is told where providers live.
-    pub(super) fn tracks_binaries(&self, session: u64) -> bool {
-        self.sessions.get(&session).is_some_and(Settings::tracks_binaries)
-    }
-
-    fn machine(&self) -> &Machine {
-        self.machine.get_or_init(Machine::look)
-    }
-
-    /// The settings of the system, and what the machine has.
-    pub(super) fn of_system(&self) -> (&System, &Machine) {
-        (&self.system, self.machine())
-    }
-
-    /// Keeps other settings of the system.
-    pub(super) fn set_system(&mut self, system: System) {
-        self.system = system;
-    }
-
-    /// Keeps the settings of a session.
-    pub(super) fn keep(&mut self, session: u64, settings: Settings) {
-        self.sessions.insert(session, settings);
-    }
-
-    /// The settings of a session.
-    pub(super) fn settings(&self, session: u64) -> Settings {
-        self.sessions.get(&session).cloned().unwrap_or_default()
-    }
-
-    fn repeat(&mut self, session: u64, wish: Option<&PeriodicCaptureState>) {
-        self.periodic.remove(&session);
-        let Some(PeriodicCaptureState { seconds, providers }) = wish else { return };
-        let every = Duration::from_secs(u64::from(*seconds));
-        let (next, providers) = (Instant::now() + every, providers.clone());
-        self.periodic.insert(session, Periodic { every, next, providers });
-    }
-}
 
 impl Service {
     /// Sets something of a session, or of the system.
@@ -189,7 +119,7 @@ impl Service {
         let mut settings = self.information.settings(id);
         let done = settings.set_branches(&branches, self.information.machine());
         done.map_err(|e| not_done(class, e.into()))?;
-        self.information.sessions.insert(id, settings);
+        self.information.keep(id, settings);
         say_that_it_is_kept(&config, class);
         self.reply(asker, Message::Done);
         Ok(())

@@ -11,6 +11,7 @@
 //! What the kernel refuses is not kept: everything is as it was, and whoever asked is told why. A session that wants no events begins without a capture where none can
 //! be had, and gets one when it wants some.
 
+mod ask;
 mod loggers;
 
 use traceweir_format::Guid;
@@ -18,38 +19,50 @@ use traceweir_format::info::GroupMask;
 use traceweir_format::spec::access::Rights;
 use traceweir_format::spec::event::class::SYSTEM_TRACE_CONTROL;
 use traceweir_format::spec::info::InfoClass;
-use traceweir_format::spec::session::EVENT_TRACE_SYSTEM_LOGGER_MODE;
 use traceweir_format::spec::status::Status;
-use traceweir_format::spec::system::{groups_of, is_system_provider};
+use traceweir_format::spec::system::is_system_provider;
 use traceweir_kernel::{Scope, Wanted};
-use traceweir_session::config::{check_enable_flags, is_system_logger};
+use traceweir_session::config::is_system_logger;
 use traceweir_session::info::{Settings, System};
-use traceweir_transport::message::{
-    Control, EnableCode, EnableParams, Message, SessionConfig, SessionRef, Update,
-};
+use traceweir_transport::message::{Control, EnableParams, Message, SessionConfig, Update};
 
 use super::control::apart;
-use super::enable::EnableCall;
 use super::notice::{Notice, Promise};
 use super::sessions::not_running;
 use super::{Asker, LinkId, Service, told};
 use crate::error::Refusal;
 use crate::filter;
 use crate::kernel::{self, Begun, Wishes};
+use crate::limits::Claimant;
 use crate::logfile::Passed;
 use crate::registry::Target;
 
+pub(super) use ask::of_system_loggers;
 pub(super) use loggers::Kernels;
 use loggers::tell_missing;
 
-/// Requests that may wait for a change of the kernel's events.
-const MAX_WAITING: usize = 64;
+/// Requests that may wait for a change of the kernel's events: of all, of all guests, of one guest. They wait before it is known what their askers may do.
+const MAX_WAITING: (usize, usize, usize) = (64, 32, 8);
 
 /// What comes while the kernel is being asked for something else.
 enum Waiting {
-    Said(Asker, Box<Message>, Passed),
+    Said(Asker, Claimant, Box<Message>, Passed),
     /// What a session wants is to be compared with what it gets.
     Adjust(u64),
+}
+
+impl Waiting {
+    /// Who has said it, if anybody.
+    fn claimant(&self) -> Option<Claimant> {
+        match self {
+            Self::Said(_, claimant, ..) => Some(*claimant),
+            Self::Adjust(_) => None,
+        }
+    }
+
+    fn is_adjust(&self, of: u64) -> bool {
+        matches!(self, Self::Adjust(id) if *id == of)
+    }
 }
 
 /// What is kept once the kernel has agreed.
@@ -137,11 +150,14 @@ impl Service {
         if !self.kernels.is_changing || !is_about_kernel(&message) {
             return Ok(Some((message, passed)));
         }
-        if self.kernels.waiting.len() >= MAX_WAITING {
+        let (most, of_guests, of_guest) = MAX_WAITING;
+        let claimant = self.claimant(asker);
+        let waiting = self.kernels.waiting.iter().filter_map(Waiting::claimant);
+        if waiting.clone().count() >= most || !claimant.has_room(waiting, of_guest, of_guests) {
             let why = "too many changes of what is captured of the kernel are under way";
             return Err(Refusal::new(Status::ERROR_BUSY, why));
         }
-        self.kernels.waiting.push_back(Waiting::Said(asker, Box::new(message), passed));
+        self.kernels.waiting.push_back(Waiting::Said(asker, claimant, Box::new(message), passed));
         Ok(None)
     }
 
@@ -214,7 +230,7 @@ impl Service {
             && let Some(next) = self.kernels.waiting.pop_front()
         {
             match next {
-                Waiting::Said(asker, message, passed) => self.controller_says(asker, *message, passed),
+                Waiting::Said(asker, _, message, passed) => self.controller_says(asker, *message, passed),
                 Waiting::Adjust(id) => self.adjust_kernel(id),
             }
         }
@@ -224,14 +240,20 @@ impl Service {
         let mut begun = begun.into_iter();
         for (id, wanted) in change.steps {
             let begun = begun.next().flatten();
-            let Some(running) = self.kernels.all.get_mut(&id) else { continue };
+            let Some(running) = self.kernels.all.get_mut(&id) else {
+                end_apart(begun);
+                continue;
+            };
             running.wanted = wanted;
             match (begun, self.sessions.running_session(id)) {
                 (Some(Begun { source, control, losses }), Some(session)) if running.control.is_none() => {
                     session.capture(source);
                     self.kernels.began(id, control, losses);
                 }
-                _ => running.control.iter().for_each(|it| tell_missing(&running.config.name, it)),
+                (begun, _) => {
+                    running.control.iter().for_each(|it| tell_missing(&running.config.name, it));
+                    end_apart(begun);
+                }
             }
         }
         let is_kept = match change.kept {
@@ -291,11 +313,12 @@ impl Service {
 
     /// Compares what a session wants with what it gets: something may have changed while it began.
     pub(super) fn adjust_kernel(&mut self, id: u64) {
-        if self.kernels.is_changing {
-            self.kernels.waiting.push_back(Waiting::Adjust(id));
+        if !self.kernels.all.contains_key(&id) {
             return;
         }
-        if self.kernels.all.contains_key(&id) {
+        if self.kernels.is_changing {
+            self.kernels.adjust_later(id);
+        } else {
             let (wishes, settings) = (self.kernels.wishes(id), Box::new(self.information.settings(id)));
             self.change_kernel(Kept::Session { id, wishes, settings }, Then::Nothing);
         }
@@ -308,106 +331,16 @@ impl Service {
             self.adjust_kernel(id);
         }
     }
+}
 
-    /// An update with EnableFlags of a system logger.
-    pub(super) fn update_groups(
-        &mut self,
-        asker: Asker,
-        (id, config): (u64, &SessionConfig),
-        flags: u32,
-        update: Update,
-        passed: Passed,
-    ) -> Result<(), Refusal> {
-        check_enable_flags(config, flags)?;
-        let before = self.kernels.wishes(id);
-        let wishes = before.clone().with_flags(flags);
-        self.check_more(asker, id, &wishes)?;
-        let settings = Box::new(self.information.settings(id));
-        let then = Then::Update { asker, id, update: Box::new(update), passed, before };
-        self.change_kernel(Kept::Session { id, wishes, settings }, then);
-        Ok(())
-    }
-
-    /// A setting of a session that changes what is captured.
-    pub(super) fn set_of_kernel(
-        &mut self,
-        asker: Asker,
-        id: u64,
-        mask: Option<GroupMask>,
-        settings: Settings,
-    ) -> Result<(), Refusal> {
-        let mut wishes = self.kernels.wishes(id);
-        if let Some(mask) = mask {
-            wishes = wishes.with_mask(mask);
-            self.check_more(asker, id, &wishes)?;
-        }
-        let settings = Box::new(settings);
-        self.change_kernel(Kept::Session { id, wishes, settings }, Then::Done(asker));
-        Ok(())
-    }
-
-    /// Who changes nothing needs no right to it.
-    fn check_more(&self, asker: Asker, id: u64, wishes: &Wishes) -> Result<(), Refusal> {
-        let sum = wishes.sum();
-        if sum == self.kernels.sum(id) { Ok(()) } else { self.check_kernel_events(asker.link, &sum) }
-    }
-
-    /// Tells what the kernel had no room for.
-    pub(super) fn query_kernel_losses(&mut self, asker: Asker, session: &SessionRef) -> Result<(), Refusal> {
-        let (id, running) = self.sessions.find_running(session)?;
-        self.check_right(asker.link, running.properties().config.guid, Rights::WMIGUID_QUERY)?;
-        let losses = self.kernels.all.get(&id).and_then(|running| running.losses.as_ref());
-        let lost = losses.map(|losses| losses.all()).unwrap_or_default();
-        self.reply(asker, Message::KernelLosses { lost });
-        Ok(())
-    }
-
-    /// Enables a part of the kernel for a session, disables it, or has the session told of everything that is there.
-    pub(super) fn enable_kernel(
-        &mut self,
-        asker: Asker,
-        (id, config): (u64, &SessionConfig),
-        call: EnableCall,
-    ) -> Result<(), Refusal> {
-        let EnableCall { provider, code, params, name, .. } = call;
-        let is_whole = provider == SYSTEM_TRACE_CONTROL;
-        if !is_system_logger(config)
-            || !is_whole && config.log_file_mode & EVENT_TRACE_SYSTEM_LOGGER_MODE == 0
-        {
-            return Err(of_system_loggers());
-        }
-        if is_whole && code != EnableCode::CaptureState {
-            let why = "the kernel as a whole is not enabled: EnableFlags, a group mask or system providers say which events";
-            return Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, why));
-        }
-        self.check_right(asker.link, provider, Rights::TRACELOG_GUID_ENABLE)?;
-        let (params, scope) = filter::resolve(&provider, params)?;
-        if code == EnableCode::CaptureState {
-            self.check_sight(asker.link, config)?;
-            self.kernels.run_down(id);
-            self.reply(asker, Message::Done);
-            return Ok(());
-        }
-        let is_wanted = code == EnableCode::Enable;
-        let groups = groups_of(&provider, params.match_any, params.match_all).filter(|_| is_wanted);
-        let before = self.kernels.wishes(id);
-        let wishes = before.clone().with_provider(provider, groups);
-        self.check_more(asker, id, &wishes)?;
-        let wish = is_wanted.then(|| Box::new(Enabling { params, scope, name }));
-        let settings = Box::new(self.information.settings(id));
-        let then = Then::Enabled { asker, id, provider, wish, before };
-        self.change_kernel(Kept::Session { id, wishes, settings }, then);
-        Ok(())
+/// Ends a capture that nobody needs any more: that takes its time.
+fn end_apart(begun: Option<Begun>) {
+    if let Some(begun) = begun {
+        apart(move || drop(begun));
     }
 }
 
 /// A refusal that says what it is about: a session may be refused for other reasons.
 fn of_kernel_events(refusal: Refusal) -> Refusal {
     Refusal { reason: format!("kernel events: {}", refusal.reason), ..refusal }
-}
-
-/// The refusal for what only system loggers have.
-pub(super) fn of_system_loggers() -> Refusal {
-    let why = "a system provider is enabled on a system logger only: a session with SYSTEM_LOGGER_MODE";
-    Refusal::new(Status::ERROR_INVALID_PARAMETER, why)
 }

@@ -1,6 +1,7 @@
 //! What a service does with whoever comes: connections and roles, and how sessions end. What others may use up is in `bounds`.
 
 mod bounds;
+mod fault;
 mod kernel;
 mod private;
 mod rights;

@@ -12,6 +12,7 @@
 //! along they are unwound by tables, and the frame pointers, which a program without them makes into nonsense, are left aside; where that gives nothing, they count.
 
 mod program;
+mod reader;
 pub(crate) mod unwind;
 
 use traceweir_format::wire::{Put, u64_at};

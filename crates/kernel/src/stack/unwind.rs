@@ -3,19 +3,18 @@
 //! ```text
 //!   sample: registers, stack bytes ──▶ modules of the process ──▶ framehop ──▶ return addresses
 //!                                          ▲ answers
-//!   a program that was not seen ──▶ thread that reads files (it may hang; nothing waits for it longer than a moment)
+//!   a program that was not seen ──▶ thread that reads files (super::reader; it may hang, nothing waits for it longer than a moment)
 //! ```
 //!
 //! U1 A process's modules are what its mappings say: read from /proc when its first stack comes, again when it has mapped something since, and after a while where a file was not read
 //! in time. U2 The same file is read once; one that could not be found is asked for again. U3 All tables together, all files and all processes are bounded; what does not fit is unwound by
 //! frame pointers. U4 framehop tells sets of modules apart by 16 bits, which all captures share: what it keeps is dropped before they come round.
+//! U5 A file over which the thread hangs is given up for good, and another thread goes on with the others.
 
 use std::collections::{HashMap, HashSet};
 use std::io::Read;
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 
 use framehop::{
@@ -24,12 +23,11 @@ use framehop::{
 };
 
 use super::program::{self, Tables};
+use super::reader::{Answer, FileKey, Mapping, ReadTables, Reader};
 use super::register;
 use crate::patient::{self, PATIENCE};
 use crate::record::{Mmap, Sample};
 
-/// Requests that may wait for the thread that reads.
-const MAX_REQUESTS: usize = 64;
 /// Bytes of all tables together.
 const MAX_BYTES: usize = 512 << 20;
 /// Processes whose modules are known.
@@ -40,15 +38,13 @@ const MAX_MODULES: usize = 1024;
 const MAX_FILES: usize = 4096;
 /// How long files that were not read in time are not asked for again.
 const PAUSE: Duration = Duration::from_secs(1);
+/// How long a file may take to be read, by disks that are busy: what takes longer hangs.
+const HANGS_AFTER: Duration = Duration::from_secs(10);
 /// Sets of modules after which framehop's rules are dropped.
 const MAX_SETS: u64 = 60_000;
 /// Bytes of a process's list of mappings.
 const MAX_MAPS: u64 = 4 << 20;
 
-/// Which file, wherever it is mapped.
-type FileKey = (u32, u32, u64);
-/// What was read of a file: its tables, if it has some that are believed; `None`: it was not found.
-type Answer = Option<Option<Arc<Tables>>>;
 type Process = UnwinderNative<Arc<[u8]>, MayAllocateDuringUnwind>;
 
 /// What is known of a process.
@@ -65,15 +61,6 @@ struct Known {
 /// Sets of modules that framehop has numbered, in all captures.
 static SETS: AtomicU64 = AtomicU64::new(0);
 
-/// A part of a file that a process has mapped to run.
-#[derive(Clone, Debug)]
-struct Mapping {
-    range: Range<u64>,
-    offset: u64,
-    file: FileKey,
-    path: String,
-}
-
 /// Unwinds the stacks of all processes.
 pub(crate) struct Unwinder {
     processes: HashMap<u32, Known>,
@@ -82,10 +69,12 @@ pub(crate) struct Unwinder {
     sets: u64,
     known: HashMap<FileKey, Option<Arc<Tables>>>,
     bytes: usize,
-    /// The thread that reads was waited for in vain, and has not answered since.
-    is_late: bool,
-    ask: SyncSender<(u32, Mapping)>,
-    told: Receiver<(FileKey, Answer)>,
+    /// Files over which a thread hangs.
+    given_up: HashSet<FileKey>,
+    read: ReadTables,
+    /// `None` while too many hang.
+    reader: Option<Reader>,
+    hangs_after: Duration,
 }
 
 impl std::fmt::Debug for Unwinder {
@@ -97,21 +86,25 @@ impl std::fmt::Debug for Unwinder {
 impl Unwinder {
     /// Knows nothing yet. `None` where the thread that reads cannot be had.
     pub(crate) fn new() -> Option<Self> {
-        let (ask, asked) = sync_channel::<(u32, Mapping)>(MAX_REQUESTS);
-        let (tell, told) = sync_channel(MAX_REQUESTS);
-        let read = move || {
-            for (process, mapping) in asked {
-                let Mapping { range, path, file, .. } = &mapping;
-                let tables = program::tables(process, range, path, file.2);
-                if tell.send((*file, tables.map(|it| it.map(Arc::new)))).is_err() {
-                    break;
-                }
-            }
+        let read = |process: u32, mapping: &Mapping| {
+            let Mapping { range, path, file: (.., inode), .. } = mapping;
+            program::tables(process, range, path, *inode)
         };
-        std::thread::Builder::new().name("weir-unwind".into()).spawn(read).ok()?;
-        let (processes, known) = (HashMap::new(), HashMap::new());
-        let (cache, sets) = (CacheNative::new(), SETS.load(Relaxed));
-        Some(Self { processes, cache, sets, known, bytes: 0, is_late: false, ask, told })
+        Self::reading(Arc::new(read), HANGS_AFTER)
+    }
+
+    fn reading(read: ReadTables, hangs_after: Duration) -> Option<Self> {
+        Some(Self {
+            processes: HashMap::new(),
+            cache: CacheNative::new(),
+            sets: SETS.load(Relaxed),
+            known: HashMap::new(),
+            bytes: 0,
+            given_up: HashSet::new(),
+            reader: Some(Reader::start(&read)?),
+            read,
+            hangs_after,
+        })
     }
 
     /// A process has mapped something to run: its modules are read again when its next stack comes.
@@ -158,6 +151,7 @@ impl Unwinder {
     /// Knows the modules of a process from now on.
     fn learn(&mut self, process: u32) {
         self.take_answers(None);
+        self.mind_reader();
         if !self.processes.contains_key(&process) {
             if self.processes.len() >= MAX_PROCESSES {
                 self.processes.clear();
@@ -225,40 +219,39 @@ impl Unwinder {
         if let Some(known) = self.known.get(&mapping.file) {
             return Some(known.clone());
         }
-        match self.ask.try_send((process, mapping.clone())) {
-            Ok(()) => {}
-            // It is behind, or hangs: asked again with a later stack.
-            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => return None,
+        if self.given_up.contains(&mapping.file) {
+            return Some(None);
+        }
+        if !self.reader.as_mut()?.ask(process, mapping) {
+            return None;
         }
         self.take_answers(Some(mapping.file));
         self.known.get(&mapping.file).cloned()
+    }
+
+    /// Gives up a file over which the reader hangs, and goes on with another reader.
+    fn mind_reader(&mut self) {
+        if let Some(file) = self.reader.as_ref().and_then(|reader| reader.hangs_at(self.hangs_after)) {
+            // Each has cost its time: there are never many.
+            self.given_up.insert(file);
+            self.reader = None;
+        }
+        if self.reader.is_none() {
+            self.reader = Reader::start(&self.read);
+        }
     }
 
     /// Takes in what was read; waits a moment for the answer about one file.
     fn take_answers(&mut self, wanted: Option<FileKey>) {
         let mut awaited = wanted;
         loop {
-            let answer = match awaited {
-                Some(_) if !self.is_late => self.wait(),
-                _ => self.told.try_recv().ok(),
-            };
+            let answer = self.reader.as_mut().and_then(|reader| reader.next(awaited.is_some()));
             let Some((file, answer)) = answer else { return };
-            self.is_late = false;
             awaited = awaited.filter(|awaited| *awaited != file);
             if let Some(tables) = answer {
                 self.keep(file, tables);
             }
         }
-    }
-
-    /// The next answer, if it comes in a moment.
-    fn wait(&mut self) -> Option<(FileKey, Answer)> {
-        let patience = patient::allowed(PATIENCE, None)?;
-        let begun = Instant::now();
-        let answer = self.told.recv_timeout(patience).ok();
-        self.is_late = answer.is_none();
-        patient::pay(begun.elapsed(), None, self.is_late);
-        answer
     }
 
     fn keep(&mut self, file: FileKey, tables: Option<Arc<Tables>>) {
@@ -361,6 +354,34 @@ mod tests {
             std::thread::sleep(Duration::from_millis(100));
         }
         panic!("it was not asked for again");
+    }
+
+    #[test]
+    fn a_file_over_which_the_reader_hangs_is_given_up_and_another_reader_goes_on() {
+        let (hold, held) = std::sync::mpsc::channel::<()>();
+        let held = std::sync::Mutex::new(held);
+        let hanging = own().file;
+        let read = move |_: u32, mapping: &Mapping| {
+            if mapping.file == hanging {
+                let _ = held.lock().map(|held| held.recv());
+            }
+            Some(None)
+        };
+        let mut unwinder = Unwinder::reading(Arc::new(read), Duration::from_millis(20)).expect("a thread");
+        let me = std::process::id();
+        let mut other = own();
+        other.file.2 = other.file.2.wrapping_add(1);
+        assert!(unwinder.tables(me, &own()).is_none(), "it hangs");
+        assert!(unwinder.tables(me, &other).is_none(), "and so does what is behind it");
+        std::thread::sleep(Duration::from_millis(30));
+        unwinder.learn(me);
+        assert!(unwinder.tables(me, &own()).is_some_and(|it| it.is_none()), "given up");
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while unwinder.tables(me, &other).is_none() {
+            assert!(Instant::now() < deadline, "nobody reads any more");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        drop(hold);
     }
 
     #[test]

@@ -10,7 +10,8 @@ use traceweir_format::buffer::HEADER_SIZE;
 use traceweir_transport::abi::{BINARY_PATH, KEEP_STAMP, MAX_RECORD, WITH_ITEMS};
 use traceweir_transport::ring::Head;
 
-use super::{Stream, submit};
+use super::Stream;
+use super::send::submit;
 use crate::capture;
 use crate::clock::SessionClock;
 use crate::engine::Shared;

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::mpsc::{Receiver, channel};
 
+use traceweir_format::buffer::HEADER_SIZE;
 use traceweir_format::header::event::EventHeader;
 use traceweir_format::wire::i64_at;
 use traceweir_transport::abi::{KEEP_STAMP, Layout, PREFIX_BYTES, control, size_in_ring};

@@ -1,5 +1,8 @@
 //! The collector thread: starts both threads, then turns wakes, commands and time into drains.
 
+mod change;
+mod fall;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -9,17 +12,18 @@ use std::time::{Duration, Instant};
 use traceweir_format::spec::status::Status;
 use traceweir_transport::Error as TransportError;
 use traceweir_transport::clock::Counter;
-use traceweir_transport::message::{Properties, Update};
+use traceweir_transport::message::Properties;
 
 use super::shared::{Command, Shared};
 use super::{Done, NextFile, Place, SourceId};
 use crate::clock::SessionClock;
 use crate::collect::{Collector, Reach};
-use crate::config::{self, Config, Mode, row};
+use crate::config::{self, Config, Mode};
 use crate::error::{Error, Result};
+use crate::fault::contained;
 use crate::flush::Schedule;
 use crate::logfile::Facts;
-use crate::output::{Change, Held, Job, Log, Output, Row};
+use crate::output::{Held, Job, Log, Output, Row};
 use crate::realtime::Realtime;
 use crate::stats::Stats;
 
@@ -61,8 +65,17 @@ pub(super) fn start(mut config: Config, place: Place) -> Result<Arc<Shared>> {
     let on_end = Some(place.on_end);
     let reserve = (config.properties().minimum_buffers / 8).clamp(1, 16);
     let held = Held::new(shared.flush_threshold);
-    let mut output =
-        Output { shared: Arc::clone(&shared), facts, log: Log::None, live, row, on_end, reserve, held };
+    let mut output = Output {
+        shared: Arc::clone(&shared),
+        facts,
+        log: Log::None,
+        live,
+        row,
+        on_end,
+        reserve,
+        held,
+        ending: None,
+    };
     output.open_log(place.file)?;
     spawn(&shared, output, clock)?;
     Ok(shared)
@@ -84,14 +97,14 @@ fn refuse<T>(why: &'static str) -> Result<T> {
     Err(Error::Properties { status: Status::ERROR_INVALID_PARAMETER, why })
 }
 
-fn spawn(shared: &Arc<Shared>, output: Output, clock: SessionClock) -> Result<()> {
+fn spawn(shared: &Arc<Shared>, mut output: Output, clock: SessionClock) -> Result<()> {
     let failed = |e| Error::Transport(TransportError::system("thread", e));
     let (jobs, inbox) = channel();
     let (ready, started) = channel();
     let config = shared.config();
     let mut collector = Collector::new(Arc::clone(shared), jobs.clone(), clock);
     collector.begin_at(output.floor());
-    let keeper = Keeper {
+    let mut keeper = Keeper {
         shared: Arc::clone(shared),
         collector,
         jobs,
@@ -100,13 +113,16 @@ fn spawn(shared: &Arc<Shared>, output: Output, clock: SessionClock) -> Result<()
         mode: Mode(config.log_file_mode),
         is_behind: false,
         leaving: Vec::new(),
+        ending: None,
     };
     let writer = std::thread::Builder::new().name("weir-write".into()).stack_size(STACK);
     // Where the second thread cannot be had, the first finds its inbox closed and finalises the file.
     writer
         .spawn(move || {
             come_first();
-            output.run(&inbox);
+            if !contained(|| output.run(&inbox)) {
+                output.fall(&inbox);
+            }
         })
         .map_err(failed)?;
     let collect = std::thread::Builder::new().name("weir-collect".into()).stack_size(STACK);
@@ -117,7 +133,9 @@ fn spawn(shared: &Arc<Shared>, output: Output, clock: SessionClock) -> Result<()
             come_first();
             // Nobody waits any more if this fails.
             let _ = ready.send(());
-            keeper.run();
+            if !contained(|| keeper.run()) {
+                keeper.fall();
+            }
         })
         .map_err(failed)?;
     // Fails only if the thread ended at once, and then every request is refused.
@@ -142,6 +160,8 @@ struct Keeper {
     is_behind: bool,
     /// Sources to be dropped after the next drain.
     leaving: Vec<SourceId>,
+    /// The session is to stop; who is told when it has.
+    ending: Option<Option<Done<Properties>>>,
 }
 
 /// Whether the session goes on.
@@ -152,7 +172,7 @@ enum Next {
 }
 
 impl Keeper {
-    fn run(mut self) {
+    fn run(&mut self) {
         let mut idle = 0_u32;
         loop {
             self.shared.wait(self.schedule.pause(Instant::now()));
@@ -228,7 +248,8 @@ impl Keeper {
                 }
                 Command::Close(id) => self.send(Job::Close(id)),
                 Command::Stop(done) => {
-                    self.stop(done);
+                    self.ending = Some(done);
+                    self.stop();
                     return Next::Stop;
                 }
             }
@@ -262,116 +283,26 @@ impl Keeper {
         }
     }
 
-    fn stop(&mut self, done: Option<Done<Properties>>) {
+    fn stop(&mut self) {
         self.collector.end_capture();
         let partial = self.gather();
         self.collector.finish();
         Stats::note_thread_time(&self.shared.stats.collector_ns);
         // Before the answer: who has it finds the session ended.
+        self.close();
+        self.end(partial);
+    }
+
+    /// Takes no more commands.
+    fn close(&self) {
         for command in self.shared.close() {
             command.refuse();
         }
+    }
+
+    /// Has the writer finish and answer.
+    fn end(&mut self, partial: Vec<crate::pool::Buffer>) {
+        let done = self.ending.take().flatten();
         self.send(Job::Stop { partial, done });
     }
-
-    fn increment(&mut self, done: Done<Properties>) {
-        if !self.mode.is_row() {
-            done(invalid_function(
-                "only a session that writes a row of files (new-file mode) has a next file",
-            ));
-            return;
-        }
-        // What was written before the call belongs to the file before.
-        self.gather();
-        self.send(Job::Increment(done));
-    }
-
-    fn convert(&mut self, done: Done<Properties>) {
-        let has_file = self.shared.config().log_file.is_some();
-        if !has_file || self.mode.is_buffering() || self.mode.is_private() {
-            done(invalid_function(
-                "only a session with a log file that is not private can become a live one",
-            ));
-            return;
-        }
-        self.gather();
-        self.mode = self.mode.without_file();
-        self.set_mode();
-        self.send(Job::Convert(done));
-    }
-
-    /// Tells everybody of a changed mode, and ticks as it asks for.
-    fn set_mode(&mut self) {
-        self.shared.change(|config| {
-            config.log_file_mode = self.mode.0;
-            if self.mode.is_real_time() && config.flush_timer == 0 {
-                config.flush_timer = 1;
-            }
-        });
-        self.schedule.set_period(Instant::now(), Config::flush_seconds(&self.shared.config()));
-        self.collector.define_stacks_anew();
-    }
-
-    fn update(
-        &mut self,
-        update: &Update,
-        file: Option<std::fs::File>,
-        next: Option<NextFile>,
-        done: Done<Properties>,
-    ) {
-        if let Err(error) = self.check_update(update, file.is_some(), next.is_some()) {
-            done(Err(error));
-            return;
-        }
-        if let Some(seconds) = update.flush_timer.filter(|&s| s > 0) {
-            self.shared.change(|config| config.flush_timer = seconds);
-        }
-        if let Some(flags) = update.enable_flags {
-            self.shared.set_enable_flags(flags);
-        }
-        if let Some(maximum) = update.maximum_buffers.filter(|&n| n > 0) {
-            self.shared.set_maximum_buffers(maximum);
-        }
-        let real_time = update.real_time.unwrap_or(self.mode.is_real_time());
-        self.mode = self.mode.with_real_time(real_time);
-        self.set_mode();
-        self.collector.reopen();
-        // What was written before the call belongs to the file before.
-        let partial = self.gather();
-        let file = file.zip(update.log_file.clone());
-        self.send(Job::Update(Box::new(Change { file, next, partial, real_time, done })));
-    }
-
-    fn check_update(&self, update: &Update, has_file: bool, has_next: bool) -> Result<()> {
-        let bad_path = |why| Err(Error::Properties { status: Status::ERROR_BAD_PATHNAME, why });
-        let config = self.shared.config();
-        let mode = self.mode;
-        config::check_enable_flags(&config, update.enable_flags.unwrap_or(0))?;
-        let switches = update.real_time.is_some_and(|on| on != mode.is_real_time());
-        if switches && (mode.is_buffering() || mode.is_private() || mode.appends()) {
-            return refuse("this kind of session does not deliver events live");
-        }
-        if switches && config.log_file.is_none() && update.log_file.is_none() {
-            return refuse("without live delivery the session has no place for its events");
-        }
-        if mode.is_private() && update.maximum_buffers.is_some_and(|n| n > 0) {
-            return refuse("of a private session only file and flush timer can be changed");
-        }
-        if update.log_file.is_some() != has_file || has_file && mode.is_row() != has_next {
-            return bad_path("the log file was not passed along with its name");
-        }
-        let Some(name) = &update.log_file else { return Ok(()) };
-        if mode.is_row() {
-            row::check(name)?;
-        }
-        let current = if mode.is_row() { row::numbered(name, 1) } else { name.clone() };
-        if config.log_file.as_ref() == Some(name) || config.log_file == Some(current) {
-            return bad_path("this is the log file now");
-        }
-        Ok(())
-    }
-}
-
-fn invalid_function<T>(why: &'static str) -> Result<T> {
-    Err(Error::Properties { status: Status::ERROR_INVALID_FUNCTION, why })
 }

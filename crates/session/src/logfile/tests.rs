@@ -3,7 +3,9 @@ use std::sync::MutexGuard;
 use traceweir_format::buffer::HEADER_SIZE;
 use traceweir_format::etl::{Finding, Trace, check};
 use traceweir_format::header::event::EventHeader;
+use traceweir_format::logfile::BUILD_HOOK;
 use traceweir_transport::clock::Counter;
+use traceweir_transport::message::SessionConfig;
 
 const SIZE: usize = 4096;
 

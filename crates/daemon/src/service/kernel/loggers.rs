@@ -25,6 +25,8 @@ pub(in crate::service) struct Kernels {
     pub(super) all: BTreeMap<u64, Running>,
     pub(super) is_changing: bool,
     pub(super) waiting: VecDeque<Waiting>,
+    /// Those that are stopping: what they have lost is known when they have stopped.
+    leaving: BTreeMap<u64, Arc<Losses>>,
 }
 
 /// A system logger, from when it is asked for.
@@ -39,6 +41,7 @@ pub(super) struct Running {
     pub(super) control: Option<KernelControl>,
     pub(super) losses: Option<Arc<Losses>>,
 }
+
 impl Default for Kernels {
     fn default() -> Self {
         Self::seeing(kernel::scope_of_daemon())
@@ -48,7 +51,14 @@ impl Default for Kernels {
 impl Kernels {
     /// None so far, of a daemon that sees so much.
     pub(in crate::service) fn seeing(scope: Scope) -> Self {
-        Self { scope, all: BTreeMap::new(), is_changing: false, waiting: VecDeque::new() }
+        let (all, waiting, leaving) = (BTreeMap::new(), VecDeque::new(), BTreeMap::new());
+        Self { scope, all, is_changing: false, waiting, leaving }
+    }
+
+    /// As while the kernel is asked for something that takes its time.
+    #[cfg(test)]
+    pub(in crate::service) fn seem_changing(&mut self) {
+        self.is_changing = true;
     }
 
     /// Whether there is a place for another one.
@@ -100,17 +110,22 @@ impl Kernels {
 
     /// A session begins to stop, or could not start.
     pub(in crate::service) fn forget(&mut self, id: u64) {
-        if let Some(Running { config, losses: Some(losses), control, .. }) = self.all.remove(&id) {
-            for (cpu, lost) in losses.all().into_iter().enumerate().filter(|(_, lost)| *lost > 0) {
-                told!("session {:?}: {lost} kernel events of processor {cpu} found no room", config.name);
-            }
-            if let Some(unread @ 1..) = control.map(|it| it.unread()) {
-                told!(
-                    "session {:?}: {unread} facts about processes were not read: whoever keeps them took too long",
-                    config.name
-                );
-            }
+        self.waiting.retain(|it| !it.is_adjust(id));
+        if let Some(Running { losses: Some(losses), .. }) = self.all.remove(&id) {
+            self.leaving.insert(id, losses);
         }
+    }
+
+    /// What a session wants is compared with what it gets once the kernel has answered: once, however often that is asked for.
+    pub(super) fn adjust_later(&mut self, id: u64) {
+        if !self.waiting.iter().any(|it| it.is_adjust(id)) {
+            self.waiting.push_back(Waiting::Adjust(id));
+        }
+    }
+
+    /// A session has stopped: what its capture has not got, in words.
+    pub(in crate::service) fn stopped(&mut self, id: u64) -> Vec<String> {
+        self.leaving.remove(&id).map(|losses| losses.told()).unwrap_or_default()
     }
 
     /// Groups that a session wants, all wishes together.
@@ -159,5 +174,48 @@ pub(super) fn tell_missing(name: &str, control: &KernelControl) {
     let missing = control.missing();
     if !missing.is_empty() {
         told!("session {name:?}: this kernel does not have {}", missing.join(", "));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn losses_of_the_last_drain_are_told_too() {
+        let mut kernels = Kernels::seeing(Scope::Own);
+        let losses = Arc::new(Losses::new(2));
+        let running = Running {
+            config: SessionConfig::default(),
+            wishes: Wishes::default(),
+            is_starting: false,
+            wanted: Wanted::default(),
+            control: None,
+            losses: Some(Arc::clone(&losses)),
+        };
+        kernels.all.insert(7, running);
+        losses.note(1, &[1, 0], 0);
+        kernels.forget(7);
+        // The session ends: its capture finds more.
+        losses.note(9, &[1, 5], 2);
+        let told = [
+            "1 kernel events of processor 0 found no room",
+            "5 kernel events of processor 1 found no room",
+            "3 kernel events were too large for a record",
+            "2 facts about processes were not read: whoever keeps them took too long",
+        ];
+        assert_eq!(kernels.stopped(7), told);
+        assert!(kernels.stopped(7).is_empty(), "once");
+        assert!(Losses::new(2).told().is_empty());
+    }
+
+    #[test]
+    fn what_waits_is_bounded_by_the_sessions_that_there_are() {
+        let mut kernels = Kernels::seeing(Scope::Own);
+        (0..100).for_each(|_| kernels.adjust_later(7));
+        kernels.adjust_later(8);
+        assert_eq!(kernels.waiting.len(), 2);
+        kernels.forget(7);
+        assert_eq!(kernels.waiting.len(), 1);
     }
 }

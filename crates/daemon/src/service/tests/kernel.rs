@@ -198,3 +198,31 @@ fn what_comes_while_the_kernel_is_asked_is_answered_behind_it_in_order() {
         next(&mut service);
     }
 }
+
+#[test]
+fn guests_leave_room_for_others_among_what_waits_for_the_kernel() {
+    let mut service = seeing(Scope::System, Sight::Everything);
+    let mut list = granting(Rights::WMIGUID_QUERY);
+    for link in 3..10 {
+        let uid = STRANGER + u32::try_from(link).unwrap();
+        let may = Ace::new(AceKind::Allow, Sid::user(uid), Rights::WMIGUID_QUERY);
+        list.dacl.as_mut().unwrap().add(may);
+        connect(&mut service, link, uid);
+    }
+    service.access.lists.put(DEFAULT_TRACE_SECURITY, Some(list));
+    for link in 1..10 {
+        say(&mut service, link, hello(Role::Controller, link));
+        assert_eq!(heard(&mut service), [format!("{link} welcome 77")]);
+    }
+    service.kernels.seem_changing();
+    let flood = |service: &mut Service, link: LinkId| {
+        for _ in 0..100 {
+            say(service, link, set(7, &Set::SystemTraceEnableFlags([0; 8])));
+        }
+        heard(service).iter().filter(|it| **it == format!("{link} refused 170")).count()
+    };
+    assert_eq!(flood(&mut service, 2), 92, "one guest");
+    let refused: usize = (3..10).map(|link| flood(&mut service, link)).sum();
+    assert_eq!(refused, 700 - 24, "all guests");
+    assert_eq!(flood(&mut service, 1), 100 - 32, "the daemon's own user");
+}

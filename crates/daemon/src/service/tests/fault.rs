@@ -1,0 +1,66 @@
+//! A session whose thread panics ends; the daemon, its other sessions and the name go on.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::mpsc::Receiver;
+
+use rustix::event::{EventfdFlags, eventfd};
+use traceweir_session::FAULT;
+use traceweir_session::capture::{Capture, CaptureClock, Captured};
+
+use super::*;
+
+/// A capture that panics when it is looked at.
+struct Stumbling(OwnedFd);
+
+impl Capture for Stumbling {
+    fn wake(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+
+    fn look(&mut self, _: &dyn CaptureClock, _: bool) {
+        panic!("a test makes it");
+    }
+
+    fn peek(&self, _: u16) -> Option<Captured> {
+        None
+    }
+
+    fn take(&mut self, _: u16, _: &mut [u8]) {}
+
+    fn lost(&self) -> u64 {
+        0
+    }
+
+    fn end(&mut self, _: &dyn CaptureClock) {}
+}
+
+fn start(service: &mut Service, notices: &Receiver<Notice>, name: &str) -> u64 {
+    let config = SessionConfig { name: name.into(), log_file_mode: 0x100, ..SessionConfig::default() };
+    say(service, 1, Message::Start(Box::new(config)));
+    service.notice(notices.recv_timeout(Duration::from_secs(30)).unwrap());
+    let answers = heard(service);
+    assert!(answers.len() == 1 && answers[0].contains("Properties"), "{answers:?}");
+    service.sessions.find(&SessionRef::Name(name.into())).unwrap()
+}
+
+#[test]
+fn a_session_whose_collector_panics_ends_as_failed_and_its_name_is_free_again() {
+    let (mut service, notices) = with_notices();
+    heard(&mut service);
+    let (falls, stays) = (start(&mut service, &notices, "falls"), start(&mut service, &notices, "stays"));
+    let capture = Stumbling(eventfd(0, EventfdFlags::NONBLOCK).unwrap());
+    service.sessions.session(falls).unwrap().capture(Box::new(capture));
+    let next = || notices.recv_timeout(Duration::from_secs(30)).unwrap();
+    while service.sessions.session(falls).is_some() {
+        service.notice(next());
+    }
+    let outcome = service.sessions.outcome(&SessionRef::Id(falls)).expect("it is remembered");
+    assert_eq!(outcome.end_status, FAULT.0);
+    assert_eq!(service.sessions.running(), [stays]);
+    let query =
+        Message::Control { session: SessionRef::Id(stays), control: Control::Flush { log_file: None } };
+    say(&mut service, 1, query);
+    service.notice(next());
+    assert!(heard(&mut service)[0].contains("Properties"), "the other works");
+    assert_ne!(start(&mut service, &notices, "falls"), falls);
+}

@@ -1,0 +1,25 @@
+//! A thread of a session that panics: an error of ours, which ends this session and nothing else.
+//!
+//! ```text
+//!   collector panics ──▶ counts what it was filling, lets regions and capture go ──Job::Fault──▶ writer: owner is told
+//!            └─▶ refuses everything but the stop, which finishes the file with what had come to the writer
+//!   writer panics ────▶ owner is told; the file stays as it is, like that of a process that was killed
+//!            └─▶ counts what still comes as lost, up to the stop
+//! ```
+//!
+//! F1 The owner hears of it as of any end by itself, with [`FAULT`], and stops the session as any other. F2 What stumbled is not tried again. F3 Nobody waits for a
+//! thread that fell: requests are answered, buffers return to the pool.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use traceweir_format::spec::status::Status;
+
+/// The status of a session that ended by an error of ours: the one that the library for C has for it too.
+pub const FAULT: Status = Status::ERROR_NOACCESS;
+
+/// Does something that may panic. Whether it came to its end.
+///
+/// What it leaves behind may be half done: it may be counted and let go, not worked with.
+pub(crate) fn contained(work: impl FnOnce()) -> bool {
+    catch_unwind(AssertUnwindSafe(work)).is_ok()
+}

@@ -1,0 +1,117 @@
+//! What every file of a session says about it: its header, and the records right behind that.
+
+use std::path::Path;
+
+use traceweir_format::etl::Options;
+use traceweir_format::header::perfinfo::PerfInfoHeader;
+use traceweir_format::header::system::SystemHeader;
+use traceweir_format::info::GroupMask;
+use traceweir_format::logfile::{BUILD_HOOK, GROUP_MASKS_HOOK, group_masks};
+use traceweir_format::spec::session::EVENT_TRACE_COMPRESSED_MODE;
+use traceweir_format::time::FileTime;
+use traceweir_transport::clock::{Anchor, boot_time};
+use traceweir_transport::message::SessionConfig;
+
+use crate::clock::SessionClock;
+use crate::config;
+use crate::modules;
+
+/// The longest fact about the system; the kernel's own limit.
+const MAX_FACT: usize = 64;
+
+/// What every file of a session says about it.
+#[derive(Clone, Debug)]
+pub(crate) struct Facts {
+    pub(crate) config: SessionConfig,
+    pub(crate) logger_id: u16,
+    pub(crate) processors: u32,
+    pub(crate) starter: (u32, u32),
+    pub(crate) clock: SessionClock,
+    /// Records of modules, for the front of each file.
+    pub(crate) modules: Vec<Vec<u8>>,
+    /// Groups of kernel events, where it is a system logger.
+    pub(crate) groups: Option<GroupMask>,
+}
+
+impl Facts {
+    /// For a file of this name that starts at a moment.
+    pub(crate) fn options(&self, name: Option<&Path>, anchor: &Anchor) -> Options {
+        let c = &self.config;
+        let mhz = self.clock.frequency().saturating_add(500_000) / 1_000_000;
+        let start_time = anchor.wall;
+        let (process, thread) = self.starter;
+        Options {
+            buffer_size: c.buffer_size.saturating_mul(1024),
+            compressed: c.log_file_mode & EVENT_TRACE_COMPRESSED_MODE != 0,
+            log_file_mode: c.log_file_mode & !config::NOT_IN_FILES,
+            logger_id: self.logger_id,
+            session_name: c.name.clone(),
+            file_name: name.map(|n| n.to_string_lossy().into_owned()).unwrap_or_default(),
+            processors: self.processors,
+            cpu_speed_mhz: u32::try_from(mhz.max(1)).unwrap_or(u32::MAX),
+            clock_type: self.clock.kind(),
+            perf_freq: i64::try_from(self.clock.frequency()).unwrap_or(i64::MAX),
+            anchor: self.clock.anchor_stamp(anchor),
+            start_time,
+            boot_time: FileTime(boot_time().0.min(start_time.0)),
+            starter: (thread, process),
+            maximum_file_size: c.maximum_file_size,
+            header_records: self.front(self.clock.anchor_stamp(anchor)),
+            ..Options::default()
+        }
+    }
+
+    /// The records behind the log-file header.
+    fn front(&self, time: i64) -> Vec<u8> {
+        let mut records = self.groups.map(|groups| self.group_masks(&groups, time)).unwrap_or_default();
+        records.extend(system_record(time));
+        for module in &self.modules {
+            records.extend_from_slice(&modules::stamped(module, time));
+        }
+        records
+    }
+
+    /// The record of the groups that were wanted when the file began, behind the log-file header as readers of kernel events expect it.
+    fn group_masks(&self, groups: &GroupMask, time: i64) -> Vec<u8> {
+        let (process_id, thread_id) = self.starter;
+        let header = SystemHeader {
+            pointer_size: 8,
+            version: 2,
+            hook: GROUP_MASKS_HOOK,
+            thread_id,
+            process_id,
+            time,
+            cpu_times: Some((0, 0)),
+        };
+        let mut record = Vec::new();
+        // Of this size it always fits.
+        let encoded = header.encode(&group_masks(groups), &mut record);
+        if encoded.is_ok() { record } else { Vec::new() }
+    }
+}
+
+/// The record that says on what the file was written: the log-file header has room for versions of Windows only, and its readers
+/// expect one.
+fn system_record(time: i64) -> Vec<u8> {
+    let mut text = system_name().into_bytes();
+    text.push(0);
+    let header = PerfInfoHeader { pointer_size: 8, version: 2, hook: BUILD_HOOK, time, counters: &[] };
+    let mut record = Vec::new();
+    // A text of this size always fits a record; a file could do without it.
+    let encoded = header.encode(&text, &mut record);
+    if encoded.is_ok() { record } else { Vec::new() }
+}
+
+/// The system and this program, as in `Linux 6.12.1 (traceweir 0.1.0)`.
+fn system_name() -> String {
+    let fact = |name: &str| {
+        let text = std::fs::read_to_string(Path::new("/proc/sys/kernel").join(name)).unwrap_or_default();
+        text.trim().chars().take(MAX_FACT).collect::<String>()
+    };
+    let system = match fact("ostype") {
+        name if name.is_empty() => "Linux".to_owned(),
+        name => name,
+    };
+    let name = format!("{system} {}", fact("osrelease"));
+    format!("{} (traceweir {})", name.trim_end(), env!("CARGO_PKG_VERSION"))
+}

@@ -1,0 +1,85 @@
+//! Live consumers: they come, they go, and whether there is a place for what comes.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use traceweir_format::spec::status::Status;
+use traceweir_transport::live::QueueWriter;
+
+use super::{Log, Output};
+use crate::engine::Live;
+use crate::error::{Error, Result};
+use crate::realtime::{MAX_CONSUMERS, Realtime};
+
+/// Slots of a consumer's queue: in low latency, where each may hold a few events only, and at least.
+const SLOTS: (usize, usize) = (1024, 8);
+/// Address space of a queue, at most; only what is used is memory.
+const MAX_QUEUE: usize = 256 << 20;
+
+impl Output {
+    pub(super) fn set_real_time(&mut self, on: bool) {
+        let room = self.shared.maximum_buffers();
+        let (bytes, logger_id) = (self.shared.pool.buffer_bytes(), self.facts.logger_id);
+        match (&mut self.live, on) {
+            (Some(live), true) => live.set_room(room),
+            (None, true) => self.live = Some(Realtime::new(bytes, room, logger_id)),
+            (Some(live), false) => {
+                live.end(&self.shared.stats);
+                self.live = None;
+            }
+            (None, false) => {}
+        }
+        self.note_consumers();
+    }
+
+    pub(super) fn open(&mut self) -> Result<Live> {
+        let Some(live) = &mut self.live else {
+            let why = "the session does not deliver events live";
+            return Err(Error::Properties { status: Status::ERROR_WMI_INSTANCE_NOT_FOUND, why });
+        };
+        if live.consumers() >= MAX_CONSUMERS {
+            let why = "a session has at most eight live consumers";
+            return Err(Error::Properties { status: Status::ERROR_NO_SYSTEM_RESOURCES, why });
+        }
+        let (many, least) = SLOTS;
+        let bytes = self.shared.pool.buffer_bytes();
+        let wanted = if self.facts.config.low_latency { many } else { self.shared.maximum_buffers() };
+        let afford = MAX_QUEUE.checked_div(bytes).unwrap_or(0).max(least);
+        let slots = wanted.clamp(least, afford).max(live.backlog());
+        let slots = u32::try_from(slots).unwrap_or(u32::MAX);
+        let buffer_bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        let options = self.facts.options(self.facts.config.log_file.as_deref(), self.facts.clock.anchor());
+        let header = options.header_buffer()?;
+        let (queue, ends) = QueueWriter::create(slots, buffer_bytes)?;
+        let id = live.open(queue, &self.shared.stats);
+        self.note_consumers();
+        Ok(Live { id, ends, slots, buffer_bytes, header })
+    }
+
+    pub(super) fn close(&mut self, id: u64) {
+        if let Some(live) = &mut self.live {
+            live.close(id);
+        }
+        self.note_consumers();
+    }
+
+    pub(super) fn note_consumers(&self) {
+        let consumers = self.live.as_ref().map_or(0, Realtime::consumers);
+        self.shared.stats.consumers.store(u32::try_from(consumers).unwrap_or(u32::MAX), Relaxed);
+        self.note_full();
+    }
+
+    /// Says whether there is a place for what comes: writers are told so. A log takes everything, or the session ends.
+    pub(super) fn note_full(&self) {
+        let is_live_only = matches!(self.log, Log::None);
+        self.shared.set_full(is_live_only && self.live.as_ref().is_some_and(Realtime::is_full));
+    }
+
+    /// Live consumers hear that nothing more comes.
+    pub(super) fn end_live(&mut self) {
+        if let Some(live) = &mut self.live {
+            live.end(&self.shared.stats);
+        }
+        self.live = None;
+        self.note_consumers();
+    }
+}
