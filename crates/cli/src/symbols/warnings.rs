@@ -27,7 +27,7 @@ impl Warnings {
 
     /// Says something about a file or the kernel, unless it was said before.
     pub(super) fn say(&mut self, about: &str, what: &str) {
-        let line = format!("warning: {}: {what}", plain(about));
+        let line = plain(&format!("warning: {about}: {what}"));
         if self.said.contains(&line) || self.is_full {
             return;
         }
