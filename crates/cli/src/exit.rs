@@ -8,7 +8,7 @@ use anstream::eprintln;
 use rustix::fs::{Access, access};
 use traceweir::{Error, Status};
 
-use crate::export::plain_path;
+use crate::export::{plain_lines, plain_path};
 
 /// What a command that ran to its end has to say. Later ones are more serious.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -74,7 +74,7 @@ pub(crate) fn numbered(status: Option<Status>) -> String {
     }
 }
 
-/// An error and its causes; a cause that its error has told already is not told twice.
+/// An error and its causes; a cause that its error has told already is not told twice. Names of strangers stand in some of them.
 pub(crate) fn sentence(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(ToString::to_string) {
@@ -84,7 +84,7 @@ pub(crate) fn sentence(error: &anyhow::Error) -> String {
             text = format!("{text}: {cause}");
         }
     }
-    text
+    plain_lines(&text)
 }
 
 /// The Win32 status of an error, where it is one of the tracing library.
@@ -177,6 +177,14 @@ mod tests {
         assert_eq!(sentence(&error), format!("cannot start session a: /x/a.etl: {}", cause()));
         let error = anyhow::Error::new(cause()).context("cannot write");
         assert_eq!(sentence(&error), format!("cannot write: {}", cause()));
+    }
+
+    #[test]
+    fn names_in_errors_do_not_take_over_the_terminal() {
+        let error = anyhow::anyhow!("a\u{1b}]0;x\u{7}\u{9b}31m\u{202e}\rb\n    ^").context("cannot\u{1b}[2J");
+        let told = sentence(&error);
+        assert!(!told.chars().any(|c| (c.is_control() && c != '\n') || c == '\u{202e}'), "{told:?}");
+        assert!(told.starts_with("cannot\\x1b[2J: a") && told.ends_with("\n    ^"), "{told}");
     }
 
     #[test]

@@ -30,6 +30,7 @@ use crate::binaries;
 use crate::cli::Schemas;
 use crate::event::{Event, Flow, Place, describe};
 use crate::exit::Outcome;
+use crate::export::plain_path;
 use crate::images::Images;
 use crate::input::{self, Input};
 use crate::progress::Progress;
@@ -349,10 +350,10 @@ pub(crate) fn load_schemas(decoder: &mut Decoder, schemas: &Schemas) -> Result<(
 fn warn_of_lines(file: &Path, warnings: &[(usize, &'static str)]) {
     const SHOWN: usize = 5;
     for (line, why) in warnings.iter().take(SHOWN) {
-        anstream::eprintln!("warning: {}:{line}: {why}", file.display());
+        anstream::eprintln!("warning: {}:{line}: {why}", plain_path(file));
     }
     if warnings.len() > SHOWN {
-        anstream::eprintln!("warning: {}: and {} more", file.display(), warnings.len() - SHOWN);
+        anstream::eprintln!("warning: {}: and {} more", plain_path(file), warnings.len() - SHOWN);
     }
 }
 

@@ -15,6 +15,8 @@ use crate::symbols::Symbols;
 
 /// Functions that are told apart; further ones are one, `(other)`.
 const MAX_FUNCTIONS: usize = 1 << 19;
+/// Bytes of names that are kept, each function counted with its module; functions beyond it are `(other)` too.
+const MAX_BYTES: usize = 64 << 20;
 /// Characters of a name that are kept.
 const LONGEST: usize = 400;
 
@@ -85,12 +87,14 @@ impl Function {
 pub(crate) struct Functions {
     all: Vec<Function>,
     numbers: HashMap<Function, FunctionId>,
+    bytes: usize,
+    is_full: bool,
 }
 
 impl Default for Functions {
     fn default() -> Self {
         let other = Function { name: Some("(other)".into()), ..Function::default() };
-        Self { all: vec![other], numbers: HashMap::new() }
+        Self { all: vec![other], numbers: HashMap::new(), bytes: 0, is_full: false }
     }
 }
 
@@ -100,9 +104,13 @@ impl Functions {
         if let Some(id) = self.numbers.get(&function) {
             return *id;
         }
-        if self.all.len() >= MAX_FUNCTIONS {
+        let texts = [&function.module, &function.name].into_iter().flatten();
+        let bytes = texts.fold(self.bytes, |sum, text| sum.saturating_add(text.len()));
+        if self.all.len() >= MAX_FUNCTIONS || bytes > MAX_BYTES {
+            self.is_full = true;
             return FunctionId::default();
         }
+        self.bytes = bytes;
         let id = FunctionId(u32::try_from(self.all.len()).unwrap_or_default());
         self.all.push(function.clone());
         self.numbers.insert(function, id);
@@ -166,8 +174,8 @@ impl Functions {
     }
 
     /// Whether there were more than are told apart.
-    pub(crate) fn is_full(&self) -> bool {
-        self.all.len() >= MAX_FUNCTIONS
+    pub(crate) const fn is_full(&self) -> bool {
+        self.is_full
     }
 }
 
@@ -218,6 +226,17 @@ mod tests {
         assert!(a != b && all.id(named("a")) == a && all.get(b).label() == "b");
         assert_eq!(all.get(FunctionId::default()).label(), "(other)");
         assert_eq!(all.get(FunctionId(99)).label(), "(other)");
+    }
+
+    #[test]
+    fn long_names_are_bounded_together() {
+        let mut all = Functions::default();
+        let (mut number, long) = (0, "é".repeat(LONGEST - 10));
+        while all.named(&format!("{number}{long}"), Kind::Unknown) != FunctionId::default() {
+            number += 1;
+        }
+        assert!(all.is_full() && all.bytes <= MAX_BYTES && number > 10_000, "{number}");
+        assert_ne!(all.named("0", Kind::Unknown), FunctionId::default(), "a short one still fits");
     }
 
     #[test]

@@ -47,6 +47,17 @@ pub(crate) struct Shown {
     pub(crate) total: u64,
 }
 
+/// What ends in a tree, as far as there is room for it.
+#[derive(Debug, Default)]
+pub(crate) struct Ends {
+    /// Nodes and weights, the heaviest first.
+    pub(crate) kept: Vec<(NodeId, u64)>,
+    /// How many found no room.
+    pub(crate) folded: usize,
+    /// What those weigh together.
+    pub(crate) folded_weight: u64,
+}
+
 impl Tree {
     /// Nodes that a tree has unless told otherwise.
     pub(crate) const LIMIT: usize = 1 << 20;
@@ -114,6 +125,30 @@ impl Tree {
         let mut ends: Vec<_> = ends.map(|(node, index)| (NodeId(index), node.own)).collect();
         ends.sort_by_key(|(node, own)| (Reverse(*own), node.0));
         ends
+    }
+
+    /// The same, as long as their paths cost no more than `room` together: a path of a tree is written anew for each of its ends.
+    pub(crate) fn ends_within(&self, room: usize, cost: impl Fn(FunctionId) -> usize) -> Ends {
+        let mut costs: Vec<usize> = Vec::with_capacity(self.nodes.len());
+        for node in &self.nodes {
+            // By T1 that of the parent is known; the root has no parent and costs nothing.
+            let above = costs.get(node.parent.0 as usize).copied();
+            costs.push(above.map_or(0, |above| above.saturating_add(cost(node.function))));
+        }
+        let mut left = room;
+        let mut kept = self.ends();
+        let fits = kept.iter().position(|(node, _)| {
+            match left.checked_sub(costs.get(node.0 as usize).copied().unwrap_or(0)) {
+                Some(rest) => {
+                    left = rest;
+                    false
+                }
+                None => true,
+            }
+        });
+        let rest = kept.split_off(fits.unwrap_or(kept.len()));
+        let folded_weight = rest.iter().fold(0, |sum: u64, (_, own)| sum.saturating_add(*own));
+        Ends { kept, folded: rest.len(), folded_weight }
     }
 
     fn totals(&self) -> Vec<u64> {
@@ -198,6 +233,18 @@ mod tests {
         assert_eq!((told, left_out), (wanted.to_vec(), 0));
         let ends: Vec<_> = tree.ends().iter().map(|(node, own)| (tree.path(*node).len(), *own)).collect();
         assert_eq!(ends, [(1, 5), (2, 4), (3, 4)]);
+    }
+
+    #[test]
+    fn ends_are_told_as_long_as_there_is_room() {
+        let (mut tree, mut functions) = (Tree::new(99), Functions::default());
+        for (path, weight) in [("ab", 3), ("abcdef", 4), ("d", 5)] {
+            weigh(&mut tree, &mut functions, path, weight);
+        }
+        for (room, kept, folded_weight) in [(9, 3, 0), (8, 2, 3), (7, 2, 3), (6, 1, 7), (0, 0, 12)] {
+            let ends = tree.ends_within(room, |_| 1);
+            assert_eq!((ends.kept.len(), ends.folded, ends.folded_weight), (kept, 3 - kept, folded_weight));
+        }
     }
 
     proptest! {

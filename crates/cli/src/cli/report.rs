@@ -129,7 +129,7 @@ Examples:
   weir flame trace.etl --kind off-cpu -o wait.html      where threads waited, by time
   weir flame trace.etl --event FileIo/Read -o reads.html        where any event with stacks came from
   weir flame trace.etl -o trace.speedscope.json  for speedscope
-  weir flame trace.etl --collapsed | sort -k2 -n -t' '  one line a stack, for other tools";
+  weir flame trace.etl --collapsed | flamegraph.pl > flame.svg  one line a stack, for other tools";
 
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_FLAME)]

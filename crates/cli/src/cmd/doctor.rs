@@ -20,6 +20,7 @@ mod hardware;
 mod kernel;
 mod machine;
 mod page;
+mod patience;
 mod perf;
 mod place;
 mod process;

@@ -67,7 +67,7 @@ pub(super) fn run(options: &Flame) -> Result<Outcome> {
         Form::Collapsed => collapsed::write(&graph, out.buffer()),
     };
     out.flush()?;
-    tell(&graph, hidden, output);
+    tell(&graph, (form, hidden), output);
     warn(&reading);
     Ok(reading.outcome)
 }
@@ -103,7 +103,7 @@ fn refuse(options: &Flame, form: Form) -> Result<()> {
 }
 
 /// Says on standard error what is in it, and what is not.
-fn tell(graph: &Graph, hidden: usize, output: Option<&Path>) {
+fn tell(graph: &Graph, (form, hidden): (Form, usize), output: Option<&Path>) {
     let what = graph.amount();
     match output.filter(|it| it.as_os_str() != "-") {
         Some(path) => eprintln!("{}: {what}", plain_path(path)),
@@ -116,7 +116,12 @@ fn tell(graph: &Graph, hidden: usize, output: Option<&Path>) {
             counted(graph.events, graph.measure.event())
         );
     }
-    if hidden > 0 {
+    if hidden > 0 && form != Form::Html {
+        eprintln!(
+            "note: {} are put together as (other): there are more than a file of this form may have",
+            counted(hidden as u64, "light stack")
+        );
+    } else if hidden > 0 {
         eprintln!(
             "note: {} are put together as (other); --nodes N shows more",
             counted(hidden as u64, "light node")

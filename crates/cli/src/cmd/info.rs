@@ -166,6 +166,25 @@ fn json(input: &Input, survey: &Survey) -> String {
         Some(system) => string(system, &mut out),
         None => out.extend_from_slice(b"null"),
     }
+    out.extend_from_slice(measures(input, survey).as_bytes());
+    out.extend_from_slice(b",\"providers\":[");
+    for (index, (guid, (name, count))) in survey.providers.iter().enumerate() {
+        out.extend_from_slice(if index > 0 { b",{\"name\":" } else { b"{\"name\":" });
+        if name.is_empty() {
+            out.extend_from_slice(b"null");
+        } else {
+            string(name, &mut out);
+        }
+        out.extend_from_slice(format!(",\"guid\":\"{guid}\",\"events\":{count}}}").as_bytes());
+    }
+    out.extend_from_slice(b"]}\n");
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+/// The members that are numbers and times, each behind a comma.
+fn measures(input: &Input, survey: &Survey) -> String {
+    let trace = &input.trace;
+    let h = trace.header();
     let end = if trace.is_finalised() { format!("\"{}\"", h.end_time) } else { "null".to_owned() };
     let kind = match trace.clock().kind {
         ClockKind::Qpc => "qpc",
@@ -173,11 +192,11 @@ fn json(input: &Input, survey: &Survey) -> String {
         ClockKind::CpuCycles => "cycles",
     };
     let optional = |t: Option<FileTime>| t.map_or("null".to_owned(), |t| format!("\"{t}\""));
-    let rest = format!(
+    format!(
         ",\"size\":{},\"mode\":\"{:#x}\",\"os\":\"{}.{}\",\"build\":{},\"cpus\":{},\"cpu_mhz\":{},\"pointer_size\":{},\
          \"clock\":\"{kind}\",\"clock_hz\":{},\"boot\":\"{}\",\"start\":\"{}\",\"end\":{end},\"finalised\":{},\
          \"events\":{},\"first\":{},\"last\":{},\"buffers\":{},\"compressed_buffers\":{},\"compressed\":{},\"buffer_size\":{},\
-         \"buffers_written\":{},\"events_lost\":{},\"buffers_lost\":{},\"providers\":[",
+         \"buffers_written\":{},\"events_lost\":{},\"buffers_lost\":{}",
         trace.file_size(),
         h.log_file_mode,
         h.versions[0],
@@ -200,17 +219,5 @@ fn json(input: &Input, survey: &Survey) -> String {
         h.buffers_written,
         h.events_lost,
         h.buffers_lost,
-    );
-    out.extend_from_slice(rest.as_bytes());
-    for (index, (guid, (name, count))) in survey.providers.iter().enumerate() {
-        out.extend_from_slice(if index > 0 { b",{\"name\":" } else { b"{\"name\":" });
-        if name.is_empty() {
-            out.extend_from_slice(b"null");
-        } else {
-            string(name, &mut out);
-        }
-        out.extend_from_slice(format!(",\"guid\":\"{guid}\",\"events\":{count}}}").as_bytes());
-    }
-    out.extend_from_slice(b"]}\n");
-    String::from_utf8_lossy(&out).into_owned()
+    )
 }

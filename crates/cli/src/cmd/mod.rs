@@ -31,6 +31,7 @@ use anyhow::Result;
 
 use crate::cli::{Cli, Command};
 use crate::exit::Outcome;
+use crate::export::plain_lines;
 use crate::traces::Reading;
 
 /// Runs what was asked for.
@@ -81,7 +82,7 @@ fn warn(reading: &Reading) {
 /// Says what is not wrong, but may not be what was meant.
 fn caution(warning: &str) {
     let style = anstyle::AnsiColor::Yellow.on_default().bold();
-    eprintln!("{style}warning:{style:#} {warning}");
+    eprintln!("{style}warning:{style:#} {}", plain_lines(warning));
 }
 
 /// So many of something, for people.

@@ -48,6 +48,39 @@ impl Csv {
             Err(reason) => Some(reason),
         }
     }
+
+    /// Which event it is and whose, up to the length of its payload, with the comma behind it.
+    fn identity(&mut self, event: &Event<'_>, out: &mut Vec<u8>) {
+        let record = &event.record;
+        let d = record.descriptor();
+        self.stamp.push(event.time, out);
+        out.extend_from_slice(b"Z,");
+        push_milliseconds(event.since_start(), out);
+        out.push(b',');
+        push_cell(event.provider.unwrap_or_default().as_bytes(), out);
+        out.push(b',');
+        out.extend_from_slice(&record.provider().to_ascii());
+        out.push(b',');
+        let name = event.found.as_ref().ok().and_then(|f| f.known.event_name.as_deref());
+        push_cell(name.unwrap_or_default().as_bytes(), out);
+        for number in [d.id, u16::from(d.version), u16::from(d.level), u16::from(d.opcode), d.task] {
+            out.push(b',');
+            decimal(number, out);
+        }
+        out.extend_from_slice(b",0x");
+        hex_lower(d.keyword, out);
+        out.push(b',');
+        push_id(record.process_id(), out);
+        out.push(b',');
+        push_id(record.thread_id(), out);
+        out.push(b',');
+        decimal(record.cpu(), out);
+        out.push(b',');
+        push_cell(event.process.unwrap_or_default().as_bytes(), out);
+        out.push(b',');
+        decimal(record.payload().len(), out);
+        out.push(b',');
+    }
 }
 
 impl Csv {
@@ -128,34 +161,7 @@ impl Sink for Csv {
 
     fn event(&mut self, event: &Event<'_>, out: &mut Vec<u8>) -> Option<Undecoded> {
         let record = &event.record;
-        let d = record.descriptor();
-        self.stamp.push(event.time, out);
-        out.extend_from_slice(b"Z,");
-        push_milliseconds(event.since_start(), out);
-        out.push(b',');
-        push_cell(event.provider.unwrap_or_default().as_bytes(), out);
-        out.push(b',');
-        out.extend_from_slice(&record.provider().to_ascii());
-        out.push(b',');
-        let name = event.found.as_ref().ok().and_then(|f| f.known.event_name.as_deref());
-        push_cell(name.unwrap_or_default().as_bytes(), out);
-        for number in [d.id, u16::from(d.version), u16::from(d.level), u16::from(d.opcode), d.task] {
-            out.push(b',');
-            decimal(number, out);
-        }
-        out.extend_from_slice(b",0x");
-        hex_lower(d.keyword, out);
-        out.push(b',');
-        push_id(record.process_id(), out);
-        out.push(b',');
-        push_id(record.thread_id(), out);
-        out.push(b',');
-        decimal(record.cpu(), out);
-        out.push(b',');
-        push_cell(event.process.unwrap_or_default().as_bytes(), out);
-        out.push(b',');
-        decimal(record.payload().len(), out);
-        out.push(b',');
+        self.identity(event, out);
         let misfit = self.fields(event);
         push_cell(self.cell.trim_ascii_start(), out);
         out.push(b',');

@@ -71,6 +71,12 @@ pub(crate) fn plain(text: &str) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
+/// The same for a text that may have several lines, such as an error with a picture of what is wrong.
+pub(crate) fn plain_lines(text: &str) -> String {
+    let lines: Vec<String> = text.lines().map(plain).collect();
+    lines.join("\n")
+}
+
 /// A path for a line that people read.
 pub(crate) fn plain_path(path: &std::path::Path) -> String {
     plain(&path.display().to_string())

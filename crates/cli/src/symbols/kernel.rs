@@ -74,6 +74,9 @@ impl Kernel {
             }
             Err(_) => {}
         }
+        for table in sources.iter().flat_map(|source| &source.table) {
+            warnings.say_if_cut(table, "the kernel");
+        }
         Self { image: image.name().to_owned(), sources }
     }
 

@@ -182,10 +182,16 @@ impl Symbols {
     fn in_module(&mut self, slot: usize, key: &Key, (size, offset): (u64, u64)) -> Vec<Frame> {
         self.load(slot, key, size);
         let name = module::name_of(&key.0);
-        match self.modules.get_mut(slot).and_then(|slot| slot.module.as_mut()) {
-            Some(module) => module.frames(&name, offset),
-            None => vec![Frame { module: Some(name), offset, ..Frame::default() }],
+        let Some(module) = self.modules.get_mut(slot).and_then(|slot| slot.module.as_mut()) else {
+            return vec![Frame { module: Some(name), offset, ..Frame::default() }];
+        };
+        let before = module.bytes();
+        let frames = module.frames(&name, offset);
+        // Lines are read when they are asked for: a module grows after it was loaded.
+        if module.bytes() > before {
+            self.make_room(slot, 0);
         }
+        frames
     }
 
     /// Reads a module that was not read, or had to go.

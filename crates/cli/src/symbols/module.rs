@@ -86,12 +86,14 @@ impl Module {
             for build_id in builds {
                 let link = link.as_ref().map(|(name, checksum)| (name.as_str(), *checksum));
                 if let Some(debug) = find_debug_file(options, path, (&build_id, link), parts) {
+                    warnings.say_if_cut(&debug.symbols, path);
                     module.take(debug);
                     break;
                 }
             }
         }
         if let Some(program) = program {
+            warnings.say_if_cut(&program.symbols, path);
             module.take(program);
         }
         module
@@ -111,7 +113,10 @@ impl Module {
             let Some(file) = search::open(&path) else { continue };
             let about = path.display().to_string();
             match Pdb::read_file(file, |signature, age| (signature, age) == (id.signature, id.age)) {
-                Ok(Some(pdb)) => return Self { tables: vec![pdb.symbols], ..Self::default() },
+                Ok(Some(pdb)) => {
+                    warnings.say_if_cut(&pdb.symbols, &about);
+                    return Self { tables: vec![pdb.symbols], ..Self::default() };
+                }
                 Ok(None) => warnings
                     .say(&about, "it is not the PDB of the traced image: its signature or age is another"),
                 Err(error) => warnings.say(&about, &format!("cannot be used for symbols: {error}")),

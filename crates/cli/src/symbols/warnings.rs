@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use anstream::eprintln;
+use traceweir_decode::symbols::Table;
 
 use crate::export::plain;
 
@@ -17,9 +18,16 @@ pub(super) struct Warnings {
 }
 
 impl Warnings {
+    /// Says of a file that it has more symbols than were taken, if that is so.
+    pub(super) fn say_if_cut(&mut self, table: &Table, about: &str) {
+        if table.is_cut() {
+            self.say(about, "it has more symbols than are kept; functions may have no name, or that of another before them");
+        }
+    }
+
     /// Says something about a file or the kernel, unless it was said before.
     pub(super) fn say(&mut self, about: &str, what: &str) {
-        let line = format!("warning: {}: {what}", plain(about));
+        let line = plain(&format!("warning: {about}: {what}"));
         if self.said.contains(&line) || self.is_full {
             return;
         }

@@ -10,6 +10,8 @@
 //!
 //! Not here: symbols in a compressed `.gnu_debugdata`, sections that are packed otherwise than by zlib, DWARF in files of its own for each unit (`.dwo`).
 
+mod symbols;
+
 use std::cell::Cell;
 use std::io::{Read, Seek, SeekFrom};
 
@@ -17,23 +19,20 @@ use flate2::read::ZlibDecoder;
 use gimli::{RunTimeEndian, SectionId};
 use object::elf::{
     ELFCLASS32, ELFCOMPRESS_ZLIB, EM_ARM, FileHeader32, FileHeader64, NT_GNU_BUILD_ID, PT_LOAD,
-    SHF_COMPRESSED, SHF_EXECINSTR, SHN_UNDEF, SHT_DYNSYM, SHT_NOBITS, SHT_SYMTAB, STB_GLOBAL, STB_WEAK,
-    STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE,
+    SHF_COMPRESSED, SHT_NOBITS, SHT_SYMTAB,
 };
-use object::read::elf::{CompressionHeader, FileHeader, ProgramHeader, SectionHeader, SectionTable, Sym};
-use object::{Endianness, ReadCache, ReadRef, SectionIndex};
+use object::read::elf::{CompressionHeader, FileHeader, ProgramHeader, SectionHeader, SectionTable};
+use object::{Endianness, ReadCache, ReadRef};
 
 use traceweir_format::wire;
 
 use super::dwarf::{Dwarf, Sections};
-use super::table::{Rank, Table};
+use super::table::Table;
 use crate::source::identified::{MAX_SECTIONS, Sparingly, own_build_id};
 use crate::{Error, Result};
 
 /// Bytes of headers, notes and names that are read.
 const MAX_HEADERS: u64 = 32 << 20;
-/// The largest table of symbols, and the largest block of their names.
-const MAX_SYMBOL_SECTION: u64 = 256 << 20;
 /// Bytes of all sections about lines and inlined functions, unpacked.
 const MAX_DWARF: u64 = 768 << 20;
 /// What unpacking may make of a byte: zlib reaches about a thousand.
@@ -70,7 +69,7 @@ pub struct Parts {
 pub struct Elf {
     /// Which it is.
     pub identity: Identity,
-    /// Functions by address; empty where none were wanted.
+    /// Functions by address; empty where none were wanted, and [cut](Table::is_cut) where there are too many.
     pub symbols: Table,
     /// Whether it has no symbols but those that other programs need.
     pub is_stripped: bool,
@@ -168,19 +167,13 @@ where
     if !is_it(&identity) {
         return Ok(None);
     }
-    let mut symbols = Table::default();
     let is_stripped = !sections.iter().any(|section| section.sh_type(endian) == SHT_SYMTAB);
-    if parts.symbols {
+    let symbols = if parts.symbols {
         let mask = if header.e_machine(endian) == EM_ARM { !1 } else { u64::MAX };
-        for section in sections.iter() {
-            if matches!(section.sh_type(endian), SHT_SYMTAB | SHT_DYNSYM) {
-                // A table that cannot be read leaves the other.
-                let _ =
-                    take_symbols::<Elf, R>((section, &sections), endian, file, (left, mask), &mut symbols);
-            }
-        }
-        symbols.finish();
-    }
+        symbols::read::<Elf, R>(&sections, (endian, file), left, mask)
+    } else {
+        Table::default()
+    };
     let parts = if parts.dwarf { debug_parts::<Elf, R>(&sections, endian, file) } else { Vec::new() };
     let endian = if endian == Endianness::Big { RunTimeEndian::Big } else { RunTimeEndian::Little };
     Ok(Some(Found { identity, symbols, is_stripped, parts, endian }))
@@ -240,55 +233,6 @@ where
         Endianness::Big => u32::from_be_bytes(*checksum),
     };
     Some((name.to_owned(), checksum))
-}
-
-/// The functions of one table of symbols.
-fn take_symbols<'data, Elf, R>(
-    (section, sections): (&'data Elf::SectionHeader, &SectionTable<'data, Elf, R>),
-    endian: Endianness,
-    file: R,
-    (left, mask): (&Cell<u64>, u64),
-    to: &mut Table,
-) -> object::Result<()>
-where
-    Elf: FileHeader<Endian = Endianness>,
-    R: ReadRef<'data>,
-{
-    let strings = sections.section(SectionIndex(section.sh_link(endian) as usize))?;
-    for size in [section.sh_size(endian).into(), strings.sh_size(endian).into()] {
-        if size > MAX_SYMBOL_SECTION {
-            return Ok(());
-        }
-        left.set(left.get().saturating_add(size));
-    }
-    let symbols: &[Elf::Sym] = section.data_as_array(endian, file)?;
-    let strings = strings.data(endian, file)?;
-    for symbol in symbols {
-        let (place, kind) = (symbol.st_shndx(endian), symbol.st_type());
-        if place == SHN_UNDEF || !matches!(kind, STT_FUNC | STT_GNU_IFUNC | STT_NOTYPE) {
-            continue;
-        }
-        let Some(name) = usize::try_from(symbol.st_name(endian)).ok().and_then(|at| strings.get(at..)) else {
-            continue;
-        };
-        let name = name.get(..memchr::memchr(0, name).unwrap_or(name.len())).unwrap_or_default();
-        // Labels are functions in code alone, and not those that assemblers make.
-        let is_label = kind == STT_NOTYPE;
-        let of_code = |it: &Elf::SectionHeader| it.sh_flags(endian).into() & u64::from(SHF_EXECINSTR) != 0;
-        let is_code = !is_label
-            || (!name.starts_with(b"$")
-                && !name.starts_with(b".L")
-                && sections.section(SectionIndex(usize::from(place))).is_ok_and(of_code));
-        if is_code {
-            let rank = match symbol.st_bind() {
-                STB_GLOBAL => Rank::Global,
-                STB_WEAK => Rank::Weak,
-                _ => Rank::Local,
-            };
-            to.push(symbol.st_value(endian).into() & mask, symbol.st_size(endian).into(), name, rank);
-        }
-    }
-    Ok(())
 }
 
 /// Where the sections about lines stand; none, where they are too large together.
@@ -353,3 +297,6 @@ fn read_exactly(from: impl Read, size: u64) -> Option<Vec<u8>> {
     from.take(size).read_to_end(&mut bytes).ok()?;
     (u64::try_from(bytes.len()).ok()? == size).then_some(bytes)
 }
+
+#[cfg(test)]
+mod tests;

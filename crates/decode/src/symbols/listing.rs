@@ -58,6 +58,9 @@ fn read(from: impl Read, take: impl Fn(&[u8], &mut Table) -> Option<()>) -> io::
         }
         take(line.trim_ascii_end(), &mut table);
     }
+    if table.len() >= MAX_SYMBOLS || from.get_ref().limit() == 0 {
+        table.cut();
+    }
     table.finish();
     Ok(table)
 }

@@ -130,6 +130,7 @@ fn further_stream(stream: &[u8], which: usize) -> Option<u16> {
 fn take(mut records: SymbolIter<'_>, places: &[u32], to: &mut Table) {
     while let Ok(Some(record)) = records.next() {
         if to.len() >= MAX_SYMBOLS {
+            to.cut();
             return;
         }
         let bytes = record.raw_bytes();

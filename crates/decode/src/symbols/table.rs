@@ -9,7 +9,7 @@
 //! Invariants:
 //! 1. Entries are sorted by start, one for each start: one with a size before one without, global before local, then the shorter name.
 //! 2. A symbol whose size is not told reaches to the next one, but not further than [`MAX_REACH`].
-//! 3. At most [`MAX_SYMBOLS`] entries and [`MAX_NAMES`] bytes of names are kept; what is beyond is left out.
+//! 3. At most [`MAX_SYMBOLS`] entries and [`MAX_NAMES`] bytes of names are kept; what is beyond is left out, and the table says so ([`Table::is_cut`]).
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -76,6 +76,7 @@ pub struct Table {
     groups: Vec<Arc<str>>,
     /// Where the symbols of [`KERNEL_START`] are, whatever else is there.
     kernel_start: [Option<u64>; 2],
+    is_cut: bool,
 }
 
 /// Names of the first byte of a kernel.
@@ -90,14 +91,20 @@ impl Table {
     /// Takes a symbol in that belongs to somebody.
     pub fn push_of(&mut self, start: u64, size: u64, name: &[u8], rank: Rank, group: Option<&str>) {
         let all = self.names.len().saturating_add(name.len());
-        let is_too_much = self.entries.len() >= MAX_SYMBOLS || all > MAX_NAMES;
-        if name.is_empty() || name.len() > MAX_NAME || is_too_much {
+        if name.is_empty() || name.len() > MAX_NAME {
+            return;
+        }
+        if self.entries.len() >= MAX_SYMBOLS || all > MAX_NAMES {
+            self.cut();
             return;
         }
         let (Ok(at), Ok(length)) = (u32::try_from(self.names.len()), u16::try_from(name.len())) else {
             return;
         };
-        let Some(group) = self.group(group) else { return };
+        let Some(group) = self.group(group) else {
+            self.cut();
+            return;
+        };
         let rank = match rank {
             Rank::Global => 0,
             Rank::Local => 1,
@@ -159,6 +166,17 @@ impl Table {
         let end = at.saturating_add(usize::from(entry.length));
         let group = usize::from(entry.group).checked_sub(1).and_then(|at| self.groups.get(at));
         Symbol { name: self.names.get(at..end).unwrap_or_default(), start: entry.start, group }
+    }
+
+    /// Notes that there are more symbols than are here.
+    pub(super) fn cut(&mut self) {
+        self.is_cut = true;
+    }
+
+    /// Whether symbols were left out because there are more than are kept, or because looking at them took too long.
+    #[must_use]
+    pub const fn is_cut(&self) -> bool {
+        self.is_cut
     }
 
     /// Whether there is nothing in it.

@@ -5,18 +5,21 @@
 //!        library           user, folder, namespace          right daemon?                  weir enable
 //! ```
 //!
-//! Each step is looked at as far as it can be seen from here: another user's process shows neither its environment nor its libraries.
+//! Each step is looked at as far as it can be seen from here: another user's process shows neither its environment nor its libraries, and one that hangs may not tell of them
+//! for ever ([`patience`](super::patience)).
 
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use traceweir_daemon::RUNTIME_VARIABLE as VARIABLE;
 
 use super::check::{Advice, Check, Subject};
 use super::machine::{Files, MOST};
+use super::patience::{PATIENCE, Question};
 use super::process::field;
 use crate::cmd::counted;
 
@@ -38,8 +41,17 @@ pub(super) struct Target {
     /// The folder that its environment names; the outer `None`: it does not show it.
     named: Option<Option<PathBuf>>,
     library: Option<Library>,
-    is_set_id: bool,
+    /// Whether its program makes it somebody else; `None`: not told in time.
+    is_set_id: Option<bool>,
     is_filtered: bool,
+    late: Late,
+}
+
+/// What was not told in time.
+#[derive(Clone, Copy, Debug, Default)]
+struct Late {
+    environment: bool,
+    library: bool,
 }
 
 /// The library of C programs; Rust programs have theirs inside.
@@ -79,7 +91,14 @@ impl Target {
         };
         let link = |who: &str, kind: &str| fs::read_link(root.join(format!("proc/{who}/ns/{kind}"))).ok();
         let differs = |kind: &str| Some(link(&pid.to_string(), kind)? != link("self", kind)?);
-        let program = fs::metadata(root.join(format!("{own}/exe"))).ok();
+        let path = |name: &str| (root.to_owned(), format!("{own}/{name}"));
+        let ask = |(root, path): (PathBuf, String)| Question::ask(move || Files(&root).bytes(&path));
+        let (environment, maps) = (ask(path("environ")), ask(path("maps")));
+        let exe = root.join(format!("{own}/exe"));
+        let program = Question::ask(move || fs::metadata(exe).is_ok_and(|it| it.mode() & SET_ID != 0));
+        let until = Instant::now().checked_add(PATIENCE).unwrap_or_else(Instant::now);
+        let (environment, maps) = (environment.answer(until), maps.answer(until));
+        let late = Late { environment: environment.is_none(), library: maps.is_none() };
         Self {
             pid,
             is_there: !status.is_empty(),
@@ -87,10 +106,11 @@ impl Target {
             inner: ids("NSpid:").last().copied().unwrap_or(pid),
             has_other_ids: differs("pid"),
             has_other_folders: differs("mnt"),
-            named: files.bytes(&format!("{own}/environ")).map(|it| folder_in(&it)),
-            library: files.text(&format!("{own}/maps")).and_then(|maps| library_in(&maps)),
-            is_set_id: program.is_some_and(|it| it.mode() & SET_ID != 0),
+            named: environment.flatten().map(|it| folder_in(&it)),
+            library: maps.flatten().and_then(|maps| library_in(&String::from_utf8_lossy(&maps))),
+            is_set_id: program.answer(until),
             is_filtered: field(&status, "Seccomp:").is_some_and(|mode| mode != "0"),
+            late,
         }
     }
 
@@ -137,7 +157,10 @@ impl Target {
     fn user(&self, meeting: &Meeting) -> Check {
         match self.owner {
             _ if meeting.is_system => USER.fine("the system's daemon serves all users"),
-            Some(owner) if owner == meeting.own_user && self.is_set_id => USER
+            Some(owner) if owner == meeting.own_user && self.is_set_id.is_none() => {
+                USER.limited(format!("yours (uid {owner}); whether its program has rights of its own is {LATE}"))
+            }
+            Some(owner) if owner == meeting.own_user && self.is_set_id == Some(true) => USER
                 .missing("its program has rights of its own (set-user-id, set-group-id): it announces itself to the system's daemon only")
                 .advise(Advice::once("sudo systemctl start traceweir.socket, and record with --system")),
             Some(owner) if owner == meeting.own_user => USER.fine(format!("yours (uid {owner})")),
@@ -150,6 +173,7 @@ impl Target {
 
     fn folder(&self, meeting: &Meeting) -> Check {
         match &self.named {
+            None if self.late.environment => FOLDER.limited(format!("its environment is {LATE}")),
             None => FOLDER.limited("its environment is not shown to you (sudo weir doctor --pid shows it)"),
             Some(named) if *named == meeting.named => FOLDER.fine("it looks where you look"),
             Some(Some(named)) => {
@@ -180,6 +204,7 @@ impl Target {
 
     fn library(&self) -> Check {
         match &self.library {
+            None if self.late.library => LIBRARY.limited(LATE),
             None => LIBRARY.limited("not shown to you, or too much to look at"),
             Some(Library::Loaded(path)) => LIBRARY.fine(path.clone()),
             Some(Library::Replaced(path)) => LIBRARY
@@ -200,6 +225,7 @@ impl Target {
     }
 }
 
+const LATE: &str = "not told within 2 s: the process, or a file system that it uses, hangs";
 const NOTHING: &str = "events of other processes";
 const PROCESS: Subject = Subject {
     name: "process_providers",

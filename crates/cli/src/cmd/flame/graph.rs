@@ -187,3 +187,34 @@ impl Graph {
         .to_owned()
     }
 }
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::analysis::Kind;
+
+    /// A graph of such stacks.
+    pub(in super::super) fn graph_of(stacks: &[(&[&str], u64)]) -> Graph {
+        let mut graph = Graph {
+            paths: Paths::new(false),
+            tree: Tree::new(Tree::LIMIT),
+            measure: Measure::Samples,
+            total: 0,
+            events: 0,
+            without_stack: 0,
+            idle: 0,
+            others: 0,
+            with_idle: false,
+            wanted: Wanted::default(),
+            window: Window::default(),
+            schedulers: HashMap::new(),
+        };
+        for (stack, weight) in stacks {
+            let path: Vec<_> =
+                stack.iter().map(|name| graph.paths.functions.named(name, Kind::Program)).collect();
+            let node = graph.tree.node(&path);
+            graph.put(node, false, *weight);
+        }
+        graph
+    }
+}

@@ -85,6 +85,7 @@ const fn kind(kind: Kind) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use super::super::graph::tests::graph_of;
     use super::*;
 
     /// The marks of the page, in the order in which they are filled.
@@ -98,6 +99,20 @@ mod tests {
             last = at;
         }
         assert!(!SCRIPT.contains("</") && !STYLE.contains("</"), "neither ends its element");
+    }
+
+    #[test]
+    fn no_name_leaves_the_data() {
+        let hostile = "</script><script>alert(1)</script><!--\u{2028}\u{2029}{{script}}\"\\\u{1b}[31m";
+        let mut out = Vec::new();
+        write(&graph_of(&[(&[hostile], 1)]), 99, &mut out);
+        let page = String::from_utf8(out).unwrap();
+        let (_, data) = page.split_once("id=\"data\">").unwrap();
+        let (data, script) = data.split_once("</script>").unwrap();
+        assert!(!data.contains('<') && script.trim_start().starts_with("<script>\"use strict\""), "{data}");
+        let read: serde_json::Value = serde_json::from_str(data).unwrap();
+        assert_eq!(read["functions"].as_array().unwrap().last().unwrap()[0], hostile);
+        assert_eq!(page.matches("<script").count(), 2);
     }
 
     #[test]

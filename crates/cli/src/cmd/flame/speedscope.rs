@@ -1,43 +1,109 @@
 //! JSON as speedscope reads it: <https://www.speedscope.app/file-format-schema.json>, one profile of the type `sampled`.
 //!
 //! ```text
-//!   { "$schema", "shared": { "frames": [{ "name", "file"? }] }, "profiles": [{ "type": "sampled", "name", "unit",
-//!     "startValue": 0, "endValue": sum, "samples": [[outermost, …, innermost]], "weights": [n] }], "name", "exporter" }
+//!   { "$schema", "activeProfileIndex": 0, "name", "exporter", "shared": { "frames": [{ "name", "file"? }] }, "profiles": [{ "type": "sampled", "name", "unit",
+//!     "startValue": 0, "endValue": sum, "weights": [n], "samples": [[outermost, …, innermost]] }] }
 //! ```
+//!
+//! The long lists are written where they go, at the ends of objects, for each may have hundreds of megabytes.
 
 use super::graph::{Graph, Measure};
 use crate::analysis::FunctionId;
-use crate::export::{Object, array};
+use crate::export::Object;
 
 const SCHEMA: &str = "https://www.speedscope.app/file-format-schema.json";
+/// Bytes of all stacks.
+const MAX_TEXT: usize = 128 << 20;
+/// What a frame of a stack takes: the digits of its function, and a comma.
+const FRAME: usize = 7;
 
-/// Writes all stacks; none is left out.
+/// Writes the heaviest stacks and gives the number of the others, which are one.
 pub(super) fn write(graph: &Graph, out: &mut Vec<u8>) -> usize {
-    let frames = graph.paths.functions.all().iter().map(|function| {
+    write_within(graph, MAX_TEXT, out)
+}
+
+fn write_within(graph: &Graph, most: usize, out: &mut Vec<u8>) -> usize {
+    let mut file = Object::new();
+    file.text("$schema", SCHEMA).raw("activeProfileIndex", "0");
+    file.text("name", graph.measure.title()).text("exporter", concat!("weir ", env!("CARGO_PKG_VERSION")));
+    open(&file, out);
+    out.extend_from_slice(b",\"shared\":{\"frames\":[");
+    separated(out, graph.paths.functions.all(), |out, function| {
         let mut frame = Object::new();
         frame.text("name", &function.label());
         if let Some(module) = &function.module {
             frame.text("file", module);
         }
-        frame.finish()
+        out.extend_from_slice(frame.finish().as_bytes());
     });
-    let mut shared = Object::new();
-    shared.raw("frames", &array(frames));
-    let ends = graph.tree.ends();
-    let stack = |path: Vec<FunctionId>| array(path.iter().map(|id| id.index().to_string()));
-    let samples = ends.iter().map(|(node, _)| stack(graph.tree.path(*node)));
+    let ends = graph.tree.ends_within(most, |_| FRAME);
     let mut profile = Object::new();
     profile.text("type", "sampled").text("name", graph.measure.title());
     profile.text("unit", if graph.measure == Measure::Waits { "nanoseconds" } else { "none" });
     // Weights are numbers by the schema, however large.
     profile.raw("startValue", "0").raw("endValue", &graph.total.to_string());
-    profile.raw("samples", &array(samples));
-    profile.raw("weights", &array(ends.iter().map(|(_, weight)| weight.to_string())));
-    let mut file = Object::new();
-    file.text("$schema", SCHEMA).raw("shared", &shared.finish());
-    file.raw("profiles", &array([profile.finish()])).raw("activeProfileIndex", "0");
-    file.text("name", graph.measure.title()).text("exporter", concat!("weir ", env!("CARGO_PKG_VERSION")));
-    out.extend_from_slice(file.finish().as_bytes());
-    out.push(b'\n');
-    0
+    out.extend_from_slice(b"]},\"profiles\":[");
+    open(&profile, out);
+    let rest = (ends.folded > 0).then_some(ends.folded_weight);
+    let weights = ends.kept.iter().map(|(_, weight)| *weight).chain(rest);
+    out.extend_from_slice(b",\"weights\":[");
+    separated(out, weights, |out, weight| out.extend_from_slice(weight.to_string().as_bytes()));
+    out.extend_from_slice(b"],\"samples\":[");
+    let stacks = ends.kept.iter().map(|(node, _)| graph.tree.path(*node));
+    separated(out, stacks.chain(rest.map(|_| vec![FunctionId::default()])), |out, path| {
+        out.push(b'[');
+        separated(out, path, |out, id| out.extend_from_slice(id.index().to_string().as_bytes()));
+        out.push(b']');
+    });
+    out.extend_from_slice(b"]}]}\n");
+    ends.folded
+}
+
+/// An object that more is written into.
+fn open(object: &Object, out: &mut Vec<u8>) {
+    let text = object.finish();
+    out.extend_from_slice(text.strip_suffix('}').unwrap_or(&text).as_bytes());
+}
+
+/// Writes values with commas between them.
+fn separated<T>(out: &mut Vec<u8>, values: impl IntoIterator<Item = T>, write: impl Fn(&mut Vec<u8>, T)) {
+    for (index, value) in values.into_iter().enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        write(out, value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::graph::tests::graph_of;
+    use super::*;
+
+    fn read(graph: &Graph, most: usize) -> (serde_json::Value, usize) {
+        let mut out = Vec::new();
+        let folded = write_within(graph, most, &mut out);
+        (serde_json::from_slice(&out).unwrap(), folded)
+    }
+
+    #[test]
+    fn stacks_that_find_no_room_are_one() {
+        let graph = graph_of(&[(&["a", "b"], 3), (&["a", "c"], 2), (&["d"], 1)]);
+        let (all, folded) = read(&graph, 99 * FRAME);
+        let profile = &all["profiles"][0];
+        assert_eq!((folded, profile["samples"].as_array().unwrap().len()), (0, 3));
+        assert_eq!(profile["weights"], serde_json::json!([3, 2, 1]));
+        let (cut, folded) = read(&graph, 2 * FRAME);
+        let profile = &cut["profiles"][0];
+        assert_eq!((folded, &profile["weights"]), (2, &serde_json::json!([3, 3])));
+        assert_eq!(profile["samples"][1], serde_json::json!([0]));
+        assert_eq!(cut["shared"]["frames"][0]["name"], "(other)");
+    }
+
+    #[test]
+    fn a_name_stays_in_its_string() {
+        let hostile = "</script>\"]}\u{2028}\u{1b}[31m\n\\";
+        let (all, _) = read(&graph_of(&[(&[hostile], 1)]), 99);
+        assert_eq!(all["shared"]["frames"][1]["name"], hostile);
+    }
 }

@@ -194,4 +194,14 @@ mod tests {
         assert_eq!(percentiles(&all), ["1.5", "1.5", "1.5"]);
         assert_eq!(name(&"x".repeat(200)).chars().count(), LONGEST);
     }
+
+    #[test]
+    fn names_of_strangers_stay_in_their_cell() {
+        let hostile = name("a\u{1b}[31m\n\u{9b}\u{202e}\u{2028}b");
+        assert!(hostile.starts_with("a\\x1b[31m\\n"), "{hostile}");
+        assert!(
+            !hostile.chars().any(|c| c.is_control() || matches!(c, '\u{202e}' | '\u{2028}')),
+            "{hostile}"
+        );
+    }
 }

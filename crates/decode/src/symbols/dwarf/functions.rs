@@ -20,7 +20,7 @@ use super::super::demangle;
 use super::super::effort::Effort;
 use super::super::table::MAX_NAME;
 use super::units::Units;
-use super::{Info, Slice, Unit, is_code};
+use super::{Info, Slice, Unit, is_code, text};
 
 type Entry<'a> = DebuggingInformationEntry<Slice<'a>>;
 
@@ -30,6 +30,8 @@ const MAX_FUNCTIONS: usize = 1 << 20;
 const MAX_SPANS: usize = 4 << 20;
 /// Functions within functions.
 const MAX_DEPTH: usize = 64;
+/// Functions around an entry that are remembered: those of languages that have functions in functions.
+const MAX_AROUND: usize = 1024;
 /// References from a function to the one that has its name.
 const MAX_HOPS: usize = 8;
 /// Bytes of names of a unit.
@@ -106,15 +108,19 @@ impl Functions {
                 Some((_, level)) if is_inlined => level.saturating_add(1),
                 _ => 0,
             };
-            if level >= MAX_DEPTH || self.all.len() >= MAX_FUNCTIONS {
+            if level >= MAX_DEPTH || around.len() >= MAX_AROUND || self.all.len() >= MAX_FUNCTIONS {
                 continue;
             }
             around.push((depth, level));
             if self.take_ranges(names.info, unit, (&entry, level), effort)? {
-                let name = names.of((unit, start), &entry, effort)?;
-                self.name_bytes = self.name_bytes.saturating_add(name.as_ref().map_or(0, |name| name.len()));
+                // Past the bound none is looked for: what is found is remembered, whether it is kept or not.
+                let has_room = self.name_bytes <= MAX_NAMES;
+                let name = if has_room { names.of((unit, start), &entry, effort)? } else { None };
+                let bytes = name.as_ref().map_or(0, |name| name.len());
+                effort.pay(bytes)?;
+                self.name_bytes = self.name_bytes.saturating_add(bytes);
                 self.all.push(Function {
-                    name: name.filter(|_| self.name_bytes <= MAX_NAMES),
+                    name,
                     call_file: number(&entry, DW_AT_call_file).unwrap_or(u64::MAX),
                     call_line: number(&entry, DW_AT_call_line).and_then(|line| u32::try_from(line).ok()),
                 });
@@ -221,8 +227,8 @@ impl<'a> Names<'_, 'a> {
 
     fn told(&self, (unit, start): (&Unit<'a>, usize), entry: &Entry<'a>) -> Told {
         for kind in [DW_AT_linkage_name, DW_AT_MIPS_linkage_name, DW_AT_name] {
-            let text = entry.attr_value(kind).and_then(|value| self.info.attr_string(unit, value).ok());
-            if let Some(text) = text.filter(|text| text.len() <= MAX_NAME) {
+            let text = entry.attr_value(kind).and_then(|value| text(self.info, unit, value, MAX_NAME));
+            if let Some(text) = text {
                 return Told::Here(Some(demangle(&text.to_string_lossy()).into()));
             }
         }
@@ -260,7 +266,9 @@ impl<'a> Names<'_, 'a> {
         }
         effort.check()?;
         effort.pay(OTHER_STEPS)?;
-        let Some((unit, start)) = self.units.open(self.info, number) else { return Some(None) };
+        let Some((mut unit, start)) = self.units.open(self.info, number) else { return Some(None) };
+        // Names alone are looked for in it.
+        unit.line_program = None;
         let unit = Arc::new(unit);
         if self.others.len() >= MAX_OTHERS {
             self.others.remove(0);

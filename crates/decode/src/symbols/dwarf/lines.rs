@@ -11,7 +11,7 @@ use std::sync::Arc;
 use gimli::{AttributeValue, LineProgramHeader, Range};
 
 use super::super::effort::Effort;
-use super::{Info, Slice, Unit, is_code};
+use super::{Info, Slice, Unit, is_code, text};
 
 /// Rows of a unit.
 const MAX_ROWS: usize = 8 << 20;
@@ -100,7 +100,7 @@ impl Lines {
         for number in 0..=count {
             effort.pay(1)?;
             let Some(file) = header.file(number) else { continue };
-            let text = |value: AttributeValue<Slice<'a>>| info.attr_string(unit, value).ok();
+            let text = |value: AttributeValue<Slice<'a>>| text(info, unit, value, MAX_PATH);
             let folder = file.directory(header).and_then(text);
             let Some(name) = text(file.path_name()) else { continue };
             let parts = [unit.comp_dir, folder, Some(name)];

@@ -21,7 +21,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use gimli::{EndianSlice, RunTimeEndian, SectionId};
+use gimli::{AttributeValue, EndianSlice, Reader, RunTimeEndian, Section, SectionId};
 
 use self::functions::Functions;
 use self::lines::Lines;
@@ -45,6 +45,29 @@ type Unit<'a> = gimli::Unit<Slice<'a>>;
 /// Whether there is code in a range: linkers leave those at 0 or 1 that they left out of the file.
 fn is_code(range: &gimli::Range) -> bool {
     range.begin > 1 && range.begin < range.end
+}
+
+/// A text of a unit, if it ends within `most` bytes. Sections of texts may have no end in them: it is not looked for further.
+fn text<'a>(
+    info: &Info<'a>,
+    unit: &Unit<'a>,
+    value: AttributeValue<Slice<'a>>,
+    most: usize,
+) -> Option<Slice<'a>> {
+    let within = |section: &Slice<'a>, at: usize| {
+        let rest = section.slice().get(at..)?;
+        let near = rest.get(..rest.len().min(most.saturating_add(1)))?;
+        Some(Slice::new(near.get(..memchr::memchr(0, near)?)?, section.endian()))
+    };
+    match value {
+        AttributeValue::String(text) => Some(text).filter(|text| text.len() <= most),
+        AttributeValue::DebugStrRef(at) => within(info.debug_str.reader(), at.0),
+        AttributeValue::DebugLineStrRef(at) => within(info.debug_line_str.reader(), at.0),
+        AttributeValue::DebugStrOffsetsIndex(index) => {
+            within(info.debug_str.reader(), info.string_offset(unit, index).ok()?.0)
+        }
+        _ => None,
+    }
 }
 
 /// The sections of a file that tell of functions and lines.
@@ -203,3 +226,6 @@ impl Contents {
         sites
     }
 }
+
+#[cfg(test)]
+mod tests;

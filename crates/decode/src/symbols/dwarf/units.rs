@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
-use gimli::DebugInfoOffset;
+use gimli::{
+    AttributeValue, DW_AT_stmt_list, DebugAbbrev, DebugInfoOffset, DebugLineOffset, Reader, Section,
+    UnitHeader,
+};
 
 use super::super::effort::Effort;
-use super::{Info, Unit, is_code};
+use super::{Info, Slice, Unit, is_code};
 
 /// Units of a file; a browser has some ten thousand.
 const MAX_UNITS: usize = 1 << 18;
@@ -18,6 +21,11 @@ const TIME: Duration = Duration::from_secs(20);
 const UNIT_STEPS: usize = 256;
 /// Ranges before the nearest one that are looked at: those of units may lie within each other.
 const LOOK_BACK: usize = 64;
+
+/// Bytes that describe the shapes of a unit's entries: a compiler writes some thousands, of which a few hundred times as much is made.
+const MAX_SHAPES: usize = 1 << 20;
+/// Bytes with the sources of a unit, of each of which a hundred may be made.
+const MAX_SOURCES: usize = 2 << 20;
 
 #[derive(Debug)]
 struct Span {
@@ -56,7 +64,7 @@ impl Units {
             effort.check()?;
             effort.pay(UNIT_STEPS)?;
             // A unit that cannot be read does not keep the others from it.
-            let Ok(parsed) = info.unit(header) else { continue };
+            let Some(parsed) = parse(info, header) else { continue };
             let Ok(mut ranges) = info.unit_ranges(&parsed) else { continue };
             while let Ok(Some(range)) = ranges.next() {
                 effort.pay(1)?;
@@ -79,11 +87,42 @@ impl Units {
     pub(super) fn open<'a>(&self, info: &Info<'a>, unit: usize) -> Option<(Unit<'a>, usize)> {
         let start = *self.starts.get(unit)?;
         let header = info.unit_header(DebugInfoOffset(start)).ok()?;
-        Some((info.unit(header).ok()?, start))
+        Some((parse(info, header)?, start))
     }
 
     /// The number of the unit around an offset.
     pub(super) fn around(&self, offset: usize) -> Option<usize> {
         self.starts.partition_point(|start| *start <= offset).checked_sub(1)
     }
+}
+
+/// Makes ready to read a unit, unless that takes more memory than a unit is worth.
+fn parse<'a>(info: &Info<'a>, header: UnitHeader<Slice<'a>>) -> Option<Unit<'a>> {
+    let start = header.debug_abbrev_offset();
+    let end = start.0.saturating_add(MAX_SHAPES);
+    let shapes = info.debug_abbrev.reader().slice();
+    let shapes = shapes.get(..end.min(shapes.len()))?;
+    let shapes = DebugAbbrev::from(Slice::new(shapes, info.debug_abbrev.reader().endian()));
+    let shapes = shapes.abbreviations(start).ok()?;
+    let mut entries = header.entries(&shapes);
+    let root = entries.next_dfs().ok()??;
+    if let Some(AttributeValue::DebugLineRef(at)) = root.attr_value(DW_AT_stmt_list)
+        && source_bytes(info, at)? > MAX_SOURCES
+    {
+        return None;
+    }
+    Unit::new_with_abbreviations(info, header, shapes.into()).ok()
+}
+
+/// How long the head of a line program is, with its folders and files.
+fn source_bytes(info: &Info<'_>, at: DebugLineOffset) -> Option<usize> {
+    let mut input = *info.debug_line.reader();
+    input.skip(at.0).ok()?;
+    let (_, format) = input.read_initial_length().ok()?;
+    let version = input.read_u16().ok()?;
+    if version >= 5 {
+        // Sizes of addresses and of segments.
+        input.skip(2).ok()?;
+    }
+    input.read_length(format).ok()
 }

@@ -135,3 +135,27 @@ fn containers_sandboxes_and_replaced_libraries_are_told() {
     put(&root, "maps", "");
     expect(&root, &inner, "process_library", Fine, "not loaded");
 }
+
+/// A pipe that nobody writes to keeps who opens it waiting, as a process or a file system that hangs does.
+#[test]
+fn a_process_that_hangs_is_told_as_that_and_not_waited_for() {
+    let root = process();
+    for name in ["environ", "maps"] {
+        let path = root.path().join("proc/4711").join(name);
+        fs::remove_file(&path).unwrap();
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &path,
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
+            0,
+        )
+        .unwrap();
+    }
+    let began = Instant::now();
+    expect(&root, &meeting(), "process_folder", Limited, "its environment is not told within 2 s");
+    assert!(began.elapsed() < 5 * PATIENCE, "{:?}", began.elapsed());
+    let checks = Target::at(root.path(), PID).checks(&meeting());
+    let state = |name: &str| checks.iter().find(|it| it.subject.name == name).unwrap().state;
+    assert_eq!((state("process_library"), state("process_user")), (Limited, Fine), "the rest is told");
+}

@@ -1,0 +1,119 @@
+//! Files whose symbols ask for more than they are worth.
+
+use std::cell::Cell;
+use std::io::{self, Cursor, Read, Seek, SeekFrom};
+use std::time::{Duration, Instant};
+
+use object::elf::{SHF_EXECINSTR, SHT_PROGBITS, SHT_STRTAB, SHT_SYMTAB};
+
+use super::super::table::MAX_NAME;
+use super::*;
+
+const SYMBOLS: Parts = Parts { symbols: true, dwarf: false };
+const HEADER: usize = 64;
+
+/// A file of sections, each with its kind, flags, link, and where it lies in what follows the header.
+fn file_of(body: &[u8], sections: &[(u32, u32, u32, std::ops::Range<usize>)]) -> Vec<u8> {
+    let mut file = vec![0x7F, b'E', b'L', b'F', 2, 1, 1];
+    file.resize(16, 0);
+    for (value, size) in [(3, 2), (62, 2), (1, 4), (0, 8), (0, 8), (HEADER + body.len(), 8), (0, 4)] {
+        file.extend(&value.to_le_bytes()[..size]);
+    }
+    let names = sections.iter().position(|(kind, ..)| *kind == SHT_STRTAB).unwrap() + 1;
+    for value in [HEADER, 56, 0, 64, sections.len() + 1, names] {
+        file.extend(&value.to_le_bytes()[..2]);
+    }
+    file.extend(body);
+    file.extend([0; 64]);
+    for (kind, flags, link, place) in sections {
+        let (at, size) = (HEADER + place.start, place.len());
+        file.extend([0; 4]);
+        file.extend(kind.to_le_bytes());
+        for word in [u64::from(*flags), 0, at as u64, size as u64] {
+            file.extend(word.to_le_bytes());
+        }
+        file.extend(link.to_le_bytes());
+        file.extend([0; 12]);
+        file.extend(24_u64.to_le_bytes());
+    }
+    file
+}
+
+/// Functions of 16 bytes one behind the other, whose names stand at such offsets.
+fn functions(names: impl Iterator<Item = usize>) -> Vec<u8> {
+    let mut all = Vec::new();
+    for (at, name) in names.enumerate() {
+        all.extend((name as u32).to_le_bytes());
+        all.extend([0x12, 0, 2, 0]);
+        all.extend((0x1000 + 16 * at as u64).to_le_bytes());
+        all.extend(16_u64.to_le_bytes());
+    }
+    all
+}
+
+/// A file with one table of symbols.
+fn with_symbols(symbols: &[u8], names: &[u8]) -> Vec<u8> {
+    let body = [symbols, names].concat();
+    let code = (SHT_PROGBITS, SHF_EXECINSTR, 0, 0..0);
+    let table = (SHT_SYMTAB, 0, 3, 0..symbols.len());
+    file_of(&body, &[table, code, (SHT_STRTAB, 0, 0, symbols.len()..body.len())])
+}
+
+fn table_of(file: Vec<u8>) -> Table {
+    Elf::read(Cursor::new(file), SYMBOLS, |_| true).unwrap().unwrap().symbols
+}
+
+#[test]
+fn honest_symbols_are_all_there() {
+    let table = table_of(with_symbols(&functions([1, 5, 900].into_iter()), b"\0one\0two\0"));
+    let name = |address| table.lookup(address).map(|it| it.text().into_owned());
+    assert_eq!((name(0x1008).as_deref(), name(0x101F).as_deref()), (Some("one"), Some("two")));
+    assert_eq!((name(0x1020), table.is_cut()), (None, false));
+}
+
+#[test]
+fn names_without_an_end_are_not_looked_for_in_the_whole_file() {
+    let began = Instant::now();
+    let table = table_of(with_symbols(&functions(0..400_000), &vec![b'a'; 8 << 20]));
+    assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+    assert!(table.is_empty() && table.is_cut());
+}
+
+#[test]
+fn names_that_lie_over_each_other_fill_the_table_and_no_more() {
+    let mut names = vec![b'a'; MAX_NAME];
+    names.push(0);
+    let table = table_of(with_symbols(&functions((0..20_000).map(|_| 0)), &names));
+    assert!(table.is_cut() && table.len() > 1000, "{}", table.len());
+    assert!(table.lookup(0x1000).is_some_and(|it| it.name.len() == MAX_NAME));
+}
+
+/// Counts the bytes that are read.
+struct Counted<'a>(Cursor<Vec<u8>>, &'a Cell<u64>);
+
+impl Read for Counted<'_> {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let read = self.0.read(to)?;
+        self.1.set(self.1.get() + read as u64);
+        Ok(read)
+    }
+}
+
+impl Seek for Counted<'_> {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.0.seek(to)
+    }
+}
+
+#[test]
+fn of_many_tables_one_is_read() {
+    let symbols = functions((0..50_000).map(|_| 1));
+    let body = [&symbols[..], b"\0name\0"].concat();
+    let mut sections = vec![(SHT_STRTAB, 0, 0, symbols.len()..body.len())];
+    sections.extend((0..1000).map(|at| (SHT_SYMTAB, 0, 1, 24 * at..symbols.len())));
+    let file = file_of(&body, &sections);
+    let (length, read) = (file.len() as u64, Cell::new(0));
+    let elf = Elf::read(Counted(Cursor::new(file), &read), SYMBOLS, |_| true).unwrap().unwrap();
+    assert_eq!(elf.symbols.len(), 50_000);
+    assert!(read.get() <= 2 * length, "{} of {length}", read.get());
+}
