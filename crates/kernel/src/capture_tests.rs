@@ -34,7 +34,7 @@ fn modules_are_known_until_the_last_thread_of_their_process_ends() {
         let sample = Sample { pid: process, user_regs: &[0; 64 * 8], ..Sample::default() };
         unwound(&mut out, &sample);
         let (state, rings, lost) = (&mut state, &mut rings, &mut [0]);
-        let mut reader = Reader { rings, opened: &opened, state, lost, unreleased: 0, replaced: Vec::new() };
+        let mut reader = Reader { rings, opened: &opened, state, lost, replaced: Vec::new() };
         reader.look();
         reader.read(u64::MAX, &mut out);
         unwinder.knows(process)

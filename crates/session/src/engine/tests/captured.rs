@@ -162,6 +162,7 @@ fn a_stack_goes_with_the_event_that_no_buffer_has_room_for() {
         }
     }
     assert_eq!(seen, [(0x0524, 1), (0x1820, 1), (0x0524, 3), (0x1820, 3)]);
+}
 
 /// Panics at one of its calls, and when it is dropped.
 struct Stumbling {
