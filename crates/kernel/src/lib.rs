@@ -36,6 +36,7 @@ mod patient;
 mod per_thread;
 mod perf_ring;
 mod plain;
+mod proc;
 mod record;
 mod spec;
 mod stack;

@@ -269,7 +269,6 @@ impl Out<'_> {
     }
 
     /// Appends a record to the queue of its processor. Whether it is there: what is too large is counted.
-
     fn put(
         &mut self,
         header: usize,

@@ -20,6 +20,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::control::Scope;
 use crate::error::{Error, Result};
 use crate::perf_ring::{Attr, Event};
+use crate::proc;
 
 /// Descriptors that stay free where threads are watched one by one: half of what the process may have, and at most so many. More than a daemon keeps back from its guests,
 /// who would be turned away otherwise.
@@ -154,15 +155,12 @@ fn is_of_reserve(made: &impl AsFd, limit: u64) -> bool {
 /// Processes of this user.
 fn own_processes() -> Vec<u32> {
     let user = rustix::process::geteuid().as_raw();
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let is_own = |entry: &fs::DirEntry| entry.metadata().is_ok_and(|it| it.uid() == user);
-    let number = |entry: fs::DirEntry| entry.file_name().to_str()?.parse().ok();
-    entries.filter(is_own).filter_map(number).collect()
+    let is_own = |process: &u32| fs::metadata(format!("/proc/{process}")).is_ok_and(|it| it.uid() == user);
+    proc::processes().filter(is_own).collect()
 }
 
 fn threads_of(process: u32) -> Vec<i32> {
-    let entries = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).take(MAX_THREADS).collect()
+    proc::threads_of(process).filter_map(|thread| i32::try_from(thread).ok()).take(MAX_THREADS).collect()
 }
 
 fn is_alive(thread: i32) -> bool {

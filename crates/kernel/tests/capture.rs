@@ -96,7 +96,8 @@ fn what_is_there_is_told_once_when_its_groups_are_switched_on() {
         let different: std::collections::BTreeSet<u64> = images.iter().copied().collect();
         assert!(!images.is_empty() && images.len() == different.len(), "each image once: {images:x?}");
         assert_eq!(count(0x1421, &|_| true), 2, "the kernel, when images are switched on and at the end");
-        let names: Vec<String> = of(&seen, &[0x0400]).iter().map(|it| it.fields().text("FileName")).collect();
+        let names: Vec<String> =
+            of(&seen, &[0x0400]).iter().map(|it| it.fields().text("FileName").to_owned()).collect();
         let own = std::env::current_exe().expect("a path").display().to_string();
         assert!(names.contains(&own), "{own} is open: {names:?}");
         let keys: std::collections::BTreeSet<u64> =

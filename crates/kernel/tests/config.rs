@@ -7,8 +7,10 @@ use traceweir_kernel::{Group, Wanted};
 mod again;
 use again::again;
 
+mod support;
 mod told;
-use told::{Told, capture, groups};
+use support::groups;
+use told::{Told, capture};
 
 fn read(path: &str) -> String {
     std::fs::read_to_string(path).unwrap_or_default().trim().to_owned()
@@ -35,7 +37,7 @@ fn a_session_tells_what_the_machine_is() {
         assert_eq!(cpu.number("NumberOfProcessors"), online);
         assert_eq!(of(&told, 0x23).count() as u64, online);
         let groups = of(&told, 0x1A).next().expect("groups");
-        let set: u32 = groups.lists["Affinity"].iter().map(|mask| mask.count_ones()).sum();
+        let set: u32 = groups.fields.numbers("Affinity").iter().map(|mask| mask.count_ones()).sum();
         assert_eq!(u64::from(set), online);
         let mut names: Vec<_> = of(&told, 0x0D).map(|it| it.text("NICDescription").to_owned()).collect();
         names.sort_unstable();

@@ -12,8 +12,10 @@ use traceweir_kernel::{Group, Wanted};
 mod again;
 use again::again;
 
+mod support;
 mod told;
-use told::{Told, capture, groups};
+use support::groups;
+use told::{Told, capture};
 
 const UNLOAD: u8 = 2;
 const RUNDOWN_START: u8 = 3;
@@ -69,7 +71,7 @@ fn built(program: &[&str], library: &[&str]) -> Option<tempfile::TempDir> {
     };
     let is_built = cc(&[library, &["-shared", "-fPIC", "library.c"]].concat(), "library.so")
         && cc(&[program, &["program.c", "-ldl", "-lpthread"]].concat(), "program");
-    told::skip::can(is_built, "cc", "no C compiler, or not this linker").then_some(folder)
+    support::skip::can(is_built, "cc", "no C compiler, or not this linker").then_some(folder)
 }
 
 /// The program, running.
@@ -144,7 +146,7 @@ fn images_told(told: &[Told], opcode: u8, pid: u32) -> BTreeMap<u64, (u64, Strin
 /// What `readelf` says the build id is.
 fn build_id(file: &Path) -> Option<Vec<u8>> {
     let Ok(output) = Command::new("readelf").arg("-n").arg(file).output() else {
-        told::skip::skip("readelf", "no readelf");
+        support::skip::skip("readelf", "no readelf");
         return None;
     };
     let text = String::from_utf8(output.stdout).unwrap();
@@ -199,7 +201,7 @@ fn a_library_is_loaded_where_the_program_says_and_unloaded_with_it() {
         loads.retain(|base, _| images_in(&maps).contains_key(base));
         assert_eq!(loads, images_in(&maps), "all that is mapped was loaded");
         assert!(loads[&library].1.ends_with("/library.so"));
-        let of_library = |it: &&Told| it.numbers.get("ImageBase") == Some(&library) && it.header.0 == pid;
+        let of_library = |it: &&Told| it.fields.find("ImageBase") == Some(library) && it.header.0 == pid;
         let events: Vec<u8> = told.iter().filter(of_library).map(|it| it.opcode).collect();
         assert_eq!(events, [0, 36, LOAD, 0, 36, UNLOAD], "loaded once and unloaded once, its ids in front");
         assert!(!told.iter().any(|it| it.is_image(RUNDOWN_END) && it.number("ProcessId") == u64::from(pid)));
@@ -297,7 +299,9 @@ fn a_library_that_only_its_process_can_see_is_identified() {
         command.arg("mount -t tmpfs none inner && mv library.so inner && exec ./program ./inner/library.so");
         let running =
             Command::new("unshare").arg("--version").output().ok().and_then(|_| Running::of(command));
-        let Some(running) = running else { return told::skip::skip("root", "no mount namespace of its own") };
+        let Some(running) = running else {
+            return support::skip::skip("root", "no mount namespace of its own");
+        };
         assert!(!inner.join("library.so").exists());
         let (pid, library, maps) = (running.pid, running.library, running.maps.clone());
         let Some(told) = capture(&wanted(), || {}) else { return };
@@ -315,7 +319,7 @@ fn the_kernel_is_the_first_image() {
         let symbols = std::fs::read_to_string("/proc/kallsyms").unwrap_or_default();
         let text = symbols.lines().find(|line| line.ends_with(" _text")).unwrap_or("0");
         let text = u64::from_str_radix(text.split(' ').next().unwrap(), 16).unwrap();
-        if !told::skip::can(text != 0, "kallsyms", "addresses of the kernel are hidden") {
+        if !support::skip::can(text != 0, "kallsyms", "addresses of the kernel are hidden") {
             return;
         }
         let base = told.iter().find(|it| it.is_image(0x21)).expect("the kernel's base");

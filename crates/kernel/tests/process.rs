@@ -9,33 +9,15 @@ use std::sync::Mutex;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use traceweir_format::header::Record;
-use traceweir_format::kernel::{Ty, shape_of};
 use traceweir_format::spec::event::class;
-use traceweir_format::text;
-use traceweir_format::wire::{Cursor, u32_at};
-use traceweir_kernel::{Capture, Clock, Control, Group, Groups, Wanted};
+use traceweir_kernel::{Capture, Control, Group, Wanted};
 
 #[path = "../../../tests/support/again.rs"]
 mod again;
 use again::again;
 
-#[path = "../../../tests/support/skip.rs"]
-mod skip;
-
-/// Everything in nanoseconds.
-struct Plain;
-
-impl Clock for Plain {
-    fn raw(&self, ns: u64) -> u64 {
-        ns
-    }
-    fn stamp(&self, ns: u64) -> i64 {
-        i64::try_from(ns).unwrap_or(i64::MAX)
-    }
-    fn ticks(&self, ns: u64) -> u64 {
-        ns
-    }
-}
+mod support;
+use support::{Fields, Plain, cpus, groups, skip};
 
 /// One captured record, decoded by its shape.
 #[derive(Clone, Debug)]
@@ -45,28 +27,16 @@ struct Seen {
     is_stack: bool,
     /// Process and thread of the header, where it has them.
     by: (u32, u32),
-    fields: BTreeMap<&'static str, Value>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Value {
-    Number(i64),
-    Text(String),
+    fields: Fields,
 }
 
 impl Seen {
     fn number(&self, name: &str) -> i64 {
-        match self.fields.get(name) {
-            Some(Value::Number(number)) => *number,
-            other => panic!("{name}: {other:?} in {self:?}"),
-        }
+        self.fields.number(name) as i64
     }
 
     fn text(&self, name: &str) -> &str {
-        match self.fields.get(name) {
-            Some(Value::Text(text)) => text,
-            other => panic!("{name}: {other:?} in {self:?}"),
-        }
+        self.fields.text(name)
     }
 
     fn pid(&self) -> u32 {
@@ -86,65 +56,15 @@ impl Seen {
     }
 }
 
-/// Reads a payload by the published shape, to the last byte.
-fn decode(record: &Record<'_>) -> BTreeMap<&'static str, Value> {
-    let descriptor = record.descriptor();
-    let provider = record.provider();
-    if ![class::PROCESS, class::THREAD].contains(&provider) {
-        return BTreeMap::new();
-    }
-    let (shape, _) = shape_of(&provider, descriptor.opcode, descriptor.version).expect("a shape");
-    assert_eq!(record.pointer_size(), 8);
-    let mut at = Cursor::new("payload", record.payload());
-    let mut fields = BTreeMap::new();
-    for field in shape.fields {
-        let value = match field.ty {
-            Ty::U8 | Ty::Hex8 => Value::Number(at.array::<1>().unwrap()[0].into()),
-            Ty::U32 | Ty::Hex32 | Ty::Pid | Ty::Tid => {
-                Value::Number(u32::from_le_bytes(*at.array().unwrap()).into())
-            }
-            Ty::I32 => Value::Number(i32::from_le_bytes(*at.array().unwrap()).into()),
-            Ty::Ptr | Ty::Size => Value::Number(i64::from_le_bytes(*at.array().unwrap())),
-            Ty::Pad(bytes) => {
-                assert!(at.take(bytes.into()).unwrap().iter().all(|byte| *byte == 0));
-                continue;
-            }
-            Ty::Az => Value::Text(String::from_utf8_lossy(at.ansi_z()).into_owned()),
-            Ty::Wz => Value::Text(text::utf16(at.wide_z())),
-            Ty::SidBlock if u32_at(at.rest(), 0) == 0 => {
-                at.take(4).unwrap();
-                Value::Text(String::new())
-            }
-            Ty::SidBlock => {
-                at.take(16).unwrap();
-                let size = 8 + 4 * usize::from(at.rest()[1]);
-                let sid = traceweir_format::security::Sid::parse(at.take(size).unwrap()).unwrap();
-                Value::Text(sid.to_string())
-            }
-            other => panic!("{other:?}"),
-        };
-        fields.insert(field.name, value);
-    }
-    assert!(at.is_empty(), "to the last byte: {record:?}");
-    fields
-}
-
-fn groups(wanted: &[Group]) -> Groups {
-    let mut mask = [0_u32; 8];
-    for Group(group) in wanted {
-        mask[(group >> 29) as usize] |= group & 0x1FFF_FFFF;
-    }
-    Groups(mask)
+/// The fields of events of processes and threads; of others none.
+fn decode(record: &Record<'_>) -> Fields {
+    let is_ours = [class::PROCESS, class::THREAD].contains(&record.provider());
+    if is_ours { Fields::of(record) } else { Fields::default() }
 }
 
 fn wanted() -> Wanted {
     // Others may have much to tell too.
     Wanted { groups: groups(&[Group::PROCESS, Group::THREAD]), ring_bytes: 8 << 20, ..Wanted::default() }
-}
-
-fn cpus() -> u16 {
-    // SAFETY: asks for a number.
-    u16::try_from(unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) }).unwrap_or(1)
 }
 
 fn drain(capture: &mut Capture, seen: &mut Vec<Seen>) {
@@ -155,7 +75,7 @@ fn drain(capture: &mut Capture, seen: &mut Vec<Seen>) {
         let hook = record.hook().unwrap_or(0);
         let has_ids = matches!(hook, 0x0301 | 0x0302 | 0x0501..=0x0504 | 0x0548);
         let by = if has_ids { (record.process_id(), record.thread_id()) } else { (0, 0) };
-        let fields = if next.is_stack { BTreeMap::new() } else { decode(&record) };
+        let fields = if next.is_stack { Fields::default() } else { decode(&record) };
         seen.push(Seen { raw: next.raw, hook, is_stack: next.is_stack, by, fields });
     }
 }
@@ -301,7 +221,7 @@ fn threads_are_told_with_their_names_and_ends() {
 
 impl Seen {
     fn is_thread(&self, tid: u32) -> bool {
-        self.fields.contains_key("TThreadId") && self.tid() == tid
+        self.fields.find("TThreadId").is_some() && self.tid() == tid
     }
 }
 

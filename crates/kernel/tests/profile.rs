@@ -90,7 +90,7 @@ fn a_thread_is_sampled_as_often_as_it_runs() {
         assert!(known > 0, "switches tell priorities");
         let told: Vec<(u16, String, u64)> = of(&seen, &[COLLECTION_START, COLLECTION_END, INTERVAL_SET])
             .iter()
-            .map(|it| (it.hook, it.fields().text("SourceName"), it.fields().number("NewInterval")))
+            .map(|it| (it.hook, it.fields().text("SourceName").to_owned(), it.fields().number("NewInterval")))
             .collect();
         let timer = |hook| (hook, "Timer".to_owned(), 10_000);
         assert_eq!(told, [timer(COLLECTION_START), timer(COLLECTION_END)]);
@@ -201,7 +201,7 @@ fn a_counter_samples_each_time_it_has_counted() {
         let told = of(&seen, &[COLLECTION_START]);
         assert_eq!(told.len(), 1);
         let told = told[0].fields();
-        assert_eq!((told.number("Source"), told.text("SourceName")), (0x0801, "PageFaults".to_owned()));
+        assert_eq!((told.number("Source"), told.text("SourceName")), (0x0801, "PageFaults"));
     });
 }
 

@@ -12,7 +12,6 @@
 //! U5 A file over which the thread hangs is given up for good, and another thread goes on with the others.
 
 use std::collections::{HashMap, HashSet};
-use std::io::Read;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -25,7 +24,7 @@ use framehop::{
 use super::program::{self, Tables};
 use super::reader::{Answer, FileKey, Mapping, ReadTables, Reader};
 use super::register;
-use crate::patient::{self, PATIENCE};
+use crate::family::image::maps;
 use crate::record::{Mmap, Sample};
 
 /// Bytes of all tables together.
@@ -42,8 +41,6 @@ const PAUSE: Duration = Duration::from_secs(1);
 const HANGS_AFTER: Duration = Duration::from_secs(10);
 /// Sets of modules after which framehop's rules are dropped.
 const MAX_SETS: u64 = 60_000;
-/// Bytes of a process's list of mappings.
-const MAX_MAPS: u64 = 4 << 20;
 
 type Process = UnwinderNative<Arc<[u8]>, MayAllocateDuringUnwind>;
 
@@ -286,37 +283,14 @@ fn registers(regs: &[u8]) -> Option<(u64, u64, UnwindRegsNative)> {
     Some((pc, sp, UnwindRegsNative::new(lr, sp, fp)))
 }
 
-/// What a process has mapped to run, as /proc tells.
-fn mappings(process: u32) -> Vec<Mapping> {
-    let read = move || {
-        let mut text = String::new();
-        let file = std::fs::File::open(format!("/proc/{process}/maps")).ok()?;
-        let _ = file.take(MAX_MAPS).read_to_string(&mut text);
-        Some(text)
-    };
-    let text = patient::within_of(process, PATIENCE, read).flatten().unwrap_or_default();
-    text.lines().filter_map(mapping).take(MAX_MODULES).collect()
-}
-
-/// `start-end perms offset major:minor inode   path`
-fn mapping(line: &str) -> Option<Mapping> {
-    let hex = |text: &str| u64::from_str_radix(text, 16).ok();
-    let mut parts = line.splitn(6, ' ');
-    let (start, end) = parts.next()?.split_once('-')?;
-    let is_run = parts.next()?.contains('x');
-    let offset = hex(parts.next()?)?;
-    let (major, minor) = parts.next()?.split_once(':')?;
-    let device = (u32::from_str_radix(major, 16).ok()?, u32::from_str_radix(minor, 16).ok()?);
-    let inode: u64 = parts.next()?.parse().ok()?;
-    let path = parts.next()?.trim_start();
-    if !is_run || inode == 0 {
-        return None;
-    }
-    Some(Mapping {
-        range: hex(start)?..hex(end)?,
-        offset,
-        file: (device.0, device.1, inode),
-        path: path.to_owned(),
+/// What a process has mapped to run of files, as /proc tells.
+fn mappings(process: u32) -> impl Iterator<Item = Mapping> {
+    let of_files = maps::code_of(process).into_iter().filter(|it| it.inode != 0).take(MAX_MODULES);
+    of_files.map(|it| Mapping {
+        range: it.start..it.end,
+        offset: it.offset,
+        file: (it.device.0, it.device.1, it.inode),
+        path: it.name,
     })
 }
 
@@ -328,7 +302,7 @@ mod tests {
     fn own() -> Mapping {
         let exe = std::fs::read_link("/proc/self/exe").expect("this program");
         let is_own = |it: &Mapping| std::path::Path::new(&it.path) == exe;
-        mappings(std::process::id()).into_iter().find(is_own).expect("it is mapped")
+        mappings(std::process::id()).find(is_own).expect("it is mapped")
     }
 
     #[test]
@@ -396,17 +370,5 @@ mod tests {
         SETS.fetch_add(MAX_SETS, Relaxed);
         unwinder.forget_rules();
         assert!(SETS.load(Relaxed).saturating_sub(unwinder.sets) < MAX_SETS);
-    }
-
-    #[test]
-    fn mappings_that_are_run_are_found() {
-        let line = "55d0-55f0 r-xp 00001000 fd:01 1234       /usr/bin/a program";
-        let found = mapping(line).expect("a mapping");
-        assert_eq!((found.range, found.offset), (0x55d0..0x55f0, 0x1000));
-        assert_eq!((found.file, found.path.as_str()), ((0xfd, 1, 1234), "/usr/bin/a program"));
-        assert!(mapping("55d0-55f0 rw-p 00001000 fd:01 1234 /x").is_none());
-        assert!(mapping("55d0-55f0 r-xp 00000000 00:00 0 [vdso]").is_none());
-        assert!(mapping("nonsense").is_none());
-        assert!(!mappings(std::process::id()).is_empty());
     }
 }

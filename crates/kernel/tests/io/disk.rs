@@ -7,7 +7,7 @@ use std::path::Path;
 use traceweir_kernel::Group;
 
 use crate::again::again;
-use crate::skip::skip;
+use crate::shared::skip::skip;
 use crate::support::{Running, Seen, thread_id};
 
 const READ: u16 = 0x010A;

@@ -4,8 +4,8 @@
 
 #[path = "../../../../tests/support/again.rs"]
 mod again;
-#[path = "../../../../tests/support/skip.rs"]
-mod skip;
+#[path = "../support/mod.rs"]
+mod shared;
 
 mod disk;
 mod file;

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, Tc
 use traceweir_kernel::Group;
 
 use crate::again::again;
-use crate::skip::can;
+use crate::shared::skip::can;
 use crate::support::{Running, Seen};
 
 /// What the client sends, call by call.

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use traceweir_format::header::{Family, Record};
 use traceweir_format::kernel::{FieldShape, Repeat, Ty, shape_of};
+use traceweir_format::security::Sid;
 use traceweir_format::wire::{u16_at, u32_at, u64_at};
 use traceweir_kernel::{Capture, Clock, Control, Group, Groups, Wanted};
 
@@ -49,19 +50,7 @@ impl Seen {
 
     /// Its fields by their published names. Fails where the payload is not the shape to the last byte.
     pub(crate) fn fields(&self) -> Fields {
-        let record = self.record();
-        let descriptor = record.descriptor();
-        let (shape, _) = shape_of(&record.provider(), descriptor.opcode, descriptor.version)
-            .unwrap_or_else(|| panic!("no shape for {:#06x} version {}", self.hook, descriptor.version));
-        let mut fields = Fields::default();
-        let mut rest = &self.payload[..];
-        for field in shape.fields {
-            rest = fields.read(field, rest).unwrap_or_else(|| {
-                panic!("{:#06x} ends within {}: {:02x?}", self.hook, field.name, self.payload)
-            });
-        }
-        assert!(rest.is_empty(), "{:#06x} has {} bytes too many", self.hook, rest.len());
-        fields
+        Fields::of(&self.record())
     }
 
     /// Counters in its header.
@@ -75,25 +64,58 @@ impl Seen {
     }
 }
 
-/// Values of a payload: numbers, and bytes of what is none (texts as UTF-8).
-#[derive(Debug, Default)]
+/// Values of a payload: numbers, and bytes of what is none (texts and SIDs as UTF-8).
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Fields {
     numbers: BTreeMap<&'static str, Vec<u64>>,
     others: BTreeMap<&'static str, Vec<Vec<u8>>>,
 }
 
 impl Fields {
+    /// Reads a payload by its published shape. Fails where it is not that to the last byte.
+    pub(crate) fn of(record: &Record<'_>) -> Self {
+        let (descriptor, payload) = (record.descriptor(), record.payload());
+        let what = || format!("{:#06x} of {}", record.hook().unwrap_or(0), record.provider());
+        let (shape, _) = shape_of(&record.provider(), descriptor.opcode, descriptor.version)
+            .unwrap_or_else(|| panic!("no shape for {} version {}", what(), descriptor.version));
+        assert!(shape.version <= descriptor.version, "the version of {}", what());
+        let (mut fields, mut rest) = (Self::default(), payload);
+        for field in shape.fields {
+            rest = fields
+                .read(field, rest)
+                .unwrap_or_else(|| panic!("{} ends within {}: {payload:02x?}", what(), field.name));
+        }
+        assert!(rest.is_empty(), "{} has {} bytes too many", what(), rest.len());
+        fields
+    }
+
+    /// The number of a field, if there is one.
+    pub(crate) fn find(&self, name: &str) -> Option<u64> {
+        self.numbers.get(name)?.first().copied()
+    }
+
     /// A number, the first of several.
     #[track_caller]
     pub(crate) fn number(&self, name: &str) -> u64 {
-        self.numbers.get(name).and_then(|all| all.first().copied()).unwrap_or_else(|| panic!("no {name}"))
+        self.find(name).unwrap_or_else(|| panic!("no {name} in {self:?}"))
+    }
+
+    /// All numbers of a field.
+    pub(crate) fn numbers(&self, name: &str) -> &[u64] {
+        self.numbers.get(name).map_or(&[], |all| all)
+    }
+
+    /// What is no number.
+    #[track_caller]
+    pub(crate) fn bytes(&self, name: &str) -> &[u8] {
+        let all = self.others.get(name).and_then(|all| all.first());
+        all.unwrap_or_else(|| panic!("no {name} in {self:?}"))
     }
 
     /// A text.
     #[track_caller]
-    pub(crate) fn text(&self, name: &str) -> String {
-        let all = self.others.get(name).and_then(|all| all.first()).unwrap_or_else(|| panic!("no {name}"));
-        String::from_utf8_lossy(all).into_owned()
+    pub(crate) fn text(&self, name: &str) -> &str {
+        std::str::from_utf8(self.bytes(name)).expect("text")
     }
 
     /// All texts of a field.
@@ -111,7 +133,9 @@ impl Fields {
         };
         for _ in 0..count {
             // What newer systems append may be missing as a whole.
-            if rest.is_empty() && (field.repeat == Repeat::ToEnd || field.ty == Ty::Rest) {
+            let may_be_missing =
+                field.repeat == Repeat::ToEnd || field.ty == Ty::Rest || field.name == "ExtraFlags";
+            if rest.is_empty() && may_be_missing {
                 break;
             }
             rest = self.read_one(field, rest)?;
@@ -129,15 +153,19 @@ impl Fields {
                 self.others.entry(field.name).or_default().push(text.into_bytes());
             }
             (Ty::Az | Ty::Utf8z, _) => {
-                let text = value.split_last().map_or(&[][..], |(_, text)| text).to_vec();
-                self.others.entry(field.name).or_default().push(text);
+                let text = String::from_utf8_lossy(value.split_last().map_or(&[][..], |(_, text)| text));
+                self.others.entry(field.name).or_default().push(text.into_owned().into_bytes());
+            }
+            (Ty::SidBlock, _) => {
+                let sid = value.get(16..).map(|sid| Sid::parse(sid).expect("a SID").to_string());
+                self.others.entry(field.name).or_default().push(sid.unwrap_or_default().into_bytes());
             }
             (Ty::Port, _) => {
                 let port = u64::from(u16_at(value, 0).swap_bytes());
                 self.numbers.entry(field.name).or_default().push(port);
             }
             (Ty::Pad(_), _) => assert!(value.iter().all(|byte| *byte == 0), "{} is padding", field.name),
-            (Ty::Bytes(_) | Ty::Guid | Ty::Ip4 | Ty::Ip6 | Ty::SidBlock | Ty::Rest | Ty::Lznt1Text, _) => {
+            (Ty::Bytes(_) | Ty::Guid | Ty::Ip4 | Ty::Ip6 | Ty::Rest | Ty::Lznt1Text, _) => {
                 self.others.entry(field.name).or_default().push(value.to_vec())
             }
             (_, size) => {

@@ -2,13 +2,13 @@
 //!
 //! Links are read, never opened; who looks at what one leads to does it with patience. What is no path is no file.
 
-use std::fs;
 use std::os::unix::ffi::OsStrExt;
 
 use rustix::fs::{CWD, StatxFlags};
 
 use crate::patient::{self, PATIENCE};
 use crate::plain::QUIETLY;
+use crate::proc;
 
 /// Descriptors that are looked at when a capture begins.
 const MAX_SCANNED: usize = 1 << 16;
@@ -17,8 +17,7 @@ const DELETED: &str = " (deleted)";
 
 /// The path of what a descriptor of a process is; `None`: no file, or not there.
 pub(super) fn path(process: u32, descriptor: u32) -> Option<Box<str>> {
-    let link = format!("/proc/{process}/fd/{descriptor}");
-    let target = fs::read_link(&link).ok()?;
+    let (link, target) = (proc::link_of(process, descriptor), proc::target_of(process, descriptor)?);
     if !target.as_os_str().as_bytes().starts_with(b"/") {
         return None;
     }
@@ -38,13 +37,9 @@ fn is_gone(link: &str) -> bool {
 
 /// Gives all files that all processes have open.
 pub(super) fn all(mut found: impl FnMut(u32, u32, Box<str>)) {
-    let numbers = |folder: &str| {
-        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-        entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
-    };
     let mut left = MAX_SCANNED;
-    for process in numbers("/proc") {
-        for descriptor in numbers(&format!("/proc/{process}/fd")) {
+    for process in proc::processes() {
+        for descriptor in proc::descriptors_of(process) {
             let Some(rest) = left.checked_sub(1) else { return };
             left = rest;
             if let Some(name) = path(process, descriptor) {
@@ -57,6 +52,7 @@ pub(super) fn all(mut found: impl FnMut(u32, u32, Box<str>)) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
     use std::os::fd::AsRawFd;
 
     #[test]

@@ -32,6 +32,8 @@ pub(crate) struct Mapped {
     pub(crate) start: u64,
     pub(crate) end: u64,
     pub(crate) offset: u64,
+    /// Major and minor number.
+    pub(crate) device: (u32, u32),
     pub(crate) inode: u64,
     pub(crate) name: String,
 }
@@ -64,14 +66,16 @@ fn code_of_line(line: &[u8]) -> Option<Mapped> {
         rest = behind.trim_ascii_start();
         std::str::from_utf8(word).ok()
     };
-    let (range, rights, offset, _device, inode) = (word()?, word()?, word()?, word()?, word()?);
+    let (range, rights, offset, device, inode) = (word()?, word()?, word()?, word()?, word()?);
     let (start, end) = range.split_once('-')?;
     let hex = |digits| u64::from_str_radix(digits, 16).ok();
     let (start, end, offset) = (hex(start)?, hex(end)?, hex(offset)?);
     // One page at the top of the address space is called like a mapping of each process and belongs to none.
     let is_code = rights.as_bytes().get(2) == Some(&b'x') && start < end && rest != b"[vsyscall]";
+    let (major, minor) = device.split_once(':')?;
+    let device = (u32::from_str_radix(major, 16).ok()?, u32::from_str_radix(minor, 16).ok()?);
     let inode = inode.parse().ok()?;
-    is_code.then(|| Mapped { start, end, offset, inode, name: name_of(&unescaped(rest)) })
+    is_code.then(|| Mapped { start, end, offset, device, inode, name: name_of(&unescaped(rest)) })
 }
 
 /// Line ends are written as a backslash and three digits; nothing else is.
@@ -106,15 +110,6 @@ pub(crate) fn threads_of(pid: u32) -> u32 {
     u32::try_from(links.saturating_sub(2)).unwrap_or(u32::MAX).max(1)
 }
 
-/// All processes that /proc shows.
-pub(crate) fn processes() -> Vec<u32> {
-    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
-    let id = |entry: std::io::Result<std::fs::DirEntry>| entry.ok()?.file_name().to_str()?.parse().ok();
-    let mut found: Vec<u32> = entries.filter_map(id).collect();
-    found.sort_unstable();
-    found
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -131,6 +126,7 @@ mod tests {
         let found = code_in(&list[..]);
         let names: Vec<_> =
             found.iter().map(|it| (it.start, it.offset, it.inode, it.name.as_str())).collect();
+        assert_eq!(found[0].device, (0xFE, 0));
         assert_eq!(
             names,
             [
@@ -147,7 +143,6 @@ mod tests {
         let found = code_of(std::process::id());
         assert!(found.iter().any(|it| is_file(&it.name)), "{found:?}");
         assert!(threads_of(std::process::id()) >= 1);
-        assert!(processes().contains(&std::process::id()));
         assert_eq!(code_of(u32::MAX), []);
     }
 }

@@ -35,6 +35,7 @@ use super::Rundown;
 use crate::groups::Group;
 use crate::now_ns;
 use crate::out::Out;
+use crate::proc;
 use crate::record::{Context, Identity, Mmap, Other};
 use crate::state::State as All;
 
@@ -282,7 +283,7 @@ pub(crate) fn beside(state: &mut All) {
 
 fn processes(state: &All) -> Vec<u32> {
     let known: Vec<u32> = state.tasks.processes().collect();
-    if known.is_empty() { maps::processes() } else { known }
+    if known.is_empty() { proc::processes().collect() } else { known }
 }
 
 /// Tells of images, if anybody wants to know, and counts those that it cannot tell.

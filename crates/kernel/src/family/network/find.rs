@@ -11,10 +11,9 @@
 //! 3. All of these texts are read up to a bound, and each line and each descriptor is looked at once.
 
 use std::collections::{HashMap, HashSet};
-use std::fs;
-use std::io::Read;
 
 use super::ends::Ends;
+use crate::proc;
 
 /// Bytes of a table of sockets that are looked at.
 const MAX_TABLE: u64 = 1 << 20;
@@ -47,8 +46,7 @@ struct Line {
 /// The socket of a process, by its table (`udp`, `tcp`) and the kernel's address of it; `taken`: those that are known to be others.
 pub(super) fn socket(table: &str, is_v6: bool, sk: u64, process: u32, taken: &HashSet<u64>) -> Option<Found> {
     let name = format!("/proc/{process}/net/{table}{}", if is_v6 { "6" } else { "" });
-    let mut text = String::new();
-    fs::File::open(name).ok()?.take(MAX_TABLE).read_to_string(&mut text).ok()?;
+    let text = String::from_utf8(proc::read(&name, MAX_TABLE)?).ok()?;
     let lines: Vec<Line> = text.lines().filter_map(parse).collect();
     choose(&lines, &descriptors(process), sk, taken)
 }
@@ -69,18 +67,12 @@ fn choose(lines: &[Line], own: &HashMap<u64, u32>, sk: u64, taken: &HashSet<u64>
 
 /// Sockets that a process has open: their inodes, and where.
 fn descriptors(process: u32) -> HashMap<u64, u32> {
-    let Ok(entries) = fs::read_dir(format!("/proc/{process}/fd")) else { return HashMap::new() };
-    let number = |entry: fs::DirEntry| entry.file_name().to_str()?.parse::<u32>().ok();
-    entries
-        .flatten()
-        .take(MAX_DESCRIPTORS)
-        .filter_map(number)
-        .filter_map(|descriptor| Some((inode_of(process, descriptor)?, descriptor)))
-        .collect()
+    let all = proc::descriptors_of(process).take(MAX_DESCRIPTORS);
+    all.filter_map(|descriptor| Some((inode_of(process, descriptor)?, descriptor))).collect()
 }
 
 fn inode_of(process: u32, descriptor: u32) -> Option<u64> {
-    let target = fs::read_link(format!("/proc/{process}/fd/{descriptor}")).ok()?;
+    let target = proc::target_of(process, descriptor)?;
     target.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
 }
 

@@ -11,14 +11,13 @@
 //! 3. Arguments are quoted as Windows quotes them, so that they can be told apart again; what is longer than 8 KiB ends with `…`.
 
 use std::fmt::Write;
-use std::fs::File;
-use std::io::Read;
 use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
 
 use traceweir_format::linux::{cgroup, stat_fields};
 
 use crate::patient::{self, PATIENCE};
+use crate::proc;
 
 /// Bytes of a file that are looked at.
 const READ: u64 = 64 << 10;
@@ -78,9 +77,7 @@ impl Name {
 }
 
 fn read(path: &str) -> Option<Vec<u8>> {
-    let mut bytes = Vec::new();
-    File::open(path).ok()?.take(READ).read_to_end(&mut bytes).ok()?;
-    Some(bytes)
+    proc::read(path, READ)
 }
 
 /// `task`: `PID`, or `PID/task/TID`.
@@ -149,11 +146,7 @@ impl Program {
 /// The arguments of a process, each with its terminator, up to one byte more than is kept; empty while an exec is not finished.
 pub(super) fn arguments(pid: u32) -> Option<Vec<u8>> {
     let limit = u64::try_from(MAX_COMMAND_LINE).ok()?.saturating_add(1);
-    let read = move || {
-        let mut bytes = Vec::new();
-        File::open(format!("/proc/{pid}/cmdline")).ok()?.take(limit).read_to_end(&mut bytes).ok()?;
-        Some(bytes)
-    };
+    let read = move || proc::read(&format!("/proc/{pid}/cmdline"), limit);
     // They lie in memory that a program may serve itself.
     patient::within_of(pid, PATIENCE, read).flatten()
 }
@@ -302,10 +295,9 @@ pub(super) fn may_trace() -> bool {
 
 /// How many descriptors are open.
 pub(super) fn descriptors(pid: u32) -> u32 {
-    let folder = format!("/proc/{pid}/fd");
     // Newer kernels tell it as the size of the folder.
-    let told = std::fs::metadata(&folder).map(|folder| folder.len()).unwrap_or(0);
-    let count = || std::fs::read_dir(&folder).map(|entries| entries.take(1 << 16).count()).unwrap_or(0);
+    let told = std::fs::metadata(format!("/proc/{pid}/fd")).map(|folder| folder.len()).unwrap_or(0);
+    let count = || proc::descriptors_of(pid).take(1 << 16).count();
     if told > 0 { u32::try_from(told).unwrap_or(u32::MAX) } else { u32::try_from(count()).unwrap_or(0) }
 }
 
@@ -314,12 +306,6 @@ pub(super) fn affinity(tid: u32) -> u64 {
     let id = i32::try_from(tid).ok().and_then(rustix::process::Pid::from_raw);
     let Some(Ok(set)) = id.map(|id| rustix::thread::sched_getaffinity(Some(id))) else { return 0 };
     (0..64).filter(|cpu| set.is_set(*cpu)).fold(0, |mask, cpu| mask | 1 << cpu)
-}
-
-/// The numbers among the names of a folder: processes in `/proc`, threads in `/proc/PID/task`.
-pub(super) fn numbers(folder: &str) -> impl Iterator<Item = u32> {
-    let entries = std::fs::read_dir(folder).ok().into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
 #[cfg(test)]

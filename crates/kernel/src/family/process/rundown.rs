@@ -18,6 +18,7 @@ use crate::control::Scope;
 use crate::family::Rundown;
 use crate::groups::Group;
 use crate::out::Out;
+use crate::proc;
 use crate::state::State as All;
 
 pub(crate) fn run_down(state: &mut All, when: Rundown, out: &mut Out<'_>) {
@@ -139,14 +140,14 @@ fn scan(tasks: &mut Tasks, when: Rundown) -> Vec<(u32, Process, Stat)> {
     let before = tasks.scans;
     tasks.scans = tasks.scans.wrapping_add(1);
     let mut defunct = Vec::new();
-    for pid in facts::numbers("/proc") {
+    for pid in proc::processes() {
         let Some(stat) = facts::stat(&pid.to_string()) else { continue };
         let early = tasks.early(stat.start_ticks);
         match tasks.get(pid).map(|known| known.start_ticks.abs_diff(stat.start_ticks) <= 1) {
             Some(true) => refresh(tasks, pid),
             // Both the end of the one and the start of the other are in a ring.
             Some(false) if early.is_some() => continue,
-            _ if stat.is_zombie() && facts::numbers(&format!("/proc/{pid}/task")).count() <= 1 => {
+            _ if stat.is_zombie() && proc::threads_of(pid).count() <= 1 => {
                 if when == Rundown::End {
                     defunct.push((pid, tasks.found(pid, &stat), stat));
                 }
@@ -182,7 +183,7 @@ fn refresh(tasks: &mut Tasks, pid: u32) {
 
 fn scan_threads(tasks: &mut Tasks, pid: u32) {
     let scan = tasks.scans;
-    for tid in facts::numbers(&format!("/proc/{pid}/task")) {
+    for tid in proc::threads_of(pid) {
         let Some(stat) = facts::stat(&format!("{pid}/task/{tid}")) else { continue };
         // The first thread of a process may have ended before the others.
         if stat.is_zombie() {
