@@ -63,7 +63,7 @@ fn escape(text: &[u8], out: &mut Vec<u8>) {
             '\r' => out.extend_from_slice(b"\\r"),
             '\t' => out.extend_from_slice(b"\\t"),
             // Marks that turn the direction of what follows, and separators that some terminals take for line ends.
-            '\u{200E}' | '\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2066}'..='\u{2069}' => {
+            '\u{061C}' | '\u{200E}' | '\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2066}'..='\u{2069}' => {
                 out.extend_from_slice(b"\\u{");
                 super::hex_lower(u64::from(u32::from(c)), out);
                 out.push(b'}');
@@ -94,6 +94,7 @@ mod tests {
             ("é", "\"é\""),
             ("\x1b[2J\u{9b}", "\"\\x1b[2J\\x9b\""),
             ("a\u{202e}b", "\"a\\u{202e}b\""),
+            ("a\u{61c}b", "\"a\\u{61c}b\""),
         ] {
             let mut out = Vec::new();
             push_word(text.as_bytes(), &mut out);
