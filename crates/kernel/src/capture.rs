@@ -34,7 +34,7 @@ use crate::now_ns;
 use crate::opened::{Opened, Route};
 use crate::out::{Beside, Out, Queue, most_queued};
 use crate::patient;
-use crate::perf_ring::{Event, RECORD_HEAD, Ring};
+use crate::perf_ring::{Event, RECORD_HEAD, Ring, can_tell_build_ids};
 use crate::record::{self, Other};
 use crate::spec;
 use crate::stack::register_count;
@@ -271,15 +271,8 @@ fn of_all_there<T>(cpus: u16, mut open: impl FnMut(u16) -> Result<T>) -> Result<
 
 /// The ring of a processor, with the event that tells of tasks and mappings.
 fn open_ring(wanted: &Wanted, cpu: u16) -> Result<Ring> {
-    let (mut attr, owner) = (tasks_attr(wanted), Targets::owner(wanted.scope));
-    attr.set_build_id(1);
     let failed = |e| Error::system("capturing kernel events", e);
-    let mut event = Event::open(&attr, owner, i32::from(cpu));
-    if event.as_ref().is_err_and(|e| e.raw_os_error() == Some(libc::EINVAL)) {
-        // Before Linux 5.12 mappings tell device and inode, not the build id of their file.
-        attr.set_build_id(0);
-        event = Event::open(&attr, owner, i32::from(cpu));
-    }
+    let event = Event::open(&tasks_attr(wanted), Targets::owner(wanted.scope), i32::from(cpu));
     let event = event.map_err(failed)?;
     Ring::new(event, wanted.ring_bytes).map_err(|e| Error::system("a ring for kernel events", e))
 }
@@ -400,7 +393,7 @@ impl Reader<'_> {
                 }
             }
         } else {
-            match record::other(record) {
+            match record::other(record, can_tell_build_ids()) {
                 Some((_, Other::Lost(count))) => lose(self.state, self.lost, usize::from(cpu), count),
                 Some((context, other)) => {
                     family::on_other(self.state, &context, &other, out);
