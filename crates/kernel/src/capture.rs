@@ -13,8 +13,8 @@
 //! what comes from them afterwards is younger, and keeps its own time. C6 What happened before something else was wanted is told as it was wanted then. Of several changes
 //! between two looks the last is the one that counts from the first on.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+mod reader;
+
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -23,27 +23,20 @@ use std::time::{Duration, Instant};
 use rustix::event::epoll;
 use traceweir_format::logfile::{END_GROUP_MASKS_HOOK, group_masks};
 
+use self::reader::Reader;
 use crate::Clock;
 use crate::asked::{max_frames, tasks_attr};
 use crate::control::{Control, Wanted};
 use crate::error::{Error, Result};
-use crate::family::process::Tasks;
 use crate::family::{self, Rundown};
-use crate::groups::Groups;
 use crate::now_ns;
-use crate::opened::{Opened, Route};
 use crate::out::{Beside, Out, Queue, most_queued};
 use crate::patient;
-use crate::perf_ring::{Event, RECORD_HEAD, Ring, can_tell_build_ids};
-use crate::record::{self, Other};
-use crate::spec;
-use crate::stack::register_count;
+use crate::perf_ring::{Event, Ring};
 use crate::stack::unwind::Unwinder;
 use crate::state::State;
 use crate::targets::Targets;
 
-/// Bytes read from a ring before they are given back to the kernel, at the latest.
-const RELEASE_AFTER: u64 = 64 << 10;
 /// How often threads are looked for that are not children of those that are watched.
 const SEARCH_EVERY: Duration = Duration::from_secs(1);
 /// Hook of the event that ends the rundown at the start; it has no payload.
@@ -296,162 +289,5 @@ fn write_on(cpus: Vec<usize>) {
     }
 }
 
-/// Reads the rings in time order.
-struct Reader<'a> {
-    rings: &'a mut [Ring],
-    opened: &'a Opened,
-    state: &'a mut State,
-    lost: &'a mut [u64],
-    /// Events that are closed and whose successors have begun.
-    replaced: Vec<u64>,
-}
-
-impl Reader<'_> {
-    /// Sees what has been written up to now.
-    fn look(&mut self) {
-        for ring in &mut *self.rings {
-            ring.look();
-        }
-    }
-
-    /// Reads what was seen and happened before a change, as it was wanted then; and changes.
-    fn read_until_change<'o>(&mut self, time: u64, before: Groups, beside: &'o Beside, out: &mut Out<'o>) {
-        let wanted = (self.state.groups, out.beside);
-        (self.state.groups, out.beside) = (family::until_change(before, &wanted.0), beside);
-        self.read(time, out);
-        (self.state.groups, out.beside) = wanted;
-        (out.cpu, out.time, out.sample) = (0, out.time.max(time), None);
-        family::on_change(self.state, out);
-    }
-
-    /// Reads what was seen. Rings by their places, which are those of processors only where none is off.
-    fn read(&mut self, until: u64, out: &mut Out<'_>) {
-        let mut turns: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::with_capacity(self.rings.len());
-        for place in 0..self.rings.len() {
-            if let Some(time) = self.next_time(place) {
-                turns.push(Reverse((time, place)));
-            }
-        }
-        while let Some(Reverse((time, place))) = turns.pop() {
-            if time > until {
-                break;
-            }
-            let limit = turns.peek().map_or(until, |Reverse((next, _))| until.min(*next));
-            let mut time = time;
-            loop {
-                self.handle(place, time, out);
-                match self.next_time(place) {
-                    Some(next) if next <= limit => time = next,
-                    Some(next) => {
-                        turns.push(Reverse((next, place)));
-                        break;
-                    }
-                    None => {
-                        // What was lost behind this is told only when something is written here again.
-                        if self.rings.get(place).is_some_and(Ring::was_full) {
-                            family::forget(self.state);
-                        }
-                        break;
-                    }
-                }
-            }
-        }
-        self.rings.iter_mut().for_each(Ring::release);
-    }
-
-    /// The time of the next record of a ring.
-    fn next_time(&mut self, place: usize) -> Option<u64> {
-        let opened = self.opened;
-        let cpu = usize::from(self.rings.get(place)?.cpu());
-        let Some(record) = self.rings.get_mut(place)?.peek() else {
-            if self.rings.get_mut(place)?.take_broken() {
-                lose(self.state, self.lost, cpu, 1);
-            }
-            return None;
-        };
-        if !record::is_sample(record) {
-            return Some(record::time_of_other(record));
-        }
-        // What nobody knows is passed over at once.
-        let route = opened.routes.get(&record::id_of(record));
-        Some(route.map_or(0, |route| record::time_of_sample(record, route.parts)))
-    }
-
-    fn handle(&mut self, place: usize, time: u64, out: &mut Out<'_>) {
-        let Some(ring) = self.rings.get_mut(place) else { return };
-        let cpu = ring.cpu();
-        let Some(record) = ring.peek() else { return };
-        let length = record.len();
-        (out.cpu, out.time, out.sample) = (cpu, time, None);
-        if record::is_sample(record) {
-            let id = record::id_of(record);
-            if let Some(route) = self.opened.routes.get(&id) {
-                // An event and its successor are open together for a moment: the successor's word counts from its first on.
-                self.replaced.extend(route.replaces.filter(|old| !self.replaced.contains(old)));
-                if !self.replaced.contains(&id) {
-                    dispatch(route, record, cpu, self.state, out);
-                }
-            }
-        } else {
-            match record::other(record, can_tell_build_ids()) {
-                Some((_, Other::Lost(count))) => lose(self.state, self.lost, usize::from(cpu), count),
-                Some((context, other)) => {
-                    family::on_other(self.state, &context, &other, out);
-                    if let Some(unwinder) = out.unwinder.as_deref_mut() {
-                        follow(unwinder, &self.state.tasks, &other);
-                    }
-                }
-                None => {}
-            }
-        }
-        ring.skip(length.max(RECORD_HEAD));
-        if ring.unreleased() > RELEASE_AFTER {
-            ring.release();
-        }
-    }
-}
-
-/// So many records of a processor are lost, at least.
-fn lose(state: &mut State, lost: &mut [u64], cpu: usize, count: u64) {
-    family::forget(state);
-    if let Some(sum) = lost.get_mut(cpu) {
-        *sum = sum.saturating_add(count);
-    }
-}
-
-/// Gives a sample to the handler of its row.
-fn dispatch(route: &Route, record: &[u8], cpu: u16, state: &mut State, out: &mut Out<'_>) {
-    let registers = register_count();
-    let Some(sample) = record::sample(record, route.parts, cpu, (registers, registers)) else { return };
-    let event = spec::Event { sample, fields: &route.fields, tag: route.tag };
-    let mut with_sample = Out {
-        queues: &mut *out.queues,
-        clock: out.clock,
-        beside: out.beside,
-        max_frames: out.max_frames,
-        unwinder: out.unwinder.as_deref_mut(),
-        most: out.most,
-        too_large: &mut *out.too_large,
-        scratch: std::mem::take(&mut out.scratch),
-        cpu,
-        time: sample.time,
-        sample: Some(sample),
-    };
-    (route.spec.on)(state, &event, &mut with_sample);
-    out.scratch = with_sample.scratch;
-}
-
-/// Keeps the modules of processes up to date, for their stacks. `tasks`: who is alive behind this record.
-fn follow(unwinder: &mut Unwinder, tasks: &Tasks, other: &Other<'_>) {
-    match other {
-        Other::Mmap(mmap) => unwinder.mapped(mmap),
-        Other::Comm { pid, is_exec: true, .. } => unwinder.gone(*pid),
-        // Its first thread may be gone long before the last.
-        Other::Exit { pid, .. } if !tasks.knows(*pid) => unwinder.gone(*pid),
-        _ => {}
-    }
-}
-
 #[cfg(test)]
-#[path = "capture_tests.rs"]
 mod tests;
