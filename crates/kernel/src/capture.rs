@@ -70,7 +70,9 @@ pub struct Capture {
     scratch: Vec<u8>,
     max_frames: usize,
     unwinder: Option<Unwinder>,
-    is_begun: bool,
+    has_begun: bool,
+    /// Whether what was there at the start has been told.
+    is_told: bool,
     /// When threads that came otherwise were looked for.
     searched: Instant,
     /// What happened up to this time has been handled, in nanoseconds.
@@ -78,12 +80,19 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// Opens what is wanted on all of so many processors. `streams`: queues that records are sorted into, one or as many as processors.
+    /// Opens what is wanted, and begins.
     pub fn start(wanted: &Wanted, cpus: u16, streams: u16) -> Result<(Self, Control)> {
+        let (mut capture, control) = Self::open(wanted, cpus, streams)?;
+        capture.begin();
+        Ok((capture, control))
+    }
+
+    /// Opens what is wanted on all of so many processors; nothing is told before it [begins](Self::begin). `streams`: queues that records are sorted into, one or as many as
+    /// processors.
+    pub fn open(wanted: &Wanted, cpus: u16, streams: u16) -> Result<(Self, Control)> {
         let mut state = State::default();
         (state.groups, state.scope) = (wanted.groups, wanted.scope);
         family::prepare_state(&mut state);
-        let handled = now_ns();
         let failed = |e: rustix::io::Errno| Error::system("waiting for rings", e.into());
         let waiting = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
         let rings = of_all_there(cpus, |cpu| open_ring(wanted, cpu))?;
@@ -97,9 +106,6 @@ impl Capture {
         let queues = (0..streams.max(1)).map(|_| Queue::default()).collect();
         let lost = vec![0; rings.last().map_or(0, |ring| usize::from(ring.cpu()).saturating_add(1))];
         let most_queued = most_queued(wanted.ring_bytes.saturating_mul(rings.len()));
-        for ring in &rings {
-            ring.event().enable().map_err(|e| Error::system("a ring", e))?;
-        }
         let capture = Self {
             rings,
             queues,
@@ -112,11 +118,26 @@ impl Capture {
             scratch: Vec::new(),
             max_frames: usize::from(max_frames()),
             unwinder: None,
-            is_begun: false,
-            handled,
+            has_begun: false,
+            is_told: false,
+            handled: now_ns(),
             searched: Instant::now(),
         };
         Ok((capture, control))
+    }
+
+    /// What happens from now on is captured. What is there already is told at the first look, and has this time: everything else is younger (C5). A look begins by itself.
+    pub fn begin(&mut self) {
+        if std::mem::replace(&mut self.has_begun, true) {
+            return;
+        }
+        let mut opened = self.control.shared.opened();
+        self.handled = now_ns();
+        for ring in &self.rings {
+            // An event that cannot be switched on was just opened by the same rights.
+            let _ = ring.event().enable();
+        }
+        opened.begin();
     }
 
     /// Becomes readable when there is much to look at, or something that will not wait.
@@ -133,6 +154,7 @@ impl Capture {
     }
 
     fn look_at(&mut self, clock: &dyn Clock, all: bool) {
+        self.begin();
         family::beside(&mut self.state);
         let shared = Arc::clone(&self.control.shared);
         let mut opened = shared.opened();
@@ -142,7 +164,8 @@ impl Capture {
             self.unwinder = Unwinder::new();
         }
         // Behind the lock: what was closed before has written nothing that is younger.
-        let until = if all { u64::MAX } else { now_ns() };
+        let begun = now_ns();
+        let until = if all { u64::MAX } else { begun };
         let mut out = Out {
             max_frames: self.max_frames,
             unwinder: self.unwinder.as_mut(),
@@ -154,7 +177,7 @@ impl Capture {
         let before = self.state.groups;
         let is_changed = self.state.see(&opened.wanted, opened.changes);
         let is_due = shared.is_rundown_due.swap(false, Relaxed);
-        if !std::mem::replace(&mut self.is_begun, true) || is_due {
+        if !std::mem::replace(&mut self.is_told, true) || is_due {
             family::run_down(&mut self.state, Rundown::Start, &mut out);
             let payload = out.payload();
             out.perfinfo(RUNDOWN_COMPLETE, 2, payload);
@@ -173,7 +196,8 @@ impl Capture {
             reader.read_until_change(*time, before, beside, &mut out);
         }
         reader.read(until, &mut out);
-        self.handled = if all { now_ns() } else { until };
+        // However much more was read: what has not been is younger than this.
+        self.handled = begun;
         (out.cpu, out.time, out.sample) = (0, self.handled, None);
         family::settle(&mut self.state, &mut out);
         self.scratch = out.scratch;
