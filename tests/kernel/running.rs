@@ -43,6 +43,25 @@ fn what_runs_already_is_resolved() {
     });
 }
 
+#[test]
+fn events_of_the_first_moment_have_times_of_their_own() {
+    again(5, || {
+        let Some(stage) = Stage::set() else { return };
+        // Sleeps and wakes all the time, from before the session to its end.
+        let program = stage.workload(["naps", "100000000", "0"]);
+        let child = Process::start(Command::new(&program[0]).args(&program[1..]).stdout(Stdio::null()));
+        let recording = stage.record_whole(&["--kernel", "cswitch,cpu"], &["sleep".into(), "0.3".into()]);
+        child.signal(Signal::KILL);
+        let trace = recording.trace();
+        let is_of_child = |event: &&Event| event.number("NewThreadId") == u64::from(child.id());
+        let switches: Vec<&Event> = trace.named("Thread/CSwitch").filter(is_of_child).collect();
+        assert!(switches.len() > 100, "{} switches", switches.len());
+        let same: Vec<f64> =
+            switches.windows(2).filter(|pair| pair[0].ms >= pair[1].ms).map(|pair| pair[0].ms).collect();
+        assert!(same.is_empty(), "{} of {} at {same:?}", same.len(), switches.len());
+    });
+}
+
 /// What the file says there is.
 struct Known {
     /// Process of each thread.

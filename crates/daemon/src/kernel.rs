@@ -3,7 +3,7 @@
 //! ```text
 //!   EnableFlags, class 4 ──┐
 //!   system providers ──────┴─▶ Wishes ─┐
-//!   classes 3, 8, 9 and 28: Settings ──┼─▶ kernel::Wanted ─▶ Capture::start ─▶ Source ─▶ Session::capture
+//!   classes 3, 8, 9 and 28: Settings ──┼─▶ kernel::Wanted ─▶ Capture::open ─▶ Source ─▶ Session::capture
 //!   classes 5 and 6: System ───────────┘                 └─▶ Control::set, while the session runs
 //! ```
 //!
@@ -111,18 +111,18 @@ fn ring_bytes(config: &SessionConfig, cpus: u16, scope: Scope) -> usize {
     power.unwrap_or(1 << 20)
 }
 
-/// A capture that has begun.
+/// A capture that is open, and begins when its session takes it.
 pub(crate) struct Begun {
     pub(crate) source: Box<Source>,
     pub(crate) control: Control,
     pub(crate) losses: Arc<Losses>,
 }
 
-/// Begins to capture for a session of this kind.
+/// Opens what is to be captured for a session of this kind.
 pub(crate) fn begin(wanted: &Wanted, config: &SessionConfig) -> Result<Begun> {
     let cpus = cpu::possible();
     let (capture, control) =
-        Capture::start(wanted, cpus, stream_count(config, cpus)).map_err(|e| refused(&e))?;
+        Capture::open(wanted, cpus, stream_count(config, cpus)).map_err(|e| refused(&e))?;
     let losses = Arc::new(Losses::new(cpus));
     let source = Box::new(Source::new(capture, control.clone(), Arc::clone(&losses)));
     Ok(Begun { source, control, losses })

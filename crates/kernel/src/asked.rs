@@ -6,7 +6,7 @@ use crate::control::{Scope, Wanted};
 use crate::counter::{Code, Counter, MAX_COUNTERS};
 use crate::error::{Error, Result};
 use crate::out::Hooks;
-use crate::perf_ring::Attr;
+use crate::perf_ring::{Attr, can_tell_build_ids};
 use crate::record::Parts;
 use crate::spec::{Source, Spec};
 use crate::targets::Targets;
@@ -17,7 +17,8 @@ const MAX_FRAMES: u16 = 192;
 /// The most bytes of a program's stack that can come with an event.
 pub(crate) const MAX_STACK_BYTES: u32 = 0xFFF0;
 
-/// The event that counts nothing and tells of forks, exits, names and mappings.
+/// The event that counts nothing and tells of forks, exits, names and mappings. All that tell of mappings ask for build ids: only then the kernel's word that there is one counts
+/// ([`record::other`](crate::record::other)).
 pub(crate) fn tasks_attr(wanted: &Wanted) -> Attr {
     let mut attr = Attr {
         type_: sys::PERF_TYPE_SOFTWARE,
@@ -32,6 +33,7 @@ pub(crate) fn tasks_attr(wanted: &Wanted) -> Attr {
     attr.set_use_clockid(1);
     attr.set_mmap(1);
     attr.set_mmap2(1);
+    attr.set_build_id(u64::from(can_tell_build_ids()));
     attr.set_comm(1);
     attr.set_comm_exec(1);
     attr.set_task(1);

@@ -13,8 +13,8 @@
 //! what comes from them afterwards is younger, and keeps its own time. C6 What happened before something else was wanted is told as it was wanted then. Of several changes
 //! between two looks the last is the one that counts from the first on.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+mod reader;
+
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -23,27 +23,20 @@ use std::time::{Duration, Instant};
 use rustix::event::epoll;
 use traceweir_format::logfile::{END_GROUP_MASKS_HOOK, group_masks};
 
+use self::reader::Reader;
 use crate::Clock;
 use crate::asked::{max_frames, tasks_attr};
 use crate::control::{Control, Wanted};
 use crate::error::{Error, Result};
-use crate::family::process::Tasks;
 use crate::family::{self, Rundown};
-use crate::groups::Groups;
 use crate::now_ns;
-use crate::opened::{Opened, Route};
 use crate::out::{Beside, Out, Queue, most_queued};
 use crate::patient;
-use crate::perf_ring::{Event, RECORD_HEAD, Ring};
-use crate::record::{self, Other};
-use crate::spec;
-use crate::stack::register_count;
+use crate::perf_ring::{Event, Ring};
 use crate::stack::unwind::Unwinder;
 use crate::state::State;
 use crate::targets::Targets;
 
-/// Bytes read from a ring before they are given back to the kernel, at the latest.
-const RELEASE_AFTER: u64 = 64 << 10;
 /// How often threads are looked for that are not children of those that are watched.
 const SEARCH_EVERY: Duration = Duration::from_secs(1);
 /// Hook of the event that ends the rundown at the start; it has no payload.
@@ -77,7 +70,9 @@ pub struct Capture {
     scratch: Vec<u8>,
     max_frames: usize,
     unwinder: Option<Unwinder>,
-    is_begun: bool,
+    has_begun: bool,
+    /// Whether what was there at the start has been told.
+    is_told: bool,
     /// When threads that came otherwise were looked for.
     searched: Instant,
     /// What happened up to this time has been handled, in nanoseconds.
@@ -85,12 +80,19 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// Opens what is wanted on all of so many processors. `streams`: queues that records are sorted into, one or as many as processors.
+    /// Opens what is wanted, and begins.
     pub fn start(wanted: &Wanted, cpus: u16, streams: u16) -> Result<(Self, Control)> {
+        let (mut capture, control) = Self::open(wanted, cpus, streams)?;
+        capture.begin();
+        Ok((capture, control))
+    }
+
+    /// Opens what is wanted on all of so many processors; nothing is told before it [begins](Self::begin). `streams`: queues that records are sorted into, one or as many as
+    /// processors.
+    pub fn open(wanted: &Wanted, cpus: u16, streams: u16) -> Result<(Self, Control)> {
         let mut state = State::default();
         (state.groups, state.scope) = (wanted.groups, wanted.scope);
         family::prepare_state(&mut state);
-        let handled = now_ns();
         let failed = |e: rustix::io::Errno| Error::system("waiting for rings", e.into());
         let waiting = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
         let rings = of_all_there(cpus, |cpu| open_ring(wanted, cpu))?;
@@ -104,9 +106,6 @@ impl Capture {
         let queues = (0..streams.max(1)).map(|_| Queue::default()).collect();
         let lost = vec![0; rings.last().map_or(0, |ring| usize::from(ring.cpu()).saturating_add(1))];
         let most_queued = most_queued(wanted.ring_bytes.saturating_mul(rings.len()));
-        for ring in &rings {
-            ring.event().enable().map_err(|e| Error::system("a ring", e))?;
-        }
         let capture = Self {
             rings,
             queues,
@@ -119,11 +118,26 @@ impl Capture {
             scratch: Vec::new(),
             max_frames: usize::from(max_frames()),
             unwinder: None,
-            is_begun: false,
-            handled,
+            has_begun: false,
+            is_told: false,
+            handled: now_ns(),
             searched: Instant::now(),
         };
         Ok((capture, control))
+    }
+
+    /// What happens from now on is captured. What is there already is told at the first look, and has this time: everything else is younger (C5). A look begins by itself.
+    pub fn begin(&mut self) {
+        if std::mem::replace(&mut self.has_begun, true) {
+            return;
+        }
+        let mut opened = self.control.shared.opened();
+        self.handled = now_ns();
+        for ring in &self.rings {
+            // An event that cannot be switched on was just opened by the same rights.
+            let _ = ring.event().enable();
+        }
+        opened.begin();
     }
 
     /// Becomes readable when there is much to look at, or something that will not wait.
@@ -140,6 +154,7 @@ impl Capture {
     }
 
     fn look_at(&mut self, clock: &dyn Clock, all: bool) {
+        self.begin();
         family::beside(&mut self.state);
         let shared = Arc::clone(&self.control.shared);
         let mut opened = shared.opened();
@@ -149,7 +164,8 @@ impl Capture {
             self.unwinder = Unwinder::new();
         }
         // Behind the lock: what was closed before has written nothing that is younger.
-        let until = if all { u64::MAX } else { now_ns() };
+        let begun = now_ns();
+        let until = if all { u64::MAX } else { begun };
         let mut out = Out {
             max_frames: self.max_frames,
             unwinder: self.unwinder.as_mut(),
@@ -161,7 +177,7 @@ impl Capture {
         let before = self.state.groups;
         let is_changed = self.state.see(&opened.wanted, opened.changes);
         let is_due = shared.is_rundown_due.swap(false, Relaxed);
-        if !std::mem::replace(&mut self.is_begun, true) || is_due {
+        if !std::mem::replace(&mut self.is_told, true) || is_due {
             family::run_down(&mut self.state, Rundown::Start, &mut out);
             let payload = out.payload();
             out.perfinfo(RUNDOWN_COMPLETE, 2, payload);
@@ -180,7 +196,8 @@ impl Capture {
             reader.read_until_change(*time, before, beside, &mut out);
         }
         reader.read(until, &mut out);
-        self.handled = if all { now_ns() } else { until };
+        // However much more was read: what has not been is younger than this.
+        self.handled = begun;
         (out.cpu, out.time, out.sample) = (0, self.handled, None);
         family::settle(&mut self.state, &mut out);
         self.scratch = out.scratch;
@@ -271,15 +288,8 @@ fn of_all_there<T>(cpus: u16, mut open: impl FnMut(u16) -> Result<T>) -> Result<
 
 /// The ring of a processor, with the event that tells of tasks and mappings.
 fn open_ring(wanted: &Wanted, cpu: u16) -> Result<Ring> {
-    let (mut attr, owner) = (tasks_attr(wanted), Targets::owner(wanted.scope));
-    attr.set_build_id(1);
     let failed = |e| Error::system("capturing kernel events", e);
-    let mut event = Event::open(&attr, owner, i32::from(cpu));
-    if event.as_ref().is_err_and(|e| e.raw_os_error() == Some(libc::EINVAL)) {
-        // Before Linux 5.12 mappings tell device and inode, not the build id of their file.
-        attr.set_build_id(0);
-        event = Event::open(&attr, owner, i32::from(cpu));
-    }
+    let event = Event::open(&tasks_attr(wanted), Targets::owner(wanted.scope), i32::from(cpu));
     let event = event.map_err(failed)?;
     Ring::new(event, wanted.ring_bytes).map_err(|e| Error::system("a ring for kernel events", e))
 }
@@ -303,162 +313,5 @@ fn write_on(cpus: Vec<usize>) {
     }
 }
 
-/// Reads the rings in time order.
-struct Reader<'a> {
-    rings: &'a mut [Ring],
-    opened: &'a Opened,
-    state: &'a mut State,
-    lost: &'a mut [u64],
-    /// Events that are closed and whose successors have begun.
-    replaced: Vec<u64>,
-}
-
-impl Reader<'_> {
-    /// Sees what has been written up to now.
-    fn look(&mut self) {
-        for ring in &mut *self.rings {
-            ring.look();
-        }
-    }
-
-    /// Reads what was seen and happened before a change, as it was wanted then; and changes.
-    fn read_until_change<'o>(&mut self, time: u64, before: Groups, beside: &'o Beside, out: &mut Out<'o>) {
-        let wanted = (self.state.groups, out.beside);
-        (self.state.groups, out.beside) = (family::until_change(before, &wanted.0), beside);
-        self.read(time, out);
-        (self.state.groups, out.beside) = wanted;
-        (out.cpu, out.time, out.sample) = (0, out.time.max(time), None);
-        family::on_change(self.state, out);
-    }
-
-    /// Reads what was seen. Rings by their places, which are those of processors only where none is off.
-    fn read(&mut self, until: u64, out: &mut Out<'_>) {
-        let mut turns: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::with_capacity(self.rings.len());
-        for place in 0..self.rings.len() {
-            if let Some(time) = self.next_time(place) {
-                turns.push(Reverse((time, place)));
-            }
-        }
-        while let Some(Reverse((time, place))) = turns.pop() {
-            if time > until {
-                break;
-            }
-            let limit = turns.peek().map_or(until, |Reverse((next, _))| until.min(*next));
-            let mut time = time;
-            loop {
-                self.handle(place, time, out);
-                match self.next_time(place) {
-                    Some(next) if next <= limit => time = next,
-                    Some(next) => {
-                        turns.push(Reverse((next, place)));
-                        break;
-                    }
-                    None => {
-                        // What was lost behind this is told only when something is written here again.
-                        if self.rings.get(place).is_some_and(Ring::was_full) {
-                            family::forget(self.state);
-                        }
-                        break;
-                    }
-                }
-            }
-        }
-        self.rings.iter_mut().for_each(Ring::release);
-    }
-
-    /// The time of the next record of a ring.
-    fn next_time(&mut self, place: usize) -> Option<u64> {
-        let opened = self.opened;
-        let cpu = usize::from(self.rings.get(place)?.cpu());
-        let Some(record) = self.rings.get_mut(place)?.peek() else {
-            if self.rings.get_mut(place)?.take_broken() {
-                lose(self.state, self.lost, cpu, 1);
-            }
-            return None;
-        };
-        if !record::is_sample(record) {
-            return Some(record::time_of_other(record));
-        }
-        // What nobody knows is passed over at once.
-        let route = opened.routes.get(&record::id_of(record));
-        Some(route.map_or(0, |route| record::time_of_sample(record, route.parts)))
-    }
-
-    fn handle(&mut self, place: usize, time: u64, out: &mut Out<'_>) {
-        let Some(ring) = self.rings.get_mut(place) else { return };
-        let cpu = ring.cpu();
-        let Some(record) = ring.peek() else { return };
-        let length = record.len();
-        (out.cpu, out.time, out.sample) = (cpu, time, None);
-        if record::is_sample(record) {
-            let id = record::id_of(record);
-            if let Some(route) = self.opened.routes.get(&id) {
-                // An event and its successor are open together for a moment: the successor's word counts from its first on.
-                self.replaced.extend(route.replaces.filter(|old| !self.replaced.contains(old)));
-                if !self.replaced.contains(&id) {
-                    dispatch(route, record, cpu, self.state, out);
-                }
-            }
-        } else {
-            match record::other(record) {
-                Some((_, Other::Lost(count))) => lose(self.state, self.lost, usize::from(cpu), count),
-                Some((context, other)) => {
-                    family::on_other(self.state, &context, &other, out);
-                    if let Some(unwinder) = out.unwinder.as_deref_mut() {
-                        follow(unwinder, &self.state.tasks, &other);
-                    }
-                }
-                None => {}
-            }
-        }
-        ring.skip(length.max(RECORD_HEAD));
-        if ring.unreleased() > RELEASE_AFTER {
-            ring.release();
-        }
-    }
-}
-
-/// So many records of a processor are lost, at least.
-fn lose(state: &mut State, lost: &mut [u64], cpu: usize, count: u64) {
-    family::forget(state);
-    if let Some(sum) = lost.get_mut(cpu) {
-        *sum = sum.saturating_add(count);
-    }
-}
-
-/// Gives a sample to the handler of its row.
-fn dispatch(route: &Route, record: &[u8], cpu: u16, state: &mut State, out: &mut Out<'_>) {
-    let registers = register_count();
-    let Some(sample) = record::sample(record, route.parts, cpu, (registers, registers)) else { return };
-    let event = spec::Event { sample, fields: &route.fields, tag: route.tag };
-    let mut with_sample = Out {
-        queues: &mut *out.queues,
-        clock: out.clock,
-        beside: out.beside,
-        max_frames: out.max_frames,
-        unwinder: out.unwinder.as_deref_mut(),
-        most: out.most,
-        too_large: &mut *out.too_large,
-        scratch: std::mem::take(&mut out.scratch),
-        cpu,
-        time: sample.time,
-        sample: Some(sample),
-    };
-    (route.spec.on)(state, &event, &mut with_sample);
-    out.scratch = with_sample.scratch;
-}
-
-/// Keeps the modules of processes up to date, for their stacks. `tasks`: who is alive behind this record.
-fn follow(unwinder: &mut Unwinder, tasks: &Tasks, other: &Other<'_>) {
-    match other {
-        Other::Mmap(mmap) => unwinder.mapped(mmap),
-        Other::Comm { pid, is_exec: true, .. } => unwinder.gone(*pid),
-        // Its first thread may be gone long before the last.
-        Other::Exit { pid, .. } if !tasks.knows(*pid) => unwinder.gone(*pid),
-        _ => {}
-    }
-}
-
 #[cfg(test)]
-#[path = "capture_tests.rs"]
 mod tests;

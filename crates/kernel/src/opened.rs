@@ -8,6 +8,8 @@
 //! 1. A change is made wholly or not at all: all new events are opened before the first old one is closed.
 //! 2. A row whose tracepoint this kernel does not have, or has with other fields, is left out and named in [`Control::missing`](crate::Control::missing); only what is not permitted refuses a change.
 
+mod watch;
+
 use std::collections::{HashMap, HashSet};
 use std::ffi::CString;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -18,10 +20,8 @@ use std::sync::Arc;
 use perf_event_open_sys::bindings as sys;
 
 use crate::asked::MAX_STACK_BYTES;
-use crate::asked::{
-    Key, fields_of, is_wanted, key_of, max_frames, members_of, name_of, tasks_attr, watermark,
-};
-use crate::control::{Scope, Wanted};
+use crate::asked::{Key, fields_of, is_wanted, key_of, max_frames, members_of, name_of, watermark};
+use crate::control::Wanted;
 use crate::counter::{Code, Counter};
 use crate::error::{Error, Result};
 use crate::family::{self, file::probe};
@@ -83,6 +83,8 @@ pub(crate) struct Opened {
     pub(crate) targets: Targets,
     /// Events that tell of the tasks of single threads.
     tasks: Vec<Event>,
+    /// Nothing tells anything before [`begin`](Self::begin).
+    is_silent: bool,
     /// Counts changes, so that the capture sees that there was one.
     pub(crate) changes: u64,
     /// What was wanted beside events until the first change that the capture has not seen, and when that was, in nanoseconds.
@@ -114,6 +116,7 @@ impl Opened {
             formats: HashMap::new(),
             targets: Targets::new(wanted.scope),
             tasks: Vec::new(),
+            is_silent: true,
             changes: 0,
             before: None,
         }
@@ -170,8 +173,10 @@ impl Opened {
                 let (parts, fields) = (key.parts, Arc::clone(&fields));
                 let route = Route { spec, parts, fields, tag, replaces };
                 self.routes.insert(*id, route);
-                // An event that cannot be switched on was just opened by the same rights.
-                let _ = event.enable();
+                if !self.is_silent {
+                    // As in `begin`.
+                    let _ = event.enable();
+                }
             }
             if let Some(old) = self.rows.insert(index, Row { key, attr, spec, fields, events, _members }) {
                 self.close(old);
@@ -192,55 +197,6 @@ impl Opened {
         }
         self.changes = self.changes.wrapping_add(1);
         Ok(())
-    }
-
-    /// Watches threads that came otherwise than from those that are watched.
-    pub(crate) fn look_for_more(&mut self, rings: &[Arc<Event>], is_followed: impl Fn(u32) -> bool) {
-        let new = self.targets.look_for_more(is_followed);
-        self.watch(&new, rings);
-    }
-
-    /// Watches threads: their tasks, and what all rows are about, as far as that is possible.
-    fn watch(&mut self, threads: &[i32], rings: &[Arc<Event>]) {
-        self.watch_tasks(threads, rings);
-        for row in self.rows.values_mut() {
-            let opened = open(&mut self.targets, (row.spec, &row.attr), &row.key.members, (threads, rings));
-            let Ok((events, members)) = opened else {
-                self.targets.leave_out();
-                continue;
-            };
-            let tag = row.key.source.as_ref().map_or(0, |it| it.id);
-            for (id, event) in &events {
-                let (parts, fields) = (row.key.parts, Arc::clone(&row.fields));
-                self.routes.insert(*id, Route { spec: row.spec, parts, fields, tag, replaces: None });
-                let _ = event.enable();
-            }
-            row.events.extend(events);
-            row._members.extend(members);
-        }
-    }
-
-    /// Watches the tasks of threads, where each is watched for itself. One that cannot be watched is left out, and does not keep the others from it.
-    fn watch_tasks(&mut self, threads: &[i32], rings: &[Arc<Event>]) {
-        if self.wanted.scope == Scope::Everything {
-            return;
-        }
-        let what = "tasks of a thread";
-        let attr = tasks_attr(&self.wanted);
-        for (id, ring) in threads.iter().flat_map(|id| rings.iter().map(move |ring| (*id, ring))) {
-            // The events of the rings themselves tell of the one that they belong to.
-            if id == Targets::owner(Scope::Own) {
-                continue;
-            }
-            match self.targets.open(&attr, id, ring.cpu(), what) {
-                Ok(Some(event)) if event.write_to(ring).and_then(|()| event.enable()).is_ok() => {
-                    self.tasks.push(event);
-                }
-                // Counted where that is due.
-                Ok(None) => {}
-                Ok(Some(_)) | Err(_) => self.targets.leave_out(),
-            }
-        }
     }
 
     /// What the open events of a processor have lost.

@@ -8,7 +8,8 @@
 //! O1 The time in a header is 0: the session writes it. O2 A stack-walk record says so ([`Captured::is_stack`]), because the time of its event, which it repeats, is the
 //! session's too. O3 A record that would be larger than 64 KiB is cut where that makes sense (stacks), else counted as lost;
 //! so is what was to stand behind it, which would be taken for another event's. O4 What programs make to be told is more than what the rings hold, by as much as they like
-//! (command lines, names): all queues together are bounded, and what is more is counted as lost. O5 A queue that is empty gives back what a burst made it take.
+//! (command lines, names): all queues together are bounded, and what is more is counted as lost. O5 A queue that is empty gives back what a burst made it take. O6 The session takes
+//! records between looks: within one, what is written can still be completed.
 
 use traceweir_format::Guid;
 use traceweir_format::header::classic::{self, ClassicHeader};
@@ -75,6 +76,13 @@ impl Queue {
             self.bytes.shrink_to(KEPT_BYTES);
         }
     }
+}
+
+/// Where the payload of a record lies that waits in a queue.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Written {
+    queue: usize,
+    payload: usize,
 }
 
 /// Hooks of kernel events, as a set.
@@ -187,13 +195,41 @@ impl Out<'_> {
 
     /// An event with nothing but a time in its header.
     pub(crate) fn perfinfo(&mut self, hook: u16, version: u8, payload: Vec<u8>) {
+        self.perfinfo_to_complete(hook, version, payload);
+    }
+
+    /// The same, of which something is known only later; where it is, unless it was lost.
+    pub(crate) fn perfinfo_to_complete(
+        &mut self,
+        hook: u16,
+        version: u8,
+        payload: Vec<u8>,
+    ) -> Option<Written> {
         let mut values = [0; MAX_COUNTERS];
         let counters = self.counters_of(hook, &mut values);
         let header = PerfInfoHeader { pointer_size: 8, version, hook, time: 0, counters };
         let size = perfinfo::SIZE.saturating_add(size_of_val(counters));
         let is_told = self.put(size, &payload, false, |out| header.encode(&payload, out));
         self.scratch = payload;
+        let queue = self.place();
+        let last = self.queues.get(queue).and_then(|it| it.entries.last()).filter(|_| is_told);
+        let written = last.map(|entry| Written { queue, payload: entry.start.saturating_add(size) });
         self.stack_of(hook, is_told);
+        written
+    }
+
+    /// Sets the first four bytes of a payload: in the look in which it was written, for then the session takes it.
+    pub(crate) fn complete(&mut self, written: Written, first: u32) {
+        let bytes = self.queues.get_mut(written.queue).map(|queue| &mut queue.bytes);
+        let payload = bytes.and_then(|bytes| bytes.get_mut(written.payload..)?.first_chunk_mut::<4>());
+        if let Some(place) = payload {
+            *place = first.to_le_bytes();
+        }
+    }
+
+    /// The queue of the processor. One stream: everything is in the first.
+    fn place(&self) -> usize {
+        usize::from(self.cpu).min(self.queues.len().saturating_sub(1))
     }
 
     /// The counters that were read with the event with this hook, where they are wanted.
@@ -277,9 +313,7 @@ impl Out<'_> {
         encode: impl FnOnce(&mut Vec<u8>) -> traceweir_format::Result<()>,
     ) -> bool {
         let raw = self.clock.raw(self.time);
-        // One stream: everything is in the first queue.
-        let last = self.queues.len().saturating_sub(1);
-        let place = usize::from(self.cpu).min(last);
+        let place = self.place();
         let has_room = self.has_room(place);
         let Some(queue) = self.queues.get_mut(place) else { return false };
         let start = queue.bytes.len();
@@ -330,6 +364,24 @@ mod tests {
             stacks.push(next.is_stack);
         }
         assert_eq!(stacks, [false, true, true, true].repeat(4));
+    }
+
+    #[test]
+    fn what_is_written_can_be_completed_behind_its_stack() {
+        const HOOK: u16 = 0x060F;
+        let (mut queues, mut too_large) = ([Queue::default()], 0);
+        let beside = Beside { stacks: Hooks::new(&[HOOK]), ..Beside::default() };
+        let mut out = Out::new(&mut queues, &Plain, &beside, &mut too_large);
+        let chain = [-512_i64 as u64, 0x5555_0000].map(u64::to_le_bytes).concat();
+        (out.sample, out.max_frames) = (Some(Sample { callchain: &chain, ..Sample::default() }), 8);
+        let [first, second] = [1, 2].map(|byte| out.perfinfo_to_complete(HOOK, 2, vec![byte; 8]));
+        out.complete(second.expect("it is there"), 0x0A0B_0C0D);
+        out.complete(Written { queue: 0, payload: 1 << 20 }, 7);
+        let payload = first.expect("it is there").payload;
+        assert_eq!(queues[0].bytes[payload..payload + 8], [1; 8]);
+        let payload = second.expect("it is there").payload;
+        assert_eq!(queues[0].bytes[payload..payload + 8], [0x0D, 0x0C, 0x0B, 0x0A, 2, 2, 2, 2]);
+        assert_eq!(queues[0].entries.len(), 4, "each with its stack");
     }
 
     #[test]

@@ -142,15 +142,31 @@ impl AsFd for Event {
     }
 }
 
+/// Whether this kernel takes an event that counts nothing, of this thread, with these wishes.
+fn takes(wish: impl FnOnce(&mut Attr)) -> bool {
+    let mut attr = Attr { type_: PERF_TYPE_SOFTWARE, ..Attr::default() };
+    attr.config = u64::from(PERF_COUNT_SW_DUMMY);
+    attr.set_disabled(1);
+    attr.set_exclude_kernel(1);
+    wish(&mut attr);
+    Event::open_as_is(attr, 0, -1, -1).is_ok()
+}
+
 /// Whether events count what they lose: since Linux 6.0.
 fn can_count_lost() -> bool {
     static CAN: OnceLock<bool> = OnceLock::new();
+    *CAN.get_or_init(|| takes(|attr| attr.read_format = LOST))
+}
+
+/// Whether mappings tell the build id of their file, where they are asked to: since Linux 5.12. What this says once it says always, so that what is asked for is what is expected.
+pub(crate) fn can_tell_build_ids() -> bool {
+    static CAN: OnceLock<bool> = OnceLock::new();
     *CAN.get_or_init(|| {
-        let mut attr = Attr { type_: PERF_TYPE_SOFTWARE, read_format: LOST, ..Attr::default() };
-        attr.config = u64::from(PERF_COUNT_SW_DUMMY);
-        attr.set_disabled(1);
-        attr.set_exclude_kernel(1);
-        Event::open_as_is(attr, 0, -1, -1).is_ok()
+        takes(|attr| {
+            attr.set_mmap(1);
+            attr.set_mmap2(1);
+            attr.set_build_id(1);
+        })
     })
 }
 

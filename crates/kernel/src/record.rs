@@ -241,8 +241,10 @@ pub(crate) fn text(bytes: &[u8]) -> &[u8] {
     bytes.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
-/// Reads a record that is no sample; `None`: one that nobody asked for.
-pub(crate) fn other(record: &[u8]) -> Option<(Context, Other<'_>)> {
+/// Reads a record that is no sample; `None`: one that nobody asked for. `asks_build_ids`: whether all events that tell of mappings were opened to tell build ids. One mapping
+/// is told to the events of all who listen, and the bit that says "with a build id", once set for one of them, stays set for those behind it, which get device and inode. For an
+/// event that asked it is true: the kernel has a build id of the file for all, or for nobody.
+pub(crate) fn other(record: &[u8], asks_build_ids: bool) -> Option<(Context, Other<'_>)> {
     let end = record.len().checked_sub(TRAILER)?;
     let body = record.get(RECORD_HEAD..end)?;
     let (pid, tid) = (u32_at(record, end), u32_at(record, end.saturating_add(4)));
@@ -250,7 +252,7 @@ pub(crate) fn other(record: &[u8]) -> Option<(Context, Other<'_>)> {
     let misc = misc_of(record);
     let task = || (u32_at(body, 0), u32_at(body, 4), u32_at(body, 8), u32_at(body, 12));
     let other = match kind_of(record) {
-        sys::PERF_RECORD_MMAP2 => Other::Mmap(mmap(body, misc)?),
+        sys::PERF_RECORD_MMAP2 => Other::Mmap(mmap(body, misc, asks_build_ids)?),
         sys::PERF_RECORD_COMM => Other::Comm {
             pid: u32_at(body, 0),
             tid: u32_at(body, 4),
@@ -276,13 +278,13 @@ pub(crate) fn other(record: &[u8]) -> Option<(Context, Other<'_>)> {
     Some((context, other))
 }
 
-fn mmap(body: &[u8], misc: u32) -> Option<Mmap<'_>> {
+fn mmap(body: &[u8], misc: u32, asks_build_ids: bool) -> Option<Mmap<'_>> {
     /// With a build id in the place of device and inode.
     const WITH_BUILD_ID: u32 = 1 << 14;
     let place = body.get(32..56)?;
-    let identity = if misc & WITH_BUILD_ID != 0 {
-        let size = usize::from(*place.first()?).min(20);
-        Identity::BuildId(place.get(4..)?.get(..size)?)
+    let identity = if misc & WITH_BUILD_ID != 0 && asks_build_ids {
+        // What is not a build id is nothing that is known.
+        build_id(place).map_or(Identity::Inode(0), Identity::BuildId)
     } else {
         Identity::Inode(u64_at(place, 8))
     };
@@ -298,6 +300,12 @@ fn mmap(body: &[u8], misc: u32) -> Option<Mmap<'_>> {
     })
 }
 
+/// The build id in a mapping: its size, three bytes that are zero, room for twenty.
+fn build_id(place: &[u8]) -> Option<&[u8]> {
+    let ([size, 0, 0, 0], id) = place.split_first_chunk::<4>()? else { return None };
+    id.get(..usize::from(*size)).filter(|id| !id.is_empty())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -310,6 +318,7 @@ mod tests {
             kind in 0_u8..20,
             parts in any::<u64>(),
             regs in any::<(u32, u32)>(),
+            asks in any::<bool>(),
         ) {
             let mut record = vec![kind, 0, 0, 0];
             record.extend(bytes);
@@ -317,7 +326,7 @@ mod tests {
             if let Some(sample) = sample(&record, parts, 0, regs) {
                 prop_assert!(sample.counters.len() % 8 == 0 && sample.raw.len() <= record.len());
             }
-            if let Some((_, Other::Mmap(mmap))) = other(&record) {
+            if let Some((_, Other::Mmap(mmap))) = other(&record, asks) {
                 prop_assert!(mmap.name.len() <= record.len());
             }
         }
@@ -350,5 +359,41 @@ mod tests {
         }
         let none = record(&[7, 1, 99, 0]);
         assert_eq!(sample(&none, parts, 0, (0, 0)).expect("a sample").counters, [0; 0]);
+    }
+
+    /// A mapping with this place for device and inode, or for the build id that the bit says it is.
+    fn mapping(place: [u8; 24]) -> Vec<u8> {
+        let mut bytes = vec![10, 0, 0, 0, 0, 0x40, 0, 0];
+        bytes.extend([0; 32]);
+        bytes.extend(place);
+        bytes.extend([0; 8 + 8]);
+        bytes.extend([0; TRAILER]);
+        bytes
+    }
+
+    #[test]
+    fn a_build_id_is_one_that_was_asked_for() {
+        let told = |place, asks| match other(&mapping(place), asks) {
+            Some((_, Other::Mmap(mmap))) => match mmap.identity {
+                Identity::Inode(inode) => Err(inode),
+                Identity::BuildId(id) => Ok(id.to_vec()),
+            },
+            _ => panic!("no mapping"),
+        };
+        let with = |first: [u8; 4]| {
+            let mut place = [7; 24];
+            place[..4].copy_from_slice(&first);
+            place
+        };
+        assert_eq!(told(with([20, 0, 0, 0]), true), Ok(vec![7; 20]));
+        assert_eq!(told(with([3, 0, 0, 0]), true), Ok(vec![7; 3]));
+        // The major number of a device is in the place of the size.
+        let mut inode = [0; 24];
+        inode[0] = 8;
+        inode[8..10].copy_from_slice(&[0x34, 0x12]);
+        assert_eq!(told(inode, false), Err(0x1234), "another's bit");
+        for odd in [[0; 4], [21, 0, 0, 0], [255, 0, 0, 0], [20, 1, 0, 0], [20, 0, 0, 1]] {
+            assert_eq!(told(with(odd), true), Err(0), "{odd:?}");
+        }
     }
 }

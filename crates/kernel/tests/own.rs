@@ -1,11 +1,12 @@
 //! What everybody may have of his own processes, without the rights to the machine's events.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use traceweir_format::header::Record;
-use traceweir_format::wire::u32_at;
+use traceweir_format::spec::event::class;
+use traceweir_format::wire::{u32_at, u64_at};
 use traceweir_kernel::{Capture, Group, Scope, Wanted};
 
 #[path = "../../../tests/support/again.rs"]
@@ -138,4 +139,61 @@ fn what_happened_before_a_change_is_told_as_it_was_wanted_then() {
     assert!((SOME..MANY).contains(&before), "{before}: those before the change alone");
     switch(SOME);
     assert_eq!(told(), 0);
+}
+
+/// Of each image that a process loaded: its base, its size, and its id of twenty bytes; those without an id have none.
+type Ids = BTreeMap<u64, (u64, Option<Vec<u8>>)>;
+
+/// The images of a process, of what waits in a capture.
+fn images_of(process: u32, capture: &mut Capture) -> Ids {
+    const LOAD: u16 = 0x030A;
+    const ID_RSDS: u8 = 36;
+    let (mut images, mut ids) = (Ids::new(), BTreeMap::new());
+    while let Some(next) = capture.peek(0) {
+        let mut bytes = vec![0; next.length];
+        capture.take(0, &mut bytes);
+        let record = Record::parse(&bytes, 0).expect("a record");
+        let payload = record.payload();
+        let base = u64_at(payload, 0);
+        if record.hook() == Some(LOAD) && u32_at(payload, 16) == process {
+            images.insert(base, (u64_at(payload, 8), ids.remove(&base)));
+        }
+        let is_id = record.provider() == class::IMAGE_ID && record.descriptor().opcode == ID_RSDS;
+        if is_id && u32_at(payload, 8) == process {
+            ids.insert(base, payload[12..32].to_vec());
+        }
+    }
+    images
+}
+
+#[test]
+fn images_have_their_ids_whoever_else_asks_the_kernel_for_them() {
+    let with = |scope| Wanted {
+        groups: groups(&[Group::PROCESS, Group::IMAGE_LOAD, Group::NO_SYSCONFIG]),
+        scope,
+        ring_bytes: 512 << 10,
+        ..Wanted::default()
+    };
+    let (mut own, _) = match Capture::start(&with(Scope::Own), support::cpus(), 1) {
+        Ok(started) => started,
+        Err(error) => return skip::skip("kernel events", &error.to_string()),
+    };
+    let everything = Wanted { ring_bytes: 4 << 20, ..with(Scope::Everything) };
+    let (mut all, _) = match Capture::start(&everything, support::cpus(), 1) {
+        Ok(started) => started,
+        Err(error) => return skip::skip("events of the whole machine", &error.to_string()),
+    };
+    for capture in [&mut own, &mut all] {
+        capture.look(&Plain, false);
+    }
+    let mut child = Command::new("sh").args(["-c", "sleep 0.2"]).spawn().expect("a program");
+    std::thread::sleep(Duration::from_millis(50));
+    for capture in [&mut own, &mut all] {
+        // While it is there: what it maps can be looked at.
+        capture.look(&Plain, true);
+    }
+    assert!(child.wait().expect("an end").success());
+    let (own, all) = (images_of(child.id(), &mut own), images_of(child.id(), &mut all));
+    assert!(own.values().any(|(_, id)| id.is_some()), "{own:02x?}");
+    assert_eq!(own, all, "a user's own, and those of the whole machine");
 }

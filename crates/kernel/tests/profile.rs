@@ -11,7 +11,9 @@ mod again;
 use again::again;
 
 mod support;
-use support::{Fresh, Seen, capture, capture_changing, cpus, groups, of, pin, this_thread, wanting};
+use support::{
+    Fresh, Seen, capture, capture_changing, cpus, groups, of, own_priority, pin, this_thread, wanting,
+};
 
 const SAMPLE: u16 = 0x0F2E;
 const COUNTER_SAMPLE: u16 = 0x0F2F;
@@ -82,9 +84,9 @@ fn a_thread_is_sampled_as_often_as_it_runs() {
             assert_eq!((fields.number("Count"), fields.number("Rank")), (1, 0));
             assert_ne!(fields.number("InstructionPointer"), 0);
             if fields.number("ThreadId") == u64::from(thread) {
-                // Nice 0, or not known where the switch to it was not told.
-                assert!([8, 0].contains(&(fields.number("Flags") >> 3)));
-                known += u32::from(fields.number("Flags") >> 3 == 8);
+                // As nice as this one, or not known where the switch to it was not told.
+                assert!([own_priority(), 0].contains(&(fields.number("Flags") >> 3)));
+                known += u32::from(fields.number("Flags") >> 3 == own_priority());
             }
         }
         assert!(known > 0, "switches tell priorities");

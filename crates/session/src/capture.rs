@@ -7,7 +7,8 @@
 //!
 //! P1 The session trusts what it captures as it trusts itself: nothing is signed but the time. P2 A stack repeats the time of the event in front of it, as it was
 //! written. P3 Whoever captures counts what it lost; the session adds it once. P4 Both clocks are paired anew each second, so that a rate that is not exact does not
-//! carry them apart. P5 What was captured before the session took it over counts from that moment: nothing is older than the session.
+//! carry them apart. P5 It captures from [`begin`](Capture::begin) on, which is called when the session runs, so that each
+//! record keeps its time; nothing is older than the session.
 
 use std::os::fd::BorrowedFd;
 
@@ -29,6 +30,9 @@ const IS_STACK: u16 = 1;
 pub trait Capture: Send {
     /// Readable when there is something to look at that should not wait.
     fn wake(&self) -> BorrowedFd<'_>;
+
+    /// What happens from now on is captured. Called once, while the session runs already; who captures from the start has nothing to do.
+    fn begin(&mut self) {}
 
     /// Takes in what has happened up to now; `all`: however young it is.
     fn look(&mut self, clock: &dyn CaptureClock, all: bool);
@@ -84,7 +88,7 @@ struct Paired<'a> {
     session: &'a SessionClock,
     base: Anchor,
     rate: u128,
-    /// The counter at which the session took over.
+    /// The counter when the session started.
     from: u64,
 }
 
@@ -95,7 +99,7 @@ impl Capturing {
     }
 
     fn paired<'a>(&self, session: &'a SessionClock) -> Paired<'a> {
-        Paired { session, base: self.base, rate: self.rate, from: self.start.counter }
+        Paired { session, base: self.base, rate: self.rate, from: session.anchor().counter }
     }
 
     /// Pairs the clocks anew.

@@ -9,7 +9,8 @@
 //! consumers were told to be complete stays so: no stream writes a stamp up to there any more, however late a record comes. (A record
 //! that keeps its own stamp stands outside this.) K4 A region that breaks the rules of its rings is dropped at once and disturbs no
 //! other. K5 What a process counts as lost is added once. K6 While there is no place for what comes, regions are shut, and writers told why;
-//! they are opened again before a consumer hears that it is one.
+//! they are opened again before a consumer hears that it is one. K7 Where something is captured, all is merged up to the moment at which
+//! the last look at it began: however long a look takes, no event is raised above its time by it.
 
 mod fill;
 mod send;
@@ -217,16 +218,14 @@ impl Collector {
     /// Collects what the rings hold.
     pub(crate) fn drain(&mut self, reach: Reach) -> Drained {
         let mut outcome = Outcome::default();
-        let looked = self.clock.counter().now();
-        if let Some(capturing) = &mut self.capturing {
-            capturing.look(&self.clock, reach == Reach::All);
-        }
+        let looked = self.look_at_captured(reach);
         let is_capturing = self.capturing.is_some();
         let (mut readers, mut writers) = split(&mut self.sources);
         // One stream takes the rings of all processors.
         let width = if self.streams.len() == 1 { self.cpus } else { 1 };
         let counter = self.clock.counter();
-        self.drained = counter.now();
+        // What happened behind this is captured by the next look.
+        self.drained = looked;
         let mut filler = Filler {
             streams: &mut self.streams,
             at: 0,
@@ -246,14 +245,16 @@ impl Collector {
         for turn in 1..=TURNS {
             let bytes = if turn < TURNS { SLICE } else { usize::MAX };
             unfinished.retain(|&at| {
-                let mut before = counter.now();
-                // What happened behind the look is captured by the next one: younger events of processes wait for it, unless it took so long that they seem to be ahead.
-                if is_capturing && before.saturating_sub(looked) < self.ahead / 2 {
-                    before = looked;
+                let mut now = counter.now();
+                let mut ahead = self.ahead;
+                // Younger events of processes wait for the next look, too: however long this one took, they are not ahead.
+                if is_capturing {
+                    ahead = ahead.saturating_add(now.saturating_sub(looked));
+                    now = looked;
                 }
                 let rings = rings_of(&mut readers, at, width, self.cpus);
                 let until = || match reach {
-                    Reach::Settled => Until { now: before, ahead: self.ahead, bytes },
+                    Reach::Settled => Until { now, ahead, bytes },
                     // Read behind the rings: no honest stamp is younger.
                     Reach::All => Until { now: counter.now(), ahead: 0, bytes },
                 };
@@ -281,6 +282,21 @@ impl Collector {
         self.settle_sources(&outcome.damaged);
         self.set_shut(self.shared.is_full());
         Drained { took: outcome.took, waits: outcome.waits }
+    }
+
+    /// Has what is captured taken in, and a second time where that took long, as when everything there is was told: what happened meanwhile is not to wait, nor what
+    /// processes have written since. When the last look began.
+    fn look_at_captured(&mut self, reach: Reach) -> u64 {
+        let counter = self.clock.counter();
+        let mut looked = counter.now();
+        let Some(capturing) = &mut self.capturing else { return looked };
+        capturing.look(&self.clock, reach == Reach::All);
+        let now = counter.now();
+        if now.saturating_sub(looked) >= self.ahead / 2 {
+            looked = now;
+            capturing.look(&self.clock, reach == Reach::All);
+        }
+        looked
     }
 
     /// Reads what processes have lost, and gives damaged regions up.

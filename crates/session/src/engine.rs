@@ -201,7 +201,8 @@ impl Session {
     }
 
     /// Captures records beside those of processes from now on.
-    pub fn capture(&self, source: Box<dyn Capture>) {
+    pub fn capture(&self, mut source: Box<dyn Capture>) {
+        source.begin();
         self.post(Command::Capture(source));
     }
 

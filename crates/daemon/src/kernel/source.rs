@@ -97,6 +97,10 @@ impl capture::Capture for Source {
         self.capture.wake()
     }
 
+    fn begin(&mut self) {
+        self.capture.begin();
+    }
+
     fn look(&mut self, clock: &dyn CaptureClock, all: bool) {
         self.capture.look(&Clocks(clock), all);
         self.note_losses();

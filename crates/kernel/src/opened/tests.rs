@@ -1,6 +1,8 @@
 use std::collections::BTreeMap;
 
 use super::*;
+use crate::asked::tasks_attr;
+use crate::control::Scope;
 use crate::groups::Group;
 use crate::perf_ring::Ring;
 

@@ -70,6 +70,8 @@ fn direct_reads_and_writes_are_told_with_their_sizes_and_places() {
             seen.iter().filter(|it| it.hook == hook && size(it)).collect()
         };
         let (reads, writes) = (mine(READ), mine(WRITE));
+        let is_empty = |it: &&Seen| it.hook == WRITE && it.number("TransferSize") == 0;
+        assert_eq!(seen.iter().filter(is_empty).count(), 0, "the end of a flush is no write");
         // Requests are begun by this thread. They end in interrupts, mostly of idle processors, and some kernels pass over all that happens there.
         let begun = |hook: u16| {
             seen.iter().filter(|it| it.hook == hook && it.number("IssuingThreadId") == thread_id()).count()
@@ -99,6 +101,12 @@ fn direct_reads_and_writes_are_told_with_their_sizes_and_places() {
         let folder = format!("/sys/dev/block/{}:{}/queue/write_cache", disk >> 20, disk & 0xF_FFFF);
         let has_cache = std::fs::read_to_string(folder).is_ok_and(|text| text.trim() == "write back");
         assert!(!has_cache || flushes().any(|it| it.number("DiskNumber") == disk), "a cache is flushed");
+        // This thread, or the journal for it; not the worker that hands it on.
+        let is_asked = |it: &Seen| {
+            let name = std::fs::read_to_string(format!("/proc/{}/comm", it.number("IssuingThreadId")));
+            name.is_ok_and(|name| !name.starts_with("kworker"))
+        };
+        assert!(!has_cache || flushes().any(is_asked), "who asked for it");
         for flush in flushes() {
             assert!(seen.iter().any(|it| it.hook == 0x010F && it.number("Irp") == flush.number("Irp")));
         }

@@ -52,8 +52,8 @@ fn sum(of: &[&Seen]) -> usize {
     of.iter().map(|it| usize::try_from(it.number("size")).expect("a size")).sum()
 }
 
-/// What has to be seen of one conversation.
-fn check(seen: &[Seen], (client, server): (SocketAddr, SocketAddr), is_new: bool) {
+/// What has to be seen of one conversation; `accepter`: of one that has begun since, whom its beginning names.
+fn check(seen: &[Seen], (client, server): (SocketAddr, SocketAddr), accepter: Option<u32>) {
     let v6 = if client.is_ipv6() { 0x10 } else { 0 };
     let sent: usize = PIECES.iter().sum();
     let of = |hook: u16, from: SocketAddr, to: SocketAddr| between(seen, hook + v6, from.port(), to.port());
@@ -71,14 +71,13 @@ fn check(seen: &[Seen], (client, server): (SocketAddr, SocketAddr), is_new: bool
     }
     let pieces: Vec<u64> = of(0x060A, client, server).iter().map(|it| it.number("size")).collect();
     assert_eq!(pieces, PIECES.map(|piece| piece as u64));
-    let begun = usize::from(is_new);
-    // Nobody has taken a connection that is just there.
-    let (own, nobody) = (u64::from(std::process::id()), u64::from(u32::MAX));
-    let begins = [(0x060C, client, server, own), (0x060F, server, client, nobody)];
+    let begun = usize::from(accepter.is_some());
+    let (own, accepter) = (std::process::id(), accepter.unwrap_or(0));
+    let begins = [(0x060C, client, server, own), (0x060F, server, client, accepter)];
     for (hook, from, to, owner) in begins {
         let found = of(hook, from, to);
         assert_eq!(found.len(), begun, "{hook:04x}");
-        assert!(found.iter().all(|it| it.number("PID") == owner));
+        assert!(found.iter().all(|it| it.number("PID") == u64::from(owner)));
     }
     for (hook, from, to) in [(0x060C, server, client), (0x060F, client, server)] {
         assert!(of(hook, from, to).is_empty(), "the client connects and the server accepts");
@@ -94,17 +93,21 @@ fn running() -> Option<Running> {
 #[test]
 fn a_tcp_connection_is_told_from_beginning_to_end() {
     again(5, || {
-        for is_v6 in [false, true] {
+        for (is_v6, is_looked_at) in [(false, false), (false, true), (true, false), (true, true)] {
             let Some(mut running) = running() else { return };
             let Ok(listener) = TcpListener::bind((loopback(is_v6), 0)) else { continue };
             let server = listener.local_addr().expect("an address");
             let client = TcpStream::connect(server).expect("a connection");
             let address = client.local_addr().expect("an address");
             let (accepted, _) = listener.accept().expect("a connection");
-            running.look();
+            // Whose a connection is that is just there, its first use tells: the look that sees both knows it.
+            let accepter = if is_looked_at { u32::MAX } else { std::process::id() };
+            if is_looked_at {
+                running.look();
+            }
             converse(client, accepted);
             let seen = running.end();
-            check(&seen, (address, server), true);
+            check(&seen, (address, server), Some(accepter));
             assert!(is_v6 || seen.iter().any(|it| it.is_stack), "a send has a stack");
         }
     });
@@ -130,7 +133,7 @@ fn a_connection_that_is_older_than_the_capture_is_known_by_what_it_receives() {
         let first =
             seen.iter().position(|it| it.hook == 0x060A && it.number("dport") == u64::from(server.port()));
         seen.drain(..first.expect("a send"));
-        check(&seen, (address, server), false);
+        check(&seen, (address, server), None);
     });
 }
 

@@ -271,6 +271,13 @@ pub(crate) fn this_thread() -> u32 {
     u32::try_from(unsafe { libc::syscall(libc::SYS_gettid) }).expect("a thread")
 }
 
+/// The priority of a thread as nice as this one, on the scale of the events: nice −20 to 19 are 15 to 1.
+pub(crate) fn own_priority() -> u64 {
+    // SAFETY: asks for a number. It may be −1, which is no error: this thread is there.
+    let nice = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
+    u64::try_from(15 - (20 + nice) * 14 / 39).expect("a priority")
+}
+
 /// Lets this thread run on one processor alone.
 pub(crate) fn pin(cpu: usize) {
     // SAFETY: a set of processors is plain bits, of which zeros are none, and the call reads as much of it as it is told.

@@ -1,17 +1,24 @@
 //! What live consumers are told to be complete stays complete.
 
 use super::*;
+use std::collections::VecDeque;
 use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
+use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
 
+use rustix::event::{EventfdFlags, eventfd};
 use traceweir_format::buffer::HEADER_SIZE;
+use traceweir_format::header::classic::{self, ClassicHeader};
 use traceweir_format::header::event::EventHeader;
 use traceweir_format::wire::i64_at;
 use traceweir_transport::abi::{KEEP_STAMP, Layout, PREFIX_BYTES, control, size_in_ring};
-use traceweir_transport::clock::Counter;
+use traceweir_transport::clock::{Anchor, Counter};
 use traceweir_transport::message::SessionConfig;
 
+use crate::capture::{CaptureClock, Captured};
 use crate::config::Config;
 use crate::record::Threads;
 
@@ -203,4 +210,77 @@ fn nothing_is_told_while_a_piece_is_refused() {
     let (stamps, later) = stage.deliver();
     assert_eq!(stamps, [now.cast_signed()]);
     assert!(later >= now.cast_signed() && later > told);
+}
+
+/// Something happens in the middle of each of its looks, which take so long, and is told at the next.
+struct Slow {
+    wake: OwnedFd,
+    looks: VecDeque<Duration>,
+    happened: VecDeque<u64>,
+    told: VecDeque<u64>,
+    /// The counter in the middle of each look.
+    middles: Arc<Mutex<Vec<i64>>>,
+}
+
+impl Capture for Slow {
+    fn wake(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
+
+    fn look(&mut self, clock: &dyn CaptureClock, _: bool) {
+        self.told.extend(self.happened.drain(..).map(|ns| clock.raw(ns)));
+        let half = self.looks.pop_front().unwrap_or_default() / 2;
+        std::thread::sleep(half);
+        let now = Anchor::now(Counter::best());
+        self.middles.lock().unwrap().push(now.counter.cast_signed());
+        self.happened.push_back(now.monotonic_ns);
+        std::thread::sleep(half);
+    }
+
+    fn peek(&self, stream: u16) -> Option<Captured> {
+        let raw = *self.told.front().filter(|_| stream == 0)?;
+        Some(Captured { length: classic::SIZE, raw, is_stack: false })
+    }
+
+    fn take(&mut self, _: u16, out: &mut [u8]) {
+        let mut record = Vec::new();
+        ClassicHeader::default().encode(&[], &mut record).unwrap();
+        assert_eq!(record.len(), classic::SIZE);
+        out.copy_from_slice(&record);
+        self.told.pop_front();
+    }
+
+    fn lost(&self) -> u64 {
+        0
+    }
+
+    fn end(&mut self, _: &dyn CaptureClock) {}
+}
+
+#[test]
+fn what_happens_during_a_look_keeps_its_time_however_long_that_takes() {
+    let mut stage = Stage::new(1);
+    let middles = Arc::new(Mutex::new(Vec::new()));
+    let looks = [60, 2, 2, 60, 60, 2].map(Duration::from_millis).into();
+    let wake = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
+    let (happened, told) = (VecDeque::new(), VecDeque::new());
+    let slow = Slow { wake, looks, happened, told, middles: Arc::clone(&middles) };
+    stage.collector.capture(Box::new(slow));
+    let ticks = |millis: u64| millis * stage.collector.clock.frequency() / 1000;
+    let (half_behind, error) = (ticks(45), ticks(1).cast_signed());
+    // A process writes while the first look is under way, mostly behind what happens in its middle.
+    let written = stage.now() + half_behind;
+    stage.publish(0, written, 0);
+    let mut stamps = Vec::new();
+    for _ in 0..4 {
+        stamps.append(&mut stage.deliver().0);
+    }
+    assert!(stamps.contains(&written.cast_signed()), "{stamps:?}");
+    let mut expected = middles.lock().unwrap().clone();
+    expected.push(written.cast_signed());
+    expected.sort_unstable();
+    assert!(stamps.len() >= 6, "{stamps:?}");
+    for (stamp, expected) in stamps.iter().zip(&expected) {
+        assert!((stamp - expected).abs() < error, "{stamps:?}: {stamp} instead of {expected}");
+    }
 }

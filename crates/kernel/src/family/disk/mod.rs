@@ -1,6 +1,7 @@
 //! Disk requests: when a driver gets one, when it has done it, and where one is split.
 //!
 //! ```text
+//!   block:block_getrq        dev, rwbs: with a flush  ──▶ (who asks for it: the driver gets it from a worker) ──▶ Flushes
 //!   block:block_rq_issue     dev, sector, bytes, rwbs ──▶ 0x010C, 0x010D, 0x010F start of a read, write, flush ──▶ Requests
 //!   block:block_rq_requeue   dev, sector, rwbs        ──▶ (it will be issued again: same request)                   │
 //!   block:block_rq_complete  dev, sector, nr_sector   ──▶ 0x010A, 0x010B, 0x010E  ◀── response time, thread, Irp ───┘
@@ -15,8 +16,10 @@
 //! 4. Only what has a published event is told: reads, writes and flushes.
 //! 5. The number of a disk is the kernel's own of the device, major << 20 | minor: always that of the whole disk, as requests have it, and the one by which the
 //!    configuration events name it.
-//! 6. Where records were lost, all that is under way is forgotten: a request whose end was lost would be taken for the next one at its place.
+//! 6. A completion of nothing that nobody has issued is no operation: the kernel tells the end of a flush twice, the second time as that of the empty write which asked for it.
+//! 7. Where records were lost, all that is under way is forgotten: a request whose end was lost would be taken for the next one at its place.
 
+mod flushes;
 mod requests;
 
 use traceweir_format::wire::Put;
@@ -26,12 +29,14 @@ use crate::out::Out;
 use crate::spec::{Event, Spec};
 use crate::state::State as All;
 
+use flushes::Flushes;
 use requests::{Key, Request, Requests};
 
 /// What is remembered.
 #[derive(Debug, Default)]
 pub(crate) struct State {
     requests: Requests,
+    flushes: Flushes,
 }
 
 /// A thread that nobody told of.
@@ -64,7 +69,20 @@ const ERROR: usize = 5;
 /// Of a split.
 const NEW_SECTOR: usize = 2;
 
+/// Of a request that asks for a flush.
+const ASKED_RWBS: usize = 1;
+
 pub(crate) static SPECS: &[Spec] = &[
+    Spec {
+        filter: Some("rwbs ~ \"F*\""),
+        ..Spec::tracepoint(
+            ("block", "block_getrq"),
+            &[Group::DISK_IO, Group::DISK_IO_INIT],
+            &[],
+            &["dev", "rwbs"],
+            asked,
+        )
+    },
     Spec::tracepoint(
         ("block", "block_rq_issue"),
         &[Group::DISK_IO, Group::DISK_IO_INIT],
@@ -134,6 +152,7 @@ impl Kind {
 /// Records were lost: what is known may be over.
 pub(crate) fn forget(state: &mut All) {
     state.disks.requests.forget();
+    state.disks.flushes.forget();
 }
 
 /// The request that an event is about; `None`: of a kind that is not told.
@@ -144,16 +163,24 @@ fn key_of(event: &Event<'_>) -> Option<(Key, bool)> {
     Some((Key { dev: event.u32(DEV), sector, kind }, is_sync))
 }
 
+fn asked(state: &mut All, event: &Event<'_>, _: &mut Out<'_>) {
+    if event.text(ASKED_RWBS).first() == Some(&b'F') {
+        state.disks.flushes.ask(event.u32(DEV), event.sample.tid);
+    }
+}
+
 fn issued(state: &mut All, event: &Event<'_>, out: &mut Out<'_>) {
     let Some((key, is_sync)) = key_of(event) else { return };
-    let (time, thread) = (event.sample.time, event.sample.tid);
+    let (time, driver) = (event.sample.time, event.sample.tid);
+    let thread = if key.kind == Kind::Flush { state.disks.flushes.issue(key.dev) } else { None };
+    let thread = thread.unwrap_or(driver);
     let flags = flags(is_sync, event.has(IOPRIO).then(|| event.u64(IOPRIO)));
     let request = Request::new(&key, event.u32(BYTES), flags, time, thread);
     let Some(irp) = state.disks.requests.issue(key, request) else { return };
     if state.groups.has(Group::DISK_IO_INIT) {
         let mut payload = out.payload();
         payload.put_u64(irp).put_u32(thread);
-        out.system(key.kind.start(), VERSION, (event.sample.pid, thread), payload);
+        out.system(key.kind.start(), VERSION, (event.sample.pid, driver), payload);
     }
 }
 
@@ -170,6 +197,7 @@ fn completed(state: &mut All, event: &Event<'_>, out: &mut Out<'_>) {
     let request = match state.disks.requests.complete(&key, bytes, is_failed) {
         requests::Completed::Whole(request) => request,
         requests::Completed::Part => return,
+        requests::Completed::Unknown if bytes == 0 && key.kind != Kind::Flush => return,
         requests::Completed::Unknown => {
             let flags = flags(is_sync, event.has(IOPRIO).then(|| event.u64(IOPRIO)));
             let mut request = Request::new(&key, bytes, flags, event.sample.time, NOBODY);

@@ -5,96 +5,21 @@
 //!   exit    Call of the thread + result ──▶ end event ──▶ descriptors, positions
 //! ```
 //!
-//! 1. A thread is in one call at a time. An entry whose exit was lost is written over by the next.
-//! 2. A descriptor is free from the entry of its close on: another thread may have it again before the exit. It leads somewhere from the exit of an open on.
-
-use std::collections::HashMap;
+//! A descriptor is free from the entry of its close on: another thread may have it again before the exit. It leads somewhere from the exit of an open on.
 
 use super::openings::Ended;
 use super::status::status;
 use super::tell::{self, About, NOWHERE};
+use super::under_way::{Call, Moving, What};
 use crate::groups::Group;
 use crate::out::Out;
 use crate::spec::Event;
 use crate::state::State as All;
 
-/// Threads that may be in a call.
-const MAX_CALLS: usize = 1 << 16;
 /// A field that is the first of its row.
 const FIRST: usize = 0;
 const SECOND: usize = 1;
 const THIRD: usize = 2;
-
-/// What its end means.
-#[derive(Debug)]
-enum What {
-    /// Nothing more.
-    Nothing,
-    Open {
-        key: u64,
-        flags: Option<u32>,
-        is_told: bool,
-        path: Option<Box<str>>,
-    },
-    /// Up to two openings, with whether each is written to and moves.
-    Transfer([Option<Moving>; 2]),
-    Seek {
-        key: u64,
-    },
-    Share {
-        from: u32,
-        closes_on_exec: bool,
-    },
-}
-
-/// An opening whose position moves by a transfer.
-#[derive(Clone, Copy, Debug)]
-struct Moving {
-    key: u64,
-    is_write: bool,
-}
-
-/// A call that a thread is in.
-#[derive(Debug)]
-struct Call {
-    what: What,
-    /// Operations that it makes; 0: none.
-    irps: [u64; 2],
-}
-
-/// All of them.
-#[derive(Debug, Default)]
-pub(super) struct Calls {
-    by_thread: HashMap<u32, Call>,
-    last_irp: u64,
-    /// A probe tells paths: starts of open calls wait for it.
-    has_probe: bool,
-}
-
-impl Calls {
-    /// The number of an operation.
-    pub(super) fn next_irp(&mut self) -> u64 {
-        self.last_irp = self.last_irp.wrapping_add(1);
-        self.last_irp
-    }
-
-    /// A thread has ended.
-    pub(super) fn forget(&mut self, thread: u32) {
-        self.by_thread.remove(&thread);
-    }
-
-    /// Nothing is known of any thread.
-    pub(super) fn forget_all(&mut self) {
-        self.by_thread.clear();
-    }
-
-    fn begin(&mut self, thread: u32, what: What, irps: [u64; 2]) {
-        if self.by_thread.len() >= MAX_CALLS {
-            self.by_thread.clear();
-        }
-        self.by_thread.insert(thread, Call { what, irps });
-    }
-}
 
 /// A thread enters a call: whatever it was in before has ended, told or not.
 fn enter(state: &mut All, event: &Event<'_>, out: &mut Out<'_>) {

@@ -25,6 +25,7 @@ pub(crate) mod probe;
 mod status;
 mod tables;
 mod tell;
+mod under_way;
 
 use super::Rundown;
 use crate::groups::Group;
@@ -39,7 +40,7 @@ use openings::Openings;
 #[derive(Debug, Default)]
 pub(crate) struct State {
     openings: Openings,
-    calls: calls::Calls,
+    calls: under_way::Calls,
     /// What was open when the capture began, or names were switched on, has been looked at.
     is_scanned: bool,
 }

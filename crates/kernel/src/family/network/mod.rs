@@ -12,6 +12,7 @@
 //!
 //! 1. Sends and receives are those of programs, in their own bytes: what a call took or gave. Segments and headers are not counted.
 //! 2. The process is the one that made the call; in events of the network itself it is the one that is known to own the socket, else `0xFFFFFFFF`.
+//!    Who accepts a connection is not told when it is there, but by its first use: where that comes before the session takes the event of its beginning, the event is completed.
 //! 3. `connid` is the kernel's address of the socket: the same for all events of a connection, and used again after its end.
 //! 4. For TCP `daddr` is the remote end in both directions; for UDP `saddr` is the sender. What is not known is 0.
 //! 5. A socket of IPv6 whose both ends are IPv4 speaks IPv4.
@@ -23,7 +24,7 @@ mod sockets;
 use traceweir_format::wire::Put;
 
 use crate::groups::Group;
-use crate::out::Out;
+use crate::out::{Out, Written};
 use crate::spec::{Event, Spec};
 use crate::state::State as All;
 
@@ -175,6 +176,9 @@ fn transferred(state: &mut All, event: &Event<'_>, out: &mut Out<'_>, tcp: u16, 
         return;
     }
     let network = &mut state.network;
+    if let Some(accepted) = network.take_accepted(sk).filter(|_| is_tcp) {
+        out.complete(accepted, process);
+    }
     let ends = if is_tcp { network.tcp(sk, process, is_v6) } else { network.udp(sk, process, is_v6) };
     let hook = if is_tcp { tcp } else { udp };
     let mut payload = out.payload();
@@ -207,7 +211,8 @@ fn changed(state: &mut All, event: &Event<'_>, out: &mut Out<'_>) {
         (old @ (SYN_SENT | SYN_RECV), ESTABLISHED) => {
             let known = network.established(sk, ends);
             let is_ours = old == SYN_SENT || known.is_connecting;
-            connection(if is_ours { TCP_CONNECT } else { TCP_ACCEPT }, sk, &known, out);
+            let begun = connection(if is_ours { TCP_CONNECT } else { TCP_ACCEPT }, sk, &known, out);
+            network.accepted(sk, begun.filter(|_| !is_ours));
         }
         (SYN_SENT, CLOSE) => {
             network.remove(sk);
@@ -253,14 +258,14 @@ fn plain(hook: u16, sk: u64, socket: &Socket, out: &mut Out<'_>) {
     out.perfinfo(of(hook, &socket.ends), VERSION, payload);
 }
 
-/// The beginning of a connection. Options, windows and sequence numbers are not told.
-fn connection(hook: u16, sk: u64, socket: &Socket, out: &mut Out<'_>) {
+/// The beginning of a connection. Options, windows and sequence numbers are not told; the process, which is its first field, may be told later.
+fn connection(hook: u16, sk: u64, socket: &Socket, out: &mut Out<'_>) -> Option<Written> {
     let mut payload = out.payload();
     socket.ends.put(&mut payload, socket.owner, 0, false);
     payload.put_u16(0).put_u16(0).put_u16(0).put_u16(0);
     payload.put_u32(0).put_u16(0).put_u16(0);
     payload.put_u32(0).put_u64(sk);
-    out.perfinfo(of(hook, &socket.ends), VERSION, payload);
+    out.perfinfo_to_complete(of(hook, &socket.ends), VERSION, payload)
 }
 
 fn fail(hook: u16, is_v6: bool, reason: u16, out: &mut Out<'_>) {

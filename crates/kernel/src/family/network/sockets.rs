@@ -14,6 +14,7 @@ use std::collections::{HashMap, HashSet};
 use super::ends::Ends;
 use super::find::{self, Found};
 use crate::now_ns;
+use crate::out::Written;
 
 /// A process that nobody told of.
 pub(super) const NOBODY: u32 = u32::MAX;
@@ -62,6 +63,8 @@ pub(crate) struct State {
     tcp: HashMap<u64, Socket>,
     /// By socket and process: those of another process are other sockets.
     udp: HashMap<(u64, u32), Datagrams>,
+    /// Connections that nobody has used in this look, in which their beginnings were written.
+    accepted: HashMap<u64, Written>,
     /// When a socket of a process was searched in vain.
     not_found: HashMap<(u64, u32), u64>,
     look: u64,
@@ -75,12 +78,27 @@ impl State {
         self.look = self.look.wrapping_add(1);
         self.now = now_ns();
         self.searches = 0;
+        self.accepted.clear();
+    }
+
+    /// A connection begins that somebody will accept; or one begins in the place of such a one.
+    pub(super) fn accepted(&mut self, sk: u64, begun: Option<Written>) {
+        self.accepted.remove(&sk);
+        if let Some(begun) = begun.filter(|_| self.accepted.len() < MAX_SOCKETS) {
+            self.accepted.insert(sk, begun);
+        }
+    }
+
+    /// The beginning of a connection that is used for the first time, if it can be completed still.
+    pub(super) fn take_accepted(&mut self, sk: u64) -> Option<Written> {
+        self.accepted.remove(&sk)
     }
 
     /// Forgets all sockets. What was searched stays: who makes records be lost must not make us search without end.
     pub(super) fn forget(&mut self) {
         self.tcp.clear();
         self.udp.clear();
+        self.accepted.clear();
     }
 
     pub(super) fn insert(&mut self, sk: u64, socket: Socket) {

@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::Plain;
+use crate::opened::Opened;
+use crate::perf_ring::RECORD_HEAD;
 use crate::record::Sample;
 use traceweir_format::wire::Put;
 
