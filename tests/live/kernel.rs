@@ -94,3 +94,24 @@ fn other_kernel_events_are_asked_for_while_a_session_runs() {
         assert!(stats.contains("Thread/CSwitch") && stats.contains("StackWalk/Stack"), "{stats}");
     });
 }
+
+#[test]
+fn stacks_and_interval_hold_from_the_first_sample_on() {
+    again(5, || {
+        let daemon = Daemon::start();
+        let file = daemon.path("a.etl");
+        let what = ["--kernel", "profile", "--stacks", "SampleProf", "--interval", "2ms", "-o", text(&file)];
+        let run = daemon.weir(["record"].iter().chain(&what).chain(&["--", "sleep", "0.3"]));
+        if !has_events(&run) {
+            return;
+        }
+        let summary = weir(["report", "cpu", "--json", text(&file)]).expect(0).json().remove(0);
+        assert_eq!(summary["without_stack"], 0, "{summary}");
+        assert_eq!(summary["interval_ns"], 2_000_000, "{summary}");
+        assert!(summary["samples"].as_u64().unwrap() + summary["idle"].as_u64().unwrap() > 0, "{summary}");
+        let stats = weir(["stats", "--top", "0", text(&file)]).expect(0).text();
+        assert!(!stats.contains("SetInterval"), "nothing has changed: {stats}");
+        let interval = daemon.weir(["ask", "5"]).expect(0).text();
+        assert!(interval.contains("Timer: every 10,000 of 100 ns"), "as before: {interval}");
+    });
+}

@@ -65,13 +65,13 @@ pub(crate) fn wants_events(mask: &GroupMask) -> bool {
 /// What a session wants of the kernel from its start.
 pub(crate) fn wanted_at_start(
     config: &SessionConfig,
-    wishes: &Wishes,
+    (wishes, settings): (&Wishes, &Settings),
     (system, machine): (&System, &Machine),
     scope: Scope,
 ) -> Wanted {
     let ring_bytes = ring_bytes(config, cpu::possible(), scope);
     let base = Wanted { scope, ring_bytes, stack_bytes: config.stack_bytes, ..Wanted::default() };
-    wanted(&base, wishes, &Settings::default(), (system, machine))
+    wanted(&base, wishes, settings, (system, machine))
 }
 
 /// What it wants now; scope and rings are as they were.

@@ -1,9 +1,13 @@
 //! Kernel events of a session: how they are asked for, and what is told of them.
 //!
 //! ```text
-//!   --kernel ─▶ SYSTEM_LOGGER_MODE, EnableFlags ─▶ start ─▶ further groups (class 4), stacks (3), interval (5, which is the system's)
+//!   --kernel ─▶ interval (class 5, which is the system's) ─▶ start: SYSTEM_LOGGER_MODE, EnableFlags, stacks ─▶ further groups (class 4)
 //!   query    ◀─ groups (4), stacks (3), interval (5), losses by processor
+//!   end      ─▶ stop ─▶ interval as it was
 //! ```
+//!
+//! K1 From the first event on all holds that was asked for: what is said of a session that runs comes too late for some of its events. K2 What is refused is refused
+//! before the start, which empties the file.
 
 use anyhow::{Context, Result};
 use traceweir::controller::info::{
@@ -23,29 +27,34 @@ const TIMER: u32 = 0;
 const UNITS: f64 = 10_000.0;
 
 /// Makes a session that is to be started one that receives kernel events, where they or a system provider are asked for.
-pub(crate) fn with_kernel(config: &mut SessionConfig, events: &KernelEvents, providers: &[Wanted]) {
+pub(super) fn with_kernel(config: &mut SessionConfig, events: &KernelEvents, providers: &[Wanted]) {
     if events.kernel.is_some() || providers.iter().any(|wanted| is_system_provider(&wanted.guid)) {
         config.log_file_mode |= EVENT_TRACE_SYSTEM_LOGGER_MODE;
     }
     config.enable_flags = events.kernel.as_ref().map_or(0, |kernel| kernel.flags());
     config.stack_bytes = events.unwind.unwrap_or(0);
+    let stacks = events.kernel.as_ref().map(|kernel| kernel.stacks(events.stacks.as_ref()));
+    config.kernel_stacks = stacks.map(|stacks| Set::StackTracing(stacks).to_bytes()).unwrap_or_default();
 }
 
 /// What a session that has just started is still to be told about kernel events.
-pub(crate) fn ask_kernel(
+pub(super) fn ask_further(
     controller: &mut Controller,
     session: &SessionRef,
     events: &KernelEvents,
 ) -> Result<()> {
-    let Some(kernel) = &events.kernel else { return Ok(()) };
-    let stacks = kernel.stacks(events.stacks.as_ref());
-    if !stacks.is_empty() {
-        set_stacks(controller, session, stacks)?;
+    match events.kernel.as_ref().filter(|kernel| kernel.has_further()) {
+        Some(kernel) => set_groups(controller, session, kernel.groups),
+        None => Ok(()),
     }
-    if kernel.has_further() {
-        set_groups(controller, session, kernel.groups)?;
-    }
-    events.interval.map_or(Ok(()), |interval| set_interval(controller, interval))
+}
+
+/// Sets the interval of samples that is asked for; what it was before.
+pub(super) fn choose_interval(controller: &mut Controller, events: &KernelEvents) -> Result<Option<u32>> {
+    let Some(asked) = events.interval else { return Ok(None) };
+    let before = interval(controller);
+    set_interval(controller, asked)?;
+    Ok(before)
 }
 
 /// What a session that runs is told about kernel events.
@@ -84,13 +93,13 @@ fn set_stacks(controller: &mut Controller, session: &SessionRef, stacks: Vec<Cla
 }
 
 /// Sets how often processors are sampled, in all sessions.
-pub(crate) fn set_interval(controller: &mut Controller, interval: u32) -> Result<()> {
+pub(super) fn set_interval(controller: &mut Controller, interval: u32) -> Result<()> {
     let set = Set::SampledProfileInterval(ProfileInterval { source: TIMER, interval });
     controller.set_information(&NO_SESSION, &set).context("cannot set the interval of samples")
 }
 
 /// How often processors are sampled, in 100 ns; `None` where that is not told.
-pub(crate) fn interval(controller: &mut Controller) -> Option<u32> {
+pub(super) fn interval(controller: &mut Controller) -> Option<u32> {
     match controller.query_information(&NO_SESSION, Query::SampledProfileInterval(TIMER)) {
         Ok(Answer::SampledProfileInterval(it)) => Some(it.interval),
         _ => None,
