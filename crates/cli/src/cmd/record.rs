@@ -22,9 +22,10 @@ use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, test_kill_process};
 use traceweir::controller::Properties;
 use traceweir::{Guid, Status};
+use traceweir_format::spec::system::is_system_provider;
 
 use super::counted;
-use crate::cli::Record;
+use crate::cli::{self, Record};
 use crate::exit::{self, Outcome};
 use crate::export::{plain_path, shell_path};
 use crate::grammar::Wanted;
@@ -75,6 +76,7 @@ pub(super) fn run(options: &Record) -> Result<Outcome> {
 
 fn record(options: &Record) -> Result<Outcome> {
     let wanted = options.providers.wanted(&options.manifest)?;
+    check_pid_limits(options, &wanted);
     if let Some(gone) = options.pid.iter().find(|pid| !is_running(**pid)) {
         bail!("there is no process {gone}");
     }
@@ -117,6 +119,22 @@ fn record(options: &Record) -> Result<Outcome> {
     };
     let end = recording.wait()?;
     recording.finish(end, notes)
+}
+
+/// Which processes are recorded is a question to providers: the kernel is one for all. Asked of it alone, it is a mistake.
+fn check_pid_limits(options: &Record, wanted: &[Wanted]) {
+    let is_of_kernel = |wanted: &Wanted| is_system_provider(&wanted.guid);
+    let asks_kernel = options.kernel.kernel.is_some() || wanted.iter().any(is_of_kernel);
+    if options.pid.is_empty() || !asks_kernel {
+        return;
+    }
+    if wanted.iter().all(is_of_kernel) {
+        cli::misuse(
+            "--pid limits providers, and none is named: kernel events are of the whole machine. Record without it, and choose afterwards: \
+             weir report cpu FILE --process PID, weir dump FILE --pid PID",
+        );
+    }
+    eprintln!("note: --pid limits the providers; kernel events are of the whole machine");
 }
 
 /// Runs the command, if there is one, and has its end told.
