@@ -25,6 +25,8 @@ fn mistakes_are_told_with_what_could_have_been_typed() {
         (&["record", "--kernel", "cpu", "--interval", "fast", "-o", "x.etl"], "125us"),
         (&["record", "-p", SHOP, "--stacks", "all", "-o", "x.etl"], "--kernel"),
         (&["start", "K", "-p", "SystemProcess:NOTHING"], "THREAD"),
+        (&["record", "--kernel", "cpu", "--pid", "1", "-o", "x.etl"], "weir report cpu FILE --process PID"),
+        (&["record", "-p", "SystemProcess", "--pid", "1", "-o", "x.etl"], "of the whole machine"),
     ] {
         let run = weir(args);
         assert_eq!(run.code, 2, "{args:?}: {}", run.stderr);
@@ -113,5 +115,30 @@ fn stacks_and_interval_hold_from_the_first_sample_on() {
         assert!(!stats.contains("SetInterval"), "nothing has changed: {stats}");
         let interval = daemon.weir(["ask", "5"]).expect(0).text();
         assert!(interval.contains("Timer: every 10,000 of 100 ns"), "as before: {interval}");
+    });
+}
+
+#[test]
+fn a_process_limits_providers_and_not_the_kernel() {
+    let daemon = Daemon::start();
+    let (file, own) = (daemon.path("a.etl"), std::process::id().to_string());
+    let record =
+        ["record", "--kernel", "none", "-p", SHOP, "--pid", &own, "--duration", "50ms", "-o", text(&file)];
+    let run = daemon.weir(record).expect(0);
+    let notes = ["note: --pid limits the providers", &format!("has not registered {SHOP} so far")];
+    assert!(notes.iter().all(|note| run.stderr.contains(note)), "{}", run.stderr);
+}
+
+#[test]
+fn the_events_of_a_file_are_those_that_were_collected() {
+    again(5, || {
+        let daemon = Daemon::start();
+        let file = daemon.path("a.etl");
+        let run = daemon.weir(["record", "--kernel", "process", "-o", text(&file), "--", "true"]);
+        if !has_events(&run) {
+            return;
+        }
+        assert!(!run.stderr.contains("collected"), "one file has it all: {}", run.stderr);
+        assert!(run.stderr.contains("a.etl: ") && run.stderr.contains(" events in "), "{}", run.stderr);
     });
 }
