@@ -23,6 +23,7 @@ fn mistakes_are_told_with_what_could_have_been_typed() {
         (&["record", "--kernel", "swtich", "-o", "x.etl"][..], "cswitch"),
         (&["record", "--kernel", "cpu", "--stacks", "Start", "-o", "x.etl"], "Process/Start"),
         (&["record", "--kernel", "cpu", "--interval", "fast", "-o", "x.etl"], "125us"),
+        (&["record", "--kernel", "cpu", "--interval", "1", "-o", "x.etl"], "1 of what?"),
         (&["record", "-p", SHOP, "--stacks", "all", "-o", "x.etl"], "--kernel"),
         (&["start", "K", "-p", "SystemProcess:NOTHING"], "THREAD"),
         (&["record", "--kernel", "cpu", "--pid", "1", "-o", "x.etl"], "weir report cpu FILE --process PID"),
@@ -141,4 +142,24 @@ fn the_events_of_a_file_are_those_that_were_collected() {
         assert!(!run.stderr.contains("collected"), "one file has it all: {}", run.stderr);
         assert!(run.stderr.contains("a.etl: ") && run.stderr.contains(" events in "), "{}", run.stderr);
     });
+}
+
+#[test]
+fn an_interval_that_is_not_to_be_had_or_outlives_its_session_is_told() {
+    let daemon = Daemon::start();
+    let run = daemon.weir(["start", "K", "--kernel", "none", "--interval", "100us"]);
+    if run.code != 0 {
+        assert!(run.stderr.contains("1314"), "{}", run.stderr);
+        return skip("kernel events", "the interval of samples takes a privilege");
+    }
+    assert!(run.stderr.contains(" ms, not every 0.1 ms: this machine does "), "{}", run.stderr);
+    daemon.weir(["stop", "K"]).expect(0);
+    let run = daemon.weir(["start", "K", "--kernel", "none"]).expect(0);
+    assert!(!run.stderr.contains("sampled"), "nothing is: {}", run.stderr);
+    daemon.weir(["stop", "K"]).expect(0);
+    let run = daemon.weir(["start", "K", "--kernel", "profile"]);
+    if has_events(&run) {
+        assert!(run.stderr.contains("which was set before and holds for all sessions"), "{}", run.stderr);
+        daemon.weir(["stop", "K"]).expect(0);
+    }
 }

@@ -61,8 +61,11 @@ fn parse_stack_bytes(text: &str) -> Result<u32, String> {
     }
 }
 
-/// A time in units of 100 ns.
+/// A time in units of 100 ns. Seconds, which a number alone is elsewhere, are what nobody means here.
 fn parse_interval(text: &str) -> Result<u32, String> {
+    if text.trim().parse::<f64>().is_ok() {
+        return Err(format!("{} of what? Use a time such as 1ms, 125us or 0.5ms", text.trim()));
+    }
     let time = parse_duration(text).map_err(|_| "use a time such as 1ms, 125us or 0.5ms".to_owned())?;
     let units = u32::try_from(time.as_nanos() / 100).ok().filter(|units| *units > 0);
     units.ok_or_else(|| {
@@ -85,7 +88,7 @@ mod tests {
         for (text, units) in [("1ms", 10_000), ("125us", 1_250), ("0.5ms", 5_000), ("1s", 10_000_000)] {
             assert_eq!(parse_interval(text), Ok(units), "{text}");
         }
-        for wrong in ["", "0", "10ns", "1h", "fast", "-1ms"] {
+        for wrong in ["", "0", "1", "0.001", "10ns", "1h", "fast", "-1ms"] {
             assert!(parse_interval(wrong).is_err(), "{wrong}");
         }
     }

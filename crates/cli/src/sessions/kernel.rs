@@ -9,13 +9,14 @@
 //! K1 From the first event on all holds that was asked for: what is said of a session that runs comes too late for some of its events. K2 What is refused is refused
 //! before the start, which empties the file.
 
+use anstream::eprintln;
 use anyhow::{Context, Result};
 use traceweir::controller::info::{
     Answer, ClassicEventId, GroupMask, NO_SESSION, ProfileInterval, Query, Set,
 };
 use traceweir::controller::{Controller, SessionConfig, SessionRef};
 use traceweir_format::spec::session::EVENT_TRACE_SYSTEM_LOGGER_MODE;
-use traceweir_format::spec::system::is_system_provider;
+use traceweir_format::spec::system::{has_group, is_system_provider};
 
 use crate::cli::{KernelChange, KernelEvents, misuse};
 use crate::export::{Object, array};
@@ -23,6 +24,10 @@ use crate::grammar::{Stacks, Wanted, event_names, group_names};
 
 /// The source of samples that every machine has.
 const TIMER: u32 = 0;
+/// Samples of processors, as EnableFlags.
+const PROFILE: u32 = 0x0100_0000;
+/// How often they are taken unless somebody has said otherwise, in 100 ns.
+const USUAL_INTERVAL: u32 = 10_000;
 /// In a millisecond, of 100 ns.
 const UNITS: f64 = 10_000.0;
 
@@ -49,12 +54,54 @@ pub(super) fn ask_further(
     }
 }
 
-/// Sets the interval of samples that is asked for; what it was before.
+/// Sets the interval of samples that is asked for, and says where it is another one; what it was before.
 pub(super) fn choose_interval(controller: &mut Controller, events: &KernelEvents) -> Result<Option<u32>> {
-    let Some(asked) = events.interval else { return Ok(None) };
+    let Some(kernel) = &events.kernel else { return Ok(None) };
     let before = interval(controller);
-    set_interval(controller, asked)?;
+    let Some(asked) = events.interval else {
+        let samples = has_group(&kernel.groups, PROFILE);
+        if let Some(other) = before.filter(|before| samples && *before != USUAL_INTERVAL) {
+            eprintln!(
+                "note: processors are sampled every {}, which was set before and holds for all sessions: --interval 1ms is the usual one",
+                in_ms(other)
+            );
+        }
+        return Ok(None);
+    };
+    change_interval(controller, asked)?;
     Ok(before)
+}
+
+/// Sets how often processors are sampled; says where it cannot be as often, or as seldom, as was asked for.
+fn change_interval(controller: &mut Controller, asked: u32) -> Result<()> {
+    set_interval(controller, asked)?;
+    match (interval(controller), bounds(controller)) {
+        (Some(taken), Some((least, most))) if taken != asked => eprintln!(
+            "note: processors are sampled every {}, not every {}: this machine does {} to {} (8,190 samples a second at most, as on Windows, or \
+             kernel.perf_event_max_sample_rate where that is less)",
+            in_ms(taken),
+            in_ms(asked),
+            in_ms(least),
+            in_ms(most)
+        ),
+        _ => {}
+    }
+    Ok(())
+}
+
+/// The shortest and the longest interval of samples.
+fn bounds(controller: &mut Controller) -> Option<(u32, u32)> {
+    let Ok(Answer::ProfileSourceList(all)) =
+        controller.query_information(&NO_SESSION, Query::ProfileSourceList)
+    else {
+        return None;
+    };
+    all.iter().find(|it| it.source == TIMER).map(|timer| (timer.min_interval, timer.max_interval))
+}
+
+/// For people.
+pub(crate) fn in_ms(interval: u32) -> String {
+    format!("{} ms", f64::from(interval) / UNITS)
 }
 
 /// What a session that runs is told about kernel events.
@@ -79,7 +126,7 @@ pub(crate) fn change_kernel(
     if let Some(stacks) = stacks {
         set_stacks(controller, session, stacks)?;
     }
-    change.interval.map_or(Ok(()), |interval| set_interval(controller, interval))
+    change.interval.map_or(Ok(()), |interval| change_interval(controller, interval))
 }
 
 fn set_groups(controller: &mut Controller, session: &SessionRef, groups: GroupMask) -> Result<()> {
@@ -140,7 +187,7 @@ impl KernelState {
             ("  Stacks Of", list(event_names(&self.stacks))),
         ];
         if let Some(interval) = self.interval {
-            lines.push(("  Sample Interval", format!("{} ms", f64::from(interval) / UNITS)));
+            lines.push(("  Sample Interval", in_ms(interval)));
         }
         let lost = self.lost.iter().enumerate().filter(|(_, lost)| **lost > 0);
         let lost: Vec<_> = lost.map(|(cpu, lost)| format!("processor {cpu}: {lost}")).collect();
