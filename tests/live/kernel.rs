@@ -43,7 +43,8 @@ fn a_session_tells_what_it_wants_of_the_kernel_by_name() {
     for line in ["Kernel Events:          none\n", "  Stacks Of:            Thread/CSwitch, DiskIo/Read\n"] {
         assert!(page.contains(line), "{page}");
     }
-    daemon.weir(["update", "K", "--kernel", "no_sysconfig", "--stacks", "none"]).expect(0);
+    let run = daemon.weir(["update", "K", "--kernel", "no_sysconfig", "--stacks", "none"]).expect(0);
+    assert!(!run.stderr.contains("warning"), "{}", run.stderr);
     let kernel = daemon.weir(["query", "K", "--json"]).expect(0).json()[0]["kernel"].clone();
     assert_eq!(kernel["groups"][0], "NO_SYSCONFIG");
     assert_eq!(kernel["stacks"].as_array().map(Vec::len), Some(0));
@@ -160,6 +161,17 @@ fn an_interval_that_is_not_to_be_had_or_outlives_its_session_is_told() {
     let run = daemon.weir(["start", "K", "--kernel", "profile"]);
     if has_events(&run) {
         assert!(run.stderr.contains("which was set before and holds for all sessions"), "{}", run.stderr);
+        daemon.weir(["stop", "K"]).expect(0);
+    }
+}
+
+#[test]
+fn groups_of_which_nothing_will_come_are_told() {
+    let daemon = Daemon::start();
+    let run = daemon.weir(["start", "K", "--kernel", "EVENT_TRACE_FLAG_REGISTRY+cswitch"]);
+    if has_events(&run) {
+        assert!(run.stderr.contains("warning: REGISTRY: Linux has no registry\n"), "{}", run.stderr);
+        assert!(!run.stderr.contains("CSWITCH"), "{}", run.stderr);
         daemon.weir(["stop", "K"]).expect(0);
     }
 }

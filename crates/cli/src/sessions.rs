@@ -159,6 +159,7 @@ impl Own {
         let mut own = Self::of(controller, config, &properties);
         own.interval_before = interval_before;
         kernel::ask_further(&mut own.controller, &own.session, events)?;
+        events.kernel.iter().for_each(|kernel| kernel::tell_absent(&kernel.groups));
         Ok((own, properties))
     }
 

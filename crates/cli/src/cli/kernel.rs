@@ -12,7 +12,10 @@ KERNEL is what the system's kernel tells, into the same session; WHAT and groups
   sched                that, and context switches and who made whom ready, with call stacks
   disk, net, file      requests to disks; TCP and UDP; operations on files, with call stacks
   all                  all of it and more: system calls, interrupts, page faults …
-  cswitch,dispatcher   groups by their published names: process, thread, image_load, disk_io …
+  cswitch,dispatcher   groups by their published names, or profile+cswitch as xperf has it:
+                       process thread image_load process_counters cswitch dispatcher priority profile dpc interrupt
+                       clock_interrupt ipi systemcall disk_io disk_io_init disk_file_io split_io file_io file_io_init
+                       memory_page_faults memory_hard_faults virtual_alloc network_tcpip; no_sysconfig
   0x10000              EnableFlags
   --stacks CSwitch,DiskIo/Read,FileIo,0x0524       call stacks of these events, classes, hooks
 The whole machine takes root or CAP_PERFMON: weir doctor says what is missing, and what to type.";

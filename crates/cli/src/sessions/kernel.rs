@@ -20,7 +20,7 @@ use traceweir_format::spec::system::{has_group, is_system_provider};
 
 use crate::cli::{KernelChange, KernelEvents, misuse};
 use crate::export::{Object, array};
-use crate::grammar::{Stacks, Wanted, event_names, group_names};
+use crate::grammar::{Stacks, Wanted, absent_groups, event_names, group_names};
 
 /// The source of samples that every machine has.
 const TIMER: u32 = 0;
@@ -40,6 +40,11 @@ pub(super) fn with_kernel(config: &mut SessionConfig, events: &KernelEvents, pro
     config.stack_bytes = events.unwind.unwrap_or(0);
     let stacks = events.kernel.as_ref().map(|kernel| kernel.stacks(events.stacks.as_ref()));
     config.kernel_stacks = stacks.map(|stacks| Set::StackTracing(stacks).to_bytes()).unwrap_or_default();
+}
+
+/// Says of which groups nothing will come.
+pub(super) fn tell_absent(groups: &GroupMask) {
+    absent_groups(groups).iter().for_each(|why| eprintln!("warning: {why}"));
 }
 
 /// What a session that has just started is still to be told about kernel events.
@@ -122,6 +127,7 @@ pub(crate) fn change_kernel(
     };
     if let Some(kernel) = &change.kernel {
         set_groups(controller, session, kernel.groups)?;
+        tell_absent(&kernel.groups);
     }
     if let Some(stacks) = stacks {
         set_stacks(controller, session, stacks)?;
