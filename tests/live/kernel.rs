@@ -45,6 +45,13 @@ fn a_session_tells_what_it_wants_of_the_kernel_by_name() {
     }
     let run = daemon.weir(["update", "K", "--kernel", "no_sysconfig", "--stacks", "none"]).expect(0);
     assert!(!run.stderr.contains("warning"), "{}", run.stderr);
+    assert!(
+        run.stderr.contains("kernel events NO_SYSCONFIG, stacks of none, sampled every 1 ms"),
+        "{}",
+        run.stderr
+    );
+    let run = daemon.weir(["update", "K", "--stacks", "default"]).expect(0);
+    assert!(run.stderr.contains("stacks of none"), "nothing has any: {}", run.stderr);
     let kernel = daemon.weir(["query", "K", "--json"]).expect(0).json()[0]["kernel"].clone();
     assert_eq!(kernel["groups"][0], "NO_SYSCONFIG");
     assert_eq!(kernel["stacks"].as_array().map(Vec::len), Some(0));
@@ -80,6 +87,8 @@ fn other_kernel_events_are_asked_for_while_a_session_runs() {
         if !has_events(&update) {
             return;
         }
+        let run = daemon.weir(["update", "K", "--stacks", "default"]).expect(0);
+        assert!(run.stderr.contains("kernel events CSWITCH, stacks of Thread/CSwitch"), "{}", run.stderr);
         // A daemon without privilege has switches to give, and no wakes.
         if !has_events(&daemon.weir(["enable", "K", "SystemScheduler:DISPATCHER"])) {
             return;
@@ -173,5 +182,35 @@ fn groups_of_which_nothing_will_come_are_told() {
         assert!(run.stderr.contains("warning: REGISTRY: Linux has no registry\n"), "{}", run.stderr);
         assert!(!run.stderr.contains("CSWITCH"), "{}", run.stderr);
         daemon.weir(["stop", "K"]).expect(0);
+    }
+}
+
+#[test]
+fn without_privilege_the_part_that_is_allowed_is_recorded() {
+    again(5, || {
+        let daemon = Daemon::start();
+        let file = daemon.path("a.etl");
+        let run = daemon.weir(["record", "--kernel", "sched", "-o", text(&file), "--", "sleep", "0.1"]);
+        if !has_events(&run) {
+            return;
+        }
+        let is_part = run.stderr.contains("there is no DISPATCHER: weir doctor");
+        let told = "recorded is --kernel process,thread,image_load,cswitch,profile";
+        assert_eq!(run.stderr.contains(told), is_part, "{}", run.stderr);
+        let stats = weir(["stats", "--top", "0", text(&file)]).expect(0).text();
+        assert!(stats.contains("Thread/CSwitch") && stats.contains("StackWalk/Stack"), "{stats}");
+        assert!(!is_part || !stats.contains("Thread/ReadyThread"), "{stats}");
+    });
+}
+
+#[test]
+fn names_of_files_are_best_effort_without_probes() {
+    let daemon = Daemon::start();
+    let file = daemon.path("a.etl");
+    let run = daemon.weir(["record", "--kernel", "disk_file_io", "-o", text(&file), "--", "true"]);
+    if has_events(&run) {
+        let events = std::path::Path::new("/sys/kernel/tracing");
+        let has_probes = !events.join("events").is_dir() || events.join("kprobe_events").exists();
+        assert_eq!(run.stderr.contains("names of files are best effort"), !has_probes, "{}", run.stderr);
     }
 }

@@ -147,10 +147,18 @@ impl Own {
         events: &KernelEvents,
         providers: &[Wanted],
     ) -> Result<(Self, Properties)> {
-        kernel::with_kernel(config, events, providers);
+        kernel::with_kernel(config, events, events.kernel.as_ref(), providers);
         let mut controller = find_or_start(whose)?;
         let interval_before = kernel::choose_interval(&mut controller, events)?;
-        let properties = start(&mut controller, config, providers).inspect_err(|_| {
+        let started = start(&mut controller, config, providers);
+        let started = match kernel::own_part(&started, events) {
+            Some(part) => {
+                kernel::with_kernel(config, events, Some(&part), providers);
+                start(&mut controller, config, providers).map(|properties| (properties, Some(part)))
+            }
+            None => started.map(|properties| (properties, events.kernel.clone())),
+        };
+        let (properties, kernel) = started.inspect_err(|_| {
             if let Some(interval) = interval_before {
                 // What failed before is what gets reported.
                 let _ = kernel::set_interval(&mut controller, interval);
@@ -158,8 +166,10 @@ impl Own {
         })?;
         let mut own = Self::of(controller, config, &properties);
         own.interval_before = interval_before;
-        kernel::ask_further(&mut own.controller, &own.session, events)?;
-        events.kernel.iter().for_each(|kernel| kernel::tell_absent(&kernel.groups));
+        if let Some(kernel) = &kernel {
+            kernel::ask_further(&mut own.controller, &own.session, kernel)?;
+            kernel::tell_limits(&kernel.groups);
+        }
         Ok((own, properties))
     }
 

@@ -45,7 +45,7 @@ pub(crate) struct KernelChange {
     /// Other kernel events: as for weir start; none: no more of them
     #[arg(long, value_name = "WHAT", value_parser = parse_kernel)]
     pub(crate) kernel: Option<Kernel>,
-    /// Kernel events that are followed by their call stack: none, default (with --kernel), all, or events
+    /// Kernel events that are followed by their call stack: none, default (those worth having of its groups), all, or events
     #[arg(long, value_name = "EVENTS", value_parser = parse_stacks)]
     pub(crate) stacks: Option<Stacks>,
     /// How often each processor is sampled, in all sessions: 1ms, 125us

@@ -29,7 +29,7 @@ use crate::cli::{self, Record};
 use crate::exit::{self, Outcome};
 use crate::export::{plain_path, shell_path};
 use crate::grammar::Wanted;
-use crate::progress::Counter;
+use crate::progress::{Counter, Waiting};
 use crate::sessions::{self, Ended, Own};
 use crate::signals::{self, INTERRUPTED};
 
@@ -223,7 +223,12 @@ impl Recording<'_> {
         if let Some(session) = self.session.take() {
             std::thread::spawn(move || drop(notes.send(Note::Stopped(Box::new(session.stop())))));
         }
-        let Some(ended) = self.settle(end)? else {
+        // A command may use the terminal as it likes.
+        let runs = self.has_command && self.status.is_none();
+        let waiting = (end != End::Hurried && !runs).then(|| Waiting::new("stopping"));
+        let settled = self.settle(end);
+        drop(waiting);
+        let Some(ended) = settled? else {
             eprintln!("left at once; the daemon finalises the file");
             return Ok(Outcome::Status(INTERRUPTED));
         };

@@ -19,7 +19,9 @@ mod nearest;
 use traceweir::controller::info::{ClassicEventId, GroupMask};
 use traceweir_format::kernel::{event_name, events_named};
 use traceweir_format::spec::event::hook_of;
-use traceweir_format::spec::system::{GROUP_TWINS, KERNEL_GROUPS, add_group, has_group};
+use traceweir_format::spec::system::{
+    GROUP_TWINS, KERNEL_GROUPS, NO_SYSCONFIG, OWN_GROUPS, add_group, has_group,
+};
 
 pub(crate) use absent::absent_groups;
 
@@ -72,12 +74,7 @@ const PROFILES: [Profile; 6] = [
         further: &[],
         stacks: &[SAMPLES, "Thread/CSwitch", "Thread/ReadyThread"],
     },
-    Profile {
-        name: "disk",
-        flags: WHO | DISK,
-        further: &[],
-        stacks: &["DiskIo/ReadInit", "DiskIo/WriteInit", "DiskIo/FlushInit"],
-    },
+    Profile { name: "disk", flags: WHO | DISK, further: &[], stacks: DISK_STACKS },
     Profile { name: "net", flags: WHO | NETWORK, further: &[], stacks: NET_STACKS },
     Profile { name: "file", flags: WHO | FILE, further: &[], stacks: FILE_STACKS },
     Profile {
@@ -87,6 +84,16 @@ const PROFILES: [Profile; 6] = [
         stacks: &[SAMPLES, "Thread/CSwitch", "Thread/ReadyThread"],
     },
 ];
+/// Which of these stacks a group brings.
+const BY_GROUP: [(u32, &[&str]); 6] = [
+    (PROFILE, &[SAMPLES]),
+    (0x0010, &["Thread/CSwitch"]),
+    (0x0800, &["Thread/ReadyThread"]),
+    (0x0400, DISK_STACKS),
+    (NETWORK, NET_STACKS),
+    (0x0400_0000, FILE_STACKS),
+];
+const DISK_STACKS: &[&str] = &["DiskIo/ReadInit", "DiskIo/WriteInit", "DiskIo/FlushInit"];
 const NET_STACKS: &[&str] =
     &["TcpIp/Send", "TcpIp/SendIPV6", "TcpIp/Connect", "TcpIp/ConnectIPV6", "UdpIp/Send", "UdpIp/SendIPV6"];
 const FILE_STACKS: &[&str] = &["FileIo/Create", "FileIo/Read", "FileIo/Write", "FileIo/Delete"];
@@ -124,15 +131,34 @@ impl Kernel {
         self.groups.iter().skip(1).any(|word| *word != 0)
     }
 
+    /// What everybody may have of his own processes, with the same stacks, and the names of the rest; `None`: there is no rest, or nothing else.
+    pub(crate) fn of_own(&self) -> Option<(Self, Vec<String>)> {
+        let own = [self.flags() & (OWN_GROUPS | NO_SYSCONFIG), 0, 0, 0, 0, 0, 0, 0];
+        let mut rest = self.groups;
+        rest.iter_mut().zip(own).for_each(|(word, own)| *word &= !own);
+        let is_part = self.flags() & OWN_GROUPS != 0 && rest.iter().any(|word| *word != 0);
+        is_part.then(|| (Self { groups: own, stacks: self.stacks.clone() }, group_names(&rest)))
+    }
+
     /// Events that are to be followed by a call stack.
     pub(crate) fn stacks(&self, wanted: Option<&Stacks>) -> Vec<ClassicEventId> {
         match wanted {
             Some(Stacks::None) => Vec::new(),
+            Some(Stacks::Default) if self.stacks.is_empty() => default_stacks(&self.groups),
             None | Some(Stacks::Default) => self.stacks.clone(),
             Some(Stacks::All) => CLASSES.iter().fold(Vec::new(), |all, class| with(all, &named(class))),
             Some(Stacks::These(events)) => events.clone(),
         }
     }
+}
+
+/// Events whose stacks are worth having, of the groups of a session: those of the profiles that bring such a group.
+pub(crate) fn default_stacks(groups: &GroupMask) -> Vec<ClassicEventId> {
+    let of_group = |(group, names): &(u32, &[&str])| {
+        let names = if has_group(groups, *group) { *names } else { &[] };
+        names.iter().flat_map(|name| named(name)).collect::<Vec<_>>()
+    };
+    BY_GROUP.iter().map(of_group).fold(Vec::new(), |all, events| with(all, &events))
 }
 
 /// Kernel events of a flag.
@@ -163,7 +189,7 @@ pub(crate) fn parse_kernel(text: &str) -> Result<Kernel, String> {
 fn no_group(word: &str) -> String {
     let names = PROFILES.iter().map(|profile| profile.name.to_owned());
     let names = names.chain(absent::given().map(str::to_ascii_lowercase));
-    let near = nearest::nearest(&plain_name(word), names, |name| plain_name(name));
+    let near = nearest::nearest(&plain_name(word), names, plain_name);
     let near = if near.is_empty() { String::new() } else { format!(" Did you mean {}?", near.join(" or ")) };
     format!(
         "{word:?} is no group of kernel events.{near} Use cpu, sched, disk, net, file or all, groups by name (cswitch, disk_io …: weir record --help), or EnableFlags (0x10)"
@@ -308,6 +334,21 @@ mod tests {
         let all = sched.stacks(Some(&Stacks::All));
         assert!(all.len() > 30 && all.len() <= MAX_STACKS, "{}", all.len());
         assert_eq!(parse_kernel("cswitch").unwrap().stacks(None), [], "a group alone has none");
+    }
+
+    #[test]
+    fn groups_tell_the_stacks_of_their_profiles_and_what_everybody_may_have() {
+        for name in ["cpu", "sched", "disk", "net", "file"] {
+            let kernel = parse_kernel(name).unwrap();
+            assert_eq!(default_stacks(&kernel.groups), kernel.stacks(None), "{name}");
+        }
+        let plain = parse_kernel("cswitch").unwrap();
+        assert_eq!(event_names(&plain.stacks(Some(&Stacks::Default))), ["Thread/CSwitch"], "asked for");
+        let (own, rest) = parse_kernel("sched,priority").unwrap().of_own().unwrap();
+        assert_eq!((own.groups[0], rest.join(" ")), (0x0100_0017, "DISPATCHER PRIORITY".to_owned()));
+        assert_eq!(own.stacks(None).len(), 3);
+        let whole = ["cpu", "dispatcher", "none", "registry"].map(|it| parse_kernel(it).unwrap().of_own());
+        assert_eq!(whole, [None, None, None, None]);
     }
 
     #[test]

@@ -48,7 +48,7 @@ use traceweir_format::spec::event::ExtType;
 
 pub(crate) use filters::Filters;
 pub(crate) use kernel::{
-    Kernel, Stacks, absent_groups, event_names, group_names, parse_kernel, parse_stacks,
+    Kernel, Stacks, absent_groups, default_stacks, event_names, group_names, parse_kernel, parse_stacks,
 };
 pub(crate) use known::Known;
 pub(crate) use mistake::Mistake;

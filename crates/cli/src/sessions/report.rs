@@ -81,6 +81,12 @@ pub(crate) fn tell_loss(p: &Properties, is_watched: bool) -> Outcome {
         return Outcome::Fine;
     }
     eprintln!("warning: lost: {}", lost.join(", "));
+    if p.lost_by_cause.no_room > 0 {
+        let (kib, most) = (p.config.buffer_size, p.config.maximum_buffers);
+        eprintln!(
+            "hint: more or larger buffers lose less: it had at most {most} of {kib} KiB (--max-buffers, --buffer-size); so do fewer events and stacks"
+        );
+    }
     if p.lost_by_cause.no_region > 0 {
         eprintln!("warning: some processes are missing: smaller buffers leave memory for more of them");
     }
