@@ -23,8 +23,11 @@ fn mistakes_are_told_with_what_could_have_been_typed() {
         (&["record", "--kernel", "swtich", "-o", "x.etl"][..], "cswitch"),
         (&["record", "--kernel", "cpu", "--stacks", "Start", "-o", "x.etl"], "Process/Start"),
         (&["record", "--kernel", "cpu", "--interval", "fast", "-o", "x.etl"], "125us"),
+        (&["record", "--kernel", "cpu", "--interval", "1", "-o", "x.etl"], "1 of what?"),
         (&["record", "-p", SHOP, "--stacks", "all", "-o", "x.etl"], "--kernel"),
         (&["start", "K", "-p", "SystemProcess:NOTHING"], "THREAD"),
+        (&["record", "--kernel", "cpu", "--pid", "1", "-o", "x.etl"], "weir report cpu FILE --process PID"),
+        (&["record", "-p", "SystemProcess", "--pid", "1", "-o", "x.etl"], "of the whole machine"),
     ] {
         let run = weir(args);
         assert_eq!(run.code, 2, "{args:?}: {}", run.stderr);
@@ -40,7 +43,15 @@ fn a_session_tells_what_it_wants_of_the_kernel_by_name() {
     for line in ["Kernel Events:          none\n", "  Stacks Of:            Thread/CSwitch, DiskIo/Read\n"] {
         assert!(page.contains(line), "{page}");
     }
-    daemon.weir(["update", "K", "--kernel", "no_sysconfig", "--stacks", "none"]).expect(0);
+    let run = daemon.weir(["update", "K", "--kernel", "no_sysconfig", "--stacks", "none"]).expect(0);
+    assert!(!run.stderr.contains("warning"), "{}", run.stderr);
+    assert!(
+        run.stderr.contains("kernel events NO_SYSCONFIG, stacks of none, sampled every 1 ms"),
+        "{}",
+        run.stderr
+    );
+    let run = daemon.weir(["update", "K", "--stacks", "default"]).expect(0);
+    assert!(run.stderr.contains("stacks of none"), "nothing has any: {}", run.stderr);
     let kernel = daemon.weir(["query", "K", "--json"]).expect(0).json()[0]["kernel"].clone();
     assert_eq!(kernel["groups"][0], "NO_SYSCONFIG");
     assert_eq!(kernel["stacks"].as_array().map(Vec::len), Some(0));
@@ -76,6 +87,8 @@ fn other_kernel_events_are_asked_for_while_a_session_runs() {
         if !has_events(&update) {
             return;
         }
+        let run = daemon.weir(["update", "K", "--stacks", "default"]).expect(0);
+        assert!(run.stderr.contains("kernel events CSWITCH, stacks of Thread/CSwitch"), "{}", run.stderr);
         // A daemon without privilege has switches to give, and no wakes.
         if !has_events(&daemon.weir(["enable", "K", "SystemScheduler:DISPATCHER"])) {
             return;
@@ -93,4 +106,111 @@ fn other_kernel_events_are_asked_for_while_a_session_runs() {
         let stats = weir(["stats", text(&file)]).expect(0).text();
         assert!(stats.contains("Thread/CSwitch") && stats.contains("StackWalk/Stack"), "{stats}");
     });
+}
+
+#[test]
+fn stacks_and_interval_hold_from_the_first_sample_on() {
+    again(5, || {
+        let daemon = Daemon::start();
+        let file = daemon.path("a.etl");
+        let what = ["--kernel", "profile", "--stacks", "SampleProf", "--interval", "2ms", "-o", text(&file)];
+        let run = daemon.weir(["record"].iter().chain(&what).chain(&["--", "sleep", "0.3"]));
+        if !has_events(&run) {
+            return;
+        }
+        let summary = weir(["report", "cpu", "--json", text(&file)]).expect(0).json().remove(0);
+        assert_eq!(summary["without_stack"], 0, "{summary}");
+        assert_eq!(summary["interval_ns"], 2_000_000, "{summary}");
+        assert!(summary["samples"].as_u64().unwrap() + summary["idle"].as_u64().unwrap() > 0, "{summary}");
+        let stats = weir(["stats", "--top", "0", text(&file)]).expect(0).text();
+        assert!(!stats.contains("SetInterval"), "nothing has changed: {stats}");
+        let interval = daemon.weir(["ask", "5"]).expect(0).text();
+        assert!(interval.contains("Timer: every 10,000 of 100 ns"), "as before: {interval}");
+    });
+}
+
+#[test]
+fn a_process_limits_providers_and_not_the_kernel() {
+    let daemon = Daemon::start();
+    let (file, own) = (daemon.path("a.etl"), std::process::id().to_string());
+    let record =
+        ["record", "--kernel", "none", "-p", SHOP, "--pid", &own, "--duration", "50ms", "-o", text(&file)];
+    let run = daemon.weir(record).expect(0);
+    let notes = ["note: --pid limits the providers", &format!("has not registered {SHOP} so far")];
+    assert!(notes.iter().all(|note| run.stderr.contains(note)), "{}", run.stderr);
+}
+
+#[test]
+fn the_events_of_a_file_are_those_that_were_collected() {
+    again(5, || {
+        let daemon = Daemon::start();
+        let file = daemon.path("a.etl");
+        let run = daemon.weir(["record", "--kernel", "process", "-o", text(&file), "--", "true"]);
+        if !has_events(&run) {
+            return;
+        }
+        assert!(!run.stderr.contains("collected"), "one file has it all: {}", run.stderr);
+        assert!(run.stderr.contains("a.etl: ") && run.stderr.contains(" events in "), "{}", run.stderr);
+    });
+}
+
+#[test]
+fn an_interval_that_is_not_to_be_had_or_outlives_its_session_is_told() {
+    let daemon = Daemon::start();
+    let run = daemon.weir(["start", "K", "--kernel", "none", "--interval", "100us"]);
+    if run.code != 0 {
+        assert!(run.stderr.contains("1314"), "{}", run.stderr);
+        return skip("kernel events", "the interval of samples takes a privilege");
+    }
+    assert!(run.stderr.contains(" ms, not every 0.1 ms: this machine does "), "{}", run.stderr);
+    daemon.weir(["stop", "K"]).expect(0);
+    let run = daemon.weir(["start", "K", "--kernel", "none"]).expect(0);
+    assert!(!run.stderr.contains("sampled"), "nothing is: {}", run.stderr);
+    daemon.weir(["stop", "K"]).expect(0);
+    let run = daemon.weir(["start", "K", "--kernel", "profile"]);
+    if has_events(&run) {
+        assert!(run.stderr.contains("which was set before and holds for all sessions"), "{}", run.stderr);
+        daemon.weir(["stop", "K"]).expect(0);
+    }
+}
+
+#[test]
+fn groups_of_which_nothing_will_come_are_told() {
+    let daemon = Daemon::start();
+    let run = daemon.weir(["start", "K", "--kernel", "EVENT_TRACE_FLAG_REGISTRY+cswitch"]);
+    if has_events(&run) {
+        assert!(run.stderr.contains("warning: REGISTRY: Linux has no registry\n"), "{}", run.stderr);
+        assert!(!run.stderr.contains("CSWITCH"), "{}", run.stderr);
+        daemon.weir(["stop", "K"]).expect(0);
+    }
+}
+
+#[test]
+fn without_privilege_the_part_that_is_allowed_is_recorded() {
+    again(5, || {
+        let daemon = Daemon::start();
+        let file = daemon.path("a.etl");
+        let run = daemon.weir(["record", "--kernel", "sched", "-o", text(&file), "--", "sleep", "0.1"]);
+        if !has_events(&run) {
+            return;
+        }
+        let is_part = run.stderr.contains("there is no DISPATCHER: weir doctor");
+        let told = "recorded is --kernel process,thread,image_load,cswitch,profile";
+        assert_eq!(run.stderr.contains(told), is_part, "{}", run.stderr);
+        let stats = weir(["stats", "--top", "0", text(&file)]).expect(0).text();
+        assert!(stats.contains("Thread/CSwitch") && stats.contains("StackWalk/Stack"), "{stats}");
+        assert!(!is_part || !stats.contains("Thread/ReadyThread"), "{stats}");
+    });
+}
+
+#[test]
+fn names_of_files_are_best_effort_without_probes() {
+    let daemon = Daemon::start();
+    let file = daemon.path("a.etl");
+    let run = daemon.weir(["record", "--kernel", "disk_file_io", "-o", text(&file), "--", "true"]);
+    if has_events(&run) {
+        let events = std::path::Path::new("/sys/kernel/tracing");
+        let has_probes = !events.join("events").is_dir() || events.join("kprobe_events").exists();
+        assert_eq!(run.stderr.contains("names of files are best effort"), !has_probes, "{}", run.stderr);
+    }
 }

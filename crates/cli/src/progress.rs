@@ -1,4 +1,4 @@
-//! Progress on standard error, for people who wait: a bar over input, a line about a recording.
+//! Progress on standard error, for people who wait: a bar over input, a line about a recording or about its end.
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
@@ -87,6 +87,36 @@ impl Counter {
 }
 
 impl Drop for Counter {
+    fn drop(&mut self) {
+        self.line.finish_and_clear();
+    }
+}
+
+/// Shows that something is waited for, on a terminal, until it is dropped.
+pub(crate) struct Waiting {
+    line: ProgressBar,
+}
+
+impl Waiting {
+    /// A line that moves by itself.
+    pub(crate) fn new(what: &'static str) -> Self {
+        let is_shown = std::io::stderr().is_terminal();
+        let target =
+            if is_shown { ProgressDrawTarget::stderr_with_hz(10) } else { ProgressDrawTarget::hidden() };
+        let line = ProgressBar::with_draw_target(None, target);
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {elapsed}: what is left is written")
+        {
+            line.set_style(style);
+        }
+        line.set_message(what);
+        if is_shown {
+            line.enable_steady_tick(PATIENCE);
+        }
+        Self { line }
+    }
+}
+
+impl Drop for Waiting {
     fn drop(&mut self) {
         self.line.finish_and_clear();
     }

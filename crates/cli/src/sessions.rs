@@ -28,7 +28,7 @@ use crate::exit::numbered;
 use crate::export::{plain, plain_path};
 use crate::grammar::Wanted;
 
-pub(crate) use kernel::{KernelState, change_kernel, with_kernel};
+pub(crate) use kernel::{KernelState, change_kernel};
 pub(crate) use page::{Life, json, kind, named, page, status, wanted};
 pub(crate) use reach::{check_pids, seen, tell_idle, tell_unseen, unheard};
 pub(crate) use report::{Ended, count_events, end_of, is_at_limit, summarise, tell_loss, why_ended};
@@ -136,15 +136,46 @@ impl Own {
         providers: &[Wanted],
     ) -> Result<(Self, Properties)> {
         let mut controller = find_or_start(whose)?;
-        let about = || format!("cannot start session {}", plain(&config.name));
-        // Before the start, which empties the file: an old trace is not given for a session that cannot be.
-        check_enables(&controller.providers()?, providers).with_context(about)?;
-        let guids: Vec<Guid> = providers.iter().map(|it| it.guid).collect();
-        controller.check_enables(&guids).with_context(about)?;
-        let properties = controller.start(config).with_context(about)?;
-        let session = SessionRef::Id(properties.id);
-        let (name, is_over, interval_before) = (config.name.clone(), false, None);
-        Ok((Self { controller, session, name, is_over, interval_before }, properties))
+        let properties = start(&mut controller, config, providers)?;
+        Ok((Self::of(controller, config, &properties), properties))
+    }
+
+    /// Starts a session that is to receive kernel events too, where they are asked for. The interval of samples is set back when it ends, unless it is left running.
+    pub(crate) fn start_with_kernel(
+        whose: Whose,
+        config: &mut SessionConfig,
+        events: &KernelEvents,
+        providers: &[Wanted],
+    ) -> Result<(Self, Properties)> {
+        kernel::with_kernel(config, events, events.kernel.as_ref(), providers);
+        let mut controller = find_or_start(whose)?;
+        let interval_before = kernel::choose_interval(&mut controller, events)?;
+        let started = start(&mut controller, config, providers);
+        let started = match kernel::own_part(&started, events) {
+            Some(part) => {
+                kernel::with_kernel(config, events, Some(&part), providers);
+                start(&mut controller, config, providers).map(|properties| (properties, Some(part)))
+            }
+            None => started.map(|properties| (properties, events.kernel.clone())),
+        };
+        let (properties, kernel) = started.inspect_err(|_| {
+            if let Some(interval) = interval_before {
+                // What failed before is what gets reported.
+                let _ = kernel::set_interval(&mut controller, interval);
+            }
+        })?;
+        let mut own = Self::of(controller, config, &properties);
+        own.interval_before = interval_before;
+        if let Some(kernel) = &kernel {
+            kernel::ask_further(&mut own.controller, &own.session, kernel)?;
+            kernel::tell_limits(&kernel.groups);
+        }
+        Ok((own, properties))
+    }
+
+    fn of(controller: Controller, config: &SessionConfig, properties: &Properties) -> Self {
+        let (session, name) = (SessionRef::Id(properties.id), config.name.clone());
+        Self { controller, session, name, is_over: false, interval_before: None }
     }
 
     /// Enables providers, in these processes or in all.
@@ -153,14 +184,6 @@ impl Own {
             enable(&mut self.controller, &self.session, wanted, pids)?;
         }
         Ok(())
-    }
-
-    /// Has it receive what else is wanted of the kernel. The interval of samples is set back when it ends, unless it is left running.
-    pub(crate) fn ask_kernel(&mut self, events: &KernelEvents) -> Result<()> {
-        if events.interval.is_some() {
-            self.interval_before = kernel::interval(&mut self.controller);
-        }
-        kernel::ask_kernel(&mut self.controller, &self.session, events)
     }
 
     fn set_interval_back(&mut self) {
@@ -203,8 +226,10 @@ impl Own {
     /// Collects everything and finalises the file, unless that has been done before.
     pub(crate) fn stop(mut self) -> Result<Ended> {
         self.is_over = true;
+        let stopped = self.controller.stop(&self.session);
+        // Behind the stop: it would be told in the trace, whose samples all have one interval.
         self.set_interval_back();
-        match self.controller.stop(&self.session) {
+        match stopped {
             Ok(properties) if properties.end_status == 0 => Ok(Ended::ByUs(properties)),
             Ok(properties) => Ok(Ended::Before(properties)),
             Err(error) if is_gone(&error) || is_stopping(&error) || is_cut(&error) => Ok(self.outcome()),
@@ -236,12 +261,22 @@ impl Own {
 
 impl Drop for Own {
     fn drop(&mut self) {
-        self.set_interval_back();
         if !self.is_over {
             // What failed before is what gets reported.
             let _ = self.controller.stop(&self.session);
         }
+        self.set_interval_back();
     }
+}
+
+/// Starts a session in this daemon.
+fn start(controller: &mut Controller, config: &SessionConfig, providers: &[Wanted]) -> Result<Properties> {
+    let about = || format!("cannot start session {}", plain(&config.name));
+    // Before the start, which empties the file: an old trace is not given for a session that cannot be.
+    check_enables(&controller.providers()?, providers).with_context(about)?;
+    let guids: Vec<Guid> = providers.iter().map(|it| it.guid).collect();
+    controller.check_enables(&guids).with_context(about)?;
+    controller.start(config).with_context(about)
 }
 
 /// Whether an error says that there is no such session, any more or at all.

@@ -19,7 +19,7 @@ pub(crate) use wish::Wishes;
 use std::sync::Arc;
 
 use traceweir_format::info::GroupMask;
-use traceweir_format::spec::system::{KERNEL_GROUPS, NO_SYSCONFIG, has_group};
+use traceweir_format::spec::system::{KERNEL_GROUPS, NO_SYSCONFIG, OWN_GROUPS, has_group};
 use traceweir_kernel::{Capture, Control, Counter, Groups, Scope, Wanted};
 use traceweir_session::config::stream_count;
 use traceweir_session::groups::with_twins;
@@ -32,9 +32,6 @@ use crate::process::may_profile;
 
 /// Bytes of the ring of a processor: least, most. A kernel lets everybody have as much as the least.
 const RING_BYTES: (u64, u64) = (512 << 10, 64 << 20);
-
-/// Groups that everybody may have of his own processes, as EnableFlags: processes, threads, images, context switches, samples, page faults.
-const OWN_GROUPS: u32 = 0x0100_3017;
 
 /// Whose events this daemon can have.
 pub(crate) fn scope_of_daemon() -> Scope {
@@ -65,13 +62,13 @@ pub(crate) fn wants_events(mask: &GroupMask) -> bool {
 /// What a session wants of the kernel from its start.
 pub(crate) fn wanted_at_start(
     config: &SessionConfig,
-    wishes: &Wishes,
+    (wishes, settings): (&Wishes, &Settings),
     (system, machine): (&System, &Machine),
     scope: Scope,
 ) -> Wanted {
     let ring_bytes = ring_bytes(config, cpu::possible(), scope);
     let base = Wanted { scope, ring_bytes, stack_bytes: config.stack_bytes, ..Wanted::default() };
-    wanted(&base, wishes, &Settings::default(), (system, machine))
+    wanted(&base, wishes, settings, (system, machine))
 }
 
 /// What it wants now; scope and rings are as they were.

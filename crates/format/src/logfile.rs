@@ -31,6 +31,8 @@ pub const BUILD_HOOK: u16 = 0x0042;
 pub const GROUP_MASKS_HOOK: u16 = 0x0005;
 /// Hook id of the event that tells the groups at the end of a session.
 pub const END_GROUP_MASKS_HOOK: u16 = 0x0020;
+/// Hook id of the event that ends the rundown of kernel events at the start of a session; it has no payload.
+pub const RUNDOWN_COMPLETE_HOOK: u16 = 0x0008;
 /// Version of the kernel's events: that of Windows 10, version 2004, whose layouts are written.
 const KERNEL_EVENT_VERSION: u32 = 80;
 

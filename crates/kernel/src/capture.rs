@@ -21,7 +21,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll;
-use traceweir_format::logfile::{END_GROUP_MASKS_HOOK, group_masks};
+use traceweir_format::logfile::{END_GROUP_MASKS_HOOK, RUNDOWN_COMPLETE_HOOK, group_masks};
 
 use self::reader::Reader;
 use crate::Clock;
@@ -39,8 +39,6 @@ use crate::targets::Targets;
 
 /// How often threads are looked for that are not children of those that are watched.
 const SEARCH_EVERY: Duration = Duration::from_secs(1);
-/// Hook of the event that ends the rundown at the start; it has no payload.
-const RUNDOWN_COMPLETE: u16 = 0x0008;
 
 /// The next record of a processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -180,7 +178,7 @@ impl Capture {
         if !std::mem::replace(&mut self.is_told, true) || is_due {
             family::run_down(&mut self.state, Rundown::Start, &mut out);
             let payload = out.payload();
-            out.perfinfo(RUNDOWN_COMPLETE, 2, payload);
+            out.perfinfo(RUNDOWN_COMPLETE_HOOK, 2, payload);
         } else if is_changed {
             family::run_down_new(&mut self.state, &before, &mut out);
         }

@@ -12,7 +12,10 @@ KERNEL is what the system's kernel tells, into the same session; WHAT and groups
   sched                that, and context switches and who made whom ready, with call stacks
   disk, net, file      requests to disks; TCP and UDP; operations on files, with call stacks
   all                  all of it and more: system calls, interrupts, page faults …
-  cswitch,dispatcher   groups by their published names: process, thread, image_load, disk_io …
+  cswitch,dispatcher   groups by their published names, or profile+cswitch as xperf has it:
+                       process thread image_load process_counters cswitch dispatcher priority profile dpc interrupt
+                       clock_interrupt ipi systemcall disk_io disk_io_init disk_file_io split_io file_io file_io_init
+                       memory_page_faults memory_hard_faults virtual_alloc network_tcpip; no_sysconfig
   0x10000              EnableFlags
   --stacks CSwitch,DiskIo/Read,FileIo,0x0524       call stacks of these events, classes, hooks
 The whole machine takes root or CAP_PERFMON: weir doctor says what is missing, and what to type.";
@@ -42,7 +45,7 @@ pub(crate) struct KernelChange {
     /// Other kernel events: as for weir start; none: no more of them
     #[arg(long, value_name = "WHAT", value_parser = parse_kernel)]
     pub(crate) kernel: Option<Kernel>,
-    /// Kernel events that are followed by their call stack: none, default (with --kernel), all, or events
+    /// Kernel events that are followed by their call stack: none, default (those worth having of its groups), all, or events
     #[arg(long, value_name = "EVENTS", value_parser = parse_stacks)]
     pub(crate) stacks: Option<Stacks>,
     /// How often each processor is sampled, in all sessions: 1ms, 125us
@@ -61,8 +64,11 @@ fn parse_stack_bytes(text: &str) -> Result<u32, String> {
     }
 }
 
-/// A time in units of 100 ns.
+/// A time in units of 100 ns. Seconds, which a number alone is elsewhere, are what nobody means here.
 fn parse_interval(text: &str) -> Result<u32, String> {
+    if text.trim().parse::<f64>().is_ok() {
+        return Err(format!("{} of what? Use a time such as 1ms, 125us or 0.5ms", text.trim()));
+    }
     let time = parse_duration(text).map_err(|_| "use a time such as 1ms, 125us or 0.5ms".to_owned())?;
     let units = u32::try_from(time.as_nanos() / 100).ok().filter(|units| *units > 0);
     units.ok_or_else(|| {
@@ -85,7 +91,7 @@ mod tests {
         for (text, units) in [("1ms", 10_000), ("125us", 1_250), ("0.5ms", 5_000), ("1s", 10_000_000)] {
             assert_eq!(parse_interval(text), Ok(units), "{text}");
         }
-        for wrong in ["", "0", "10ns", "1h", "fast", "-1ms"] {
+        for wrong in ["", "0", "1", "0.001", "10ns", "1h", "fast", "-1ms"] {
             assert!(parse_interval(wrong).is_err(), "{wrong}");
         }
     }

@@ -14,8 +14,8 @@ use super::{counted, grouped};
 use crate::cli::{ConvertToRealtime, Flush, Increment, Query, Stop, Switch, Update};
 use crate::exit::Outcome;
 use crate::export::{plain, plain_path, shell};
-use crate::grammar::group_names;
 use crate::output::Output;
+use crate::progress::Waiting;
 use crate::sessions::{self, KernelState, Life, controller_of};
 
 /// Runs `weir stop`.
@@ -23,7 +23,10 @@ pub(super) fn stop(options: &Stop) -> Result<Answer> {
     let (mut controller, session) = controller_of(options.whose, &options.name)?;
     // Afterwards nobody is watching any more.
     let is_watched = controller.query(&session).is_ok_and(|p| p.consumers > 0);
-    match controller.stop(&session) {
+    let waiting = Waiting::new("stopping");
+    let stopped = controller.stop(&session);
+    drop(waiting);
+    match stopped {
         Ok(stopped) => {
             let outcome = sessions::summarise(&stopped, is_watched)?;
             Ok(Answer::ended(stopped, outcome))
@@ -125,7 +128,8 @@ pub(super) fn update(options: &Update) -> Result<Answer> {
     } else {
         controller.update(&session, &update).with_context(about_it)?
     };
-    eprintln!("session {} now: {}", plain(&options.name), what_holds(&now));
+    let kernel = KernelState::of(&mut controller, &session);
+    eprintln!("session {} now: {}", plain(&options.name), what_holds(&now, kernel.as_ref()));
     if let Some(why) = options.max_buffers.and_then(|asked| why_others(asked, &now)) {
         eprintln!("note: {why}");
     }
@@ -136,7 +140,7 @@ pub(super) fn update(options: &Update) -> Result<Answer> {
 }
 
 /// What an update can change, as it is now.
-fn what_holds(p: &Properties) -> String {
+fn what_holds(p: &Properties, kernel: Option<&KernelState>) -> String {
     let c = &p.config;
     let live = if c.log_file_mode & EVENT_TRACE_REAL_TIME_MODE != 0 { "on" } else { "off" };
     let mut holds = format!(
@@ -151,9 +155,8 @@ fn what_holds(p: &Properties) -> String {
     if let Some(file) = &c.log_file {
         holds = format!("{holds}, writes {}", plain_path(file));
     }
-    if c.enable_flags != 0 {
-        let groups = [c.enable_flags, 0, 0, 0, 0, 0, 0, 0];
-        holds = format!("{holds}, kernel events {}", group_names(&groups).join(", "));
+    if let Some(kernel) = kernel {
+        holds = format!("{holds}, {}", kernel.told());
     }
     holds
 }

@@ -39,6 +39,8 @@ use crate::cli::{Doctor, Need};
 use crate::exit::Outcome;
 use crate::output::Output;
 use crate::sessions;
+pub(crate) use machine::has_kprobes;
+
 use check::{Check, in_the_way};
 use machine::{Machine, Surroundings};
 use service::{Folder, Life};

@@ -26,6 +26,8 @@ mod start;
 mod stats;
 mod watch;
 
+pub(crate) use doctor::has_kprobes;
+
 use anstream::eprintln;
 use anyhow::Result;
 

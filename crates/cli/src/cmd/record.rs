@@ -22,13 +22,14 @@ use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, test_kill_process};
 use traceweir::controller::Properties;
 use traceweir::{Guid, Status};
+use traceweir_format::spec::system::is_system_provider;
 
 use super::counted;
-use crate::cli::Record;
+use crate::cli::{self, Record};
 use crate::exit::{self, Outcome};
 use crate::export::{plain_path, shell_path};
 use crate::grammar::Wanted;
-use crate::progress::Counter;
+use crate::progress::{Counter, Waiting};
 use crate::sessions::{self, Ended, Own};
 use crate::signals::{self, INTERRUPTED};
 
@@ -75,6 +76,7 @@ pub(super) fn run(options: &Record) -> Result<Outcome> {
 
 fn record(options: &Record) -> Result<Outcome> {
     let wanted = options.providers.wanted(&options.manifest)?;
+    check_pid_limits(options, &wanted);
     if let Some(gone) = options.pid.iter().find(|pid| !is_running(**pid)) {
         bail!("there is no process {gone}");
     }
@@ -91,9 +93,7 @@ fn record(options: &Record) -> Result<Outcome> {
     let mut config = sessions::config(&name, Some(&options.output), &options.shape)?;
     // However this program ends, the file is finalised.
     config.tied = true;
-    sessions::with_kernel(&mut config, &options.kernel, &wanted);
-    let (mut session, first) = Own::start(options.whose, &config, &wanted)?;
-    session.ask_kernel(&options.kernel)?;
+    let (mut session, first) = Own::start_with_kernel(options.whose, &mut config, &options.kernel, &wanted)?;
     session.enable(&wanted, &options.pid)?;
     sessions::tell_literal(&config);
     if !options.pid.is_empty() {
@@ -119,6 +119,22 @@ fn record(options: &Record) -> Result<Outcome> {
     };
     let end = recording.wait()?;
     recording.finish(end, notes)
+}
+
+/// Which processes are recorded is a question to providers: the kernel is one for all. Asked of it alone, it is a mistake.
+fn check_pid_limits(options: &Record, wanted: &[Wanted]) {
+    let is_of_kernel = |wanted: &Wanted| is_system_provider(&wanted.guid);
+    let asks_kernel = options.kernel.kernel.is_some() || wanted.iter().any(is_of_kernel);
+    if options.pid.is_empty() || !asks_kernel {
+        return;
+    }
+    if wanted.iter().all(is_of_kernel) {
+        cli::misuse(
+            "--pid limits providers, and none is named: kernel events are of the whole machine. Record without it, and choose afterwards: \
+             weir report cpu FILE --process PID, weir dump FILE --pid PID",
+        );
+    }
+    eprintln!("note: --pid limits the providers; kernel events are of the whole machine");
 }
 
 /// Runs the command, if there is one, and has its end told.
@@ -207,7 +223,12 @@ impl Recording<'_> {
         if let Some(session) = self.session.take() {
             std::thread::spawn(move || drop(notes.send(Note::Stopped(Box::new(session.stop())))));
         }
-        let Some(ended) = self.settle(end)? else {
+        // A command may use the terminal as it likes.
+        let runs = self.has_command && self.status.is_none();
+        let waiting = (end != End::Hurried && !runs).then(|| Waiting::new("stopping"));
+        let settled = self.settle(end);
+        drop(waiting);
+        let Some(ended) = settled? else {
             eprintln!("left at once; the daemon finalises the file");
             return Ok(Outcome::Status(INTERRUPTED));
         };

@@ -21,9 +21,8 @@ pub(super) fn run(options: &Start) -> Result<Answer> {
     if is_private && config.guid.is_null() {
         config.guid = provider_of_private(&wanted);
     }
-    sessions::with_kernel(&mut config, &options.kernel, &wanted);
-    let (mut session, properties) = Own::start(options.whose, &config, &wanted)?;
-    session.ask_kernel(&options.kernel)?;
+    let (mut session, properties) =
+        Own::start_with_kernel(options.whose, &mut config, &options.kernel, &wanted)?;
     session.enable(&wanted, &[])?;
     session.leave_running();
     sessions::tell_literal(&config);

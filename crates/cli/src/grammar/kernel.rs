@@ -1,21 +1,29 @@
 //! Kernel events as typed: which groups of them, and which are followed by a call stack.
 //!
 //! ```text
-//!   KERNEL  =  WHAT { "," WHAT }
+//!   KERNEL  =  WHAT { ("," | "+") WHAT }
 //!   WHAT    =  cpu | sched | disk | net | file | all       groups that belong together, and the events whose stacks are worth having
-//!           |  CSWITCH | DISK_IO | …                       a group by name; case, "-" and "_" do not count
+//!           |  CSWITCH | DISK_IO | …                       a group by name; case, "-", "_" and EVENT_TRACE_FLAG_ in front do not count
+//!           |  PROC_THREAD | LOADER | …                    names of xperf
 //!           |  0x… | decimal                               EnableFlags
 //!           |  none                                        nothing: alone, and where a session is updated
-//!   STACKS  =  none | default | all | EVENT { "," EVENT }
+//!   STACKS  =  none | default | all | EVENT { ("," | "+") EVENT }
 //!   EVENT   =  Class/Type | Type | Class | 0xHOOK          Thread/CSwitch, CSwitch, DiskIo, 0x0524
 //! ```
 //!
 //! A profile has the names that samples and switches are resolved by: processes, threads and images.
 
+mod absent;
+mod nearest;
+
 use traceweir::controller::info::{ClassicEventId, GroupMask};
 use traceweir_format::kernel::{event_name, events_named};
 use traceweir_format::spec::event::hook_of;
-use traceweir_format::spec::system::{GROUP_TWINS, KERNEL_GROUPS, add_group, has_group};
+use traceweir_format::spec::system::{
+    GROUP_TWINS, KERNEL_GROUPS, NO_SYSCONFIG, OWN_GROUPS, add_group, has_group,
+};
+
+pub(crate) use absent::absent_groups;
 
 use crate::filter::parse_mask;
 
@@ -32,10 +40,22 @@ const DISK: u32 = 0x0700;
 const NETWORK: u32 = 0x0001_0000;
 /// FILE_IO, FILE_IO_INIT, DISK_FILE_IO.
 const FILE: u32 = 0x0600_0200;
-/// PROCESS_COUNTERS, DPC, INTERRUPT, SYSTEMCALL, the page faults, VIRTUAL_ALLOC, VAMAP, DBGPRINT, JOB, SPLIT_IO.
-const OTHERS: u32 = 0x002C_F0E8;
-/// AFFINITY, PRIORITY.
-const FURTHER: [u32; 2] = [0x2000_1000, 0x2000_2000];
+/// PROCESS_COUNTERS, DPC, INTERRUPT, SYSTEMCALL, the page faults, VIRTUAL_ALLOC, SPLIT_IO.
+const OTHERS: u32 = 0x0020_70E8;
+/// PRIORITY.
+const FURTHER: [u32; 1] = [0x2000_2000];
+/// What xperf calls groups, where that is not their published name.
+const XPERF: [(&str, u32); 7] = [
+    ("PROC_THREAD", 0x3),
+    ("LOADER", 0x4),
+    ("SYSCALL", 0x80),
+    ("FILENAME", 0x200),
+    ("ALL_FAULTS", 0x1000),
+    ("HARD_FAULTS", 0x2000),
+    ("NETWORKTRACE", NETWORK),
+];
+const PREFIX: &str = "EVENT_TRACE_FLAG_";
+const SEPARATORS: [char; 2] = [',', '+'];
 
 /// Groups that belong together.
 struct Profile {
@@ -54,12 +74,7 @@ const PROFILES: [Profile; 6] = [
         further: &[],
         stacks: &[SAMPLES, "Thread/CSwitch", "Thread/ReadyThread"],
     },
-    Profile {
-        name: "disk",
-        flags: WHO | DISK,
-        further: &[],
-        stacks: &["DiskIo/ReadInit", "DiskIo/WriteInit", "DiskIo/FlushInit"],
-    },
+    Profile { name: "disk", flags: WHO | DISK, further: &[], stacks: DISK_STACKS },
     Profile { name: "net", flags: WHO | NETWORK, further: &[], stacks: NET_STACKS },
     Profile { name: "file", flags: WHO | FILE, further: &[], stacks: FILE_STACKS },
     Profile {
@@ -69,6 +84,16 @@ const PROFILES: [Profile; 6] = [
         stacks: &[SAMPLES, "Thread/CSwitch", "Thread/ReadyThread"],
     },
 ];
+/// Which of these stacks a group brings.
+const BY_GROUP: [(u32, &[&str]); 6] = [
+    (PROFILE, &[SAMPLES]),
+    (0x0010, &["Thread/CSwitch"]),
+    (0x0800, &["Thread/ReadyThread"]),
+    (0x0400, DISK_STACKS),
+    (NETWORK, NET_STACKS),
+    (0x0400_0000, FILE_STACKS),
+];
+const DISK_STACKS: &[&str] = &["DiskIo/ReadInit", "DiskIo/WriteInit", "DiskIo/FlushInit"];
 const NET_STACKS: &[&str] =
     &["TcpIp/Send", "TcpIp/SendIPV6", "TcpIp/Connect", "TcpIp/ConnectIPV6", "UdpIp/Send", "UdpIp/SendIPV6"];
 const FILE_STACKS: &[&str] = &["FileIo/Create", "FileIo/Read", "FileIo/Write", "FileIo/Delete"];
@@ -106,15 +131,34 @@ impl Kernel {
         self.groups.iter().skip(1).any(|word| *word != 0)
     }
 
+    /// What everybody may have of his own processes, with the same stacks, and the names of the rest; `None`: there is no rest, or nothing else.
+    pub(crate) fn of_own(&self) -> Option<(Self, Vec<String>)> {
+        let own = [self.flags() & (OWN_GROUPS | NO_SYSCONFIG), 0, 0, 0, 0, 0, 0, 0];
+        let mut rest = self.groups;
+        rest.iter_mut().zip(own).for_each(|(word, own)| *word &= !own);
+        let is_part = self.flags() & OWN_GROUPS != 0 && rest.iter().any(|word| *word != 0);
+        is_part.then(|| (Self { groups: own, stacks: self.stacks.clone() }, group_names(&rest)))
+    }
+
     /// Events that are to be followed by a call stack.
     pub(crate) fn stacks(&self, wanted: Option<&Stacks>) -> Vec<ClassicEventId> {
         match wanted {
             Some(Stacks::None) => Vec::new(),
+            Some(Stacks::Default) if self.stacks.is_empty() => default_stacks(&self.groups),
             None | Some(Stacks::Default) => self.stacks.clone(),
             Some(Stacks::All) => CLASSES.iter().fold(Vec::new(), |all, class| with(all, &named(class))),
             Some(Stacks::These(events)) => events.clone(),
         }
     }
+}
+
+/// Events whose stacks are worth having, of the groups of a session: those of the profiles that bring such a group.
+pub(crate) fn default_stacks(groups: &GroupMask) -> Vec<ClassicEventId> {
+    let of_group = |(group, names): &(u32, &[&str])| {
+        let names = if has_group(groups, *group) { *names } else { &[] };
+        names.iter().flat_map(|name| named(name)).collect::<Vec<_>>()
+    };
+    BY_GROUP.iter().map(of_group).fold(Vec::new(), |all, events| with(all, &events))
 }
 
 /// Kernel events of a flag.
@@ -123,23 +167,33 @@ pub(crate) fn parse_kernel(text: &str) -> Result<Kernel, String> {
     if text.eq_ignore_ascii_case("none") {
         return Ok(kernel);
     }
-    for word in text.split(',').map(str::trim) {
+    for word in text.split(SEPARATORS).map(str::trim) {
         if let Some(profile) = PROFILES.iter().find(|profile| profile.name.eq_ignore_ascii_case(word)) {
             add_flags(&mut kernel.groups, profile.flags);
             profile.further.iter().for_each(|group| add_group(&mut kernel.groups, *group));
             kernel.stacks = profile.stacks.iter().fold(kernel.stacks, |all, name| with(all, &named(name)));
         } else if let Some((group, _)) = KERNEL_GROUPS.iter().find(|(_, name)| is_spelled(name, word)) {
             add_group(&mut kernel.groups, *group);
+        } else if let Some((_, flags)) = XPERF.iter().find(|(name, _)| is_spelled(name, word)) {
+            add_flags(&mut kernel.groups, *flags);
         } else if let Some(flags) = parse_mask(word).ok().and_then(|bits| u32::try_from(bits).ok()) {
             add_flags(&mut kernel.groups, flags);
         } else {
-            return Err(format!(
-                "{word:?} is no group of kernel events: use cpu, sched, disk, net, file or all, bits of EnableFlags (0x10), or names: {}",
-                names(KERNEL_GROUPS.iter().take_while(|(group, _)| *group < 1 << 29))
-            ));
+            return Err(no_group(word));
         }
     }
     Ok(kernel)
+}
+
+/// What could have been meant.
+fn no_group(word: &str) -> String {
+    let names = PROFILES.iter().map(|profile| profile.name.to_owned());
+    let names = names.chain(absent::given().map(str::to_ascii_lowercase));
+    let near = nearest::nearest(&plain_name(word), names, plain_name);
+    let near = if near.is_empty() { String::new() } else { format!(" Did you mean {}?", near.join(" or ")) };
+    format!(
+        "{word:?} is no group of kernel events.{near} Use cpu, sched, disk, net, file or all, groups by name (cswitch, disk_io …: weir record --help), or EnableFlags (0x10)"
+    )
 }
 
 fn add_flags(groups: &mut GroupMask, flags: u32) {
@@ -147,15 +201,15 @@ fn add_flags(groups: &mut GroupMask, flags: u32) {
     *first |= flags;
 }
 
-/// Names without the marks between words: `disk-io` is DISK_IO.
+/// Names without the marks between words: `disk-io` is DISK_IO, and so is EVENT_TRACE_FLAG_DISK_IO.
 fn is_spelled(name: &str, typed: &str) -> bool {
-    let plain = |text: &str| text.to_ascii_lowercase().replace(['-', '_'], "");
-    plain(name) == plain(typed)
+    plain_name(name) == plain_name(typed)
 }
 
-fn names<'a>(groups: impl Iterator<Item = &'a (u32, &'a str)>) -> String {
-    let names: Vec<_> = groups.map(|(_, name)| name.to_ascii_lowercase()).collect();
-    names.join(", ")
+fn plain_name(text: &str) -> String {
+    let has_prefix = text.get(..PREFIX.len()).is_some_and(|it| it.eq_ignore_ascii_case(PREFIX));
+    let name = text.get(PREFIX.len()..).filter(|_| has_prefix).unwrap_or(text);
+    name.to_ascii_lowercase().replace(['-', '_'], "")
 }
 
 /// Stacks of a flag.
@@ -167,7 +221,7 @@ pub(crate) fn parse_stacks(text: &str) -> Result<Stacks, String> {
         _ => {}
     }
     let mut events = Vec::new();
-    for word in text.split(',').map(str::trim) {
+    for word in text.split(SEPARATORS).map(str::trim) {
         let meant = named(word);
         if meant.is_empty() {
             return Err(format!(
@@ -245,10 +299,24 @@ mod tests {
         assert_eq!(groups("cpu,priority"), [0x0100_0007, 0x2000, 0, 0, 0, 0, 0, 0]);
         assert_eq!(groups("16"), [0x10, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(groups("none"), [0; 8]);
+        assert_eq!(groups("EVENT_TRACE_FLAG_CSWITCH,event_trace_flag_profile"), groups("profile+cswitch"));
+        assert_eq!(groups("PROC_THREAD+LOADER"), [7, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(groups("all").map(|word| u64::from(word.count_ones())).iter().sum::<u64>(), 21);
+        assert_eq!(absent_groups(&groups("all")), [""; 0], "of all there is something");
         assert!(parse_kernel("all").unwrap().has_further());
         for wrong in ["", "cpu,", "swtich", "0x100000000", "none,cpu"] {
             assert!(parse_kernel(wrong).unwrap_err().contains("cswitch"), "{wrong}");
         }
+    }
+
+    #[test]
+    fn what_is_no_group_is_told_with_what_is_near_it() {
+        let told = |word: &str| parse_kernel(word).unwrap_err();
+        assert!(told("swtich").contains("Did you mean cswitch?"), "{}", told("swtich"));
+        assert!(told("dsk").contains("disk"), "{}", told("dsk"));
+        assert!(told("EVENT_TRACE_FLAG_DISPATCH").contains("dispatcher?"), "a beginning");
+        assert!(!told("zzzzzz").contains("Did you mean"), "{}", told("zzzzzz"));
+        assert!(!told("registri").contains("registry?"), "not what has no events");
     }
 
     #[test]
@@ -266,6 +334,21 @@ mod tests {
         let all = sched.stacks(Some(&Stacks::All));
         assert!(all.len() > 30 && all.len() <= MAX_STACKS, "{}", all.len());
         assert_eq!(parse_kernel("cswitch").unwrap().stacks(None), [], "a group alone has none");
+    }
+
+    #[test]
+    fn groups_tell_the_stacks_of_their_profiles_and_what_everybody_may_have() {
+        for name in ["cpu", "sched", "disk", "net", "file"] {
+            let kernel = parse_kernel(name).unwrap();
+            assert_eq!(default_stacks(&kernel.groups), kernel.stacks(None), "{name}");
+        }
+        let plain = parse_kernel("cswitch").unwrap();
+        assert_eq!(event_names(&plain.stacks(Some(&Stacks::Default))), ["Thread/CSwitch"], "asked for");
+        let (own, rest) = parse_kernel("sched,priority").unwrap().of_own().unwrap();
+        assert_eq!((own.groups[0], rest.join(" ")), (0x0100_0017, "DISPATCHER PRIORITY".to_owned()));
+        assert_eq!(own.stacks(None).len(), 3);
+        let whole = ["cpu", "dispatcher", "none", "registry"].map(|it| parse_kernel(it).unwrap().of_own());
+        assert_eq!(whole, [None, None, None, None]);
     }
 
     #[test]

@@ -47,7 +47,9 @@ use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0;
 use traceweir_format::spec::event::ExtType;
 
 pub(crate) use filters::Filters;
-pub(crate) use kernel::{Kernel, Stacks, event_names, group_names, parse_kernel, parse_stacks};
+pub(crate) use kernel::{
+    Kernel, Stacks, absent_groups, default_stacks, event_names, group_names, parse_kernel, parse_stacks,
+};
 pub(crate) use known::Known;
 pub(crate) use mistake::Mistake;
 pub(crate) use spelling::Spelled;

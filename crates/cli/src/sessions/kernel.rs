@@ -1,51 +1,140 @@
 //! Kernel events of a session: how they are asked for, and what is told of them.
 //!
 //! ```text
-//!   --kernel ─▶ SYSTEM_LOGGER_MODE, EnableFlags ─▶ start ─▶ further groups (class 4), stacks (3), interval (5, which is the system's)
+//!   --kernel ─▶ interval (class 5, which is the system's) ─▶ start: SYSTEM_LOGGER_MODE, EnableFlags, stacks ─▶ further groups (class 4)
 //!   query    ◀─ groups (4), stacks (3), interval (5), losses by processor
+//!   end      ─▶ stop ─▶ interval as it was
 //! ```
+//!
+//! K1 From the first event on all holds that was asked for: what is said of a session that runs comes too late for some of its events. K2 What is refused is refused
+//! before the start, which empties the file.
 
+use anstream::eprintln;
 use anyhow::{Context, Result};
 use traceweir::controller::info::{
     Answer, ClassicEventId, GroupMask, NO_SESSION, ProfileInterval, Query, Set,
 };
-use traceweir::controller::{Controller, SessionConfig, SessionRef};
+use traceweir::controller::{Controller, Properties, SessionConfig, SessionRef};
+use traceweir::{Error, Status};
 use traceweir_format::spec::session::EVENT_TRACE_SYSTEM_LOGGER_MODE;
-use traceweir_format::spec::system::is_system_provider;
+use traceweir_format::spec::system::{has_group, is_system_provider};
 
-use crate::cli::{KernelChange, KernelEvents, misuse};
+use crate::cli::{KernelChange, KernelEvents};
+use crate::cmd::has_kprobes;
 use crate::export::{Object, array};
-use crate::grammar::{Stacks, Wanted, event_names, group_names};
+use crate::grammar::{Kernel, Stacks, Wanted, absent_groups, default_stacks, event_names, group_names};
 
 /// The source of samples that every machine has.
 const TIMER: u32 = 0;
+/// Samples of processors, as EnableFlags.
+const PROFILE: u32 = 0x0100_0000;
+/// DISK_FILE_IO, FILE_IO, FILE_IO_INIT.
+const FILE_GROUPS: [u32; 3] = [0x200, 0x0200_0000, 0x0400_0000];
+/// How often they are taken unless somebody has said otherwise, in 100 ns.
+const USUAL_INTERVAL: u32 = 10_000;
 /// In a millisecond, of 100 ns.
 const UNITS: f64 = 10_000.0;
 
 /// Makes a session that is to be started one that receives kernel events, where they or a system provider are asked for.
-pub(crate) fn with_kernel(config: &mut SessionConfig, events: &KernelEvents, providers: &[Wanted]) {
-    if events.kernel.is_some() || providers.iter().any(|wanted| is_system_provider(&wanted.guid)) {
+pub(super) fn with_kernel(
+    config: &mut SessionConfig,
+    events: &KernelEvents,
+    kernel: Option<&Kernel>,
+    providers: &[Wanted],
+) {
+    if kernel.is_some() || providers.iter().any(|wanted| is_system_provider(&wanted.guid)) {
         config.log_file_mode |= EVENT_TRACE_SYSTEM_LOGGER_MODE;
     }
-    config.enable_flags = events.kernel.as_ref().map_or(0, |kernel| kernel.flags());
+    config.enable_flags = kernel.map_or(0, Kernel::flags);
     config.stack_bytes = events.unwind.unwrap_or(0);
+    let stacks = kernel.map(|kernel| kernel.stacks(events.stacks.as_ref()));
+    config.kernel_stacks = stacks.map(|stacks| Set::StackTracing(stacks).to_bytes()).unwrap_or_default();
+}
+
+/// What can be had where a start was refused for want of a privilege: the groups that everybody may have of his own processes. Says what is left out.
+pub(super) fn own_part(started: &Result<Properties>, events: &KernelEvents) -> Option<Kernel> {
+    let refused = started.as_ref().err()?.downcast_ref::<Error>()?;
+    if refused.status() != Status::ERROR_PRIVILEGE_NOT_HELD {
+        return None;
+    }
+    let (part, rest) = events.kernel.as_ref()?.of_own()?;
+    eprintln!(
+        "warning: without CAP_PERFMON kernel events are of your own processes, and there is no {}: weir doctor says what to type; recorded is --kernel {}",
+        rest.join(", "),
+        group_names(&part.groups).join(",").to_ascii_lowercase()
+    );
+    Some(part)
+}
+
+/// Says what will not come, and what may be missing.
+pub(super) fn tell_limits(groups: &GroupMask) {
+    tell_absent(groups);
+    let names_files = FILE_GROUPS.iter().any(|group| has_group(groups, *group));
+    if names_files && has_kprobes() == Some(false) {
+        eprintln!(
+            "note: this kernel has no kprobes: names of files are best effort, and what is open for a moment only has none (weir doctor)"
+        );
+    }
+}
+
+/// Says of which groups nothing will come.
+fn tell_absent(groups: &GroupMask) {
+    absent_groups(groups).iter().for_each(|why| eprintln!("warning: {why}"));
 }
 
 /// What a session that has just started is still to be told about kernel events.
-pub(crate) fn ask_kernel(
-    controller: &mut Controller,
-    session: &SessionRef,
-    events: &KernelEvents,
-) -> Result<()> {
-    let Some(kernel) = &events.kernel else { return Ok(()) };
-    let stacks = kernel.stacks(events.stacks.as_ref());
-    if !stacks.is_empty() {
-        set_stacks(controller, session, stacks)?;
+pub(super) fn ask_further(controller: &mut Controller, session: &SessionRef, kernel: &Kernel) -> Result<()> {
+    if kernel.has_further() { set_groups(controller, session, kernel.groups) } else { Ok(()) }
+}
+
+/// Sets the interval of samples that is asked for, and says where it is another one; what it was before.
+pub(super) fn choose_interval(controller: &mut Controller, events: &KernelEvents) -> Result<Option<u32>> {
+    let Some(kernel) = &events.kernel else { return Ok(None) };
+    let before = interval(controller);
+    let Some(asked) = events.interval else {
+        let samples = has_group(&kernel.groups, PROFILE);
+        if let Some(other) = before.filter(|before| samples && *before != USUAL_INTERVAL) {
+            eprintln!(
+                "note: processors are sampled every {}, which was set before and holds for all sessions: --interval 1ms is the usual one",
+                in_ms(other)
+            );
+        }
+        return Ok(None);
+    };
+    change_interval(controller, asked)?;
+    Ok(before)
+}
+
+/// Sets how often processors are sampled; says where it cannot be as often, or as seldom, as was asked for.
+fn change_interval(controller: &mut Controller, asked: u32) -> Result<()> {
+    set_interval(controller, asked)?;
+    match (interval(controller), bounds(controller)) {
+        (Some(taken), Some((least, most))) if taken != asked => eprintln!(
+            "note: processors are sampled every {}, not every {}: this machine does {} to {} (8,190 samples a second at most, as on Windows, or \
+             kernel.perf_event_max_sample_rate where that is less)",
+            in_ms(taken),
+            in_ms(asked),
+            in_ms(least),
+            in_ms(most)
+        ),
+        _ => {}
     }
-    if kernel.has_further() {
-        set_groups(controller, session, kernel.groups)?;
-    }
-    events.interval.map_or(Ok(()), |interval| set_interval(controller, interval))
+    Ok(())
+}
+
+/// The shortest and the longest interval of samples.
+fn bounds(controller: &mut Controller) -> Option<(u32, u32)> {
+    let Ok(Answer::ProfileSourceList(all)) =
+        controller.query_information(&NO_SESSION, Query::ProfileSourceList)
+    else {
+        return None;
+    };
+    all.iter().find(|it| it.source == TIMER).map(|timer| (timer.min_interval, timer.max_interval))
+}
+
+/// For people.
+fn in_ms(interval: u32) -> String {
+    format!("{} ms", f64::from(interval) / UNITS)
 }
 
 /// What a session that runs is told about kernel events.
@@ -56,9 +145,9 @@ pub(crate) fn change_kernel(
 ) -> Result<()> {
     let stacks = match (&change.kernel, &change.stacks) {
         (None, Some(Stacks::Default)) => {
-            misuse("the default stacks are those of a profile: name it with --kernel WHAT")
+            KernelState::of(controller, session).map(|state| default_stacks(&state.groups))
         }
-        (None, Some(stacks)) => Some(crate::grammar::Kernel::default().stacks(Some(stacks))),
+        (None, Some(stacks)) => Some(Kernel::default().stacks(Some(stacks))),
         (Some(kernel), Some(stacks)) => Some(kernel.stacks(Some(stacks))),
         // Stacks stay as they are, unless what is asked for has some of its own.
         (Some(kernel), None) => Some(kernel.stacks(None)).filter(|stacks| !stacks.is_empty()),
@@ -66,11 +155,12 @@ pub(crate) fn change_kernel(
     };
     if let Some(kernel) = &change.kernel {
         set_groups(controller, session, kernel.groups)?;
+        tell_limits(&kernel.groups);
     }
     if let Some(stacks) = stacks {
         set_stacks(controller, session, stacks)?;
     }
-    change.interval.map_or(Ok(()), |interval| set_interval(controller, interval))
+    change.interval.map_or(Ok(()), |interval| change_interval(controller, interval))
 }
 
 fn set_groups(controller: &mut Controller, session: &SessionRef, groups: GroupMask) -> Result<()> {
@@ -84,13 +174,13 @@ fn set_stacks(controller: &mut Controller, session: &SessionRef, stacks: Vec<Cla
 }
 
 /// Sets how often processors are sampled, in all sessions.
-pub(crate) fn set_interval(controller: &mut Controller, interval: u32) -> Result<()> {
+pub(super) fn set_interval(controller: &mut Controller, interval: u32) -> Result<()> {
     let set = Set::SampledProfileInterval(ProfileInterval { source: TIMER, interval });
     controller.set_information(&NO_SESSION, &set).context("cannot set the interval of samples")
 }
 
 /// How often processors are sampled, in 100 ns; `None` where that is not told.
-pub(crate) fn interval(controller: &mut Controller) -> Option<u32> {
+pub(super) fn interval(controller: &mut Controller) -> Option<u32> {
     match controller.query_information(&NO_SESSION, Query::SampledProfileInterval(TIMER)) {
         Ok(Answer::SampledProfileInterval(it)) => Some(it.interval),
         _ => None,
@@ -123,6 +213,14 @@ impl KernelState {
         Some(Self { groups, stacks, interval: interval(controller), lost })
     }
 
+    /// What an update can change, in one line.
+    pub(crate) fn told(&self) -> String {
+        let list = |names: Vec<String>| if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+        let interval = self.interval.map_or_else(String::new, |it| format!(", sampled every {}", in_ms(it)));
+        let (groups, stacks) = (list(group_names(&self.groups)), list(event_names(&self.stacks)));
+        format!("kernel events {groups}, stacks of {stacks}{interval}")
+    }
+
     /// Lines for people.
     pub(super) fn lines(&self) -> Vec<(&'static str, String)> {
         let list = |names: Vec<String>| if names.is_empty() { "none".to_owned() } else { names.join(", ") };
@@ -131,7 +229,7 @@ impl KernelState {
             ("  Stacks Of", list(event_names(&self.stacks))),
         ];
         if let Some(interval) = self.interval {
-            lines.push(("  Sample Interval", format!("{} ms", f64::from(interval) / UNITS)));
+            lines.push(("  Sample Interval", in_ms(interval)));
         }
         let lost = self.lost.iter().enumerate().filter(|(_, lost)| **lost > 0);
         let lost: Vec<_> = lost.map(|(cpu, lost)| format!("processor {cpu}: {lost}")).collect();

@@ -153,7 +153,8 @@ pub(crate) fn check_pids(controller: &mut Controller, wanted: &[Wanted], pids: &
                 return Err(Error::refused(Status::ERROR_ACCESS_DENIED, why).into());
             }
             Ok(_) => {
-                let names: Vec<_> = wanted.iter().map(|w| plain(&w.name)).collect();
+                let programs = wanted.iter().filter(|w| !is_system_provider(&w.guid));
+                let names: Vec<_> = programs.map(|w| plain(&w.name)).collect();
                 eprintln!("warning: process {pid} has not registered {} so far", names.join(" or "));
             }
             Err(_) => eprintln!("warning: there is no process {pid}"),

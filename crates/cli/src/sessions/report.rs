@@ -9,6 +9,8 @@ use anyhow::{Result, anyhow};
 use traceweir::controller::Properties;
 use traceweir::{Error, Status};
 use traceweir_format::etl::Trace;
+use traceweir_format::header::Record;
+use traceweir_format::logfile::{END_GROUP_MASKS_HOOK, RUNDOWN_COMPLETE_HOOK};
 use traceweir_format::spec::event::class;
 use traceweir_format::spec::session::{
     EVENT_TRACE_BUFFERING_MODE as BUFFERING, EVENT_TRACE_FILE_MODE_APPEND as APPEND,
@@ -79,6 +81,12 @@ pub(crate) fn tell_loss(p: &Properties, is_watched: bool) -> Outcome {
         return Outcome::Fine;
     }
     eprintln!("warning: lost: {}", lost.join(", "));
+    if p.lost_by_cause.no_room > 0 {
+        let (kib, most) = (p.config.buffer_size, p.config.maximum_buffers);
+        eprintln!(
+            "hint: more or larger buffers lose less: it had at most {most} of {kib} KiB (--max-buffers, --buffer-size); so do fewer events and stacks"
+        );
+    }
     if p.lost_by_cause.no_region > 0 {
         eprintln!("warning: some processes are missing: smaller buffers leave memory for more of them");
     }
@@ -164,9 +172,15 @@ pub(crate) fn count_events(file: &Path) -> Option<u64> {
     let mut events = trace.events();
     let mut count = 0;
     while let Some(record) = events.next().ok()? {
-        count += u64::from(record.provider() != class::EVENT_TRACE);
+        count += u64::from(record.provider() != class::EVENT_TRACE || is_captured(&record));
     }
     Some(count)
+}
+
+/// Whether an event about the trace itself was captured, and so counted, as kernel events are: where their rundown at the start ends, and which groups there were at the
+/// end. All others are written by the session along with its file.
+fn is_captured(record: &Record<'_>) -> bool {
+    record.hook().is_some_and(|hook| [RUNDOWN_COMPLETE_HOOK, END_GROUP_MASKS_HOOK].contains(&hook))
 }
 
 /// Whether the session has this bit of LogFileMode.

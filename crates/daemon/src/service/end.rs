@@ -93,6 +93,7 @@ impl Service {
             Err(e) => {
                 let guid = entry.guid;
                 self.sessions.remove(id);
+                self.information.forget(id);
                 self.kernels.forget(id);
                 self.forget_generated(guid);
                 self.answer(asker, Err(e));

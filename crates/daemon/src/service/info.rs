@@ -28,7 +28,7 @@ use traceweir_format::spec::info::{About, InfoClass, Rules};
 use traceweir_format::spec::status::Status;
 use traceweir_session::Session;
 use traceweir_session::config::{is_system_logger, stream_count};
-use traceweir_session::info::{local_answer, read_set};
+use traceweir_session::info::{Settings, local_answer, read_set};
 use traceweir_transport::cpu;
 use traceweir_transport::message::{EnableCode, EnableParams, Message, SessionConfig, SessionRef};
 
@@ -68,6 +68,23 @@ impl Service {
         told!("{} is set by {}", set.class().name(), self.who(asker.link));
         self.change_kernel(Kept::System(system), Then::Done(asker));
         Ok(())
+    }
+
+    /// What is set of a session from its start: stacks of kernel events, where some are asked for.
+    pub(super) fn settings_at_start(
+        &self,
+        config: &SessionConfig,
+        stacks: &[u8],
+    ) -> Result<Option<Settings>, Refusal> {
+        if stacks.is_empty() {
+            return Ok(None);
+        }
+        let class = InfoClass::TraceStackTracingInfo;
+        check_kind(class.rules(), config)?;
+        let set = Set::from_bytes(class.number(), Some(stacks), stacks.len()).map_err(refusal)?;
+        let mut settings = Settings::default();
+        settings.set(&set, self.information.machine()).map_err(|e| not_done(class, e.into()))?;
+        Ok(Some(settings))
     }
 
     fn set_of_session(&mut self, asker: Asker, session: &SessionRef, set: &Set) -> Result<(), Refusal> {

@@ -37,6 +37,8 @@ impl Service {
         self.refuse_when_leaving()?;
         let generated = if config.guid.is_null() { Some(random_guid()?) } else { None };
         config.guid = generated.unwrap_or(config.guid);
+        // Settings tell it from now on.
+        let stacks = std::mem::take(&mut config.kernel_stacks);
         let config = own::checked(asker, config)?;
         let raw = config.properties();
         // A name may have a GUID of its own.
@@ -49,6 +51,7 @@ impl Service {
             self.check_sight(asker.link, raw)?;
             self.check_kernel_events(asker.link, &wishes.sum())?;
         }
+        let settings = self.settings_at_start(raw, &stacks)?;
         self.sessions.check_name(&raw.name, &raw.guid)?;
         self.privates.check_name(&raw.name)?;
         let (pid, owner) = self.starter(asker.link).ok_or_else(not_running)?;
@@ -85,6 +88,9 @@ impl Service {
             state,
         };
         self.sessions.insert(id, entry);
+        if let Some(settings) = settings {
+            self.information.keep(id, settings);
+        }
         let information = &self.information;
         let wanted = wishes.map(|wishes| self.kernels.add(id, config.properties(), wishes, information));
         self.launch(id, config, wanted, (passed, terms), (pid, owner));

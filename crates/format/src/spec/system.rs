@@ -39,6 +39,9 @@ pub fn is_system_provider(provider: &Guid) -> bool {
 /// The bit of NO_SYSCONFIG, which is no group: it keeps the configuration of the machine out of a trace.
 pub const NO_SYSCONFIG: u32 = 0x1000_0000;
 
+/// Groups that everybody may have of his own processes, as EnableFlags: processes, threads, images, context switches, samples, page faults.
+pub const OWN_GROUPS: u32 = 0x0100_3017;
+
 /// What is switched on along with a group: drivers and memory come with the names of files.
 const IMPLIED: [(u32, u32); 2] = [(0x0080_0000, 0x200), (0x2000_0001, 0x200)];
 

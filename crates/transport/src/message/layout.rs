@@ -175,7 +175,7 @@ fields! {
         name: String, guid: Guid, log_file_mode: u32, clock: u32, buffer_size: u32, minimum_buffers: u32,
         maximum_buffers: u32, maximum_file_size: u32, flush_timer: u32, log_file: Option<PathBuf>, enable_flags: u32,
         flush_threshold: u32, options: u64, filters: Vec<Filter>, low_latency: bool, ring_bytes: u32, tied: bool,
-        stack_bytes: u32,
+        stack_bytes: u32, kernel_stacks: Vec<u8>,
     }
     Properties {
         id: u64, config: SessionConfig, number_of_buffers: u32, free_buffers: u32, buffers_written: u32, events_lost: u64,

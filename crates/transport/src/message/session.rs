@@ -114,6 +114,8 @@ pub struct SessionConfig {
     pub tied: bool,
     /// Bytes of a program's stack that come with each stack of a kernel event, to be unwound by the tables of its programs; 0: frame pointers alone.
     pub stack_bytes: u32,
+    /// Kernel events that are followed by their call stack from the first on: a list as that of `TraceStackTracingInfo`. Empty in what a session tells of itself.
+    pub kernel_stacks: Vec<u8>,
 }
 
 /// A session as it is (EVENT_TRACE_PROPERTIES as output, and more counters).

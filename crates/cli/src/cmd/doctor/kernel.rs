@@ -125,7 +125,9 @@ fn kprobes(machine: &Machine) -> Check {
     match machine.tracing.has_kprobes {
         _ if machine.is_confidential() => KPROBES.limited("closed by lockdown=confidentiality"),
         Some(true) => KPROBES.fine("there"),
-        Some(false) => KPROBES.limited("this kernel was built without them (CONFIG_KPROBE_EVENTS)"),
+        Some(false) => KPROBES.limited(
+            "this kernel was built without them (CONFIG_KPROBE_EVENTS): paths of opens are best effort",
+        ),
         None => KPROBES.limited("not known: neither tracefs nor the configuration of the kernel can be read"),
     }
 }

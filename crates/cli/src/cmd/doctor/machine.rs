@@ -246,6 +246,11 @@ fn chosen(modes: &str) -> Option<String> {
     Some(rest.split_once(']')?.0.to_owned())
 }
 
+/// Whether probes can be put into this kernel, which read paths as system calls get them; `None`: not known.
+pub(crate) fn has_kprobes() -> Option<bool> {
+    tracing(Files(Path::new("/")), None).has_kprobes
+}
+
 fn tracing(files: Files<'_>, kprobes_built: Option<bool>) -> Tracing {
     let known = files.text("proc/filesystems").unwrap_or_default();
     let mut tracing = Tracing {

@@ -84,7 +84,12 @@ impl Kernels {
         wishes: Wishes,
         information: &Information,
     ) -> Wanted {
-        let wanted = kernel::wanted_at_start(config, &wishes, information.of_system(), self.scope);
+        let wanted = kernel::wanted_at_start(
+            config,
+            (&wishes, &information.settings(id)),
+            information.of_system(),
+            self.scope,
+        );
         let (config, is_starting, control, losses) = (config.clone(), true, None, None);
         let running = Running { config, wishes, is_starting, wanted: wanted.clone(), control, losses };
         self.all.insert(id, running);

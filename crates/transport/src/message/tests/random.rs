@@ -27,13 +27,13 @@ fn filters() -> impl Strategy<Value = Vec<Filter>> {
 prop_compose! {
     fn config()(
         name in text(), guid in guid(), log_file in option::of(path()), low_latency: bool, tied: bool, numbers: [u32; 11],
-        options: u64, filters in filters(),
+        options: u64, filters in filters(), kernel_stacks in vec(any::<u8>(), 0..100),
     ) -> SessionConfig {
         let [log_file_mode, clock, buffer_size, minimum_buffers, maximum_buffers, maximum_file_size, flush_timer, ring_bytes,
             enable_flags, flush_threshold, stack_bytes] = numbers;
         SessionConfig {
             name, guid, log_file_mode, clock, buffer_size, minimum_buffers, maximum_buffers, maximum_file_size, flush_timer,
-            log_file, low_latency, ring_bytes, tied, enable_flags, flush_threshold, options, filters, stack_bytes,
+            log_file, low_latency, ring_bytes, tied, enable_flags, flush_threshold, options, filters, stack_bytes, kernel_stacks,
         }
     }
 }
