@@ -4,6 +4,9 @@
 //!   address ──Symbols──▶ module, function (and those inlined into it) ──▶ FunctionId
 //!   shown as   module!function    module!?  (in a module that tells no more)    ?  [kernel]  (in none that the trace tells of)
 //! ```
+//!
+//! F1  The kernel's are canonical addresses of its half in front of the first frame of the program, and nothing else: where a stack was walked by frame pointers that were none, anything may
+//!     stand in its program's part, which is `?` where it can be no code of a program.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -136,7 +139,12 @@ impl Functions {
             // a call, which may be where the next function begins.
             let is_exact = stack.owner.is_some() && (index == 0 || index == stack.kernel.len());
             let address = if is_exact { address } else { address.saturating_sub(1) };
-            self.of_address(symbols, address, at, out);
+            let is_kernel = index < stack.kernel.len();
+            if is_kernel || may_be_of_program(address, at.pointer_size) {
+                self.of_part(symbols, address, (at, is_kernel), out);
+            } else {
+                out.push(self.id(Function { kind: Kind::Unknown, ..Function::default() }));
+            }
         }
         if let Some(added) = out.get_mut(begin..) {
             added.reverse();
@@ -151,9 +159,20 @@ impl Functions {
         at: At<'_>,
         out: &mut Vec<FunctionId>,
     ) {
+        self.of_part(symbols, address, (at, true), out);
+    }
+
+    /// The same, of an address in the kernel's part of a stack, or in the program's.
+    fn of_part(
+        &mut self,
+        symbols: &mut Symbols,
+        address: u64,
+        (at, may_be_kernel): (At<'_>, bool),
+        out: &mut Vec<FunctionId>,
+    ) {
         for frame in symbols.resolve(at.process, address, at.time).iter() {
             let kind = match &frame.module {
-                _ if is_kernel_address(address, at.pointer_size) => Kind::Kernel,
+                _ if may_be_kernel && is_canonical_kernel_address(address, at.pointer_size) => Kind::Kernel,
                 Some(module) if is_program(at.program, module) => Kind::Program,
                 Some(_) => Kind::Library,
                 None => Kind::Unknown,
@@ -191,6 +210,16 @@ pub(crate) struct At<'a> {
     pub(crate) program: Option<&'a str>,
 }
 
+/// Whether code of the kernel may lie there. The half of the kernel is larger than what processors reach of it: 47 or 56 bits (x86-64), 48 or 52 (ARM64), of which the upper ones are all set.
+const fn is_canonical_kernel_address(address: u64, pointer_size: usize) -> bool {
+    is_kernel_address(address, pointer_size) && (pointer_size == 4 || address >> 56 == 0xFF)
+}
+
+/// Whether code of a program may lie there. With addresses of 32 bits a program may have more than its half.
+const fn may_be_of_program(address: u64, pointer_size: usize) -> bool {
+    pointer_size == 4 || address >> 56 == 0
+}
+
 /// Whether a module is the program of a process, whose name may have been cut.
 fn is_program(program: Option<&str>, module: &str) -> bool {
     /// Bytes of a name that Windows and Linux keep for a process.
@@ -217,6 +246,7 @@ fn cut(name: &str) -> Arc<str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::symbols::Options;
 
     #[test]
     fn equal_functions_have_one_number() {
@@ -251,6 +281,26 @@ mod tests {
         assert_eq!(function(None, Kind::Kernel).label(), "[kernel]");
         let long = Function { name: Some(cut(&"é".repeat(9999))), ..Function::default() };
         assert_eq!(long.label().chars().count(), LONGEST);
+    }
+
+    #[test]
+    fn junk_behind_a_frame_of_the_program_is_not_the_kernels() {
+        let (mut all, mut symbols, mut out) = (Functions::default(), Symbols::new(Options::default()), Vec::new());
+        let kernel = vec![0xFFFF_FFFF_8100_0000, 0x92F1_FCC0_0000_0000];
+        let user = vec![0x40_1000, 0x92F1_FCC0_0000_0000, 0xFFFF_FFFF_8100_0000, 0x40_2000];
+        let stack = Stack { owner: Some((7, 7)), kernel, user };
+        let at = At { process: 7, time: 0, pointer_size: 8, program: None };
+        all.of_stack(&mut symbols, &stack, at, &mut out);
+        let labels: Vec<String> = out.iter().rev().map(|id| all.get(*id).label()).collect();
+        assert_eq!(labels, ["[kernel]", "?", "?", "?", "?", "?"]);
+        assert!(out.iter().all(|id| all.get(*id).module_label() != "(other)"));
+        // Programs may have three of four gigabytes.
+        out.clear();
+        let user = vec![0x40_1000, 0xB000_0000];
+        let narrow = Stack { owner: Some((7, 7)), kernel: vec![0xC000_0000], user };
+        all.of_stack(&mut symbols, &narrow, At { pointer_size: 4, ..at }, &mut out);
+        let kinds: Vec<Kind> = out.iter().rev().map(|id| all.get(*id).kind).collect();
+        assert_eq!(kinds, [Kind::Kernel, Kind::Unknown, Kind::Unknown]);
     }
 
     #[test]
