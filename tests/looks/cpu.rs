@@ -130,6 +130,28 @@ fn what_is_missing_is_said_plainly() {
 }
 
 #[test]
+fn threads_are_called_what_they_were_last_called() {
+    let mut scene = Scene::new();
+    scene.process(100, "app");
+    scene.named_thread(100, 101, "app");
+    scene.thread(100, 102);
+    for (time, tid) in [(1000, 101), (3000, 101), (4000, 102)] {
+        scene.sample(time, 0, tid, APP);
+    }
+    scene.rename(2000, 100, 101, "worker");
+    let path = scene.write();
+    let told = report("cpu", &path, &[]);
+    let threads: Vec<_> = rows(&told, "thread").iter().map(|it| (number(it, "tid"), &it["thread"])).collect();
+    assert_eq!(threads, [(101, &serde_json::json!("worker")), (102, &serde_json::Value::Null)]);
+    let page = weir(["report", "cpu", path.to_str().unwrap()]).expect(0).text();
+    assert!(page.contains("worker (101)  app (100)"), "{page}");
+    let lines = weir(["flame", path.to_str().unwrap(), "--collapsed", "--by-thread"]).expect(0).text();
+    for line in ["app (100);app (101);? 1", "app (100);worker (101);? 1", "app (100);thread 102;? 1"] {
+        assert!(lines.contains(line), "{line} in {lines}");
+    }
+}
+
+#[test]
 fn stacks_that_are_stored_once_count_as_others() {
     let mut scene = Scene::new();
     scene.process(100, "app");

@@ -70,6 +70,19 @@ impl Scene {
         self.system(0x0503, 3, &payload);
     }
 
+    /// The same with a name.
+    pub(super) fn named_thread(&mut self, pid: u32, tid: u32, name: &str) {
+        let payload = kernel::thread((pid, tid), name);
+        self.system(0x0503, 3, &payload);
+    }
+
+    /// A thread takes a name.
+    pub(super) fn rename(&mut self, time: i64, pid: u32, tid: u32, name: &str) {
+        let mut p = Vec::new();
+        p.put_u32(pid).put_u32(tid).put_wide_z(name);
+        self.perf(time, 0, 0x0548, 2, &p);
+    }
+
     /// A file that is loaded all along.
     pub(super) fn image(&mut self, pid: u32, base: u64, size: u64, name: &str) {
         let payload = kernel::image(pid, base, size, name);

@@ -124,6 +124,7 @@ impl Samples {
             self.without_stack += weight;
         }
         add(&mut self.by_process, process, |count| *count += weight);
+        self.paths.meet(known, seen, process, thread);
         if !add(&mut self.by_thread, (process, thread), |count| *count += weight) {
             self.beyond += weight;
         }
@@ -314,14 +315,15 @@ impl Samples {
         let label = |id: ProcessId| self.paths.processes.label(id);
         let mut rows: Vec<_> = self.by_thread.iter().map(|(key, n)| (*key, *n)).collect();
         rows.sort_by_cached_key(|((id, tid), n)| (u64::MAX - n, label(*id), *tid));
-        let head = [("samples", true), ("%", true), ("ms", true), ("thread", true), ("process", false)];
+        let head = [("samples", true), ("%", true), ("ms", true), ("thread", false), ("process", false)];
         let cells = |((id, tid), n): &((ProcessId, u32), u64)| {
             let share = percent_with_error(*n, self.total);
-            [grouped(*n), share, self.time(*n), tid.to_string(), name(&label(*id))]
+            let thread = name(&self.paths.thread_label(*id, *tid));
+            [grouped(*n), share, self.time(*n), thread, name(&label(*id))]
         };
         page.table("threads", head, &rows, cells, |((id, tid), n)| {
             let mut object = self.of_process("thread", *id, *n);
-            object.number("tid", *tid);
+            object.number("tid", *tid).optional("thread", self.paths.thread_name(*id, *tid));
             object
         });
     }

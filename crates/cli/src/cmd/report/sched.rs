@@ -226,6 +226,7 @@ impl Machine {
     fn row(&mut self, known: &Known, seen: &Seen, thread: u32) -> &mut Totals {
         let pid = known.process_of(thread, seen.stamp);
         let key = (self.paths.named(known, seen, pid), thread);
+        self.paths.meet(known, seen, key.0, thread);
         let has_room = self.rows.len() < MAX_ROWS || self.rows.contains_key(&key);
         self.rows.entry(if has_room { key } else { (ProcessId::default(), 0) }).or_default()
     }

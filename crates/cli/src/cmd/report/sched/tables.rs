@@ -141,18 +141,19 @@ impl Machine {
         let mut rows = threads;
         rows.sort_by_cached_key(|((id, tid), it)| (u64::MAX - it.running, label(*id), *tid));
         let [a, b, c, d, e, f, g, h, i, j] = HEAD;
-        let head = [a, b, c, d, e, f, g, h, i, j, ("thread", true), ("process", false)];
+        let head = [a, b, c, d, e, f, g, h, i, j, ("thread", false), ("process", false)];
         page.table(
             "threads",
             head,
             &rows,
             |((id, tid), it)| {
                 let [a, b, c, d, e, f, g, h, i, j] = self.cells(it);
-                [a, b, c, d, e, f, g, h, i, j, tid.to_string(), name(&label(*id))]
+                let thread = name(&self.paths.thread_label(*id, *tid));
+                [a, b, c, d, e, f, g, h, i, j, thread, name(&label(*id))]
             },
             |((id, tid), it)| {
                 let mut object = self.object("thread", *id, it);
-                object.number("tid", *tid);
+                object.number("tid", *tid).optional("thread", self.paths.thread_name(*id, *tid));
                 object
             },
         );
