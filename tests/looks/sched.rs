@@ -238,7 +238,7 @@ fn waits_are_told_by_reason_and_stack() {
     let stacks: Vec<_> = rows(&told, "stack");
     assert_eq!(stacks.len(), 1, "both are in one function of each file, as far as is known");
     assert_eq!(number(stacks[0], "blocked_ns"), 4_000_000);
-    assert_eq!(stacks[0]["stack"], serde_json::json!(["app (100)", "app!?", "kernel!?"]));
+    assert_eq!(stacks[0]["stack"], serde_json::json!(["app (100)", "app+0x0", "kernel+0x0"]));
     let processor = rows(&told, "processor")[0];
     assert_eq!(["busy_ns", "idle_ns"].map(|key| number(processor, key)), [7_000_000, 3_000_000]);
     let only = report("sched", &scene.write(), &["--process", "busy"]);
@@ -254,7 +254,7 @@ fn a_stack_of_the_thread_that_comes_tells_where_it_waited() {
     scene.stack(5000, 1, (PID, 1), &[KERNEL + 0x10, APP + 0x10]);
     let told = report("sched", &scene.write(), &[]);
     let stack = rows(&told, "stack")[0];
-    assert_eq!(stack["stack"], serde_json::json!(["app (100)", "app!?", "kernel!?"]));
+    assert_eq!(stack["stack"], serde_json::json!(["app (100)", "app+0x0", "kernel+0x0"]));
     assert_eq!(number(stack, "blocked_ns"), 3_000_000);
 }
 
@@ -274,7 +274,7 @@ fn what_is_missing_is_said_plainly() {
         assert!(page.contains(fact), "{fact} in {page}");
     }
     let page = weir(["report", "sched", sleeper().write().to_str().unwrap(), "--top", "1"]).expect(0).text();
-    for fact in ["6 switches and 2 wakes", "blocked stacks, 4.000 ms in all", "DelayExecution", "kernel!?"] {
+    for fact in ["6 switches and 2 wakes", "blocked stacks, 4.000 ms in all", "DelayExecution", "kernel+0x0"] {
         assert!(page.contains(fact), "{fact} in {page}");
     }
     let mut empty = Scene::new();

@@ -2,8 +2,10 @@
 //!
 //! ```text
 //!   address ──Symbols──▶ module, function (and those inlined into it) ──▶ FunctionId
-//!   shown as   module!function    module!?  (in a module that tells no more)    ?  [kernel]  (in none that the trace tells of)
+//!   shown as   module!function    module+0x1200  (in a module that tells no more)    ?  [kernel]  (in none that the trace tells of)
 //! ```
+//!
+//! Where a module has no names, its code is told by the [`BLOCK`] that it lies in, so that hot code is told from cold: a row for each address would scatter a loop, one for the module would say nothing.
 //!
 //! F1  The kernel's are canonical addresses of its half in front of the first frame of the program, and nothing else: where a stack was walked by frame pointers that were none, anything may
 //!     stand in its program's part, which is `?` where it can be no code of a program.
@@ -22,6 +24,9 @@ const MAX_FUNCTIONS: usize = 1 << 19;
 const MAX_BYTES: usize = 64 << 20;
 /// Characters of a name that are kept.
 const LONGEST: usize = 400;
+
+/// Bytes of code without a name that are told as one: about what a function has.
+const BLOCK: u64 = 256;
 
 /// A function of a report. The default is what is beyond the bound.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -59,6 +64,8 @@ pub(crate) enum Kind {
 pub(crate) struct Function {
     pub(crate) module: Option<Arc<str>>,
     pub(crate) name: Option<Arc<str>>,
+    /// How far into the module the block begins that stands for a function without a name.
+    pub(crate) block: Option<u64>,
     pub(crate) kind: Kind,
     pub(crate) is_inlined: bool,
 }
@@ -68,7 +75,10 @@ impl Function {
     pub(crate) fn label(&self) -> String {
         match (&self.module, &self.name) {
             (Some(module), Some(name)) => format!("{module}!{name}"),
-            (Some(module), None) => format!("{module}!?"),
+            (Some(module), None) => match self.block {
+                Some(block) => format!("{module}+{block:#x}"),
+                None => format!("{module}!?"),
+            },
             (None, Some(name)) => name.to_string(),
             (None, None) if self.kind == Kind::Kernel => "[kernel]".to_owned(),
             (None, None) => "?".to_owned(),
@@ -178,7 +188,9 @@ impl Functions {
                 None => Kind::Unknown,
             };
             let (module, name) = (frame.module.as_ref().map(shared), frame.function.as_ref().map(shared));
-            out.push(self.id(Function { module, name, kind, is_inlined: frame.is_inlined }));
+            let has_place = module.is_some() && name.is_none();
+            let block = has_place.then_some(frame.offset - frame.offset % BLOCK);
+            out.push(self.id(Function { module, name, block, kind, is_inlined: frame.is_inlined }));
         }
     }
 
@@ -198,7 +210,8 @@ impl Functions {
     }
 }
 
-static NOTHING: Function = Function { module: None, name: None, kind: Kind::Other, is_inlined: false };
+static NOTHING: Function =
+    Function { module: None, name: None, block: None, kind: Kind::Other, is_inlined: false };
 
 /// Where and when an address was seen.
 #[derive(Clone, Copy, Debug)]
@@ -277,6 +290,8 @@ mod tests {
             ..Function::default()
         };
         assert_eq!(function(Some("a.so"), Kind::Library).label(), "a.so!?");
+        let placed = Function { block: Some(0x1200), ..function(Some("a.so"), Kind::Library) };
+        assert_eq!(placed.label(), "a.so+0x1200");
         assert_eq!(function(None, Kind::Unknown).label(), "?");
         assert_eq!(function(None, Kind::Kernel).label(), "[kernel]");
         let long = Function { name: Some(cut(&"é".repeat(9999))), ..Function::default() };
