@@ -243,6 +243,15 @@ fn waits_are_told_by_reason_and_stack() {
     assert_eq!(["busy_ns", "idle_ns"].map(|key| number(processor, key)), [7_000_000, 3_000_000]);
     let only = report("sched", &scene.write(), &["--process", "busy"]);
     assert_eq!((rows(&only, "thread").len(), rows(&only, "stack").len()), (1, 0));
+    // Files of processes that are not reported are not spoken of.
+    let path = scene.write();
+    for command in [["report", "sched"].as_slice(), &["flame", "--collapsed", "--kind", "off-cpu"]] {
+        let path = path.to_str().unwrap();
+        let all = weir(command.iter().chain(&[path])).expect(0);
+        assert!(all.stderr.contains("/nowhere/app is not there"), "{}", all.stderr);
+        let some = weir(command.iter().chain(&[path, "--process", "busy"]));
+        assert!(!some.stderr.contains("/nowhere/"), "{}", some.stderr);
+    }
 }
 
 #[test]

@@ -125,16 +125,18 @@ impl Graph {
     fn switch(&mut self, known: &mut Known, joined: &Joined<Seen>, it: Switch) {
         let seen = &joined.what;
         let owner = joined.stack.owner.map(|(_, thread)| thread);
-        let leaves =
-            if owner == Some(it.old) && it.old != 0 { Some(self.node(known, joined, it.old)) } else { None };
+        let leaves = if owner == Some(it.old) && it.old != 0 && self.wants(known, joined, it.old) {
+            Some(self.node(known, joined, it.old))
+        } else {
+            None
+        };
         let (_, back) = self.schedulers.entry(seen.file).or_default().switch(seen.time, it, leaves);
         let Some(Back { thread, to, away: Some(away), .. }) = back else { return };
         let waited = self.window.part(away.from, to);
         if away.reason.is_none() || waited == 0 {
             return;
         }
-        let (_, process) = self.paths.process(known, seen, &joined.stack, thread);
-        if !self.wanted.wants(&self.paths.processes, process, thread) {
+        if !self.wants(known, joined, thread) {
             self.others = self.others.saturating_add(waited);
             return;
         }
@@ -145,6 +147,11 @@ impl Graph {
             self.node(known, &none, thread)
         });
         self.put(node, there.is_none(), waited);
+    }
+
+    fn wants(&mut self, known: &Known, joined: &Joined<Seen>, thread: u32) -> bool {
+        let (_, process) = self.paths.process(known, &joined.what, &joined.stack, thread);
+        self.wanted.wants(&self.paths.processes, process, thread)
     }
 
     fn node(&mut self, known: &mut Known, joined: &Joined<Seen>, thread: u32) -> NodeId {

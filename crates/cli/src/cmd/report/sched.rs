@@ -138,22 +138,26 @@ impl Machine {
         // A stack is that of the thread that leaves, or of the one that comes.
         let owner = stack.owner.map(|(_, thread)| thread);
         let leaves =
-            if owner == Some(it.old) && it.old != 0 { Some(self.node(known, joined, it.old)) } else { None };
+            if owner == Some(it.old) && it.old != 0 { self.node(known, joined, it.old) } else { None };
         let (ran, back) = self.schedulers.entry(seen.file).or_default().switch(seen.time, it, leaves);
         if let Some(ran) = ran {
             self.ran(known, seen, ran);
         }
         self.processors.entry((seen.file, it.cpu)).or_default().switches += u64::from(is_inside);
         if let Some(back) = back {
-            let comes = if owner == Some(it.new) { Some(self.node(known, joined, it.new)) } else { None };
+            let comes = if owner == Some(it.new) { self.node(known, joined, it.new) } else { None };
             self.back(known, joined, back, comes, is_inside);
         }
     }
 
-    fn node(&mut self, known: &mut Known, joined: &Joined<Seen>, thread: u32) -> NodeId {
+    /// Where a thread is, if it is wanted: files of others are not even looked into.
+    fn node(&mut self, known: &mut Known, joined: &Joined<Seen>, thread: u32) -> Option<NodeId> {
         let (pid, process) = self.paths.process(known, &joined.what, &joined.stack, thread);
+        if !self.wanted.wants(&self.paths.processes, process, thread) {
+            return None;
+        }
         let path = self.paths.of(known, joined, (process, pid, thread), None);
-        self.blocked.node(path)
+        Some(self.blocked.node(path))
     }
 
     fn ran(&mut self, known: &Known, seen: &Seen, ran: Ran) {
