@@ -166,6 +166,17 @@ impl Scene {
         self.perf(time, 0, 0x010E, 3, &p);
     }
 
+    /// What a disk is called, told at the end of a trace.
+    pub(super) fn disk(&mut self, number: u32, name: &str) {
+        let mut p = Vec::new();
+        p.put_u32(number).put_u32(512).put_u32(1).put_u32(1).put_u64(9).put(&[0; 16]);
+        let mut wide = Vec::new();
+        wide.put_wide_z(name);
+        wide.resize(512, 0);
+        p.put(&wide).put_u32(0).put(&[0; 12]);
+        self.system(0x0B0B, 0, &p);
+    }
+
     /// The name of a file, told at the end of a trace.
     pub(super) fn file(&mut self, time: i64, key: u64, name: &str) {
         let mut p = Vec::new();

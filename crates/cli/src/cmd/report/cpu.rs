@@ -16,6 +16,7 @@ use crate::cli::{ReportCpu, Schemas};
 use crate::cmd::{counted, grouped, warn};
 use crate::exit::Outcome;
 use crate::export::Object;
+use crate::traces::Reading;
 
 /// Rows of one table that are told apart. Functions, modules and processes have bounds of their own; samples of threads beyond this are counted as that.
 const MAX_ROWS: usize = 1 << 19;
@@ -29,7 +30,7 @@ pub(super) fn run(options: &ReportCpu) -> Result<Outcome> {
     let mut samples = Samples::new(options, analysis.window);
     let reading = analysis.read(|known, joined| samples.add(known, joined))?;
     let mut page = Page::new(options.tables);
-    samples.headline(&analysis, &mut page);
+    samples.headline(&analysis, &reading, &mut page);
     samples.tables(&mut page);
     page.print()?;
     warn(&reading);
@@ -157,9 +158,9 @@ impl Samples {
         all.next().filter(|_| all.next().is_none()).map(|units| units.saturating_mul(100))
     }
 
-    fn headline(&self, analysis: &Analysis, page: &mut Page) {
+    fn headline(&self, analysis: &Analysis, reading: &Reading, page: &mut Page) {
         let seconds = self.first.map_or(0.0, |first| self.last.saturating_sub(first) as f64 / 1e9);
-        let mut object = summary(analysis);
+        let mut object = summary(analysis, reading);
         object.number("samples", self.total).number("idle", self.idle).number("others", self.others);
         object.number("without_stack", self.without_stack).number("processors", self.cpus.len() as u64);
         put_fraction(&mut object, "seconds", seconds);
@@ -190,7 +191,7 @@ impl Samples {
             grouped(self.without_stack),
             percent(self.without_stack, self.total)
         ));
-        page.losses(analysis);
+        page.losses(analysis, reading);
         if self.beyond > 0 {
             page.line(&format!(
                 "there are more threads than are told apart: {} are of those",

@@ -31,7 +31,7 @@ pub(super) fn run(options: &ReportSched) -> Result<Outcome> {
     let mut machine = Machine::new(wanted, analysis.window);
     let reading = analysis.read(|known, joined| machine.add(known, joined))?;
     let mut page = Page::new(options.tables);
-    machine.print(&analysis, &mut page);
+    machine.print(&analysis, &reading, &mut page);
     page.print()?;
     warn(&reading);
     Ok(reading.outcome)

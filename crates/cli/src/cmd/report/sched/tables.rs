@@ -11,6 +11,7 @@ use super::{Machine, Processor, Totals};
 use crate::analysis::{Analysis, ProcessId};
 use crate::cmd::{counted, grouped};
 use crate::export::{Object, array, plain, write_json_string};
+use crate::traces::Reading;
 
 /// Functions of a blocked stack that are shown to people; objects have all.
 const FRAMES: usize = 24;
@@ -30,8 +31,8 @@ const HEAD: [(&str, bool); 10] = [
 ];
 
 impl Machine {
-    pub(super) fn print(&self, analysis: &Analysis, page: &mut Page) {
-        self.headline(analysis, page);
+    pub(super) fn print(&self, analysis: &Analysis, reading: &Reading, page: &mut Page) {
+        self.headline(analysis, reading, page);
         self.processors(page);
         let wanted = |(id, thread): &(ProcessId, u32)| self.wanted.wants(&self.paths.processes, *id, *thread);
         let threads: Vec<_> = self.rows.iter().filter(|(key, _)| wanted(key)).collect();
@@ -54,11 +55,11 @@ impl Machine {
         self.processors.values().fold(0, |sum: u64, it| sum.saturating_add(it.busy).saturating_add(it.idle))
     }
 
-    fn headline(&self, analysis: &Analysis, page: &mut Page) {
+    fn headline(&self, analysis: &Analysis, reading: &Reading, page: &mut Page) {
         let seconds = self.first.map_or(0.0, |first| self.last.saturating_sub(first) as f64 / 1e9);
         let gaps: u64 = self.schedulers.values().map(|it| it.gaps).sum();
         let beyond: u64 = self.schedulers.values().map(|it| it.beyond).sum();
-        let mut object = summary(analysis);
+        let mut object = summary(analysis, reading);
         object.number("switches", self.switches).number("wakes", self.wakes).number("gaps", gaps);
         object.number("compact_batches", self.batches).number("without_stack", self.without_stack);
         put_fraction(&mut object, "seconds", seconds);
@@ -92,7 +93,7 @@ impl Machine {
         }
         let (none, all) = (grouped(self.without_stack), percent(self.without_stack, self.switches));
         page.line(&format!("without a stack: {none} switches ({all} %)"));
-        page.losses(analysis);
+        page.losses(analysis, reading);
     }
 
     fn processors(&self, page: &mut Page) {
