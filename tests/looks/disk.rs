@@ -103,7 +103,7 @@ fn a_report_is_about_the_processes_and_times_that_were_asked_for() {
     assert_eq!(number(&summary(&["--thread", "101"]), "writes"), 1);
     assert_eq!(number(&summary(&["--to", "1049us"]), "reads"), 50);
     let page = weir(["report", "disk", path.to_str().unwrap(), "--top", "1"]).expect(0).text();
-    for fact in ["103 operations in", "100 reads of 409,600 bytes", "1 flush", "/data/a", "1,000.0"] {
+    for fact in ["103 operations from", "100 reads of 409,600 bytes", "1 flush", "/data/a", "1,000.0"] {
         assert!(page.contains(fact), "{fact} in {page}");
     }
     let mut empty = Scene::new();

@@ -13,7 +13,7 @@ use crate::util::weir;
 const APP: u64 = 0x40_0000;
 const PID: u32 = 100;
 /// What threads wait for.
-const REASON: u8 = 6;
+const REASON: u8 = 4;
 
 /// A machine of two processors and the threads 1 to 5, and what each has done so far.
 #[derive(Default)]
@@ -248,7 +248,7 @@ fn waits_are_told_by_reason_and_stack() {
     for command in [["report", "sched"].as_slice(), &["flame", "--collapsed", "--kind", "off-cpu"]] {
         let path = path.to_str().unwrap();
         let all = weir(command.iter().chain(&[path])).expect(0);
-        assert!(all.stderr.contains("/nowhere/app is not there"), "{}", all.stderr);
+        assert!(all.stderr.contains("/nowhere/app "), "{}", all.stderr);
         let some = weir(command.iter().chain(&[path, "--process", "busy"]));
         assert!(!some.stderr.contains("/nowhere/"), "{}", some.stderr);
     }
@@ -289,4 +289,54 @@ fn what_is_missing_is_said_plainly() {
     let mut empty = Scene::new();
     let page = weir(["report", "sched", empty.write().to_str().unwrap()]).expect(0).text();
     assert!(page.contains("no context switches:"), "{page}");
+}
+
+/// One thread of a user who may see his own alone: it runs for 2 ms and for 1 ms, and waits between.
+fn own() -> Scene {
+    let mut scene = scene();
+    scene.switch(1000, 0, (u32::MAX, 1), 0, 0);
+    scene.switch(3000, 0, (1, u32::MAX), 5, 6);
+    scene.switch(8000, 1, (u32::MAX, 1), 0, 0);
+    scene.switch(9000, 1, (1, u32::MAX), 5, 6);
+    scene
+}
+
+#[test]
+fn what_processors_did_is_not_known_where_switches_of_some_threads_are_told() {
+    let mut scene = own();
+    let path = scene.write();
+    let told = report("sched", &path, &[]);
+    assert_eq!(told[0]["partial"], true);
+    assert_eq!(rows(&told, "processor").len(), 2);
+    for processor in rows(&told, "processor") {
+        assert!(["busy_ns", "idle_ns", "busy_share"].iter().all(|key| processor[key].is_null()), "{processor}");
+    }
+    assert_eq!(number(row(&told, "process", "app (100)"), "running_ns"), 3_000_000);
+    // The scene lasts a minute.
+    let page = weir(["report", "sched", path.to_str().unwrap()]).expect(0).text();
+    for fact in ["% is of the 60.000 s recorded", "not known", "3.000  0.0 "] {
+        assert!(page.contains(fact), "{fact} in {page}");
+    }
+    let whole = weir(["report", "sched", sleeper().write().to_str().unwrap()]).expect(0).text();
+    assert!(!whole.contains("not known") && whole.contains("70.0"), "{whole}");
+}
+
+#[test]
+fn waits_that_linux_gives_no_reason_for_are_not_told_by_one() {
+    let page = weir(["report", "sched", own().write().to_str().unwrap()]).expect(0).text();
+    assert!(!page.contains("UserRequest") && !page.contains("by what for"), "{page}");
+    assert!(page.contains("blocked stacks"), "{page}");
+}
+
+#[test]
+fn a_headline_says_what_is_of_the_whole_trace() {
+    let mut scene = sleeper();
+    let path = scene.write();
+    let page = |arguments: &[&str]| {
+        weir(["report", "sched", path.to_str().unwrap()].iter().chain(arguments)).expect(0).text()
+    };
+    let asked = "asked for: 1 thread, 2 switches to them, running 1.000 ms; what is above";
+    assert!(page(&["--process", "busy"]).contains(asked), "{}", page(&["--process", "busy"]));
+    assert!(page(&["--thread", "301"]).contains(asked));
+    assert!(!page(&[]).contains("asked for"));
 }

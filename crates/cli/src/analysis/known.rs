@@ -1,5 +1,6 @@
 //! What a trace tells about itself, gathered by a look ahead: rundown events, definitions of stacks and names of files may stand at its end.
 
+use std::cell::OnceCell;
 use std::sync::Arc;
 
 use traceweir_decode::Decoder;
@@ -21,6 +22,7 @@ pub(crate) struct Known {
     threads: Names,
     disks: Names,
     symbols: Symbols,
+    is_of_linux: OnceCell<bool>,
     /// Ticks a second of the performance counter.
     pub(super) counter_rate: u64,
 }
@@ -34,6 +36,7 @@ impl Known {
             threads: Names::of_threads(),
             disks: Names::of_disks(),
             symbols: Symbols::new(symbols),
+            is_of_linux: OnceCell::new(),
             counter_rate,
         }
     }
@@ -55,6 +58,11 @@ impl Known {
                 names.observe(record, &found);
             }
         }
+    }
+
+    /// Whether the trace was made on Linux; to be asked after the look ahead.
+    pub(crate) fn is_of_linux(&self) -> bool {
+        *self.is_of_linux.get_or_init(|| self.symbols.are_of_linux())
     }
 
     /// The process that a thread belonged to at a time, or [`NO_ID`].

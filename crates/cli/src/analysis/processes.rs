@@ -84,6 +84,11 @@ impl Wanted {
         Self { pids, patterns: names.map(|text| text.to_lowercase()).collect(), tids: threads.to_vec() }
     }
 
+    /// Whether any was named.
+    pub(crate) fn is_some_only(&self) -> bool {
+        !(self.pids.is_empty() && self.patterns.is_empty() && self.tids.is_empty())
+    }
+
     /// Whether this one is.
     pub(crate) fn wants(&self, processes: &Processes, process: ProcessId, tid: u32) -> bool {
         let all = self.pids.is_empty() && self.patterns.is_empty();

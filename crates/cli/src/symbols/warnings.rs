@@ -47,11 +47,14 @@ impl Warnings {
         let (assumed, gone) = (&self.assumed, &self.gone);
         let mut lines = Vec::new();
         if let Some(names) = some_of(assumed) {
-            lines.push(format!("warning: the trace does not tell the build id of {names}: what is at that path now is taken for it"));
+            let it = if assumed.len() == 1 { "is at that path now is taken for it" } else { "is at those paths now is taken for them" };
+            lines.push(format!("warning: the trace does not tell the build id of {names}: what {it}"));
         }
         if let Some(names) = some_of(gone) {
-            let are = if gone.len() == 1 { "is" } else { "are" };
-            lines.push(format!("warning: {names} {are} not there (any more): code in it is told by its place; --symbol-path may lead to it"));
+            let (are, it) = if gone.len() == 1 { ("is", "it") } else { ("are", "them") };
+            lines.push(format!(
+                "warning: {names} {are} not there (any more): functions in {it} have no names; --symbol-path may lead to {it}"
+            ));
         }
         lines
     }

@@ -1,12 +1,15 @@
 //! `weir report sched`: who ran and who waited, by context switches.
 
+mod cause;
 mod tables;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use anyhow::Result;
 use traceweir_decode::stack::Joined;
+use traceweir_format::header::NO_ID;
 
+use self::cause::{Cause, Causes};
 use super::page::Page;
 use crate::analysis::{
     Analysis, Back, Known, Latencies, NodeId, Paths, ProcessId, Ran, Scheduler, Seen, Switch, Tree, Wanted,
@@ -48,8 +51,8 @@ struct Totals {
     /// Times that it was pushed aside, and time until it ran again.
     pushed_aside: u64,
     latency: Latencies,
-    /// By the number of the reason: how often, and how long.
-    reasons: BTreeMap<u8, (u64, u64)>,
+    /// What it waited for: how often, and how long.
+    causes: BTreeMap<Cause, (u64, u64)>,
 }
 
 impl Totals {
@@ -60,8 +63,8 @@ impl Totals {
         self.ready = self.ready.saturating_add(other.ready);
         self.pushed_aside = self.pushed_aside.saturating_add(other.pushed_aside);
         self.latency.merge(&other.latency);
-        for (reason, (times, nanoseconds)) in &other.reasons {
-            let sum = self.reasons.entry(*reason).or_default();
+        for (cause, (times, nanoseconds)) in &other.causes {
+            let sum = self.causes.entry(*cause).or_default();
             *sum = (sum.0.saturating_add(*times), sum.1.saturating_add(*nanoseconds));
         }
     }
@@ -83,7 +86,10 @@ struct Machine {
     schedulers: HashMap<usize, Scheduler<Option<NodeId>>>,
     rows: HashMap<(ProcessId, u32), Totals>,
     processors: BTreeMap<(usize, u16), Processor>,
+    /// Traces that hold the switches of some threads only: what their processors did otherwise is not known.
+    partial: BTreeSet<usize>,
     blocked: Tree,
+    causes: Causes,
     switches: u64,
     wakes: u64,
     /// Events that hold several switches, which are not read.
@@ -103,7 +109,9 @@ impl Machine {
             schedulers: HashMap::new(),
             rows: HashMap::new(),
             processors: BTreeMap::new(),
+            partial: BTreeSet::new(),
             blocked: Tree::new(MAX_NODES),
+            causes: Causes::default(),
             switches: 0,
             wakes: 0,
             batches: 0,
@@ -135,6 +143,9 @@ impl Machine {
         let (seen, stack) = (&joined.what, &joined.stack);
         self.switches += u64::from(is_inside);
         self.without_stack += u64::from(is_inside && stack.is_empty());
+        if it.old == NO_ID || it.new == NO_ID {
+            self.partial.insert(seen.file);
+        }
         // A stack is that of the thread that leaves, or of the one that comes.
         let owner = stack.owner.map(|(_, thread)| thread);
         let leaves =
@@ -181,6 +192,10 @@ impl Machine {
         is_inside: bool,
     ) {
         let (seen, window) = (&joined.what, self.window);
+        let waits = back.away.as_ref().and_then(|away| Some((away.reason?, away.stack.or(comes))));
+        let cause = waits.and_then(|(reason, node)| {
+            self.causes.find(known.is_of_linux(), reason, node, (&self.blocked, &self.paths.functions))
+        });
         let row = self.row(known, seen, back.thread);
         row.switches += u64::from(is_inside);
         if let Some(readied) = back.readied.filter(|_| is_inside) {
@@ -192,17 +207,19 @@ impl Machine {
             }
             return;
         };
-        let Some(reason) = away.reason else {
+        if away.reason.is_none() {
             row.pushed_aside += u64::from(is_inside);
             row.ready = row.ready.saturating_add(window.part(away.from, back.to));
             return;
-        };
+        }
         let woken = back.readied.unwrap_or(back.to).max(away.from);
         let waited = window.part(away.from, woken);
         row.waiting = row.waiting.saturating_add(waited);
         row.ready = row.ready.saturating_add(window.part(woken, back.to));
-        let sum = row.reasons.entry(reason).or_default();
-        *sum = (sum.0.saturating_add(u64::from(is_inside)), sum.1.saturating_add(waited));
+        if let Some(cause) = cause {
+            let sum = row.causes.entry(cause).or_default();
+            *sum = (sum.0.saturating_add(u64::from(is_inside)), sum.1.saturating_add(waited));
+        }
         self.block(known, joined, back.thread, away.stack.or(comes), window.part(away.from, back.to));
     }
 
