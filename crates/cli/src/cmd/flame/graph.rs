@@ -179,16 +179,15 @@ impl Graph {
 
     /// Why there is nothing to draw.
     pub(super) fn emptiness(&self) -> String {
-        if self.idle > 0 || self.others > 0 {
-            return format!(
-                "no {} of what was asked for: {} others are there",
-                self.measure.event(),
-                grouped(self.idle.saturating_add(self.others))
-            );
+        if self.others > 0 && self.wanted.is_some_only() {
+            return self.wanted.missed(&self.paths.processes, &(self.measure.event().to_owned() + "s"));
+        }
+        if self.idle > 0 {
+            return format!("no samples but {} of idle processors, which --idle draws", grouped(self.idle));
         }
         match self.measure {
-            Measure::Samples => "no samples: the trace has none of the sampled profile (PROFILE, 0x0F2E); --kind off-cpu and --event NAME draw other events",
-            Measure::Waits => "no waits: the trace has no context switches (CSWITCH, 0x0524)",
+            Measure::Samples => "no samples: the trace has none of the sampled profile (PROFILE, 0x0F2E), which weir record --kernel cpu takes; --kind off-cpu and --event NAME draw other events",
+            Measure::Waits => "no waits: the trace has no context switches (CSWITCH, 0x0524), which weir record --kernel sched takes",
             Measure::Events => "no such event: weir stats FILE lists the events of a trace",
         }
         .to_owned()

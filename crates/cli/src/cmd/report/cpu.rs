@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use traceweir_decode::stack::Joined;
 
 use super::page::{
@@ -29,6 +29,7 @@ pub(super) fn run(options: &ReportCpu) -> Result<Outcome> {
     let mut analysis = Analysis::open(&look.files.files, span, &options.symbols, &Schemas::default(), wants)?;
     let mut samples = Samples::new(options, analysis.window);
     let reading = analysis.read(|known, joined| samples.add(known, joined))?;
+    samples.refuse_nothing()?;
     let mut page = Page::new(options.tables);
     samples.headline(&analysis, &reading, &mut page);
     samples.tables(&mut page);
@@ -152,6 +153,17 @@ impl Samples {
         }
     }
 
+    /// Refuses to report on nothing: zeros would look like an answer.
+    fn refuse_nothing(&self) -> Result<()> {
+        if self.total == 0 && self.wanted.is_some_only() && self.others > 0 {
+            bail!("{}", self.wanted.missed(&self.paths.processes, "samples"));
+        }
+        if self.total == 0 && self.idle == 0 {
+            bail!("no samples: the trace has none in this time (PROFILE, 0x0F2E); weir record --kernel cpu -o cpu.etl takes them");
+        }
+        Ok(())
+    }
+
     /// Nanoseconds between samples, where they are the same throughout.
     fn interval(&self) -> Option<u64> {
         let mut all = self.intervals.iter();
@@ -170,9 +182,6 @@ impl Samples {
         };
         page.object(&object);
         let there = self.total + self.others + if self.with_idle { 0 } else { self.idle };
-        if there == 0 {
-            page.line("no samples: the trace has none of the sampled profile in this time (PROFILE, 0x0F2E)");
-        }
         let processors = counted(self.cpus.len() as u64, "processor");
         page.line(&format!("{} in {seconds:.3} s on {processors}", counted(there, "sample")));
         page.line(&self.interval_line());

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use traceweir_decode::stack::Joined;
 use traceweir_format::header::NO_ID;
 
@@ -31,6 +31,9 @@ pub(super) fn run(options: &ReportDisk) -> Result<Outcome> {
     let wanted = Wanted::new(&look.process, &look.thread);
     let mut disks = Disks { wanted, window: analysis.window, ..Disks::default() };
     let reading = analysis.read(|known, joined| disks.add(known, joined))?;
+    if disks.all.operations() == 0 && disks.others > 0 {
+        bail!("{}", disks.wanted.missed(&disks.paths.processes, "operations"));
+    }
     let mut page = Page::new(options.tables);
     disks.print(&analysis, &reading, &mut page);
     page.print()?;

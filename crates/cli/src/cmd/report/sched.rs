@@ -5,7 +5,7 @@ mod tables;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use traceweir_decode::stack::Joined;
 use traceweir_format::header::NO_ID;
 
@@ -33,6 +33,7 @@ pub(super) fn run(options: &ReportSched) -> Result<Outcome> {
     let wanted = Wanted::new(&look.process, &look.thread);
     let mut machine = Machine::new(wanted, analysis.window);
     let reading = analysis.read(|known, joined| machine.add(known, joined))?;
+    machine.refuse_nothing()?;
     let mut page = Page::new(options.tables);
     machine.print(&analysis, &reading, &mut page);
     page.print()?;
@@ -119,6 +120,21 @@ impl Machine {
             first: None,
             last: 0,
         }
+    }
+
+    /// Refuses to report on nothing: zeros would look like an answer.
+    fn refuse_nothing(&self) -> Result<()> {
+        // Threads may run through a time in which there is no switch.
+        if self.processors.is_empty() && self.batches == 0 {
+            bail!("no context switches: the trace has none (CSWITCH, 0x0524); weir record --kernel sched -o sched.etl takes them");
+        }
+        let mut threads = self.rows.keys();
+        if !threads.any(|(process, thread)| self.wanted.wants(&self.paths.processes, *process, *thread))
+            && self.wanted.is_some_only()
+        {
+            bail!("{}", self.wanted.missed(&self.paths.processes, "switches"));
+        }
+        Ok(())
     }
 
     fn add(&mut self, known: &mut Known, joined: &Joined<Seen>) {

@@ -73,9 +73,6 @@ impl Machine {
         put_fraction(&mut object, "seconds", seconds);
         object.raw("partial", if self.partial.is_empty() { "false" } else { "true" });
         page.object(&object);
-        if self.switches == 0 {
-            page.line("no context switches: the trace has none in this time (CSWITCH, 0x0524)");
-        }
         page.line(&format!(
             "{} and {} in {seconds:.3} s on {}",
             counted(self.switches, "switch"),
