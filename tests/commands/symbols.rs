@@ -300,7 +300,7 @@ fn a_file_that_is_another_is_not_believed() {
     let path = store(&folder, "shop.etl", &trace(&ran, &program, None));
     let run = dump(&path, &[]);
     assert_eq!(names(&run)[0], ("shop".into(), "sell".into()));
-    assert!(run.stderr.contains("does not tell its build id"), "{}", run.stderr);
+    assert!(run.stderr.contains("does not tell the build id of"), "{}", run.stderr);
     let large = Ran { size: 1 << 30, ..ran };
     let path = store(&folder, "shop.etl", &trace(&large, &program, None));
     assert_eq!(names(&dump(&path, &[]))[0], ("shop".into(), "-".into()));

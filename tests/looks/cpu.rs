@@ -68,17 +68,17 @@ fn functions_modules_processes_and_threads_have_the_samples_that_were_taken_in_t
     {
         assert_eq!(number(summary, key), wanted, "{key}");
     }
-    assert_eq!(counts(&told, "function", "app!?"), (30, 46));
-    assert_eq!(counts(&told, "function", "lib.so!?"), (10, 40));
-    assert_eq!(counts(&told, "function", "kernel!?"), (6, 6));
-    assert_eq!(counts(&told, "function", "other!?"), (4, 4));
+    assert_eq!(counts(&told, "function", "app+0x0"), (30, 46));
+    assert_eq!(counts(&told, "function", "lib.so+0x0"), (10, 40));
+    assert_eq!(counts(&told, "function", "kernel+0x0"), (6, 6));
+    assert_eq!(counts(&told, "function", "other+0x0"), (4, 4));
     assert_eq!(counts(&told, "module", "lib.so"), (10, 40));
     assert_eq!(number(row(&told, "process", "app (100)"), "samples"), 46);
     assert_eq!(number(row(&told, "process", "other (200)"), "samples"), 4);
     let threads: Vec<_> =
         rows(&told, "thread").iter().map(|it| (number(it, "tid"), number(it, "samples"))).collect();
     assert_eq!(threads, [(101, 36), (102, 10), (201, 4)]);
-    let share = row(&told, "function", "app!?");
+    let share = row(&told, "function", "app+0x0");
     assert!((share["own_share"].as_f64().unwrap() - 0.6).abs() < 1e-6, "{share}");
     // √(0.6 × 0.4 / 50)
     assert!((share["own_error"].as_f64().unwrap() - 0.069_282).abs() < 1e-6, "{share}");
@@ -93,12 +93,31 @@ fn a_report_is_about_the_processes_threads_and_times_that_were_asked_for() {
     assert_eq!(samples(&["--process", "200", "--process", "app"]), 50);
     assert_eq!(samples(&["--process", "o*"]), 4);
     assert_eq!(samples(&["--thread", "102"]), 10);
-    assert_eq!(samples(&["--process", "other", "--thread", "102"]), 0);
     assert_eq!(samples(&["--idle"]), 100);
     // Samples stand at 2 ms, 3 ms, … and the ends belong to it.
     assert_eq!(samples(&["--from", "2ms", "--to", "11ms"]), 10);
     assert_eq!(samples(&["--from", "51ms"]), 1);
-    assert_eq!(samples(&["--to", "1ms"]), 0);
+}
+
+#[test]
+fn nothing_is_not_an_answer() {
+    let mut scene = scene();
+    let path = scene.write();
+    let path = path.to_str().unwrap();
+    for (arguments, wanted) in [
+        (&["--process", "nosuch"][..], "no samples of process nosuch; others have them: app (100), other (200)"),
+        (&["--process", "ap"], "no samples of process ap; there is app (100)"),
+        (&["--process", "othre", "--json"], "there is other (200)"),
+        (&["--process", "other", "--thread", "102"], "no samples of process other of thread 102"),
+        (&["--to", "1ms"], "no samples: the trace has none in this time"),
+    ] {
+        let run = weir(["report", "cpu", path].iter().chain(arguments)).expect(1);
+        assert!(run.stderr.contains(wanted) && run.stdout.is_empty(), "{wanted} in {}", run.stderr);
+    }
+    let run = weir(["flame", path, "--collapsed", "--process", "ap"]).expect(1);
+    assert!(run.stderr.contains("no samples of process ap; there is app (100)"), "{}", run.stderr);
+    let run = weir(["report", "net", path]).expect(2);
+    assert!(run.stderr.contains("cpu|sched|disk"), "{}", run.stderr);
 }
 
 #[test]
@@ -125,8 +144,55 @@ fn what_is_missing_is_said_plainly() {
     let page = weir(["report", "cpu", scene.write().to_str().unwrap()]).expect(0).text();
     assert!(page.contains("the interval was changed (0.500 ms, 1.000 ms)"), "{page}");
     let mut empty = Scene::new();
-    let page = weir(["report", "cpu", empty.write().to_str().unwrap()]).expect(0).text();
-    assert!(page.contains("no samples:"), "{page}");
+    let run = weir(["report", "cpu", empty.write().to_str().unwrap()]).expect(1);
+    assert!(run.stderr.contains("no samples:") && run.stderr.contains("--kernel cpu"), "{}", run.stderr);
+}
+
+#[test]
+fn hot_code_without_names_is_told_from_cold() {
+    let mut scene = Scene::new();
+    for (pid, name) in [(100, "app"), (200, "other")] {
+        scene.process(pid, name);
+        scene.thread(pid, pid + 1);
+        scene.image(pid, APP, 0x10_000, &format!("/nowhere/{name}"));
+    }
+    for index in 0..10 {
+        let place = if index < 9 { 0x1234 + index } else { 0x2FF };
+        scene.sample(1000 + index as i64, 0, 101, APP + place);
+    }
+    scene.sample(2000, 0, 201, APP);
+    let path = scene.write();
+    let told = report("cpu", &path, &[]);
+    assert_eq!(counts(&told, "function", "app+0x1200"), (9, 9));
+    assert_eq!(counts(&told, "function", "app+0x200"), (1, 1));
+    // Which files are not there is said once, of those that are reported.
+    let run = weir(["report", "cpu", path.to_str().unwrap()]).expect(0);
+    assert!(run.stderr.contains("/nowhere/app and /nowhere/other are not there"), "{}", run.stderr);
+    let run = weir(["report", "cpu", path.to_str().unwrap(), "--process", "other"]).expect(0);
+    assert!(run.stderr.contains("/nowhere/other is not there"), "{}", run.stderr);
+    assert!(!run.stderr.contains("/nowhere/app"), "{}", run.stderr);
+}
+
+#[test]
+fn threads_are_called_what_they_were_last_called() {
+    let mut scene = Scene::new();
+    scene.process(100, "app");
+    scene.named_thread(100, 101, "app");
+    scene.thread(100, 102);
+    for (time, tid) in [(1000, 101), (3000, 101), (4000, 102)] {
+        scene.sample(time, 0, tid, APP);
+    }
+    scene.rename(2000, 100, 101, "worker");
+    let path = scene.write();
+    let told = report("cpu", &path, &[]);
+    let threads: Vec<_> = rows(&told, "thread").iter().map(|it| (number(it, "tid"), &it["thread"])).collect();
+    assert_eq!(threads, [(101, &serde_json::json!("worker")), (102, &serde_json::Value::Null)]);
+    let page = weir(["report", "cpu", path.to_str().unwrap()]).expect(0).text();
+    assert!(page.contains("worker (101)  app (100)"), "{page}");
+    let lines = weir(["flame", path.to_str().unwrap(), "--collapsed", "--by-thread"]).expect(0).text();
+    for line in ["app (100);app (101);? 1", "app (100);worker (101);? 1", "app (100);thread 102;? 1"] {
+        assert!(lines.contains(line), "{line} in {lines}");
+    }
 }
 
 #[test]
@@ -144,8 +210,8 @@ fn stacks_that_are_stored_once_count_as_others() {
     scene.definition(9000, 6, &[APP + 1, APP + 2]);
     let told = report("cpu", &scene.write(), &[]);
     assert_eq!(number(&told[0], "without_stack"), 0);
-    assert_eq!(counts(&told, "function", "app!?"), (0, 2));
-    assert_eq!(counts(&told, "function", "kernel!?"), (2, 2));
+    assert_eq!(counts(&told, "function", "app+0x0"), (0, 2));
+    assert_eq!(counts(&told, "function", "kernel+0x0"), (2, 2));
 }
 
 #[test]

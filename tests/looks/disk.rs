@@ -55,6 +55,45 @@ fn disks_processes_and_files_have_the_operations_that_were_done() {
 }
 
 #[test]
+fn disks_have_names_and_files_are_left_out_where_none_is_told() {
+    let mut scene = Scene::new();
+    scene.process(100, "app");
+    scene.thread(100, 101);
+    let (linux, unnamed) = (254 << 20, (8 << 20) | 16);
+    for (index, disk) in [linux, unnamed, 0].into_iter().enumerate() {
+        scene.transfer(1000 * (1 + index as i64), 0x010A, (disk, 101), 0, (512, 9));
+    }
+    scene.disk(linux, "vda");
+    scene.disk(0, "Contoso");
+    let path = scene.write();
+    let told = report("disk", &path, &[]);
+    assert_eq!(row(&told, "disk", "vda (254:0)")["disk_name"], "vda");
+    assert!(row(&told, "disk", "disk 8:16")["disk_name"].is_null());
+    assert_eq!(number(row(&told, "disk", "Contoso (disk 0)"), "reads"), 1);
+    assert_eq!(rows(&told, "file").len(), 0);
+    let page = weir(["report", "disk", path.to_str().unwrap()]).expect(0).text();
+    for fact in ["vda (254:0)", "3 operations from first to last in 0.002 s, of 60.000 s recorded", "no files: "] {
+        assert!(page.contains(fact), "{fact} in {page}");
+    }
+    assert!(!page.contains("(no file)"), "{page}");
+}
+
+#[test]
+fn a_file_that_was_cut_is_said_to_be_cut() {
+    let mut scene = scene();
+    for index in 0..20_000 {
+        scene.transfer(10_000 + index, 0x010A, (0, 101), 0xA, (4096, 1));
+    }
+    let path = scene.write();
+    let whole = std::fs::read(&path).unwrap();
+    std::fs::write(&path, &whole[..whole.len() / 2]).unwrap();
+    let page = weir(["report", "disk", path.to_str().unwrap()]).expect(3).text();
+    assert!(page.contains("the file is cut: ") && !page.contains("lost: nothing"), "{page}");
+    let told = weir(["report", "disk", path.to_str().unwrap(), "--json"]).expect(3).json();
+    assert_eq!(told[0]["damaged"], true);
+}
+
+#[test]
 fn a_report_is_about_the_processes_and_times_that_were_asked_for() {
     let mut scene = scene();
     let path = scene.write();
@@ -64,7 +103,7 @@ fn a_report_is_about_the_processes_and_times_that_were_asked_for() {
     assert_eq!(number(&summary(&["--thread", "101"]), "writes"), 1);
     assert_eq!(number(&summary(&["--to", "1049us"]), "reads"), 50);
     let page = weir(["report", "disk", path.to_str().unwrap(), "--top", "1"]).expect(0).text();
-    for fact in ["103 operations in", "100 reads of 409,600 bytes", "1 flush", "/data/a", "1,000.0"] {
+    for fact in ["103 operations from", "100 reads of 409,600 bytes", "1 flush", "/data/a", "1,000.0"] {
         assert!(page.contains(fact), "{fact} in {page}");
     }
     let mut empty = Scene::new();

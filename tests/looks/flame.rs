@@ -79,9 +79,9 @@ fn collapsed_stacks_are_lines_of_functions_and_a_weight() {
     let path = scene.write();
     let told = collapsed(&path, &["--process", "app"]);
     let wanted = [
-        ("app (100);app!?;app!?", 30),
-        ("app (100);app!?;lib.so!?", 20),
-        ("app (100);app!?;lib.so!?;kernel!?", 10),
+        ("app (100);app+0x0;app+0x0", 30),
+        ("app (100);app+0x0;lib.so+0x0", 20),
+        ("app (100);app+0x0;lib.so+0x0;kernel+0x0", 10),
     ];
     assert_eq!(told, wanted.map(|(stack, weight)| (stack.to_owned(), weight)));
     let all = collapsed(&path, &[]);
@@ -93,7 +93,7 @@ fn collapsed_stacks_are_lines_of_functions_and_a_weight() {
     assert_eq!(collapsed(&path, &["--idle"]).iter().map(|it| it.1).sum::<u64>(), 90);
     let threads = collapsed(&path, &["--by-thread", "--thread", "102"]);
     assert_eq!(threads.iter().map(|it| it.1).sum::<u64>(), 30);
-    assert!(threads.iter().all(|(stack, _)| stack.starts_with("app (100);thread 102;app!?")), "{threads:?}");
+    assert!(threads.iter().all(|(stack, _)| stack.starts_with("app (100);thread 102;app+0x0")), "{threads:?}");
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn speedscope_files_follow_the_published_schema() {
         stacks.push((names.join(";"), weight.as_u64().unwrap()));
     }
     assert_eq!(stacks.iter().map(|it| it.1).sum::<u64>(), profile["endValue"].as_u64().unwrap());
-    assert!(stacks.contains(&("app (100);app!?;lib.so!?;kernel!?".to_owned(), 10)), "{stacks:?}");
+    assert!(stacks.contains(&("app (100);app+0x0;lib.so+0x0;kernel+0x0".to_owned(), 10)), "{stacks:?}");
     assert!(stacks.iter().any(|(stack, _)| stack.starts_with(HOSTILE[1])), "names are whole: {stacks:?}");
 }
 
@@ -134,7 +134,7 @@ fn time_away_is_drawn_by_where_threads_waited() {
     scene.switch(7000, 1, (101, 0), 1, 0);
     scene.switch(9000, 1, (0, 101), 2, 0);
     let told = collapsed(&scene.write(), &["--kind", "off-cpu"]);
-    let wanted = [("app (100);(no stack)", 500), ("app (100);app!?;kernel!?", 3000)];
+    let wanted = [("app (100);(no stack)", 500), ("app (100);app+0x0;kernel+0x0", 3000)];
     assert_eq!(told, wanted.map(|(stack, weight)| (stack.to_owned(), weight)));
 }
 
@@ -147,7 +147,7 @@ fn any_event_is_drawn_by_its_name() {
     scene.stack(20_000, 0, (900, 901), &[KERNEL + 0x10, KERNEL + 0x20]);
     let path = scene.write();
     let told = collapsed(&path, &["--event", "ReadyThread"]);
-    assert_eq!(told, [("waker (900);kernel!?;kernel!?".to_owned(), 1)]);
+    assert_eq!(told, [("waker (900);kernel+0x0;kernel+0x0".to_owned(), 1)]);
     let run = flame(&path, &["--event", "Nothing", "--collapsed"]).expect(1);
     assert!(run.stderr.contains("no such event"), "{}", run.stderr);
     let mut empty = Scene::new();

@@ -70,6 +70,19 @@ impl Scene {
         self.system(0x0503, 3, &payload);
     }
 
+    /// The same with a name.
+    pub(super) fn named_thread(&mut self, pid: u32, tid: u32, name: &str) {
+        let payload = kernel::thread((pid, tid), name);
+        self.system(0x0503, 3, &payload);
+    }
+
+    /// A thread takes a name.
+    pub(super) fn rename(&mut self, time: i64, pid: u32, tid: u32, name: &str) {
+        let mut p = Vec::new();
+        p.put_u32(pid).put_u32(tid).put_wide_z(name);
+        self.perf(time, 0, 0x0548, 2, &p);
+    }
+
     /// A file that is loaded all along.
     pub(super) fn image(&mut self, pid: u32, base: u64, size: u64, name: &str) {
         let payload = kernel::image(pid, base, size, name);
@@ -151,6 +164,17 @@ impl Scene {
         let mut p = Vec::new();
         p.put_u32(disk).put_u32(0).put_u64(took * MICROSECOND.unsigned_abs()).put_u64(7).put_u32(tid);
         self.perf(time, 0, 0x010E, 3, &p);
+    }
+
+    /// What a disk is called, told at the end of a trace.
+    pub(super) fn disk(&mut self, number: u32, name: &str) {
+        let mut p = Vec::new();
+        p.put_u32(number).put_u32(512).put_u32(1).put_u32(1).put_u64(9).put(&[0; 16]);
+        let mut wide = Vec::new();
+        wide.put_wide_z(name);
+        wide.resize(512, 0);
+        p.put(&wide).put_u32(0).put(&[0; 12]);
+        self.system(0x0B0B, 0, &p);
     }
 
     /// The name of a file, told at the end of a trace.

@@ -13,7 +13,7 @@ use crate::util::weir;
 const APP: u64 = 0x40_0000;
 const PID: u32 = 100;
 /// What threads wait for.
-const REASON: u8 = 6;
+const REASON: u8 = 4;
 
 /// A machine of two processors and the threads 1 to 5, and what each has done so far.
 #[derive(Default)]
@@ -190,6 +190,10 @@ fn times_are_those_of_the_machine() {
     let outcome = runner.run(&(ticks(), 0_i64..300, 0_i64..300), |(ticks, from, length)| {
         let mut whole = scene();
         let played = play(&ticks, (i64::MIN, i64::MAX), &mut whole);
+        if played.switches == 0 {
+            weir(["report", "sched", whole.write().to_str().unwrap()]).expect(1);
+            return Ok(());
+        }
         compare(&report("sched", &whole.write(), &[]), &played, true);
         let mut part = scene();
         let (from, to) = (10 + from, 10 + from + length);
@@ -238,11 +242,20 @@ fn waits_are_told_by_reason_and_stack() {
     let stacks: Vec<_> = rows(&told, "stack");
     assert_eq!(stacks.len(), 1, "both are in one function of each file, as far as is known");
     assert_eq!(number(stacks[0], "blocked_ns"), 4_000_000);
-    assert_eq!(stacks[0]["stack"], serde_json::json!(["app (100)", "app!?", "kernel!?"]));
+    assert_eq!(stacks[0]["stack"], serde_json::json!(["app (100)", "app+0x0", "kernel+0x0"]));
     let processor = rows(&told, "processor")[0];
     assert_eq!(["busy_ns", "idle_ns"].map(|key| number(processor, key)), [7_000_000, 3_000_000]);
     let only = report("sched", &scene.write(), &["--process", "busy"]);
     assert_eq!((rows(&only, "thread").len(), rows(&only, "stack").len()), (1, 0));
+    // Files of processes that are not reported are not spoken of.
+    let path = scene.write();
+    for command in [["report", "sched"].as_slice(), &["flame", "--collapsed", "--kind", "off-cpu"]] {
+        let path = path.to_str().unwrap();
+        let all = weir(command.iter().chain(&[path])).expect(0);
+        assert!(all.stderr.contains("/nowhere/app "), "{}", all.stderr);
+        let some = weir(command.iter().chain(&[path, "--process", "busy"]));
+        assert!(!some.stderr.contains("/nowhere/"), "{}", some.stderr);
+    }
 }
 
 #[test]
@@ -254,7 +267,7 @@ fn a_stack_of_the_thread_that_comes_tells_where_it_waited() {
     scene.stack(5000, 1, (PID, 1), &[KERNEL + 0x10, APP + 0x10]);
     let told = report("sched", &scene.write(), &[]);
     let stack = rows(&told, "stack")[0];
-    assert_eq!(stack["stack"], serde_json::json!(["app (100)", "app!?", "kernel!?"]));
+    assert_eq!(stack["stack"], serde_json::json!(["app (100)", "app+0x0", "kernel+0x0"]));
     assert_eq!(number(stack, "blocked_ns"), 3_000_000);
 }
 
@@ -274,10 +287,63 @@ fn what_is_missing_is_said_plainly() {
         assert!(page.contains(fact), "{fact} in {page}");
     }
     let page = weir(["report", "sched", sleeper().write().to_str().unwrap(), "--top", "1"]).expect(0).text();
-    for fact in ["6 switches and 2 wakes", "blocked stacks, 4.000 ms in all", "DelayExecution", "kernel!?"] {
+    for fact in ["6 switches and 2 wakes", "blocked stacks, 4.000 ms in all", "DelayExecution", "kernel+0x0"] {
         assert!(page.contains(fact), "{fact} in {page}");
     }
     let mut empty = Scene::new();
-    let page = weir(["report", "sched", empty.write().to_str().unwrap()]).expect(0).text();
-    assert!(page.contains("no context switches:"), "{page}");
+    let run = weir(["report", "sched", empty.write().to_str().unwrap()]).expect(1);
+    assert!(run.stderr.contains("no context switches:"), "{}", run.stderr);
+    assert!(run.stderr.contains("weir record --kernel sched"), "{}", run.stderr);
+    let run = weir(["report", "sched", sleeper().write().to_str().unwrap(), "--process", "bussy"]).expect(1);
+    assert!(run.stderr.contains("no switches of process bussy; there is busy (300)"), "{}", run.stderr);
+}
+
+/// One thread of a user who may see his own alone: it runs for 2 ms and for 1 ms, and waits between.
+fn own() -> Scene {
+    let mut scene = scene();
+    scene.switch(1000, 0, (u32::MAX, 1), 0, 0);
+    scene.switch(3000, 0, (1, u32::MAX), 5, 6);
+    scene.switch(8000, 1, (u32::MAX, 1), 0, 0);
+    scene.switch(9000, 1, (1, u32::MAX), 5, 6);
+    scene
+}
+
+#[test]
+fn what_processors_did_is_not_known_where_switches_of_some_threads_are_told() {
+    let mut scene = own();
+    let path = scene.write();
+    let told = report("sched", &path, &[]);
+    assert_eq!(told[0]["partial"], true);
+    assert_eq!(rows(&told, "processor").len(), 2);
+    for processor in rows(&told, "processor") {
+        assert!(["busy_ns", "idle_ns", "busy_share"].iter().all(|key| processor[key].is_null()), "{processor}");
+    }
+    assert_eq!(number(row(&told, "process", "app (100)"), "running_ns"), 3_000_000);
+    // The scene lasts a minute.
+    let page = weir(["report", "sched", path.to_str().unwrap()]).expect(0).text();
+    for fact in ["% is of the 60.000 s recorded", "not known", "3.000  0.0 "] {
+        assert!(page.contains(fact), "{fact} in {page}");
+    }
+    let whole = weir(["report", "sched", sleeper().write().to_str().unwrap()]).expect(0).text();
+    assert!(!whole.contains("not known") && whole.contains("70.0"), "{whole}");
+}
+
+#[test]
+fn waits_that_linux_gives_no_reason_for_are_not_told_by_one() {
+    let page = weir(["report", "sched", own().write().to_str().unwrap()]).expect(0).text();
+    assert!(!page.contains("UserRequest") && !page.contains("by what for"), "{page}");
+    assert!(page.contains("blocked stacks"), "{page}");
+}
+
+#[test]
+fn a_headline_says_what_is_of_the_whole_trace() {
+    let mut scene = sleeper();
+    let path = scene.write();
+    let page = |arguments: &[&str]| {
+        weir(["report", "sched", path.to_str().unwrap()].iter().chain(arguments)).expect(0).text()
+    };
+    let asked = "asked for: 1 thread, 2 switches to them, running 1.000 ms; what is above";
+    assert!(page(&["--process", "busy"]).contains(asked), "{}", page(&["--process", "busy"]));
+    assert!(page(&["--thread", "301"]).contains(asked));
+    assert!(!page(&[]).contains("asked for"));
 }

@@ -2,8 +2,13 @@
 //!
 //! ```text
 //!   address ──Symbols──▶ module, function (and those inlined into it) ──▶ FunctionId
-//!   shown as   module!function    module!?  (in a module that tells no more)    ?  [kernel]  (in none that the trace tells of)
+//!   shown as   module!function    module+0x1200  (in a module that tells no more)    ?  [kernel]  (in none that the trace tells of)
 //! ```
+//!
+//! Where a module has no names, its code is told by the [`BLOCK`] that it lies in, so that hot code is told from cold: a row for each address would scatter a loop, one for the module would say nothing.
+//!
+//! F1  The kernel's are canonical addresses of its half in front of the first frame of the program, and nothing else: where a stack was walked by frame pointers that were none, anything may
+//!     stand in its program's part, which is `?` where it can be no code of a program.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,6 +24,9 @@ const MAX_FUNCTIONS: usize = 1 << 19;
 const MAX_BYTES: usize = 64 << 20;
 /// Characters of a name that are kept.
 const LONGEST: usize = 400;
+
+/// Bytes of code without a name that are told as one: about what a function has.
+const BLOCK: u64 = 256;
 
 /// A function of a report. The default is what is beyond the bound.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -56,6 +64,8 @@ pub(crate) enum Kind {
 pub(crate) struct Function {
     pub(crate) module: Option<Arc<str>>,
     pub(crate) name: Option<Arc<str>>,
+    /// How far into the module the block begins that stands for a function without a name.
+    pub(crate) block: Option<u64>,
     pub(crate) kind: Kind,
     pub(crate) is_inlined: bool,
 }
@@ -65,7 +75,10 @@ impl Function {
     pub(crate) fn label(&self) -> String {
         match (&self.module, &self.name) {
             (Some(module), Some(name)) => format!("{module}!{name}"),
-            (Some(module), None) => format!("{module}!?"),
+            (Some(module), None) => match self.block {
+                Some(block) => format!("{module}+{block:#x}"),
+                None => format!("{module}!?"),
+            },
             (None, Some(name)) => name.to_string(),
             (None, None) if self.kind == Kind::Kernel => "[kernel]".to_owned(),
             (None, None) => "?".to_owned(),
@@ -136,7 +149,12 @@ impl Functions {
             // a call, which may be where the next function begins.
             let is_exact = stack.owner.is_some() && (index == 0 || index == stack.kernel.len());
             let address = if is_exact { address } else { address.saturating_sub(1) };
-            self.of_address(symbols, address, at, out);
+            let is_kernel = index < stack.kernel.len();
+            if is_kernel || may_be_of_program(address, at.pointer_size) {
+                self.of_part(symbols, address, (at, is_kernel), out);
+            } else {
+                out.push(self.id(Function { kind: Kind::Unknown, ..Function::default() }));
+            }
         }
         if let Some(added) = out.get_mut(begin..) {
             added.reverse();
@@ -151,15 +169,28 @@ impl Functions {
         at: At<'_>,
         out: &mut Vec<FunctionId>,
     ) {
+        self.of_part(symbols, address, (at, true), out);
+    }
+
+    /// The same, of an address in the kernel's part of a stack, or in the program's.
+    fn of_part(
+        &mut self,
+        symbols: &mut Symbols,
+        address: u64,
+        (at, may_be_kernel): (At<'_>, bool),
+        out: &mut Vec<FunctionId>,
+    ) {
         for frame in symbols.resolve(at.process, address, at.time).iter() {
             let kind = match &frame.module {
-                _ if is_kernel_address(address, at.pointer_size) => Kind::Kernel,
+                _ if may_be_kernel && is_canonical_kernel_address(address, at.pointer_size) => Kind::Kernel,
                 Some(module) if is_program(at.program, module) => Kind::Program,
                 Some(_) => Kind::Library,
                 None => Kind::Unknown,
             };
             let (module, name) = (frame.module.as_ref().map(shared), frame.function.as_ref().map(shared));
-            out.push(self.id(Function { module, name, kind, is_inlined: frame.is_inlined }));
+            let has_place = module.is_some() && name.is_none();
+            let block = has_place.then_some(frame.offset - frame.offset % BLOCK);
+            out.push(self.id(Function { module, name, block, kind, is_inlined: frame.is_inlined }));
         }
     }
 
@@ -179,7 +210,8 @@ impl Functions {
     }
 }
 
-static NOTHING: Function = Function { module: None, name: None, kind: Kind::Other, is_inlined: false };
+static NOTHING: Function =
+    Function { module: None, name: None, block: None, kind: Kind::Other, is_inlined: false };
 
 /// Where and when an address was seen.
 #[derive(Clone, Copy, Debug)]
@@ -189,6 +221,16 @@ pub(crate) struct At<'a> {
     pub(crate) pointer_size: usize,
     /// The file name of the process's program, where it is known.
     pub(crate) program: Option<&'a str>,
+}
+
+/// Whether code of the kernel may lie there. The half of the kernel is larger than what processors reach of it: 47 or 56 bits (x86-64), 48 or 52 (ARM64), of which the upper ones are all set.
+const fn is_canonical_kernel_address(address: u64, pointer_size: usize) -> bool {
+    is_kernel_address(address, pointer_size) && (pointer_size == 4 || address >> 56 == 0xFF)
+}
+
+/// Whether code of a program may lie there. With addresses of 32 bits a program may have more than its half.
+const fn may_be_of_program(address: u64, pointer_size: usize) -> bool {
+    pointer_size == 4 || address >> 56 == 0
 }
 
 /// Whether a module is the program of a process, whose name may have been cut.
@@ -217,6 +259,7 @@ fn cut(name: &str) -> Arc<str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::symbols::Options;
 
     #[test]
     fn equal_functions_have_one_number() {
@@ -247,10 +290,32 @@ mod tests {
             ..Function::default()
         };
         assert_eq!(function(Some("a.so"), Kind::Library).label(), "a.so!?");
+        let placed = Function { block: Some(0x1200), ..function(Some("a.so"), Kind::Library) };
+        assert_eq!(placed.label(), "a.so+0x1200");
         assert_eq!(function(None, Kind::Unknown).label(), "?");
         assert_eq!(function(None, Kind::Kernel).label(), "[kernel]");
         let long = Function { name: Some(cut(&"é".repeat(9999))), ..Function::default() };
         assert_eq!(long.label().chars().count(), LONGEST);
+    }
+
+    #[test]
+    fn junk_behind_a_frame_of_the_program_is_not_the_kernels() {
+        let (mut all, mut symbols, mut out) = (Functions::default(), Symbols::new(Options::default()), Vec::new());
+        let kernel = vec![0xFFFF_FFFF_8100_0000, 0x92F1_FCC0_0000_0000];
+        let user = vec![0x40_1000, 0x92F1_FCC0_0000_0000, 0xFFFF_FFFF_8100_0000, 0x40_2000];
+        let stack = Stack { owner: Some((7, 7)), kernel, user };
+        let at = At { process: 7, time: 0, pointer_size: 8, program: None };
+        all.of_stack(&mut symbols, &stack, at, &mut out);
+        let labels: Vec<String> = out.iter().rev().map(|id| all.get(*id).label()).collect();
+        assert_eq!(labels, ["[kernel]", "?", "?", "?", "?", "?"]);
+        assert!(out.iter().all(|id| all.get(*id).module_label() != "(other)"));
+        // Programs may have three of four gigabytes.
+        out.clear();
+        let user = vec![0x40_1000, 0xB000_0000];
+        let narrow = Stack { owner: Some((7, 7)), kernel: vec![0xC000_0000], user };
+        all.of_stack(&mut symbols, &narrow, At { pointer_size: 4, ..at }, &mut out);
+        let kinds: Vec<Kind> = out.iter().rev().map(|id| all.get(*id).kind).collect();
+        assert_eq!(kinds, [Kind::Kernel, Kind::Unknown, Kind::Unknown]);
     }
 
     #[test]

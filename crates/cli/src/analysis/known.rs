@@ -1,5 +1,6 @@
 //! What a trace tells about itself, gathered by a look ahead: rundown events, definitions of stacks and names of files may stand at its end.
 
+use std::cell::OnceCell;
 use std::sync::Arc;
 
 use traceweir_decode::Decoder;
@@ -9,7 +10,7 @@ use traceweir_format::header::{NO_ID, Record};
 use traceweir_format::stack_key::Definitions;
 
 use super::functions::At;
-use super::names::FileNames;
+use super::names::Names;
 use super::{FunctionId, Functions, Seen};
 use crate::symbols::{Options, Symbols};
 
@@ -17,31 +18,51 @@ use crate::symbols::{Options, Symbols};
 pub(crate) struct Known {
     pub(super) actors: Actors,
     pub(super) stacks: Definitions,
-    pub(super) names: FileNames,
+    files: Names,
+    threads: Names,
+    disks: Names,
     symbols: Symbols,
+    is_of_linux: OnceCell<bool>,
     /// Ticks a second of the performance counter.
     pub(super) counter_rate: u64,
 }
 
 impl Known {
     pub(super) fn new(stacks: Definitions, symbols: Options, counter_rate: u64) -> Self {
-        let (actors, names) = (Actors::default(), FileNames::default());
-        Self { actors, stacks, names, symbols: Symbols::new(symbols), counter_rate }
+        Self {
+            actors: Actors::default(),
+            stacks,
+            files: Names::of_files(),
+            threads: Names::of_threads(),
+            disks: Names::of_disks(),
+            symbols: Symbols::new(symbols),
+            is_of_linux: OnceCell::new(),
+            counter_rate,
+        }
     }
 
     /// Learns from a record. Schemas are told to the decoder by whoever reads.
     pub(super) fn observe(&mut self, record: &Record<'_>, decoder: &mut Decoder) {
         self.symbols.observe(record);
         self.stacks.observe(record);
-        if Actors::is_informative(record) {
-            if let Ok(found) = decoder.find(record) {
-                self.actors.observe(record, &found);
-            }
-        } else if FileNames::is_informative(record)
+        let is_of_actors = Actors::is_informative(record);
+        let names = [&mut self.files, &mut self.threads, &mut self.disks];
+        let mut named = names.into_iter().find(|it| it.is_informative(record));
+        if (is_of_actors || named.is_some())
             && let Ok(found) = decoder.find(record)
         {
-            self.names.observe(record, &found);
+            if is_of_actors {
+                self.actors.observe(record, &found);
+            }
+            if let Some(names) = &mut named {
+                names.observe(record, &found);
+            }
         }
+    }
+
+    /// Whether the trace was made on Linux; to be asked after the look ahead.
+    pub(crate) fn is_of_linux(&self) -> bool {
+        *self.is_of_linux.get_or_init(|| self.symbols.are_of_linux())
     }
 
     /// The process that a thread belonged to at a time, or [`NO_ID`].
@@ -56,7 +77,17 @@ impl Known {
 
     /// The file that a key meant at a time.
     pub(crate) fn file(&self, key: u64, time: i64) -> Option<Arc<str>> {
-        self.names.at(key, time)
+        self.files.at(key, time)
+    }
+
+    /// The name of a thread at a time.
+    pub(crate) fn thread_name(&self, tid: u32, time: i64) -> Option<Arc<str>> {
+        self.threads.at(u64::from(tid), time)
+    }
+
+    /// The name of a disk.
+    pub(crate) fn disk_name(&self, number: u32, time: i64) -> Option<Arc<str>> {
+        self.disks.at(u64::from(number), time)
     }
 
     /// The functions of an event's stack, outermost first; of the process `pid` unless the stack says whose it is.

@@ -1,7 +1,9 @@
-//! Names of files, by the keys that disk transfers have.
+//! Names that a trace has for the numbers in its events.
 //!
 //! ```text
-//!   FileIo/Name, FileCreate, FileDelete, FileRundown     FileObject, FileName
+//!   files     FileIo/Name, FileCreate, FileDelete, FileRundown     FileObject, FileName
+//!   threads   Thread/Start, End, DCStart, DCEnd, SetName           TThreadId or ThreadId, ThreadName
+//!   disks     SystemConfig/PhyDisk                                 DiskNumber, Manufacturer
 //!   key ──▶ the names it stood for, oldest first
 //! ```
 //!
@@ -23,29 +25,46 @@ const MAX_OF_ONE: usize = 1 << 10;
 /// Characters of a name that are kept.
 const LONGEST: usize = 400;
 
-/// The hooks of events that name files.
-const HOOKS: [u16; 4] = [0x0400, 0x0420, 0x0423, 0x0424];
+/// Which events name something, and in which fields.
+struct Source {
+    hooks: &'static [u16],
+    keys: &'static [&'static str],
+    name: &'static str,
+    /// Whether 0 is a number as others are.
+    has_zero: bool,
+}
 
-/// The names of a trace.
-#[derive(Default)]
-pub(super) struct FileNames {
+static FILES: Source =
+    Source { hooks: &[0x0400, 0x0420, 0x0423, 0x0424], keys: &["FileObject"], name: "FileName", has_zero: false };
+static THREADS: Source = Source {
+    hooks: &[0x0501, 0x0502, 0x0503, 0x0504, 0x0548],
+    keys: &["TThreadId", "ThreadId"],
+    name: "ThreadName",
+    has_zero: false,
+};
+static DISKS: Source =
+    Source { hooks: &[0x0B0B], keys: &["DiskNumber"], name: "Manufacturer", has_zero: true };
+
+/// The names of one kind in a trace.
+pub(super) struct Names {
+    source: &'static Source,
     by_key: HashMap<u64, Vec<(i64, Arc<str>)>>,
     count: usize,
     walker: Walker,
 }
 
-#[derive(Default)]
 struct Told {
-    key: u64,
+    source: &'static Source,
+    key: Option<u64>,
     name: Vec<u8>,
 }
 
 impl<'p> Visitor<'p> for Told {
     fn value(&mut self, _: usize, field: &Field, value: Value<'p>) {
-        match &*field.name {
-            "FileObject" => self.key = value.as_u64().unwrap_or(0),
-            "FileName" => text(field, &value, Style::default(), &mut self.name),
-            _ => {}
+        if self.source.keys.contains(&&*field.name) {
+            self.key = value.bits();
+        } else if *field.name == *self.source.name {
+            text(field, &value, Style::default(), &mut self.name);
         }
     }
     fn begin_array(&mut self, _: usize, _: &Field, _: usize) {}
@@ -54,21 +73,42 @@ impl<'p> Visitor<'p> for Told {
     fn end_struct(&mut self, _: usize, _: &Field) {}
 }
 
-impl FileNames {
-    /// Whether an event may tell something to [`observe`](Self::observe).
-    pub(super) fn is_informative(record: &Record<'_>) -> bool {
-        record.hook().is_some_and(|hook| HOOKS.contains(&hook))
+impl Names {
+    fn new(source: &'static Source) -> Self {
+        Self { source, by_key: HashMap::new(), count: 0, walker: Walker::default() }
     }
 
-    /// Learns from an event that names a file.
+    /// Those of files, by the keys that disk transfers have.
+    pub(super) fn of_files() -> Self {
+        Self::new(&FILES)
+    }
+
+    /// Those of threads.
+    pub(super) fn of_threads() -> Self {
+        Self::new(&THREADS)
+    }
+
+    /// Those of disks.
+    pub(super) fn of_disks() -> Self {
+        Self::new(&DISKS)
+    }
+
+    /// Whether an event may tell something to [`observe`](Self::observe).
+    pub(super) fn is_informative(&self, record: &Record<'_>) -> bool {
+        record.hook().is_some_and(|hook| self.source.hooks.contains(&hook))
+    }
+
+    /// Learns from an event that names something.
     pub(super) fn observe(&mut self, record: &Record<'_>, found: &Found<'_, '_>) {
-        let mut told = Told::default();
+        let mut told = Told { source: self.source, key: None, name: Vec::new() };
         let _ = self.walker.walk(&found.known.schema, found.payload, record.pointer_size(), &mut told);
-        self.note(told.key, record.time(), &String::from_utf8_lossy(&told.name));
+        if let Some(key) = told.key {
+            self.note(key, record.time(), String::from_utf8_lossy(&told.name).trim_end());
+        }
     }
 
     fn note(&mut self, key: u64, time: i64, name: &str) {
-        if key == 0 || name.is_empty() || self.count >= MAX_NAMES {
+        if (key == 0 && !self.source.has_zero) || name.is_empty() || self.count >= MAX_NAMES {
             return;
         }
         let all = self.by_key.entry(key).or_default();
@@ -83,7 +123,7 @@ impl FileNames {
         self.count += 1;
     }
 
-    /// The file that a key means at a time.
+    /// What a key means at a time.
     pub(super) fn at(&self, key: u64, time: i64) -> Option<Arc<str>> {
         let all = self.by_key.get(&key)?;
         let after = all.partition_point(|(then, _)| *then <= time);
@@ -97,7 +137,7 @@ mod tests {
 
     #[test]
     fn a_key_means_the_last_name_before_it_or_the_first_one_after() {
-        let mut names = FileNames::default();
+        let mut names = Names::of_files();
         names.note(7, 10, "a");
         names.note(7, 15, "a");
         names.note(7, 20, "b");
@@ -110,7 +150,7 @@ mod tests {
 
     #[test]
     fn what_is_kept_is_bounded() {
-        let mut names = FileNames::default();
+        let mut names = Names::of_files();
         for time in 0..5000 {
             names.note(7, time, &format!("{time}"));
         }

@@ -1,10 +1,16 @@
 //! Stacks as rows of functions, outermost first, below the process that they are of.
 
+use std::collections::HashMap;
+use std::sync::Arc;
+
 use traceweir_decode::stack::{Joined, Stack};
 use traceweir_format::header::NO_ID;
 
 use super::known::Known;
 use super::{FunctionId, Functions, Kind, ProcessId, Processes, Seen};
+
+/// Names of threads that are kept.
+const MAX_THREADS: usize = 1 << 17;
 
 /// Makes paths; keeps the memory between stacks.
 #[derive(Debug, Default)]
@@ -12,6 +18,8 @@ pub(crate) struct Paths {
     pub(crate) functions: Functions,
     pub(crate) processes: Processes,
     path: Vec<FunctionId>,
+    /// What threads were last called.
+    thread_names: HashMap<(ProcessId, u32), Arc<str>>,
     /// Whether threads are told apart.
     by_thread: bool,
 }
@@ -40,6 +48,32 @@ impl Paths {
         self.processes.id(pid, known.program_of(pid, seen.stamp))
     }
 
+    /// Remembers what a thread is called at an event.
+    pub(crate) fn meet(&mut self, known: &Known, seen: &Seen, process: ProcessId, thread: u32) {
+        let Some(name) = known.thread_name(thread, seen.stamp) else { return };
+        let has_room = self.thread_names.len() < MAX_THREADS;
+        match self.thread_names.get_mut(&(process, thread)) {
+            Some(last) => *last = name,
+            None if has_room => {
+                self.thread_names.insert((process, thread), name);
+            }
+            None => {}
+        }
+    }
+
+    /// What a thread of a process was last called.
+    pub(crate) fn thread_name(&self, process: ProcessId, thread: u32) -> Option<&str> {
+        self.thread_names.get(&(process, thread)).map(|name| &**name)
+    }
+
+    /// A thread for people: its name, where there is one, and its number.
+    pub(crate) fn thread_label(&self, process: ProcessId, thread: u32) -> String {
+        match self.thread_name(process, thread) {
+            Some(name) => format!("{name} ({thread})"),
+            None => thread.to_string(),
+        }
+    }
+
     /// Process, thread if they are told apart, and the functions of a stack; `innermost` is where it was if the stack does not begin there.
     pub(crate) fn of(
         &mut self,
@@ -52,7 +86,11 @@ impl Paths {
         self.path.clear();
         self.path.push(self.functions.named(&self.processes.label(process), Kind::Process));
         if self.by_thread {
-            self.path.push(self.functions.named(&format!("thread {thread}"), Kind::Thread));
+            let label = match known.thread_name(thread, seen.stamp) {
+                Some(name) => format!("{name} ({thread})"),
+                None => format!("thread {thread}"),
+            };
+            self.path.push(self.functions.named(&label, Kind::Thread));
         }
         known.functions(seen, stack, pid, &mut self.functions, &mut self.path);
         if let Some(address) = innermost.filter(|it| stack.frames().next() != Some(*it)) {

@@ -9,6 +9,9 @@ use crate::filter::matches;
 
 /// Processes that are told apart; further ones are one.
 const MAX_PROCESSES: usize = 1 << 17;
+/// Processes that are named where those asked for are not there, and characters that are compared.
+const SHOWN: usize = 5;
+const COMPARED: usize = 64;
 /// Names of one number that are told apart.
 const MAX_NAMES: usize = 64;
 
@@ -84,6 +87,11 @@ impl Wanted {
         Self { pids, patterns: names.map(|text| text.to_lowercase()).collect(), tids: threads.to_vec() }
     }
 
+    /// Whether any was named.
+    pub(crate) fn is_some_only(&self) -> bool {
+        !(self.pids.is_empty() && self.patterns.is_empty() && self.tids.is_empty())
+    }
+
     /// Whether this one is.
     pub(crate) fn wants(&self, processes: &Processes, process: ProcessId, tid: u32) -> bool {
         let all = self.pids.is_empty() && self.patterns.is_empty();
@@ -94,6 +102,69 @@ impl Wanted {
         };
         (self.tids.is_empty() || self.tids.contains(&tid)) && (all || by_pid() || by_name())
     }
+}
+
+impl Wanted {
+    /// Why nothing is told of what was asked for, with the names that may have been meant; `what` are in the trace, but of others.
+    pub(crate) fn missed(&self, processes: &Processes, what: &str) -> String {
+        let pids = self.pids.iter().map(u32::to_string);
+        let asked: Vec<String> = self.patterns.iter().cloned().chain(pids).collect();
+        let threads: Vec<String> = self.tids.iter().map(u32::to_string).collect();
+        let mut text = format!("no {what}");
+        for (kind, names) in [("process", asked), ("thread", threads)] {
+            if !names.is_empty() {
+                text.push_str(&format!(" of {kind} {}", names.join(", ")));
+            }
+        }
+        let mut all: Vec<(bool, String)> = Vec::new();
+        for (index, (_, name)) in processes.all.iter().enumerate().skip(1) {
+            let id = ProcessId(u32::try_from(index).unwrap_or_default());
+            let is_near = name.as_ref().is_some_and(|name| self.patterns.iter().any(|it| is_near(it, name)));
+            all.push((!is_near, processes.label(id)));
+        }
+        all.sort();
+        let near = all.iter().filter(|(is_far, _)| !is_far).count();
+        let (begin, shown) = if near > 0 { ("there is", near) } else { ("others have them:", all.len()) };
+        let names: Vec<&str> = all.iter().take(shown.min(SHOWN)).map(|(_, name)| name.as_str()).collect();
+        if !names.is_empty() {
+            text.push_str(&format!("; {begin} {}", names.join(", ")));
+        }
+        if shown > SHOWN {
+            text.push_str(&format!(" and {} more", shown - SHOWN));
+        }
+        text
+    }
+}
+
+/// Whether a name may be meant by what was typed: one is part of the other, or they differ in two characters at most.
+fn is_near(typed: &str, name: &str) -> bool {
+    let cut = |text: &str| text.chars().filter(|c| !matches!(c, '*' | '?')).take(COMPARED).collect::<Vec<_>>();
+    let name = name.rsplit(['/', '\\']).next().unwrap_or(name).to_lowercase();
+    let (a, b) = (cut(typed), cut(&name));
+    if a.is_empty() || b.is_empty() {
+        return false;
+    }
+    let is_part = |part: &[char], whole: &[char]| whole.windows(part.len()).any(|it| it == part);
+    is_part(&a, &b) || (b.len() > 2 && is_part(&b, &a)) || distance(&a, &b) <= a.len().div_ceil(4).min(2)
+}
+
+/// How many characters must be put in, taken out or changed to make one of the other.
+fn distance(a: &[char], b: &[char]) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, from) in a.iter().enumerate() {
+        let mut diagonal = i;
+        let mut left = i + 1;
+        for (to, above) in b.iter().zip(row.iter_mut().skip(1)) {
+            let changed = diagonal + usize::from(from != to);
+            diagonal = *above;
+            *above = changed.min(left + 1).min(diagonal + 1);
+            left = *above;
+        }
+        if let Some(first) = row.first_mut() {
+            *first = i + 1;
+        }
+    }
+    row.last().copied().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -129,5 +200,32 @@ mod tests {
         assert!(wants(&[], &[], a, 1) && wants(&["alpha*"], &[], a, 1) && wants(&["8"], &[], b, 1));
         assert!(!wants(&["alpha*"], &[], b, 1) && !wants(&["7"], &[], b, 1));
         assert!(wants(&["7"], &[1], a, 1) && !wants(&["7"], &[2], a, 1));
+    }
+
+    #[test]
+    fn names_that_may_be_meant_are_told() {
+        let mut all = Processes::default();
+        for (pid, name) in [(7, "python3.11"), (8, "/usr/bin/postgres"), (9, "sh")] {
+            all.id(pid, Some(name));
+        }
+        let missed = |typed: &str| Wanted::new(&[typed.to_owned()], &[]).missed(&all, "samples");
+        assert_eq!(missed("python"), "no samples of process python; there is python3.11 (7)");
+        assert_eq!(missed("Postgers"), "no samples of process postgers; there is /usr/bin/postgres (8)");
+        let others = "others have them: /usr/bin/postgres (8), python3.11 (7), sh (9)";
+        assert_eq!(missed("nosuch"), format!("no samples of process nosuch; {others}"));
+        assert_eq!(missed("12"), format!("no samples of process 12; {others}"));
+        let by_thread = Wanted::new(&[], &[5]).missed(&Processes::default(), "switches");
+        assert_eq!(by_thread, "no switches of thread 5");
+        (0..9).for_each(|pid| {
+            all.id(pid, Some("python"));
+        });
+        assert!(missed("pyton*").ends_with("python (3), python (4) and 5 more"), "{}", missed("pyton*"));
+    }
+
+    #[test]
+    fn changes_between_names_are_counted() {
+        let count = |a: &str, b: &str| distance(&a.chars().collect::<Vec<_>>(), &b.chars().collect::<Vec<_>>());
+        assert_eq!((count("", ""), count("abc", ""), count("", "ab")), (0, 3, 2));
+        assert_eq!((count("kitten", "sitting"), count("same", "same")), (3, 0));
     }
 }

@@ -131,6 +131,8 @@ pub(crate) struct Analysis {
     traces: Traces,
     known: Vec<Known>,
     start: FileTime,
+    /// The latest event, or when the sessions ended.
+    end: FileTime,
     wants: Wants,
     filter: Filter,
     pub(crate) window: Window,
@@ -154,7 +156,10 @@ impl Analysis {
             known.push(Known::new(first.beside(), Options::from(symbols), rate));
         }
         let by_name = !wants.events.is_empty();
-        walk(&traces.inputs, false, |file, _, record| {
+        // A session that did not end has not told when.
+        let mut end = traces.inputs.iter().map(|it| it.trace.header().end_time).fold(start, FileTime::max);
+        walk(&traces.inputs, false, |file, clock, record| {
+            end = end.max(clock.file_time(record.time()));
             if let Some(known) = known.get_mut(file) {
                 known.observe(record, &mut traces.decoder);
             }
@@ -169,7 +174,7 @@ impl Analysis {
         let filter = Filter::by_event(&wants.events);
         let nanos = |moment: Moment| moment.after(start).0.saturating_sub(start.0).saturating_mul(100);
         let window = Window { from: from.map_or(i64::MIN, nanos), to: to.map_or(i64::MAX, nanos) };
-        Ok(Self { traces, known, start, wants, filter, window })
+        Ok(Self { traces, known, start, end, wants, filter, window })
     }
 
     /// Events and buffers that the sessions say they lost.
@@ -178,6 +183,23 @@ impl Analysis {
         headers.fold((0, 0), |(events, buffers), header| {
             (events + u64::from(header.events_lost), buffers + u64::from(header.buffers_lost))
         })
+    }
+
+    /// How long was recorded of what is looked at, in nanoseconds.
+    pub(crate) fn recorded(&self) -> u64 {
+        let whole = self.end.0.saturating_sub(self.start.0).saturating_mul(100);
+        self.window.part(0, whole)
+    }
+
+    /// Buffers that are there and buffers that the headers count, where a file was cut.
+    pub(crate) fn missing_buffers(&self) -> Option<(u64, u64)> {
+        let all = self.traces.inputs.iter().filter_map(|input| input.trace.missing_buffers());
+        all.map(|(said, there)| (there, said)).reduce(|a, b| (a.0.saturating_add(b.0), a.1.saturating_add(b.1)))
+    }
+
+    /// Whether the sessions ended and told what they lost.
+    pub(crate) fn is_finalised(&self) -> bool {
+        self.traces.inputs.iter().all(|input| input.trace.is_finalised())
     }
 
     /// Calls `each` for every event of interest, in time order, with its stack and what is known about its trace.

@@ -18,7 +18,7 @@ Examples:
 Traces of kernel events are made by a system session, here or on Windows; docs/reports.md says which events each report needs.";
 
 #[derive(Debug, Args)]
-#[command(after_help = AFTER_REPORT, arg_required_else_help = true)]
+#[command(after_help = AFTER_REPORT, arg_required_else_help = true, subcommand_value_name = "cpu|sched|disk")]
 pub(crate) struct Report {
     #[command(subcommand)]
     pub(crate) verb: ReportVerb,

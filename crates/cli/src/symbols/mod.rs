@@ -151,6 +151,11 @@ impl Symbols {
         self.answer(Question::Module(slot, offset), |it| it.in_module(slot, &key, (size, offset)))
     }
 
+    /// Whether the trace was made on Linux, as far as it has been observed.
+    pub(crate) fn are_of_linux(&self) -> bool {
+        self.images.are_of_linux()
+    }
+
     /// What is known, or what `find` finds.
     fn answer(&mut self, question: Question, find: impl FnOnce(&mut Self) -> Vec<Frame>) -> Arc<[Frame]> {
         self.now = self.now.saturating_add(1);

@@ -92,6 +92,9 @@ impl Module {
                 }
             }
         }
+        if program.is_none() && module.tables.is_empty() && module.dwarf.is_none() && is_gone(options, path) {
+            warnings.note_gone(path);
+        }
         if let Some(program) = program {
             warnings.say_if_cut(&program.symbols, path);
             module.take(program);
@@ -175,6 +178,11 @@ pub(super) fn frames(
     frames
 }
 
+/// Whether no file is at a path.
+fn is_gone(options: &Options, path: &str) -> bool {
+    search::programs(options, path).iter().all(|candidate| candidate.open().is_none())
+}
+
 fn find_program(
     options: &Options,
     (path, id): (&str, Option<&DebugId>),
@@ -195,10 +203,7 @@ fn find_program(
         match Elf::read(file, parts, is_it) {
             Ok(Some(elf)) => {
                 if id.is_none() {
-                    warnings.say(
-                        path,
-                        "the trace does not tell its build id: the file of that path is taken for it",
-                    );
+                    warnings.note_assumed(path);
                 }
                 return Some(elf);
             }

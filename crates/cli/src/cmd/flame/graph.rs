@@ -125,16 +125,18 @@ impl Graph {
     fn switch(&mut self, known: &mut Known, joined: &Joined<Seen>, it: Switch) {
         let seen = &joined.what;
         let owner = joined.stack.owner.map(|(_, thread)| thread);
-        let leaves =
-            if owner == Some(it.old) && it.old != 0 { Some(self.node(known, joined, it.old)) } else { None };
+        let leaves = if owner == Some(it.old) && it.old != 0 && self.wants(known, joined, it.old) {
+            Some(self.node(known, joined, it.old))
+        } else {
+            None
+        };
         let (_, back) = self.schedulers.entry(seen.file).or_default().switch(seen.time, it, leaves);
         let Some(Back { thread, to, away: Some(away), .. }) = back else { return };
         let waited = self.window.part(away.from, to);
         if away.reason.is_none() || waited == 0 {
             return;
         }
-        let (_, process) = self.paths.process(known, seen, &joined.stack, thread);
-        if !self.wanted.wants(&self.paths.processes, process, thread) {
+        if !self.wants(known, joined, thread) {
             self.others = self.others.saturating_add(waited);
             return;
         }
@@ -145,6 +147,11 @@ impl Graph {
             self.node(known, &none, thread)
         });
         self.put(node, there.is_none(), waited);
+    }
+
+    fn wants(&mut self, known: &Known, joined: &Joined<Seen>, thread: u32) -> bool {
+        let (_, process) = self.paths.process(known, &joined.what, &joined.stack, thread);
+        self.wanted.wants(&self.paths.processes, process, thread)
     }
 
     fn node(&mut self, known: &mut Known, joined: &Joined<Seen>, thread: u32) -> NodeId {
@@ -172,16 +179,15 @@ impl Graph {
 
     /// Why there is nothing to draw.
     pub(super) fn emptiness(&self) -> String {
-        if self.idle > 0 || self.others > 0 {
-            return format!(
-                "no {} of what was asked for: {} others are there",
-                self.measure.event(),
-                grouped(self.idle.saturating_add(self.others))
-            );
+        if self.others > 0 && self.wanted.is_some_only() {
+            return self.wanted.missed(&self.paths.processes, &(self.measure.event().to_owned() + "s"));
+        }
+        if self.idle > 0 {
+            return format!("no samples but {} of idle processors, which --idle draws", grouped(self.idle));
         }
         match self.measure {
-            Measure::Samples => "no samples: the trace has none of the sampled profile (PROFILE, 0x0F2E); --kind off-cpu and --event NAME draw other events",
-            Measure::Waits => "no waits: the trace has no context switches (CSWITCH, 0x0524)",
+            Measure::Samples => "no samples: the trace has none of the sampled profile (PROFILE, 0x0F2E), which weir record --kernel cpu takes; --kind off-cpu and --event NAME draw other events",
+            Measure::Waits => "no waits: the trace has no context switches (CSWITCH, 0x0524), which weir record --kernel sched takes",
             Measure::Events => "no such event: weir stats FILE lists the events of a trace",
         }
         .to_owned()

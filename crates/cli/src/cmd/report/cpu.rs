@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use traceweir_decode::stack::Joined;
 
 use super::page::{
@@ -16,6 +16,7 @@ use crate::cli::{ReportCpu, Schemas};
 use crate::cmd::{counted, grouped, warn};
 use crate::exit::Outcome;
 use crate::export::Object;
+use crate::traces::Reading;
 
 /// Rows of one table that are told apart. Functions, modules and processes have bounds of their own; samples of threads beyond this are counted as that.
 const MAX_ROWS: usize = 1 << 19;
@@ -28,8 +29,9 @@ pub(super) fn run(options: &ReportCpu) -> Result<Outcome> {
     let mut analysis = Analysis::open(&look.files.files, span, &options.symbols, &Schemas::default(), wants)?;
     let mut samples = Samples::new(options, analysis.window);
     let reading = analysis.read(|known, joined| samples.add(known, joined))?;
+    samples.refuse_nothing()?;
     let mut page = Page::new(options.tables);
-    samples.headline(&analysis, &mut page);
+    samples.headline(&analysis, &reading, &mut page);
     samples.tables(&mut page);
     page.print()?;
     warn(&reading);
@@ -124,6 +126,7 @@ impl Samples {
             self.without_stack += weight;
         }
         add(&mut self.by_process, process, |count| *count += weight);
+        self.paths.meet(known, seen, process, thread);
         if !add(&mut self.by_thread, (process, thread), |count| *count += weight) {
             self.beyond += weight;
         }
@@ -150,15 +153,26 @@ impl Samples {
         }
     }
 
+    /// Refuses to report on nothing: zeros would look like an answer.
+    fn refuse_nothing(&self) -> Result<()> {
+        if self.total == 0 && self.wanted.is_some_only() && self.others > 0 {
+            bail!("{}", self.wanted.missed(&self.paths.processes, "samples"));
+        }
+        if self.total == 0 && self.idle == 0 {
+            bail!("no samples: the trace has none in this time (PROFILE, 0x0F2E); weir record --kernel cpu -o cpu.etl takes them");
+        }
+        Ok(())
+    }
+
     /// Nanoseconds between samples, where they are the same throughout.
     fn interval(&self) -> Option<u64> {
         let mut all = self.intervals.iter();
         all.next().filter(|_| all.next().is_none()).map(|units| units.saturating_mul(100))
     }
 
-    fn headline(&self, analysis: &Analysis, page: &mut Page) {
+    fn headline(&self, analysis: &Analysis, reading: &Reading, page: &mut Page) {
         let seconds = self.first.map_or(0.0, |first| self.last.saturating_sub(first) as f64 / 1e9);
-        let mut object = summary(analysis);
+        let mut object = summary(analysis, reading);
         object.number("samples", self.total).number("idle", self.idle).number("others", self.others);
         object.number("without_stack", self.without_stack).number("processors", self.cpus.len() as u64);
         put_fraction(&mut object, "seconds", seconds);
@@ -168,9 +182,6 @@ impl Samples {
         };
         page.object(&object);
         let there = self.total + self.others + if self.with_idle { 0 } else { self.idle };
-        if there == 0 {
-            page.line("no samples: the trace has none of the sampled profile in this time (PROFILE, 0x0F2E)");
-        }
         let processors = counted(self.cpus.len() as u64, "processor");
         page.line(&format!("{} in {seconds:.3} s on {processors}", counted(there, "sample")));
         page.line(&self.interval_line());
@@ -189,7 +200,7 @@ impl Samples {
             grouped(self.without_stack),
             percent(self.without_stack, self.total)
         ));
-        page.losses(analysis);
+        page.losses(analysis, reading);
         if self.beyond > 0 {
             page.line(&format!(
                 "there are more threads than are told apart: {} are of those",
@@ -314,14 +325,15 @@ impl Samples {
         let label = |id: ProcessId| self.paths.processes.label(id);
         let mut rows: Vec<_> = self.by_thread.iter().map(|(key, n)| (*key, *n)).collect();
         rows.sort_by_cached_key(|((id, tid), n)| (u64::MAX - n, label(*id), *tid));
-        let head = [("samples", true), ("%", true), ("ms", true), ("thread", true), ("process", false)];
+        let head = [("samples", true), ("%", true), ("ms", true), ("thread", false), ("process", false)];
         let cells = |((id, tid), n): &((ProcessId, u32), u64)| {
             let share = percent_with_error(*n, self.total);
-            [grouped(*n), share, self.time(*n), tid.to_string(), name(&label(*id))]
+            let thread = name(&self.paths.thread_label(*id, *tid));
+            [grouped(*n), share, self.time(*n), thread, name(&label(*id))]
         };
         page.table("threads", head, &rows, cells, |((id, tid), n)| {
             let mut object = self.of_process("thread", *id, *n);
-            object.number("tid", *tid);
+            object.number("tid", *tid).optional("thread", self.paths.thread_name(*id, *tid));
             object
         });
     }

@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use traceweir_decode::stack::Joined;
 use traceweir_format::header::NO_ID;
 
-use super::page::{Page, milliseconds, name, percentiles, put_percentiles, put_pid, summary};
+use super::page::{Page, milliseconds, name, percentiles, put_percentiles, put_pid, recorded, summary};
 use crate::analysis::{
     Analysis, Known, Latencies, Paths, ProcessId, Seen, Transfer, Wanted, Wants, What, Window,
 };
@@ -16,6 +16,7 @@ use crate::cmd::{counted, grouped, warn};
 use crate::exit::Outcome;
 use crate::export::Object;
 use crate::symbols::SymbolArgs;
+use crate::traces::Reading;
 
 /// Rows of one table that are told apart; what is beyond is summed as one.
 const MAX_ROWS: usize = 1 << 17;
@@ -30,8 +31,11 @@ pub(super) fn run(options: &ReportDisk) -> Result<Outcome> {
     let wanted = Wanted::new(&look.process, &look.thread);
     let mut disks = Disks { wanted, window: analysis.window, ..Disks::default() };
     let reading = analysis.read(|known, joined| disks.add(known, joined))?;
+    if disks.all.operations() == 0 && disks.others > 0 {
+        bail!("{}", disks.wanted.missed(&disks.paths.processes, "operations"));
+    }
     let mut page = Page::new(options.tables);
-    disks.print(&analysis, &mut page);
+    disks.print(&analysis, &reading, &mut page);
     page.print()?;
     warn(&reading);
     Ok(reading.outcome)
@@ -97,6 +101,7 @@ struct Disks {
     window: Window,
     all: Sum,
     rows: HashMap<Key, Sum>,
+    names: HashMap<u32, Arc<str>>,
     others: u64,
     first: Option<i64>,
     last: i64,
@@ -119,6 +124,12 @@ impl Disks {
         self.first.get_or_insert(seen.time);
         self.last = seen.time;
         self.all.add(it);
+        if !self.names.contains_key(&it.disk)
+            && self.names.len() < MAX_ROWS
+            && let Some(name) = known.disk_name(it.disk, seen.stamp)
+        {
+            self.names.insert(it.disk, name);
+        }
         for key in [Key::Disk(it.disk), Key::Process(process), Key::File(it.file.clone())] {
             let has_room = self.rows.len() < MAX_ROWS || self.rows.contains_key(&key);
             let key = if has_room { key } else { Key::Beyond(key.table()) };
@@ -126,9 +137,9 @@ impl Disks {
         }
     }
 
-    fn print(&self, analysis: &Analysis, page: &mut Page) {
+    fn print(&self, analysis: &Analysis, reading: &Reading, page: &mut Page) {
         let seconds = self.first.map_or(0.0, |first| self.last.saturating_sub(first) as f64 / 1e9);
-        let mut object = summary(analysis);
+        let mut object = summary(analysis, reading);
         put(&self.all, &mut object);
         object.number("others", self.others);
         page.object(&object);
@@ -137,8 +148,9 @@ impl Disks {
         }
         let all = &self.all;
         page.line(&format!(
-            "{} in {seconds:.3} s: {} of {}, {} of {}, {}",
+            "{} from first to last in {seconds:.3} s, of {} recorded: {} of {}, {} of {}, {}",
             counted(all.operations(), "operation"),
+            recorded(analysis),
             counted(all.reads, "read"),
             counted(all.read_bytes, "byte"),
             counted(all.writes, "write"),
@@ -152,10 +164,19 @@ impl Disks {
         if untimed > 0 {
             page.line(&format!("{} without a latency", counted(untimed, "operation")));
         }
-        page.losses(analysis);
-        for (title, table) in [("disks", "disk"), ("processes", "process"), ("files", "file")] {
-            self.table(title, table, page);
+        page.losses(analysis, reading);
+        self.table("disks", "disk", page);
+        self.table("processes", "process", page);
+        if self.has_files() {
+            self.table("files", "file", page);
+        } else if all.operations() > 0 {
+            page.line("\nno files: the trace does not tell which file an operation was for");
         }
+    }
+
+    /// Whether any operation was for a file that is known.
+    fn has_files(&self) -> bool {
+        self.rows.keys().any(|key| matches!(key, Key::File(Some(_))))
     }
 
     fn table(&self, title: &str, table: &'static str, page: &mut Page) {
@@ -204,6 +225,7 @@ impl Disks {
         match key {
             Key::Disk(number) => {
                 object.number("disk", *number);
+                object.optional("disk_name", self.names.get(number).map(|name| &**name));
             }
             Key::Process(id) => {
                 put_pid(&mut object, self.paths.processes.pid(*id));
@@ -220,12 +242,25 @@ impl Disks {
 
     fn label(&self, key: &Key) -> String {
         match key {
-            Key::Disk(number) => format!("disk {number}"),
+            Key::Disk(number) => disk_label(*number, self.names.get(number).map(|name| &**name)),
             Key::Process(id) => self.paths.processes.label(*id),
             Key::File(Some(file)) => file.to_string(),
             Key::File(None) => "(no file)".to_owned(),
             Key::Beyond(_) => "(other)".to_owned(),
         }
+    }
+}
+
+/// A disk for people. Linux numbers are major << 20 | minor, which no disk of Windows reaches.
+fn disk_label(number: u32, name: Option<&str>) -> String {
+    let place = match number >> 20 {
+        0 => number.to_string(),
+        major => format!("{major}:{}", number & 0xF_FFFF),
+    };
+    match name {
+        Some(name) if number >> 20 == 0 => format!("{name} (disk {place})"),
+        Some(name) => format!("{name} ({place})"),
+        None => format!("disk {place}"),
     }
 }
 

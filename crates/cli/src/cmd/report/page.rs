@@ -7,9 +7,11 @@ use anyhow::Result;
 use crate::analysis::{Analysis, Latencies};
 use crate::cli::Tables;
 use crate::cmd::{counted, grouped};
+use crate::exit::Outcome;
 use crate::export::{Object, plain};
 use crate::output::Output;
 use crate::table::table;
+use crate::traces::Reading;
 
 /// Characters of a name in a table; objects have all of it.
 const LONGEST: usize = 100;
@@ -81,14 +83,25 @@ impl Page {
         }
     }
 
-    /// What the sessions lost.
-    pub(super) fn losses(&mut self, analysis: &Analysis) {
+    /// What the sessions lost, and what is wrong with the files.
+    pub(super) fn losses(&mut self, analysis: &Analysis, reading: &Reading) {
+        let is_damaged = reading.outcome >= Outcome::Damaged;
+        if let Some((there, said)) = analysis.missing_buffers() {
+            let there = grouped(there);
+            self.line(&format!("the file is cut: {there} of {} are there", counted(said, "buffer")));
+        } else if is_damaged {
+            self.line("the file is damaged: what follows is about what could be read of it");
+        }
         let (events, buffers) = analysis.lost();
-        if events == 0 && buffers == 0 {
-            self.line("lost: nothing, as the sessions tell");
-        } else {
+        if events > 0 || buffers > 0 {
             let (events, buffers) = (counted(events, "event"), counted(buffers, "buffer"));
             self.line(&format!("lost: {events} and {buffers}; what follows is about the rest"));
+        } else if !analysis.is_finalised() {
+            self.line("lost: not told, for the session has not closed the file");
+        } else if reading.outcome == Outcome::Fine {
+            self.line("lost: nothing, as the sessions tell");
+        } else if !is_damaged {
+            self.line("lost: events, as buffers say, which do not tell how many");
         }
     }
 
@@ -100,11 +113,18 @@ impl Page {
 }
 
 /// The object of a headline.
-pub(super) fn summary(analysis: &Analysis) -> Object {
+pub(super) fn summary(analysis: &Analysis, reading: &Reading) -> Object {
     let (events, buffers) = analysis.lost();
     let mut object = Object::new();
     object.text("by", "summary").number("events_lost", events).number("buffers_lost", buffers);
+    object.raw("damaged", if reading.outcome >= Outcome::Damaged { "true" } else { "false" });
+    object.number("recorded_ns", analysis.recorded());
     object
+}
+
+/// How long was recorded, for people.
+pub(super) fn recorded(analysis: &Analysis) -> String {
+    format!("{:.3} s", analysis.recorded() as f64 / 1e9)
 }
 
 /// A name in a table.

@@ -1,12 +1,15 @@
 //! `weir report sched`: who ran and who waited, by context switches.
 
+mod cause;
 mod tables;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use traceweir_decode::stack::Joined;
+use traceweir_format::header::NO_ID;
 
+use self::cause::{Cause, Causes};
 use super::page::Page;
 use crate::analysis::{
     Analysis, Back, Known, Latencies, NodeId, Paths, ProcessId, Ran, Scheduler, Seen, Switch, Tree, Wanted,
@@ -30,8 +33,9 @@ pub(super) fn run(options: &ReportSched) -> Result<Outcome> {
     let wanted = Wanted::new(&look.process, &look.thread);
     let mut machine = Machine::new(wanted, analysis.window);
     let reading = analysis.read(|known, joined| machine.add(known, joined))?;
+    machine.refuse_nothing()?;
     let mut page = Page::new(options.tables);
-    machine.print(&analysis, &mut page);
+    machine.print(&analysis, &reading, &mut page);
     page.print()?;
     warn(&reading);
     Ok(reading.outcome)
@@ -48,8 +52,8 @@ struct Totals {
     /// Times that it was pushed aside, and time until it ran again.
     pushed_aside: u64,
     latency: Latencies,
-    /// By the number of the reason: how often, and how long.
-    reasons: BTreeMap<u8, (u64, u64)>,
+    /// What it waited for: how often, and how long.
+    causes: BTreeMap<Cause, (u64, u64)>,
 }
 
 impl Totals {
@@ -60,8 +64,8 @@ impl Totals {
         self.ready = self.ready.saturating_add(other.ready);
         self.pushed_aside = self.pushed_aside.saturating_add(other.pushed_aside);
         self.latency.merge(&other.latency);
-        for (reason, (times, nanoseconds)) in &other.reasons {
-            let sum = self.reasons.entry(*reason).or_default();
+        for (cause, (times, nanoseconds)) in &other.causes {
+            let sum = self.causes.entry(*cause).or_default();
             *sum = (sum.0.saturating_add(*times), sum.1.saturating_add(*nanoseconds));
         }
     }
@@ -83,7 +87,10 @@ struct Machine {
     schedulers: HashMap<usize, Scheduler<Option<NodeId>>>,
     rows: HashMap<(ProcessId, u32), Totals>,
     processors: BTreeMap<(usize, u16), Processor>,
+    /// Traces that hold the switches of some threads only: what their processors did otherwise is not known.
+    partial: BTreeSet<usize>,
     blocked: Tree,
+    causes: Causes,
     switches: u64,
     wakes: u64,
     /// Events that hold several switches, which are not read.
@@ -103,7 +110,9 @@ impl Machine {
             schedulers: HashMap::new(),
             rows: HashMap::new(),
             processors: BTreeMap::new(),
+            partial: BTreeSet::new(),
             blocked: Tree::new(MAX_NODES),
+            causes: Causes::default(),
             switches: 0,
             wakes: 0,
             batches: 0,
@@ -111,6 +120,21 @@ impl Machine {
             first: None,
             last: 0,
         }
+    }
+
+    /// Refuses to report on nothing: zeros would look like an answer.
+    fn refuse_nothing(&self) -> Result<()> {
+        // Threads may run through a time in which there is no switch.
+        if self.processors.is_empty() && self.batches == 0 {
+            bail!("no context switches: the trace has none (CSWITCH, 0x0524); weir record --kernel sched -o sched.etl takes them");
+        }
+        let mut threads = self.rows.keys();
+        if !threads.any(|(process, thread)| self.wanted.wants(&self.paths.processes, *process, *thread))
+            && self.wanted.is_some_only()
+        {
+            bail!("{}", self.wanted.missed(&self.paths.processes, "switches"));
+        }
+        Ok(())
     }
 
     fn add(&mut self, known: &mut Known, joined: &Joined<Seen>) {
@@ -135,25 +159,32 @@ impl Machine {
         let (seen, stack) = (&joined.what, &joined.stack);
         self.switches += u64::from(is_inside);
         self.without_stack += u64::from(is_inside && stack.is_empty());
+        if it.old == NO_ID || it.new == NO_ID {
+            self.partial.insert(seen.file);
+        }
         // A stack is that of the thread that leaves, or of the one that comes.
         let owner = stack.owner.map(|(_, thread)| thread);
         let leaves =
-            if owner == Some(it.old) && it.old != 0 { Some(self.node(known, joined, it.old)) } else { None };
+            if owner == Some(it.old) && it.old != 0 { self.node(known, joined, it.old) } else { None };
         let (ran, back) = self.schedulers.entry(seen.file).or_default().switch(seen.time, it, leaves);
         if let Some(ran) = ran {
             self.ran(known, seen, ran);
         }
         self.processors.entry((seen.file, it.cpu)).or_default().switches += u64::from(is_inside);
         if let Some(back) = back {
-            let comes = if owner == Some(it.new) { Some(self.node(known, joined, it.new)) } else { None };
+            let comes = if owner == Some(it.new) { self.node(known, joined, it.new) } else { None };
             self.back(known, joined, back, comes, is_inside);
         }
     }
 
-    fn node(&mut self, known: &mut Known, joined: &Joined<Seen>, thread: u32) -> NodeId {
+    /// Where a thread is, if it is wanted: files of others are not even looked into.
+    fn node(&mut self, known: &mut Known, joined: &Joined<Seen>, thread: u32) -> Option<NodeId> {
         let (pid, process) = self.paths.process(known, &joined.what, &joined.stack, thread);
+        if !self.wanted.wants(&self.paths.processes, process, thread) {
+            return None;
+        }
         let path = self.paths.of(known, joined, (process, pid, thread), None);
-        self.blocked.node(path)
+        Some(self.blocked.node(path))
     }
 
     fn ran(&mut self, known: &Known, seen: &Seen, ran: Ran) {
@@ -177,6 +208,10 @@ impl Machine {
         is_inside: bool,
     ) {
         let (seen, window) = (&joined.what, self.window);
+        let waits = back.away.as_ref().and_then(|away| Some((away.reason?, away.stack.or(comes))));
+        let cause = waits.and_then(|(reason, node)| {
+            self.causes.find(known.is_of_linux(), reason, node, (&self.blocked, &self.paths.functions))
+        });
         let row = self.row(known, seen, back.thread);
         row.switches += u64::from(is_inside);
         if let Some(readied) = back.readied.filter(|_| is_inside) {
@@ -188,17 +223,19 @@ impl Machine {
             }
             return;
         };
-        let Some(reason) = away.reason else {
+        if away.reason.is_none() {
             row.pushed_aside += u64::from(is_inside);
             row.ready = row.ready.saturating_add(window.part(away.from, back.to));
             return;
-        };
+        }
         let woken = back.readied.unwrap_or(back.to).max(away.from);
         let waited = window.part(away.from, woken);
         row.waiting = row.waiting.saturating_add(waited);
         row.ready = row.ready.saturating_add(window.part(woken, back.to));
-        let sum = row.reasons.entry(reason).or_default();
-        *sum = (sum.0.saturating_add(u64::from(is_inside)), sum.1.saturating_add(waited));
+        if let Some(cause) = cause {
+            let sum = row.causes.entry(cause).or_default();
+            *sum = (sum.0.saturating_add(u64::from(is_inside)), sum.1.saturating_add(waited));
+        }
         self.block(known, joined, back.thread, away.stack.or(comes), window.part(away.from, back.to));
     }
 
@@ -226,6 +263,7 @@ impl Machine {
     fn row(&mut self, known: &Known, seen: &Seen, thread: u32) -> &mut Totals {
         let pid = known.process_of(thread, seen.stamp);
         let key = (self.paths.named(known, seen, pid), thread);
+        self.paths.meet(known, seen, key.0, thread);
         let has_room = self.rows.len() < MAX_ROWS || self.rows.contains_key(&key);
         self.rows.entry(if has_room { key } else { (ProcessId::default(), 0) }).or_default()
     }

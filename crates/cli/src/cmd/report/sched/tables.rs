@@ -2,15 +2,15 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use traceweir_decode::source::kernel::wait_reason;
-
 use super::super::page::{
-    Page, milliseconds, name, percent, percentiles, put_fraction, put_percentiles, put_pid, share, summary,
+    Page, milliseconds, name, percent, percentiles, put_fraction, put_percentiles, put_pid, recorded, share,
+    summary,
 };
-use super::{Machine, Processor, Totals};
+use super::{Cause, Machine, Processor, Totals};
 use crate::analysis::{Analysis, ProcessId};
 use crate::cmd::{counted, grouped};
 use crate::export::{Object, array, plain, write_json_string};
+use crate::traces::Reading;
 
 /// Functions of a blocked stack that are shown to people; objects have all.
 const FRAMES: usize = 24;
@@ -30,42 +30,49 @@ const HEAD: [(&str, bool); 10] = [
 ];
 
 impl Machine {
-    pub(super) fn print(&self, analysis: &Analysis, page: &mut Page) {
-        self.headline(analysis, page);
-        self.processors(page);
+    pub(super) fn print(&self, analysis: &Analysis, reading: &Reading, page: &mut Page) {
         let wanted = |(id, thread): &(ProcessId, u32)| self.wanted.wants(&self.paths.processes, *id, *thread);
         let threads: Vec<_> = self.rows.iter().filter(|(key, _)| wanted(key)).collect();
         let mut processes: HashMap<ProcessId, Totals> = HashMap::new();
-        let mut reasons: BTreeMap<u8, (u64, u64)> = BTreeMap::new();
+        let mut all = Totals::default();
         for ((process, _), totals) in &threads {
             processes.entry(*process).or_default().merge(totals);
-            for (reason, (times, nanoseconds)) in &totals.reasons {
-                let sum = reasons.entry(*reason).or_default();
-                *sum = (sum.0.saturating_add(*times), sum.1.saturating_add(*nanoseconds));
-            }
+            all.merge(totals);
         }
-        self.processes(&processes, page);
-        self.threads(threads, page);
-        reason_table(&reasons, page);
+        self.headline(analysis, reading, page);
+        if self.wanted.is_some_only() {
+            let (switches, running) = (counted(all.switches, "switch"), milliseconds(all.running));
+            let threads = counted(threads.len() as u64, "thread");
+            page.line(&format!(
+                "asked for: {threads}, {switches} to them, running {running} ms; what is above, and processors, are of the whole trace"
+            ));
+        }
+        let whole = self.whole(analysis);
+        self.processors(page);
+        self.processes(&processes, whole, page);
+        self.threads(threads, whole, page);
+        self.causes(&all.causes, page);
         self.blocked(page);
     }
 
-    fn capacity(&self) -> u64 {
+    /// What shares are of: the time of all processors, or of the recording where that is not known.
+    fn whole(&self, analysis: &Analysis) -> u64 {
+        if !self.partial.is_empty() {
+            return analysis.recorded();
+        }
         self.processors.values().fold(0, |sum: u64, it| sum.saturating_add(it.busy).saturating_add(it.idle))
     }
 
-    fn headline(&self, analysis: &Analysis, page: &mut Page) {
+    fn headline(&self, analysis: &Analysis, reading: &Reading, page: &mut Page) {
         let seconds = self.first.map_or(0.0, |first| self.last.saturating_sub(first) as f64 / 1e9);
         let gaps: u64 = self.schedulers.values().map(|it| it.gaps).sum();
         let beyond: u64 = self.schedulers.values().map(|it| it.beyond).sum();
-        let mut object = summary(analysis);
+        let mut object = summary(analysis, reading);
         object.number("switches", self.switches).number("wakes", self.wakes).number("gaps", gaps);
         object.number("compact_batches", self.batches).number("without_stack", self.without_stack);
         put_fraction(&mut object, "seconds", seconds);
+        object.raw("partial", if self.partial.is_empty() { "false" } else { "true" });
         page.object(&object);
-        if self.switches == 0 {
-            page.line("no context switches: the trace has none in this time (CSWITCH, 0x0524)");
-        }
         page.line(&format!(
             "{} and {} in {seconds:.3} s on {}",
             counted(self.switches, "switch"),
@@ -74,6 +81,12 @@ impl Machine {
         ));
         if self.wakes == 0 && self.switches > 0 {
             page.line("no wakes (DISPATCHER, 0x0532): waiting times have those of being ready in them, and there are no latencies");
+        }
+        if !self.partial.is_empty() {
+            let length = recorded(analysis);
+            page.line(&format!(
+                "switches of some threads only, as without privilege: what processors did otherwise is not known; % is of the {length} recorded"
+            ));
         }
         if gaps > 0 {
             page.line(&format!(
@@ -92,7 +105,7 @@ impl Machine {
         }
         let (none, all) = (grouped(self.without_stack), percent(self.without_stack, self.switches));
         page.line(&format!("without a stack: {none} switches ({all} %)"));
-        page.losses(analysis);
+        page.losses(analysis, reading);
     }
 
     fn processors(&self, page: &mut Page) {
@@ -104,21 +117,35 @@ impl Machine {
             "processors, from their first to their last switch",
             head,
             &rows,
-            |((_, cpu), it)| {
-                let busy = percent(it.busy, whole(it));
-                [cpu.to_string(), busy, milliseconds(it.busy), milliseconds(it.idle), grouped(it.switches)]
+            |((file, cpu), it)| {
+                let unless_partial = |text: String| match self.partial.contains(file) {
+                    true => "not known".to_owned(),
+                    false => text,
+                };
+                [
+                    cpu.to_string(),
+                    unless_partial(percent(it.busy, whole(it))),
+                    unless_partial(milliseconds(it.busy)),
+                    unless_partial(milliseconds(it.idle)),
+                    grouped(it.switches),
+                ]
             },
             |((file, cpu), it)| {
                 let mut object = Object::new();
                 object.text("by", "processor").number("cpu", *cpu).number("file", *file as u64);
-                object.number("busy_ns", it.busy).number("idle_ns", it.idle).number("switches", it.switches);
-                put_fraction(&mut object, "busy_share", share(it.busy, whole(it)).0);
+                object.number("switches", it.switches);
+                if self.partial.contains(file) {
+                    object.raw("busy_ns", "null").raw("idle_ns", "null").raw("busy_share", "null");
+                } else {
+                    object.number("busy_ns", it.busy).number("idle_ns", it.idle);
+                    put_fraction(&mut object, "busy_share", share(it.busy, whole(it)).0);
+                }
                 object
             },
         );
     }
 
-    fn processes(&self, processes: &HashMap<ProcessId, Totals>, page: &mut Page) {
+    fn processes(&self, processes: &HashMap<ProcessId, Totals>, whole: u64, page: &mut Page) {
         let label = |id: ProcessId| self.paths.processes.label(id);
         let mut rows: Vec<_> = processes.iter().collect();
         rows.sort_by_cached_key(|(id, it)| (u64::MAX - it.running, label(**id), **id));
@@ -129,42 +156,43 @@ impl Machine {
             head,
             &rows,
             |(id, it)| {
-                let [a, b, c, d, e, f, g, h, i, j] = self.cells(it);
+                let [a, b, c, d, e, f, g, h, i, j] = self.cells(it, whole);
                 [a, b, c, d, e, f, g, h, i, j, name(&label(**id))]
             },
             |(id, it)| self.object("process", **id, it),
         );
     }
 
-    fn threads(&self, threads: Vec<(&(ProcessId, u32), &Totals)>, page: &mut Page) {
+    fn threads(&self, threads: Vec<(&(ProcessId, u32), &Totals)>, whole: u64, page: &mut Page) {
         let label = |id: ProcessId| self.paths.processes.label(id);
         let mut rows = threads;
         rows.sort_by_cached_key(|((id, tid), it)| (u64::MAX - it.running, label(*id), *tid));
         let [a, b, c, d, e, f, g, h, i, j] = HEAD;
-        let head = [a, b, c, d, e, f, g, h, i, j, ("thread", true), ("process", false)];
+        let head = [a, b, c, d, e, f, g, h, i, j, ("thread", false), ("process", false)];
         page.table(
             "threads",
             head,
             &rows,
             |((id, tid), it)| {
-                let [a, b, c, d, e, f, g, h, i, j] = self.cells(it);
-                [a, b, c, d, e, f, g, h, i, j, tid.to_string(), name(&label(*id))]
+                let [a, b, c, d, e, f, g, h, i, j] = self.cells(it, whole);
+                let thread = name(&self.paths.thread_label(*id, *tid));
+                [a, b, c, d, e, f, g, h, i, j, thread, name(&label(*id))]
             },
             |((id, tid), it)| {
                 let mut object = self.object("thread", *id, it);
-                object.number("tid", *tid);
+                object.number("tid", *tid).optional("thread", self.paths.thread_name(*id, *tid));
                 object
             },
         );
     }
 
-    fn cells(&self, it: &Totals) -> [String; 10] {
-        let mostly = it.reasons.iter().max_by_key(|(_, (_, nanoseconds))| *nanoseconds);
-        let mostly = mostly.map_or_else(|| "-".to_owned(), |(reason, _)| reason_name(*reason));
+    fn cells(&self, it: &Totals, whole: u64) -> [String; 10] {
+        let mostly = it.causes.iter().max_by_key(|(_, (_, nanoseconds))| *nanoseconds);
+        let mostly = mostly.map_or_else(|| "-".to_owned(), |(cause, _)| name(&cause.label(&self.paths.functions)));
         let [half, nearly, all] = percentiles(&it.latency);
         [
             milliseconds(it.running),
-            percent(it.running, self.capacity()),
+            percent(it.running, whole),
             grouped(it.switches),
             milliseconds(it.waiting),
             milliseconds(it.ready),
@@ -185,13 +213,34 @@ impl Machine {
         object.number("waiting_ns", it.waiting).number("ready_ns", it.ready);
         object.number("pushed_aside", it.pushed_aside).number("wakes", it.latency.number);
         put_percentiles(&it.latency, &mut object);
-        let reasons = it.reasons.iter().map(|(reason, (times, nanoseconds))| {
+        let reasons = it.causes.iter().map(|(cause, (times, nanoseconds))| {
             let mut object = Object::new();
-            object.text("reason", &reason_name(*reason)).number("times", *times).number("ns", *nanoseconds);
+            object.text("reason", &cause.label(&self.paths.functions)).number("times", *times).number("ns", *nanoseconds);
             object.finish()
         });
         object.raw("waits", &array(reasons));
         object
+    }
+
+    fn causes(&self, causes: &BTreeMap<Cause, (u64, u64)>, page: &mut Page) {
+        let label = |cause: Cause| cause.label(&self.paths.functions);
+        let mut rows: Vec<_> = causes.iter().collect();
+        rows.sort_by_cached_key(|(cause, (_, nanoseconds))| (u64::MAX - nanoseconds, label(**cause)));
+        let head = [("waits", true), ("waiting ms", true), ("for", false)];
+        page.table(
+            "waits, by what for",
+            head,
+            &rows,
+            |(cause, (times, nanoseconds))| {
+                [grouped(*times), milliseconds(*nanoseconds), name(&label(**cause))]
+            },
+            |(cause, (times, nanoseconds))| {
+                let mut object = Object::new();
+                object.text("by", "reason").text("name", &label(**cause));
+                object.number("times", *times).number("waiting_ns", *nanoseconds);
+                object
+            },
+        );
     }
 
     /// Where threads waited longest.
@@ -224,28 +273,6 @@ impl Machine {
             page.line("there are more stacks than are told apart: the rest is (other)");
         }
     }
-}
-
-fn reason_name(reason: u8) -> String {
-    wait_reason(reason).map_or_else(|| format!("reason {reason}"), str::to_owned)
-}
-
-fn reason_table(reasons: &BTreeMap<u8, (u64, u64)>, page: &mut Page) {
-    let mut rows: Vec<_> = reasons.iter().collect();
-    rows.sort_by_key(|(reason, (_, nanoseconds))| (u64::MAX - nanoseconds, **reason));
-    let head = [("waits", true), ("waiting ms", true), ("for", false)];
-    page.table(
-        "waits, by what for",
-        head,
-        &rows,
-        |(reason, (times, nanoseconds))| [grouped(*times), milliseconds(*nanoseconds), reason_name(**reason)],
-        |(reason, (times, nanoseconds))| {
-            let mut object = Object::new();
-            object.text("by", "reason").text("name", &reason_name(**reason));
-            object.number("times", *times).number("waiting_ns", *nanoseconds);
-            object
-        },
-    );
 }
 
 fn json_text(text: &str) -> String {
