@@ -79,3 +79,22 @@ fn stats_count_system_calls_for_the_processes_that_made_them() {
     let of = |pid: i64| rows.iter().find(|row| row["pid"] == pid).map(|row| row["events"].as_u64().unwrap());
     assert_eq!((of(100), of(200), of(0), of(-1)), (Some(3), Some(1), Some(1), Some(2)));
 }
+
+#[test]
+fn a_process_that_runs_another_program_is_told_by_the_name_it_has_then() {
+    let mut scene = Scene::new();
+    scene.life(10, 0x0301, SHOP, "weir");
+    scene.life(20, 0x0302, SHOP, "weir");
+    scene.life(20, 0x0301, SHOP, "shop");
+    scene.life(30, 0x0302, SHOP, "shop");
+    let file = scene.write();
+    let file = file.to_str().unwrap();
+    let events = weir(["dump", "--format", "jsonl", "--pid", "100", file]).expect(0).json();
+    let told: Vec<_> =
+        events.iter().map(|it| (it["process"].as_str(), it["fields"]["ImageFileName"].as_str())).collect();
+    let expected = ["weir", "weir", "shop", "shop"].map(|name| (Some(name), Some(name)));
+    assert_eq!(told, expected);
+    let rows = weir(["stats", "--json", "--by", "process", file]).expect(0).json();
+    let row = rows.iter().find(|row| row["pid"] == SHOP).unwrap();
+    assert_eq!((&row["name"], &row["events"]), (&Value::from("shop (100)"), &Value::from(4)));
+}

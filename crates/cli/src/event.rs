@@ -96,7 +96,7 @@ pub(crate) fn describe<'e>(
         Err(_) => actors.running(record),
     };
     let pid = attributed.map_or(record.process_id(), |a| a.pid);
-    let process = actors.image_of(pid, record.time());
+    let process = actors.image_at(pid, record);
     let provider = match &found {
         Ok(found) => found.known.schema.names.provider.as_deref(),
         Err(_) => None,

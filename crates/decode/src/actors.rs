@@ -33,6 +33,9 @@ const SPAN_BYTES: usize = 96;
 /// The longest image name that is kept.
 const MAX_IMAGE: usize = 1024;
 
+/// The hook of the end of a process.
+const PROCESS_END: u16 = 0x0302;
+
 /// The opcode of an image event when an image is loaded.
 const IMAGE_LOAD: u8 = 10;
 
@@ -240,6 +243,13 @@ impl Actors {
     pub fn process_of(&self, tid: u32, time: i64) -> Option<u32> {
         // The idle threads all have the id 0 and belong to process 0.
         self.threads.at(tid, time).copied().or((tid == 0).then_some(0))
+    }
+
+    /// The image name of the process that an event is about. One that ends is the one before: a process that runs another program ends and begins at one time.
+    #[must_use]
+    pub fn image_at(&self, pid: u32, record: &Record<'_>) -> Option<&str> {
+        let is_end = record.hook() == Some(PROCESS_END);
+        self.image_of(pid, record.time().saturating_sub(i64::from(is_end)))
     }
 
     /// The image name of a process at a time.
