@@ -11,6 +11,7 @@ mod scene;
 mod sched;
 mod speedscope;
 mod stacks;
+mod who;
 
 use std::path::Path;
 

@@ -62,6 +62,22 @@ int main(void) {
 }
 "#;
 
+/// A program that tells where its stubs for functions of another are: of one that it calls alone, and of one whose address it has too.
+const STUBS: &str = r#"#include <stdio.h>
+#include <stdlib.h>
+void *volatile both;
+int main(int count, char **words) {
+    char line[4096], *called, *taken;
+    FILE *maps = fopen("/proc/self/maps", "r");
+    __asm__("lea atoi@PLT(%%rip), %0" : "=r"(called));
+    __asm__("lea abs@PLT(%%rip), %0" : "=r"(taken));
+    both = (void *)abs;
+    printf("%p %p %p %p\n", called + 1, called + 16, called - 15, taken + 1);
+    while (fgets(line, sizeof line, maps)) fputs(line, stdout);
+    return count < 0 ? atoi(words[0]) + abs(count) : 0;
+}
+"#;
+
 const BUILD_ID: &str = "00112233445566778899aabbccddeeff01020304";
 const PROCESS: u32 = 4242;
 
@@ -234,6 +250,27 @@ fn a_library_has_the_functions_that_it_offers() {
     let caller = compile(&folder, CALLER, "caller", &[text(&library), "-Wl,-rpath,$ORIGIN"]);
     let path = store(&folder, "shop.etl", &trace(&ran(&caller, &library), &library, Some(&build_id())));
     assert_eq!(names(&dump(&path, &[])), pairs(&[("libshop.so", "sell"), NOWHERE]));
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn stubs_have_the_names_of_what_they_call_and_never_those_of_what_lies_before_them() {
+    let folder = folder();
+    let ibt = &["-fcf-protection=full", "-Wl,-z,ibtplt"][..];
+    for flags in [&[][..], &["-Wl,-z,lazy"], &["-no-pie", "-fno-pie"], &["-Wl,-z,now"], ibt] {
+        for strip in [&[][..], &["-s"], &["-g"]] {
+            let flags = [&["-fno-builtin"], flags, strip].concat();
+            let program = compile(&folder, STUBS, "stubs", &flags);
+            let ran = ran(&program, &program);
+            let path = store(&folder, "stubs.etl", &trace(&ran, &program, Some(&build_id())));
+            let names = names(&dump(&path, &[]));
+            let functions: Vec<&str> = names.iter().map(|(_, function)| function.as_str()).collect();
+            // The first and the last byte of the same one, the one before, and one in a section of its own.
+            assert_eq!((functions[0], functions[1]), ("atoi@plt", "atoi@plt"), "{flags:?}: {names:?}");
+            assert!(functions[2] == "-" || functions[2].ends_with("@plt"), "{flags:?}: {names:?}");
+            assert_eq!(functions[3], "abs@plt", "{flags:?}: {names:?}");
+        }
+    }
 }
 
 #[test]

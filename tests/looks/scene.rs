@@ -35,19 +35,22 @@ impl Scene {
     }
 
     fn system(&mut self, hook: u16, version: u8, payload: &[u8]) {
-        let time = ANCHOR;
+        self.system_at(0, hook, version, payload);
+    }
+
+    fn system_at(&mut self, time: i64, hook: u16, version: u8, payload: &[u8]) {
         let header = SystemHeader {
             pointer_size: 8,
             version,
             hook,
             process_id: 4,
             thread_id: 8,
-            time,
+            time: stamp(time),
             cpu_times: None,
         };
         let mut out = Vec::new();
         header.encode(payload, &mut out).unwrap();
-        self.put(0, 0, out);
+        self.put(time, 0, out);
     }
 
     /// An event without ids.
@@ -62,6 +65,11 @@ impl Scene {
     pub(super) fn process(&mut self, pid: u32, name: &str) {
         let payload = kernel::process((pid, pid), 1, 0, name, "");
         self.system(0x0303, 4, &payload);
+    }
+
+    /// A process that begins (0x0301) or ends (0x0302) at a time, in the header of another.
+    pub(super) fn life(&mut self, time: i64, hook: u16, pid: u32, name: &str) {
+        self.system_at(time, hook, 4, &kernel::process((pid, pid), 1, 0, name, ""));
     }
 
     /// A thread that is there all along.

@@ -87,12 +87,16 @@ pub(crate) fn describe<'e>(
     actors: &'e mut Actors,
 ) -> Event<'e> {
     decoder.observe(record);
+    actors.follow(record);
     let located = decoder.locate(record);
     let decoder: &'e Decoder = decoder;
     let found = located.map(|l| decoder.get(&l));
-    let attributed = found.as_ref().ok().and_then(|found| actors.attribute(record, found));
+    let attributed = match &found {
+        Ok(found) => actors.attribute(record, found),
+        Err(_) => actors.running(record),
+    };
     let pid = attributed.map_or(record.process_id(), |a| a.pid);
-    let process = actors.image_of(pid, record.time());
+    let process = actors.image_at(pid, record);
     let provider = match &found {
         Ok(found) => found.known.schema.names.provider.as_deref(),
         Err(_) => None,

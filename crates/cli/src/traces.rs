@@ -128,9 +128,11 @@ impl Traces {
                     binaries::load(decoder);
                 }
             }
-            let Some(who) = actors.get_mut(file).filter(|_| wanted(record, time)) else {
+            let Some(who) = actors.get_mut(file) else { return Ok(Flow::Continue) };
+            if !wanted(record, time) {
+                who.follow(record);
                 return Ok(Flow::Continue);
-            };
+            }
             let Some(stacks) = stacks.get(file) else { return Ok(Flow::Continue) };
             let (images, symbols) = (images.get(file), symbols.get(file));
             let place = Place { file, clock, time, start, images, symbols, stacks };
@@ -243,6 +245,7 @@ fn survey(
             if let Some(names) = &mut names {
                 names.observe(&record);
             }
+            who.foresee(&record);
             if Actors::is_informative(&record) {
                 if let Ok(found) = decoder.find(&record) {
                     who.observe(&record, &found);

@@ -7,6 +7,10 @@
 //!
 //! A rundown event at the start or end of a session says that something was alive all along, so a span that only such an event
 //! opens or closes reaches to the ends of time. What a hostile trace can make this keep is bounded.
+//!
+//! An event that names nobody, neither in its header nor in its fields, is about the thread that runs on its processor, where the trace tells of switches.
+
+mod processors;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,6 +19,7 @@ use traceweir_format::header::{NO_ID, Record};
 use traceweir_format::spec::event::class;
 use traceweir_format::spec::types::OutType;
 
+use self::processors::Processors;
 use crate::format::{Style, text};
 use crate::schema::{Field, Kind};
 use crate::source::Found;
@@ -27,6 +32,9 @@ const SPAN_BYTES: usize = 96;
 
 /// The longest image name that is kept.
 const MAX_IMAGE: usize = 1024;
+
+/// The hook of the end of a process.
+const PROCESS_END: u16 = 0x0302;
 
 /// The opcode of an image event when an image is loaded.
 const IMAGE_LOAD: u8 = 10;
@@ -125,6 +133,7 @@ pub struct Actor {
 pub struct Actors {
     threads: Spans<u32>,
     processes: Spans<Arc<str>>,
+    processors: Processors,
     walker: Walker,
 }
 
@@ -191,6 +200,26 @@ impl Actors {
         names
     }
 
+    /// Looks at an event ahead of its time, to know who runs when the trace begins.
+    #[inline]
+    pub fn foresee(&mut self, record: &Record<'_>) {
+        self.processors.pass(record, true);
+    }
+
+    /// Follows an event that goes by in order of time, to know who runs.
+    #[inline]
+    pub fn follow(&mut self, record: &Record<'_>) {
+        self.processors.pass(record, false);
+    }
+
+    /// Who runs on the processor of a kernel event whose header names no thread, where that is known.
+    #[must_use]
+    pub fn running(&self, record: &Record<'_>) -> Option<Actor> {
+        record.hook().filter(|_| record.thread_id() == NO_ID)?;
+        let tid = self.processors.running(record.cpu(), record.time())?;
+        Some(Actor { pid: self.process_of(tid, record.time()).unwrap_or(NO_ID), tid })
+    }
+
     /// Whom a kernel event is about, where that is not what its header says.
     pub fn attribute(&mut self, record: &Record<'_>, found: &Found<'_, '_>) -> Option<Actor> {
         record.hook()?;
@@ -204,7 +233,7 @@ impl Actors {
             (Some(pid), None) if is_image_load(record) && pid == header.pid => header,
             (Some(pid), None) => Actor { pid, tid: NO_ID },
             (None, Some(tid)) => Actor { pid: self.process_of(tid, record.time()).unwrap_or(NO_ID), tid },
-            (None, None) => return None,
+            (None, None) => return self.running(record),
         };
         (actor != header).then_some(actor)
     }
@@ -214,6 +243,13 @@ impl Actors {
     pub fn process_of(&self, tid: u32, time: i64) -> Option<u32> {
         // The idle threads all have the id 0 and belong to process 0.
         self.threads.at(tid, time).copied().or((tid == 0).then_some(0))
+    }
+
+    /// The image name of the process that an event is about. One that ends is the one before: a process that runs another program ends and begins at one time.
+    #[must_use]
+    pub fn image_at(&self, pid: u32, record: &Record<'_>) -> Option<&str> {
+        let is_end = record.hook() == Some(PROCESS_END);
+        self.image_of(pid, record.time().saturating_sub(i64::from(is_end)))
     }
 
     /// The image name of a process at a time.

@@ -116,8 +116,11 @@ impl Counts {
         }
         if matches!(by, GroupBy::All | GroupBy::Process) {
             let pid = event.attributed.map_or(record.process_id(), |a| a.pid);
-            if let Some(name) = event.process {
-                self.processes.entry(pid).or_insert_with(|| name.into());
+            // A process that runs another program has its name from then on; before, it was a copy of whoever started it.
+            if let Some(name) = event.process
+                && self.processes.get(&pid).is_none_or(|known| **known != *name)
+            {
+                self.processes.insert(pid, name.into());
             }
             one(self.rows.entry(Key::Process(pid)).or_default());
         }

@@ -7,6 +7,7 @@
 //!        │                                     ▲
 //!        │                            Search: the program itself · debug files by build id or link · --symbol-path · PDB
 //!        ├─ the kernel ──▶ Kernel: /proc/kallsyms of this boot, System.map, vmlinux
+//!        ├─ [vdso] ──────▶ the one of this process, if it is the same build
 //!        └─ nowhere ─────▶ MadeCode: /tmp/perf-PID.map
 //! ```
 //!
@@ -22,6 +23,7 @@ mod kernel;
 mod made_code;
 mod module;
 mod search;
+mod vdso;
 mod warnings;
 
 use std::collections::HashMap;

@@ -9,6 +9,7 @@ use traceweir_decode::symbols::elf::Parts;
 use traceweir_decode::symbols::{Dwarf, Elf, Identity, Pdb, Table, demangle};
 
 use super::search::{self, Candidate};
+use super::vdso;
 use super::warnings::Warnings;
 use super::{Frame, Key, Options};
 use crate::images::DebugId;
@@ -61,6 +62,11 @@ impl Module {
             return Self::of_linux(options, (path, id.as_ref()), size, warnings);
         }
         match id {
+            Some(id) if vdso::is_one(path) => {
+                let mut module = Self::default();
+                vdso::own(id).into_iter().for_each(|own| module.take(own));
+                module
+            }
             Some(id) => Self::of_windows(options, id, warnings),
             None => Self::default(),
         }

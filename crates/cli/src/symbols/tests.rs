@@ -307,3 +307,37 @@ fn answers_are_forgotten_before_they_are_too_many() {
     assert!(symbols.answer_bytes <= MAX_ANSWERS);
     assert!(symbols.answers.len() < 200_000);
 }
+
+#[test]
+fn the_kernels_code_in_a_process_has_names_if_it_is_that_of_this_machine() {
+    let Some(own) = vdso::bytes() else {
+        // A kernel may be told to put none there.
+        assert!(!std::fs::read_to_string("/proc/self/maps").unwrap().contains("[vdso]"));
+        return;
+    };
+    let read = |parts| {
+        use traceweir_decode::symbols::Elf;
+        Elf::read(std::io::Cursor::new(own.clone()), parts, |_| true).unwrap().unwrap()
+    };
+    let elf = read(traceweir_decode::symbols::elf::Parts { symbols: true, dwarf: false });
+    let mut id = [0; 20];
+    id.iter_mut().zip(&elf.identity.build_id).for_each(|(to, from)| *to = *from);
+    let (at, named) = (0..own.len() as u64)
+        .find_map(|at| Some((at, elf.symbols.lookup(at + elf.identity.base)?.text().into_owned())))
+        .unwrap();
+    let (base, size) = (0x7FFF_0000_0000, own.len() as u64);
+    let (_folder, options) = machine();
+    let function = |id: Option<[u8; 20]>| {
+        let mut symbols = Symbols::new(options.clone());
+        if let Some(id) = id {
+            identity(&mut symbols, (7, base), id, "[vdso]");
+        }
+        image(&mut symbols, LOAD, (7, base, size), "[vdso]", 1);
+        let frames = symbols.resolve(7, base + at, 2);
+        assert_eq!(frames[0].module.as_deref(), Some("[vdso]"));
+        frames[0].function.as_deref().map(str::to_owned)
+    };
+    assert_eq!(function(Some(id)).as_ref(), Some(&named));
+    id[0] ^= 1;
+    assert_eq!((function(Some(id)), function(None)), (None, None), "another build, and one that is not told");
+}

@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 /// Steps between two looks at the clock.
 const CLOCK_EVERY: u64 = 4096;
+/// Bytes of a text that cost a step.
+const BYTES_OF_STEP: usize = 64;
 
 /// What may still be done.
 #[derive(Debug)]
@@ -32,6 +34,11 @@ impl Effort {
             return self.check();
         }
         Some(())
+    }
+
+    /// Pays for a text that is looked at.
+    pub(super) fn pay_for_bytes(&mut self, bytes: usize) -> Option<()> {
+        self.pay(bytes.checked_div(BYTES_OF_STEP).unwrap_or(0))
     }
 
     /// Looks at the clock now: before a step whose length is not known.

@@ -10,6 +10,7 @@
 //!
 //! Not here: symbols in a compressed `.gnu_debugdata`, sections that are packed otherwise than by zlib, DWARF in files of its own for each unit (`.dwo`).
 
+mod plt;
 mod symbols;
 
 use std::cell::Cell;
@@ -169,8 +170,9 @@ where
     }
     let is_stripped = !sections.iter().any(|section| section.sh_type(endian) == SHT_SYMTAB);
     let symbols = if parts.symbols {
-        let mask = if header.e_machine(endian) == EM_ARM { !1 } else { u64::MAX };
-        symbols::read::<Elf, R>(&sections, (endian, file), left, mask)
+        let machine = header.e_machine(endian);
+        let mask = if machine == EM_ARM { !1 } else { u64::MAX };
+        symbols::read::<Elf, R>(&sections, (endian, file), left, (machine, mask))
     } else {
         Table::default()
     };

@@ -8,7 +8,7 @@
 //!
 //! Invariants:
 //! 1. Entries are sorted by start, one for each start: one with a size before one without, global before local, then the shorter name.
-//! 2. A symbol whose size is not told reaches to the next one, but not further than [`MAX_REACH`].
+//! 2. A symbol whose size is not told reaches to the next one, but not behind the end of its section where that is told, nor further than [`MAX_REACH`].
 //! 3. At most [`MAX_SYMBOLS`] entries and [`MAX_NAMES`] bytes of names are kept; what is beyond is left out, and the table says so ([`Table::is_cut`]).
 
 use std::borrow::Cow;
@@ -134,6 +134,12 @@ impl Table {
 
     /// Makes the table ready to be asked.
     pub fn finish(&mut self) {
+        self.finish_within(Vec::new());
+    }
+
+    /// Makes the table ready to be asked; no symbol whose size is not told goes on behind one of these ends.
+    pub(super) fn finish_within(&mut self, mut ends: Vec<u64>) {
+        ends.sort_unstable();
         let is_unsized = |entry: &Entry| entry.end == entry.start;
         self.entries.sort_by_key(|it| (it.start, is_unsized(it), it.rank, it.length));
         self.entries.dedup_by_key(|it| it.start);
@@ -141,7 +147,9 @@ impl Table {
         let mut next = u64::MAX;
         for entry in self.entries.iter_mut().rev() {
             if entry.end == entry.start {
-                entry.end = next.min(entry.start.saturating_add(MAX_REACH));
+                let behind = ends.partition_point(|end| *end <= entry.start);
+                let end = ends.get(behind).copied().unwrap_or(u64::MAX);
+                entry.end = next.min(end).min(entry.start.saturating_add(MAX_REACH));
             }
             next = entry.start;
         }
@@ -232,6 +240,26 @@ mod tests {
             (0x310, None),
             (0x8_0000 + MAX_REACH - 1, Some("end")),
             (0x8_0000 + MAX_REACH, None),
+        ] {
+            assert_eq!(name(&table, address).as_deref(), expected, "{address:#x}");
+        }
+    }
+
+    #[test]
+    fn a_symbol_without_size_ends_with_its_section() {
+        let mut table = Table::default();
+        table.push(0x100, 0, b"_init", Rank::Global);
+        table.push(0x200, 0, b"_start", Rank::Global);
+        table.push(0x230, 0, b"label", Rank::Local);
+        table.push(0x240, 0x100, b"told", Rank::Local);
+        table.finish_within(vec![0x280, 0x120, 0x100]);
+        for (address, expected) in [
+            (0x11F, Some("_init")),
+            (0x120, None),
+            (0x1FF, None),
+            (0x22F, Some("_start")),
+            (0x23F, Some("label")),
+            (0x33F, Some("told")),
         ] {
             assert_eq!(name(&table, address).as_deref(), expected, "{address:#x}");
         }

@@ -8,7 +8,8 @@
 //! Invariants:
 //! 1. One table of each kind is read, as the format has it: a stranger's file may list thousands that lie over each other.
 //! 2. A name ends within [`MAX_NAME`] bytes or is none: where no NUL stands in the whole block, looking for it again and again is what takes time.
-//! 3. What ends the look before the last symbol (bounds, effort, a table that is too large) marks the result as [cut](Table::is_cut).
+//! 3. A function whose size is not told ends with its section: what lies behind is another's, stubs for example.
+//! 4. What ends the look before the last symbol (bounds, effort, a table that is too large) marks the result as [cut](Table::is_cut).
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -25,17 +26,16 @@ use super::super::table::{MAX_NAME, Rank, Table};
 
 /// The largest table of symbols, and the largest block of their names.
 const MAX_SECTION: u64 = 256 << 20;
-/// Steps and time for all symbols of a file: one step for each, and for so many bytes of a name.
+/// Steps and time for all symbols of a file: one step for each, and what [`Effort::pay_for_bytes`] takes for its name.
 const STEPS: u64 = 64 << 20;
 const TIME: Duration = Duration::from_secs(20);
-const BYTES_OF_STEP: usize = 64;
 
 /// The functions that the tables of a file tell; addresses lose the bits that are not in `mask`.
 pub(super) fn read<'data, Elf, R>(
     sections: &SectionTable<'data, Elf, R>,
     (endian, file): (Endianness, R),
     left: &Cell<u64>,
-    mask: u64,
+    (machine, mask): (u16, u64),
 ) -> Table
 where
     Elf: FileHeader<Endian = Endianness>,
@@ -43,21 +43,39 @@ where
 {
     let mut table = Table::default();
     let mut effort = Effort::new(STEPS, TIME);
+    let taker = Taker { sections, endian, file, left, mask };
     for kind in [SHT_SYMTAB, SHT_DYNSYM] {
         let Some(section) = sections.iter().find(|it| it.sh_type(endian) == kind) else { continue };
-        let taker = Taker { sections, endian, mask };
         // A table that cannot be read leaves the other.
-        if let Ok(None) = taker.take(section, file, left, &mut effort, &mut table) {
+        if let Ok(None) = taker.take(section, &mut effort, &mut table) {
             table.cut();
         }
     }
-    table.finish();
+    if taker.take_stubs(machine, &mut effort, &mut table).is_none() {
+        table.cut();
+    }
+    table.finish_within(ends_of_code(sections, endian));
     table
 }
 
-struct Taker<'s, 'data, Elf: FileHeader<Endian = Endianness>, R: ReadRef<'data>> {
-    sections: &'s SectionTable<'data, Elf, R>,
-    endian: Endianness,
+/// Where sections of code end: no function goes on behind that.
+fn ends_of_code<'data, Elf, R>(sections: &SectionTable<'data, Elf, R>, endian: Endianness) -> Vec<u64>
+where
+    Elf: FileHeader<Endian = Endianness>,
+    R: ReadRef<'data>,
+{
+    let code = sections.iter().filter(|it| it.sh_flags(endian).into() & u64::from(SHF_EXECINSTR) != 0);
+    let end = |it: &Elf::SectionHeader| it.sh_addr(endian).into().saturating_add(it.sh_size(endian).into());
+    code.filter(|it| it.sh_size(endian).into() > 0).map(end).collect()
+}
+
+/// Reads tables of one file.
+pub(super) struct Taker<'s, 'data, Elf: FileHeader<Endian = Endianness>, R: ReadRef<'data>> {
+    pub(super) sections: &'s SectionTable<'data, Elf, R>,
+    pub(super) endian: Endianness,
+    pub(super) file: R,
+    /// Bytes that may still be read.
+    left: &'s Cell<u64>,
     mask: u64,
 }
 
@@ -70,21 +88,19 @@ where
     fn take(
         &self,
         section: &'data Elf::SectionHeader,
-        file: R,
-        left: &Cell<u64>,
         effort: &mut Effort,
         to: &mut Table,
     ) -> object::Result<Option<()>> {
         let endian = self.endian;
         let strings = self.sections.section(SectionIndex(section.sh_link(endian) as usize))?;
-        for size in [section.sh_size(endian).into(), strings.sh_size(endian).into()] {
-            if size > MAX_SECTION {
+        for part in [section, strings] {
+            if part.sh_size(endian).into() > MAX_SECTION {
                 return Ok(None);
             }
-            left.set(left.get().saturating_add(size));
+            self.allow(part);
         }
-        let symbols: &[Elf::Sym] = section.data_as_array(endian, file)?;
-        let strings = strings.data(endian, file)?;
+        let symbols: &[Elf::Sym] = section.data_as_array(endian, self.file)?;
+        let strings = strings.data(endian, self.file)?;
         for symbol in symbols {
             if effort.pay(1).is_none() || to.is_cut() {
                 return Ok(None);
@@ -94,7 +110,7 @@ where
             }
             let at = usize::try_from(symbol.st_name(endian)).unwrap_or(usize::MAX);
             let (name, looked_at) = name_at(strings, at);
-            if effort.pay(looked_at.checked_div(BYTES_OF_STEP).unwrap_or(0)).is_none() {
+            if effort.pay_for_bytes(looked_at).is_none() {
                 return Ok(None);
             }
             let Some(name) = name.filter(|name| symbol.st_type() != STT_NOTYPE || !is_made_up(name)) else {
@@ -108,6 +124,11 @@ where
             to.push(symbol.st_value(endian).into() & self.mask, symbol.st_size(endian).into(), name, rank);
         }
         Ok(Some(()))
+    }
+
+    /// Lets the bytes of a section be read.
+    pub(super) fn allow(&self, section: &Elf::SectionHeader) {
+        self.left.set(self.left.get().saturating_add(section.sh_size(self.endian).into()));
     }
 
     /// Whether it is a function, or a label in code.
@@ -125,7 +146,7 @@ where
 }
 
 /// The text at an offset, if it ends soon enough, and the bytes that were looked at.
-fn name_at(strings: &[u8], at: usize) -> (Option<&[u8]>, usize) {
+pub(super) fn name_at(strings: &[u8], at: usize) -> (Option<&[u8]>, usize) {
     let near = strings.get(at..at.saturating_add(MAX_NAME).saturating_add(1).min(strings.len()));
     let near = near.unwrap_or_default();
     match memchr::memchr(0, near) {

@@ -1,0 +1,112 @@
+//! Who runs on each processor, by its switches from one thread to another.
+//!
+//! ```text
+//!   processor 0   ──?──┤ A ─▶ B ├──── B ────┤ B ─▶ C ├──── C ──▶
+//!                  A: the first switch says who left            an event here is about C
+//! ```
+//!
+//! Invariants:
+//! 1. What ran before the first switch of a processor is the thread that this switch leaves.
+//! 2. A switch that does not name the thread it goes to leaves the processor to nobody, until the next.
+//! 3. A processor takes a few bytes, and there are no more of them than numbers for them.
+
+use traceweir_format::header::{NO_ID, Record};
+use traceweir_format::wire;
+
+/// The hook of a switch, whose payload begins with the new thread and the old one in all versions.
+const SWITCH: u16 = 0x0524;
+const NAMES: usize = 8;
+
+/// A thread and the time from which on, or up to which, it ran.
+#[derive(Clone, Copy, Debug)]
+struct Turn {
+    time: i64,
+    thread: u32,
+}
+
+/// What is known about one processor.
+#[derive(Clone, Copy, Debug)]
+struct Processor {
+    /// Who left at its first switch.
+    first: Turn,
+    /// Who came at the last one that went by.
+    last: Turn,
+}
+
+/// The processors of a trace.
+#[derive(Debug, Default)]
+pub(super) struct Processors(Vec<Option<Processor>>);
+
+impl Processors {
+    /// Follows a switch; other records are nothing to it. `is_ahead` where it is seen before its time: then it tells who ran at the beginning.
+    #[inline]
+    pub(super) fn pass(&mut self, record: &Record<'_>, is_ahead: bool) {
+        if record.hook() != Some(SWITCH) {
+            return;
+        }
+        let Some(names) = record.payload().first_chunk::<NAMES>() else { return };
+        let (time, cpu) = (record.time(), usize::from(record.cpu()));
+        let [new, old] = [0, 4].map(|at| Turn { time, thread: wire::u32_at(names, at) });
+        if self.0.len() <= cpu {
+            self.0.resize(cpu.saturating_add(1), None);
+        }
+        match self.0.get_mut(cpu) {
+            Some(Some(known)) if !is_ahead => known.last = new,
+            Some(unknown @ None) => *unknown = Some(Processor { first: old, last: new }),
+            _ => {}
+        }
+    }
+
+    /// The thread that runs on a processor at a time: now, or before its first switch.
+    pub(super) fn running(&self, cpu: u16, time: i64) -> Option<u32> {
+        let Processor { first, last } = (*self.0.get(usize::from(cpu))?)?;
+        let turn = match time {
+            _ if last.time <= time => last,
+            _ if time < first.time => first,
+            _ => return None,
+        };
+        Some(turn.thread).filter(|thread| *thread != NO_ID)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use traceweir_format::header::perfinfo::PerfInfoHeader;
+
+    use super::*;
+
+    fn switch(processors: &mut Processors, cpu: u16, time: i64, (old, new): (u32, u32), is_ahead: bool) {
+        let mut bytes = Vec::new();
+        let payload = [new.to_le_bytes(), old.to_le_bytes(), [0; 4], [0; 4], [0; 4], [0; 4]].concat();
+        PerfInfoHeader { pointer_size: 8, version: 4, hook: SWITCH, time, counters: &[] }
+            .encode(&payload, &mut bytes)
+            .unwrap();
+        processors.pass(&Record::parse(&bytes, cpu).unwrap(), is_ahead);
+    }
+
+    #[test]
+    fn a_processor_belongs_to_whom_it_was_switched_to() {
+        let mut processors = Processors::default();
+        for (cpu, time, names) in [(0, 10, (5, 6)), (0, 20, (6, 7)), (9, 15, (1, 2))] {
+            switch(&mut processors, cpu, time, names, true);
+        }
+        assert_eq!((processors.running(0, 9), processors.running(9, 14)), (Some(5), Some(1)), "before all");
+        assert_eq!((processors.running(3, 9), processors.running(10, 9)), (None, None), "nothing is told");
+        switch(&mut processors, 0, 10, (5, 6), false);
+        assert_eq!((processors.running(0, 10), processors.running(0, 19)), (Some(6), Some(6)));
+        switch(&mut processors, 0, 20, (6, 7), false);
+        assert_eq!((processors.running(0, 20), processors.running(0, 15)), (Some(7), None), "it is over");
+        switch(&mut processors, 0, 10, (5, 6), false);
+        assert_eq!(processors.running(0, 11), Some(6), "read again");
+        assert_eq!(processors.running(9, 15), Some(2), "another processor");
+    }
+
+    #[test]
+    fn a_switch_to_nobody_leaves_the_processor_to_nobody() {
+        let mut processors = Processors::default();
+        switch(&mut processors, 0, 10, (NO_ID, 6), false);
+        switch(&mut processors, 0, 20, (6, NO_ID), false);
+        assert_eq!((processors.running(0, 5), processors.running(0, 21)), (None, None));
+        assert_eq!((processors.0.len(), processors.running(u16::MAX, 0)), (1, None));
+    }
+}

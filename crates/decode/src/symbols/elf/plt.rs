@@ -1,0 +1,198 @@
+//! Stubs through which a program calls functions of others.
+//!
+//! ```text
+//!   .plt, .plt.sec, .plt.got   [endbr64] [bnd] jmp *slot(%rip)     x86-64
+//!                              [bti c] adrp x16, page; ldr x17, [x16, offset]     AArch64
+//!                                        └─▶ slot ──.rela.plt, .rela.dyn──▶ symbol ──▶ "name@plt"
+//! ```
+//!
+//! Linkers order stubs and relocations as they like, so nothing is counted: a stub is named by the slot that its own code jumps through.
+//!
+//! Invariants:
+//! 1. A stub whose code is not one of these, or whose slot no relocation fills with a symbol, has no name.
+//! 2. Slots ([`MAX_SLOTS`]) and bytes of each section ([`MAX_SECTION`]) are bounded; each stub and each relocation is paid for.
+
+use std::collections::HashMap;
+
+use object::elf::{EM_AARCH64, EM_X86_64, SHT_NOBITS};
+use object::read::elf::{FileHeader, Rela, SectionHeader, Sym};
+use object::{Endianness, ReadRef, SectionIndex};
+
+use super::super::effort::Effort;
+use super::super::table::{Rank, Table};
+use super::symbols::{Taker, name_at};
+
+/// Slots that are remembered.
+const MAX_SLOTS: usize = 1 << 18;
+/// The largest section of stubs or relocations.
+const MAX_SECTION: u64 = 64 << 20;
+/// The sections of stubs, and those that fill their slots.
+const STUBS: [&[u8]; 3] = [b".plt", b".plt.sec", b".plt.got"];
+const RELOCATIONS: [&[u8]; 2] = [b".rela.plt", b".rela.dyn"];
+/// The size of a stub where the section does not tell it.
+const STUB: usize = 16;
+
+/// The slot that a stub at an address jumps through.
+fn slot_of(machine: u16, code: &[u8], address: u64) -> Option<u64> {
+    match machine {
+        EM_X86_64 => x86_64(code, address),
+        EM_AARCH64 => aarch64(code, address),
+        _ => None,
+    }
+}
+
+fn x86_64(code: &[u8], address: u64) -> Option<u64> {
+    let bare = code.strip_prefix(&[0xF3, 0x0F, 0x1E, 0xFA]).unwrap_or(code);
+    let bare = bare.strip_prefix(&[0xF2]).unwrap_or(bare);
+    let (distance, rest) = bare.strip_prefix(&[0xFF, 0x25])?.split_first_chunk::<4>()?;
+    // Counted from the instruction behind it.
+    let behind = address.wrapping_add(u64::try_from(code.len().checked_sub(rest.len())?).ok()?);
+    Some(behind.wrapping_add_signed(i64::from(i32::from_le_bytes(*distance))))
+}
+
+fn aarch64(code: &[u8], address: u64) -> Option<u64> {
+    const BTI_C: u32 = 0xD503_245F;
+    let word = |at: usize| code.get(at..)?.first_chunk().map(|it| u32::from_le_bytes(*it));
+    let at = if word(0)? == BTI_C { 4 } else { 0 };
+    let (adrp, ldr) = (word(at)?, word(at.checked_add(4)?)?);
+    // adrp x16, page; ldr x17, [x16, #offset]
+    if adrp & 0x9F00_001F != 0x9000_0010 || ldr & 0xFFC0_03FF != 0xF940_0211 {
+        return None;
+    }
+    let pages = (adrp >> 5 & 0x7_FFFF) << 2 | (adrp >> 29 & 3);
+    // 21 bits with a sign.
+    let pages = i64::from((pages << 11).cast_signed() >> 11);
+    let here = address.wrapping_add(u64::try_from(at).ok()?) & !0xFFF;
+    let page = here.wrapping_add_signed(pages.checked_mul(4096)?);
+    Some(page.wrapping_add(u64::from(ldr >> 10 & 0xFFF) << 3))
+}
+
+impl<'data, Elf, R> Taker<'_, 'data, Elf, R>
+where
+    Elf: FileHeader<Endian = Endianness>,
+    R: ReadRef<'data>,
+{
+    /// Takes in the stubs of a program; `None` where there is more than is taken.
+    pub(super) fn take_stubs(&self, machine: u16, effort: &mut Effort, to: &mut Table) -> Option<()> {
+        let named = |name: &&[u8]| self.sections.section_by_name(self.endian, name).map(|(_, it)| it);
+        let stubs: Vec<_> = STUBS.iter().filter_map(named).filter(|it| self.has_bytes(it)).collect();
+        if stubs.is_empty() || !matches!(machine, EM_X86_64 | EM_AARCH64) {
+            return Some(());
+        }
+        let mut slots = HashMap::new();
+        for section in RELOCATIONS.iter().filter_map(named).filter(|it| self.has_bytes(it)) {
+            self.fill(section, effort, &mut slots)?;
+        }
+        for section in stubs {
+            self.name_stubs((machine, section), &slots, effort, to)?;
+        }
+        Some(())
+    }
+
+    fn has_bytes(&self, section: &Elf::SectionHeader) -> bool {
+        section.sh_type(self.endian) != SHT_NOBITS && section.sh_size(self.endian).into() <= MAX_SECTION
+    }
+
+    /// Notes which symbols fill which slots.
+    fn fill<'s>(
+        &self,
+        section: &'data Elf::SectionHeader,
+        effort: &mut Effort,
+        slots: &mut HashMap<u64, &'s [u8]>,
+    ) -> Option<()>
+    where
+        'data: 's,
+    {
+        self.allow(section);
+        let Ok(Some((relocations, link))) = section.rela(self.endian, self.file) else { return Some(()) };
+        let Some((symbols, strings)) = self.linked(link) else { return Some(()) };
+        for relocation in relocations {
+            effort.pay(1)?;
+            let Some(index) = relocation.symbol(self.endian, false) else { continue };
+            let Some(symbol) = symbols.get(index.0) else { continue };
+            let at = usize::try_from(symbol.st_name(self.endian)).unwrap_or(usize::MAX);
+            let (name, looked_at) = name_at(strings, at);
+            effort.pay_for_bytes(looked_at)?;
+            if slots.len() >= MAX_SLOTS {
+                return None;
+            }
+            if let Some(name) = name.filter(|name| !name.is_empty()) {
+                slots.insert(relocation.r_offset(self.endian).into(), name);
+            }
+        }
+        Some(())
+    }
+
+    /// The symbols that relocations are about, and their names.
+    fn linked(&self, link: SectionIndex) -> Option<(&'data [Elf::Sym], &'data [u8])> {
+        let symbols = self.sections.section(link).ok().filter(|it| self.has_bytes(it))?;
+        let strings = self.sections.section(SectionIndex(symbols.sh_link(self.endian) as usize));
+        let strings = strings.ok().filter(|it| self.has_bytes(it))?;
+        self.allow(symbols);
+        self.allow(strings);
+        let symbols = symbols.data_as_array(self.endian, self.file).ok()?;
+        Some((symbols, strings.data(self.endian, self.file).ok()?))
+    }
+
+    fn name_stubs(
+        &self,
+        (machine, section): (u16, &'data Elf::SectionHeader),
+        slots: &HashMap<u64, &[u8]>,
+        effort: &mut Effort,
+        to: &mut Table,
+    ) -> Option<()> {
+        self.allow(section);
+        let Ok(code) = section.data(self.endian, self.file) else { return Some(()) };
+        let start: u64 = section.sh_addr(self.endian).into();
+        let told = usize::try_from(section.sh_entsize(self.endian).into()).unwrap_or(0);
+        let size = if matches!(told, 8 | 16 | 24) { told } else { STUB };
+        let mut name = Vec::new();
+        for (address, stub) in (start..).step_by(size).zip(code.chunks_exact(size)) {
+            effort.pay(1)?;
+            let slot = slot_of(machine, stub, address);
+            let Some(called) = slot.and_then(|slot| slots.get(&slot)) else { continue };
+            effort.pay_for_bytes(called.len())?;
+            name.clear();
+            name.extend_from_slice(called);
+            name.extend_from_slice(b"@plt");
+            to.push(address, u64::try_from(size).unwrap_or(0), &name, Rank::Local);
+            if to.is_cut() {
+                return None;
+            }
+        }
+        Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stub_is_known_by_the_slot_that_it_jumps_through() {
+        let x86 = |code: &[u8]| slot_of(EM_X86_64, code, 0x1020);
+        // jmp *0x2fe2(%rip); push 0; jmp
+        assert_eq!(x86(b"\xFF\x25\xE2\x2F\0\0\x68\0\0\0\0\xE9\xE0\xFF\xFF\xFF"), Some(0x4008));
+        // endbr64; jmp *0x2fde(%rip); nop — and with bnd
+        assert_eq!(x86(b"\xF3\x0F\x1E\xFA\xFF\x25\xDE\x2F\0\0\x66\x0F\x1F\x44\0\0"), Some(0x4008));
+        assert_eq!(x86(b"\xF3\x0F\x1E\xFA\xF2\xFF\x25\xDD\x2F\0\0\x0F\x1F\x44\0\0"), Some(0x4008));
+        assert_eq!(x86(b"\xFF\x25\xE2\xFF\xFF\xFF\x66\x90"), Some(0x1008), "a slot before it, in 8 bytes");
+        // The first one of lazy binding, one that only pushes, and one that is cut.
+        assert_eq!(x86(b"\xFF\x35\xE2\x2F\0\0\xFF\x25\xE4\x2F\0\0\x0F\x1F\x40\0"), None);
+        assert_eq!(x86(b"\xF3\x0F\x1E\xFA\x68\0\0\0\0\xF2\xE9\xE1\xFF\xFF\xFF\x90"), None);
+        assert_eq!(x86(b"\xFF\x25\xE2\x2F"), None);
+        let arm = |words: &[u32], address| {
+            let code: Vec<u8> = words.iter().flat_map(|it| it.to_le_bytes()).collect();
+            slot_of(EM_AARCH64, &code, address)
+        };
+        // adrp x16, +0x10000; ldr x17, [x16, #0xfa8]; add x16, x16, #0xfa8; br x17
+        let stub = [0x9000_0090, 0xF947_D611, 0x913E_A210, 0xD61F_0220];
+        assert_eq!(arm(&stub, 0x5D0), Some(0x1_0FA8));
+        let landed = [0xD503_245F, 0x9000_0090, 0xF947_D611, 0x913E_A210, 0xD61F_0220, 0xD503_201F];
+        assert_eq!(arm(&landed, 0x5D0), Some(0x1_0FA8));
+        // adrp x16, -0x1000
+        assert_eq!(arm(&[0xF0FF_FFF0, 0xF947_D611, 0, 0], 0x1_05D0), Some(0xF_FA8));
+        assert_eq!(arm(&[0xA9BF_7BF0, 0x9000_0090, 0xF947_FE11, 0], 0x5B0), None, "the first one");
+        assert_eq!(slot_of(0, b"\xFF\x25\xE2\x2F\0\0\x66\x90", 0), None, "another machine");
+    }
+}
