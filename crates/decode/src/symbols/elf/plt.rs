@@ -10,11 +10,14 @@
 //!
 //! Invariants:
 //! 1. A stub whose code is not one of these, or whose slot no relocation fills with a symbol, has no name.
-//! 2. Slots ([`MAX_SLOTS`]) and bytes of each section ([`MAX_SECTION`]) are bounded; each stub and each relocation is paid for.
+//! 2. Slots ([`MAX_SLOTS`]) and bytes of each section ([`MAX_SECTION`], [`MAX_STUBS`]) are bounded; each stub and each relocation is paid for.
 
 use std::collections::HashMap;
 
-use object::elf::{EM_AARCH64, EM_X86_64, SHT_NOBITS};
+use object::elf::{
+    EM_AARCH64, EM_X86_64, R_AARCH64_GLOB_DAT, R_AARCH64_JUMP_SLOT, R_X86_64_GLOB_DAT, R_X86_64_JUMP_SLOT,
+    SHT_NOBITS,
+};
 use object::read::elf::{FileHeader, Rela, SectionHeader, Sym};
 use object::{Endianness, ReadRef, SectionIndex};
 
@@ -24,11 +27,12 @@ use super::symbols::{Taker, name_at};
 
 /// Slots that are remembered.
 const MAX_SLOTS: usize = 1 << 18;
-/// The largest section of stubs or relocations.
+/// The largest section of relocations, or of what they are about, and of stubs.
 const MAX_SECTION: u64 = 64 << 20;
+const MAX_STUBS: u64 = 8 << 20;
 /// The sections of stubs, and those that fill their slots.
-const STUBS: [&[u8]; 3] = [b".plt", b".plt.sec", b".plt.got"];
-const RELOCATIONS: [&[u8]; 2] = [b".rela.plt", b".rela.dyn"];
+const STUBS: [(&[u8], &[u8]); 3] =
+    [(b".plt", b".rela.plt"), (b".plt.sec", b".rela.plt"), (b".plt.got", b".rela.dyn")];
 /// The size of a stub where the section does not tell it.
 const STUB: usize = 16;
 
@@ -38,6 +42,14 @@ fn slot_of(machine: u16, code: &[u8], address: u64) -> Option<u64> {
         EM_X86_64 => x86_64(code, address),
         EM_AARCH64 => aarch64(code, address),
         _ => None,
+    }
+}
+
+/// Whether a relocation puts the address of a function where a stub finds it.
+const fn fills_a_slot(machine: u16, kind: u32) -> bool {
+    match machine {
+        EM_X86_64 => matches!(kind, R_X86_64_GLOB_DAT | R_X86_64_JUMP_SLOT),
+        _ => matches!(kind, R_AARCH64_GLOB_DAT | R_AARCH64_JUMP_SLOT),
     }
 }
 
@@ -74,14 +86,19 @@ where
 {
     /// Takes in the stubs of a program; `None` where there is more than is taken.
     pub(super) fn take_stubs(&self, machine: u16, effort: &mut Effort, to: &mut Table) -> Option<()> {
-        let named = |name: &&[u8]| self.sections.section_by_name(self.endian, name).map(|(_, it)| it);
-        let stubs: Vec<_> = STUBS.iter().filter_map(named).filter(|it| self.has_bytes(it)).collect();
-        if stubs.is_empty() || !matches!(machine, EM_X86_64 | EM_AARCH64) {
+        let named = |name: &[u8], most| {
+            let (_, section) = self.sections.section_by_name(self.endian, name)?;
+            self.has_bytes(section, most).then_some(section)
+        };
+        let there = STUBS.iter().filter_map(|(name, filled)| Some((named(name, MAX_STUBS)?, *filled)));
+        let (stubs, mut filled): (Vec<_>, Vec<_>) = there.unzip();
+        if !matches!(machine, EM_X86_64 | EM_AARCH64) {
             return Some(());
         }
         let mut slots = HashMap::new();
-        for section in RELOCATIONS.iter().filter_map(named).filter(|it| self.has_bytes(it)) {
-            self.fill(section, effort, &mut slots)?;
+        filled.dedup();
+        for section in filled.into_iter().filter_map(|name| named(name, MAX_SECTION)) {
+            self.fill((machine, section), effort, &mut slots)?;
         }
         for section in stubs {
             self.name_stubs((machine, section), &slots, effort, to)?;
@@ -89,25 +106,25 @@ where
         Some(())
     }
 
-    fn has_bytes(&self, section: &Elf::SectionHeader) -> bool {
-        section.sh_type(self.endian) != SHT_NOBITS && section.sh_size(self.endian).into() <= MAX_SECTION
+    fn has_bytes(&self, section: &Elf::SectionHeader, most: u64) -> bool {
+        section.sh_type(self.endian) != SHT_NOBITS && section.sh_size(self.endian).into() <= most
     }
 
     /// Notes which symbols fill which slots.
-    fn fill<'s>(
+    fn fill(
         &self,
-        section: &'data Elf::SectionHeader,
+        (machine, section): (u16, &'data Elf::SectionHeader),
         effort: &mut Effort,
-        slots: &mut HashMap<u64, &'s [u8]>,
-    ) -> Option<()>
-    where
-        'data: 's,
-    {
+        slots: &mut HashMap<u64, &'data [u8]>,
+    ) -> Option<()> {
         self.allow(section);
         let Ok(Some((relocations, link))) = section.rela(self.endian, self.file) else { return Some(()) };
         let Some((symbols, strings)) = self.linked(link) else { return Some(()) };
         for relocation in relocations {
             effort.pay(1)?;
+            if !fills_a_slot(machine, relocation.r_type(self.endian, false)) {
+                continue;
+            }
             let Some(index) = relocation.symbol(self.endian, false) else { continue };
             let Some(symbol) = symbols.get(index.0) else { continue };
             let at = usize::try_from(symbol.st_name(self.endian)).unwrap_or(usize::MAX);
@@ -125,9 +142,9 @@ where
 
     /// The symbols that relocations are about, and their names.
     fn linked(&self, link: SectionIndex) -> Option<(&'data [Elf::Sym], &'data [u8])> {
-        let symbols = self.sections.section(link).ok().filter(|it| self.has_bytes(it))?;
+        let symbols = self.sections.section(link).ok().filter(|it| self.has_bytes(it, MAX_SECTION))?;
         let strings = self.sections.section(SectionIndex(symbols.sh_link(self.endian) as usize));
-        let strings = strings.ok().filter(|it| self.has_bytes(it))?;
+        let strings = strings.ok().filter(|it| self.has_bytes(it, MAX_SECTION))?;
         self.allow(symbols);
         self.allow(strings);
         let symbols = symbols.data_as_array(self.endian, self.file).ok()?;
