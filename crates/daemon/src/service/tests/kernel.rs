@@ -239,7 +239,7 @@ fn stacks_may_be_asked_for_with_the_start_of_a_system_logger() {
         Message::Start(Box::new(config))
     };
     for (mode, stacks, status) in
-        [(0x100, list.as_slice(), 87), (0x0200_0100, &list[1..], 24), (0x0200_0100, &[0; 16], 87)]
+        [(0x100, list.as_slice(), 87), (0x0200_0100, &list[1..], 24), (0x0200_0100, &[0xFF; 24], 87)]
     {
         say(&mut service, 1, start(mode, stacks));
         assert_eq!(heard(&mut service), [format!("1 refused {status}")], "{mode:#x} {stacks:?}");
