@@ -41,7 +41,8 @@ fn rings_that_run_over_are_counted_for_each_processor_and_told() {
                 told["kernel"]["lost_by_processor"].as_array()?.iter().filter_map(number).collect();
             (lost.iter().sum::<u64>() > 0).then_some(lost)
         });
-        at(&run, &["stop", "small"]).expect(4);
+        let stopped = at(&run, &["stop", "small"]).expect(4);
+        assert!(stopped.stderr.contains("at most 16 of 64 KiB (--max-buffers,"), "{}", stopped.stderr);
         let said = std::fs::read_to_string(&log).unwrap();
         for (cpu, _) in asked.iter().enumerate().filter(|(_, lost)| **lost > 0) {
             assert!(said.contains(&format!("kernel events of processor {cpu} found no room")), "{said}");

@@ -194,8 +194,8 @@ fn without_privilege_the_part_that_is_allowed_is_recorded() {
         if !has_events(&run) {
             return;
         }
-        let is_part = run.stderr.contains("there is no DISPATCHER: weir doctor");
-        let told = "recorded is --kernel process,thread,image_load,cswitch,profile";
+        let is_part = run.stderr.contains("there is no DISPATCHER (weir doctor");
+        let told = "this is --kernel process,thread,image_load,cswitch,profile";
         assert_eq!(run.stderr.contains(told), is_part, "{}", run.stderr);
         let stats = weir(["stats", "--top", "0", text(&file)]).expect(0).text();
         assert!(stats.contains("Thread/CSwitch") && stats.contains("StackWalk/Stack"), "{stats}");

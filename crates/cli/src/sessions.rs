@@ -151,13 +151,14 @@ impl Own {
         let mut controller = find_or_start(whose)?;
         let interval_before = kernel::choose_interval(&mut controller, events)?;
         let started = start(&mut controller, config, providers);
-        let started = match kernel::own_part(&started, events) {
-            Some(part) => {
-                kernel::with_kernel(config, events, Some(&part), providers);
-                start(&mut controller, config, providers).map(|properties| (properties, Some(part)))
-            }
-            None => started.map(|properties| (properties, events.kernel.clone())),
-        };
+        let started =
+            match started.as_ref().err().and_then(|error| kernel::own_part(error, events.kernel.as_ref())) {
+                Some(part) => {
+                    kernel::with_kernel(config, events, Some(&part), providers);
+                    start(&mut controller, config, providers).map(|properties| (properties, Some(part)))
+                }
+                None => started.map(|properties| (properties, events.kernel.clone())),
+            };
         let (properties, kernel) = started.inspect_err(|_| {
             if let Some(interval) = interval_before {
                 // What failed before is what gets reported.

@@ -131,12 +131,12 @@ impl Kernel {
         self.groups.iter().skip(1).any(|word| *word != 0)
     }
 
-    /// What everybody may have of his own processes, with the same stacks, and the names of the rest; `None`: there is no rest, or nothing else.
+    /// What everybody may have of his own processes, with the same stacks, and the names of the rest; `None`: there is no rest, or nothing else but who there is.
     pub(crate) fn of_own(&self) -> Option<(Self, Vec<String>)> {
         let own = [self.flags() & (OWN_GROUPS | NO_SYSCONFIG), 0, 0, 0, 0, 0, 0, 0];
         let mut rest = self.groups;
         rest.iter_mut().zip(own).for_each(|(word, own)| *word &= !own);
-        let is_part = self.flags() & OWN_GROUPS != 0 && rest.iter().any(|word| *word != 0);
+        let is_part = self.flags() & OWN_GROUPS & !WHO != 0 && rest.iter().any(|word| *word != 0);
         is_part.then(|| (Self { groups: own, stacks: self.stacks.clone() }, group_names(&rest)))
     }
 
@@ -347,8 +347,9 @@ mod tests {
         let (own, rest) = parse_kernel("sched,priority").unwrap().of_own().unwrap();
         assert_eq!((own.groups[0], rest.join(" ")), (0x0100_0017, "DISPATCHER PRIORITY".to_owned()));
         assert_eq!(own.stacks(None).len(), 3);
-        let whole = ["cpu", "dispatcher", "none", "registry"].map(|it| parse_kernel(it).unwrap().of_own());
-        assert_eq!(whole, [None, None, None, None]);
+        let whole =
+            ["cpu", "dispatcher", "none", "registry", "disk"].map(|it| parse_kernel(it).unwrap().of_own());
+        assert_eq!(whole, [const { None }; 5]);
     }
 
     #[test]

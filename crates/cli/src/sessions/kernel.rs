@@ -14,7 +14,7 @@ use anyhow::{Context, Result};
 use traceweir::controller::info::{
     Answer, ClassicEventId, GroupMask, NO_SESSION, ProfileInterval, Query, Set,
 };
-use traceweir::controller::{Controller, Properties, SessionConfig, SessionRef};
+use traceweir::controller::{Controller, SessionConfig, SessionRef};
 use traceweir::{Error, Status};
 use traceweir_format::spec::session::EVENT_TRACE_SYSTEM_LOGGER_MODE;
 use traceweir_format::spec::system::{has_group, is_system_provider};
@@ -51,15 +51,14 @@ pub(super) fn with_kernel(
     config.kernel_stacks = stacks.map(|stacks| Set::StackTracing(stacks).to_bytes()).unwrap_or_default();
 }
 
-/// What can be had where a start was refused for want of a privilege: the groups that everybody may have of his own processes. Says what is left out.
-pub(super) fn own_part(started: &Result<Properties>, events: &KernelEvents) -> Option<Kernel> {
-    let refused = started.as_ref().err()?.downcast_ref::<Error>()?;
-    if refused.status() != Status::ERROR_PRIVILEGE_NOT_HELD {
+/// What can be had where something was refused for want of a privilege: the groups that everybody may have of his own processes. Says what is left out.
+pub(super) fn own_part(error: &anyhow::Error, kernel: Option<&Kernel>) -> Option<Kernel> {
+    if error.downcast_ref::<Error>()?.status() != Status::ERROR_PRIVILEGE_NOT_HELD {
         return None;
     }
-    let (part, rest) = events.kernel.as_ref()?.of_own()?;
+    let (part, rest) = kernel?.of_own()?;
     eprintln!(
-        "warning: without CAP_PERFMON kernel events are of your own processes, and there is no {}: weir doctor says what to type; recorded is --kernel {}",
+        "warning: without CAP_PERFMON kernel events are of your own processes, and there is no {} (weir doctor says what to type): this is --kernel {}",
         rest.join(", "),
         group_names(&part.groups).join(",").to_ascii_lowercase()
     );
@@ -84,7 +83,11 @@ fn tell_absent(groups: &GroupMask) {
 
 /// What a session that has just started is still to be told about kernel events.
 pub(super) fn ask_further(controller: &mut Controller, session: &SessionRef, kernel: &Kernel) -> Result<()> {
-    if kernel.has_further() { set_groups(controller, session, kernel.groups) } else { Ok(()) }
+    let done = if kernel.has_further() { set_groups(controller, session, kernel.groups) } else { Ok(()) };
+    match done {
+        Err(error) if own_part(&error, Some(kernel)).is_some() => Ok(()),
+        done => done,
+    }
 }
 
 /// Sets the interval of samples that is asked for, and says where it is another one; what it was before.

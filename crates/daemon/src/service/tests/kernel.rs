@@ -226,3 +226,28 @@ fn guests_leave_room_for_others_among_what_waits_for_the_kernel() {
     assert_eq!(refused, 700 - 24, "all guests");
     assert_eq!(flood(&mut service, 1), 100 - 32, "the daemon's own user");
 }
+
+#[test]
+fn stacks_may_be_asked_for_with_the_start_of_a_system_logger() {
+    let (mut service, notices) = with_notices();
+    heard(&mut service);
+    let switch = ClassicEventId { class: THREAD, opcode: 36 };
+    let list = Set::StackTracing(vec![switch]).to_bytes();
+    let start = |log_file_mode, kernel_stacks: &[u8]| {
+        let (name, kernel_stacks) = ("s".to_owned(), kernel_stacks.to_vec());
+        let config = SessionConfig { name, log_file_mode, kernel_stacks, ..SessionConfig::default() };
+        Message::Start(Box::new(config))
+    };
+    for (mode, stacks, status) in
+        [(0x100, list.as_slice(), 87), (0x0200_0100, &list[1..], 24), (0x0200_0100, &[0xFF; 24], 87)]
+    {
+        say(&mut service, 1, start(mode, stacks));
+        assert_eq!(heard(&mut service), [format!("1 refused {status}")], "{mode:#x} {stacks:?}");
+    }
+    say(&mut service, 1, start(0x0200_0100, &list));
+    service.notice(notices.recv_timeout(Duration::from_secs(30)).unwrap());
+    let id = service.sessions.running().pop().unwrap();
+    assert_eq!(service.information.settings(id).stack_hooks(), [0x0524]);
+    let config = service.sessions.running_session(id).unwrap().properties().config;
+    assert_eq!(config.kernel_stacks, [0; 0], "settings tell it");
+}
