@@ -300,7 +300,8 @@ mod tests {
 
     #[test]
     fn junk_behind_a_frame_of_the_program_is_not_the_kernels() {
-        let (mut all, mut symbols, mut out) = (Functions::default(), Symbols::new(Options::default()), Vec::new());
+        let (mut all, mut symbols, mut out) =
+            (Functions::default(), Symbols::new(Options::default()), Vec::new());
         let kernel = vec![0xFFFF_FFFF_8100_0000, 0x92F1_FCC0_0000_0000];
         let user = vec![0x40_1000, 0x92F1_FCC0_0000_0000, 0xFFFF_FFFF_8100_0000, 0x40_2000];
         let stack = Stack { owner: Some((7, 7)), kernel, user };

@@ -138,7 +138,8 @@ impl Wanted {
 
 /// Whether a name may be meant by what was typed: one is part of the other, or they differ in two characters at most.
 fn is_near(typed: &str, name: &str) -> bool {
-    let cut = |text: &str| text.chars().filter(|c| !matches!(c, '*' | '?')).take(COMPARED).collect::<Vec<_>>();
+    let cut =
+        |text: &str| text.chars().filter(|c| !matches!(c, '*' | '?')).take(COMPARED).collect::<Vec<_>>();
     let name = name.rsplit(['/', '\\']).next().unwrap_or(name).to_lowercase();
     let (a, b) = (cut(typed), cut(&name));
     if a.is_empty() || b.is_empty() {
@@ -224,7 +225,8 @@ mod tests {
 
     #[test]
     fn changes_between_names_are_counted() {
-        let count = |a: &str, b: &str| distance(&a.chars().collect::<Vec<_>>(), &b.chars().collect::<Vec<_>>());
+        let count =
+            |a: &str, b: &str| distance(&a.chars().collect::<Vec<_>>(), &b.chars().collect::<Vec<_>>());
         assert_eq!((count("", ""), count("abc", ""), count("", "ab")), (0, 3, 2));
         assert_eq!((count("kitten", "sitting"), count("same", "same")), (3, 0));
     }
