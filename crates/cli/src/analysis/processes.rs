@@ -220,10 +220,12 @@ mod tests {
         assert_eq!(missed("12"), format!("no samples of process 12; {others}"));
         let by_thread = Wanted::new(&[], &[5]).missed(&Processes::default(), "switches");
         assert_eq!(by_thread, "no switches of thread 5");
+        let mut many = Processes::default();
         (0..9).for_each(|pid| {
-            all.id(pid, Some("python"));
+            many.id(pid, Some("python"));
         });
-        assert!(missed("pyton*").ends_with("python (3), python (4) and 5 more"), "{}", missed("pyton*"));
+        let told = Wanted::new(&["pyton*".to_owned()], &[]).missed(&many, "samples");
+        assert!(told.ends_with("python (3), python (4) and 4 more"), "{told}");
     }
 
     #[test]
