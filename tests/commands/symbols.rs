@@ -381,6 +381,30 @@ fn samples_and_stacks_of_their_own_get_names() {
     assert!(lines.contains("    InstructionPointer: shop!sell+0x"), "{lines}");
 }
 
+#[test]
+fn functions_of_a_stripped_program_are_told_by_where_they_begin() {
+    let folder = folder();
+    let program = compile(&folder, SHOP, "shop", &["-pie"]);
+    let names = run(Command::new("nm").arg(&program));
+    let sell = names.lines().find_map(|line| line.strip_suffix(" T sell")).unwrap();
+    let sell = u64::from_str_radix(sell, 16).unwrap();
+    run(Command::new("strip").arg(&program));
+    let ran = ran(&program, &program);
+    let path = store(&folder, "shop.etl", &trace(&ran, &program, Some(&build_id())));
+    let lines = weir(["flame", text(&path), "--event", "Sold", "--collapsed"]).expect(0).text();
+    let innermost = lines.trim_end().rsplit_once(';').unwrap().1;
+    assert_eq!(innermost, format!("shop+{sell:#x} 1"), "{lines}");
+    // Without the program there is nothing that tells where functions begin.
+    std::fs::remove_file(&program).unwrap();
+    let gone = weir(["flame", text(&path), "--event", "Sold", "--collapsed"]).expect(0);
+    assert!(
+        gone.text().contains(&format!("shop+{:#x} 1", (ran.places[0] - 1 - ran.base) & !0xFF)),
+        "{}",
+        gone.text()
+    );
+    assert!(gone.stderr.contains("shop is not there"), "{}", gone.stderr);
+}
+
 /// Writes an event in a function that was made part of another.
 const WRITER: &str = r#"#include <evntprov.h>
 #include <stdio.h>

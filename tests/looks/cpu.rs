@@ -105,7 +105,10 @@ fn nothing_is_not_an_answer() {
     let path = scene.write();
     let path = path.to_str().unwrap();
     for (arguments, wanted) in [
-        (&["--process", "nosuch"][..], "no samples of process nosuch; others have them: app (100), other (200)"),
+        (
+            &["--process", "nosuch"][..],
+            "no samples of process nosuch; others have them: app (100), other (200)",
+        ),
         (&["--process", "ap"], "no samples of process ap; there is app (100)"),
         (&["--process", "othre", "--json"], "there is other (200)"),
         (&["--process", "other", "--thread", "102"], "no samples of process other of thread 102"),

@@ -72,7 +72,9 @@ fn disks_have_names_and_files_are_left_out_where_none_is_told() {
     assert_eq!(number(row(&told, "disk", "Contoso (disk 0)"), "reads"), 1);
     assert_eq!(rows(&told, "file").len(), 0);
     let page = weir(["report", "disk", path.to_str().unwrap()]).expect(0).text();
-    for fact in ["vda (254:0)", "3 operations from first to last in 0.002 s, of 60.000 s recorded", "no files: "] {
+    for fact in
+        ["vda (254:0)", "3 operations from first to last in 0.002 s, of 60.000 s recorded", "no files: "]
+    {
         assert!(page.contains(fact), "{fact} in {page}");
     }
     assert!(!page.contains("(no file)"), "{page}");

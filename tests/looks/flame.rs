@@ -93,7 +93,10 @@ fn collapsed_stacks_are_lines_of_functions_and_a_weight() {
     assert_eq!(collapsed(&path, &["--idle"]).iter().map(|it| it.1).sum::<u64>(), 90);
     let threads = collapsed(&path, &["--by-thread", "--thread", "102"]);
     assert_eq!(threads.iter().map(|it| it.1).sum::<u64>(), 30);
-    assert!(threads.iter().all(|(stack, _)| stack.starts_with("app (100);thread 102;app+0x0")), "{threads:?}");
+    assert!(
+        threads.iter().all(|(stack, _)| stack.starts_with("app (100);thread 102;app+0x0")),
+        "{threads:?}"
+    );
 }
 
 #[test]
@@ -153,6 +156,61 @@ fn any_event_is_drawn_by_its_name() {
     let mut empty = Scene::new();
     let run = flame(&empty.write(), &["--collapsed"]).expect(1);
     assert!(run.stderr.contains("no samples"), "{}", run.stderr);
+}
+
+#[test]
+fn events_that_have_stacks_are_named_where_those_asked_for_have_none() {
+    let mut scene = scene();
+    scene.ready(20_000, 0, 101);
+    let run = flame(&scene.write(), &["--event", "ReadyThread", "--collapsed"]).expect(0);
+    assert!(
+        run.stderr.contains("events of this trace that have stacks: ") && run.stderr.contains("SampleProf"),
+        "{}",
+        run.stderr
+    );
+    let mut bare = Scene::new();
+    bare.ready(20_000, 0, 101);
+    let run = flame(&bare.write(), &["--event", "ReadyThread", "--collapsed"]).expect(0);
+    assert!(run.stderr.contains("no kernel event of this trace has stacks"), "{}", run.stderr);
+}
+
+#[test]
+fn a_page_is_not_called_a_picture() {
+    let mut scene = scene();
+    let picture = scene.folder().join("flame.SVG");
+    let run = flame(&scene.write(), &["-o", picture.to_str().unwrap()]).expect(1);
+    assert!(run.stderr.contains("flame.html") && run.stderr.contains("--collapsed"), "{}", run.stderr);
+    assert!(!picture.exists());
+    flame(&scene.write(), &["-o", picture.to_str().unwrap(), "--collapsed"]).expect(0);
+    assert!(picture.exists(), "who asks for lines gets them under any name");
+}
+
+#[test]
+fn stacks_that_were_cut_are_marked_and_counted() {
+    let mut scene = Scene::new();
+    scene.process(100, "app");
+    scene.thread(100, 101);
+    scene.image(100, APP, 0x1000, "/nowhere/app");
+    for (time, frames) in [(1000, 127), (2000, 126), (3000, 192)] {
+        scene.sample(time, 0, 101, APP + 0x10);
+        scene.stack(time, 0, (100, 101), &vec![APP + 0x10; frames]);
+    }
+    let path = scene.write();
+    let run = flame(&path, &["--collapsed"]).expect(0);
+    assert!(
+        run.stderr.contains("cut at the limit of frames: the stacks of 2 of 3 samples"),
+        "{}",
+        run.stderr
+    );
+    let lines = run.text();
+    assert_eq!(
+        lines.lines().filter(|line| line.starts_with("app (100);(cut);app+0x0;")).count(),
+        2,
+        "{lines}"
+    );
+    let page = weir(["report", "cpu", path.to_str().unwrap()]).expect(0).text();
+    assert!(page.contains("cut at the limit of frames: 2 stacks (66.7 %)"), "{page}");
+    assert!(!page.contains("(cut)"), "it is no function: {page}");
 }
 
 #[test]

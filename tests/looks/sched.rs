@@ -287,7 +287,8 @@ fn what_is_missing_is_said_plainly() {
         assert!(page.contains(fact), "{fact} in {page}");
     }
     let page = weir(["report", "sched", sleeper().write().to_str().unwrap(), "--top", "1"]).expect(0).text();
-    for fact in ["6 switches and 2 wakes", "blocked stacks, 4.000 ms in all", "DelayExecution", "kernel+0x0"] {
+    for fact in ["6 switches and 2 wakes", "blocked stacks, 4.000 ms in all", "DelayExecution", "kernel+0x0"]
+    {
         assert!(page.contains(fact), "{fact} in {page}");
     }
     let mut empty = Scene::new();
@@ -316,7 +317,10 @@ fn what_processors_did_is_not_known_where_switches_of_some_threads_are_told() {
     assert_eq!(told[0]["partial"], true);
     assert_eq!(rows(&told, "processor").len(), 2);
     for processor in rows(&told, "processor") {
-        assert!(["busy_ns", "idle_ns", "busy_share"].iter().all(|key| processor[key].is_null()), "{processor}");
+        assert!(
+            ["busy_ns", "idle_ns", "busy_share"].iter().all(|key| processor[key].is_null()),
+            "{processor}"
+        );
     }
     assert_eq!(number(row(&told, "process", "app (100)"), "running_ns"), 3_000_000);
     // The scene lasts a minute.

@@ -5,7 +5,7 @@
 //!   shown as   module!function    module+0x1200  (in a module that tells no more)    ?  [kernel]  (in none that the trace tells of)
 //! ```
 //!
-//! Where a module has no names, its code is told by the [`BLOCK`] that it lies in, so that hot code is told from cold: a row for each address would scatter a loop, one for the module would say nothing.
+//! Where a module has no names, its code is told by where its function begins, and where that is not known either, by the [`BLOCK`] that it lies in, so that hot code is told from cold: a row for each address would scatter a loop, one for the module would say nothing.
 //!
 //! F1  The kernel's are canonical addresses of its half in front of the first frame of the program, and nothing else: where a stack was walked by frame pointers that were none, anything may
 //!     stand in its program's part, which is `?` where it can be no code of a program.
@@ -64,7 +64,7 @@ pub(crate) enum Kind {
 pub(crate) struct Function {
     pub(crate) module: Option<Arc<str>>,
     pub(crate) name: Option<Arc<str>>,
-    /// How far into the module the block begins that stands for a function without a name.
+    /// How far into the module the function or block begins that stands for a function without a name.
     pub(crate) block: Option<u64>,
     pub(crate) kind: Kind,
     pub(crate) is_inlined: bool,
@@ -189,7 +189,7 @@ impl Functions {
             };
             let (module, name) = (frame.module.as_ref().map(shared), frame.function.as_ref().map(shared));
             let has_place = module.is_some() && name.is_none();
-            let block = has_place.then_some(frame.offset - frame.offset % BLOCK);
+            let block = has_place.then(|| frame.start.unwrap_or(frame.offset - frame.offset % BLOCK));
             out.push(self.id(Function { module, name, block, kind, is_inlined: frame.is_inlined }));
         }
     }
@@ -300,7 +300,8 @@ mod tests {
 
     #[test]
     fn junk_behind_a_frame_of_the_program_is_not_the_kernels() {
-        let (mut all, mut symbols, mut out) = (Functions::default(), Symbols::new(Options::default()), Vec::new());
+        let (mut all, mut symbols, mut out) =
+            (Functions::default(), Symbols::new(Options::default()), Vec::new());
         let kernel = vec![0xFFFF_FFFF_8100_0000, 0x92F1_FCC0_0000_0000];
         let user = vec![0x40_1000, 0x92F1_FCC0_0000_0000, 0xFFFF_FFFF_8100_0000, 0x40_2000];
         let stack = Stack { owner: Some((7, 7)), kernel, user };

@@ -13,6 +13,7 @@
 //! A2  All that grows with a trace has a bound; what is beyond it is counted, and the report says so.
 //! A3  What a trace does not tell is not made up: unknown threads have no process, unknown addresses no function.
 
+mod bearers;
 mod fields;
 mod functions;
 mod known;
@@ -27,7 +28,7 @@ mod tree;
 pub(crate) use functions::{FunctionId, Functions, Kind};
 pub(crate) use known::Known;
 pub(crate) use latency::Latencies;
-pub(crate) use path::Paths;
+pub(crate) use path::{CUT, Paths, is_cut};
 pub(crate) use processes::{ProcessId, Processes, Wanted};
 pub(crate) use scheduler::{Back, Ran, Scheduler, Switch};
 pub(crate) use stream::{Analysis, Seen, Transfer, Wants, What, Window};

@@ -34,8 +34,12 @@ struct Source {
     has_zero: bool,
 }
 
-static FILES: Source =
-    Source { hooks: &[0x0400, 0x0420, 0x0423, 0x0424], keys: &["FileObject"], name: "FileName", has_zero: false };
+static FILES: Source = Source {
+    hooks: &[0x0400, 0x0420, 0x0423, 0x0424],
+    keys: &["FileObject"],
+    name: "FileName",
+    has_zero: false,
+};
 static THREADS: Source = Source {
     hooks: &[0x0501, 0x0502, 0x0503, 0x0504, 0x0548],
     keys: &["TThreadId", "ThreadId"],

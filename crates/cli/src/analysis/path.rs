@@ -12,6 +12,19 @@ use super::{FunctionId, Functions, Kind, ProcessId, Processes, Seen};
 /// Names of threads that are kept.
 const MAX_THREADS: usize = 1 << 17;
 
+/// Frames that recorders take at most: Linux unless told otherwise, and the session or Windows. What has exactly as many goes on behind them, but for rare exceptions.
+const LIMITS: [usize; 2] = [127, 192];
+
+/// What stands for the outermost functions of a stack that was cut.
+pub(crate) const CUT: &str = "(cut)";
+
+/// Whether a stack ends where the recorder stopped walking.
+pub(crate) fn is_cut(stack: &Stack) -> bool {
+    let (kernel, user) = (stack.kernel.len(), stack.user.len());
+    // The parts of one stack may have been walked apart.
+    LIMITS.contains(&kernel.saturating_add(user)) || LIMITS.contains(&user)
+}
+
 /// Makes paths; keeps the memory between stacks.
 #[derive(Debug, Default)]
 pub(crate) struct Paths {
@@ -22,6 +35,8 @@ pub(crate) struct Paths {
     thread_names: HashMap<(ProcessId, u32), Arc<str>>,
     /// Whether threads are told apart.
     by_thread: bool,
+    /// Whether stacks that were cut have a mark where their outermost functions are missing.
+    pub(crate) marks_cut: bool,
 }
 
 impl Paths {
@@ -92,6 +107,9 @@ impl Paths {
             };
             self.path.push(self.functions.named(&label, Kind::Thread));
         }
+        if self.marks_cut && is_cut(stack) {
+            self.path.push(self.functions.named(CUT, Kind::Other));
+        }
         known.functions(seen, stack, pid, &mut self.functions, &mut self.path);
         if let Some(address) = innermost.filter(|it| stack.frames().next() != Some(*it)) {
             known.function(seen, address, pid, &mut self.functions, &mut self.path);
@@ -99,5 +117,19 @@ impl Paths {
             self.path.push(self.functions.named("(no stack)", Kind::Other));
         }
         &self.path
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stack_of_as_many_frames_as_recorders_take_is_cut() {
+        let cut = |kernel: usize, user: usize| {
+            is_cut(&Stack { owner: None, kernel: vec![1; kernel], user: vec![1; user] })
+        };
+        assert!(cut(0, 127) && cut(7, 120) && cut(127, 0) && cut(0, 192) && cut(5, 192));
+        assert!(!cut(0, 0) && !cut(0, 126) && !cut(7, 121) && !cut(30, 40));
     }
 }

@@ -35,6 +35,7 @@ impl Default for Processes {
 impl Processes {
     /// The process of a number and a name.
     pub(crate) fn id(&mut self, pid: u32, name: Option<&str>) -> ProcessId {
+        let name = name.filter(|name| !name.is_empty());
         let known = self.by_pid.get(&pid).map(Vec::as_slice).unwrap_or_default();
         let all = &self.all;
         let is_it = |id: &&ProcessId| all.get(id.0 as usize).is_some_and(|(_, it)| it.as_deref() == name);
@@ -116,16 +117,17 @@ impl Wanted {
                 text.push_str(&format!(" of {kind} {}", names.join(", ")));
             }
         }
-        let mut all: Vec<(bool, String)> = Vec::new();
+        // The nearest first, and those without a name last.
+        let mut all: Vec<(bool, bool, String)> = Vec::new();
         for (index, (_, name)) in processes.all.iter().enumerate().skip(1) {
             let id = ProcessId(u32::try_from(index).unwrap_or_default());
             let is_near = name.as_ref().is_some_and(|name| self.patterns.iter().any(|it| is_near(it, name)));
-            all.push((!is_near, processes.label(id)));
+            all.push((!is_near, name.is_none(), processes.label(id)));
         }
         all.sort();
-        let near = all.iter().filter(|(is_far, _)| !is_far).count();
+        let near = all.iter().filter(|(is_far, ..)| !is_far).count();
         let (begin, shown) = if near > 0 { ("there is", near) } else { ("others have them:", all.len()) };
-        let names: Vec<&str> = all.iter().take(shown.min(SHOWN)).map(|(_, name)| name.as_str()).collect();
+        let names: Vec<&str> = all.iter().take(shown.min(SHOWN)).map(|(.., name)| name.as_str()).collect();
         if !names.is_empty() {
             text.push_str(&format!("; {begin} {}", names.join(", ")));
         }
@@ -138,7 +140,8 @@ impl Wanted {
 
 /// Whether a name may be meant by what was typed: one is part of the other, or they differ in two characters at most.
 fn is_near(typed: &str, name: &str) -> bool {
-    let cut = |text: &str| text.chars().filter(|c| !matches!(c, '*' | '?')).take(COMPARED).collect::<Vec<_>>();
+    let cut =
+        |text: &str| text.chars().filter(|c| !matches!(c, '*' | '?')).take(COMPARED).collect::<Vec<_>>();
     let name = name.rsplit(['/', '\\']).next().unwrap_or(name).to_lowercase();
     let (a, b) = (cut(typed), cut(&name));
     if a.is_empty() || b.is_empty() {
@@ -177,6 +180,7 @@ mod tests {
         let (a, b, c) = (all.id(7, Some("a")), all.id(7, Some("b")), all.id(7, None));
         assert!(a != b && b != c && all.id(7, Some("a")) == a && all.id(7, None) == c);
         assert_eq!((all.label(a), all.label(c)), ("a (7)".to_owned(), "process 7".to_owned()));
+        assert_eq!(all.id(7, Some("")), c, "an empty name is none");
         let nobody = all.id(NO_ID, None);
         assert_eq!(all.label(nobody), "(no process)");
         for n in 0..MAX_PROCESSES as u32 {
@@ -216,15 +220,18 @@ mod tests {
         assert_eq!(missed("12"), format!("no samples of process 12; {others}"));
         let by_thread = Wanted::new(&[], &[5]).missed(&Processes::default(), "switches");
         assert_eq!(by_thread, "no switches of thread 5");
+        let mut many = Processes::default();
         (0..9).for_each(|pid| {
-            all.id(pid, Some("python"));
+            many.id(pid, Some("python"));
         });
-        assert!(missed("pyton*").ends_with("python (3), python (4) and 5 more"), "{}", missed("pyton*"));
+        let told = Wanted::new(&["pyton*".to_owned()], &[]).missed(&many, "samples");
+        assert!(told.ends_with("python (3), python (4) and 4 more"), "{told}");
     }
 
     #[test]
     fn changes_between_names_are_counted() {
-        let count = |a: &str, b: &str| distance(&a.chars().collect::<Vec<_>>(), &b.chars().collect::<Vec<_>>());
+        let count =
+            |a: &str, b: &str| distance(&a.chars().collect::<Vec<_>>(), &b.chars().collect::<Vec<_>>());
         assert_eq!((count("", ""), count("abc", ""), count("", "ab")), (0, 3, 2));
         assert_eq!((count("kitten", "sitting"), count("same", "same")), (3, 0));
     }

@@ -12,6 +12,7 @@ use traceweir_format::stack_key::Definitions;
 use traceweir_format::stack_walk::StackWalk;
 use traceweir_format::time::{Clock, FileTime};
 
+use super::bearers::Bearers;
 use super::fields::numbers;
 use super::known::Known;
 use super::scheduler::Switch;
@@ -135,6 +136,8 @@ pub(crate) struct Analysis {
     end: FileTime,
     wants: Wants,
     filter: Filter,
+    /// Where events are asked for by name.
+    bearers: Bearers,
     pub(crate) window: Window,
 }
 
@@ -174,7 +177,7 @@ impl Analysis {
         let filter = Filter::by_event(&wants.events);
         let nanos = |moment: Moment| moment.after(start).0.saturating_sub(start.0).saturating_mul(100);
         let window = Window { from: from.map_or(i64::MIN, nanos), to: to.map_or(i64::MAX, nanos) };
-        Ok(Self { traces, known, start, end, wants, filter, window })
+        Ok(Self { traces, known, start, end, wants, filter, bearers: Bearers::default(), window })
     }
 
     /// Events and buffers that the sessions say they lost.
@@ -183,6 +186,11 @@ impl Analysis {
         headers.fold((0, 0), |(events, buffers), header| {
             (events + u64::from(header.events_lost), buffers + u64::from(header.buffers_lost))
         })
+    }
+
+    /// Names of the kernel events that were found to have stacks when events by name were read.
+    pub(crate) fn events_with_stacks(&self) -> Vec<&str> {
+        self.bearers.names()
     }
 
     /// How long was recorded of what is looked at, in nanoseconds.
@@ -194,7 +202,8 @@ impl Analysis {
     /// Buffers that are there and buffers that the headers count, where a file was cut.
     pub(crate) fn missing_buffers(&self) -> Option<(u64, u64)> {
         let all = self.traces.inputs.iter().filter_map(|input| input.trace.missing_buffers());
-        all.map(|(said, there)| (there, said)).reduce(|a, b| (a.0.saturating_add(b.0), a.1.saturating_add(b.1)))
+        all.map(|(said, there)| (there, said))
+            .reduce(|a, b| (a.0.saturating_add(b.0), a.1.saturating_add(b.1)))
     }
 
     /// Whether the sessions ended and told what they lost.
@@ -206,7 +215,8 @@ impl Analysis {
     ///
     /// Events outside of the window come too, for what began before it reaches into it.
     pub(crate) fn read(&mut self, mut each: impl FnMut(&mut Known, &Joined<Seen>)) -> Result<Reading> {
-        let Self { traces, known, start, wants, filter, .. } = self;
+        let Self { traces, known, start, wants, filter, bearers, .. } = self;
+        let by_name = !wants.events.is_empty();
         let Traces { inputs, decoder, .. } = traces;
         let mut reader = Reader { walker: Walker::default(), wants, filter, start: *start };
         let mut joiner: Joiner<Seen> = Joiner::default();
@@ -219,11 +229,19 @@ impl Analysis {
             let wall = clock.file_time(record.time());
             if let Some(own) = known.get_mut(file) {
                 if let Some(stack) = StackWalk::of(record) {
+                    if by_name {
+                        bearers.stack(file, &stack);
+                    }
                     joiner.attach(&stack, (file, record.cpu(), wall.0), &own.stacks, |_| 0);
                 } else if let Some(seen) = reader.seen(file, clock, record, own, decoder) {
+                    if by_name {
+                        bearers.event(file, record, decoder);
+                    }
                     let claim = Claim::of(record, file, wall.0);
                     let frames = own.stacks.frames(record);
                     joiner.expect(claim, seen, 0, frames.into_iter().flatten());
+                } else if by_name {
+                    bearers.event(file, record, decoder);
                 }
             }
             while let Some(joined) = joiner.next_ready() {

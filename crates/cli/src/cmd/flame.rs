@@ -23,7 +23,7 @@ use super::{counted, grouped, warn};
 use crate::analysis::{Analysis, Wants};
 use crate::cli::{Flame, FlameKind};
 use crate::exit::Outcome;
-use crate::export::plain_path;
+use crate::export::{plain, plain_path};
 use crate::input::is_same_file;
 use crate::output::Output;
 use graph::{Graph, Measure};
@@ -68,15 +68,26 @@ pub(super) fn run(options: &Flame) -> Result<Outcome> {
     };
     out.flush()?;
     tell(&graph, (form, hidden), output);
+    if measure == Measure::Events && graph.without_stack == graph.events {
+        hint(&analysis.events_with_stacks());
+    }
     warn(&reading);
     Ok(reading.outcome)
 }
 
+/// The ending of the file that is written, in small letters.
+fn ending(options: &Flame) -> Option<String> {
+    options
+        .output
+        .as_deref()
+        .and_then(Path::extension)
+        .and_then(|it| it.to_str())
+        .map(str::to_ascii_lowercase)
+}
+
 /// By option, else by the ending of the file.
 fn form(options: &Flame) -> Form {
-    let ending = options.output.as_deref().and_then(Path::extension).and_then(|it| it.to_str());
-    let ending = ending.map(str::to_ascii_lowercase);
-    match ending.as_deref() {
+    match ending(options).as_deref() {
         _ if options.collapsed => Form::Collapsed,
         _ if options.speedscope => Form::Speedscope,
         Some("json") => Form::Speedscope,
@@ -85,7 +96,7 @@ fn form(options: &Flame) -> Form {
     }
 }
 
-/// Refuses what would destroy an input, or fill a terminal.
+/// Refuses what would destroy an input, fill a terminal, or not be what its name says.
 fn refuse(options: &Flame, form: Form) -> Result<()> {
     let Some(output) = options.output.as_deref().filter(|it| it.as_os_str() != "-") else {
         if form == Form::Html && std::io::stdout().is_terminal() {
@@ -93,6 +104,16 @@ fn refuse(options: &Flame, form: Form) -> Result<()> {
         }
         return Ok(());
     };
+    if let (Form::Html, Some(picture @ ("svg" | "png" | "pdf" | "jpg" | "jpeg" | "gif"))) =
+        (form, ending(options).as_deref())
+    {
+        let page = output.with_extension("html");
+        let page = plain_path(&page);
+        bail!(
+            "a {} is not what weir flame writes: -o {page} is a page with the flame graph; weir flame … --collapsed | flamegraph.pl > flame.svg makes a picture",
+            picture.to_uppercase()
+        );
+    }
     let schemas = &options.schemas;
     let inputs =
         options.look.files.files.iter().chain(&schemas.manifest).chain(&schemas.tmf).chain(&schemas.pdb);
@@ -100,6 +121,20 @@ fn refuse(options: &Flame, form: Form) -> Result<()> {
         bail!("{} is an input; name another file with -o", output.display());
     }
     Ok(())
+}
+
+/// Says which events would have shown stacks.
+fn hint(events: &[&str]) {
+    /// Events that are named.
+    const SHOWN: usize = 8;
+    if events.is_empty() {
+        eprintln!(
+            "note: no kernel event of this trace has stacks; weir record --kernel … --stacks all records them"
+        );
+        return;
+    }
+    let names: Vec<String> = events.iter().take(SHOWN).map(|name| plain(name)).collect();
+    eprintln!("note: events of this trace that have stacks: {}", names.join(", "));
 }
 
 /// Says on standard error what is in it, and what is not.
@@ -115,6 +150,9 @@ fn tell(graph: &Graph, (form, hidden): (Form, usize), output: Option<&Path>) {
             grouped(graph.without_stack),
             counted(graph.events, graph.measure.event())
         );
+    }
+    if graph.cut > 0 {
+        eprintln!("{}", graph.cuts());
     }
     if hidden > 0 && form != Form::Html {
         eprintln!(

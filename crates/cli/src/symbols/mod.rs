@@ -58,6 +58,8 @@ pub(crate) struct Frame {
     pub function: Option<Arc<str>>,
     /// How far into the function the address lies; into the module where the function is not known; the address itself where neither is.
     pub offset: u64,
+    /// How far into the module a function begins that has no name, where that is known.
+    pub start: Option<u64>,
     /// The source.
     pub file: Option<Arc<str>>,
     /// The line in it.

@@ -27,6 +27,8 @@ pub(super) struct Module {
     /// Symbols, those of a debug file first.
     tables: Vec<Table>,
     dwarf: Option<Dwarf>,
+    /// Where functions begin by the linker's account, ascending, where that is known without their names.
+    starts: Vec<u64>,
 }
 
 /// The file that a trace tells of, without its folder.
@@ -115,6 +117,9 @@ impl Module {
             self.tables.push(elf.symbols);
         }
         self.dwarf = self.dwarf.take().or(elf.dwarf);
+        if !elf.starts.is_empty() {
+            self.starts = elf.starts;
+        }
     }
 
     fn of_windows(options: &Options, id: &DebugId, warnings: &mut Warnings) -> Self {
@@ -136,13 +141,21 @@ impl Module {
 
     /// The functions so far into the file, the innermost first; one without function where none is known.
     pub(super) fn frames(&mut self, name: &Arc<str>, offset: u64) -> Vec<Frame> {
-        frames(name, offset, offset.wrapping_add(self.base), &self.tables, self.dwarf.as_mut())
+        let linked = offset.wrapping_add(self.base);
+        let mut frames = frames(name, offset, linked, &self.tables, self.dwarf.as_mut());
+        let before = self.starts.partition_point(|start| *start <= linked);
+        let start = before.checked_sub(1).and_then(|at| self.starts.get(at));
+        for frame in frames.iter_mut().filter(|frame| frame.function.is_none()) {
+            frame.start = start.map(|start| start.wrapping_sub(self.base));
+        }
+        frames
     }
 
     /// Memory that it takes.
     pub(super) fn bytes(&self) -> usize {
         let tables = self.tables.iter().map(Table::bytes).fold(0, usize::saturating_add);
-        tables.saturating_add(self.dwarf.as_ref().map_or(0, Dwarf::bytes))
+        let starts = size_of::<u64>().saturating_mul(self.starts.capacity());
+        tables.saturating_add(starts).saturating_add(self.dwarf.as_ref().map_or(0, Dwarf::bytes))
     }
 }
 
@@ -164,6 +177,7 @@ pub(super) fn frames(
             module: Some(Arc::clone(name)),
             function,
             offset: linked.wrapping_sub(site.start),
+            start: None,
             file: site.file,
             line: site.line,
             is_inlined: site.is_inlined,

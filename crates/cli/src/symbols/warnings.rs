@@ -47,7 +47,11 @@ impl Warnings {
         let (assumed, gone) = (&self.assumed, &self.gone);
         let mut lines = Vec::new();
         if let Some(names) = some_of(assumed) {
-            let it = if assumed.len() == 1 { "is at that path now is taken for it" } else { "is at those paths now is taken for them" };
+            let it = if assumed.len() == 1 {
+                "is at that path now is taken for it"
+            } else {
+                "is at those paths now is taken for them"
+            };
             lines.push(format!("warning: the trace does not tell the build id of {names}: what {it}"));
         }
         if let Some(names) = some_of(gone) {

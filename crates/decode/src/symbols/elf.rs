@@ -11,6 +11,7 @@
 //! Not here: symbols in a compressed `.gnu_debugdata`, sections that are packed otherwise than by zlib, DWARF in files of its own for each unit (`.dwo`).
 
 mod plt;
+mod starts;
 mod symbols;
 
 use std::cell::Cell;
@@ -74,6 +75,8 @@ pub struct Elf {
     pub symbols: Table,
     /// Whether it has no symbols but those that other programs need.
     pub is_stripped: bool,
+    /// Where functions begin by the linker's account, ascending, as far as tables for unwinding tell; of stripped files only.
+    pub starts: Vec<u64>,
     /// Inlined functions and lines, where it has them and they were wanted.
     pub dwarf: Option<Dwarf>,
 }
@@ -110,6 +113,7 @@ struct Found {
     identity: Identity,
     symbols: Table,
     is_stripped: bool,
+    starts: Vec<u64>,
     parts: Vec<Part>,
     endian: RunTimeEndian,
 }
@@ -136,15 +140,19 @@ impl Elf {
             }
             _ => return Err(Error::Binary("no ELF file".into())),
         };
-        let Some(Found { identity, symbols, is_stripped, parts, endian }) = found else { return Ok(None) };
+        let Some(Found { identity, symbols, is_stripped, starts, parts, endian }) = found else {
+            return Ok(None);
+        };
         let dwarf = load(cache.into_inner(), &parts).map(|sections| Dwarf::new(sections, endian));
-        Ok(Some(Self { identity, symbols, is_stripped, dwarf }))
+        Ok(Some(Self { identity, symbols, is_stripped, starts, dwarf }))
     }
 
     /// Memory that it takes.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.symbols.bytes().saturating_add(self.dwarf.as_ref().map_or(0, Dwarf::bytes))
+        let starts = size_of::<u64>().saturating_mul(self.starts.capacity());
+        let dwarf = self.dwarf.as_ref().map_or(0, Dwarf::bytes);
+        self.symbols.bytes().saturating_add(starts).saturating_add(dwarf)
     }
 }
 
@@ -176,9 +184,11 @@ where
     } else {
         Table::default()
     };
+    let starts =
+        if parts.symbols && is_stripped { starts::read(&sections, (endian, file)) } else { Vec::new() };
     let parts = if parts.dwarf { debug_parts::<Elf, R>(&sections, endian, file) } else { Vec::new() };
     let endian = if endian == Endianness::Big { RunTimeEndian::Big } else { RunTimeEndian::Little };
-    Ok(Some(Found { identity, symbols, is_stripped, parts, endian }))
+    Ok(Some(Found { identity, symbols, is_stripped, starts, parts, endian }))
 }
 
 fn identity<'data, Elf, R>(

@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use traceweir_decode::stack::{Joined, Stack};
 
 use crate::analysis::{
-    Back, Known, NodeId, Paths, ProcessId, Scheduler, Seen, Switch, Tree, Wanted, What, Window,
+    Back, CUT, Kind, Known, NodeId, Paths, ProcessId, Scheduler, Seen, Switch, Tree, Wanted, What, Window,
+    is_cut,
 };
 use crate::cli::Flame;
 use crate::cmd::{counted, grouped};
@@ -50,6 +51,8 @@ pub(super) struct Graph {
     /// Samples, waits or events.
     pub(super) events: u64,
     pub(super) without_stack: u64,
+    /// Stacks that go on behind the frames that were recorded.
+    pub(super) cut: u64,
     idle: u64,
     others: u64,
     with_idle: bool,
@@ -60,13 +63,16 @@ pub(super) struct Graph {
 
 impl Graph {
     pub(super) fn new(options: &Flame, measure: Measure, window: Window) -> Self {
+        let mut paths = Paths::new(options.by_thread);
+        paths.marks_cut = true;
         Self {
-            paths: Paths::new(options.by_thread),
+            paths,
             tree: Tree::new(Tree::LIMIT),
             measure,
             total: 0,
             events: 0,
             without_stack: 0,
+            cut: 0,
             idle: 0,
             others: 0,
             with_idle: options.idle,
@@ -111,6 +117,7 @@ impl Graph {
         }
         let path = self.paths.of(known, joined, who, innermost);
         let node = self.tree.node(path);
+        self.cut += u64::from(is_cut(&joined.stack));
         self.put(node, joined.stack.is_empty(), weight);
     }
 
@@ -146,6 +153,8 @@ impl Graph {
             let none = Joined { what: seen.clone(), stack: Stack::default() };
             self.node(known, &none, thread)
         });
+        // The tree knows which stack it was, also where the thread left long ago.
+        self.cut += u64::from(there.is_some() && self.is_marked(node));
         self.put(node, there.is_none(), waited);
     }
 
@@ -177,6 +186,19 @@ impl Graph {
         }
     }
 
+    /// Whether the stack of a node has the mark of those that were cut, below its process and thread.
+    fn is_marked(&self, node: NodeId) -> bool {
+        let path = self.tree.path(node);
+        let mut begin = path.iter().take(3).map(|id| self.paths.functions.get(*id));
+        begin.any(|it| it.kind == Kind::Other && it.name.as_deref() == Some(CUT))
+    }
+
+    /// How many stacks were cut, for people.
+    pub(super) fn cuts(&self) -> String {
+        let (cut, all) = (grouped(self.cut), counted(self.events, self.measure.event()));
+        format!("cut at the limit of frames: the stacks of {cut} of {all}, marked (cut)")
+    }
+
     /// Why there is nothing to draw.
     pub(super) fn emptiness(&self) -> String {
         if self.others > 0 && self.wanted.is_some_only() {
@@ -197,7 +219,6 @@ impl Graph {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::analysis::Kind;
 
     /// A graph of such stacks.
     pub(in super::super) fn graph_of(stacks: &[(&[&str], u64)]) -> Graph {
@@ -208,6 +229,7 @@ pub(super) mod tests {
             total: 0,
             events: 0,
             without_stack: 0,
+            cut: 0,
             idle: 0,
             others: 0,
             with_idle: false,

@@ -61,6 +61,9 @@ fn data(graph: &Graph, nodes: &[Shown], hidden: usize) -> String {
     if graph.without_stack > 0 {
         note += &format!("; {} without a stack", counted(graph.without_stack, graph.measure.event()));
     }
+    if graph.cut > 0 {
+        note += &format!("; {}", graph.cuts());
+    }
     if hidden > 0 {
         note += &format!("; {} put together as (other)", counted(hidden as u64, "light node"));
     }

@@ -10,7 +10,7 @@ use super::page::{
     Page, milliseconds, name, percent, percent_with_error, put_fraction, put_pid, share, summary,
 };
 use crate::analysis::{
-    Analysis, FunctionId, Kind, Known, Paths, ProcessId, Seen, Wanted, Wants, What, Window,
+    Analysis, FunctionId, Kind, Known, Paths, ProcessId, Seen, Wanted, Wants, What, Window, is_cut,
 };
 use crate::cli::{ReportCpu, Schemas};
 use crate::cmd::{counted, grouped, warn};
@@ -60,6 +60,7 @@ struct Samples {
     /// Samples of other processes and threads than those asked for.
     others: u64,
     without_stack: u64,
+    cut: u64,
     /// Samples of threads that found no row.
     beyond: u64,
     intervals: BTreeSet<u64>,
@@ -83,6 +84,7 @@ impl Samples {
             idle: 0,
             others: 0,
             without_stack: 0,
+            cut: 0,
             beyond: 0,
             intervals: BTreeSet::new(),
             first: None,
@@ -125,6 +127,9 @@ impl Samples {
         if stack.is_empty() {
             self.without_stack += weight;
         }
+        if is_cut(stack) {
+            self.cut += weight;
+        }
         add(&mut self.by_process, process, |count| *count += weight);
         self.paths.meet(known, seen, process, thread);
         if !add(&mut self.by_thread, (process, thread), |count| *count += weight) {
@@ -159,7 +164,9 @@ impl Samples {
             bail!("{}", self.wanted.missed(&self.paths.processes, "samples"));
         }
         if self.total == 0 && self.idle == 0 {
-            bail!("no samples: the trace has none in this time (PROFILE, 0x0F2E); weir record --kernel cpu -o cpu.etl takes them");
+            bail!(
+                "no samples: the trace has none in this time (PROFILE, 0x0F2E); weir record --kernel cpu -o cpu.etl takes them"
+            );
         }
         Ok(())
     }
@@ -174,7 +181,8 @@ impl Samples {
         let seconds = self.first.map_or(0.0, |first| self.last.saturating_sub(first) as f64 / 1e9);
         let mut object = summary(analysis, reading);
         object.number("samples", self.total).number("idle", self.idle).number("others", self.others);
-        object.number("without_stack", self.without_stack).number("processors", self.cpus.len() as u64);
+        object.number("without_stack", self.without_stack).number("cut", self.cut);
+        object.number("processors", self.cpus.len() as u64);
         put_fraction(&mut object, "seconds", seconds);
         match self.interval() {
             Some(interval) => object.number("interval_ns", interval),
@@ -200,6 +208,12 @@ impl Samples {
             grouped(self.without_stack),
             percent(self.without_stack, self.total)
         ));
+        if self.cut > 0 {
+            let (cut, share) = (counted(self.cut, "stack"), percent(self.cut, self.total));
+            page.line(&format!(
+                "cut at the limit of frames: {cut} ({share} %); the outermost functions of those are not counted"
+            ));
+        }
         page.losses(analysis, reading);
         if self.beyond > 0 {
             page.line(&format!(

@@ -13,7 +13,7 @@ use self::cause::{Cause, Causes};
 use super::page::Page;
 use crate::analysis::{
     Analysis, Back, Known, Latencies, NodeId, Paths, ProcessId, Ran, Scheduler, Seen, Switch, Tree, Wanted,
-    Wants, What, Window,
+    Wants, What, Window, is_cut,
 };
 use crate::cli::{ReportSched, Schemas};
 use crate::cmd::warn;
@@ -97,14 +97,18 @@ struct Machine {
     batches: u64,
     /// Switches in which the stack of neither thread is known.
     without_stack: u64,
+    /// Switches whose stack goes on behind the frames that were recorded.
+    cut: u64,
     first: Option<i64>,
     last: i64,
 }
 
 impl Machine {
     fn new(wanted: Wanted, window: Window) -> Self {
+        let mut paths = Paths::new(false);
+        paths.marks_cut = true;
         Self {
-            paths: Paths::new(false),
+            paths,
             wanted,
             window,
             schedulers: HashMap::new(),
@@ -117,6 +121,7 @@ impl Machine {
             wakes: 0,
             batches: 0,
             without_stack: 0,
+            cut: 0,
             first: None,
             last: 0,
         }
@@ -126,7 +131,9 @@ impl Machine {
     fn refuse_nothing(&self) -> Result<()> {
         // Threads may run through a time in which there is no switch.
         if self.processors.is_empty() && self.batches == 0 {
-            bail!("no context switches: the trace has none (CSWITCH, 0x0524); weir record --kernel sched -o sched.etl takes them");
+            bail!(
+                "no context switches: the trace has none (CSWITCH, 0x0524); weir record --kernel sched -o sched.etl takes them"
+            );
         }
         let mut threads = self.rows.keys();
         if !threads.any(|(process, thread)| self.wanted.wants(&self.paths.processes, *process, *thread))
@@ -159,6 +166,7 @@ impl Machine {
         let (seen, stack) = (&joined.what, &joined.stack);
         self.switches += u64::from(is_inside);
         self.without_stack += u64::from(is_inside && stack.is_empty());
+        self.cut += u64::from(is_inside && is_cut(stack));
         if it.old == NO_ID || it.new == NO_ID {
             self.partial.insert(seen.file);
         }

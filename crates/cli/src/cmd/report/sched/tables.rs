@@ -70,6 +70,7 @@ impl Machine {
         let mut object = summary(analysis, reading);
         object.number("switches", self.switches).number("wakes", self.wakes).number("gaps", gaps);
         object.number("compact_batches", self.batches).number("without_stack", self.without_stack);
+        object.number("cut", self.cut);
         put_fraction(&mut object, "seconds", seconds);
         object.raw("partial", if self.partial.is_empty() { "false" } else { "true" });
         page.object(&object);
@@ -105,6 +106,13 @@ impl Machine {
         }
         let (none, all) = (grouped(self.without_stack), percent(self.without_stack, self.switches));
         page.line(&format!("without a stack: {none} switches ({all} %)"));
+        if self.cut > 0 {
+            let share = percent(self.cut, self.switches);
+            page.line(&format!(
+                "cut at the limit of frames: {} ({share} %), marked (cut)",
+                counted(self.cut, "stack")
+            ));
+        }
         page.losses(analysis, reading);
     }
 
@@ -188,7 +196,8 @@ impl Machine {
 
     fn cells(&self, it: &Totals, whole: u64) -> [String; 10] {
         let mostly = it.causes.iter().max_by_key(|(_, (_, nanoseconds))| *nanoseconds);
-        let mostly = mostly.map_or_else(|| "-".to_owned(), |(cause, _)| name(&cause.label(&self.paths.functions)));
+        let mostly =
+            mostly.map_or_else(|| "-".to_owned(), |(cause, _)| name(&cause.label(&self.paths.functions)));
         let [half, nearly, all] = percentiles(&it.latency);
         [
             milliseconds(it.running),
@@ -215,7 +224,10 @@ impl Machine {
         put_percentiles(&it.latency, &mut object);
         let reasons = it.causes.iter().map(|(cause, (times, nanoseconds))| {
             let mut object = Object::new();
-            object.text("reason", &cause.label(&self.paths.functions)).number("times", *times).number("ns", *nanoseconds);
+            object
+                .text("reason", &cause.label(&self.paths.functions))
+                .number("times", *times)
+                .number("ns", *nanoseconds);
             object.finish()
         });
         object.raw("waits", &array(reasons));

@@ -1,0 +1,68 @@
+//! Which kernel events of a trace have stacks.
+//!
+//! ```text
+//!   … DiskIo/Read at 90 │ PerfInfo/SampleProf at 100 │ stack of what was at 100 ──▶ SampleProf has stacks
+//! ```
+//!
+//! It is a hint for people who asked for events without any: of the last events, the newest of the stamp that a stack names is taken for its owner.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use traceweir_decode::Decoder;
+use traceweir_format::header::Record;
+use traceweir_format::stack_walk::StackWalk;
+
+/// Events that are looked back at.
+const LAST: usize = 256;
+/// Kinds of events that are told apart.
+const MAX_KINDS: usize = 256;
+
+/// The events that have stacks.
+#[derive(Debug, Default)]
+pub(super) struct Bearers {
+    last: VecDeque<(usize, i64, u16)>,
+    /// Their names by their hooks.
+    names: BTreeMap<u16, Option<String>>,
+    /// How many stacks each has.
+    stacks: BTreeMap<u16, u64>,
+}
+
+impl Bearers {
+    /// Learns from a stack of a trace.
+    pub(super) fn stack(&mut self, file: usize, stack: &StackWalk<'_>) {
+        let owner = self.last.iter().rev().find(|(of, time, _)| (*of, *time) == (file, stack.event_time));
+        if let Some((.., hook)) = owner {
+            let count = self.stacks.entry(*hook).or_default();
+            *count = count.saturating_add(1);
+        }
+    }
+
+    /// Learns from another record of a trace.
+    pub(super) fn event(&mut self, file: usize, record: &Record<'_>, decoder: &mut Decoder) {
+        let Some(hook) = record.hook() else { return };
+        if !self.names.contains_key(&hook) {
+            if self.names.len() >= MAX_KINDS {
+                return;
+            }
+            let name =
+                decoder.find(record).ok().and_then(|it| it.known.event_name.as_deref().map(str::to_owned));
+            self.names.insert(hook, name);
+        }
+        if self.last.len() >= LAST {
+            self.last.pop_front();
+        }
+        self.last.push_back((file, record.time(), hook));
+    }
+
+    /// Their names, those with the most stacks first.
+    pub(super) fn names(&self) -> Vec<&str> {
+        let mut all: Vec<(u64, &str)> = Vec::new();
+        for (hook, count) in &self.stacks {
+            if let Some(Some(name)) = self.names.get(hook) {
+                all.push((*count, name));
+            }
+        }
+        all.sort_by_key(|(count, name)| (u64::MAX - count, *name));
+        all.into_iter().map(|(_, name)| name).collect()
+    }
+}
