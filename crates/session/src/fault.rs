@@ -8,7 +8,7 @@
 //! ```
 //!
 //! F1 The owner hears of it as of any end by itself, with [`FAULT`], and stops the session as any other. F2 What stumbled is not tried again. F3 Nobody waits for a
-//! thread that fell: requests are answered, buffers return to the pool.
+//! thread that fell: requests that had not begun are answered, the one in hand by the drop of its callback; buffers return to the pool.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

@@ -140,17 +140,18 @@ pub(crate) struct Output {
     pub(crate) reserve: u32,
     /// Everything is being finalised; who is told when it is.
     pub(crate) ending: Option<Option<Done<Properties>>>,
+    /// The job behind the buffers that are being written: should they make us fall, it is still served.
+    pub(crate) next: Option<Job>,
 }
 
 impl Output {
     /// Works until the stop.
     pub(crate) fn run(&mut self, jobs: &Receiver<Job>) {
-        let mut next = None;
-        while let Some(job) = next.take().or_else(|| jobs.recv().ok()) {
+        while let Some(job) = self.next.take().or_else(|| jobs.recv().ok()) {
             match job {
                 Job::Buffer(buffer) => {
                     let mut row = vec![buffer];
-                    next = self.gather(&mut row, jobs);
+                    self.next = self.gather(&mut row, jobs);
                     self.buffers(row);
                 }
                 Job::Live(mut piece) => {

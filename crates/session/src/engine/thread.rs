@@ -75,6 +75,7 @@ pub(super) fn start(mut config: Config, place: Place) -> Result<Arc<Shared>> {
         reserve,
         held,
         ending: None,
+        next: None,
     };
     output.open_log(place.file)?;
     spawn(&shared, output, clock)?;

@@ -18,7 +18,7 @@ impl Output {
         contained(|| self.end(FAULT));
         // It may have fallen over the stop itself.
         while self.ending.is_none() {
-            let Ok(job) = jobs.recv() else { return };
+            let Some(job) = self.next.take().or_else(|| jobs.recv().ok()) else { return };
             match job {
                 Job::Buffer(buffer) => self.give_up(buffer),
                 Job::Live(piece) => self.shared.piece_arrived(piece.filled),
