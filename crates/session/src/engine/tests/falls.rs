@@ -5,6 +5,8 @@ use super::*;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{EventfdFlags, eventfd};
+use traceweir_format::header::perfinfo::PerfInfoHeader;
+use traceweir_transport::clock::{Anchor, Counter};
 
 use crate::capture::{Capture, CaptureClock, Captured};
 
@@ -98,6 +100,8 @@ fn a_writer_that_panics_ends_its_session_and_leaves_the_file_as_it_is() {
     assert_eq!(properties.end_status, crate::FAULT.0);
     assert!(properties.lost_by_cause.not_written > 0, "{properties:?}");
     assert_eq!(left_in(&stage.log()), 3);
+    assert_eq!(properties.events, 3 + properties.lost_by_cause.not_written);
+    assert!(properties.number_of_buffers <= properties.config.maximum_buffers, "{properties:?}");
 }
 
 /// How many events a file has that nobody has finished.
@@ -150,4 +154,67 @@ fn a_writer_that_panics_over_the_last_buffers_answers_the_stop_behind_them() {
     let properties = told.recv_timeout(PATIENCE).unwrap().expect("an answer as to any stop");
     assert_eq!(stage.ended.recv_timeout(PATIENCE).unwrap(), Ended { status: crate::FAULT });
     assert_eq!(properties.end_status, crate::FAULT.0);
+    let (written, lost) = (left_in(&first), properties.lost_by_cause.not_written);
+    assert!(written > 0 && lost > 0, "{written} {lost}");
+    assert_eq!((properties.events, written + lost), (100, 100), "what was in hand is counted");
+    assert_eq!(properties.number_of_buffers, properties.free_buffers, "and back in the pool");
+}
+
+#[test]
+fn what_a_flight_recorder_keeps_is_counted_when_its_writer_panics() {
+    let stage = Stage::with_file(SessionConfig { minimum_buffers: 64, ..properties(0x400) });
+    let pen = stage.pen(4711);
+    (0..100).for_each(|number| pen.write(number, 1000).unwrap());
+    stage.session.flush(None, Box::new(|_| panic!("on the writer's thread")));
+    assert_eq!(stage.ended.recv_timeout(PATIENCE).expect("it ends"), Ended { status: crate::FAULT });
+    let properties = stage.stop();
+    assert_eq!((properties.events, properties.lost_by_cause.not_written), (100, 100));
+}
+
+/// Panics when the fourth record is taken, and has lost seven.
+struct Partway {
+    wake: OwnedFd,
+    raw: Option<u64>,
+    taken: u32,
+}
+
+impl Capture for Partway {
+    fn wake(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
+
+    fn look(&mut self, clock: &dyn CaptureClock, _: bool) {
+        self.raw.get_or_insert_with(|| clock.raw(Anchor::now(Counter::best()).monotonic_ns));
+    }
+
+    fn peek(&self, stream: u16) -> Option<Captured> {
+        let raw = self.raw.filter(|_| stream == 0)?;
+        Some(Captured { length: 0x18, raw, is_stack: false })
+    }
+
+    fn take(&mut self, _: u16, out: &mut [u8]) {
+        self.taken += 1;
+        assert!(self.taken < 4, "it stumbles");
+        let header = PerfInfoHeader { pointer_size: 8, version: 2, hook: 0x0524, time: 0, counters: &[] };
+        let mut record = Vec::new();
+        header.encode(&[0; 8], &mut record).unwrap();
+        out.copy_from_slice(&record[..out.len()]);
+    }
+
+    fn lost(&self) -> u64 {
+        7
+    }
+
+    fn end(&mut self, _: &dyn CaptureClock) {}
+}
+
+#[test]
+fn a_collector_that_panics_within_a_drain_has_counted_what_it_took() {
+    let stage = Stage::with_file(properties(0));
+    let wake = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
+    stage.session.capture(Box::new(Partway { wake, raw: None, taken: 0 }));
+    assert_eq!(stage.ended.recv_timeout(PATIENCE).expect("it ends"), Ended { status: crate::FAULT });
+    let properties = stage.stop();
+    let lost = properties.lost_by_cause;
+    assert_eq!((properties.events, lost.not_written, lost.no_room), (3, 3, 7));
 }
