@@ -206,7 +206,7 @@ mod tests {
         let told = [
             "1 kernel events of processor 0 found no room",
             "5 kernel events of processor 1 found no room",
-            "3 kernel events were too large for a record",
+            "3 kernel events were too large, or too many at once",
             "2 facts about processes were not read: whoever keeps them took too long",
         ];
         assert_eq!(kernels.stopped(7), told);
