@@ -193,6 +193,11 @@ impl Service {
         self.check_profiling(link).map_err(of_kernel_events)
     }
 
+    /// A session begins to stop, or could not start.
+    pub(super) fn forget_kernel(&mut self, id: u64) {
+        end_apart(self.kernels.forget(id));
+    }
+
     /// Asks the kernel for what is to be kept, where that is something else than it was.
     pub(super) fn change_kernel(&mut self, kept: Kept, then: Then) {
         let steps = self.kernels.steps(&kept, &self.information);
@@ -334,9 +339,9 @@ impl Service {
 }
 
 /// Ends a capture that nobody needs any more: that takes its time.
-fn end_apart(begun: Option<Begun>) {
-    if let Some(begun) = begun {
-        apart(move || drop(begun));
+fn end_apart<T: Send + 'static>(capture: Option<T>) {
+    if let Some(capture) = capture {
+        apart(move || drop(capture));
     }
 }
 

@@ -113,12 +113,15 @@ impl Kernels {
         (running.control, running.losses) = (Some(control), Some(losses));
     }
 
-    /// A session begins to stop, or could not start.
-    pub(in crate::service) fn forget(&mut self, id: u64) {
+    /// A session begins to stop, or could not start. What holds its capture may be the last that does: to let go of it takes time.
+    #[must_use]
+    pub(super) fn forget(&mut self, id: u64) -> Option<KernelControl> {
         self.waiting.retain(|it| !it.is_adjust(id));
-        if let Some(Running { losses: Some(losses), .. }) = self.all.remove(&id) {
+        let Running { control, losses, .. } = self.all.remove(&id)?;
+        if let Some(losses) = losses {
             self.leaving.insert(id, losses);
         }
+        control
     }
 
     /// What a session wants is compared with what it gets once the kernel has answered: once, however often that is asked for.
@@ -200,7 +203,7 @@ mod tests {
         };
         kernels.all.insert(7, running);
         losses.note(1, &[1, 0], 0);
-        kernels.forget(7);
+        assert!(kernels.forget(7).is_none());
         // The session ends: its capture finds more.
         losses.note(9, &[1, 5], 2);
         let told = [
@@ -220,7 +223,7 @@ mod tests {
         (0..100).for_each(|_| kernels.adjust_later(7));
         kernels.adjust_later(8);
         assert_eq!(kernels.waiting.len(), 2);
-        kernels.forget(7);
+        assert!(kernels.forget(7).is_none());
         assert_eq!(kernels.waiting.len(), 1);
     }
 }
