@@ -131,6 +131,12 @@ impl Kernels {
         }
     }
 
+    /// What is served next: the first that is no guest's, else the first.
+    pub(super) fn next_waiting(&mut self) -> Option<Waiting> {
+        let at = self.waiting.iter().position(|it| !it.is_guests()).unwrap_or(0);
+        self.waiting.remove(at)
+    }
+
     /// A session has stopped: what its capture has not got, in words.
     pub(in crate::service) fn stopped(&mut self, id: u64) -> Vec<String> {
         self.leaving.remove(&id).map(|losses| losses.told()).unwrap_or_default()
@@ -188,6 +194,11 @@ pub(super) fn tell_missing(name: &str, control: &KernelControl) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::Claimant;
+    use crate::logfile::Passed;
+    use crate::service::Asker;
+    use traceweir_transport::message::Message;
+    use traceweir_transport::socket::Janitor;
 
     #[test]
     fn losses_of_the_last_drain_are_told_too() {
@@ -215,6 +226,24 @@ mod tests {
         assert_eq!(kernels.stopped(7), told);
         assert!(kernels.stopped(7).is_empty(), "once");
         assert!(Losses::new(2).told().is_empty());
+    }
+
+    #[test]
+    fn guests_wait_behind_others() {
+        let mut kernels = Kernels::seeing(Scope::Own);
+        let janitor = Janitor::new();
+        for (link, is_guest) in [(1, true), (2, true), (3, false), (4, true), (5, false)] {
+            let claimant = Claimant { uid: 7, is_guest };
+            let passed = Passed::new(Vec::new(), &janitor);
+            let said = Waiting::Said(Asker { link, request: 0 }, claimant, Box::new(Message::Done), passed);
+            kernels.waiting.push_back(said);
+        }
+        kernels.adjust_later(9);
+        let served = std::iter::from_fn(|| kernels.next_waiting()).map(|it| match it {
+            Waiting::Said(asker, ..) => asker.link,
+            Waiting::Adjust(id) => id,
+        });
+        assert_eq!(served.collect::<Vec<_>>(), [3, 5, 9, 1, 2, 4]);
     }
 
     #[test]
