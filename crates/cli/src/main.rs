@@ -33,6 +33,7 @@ mod traces;
 use clap::Parser;
 
 fn main() -> std::process::ExitCode {
+    traceweir_daemon::end_at_panics();
     let cli = cli::Cli::parse_from(cli::with_long_flags(std::env::args_os()));
     exit::report(cmd::run(cli))
 }

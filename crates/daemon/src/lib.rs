@@ -38,6 +38,7 @@ mod limits;
 mod log;
 mod logfile;
 pub mod machine;
+mod panics;
 mod process;
 mod registry;
 mod server;
@@ -49,6 +50,7 @@ mod skip;
 
 pub use error::{Error, Result};
 pub use folders::Folders;
+pub use panics::end_at_panics;
 pub use server::{Options, Stopper, run, run_telling, run_until};
 pub use traceweir_transport::inherited::close_inherited;
 pub use traceweir_transport::runtime::{RUNTIME_VARIABLE, RuntimeDir, Scope, trusted_variable};

@@ -13,6 +13,9 @@
 //!   questions about private sessions
 //!                 0 ── one guest ──── guests in all ─── all
 //!                        64               192           256
+//!   requests that wait for a change of the kernel's events: others' are served before guests'
+//!                 0 ── one guest ──── guests in all ─── all
+//!                         8               32            64
 //! ```
 //!
 //! A guest is who is neither root nor the daemon's own user. Descriptors get the lowest number that is free: the number of one that
@@ -46,6 +49,12 @@ pub(crate) const MAX_PENDING: usize = 256;
 pub(crate) const MAX_PENDING_OF_GUEST: usize = 64;
 /// Of those, requests of all guests.
 pub(crate) const MAX_PENDING_OF_GUESTS: usize = 192;
+/// Requests that may wait for a change of the kernel's events. They wait before it is known what their askers may do.
+pub(crate) const MAX_WAITING: usize = 64;
+/// Of those, requests of one guest.
+pub(crate) const MAX_WAITING_OF_GUEST: usize = 8;
+/// Of those, requests of all guests.
+pub(crate) const MAX_WAITING_OF_GUESTS: usize = 32;
 /// Private sessions at most; each process runs eight of them.
 pub(crate) const MAX_PRIVATES: usize = 256;
 /// Of those, private sessions of one guest.

@@ -49,6 +49,7 @@ pub use control::{Control, Scope, Wanted};
 pub use counter::{Counter, MAX_COUNTERS};
 pub use error::{Error, Result};
 pub use groups::{Group, Groups};
+pub use patient::is_patient_worker;
 
 /// From `CLOCK_MONOTONIC_RAW` in nanoseconds, which perf events are stamped with, to the clocks of a session.
 pub trait Clock {

@@ -29,6 +29,7 @@ use crate::capture::{Capture, Capturing, Mixed};
 use crate::clock::SessionClock;
 use crate::config::Mode;
 use crate::engine::{Shared, SourceId};
+use crate::fault::contained;
 use crate::merge::{self, Lane, Outcome, Ring, Until};
 use crate::output::Job;
 use crate::pool::Buffer;
@@ -276,10 +277,9 @@ impl Collector {
                 break;
             }
         }
-        self.shared.stats.events.fetch_add(filler.events, Relaxed);
-        self.shared.stats.damaged.fetch_add(filler.damaged, Relaxed);
-        self.shared.stats.no_room.fetch_add(filler.too_large, Relaxed);
+        drop(filler);
         self.settle_sources(&outcome.damaged);
+        self.settle_capture();
         self.set_shut(self.shared.is_full());
         Drained { took: outcome.took, waits: outcome.waits }
     }
@@ -314,9 +314,14 @@ impl Collector {
                 self.shared.stats.damaged_regions.fetch_add(1, Relaxed);
             }
         }
-        no_room = no_room.saturating_add(self.capturing.as_mut().map_or(0, Capturing::newly_lost));
         self.shared.stats.no_room.fetch_add(no_room, Relaxed);
         self.shared.stats.no_region.fetch_add(no_region, Relaxed);
+    }
+
+    /// Reads what was lost of what is captured.
+    fn settle_capture(&mut self) {
+        let lost = self.capturing.as_mut().map_or(0, Capturing::newly_lost);
+        self.shared.stats.no_room.fetch_add(lost, Relaxed);
     }
 
     /// Events to come are not stamped below this, where a file is gone on with.
@@ -334,6 +339,8 @@ impl Collector {
             }
             self.shared.pool.give(buffer);
         }
+        contained(|| self.settle_sources(&[]));
+        contained(|| self.settle_capture());
         for mut source in self.sources.drain(..) {
             self.shared.forget(&mut source);
         }

@@ -51,7 +51,7 @@ mod skip;
 pub use config::Config;
 pub use engine::{Attached, Done, Ended, Further, Live, NextFile, Place, Session, SourceId};
 pub use error::{Error, Result};
-pub use fault::FAULT;
+pub use fault::{FAULT, is_contained};
 pub use identity::Identity;
 pub use open::{LOG_FILE_RIGHTS, enter, open_log_file};
 pub use record::Threads;

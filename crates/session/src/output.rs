@@ -16,6 +16,7 @@ mod live;
 
 pub(crate) use files::{Held, Row};
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -135,23 +136,28 @@ pub(crate) struct Output {
     pub(crate) row: Option<Row>,
     /// Full buffers that are not written yet.
     pub(crate) held: Held,
+    /// Buffers that are being written: should they make us fall, they are counted.
+    pub(crate) in_hand: VecDeque<Buffer>,
+    /// Copies of what a flight recorder fills, while a snapshot is written.
+    pub(crate) partial: Vec<Buffer>,
     pub(crate) on_end: Option<Box<dyn FnOnce(Ended) + Send>>,
     /// Buffers that a flight recorder gives up ahead, so that the collector need not wait for the next.
     pub(crate) reserve: u32,
     /// Everything is being finalised; who is told when it is.
     pub(crate) ending: Option<Option<Done<Properties>>>,
+    /// The job behind the buffers that are being written: should they make us fall, it is still served.
+    pub(crate) next: Option<Job>,
 }
 
 impl Output {
     /// Works until the stop.
     pub(crate) fn run(&mut self, jobs: &Receiver<Job>) {
-        let mut next = None;
-        while let Some(job) = next.take().or_else(|| jobs.recv().ok()) {
+        while let Some(job) = self.next.take().or_else(|| jobs.recv().ok()) {
             match job {
                 Job::Buffer(buffer) => {
-                    let mut row = vec![buffer];
-                    next = self.gather(&mut row, jobs);
-                    self.buffers(row);
+                    self.in_hand.push_back(buffer);
+                    self.next = self.gather(jobs);
+                    self.buffers();
                 }
                 Job::Live(mut piece) => {
                     if let Some(live) = &mut self.live {
@@ -179,7 +185,9 @@ impl Output {
                     done(Ok(self.shared.properties()));
                 }
                 Job::Snapshot { file, partial, done } => {
-                    let written = self.snapshot(file, partial);
+                    self.partial = partial;
+                    let written = self.snapshot(file);
+                    self.partial = Vec::new();
                     done(written.map(|()| self.shared.properties()));
                 }
                 Job::Update(change) => self.update(*change),
@@ -197,15 +205,15 @@ impl Output {
                 Job::Close(id) => self.close(id),
                 Job::Fault => self.end(FAULT),
                 Job::Stop { partial, done } => {
-                    self.ending = Some(done);
-                    self.stop(partial);
+                    (self.ending, self.partial) = (Some(done), partial);
+                    self.stop();
                     return;
                 }
             }
             Stats::note_thread_time(&self.shared.stats.writer_ns);
         }
         // The collector is gone without a stop: the file is finalised all the same.
-        self.stop(Vec::new());
+        self.stop();
     }
 
     /// Buffers of one write, at most.
@@ -214,12 +222,12 @@ impl Output {
     }
 
     /// Takes buffers that wait already, as many as one write is to have; the job behind them, if it is another.
-    fn gather(&self, row: &mut Vec<Buffer>, jobs: &Receiver<Job>) -> Option<Job> {
+    fn gather(&mut self, jobs: &Receiver<Job>) -> Option<Job> {
         // The pool has to breathe meanwhile.
         let limit = self.in_one_write().min(self.shared.maximum_buffers() / 4);
-        while row.len() < limit {
+        while self.in_hand.len() < limit {
             match jobs.try_recv() {
-                Ok(Job::Buffer(buffer)) => row.push(buffer),
+                Ok(Job::Buffer(buffer)) => self.in_hand.push_back(buffer),
                 Ok(job) => return Some(job),
                 Err(_) => break,
             }
@@ -228,54 +236,57 @@ impl Output {
     }
 
     /// Buffers that came one behind the other: live consumers have them at once, the file when enough are there.
-    fn buffers(&mut self, mut row: Vec<Buffer>) {
+    fn buffers(&mut self) {
         if let Some(live) = &mut self.live {
-            for buffer in &mut row {
+            for buffer in &mut self.in_hand {
                 live.deliver(buffer, &self.shared.stats);
             }
             self.note_full();
         }
         if !matches!(self.log, Log::File(_)) {
-            return row.into_iter().for_each(|buffer| self.log_one(buffer));
-        }
-        if let Some(row) = self.held.add(row) {
-            self.write(row);
+            self.log_each();
+        } else if self.held.add(&mut self.in_hand) {
+            self.write();
         }
     }
 
     /// Writes what is held.
     fn write_out(&mut self) {
-        let mut held = self.held.take();
-        while !held.is_empty() {
-            let rest = held.split_off(held.len().min(self.in_one_write()));
-            self.write(held);
-            held = rest;
+        let most = self.in_one_write();
+        while self.held.hand_over(&mut self.in_hand, most) {
+            self.write();
         }
     }
 
-    /// Writes buffers to the file, by one write where that can be.
-    fn write(&mut self, mut row: Vec<Buffer>) {
+    /// Writes the buffers in hand to the file, by one write where that can be.
+    fn write(&mut self) {
         if let Log::File(file) = &mut self.log
-            && row.len() > 1
-            && file.append_row(&mut row)
+            && self.in_hand.len() > 1
+            && file.append_row(self.in_hand.make_contiguous())
         {
-            self.note_written();
-            for buffer in row {
+            for buffer in self.in_hand.drain(..) {
                 self.shared.pool.give(buffer);
                 self.shared.pool.settled();
             }
+            self.note_written();
             return;
         }
-        for buffer in row {
-            self.log_one(buffer);
+        self.log_each();
+    }
+
+    fn log_each(&mut self) {
+        while !self.in_hand.is_empty() {
+            let written = self.append();
+            let Some(buffer) = self.in_hand.pop_front() else { return };
+            self.log_one(buffer, written);
         }
     }
 
-    fn log_one(&mut self, mut buffer: Buffer) {
+    /// Lets go of a buffer that the file has, or not.
+    fn log_one(&mut self, buffer: Buffer, written: Written) {
         match &mut self.log {
             Log::None => self.shared.pool.give(buffer),
             Log::File(_) => {
-                let written = self.append(&mut buffer);
                 match written {
                     Written::Yes => self.note_written(),
                     Written::No | Written::Full | Written::Ended(_) => {
@@ -308,7 +319,7 @@ impl Output {
         }
     }
 
-    fn snapshot(&mut self, file: Option<(File, PathBuf)>, mut partial: Vec<Buffer>) -> Result<()> {
+    fn snapshot(&mut self, file: Option<(File, PathBuf)>) -> Result<()> {
         let Log::Flight(flight, own) = &mut self.log else { return Ok(()) };
         let lost = counts(&self.shared.stats, 0);
         let (file, name) = match (file, own) {
@@ -320,7 +331,7 @@ impl Output {
             }
         };
         let storage = Box::new(self.shared.store(file));
-        let written = flight.snapshot(storage, &self.facts, name.as_deref(), &mut partial, lost)?;
+        let written = flight.snapshot(storage, &self.facts, name.as_deref(), &mut self.partial, lost)?;
         self.shared.stats.buffers_written.store(written, Relaxed);
         Ok(())
     }
@@ -329,23 +340,29 @@ impl Output {
         self.write_out();
         let Change { file, next, partial, real_time, done } = change;
         self.set_real_time(real_time);
+        self.partial = partial;
         let changed = match file {
-            Some(file) if matches!(self.log, Log::Flight(..)) => self.snapshot(Some(file), partial),
+            Some(file) if matches!(self.log, Log::Flight(..)) => self.snapshot(Some(file)),
             Some((file, name)) => self.switch_file(file, name, next),
             None => Ok(()),
         };
+        self.partial = Vec::new();
         self.note_full();
         done(changed.map(|()| self.shared.properties()));
     }
 
-    fn stop(&mut self, partial: Vec<Buffer>) {
+    fn stop(&mut self) {
         self.write_out();
         let stats = &self.shared.stats;
         let failed = match &mut self.log {
             Log::File(file) => file.finalise(counts(stats, 0)),
-            Log::Flight(_, Some(_)) => self.snapshot(None, partial).err().map(|error| error.status()),
+            Log::Flight(_, Some(_)) => self.snapshot(None).err().map(|error| error.status()),
             Log::Flight(_, None) | Log::None => None,
         };
+        if matches!(self.log, Log::Flight(..)) {
+            // Written, or told not to be.
+            (self.log, self.partial) = (Log::None, Vec::new());
+        }
         self.end_live();
         if let Some(status) = failed {
             self.end(status);

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! P1 No more than `maximum` buffers exist, and one at least: it is made before the session starts, and with one everything gets done, if
-//! slowly. P2 Those that the session is to have at least are made then too, as far as they are [small](MADE_AHEAD); the others on demand; none is given back to the system before the session ends. P3 Whoever waits is woken by each settled job, and is told when nothing is under way that could free a buffer.
+//! slowly. P2 Those that the session is to have at least are made then too, as far as they are [small](MADE_AHEAD); the others on demand; none is given back to the system before the session ends, nor lost where a thread falls: P1 holds then too. P3 Whoever waits is woken by each settled job, and is told when nothing is under way that could free a buffer.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -223,15 +223,6 @@ impl Pool {
     pub(crate) fn settled(&self) {
         let mut state = self.lock();
         state.under_way = state.under_way.saturating_sub(1);
-        drop(state);
-        self.settled.notify_all();
-    }
-
-    /// The writer is gone with what it had: others may be made instead.
-    pub(crate) fn forget_those_under_way(&self) {
-        let mut state = self.lock();
-        state.existing = u32::try_from(state.free.len()).unwrap_or(u32::MAX);
-        state.under_way = 0;
         drop(state);
         self.settled.notify_all();
     }

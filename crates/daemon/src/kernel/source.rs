@@ -12,7 +12,7 @@ use traceweir_session::capture::{self, CaptureClock, Captured};
 pub(crate) struct Losses {
     /// Events that the kernel had no room for, by processor.
     by_cpu: Vec<AtomicU64>,
-    /// Events that no record has room for.
+    /// Events that no record has room for, or that came when too many waited; stacks of events that were lost so, too.
     too_large: AtomicU64,
     /// Facts about processes that were not read in time.
     unread: AtomicU64,
@@ -47,7 +47,7 @@ impl Losses {
             .map(|(cpu, lost)| format!("{lost} kernel events of processor {cpu} found no room"))
             .collect();
         if let too_large @ 1.. = self.too_large.load(Relaxed) {
-            told.push(format!("{too_large} kernel events were too large for a record"));
+            told.push(format!("{too_large} kernel events were too large, or too many at once"));
         }
         if let unread @ 1.. = self.unread.load(Relaxed) {
             told.push(format!(

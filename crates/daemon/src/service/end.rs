@@ -48,7 +48,7 @@ impl Service {
         let Some(entry) = self.sessions.get_mut(id) else { return };
         entry.state = State::Stopping { session, asker };
         self.information.forget(id);
-        self.kernels.forget(id);
+        self.forget_kernel(id);
         let wait = self.waits.next_id();
         let mut waiting = 0;
         for link in self.registry.forget_session(id) {
@@ -94,7 +94,7 @@ impl Service {
                 let guid = entry.guid;
                 self.sessions.remove(id);
                 self.information.forget(id);
-                self.kernels.forget(id);
+                self.forget_kernel(id);
                 self.forget_generated(guid);
                 self.answer(asker, Err(e));
             }

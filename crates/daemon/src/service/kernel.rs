@@ -4,7 +4,7 @@
 //!   Start ─▶ rights, places ─▶ Running ─(own thread: kernel::begin)─▶ began
 //!   Update of EnableFlags ─┐
 //!   classes 3 to 9, 28     ├─▶ change_kernel ─(own thread: kernel::take)─▶ KernelChanged ─▶ kept, told to the session, answered
-//!   enable of a system     │         └─ one at a time: what comes meanwhile waits, as it came
+//!   enable of a system     │         └─ one at a time: what comes meanwhile waits, as it came, guests behind others
 //!   provider               ┘
 //! ```
 //!
@@ -33,16 +33,13 @@ use super::{Asker, LinkId, Service, told};
 use crate::error::Refusal;
 use crate::filter;
 use crate::kernel::{self, Begun, Wishes};
-use crate::limits::Claimant;
+use crate::limits::{Claimant, MAX_WAITING, MAX_WAITING_OF_GUEST, MAX_WAITING_OF_GUESTS};
 use crate::logfile::Passed;
 use crate::registry::Target;
 
 pub(super) use ask::of_system_loggers;
 pub(super) use loggers::Kernels;
 use loggers::tell_missing;
-
-/// Requests that may wait for a change of the kernel's events: of all, of all guests, of one guest. They wait before it is known what their askers may do.
-const MAX_WAITING: (usize, usize, usize) = (64, 32, 8);
 
 /// What comes while the kernel is being asked for something else.
 enum Waiting {
@@ -58,6 +55,10 @@ impl Waiting {
             Self::Said(_, claimant, ..) => Some(*claimant),
             Self::Adjust(_) => None,
         }
+    }
+
+    fn is_guests(&self) -> bool {
+        self.claimant().is_some_and(|claimant| claimant.is_guest)
     }
 
     fn is_adjust(&self, of: u64) -> bool {
@@ -150,10 +151,11 @@ impl Service {
         if !self.kernels.is_changing || !is_about_kernel(&message) {
             return Ok(Some((message, passed)));
         }
-        let (most, of_guests, of_guest) = MAX_WAITING;
         let claimant = self.claimant(asker);
         let waiting = self.kernels.waiting.iter().filter_map(Waiting::claimant);
-        if waiting.clone().count() >= most || !claimant.has_room(waiting, of_guest, of_guests) {
+        if waiting.clone().count() >= MAX_WAITING
+            || !claimant.has_room(waiting, MAX_WAITING_OF_GUEST, MAX_WAITING_OF_GUESTS)
+        {
             let why = "too many changes of what is captured of the kernel are under way";
             return Err(Refusal::new(Status::ERROR_BUSY, why));
         }
@@ -193,6 +195,11 @@ impl Service {
         self.check_profiling(link).map_err(of_kernel_events)
     }
 
+    /// A session begins to stop, or could not start.
+    pub(super) fn forget_kernel(&mut self, id: u64) {
+        end_apart(self.kernels.forget(id));
+    }
+
     /// Asks the kernel for what is to be kept, where that is something else than it was.
     pub(super) fn change_kernel(&mut self, kept: Kept, then: Then) {
         let steps = self.kernels.steps(&kept, &self.information);
@@ -227,7 +234,7 @@ impl Service {
             },
         }
         while !self.kernels.is_changing
-            && let Some(next) = self.kernels.waiting.pop_front()
+            && let Some(next) = self.kernels.next_waiting()
         {
             match next {
                 Waiting::Said(asker, _, message, passed) => self.controller_says(asker, *message, passed),
@@ -334,9 +341,9 @@ impl Service {
 }
 
 /// Ends a capture that nobody needs any more: that takes its time.
-fn end_apart(begun: Option<Begun>) {
-    if let Some(begun) = begun {
-        apart(move || drop(begun));
+fn end_apart<T: Send + 'static>(capture: Option<T>) {
+    if let Some(capture) = capture {
+        apart(move || drop(capture));
     }
 }
 

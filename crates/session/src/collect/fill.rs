@@ -3,6 +3,7 @@
 //! A record that fits, but with its items no longer does (64 KiB, or the buffer), is dropped and counted as an event without room.
 
 use std::sync::PoisonError;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
@@ -39,6 +40,16 @@ pub(super) struct Filler<'a, 'w> {
     pub(super) last: usize,
     /// Stacks that are stored once.
     pub(super) stacks: Option<&'a mut Stacks>,
+}
+
+/// What it counted is added however the drain ends: the buffers hold it, whatever comes of them.
+impl Drop for Filler<'_, '_> {
+    fn drop(&mut self) {
+        let stats = &self.shared.stats;
+        stats.events.fetch_add(self.events, Relaxed);
+        stats.damaged.fetch_add(self.damaged, Relaxed);
+        stats.no_room.fetch_add(self.too_large, Relaxed);
+    }
 }
 
 impl Filler<'_, '_> {

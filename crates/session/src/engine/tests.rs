@@ -15,6 +15,7 @@ use traceweir_transport::ring::{Failure, Gather, Outlet, RegionSource, Ticket};
 
 mod captured;
 mod exact;
+mod falls;
 mod files;
 mod live;
 mod modes;

@@ -3,6 +3,7 @@
 mod change;
 mod fall;
 
+use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -74,7 +75,10 @@ pub(super) fn start(mut config: Config, place: Place) -> Result<Arc<Shared>> {
         on_end,
         reserve,
         held,
+        in_hand: VecDeque::new(),
+        partial: Vec::new(),
         ending: None,
+        next: None,
     };
     output.open_log(place.file)?;
     spawn(&shared, output, clock)?;

@@ -10,6 +10,7 @@
 //! F1 A buffer is in one file: the file changes between buffers only. F2 What was lost is in the header of the file during which it was noticed, so the
 //! headers of a row sum up to the session's counts. F3 While the next file cannot be had, the one before is as it was.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
@@ -54,18 +55,19 @@ impl Held {
         Self { buffers: Vec::new(), threshold: threshold as usize }
     }
 
-    /// Adds buffers; all there are, where they are to be written now.
-    pub(super) fn add(&mut self, row: Vec<Buffer>) -> Option<Vec<Buffer>> {
+    /// Adds buffers, unless they are to be written now: then all there are are in `row`.
+    pub(super) fn add(&mut self, row: &mut VecDeque<Buffer>) -> bool {
         if self.buffers.is_empty() && row.len() >= self.threshold {
-            return Some(row);
+            return true;
         }
-        self.buffers.extend(row);
-        (self.buffers.len() >= self.threshold).then(|| self.take())
+        self.buffers.extend(row.drain(..));
+        self.buffers.len() >= self.threshold && self.hand_over(row, usize::MAX)
     }
 
-    /// Takes what is held.
-    pub(super) fn take(&mut self) -> Vec<Buffer> {
-        std::mem::take(&mut self.buffers)
+    /// Gives the first of what is held, so many at most. Whether there are any.
+    pub(super) fn hand_over(&mut self, row: &mut VecDeque<Buffer>, most: usize) -> bool {
+        row.extend(self.buffers.drain(..self.buffers.len().min(most)));
+        !row.is_empty()
     }
 }
 
@@ -121,14 +123,16 @@ impl Output {
         }
     }
 
-    /// Appends a buffer to the file, or to the next of the row.
-    pub(super) fn append(&mut self, buffer: &mut Buffer) -> Written {
+    /// Appends the first buffer in hand to the file, or to the next of the row.
+    pub(super) fn append(&mut self) -> Written {
         // The loss of this very buffer belongs to the counts of a file that ends with it.
-        let events = buffer.events;
+        let events = self.in_hand.front().map_or(0, |buffer| buffer.events);
         let lost = |output: &Self| counts(&output.shared.stats, events);
         let mut now = lost(self);
         for _ in 0..2 {
-            let Log::File(file) = &mut self.log else { return Written::No };
+            let (Log::File(file), Some(buffer)) = (&mut self.log, self.in_hand.front_mut()) else {
+                return Written::No;
+            };
             match file.append(buffer, || now) {
                 Written::Full => {}
                 written => return written,

@@ -113,12 +113,15 @@ impl Kernels {
         (running.control, running.losses) = (Some(control), Some(losses));
     }
 
-    /// A session begins to stop, or could not start.
-    pub(in crate::service) fn forget(&mut self, id: u64) {
+    /// A session begins to stop, or could not start. What holds its capture may be the last that does: to let go of it takes time.
+    #[must_use]
+    pub(super) fn forget(&mut self, id: u64) -> Option<KernelControl> {
         self.waiting.retain(|it| !it.is_adjust(id));
-        if let Some(Running { losses: Some(losses), .. }) = self.all.remove(&id) {
+        let Running { control, losses, .. } = self.all.remove(&id)?;
+        if let Some(losses) = losses {
             self.leaving.insert(id, losses);
         }
+        control
     }
 
     /// What a session wants is compared with what it gets once the kernel has answered: once, however often that is asked for.
@@ -126,6 +129,12 @@ impl Kernels {
         if !self.waiting.iter().any(|it| it.is_adjust(id)) {
             self.waiting.push_back(Waiting::Adjust(id));
         }
+    }
+
+    /// What is served next: the first that is no guest's, else the first.
+    pub(super) fn next_waiting(&mut self) -> Option<Waiting> {
+        let at = self.waiting.iter().position(|it| !it.is_guests()).unwrap_or(0);
+        self.waiting.remove(at)
     }
 
     /// A session has stopped: what its capture has not got, in words.
@@ -185,6 +194,11 @@ pub(super) fn tell_missing(name: &str, control: &KernelControl) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::Claimant;
+    use crate::logfile::Passed;
+    use crate::service::Asker;
+    use traceweir_transport::message::Message;
+    use traceweir_transport::socket::Janitor;
 
     #[test]
     fn losses_of_the_last_drain_are_told_too() {
@@ -200,13 +214,13 @@ mod tests {
         };
         kernels.all.insert(7, running);
         losses.note(1, &[1, 0], 0);
-        kernels.forget(7);
+        assert!(kernels.forget(7).is_none());
         // The session ends: its capture finds more.
         losses.note(9, &[1, 5], 2);
         let told = [
             "1 kernel events of processor 0 found no room",
             "5 kernel events of processor 1 found no room",
-            "3 kernel events were too large for a record",
+            "3 kernel events were too large, or too many at once",
             "2 facts about processes were not read: whoever keeps them took too long",
         ];
         assert_eq!(kernels.stopped(7), told);
@@ -215,12 +229,30 @@ mod tests {
     }
 
     #[test]
+    fn guests_wait_behind_others() {
+        let mut kernels = Kernels::seeing(Scope::Own);
+        let janitor = Janitor::new();
+        for (link, is_guest) in [(1, true), (2, true), (3, false), (4, true), (5, false)] {
+            let claimant = Claimant { uid: 7, is_guest };
+            let passed = Passed::new(Vec::new(), &janitor);
+            let said = Waiting::Said(Asker { link, request: 0 }, claimant, Box::new(Message::Done), passed);
+            kernels.waiting.push_back(said);
+        }
+        kernels.adjust_later(9);
+        let served = std::iter::from_fn(|| kernels.next_waiting()).map(|it| match it {
+            Waiting::Said(asker, ..) => asker.link,
+            Waiting::Adjust(id) => id,
+        });
+        assert_eq!(served.collect::<Vec<_>>(), [3, 5, 9, 1, 2, 4]);
+    }
+
+    #[test]
     fn what_waits_is_bounded_by_the_sessions_that_there_are() {
         let mut kernels = Kernels::seeing(Scope::Own);
         (0..100).for_each(|_| kernels.adjust_later(7));
         kernels.adjust_later(8);
         assert_eq!(kernels.waiting.len(), 2);
-        kernels.forget(7);
+        assert!(kernels.forget(7).is_none());
         assert_eq!(kernels.waiting.len(), 1);
     }
 }

@@ -1,6 +1,8 @@
 //! A session whose thread panics ends; the daemon, its other sessions and the name go on.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Output};
 use std::sync::mpsc::Receiver;
 
 use rustix::event::{EventfdFlags, eventfd};
@@ -63,4 +65,34 @@ fn a_session_whose_collector_panics_ends_as_failed_and_its_name_is_free_again() 
     service.notice(next());
     assert!(heard(&mut service)[0].contains("Properties"), "the other works");
     assert_ne!(start(&mut service, &notices, "falls"), falls);
+}
+
+/// Says what panics, in a process of its own.
+const WHO: &str = "TRACEWEIR_TEST_WHO_PANICS";
+
+/// Runs the test below again, in a process where this panics.
+fn where_panics(who: &str) -> Output {
+    let test = "service::tests::fault::a_panic_ends_the_program_unless_it_is_contained";
+    let mut again = Command::new(std::env::current_exe().unwrap());
+    again.args(["--exact", test, "--nocapture"]).env(WHO, who).output().unwrap()
+}
+
+#[test]
+fn a_panic_ends_the_program_unless_it_is_contained() {
+    let Some(who) = std::env::var_os(WHO) else {
+        let ended = where_panics("a thread");
+        assert_eq!(ended.status.signal(), Some(6), "{ended:?}");
+        let told = String::from_utf8_lossy(&ended.stderr).into_owned();
+        assert!(told.contains("nobody contains it"), "{told}");
+        let ended = where_panics("a session");
+        assert!(ended.status.success(), "{ended:?}");
+        assert!(String::from_utf8_lossy(&ended.stderr).contains("a test makes it"), "{ended:?}");
+        return;
+    };
+    crate::end_at_panics();
+    if who == "a session" {
+        return a_session_whose_collector_panics_ends_as_failed_and_its_name_is_free_again();
+    }
+    let alone = std::thread::spawn(|| panic!("nobody contains it"));
+    assert!(alone.join().is_err(), "the program goes on");
 }
