@@ -8,7 +8,8 @@
 //! 1. What was taken does not count as waiting: a session that takes records up to a moment leaves younger ones behind, and the queue may never be empty.
 //! 2. When more was taken than waits, and that is worth it, what waits moves to the front: for each byte that is moved another was taken, and beside what
 //!    waits there is no more than as much again, or [`KEPT_BYTES`].
-//! 3. A queue gives back then what a burst made it take.
+//! 3. What is noted of a record counts with its bytes: of the smallest it is nearly as much.
+//! 4. A queue gives back then what a burst made it take.
 
 use traceweir_format::Result;
 
@@ -83,9 +84,16 @@ impl Queue {
         }
     }
 
-    /// Bytes that wait.
+    /// Bytes that a record of this length takes while it waits.
+    pub(super) const fn cost(length: usize) -> usize {
+        length.saturating_add(size_of::<Entry>())
+    }
+
+    /// Bytes that what waits takes.
     pub(super) fn waiting(&self) -> usize {
-        self.bytes.len().saturating_sub(self.taken())
+        let entries = self.entries.len().saturating_sub(self.next);
+        let bytes = self.bytes.len().saturating_sub(self.taken());
+        bytes.saturating_add(entries.saturating_mul(size_of::<Entry>()))
     }
 
     /// Bytes in front of what waits.
@@ -151,7 +159,7 @@ mod tests {
                     assert!(queue.taken() <= KEPT_BYTES.max(queue.waiting()));
                     assert!(queue.next <= KEPT_ENTRIES.max(queue.len()));
                 }
-                assert_eq!(queue.waiting(), length);
+                assert_eq!(queue.waiting(), Queue::cost(length));
             }
             assert!(queue.waiting() > KEPT_BYTES || queue.len() > KEPT_ENTRIES, "it is worth it");
         }
