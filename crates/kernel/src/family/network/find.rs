@@ -179,11 +179,11 @@ mod tests {
         let count = |at: usize| asked[at].set(asked[at].get() + 1);
         let own = |inode: u64| {
             count(0);
-            (inode % 2 == 0).then_some(3)
+            inode.is_multiple_of(2).then_some(3)
         };
         let is_taken = |inode: u64| {
             count(1);
-            inode % 4 == 0
+            inode.is_multiple_of(4)
         };
         assert_eq!(choose(&lines, own, 1, is_taken).map(|it| it.inode), Some(2));
         assert_eq!(
