@@ -8,9 +8,12 @@
 //! O1 The time in a header is 0: the session writes it. O2 A stack-walk record says so ([`Captured::is_stack`]), because the time of its event, which it repeats, is the
 //! session's too. O3 A record that would be larger than 64 KiB is cut where that makes sense (stacks), else counted as lost;
 //! so is what was to stand behind it, which would be taken for another event's. O4 What programs make to be told is more than what the rings hold, by as much as they like
-//! (command lines, names): all queues together are bounded, and what is more is counted as lost. O5 A queue that is empty gives back what a burst made it take. O6 The session takes
+//! (command lines, names): all queues together are bounded, each has a part of its own, and what is more is counted as lost. O5 What was taken does not count, and its room is given back ([`queue`]). O6 The session takes
 //! records between looks: within one, what is written can still be completed.
 
+mod queue;
+
+pub(crate) use queue::Queue;
 use traceweir_format::Guid;
 use traceweir_format::header::classic::{self, ClassicHeader};
 use traceweir_format::header::perfinfo::{self, PerfInfoHeader};
@@ -27,55 +30,18 @@ use crate::stack::{self, KERNEL, REGISTERS, STACK_WALK, USER};
 
 /// Bytes that wait in all queues together, at most, beside [what the rings hold](most_queued).
 const MAX_QUEUED: usize = 512 << 20;
-/// Bytes and records that an empty queue keeps room for.
-const KEPT_BYTES: usize = 4 << 20;
-const KEPT_ENTRIES: usize = 1 << 16;
+/// So much of the machine's memory, at most: one part of this many.
+const MEMORY_PART: u64 = 8;
 
 /// Bytes that wait in all queues together, at most, where rings hold so many: records are told as several, and with headers.
-pub(crate) const fn most_queued(ring_bytes: usize) -> usize {
-    MAX_QUEUED.saturating_add(ring_bytes.saturating_mul(4))
+pub(crate) fn most_queued(ring_bytes: usize) -> usize {
+    let system = rustix::system::sysinfo();
+    most_queued_of(ring_bytes, system.totalram.saturating_mul(u64::from(system.mem_unit)))
 }
 
-/// Records of one processor.
-#[derive(Debug, Default)]
-pub(crate) struct Queue {
-    bytes: Vec<u8>,
-    entries: Vec<Entry>,
-    next: usize,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Entry {
-    start: usize,
-    length: usize,
-    raw: u64,
-    is_stack: bool,
-}
-
-impl Queue {
-    pub(crate) fn peek(&self) -> Option<Captured> {
-        let Entry { length, raw, is_stack, .. } = *self.entries.get(self.next)?;
-        Some(Captured { length, raw, is_stack })
-    }
-
-    /// Copies the next record, as much of it as `out` takes, and goes on.
-    pub(crate) fn take(&mut self, out: &mut [u8]) {
-        let Some(entry) = self.entries.get(self.next) else { return };
-        let end = entry.start.saturating_add(entry.length.min(out.len()));
-        if let (Some(from), Some(to)) =
-            (self.bytes.get(entry.start..end), out.get_mut(..entry.length.min(out.len())))
-        {
-            to.copy_from_slice(from);
-        }
-        self.next = self.next.saturating_add(1);
-        if self.next == self.entries.len() {
-            self.next = 0;
-            self.entries.clear();
-            self.bytes.clear();
-            self.entries.shrink_to(KEPT_ENTRIES);
-            self.bytes.shrink_to(KEPT_BYTES);
-        }
-    }
+fn most_queued_of(ring_bytes: usize, memory: u64) -> usize {
+    let wanted = MAX_QUEUED.saturating_add(ring_bytes.saturating_mul(4));
+    wanted.min(usize::try_from(memory / MEMORY_PART).unwrap_or(usize::MAX))
 }
 
 /// Where the payload of a record lies that waits in a queue.
@@ -212,18 +178,16 @@ impl Out<'_> {
         let is_told = self.put(size, &payload, false, |out| header.encode(&payload, out));
         self.scratch = payload;
         let queue = self.place();
-        let last = self.queues.get(queue).and_then(|it| it.entries.last()).filter(|_| is_told);
-        let written = last.map(|entry| Written { queue, payload: entry.start.saturating_add(size) });
+        let start = self.queues.get(queue).and_then(Queue::last_start).filter(|_| is_told);
+        let written = start.map(|start| Written { queue, payload: start.saturating_add(size) });
         self.stack_of(hook, is_told);
         written
     }
 
     /// Sets the first four bytes of a payload: in the look in which it was written, for then the session takes it.
     pub(crate) fn complete(&mut self, written: Written, first: u32) {
-        let bytes = self.queues.get_mut(written.queue).map(|queue| &mut queue.bytes);
-        let payload = bytes.and_then(|bytes| bytes.get_mut(written.payload..)?.first_chunk_mut::<4>());
-        if let Some(place) = payload {
-            *place = first.to_le_bytes();
+        if let Some(queue) = self.queues.get_mut(written.queue) {
+            queue.set(written.payload, first);
         }
     }
 
@@ -314,97 +278,28 @@ impl Out<'_> {
     ) -> bool {
         let raw = self.clock.raw(self.time);
         let place = self.place();
-        let has_room = self.has_room(place);
+        let next = Captured { length: header.saturating_add(payload.len()), raw, is_stack };
+        let has_room = self.has_room(place, Queue::cost(next.length));
         let Some(queue) = self.queues.get_mut(place) else { return false };
-        let start = queue.bytes.len();
-        if !has_room || encode(&mut queue.bytes).is_err() {
-            queue.bytes.truncate(start);
+        let is_told = has_room && queue.push(next, encode);
+        if !is_told {
             *self.too_large = self.too_large.saturating_add(1);
-            return false;
         }
-        let length = header.saturating_add(payload.len());
-        queue.entries.push(Entry { start, length, raw, is_stack });
-        true
+        is_told
     }
 
-    /// Whether a queue may take one more. As long as none has more than its part, all together have no more than they may.
-    fn has_room(&self, place: usize) -> bool {
-        let part = self.most.checked_div(self.queues.len()).unwrap_or(0);
-        let is_within = self.queues.get(place).is_some_and(|queue| queue.bytes.len() < part);
-        is_within
-            || self.queues.iter().map(|queue| queue.bytes.len()).fold(0, usize::saturating_add) < self.most
+    /// Whether a queue may take so many bytes more. Half of all is shared out, and kept for a queue until it has its part; the rest is for those that come first.
+    fn has_room(&self, place: usize, cost: usize) -> bool {
+        let part = (self.most / 2).checked_div(self.queues.len()).unwrap_or(0);
+        let would_wait = self.queues.get(place).map_or(0, Queue::waiting).saturating_add(cost);
+        if would_wait <= part {
+            return true;
+        }
+        let others = self.queues.iter().enumerate().filter(|(number, _)| *number != place);
+        let others = others.map(|(_, queue)| queue.waiting().max(part));
+        others.fold(would_wait, usize::saturating_add) <= self.most
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::Plain;
-
-    #[test]
-    fn a_stack_goes_with_its_event() {
-        const HOOK: u16 = 0x0524;
-        let (mut queues, mut too_large) = ([Queue::default()], 0);
-        let beside =
-            Beside { stacks: Hooks::new(&[HOOK]), registers: Hooks::new(&[HOOK]), ..Beside::default() };
-        // A frame of the kernel and one of the program.
-        let chain = [-128_i64 as u64, 0xFFFF_8000_0000_0000, -512_i64 as u64, 0x5555_0000];
-        let chain: Vec<u8> = chain.iter().flat_map(|word| word.to_le_bytes()).collect();
-        let sample = Sample { callchain: &chain, regs: &[0; 64 * 8], ..Sample::default() };
-        let mut out = Out::new(&mut queues, &Plain, &beside, &mut too_large);
-        (out.sample, out.max_frames) = (Some(sample), 8);
-        for size in [8, 0x1_0000, 8] {
-            out.perfinfo(HOOK, 2, vec![0; size]);
-            out.system(HOOK, 2, (1, 2), vec![0; size]);
-        }
-        assert_eq!(too_large, 2 * 4, "an event, both parts of its stack, its registers");
-        let mut stacks = Vec::new();
-        while let Some(next) = queues[0].peek() {
-            queues[0].take(&mut []);
-            stacks.push(next.is_stack);
-        }
-        assert_eq!(stacks, [false, true, true, true].repeat(4));
-    }
-
-    #[test]
-    fn what_is_written_can_be_completed_behind_its_stack() {
-        const HOOK: u16 = 0x060F;
-        let (mut queues, mut too_large) = ([Queue::default()], 0);
-        let beside = Beside { stacks: Hooks::new(&[HOOK]), ..Beside::default() };
-        let mut out = Out::new(&mut queues, &Plain, &beside, &mut too_large);
-        let chain = [-512_i64 as u64, 0x5555_0000].map(u64::to_le_bytes).concat();
-        (out.sample, out.max_frames) = (Some(Sample { callchain: &chain, ..Sample::default() }), 8);
-        let [first, second] = [1, 2].map(|byte| out.perfinfo_to_complete(HOOK, 2, vec![byte; 8]));
-        out.complete(second.expect("it is there"), 0x0A0B_0C0D);
-        out.complete(Written { queue: 0, payload: 1 << 20 }, 7);
-        let payload = first.expect("it is there").payload;
-        assert_eq!(queues[0].bytes[payload..payload + 8], [1; 8]);
-        let payload = second.expect("it is there").payload;
-        assert_eq!(queues[0].bytes[payload..payload + 8], [0x0D, 0x0C, 0x0B, 0x0A, 2, 2, 2, 2]);
-        assert_eq!(queues[0].entries.len(), 4, "each with its stack");
-    }
-
-    #[test]
-    fn queues_are_bounded_together_and_give_back_what_a_burst_took() {
-        const RECORDS: usize = 10_000;
-        let (mut queues, mut too_large) = ([Queue::default(), Queue::default()], 0);
-        let beside = Beside::default();
-        let mut out = Out::new(&mut queues, &Plain, &beside, &mut too_large);
-        out.most = 8 << 20;
-        for number in 0..RECORDS {
-            out.cpu = u16::from(number % 4 == 0);
-            out.perfinfo(0x0301, 2, vec![0; 1 << 10]);
-        }
-        let bytes: usize = queues.iter().map(|queue| queue.bytes.len()).sum();
-        let told: usize = queues.iter().map(|queue| queue.entries.len()).sum();
-        assert!((8 << 20..9 << 20).contains(&bytes), "{bytes}");
-        assert_eq!(told + usize::try_from(too_large).unwrap(), RECORDS, "what is not told is counted");
-        assert!(too_large > 0 && queues[0].bytes.capacity() > KEPT_BYTES);
-        for queue in &mut queues {
-            while queue.peek().is_some() {
-                queue.take(&mut []);
-            }
-            assert!(queue.bytes.capacity() <= KEPT_BYTES && queue.entries.capacity() <= KEPT_ENTRIES);
-        }
-    }
-}
+mod tests;

@@ -6,11 +6,11 @@
 //! ```
 //!
 //! T1 Nobody waits longer than his patience, and not again before there was an answer. T2 Answers come in the order of requests, so the oldest request that waits is the one that the thread is about. T3 A thread that is left
-//! alone answers nobody, reads nothing further and ends when it is let go. T4 At most [`MAX_LEFT_ALONE`] of those are there, of all captures together: past that no other is started.
+//! alone answers nobody, reads nothing further and ends when it is let go. T4 A thread that is gone is found at once. T5 At most [`MAX_LEFT_ALONE`] of those are there, of all captures together: past that no other is started.
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -80,6 +80,8 @@ pub(super) struct Reader {
     since: Instant,
     /// It was waited for in vain, and has not answered since.
     is_late: bool,
+    /// It has ended over the first of those: nobody will answer.
+    is_gone: bool,
     numbers: &'static Mutex<Numbers>,
 }
 
@@ -101,9 +103,9 @@ impl Reader {
         };
         let (ask, asked) = sync_channel::<(u32, Mapping)>(MAX_REQUESTS);
         let (tell, told) = sync_channel(MAX_REQUESTS);
-        let (since, is_late) = (Instant::now(), false);
+        let (since, is_late, is_gone) = (Instant::now(), false, false);
         // Counts itself out where there is no thread, and so does what the thread would have done.
-        let reader = Self { ask, told, asked: VecDeque::new(), since, is_late, numbers };
+        let reader = Self { ask, told, asked: VecDeque::new(), since, is_late, is_gone, numbers };
         let read = Arc::clone(read);
         let serve = move || {
             let _running = running;
@@ -136,7 +138,7 @@ impl Reader {
 
     /// The next answer; `waits`: if it comes in a moment.
     pub(super) fn next(&mut self, waits: bool) -> Option<(FileKey, Answer)> {
-        let answer = if waits && !self.is_late { self.wait() } else { self.told.try_recv().ok() };
+        let answer = if waits && !self.is_late { self.wait() } else { self.at_once() };
         if answer.is_some() {
             self.is_late = false;
             self.asked.pop_front();
@@ -145,18 +147,25 @@ impl Reader {
         answer
     }
 
+    fn at_once(&mut self) -> Option<(FileKey, Answer)> {
+        let answer = self.told.try_recv();
+        self.is_gone = answer.as_ref().is_err_and(|it| *it == TryRecvError::Disconnected);
+        answer.ok()
+    }
+
     fn wait(&mut self) -> Option<(FileKey, Answer)> {
         let patience = patient::allowed(PATIENCE, None)?;
         let begun = Instant::now();
-        let answer = self.told.recv_timeout(patience).ok();
-        self.is_late = answer.is_none();
+        let answer = self.told.recv_timeout(patience);
+        self.is_gone = answer.as_ref().is_err_and(|it| *it == RecvTimeoutError::Disconnected);
+        self.is_late = answer.is_err();
         patient::pay(begun.elapsed(), None, self.is_late);
-        answer
+        answer.ok()
     }
 
-    /// The file that it has been about for longer than this.
+    /// The file that it has been about for longer than this, or over which it has ended.
     pub(super) fn hangs_at(&self, longest: Duration) -> Option<FileKey> {
-        self.asked.front().copied().filter(|_| self.since.elapsed() > longest)
+        self.asked.front().copied().filter(|_| self.is_gone || self.since.elapsed() > longest)
     }
 }
 
@@ -203,11 +212,23 @@ mod tests {
     }
 
     #[test]
-    fn what_panics_while_it_is_read_is_found_like_what_hangs() {
-        let read: ReadTables = Arc::new(|_, _| panic!("a test makes it"));
-        let mut reader = Reader::start(&read).expect("a thread");
-        assert!(reader.ask(1, &mapping(7)));
-        assert!(reader.next(true).is_none());
-        assert_eq!(reader.hangs_at(Duration::ZERO), Some((0, 0, 7)));
+    fn what_panics_while_it_is_read_is_found_at_once() {
+        const LONG: Duration = Duration::from_secs(3600);
+        for waits in [true, false] {
+            let read: ReadTables = Arc::new(|_, mapping| match mapping.file {
+                (0, 0, 6) => None,
+                _ => panic!("a test makes it"),
+            });
+            let mut reader = Reader::start(&read).expect("a thread");
+            assert!(reader.ask(1, &mapping(6)) && reader.ask(1, &mapping(7)));
+            let deadline = Instant::now() + Duration::from_secs(60);
+            let mut answered = 0;
+            while reader.hangs_at(LONG).is_none() {
+                assert!(Instant::now() < deadline, "it is found");
+                answered += usize::from(reader.next(waits).is_some());
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            assert_eq!((answered, reader.hangs_at(LONG)), (1, Some((0, 0, 7))), "not what was read before");
+        }
     }
 }

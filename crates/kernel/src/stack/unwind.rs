@@ -66,7 +66,7 @@ pub(crate) struct Unwinder {
     sets: u64,
     known: HashMap<FileKey, Option<Arc<Tables>>>,
     bytes: usize,
-    /// Files over which a thread hangs.
+    /// Files over which a thread hangs or has ended.
     given_up: HashSet<FileKey>,
     read: ReadTables,
     /// `None` while too many hang.
@@ -226,10 +226,13 @@ impl Unwinder {
         self.known.get(&mapping.file).cloned()
     }
 
-    /// Gives up a file over which the reader hangs, and goes on with another reader.
+    /// Gives up a file over which the reader hangs or has ended, and goes on with another reader.
     fn mind_reader(&mut self) {
         if let Some(file) = self.reader.as_ref().and_then(|reader| reader.hangs_at(self.hangs_after)) {
-            // Each has cost its time: there are never many.
+            // Those over which it hung have cost their time, so that there are never many; it ends at once over others.
+            if self.given_up.len() >= MAX_FILES {
+                self.given_up.clear();
+            }
             self.given_up.insert(file);
             self.reader = None;
         }

@@ -19,7 +19,7 @@ use traceweir_daemon::RUNTIME_VARIABLE as VARIABLE;
 
 use super::check::{Advice, Check, Subject};
 use super::machine::{Files, MOST};
-use super::patience::{PATIENCE, Question};
+use super::patience::{PATIENCE, Question, Silence};
 use super::process::field;
 use crate::cmd::counted;
 
@@ -41,17 +41,17 @@ pub(super) struct Target {
     /// The folder that its environment names; the outer `None`: it does not show it.
     named: Option<Option<PathBuf>>,
     library: Option<Library>,
-    /// Whether its program makes it somebody else; `None`: not told in time.
-    is_set_id: Option<bool>,
+    /// Whether its program makes it somebody else.
+    is_set_id: Result<bool, Silence>,
     is_filtered: bool,
-    late: Late,
+    silent: Silent,
 }
 
-/// What was not told in time.
+/// What there was no answer to.
 #[derive(Clone, Copy, Debug, Default)]
-struct Late {
-    environment: bool,
-    library: bool,
+struct Silent {
+    environment: Option<Silence>,
+    library: Option<Silence>,
 }
 
 /// The library of C programs; Rust programs have theirs inside.
@@ -98,7 +98,10 @@ impl Target {
         let program = Question::ask(move || fs::metadata(exe).is_ok_and(|it| it.mode() & SET_ID != 0));
         let until = Instant::now().checked_add(PATIENCE).unwrap_or_else(Instant::now);
         let (environment, maps) = (environment.answer(until), maps.answer(until));
-        let late = Late { environment: environment.is_none(), library: maps.is_none() };
+        let silent = Silent {
+            environment: environment.as_ref().err().copied(),
+            library: maps.as_ref().err().copied(),
+        };
         Self {
             pid,
             is_there: !status.is_empty(),
@@ -106,11 +109,11 @@ impl Target {
             inner: ids("NSpid:").last().copied().unwrap_or(pid),
             has_other_ids: differs("pid"),
             has_other_folders: differs("mnt"),
-            named: environment.flatten().map(|it| folder_in(&it)),
-            library: maps.flatten().and_then(|maps| library_in(&String::from_utf8_lossy(&maps))),
+            named: environment.ok().flatten().map(|it| folder_in(&it)),
+            library: maps.ok().flatten().and_then(|maps| library_in(&String::from_utf8_lossy(&maps))),
             is_set_id: program.answer(until),
             is_filtered: field(&status, "Seccomp:").is_some_and(|mode| mode != "0"),
-            late,
+            silent,
         }
     }
 
@@ -155,25 +158,27 @@ impl Target {
     }
 
     fn user(&self, meeting: &Meeting) -> Check {
-        match self.owner {
+        match (self.owner, self.is_set_id) {
             _ if meeting.is_system => USER.fine("the system's daemon serves all users"),
-            Some(owner) if owner == meeting.own_user && self.is_set_id.is_none() => {
-                USER.limited(format!("yours (uid {owner}); whether its program has rights of its own is {LATE}"))
+            (Some(owner), Err(silence)) if owner == meeting.own_user => {
+                USER.limited(format!("yours (uid {owner}); whether its program has rights of its own is {silence}"))
             }
-            Some(owner) if owner == meeting.own_user && self.is_set_id == Some(true) => USER
+            (Some(owner), Ok(true)) if owner == meeting.own_user => USER
                 .missing("its program has rights of its own (set-user-id, set-group-id): it announces itself to the system's daemon only")
                 .advise(Advice::once("sudo systemctl start traceweir.socket, and record with --system")),
-            Some(owner) if owner == meeting.own_user => USER.fine(format!("yours (uid {owner})")),
-            Some(owner) => USER
+            (Some(owner), Ok(false)) if owner == meeting.own_user => USER.fine(format!("yours (uid {owner})")),
+            (Some(owner), _) => USER
                 .missing(format!("another's (uid {owner}): your own daemon serves your own programs only"))
                 .advise(Advice::once("sudo systemctl start traceweir.socket, and record with --system")),
-            None => USER.limited("not told"),
+            (None, _) => USER.limited("not told"),
         }
     }
 
     fn folder(&self, meeting: &Meeting) -> Check {
+        if let Some(silence) = self.silent.environment {
+            return FOLDER.limited(format!("its environment is {silence}"));
+        }
         match &self.named {
-            None if self.late.environment => FOLDER.limited(format!("its environment is {LATE}")),
             None => FOLDER.limited("its environment is not shown to you (sudo weir doctor --pid shows it)"),
             Some(named) if *named == meeting.named => FOLDER.fine("it looks where you look"),
             Some(Some(named)) => {
@@ -203,8 +208,10 @@ impl Target {
     }
 
     fn library(&self) -> Check {
+        if let Some(silence) = self.silent.library {
+            return LIBRARY.limited(silence.to_string());
+        }
         match &self.library {
-            None if self.late.library => LIBRARY.limited(LATE),
             None => LIBRARY.limited("not shown to you, or too much to look at"),
             Some(Library::Loaded(path)) => LIBRARY.fine(path.clone()),
             Some(Library::Replaced(path)) => LIBRARY
@@ -225,7 +232,6 @@ impl Target {
     }
 }
 
-const LATE: &str = "not told within 2 s: the process, or a file system that it uses, hangs";
 const NOTHING: &str = "events of other processes";
 const PROCESS: Subject = Subject {
     name: "process_providers",

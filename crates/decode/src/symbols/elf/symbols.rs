@@ -44,14 +44,15 @@ where
     let mut table = Table::default();
     let mut effort = Effort::new(STEPS, TIME);
     let taker = Taker { sections, endian, file, left, mask };
+    // Told at the end: until then a table that is cut is one that is full.
+    let mut is_all = true;
     for kind in [SHT_SYMTAB, SHT_DYNSYM] {
         let Some(section) = sections.iter().find(|it| it.sh_type(endian) == kind) else { continue };
-        // A table that cannot be read leaves the other.
-        if let Ok(None) = taker.take(section, &mut effort, &mut table) {
-            table.cut();
-        }
+        // A table that cannot be read, or is too large, leaves the other.
+        is_all &= !matches!(taker.take(section, &mut effort, &mut table), Ok(None));
     }
-    if taker.take_stubs(machine, &mut effort, &mut table).is_none() {
+    is_all &= taker.take_stubs(machine, &mut effort, &mut table).is_some();
+    if !is_all {
         table.cut();
     }
     table.finish_within(ends_of_code(sections, endian));

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::io::{self, Cursor, Read, Seek, SeekFrom};
 use std::time::{Duration, Instant};
 
-use object::elf::{SHF_EXECINSTR, SHT_PROGBITS, SHT_STRTAB, SHT_SYMTAB};
+use object::elf::{SHF_EXECINSTR, SHT_DYNSYM, SHT_PROGBITS, SHT_STRTAB, SHT_SYMTAB};
 
 use super::super::table::MAX_NAME;
 use super::*;
@@ -69,6 +69,20 @@ fn honest_symbols_are_all_there() {
     let name = |address| table.lookup(address).map(|it| it.text().into_owned());
     assert_eq!((name(0x1008).as_deref(), name(0x101F).as_deref()), (Some("one"), Some("two")));
     assert_eq!((name(0x1020), table.is_cut()), (None, false));
+}
+
+#[test]
+fn a_table_that_is_too_large_leaves_the_other() {
+    const TOO_LARGE: usize = 24 * (12 << 20);
+    let symbols = functions([1, 5].into_iter());
+    let body = [&symbols[..], b"\0one\0two\0"].concat();
+    let names = (SHT_STRTAB, 0, 0, symbols.len()..body.len());
+    let code = (SHT_PROGBITS, SHF_EXECINSTR, 0, 0..0);
+    let (large, small) = ((SHT_SYMTAB, 0, 3, 0..TOO_LARGE), (SHT_DYNSYM, 0, 3, 0..symbols.len()));
+    let table = table_of(file_of(&body, &[large, code, names, small]));
+    assert!(table.lookup(0x1008).is_some_and(|it| it.name == b"one"));
+    assert!(table.lookup(0x1018).is_some_and(|it| it.name == b"two"));
+    assert!(table.is_cut(), "which is said");
 }
 
 #[test]

@@ -299,7 +299,10 @@ impl Openings {
 
     fn bind_all(&mut self, process: u32, all: Vec<(u32, Descriptor)>) {
         for (descriptor, to) in all {
-            self.bind((process, descriptor), Descriptor { is_looked_at: false, ..to });
+            // Room may have been made for one of those before: what is forgotten is looked up when it is used.
+            if to.key.is_none_or(|key| self.openings.contains_key(&key)) {
+                self.bind((process, descriptor), Descriptor { is_looked_at: false, ..to });
+            }
         }
     }
 

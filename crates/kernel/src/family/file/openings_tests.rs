@@ -194,3 +194,20 @@ fn a_huge_table_is_not_copied() {
     assert_eq!(openings.tables.descriptors(), 2 * MAX_INHERITED + 1);
     assert_eq!(openings.named().count(), MAX_INHERITED + 1, "and nothing is forgotten");
 }
+
+#[test]
+fn a_child_gets_no_openings_that_are_forgotten() {
+    let mut openings = Openings::default();
+    for descriptor in 0..4 {
+        openings.found(NOBODY, descriptor, "/x".into());
+    }
+    assert_eq!(openings.of(NOBODY, 4), None, "no file");
+    // The first that is bound makes room.
+    openings.name_bytes = MAX_NAMES;
+    openings.fork(NOBODY, CHILD);
+    assert_eq!(openings.between(CHILD, 0, u32::MAX), [0, 4]);
+    let keys: Vec<_> = [0, 4].iter().filter_map(|it| openings.tables.get(CHILD, *it)?.key).collect();
+    assert_eq!(keys, openings.openings.keys().copied().collect::<Vec<_>>());
+    let ended = openings.unbind(CHILD, 0, u64::MAX).expect("its only use");
+    assert_eq!((ended.name.as_deref(), openings.name_bytes), (Some("/x"), 0));
+}

@@ -1,0 +1,180 @@
+//! Records of one processor that wait for the session.
+//!
+//! ```text
+//!   bytes     taken ░░░░░░░░│ waiting ▓▓▓▓▓▓▓▓▓▓     entries   ░░░░│▓▓▓▓▓▓
+//!                           └ start of the next                    └ next
+//! ```
+//!
+//! 1. What was taken does not count as waiting: a session that takes records up to a moment leaves younger ones behind, and the queue may never be empty.
+//! 2. When more was taken than waits, and that is worth it, what waits moves to the front: for each byte that is moved another was taken, and beside what
+//!    waits there is no more than as much again, or [`KEPT_BYTES`].
+//! 3. What is noted of a record counts with its bytes: of the smallest it is nearly as much.
+//! 4. A queue gives back then what a burst made it take.
+
+use traceweir_format::Result;
+
+use crate::capture::Captured;
+
+/// Bytes and records that a queue keeps room for.
+const KEPT_BYTES: usize = 4 << 20;
+const KEPT_ENTRIES: usize = 1 << 16;
+
+/// Records of one processor.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    bytes: Vec<u8>,
+    entries: Vec<Entry>,
+    next: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    start: usize,
+    length: usize,
+    raw: u64,
+    is_stack: bool,
+}
+
+impl Queue {
+    pub(crate) fn peek(&self) -> Option<Captured> {
+        let Entry { length, raw, is_stack, .. } = *self.entries.get(self.next)?;
+        Some(Captured { length, raw, is_stack })
+    }
+
+    /// Copies the next record, as much of it as `out` takes, and goes on.
+    pub(crate) fn take(&mut self, out: &mut [u8]) {
+        let Some(entry) = self.entries.get(self.next) else { return };
+        let end = entry.start.saturating_add(entry.length.min(out.len()));
+        if let (Some(from), Some(to)) =
+            (self.bytes.get(entry.start..end), out.get_mut(..entry.length.min(out.len())))
+        {
+            to.copy_from_slice(from);
+        }
+        self.next = self.next.saturating_add(1);
+        let is_mostly_taken = |taken: usize, all: usize, kept: usize| taken > kept.max(all / 2);
+        if self.next == self.entries.len()
+            || is_mostly_taken(self.taken(), self.bytes.len(), KEPT_BYTES)
+            || is_mostly_taken(self.next, self.entries.len(), KEPT_ENTRIES)
+        {
+            self.forget_taken();
+        }
+    }
+
+    /// Appends what `encode` writes; whether that can be written.
+    pub(super) fn push(&mut self, it: Captured, encode: impl FnOnce(&mut Vec<u8>) -> Result<()>) -> bool {
+        let start = self.bytes.len();
+        if encode(&mut self.bytes).is_err() {
+            self.bytes.truncate(start);
+            return false;
+        }
+        let Captured { length, raw, is_stack } = it;
+        self.entries.push(Entry { start, length, raw, is_stack });
+        true
+    }
+
+    /// Where the bytes of the youngest record begin, until one is taken.
+    pub(super) fn last_start(&self) -> Option<usize> {
+        self.entries.last().map(|entry| entry.start)
+    }
+
+    /// Sets four bytes there.
+    pub(super) fn set(&mut self, at: usize, value: u32) {
+        if let Some(place) = self.bytes.get_mut(at..).and_then(|it| it.first_chunk_mut::<4>()) {
+            *place = value.to_le_bytes();
+        }
+    }
+
+    /// Bytes that a record of this length takes while it waits.
+    pub(super) const fn cost(length: usize) -> usize {
+        length.saturating_add(size_of::<Entry>())
+    }
+
+    /// Bytes that what waits takes.
+    pub(super) fn waiting(&self) -> usize {
+        let entries = self.entries.len().saturating_sub(self.next);
+        let bytes = self.bytes.len().saturating_sub(self.taken());
+        bytes.saturating_add(entries.saturating_mul(size_of::<Entry>()))
+    }
+
+    /// Bytes in front of what waits.
+    fn taken(&self) -> usize {
+        self.entries.get(self.next).map_or(self.bytes.len(), |entry| entry.start)
+    }
+
+    /// Moves what waits to the front.
+    fn forget_taken(&mut self) {
+        let taken = self.taken();
+        self.bytes.drain(..taken);
+        self.entries.drain(..self.next);
+        self.next = 0;
+        for entry in &mut self.entries {
+            entry.start = entry.start.saturating_sub(taken);
+        }
+        self.bytes.shrink_to(KEPT_BYTES.max(self.bytes.len().saturating_mul(2)));
+        self.entries.shrink_to(KEPT_ENTRIES.max(self.entries.len().saturating_mul(2)));
+    }
+}
+
+#[cfg(test)]
+impl Queue {
+    /// Records that wait.
+    pub(super) fn len(&self) -> usize {
+        self.entries.len() - self.next
+    }
+
+    /// All bytes, those that were taken too.
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(queue: &mut Queue, number: u64, length: usize) {
+        let it = Captured { length, raw: number, is_stack: false };
+        let byte = number.to_le_bytes()[0];
+        assert!(queue.push(it, |bytes| {
+            bytes.resize(bytes.len() + length, byte);
+            Ok(())
+        }));
+    }
+
+    #[test]
+    fn a_queue_that_is_never_empty_does_not_keep_what_was_taken() {
+        for (length, burst) in [(100 << 10, 100_u64), (1, 200_000)] {
+            let mut queue = Queue::default();
+            let (mut next, mut bytes) = (0, vec![0; length]);
+            for number in 0..5 * burst {
+                put(&mut queue, number, length);
+                if number % burst != 0 {
+                    continue;
+                }
+                while queue.len() > 1 {
+                    assert_eq!(queue.peek().map(|it| it.raw), Some(next));
+                    queue.take(&mut bytes);
+                    assert!(bytes.iter().all(|byte| *byte == next.to_le_bytes()[0]), "its own bytes");
+                    next += 1;
+                    assert!(queue.taken() <= KEPT_BYTES.max(queue.waiting()));
+                    assert!(queue.next <= KEPT_ENTRIES.max(queue.len()));
+                }
+                assert_eq!(queue.waiting(), Queue::cost(length));
+            }
+            assert!(queue.waiting() > KEPT_BYTES || queue.len() > KEPT_ENTRIES, "it is worth it");
+        }
+    }
+
+    #[test]
+    fn what_a_burst_took_is_given_back() {
+        let mut queue = Queue::default();
+        (0..200).for_each(|number| put(&mut queue, number, 100 << 10));
+        (0..70_000).for_each(|number| put(&mut queue, number, 1));
+        assert!(queue.bytes.capacity() > KEPT_BYTES && queue.entries.capacity() > KEPT_ENTRIES);
+        while queue.peek().is_some() {
+            queue.take(&mut []);
+        }
+        assert_eq!((queue.waiting(), queue.bytes.len()), (0, 0));
+        assert!(queue.bytes.capacity() <= KEPT_BYTES && queue.entries.capacity() <= KEPT_ENTRIES);
+    }
+}
