@@ -12,7 +12,8 @@ fn has_events(run: &Run) -> bool {
         return true;
     }
     let is_refused = ["1314", "(50 "].iter().any(|status| run.stderr.contains(status));
-    assert!(is_refused && run.stderr.contains("kernel events"), "{}", run.stderr);
+    let is_told = ["kernel events", "the interval of samples"].iter().any(|what| run.stderr.contains(what));
+    assert!(is_refused && is_told, "{}", run.stderr);
     skip("kernel events", "the kernel's events are not to be had");
     false
 }
@@ -71,8 +72,15 @@ fn events_of_the_kernel_and_of_a_program_are_in_one_file() {
         }
         weir(["check", text(&file)]).expect(0);
         let stats = weir(["stats", text(&file)]).expect(0).text();
-        for name in [SHOP, "Thread/CSwitch", "Thread/ReadyThread", "StackWalk/Stack"] {
-            assert!(stats.contains(name), "{name}: {stats}");
+        // A daemon without privilege has switches to give, without stacks, and no wakes.
+        let is_part = run.stderr.contains("there is no DISPATCHER");
+        for (name, is_given) in [
+            (SHOP, true),
+            ("Thread/CSwitch", true),
+            ("Thread/ReadyThread", !is_part),
+            ("StackWalk/Stack", !is_part),
+        ] {
+            assert_eq!(stats.contains(name), is_given, "{name}: {stats}");
         }
     });
 }
@@ -180,7 +188,7 @@ fn groups_of_which_nothing_will_come_are_told() {
     let run = daemon.weir(["start", "K", "--kernel", "EVENT_TRACE_FLAG_REGISTRY+cswitch"]);
     if has_events(&run) {
         assert!(run.stderr.contains("warning: REGISTRY: Linux has no registry\n"), "{}", run.stderr);
-        assert!(!run.stderr.contains("CSWITCH"), "{}", run.stderr);
+        assert!(!run.stderr.contains("CSWITCH") && !run.stderr.contains("there is no"), "{}", run.stderr);
         daemon.weir(["stop", "K"]).expect(0);
     }
 }

@@ -169,7 +169,8 @@ impl Own {
         own.interval_before = interval_before;
         if let Some(kernel) = &kernel {
             kernel::ask_further(&mut own.controller, &own.session, kernel)?;
-            kernel::tell_limits(&kernel.groups);
+            let asked = events.kernel.as_ref().unwrap_or(kernel);
+            kernel::tell_limits(&asked.groups, &kernel.groups);
         }
         Ok((own, properties))
     }

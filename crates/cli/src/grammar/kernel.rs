@@ -131,12 +131,14 @@ impl Kernel {
         self.groups.iter().skip(1).any(|word| *word != 0)
     }
 
-    /// What everybody may have of his own processes, with the same stacks, and the names of the rest; `None`: there is no rest, or nothing else but who there is.
+    /// What everybody may have of his own processes, with the same stacks, and the names of the rest that Linux has; `None`: there is no rest, or nothing else but who there is.
     pub(crate) fn of_own(&self) -> Option<(Self, Vec<String>)> {
         let own = [self.flags() & (OWN_GROUPS | NO_SYSCONFIG), 0, 0, 0, 0, 0, 0, 0];
         let mut rest = self.groups;
         rest.iter_mut().zip(own).for_each(|(word, own)| *word &= !own);
         let is_part = self.flags() & OWN_GROUPS & !WHO != 0 && rest.iter().any(|word| *word != 0);
+        let absent = absent::without_given(&rest);
+        rest.iter_mut().zip(absent).for_each(|(word, absent)| *word &= !absent);
         is_part.then(|| (Self { groups: own, stacks: self.stacks.clone() }, group_names(&rest)))
     }
 

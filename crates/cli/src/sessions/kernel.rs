@@ -57,28 +57,25 @@ pub(super) fn own_part(error: &anyhow::Error, kernel: Option<&Kernel>) -> Option
         return None;
     }
     let (part, rest) = kernel?.of_own()?;
-    eprintln!(
-        "warning: without CAP_PERFMON kernel events are of your own processes, and there is no {} (weir doctor says what to type): this is --kernel {}",
-        rest.join(", "),
-        group_names(&part.groups).join(",").to_ascii_lowercase()
-    );
+    if !rest.is_empty() {
+        eprintln!(
+            "warning: without CAP_PERFMON kernel events are of your own processes, and there is no {} (weir doctor says what to type): this is --kernel {}",
+            rest.join(", "),
+            group_names(&part.groups).join(",").to_ascii_lowercase()
+        );
+    }
     Some(part)
 }
 
-/// Says what will not come, and what may be missing.
-pub(super) fn tell_limits(groups: &GroupMask) {
-    tell_absent(groups);
-    let names_files = FILE_GROUPS.iter().any(|group| has_group(groups, *group));
+/// Says what will not come of the groups that were asked for, and what may be missing of those that are given.
+pub(super) fn tell_limits(asked: &GroupMask, given: &GroupMask) {
+    absent_groups(asked).iter().for_each(|why| eprintln!("warning: {why}"));
+    let names_files = FILE_GROUPS.iter().any(|group| has_group(given, *group));
     if names_files && has_kprobes() == Some(false) {
         eprintln!(
             "note: this kernel has no kprobes: names of files are best effort, and what is open for a moment only has none (weir doctor)"
         );
     }
-}
-
-/// Says of which groups nothing will come.
-fn tell_absent(groups: &GroupMask) {
-    absent_groups(groups).iter().for_each(|why| eprintln!("warning: {why}"));
 }
 
 /// What a session that has just started is still to be told about kernel events.
@@ -158,7 +155,7 @@ pub(crate) fn change_kernel(
     };
     if let Some(kernel) = &change.kernel {
         set_groups(controller, session, kernel.groups)?;
-        tell_limits(&kernel.groups);
+        tell_limits(&kernel.groups, &kernel.groups);
     }
     if let Some(stacks) = stacks {
         set_stacks(controller, session, stacks)?;

@@ -75,7 +75,7 @@ pub(crate) fn absent_groups(mask: &GroupMask) -> Vec<String> {
 }
 
 /// A mask without the groups of which there are events, under their other names too.
-fn without_given(mask: &GroupMask) -> GroupMask {
+pub(super) fn without_given(mask: &GroupMask) -> GroupMask {
     let mut given = GroupMask::default();
     let is_given = |name: &str| GIVEN.contains(&name);
     KERNEL_GROUPS.iter().filter(|(_, name)| is_given(name)).for_each(|(it, _)| add_group(&mut given, *it));
