@@ -1,25 +1,86 @@
-//! Checks that cannot be made everywhere: they say so on the terminal, and fail where they are required.
+//! Checks that need more than every machine offers (root, samples, a browser, …).
 //!
-//! `TRACEWEIR_REQUIRE` lists by commas what must be there: names that the skips give (`samples`, `root`, …), or `all`.
+//! A skipped check is listed in `target/skipped/`, in a file named after the test program, and the program prints one line that
+//! names the file. `TRACEWEIR_REQUIRE` lists by commas what must be there: names that the skips give, or `all`. A skip of one of
+//! these fails the test.
 #![allow(dead_code)] // Each test program uses its part.
 
-use std::io::Write;
+use std::fs::OpenOptions;
+use std::io::{Result, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
-/// Says that a check was not made, on the terminal even while the test harness captures output; fails where it is required.
+/// Tests run on several threads; one at a time writes to the list.
+static LIST: Mutex<()> = Mutex::new(());
+
+/// Records that a check was not made; fails where it is required.
 #[track_caller]
-pub(crate) fn skip(extra: &str, why: &str) {
+pub(crate) fn skip(extra: &str, reason: &str) {
     let required = std::env::var("TRACEWEIR_REQUIRE").unwrap_or_default();
-    assert!(!required.split(',').any(|r| r == "all" || r == extra), "required: {why}");
-    // The harness captures `eprintln!` but not the stream itself.
-    let thread = std::thread::current();
-    let _ = writeln!(std::io::stderr(), "skipped {}: {why}", thread.name().unwrap_or("a test"));
+    assert!(!required.split(',').any(|r| r == "all" || r == extra), "required: {reason}");
+    record(extra, reason);
 }
 
-/// Whether a check can be made; says so where it cannot.
+/// Records that a check was not made, which nothing can require.
+pub(crate) fn record(extra: &str, reason: &str) {
+    let thread = std::thread::current();
+    let line = format!("{}: {extra}: {reason}\n", thread.name().unwrap_or("a test"));
+
+    let _one_at_a_time = LIST.lock().unwrap_or_else(PoisonError::into_inner);
+    let list = list_file();
+    // The harness captures `eprintln!` but not the stream itself.
+    let mut terminal = std::io::stderr();
+    let _ = match append(&list, &line) {
+        Ok(false) => Ok(()),
+        Ok(true) => {
+            writeln!(terminal, "some checks need more than this machine offers: see {}", list.display())
+        }
+        Err(e) => write!(terminal, "skipped (cannot write {}: {e}) {line}", list.display()),
+    };
+}
+
+/// Whether a check can be made; records a skip where it cannot.
 #[track_caller]
-pub(crate) fn can(it_can: bool, extra: &str, why: &str) -> bool {
-    if !it_can {
-        skip(extra, why);
+pub(crate) fn can(is_possible: bool, extra: &str, reason: &str) -> bool {
+    if !is_possible {
+        skip(extra, reason);
     }
-    it_can
+    is_possible
+}
+
+/// Appends a line to the list of this run. Returns whether it is the first of the run, which replaces the list of an earlier one.
+fn append(list: &Path, line: &str) -> Result<bool> {
+    let head = format!("skipped in process {}:\n", first_process());
+    let is_first = !std::fs::read_to_string(list).is_ok_and(|text| text.starts_with(&head));
+    if is_first {
+        std::fs::write(list, head)?;
+    }
+    OpenOptions::new().append(true).open(list)?.write_all(line.as_bytes())?;
+    Ok(is_first)
+}
+
+/// `target/skipped/NAME.txt` for the test program `target/PROFILE/deps/NAME-HASH`; elsewhere a temporary file.
+fn list_file() -> PathBuf {
+    let program = std::env::current_exe().unwrap_or_default();
+    let name = program.file_stem().unwrap_or_default().to_string_lossy();
+    let name = name.rsplit_once('-').map_or(&*name, |(name, _hash)| name);
+    let is_built_here = program.parent().is_some_and(|folder| folder.ends_with("deps"));
+    let folder = match program.ancestors().nth(3).filter(|_| is_built_here) {
+        Some(target) => target.join("skipped"),
+        None => std::env::temp_dir(),
+    };
+    // Where this fails, so does writing the list, which is reported.
+    let _ = std::fs::create_dir_all(&folder);
+    folder.join(format!("{name}.txt"))
+}
+
+/// The process that runs the tests: this one, or its parent where a test runs in a process of its own.
+fn first_process() -> u32 {
+    let parent = std::os::unix::process::parent_id();
+    let program = |process: &str| std::fs::read_link(format!("/proc/{process}/exe")).ok();
+    if program("self").is_some() && program(&parent.to_string()) == program("self") {
+        parent
+    } else {
+        std::process::id()
+    }
 }

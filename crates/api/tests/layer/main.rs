@@ -20,9 +20,9 @@ use traceweir_format::etl;
 use traceweir_format::spec::event::CHANNEL_TRACELOGGING;
 use tracing_subscriber::prelude::*;
 
-#[path = "../consumer_support/mod.rs"]
+#[path = "../support/by_hand.rs"]
 mod support;
-#[path = "../consumer_support/daemon.rs"]
+#[path = "../support/daemon.rs"]
 mod support_daemon;
 use support_daemon::{alone, be_a_daemon};
 

@@ -11,7 +11,7 @@ use traceweir_format::spec::enable::{EVENT_ENABLE_PROPERTY_ENABLE_SILOS, EVENT_F
 use traceweir_transport::message::{EnableCode, EnableParams, Filter, Message, Role};
 use traceweir_transport::socket::Connection;
 
-use crate::util::{Client, Daemon, PATIENCE, PROVIDER, enable_with, live};
+use crate::util::{Client, Daemon, PATIENCE, PROVIDER, enable_with, live, skip};
 
 /// Names the daemon's socket to the program in the container.
 const SOCKET: &str = "TRACEWEIR_TEST_SOCKET";
@@ -48,8 +48,7 @@ fn a_provider_in_a_container_is_enabled_by_who_asks_for_containers() {
         play_provider(Path::new(&socket));
     }
     if !Command::new("unshare").args(["--pid", "--fork", "true"]).status().is_ok_and(|it| it.success()) {
-        eprintln!("skipped: a PID namespace of one's own takes root and unshare");
-        return;
+        return skip("root", "a PID namespace of one's own takes root and unshare");
     }
     let daemon = Daemon::start();
     let mut controller = daemon.controller();

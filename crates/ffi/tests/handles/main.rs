@@ -12,9 +12,7 @@ mod support;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use support::{
-    Daemon, Link, SANITIZE, STRICT, Workshop, expect_success, has_sanitizers, here, note, rows, skip,
-};
+use support::{Daemon, Link, SANITIZE, STRICT, Workshop, expect_success, has_sanitizers, here, rows, skip};
 
 /// A program of this folder; its output.
 fn run(workshop: &Workshop, name: &str, flags: &[&str]) -> String {
@@ -59,7 +57,7 @@ fn thread_sanitizer() -> Option<(PathBuf, PathBuf)> {
     };
     // Looked for and not to be had, which the script has said: no machine without its sources can be required to have it.
     if library.as_os_str() == "none" {
-        note("skipped: ThreadSanitizer cannot be had here");
+        skip::record("thread-sanitizer", "the sources of the standard library cannot be had here");
         return None;
     }
     let sysroot = expect_success(Command::new("rustc").args(["--print", "sysroot"]));

@@ -2,8 +2,9 @@
 #![allow(dead_code)] // Each test program uses its part.
 
 pub(crate) mod library;
+#[path = "../../../../tests/support/skip.rs"]
+pub(crate) mod skip;
 
-use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -17,25 +18,13 @@ use traceweir_daemon::{Options, RuntimeDir, Stopper, run_until};
 use traceweir_format::etl;
 use traceweir_format::header::Record;
 
+pub(crate) use skip::skip;
+
 /// How long anything may take on a machine that is busy with other things.
 const LONG: Duration = Duration::from_secs(60);
 
 /// What every source of ours compiles with.
 pub(crate) const STRICT: [&str; 5] = ["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-O1"];
-
-/// Says that a check was not made, on the terminal even while the test harness captures output; fails where it is required.
-#[track_caller]
-pub(crate) fn skip(extra: &str, why: &str) {
-    let required = std::env::var("TRACEWEIR_REQUIRE").unwrap_or_default();
-    assert!(!required.split(',').any(|r| r == "all" || r == extra), "required: {why}");
-    let thread = std::thread::current();
-    note(&format!("skipped {}: {why}", thread.name().unwrap_or("a test")));
-}
-
-/// Says something on the terminal, even while the test harness captures output.
-pub(crate) fn note(text: &str) {
-    let _ = writeln!(std::io::stderr(), "{text}");
-}
 
 /// Whether a program that is an extra is here; if not, that is said.
 #[track_caller]

@@ -1,0 +1,407 @@
+//! Classic providers and messages with a real daemon: what a session is told and gets, and what its file holds.
+//!
+//! Each test runs in a process of its own, because providers find daemons by the environment; the daemon is another process.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use traceweir::classic::{
+    self, Behind, Event, INVALID_LOGGER, Notice, Registration, Request, TraceError, create_instance_id,
+    enable_flags, enable_level, flag, trace, trace_event, trace_event_instance, trace_message,
+};
+use traceweir::controller::{Controller, EnableCode, EnableParams, Properties, SessionConfig, SessionRef};
+use traceweir::provider::Handle;
+use traceweir::{Guid, PrivateSession, Provider, Status};
+use traceweir_format::etl;
+use traceweir_format::header::{Family, Record, message};
+
+use crate::support::until;
+use crate::support_daemon::{InProcess, alone};
+
+const CONTROL: Guid = Guid::from_u128(0xC0);
+const CLASS: Guid = Guid::from_u128(0xC1A55);
+const OTHER_CLASS: Guid = Guid::from_u128(0xC1A56);
+const LOCAL_SEQUENCE: u32 = 0x8000;
+const GLOBAL_SEQUENCE: u32 = 0x4000;
+
+fn controller(folder: &Path) -> Controller {
+    Controller::find_at(folder).unwrap().expect("a daemon")
+}
+
+fn sequential(name: &str, folder: &Path) -> SessionConfig {
+    SessionConfig {
+        name: name.into(),
+        log_file_mode: 1,
+        log_file: Some(folder.join(name).with_extension("etl")),
+        ..SessionConfig::default()
+    }
+}
+
+fn enable(controller: &mut Controller, session: &Properties, provider: Guid, level: u8, any: u64) {
+    let params = EnableParams { level, match_any: any, match_all: 7, ..EnableParams::default() };
+    controller.enable(&SessionRef::Id(session.id), provider, EnableCode::Enable, &params, 30_000).unwrap();
+}
+
+fn disable(controller: &mut Controller, session: &Properties, provider: Guid) {
+    let params = EnableParams::default();
+    controller.enable(&SessionRef::Id(session.id), provider, EnableCode::Disable, &params, 30_000).unwrap();
+}
+
+type Heard = Arc<Mutex<Vec<(Notice, Option<u8>, Option<u32>)>>>;
+
+/// A provider that remembers what it is told, and what level and flags were then.
+fn recorded(classes: &[Guid]) -> (Registration, Heard) {
+    let heard = Heard::default();
+    let to = Arc::clone(&heard);
+    let registration = classic::register(
+        CONTROL,
+        classes,
+        Box::new(move |notice| {
+            let (level, flags) = (enable_level(notice.logger).ok(), enable_flags(notice.logger).ok());
+            to.lock().unwrap().push((*notice, level, flags));
+            Status::ERROR_SUCCESS
+        }),
+    );
+    (registration.unwrap(), heard)
+}
+
+fn last(heard: &Heard) -> (Notice, Option<u8>, Option<u32>) {
+    *heard.lock().unwrap().last().unwrap()
+}
+
+/// An EVENT_TRACE_HEADER, or with 56 bytes an EVENT_INSTANCE_HEADER, and what follows it.
+fn block(header: usize, flags: u32, time: i64, data: &[u8]) -> Vec<u8> {
+    let mut block = vec![0xEE; header];
+    block[..2].copy_from_slice(&u16::try_from(header + data.len()).unwrap().to_le_bytes());
+    block[4..8].copy_from_slice(&[5, 3, 0x22, 0x01]);
+    block[0x10..0x18].copy_from_slice(&time.to_le_bytes());
+    block[0x18..0x28].copy_from_slice(&CLASS.to_bytes());
+    block[0x2C..0x30].copy_from_slice(&flags.to_le_bytes());
+    block.extend_from_slice(data);
+    block
+}
+
+fn field(length: u32) -> [u8; 16] {
+    let mut field = [0xAA; 16];
+    field[8..12].copy_from_slice(&length.to_le_bytes());
+    field
+}
+
+/// All records of a trace but those that sessions write themselves, which are of the class EventTrace.
+fn read<T>(path: &Path, mut view: impl FnMut(&Record<'_>) -> T) -> Vec<T> {
+    let trace = etl::Trace::open(std::fs::File::open(path).unwrap()).unwrap();
+    assert!(trace.is_finalised());
+    // An event that keeps a stamp of its own is out of order.
+    etl::check(&trace, &mut |found| assert_eq!(found.rule, etl::Rule::TimeInBuffer, "{found:?}")).unwrap();
+    let mut events = trace.events();
+    let mut seen = Vec::new();
+    while let Some(record) = events.next().unwrap() {
+        if record.provider() != traceweir_format::spec::event::class::EVENT_TRACE {
+            seen.push(view(&record));
+        }
+    }
+    seen
+}
+
+const TRACED: u32 = flag::WNODE_FLAG_TRACED_GUID;
+
+#[test]
+fn events_have_the_class_type_and_data_that_their_provider_gave_them() {
+    alone("classic::events_have_the_class_type_and_data_that_their_provider_gave_them", |folder| {
+        let _daemon = InProcess::new(folder);
+        let mut controller = controller(folder);
+        let (registration, heard) = recorded(&[CLASS, OTHER_CLASS]);
+        let session = controller.start(&sequential("events", folder)).unwrap();
+        enable(&mut controller, &session, CONTROL, 4, 0x1_0000_0003);
+        let (notice, level, flags) = last(&heard);
+        assert_eq!(
+            (notice.request, level, flags),
+            (Request::Enable, Some(4), Some(3)),
+            "32 bits of the mask"
+        );
+        let logger = notice.logger;
+
+        trace_event(logger, &block(48, TRACED, 0, b"data"), &Behind::default()).unwrap();
+        let pointer = block(48, TRACED | flag::WNODE_FLAG_USE_GUID_PTR, 0, b"");
+        trace_event(logger, &pointer, &Behind { class: Some(&OTHER_CLASS), fields: &[] }).unwrap();
+        let fields = [field(3), field(0), field(2)].concat();
+        let fields = block(48, TRACED | flag::WNODE_FLAG_USE_MOF_PTR, 0, &fields);
+        trace_event(logger, &fields, &Behind { class: None, fields: &[b"abc", b"", b"de"] }).unwrap();
+        let stamped = block(48, TRACED | flag::WNODE_FLAG_USE_TIMESTAMP, 12345, b"then");
+        trace_event(logger, &stamped, &Behind::default()).unwrap();
+        let event = Event { class: CLASS, kind: 1, level: 9, version: 2, time: None };
+        trace(logger, &event, &[b"pl", b"ain"]).unwrap();
+
+        let classes: Vec<u64> = registration.class_handles().collect();
+        let parent = create_instance_id(classes[1]).unwrap();
+        let child = create_instance_id(classes[0]).unwrap();
+        assert_eq!((parent.id, child.id), (1, 2));
+        trace_event_instance(logger, &block(56, TRACED, 0, b"i"), &child, Some(&parent), &Behind::default())
+            .unwrap();
+        trace_event_instance(logger, &block(56, TRACED, 0, b""), &parent, None, &Behind::default()).unwrap();
+        assert_eq!(controller.stop(&SessionRef::Id(session.id)).unwrap().events_lost, 0);
+
+        let me = (std::process::id(), rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs());
+        let seen = read(&folder.join("events.etl"), |record| {
+            assert_eq!((record.process_id(), record.thread_id()), me);
+            let d = record.descriptor();
+            let about = (record.family(), record.provider(), d.opcode, d.level);
+            (about, record.payload().to_vec(), record.time() == 12345, record.instance())
+        });
+        let mut want = vec![
+            ((Family::Full, CLASS, 5, 3), b"data".to_vec(), false),
+            ((Family::Full, OTHER_CLASS, 5, 3), vec![], false),
+            ((Family::Full, CLASS, 5, 3), b"abcde".to_vec(), false),
+            ((Family::Full, CLASS, 5, 3), b"then".to_vec(), true),
+            ((Family::Full, CLASS, 1, 9), b"plain".to_vec(), false),
+            ((Family::Instance, CLASS, 5, 3), b"i".to_vec(), false),
+            ((Family::Instance, OTHER_CLASS, 5, 3), vec![], false),
+        ];
+        // The reader gives events in the order of time: the one with a stamp of its own comes first.
+        let stamped = want.remove(3);
+        want.insert(0, stamped);
+        let short: Vec<_> = seen.iter().map(|(a, b, c, _)| (*a, b.clone(), *c)).collect();
+        assert_eq!(short, want);
+        let instance = seen[5].3.unwrap();
+        assert_eq!((instance.id, instance.parent_id, instance.parent_class), (2, 1, OTHER_CLASS));
+        assert_eq!(seen[6].3.unwrap().parent_class, Guid::NULL);
+        until("the end is told", || last(&heard).0.request == Request::Disable);
+        assert_eq!(last(&heard).0.logger, logger);
+        assert_eq!(trace(logger, &event, &[]), Err(TraceError::InvalidHandle));
+    });
+}
+
+#[test]
+fn each_mistake_has_its_published_status() {
+    alone("classic::each_mistake_has_its_published_status", |folder| {
+        let _daemon = InProcess::new(folder);
+        let mut controller = controller(folder);
+        let (registration, heard) = recorded(&[CLASS]);
+        let config = SessionConfig { buffer_size: 16, ..sequential("errors", folder) };
+        let session = controller.start(&config).unwrap();
+        enable(&mut controller, &session, CONTROL, 0, 0);
+        let logger = last(&heard).0.logger;
+        assert_eq!((enable_level(logger), enable_flags(logger)), (Ok(0), Ok(0)), "0 stays 0");
+        let none = Behind::default();
+        let status = |outcome: Result<(), TraceError>| outcome.err().map_or(0, |e| e.status().0);
+        let event = |block: &[u8]| status(trace_event(logger, block, &none));
+
+        for wrong in [0, 1, INVALID_LOGGER, 0xFFFF, logger ^ 1 << 32, logger ^ 1 << 12] {
+            assert_eq!(status(trace_event(wrong, &[], &none)), 6, "{wrong:#x}");
+            assert_eq!(status(trace_message(wrong, 6, &CLASS, 1, &[])), 6);
+            assert!(enable_level(wrong).is_err() && enable_flags(wrong).is_err());
+        }
+        assert_eq!(event(&block(48, 0, 0, b"")), 186);
+        assert_eq!(event(&block(48, TRACED, 0, b"")[..47]), 87);
+        let mut short = block(48, TRACED, 0, b"data");
+        short[0] = 47;
+        assert_eq!(event(&short), 87, "a size below the header");
+        short[0] = 53;
+        assert_eq!(event(&short), 87, "a size beyond the block");
+        assert_eq!(event(&block(48, TRACED | flag::WNODE_FLAG_USE_GUID_PTR, 0, b"")), 87, "no class");
+        let mof = |fields: usize, extra: &[u8], given: &[&[u8]]| {
+            let data = [field(1).repeat(fields), extra.to_vec()].concat();
+            let block = block(48, TRACED | flag::WNODE_FLAG_USE_MOF_PTR, 0, &data);
+            status(trace_event(logger, &block, &Behind { class: None, fields: given }))
+        };
+        assert_eq!(mof(16, b"", &[&b"x"[..]; 16]), 0);
+        assert_eq!(mof(17, b"", &[&b"x"[..]; 17]), 87);
+        assert_eq!(mof(2, b"", &[b"x"]), 87);
+        assert_eq!(mof(1, b"", &[b"xy"]), 87);
+        assert_eq!(mof(1, b"rest", &[b"x"]), 87);
+
+        let class = registration.class_handles().next().unwrap();
+        let info = create_instance_id(class).unwrap();
+        let instance = |block: &[u8]| status(trace_event_instance(logger, block, &info, None, &none));
+        assert_eq!(instance(&block(56, TRACED, 0, b"")), 0);
+        assert_eq!(instance(&block(56, 0, 0, b"")), 1004);
+        assert_eq!(instance(&block(48, TRACED, 0, b"")), 87);
+        let stray = classic::InstanceInfo { class: class + (1 << 11), ..info };
+        let outcome = trace_event_instance(logger, &block(56, TRACED, 0, b""), &stray, None, &none);
+        assert_eq!(status(outcome), 87);
+        for wrong in [0, u64::MAX, class + (1 << 11)] {
+            assert_eq!(create_instance_id(wrong).unwrap_err().status().0, 87);
+        }
+
+        // A buffer of 16 KiB holds records of 16312 bytes.
+        assert_eq!(event(&block(48, TRACED, 0, &[0; 16_312 - 48])), 0);
+        assert_eq!(event(&block(48, TRACED, 0, &[0; 16_313 - 48])), 234);
+        let large = vec![0; 65_536];
+        assert_eq!(status(trace(logger, &Event::default(), &[&large])), 234);
+        assert_eq!(status(trace(logger, &Event::default(), &[&b"x"[..]; 17])), 87);
+        let message = |flags, arguments: &[&[u8]]| status(trace_message(logger, flags, &CLASS, 1, arguments));
+        assert_eq!(message(2 | 4, &[]), 87);
+        assert_eq!(message(0x100, &[]), 87);
+        assert_eq!(message(0x10_0000 | 2, &[]), 0, "beyond the low 16 bits nothing is looked at");
+        assert_eq!(message(0, &[&b""[..]; 129]), 87);
+        assert_eq!(message(0, &[&large[..16_312 - 8]]), 0);
+        assert_eq!(message(0, &[&large[..16_313 - 8]]), 234);
+        assert_eq!(message(0, &[&large]), 234);
+
+        // Numbers of classic registrations are not those of providers, and the other way round.
+        let raw = registration.into_raw();
+        assert!(Handle::from_raw(raw).is_none());
+        let modern = Provider::register(CLASS, None).unwrap();
+        assert_eq!(classic::unregister(modern.handle().to_raw()).unwrap_err().status().0, 87);
+        classic::unregister(raw).unwrap();
+        assert_eq!(classic::unregister(raw).unwrap_err().status().0, 87);
+        assert_eq!(event(&block(48, TRACED, 0, b"")), 6, "the registration is gone");
+        let lost = controller.stop(&SessionRef::Id(session.id)).unwrap().events_lost;
+        assert_eq!(lost, 4, "what was too large is counted");
+    });
+}
+
+#[test]
+fn the_session_that_enables_last_has_the_provider() {
+    alone("classic::the_session_that_enables_last_has_the_provider", |folder| {
+        let _daemon = InProcess::new(folder);
+        let mut controller = controller(folder);
+        let (_registration, heard) = recorded(&[]);
+        let a = controller.start(&sequential("a", folder)).unwrap();
+        let b = controller.start(&sequential("b", folder)).unwrap();
+        let event = |kind| Event { class: CLASS, kind, ..Event::default() };
+        enable(&mut controller, &a, CONTROL, 1, 1);
+        let first = last(&heard).0.logger;
+        trace(first, &event(1), &[]).unwrap();
+        enable(&mut controller, &b, CONTROL, 2, 2);
+        let (notice, level, flags) = last(&heard);
+        assert_eq!((notice.request, level, flags), (Request::Enable, Some(2), Some(2)));
+        assert_eq!(trace(first, &event(2), &[]), Err(TraceError::InvalidHandle), "not its any more");
+        trace(notice.logger, &event(3), &[]).unwrap();
+        disable(&mut controller, &a, CONTROL);
+        trace(notice.logger, &event(4), &[]).unwrap();
+        assert_eq!(heard.lock().unwrap().len(), 2, "the first one's end is nothing to the provider");
+
+        let (session, params) = (SessionRef::Id(b.id), EnableParams::default());
+        controller.enable(&session, CONTROL, EnableCode::CaptureState, &params, 30_000).unwrap();
+        assert_eq!(last(&heard), (Notice { request: Request::CaptureState, ..notice }, Some(2), Some(2)));
+
+        // A private session is a session too.
+        let private = PrivateSession::start(&sequential("private", folder)).unwrap();
+        private.enable(CONTROL, &EnableParams { level: 7, match_any: 9 << 32, ..params }).unwrap();
+        until("it is told", || heard.lock().unwrap().len() == 4);
+        let (notice, level, flags) = last(&heard);
+        assert_eq!((notice.request, level, flags), (Request::Enable, Some(7), Some(0)));
+        trace(notice.logger, &event(5), &[]).unwrap();
+        private.stop().unwrap();
+        until("its end is told", || last(&heard).0.request == Request::Disable);
+        enable(&mut controller, &a, CONTROL, 0, 0);
+        trace(last(&heard).0.logger, &event(6), &[]).unwrap();
+        for session in [&a, &b] {
+            assert_eq!(controller.stop(&SessionRef::Id(session.id)).unwrap().events_lost, 0);
+        }
+        let kinds = |name: &str| read(&folder.join(name), |record| record.descriptor().opcode);
+        assert_eq!((kinds("a.etl"), kinds("b.etl")), (vec![1, 6], vec![3, 4]));
+        assert_eq!(kinds("private.etl"), [5]);
+    });
+}
+
+#[test]
+fn what_the_callback_returns_while_it_registers_is_what_the_registration_returns() {
+    alone(
+        "classic::what_the_callback_returns_while_it_registers_is_what_the_registration_returns",
+        |folder| {
+            let _daemon = InProcess::new(folder);
+            let mut controller = controller(folder);
+            let (a, b) = (sequential("a", folder), sequential("b", folder));
+            let (a, b) = (controller.start(&a).unwrap(), controller.start(&b).unwrap());
+            enable(&mut controller, &b, CONTROL, 5, 6);
+            enable(&mut controller, &a, CONTROL, 3, 4);
+            let (registration, heard) = recorded(&[]);
+            let (notice, level, flags) = last(&heard);
+            let want = (Request::Enable, Some(3), Some(4));
+            assert_eq!((notice.request, level, flags), want, "before the return, the newest session's");
+            drop(registration);
+
+            let no = || Box::new(|_: &Notice| Status::ERROR_BUSY);
+            assert_eq!(classic::register(CONTROL, &[], no()).unwrap_err().status(), Status::ERROR_BUSY);
+            until("nothing stays", || controller.providers().unwrap().iter().all(|p| p.pids.is_empty()));
+            let (kept, status) = classic::register_with_status(CONTROL, &[], no()).unwrap();
+            assert_eq!(status, Status::ERROR_BUSY);
+            let listed = controller.providers().unwrap();
+            assert_eq!((listed[0].pids.as_slice(), listed[0].is_classic), (&[std::process::id()][..], true));
+            drop(kept);
+            disable(&mut controller, &a, CONTROL);
+            disable(&mut controller, &b, CONTROL);
+            assert!(classic::register(CONTROL, &[], no()).is_ok(), "not called: nothing is enabled");
+        },
+    );
+}
+
+#[test]
+fn classic_registrations_count_among_1024() {
+    alone("classic::classic_registrations_count_among_1024", |_| {
+        let quiet = || Box::new(|_: &Notice| Status::ERROR_SUCCESS);
+        let mut all: Vec<Registration> =
+            (0..512).map(|_| classic::register(CONTROL, &[], quiet()).unwrap()).collect();
+        let _modern: Vec<Provider> = (0..512).map(|_| Provider::register(CONTROL, None).unwrap()).collect();
+        let refused = classic::register(CONTROL, &[], quiet()).unwrap_err();
+        assert_eq!(refused.status(), Status::ERROR_NO_SYSTEM_RESOURCES);
+        all.pop();
+        classic::register(CONTROL, &[], quiet()).unwrap();
+    });
+}
+
+/// Number, sequence, GUID, component's place, whether there is a time, ids, arguments.
+type Seen = (u16, Option<u32>, Guid, Option<(u32, u32)>, Vec<u8>);
+
+fn messages(path: &Path) -> Vec<Seen> {
+    read(path, |record| {
+        assert_eq!(record.family(), Family::Message);
+        let ids = (record.thread_id() != u32::MAX).then(|| (record.thread_id(), record.process_id()));
+        let sequence = message::sequence(record.bytes());
+        (record.descriptor().id, sequence, record.provider(), ids, record.payload().to_vec())
+    })
+}
+
+#[test]
+fn messages_hold_what_their_flags_say_and_are_numbered_by_the_session() {
+    alone("classic::messages_hold_what_their_flags_say_and_are_numbered_by_the_session", |folder| {
+        let _daemon = InProcess::new(folder);
+        let mut controller = controller(folder);
+        let (_registration, heard) = recorded(&[]);
+        let me = (rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs(), std::process::id());
+        let mut record = |name: &str, mode: u32| {
+            let mut config = sequential(name, folder);
+            config.log_file_mode |= mode;
+            let session = controller.start(&config).unwrap();
+            enable(&mut controller, &session, CONTROL, 0, 0);
+            let logger = last(&heard).0.logger;
+            // On one processor the order of collection is that of writing.
+            for (number, flags) in [(1, 0x2B), (2, 0x09), (3, 0x08), (4, 0x2D), (5, 0x1F ^ 0x04), (6, 0x6B)] {
+                trace_message(logger, flags, &CLASS, number, &[b"two", b"", b" arguments"]).unwrap();
+            }
+            assert_eq!(controller.stop(&SessionRef::Id(session.id)).unwrap().events_lost, 0);
+            messages(&folder.join(name).with_extension("etl"))
+        };
+        let local = record("local", LOCAL_SEQUENCE);
+        let arguments = b"two arguments".to_vec();
+        let (with, component) = (CLASS, Guid::NULL);
+        let want = |sequence: [Option<u32>; 6]| -> Vec<Seen> {
+            vec![
+                (1, sequence[0], with, Some(me), arguments.clone()),
+                (2, sequence[1], Guid::NULL, None, arguments.clone()),
+                (3, sequence[2], Guid::NULL, None, arguments.clone()),
+                (4, sequence[3], component, Some(me), arguments.clone()),
+                (5, sequence[4], with, None, arguments.clone()),
+                (6, sequence[5], with, Some(me), arguments.clone()),
+            ]
+        };
+        let sorted = |mut seen: Vec<Seen>| {
+            seen.sort_by_key(|it| it.0);
+            seen
+        };
+        // Numbers follow the order of collection, which is that of time on each processor and not between them.
+        let mut numbers: Vec<u32> = local.iter().filter_map(|it| it.1).collect();
+        numbers.sort_unstable();
+        assert_eq!(numbers, [1, 2, 3, 4, 5]);
+        let local = sorted(local);
+        let sequence = [0, 1, 2, 3, 4, 5].map(|at: usize| local[at].1);
+        assert_eq!(sequence[2], None, "no room for one");
+        assert_eq!(local, want(sequence));
+        assert_eq!(sorted(record("none", 0)), want([Some(0), Some(0), None, Some(0), Some(0), Some(0)]));
+        let first = record("global", GLOBAL_SEQUENCE).iter().filter_map(|it| it.1).max().unwrap();
+        let next = record("more", GLOBAL_SEQUENCE).iter().filter_map(|it| it.1).min().unwrap();
+        assert_eq!((first, next), (5, 6), "the daemon's first, and on across sessions");
+    });
+}

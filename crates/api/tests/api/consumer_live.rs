@@ -1,0 +1,289 @@
+//! Consumers of live sessions against a daemon that is played by hand: loss, ends and refusals here, order and closing in modules of their own.
+
+use std::ops::ControlFlow;
+use std::os::fd::AsFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use traceweir::consumer::{Item, Lost, Trace, process};
+use traceweir::controller::{Properties, SessionConfig, SessionRef};
+use traceweir::{Error, Guid, Status};
+use traceweir_format::buffer::{BufferHeader, HEADER_SIZE};
+use traceweir_format::etl::Options;
+use traceweir_format::header::event::EventHeader;
+use traceweir_format::spec::session::{
+    BUFFER_FLAG_BUFFER_LOST, BUFFER_FLAG_EVENTS_LOST, BUFFER_FLAG_FLUSH_MARKER,
+};
+use traceweir_format::time::FileTime;
+use traceweir_transport::live::QueueWriter;
+use traceweir_transport::message::Message;
+use traceweir_transport::socket::{Connection, Envelope};
+
+mod closing;
+mod order;
+use crate::support::{Fake, PATIENCE, reply, until};
+
+const BUFFER: u32 = 4096;
+const SLOTS: u32 = 8;
+/// Ticks a second of the sessions' clock.
+const RATE: i64 = 1_000_000;
+const START: i64 = 132_400_000_000_000_000;
+
+/// A session with a daemon of its own.
+struct Session {
+    fake: Fake,
+    queues: Receiver<QueueWriter>,
+}
+
+impl Session {
+    fn new(processors: u32, low_latency: bool, flush_timer: u32) -> Self {
+        let (sender, queues) = channel();
+        let sender = Mutex::new(sender);
+        let fake = Fake::new(move |connection, Envelope { request, message, .. }| {
+            let Message::OpenConsumer { session: SessionRef::Name(name) } = message else {
+                panic!("{message:?}")
+            };
+            if name != "s" {
+                let status = Status::ERROR_WMI_INSTANCE_NOT_FOUND.0;
+                return reply(
+                    connection,
+                    request,
+                    &Message::Refused { status, reason: "no such session".into() },
+                );
+            }
+            let (writer, ends) = QueueWriter::create(SLOTS, BUFFER).unwrap();
+            sender.lock().unwrap().send(writer).unwrap();
+            let config = SessionConfig { name, low_latency, flush_timer, ..Default::default() };
+            let answer = Message::Consumer {
+                properties: Box::new(Properties { config, ..Default::default() }),
+                slots: SLOTS,
+                buffer_bytes: BUFFER,
+                header: header(processors),
+            };
+            let descriptors = [ends.queue.as_fd(), ends.cursor.as_fd(), ends.signal.as_fd()];
+            connection.send(request, &answer, &descriptors, PATIENCE).unwrap();
+        });
+        Self { fake, queues }
+    }
+
+    fn open(&self) -> (Trace, QueueWriter) {
+        let trace = Trace::open_live_at(self.fake.path(), &SessionRef::Name("s".into())).unwrap();
+        (trace, self.queues.recv_timeout(PATIENCE).unwrap())
+    }
+}
+
+/// The header buffer of a session whose clock is at 0 at its start.
+fn header(processors: u32) -> Vec<u8> {
+    let options = Options {
+        buffer_size: BUFFER,
+        session_name: "s".into(),
+        processors,
+        perf_freq: RATE,
+        start_time: FileTime(START),
+        ..Default::default()
+    };
+    options.header_buffer().unwrap()
+}
+
+/// A buffer of a processor with events at these times, flushed at `flushed`.
+fn buffer(cpu: u16, flushed: i64, flags: u16, times: &[i64]) -> Vec<u8> {
+    let mut bytes = vec![0; HEADER_SIZE];
+    for &time in times {
+        let event = EventHeader { time, provider: Guid::NULL, ..EventHeader::default() };
+        event.encode(&time.to_le_bytes(), &mut bytes).unwrap();
+        bytes.resize(bytes.len().next_multiple_of(8), 0);
+    }
+    let offset = u32::try_from(bytes.len()).unwrap();
+    let head = BufferHeader {
+        buffer_size: BUFFER,
+        saved_offset: offset,
+        current_offset: offset,
+        offset,
+        time_stamp: flushed,
+        processor_index: cpu,
+        logger_id: 1,
+        flags: flags | 0x20,
+        ..BufferHeader::default()
+    };
+    bytes[..HEADER_SIZE].copy_from_slice(&head.to_bytes());
+    bytes
+}
+
+/// What was delivered.
+#[derive(Clone, Debug, PartialEq)]
+enum Got {
+    Header,
+    Event { trace: usize, cpu: u16, time: i64 },
+    Lost(Lost),
+}
+
+fn got(item: &Item<'_>) -> Got {
+    match item {
+        Item::Lost(lost) => Got::Lost(*lost),
+        Item::Event(event) if event.record.hook() == Some(0) => Got::Header,
+        Item::Event(event) => {
+            let time = event.record.time();
+            assert_eq!(event.time, FileTime(START + time * 10), "wall time follows from the clock");
+            Got::Event { trace: event.trace, cpu: event.record.cpu(), time }
+        }
+    }
+}
+
+/// Processes in a thread; what was delivered can be watched.
+fn consume(traces: Vec<Trace>) -> (JoinHandle<traceweir::Result<()>>, Arc<Mutex<Vec<Got>>>) {
+    let delivered = Arc::new(Mutex::new(Vec::new()));
+    let sink = Arc::clone(&delivered);
+    let thread = std::thread::spawn(move || {
+        process(traces, |item| {
+            sink.lock().unwrap().push(got(&item));
+            ControlFlow::Continue(())
+        })
+    });
+    (thread, delivered)
+}
+
+fn times(delivered: &Mutex<Vec<Got>>) -> Vec<i64> {
+    let time = |got: &Got| if let Got::Event { time, .. } = got { Some(*time) } else { None };
+    delivered.lock().unwrap().iter().filter_map(time).collect()
+}
+
+#[test]
+fn the_header_comes_first_and_a_stopped_session_ends_cleanly_after_its_last_event() {
+    let session = Session::new(2, false, 1000);
+    let (trace, mut queue) = session.open();
+    assert_eq!((trace.header().session_name.as_str(), trace.header().processors), ("s", 2));
+    assert!(queue.push(&buffer(1, 50, 0, &[20, 40])));
+    assert!(queue.push(&buffer(0, 60, 0, &[10, 30, 55])));
+    queue.end();
+    let (thread, delivered) = consume(vec![trace]);
+    thread.join().unwrap().unwrap();
+    assert_eq!(delivered.lock().unwrap().first(), Some(&Got::Header));
+    assert_eq!(times(&delivered), [10, 20, 30, 40, 55]);
+}
+
+#[test]
+fn losses_come_before_the_events_of_the_buffer_that_tells_of_them() {
+    let session = Session::new(1, false, 1000);
+    let (trace, mut queue) = session.open();
+    assert!(queue.push(&buffer(0, 10, 0, &[5])));
+    assert!(queue.push(&buffer(0, 20, BUFFER_FLAG_EVENTS_LOST, &[15])));
+    queue.set_lost(2, 30);
+    assert!(queue.push(&buffer(0, 30, BUFFER_FLAG_BUFFER_LOST, &[25])));
+    assert!(queue.push(&buffer(0, 40, BUFFER_FLAG_BUFFER_LOST, &[35])));
+    queue.end();
+    let (thread, delivered) = consume(vec![trace]);
+    thread.join().unwrap().unwrap();
+    let delivered: Vec<Got> = delivered.lock().unwrap().split_off(1);
+    let event = |time| Got::Event { trace: 0, cpu: 0, time };
+    // All was pushed before the first look, so the first buffer with a flag tells the whole count.
+    let whole = Got::Lost(Lost { events: 30, buffers: 2 });
+    assert_eq!(delivered, [event(5), whole, event(15), event(25), event(35)]);
+}
+
+#[test]
+fn a_loss_that_no_buffer_follows_is_told_at_the_end() {
+    let session = Session::new(1, false, 1000);
+    let (trace, mut queue) = session.open();
+    assert!(queue.push(&buffer(0, 10, 0, &[5])));
+    queue.set_lost(1, 9);
+    queue.end();
+    let (thread, delivered) = consume(vec![trace]);
+    thread.join().unwrap().unwrap();
+    assert_eq!(delivered.lock().unwrap().last(), Some(&Got::Lost(Lost { events: 9, buffers: 1 })));
+}
+
+#[test]
+fn bytes_that_are_no_buffer_or_no_record_are_a_loss_and_nothing_worse() {
+    let session = Session::new(1, false, 1000);
+    let (trace, mut queue) = session.open();
+    let mut broken = buffer(0, 20, 0, &[11, 12]);
+    let second = HEADER_SIZE + 88;
+    broken[second..second + 4].copy_from_slice(&[0x34, 0x12, 0x13, 0xC0]);
+    assert!(queue.push(&[1, 2, 3]));
+    assert!(queue.push(&broken));
+    assert!(queue.push(&buffer(0, 30, 0, &[])));
+    assert!(queue.push(&buffer(0, 30, 0, &[25])));
+    queue.end();
+    let (thread, delivered) = consume(vec![trace]);
+    thread.join().unwrap().unwrap();
+    assert_eq!(times(&delivered), [11, 25]);
+    let losses = delivered.lock().unwrap().iter().filter(|g| matches!(g, Got::Lost(_))).count();
+    assert_eq!(losses, 2);
+}
+
+#[test]
+fn a_daemon_that_dies_is_an_error_after_everything_it_delivered() {
+    let session = Session::new(2, false, 1000);
+    let (trace, mut queue) = session.open();
+    assert!(queue.push(&buffer(0, 100, 0, &[10, 90])));
+    let (thread, delivered) = consume(vec![trace]);
+    drop(session);
+    drop(queue);
+    let error = thread.join().unwrap().unwrap_err();
+    assert!(matches!(error, Error::Transport(traceweir_transport::Error::Closed)), "{error:?}");
+    assert_eq!(times(&delivered), [10, 90]);
+}
+
+#[test]
+fn a_slow_consumer_is_told_what_it_lost() {
+    let session = Session::new(1, false, 1000);
+    let (trace, mut queue) = session.open();
+    // Nobody reads yet: the queue takes what it has slots for.
+    let (mut pushed, mut lost) = (0, 0);
+    for n in 0..20_i64 {
+        let flags = if lost > 0 { BUFFER_FLAG_BUFFER_LOST } else { 0 };
+        if queue.push(&buffer(0, n * 10 + 9, flags, &[n * 10, n * 10 + 5])) {
+            pushed += 2;
+        } else {
+            lost += 1;
+            queue.set_lost(lost, lost * 2);
+        }
+    }
+    queue.end();
+    let (thread, delivered) = consume(vec![trace]);
+    thread.join().unwrap().unwrap();
+    assert_eq!((pushed, lost), (2 * SLOTS as usize, 20 - u64::from(SLOTS)));
+    assert_eq!(times(&delivered).len(), pushed);
+    assert_eq!(delivered.lock().unwrap().last(), Some(&Got::Lost(Lost { events: lost * 2, buffers: lost })));
+}
+
+#[test]
+fn files_and_live_sessions_are_not_mixed() {
+    let session = Session::new(1, false, 1);
+    let path = session.fake.path().join("a.etl");
+    let options = Options { processors: 1, ..Default::default() };
+    std::fs::write(&path, options.header_buffer().unwrap()).unwrap();
+    let traces = vec![session.open().0, Trace::open_file(&path).unwrap()];
+    let error = process(traces, |_| panic!("nothing is delivered")).unwrap_err();
+    assert_eq!(error.status(), Status::ERROR_INVALID_PARAMETER);
+}
+
+#[test]
+fn sessions_that_are_not_there_have_the_published_status() {
+    let folder = tempfile::tempdir().unwrap();
+    let name = SessionRef::Name("other".into());
+    let error = Trace::open_live_at(folder.path(), &name).unwrap_err();
+    assert_eq!(error.status(), Status::ERROR_WMI_INSTANCE_NOT_FOUND);
+    let session = Session::new(1, false, 1);
+    let error = Trace::open_live_at(session.fake.path(), &name).unwrap_err();
+    assert_eq!(error.status(), Status::ERROR_WMI_INSTANCE_NOT_FOUND);
+}
+
+#[test]
+fn an_answer_without_its_descriptors_or_header_is_an_error() {
+    let answer = |connection: &Connection, request, header: Vec<u8>, descriptors: bool| {
+        let (_writer, ends) = QueueWriter::create(1, BUFFER).unwrap();
+        let properties = Box::new(Properties::default());
+        let answer = Message::Consumer { properties, slots: 1, buffer_bytes: BUFFER, header };
+        let all = [ends.queue.as_fd(), ends.cursor.as_fd(), ends.signal.as_fd()];
+        let sent = if descriptors { &all[..] } else { &all[..1] };
+        connection.send(request, &answer, sent, PATIENCE).unwrap();
+    };
+    for (bytes, descriptors) in [(header(1), false), (Vec::new(), true), (vec![0; 200], true)] {
+        let fake = Fake::new(move |c, e| answer(c, e.request, bytes.clone(), descriptors));
+        assert!(Trace::open_live_at(fake.path(), &SessionRef::Id(1)).is_err());
+    }
+}

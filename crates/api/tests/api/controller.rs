@@ -1,0 +1,307 @@
+//! Controllers against a daemon that is played by hand: what is asked, how answers are told apart, and what failures look like.
+
+use std::fs;
+use std::sync::{Arc, Mutex};
+
+use traceweir::controller::{
+    Controller, EnableCode, EnableParams, Properties, ProviderEntry, SessionConfig, SessionRef, Update,
+};
+use traceweir::{Error, Guid, Status};
+use traceweir_transport::message::{Control, Message};
+use traceweir_transport::runtime::RuntimeDir;
+use traceweir_transport::socket::Listener;
+
+use crate::support;
+use crate::support::{Fake, reply};
+
+fn properties(name: &str) -> Properties {
+    let config = SessionConfig { name: name.into(), ..Default::default() };
+    Properties { id: 5, config, ..Default::default() }
+}
+
+fn refused(status: Status) -> Message {
+    Message::Refused { status: status.0, reason: "because".into() }
+}
+
+fn file_config(name: &str, path: &std::path::Path) -> SessionConfig {
+    SessionConfig { name: name.into(), log_file: Some(path.into()), log_file_mode: 1, ..Default::default() }
+}
+
+fn by_name(name: &str) -> SessionRef {
+    SessionRef::Name(name.into())
+}
+
+#[test]
+fn no_socket_and_a_stale_one_mean_no_daemon() {
+    let folder = tempfile::tempdir().unwrap();
+    assert!(Controller::find_at(folder.path()).unwrap().is_none());
+    assert!(Controller::find_at(&folder.path().join("missing")).unwrap().is_none());
+    let socket = RuntimeDir::at(folder.path()).control_socket();
+    drop(Listener::bind(&socket, 0o600).unwrap());
+    assert!(socket.exists(), "a daemon that was killed leaves its socket behind");
+    assert!(Controller::find_at(folder.path()).unwrap().is_none());
+}
+
+#[test]
+fn a_daemon_that_does_not_answer_is_named_with_its_socket() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = RuntimeDir::at(folder.path()).control_socket();
+    let _listener = Listener::bind(&socket, 0o600).unwrap();
+    match Controller::find_at(folder.path()) {
+        Err(Error::Unreachable { socket: named, .. }) => assert_eq!(named, socket),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn another_version_is_a_clear_refusal() {
+    let greetings =
+        [Message::Welcome { version: 99, daemon: 1 }, refused(Status::ERROR_NOT_SUPPORTED), Message::Done];
+    for greeting in greetings {
+        let fake = Fake::greeting(greeting, |_, _| {});
+        let error = Controller::find_at(fake.path()).unwrap_err();
+        assert!(matches!(error, Error::Unreachable { .. }), "{error:?}");
+        assert!(
+            error.to_string().contains("version") && error.to_string().contains("control.sock"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn a_daemon_that_shuts_its_door_says_why() {
+    let fake = Fake::greeting(refused(Status::ERROR_ACCESS_DENIED), |_, _| {});
+    assert_eq!(Controller::find_at(fake.path()).unwrap_err().status(), Status::ERROR_ACCESS_DENIED);
+}
+
+#[test]
+fn a_daemon_that_is_full_is_not_taken_for_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let listener = Listener::bind(&RuntimeDir::at(folder.path()).control_socket(), 0o600).unwrap();
+    // Shut before the greeting was read, and after it.
+    for is_late in [false, true] {
+        let error = std::thread::scope(|scope| {
+            let asking = scope.spawn(|| Controller::find_at(folder.path()));
+            let connection = loop {
+                if let Some(connection) = listener.accept().unwrap() {
+                    break connection;
+                }
+                std::thread::yield_now();
+            };
+            if is_late {
+                connection.receive(support::PATIENCE).unwrap().unwrap();
+            }
+            connection.send(0, &refused(Status::ERROR_NO_SYSTEM_RESOURCES), &[], support::PATIENCE).unwrap();
+            drop(connection);
+            asking.join().unwrap().unwrap_err()
+        });
+        assert!(matches!(error, Error::Refused { .. }), "{error:?}");
+        assert_eq!(error.status(), Status::ERROR_NO_SYSTEM_RESOURCES);
+    }
+}
+
+#[test]
+fn start_opens_the_file_and_sends_its_descriptor_and_absolute_path() {
+    let seen = Arc::new(Mutex::new(None));
+    let sink = Arc::clone(&seen);
+    let fake = Fake::new(move |connection, envelope| {
+        let Message::Start(config) = envelope.message else { panic!("{:?}", envelope.message) };
+        *sink.lock().unwrap() = Some((config.log_file.clone(), envelope.descriptors.len()));
+        reply(connection, envelope.request, &Message::Properties(Box::new(properties(&config.name))));
+    });
+    let mut controller = Controller::find_at(fake.path()).unwrap().unwrap();
+    let log = fake.path().join("a.etl");
+    assert_eq!(controller.start(&file_config("one", &log)).unwrap().config.name, "one");
+    assert_eq!(seen.lock().unwrap().take(), Some((Some(log.clone()), 1)));
+    assert!(log.exists(), "the daemon took it");
+}
+
+#[test]
+fn a_new_log_file_goes_when_the_daemon_refuses_and_an_old_one_stays() {
+    let fake = Fake::new(|c, e| reply(c, e.request, &refused(Status::ERROR_ALREADY_EXISTS)));
+    let mut controller = Controller::find_at(fake.path()).unwrap().unwrap();
+    let (new, old) = (fake.path().join("new.etl"), fake.path().join("old.etl"));
+    fs::write(&old, "old").unwrap();
+    for log in [&new, &old] {
+        let error = controller.start(&file_config("one", log)).unwrap_err();
+        assert_eq!(error.status(), Status::ERROR_ALREADY_EXISTS);
+    }
+    assert!(!new.exists());
+    assert_eq!(fs::read(&old).unwrap(), b"old");
+    let error = controller.flush(&by_name("x"), Some(new.clone())).unwrap_err();
+    assert_eq!(error.status(), Status::ERROR_ALREADY_EXISTS);
+    assert!(!new.exists());
+}
+
+#[test]
+fn a_missing_folder_starts_nothing_and_a_name_that_runs_is_told_first() {
+    let fake = Fake::new(|connection, envelope| {
+        let answer = match envelope.message {
+            Message::Control { session: SessionRef::Name(name), control: Control::Query } => match &*name {
+                "runs" | "00000000-0000-0000-0000-000000000007" => {
+                    Message::Properties(Box::new(properties("runs")))
+                }
+                _ => refused(Status::ERROR_WMI_INSTANCE_NOT_FOUND),
+            },
+            other => panic!("{other:?}"),
+        };
+        reply(connection, envelope.request, &answer);
+    });
+    let mut controller = Controller::find_at(fake.path()).unwrap().unwrap();
+    let missing = fake.path().join("none/a.etl");
+    let mut status = |config: SessionConfig| controller.start(&config).unwrap_err().status();
+    assert_eq!(status(file_config("one", &missing)), Status::ERROR_PATH_NOT_FOUND);
+    assert_eq!(status(file_config("runs", &missing)), Status::ERROR_ALREADY_EXISTS);
+    let twin = SessionConfig { guid: Guid::from_u128(7), ..file_config("one", &missing) };
+    assert_eq!(status(twin), Status::ERROR_ALREADY_EXISTS);
+    std::os::unix::fs::symlink("/dev/null", fake.path().join("link")).unwrap();
+    let denied = file_config("runs", &fake.path().join("link"));
+    assert_eq!(status(denied), Status::ERROR_ACCESS_DENIED, "a denial comes first");
+}
+
+#[test]
+fn each_control_says_what_is_meant() {
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let sink = Arc::clone(&heard);
+    let fake = Fake::new(move |connection, envelope| {
+        let Message::Control { session, control } = envelope.message else {
+            panic!("{:?}", envelope.message)
+        };
+        sink.lock().unwrap().push((session, control, envelope.descriptors.len()));
+        // A flight recorder: no other session writes snapshots.
+        let mut properties = properties("s");
+        properties.config.log_file_mode = 0x400;
+        reply(connection, envelope.request, &Message::Properties(Box::new(properties)));
+    });
+    let mut controller = Controller::find_at(fake.path()).unwrap().unwrap();
+    let log = fake.path().join("snapshot.etl");
+    let update = Update { flush_timer: Some(3), log_file: Some(log.clone()), ..Default::default() };
+    controller.query(&by_name("s")).unwrap();
+    controller.update(&SessionRef::Id(5), &update).unwrap();
+    controller.flush(&by_name("s"), Some(log.clone())).unwrap();
+    controller.flush(&by_name("s"), None).unwrap();
+    controller.stop(&by_name("s")).unwrap();
+    let expected = vec![
+        (by_name("s"), Control::Query, 0),
+        // Whether a file is opened here or by the processes of a private session.
+        (SessionRef::Id(5), Control::Query, 0),
+        (SessionRef::Id(5), Control::Update(update), 1),
+        (by_name("s"), Control::Query, 0),
+        (by_name("s"), Control::Flush { log_file: Some(log) }, 1),
+        (by_name("s"), Control::Flush { log_file: None }, 0),
+        (by_name("s"), Control::Stop, 0),
+    ];
+    assert_eq!(*heard.lock().unwrap(), expected);
+}
+
+#[test]
+fn enable_waits_for_done_and_passes_on_the_status() {
+    let fake = Fake::new(|connection, envelope| {
+        let Message::EnableProvider { code, timeout_ms, .. } = envelope.message else { panic!() };
+        let answer = match (code, timeout_ms) {
+            (EnableCode::Enable, _) => Message::Done,
+            (_, 0) => refused(Status::ERROR_WMI_INSTANCE_NOT_FOUND),
+            _ => refused(Status::ERROR_TIMEOUT),
+        };
+        reply(connection, envelope.request, &answer);
+    });
+    let mut controller = Controller::find_at(fake.path()).unwrap().unwrap();
+    let mut ask = |code, timeout| {
+        controller
+            .enable(&by_name("s"), Guid::NULL, code, &EnableParams::default(), timeout)
+            .map_err(|e| e.status())
+    };
+    assert_eq!(ask(EnableCode::Enable, u32::MAX), Ok(()));
+    assert_eq!(ask(EnableCode::Disable, 0), Err(Status::ERROR_WMI_INSTANCE_NOT_FOUND));
+    assert_eq!(ask(EnableCode::CaptureState, 1), Err(Status::ERROR_TIMEOUT));
+}
+
+#[test]
+fn lists_are_asked_for_page_by_page() {
+    let fake = Fake::new(|connection, envelope| {
+        let all: Vec<u64> = (0..7).collect();
+        let page = |from: u32| all.iter().skip(from as usize).take(3).copied();
+        let answer = match envelope.message {
+            Message::QueryAll { from } => {
+                let sessions = page(from).map(|id| Properties { id, ..Default::default() }).collect();
+                Message::Sessions { total: 7, sessions }
+            }
+            Message::QueryProviders { after } => {
+                let guid = |id: u64| Guid::from_u128(u128::from(id) + 1);
+                let entry = |id: u64| ProviderEntry { provider: guid(id), ..ProviderEntry::default() };
+                let from = all.iter().position(|id| Some((guid(*id), false)) > after);
+                // One that says more than it has, or the same again, must not be asked for ever.
+                let from = from.unwrap_or(4).try_into().unwrap();
+                Message::Providers { more: true, providers: page(from).map(entry).collect() }
+            }
+            other => panic!("{other:?}"),
+        };
+        reply(connection, envelope.request, &answer);
+    });
+    let mut controller = Controller::find_at(fake.path()).unwrap().unwrap();
+    let ids: Vec<u64> = controller.query_all().unwrap().iter().map(|p| p.id).collect();
+    assert_eq!(ids, (0..7).collect::<Vec<_>>());
+    let told: Vec<Guid> = controller.providers().unwrap().iter().map(|it| it.provider).collect();
+    assert_eq!(told, (1..=7).map(Guid::from_u128).collect::<Vec<_>>());
+}
+
+#[test]
+fn answers_to_other_requests_are_passed_over() {
+    let fake = Fake::new(|connection, envelope| {
+        reply(connection, envelope.request + 100, &refused(Status::ERROR_BUSY));
+        reply(connection, 0, &Message::Done);
+        reply(connection, envelope.request, &Message::Properties(Box::new(properties("right"))));
+        reply(connection, envelope.request, &Message::Properties(Box::new(properties("twice"))));
+    });
+    let mut controller = Controller::find_at(fake.path()).unwrap().unwrap();
+    for _ in 0..3 {
+        assert_eq!(controller.query(&by_name("s")).unwrap().config.name, "right");
+    }
+}
+
+#[test]
+fn an_answer_of_another_kind_is_an_error() {
+    let fake = Fake::new(|connection, envelope| reply(connection, envelope.request, &Message::Done));
+    let mut controller = Controller::find_at(fake.path()).unwrap().unwrap();
+    let error = controller.query(&by_name("s")).unwrap_err();
+    assert!(matches!(error, Error::Unreachable { .. }) && error.to_string().contains("Done"), "{error}");
+}
+
+#[test]
+fn a_daemon_that_left_is_an_idle_system_and_one_that_came_back_is_used() {
+    let fake = Fake::new(|_, _| {});
+    let folder = fake.path().to_owned();
+    let mut controller = Controller::find_at(&folder).unwrap().unwrap();
+    let socket = controller.socket().to_owned();
+    drop(fake);
+    fs::create_dir_all(&folder).unwrap();
+    let error = controller.query(&by_name("s")).unwrap_err();
+    assert_eq!(error.status(), Status::ERROR_WMI_INSTANCE_NOT_FOUND);
+    assert!(controller.query_all().unwrap().is_empty());
+    assert!(controller.providers().unwrap().is_empty());
+    let error =
+        controller.start(&SessionConfig { name: "s".into(), log_file_mode: 0x100, ..Default::default() });
+    assert!(
+        matches!(error, Err(Error::NoDaemon { .. })),
+        "a controller that was only to find none starts none"
+    );
+
+    let listener = Listener::bind(&socket, 0o600).unwrap();
+    let second = std::thread::spawn(move || {
+        let mut connection = None;
+        support::until("a connection", || {
+            connection = listener.accept().unwrap();
+            connection.is_some()
+        });
+        let connection = connection.unwrap();
+        for message in
+            [Message::Welcome { version: 1, daemon: 2 }, Message::Properties(Box::new(properties("new")))]
+        {
+            let request = connection.receive(support::PATIENCE).unwrap().unwrap().request;
+            reply(&connection, request, &message);
+        }
+    });
+    assert_eq!(controller.query(&by_name("s")).unwrap().config.name, "new");
+    second.join().unwrap();
+    fs::remove_dir_all(&folder).unwrap();
+}

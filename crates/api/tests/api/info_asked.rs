@@ -1,0 +1,148 @@
+//! Who is asked for information: nobody, where nobody is needed; the daemon that is there; one that is started for it; a session of this process.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use traceweir::controller::info::{
+    Answer, Asked, NO_SESSION, ProfileInterval, Query, Room, Set, configure_last_branch_record_bytes,
+    enumerate_bytes, query_bytes, set_bytes,
+};
+use traceweir::controller::{Controller, EnableParams, SessionConfig};
+use traceweir::{Guid, PrivateSession, Provider};
+use traceweir_format::binary_path::BinaryPath;
+use traceweir_format::etl;
+use traceweir_transport::runtime::RuntimeDir;
+use traceweir_transport::socket::Listener;
+
+use crate::support::until;
+use crate::support_daemon::{alone, daemon_program, this_test};
+
+fn status(result: traceweir::Result<()>) -> u32 {
+    result.err().map_or(0, |e| e.status().0)
+}
+
+fn set(session: u64, class: u32, bytes: &[u8]) -> u32 {
+    status(set_bytes(Asked::WhoeverIsThere, session, class, Some(bytes), bytes.len()))
+}
+
+fn query(session: u64, class: u32, length: usize) -> u32 {
+    status(query_bytes(Asked::WhoeverIsThere, session, class, Some(&[0; 4]), length).result)
+}
+
+#[test]
+fn a_silent_daemon_keeps_nobody_from_what_needs_none() {
+    alone("info_asked::a_silent_daemon_keeps_nobody_from_what_needs_none", |folder| {
+        let _silent = Listener::bind(&RuntimeDir::at(folder).control_socket(), 0o600).unwrap();
+        let start = Instant::now();
+        for (class, session, length) in
+            [(7, 0, 1 << 16), (11, 0, 8), (17, 9, 8), (22, 9, 4), (25, 0, 1 << 16)]
+        {
+            assert_eq!(query(session, class, length), 0, "{class}");
+        }
+        assert_eq!([query(0, 11, 7), query(9, 19, 3), query(0, 23, 3), query(0, 23, 4)], [24, 24, 24, 87]);
+        assert_eq!([set(9, 7, &[]), set(9, 18, &[]), set(0, 18, &[1]), set(9, 5, &[0; 8])], [50, 24, 87, 87]);
+        let own = enumerate_bytes(Asked::WhoeverIsThere, 2, None, Room { length: 0, is_null: true });
+        assert_eq!((status(own.result), own.return_length), (0, Some(0)));
+        let branches =
+            |count| configure_last_branch_record_bytes(Asked::WhoeverIsThere, 9, 0, Some(&[0; 120]), count);
+        assert_eq!(status(branches(5)), 87);
+        assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+        // What needs one waits for it, and says that it does not answer.
+        assert_eq!(query(9, 19, 4), 1450);
+        assert!(start.elapsed() > Duration::from_secs(2));
+    });
+}
+
+/// Set where a test plays a program that finds no daemon and can start one.
+const STARTS: &str = "TRACEWEIR_TEST_STARTS";
+
+#[test]
+#[ignore = "the part of a process of its own"]
+fn starting_role() {
+    let Some(folder) = std::env::var_os(STARTS) else { return };
+    let folder = Path::new(&folder);
+    let is_there = || Controller::find_at(folder).unwrap().is_some();
+    let interval = [0_u32.to_le_bytes(), 20_000_u32.to_le_bytes()].concat();
+    // Neither what is wrong nor what asks, nor what is about a session that is not there.
+    assert_eq!([set(0, 5, &interval[..7]), set(7, 5, &interval), set(0, 6, &[0; 20])], [24, 87, 87]);
+    assert_eq!([set(7, 18, &[1]), set(7, 10, &[]), query(0, 5, 8), query(0, 19, 4)], [4201, 4201, 0, 0]);
+    assert!(!is_there());
+    // Whoever may not profile the system is told so by the daemon, which keeps the settings.
+    let done = set(0, 5, &interval);
+    assert!(is_there());
+    let mut daemon = Controller::find_at(folder).unwrap().expect("a daemon");
+    let told = daemon.query_information(&NO_SESSION, Query::SampledProfileInterval(0)).unwrap();
+    let Answer::SampledProfileInterval(ProfileInterval { source: 0, interval }) = told else {
+        panic!("{told:?}")
+    };
+    match done {
+        0 => assert_eq!(interval, 20_000),
+        // Without the privilege, or without perf events in this kernel.
+        1314 | 50 => assert_ne!(interval, 20_000),
+        other => panic!("{other}"),
+    }
+    // It stays for as long as it keeps a setting.
+    let usual = [0_u32.to_le_bytes(), 10_000_u32.to_le_bytes()].concat();
+    assert!(done != 0 || set(0, 5, &usual) == 0);
+}
+
+#[test]
+fn a_setting_of_the_system_starts_a_daemon_and_nothing_else_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let (program, runtime) = (daemon_program(folder.path()), folder.path().join("run"));
+    let mut role = this_test("info_asked::starting_role");
+    role.env("TRACEWEIR_DAEMON", &program).env("TRACEWEIR_RUNTIME_DIR", &runtime).env(STARTS, &runtime);
+    assert!(role.status().unwrap().success());
+    let socket = RuntimeDir::at(&runtime).control_socket();
+    until("the idle daemon to leave", || !socket.exists());
+}
+
+/// The providers that a file tells the modules of, in its order.
+fn told_in(file: &Path) -> Vec<Guid> {
+    let trace = etl::Trace::open(std::fs::File::open(file).unwrap()).unwrap();
+    let (mut events, mut told) = (trace.events(), Vec::new());
+    while let Some(record) = events.next().unwrap() {
+        if BinaryPath::is_in(&record) {
+            told.extend(BinaryPath::parse(record.payload()).unwrap().guids);
+        }
+    }
+    told
+}
+
+#[test]
+fn a_session_of_this_process_is_told_where_its_providers_live() {
+    alone("info_asked::a_session_of_this_process_is_told_where_its_providers_live", |folder| {
+        let file = folder.join("own.etl");
+        let config = SessionConfig {
+            name: "own".into(),
+            log_file: Some(file.clone()),
+            log_file_mode: 1,
+            ..Default::default()
+        };
+        let session = PrivateSession::start(&config).unwrap();
+        let id = session.query().id;
+        let [first, second, third, fourth, other] = [1, 2, 3, 4, 5].map(Guid::from_u128);
+        let enable = |provider| session.enable(provider, &EnableParams::default()).unwrap();
+        let register = |provider| Provider::register(provider, None).unwrap();
+        let _held = [register(first), register(second), register(other)];
+        enable(first);
+        session.track_binaries(true).unwrap();
+        enable(second);
+        enable(third);
+        let _later = register(third);
+        let _never = register(fourth);
+        session.set_information(&Set::ProviderBinaryTracking(false)).unwrap();
+        enable(fourth);
+        let own = || Asked::Private(&session);
+        assert_eq!(status(set_bytes(own(), id, 18, Some(&[0]), 1)), 0);
+        assert_eq!(status(set_bytes(own(), id, 10, None, 0)), 50);
+        assert_eq!(status(set_bytes(own(), id, 10, Some(&[0; 15]), 15)), 24);
+        assert_eq!(status(query_bytes(own(), id, 23, Some(&[0; 4]), 4).result), 50);
+        assert_eq!(status(query_bytes(own(), id, 19, Some(&[0; 4]), 4).result), 0);
+        assert_eq!(status(configure_last_branch_record_bytes(own(), id, 0, None, 0)), 50);
+        let held = std::sync::Arc::new(session);
+        held.end().unwrap();
+        assert!(held.track_binaries(true).is_err(), "it has ended");
+        assert_eq!(told_in(&file), [first, second, third]);
+    });
+}

@@ -1,0 +1,300 @@
+//! The table of `fixtures/information`: its lines, how a line is called, and the proof that no case is missing.
+//!
+//! ```text
+//!   set 3 min-1 system e*1 23 24 - any   a byte too short      ──▶ Row ──make──▶ status, ReturnLength ──check──▶ as the line says
+//!   none set 18 uneven bytes                                   ──▶ Gap        that case cannot be: one word why
+//! ```
+//!
+//! How lines are made is told at the head of the table; a program in C runs the same ones.
+
+use std::collections::BTreeMap;
+
+use traceweir::Guid;
+use traceweir::controller::Controller;
+use traceweir::controller::info::{InfoClass, Outcome, Query, Room, enumerate_bytes, query_bytes, set_bytes};
+use traceweir_format::spec::event::class;
+
+use crate::machine::Machine;
+
+/// No buffer.
+pub(crate) const NOWHERE: Room = Room { length: 0, is_null: true };
+
+const TABLE: &str = include_str!("../../../../../fixtures/information/classes.txt");
+
+/// The cases that every class has of every call.
+const CASES: [&str; 11] =
+    ["null", "zero", "min-1", "min", "uneven", "many", "kind", "no-id", "stale", "bare", "ok"];
+/// What is besides.
+const MORE: &str = "more";
+/// All classes, and two numbers that are none.
+const CLASSES: std::ops::RangeInclusive<u32> = 0..=30;
+const CALLS: [&str; 3] = ["set", "query", "enum"];
+
+/// A GUID as the table names it.
+pub(crate) const fn guid(number: u32) -> Guid {
+    Guid::from_u128((number as u128) << 96)
+}
+
+/// One call of the table.
+pub(crate) struct Row<'a> {
+    line: usize,
+    call: &'a str,
+    class: u32,
+    case: &'a str,
+    session: &'a str,
+    buffer: Option<Vec<u8>>,
+    length: &'a str,
+    status: &'a str,
+    returned: &'a str,
+    who: &'a str,
+}
+
+/// What a call told: its status, and ReturnLength if that was written.
+type Told = (u32, Option<u32>);
+
+fn lines() -> impl Iterator<Item = (usize, Vec<&'static str>)> {
+    let all = (1..).zip(TABLE.lines()).filter(|(_, line)| !line.starts_with('#'));
+    all.map(|(line, text)| (line, text.split_ascii_whitespace().collect()))
+}
+
+impl Row<'static> {
+    /// All calls, in their order.
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
+        lines().filter(|(_, fields)| fields[0] != "none").map(|(line, fields)| {
+            let [call, class, case, session, buffer, length, status, returned, who, ..] = fields[..] else {
+                panic!("line {line}: too few fields");
+            };
+            let class = class.parse().unwrap();
+            let buffer = (!buffer.starts_with("null")).then(|| bytes(buffer));
+            Row { line, call, class, case, session, buffer, length, status, returned, who }
+        })
+    }
+
+    /// Those of `any`, `plain` or `guest`.
+    pub(crate) fn of(who: &str) -> Vec<Self> {
+        let rows: Vec<Self> = Self::all().filter(|row| row.who == who).collect();
+        assert!(!rows.is_empty(), "nothing for {who}");
+        rows
+    }
+}
+
+impl Row<'_> {
+    /// The length that the call says.
+    fn length(&self, controller: &mut Controller, session: u64) -> usize {
+        match self.length {
+            "need" => self.needed(controller, session),
+            "need-1" => self.needed(controller, session).saturating_sub(1),
+            number => number.parse().unwrap(),
+        }
+    }
+
+    /// What the same call tells for length 0.
+    fn needed(&self, controller: &mut Controller, session: u64) -> usize {
+        let told = match self.call {
+            "query" => query_bytes(Some(controller), session, self.class, None, 0),
+            _ => enumerate_bytes(Some(controller), self.class, self.buffer.as_deref(), NOWHERE),
+        };
+        told.return_length.unwrap_or_else(|| panic!("line {}: {:?}", self.line, told.result)) as usize
+    }
+
+    /// Makes the call.
+    fn make(&self, controller: &mut Controller, session: u64) -> Told {
+        let status = |result: &traceweir::Result<()>| result.as_ref().err().map_or(0, |e| e.status().0);
+        let length = self.length(controller, session);
+        let padded = self.buffer.clone().map(|mut bytes| {
+            bytes.resize(bytes.len().max(length), 0);
+            bytes
+        });
+        let controller = Some(controller);
+        match self.call {
+            "set" => {
+                let done = set_bytes(controller, session, self.class, padded.as_deref(), length);
+                (status(&done), None)
+            }
+            "query" => {
+                let read = Query::input_size(self.class);
+                let input = padded.as_deref().map(|bytes| bytes.get(..read).unwrap_or(bytes));
+                let done = query_bytes(controller, session, self.class, input, length);
+                self.check_answer(length, &done);
+                (status(&done.result), done.return_length)
+            }
+            "enum" => {
+                let output = Room { length, is_null: self.session == "no-out" };
+                let done = enumerate_bytes(controller, self.class, self.buffer.as_deref(), output);
+                self.check_answer(length, &done);
+                (status(&done.result), done.return_length)
+            }
+            other => panic!("line {}: {other}", self.line),
+        }
+    }
+
+    /// What fails gives no answer, and what succeeds as much as it says, and as there is room for.
+    fn check_answer(&self, length: usize, done: &Outcome) {
+        let told = done.result.as_ref().ok().and(done.return_length).unwrap_or(0) as usize;
+        assert_eq!(done.answer.len(), told, "line {}", self.line);
+        assert!(told <= length, "line {}: it does not fit", self.line);
+    }
+
+    /// Makes the call, which must go as the line says.
+    pub(crate) fn check(
+        &self,
+        controller: &mut Controller,
+        sessions: &BTreeMap<String, u64>,
+        machine: Machine,
+    ) {
+        let session = sessions.get(self.session).copied().unwrap_or(0);
+        let (status, returned) = self.make(controller, session);
+        let line = TABLE.lines().nth(self.line - 1).unwrap();
+        assert_eq!(status.to_string(), chosen(machine, self.status), "status of line {}: {line}", self.line);
+        let told = returned.map_or("-".to_owned(), |it| it.to_string());
+        let is_right = match chosen(machine, self.returned) {
+            "any" => returned.is_some_and(|it| it > 0),
+            "need" => returned == u32::try_from(self.needed(controller, session)).ok(),
+            expected => expected == told,
+        };
+        assert!(is_right, "ReturnLength of line {}: {told}: {line}", self.line);
+    }
+}
+
+/// The bytes that a table's buffer stands for.
+fn bytes(text: &str) -> Vec<u8> {
+    let mut out = Vec::new();
+    for part in text.split('+') {
+        let (kind, number) = part.split_once(['*', ':']).unwrap();
+        let number: u32 = number.parse().unwrap();
+        match kind {
+            "z" => out.resize(out.len() + number as usize, 0),
+            "b" => out.push(number as u8),
+            "h" => out.extend((number as u16).to_le_bytes()),
+            "w" => out.extend(number.to_le_bytes()),
+            "g" => (1..=number).for_each(|n| out.extend(guid(n).to_bytes())),
+            "e" => (0..number).for_each(|n| {
+                out.extend(class::THREAD.to_bytes());
+                out.extend([n as u8, 0, 0, 0, 0, 0, 0, 0]);
+            }),
+            other => panic!("{other}"),
+        }
+    }
+    out
+}
+
+/// The case that holds here, of what depends on the machine.
+fn chosen(machine: Machine, text: &str) -> &str {
+    let Some((condition, cases)) = text.split_once('?') else { return text };
+    let (yes, no) = cases.split_once(':').unwrap();
+    let holds = match condition {
+        "pmu" => machine.has_counters,
+        "lbr" => machine.has_branches,
+        other => panic!("{other}"),
+    };
+    if holds { yes } else { no }
+}
+
+/// A case that cannot be.
+struct Gap {
+    call: &'static str,
+    /// `None`: of all.
+    class: Option<u32>,
+    case: &'static str,
+}
+
+impl Gap {
+    fn all() -> Vec<Self> {
+        let gaps = lines().filter(|(_, fields)| fields[0] == "none").map(|(line, fields)| {
+            let [_, call, class, case, _why] = fields[..] else { panic!("line {line}: one word says why") };
+            Self { call, class: class.parse().ok(), case }
+        });
+        gaps.collect()
+    }
+
+    fn is(&self, call: &str, class: u32, case: &str) -> bool {
+        self.call == call && self.class.is_none_or(|of| of == class) && self.case == case
+    }
+}
+
+/// The published least length of each setting, and the session that it is made on.
+const SETTINGS: [(u32, &str, usize); 14] = [
+    (3, "system", 24),
+    (4, "system", 4),
+    (5, "0", 8),
+    (6, "0", 4),
+    (8, "system", 24),
+    (9, "system", 4),
+    (10, "live", 16),
+    (16, "live", 8),
+    (18, "live", 1),
+    (20, "system", 4),
+    (21, "system", 4),
+    (24, "system", 12),
+    (26, "live", 12),
+    (28, "system", 8),
+];
+
+/// Whether a class is one of a call.
+fn takes(call: &str, class: u32) -> bool {
+    InfoClass::from_number(class).map(InfoClass::rules).is_some_and(|rules| match call {
+        "set" => rules.sets,
+        "query" => rules.queries,
+        _ => rules.enumerates,
+    })
+}
+
+/// Whether a line is of the case that it names.
+fn is_of_its_case(row: &Row<'_>) -> bool {
+    let (is_enum, takes) = (row.call == "enum", takes(row.call, row.class));
+    let setting = SETTINGS.iter().find(|it| row.call == "set" && it.0 == row.class);
+    let says = |length: usize| row.length == length.to_string();
+    match (row.case, setting) {
+        ("null", _) => (row.buffer.is_none() || row.session == "no-out") && row.length != "0",
+        ("zero", _) => row.length == "0",
+        ("min-1", Some((.., least))) => says(least - 1) && row.status == "24",
+        ("min-1", None) => !takes || row.status != "0",
+        ("min", Some((.., least))) => says(*least),
+        ("min", None) => !takes || row.status == "0",
+        ("kind", _) => {
+            let own = setting.map_or("0", |(_, session, _)| *session);
+            !is_enum && !["0", "stale", own].contains(&row.session)
+        }
+        ("no-id", _) => !is_enum && row.session == "0",
+        ("stale", _) => !is_enum && row.session == "stale",
+        ("bare", _) => row.who != "any",
+        ("ok", _) => !takes || !["24", "87", "122"].contains(&row.status),
+        _ => true,
+    }
+}
+
+/// Whether these lines, all of one case, show it from all sides.
+fn are_all(found: &[&Row<'_>], call: &str, class: u32, case: &str) -> bool {
+    let by = |who: &str| found.iter().any(|it| it.who == who);
+    let with = |session: &str| found.iter().any(|it| it.session == session);
+    let rules = InfoClass::from_number(class).map(InfoClass::rules);
+    let is_kernels = takes(call, class) && rules.is_some_and(|it| it.is_of_system_loggers);
+    match case {
+        "bare" => by("plain") && by("guest"),
+        "kind" if is_kernels => with("private") && with("live"),
+        "kind" => with("private"),
+        _ => by("any"),
+    }
+}
+
+#[test]
+fn every_case_of_every_class_and_call_is_in_the_table_or_cannot_be() {
+    let (rows, gaps): (Vec<Row<'_>>, _) = (Row::all().collect(), Gap::all());
+    for row in &rows {
+        let is_known = CASES.contains(&row.case) || row.case == MORE;
+        assert!(is_known && CALLS.contains(&row.call) && CLASSES.contains(&row.class), "line {}", row.line);
+        assert!(is_of_its_case(row), "line {} is no case of {}", row.line, row.case);
+        // The class is looked at first, whatever else is wrong.
+        let refused = if row.call == "enum" { "87" } else { "50" };
+        assert!(takes(row.call, row.class) || row.status == refused, "line {}", row.line);
+    }
+    for class in CLASSES {
+        for (call, case) in CALLS.iter().flat_map(|call| CASES.map(|case| (*call, case))) {
+            let found: Vec<&Row<'_>> =
+                rows.iter().filter(|it| (it.call, it.class, it.case) == (call, class, case)).collect();
+            let cannot_be = gaps.iter().any(|gap| gap.is(call, class, case));
+            assert_ne!(cannot_be, are_all(&found, call, class, case), "{call} {class} {case}");
+            assert!(!cannot_be || found.is_empty(), "{call} {class} {case} is, and cannot be");
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! Controllers, consumers, classic providers and relogging, as programs use them.
+//!
+//! Providers find daemons by the environment of their process, so tests with both run in a process
+//! of their own: this program again, with the name of one test.
+
+mod classic;
+mod consumer_daemon;
+mod consumer_fed;
+mod consumer_files;
+mod consumer_live;
+mod controller;
+mod controller_daemon;
+mod groups;
+mod info_asked;
+mod info_daemon;
+#[path = "../../../../tests/support/machine.rs"]
+mod machine;
+#[path = "../support/recording.rs"]
+mod recording;
+mod relog;
+#[path = "../../../../tests/support/skip.rs"]
+mod skip;
+#[path = "../support/by_hand.rs"]
+mod support;
+#[path = "../support/daemon.rs"]
+mod support_daemon;
+
+#[test]
+#[ignore = "run by other tests, as a daemon in a process of its own"]
+fn daemon_role() {
+    support_daemon::be_a_daemon();
+}

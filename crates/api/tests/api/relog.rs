@@ -1,0 +1,235 @@
+//! Relogging: what is kept is kept byte for byte, clocks are reconciled, changes are made, and failures leave nothing behind.
+
+mod changes;
+mod clocks;
+mod failures;
+mod live;
+mod stacks;
+
+use std::path::{Path, PathBuf};
+
+use proptest::prelude::*;
+use traceweir::Guid;
+use traceweir::consumer::Event;
+use traceweir::relog::{Output, Relogger, Settings, Summary};
+use traceweir_format::etl::{self, Options, Summary as Counts, Trace, Writer};
+use traceweir_format::header::classic::ClassicHeader;
+use traceweir_format::header::event::EventHeader;
+use traceweir_format::header::message::MessageHeader;
+use traceweir_format::header::perfinfo::PerfInfoHeader;
+use traceweir_format::header::system::SystemHeader;
+use traceweir_format::time::FileTime;
+
+const START: i64 = 132_400_000_000_000_000;
+const PROVIDER: Guid = Guid::from_u128(0x1111_2222);
+
+/// Processor, stamp and bytes of an event.
+type Seen = (u16, i64, Vec<u8>);
+
+fn options() -> Options {
+    Options {
+        buffer_size: 4096,
+        processors: 4,
+        anchor: 5_000,
+        start_time: FileTime(START),
+        boot_time: FileTime(START - 77),
+        session_name: "before".into(),
+        file_name: "before.etl".into(),
+        starter: (8, 9),
+        ..Options::default()
+    }
+}
+
+fn event(time: i64, process_id: u32, payload: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let header = EventHeader { time, process_id, thread_id: 3, provider: PROVIDER, ..EventHeader::default() };
+    header.encode(payload, &mut out).unwrap();
+    out
+}
+
+fn kernel(time: i64, hook: u16, payload: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    PerfInfoHeader { pointer_size: 8, version: 2, hook, time, counters: &[] }
+        .encode(payload, &mut out)
+        .unwrap();
+    out
+}
+
+/// A file of these records, each with its processor.
+fn file(path: &Path, options: Options, records: &[(u16, Vec<u8>)], counts: Counts) -> PathBuf {
+    let mut writer = Writer::create(Vec::new(), options).unwrap();
+    for (cpu, record) in records {
+        writer.write_record(*cpu, record).unwrap();
+    }
+    std::fs::write(path, writer.finish(counts).unwrap()).unwrap();
+    path.to_owned()
+}
+
+fn ended(seconds: i64) -> Counts {
+    Counts { end_time: FileTime(START + seconds * 10_000_000), ..Counts::default() }
+}
+
+fn open(path: &Path) -> Trace<Vec<u8>> {
+    Trace::open(std::fs::read(path).unwrap()).unwrap()
+}
+
+/// All events but the log-file header.
+fn seen(path: &Path) -> Vec<Seen> {
+    let trace = open(path);
+    let mut events = trace.events();
+    let mut seen = Vec::new();
+    while let Some(record) = events.next().unwrap() {
+        seen.push((record.cpu(), record.time(), record.bytes().to_vec()));
+    }
+    seen.remove(0);
+    seen
+}
+
+/// Rules that a file breaks.
+fn findings(path: &Path) -> Vec<String> {
+    let mut findings = Vec::new();
+    etl::check(&open(path), &mut |f| findings.push(format!("{}: {}", f.rule, f.detail))).unwrap();
+    findings
+}
+
+fn keep(event: &Event<'_>, output: &mut Output) -> traceweir::Result<()> {
+    output.keep(event)
+}
+
+/// Relogs everything.
+fn all(inputs: &[PathBuf], out: &Path, settings: Settings) -> Summary {
+    let mut relogger = Relogger::new();
+    for input in inputs {
+        relogger.add_file(input).unwrap();
+    }
+    relogger.set_output(out);
+    relogger.set(settings);
+    relogger.process(keep).unwrap()
+}
+
+/// A record of some family.
+fn any_record(kind: u8, time: i64, payload: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    match kind % 5 {
+        0 => return event(time, 4, payload),
+        1 => return kernel(time, 0x0F2E, payload),
+        2 => SystemHeader {
+            pointer_size: 4,
+            version: 2,
+            hook: 0x0501,
+            thread_id: 1,
+            process_id: 2,
+            time,
+            cpu_times: Some((1, 2)),
+        }
+        .encode(payload, &mut out),
+        3 => ClassicHeader {
+            pointer_size: 8,
+            opcode: 1,
+            level: 2,
+            version: 3,
+            thread_id: 1,
+            process_id: 2,
+            time,
+            class: PROVIDER,
+            cpu_times: (0, 0),
+            instance: None,
+        }
+        .encode(payload, &mut out),
+        // Without a stamp of its own.
+        _ => MessageHeader {
+            number: 3,
+            pointer_size: 8,
+            sequence: None,
+            guid: Some(PROVIDER),
+            time: None,
+            ids: None,
+        }
+        .encode(payload, &mut out),
+    }
+    .unwrap();
+    out
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn every_event_keeps_its_bytes_its_time_and_its_processor(
+        records in proptest::collection::vec((0_u16..4, any::<u8>(), 0_i64..5_000, 0_usize..300), 0..300),
+        (packed, pack) in any::<(bool, bool)>(),
+    ) {
+        let folder = tempfile::tempdir().unwrap();
+        let mut time = 5_000;
+        let records: Vec<(u16, Vec<u8>)> = records.iter().map(|(cpu, kind, step, length)| {
+            time += step;
+            (*cpu, any_record(*kind, time, &vec![*kind; *length]))
+        }).collect();
+        let input = Options { compressed: packed, ..options() };
+        let input = file(&folder.path().join("in.etl"), input, &records, ended(9));
+        let out = folder.path().join("out.etl");
+        let settings = Settings { compressed: pack, ..Settings::default() };
+        let done = all(std::slice::from_ref(&input), &out, settings);
+        prop_assert_eq!(seen(&out), seen(&input));
+        prop_assert_eq!(findings(&out), Vec::<String>::new());
+        prop_assert_eq!(done.events, records.len() as u64 + 1);
+        let (before, after) = (open(&input), open(&out));
+        prop_assert_eq!(before.clock(), after.clock());
+        prop_assert_eq!(after.is_compressed(), pack);
+        prop_assert_eq!(after.header().end_time, before.header().end_time);
+    }
+}
+
+#[test]
+fn the_header_says_what_it_said_and_that_it_is_relogged() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut front = Vec::new();
+    kernel(5_000, 0x0042, b"build\0").iter().for_each(|b| front.push(*b));
+    let before = Options {
+        header_records: front,
+        os_version: [6, 3],
+        build: 9600,
+        pointer_size: 4,
+        timer_resolution: 100_000,
+        ..options()
+    };
+    let counts = Counts { events_lost: 5, buffers_lost: 2, ..ended(9) };
+    let input = file(&folder.path().join("in.etl"), before, &[(2, event(6_000, 1, b"x"))], counts);
+    let out = folder.path().join("out.etl");
+    let done = all(std::slice::from_ref(&input), &out, Settings { compressed: false, ..Settings::default() });
+    let (before, after) = (open(&input).header().clone(), open(&out).header().clone());
+    assert_eq!(after.log_file_mode, 0x10001);
+    assert_eq!(
+        traceweir_format::logfile::LogFileHeader { log_file_mode: before.log_file_mode, ..after },
+        before
+    );
+    assert_eq!(seen(&out), seen(&input));
+    assert_eq!((done.events, done.events_lost, done.buffers_lost), (3, 5, 2));
+    assert_eq!(open(&out).buffers().len(), 2, "the build stays in the header buffer");
+    assert_eq!(findings(&out), Vec::<String>::new());
+}
+
+#[test]
+fn a_file_from_before_vista_becomes_one_of_today() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut writer = Writer::create(Vec::new(), Options { buffer_size: 4096, ..options() }).unwrap();
+    // An INSTANCE record of the old layout: 38 bytes of header (hexadecimal), handles instead of classes.
+    let mut old = vec![0; 0x40];
+    old[..4].copy_from_slice(&[0x40, 0, 21, 0xC0]);
+    old[0x10..0x18].copy_from_slice(&6_000_i64.to_le_bytes());
+    (old[0x08], old[0x0C], old[0x20], old[0x38]) = (3, 4, 77, 99);
+    writer.write(0, 6_000, &old).unwrap();
+    writer.write_record(0, &event(7_000, 1, b"after")).unwrap();
+    let mut bytes = writer.finish(ended(9)).unwrap();
+    // Major and minor version, then the layout's, in the log-file header.
+    bytes[0x48 + 0x20 + 4..][..4].copy_from_slice(&[5, 1, 1, 0]);
+    let input = folder.path().join("in.etl");
+    std::fs::write(&input, bytes).unwrap();
+    let out = folder.path().join("out.etl");
+    all(std::slice::from_ref(&input), &out, Settings::default());
+    assert_eq!(findings(&out), Vec::<String>::new());
+    let events = seen(&out);
+    let record = traceweir_format::header::Record::parse(&events[0].2, 0).unwrap();
+    assert_eq!((record.instance().unwrap().id, record.thread_id(), record.process_id()), (77, 3, 4));
+    assert_eq!((record.payload()[0], events[1].1), (99, 7_000));
+}

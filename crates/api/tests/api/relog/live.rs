@@ -1,0 +1,46 @@
+//! A live session into a file, with a real daemon.
+
+use super::*;
+use crate::support_daemon::{InThread, alone};
+use traceweir::controller::{Controller, EnableCode, EnableParams, SessionConfig, SessionRef};
+use traceweir::{EventDescriptor, Provider};
+use traceweir_format::header::Record;
+
+#[test]
+fn a_live_session_is_relogged_until_it_is_stopped() {
+    alone("relog::live::a_live_session_is_relogged_until_it_is_stopped", |folder| {
+        let _daemon = InThread::new(folder);
+        let out = folder.join("out.etl");
+        let mut controller = Controller::find(None).unwrap().unwrap();
+        let provider = Provider::register(PROVIDER, None).unwrap();
+        let config = SessionConfig {
+            name: "live".into(),
+            log_file_mode: 0x100, // EVENT_TRACE_REAL_TIME_MODE
+            flush_timer: 1,
+            ..Default::default()
+        };
+        let session = SessionRef::Id(controller.start(&config).unwrap().id);
+        controller.enable(&session, PROVIDER, EnableCode::Enable, &EnableParams::default(), 10_000).unwrap();
+        let mut relogger = Relogger::new();
+        relogger.add_live(None, &SessionRef::Name("live".into())).unwrap();
+        relogger.set_output(&out);
+        let relogging = std::thread::spawn(move || relogger.process(keep));
+        let descriptor = EventDescriptor { id: 1, level: 4, ..EventDescriptor::default() };
+        for n in 0..3_000_u64 {
+            provider.write(&descriptor, &[&n.to_le_bytes()]).unwrap();
+        }
+        controller.stop(&session).unwrap();
+        let done = relogging.join().unwrap().unwrap();
+        assert_eq!((done.events_lost, done.buffers_lost), (0, 0));
+        let numbers: Vec<u64> = seen(&out)
+            .iter()
+            .filter_map(|(cpu, _, bytes)| {
+                let record = Record::parse(bytes, *cpu).unwrap();
+                let ours = record.provider() == PROVIDER;
+                ours.then(|| u64::from_le_bytes(record.payload().try_into().unwrap()))
+            })
+            .collect();
+        assert_eq!(numbers, (0..3_000).collect::<Vec<_>>());
+        assert_eq!(findings(&out), Vec::<String>::new());
+    });
+}

@@ -1,0 +1,131 @@
+//! A real daemon for a test: in a thread, or as a process of its own that can be killed.
+#![allow(dead_code)] // Each test file uses its part.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use tempfile::TempDir;
+use traceweir::controller::{Controller, Scope};
+use traceweir_daemon::{Options, RuntimeDir, Stopper, run_until};
+
+use crate::support::{until, wait};
+
+#[path = "../../../../tests/support/daemon_thread.rs"]
+mod daemon_thread;
+use daemon_thread::DaemonThread;
+
+/// Names the test that a process of its own is to run.
+const ALONE: &str = "TRACEWEIR_TEST_ALONE";
+/// Names the folder of a daemon that a process is to be.
+const DAEMON: &str = "TRACEWEIR_TEST_DAEMON";
+/// Says, beside that, that it is one for all users.
+const FOR_ALL: &str = "TRACEWEIR_TEST_DAEMON_FOR_ALL";
+
+fn options(folder: &Path, idle_exit: Option<Duration>) -> Options {
+    let mut runtime = RuntimeDir::at(folder);
+    if std::env::var_os(FOR_ALL).is_some() {
+        runtime.scope = Scope::System;
+    }
+    Options { idle_exit, ..Options::new(runtime) }
+}
+
+/// Runs `test` in a process of its own, whose providers and controllers meet in a folder of its own.
+pub(crate) fn alone(name: &str, test: impl FnOnce(&Path)) {
+    if std::env::var(ALONE).is_ok_and(|n| n == name) {
+        let folder =
+            std::env::var_os("TRACEWEIR_RUNTIME_DIR").expect("set by the process that started this one");
+        return test(Path::new(&folder));
+    }
+    let this = std::thread::current();
+    let this = this.name().filter(|thread| *thread != "main");
+    assert!(this.is_none_or(|test| test == name), "`{name}` names another test, or none");
+    let folder = tempfile::tempdir().unwrap();
+    let status =
+        this_test(name).env(ALONE, name).env("TRACEWEIR_RUNTIME_DIR", folder.path()).status().unwrap();
+    assert!(status.success(), "{name} in a process of its own: {status}");
+}
+
+/// This program with one of its tests.
+pub(crate) fn this_test(name: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", name, "--include-ignored", "--nocapture"]);
+    command
+}
+
+/// The body of the ignored test `daemon_role`: a daemon, where this process is to be one.
+pub(crate) fn be_a_daemon() {
+    if let Some(folder) = std::env::var_os(DAEMON) {
+        let stopper = Stopper::new().unwrap();
+        // Where another one is faster, there is nothing to do.
+        let _ = run_until(options(Path::new(&folder), Some(Duration::from_secs(5))), &stopper);
+    }
+}
+
+/// A program that, called as `weir daemon --on-demand --runtime-dir FOLDER`, is a daemon.
+pub(crate) fn daemon_program(folder: &Path) -> PathBuf {
+    let path = folder.join("weir");
+    let this = std::env::current_exe().unwrap();
+    let run = format!("exec '{}' --exact daemon_role --include-ignored --nocapture", this.display());
+    std::fs::write(&path, format!("#!/bin/sh\n{DAEMON}=\"$4\" {run}\n")).unwrap();
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+    path
+}
+
+/// A daemon in a thread; leaves on drop.
+pub(crate) struct InThread(DaemonThread);
+
+impl InThread {
+    pub(crate) fn new(folder: &Path) -> Self {
+        Self(DaemonThread::start(options(folder, None)))
+    }
+}
+
+/// A daemon in a thread, in a folder of its own.
+pub(crate) fn in_own_folder() -> (TempDir, InThread) {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = InThread::new(folder.path());
+    (folder, daemon)
+}
+
+/// A daemon in a process of its own; killed on drop.
+pub(crate) struct InProcess(Child);
+
+impl InProcess {
+    pub(crate) fn new(folder: &Path) -> Self {
+        Self::spawned(folder, &mut this_test("daemon_role"))
+    }
+
+    /// One whose guests other users may be; takes root.
+    pub(crate) fn for_all(folder: &Path) -> Self {
+        std::fs::set_permissions(folder, PermissionsExt::from_mode(0o755)).unwrap();
+        Self::spawned(folder, this_test("daemon_role").env(FOR_ALL, "1"))
+    }
+
+    /// One whose log goes to a file.
+    pub(crate) fn telling(folder: &Path, log: &Path) -> Self {
+        let mut command = this_test("daemon_role");
+        let child = command.env(DAEMON, folder).stdout(Stdio::null());
+        let child = child.stderr(std::fs::File::create(log).unwrap()).spawn().unwrap();
+        Self(child).answering(folder)
+    }
+
+    fn spawned(folder: &Path, command: &mut Command) -> Self {
+        let child = command.env(DAEMON, folder).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        Self(child).answering(folder)
+    }
+
+    fn answering(self, folder: &Path) -> Self {
+        let daemon = self;
+        until("the daemon to answer", || Controller::find_at(folder).is_ok_and(|c| c.is_some()));
+        daemon
+    }
+}
+
+impl Drop for InProcess {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

@@ -1,0 +1,195 @@
+//! What everybody may have of his own processes, without the rights to the machine's events.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use traceweir_format::header::Record;
+use traceweir_format::spec::event::class;
+use traceweir_format::wire::{u32_at, u64_at};
+use traceweir_kernel::{Capture, Group, Scope, Wanted};
+
+use crate::again::again;
+use crate::support;
+use crate::support::{Plain, groups, skip};
+
+/// Hook and payload of everything that is captured while `work` runs, which looks now and then: the rings are small.
+fn captured(wanted: &Wanted, work: impl FnOnce(&mut dyn FnMut())) -> Option<Vec<(u16, Vec<u8>)>> {
+    let (mut capture, _) = match Capture::start(wanted, support::cpus(), 1) {
+        Ok(started) => started,
+        Err(error) => {
+            skip::skip("kernel events", &error.to_string());
+            return None;
+        }
+    };
+    capture.look(&Plain, false);
+    work(&mut || capture.look(&Plain, false));
+    capture.end(&Plain);
+    let mut seen = Vec::new();
+    while let Some(next) = capture.peek(0) {
+        let mut bytes = vec![0; next.length];
+        capture.take(0, &mut bytes);
+        let record = Record::parse(&bytes, 0).expect("a record");
+        seen.push((record.hook().unwrap_or(0), record.payload().to_vec()));
+    }
+    Some(seen)
+}
+
+#[test]
+fn a_user_sees_what_his_own_programs_do() {
+    again(5, || {
+        let all = [
+            Group::PROCESS,
+            Group::THREAD,
+            Group::IMAGE_LOAD,
+            Group::CSWITCH,
+            Group::PROFILE,
+            Group::PAGE_FAULTS,
+            Group::NO_SYSCONFIG,
+        ];
+        // As much as everybody may lock.
+        let wanted = Wanted {
+            groups: groups(&all),
+            scope: Scope::Own,
+            ring_bytes: 512 << 10,
+            stacks: vec![0x0F2E],
+            ..Wanted::default()
+        };
+        let mut child = 0;
+        let work = |look: &mut dyn FnMut()| {
+            let script = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; sleep 0.05";
+            let mut started = Command::new("sh").args(["-c", script]).spawn().expect("a program");
+            child = started.id();
+            let begun = Instant::now();
+            while started.try_wait().expect("a state").is_none() {
+                look();
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            assert!(begun.elapsed() > Duration::from_millis(50));
+        };
+        let Some(seen) = captured(&wanted, work) else { return };
+        let count = |hook: u16, at: usize, id: u32| {
+            seen.iter().filter(|(it, payload)| *it == hook && u32_at(payload, at) == id).count()
+        };
+        // An exec ends one program and begins the next.
+        assert_eq!(count(0x0301, 8, child), 2, "its process began, with a fork and an exec");
+        assert_eq!(count(0x0302, 8, child), 2, "and ended");
+        assert!(count(0x0F2E, 8, child) > 10, "samples of it");
+        assert!(count(0x1820, 12, child) > 10, "with stacks");
+        assert!(
+            count(0x0524, 0, child) > 0 && count(0x0524, 4, child) > 0,
+            "it was switched to and away from"
+        );
+        assert!(count(0x030A, 16, child) > 0, "it loaded programs");
+        assert!(
+            seen.iter().any(|(hook, payload)| *hook == 0x020B && payload.len() == 16),
+            "it touched memory"
+        );
+        // Nothing of the kernel, which is not one's own.
+        let addresses: BTreeSet<u8> =
+            seen.iter().filter(|(hook, _)| *hook == 0x0F2E).map(|(_, payload)| payload[7]).collect();
+        assert!(addresses.iter().all(|top| *top < 0x80), "user mode alone");
+    });
+}
+
+#[test]
+fn what_happened_before_a_change_is_told_as_it_was_wanted_then() {
+    let with = |all: &[Group]| Wanted {
+        groups: groups(all),
+        scope: Scope::Own,
+        ring_bytes: 512 << 10,
+        ..Wanted::default()
+    };
+    let (switches, none) = (with(&[Group::CSWITCH, Group::NO_SYSCONFIG]), with(&[Group::NO_SYSCONFIG]));
+    let (mut capture, control) = match Capture::start(&none, support::cpus(), 1) {
+        Ok(started) => started,
+        Err(error) => return skip::skip("kernel events", &error.to_string()),
+    };
+    let me = rustix::thread::gettid().as_raw_nonzero().get();
+    let switch = |times: u32| (0..times).for_each(|_| std::thread::sleep(Duration::from_micros(100)));
+    let mut told = || {
+        capture.look(&Plain, false);
+        let mut count = 0;
+        while let Some(next) = capture.peek(0) {
+            let mut bytes = vec![0; next.length];
+            capture.take(0, &mut bytes);
+            let record = Record::parse(&bytes, 0).expect("a record");
+            let is_mine = || i64::from(u32_at(record.payload(), 4)) == i64::from(me);
+            count += u32::from(record.hook() == Some(0x0524) && is_mine());
+        }
+        count
+    };
+    // Others may make it wait too: what is not to be told is far more.
+    const SOME: u32 = 20;
+    const MANY: u32 = 400;
+    told();
+    switch(MANY);
+    control.set(&switches).expect("a change");
+    switch(SOME);
+    let behind = told();
+    assert!((SOME..MANY).contains(&behind), "{behind}: those behind the change alone");
+    switch(SOME);
+    control.set(&none).expect("a change");
+    switch(MANY);
+    let before = told();
+    assert!((SOME..MANY).contains(&before), "{before}: those before the change alone");
+    switch(SOME);
+    assert_eq!(told(), 0);
+}
+
+/// Of each image that a process loaded: its base, its size, and its id of twenty bytes; those without an id have none.
+type Ids = BTreeMap<u64, (u64, Option<Vec<u8>>)>;
+
+/// The images of a process, of what waits in a capture.
+fn images_of(process: u32, capture: &mut Capture) -> Ids {
+    const LOAD: u16 = 0x030A;
+    const ID_RSDS: u8 = 36;
+    let (mut images, mut ids) = (Ids::new(), BTreeMap::new());
+    while let Some(next) = capture.peek(0) {
+        let mut bytes = vec![0; next.length];
+        capture.take(0, &mut bytes);
+        let record = Record::parse(&bytes, 0).expect("a record");
+        let payload = record.payload();
+        let base = u64_at(payload, 0);
+        if record.hook() == Some(LOAD) && u32_at(payload, 16) == process {
+            images.insert(base, (u64_at(payload, 8), ids.remove(&base)));
+        }
+        let is_id = record.provider() == class::IMAGE_ID && record.descriptor().opcode == ID_RSDS;
+        if is_id && u32_at(payload, 8) == process {
+            ids.insert(base, payload[12..32].to_vec());
+        }
+    }
+    images
+}
+
+#[test]
+fn images_have_their_ids_whoever_else_asks_the_kernel_for_them() {
+    let with = |scope| Wanted {
+        groups: groups(&[Group::PROCESS, Group::IMAGE_LOAD, Group::NO_SYSCONFIG]),
+        scope,
+        ring_bytes: 512 << 10,
+        ..Wanted::default()
+    };
+    let (mut own, _) = match Capture::start(&with(Scope::Own), support::cpus(), 1) {
+        Ok(started) => started,
+        Err(error) => return skip::skip("kernel events", &error.to_string()),
+    };
+    let everything = Wanted { ring_bytes: 4 << 20, ..with(Scope::Everything) };
+    let (mut all, _) = match Capture::start(&everything, support::cpus(), 1) {
+        Ok(started) => started,
+        Err(error) => return skip::skip("events of the whole machine", &error.to_string()),
+    };
+    for capture in [&mut own, &mut all] {
+        capture.look(&Plain, false);
+    }
+    let mut child = Command::new("sh").args(["-c", "sleep 0.2"]).spawn().expect("a program");
+    std::thread::sleep(Duration::from_millis(50));
+    for capture in [&mut own, &mut all] {
+        // While it is there: what it maps can be looked at.
+        capture.look(&Plain, true);
+    }
+    assert!(child.wait().expect("an end").success());
+    let (own, all) = (images_of(child.id(), &mut own), images_of(child.id(), &mut all));
+    assert!(own.values().any(|(_, id)| id.is_some()), "{own:02x?}");
+    assert_eq!(own, all, "a user's own, and those of the whole machine");
+}

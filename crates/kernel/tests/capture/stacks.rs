@@ -1,0 +1,144 @@
+//! Stacks of real events: by the tables of a program that has no frame pointers, and by frame pointers.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use traceweir_format::header::Record;
+use traceweir_kernel::{Capture, Groups, Wanted};
+
+use crate::again::again;
+use crate::support;
+use crate::support::{Plain, skip};
+
+const SOURCE: &str = r#"
+#include <stdio.h>
+#include <time.h>
+#define DEEP __attribute__((noinline, noclone))
+static volatile int sink;
+DEEP static void innermost(void) { struct timespec a = {0, 1000000}; nanosleep(&a, 0); sink++; }
+DEEP static void middle(void) { char room[512]; for (int i = 0; i < 512; i++) ((volatile char *)room)[i] = 1; innermost(); sink += room[7]; }
+DEEP static void outermost(void) { middle(); sink++; }
+int main(void) {
+    printf("%p %p %p %p\n", (void *)innermost, (void *)middle, (void *)outermost, (void *)main);
+    fflush(stdout);
+    while (getchar() == 'x') { outermost(); putchar('.'); fflush(stdout); }
+    return 0;
+}
+"#;
+
+/// A program that sleeps, four functions deep, each time it is told to.
+fn sleeper(folder: &Path, flags: &[&str]) -> (Child, Vec<u64>) {
+    let (source, program) = (folder.join("deep.c"), folder.join("deep"));
+    std::fs::write(&source, SOURCE).expect("written");
+    let made = Command::new("cc")
+        .args(["-O2", "-fno-optimize-sibling-calls"])
+        .args(flags)
+        .arg("-o")
+        .arg(&program)
+        .arg(&source)
+        .status();
+    assert!(made.expect("a C compiler").success());
+    // The tables of what others may write are not believed.
+    let only_ours = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&program, only_ours).expect("permitted");
+    let mut child = Command::new(program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("runs");
+    let mut line = String::new();
+    // Nothing comes behind the line until it is told to sleep.
+    BufReader::new(child.stdout.as_mut().expect("its output")).read_line(&mut line).expect("addresses");
+    let address = |text: &str| u64::from_str_radix(text.trim_start_matches("0x"), 16).expect("an address");
+    let addresses = line.split_whitespace().map(address).collect();
+    (child, addresses)
+}
+
+/// Frames of the program in the switches away from a thread, after it slept some times.
+fn stacks(wanted: &Wanted, child: &mut Child) -> Option<Vec<Vec<u64>>> {
+    const ROUNDS: usize = 20;
+    let cpus = support::cpus();
+    let (mut capture, _) = match Capture::start(wanted, cpus, cpus) {
+        Ok(started) => started,
+        Err(error) => {
+            skip::skip("kernel events", &error.to_string());
+            return None;
+        }
+    };
+    let mut input = child.stdin.take().expect("its input");
+    capture.look(&Plain, false);
+    input.write_all(&[b'x'; ROUNDS]).expect("written");
+    // It answers behind each.
+    let mut answers = [0; ROUNDS];
+    child.stdout.as_mut().expect("its output").read_exact(&mut answers).expect("answers");
+    capture.end(&Plain);
+    drop(input);
+    child.wait().expect("ended");
+    let mut found = Vec::new();
+    for cpu in 0..cpus {
+        while let Some(next) = capture.peek(cpu) {
+            let mut bytes = vec![0; next.length];
+            capture.take(cpu, &mut bytes);
+            let record = Record::parse(&bytes, cpu).expect("a record");
+            let words: Vec<u64> = record
+                .payload()
+                .chunks_exact(8)
+                .map(|word| u64::from_le_bytes(word.try_into().unwrap()))
+                .collect();
+            let is_ours =
+                words.get(1).is_some_and(|who| *who == u64::from(child.id()) << 32 | u64::from(child.id()));
+            if record.hook() == Some(0x1820) && is_ours && words.get(2).is_some_and(|frame| frame >> 63 == 0)
+            {
+                found.push(words[2..].to_vec());
+            }
+        }
+    }
+    Some(found)
+}
+
+/// Asserts that the sleeps were seen through these functions, innermost first.
+fn assert_through(stacks: &[Vec<u64>], functions: &[u64]) {
+    // Each function is shorter than this.
+    const LONGEST: u64 = 256;
+    let goes_through = |stack: &&Vec<u64>| {
+        let mut rest = stack.iter();
+        functions.iter().all(|start| rest.any(|frame| (*start..*start + LONGEST).contains(frame)))
+    };
+    let through = stacks.iter().filter(goes_through).count();
+    assert!(
+        through >= 18,
+        "{through} of {} stacks go through {functions:x?}: {:x?}",
+        stacks.len(),
+        stacks.first()
+    );
+}
+
+fn wanted(stack_bytes: u32) -> Wanted {
+    Wanted {
+        groups: Groups([0x10, 0, 0, 0, 0, 0, 0, 0]),
+        stacks: vec![0x0524],
+        stack_bytes,
+        ring_bytes: 8 << 20,
+        ..Wanted::default()
+    }
+}
+
+#[test]
+fn a_program_without_frame_pointers_is_unwound_by_its_tables() {
+    again(5, || {
+        let folder = tempfile::tempdir().expect("a folder");
+        for flags in [&["-fomit-frame-pointer"][..], &["-fomit-frame-pointer", "-no-pie"]] {
+            let (mut child, functions) = sleeper(folder.path(), flags);
+            let Some(stacks) = stacks(&wanted(16 << 10), &mut child) else { return };
+            assert_through(&stacks, &functions);
+        }
+    });
+}
+
+#[test]
+fn a_program_with_frame_pointers_needs_no_tables() {
+    again(5, || {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (mut child, functions) = sleeper(folder.path(), &["-fno-omit-frame-pointer"]);
+        let Some(stacks) = stacks(&wanted(0), &mut child) else { return };
+        // The C library's function has no frame of its own, so that of its caller is skipped.
+        assert_through(&stacks, &functions[1..]);
+    });
+}

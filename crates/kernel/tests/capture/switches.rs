@@ -1,0 +1,104 @@
+//! Real captures on this machine: an extra, which needs the right to open tracepoints.
+//!
+//! Whoever changes a family adds what must be seen here, with programs of known behaviour.
+
+use std::time::{Duration, Instant};
+
+use traceweir_format::wire::{u32_at, u64_at};
+use traceweir_kernel::{Group, Wanted};
+
+use crate::again::again;
+use crate::support;
+use crate::support::{Seen, capture, capture_changing, groups, of};
+
+#[test]
+fn switches_of_two_threads_that_play_ping_pong_are_seen() {
+    again(5, || {
+        const ROUNDS: usize = 200;
+        let wanted = Wanted {
+            groups: groups(&[Group::CSWITCH, Group::DISPATCHER]),
+            stacks: vec![0x0524],
+            ..Wanted::default()
+        };
+        let play = || {
+            let (to, from) = (std::sync::mpsc::sync_channel::<()>(0), std::sync::mpsc::sync_channel::<()>(0));
+            std::thread::scope(|scope| {
+                scope.spawn(move || {
+                    for () in to.1 {
+                        from.0.send(()).expect("a player");
+                    }
+                });
+                for _ in 0..ROUNDS {
+                    to.0.send(()).expect("a player");
+                    from.1.recv().expect("a player");
+                }
+                drop(to.0);
+            });
+        };
+        let begun = Instant::now();
+        let Some((seen, capture)) = capture(&wanted, play) else { return };
+        assert!(begun.elapsed() < Duration::from_secs(30));
+        let switches = seen.iter().filter(|it| it.hook == 0x0524).count();
+        let ready = seen.iter().filter(|it| it.hook == 0x0532).count();
+        assert!(switches >= ROUNDS && ready >= ROUNDS, "{switches} switches, {ready} ready");
+        assert_eq!(capture.lost(), 0);
+        let stacks = seen.iter().filter(|it| it.is_stack).count();
+        assert!(stacks >= ROUNDS, "{stacks} stacks");
+        for pair in seen.windows(2).filter(|pair| pair[0].cpu == pair[1].cpu) {
+            assert!(
+                !pair[1].is_stack || pair[0].hook == 0x0524 || pair[0].is_stack,
+                "a stack behind its event"
+            );
+            assert!(pair[0].raw <= pair[1].raw + 100_000, "in order");
+        }
+        assert!(seen.iter().all(|it| it.hook != 0x0524 || it.payload.len() == 24));
+    });
+}
+
+#[test]
+fn what_is_there_is_told_once_when_its_groups_are_switched_on() {
+    again(5, || {
+        let nothing = support::wanting(&[]);
+        let (tasks, all) =
+            ([Group::PROCESS, Group::THREAD], [Group::PROCESS, Group::THREAD, Group::IMAGE_LOAD]);
+        let file = std::env::current_exe().and_then(std::fs::File::open).expect("a file");
+        let changes = [
+            support::wanting(&tasks),
+            support::wanting(&all),
+            support::wanting(&[&all[..], &[Group::DISK_FILE_IO]].concat()),
+            support::wanting(&[&all[..], &[Group::DISK_FILE_IO, Group::FILE_IO]].concat()),
+        ];
+        let mut is_wanted = true;
+        let captured = capture_changing(&nothing, |control, look| {
+            for wanted in &changes {
+                is_wanted &= control.set(wanted).is_ok();
+                look();
+                look();
+            }
+        });
+        let Some((seen, capture)) = captured else { return };
+        drop(file);
+        assert!(is_wanted && capture.lost() == 0, "{} lost", capture.lost());
+        let own = std::process::id();
+        let count = |hook, is_own: &dyn Fn(&Seen) -> bool| {
+            of(&seen, &[hook]).into_iter().filter(|it| is_own(it)).count()
+        };
+        assert_eq!(count(0x0303, &|it| it.fields().number("ProcessId") == u64::from(own)), 1, "this process");
+        assert_eq!(count(0x0503, &|it| u32_at(&it.payload, 4) == support::this_thread()), 1, "this thread");
+        let images: Vec<u64> = of(&seen, &[0x1403])
+            .iter()
+            .filter(|it| u32_at(&it.payload, 16) == own)
+            .map(|it| u64_at(&it.payload, 0))
+            .collect();
+        let different: std::collections::BTreeSet<u64> = images.iter().copied().collect();
+        assert!(!images.is_empty() && images.len() == different.len(), "each image once: {images:x?}");
+        assert_eq!(count(0x1421, &|_| true), 2, "the kernel, when images are switched on and at the end");
+        let names: Vec<String> =
+            of(&seen, &[0x0400]).iter().map(|it| it.fields().text("FileName").to_owned()).collect();
+        let own = std::env::current_exe().expect("a path").display().to_string();
+        assert!(names.contains(&own), "{own} is open: {names:?}");
+        let keys: std::collections::BTreeSet<u64> =
+            of(&seen, &[0x0400]).iter().map(|it| it.fields().number("FileObject")).collect();
+        assert_eq!(keys.len(), names.len(), "each name once");
+    });
+}
