@@ -442,8 +442,7 @@ fn a_system_logger_gets_events_of_programs_too_and_their_stacks_are_not_the_kern
 /// Classes 5 (of a counter), 6, 8, 9, 20, 21 and 27.
 #[test]
 fn counters_and_branches_are_used_where_the_machine_has_them_and_else_refused_with_a_reason() {
-    let name =
-        "effects::counters_and_branches_are_used_where_the_machine_has_them_and_else_refused_with_a_reason";
+    let name = "info_daemon::effects::counters_and_branches_are_used_where_the_machine_has_them_and_else_refused_with_a_reason";
     alone(name, |folder| {
         if !skip::can(may_profile(), "root", "profiling takes CAP_PERFMON") {
             return;
