@@ -10,9 +10,9 @@ use traceweir_transport::socket::Connection;
 
 use super::wait::{PATIENCE, until};
 
-/// The command. A run of tests as another user, who may not see the build, names a copy.
+/// The command under test.
 pub(crate) fn weir() -> PathBuf {
-    std::env::var_os("TRACEWEIR_TEST_WEIR").map_or_else(|| env!("CARGO_BIN_EXE_weir").into(), PathBuf::from)
+    env!("CARGO_BIN_EXE_weir").into()
 }
 
 /// A daemon that answers; killed on drop.

@@ -15,6 +15,9 @@ fn profile_folder() -> PathBuf {
     std::env::current_exe().unwrap().ancestors().nth(2).unwrap().to_owned()
 }
 
+/// Settings of cargo for a build that is made once: little to write, little to keep.
+const SMALL_BUILD: [(&str, &str); 2] = [("CARGO_INCREMENTAL", "0"), ("CARGO_PROFILE_DEV_DEBUG", "0")];
+
 /// Has cargo build an example of this package; nothing to do where it was built with the tests.
 fn build(example: &str, target_folder: &Path, more: impl FnOnce(&mut Command)) {
     let folder = profile_folder();
@@ -135,6 +138,7 @@ fn a_statically_linked_program_records_itself() {
     build("private_session", &folder, |cargo| {
         cargo.args(["--target", &target]);
         cargo.env_remove("RUSTFLAGS").env("CARGO_ENCODED_RUSTFLAGS", "-Ctarget-feature=+crt-static");
+        cargo.envs(SMALL_BUILD);
     });
     let profile = profile_folder();
     let program = folder.join(&target).join(profile.file_name().unwrap()).join("examples/private_session");

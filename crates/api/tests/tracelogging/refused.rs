@@ -159,6 +159,7 @@ fn compiled(folder: &Path, parts: &str) -> String {
         .args(["check", "--offline", "--keep-going", "--message-format", "short", "--color", "never"])
         .current_dir(folder)
         .env("CARGO_TARGET_DIR", target)
+        .env("CARGO_INCREMENTAL", "0")
         .env_remove("RUSTFLAGS")
         .output()
         .unwrap();

@@ -49,6 +49,8 @@ fn cargo(folder: &Path, arguments: &[&str], target: &str, flags: &[String]) -> O
     let mut command = Command::new(env!("CARGO"));
     command.args(arguments).current_dir(folder).env_remove("RUSTFLAGS");
     command.env("CARGO_TARGET_DIR", target_folder(target)).env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"));
+    // The build is made once: little to write, little to keep.
+    command.env("CARGO_INCREMENTAL", "0").env("CARGO_PROFILE_DEV_DEBUG", "0");
     command.output().expect("cargo runs")
 }
 
