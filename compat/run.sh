@@ -67,8 +67,6 @@ tracelogging_dynamic = { path = "$compat/tracelogging_dynamic" }
 [workspace]
 EOF
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$folder/target}
-# The builds are made once: little to write, little to keep.
-export CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=0
 cargo test --tests
 cargo build --example generate_events
 cp "$CARGO_TARGET_DIR/debug/examples/generate_events" "$folder/generate_events"

@@ -21,7 +21,7 @@ use traceweir_format::Guid;
 use traceweir_format::etl;
 use values::{Variant, call, provider_module};
 
-use crate::util::{Daemon, eventually, root, sample, weir};
+use crate::util::{Daemon, c_library, eventually, nested_build, nested_target, root, sample, weir};
 
 fn text(path: &Path) -> &str {
     path.to_str().unwrap()
@@ -165,8 +165,7 @@ fn events_written_by_rust_are_decoded_by_their_program() {
     let main = format!("{modules}\n#[allow(unused_imports)]\nfn main() {{\n{calls}}}\n");
     std::fs::write(folder.join("src/main.rs"), main).unwrap();
     let package = format!(
-        "[package]\nname = \"events\"\nversion = \"0.0.0\"\nedition = \"2024\"\n[workspace]\n[dependencies]\ntraceweir = {{ path = {:?} }}\n\
-         [profile.dev]\ndebug = \"line-tables-only\"\n[profile.dev.package.\"*\"]\nopt-level = 1\n",
+        "[package]\nname = \"events\"\nversion = \"0.0.0\"\nedition = \"2024\"\n[workspace]\n[dependencies]\ntraceweir = {{ path = {:?} }}\n",
         root().join("crates/api")
     );
     std::fs::write(folder.join("Cargo.toml"), package).unwrap();
@@ -175,9 +174,9 @@ fn events_written_by_rust_are_decoded_by_their_program() {
     run(Command::new(cargo)
         .args(["build", "--offline", "--quiet"])
         .current_dir(&folder)
-        .env("CARGO_TARGET_DIR", target()));
+        .envs(nested_build()));
     let program = folder.join("events");
-    std::fs::copy(target().join("debug/events"), &program).unwrap();
+    std::fs::copy(nested_target().join("debug/events"), &program).unwrap();
     record_and_compare(&daemon, &program, &manifests, &expected);
 }
 
@@ -211,9 +210,6 @@ fn events_written_by_c_are_decoded_by_their_program() {
     }
     let main = daemon.path("main.c");
     std::fs::write(&main, format!("{source}\nint main(void) {{\n{calls}return 0;\n}}\n")).unwrap();
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let library = ["build", "--offline", "--quiet", "-p", "traceweir-ffi"];
-    run(Command::new(cargo).args(library).current_dir(root()).env("CARGO_TARGET_DIR", target()));
     let program = daemon.path("events");
     let mut compiler = Command::new("gcc");
     compiler.args([
@@ -226,7 +222,7 @@ fn events_written_by_c_are_decoded_by_their_program() {
         "-Wl,--build-id",
     ]);
     compiler.arg("-I").arg(root().join("crates/ffi/include")).arg(&main).args(&files).arg("-o").arg(&program);
-    run(compiler.arg(target().join("debug/libtraceweir_c.a")).args(["-lpthread", "-ldl", "-lm"]));
+    run(compiler.arg(c_library()).args(["-lpthread", "-ldl", "-lm"]));
     record_and_compare(&daemon, &program, &manifests, &expected);
 }
 

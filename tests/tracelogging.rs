@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::util::{Daemon, root, skip};
+use crate::util::{Daemon, nested_build, root, skip};
 
 /// The folder that cargo builds into.
 fn target() -> PathBuf {
@@ -56,11 +56,8 @@ fn the_rust_example_tells_its_orders_and_their_activities() {
 #[test]
 fn published_packages_compile_unchanged_and_record() {
     let folder = tempfile::tempdir().unwrap();
-    let output = Command::new(root().join("compat/run.sh"))
-        .arg(folder.path())
-        .env("CARGO_TARGET_DIR", target().join("published"))
-        .output()
-        .unwrap();
+    let output =
+        Command::new(root().join("compat/run.sh")).arg(folder.path()).envs(nested_build()).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     if output.status.code() == Some(77) {
         return skip("registry", said.lines().last().unwrap_or("no registry"));

@@ -1,5 +1,6 @@
 //! What every end-to-end test needs: a folder of its own, the binary, the samples, and honest skips.
 
+use std::ffi::OsString;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -23,6 +24,26 @@ pub(crate) use wait::eventually;
 pub(crate) fn root() -> PathBuf {
     let cli = Path::new(env!("CARGO_MANIFEST_DIR"));
     cli.ancestors().nth(2).expect("the crate lies two folders deep").to_owned()
+}
+
+/// The static library for C, which cargo builds beside the tests.
+pub(crate) fn c_library() -> PathBuf {
+    let test = std::env::current_exe().expect("this program has a path");
+    test.with_file_name("libtraceweir_c.a")
+}
+
+/// The folder of packages that tests have cargo build. They depend on the same crates, which are built once.
+pub(crate) fn nested_target() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join("nested")
+}
+
+/// Settings of cargo for such a package: it is built once, so there is little to write and little to keep.
+pub(crate) fn nested_build() -> [(&'static str, OsString); 3] {
+    [
+        ("CARGO_TARGET_DIR", nested_target().into()),
+        ("CARGO_INCREMENTAL", "0".into()),
+        ("CARGO_PROFILE_DEV_DEBUG", "0".into()),
+    ]
 }
 
 /// A run of `weir`.

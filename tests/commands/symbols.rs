@@ -15,7 +15,7 @@ use traceweir_format::wire::Put;
 use super::{folder, store, text};
 use crate::golden::{Maker, SelfDescribing, session};
 use crate::manifests::target;
-use crate::util::{Daemon, Run, root, weir};
+use crate::util::{Daemon, Run, c_library, root, weir};
 
 /// `place` is where `here` returns to: within `add`, which is part of `sell`.
 const SHOP: &str = r#"#include <stdio.h>
@@ -435,10 +435,7 @@ int main(void) {
 #[test]
 fn the_stack_of_a_recorded_event_names_who_wrote_it() {
     let (folder, daemon) = (folder(), Daemon::start());
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let library = ["build", "--offline", "--quiet", "-p", "traceweir-ffi"];
-    run(Command::new(cargo).args(library).current_dir(root()).env("CARGO_TARGET_DIR", target()));
-    let (headers, library) = (root().join("crates/ffi/include"), target().join("debug/libtraceweir_c.a"));
+    let (headers, library) = (root().join("crates/ffi/include"), c_library());
     let flags = ["-g", "-std=gnu11", "-I", text(&headers), text(&library), "-lpthread", "-ldl", "-lm"];
     let program = compile(&folder, WRITER, "writer", &flags);
     let file = daemon.path("recorded.etl");

@@ -94,8 +94,8 @@ fn metadata_from_the_rust_macros_and_the_builder_equal_those_of_c() {
     package(&folder, &program(&events, Crates::Ours), &format!("traceweir = {{ path = {api:?} }}"));
     // The versions that the project has, so that nothing is fetched.
     std::fs::copy(here("../../Cargo.lock"), folder.join("Cargo.lock")).expect("the lock file can be copied");
-    expect_built(&cargo(&folder, &["build", "--offline"], "table", &[]));
-    let recorded = record_program(&target_folder("table/debug/table"), TABLE);
+    expect_built(&cargo(&folder, &["build", "--offline"], "nested", &[]));
+    let recorded = record_program(&target_folder("nested/debug/table"), TABLE);
     assert_eq!(differing(&events, &recorded), [Vec::<&str>::new(), Vec::new()]);
 }
 
