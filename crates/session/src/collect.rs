@@ -348,9 +348,8 @@ impl Collector {
         self.capturing = None;
     }
 
-    /// Gives all regions up, at the end.
+    /// Gives all regions up, at the end. The capture is closed when the collector is dropped: that may take seconds.
     pub(crate) fn finish(&mut self) {
-        self.capturing = None;
         for mut source in self.sources.drain(..) {
             self.shared.forget(&mut source);
         }
