@@ -229,6 +229,18 @@ impl Capture {
         payload.extend_from_slice(&group_masks(&self.state.groups.0));
         out.perfinfo(END_GROUP_MASKS_HOOK, 2, payload);
         self.control.shared.not_read(patient::end());
+        self.release();
+    }
+
+    /// Stops all events and unmaps the rings: the memory that a user may lock is free again before the events are
+    /// closed, which may take seconds.
+    fn release(&mut self) {
+        for ring in &self.rings {
+            // As in `begin`.
+            let _ = ring.event().disable();
+        }
+        self.rings.clear();
+        self.control.shared.opened().end();
     }
 
     /// Counts what was lost behind the last record of a ring: the kernel tells of losses in front of the next one.

@@ -14,13 +14,13 @@ use std::collections::{HashMap, HashSet};
 use std::ffi::CString;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use perf_event_open_sys::bindings as sys;
 
 use crate::asked::MAX_STACK_BYTES;
 use crate::asked::{Key, fields_of, is_wanted, key_of, max_frames, members_of, name_of, watermark};
+use crate::closing::Closing;
 use crate::control::Wanted;
 use crate::counter::{Code, Counter};
 use crate::error::{Error, Result};
@@ -33,7 +33,7 @@ use crate::record::Parts;
 use crate::spec::{Source, Spec};
 use crate::stack;
 use crate::targets::Targets;
-use crate::tracefs::{self, Field, Format};
+use crate::tracefs::{Field, Format, Tracefs};
 
 /// Numbers of events are the kernel's own: they need no hashing.
 #[derive(Default)]
@@ -77,7 +77,8 @@ pub(crate) struct Opened {
     /// Hooks of `wanted`, to be asked quickly.
     pub(crate) beside: Beside,
     pub(crate) missing: Vec<String>,
-    folder: Option<PathBuf>,
+    /// Opened when the first tracepoint is wanted.
+    tracefs: Option<Tracefs>,
     formats: HashMap<(&'static str, &'static str), Option<Arc<Format>>>,
     /// Whom events are opened for.
     pub(crate) targets: Targets,
@@ -89,6 +90,8 @@ pub(crate) struct Opened {
     pub(crate) changes: u64,
     /// What was wanted beside events until the first change that the capture has not seen, and when that was, in nanoseconds.
     pub(crate) before: Option<(u64, Beside)>,
+    /// Counts this capture from its end on. The last field: it is dropped when all events are closed.
+    closing: Option<Closing>,
 }
 
 /// One row, open on each processor.
@@ -112,13 +115,14 @@ impl Opened {
             routes: HashMap::default(),
             beside: Beside::default(),
             missing: Vec::new(),
-            folder: tracefs::folder(),
+            tracefs: None,
             formats: HashMap::new(),
             targets: Targets::new(wanted.scope),
             tasks: Vec::new(),
             is_silent: true,
             changes: 0,
             before: None,
+            closing: None,
         }
     }
 
@@ -281,17 +285,14 @@ impl Opened {
         if let Some(known) = self.formats.get(&(system, name)) {
             return Ok(known.clone());
         }
-        let Some(folder) = &self.folder else {
-            let source = io::Error::from_raw_os_error(libc::EACCES);
-            return Err(Error::NotPermitted {
-                what: "tracefs, where tracepoints are described,".into(),
-                source,
-            });
+        let tracefs = match &mut self.tracefs {
+            Some(tracefs) => tracefs,
+            unopened => unopened.insert(Tracefs::open()?),
         };
         if system == probe::SYSTEM {
-            probe::define(folder);
+            probe::define(tracefs);
         }
-        let found = match tracefs::format(folder, system, name) {
+        let found = match tracefs.format(system, name) {
             Ok(format) => Some(Arc::new(format)),
             Err(Error::NotSupported { .. }) => None,
             Err(other) => return Err(other),
@@ -305,7 +306,7 @@ impl Drop for Opened {
     fn drop(&mut self) {
         // Probes can be removed when nothing is open on them.
         self.rows.clear();
-        self.folder.iter().for_each(|folder| probe::remove(folder));
+        self.tracefs.iter().for_each(probe::remove);
     }
 }
 
