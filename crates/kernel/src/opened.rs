@@ -18,8 +18,9 @@ use std::sync::Arc;
 
 use perf_event_open_sys::bindings as sys;
 
-use crate::asked::MAX_STACK_BYTES;
-use crate::asked::{Key, fields_of, is_wanted, key_of, max_frames, members_of, name_of, watermark};
+use crate::asked::{
+    Key, fields_of, is_wanted, key_of, max_frames, members_of, name_of, stack_copy_bytes, watermark,
+};
 use crate::closing::Closing;
 use crate::control::Wanted;
 use crate::counter::{Code, Counter};
@@ -127,6 +128,8 @@ impl Opened {
     }
 
     pub(crate) fn change(&mut self, wanted: &Wanted, rings: &[Arc<Event>]) -> Result<()> {
+        // The rings stay as they are, which may be smaller than was wanted.
+        let wanted = &Wanted { ring_bytes: self.wanted.ring_bytes, ..wanted.clone() };
         let (stacks, registers) = (Hooks::new(&wanted.stacks), Hooks::new(&wanted.registers));
         let counted = Hooks::new(&wanted.counted);
         let members = members_of(wanted)?;
@@ -239,14 +242,13 @@ impl Opened {
             attr.__bindgen_anon_2.wakeup_events = 1;
         } else {
             attr.set_watermark(1);
-            attr.__bindgen_anon_2.wakeup_watermark = watermark(wanted.ring_bytes);
+            attr.__bindgen_anon_2.wakeup_watermark = watermark(wanted);
         }
         if key.parts.has(Parts::CALLCHAIN) {
             attr.sample_max_stack = max_frames();
         }
         if key.parts.has(Parts::STACK_USER) {
-            // The kernel wants a multiple of eight, and keeps a record within 64 KiB by itself.
-            attr.sample_stack_user = key.stack_bytes.min(MAX_STACK_BYTES).next_multiple_of(8);
+            attr.sample_stack_user = stack_copy_bytes(key.stack_bytes, wanted.ring_bytes);
             attr.sample_regs_user = stack::register_mask();
         }
         if key.parts.has(Parts::REGS_INTR) {
