@@ -30,8 +30,12 @@ use traceweir_transport::message::SessionConfig;
 
 use crate::process::may_profile;
 
-/// Bytes of the ring of a processor: least, most. A kernel lets everybody have as much as the least.
+/// Bytes of the ring of a processor: least, most.
 const RING_BYTES: (u64, u64) = (512 << 10, 64 << 20);
+/// The same of a daemon without privilege. Those that turn out to be more than may be locked are halved.
+const OWN_RING_BYTES: (u64, u64) = (64 << 10, 4 << 20);
+/// `kernel.perf_event_mlock_kb` unless it was changed.
+const USUAL_MLOCK_KIB: u64 = 516;
 
 /// Whose events this daemon can have.
 pub(crate) fn scope_of_daemon() -> Scope {
@@ -66,7 +70,7 @@ pub(crate) fn wanted_at_start(
     (system, machine): (&System, &Machine),
     scope: Scope,
 ) -> Wanted {
-    let ring_bytes = ring_bytes(config, cpu::possible(), scope);
+    let ring_bytes = ring_bytes(config, cpu::possible(), scope, Lockable::of_this_process);
     let base = Wanted { scope, ring_bytes, stack_bytes: config.stack_bytes, ..Wanted::default() };
     wanted(&base, wishes, settings, (system, machine))
 }
@@ -96,13 +100,40 @@ pub(crate) fn wanted(
     }
 }
 
-/// A share of the session's own memory, within bounds; who has no privilege gets what everybody may have.
-fn ring_bytes(config: &SessionConfig, cpus: u16, scope: Scope) -> usize {
-    let (least, most) = RING_BYTES;
+/// Memory that a process without privilege may lock for rings.
+struct Lockable {
+    /// For each processor: `kernel.perf_event_mlock_kb`, which all processes of a user share.
+    per_cpu: u64,
+    /// Beyond that: RLIMIT_MEMLOCK, for each process.
+    process: u64,
+}
+
+impl Lockable {
+    fn of_this_process() -> Self {
+        let text = std::fs::read_to_string("/proc/sys/kernel/perf_event_mlock_kb").unwrap_or_default();
+        let kib = text.trim().parse().unwrap_or(USUAL_MLOCK_KIB);
+        let process = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
+        Self { per_cpu: kib.saturating_mul(1024), process: process.unwrap_or(u64::MAX) }
+    }
+
+    /// The largest ring of each processor, beside its control page. Half of what the process may lock is left for other
+    /// sessions.
+    fn ring_bytes(&self, cpus: u64) -> u64 {
+        let process = (self.process / 2).checked_div(cpus).unwrap_or(0);
+        self.per_cpu.saturating_add(process).saturating_sub(rustix::param::page_size() as u64)
+    }
+}
+
+/// A share of the session's own memory, within bounds; a daemon without privilege is limited by what it may lock.
+fn ring_bytes(config: &SessionConfig, cpus: u16, scope: Scope, lockable: impl FnOnce() -> Lockable) -> usize {
     let memory = (u64::from(config.buffer_size) << 10).saturating_mul(u64::from(config.maximum_buffers));
+    let share = memory.checked_div(u64::from(cpus)).unwrap_or(0).max(RING_BYTES.0);
     let share = match scope {
-        Scope::Everything => memory.checked_div(u64::from(cpus)).unwrap_or(0).clamp(least, most),
-        Scope::Own => least,
+        Scope::Everything => share.min(RING_BYTES.1),
+        Scope::Own => {
+            let (least, most) = OWN_RING_BYTES;
+            share.min(lockable().ring_bytes(u64::from(cpus))).clamp(least, most)
+        }
     };
     let power = share.checked_ilog2().and_then(|bits| 1_usize.checked_shl(bits));
     power.unwrap_or(1 << 20)
@@ -191,12 +222,20 @@ mod tests {
             maximum_buffers,
             ..SessionConfig::default()
         };
-        let of = |config: &SessionConfig, cpus| ring_bytes(config, cpus, Scope::Everything);
+        let lockable = |per_cpu, process| move || Lockable { per_cpu, process };
+        let of = |config: &SessionConfig, cpus| ring_bytes(config, cpus, Scope::Everything, lockable(0, 0));
         assert_eq!(of(&config(64, 24), 2), 512 << 10);
         assert_eq!(of(&config(64, 512), 2), 16 << 20);
         assert_eq!(of(&config(64, 500), 2), 8 << 20, "a power of two");
         assert_eq!(of(&config(16384, 1000), 2), 64 << 20);
-        assert_eq!(ring_bytes(&config(64, 512), 2, Scope::Own), 512 << 10);
+        let own = |cpus, per_cpu, process| {
+            ring_bytes(&config(64, 512), cpus, Scope::Own, lockable(per_cpu, process))
+        };
+        assert_eq!(own(2, 516 << 10, 64 << 10), 512 << 10);
+        assert_eq!(own(2, 516 << 10, 8 << 20), 2 << 20);
+        assert_eq!(own(64, 516 << 10, 8 << 20), 512 << 10);
+        assert_eq!(own(2, 516 << 10, u64::MAX), 4 << 20);
+        assert_eq!(own(2, 0, 0), 64 << 10);
     }
 
     #[test]

@@ -109,6 +109,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const MANY_KEPT: usize = 64;
 /// How long sessions may take to finish their files when the daemon leaves.
 const FINISH_WITHIN: Duration = Duration::from_secs(60);
+/// How long kernel events may take to be closed after that.
+const CLOSE_KERNEL_WITHIN: Duration = Duration::from_secs(20);
 /// How long what is queued may take to be read when the daemon leaves.
 const FLUSH_WITHIN: Duration = Duration::from_millis(500);
 
@@ -209,6 +211,9 @@ impl Server {
             self.turn(next)?;
         }
         self.flush_all();
+        if self.stop_requests < 2 && !traceweir_kernel::wait_until_closed(CLOSE_KERNEL_WITHIN) {
+            warning!("leaving while kernel events are being closed");
+        }
         Ok(())
     }
 

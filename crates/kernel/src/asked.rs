@@ -15,7 +15,12 @@ use crate::tracefs::{Field, Format};
 /// The most frames that a stack has, whatever the kernel allows.
 const MAX_FRAMES: u16 = 192;
 /// The most bytes of a program's stack that can come with an event.
-pub(crate) const MAX_STACK_BYTES: u32 = 0xFFF0;
+const MAX_STACK_BYTES: u32 = 0xFFF0;
+
+/// Bytes that wake the reader of a user's own ring: four copies of 16 KiB.
+const OWN_WATERMARK: u32 = 64 << 10;
+/// Copies of a program's stack that a ring has room for, at least.
+const LEAST_COPIES: usize = 32;
 
 /// The event that counts nothing and tells of forks, exits, names and mappings. All that tell of mappings ask for build ids: only then the kernel's word that there is one counts
 /// ([`record::other`](crate::record::other)).
@@ -39,13 +44,25 @@ pub(crate) fn tasks_attr(wanted: &Wanted) -> Attr {
     attr.set_task(1);
     attr.set_context_switch(u64::from(wanted.scope == Scope::Own));
     attr.set_watermark(1);
-    attr.__bindgen_anon_2.wakeup_watermark = watermark(wanted.ring_bytes);
+    attr.__bindgen_anon_2.wakeup_watermark = watermark(wanted);
     attr
 }
 
-/// Bytes that wake who waits for a ring.
-pub(crate) fn watermark(ring_bytes: usize) -> u32 {
-    u32::try_from(ring_bytes / 4).unwrap_or(u32::MAX)
+/// Bytes in a ring that wake its reader. A reader without privilege has small rings and an ordinary priority, so it is
+/// woken earlier.
+pub(crate) fn watermark(wanted: &Wanted) -> u32 {
+    let quarter = u32::try_from(wanted.ring_bytes / 4).unwrap_or(u32::MAX);
+    match wanted.scope {
+        Scope::Everything => quarter,
+        Scope::Own => quarter.min(OWN_WATERMARK),
+    }
+}
+
+/// Bytes of a program's stack in each record: what is wanted, as far as the kernel copies that much, and a ring holds at
+/// least [`LEAST_COPIES`]. The kernel wants a multiple of eight, and keeps a record within 64 KiB by itself.
+pub(crate) fn stack_copy_bytes(stack_bytes: u32, ring_bytes: usize) -> u32 {
+    let most = u32::try_from(ring_bytes / LEAST_COPIES).unwrap_or(u32::MAX).min(MAX_STACK_BYTES);
+    stack_bytes.min(most).next_multiple_of(8)
 }
 
 /// Whether a row serves what is wanted.
@@ -139,4 +156,22 @@ pub(crate) struct Key {
     /// Counters that are read with it.
     pub(crate) members: Vec<Code>,
     pub(crate) stack_bytes: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_rings_wake_early_and_hold_many_stack_copies() {
+        let wanted = |scope, ring_bytes| Wanted { scope, ring_bytes, ..Wanted::default() };
+        assert_eq!(watermark(&wanted(Scope::Everything, 16 << 20)), 4 << 20);
+        assert_eq!(watermark(&wanted(Scope::Own, 2 << 20)), 64 << 10);
+        assert_eq!(watermark(&wanted(Scope::Own, 64 << 10)), 16 << 10);
+        assert_eq!(stack_copy_bytes(16 << 10, 2 << 20), 16 << 10);
+        assert_eq!(stack_copy_bytes(64 << 10, 16 << 20), MAX_STACK_BYTES);
+        assert_eq!(stack_copy_bytes(64 << 10, 512 << 10), 16 << 10);
+        assert_eq!(stack_copy_bytes(16 << 10, 64 << 10), 2 << 10);
+        assert_eq!(stack_copy_bytes(1001, 2 << 20), 1008);
+    }
 }

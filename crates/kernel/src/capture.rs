@@ -40,6 +40,9 @@ use crate::targets::Targets;
 /// How often threads are looked for that are not children of those that are watched.
 const SEARCH_EVERY: Duration = Duration::from_secs(1);
 
+/// Rings are not made smaller than this, however little may be locked.
+const LEAST_RING_BYTES: usize = 64 << 10;
+
 /// The next record of a processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Captured {
@@ -93,7 +96,8 @@ impl Capture {
         family::prepare_state(&mut state);
         let failed = |e: rustix::io::Errno| Error::system("waiting for rings", e.into());
         let waiting = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
-        let rings = of_all_there(cpus, |cpu| open_ring(wanted, cpu))?;
+        let (rings, ring_bytes) = open_rings(wanted, cpus)?;
+        let wanted = &Wanted { ring_bytes, ..wanted.clone() };
         for ring in &rings {
             let data = epoll::EventData::new_u64(u64::from(ring.cpu()));
             epoll::add(&waiting, ring.event().as_ref(), data, epoll::EventFlags::IN).map_err(failed)?;
@@ -229,6 +233,18 @@ impl Capture {
         payload.extend_from_slice(&group_masks(&self.state.groups.0));
         out.perfinfo(END_GROUP_MASKS_HOOK, 2, payload);
         self.control.shared.not_read(patient::end());
+        self.release();
+    }
+
+    /// Stops all events and unmaps the rings: the memory that a user may lock is free again before the events are
+    /// closed, which may take seconds.
+    fn release(&mut self) {
+        for ring in &self.rings {
+            // As in `begin`.
+            let _ = ring.event().disable();
+        }
+        self.rings.clear();
+        self.control.shared.opened().end();
     }
 
     /// Counts what was lost behind the last record of a ring: the kernel tells of losses in front of the next one.
@@ -281,6 +297,19 @@ fn of_all_there<T>(cpus: u16, mut open: impl FnMut(u16) -> Result<T>) -> Result<
     match missing {
         Some(error) if all.is_empty() => Err(error),
         _ => Ok(all),
+    }
+}
+
+/// The rings of all processors, and their size: what is wanted, or as much as may be locked.
+fn open_rings(wanted: &Wanted, cpus: u16) -> Result<(Vec<Ring>, usize)> {
+    let mut wanted = wanted.clone();
+    loop {
+        match of_all_there(cpus, |cpu| open_ring(&wanted, cpu)) {
+            Err(Error::NotPermitted { .. }) if wanted.ring_bytes > LEAST_RING_BYTES => {
+                wanted.ring_bytes /= 2;
+            }
+            opened => return opened.map(|rings| (rings, wanted.ring_bytes)),
+        }
     }
 }
 

@@ -7,6 +7,9 @@ use traceweir_format::spec::status::Status;
 /// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
+/// The command that mounts tracefs for all processes.
+pub const MOUNT_TRACEFS: &str = "mount -t tracefs tracefs /sys/kernel/tracing";
+
 /// Why kernel events cannot be captured.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -17,6 +20,14 @@ pub enum Error {
         /// What was to be opened.
         what: String,
         /// What the system said.
+        source: io::Error,
+    },
+    /// tracefs is not mounted, and this process may not mount it.
+    #[error(
+        "tracefs is not mounted, and this process may not mount it ({source}): as root, run `{MOUNT_TRACEFS}`"
+    )]
+    NotMounted {
+        /// Why it cannot be mounted.
         source: io::Error,
     },
     /// This kernel does not have it.
@@ -48,7 +59,7 @@ impl Error {
     #[must_use]
     pub fn status(&self) -> Status {
         match self {
-            Self::NotPermitted { .. } => Status::ERROR_PRIVILEGE_NOT_HELD,
+            Self::NotPermitted { .. } | Self::NotMounted { .. } => Status::ERROR_PRIVILEGE_NOT_HELD,
             // A tracepoint with other fields is one that this kernel does not have.
             Self::NotSupported { .. } | Self::Format { .. } => Status::ERROR_NOT_SUPPORTED,
             Self::System { .. } => Status::ERROR_NO_SYSTEM_RESOURCES,

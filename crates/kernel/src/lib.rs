@@ -24,6 +24,7 @@
 
 mod asked;
 mod capture;
+mod closing;
 mod control;
 mod counter;
 pub mod error;
@@ -45,6 +46,7 @@ mod targets;
 mod tracefs;
 
 pub use capture::{Capture, Captured};
+pub use closing::wait_until_closed;
 pub use control::{Control, Scope, Wanted};
 pub use counter::{Counter, MAX_COUNTERS};
 pub use error::{Error, Result};

@@ -14,13 +14,14 @@ use std::collections::{HashMap, HashSet};
 use std::ffi::CString;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use perf_event_open_sys::bindings as sys;
 
-use crate::asked::MAX_STACK_BYTES;
-use crate::asked::{Key, fields_of, is_wanted, key_of, max_frames, members_of, name_of, watermark};
+use crate::asked::{
+    Key, fields_of, is_wanted, key_of, max_frames, members_of, name_of, stack_copy_bytes, watermark,
+};
+use crate::closing::Closing;
 use crate::control::Wanted;
 use crate::counter::{Code, Counter};
 use crate::error::{Error, Result};
@@ -33,7 +34,7 @@ use crate::record::Parts;
 use crate::spec::{Source, Spec};
 use crate::stack;
 use crate::targets::Targets;
-use crate::tracefs::{self, Field, Format};
+use crate::tracefs::{Field, Format, Tracefs};
 
 /// Numbers of events are the kernel's own: they need no hashing.
 #[derive(Default)]
@@ -77,7 +78,8 @@ pub(crate) struct Opened {
     /// Hooks of `wanted`, to be asked quickly.
     pub(crate) beside: Beside,
     pub(crate) missing: Vec<String>,
-    folder: Option<PathBuf>,
+    /// Opened when the first tracepoint is wanted.
+    tracefs: Option<Tracefs>,
     formats: HashMap<(&'static str, &'static str), Option<Arc<Format>>>,
     /// Whom events are opened for.
     pub(crate) targets: Targets,
@@ -89,6 +91,8 @@ pub(crate) struct Opened {
     pub(crate) changes: u64,
     /// What was wanted beside events until the first change that the capture has not seen, and when that was, in nanoseconds.
     pub(crate) before: Option<(u64, Beside)>,
+    /// Counts this capture from its end on. The last field: it is dropped when all events are closed.
+    closing: Option<Closing>,
 }
 
 /// One row, open on each processor.
@@ -112,17 +116,20 @@ impl Opened {
             routes: HashMap::default(),
             beside: Beside::default(),
             missing: Vec::new(),
-            folder: tracefs::folder(),
+            tracefs: None,
             formats: HashMap::new(),
             targets: Targets::new(wanted.scope),
             tasks: Vec::new(),
             is_silent: true,
             changes: 0,
             before: None,
+            closing: None,
         }
     }
 
     pub(crate) fn change(&mut self, wanted: &Wanted, rings: &[Arc<Event>]) -> Result<()> {
+        // The rings stay as they are, which may be smaller than was wanted.
+        let wanted = &Wanted { ring_bytes: self.wanted.ring_bytes, ..wanted.clone() };
         let (stacks, registers) = (Hooks::new(&wanted.stacks), Hooks::new(&wanted.registers));
         let counted = Hooks::new(&wanted.counted);
         let members = members_of(wanted)?;
@@ -235,14 +242,13 @@ impl Opened {
             attr.__bindgen_anon_2.wakeup_events = 1;
         } else {
             attr.set_watermark(1);
-            attr.__bindgen_anon_2.wakeup_watermark = watermark(wanted.ring_bytes);
+            attr.__bindgen_anon_2.wakeup_watermark = watermark(wanted);
         }
         if key.parts.has(Parts::CALLCHAIN) {
             attr.sample_max_stack = max_frames();
         }
         if key.parts.has(Parts::STACK_USER) {
-            // The kernel wants a multiple of eight, and keeps a record within 64 KiB by itself.
-            attr.sample_stack_user = key.stack_bytes.min(MAX_STACK_BYTES).next_multiple_of(8);
+            attr.sample_stack_user = stack_copy_bytes(key.stack_bytes, wanted.ring_bytes);
             attr.sample_regs_user = stack::register_mask();
         }
         if key.parts.has(Parts::REGS_INTR) {
@@ -281,17 +287,14 @@ impl Opened {
         if let Some(known) = self.formats.get(&(system, name)) {
             return Ok(known.clone());
         }
-        let Some(folder) = &self.folder else {
-            let source = io::Error::from_raw_os_error(libc::EACCES);
-            return Err(Error::NotPermitted {
-                what: "tracefs, where tracepoints are described,".into(),
-                source,
-            });
+        let tracefs = match &mut self.tracefs {
+            Some(tracefs) => tracefs,
+            unopened => unopened.insert(Tracefs::open()?),
         };
         if system == probe::SYSTEM {
-            probe::define(folder);
+            probe::define(tracefs);
         }
-        let found = match tracefs::format(folder, system, name) {
+        let found = match tracefs.format(system, name) {
             Ok(format) => Some(Arc::new(format)),
             Err(Error::NotSupported { .. }) => None,
             Err(other) => return Err(other),
@@ -305,7 +308,7 @@ impl Drop for Opened {
     fn drop(&mut self) {
         // Probes can be removed when nothing is open on them.
         self.rows.clear();
-        self.folder.iter().for_each(|folder| probe::remove(folder));
+        self.tracefs.iter().for_each(probe::remove);
     }
 }
 

@@ -7,15 +7,24 @@
 //!
 //! 1. Field offsets differ between kernels: each is read from the kernel that runs, never assumed.
 //! 2. A field `__data_loc T name` holds where the data lies: offset in the low half, length in the high half of 32 bits.
+//! 3. Where tracefs is not mounted, a process that may mount uses a detached mount of its own: it is attached to no
+//!    folder, so no other process sees it, and it ends with its descriptor.
 
-use std::fs;
-use std::io::{self, Read};
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, openat, statat};
+use rustix::io::Errno;
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
 
 use crate::error::{Error, Result};
 
-/// Where tracefs is usually mounted.
-const PLACES: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
+/// Where tracefs is mounted on most systems.
+const MOUNT_POINT: &str = "/sys/kernel/tracing";
+/// Where debugfs shows it. Kernels mount it there on first access, so it comes last.
+const DEBUGFS_MOUNT_POINT: &str = "/sys/kernel/debug/tracing";
 /// A format is a page or two.
 const MAX_FORMAT: u64 = 64 << 10;
 
@@ -78,23 +87,80 @@ fn parse_field(line: &str) -> Option<(String, Field)> {
     (!name.is_empty()).then(|| (name.to_owned(), field))
 }
 
-/// The folder where tracefs is mounted, if it can be looked into.
-pub(crate) fn folder() -> Option<PathBuf> {
-    PLACES.iter().map(PathBuf::from).find(|place| place.join("events").is_dir())
+/// A tracefs that can be read: a descriptor of its root folder, which all files are opened below.
+#[derive(Debug)]
+pub(crate) struct Tracefs {
+    root: OwnedFd,
 }
 
-/// The format of a tracepoint.
-pub(crate) fn format(folder: &Path, system: &str, name: &str) -> Result<Format> {
-    let what = || format!("tracepoint {system}:{name}");
-    let path = folder.join("events").join(system).join(name).join("format");
-    let text = read(&path).map_err(|e| Error::system(what(), e))?;
-    Format::parse(&text).ok_or_else(|| Error::Format { name: what(), field: "ID".into() })
+impl Tracefs {
+    /// Opens the mounted tracefs, or a detached mount of this process.
+    pub(crate) fn open() -> Result<Self> {
+        Self::find(Path::new(MOUNT_POINT), Path::new(DEBUGFS_MOUNT_POINT))
+    }
+
+    fn find(mount_point: &Path, debugfs: &Path) -> Result<Self> {
+        match Self::at(mount_point) {
+            Ok(tracefs) => return Ok(tracefs),
+            // It is mounted, and a mount of our own has the same owner and mode.
+            Err(error @ (Errno::ACCESS | Errno::PERM)) => {
+                let what = format!("reading tracefs at {}", mount_point.display());
+                return Err(Error::system(what, error.into()));
+            }
+            Err(_) => {}
+        }
+        let refused = match mount_detached() {
+            Ok(root) => return Ok(Self { root }),
+            Err(error) => error,
+        };
+        Self::at(debugfs).map_err(|_| match refused {
+            Errno::NODEV => Error::NotSupported { what: "tracefs".to_owned() },
+            error => Error::NotMounted { source: error.into() },
+        })
+    }
+
+    /// The tracefs that is mounted at a folder.
+    pub(crate) fn at(mount_point: &Path) -> Result<Self, Errno> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = openat(CWD, mount_point, flags, Mode::empty())?;
+        statat(&root, "events", AtFlags::empty())?;
+        Ok(Self { root })
+    }
+
+    /// The format of a tracepoint.
+    pub(crate) fn format(&self, system: &str, name: &str) -> Result<Format> {
+        let what = || format!("tracepoint {system}:{name}");
+        let text = self.read(&format!("events/{system}/{name}/format"));
+        let text = text.map_err(|error| Error::system(what(), error))?;
+        Format::parse(&text).ok_or_else(|| Error::Format { name: what(), field: "ID".into() })
+    }
+
+    fn read(&self, path: &str) -> io::Result<String> {
+        let file = openat(&self.root, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+        let mut text = String::new();
+        File::from(file).take(MAX_FORMAT).read_to_string(&mut text)?;
+        Ok(text)
+    }
+
+    pub(crate) fn has(&self, path: &str) -> bool {
+        statat(&self.root, path, AtFlags::empty()).is_ok()
+    }
+
+    /// Appends to a file, which is never created.
+    pub(crate) fn append(&self, path: &str, bytes: &[u8]) -> io::Result<()> {
+        let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CLOEXEC;
+        File::from(openat(&self.root, path, flags, Mode::empty())?).write_all(bytes)
+    }
 }
 
-fn read(path: &Path) -> io::Result<String> {
-    let mut text = String::new();
-    fs::File::open(path)?.take(MAX_FORMAT).read_to_string(&mut text)?;
-    Ok(text)
+/// Mounts tracefs without attaching it to a folder.
+fn mount_detached() -> Result<OwnedFd, Errno> {
+    let context = fsopen("tracefs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_create(&context)?;
+    let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID
+        | MountAttrFlags::MOUNT_ATTR_NODEV
+        | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)
 }
 
 #[cfg(test)]
@@ -119,5 +185,43 @@ mod tests {
     fn what_has_no_number_is_no_tracepoint() {
         assert_eq!(Format::parse("name: x\n"), None);
         assert_eq!(Format::parse("ID: many\n"), None);
+    }
+
+    /// Runs on a thread that may not mount.
+    fn without_mount_right<T: Send>(run: impl FnOnce() -> T + Send) -> T {
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                let mut sets = rustix::thread::capabilities(None).expect("capabilities");
+                sets.effective.remove(rustix::thread::CapabilitySet::SYS_ADMIN);
+                rustix::thread::set_capabilities(None, sets).expect("fewer capabilities");
+                run()
+            });
+            thread.join().expect("no panic")
+        })
+    }
+
+    #[test]
+    fn message_names_the_mount_command_without_the_right_to_mount() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let none = folder.path();
+        let error = without_mount_right(|| Tracefs::find(none, none)).expect_err("nothing is mounted");
+        assert_eq!(error.status(), traceweir_format::spec::status::Status::ERROR_PRIVILEGE_NOT_HELD);
+        let text = error.to_string();
+        assert!(text.contains("`mount -t tracefs tracefs /sys/kernel/tracing`"), "{text}");
+        assert!(text.contains("as root"), "{text}");
+    }
+
+    #[test]
+    fn mounted_tracefs_is_preferred_over_a_mount_of_our_own() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let tracepoint = folder.path().join("events/sched/sched_switch");
+        std::fs::create_dir_all(&tracepoint).expect("a folder");
+        std::fs::write(tracepoint.join("format"), TEXT).expect("a file");
+        let tracefs = Tracefs::find(folder.path(), folder.path()).expect("a tracefs");
+        assert_eq!(tracefs.format("sched", "sched_switch").expect("a format").id, 314);
+        let missing = tracefs.format("sched", "none").expect_err("no such tracepoint");
+        assert!(matches!(missing, Error::NotSupported { .. }), "{missing}");
+        let debugfs = without_mount_right(|| Tracefs::find(&tracepoint, folder.path()));
+        assert!(debugfs.expect("the one in debugfs").has("events/sched"));
     }
 }

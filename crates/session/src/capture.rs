@@ -46,6 +46,11 @@ pub trait Capture: Send {
     /// Records that were lost so far.
     fn lost(&self) -> u64;
 
+    /// Those of them that found no room in the kernel.
+    fn lost_in_kernel(&self) -> u64 {
+        0
+    }
+
     /// The session stops: takes in the rest, and tells what is told at the end.
     fn end(&mut self, clock: &dyn CaptureClock);
 }
@@ -71,11 +76,20 @@ pub struct Captured {
     pub is_stack: bool,
 }
 
+/// Captured records that were lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CaptureLoss {
+    /// Before they reached the capture.
+    pub(crate) in_kernel: u64,
+    /// After that: too large, or too many for what waits.
+    pub(crate) later: u64,
+}
+
 /// What a session captures, and the pair of clocks for it.
 pub(crate) struct Capturing {
     source: Box<dyn Capture>,
     /// What is counted already.
-    lost: u64,
+    lost: CaptureLoss,
     start: Anchor,
     base: Anchor,
     /// Ticks a nanosecond.
@@ -95,7 +109,14 @@ struct Paired<'a> {
 impl Capturing {
     pub(crate) fn new(source: Box<dyn Capture>, clock: &SessionClock) -> Self {
         let base = Anchor::now(clock.counter());
-        Self { source, lost: 0, start: base, base, rate: rate_of(clock.frequency()), has_ended: false }
+        Self {
+            source,
+            lost: CaptureLoss::default(),
+            start: base,
+            base,
+            rate: rate_of(clock.frequency()),
+            has_ended: false,
+        }
     }
 
     fn paired<'a>(&self, session: &'a SessionClock) -> Paired<'a> {
@@ -123,10 +144,16 @@ impl Capturing {
     }
 
     /// What was lost since the last time.
-    pub(crate) fn newly_lost(&mut self) -> u64 {
-        let lost = self.source.lost();
-        let new = lost.saturating_sub(self.lost);
-        self.lost = self.lost.max(lost);
+    pub(crate) fn newly_lost(&mut self) -> CaptureLoss {
+        let in_kernel = self.source.lost_in_kernel();
+        let later = self.source.lost().saturating_sub(in_kernel);
+        let new = CaptureLoss {
+            in_kernel: in_kernel.saturating_sub(self.lost.in_kernel),
+            later: later.saturating_sub(self.lost.later),
+        };
+        let before = self.lost;
+        self.lost =
+            CaptureLoss { in_kernel: before.in_kernel.max(in_kernel), later: before.later.max(later) };
         new
     }
 

@@ -10,7 +10,7 @@
 //! at most ten milliseconds; a clock that was set back further is not followed, so that stamps do not stand still. What C2 leaves
 //! is evened out by the streams, which never write a stamp before the last one.
 
-use traceweir_format::time::{FileTime, UNITS_PER_SECOND};
+use traceweir_format::time::UNITS_PER_SECOND;
 use traceweir_transport::clock::{Anchor, Counter, frequency, refined_frequency};
 
 /// Bits behind the point of the rate.
@@ -101,11 +101,9 @@ impl SessionClock {
         self.rate = rate;
     }
 
-    /// Ticks a second as measured since the start, and the time now.
-    pub(crate) fn refined(&self, from: &Anchor) -> (i64, FileTime) {
-        let now = Anchor::now(self.counter);
-        let rate = refined_frequency(self.counter, from, &now);
-        (i64::try_from(rate).unwrap_or(i64::MAX), now.wall)
+    /// Ticks a second as measured between two moments.
+    pub(crate) fn refined(&self, from: &Anchor, to: &Anchor) -> i64 {
+        i64::try_from(refined_frequency(self.counter, from, to)).unwrap_or(i64::MAX)
     }
 
     /// Ticks a second as known at the start.
@@ -130,7 +128,7 @@ mod tests {
     use super::*;
 
     fn anchor(counter: u64, wall: i64) -> Anchor {
-        Anchor { counter, monotonic_ns: counter, wall: FileTime(wall) }
+        Anchor { counter, monotonic_ns: counter, wall: traceweir_format::time::FileTime(wall) }
     }
 
     fn system(ticks_a_second: u64) -> SessionClock {

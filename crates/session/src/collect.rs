@@ -320,8 +320,10 @@ impl Collector {
 
     /// Reads what was lost of what is captured.
     fn settle_capture(&mut self) {
-        let lost = self.capturing.as_mut().map_or(0, Capturing::newly_lost);
-        self.shared.stats.no_room.fetch_add(lost, Relaxed);
+        let Some(capturing) = &mut self.capturing else { return };
+        let lost = capturing.newly_lost();
+        self.shared.stats.no_room.fetch_add(lost.later, Relaxed);
+        self.shared.stats.kernel.fetch_add(lost.in_kernel, Relaxed);
     }
 
     /// Events to come are not stamped below this, where a file is gone on with.
@@ -348,9 +350,8 @@ impl Collector {
         self.capturing = None;
     }
 
-    /// Gives all regions up, at the end.
+    /// Gives all regions up, at the end. The capture is closed when the collector is dropped: that may take seconds.
     pub(crate) fn finish(&mut self) {
-        self.capturing = None;
         for mut source in self.sources.drain(..) {
             self.shared.forget(&mut source);
         }

@@ -114,6 +114,8 @@ pub(crate) struct LogFile {
     floor: i64,
     /// When it was finalised.
     ended: Option<FileTime>,
+    /// When the session stopped; until then a file that is finalised ends at that moment.
+    stopped: Option<Anchor>,
     /// Keeps others from writing it.
     _claim: Option<Box<dyn Any + Send>>,
 }
@@ -153,6 +155,7 @@ impl LogFile {
             carried: (0, 0),
             floor: i64::MIN,
             ended: None,
+            stopped: None,
             _claim: None,
         }
     }
@@ -242,12 +245,17 @@ impl LogFile {
         let _ = self.writer.sink_mut().storage.truncate(length);
     }
 
+    /// Sets the end of the recording, which may be finalised later.
+    pub(crate) fn stop_at(&mut self, end: Anchor) {
+        self.stopped = Some(end);
+    }
+
     /// Writes the final header: events and buffers lost. May be repeated with later counts.
     pub(crate) fn finalise(&mut self, (events_lost, buffers_lost): (u64, u32)) -> Option<Status> {
-        let (rate, now) = self.clock.refined(&self.anchor);
         let end_time = *self.ended.get_or_insert_with(|| {
-            self.writer.set_perf_freq(rate);
-            now
+            let end = self.stopped.unwrap_or_else(|| Anchor::now(self.clock.counter()));
+            self.writer.set_perf_freq(self.clock.refined(&self.anchor, &end));
+            end.wall
         });
         let events_lost = u32::try_from(events_lost.saturating_sub(self.before.0)).unwrap_or(u32::MAX);
         let summary = Summary {

@@ -24,6 +24,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::Receiver;
 
 use traceweir_format::spec::status::Status;
+use traceweir_transport::clock::Anchor;
 use traceweir_transport::live::QueueWriter;
 use traceweir_transport::message::Properties;
 
@@ -77,6 +78,8 @@ pub(crate) enum Job {
     Stop {
         /// What a flight recorder is still filling.
         partial: Vec<Buffer>,
+        /// When the last event was collected: the end of the recording, however long the rest takes.
+        at: Anchor,
         done: Option<Done<Properties>>,
     },
 }
@@ -204,8 +207,11 @@ impl Output {
                 Job::Open(done) => done(self.open()),
                 Job::Close(id) => self.close(id),
                 Job::Fault => self.end(FAULT),
-                Job::Stop { partial, done } => {
+                Job::Stop { partial, at, done } => {
                     (self.ending, self.partial) = (Some(done), partial);
+                    if let Log::File(file) = &mut self.log {
+                        file.stop_at(at);
+                    }
                     self.stop();
                     return;
                 }

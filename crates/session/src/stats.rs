@@ -14,6 +14,8 @@ pub(crate) struct Stats {
     pub(crate) no_room: AtomicU64,
     /// Events of processes whose regions have no rings.
     pub(crate) no_region: AtomicU64,
+    /// Captured events that found no room in the kernel.
+    pub(crate) kernel: AtomicU64,
     /// Events in buffers that could not be written.
     pub(crate) not_written: AtomicU64,
     /// Records whose bytes were wrong.
@@ -50,6 +52,7 @@ impl Stats {
             not_written: self.not_written.load(Relaxed),
             damaged: self.damaged.load(Relaxed),
             no_region: self.no_region.load(Relaxed),
+            kernel: self.kernel.load(Relaxed),
         }
     }
 

@@ -101,14 +101,20 @@ pub(super) fn choose_interval(controller: &mut Controller, events: &KernelEvents
         }
         return Ok(None);
     };
-    change_interval(controller, asked)?;
-    Ok(before)
+    let is_changed = change_interval(controller, asked)?;
+    Ok(before.filter(|_| is_changed))
 }
 
-/// Sets how often processors are sampled; says where it cannot be as often, or as seldom, as was asked for.
-fn change_interval(controller: &mut Controller, asked: u32) -> Result<()> {
-    set_interval(controller, asked)?;
-    match (interval(controller), bounds(controller)) {
+/// Sets how often processors are sampled, unless that is in force: a change takes a privilege. Prints a note where it
+/// cannot be as often, or as seldom, as was asked for. Returns whether it has changed.
+fn change_interval(controller: &mut Controller, asked: u32) -> Result<bool> {
+    let bounds = bounds(controller);
+    let wanted = bounds.map_or(asked, |(least, most)| asked.clamp(least, most));
+    let is_changed = interval(controller) != Some(wanted);
+    if is_changed {
+        set_interval(controller, asked)?;
+    }
+    match (interval(controller), bounds) {
         (Some(taken), Some((least, most))) if taken != asked => eprintln!(
             "note: processors are sampled every {}, not every {}: this machine does {} to {} (8,190 samples a second at most, as on Windows, or \
              kernel.perf_event_max_sample_rate where that is less)",
@@ -119,7 +125,7 @@ fn change_interval(controller: &mut Controller, asked: u32) -> Result<()> {
         ),
         _ => {}
     }
-    Ok(())
+    Ok(is_changed)
 }
 
 /// The shortest and the longest interval of samples.
@@ -160,7 +166,7 @@ pub(crate) fn change_kernel(
     if let Some(stacks) = stacks {
         set_stacks(controller, session, stacks)?;
     }
-    change.interval.map_or(Ok(()), |interval| change_interval(controller, interval))
+    change.interval.map_or(Ok(()), |interval| change_interval(controller, interval).map(drop))
 }
 
 fn set_groups(controller: &mut Controller, session: &SessionRef, groups: GroupMask) -> Result<()> {

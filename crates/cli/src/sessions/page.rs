@@ -170,6 +170,7 @@ fn counters(lines: &mut Lines, p: &Properties) {
         .line("  Not Written", grouped(cause.not_written))
         .line("  Damaged", grouped(cause.damaged))
         .line("  No Region", grouped(cause.no_region))
+        .line("  Perf Rings Full", grouped(cause.kernel))
         .line("Buffers Lost", grouped(p.log_buffers_lost.into()))
         .line("Real-time Events Lost", grouped(p.real_time_events_lost))
         .line("Real-time Buffers Lost", grouped(p.real_time_buffers_lost.into()))
@@ -319,7 +320,8 @@ fn measured(object: &mut Object, p: &Properties) {
     lost.number("no_room", cause.no_room)
         .number("not_written", cause.not_written)
         .number("damaged", cause.damaged)
-        .number("no_region", cause.no_region);
+        .number("no_region", cause.no_region)
+        .number("kernel", cause.kernel);
     object
         .number("buffers", p.number_of_buffers)
         .number("free_buffers", p.free_buffers)

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anstream::eprintln;
 use anyhow::{Result, anyhow};
-use traceweir::controller::Properties;
+use traceweir::controller::{Properties, SessionConfig};
 use traceweir::{Error, Status};
 use traceweir_format::etl::Trace;
 use traceweir_format::header::Record;
@@ -50,6 +50,7 @@ pub(crate) fn losses(p: &Properties) -> Option<String> {
         (cause.not_written, "event", unwritten),
         (cause.damaged, "event", "in memory that its process damaged"),
         (cause.no_region, "event", "of processes that the session had no memory or descriptors left for"),
+        (cause.kernel, "kernel event", "found no room in the kernel's perf rings"),
         (p.events_lost.saturating_sub(cause.sum()), "event", ""),
         (if cause.not_written == 0 { buffers } else { 0 }, "buffer", why),
     ])
@@ -87,10 +88,30 @@ pub(crate) fn tell_loss(p: &Properties, is_watched: bool) -> Outcome {
             "hint: more or larger buffers lose less: it had at most {most} of {kib} KiB (--max-buffers, --buffer-size); so do fewer events and stacks"
         );
     }
+    if p.lost_by_cause.kernel > 0 {
+        eprintln!("hint: {}", perf_ring_hint(p, rustix::process::geteuid().is_root()));
+    }
     if p.lost_by_cause.no_region > 0 {
         eprintln!("warning: some processes are missing: smaller buffers leave memory for more of them");
     }
     Outcome::EventsLost
+}
+
+/// How to lose fewer kernel events in perf rings: their size depends on whether the daemon may lock memory.
+fn perf_ring_hint(p: &Properties, is_root: bool) -> String {
+    let SessionConfig { buffer_size, maximum_buffers, stack_bytes, .. } = p.config;
+    let larger = if is_root {
+        format!(
+            "perf rings grow with the buffers, of which there were at most {maximum_buffers} of {buffer_size} KiB \
+             (--max-buffers, --buffer-size)"
+        )
+    } else {
+        "without CAP_PERFMON perf rings are limited by kernel.perf_event_mlock_kb and ulimit -l: record as root, or type \
+         sudo sysctl kernel.perf_event_mlock_kb=2064"
+            .to_owned()
+    };
+    let copies = if stack_bytes > 0 { "fewer bytes of --unwind, " } else { "" };
+    format!("{larger}; {copies}a longer --interval and fewer events lose less, too")
 }
 
 /// Says on standard error how a session ended: what its file holds, why it ended where it did so by itself, what was lost.
@@ -219,4 +240,30 @@ pub(crate) fn end_of(file: &Path) -> Option<String> {
     let trace = Trace::open(File::open(file).ok()?).ok()?;
     let end = trace.header().end_time;
     trace.is_finalised().then(|| end.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use traceweir::controller::LostByCause;
+
+    #[test]
+    fn kernel_loss_names_perf_rings_and_their_limit() {
+        let config = SessionConfig {
+            buffer_size: 64,
+            maximum_buffers: 512,
+            stack_bytes: 16 << 10,
+            ..SessionConfig::default()
+        };
+        let lost_by_cause = LostByCause { kernel: 306, ..LostByCause::default() };
+        let p = Properties { config, events_lost: 306, lost_by_cause, ..Properties::default() };
+        let told = losses(&p).unwrap();
+        assert_eq!(told, "306 kernel events found no room in the kernel's perf rings");
+        let hint = perf_ring_hint(&p, false);
+        for word in ["kernel.perf_event_mlock_kb", "ulimit -l", "--unwind", "--interval"] {
+            assert!(hint.contains(word), "{hint}");
+        }
+        assert!(!hint.contains("--buffer-size"), "{hint}");
+        assert!(perf_ring_hint(&p, true).contains("512 of 64 KiB (--max-buffers, --buffer-size)"));
+    }
 }

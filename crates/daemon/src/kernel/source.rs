@@ -119,6 +119,10 @@ impl capture::Capture for Source {
         self.capture.lost()
     }
 
+    fn lost_in_kernel(&self) -> u64 {
+        self.capture.lost_by_cpu().iter().fold(0, |sum: u64, lost| sum.saturating_add(*lost))
+    }
+
     fn end(&mut self, clock: &dyn CaptureClock) {
         self.capture.end(&Clocks(clock));
         self.note_losses();

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::{Opened, Route, open};
 use crate::asked::tasks_attr;
+use crate::closing::Closing;
 use crate::control::Scope;
 use crate::perf_ring::Event;
 use crate::targets::Targets;
@@ -21,6 +22,17 @@ impl Opened {
             // An event that cannot be switched on was just opened by the same rights.
             let _ = event.enable();
         }
+    }
+
+    /// Nothing that is open reports anything any more, nor what is opened later; it is closed when this is dropped.
+    pub(crate) fn end(&mut self) {
+        self.is_silent = true;
+        let rows = self.rows.values().flat_map(|row| row.events.iter().map(|(_, event)| event));
+        for event in self.tasks.iter().chain(rows) {
+            // As in `begin`.
+            let _ = event.disable();
+        }
+        self.closing.get_or_insert_with(Closing::begin);
     }
 
     /// Watches threads that came otherwise than from those that are watched.

@@ -193,3 +193,27 @@ fn images_have_their_ids_whoever_else_asks_the_kernel_for_them() {
     assert!(own.values().any(|(_, id)| id.is_some()), "{own:02x?}");
     assert_eq!(own, all, "a user's own, and those of the whole machine");
 }
+
+#[test]
+fn rings_larger_than_may_be_locked_are_made_smaller() {
+    // On a thread that may lock no more than everybody.
+    let run = || {
+        let mut sets = rustix::thread::capabilities(None).expect("capabilities");
+        sets.effective.remove(rustix::thread::CapabilitySet::IPC_LOCK);
+        rustix::thread::set_capabilities(None, sets).expect("fewer capabilities");
+        let wanted = |ring_bytes| Wanted {
+            groups: groups(&[Group::PROFILE, Group::NO_SYSCONFIG]),
+            scope: Scope::Own,
+            ring_bytes,
+            ..Wanted::default()
+        };
+        if let Err(error) = Capture::start(&wanted(64 << 10), support::cpus(), 1) {
+            return skip::skip("kernel events", &error.to_string());
+        }
+        let (mut capture, _) = Capture::start(&wanted(64 << 20), support::cpus(), 1).expect("smaller rings");
+        capture.look(&Plain, false);
+        assert!(capture.peek(0).is_some(), "what is there at the start");
+        capture.end(&Plain);
+    };
+    std::thread::scope(|scope| scope.spawn(run).join()).expect("no panic");
+}

@@ -102,3 +102,66 @@ fn what_is_there_is_told_once_when_its_groups_are_switched_on() {
         assert_eq!(keys.len(), names.len(), "each name once");
     });
 }
+
+/// Set for the process of [`tracefs_that_is_not_mounted_is_mounted_detached`] that has a mount namespace of its own.
+const WITHOUT_TRACEFS: &str = "TRACEWEIR_TEST_WITHOUT_TRACEFS";
+
+#[test]
+fn tracefs_that_is_not_mounted_is_mounted_detached() {
+    let name = "tracefs_that_is_not_mounted_is_mounted_detached";
+    if std::env::var_os(WITHOUT_TRACEFS).is_some() {
+        return capture_without_tracefs();
+    }
+    // Mount points are removed in a namespace of its own: no other process loses them.
+    let script = "for at in /sys/kernel/tracing /sys/kernel/debug; do \
+                  while umount -l $at 2>/dev/null; do :; done; done; exec \"$@\"";
+    let mut command = std::process::Command::new("unshare");
+    command.args(["--mount", "--propagation", "private", "sh", "-c", script, "sh"]);
+    command.arg(std::env::current_exe().expect("this program")).args(["--exact", name, "--nocapture"]);
+    let can_unshare = std::process::Command::new("unshare")
+        .args(["--mount", "true"])
+        .output()
+        .is_ok_and(|it| it.status.success());
+    if support::skip::can(can_unshare, "root", "a mount namespace takes root and unshare") {
+        let run = command.env(WITHOUT_TRACEFS, "1").output().expect("a program");
+        assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    }
+}
+
+fn capture_without_tracefs() {
+    let mounts = || std::fs::read_to_string("/proc/self/mountinfo").expect("mounts");
+    let before = mounts();
+    let is_tracefs = |line: &str| line.contains(" - tracefs ");
+    assert!(!before.lines().any(is_tracefs), "{before}");
+    let wanted = Wanted { groups: groups(&[Group::CSWITCH, Group::DISPATCHER]), ..Wanted::default() };
+    let started = traceweir_kernel::Capture::start(&wanted, support::cpus(), 1);
+    let (mut capture, control) = match started {
+        Ok(started) => started,
+        // Root without the right to tracepoints, as in a container: the command is named.
+        Err(error) => {
+            assert!(error.to_string().contains("mount -t tracefs"), "{error}");
+            return support::skip::skip("kernel events", &error.to_string());
+        }
+    };
+    assert_eq!(control.missing(), Vec::<String>::new());
+    assert_eq!(mounts(), before, "while it captures");
+    let is_seen = |capture: &mut traceweir_kernel::Capture| {
+        std::thread::sleep(Duration::from_millis(1));
+        capture.look(&support::Plain, true);
+        while let Some(next) = capture.peek(0) {
+            let mut bytes = vec![0; next.length];
+            capture.take(0, &mut bytes);
+            let record = traceweir_format::header::Record::parse(&bytes, 0).expect("a record");
+            if record.hook() == Some(0x0524) {
+                return true;
+            }
+        }
+        false
+    };
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !is_seen(&mut capture) {
+        assert!(Instant::now() < deadline, "no context switch was captured");
+    }
+    capture.end(&support::Plain);
+    assert_eq!(mounts(), before, "at the end");
+}

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use traceweir_format::spec::status::Status;
 use traceweir_transport::Error as TransportError;
-use traceweir_transport::clock::Counter;
+use traceweir_transport::clock::{Anchor, Counter};
 use traceweir_transport::message::Properties;
 
 use super::shared::{Command, Shared};
@@ -290,11 +290,12 @@ impl Keeper {
     fn stop(&mut self) {
         self.collector.end_capture();
         let partial = self.gather();
+        let at = Anchor::now(Counter::best());
         self.collector.finish();
         Stats::note_thread_time(&self.shared.stats.collector_ns);
         // Before the answer: who has it finds the session ended.
         self.close();
-        self.end(partial);
+        self.end(partial, at);
     }
 
     /// Takes no more commands.
@@ -305,8 +306,8 @@ impl Keeper {
     }
 
     /// Has the writer finish and answer.
-    fn end(&mut self, partial: Vec<crate::pool::Buffer>) {
+    fn end(&mut self, partial: Vec<crate::pool::Buffer>, at: Anchor) {
         let done = self.ending.take().flatten();
-        self.send(Job::Stop { partial, done });
+        self.send(Job::Stop { partial, at, done });
     }
 }

@@ -20,7 +20,7 @@ impl Output {
             match job {
                 Job::Buffer(buffer) => self.give_up(buffer),
                 Job::Live(piece) => self.shared.piece_arrived(piece.filled),
-                Job::Stop { partial, done } => {
+                Job::Stop { partial, done, .. } => {
                     self.count_partial(&partial);
                     self.ending = Some(done);
                 }

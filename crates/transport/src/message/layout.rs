@@ -183,7 +183,7 @@ fields! {
         events: u64, lost_by_cause: LostByCause, processes: u32, consumers: u32, damaged_regions: u32,
         collector_ns: u64, end_status: u32,
     }
-    LostByCause { no_room: u64, not_written: u64, damaged: u64, no_region: u64, }
+    LostByCause { no_room: u64, not_written: u64, damaged: u64, no_region: u64, kernel: u64, }
     Filter { kind: u32, data: Vec<u8>, }
     EnableParams { level: u8, match_any: u64, match_all: u64, property: u32, source: Guid, filters: Vec<Filter>, }
     EnableEntry {

@@ -168,13 +168,16 @@ pub struct LostByCause {
     pub damaged: u64,
     /// Of processes for whose rings the session had no memory left.
     pub no_region: u64,
+    /// Kernel events that found no room in the perf rings.
+    pub kernel: u64,
 }
 
 impl LostByCause {
     /// All of them.
     #[must_use]
     pub const fn sum(&self) -> u64 {
-        let Self { no_room, not_written, damaged, no_region } = *self;
-        no_room.saturating_add(not_written).saturating_add(damaged).saturating_add(no_region)
+        let Self { no_room, not_written, damaged, no_region, kernel } = *self;
+        let of_processes = no_room.saturating_add(damaged).saturating_add(no_region);
+        of_processes.saturating_add(not_written).saturating_add(kernel)
     }
 }

@@ -2,7 +2,7 @@
 
 use super::check::{Advice, Check, Subject};
 use super::machine::{Addresses, Machine, Unwinder};
-use super::process::{CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_SYSLOG};
+use super::process::{CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_SYS_ADMIN, CAP_SYSLOG};
 use crate::cli::Need::{Kernel, Stacks, Symbols};
 
 /// All of them.
@@ -70,6 +70,10 @@ fn tracefs(machine: &Machine) -> Check {
         if !tracing.is_known {
             let why = "this kernel has none (CONFIG_TRACING), or /proc/filesystems cannot be read";
             return TRACEFS.missing(why).blocking(&[Kernel]);
+        }
+        if machine.server_has(&[CAP_SYS_ADMIN]) {
+            return TRACEFS
+                .fine("not mounted; the daemon uses a mount of its own, which no other process sees");
         }
         let advice = Advice::both(
             "sudo mount -t tracefs tracefs /sys/kernel/tracing",

@@ -243,6 +243,13 @@ fn tracepoints_are_looked_for_where_they_are_mounted() {
     let fake = Fake::of_root();
     fake.put("proc/self/mounts", "proc /proc proc rw 0 0\n");
     let found = fake.look();
+    found.expect("tracefs", Fine, "a mount of its own").expect("tracepoints", Limited, "not known");
+    assert_eq!(found.met(), "events samples kernel stacks symbols");
+    let fake = Fake::of_root();
+    fake.put("proc/self/mounts", "proc /proc proc rw 0 0\n");
+    // All capabilities except CAP_SYS_ADMIN, which is bit 21.
+    fake.capable("000001ffffdfffff");
+    let found = fake.look();
     found.expect("tracefs", Missing, "not mounted").expect("tracepoints", Limited, "not known");
     assert_eq!(found.now("tracefs"), "sudo mount -t tracefs tracefs /sys/kernel/tracing");
     assert_eq!(found.met(), "events samples stacks symbols");

@@ -24,13 +24,13 @@ fn session() -> Properties {
         number_of_buffers: 5,
         free_buffers: 3,
         buffers_written: 1234,
-        events_lost: 10,
+        events_lost: 15,
         log_buffers_lost: 2,
         real_time_buffers_lost: 3,
         real_time_events_lost: 30,
         logger_thread_id: 77,
         events: 1_000_000,
-        lost_by_cause: LostByCause { no_room: 1, not_written: 2, damaged: 3, no_region: 4 },
+        lost_by_cause: LostByCause { no_room: 1, not_written: 2, damaged: 3, no_region: 4, kernel: 5 },
         processes: 6,
         consumers: 1,
         damaged_regions: 1,
@@ -90,11 +90,12 @@ Log Mode:               0x101 (SEQUENTIAL REAL_TIME)
 
 Events:                 1,000,000
 Buffers Written:        1,234
-Events Lost:            10
+Events Lost:            15
   No Room:              1
   Not Written:          2
   Damaged:              3
   No Region:            4
+  Perf Rings Full:      5
 Buffers Lost:           2
 Real-time Events Lost:  30
 Real-time Buffers Lost: 3
@@ -185,6 +186,7 @@ fn the_object_has_the_names_that_are_documented() {
     assert_eq!(object["status"], "running");
     assert_eq!(object["maximum_file_kib"], 102_400);
     assert_eq!(object["lost_by_cause"]["no_region"], 4);
+    assert_eq!(object["lost_by_cause"]["kernel"], 5);
     assert_eq!(object["providers"][0]["any"], "0x10");
     assert_eq!(object["providers"][0]["traced"], 1);
     assert_eq!(object["providers"][1]["name"], "MyCompany.Group", "as it was enabled");

@@ -23,7 +23,7 @@ use super::facts::{self, MAX_COMMAND_LINE};
 use crate::perf_ring::{Attr, Event, RECORD_HEAD, Ring};
 use crate::record::{self, Parts};
 use crate::spec;
-use crate::tracefs::{self, Field};
+use crate::tracefs::{Field, Tracefs};
 
 /// Bytes of a stack that come with an exec: the gap, the pointers, and a long command line.
 const STACK_BYTES: u32 = 16 << 10;
@@ -88,8 +88,8 @@ impl Execs {
     pub(super) fn open() -> Self {
         let mut execs = Self::default();
         let Some(register) = STACK_POINTER else { return execs };
-        let format = tracefs::folder().map(|folder| tracefs::format(&folder, "sched", "sched_process_exec"));
-        let Some(Ok(format)) = format else { return execs };
+        let format = Tracefs::open().and_then(|tracefs| tracefs.format("sched", "sched_process_exec"));
+        let Ok(format) = format else { return execs };
         execs.file_name = format.field("filename");
         let mut attr = Attr {
             type_: sys::PERF_TYPE_TRACEPOINT,

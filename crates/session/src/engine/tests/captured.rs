@@ -4,6 +4,7 @@ use super::*;
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::sync::mpsc::Sender;
 
 use rustix::event::{EventfdFlags, eventfd};
 use traceweir_format::header::perfinfo::PerfInfoHeader;
@@ -162,4 +163,76 @@ fn a_stack_goes_with_the_event_that_no_buffer_has_room_for() {
         }
     }
     assert_eq!(seen, [(0x0524, 1), (0x1820, 1), (0x0524, 3), (0x1820, 3)]);
+}
+
+/// A capture that takes until `may_close` to close, as perf events do for seconds.
+struct SlowToClose {
+    inner: Plain,
+    may_close: Option<Receiver<()>>,
+    closed: Sender<()>,
+}
+
+impl Capture for SlowToClose {
+    fn wake(&self) -> BorrowedFd<'_> {
+        self.inner.wake()
+    }
+
+    fn look(&mut self, clock: &dyn CaptureClock, all: bool) {
+        self.inner.look(clock, all);
+    }
+
+    fn peek(&self, stream: u16) -> Option<Captured> {
+        self.inner.peek(stream)
+    }
+
+    fn take(&mut self, stream: u16, out: &mut [u8]) {
+        self.inner.take(stream, out);
+    }
+
+    fn lost(&self) -> u64 {
+        self.inner.lost()
+    }
+
+    fn end(&mut self, clock: &dyn CaptureClock) {
+        self.inner.end(clock);
+    }
+}
+
+impl Drop for SlowToClose {
+    fn drop(&mut self) {
+        // Ends with the test, whatever comes of it.
+        let _ = self.may_close.take().map(|gate| gate.recv());
+        let _ = self.closed.send(());
+    }
+}
+
+#[test]
+fn closing_a_capture_neither_delays_the_stop_nor_counts_as_recorded() {
+    let stage = Stage::with_file(properties(0));
+    let (close, may_close) = channel();
+    let (closed, is_closed) = channel();
+    let inner = Plain {
+        told: Arc::default(),
+        queue: VecDeque::new(),
+        wake: eventfd(0, EventfdFlags::NONBLOCK).unwrap(),
+        lost: Arc::default(),
+        ends_with: Some(0x0020),
+    };
+    stage.session.capture(Box::new(SlowToClose { inner, may_close: Some(may_close), closed }));
+    let (done, stopped) = channel();
+    stage.session.stop(Box::new(move |outcome| {
+        let _ = done.send(outcome.is_ok());
+    }));
+    let answer = stopped.recv_timeout(Duration::from_secs(60));
+    let opened_gate = Anchor::now(traceweir_transport::clock::Counter::best()).wall;
+    drop(close);
+    assert_eq!(answer, Ok(true), "the answer waits for the capture to be closed");
+    assert_eq!(is_closed.recv_timeout(Duration::from_secs(60)), Ok(()), "and it is closed in the end");
+    let trace = Trace::open(File::open(stage.log()).unwrap()).unwrap();
+    assert!(trace.header().end_time <= opened_gate);
+    let (mut events, mut last) = (trace.events(), None);
+    while let Some(event) = events.next().unwrap() {
+        last = event.hook().or(last);
+    }
+    assert_eq!(last, Some(0x0020), "what is captured at the end is in the file");
 }

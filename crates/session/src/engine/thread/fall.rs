@@ -1,5 +1,7 @@
 //! The collector thread has panicked: the session ends (see [`crate::fault`]).
 
+use traceweir_transport::clock::{Anchor, Counter};
+
 use super::{Command, Keeper};
 use crate::fault::contained;
 use crate::flush::BEAT;
@@ -16,7 +18,8 @@ impl Keeper {
             self.refuse_up_to_the_stop();
         }
         contained(|| self.close());
-        self.end(Vec::new());
+        let at = Anchor::now(Counter::best());
+        self.end(Vec::new(), at);
     }
 
     fn refuse_up_to_the_stop(&mut self) {

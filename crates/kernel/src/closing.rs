@@ -1,0 +1,60 @@
+//! Captures that have ended and are not closed yet.
+//!
+//! ```text
+//!   Capture::end ─▶ Closing ─▶ the caller goes on │ the last handle is dropped: events are closed, the probe is removed ─▶ Closing is dropped
+//! ```
+//!
+//! The kernel waits for all processors when the last event of a tracepoint is closed: with many tracepoints that takes
+//! seconds. A process that exits meanwhile would leave its probe in the kernel, so it waits first.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+static COUNT: Mutex<usize> = Mutex::new(0);
+static CHANGED: Condvar = Condvar::new();
+
+fn count() -> MutexGuard<'static, usize> {
+    COUNT.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Counts one capture for as long as it is being closed.
+#[derive(Debug)]
+pub(crate) struct Closing(());
+
+impl Closing {
+    pub(crate) fn begin() -> Self {
+        let mut count = count();
+        *count = count.saturating_add(1);
+        Self(())
+    }
+}
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        let mut count = count();
+        *count = count.saturating_sub(1);
+        CHANGED.notify_all();
+    }
+}
+
+/// Waits until all captures of this process that have ended are closed, at most for `limit`. Returns whether they are.
+pub fn wait_until_closed(limit: Duration) -> bool {
+    let waited = CHANGED.wait_timeout_while(count(), limit, |count| *count > 0);
+    *waited.unwrap_or_else(PoisonError::into_inner).0 == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waiting_ends_when_the_last_capture_is_closed() {
+        let (first, second) = (Closing::begin(), Closing::begin());
+        assert!(!wait_until_closed(Duration::ZERO));
+        drop(first);
+        assert!(!wait_until_closed(Duration::ZERO));
+        let closer = std::thread::spawn(move || drop(second));
+        assert!(wait_until_closed(Duration::from_secs(60)));
+        closer.join().unwrap();
+    }
+}
