@@ -147,6 +147,7 @@ impl QueueWriter {
     /// A queue of `slots` buffers of `buffer_bytes` at most.
     pub fn create(slots: u32, buffer_bytes: u32) -> Result<(Self, ConsumerEnds)> {
         let cut = Cut::new(slots, buffer_bytes)?;
+        map::check_headroom(cut.bytes())?;
         let file = memory_file(c"traceweir-queue", cut.bytes())?;
         let queue = Mapping::of_file(file.as_fd(), cut.bytes(), true)?;
         // Only now: this mapping stays writable, and no other will be.

@@ -21,6 +21,7 @@ use traceweir_format::spec::session::EVENT_TRACE_INDEPENDENT_SESSION_MODE;
 use traceweir_format::spec::status::Status;
 use traceweir_format::tracelogging::Traits;
 use traceweir_session::{Identity, SourceId};
+use traceweir_transport::map::check_headroom;
 use traceweir_transport::message::{EnableCode, EnableParams, Message, PROPERTY_INDEPENDENT};
 
 use super::wait::Purpose;
@@ -111,6 +112,10 @@ impl Service {
         classic: bool,
     ) -> Result<(), Refusal> {
         self.check_right(link, provider, Rights::TRACELOG_REGISTER_GUIDS)?;
+        // A guest's registrations must not take the last memory; all other processes wait for a region at most.
+        if self.clients.get(&link).is_some_and(|client| self.access.is_guest(&client.peer)) {
+            check_headroom(traits.len()).map_err(|e| Refusal::new(e.status(), e.to_string()))?;
+        }
         self.check_joining(link, traits)?;
         let added = self.registry.register(link, registration, provider, traits, classic);
         if let Err(refusal) = added {

@@ -7,6 +7,7 @@ use traceweir_format::spec::session::BUFFER_FLAG_EVENTS_LOST;
 
 use super::Collector;
 use crate::engine::Shared;
+use crate::error::Result;
 use crate::output::Job;
 use crate::pool::Buffer;
 
@@ -22,17 +23,16 @@ impl Collector {
         }
     }
 
-    /// Copies of all partly filled buffers.
-    pub(crate) fn partial(&self) -> Vec<Buffer> {
+    /// Copies all partly filled buffers.
+    pub(crate) fn copy_partial(&self) -> Result<Vec<Buffer>> {
         let buffers = self.streams.iter().filter_map(|stream| stream.buffer.as_ref());
-        buffers
-            .filter(|buffer| !buffer.is_empty())
-            .map(|buffer| {
-                let mut copy = buffer.copy_from(HEADER_SIZE, buffer.events);
-                copy.bytes.resize(buffer.bytes.len(), 0);
-                copy
-            })
-            .collect()
+        buffers.filter(|buffer| !buffer.is_empty()).map(Buffer::copy).collect()
+    }
+
+    /// Takes the partly filled buffers that a flight recorder has at its end.
+    pub(crate) fn take_partial(&mut self) -> Vec<Buffer> {
+        let buffers = self.streams.iter_mut().filter_map(|stream| stream.buffer.take());
+        buffers.filter(|buffer| !buffer.is_empty()).collect()
     }
 
     /// Sends live consumers what they have not had, and then how far they have everything; the buffers go on filling. Whether all went
@@ -56,7 +56,11 @@ impl Collector {
                 return false;
             }
             tell_lost(buffer, &self.shared, &mut self.told_lost);
-            let mut piece = buffer.copy_from(buffer.delivered, buffer.events - buffer.delivered_events);
+            let Some(mut piece) = buffer.copy_from(buffer.delivered, buffer.events - buffer.delivered_events)
+            else {
+                self.shared.piece_arrived(size);
+                return false;
+            };
             piece.ends_flush = Some(index) == last;
             (buffer.delivered, buffer.delivered_events, buffer.news) = (buffer.filled, buffer.events, 0);
             if self.jobs.send(Job::Live(piece)).is_err() {
