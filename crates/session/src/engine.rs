@@ -178,8 +178,7 @@ impl Session {
     ) -> Result<SourceId> {
         let id = self.shared().next_source();
         let writer = writer.numbered(self.shared().sequence.clone());
-        let source = Box::new(Source { id, writer, reader: Some(reader), wake, cost, lost: 0 });
-        self.shared().post(Command::Attach(source)).map_err(|_| Error::Ended)?;
+        self.shared().attach(Source { id, writer, reader: Some(reader), wake, cost, lost: 0 })?;
         Ok(id)
     }
 

@@ -232,10 +232,6 @@ impl Keeper {
     fn commands(&mut self) -> Next {
         while let Some(command) = self.shared.next_command() {
             match command {
-                Command::Attach(source) => {
-                    self.shared.stats.processes.fetch_add(1, Relaxed);
-                    self.collector.add(*source);
-                }
                 Command::Capture(source) => {
                     // Where it cannot wake us, we look when it is time.
                     let _ = self.shared.listen_to(source.wake());
