@@ -66,6 +66,8 @@ struct Stream {
     key: u64,
     /// The same on the session's clock.
     time: i64,
+    /// Raw stamp up to which everything was merged when a merge last left nothing over.
+    merged: Option<u64>,
     /// When the last event happened that was captured, as it was written: its stack says so too. `None`: it was not written.
     captured: Option<i64>,
     /// Keys of stacks that the buffer defines.
@@ -108,6 +110,8 @@ pub(crate) struct Collector {
     told: i64,
     /// The latest stamp of all streams when that was told.
     newest: i64,
+    /// Bytes collected since live consumers were told something.
+    untold: usize,
     /// Whether the regions are shut.
     is_shut: bool,
     /// Stacks that are stored once, where that was asked for.
@@ -134,6 +138,7 @@ impl Collector {
             drained: 0,
             told: i64::MIN,
             newest: i64::MIN,
+            untold: 0,
             is_shut: false,
             stacks: None,
             capturing: None,
@@ -226,9 +231,16 @@ impl Collector {
         self.drained = looked;
         // Streams take turns, so that the rings of none stand full while those of another are emptied.
         let mut unfinished: Vec<usize> = (0..self.streams.len()).collect();
+        let tell_after = self.tell_after();
         for turn in 1..=TURNS {
             let bytes = if turn < TURNS { SLICE } else { usize::MAX };
-            unfinished.retain(|&at| self.merge_stream(at, bytes, reach, &mut outcome));
+            unfinished.retain(|&at| {
+                let has_more = self.merge_stream(at, bytes, reach, &mut outcome);
+                if self.untold >= tell_after {
+                    self.tell_progress();
+                }
+                has_more
+            });
             if unfinished.is_empty() {
                 break;
             }
@@ -276,17 +288,22 @@ impl Collector {
             last: 0,
             stacks: self.stacks.as_mut(),
         };
-        outcome.more = false;
-        let Some(capturing) = &mut self.capturing else {
+        (outcome.more, outcome.bytes) = (false, 0);
+        if let Some(capturing) = &mut self.capturing {
+            let mut mixed: Vec<(usize, Mixed<'_>)> =
+                rings.map(|(source, ring)| (source, Mixed::Region(ring))).collect();
+            // What is captured has no source among the processes.
+            mixed.push((usize::MAX, capturing.ring(u16::try_from(at).unwrap_or(u16::MAX))));
+            let rings = mixed.iter_mut().map(|(source, ring)| (*source, ring));
             merge_all(look(rings, outcome), until, &mut filler, outcome);
-            return outcome.more;
-        };
-        let mut mixed: Vec<(usize, Mixed<'_>)> =
-            rings.map(|(source, ring)| (source, Mixed::Region(ring))).collect();
-        // What is captured has no source among the processes.
-        mixed.push((usize::MAX, capturing.ring(u16::try_from(at).unwrap_or(u16::MAX))));
-        let rings = mixed.iter_mut().map(|(source, ring)| (*source, ring));
-        merge_all(look(rings, outcome), until, &mut filler, outcome);
+        } else {
+            merge_all(look(rings, outcome), until, &mut filler, outcome);
+        }
+        drop(filler);
+        self.untold = self.untold.saturating_add(outcome.bytes);
+        if let Some(stream) = self.streams.get_mut(at).filter(|_| !outcome.more) {
+            stream.merged = Some(now);
+        }
         outcome.more
     }
 

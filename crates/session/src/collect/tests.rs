@@ -242,6 +242,45 @@ fn nothing_is_told_while_a_piece_is_refused() {
 }
 
 #[test]
+fn consumers_get_events_of_idle_processors_before_they_hold_too_much() {
+    const PAYLOAD: [u8; 8 << 10] = [0; 8 << 10];
+    let raw = SessionConfig {
+        name: "s".into(),
+        log_file_mode: 0x100,
+        clock: 1,
+        ring_bytes: 1 << 20,
+        maximum_buffers: 16,
+        ..SessionConfig::default()
+    };
+    let mut stage = Stage::with(raw);
+    let shared = Arc::clone(&stage.collector.shared);
+    shared.stats.consumers.store(1, Relaxed);
+    let idle = stage.now();
+    stage.publish(1, idle, 0);
+    let (mut sent, mut complete, mut is_there) = (0, None, false);
+    while complete.is_none() && sent < stage.collector.tell_after() * 2 {
+        for _ in 0..8 {
+            let now = stage.now();
+            stage.region.publish(0, now, 0, &PAYLOAD);
+            sent += PAYLOAD.len();
+        }
+        stage.collector.drain(Reach::Settled);
+        for job in stage.jobs.try_iter() {
+            match job {
+                Job::Buffer(buffer) | Job::Live(buffer) => {
+                    let stamps: Vec<i64> = events(&buffer).into_iter().map(|(_, stamp)| stamp).collect();
+                    is_there |= stamps.contains(&idle.cast_signed());
+                    assert!(complete.is_none_or(|complete| stamps.iter().all(|&stamp| stamp > complete)));
+                }
+                Job::Complete(stamp) => complete = Some(stamp),
+                _ => panic!("nothing else is sent"),
+            }
+        }
+    }
+    assert!(is_there && complete.is_some_and(|complete| complete >= idle.cast_signed()), "{complete:?}");
+}
+
+#[test]
 fn process_that_attaches_during_a_drain_keeps_its_time() {
     const PAYLOAD: [u8; 8 << 10] = [0; 8 << 10];
     let raw = SessionConfig {
