@@ -307,7 +307,7 @@ impl Service {
         self.send(link, 0, Message::CloseSession { order, session });
     }
 
-    /// A process is about to be dropped for not reading. What it writes until it is back is counted nowhere: as one event, so that the loss shows.
+    /// A process is about to be dropped for not reading. What it writes until it is back is counted nowhere.
     pub(crate) fn does_not_read(&mut self, link: LinkId) {
         let regions =
             self.registry.processes.get(&link).into_iter().flat_map(|process| process.regions.keys());

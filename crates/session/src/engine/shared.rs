@@ -380,6 +380,7 @@ impl Shared {
             processes: stats.processes.load(Relaxed),
             consumers: stats.consumers.load(Relaxed),
             damaged_regions: stats.damaged_regions.load(Relaxed),
+            uncounted_processes: 0,
             collector_ns: stats.collector_ns.load(Relaxed).saturating_add(stats.writer_ns.load(Relaxed)),
             end_status: stats.end_status.load(Relaxed),
         }
