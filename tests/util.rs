@@ -105,6 +105,12 @@ pub(crate) fn sample(name: &str) -> Option<PathBuf> {
 /// A process of the test's own, killed if the test ends first.
 pub(crate) struct Process(Child);
 
+impl From<Child> for Process {
+    fn from(child: Child) -> Self {
+        Self(child)
+    }
+}
+
 impl Process {
     pub(crate) fn start(command: &mut Command) -> Self {
         Self(command.spawn().expect("the program starts"))

@@ -1,13 +1,16 @@
 //! Where space ends: the session stops cleanly, and the file up to there is valid.
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use traceweir_transport::message::{Control, Message, Role, SessionConfig, SessionRef};
+use traceweir_transport::message::{Control, Message, Role, SessionConfig, SessionRef, VERSIONS};
+use traceweir_transport::runtime::RuntimeDir;
+use traceweir_transport::socket::Connection;
 
-use crate::fixture::{Link, to_file, until};
+use crate::fixture::{Link, PATIENCE, reports, to_file, until};
 use crate::ledger::{Ledger, assert_sound};
-use crate::roles::Writer;
+use crate::roles::{Writer, other_role};
 
 /// Ends its process with the test.
 struct Guard(Child);
@@ -19,12 +22,19 @@ impl Drop for Guard {
     }
 }
 
-fn writer(runtime: &Path, role: &Writer) -> Command {
-    let (name, value) = role.role();
+/// This binary as a child that plays a role.
+fn role_command(runtime: &Path) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("this binary"));
     command.args(["--exact", "role", "--nocapture", "--test-threads=1"]);
-    command.env("TRACEWEIR_RUNTIME_DIR", runtime).env(name, value);
+    command.env("TRACEWEIR_RUNTIME_DIR", runtime);
     command.stdin(Stdio::null()).stdout(Stdio::null());
+    command
+}
+
+fn writer(runtime: &Path, role: &Writer) -> Command {
+    let (name, value) = role.role();
+    let mut command = role_command(runtime);
+    command.env(name, value);
     command
 }
 
@@ -67,21 +77,100 @@ fn fill(runtime: &Path, file: PathBuf) -> u32 {
     outcome.end_status
 }
 
+/// Starts a daemon after these commands of the shell, which limit it.
+fn limited_daemon(limits: &str, runtime: &Path) -> Guard {
+    let script = format!(r#"{limits}; exec "$0" daemon --runtime-dir "$1""#);
+    let mut command = Command::new("sh");
+    command.args(["-c", &script]).arg(crate::fixture::weir()).arg(runtime).stdin(Stdio::null());
+    Guard(command.spawn().expect("sh starts"))
+}
+
+#[test]
+fn daemon_without_address_space_refuses_requests_and_keeps_its_sessions() {
+    const REFUSED: u32 = 8;
+    let folder = tempfile::tempdir().expect("a folder");
+    let runtime = folder.path().join("run");
+    let mut daemon = limited_daemon("ulimit -v 500000", &runtime);
+    let mut control = Link::open(&runtime, Role::Controller);
+    let file = folder.path().join("first.etl");
+    let first = control.start(to_file("first", &file));
+    let mut role = Writer::new(0, 1, 20_000);
+    (role.burst, role.pause_ms) = (250, 1);
+    let early = writer(&runtime, &role).stdout(Stdio::piped()).spawn().expect("a writer starts");
+    // Each session takes 64 MiB, so that a few exhaust the address space.
+    let mut started = Vec::new();
+    let status = (0..64).find_map(|n| {
+        let name = folder.path().join(format!("{n}.etl"));
+        let config =
+            SessionConfig { buffer_size: 1024, minimum_buffers: 64, ..to_file(&format!("large {n}"), &name) };
+        match control.try_start(config) {
+            Ok(session) => started.push(session),
+            Err(status) => return Some(status),
+        }
+        None
+    });
+    assert_eq!(status, Some(REFUSED), "after {} sessions", started.len());
+    assert!(daemon.0.try_wait().expect("a status").is_none(), "the daemon runs on");
+    // A process that comes now may get no region, which ends nothing.
+    let late = writer(&runtime, &Writer::new(1, 1, 1_000)).stdout(Stdio::piped()).spawn();
+    reports(vec![early, late.expect("a writer starts")]);
+    for session in started {
+        control.stop(session);
+    }
+    let last = control.stop(first);
+    assert_sound(&file);
+    let ledger = Ledger::read(&file);
+    assert_eq!(ledger.missing(0, 1, 20_000), u64::from(ledger.lost.0), "no uncounted gaps");
+    assert!(last.events >= 20_000 - last.events_lost);
+    assert_eq!(last.events_lost, u64::from(ledger.lost.0), "answer and file header agree");
+}
+
+#[test]
+fn providers_leave_descriptors_for_controllers() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let runtime = folder.path().join("run");
+    let daemon = limited_daemon("ulimit -n 96", &runtime);
+    drop(Link::open(&runtime, Role::Controller));
+    let providers = (0..14).map(|_| {
+        let (name, value) = other_role(&format!("providers {}", runtime.display()));
+        let mut command = role_command(&runtime);
+        Guard(command.env(name, value).stdin(Stdio::piped()).spawn().expect("providers start"))
+    });
+    let providers: Vec<Guard> = providers.collect();
+    let descriptors = format!("/proc/{}/fd", daemon.0.id());
+    until("the daemon has few descriptors left", || {
+        std::fs::read_dir(&descriptors).is_ok_and(|entries| entries.count() >= 64)
+    });
+    let mut control = Link::open(&runtime, Role::Controller);
+    let file = folder.path().join("late.etl");
+    let session = control.start(to_file("late", &file));
+    control.stop(session);
+    assert_sound(&file);
+    drop(providers);
+}
+
+/// The child of the test above: as many connections as one process may have, until it is killed.
+pub(crate) fn play(words: &[&str]) {
+    let socket = RuntimeDir::at(words[0].as_ref()).control_socket();
+    let connect = |instance| {
+        let connection = Connection::connect(&socket, PATIENCE).ok()?;
+        let (role, program) = (Role::Provider, "providers".to_owned());
+        let hello = Message::Hello { versions: VERSIONS, role, instance, program };
+        connection.send(1, &hello, &[], PATIENCE).ok()?;
+        Some(connection)
+    };
+    let connections: Vec<_> = (0..8).filter_map(connect).collect();
+    // The parent ends this process, or ends itself.
+    let _ = std::io::stdin().read_to_end(&mut Vec::new());
+    drop(connections);
+}
+
 #[test]
 fn a_file_that_may_not_grow_ends_its_session_cleanly() {
     let folder = tempfile::tempdir().expect("a folder");
     let runtime = folder.path().join("run");
     // 24 MiB in blocks of 512 bytes (dash) or 1024 (bash); beyond, writes fail instead of killing the daemon.
-    let script = r#"trap '' XFSZ; ulimit -f 49152; exec "$0" daemon --runtime-dir "$1""#;
-    let _daemon = Guard(
-        Command::new("sh")
-            .args(["-c", script])
-            .arg(crate::fixture::weir())
-            .arg(&runtime)
-            .stdin(Stdio::null())
-            .spawn()
-            .expect("sh starts"),
-    );
+    let _daemon = limited_daemon("trap '' XFSZ; ulimit -f 49152", &runtime);
     let status = fill(&runtime, folder.path().join("limited.etl"));
     assert_eq!(status, 112, "not enough disk space");
 }

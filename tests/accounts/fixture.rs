@@ -151,6 +151,14 @@ impl Link {
     /// Starts a session and enables the writers' provider.
     #[track_caller]
     pub(crate) fn start(&mut self, config: SessionConfig) -> u64 {
+        let id = self.try_start(config).expect("the session starts");
+        self.enable(id, PROVIDER);
+        id
+    }
+
+    /// Starts a session; its id, or the status of the refusal.
+    #[track_caller]
+    pub(crate) fn try_start(&mut self, config: SessionConfig) -> Result<u64, u32> {
         let file = config.log_file.as_ref().map(|path| {
             File::options()
                 .read(true)
@@ -161,9 +169,11 @@ impl Link {
                 .expect("the log file")
         });
         let descriptors: Vec<BorrowedFd<'_>> = file.iter().map(|f| f.as_fd()).collect();
-        let id = self.properties(&Message::Start(Box::new(config)), &descriptors).id;
-        self.enable(id, PROVIDER);
-        id
+        match self.ask(&Message::Start(Box::new(config)), &descriptors).message {
+            Message::Properties(properties) => Ok(properties.id),
+            Message::Refused { status, .. } => Err(status),
+            other => panic!("{other:?}"),
+        }
     }
 
     #[track_caller]

@@ -1,11 +1,18 @@
 //! Writers killed at any instant: every event whose call had returned is there or counted, at most one more per thread, nothing torn.
 
+use std::io::{BufRead, BufReader, Write};
+use std::process::Stdio;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::fixture::{Daemon, WritePath, to_file, until};
+use rustix::process::Signal;
+use traceweir_transport::message::{Message, Role, VERSIONS};
+use traceweir_transport::runtime::RuntimeDir;
+use traceweir_transport::socket::Connection;
+
+use crate::fixture::{Daemon, PATIENCE, WritePath, reports, to_file, until};
 use crate::ledger::{Ledger, assert_sound};
-use crate::roles::{Progress, Writer};
+use crate::roles::{PROVIDER, Progress, Writer, other_role};
 
 const THREADS: u32 = 2;
 
@@ -132,4 +139,47 @@ fn writers_killed_at_every_named_point_leave_nothing_torn_and_nothing_uncounted(
             kill_writers(*path, 2, 4, habit, Some(point));
         }
     }
+}
+
+/// What the child below prints when it is connected.
+const CONNECTED: &str = "connected";
+
+/// The child: connects, waits for a line, registers and ends.
+pub(crate) fn play(words: &[&str]) {
+    let socket = RuntimeDir::at(words[0].as_ref()).control_socket();
+    let connection = Connection::connect(&socket, PATIENCE).expect("connected");
+    let say = |message: &Message| connection.send(1, message, &[], PATIENCE).expect("sent");
+    let (role, program) = (Role::Provider, "registering".to_owned());
+    say(&Message::Hello { versions: VERSIONS, role, instance: 1, program });
+    connection.receive(PATIENCE).expect("the daemon answers").expect("in time");
+    writeln!(std::io::stdout(), "\n{CONNECTED}").expect("standard output is open");
+    std::io::stdin().read_line(&mut String::new()).expect("a line");
+    say(&Message::Register { registration: 1, provider: PROVIDER, traits: Vec::new(), classic: false });
+}
+
+#[test]
+fn process_killed_while_registering_is_counted_apart_from_lost_events() {
+    let daemon = Daemon::start();
+    let file = daemon.path("registering.etl");
+    let mut control = daemon.control();
+    let session = control.start(to_file("registering", &file));
+    let role = other_role(&format!("registering {}", daemon.runtime().display()));
+    let mut child = daemon.child(role).stdin(Stdio::piped()).spawn().expect("a child starts");
+    let output = BufReader::new(child.stdout.take().expect("a pipe"));
+    assert!(output.lines().any(|line| line.expect("text") == CONNECTED));
+    // The daemon hears of the registration only after its process has ended.
+    daemon.signal(Signal::STOP);
+    let stat = format!("/proc/{}/stat", daemon.pid());
+    until("the daemon stands still", || std::fs::read_to_string(&stat).is_ok_and(|s| s.contains(") T ")));
+    child.stdin.take().expect("a pipe").write_all(b"\n").expect("the child reads");
+    assert!(child.wait().expect("the child ends").success());
+    daemon.signal(Signal::CONT);
+    until("the process is counted", || control.query(session).uncounted_processes == 1);
+
+    reports(vec![daemon.writer(&Writer::new(0, 1, 1_000), WritePath::Sequence)]);
+    let last = control.stop(session);
+    let ledger = Ledger::read(&file);
+    assert_eq!(last.uncounted_processes, 1);
+    assert_eq!(last.events_lost, u64::from(ledger.lost.0), "answer and file header agree");
+    assert_eq!(ledger.missing(0, 1, 1_000), last.events_lost);
 }

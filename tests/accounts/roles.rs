@@ -116,6 +116,8 @@ pub(crate) fn play() {
         "writer" => write(&Writer::parse(&words[1..])).print(),
         "special" => crate::processes::play(&words[1..]),
         "private" => crate::private::play(&words[1..]),
+        "providers" => crate::bounds::play(&words[1..]),
+        "registering" => crate::kills::play(&words[1..]),
         "hostile" => crate::hostile::play(&words[1..]),
         other => panic!("no such role: {other}"),
     }

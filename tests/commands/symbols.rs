@@ -14,7 +14,6 @@ use traceweir_format::wire::Put;
 
 use super::{folder, store, text};
 use crate::golden::{Maker, SelfDescribing, session};
-use crate::manifests::target;
 use crate::util::{Daemon, Run, c_library, root, weir};
 
 /// `place` is where `here` returns to: within `add`, which is part of `sell`.

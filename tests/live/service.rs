@@ -6,9 +6,10 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, listen, socket};
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::{EVENTS_PER_ORDER, SHOP, events_in, serve, text};
-use crate::util::{Daemon, Process, eventually};
+use crate::util::{Daemon, Process, eventually, skip};
 
 #[test]
 fn a_clean_stop_finalises_every_file() {
@@ -23,6 +24,48 @@ fn a_clean_stop_finalises_every_file() {
         assert_eq!(events_in(file).len(), 2 * EVENTS_PER_ORDER);
     }
     assert!(!daemon.answers());
+}
+
+/// The process id of the daemon that serves this folder.
+fn daemon_pid(daemon: &Daemon) -> Pid {
+    let pid = std::fs::read_to_string(daemon.path("daemon.lock")).unwrap();
+    Pid::from_raw(pid.trim().parse().unwrap()).unwrap()
+}
+
+#[test]
+fn hangup_ends_no_recording_of_a_daemon_without_terminal() {
+    let daemon = Daemon::absent();
+    let file = daemon.path("kept.etl");
+    // This starts a daemon in a session of its own.
+    daemon.weir(["start", "Kept", "-o", text(&file), "-p", SHOP]).expect(0);
+    let pid = daemon_pid(&daemon);
+    kill_process(pid, Signal::HUP).unwrap();
+    serve(&daemon, 2);
+    daemon.weir(["stop", "Kept"]).expect(0);
+    assert_eq!(events_in(&file).len(), 2 * EVENTS_PER_ORDER);
+    kill_process(pid, Signal::TERM).unwrap();
+    eventually("the daemon's leaving", || (!daemon.path("control.sock").exists()).then_some(()));
+}
+
+#[test]
+fn end_of_its_terminal_ends_a_daemon_with_finalised_files() {
+    let daemon = Daemon::absent();
+    // The terminal is that of `script`, and ends with it.
+    let mut command = Command::new("script");
+    command.args(["-qec", r#"exec "$WEIR" daemon"#, "/dev/null"]).env("SHELL", "/bin/sh");
+    command.env("WEIR", env!("CARGO_BIN_EXE_weir")).env("TRACEWEIR_RUNTIME_DIR", daemon.folder());
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let Ok(terminal) = command.spawn() else {
+        return skip("script", "the program script, which makes a terminal, is not installed");
+    };
+    let terminal = Process::from(terminal);
+    eventually("an answer of the daemon", || daemon.answers().then_some(()));
+    let file = daemon.path("finalised.etl");
+    daemon.weir(["start", "Finalised", "-o", text(&file), "-p", SHOP]).expect(0);
+    serve(&daemon, 2);
+    terminal.signal(Signal::KILL);
+    eventually("the daemon's leaving", || (!daemon.path("control.sock").exists()).then_some(()));
+    assert_eq!(events_in(&file).len(), 2 * EVENTS_PER_ORDER);
 }
 
 #[test]
@@ -54,7 +97,7 @@ fn a_service_manager_may_hold_the_socket_and_is_told_when_it_is_served() {
     assert_eq!(&word[..n], b"READY=1");
     eventually("an answer of the daemon", || daemon.answers().then_some(()));
     assert!(daemon.path("control.sock").exists());
-    process.signal(rustix::process::Signal::TERM);
+    process.signal(Signal::TERM);
     process.finish().expect(0);
 }
 
@@ -93,8 +136,6 @@ fn on_demand_it_keeps_nothing_that_its_starter_had_open() {
     let reader = rustix::fs::open(&fifo, nonblocking, rustix::fs::Mode::empty());
     assert_eq!(reader.err(), Some(rustix::io::Errno::NXIO), "nobody reads the pipe");
 
-    let pid = std::fs::read_to_string(daemon.path("daemon.lock")).unwrap();
-    let pid = rustix::process::Pid::from_raw(pid.trim().parse().unwrap()).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    kill_process(daemon_pid(&daemon), Signal::TERM).unwrap();
     eventually("the daemon's leaving", || (!daemon.path("control.sock").exists()).then_some(()));
 }

@@ -4,8 +4,8 @@
 //!   connections   0 ─────────── guests in all ────────── providers in all ───────────── all
 //!                                   3072                     3840                      4096
 //!                                                              └─ controllers and consumers always find a place
-//!   descriptors   0 ───────────────── guests ─────────────── everybody ─ limit
-//!                                       └─ a quarter (1024 at most) and a sixteenth (256 at most) are kept back
+//!   descriptors   0 ── guests' providers ── all providers ── controllers, consumers, sessions ── limit
+//!                                       └─ a quarter (1024 at most) and a sixteenth (32 to 256) are kept back
 //!   sessions      0 ── one guest ──── guests in all ─── all
 //!                        half          all but an eighth (8 of 64)
 //!   their memory  0 ──────────── guests in all ──────── half of the memory
@@ -140,9 +140,14 @@ impl Descriptors {
         Self { limit }
     }
 
-    /// Whether one that was just made is out of what is kept back.
+    /// Descriptors that providers leave to controllers and sessions.
+    fn reserve(self) -> u64 {
+        (self.limit / 16).clamp(32, 256).min(self.limit / 2)
+    }
+
+    /// Returns whether a descriptor that was just made is one of those kept back: from guests, or from all providers.
     pub(crate) fn are_scarce(self, made: impl AsFd, for_guest: bool) -> bool {
-        let reserve = if for_guest { (self.limit / 4).min(1024) } else { (self.limit / 16).min(256) };
+        let reserve = if for_guest { (self.limit / 4).min(1024) } else { self.reserve() };
         u64::try_from(made.as_fd().as_raw_fd()).is_ok_and(|number| number >= self.limit - reserve)
     }
 }

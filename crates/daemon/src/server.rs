@@ -33,7 +33,6 @@ mod turns;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use rustix::buffer::spare_capacity;
@@ -78,7 +77,7 @@ impl Options {
     }
 }
 
-/// Runs a daemon until SIGTERM, SIGINT or idleness; finalises every file before it returns.
+/// Runs a daemon until SIGTERM, SIGINT, the end of its terminal or idleness; finalises every file before it returns.
 pub fn run(options: Options) -> Result<()> {
     run_until(options, &Stopper::new()?)
 }
@@ -118,6 +117,7 @@ const LISTENER: u64 = 0;
 const INBOX: u64 = 1;
 const SIGNALS: u64 = 2;
 const STOPPER: u64 = 3;
+const HANGUPS: u64 = 4;
 const FIRST_LINK: LinkId = 16;
 
 struct Server {
@@ -134,8 +134,7 @@ struct Server {
     /// It has been said that the janitor is stuck.
     is_stuck: bool,
     inbox: Inbox,
-    signals: UnixStream,
-    _handlers: startup::Handlers,
+    signals: startup::Signals,
     stop_requests: u32,
     resting_until: Option<Instant>,
     idle_exit: Option<Duration>,
@@ -153,13 +152,15 @@ impl Server {
         let failed = |operation| move |e: Errno| Error::system(operation, e);
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed("epoll_create"))?;
         let inbox = Inbox::new()?;
-        let (signals, handlers) = startup::take_signals()?;
-        for (fd, token) in [
+        let signals = startup::take_signals()?;
+        let hangups = signals.hangups.iter().map(|hangups| (hangups.as_fd(), HANGUPS));
+        let watched = [
             (home.listener().as_fd(), LISTENER),
             (inbox.as_fd(), INBOX),
-            (signals.as_fd(), SIGNALS),
+            (signals.stops.as_fd(), SIGNALS),
             (stopper.as_fd(), STOPPER),
-        ] {
+        ];
+        for (fd, token) in watched.into_iter().chain(hangups) {
             let data = epoll::EventData::new_u64(token);
             epoll::add(&epoll, fd, data, epoll::EventFlags::IN).map_err(failed("epoll_ctl"))?;
         }
@@ -181,7 +182,6 @@ impl Server {
             is_stuck: false,
             inbox,
             signals,
-            _handlers: handlers,
             stop_requests: 0,
             resting_until: None,
             idle_exit,
@@ -274,8 +274,17 @@ impl Server {
 
     fn take_signals(&mut self) {
         let mut bytes = [0; 16];
-        let count = (&self.signals).read(&mut bytes).unwrap_or(0);
+        let count = (&self.signals.stops).read(&mut bytes).unwrap_or(0);
         self.stop_requests = self.stop_requests.saturating_add(u32::try_from(count).unwrap_or(u32::MAX));
+    }
+
+    /// Leaves as after the first SIGTERM, however many hangups come: kernel and shell may both send one.
+    fn take_hangups(&mut self) {
+        let mut bytes = [0; 16];
+        let Some(mut hangups) = self.signals.hangups.as_ref() else { return };
+        if hangups.read(&mut bytes).is_ok_and(|count| count > 0) {
+            self.stop_requests = self.stop_requests.max(1);
+        }
     }
 
     fn tick(&mut self, now: Instant) {

@@ -119,6 +119,8 @@ struct Client {
     role: Option<Role>,
     /// The daemon made the connection: only a provider is at its other end.
     knocked: bool,
+    /// The connection took one of the descriptors that are kept for controllers and sessions.
+    is_reserved: bool,
     /// When it last said something.
     spoke: Instant,
     /// The session it reads and its number there, once that is settled.
@@ -200,7 +202,9 @@ impl Service {
         let (identity, spoke) = (Identity::alone(&peer), Instant::now());
         let could_profile = may_profile(peer.pid, peer.uid);
         let (role, reads) = (None, Reads::Nothing);
-        let client = Client { peer, process, could_profile, identity, role, knocked, spoke, reads };
+        let is_reserved = false;
+        let client =
+            Client { peer, process, could_profile, identity, role, knocked, is_reserved, spoke, reads };
         self.clients.insert(link, client);
         if knocked {
             self.send(link, 0, Message::Knock { versions: traceweir_transport::message::VERSIONS });
@@ -216,6 +220,13 @@ impl Service {
     pub(crate) fn identified(&mut self, link: LinkId, identity: Identity) {
         if let Some(client) = self.clients.get_mut(&link) {
             client.identity = identity;
+        }
+    }
+
+    /// A connection took one of the descriptors that are kept for controllers and sessions.
+    pub(crate) fn took_reserved_descriptor(&mut self, link: LinkId) {
+        if let Some(client) = self.clients.get_mut(&link) {
+            client.is_reserved = true;
         }
     }
 

@@ -10,7 +10,8 @@
 //! that keeps its own stamp stands outside this.) K4 A region that breaks the rules of its rings is dropped at once and disturbs no
 //! other. K5 What a process counts as lost is added once. K6 While there is no place for what comes, regions are shut, and writers told why;
 //! they are opened again before a consumer hears that it is one. K7 Where something is captured, all is merged up to the moment at which
-//! the last look at it began: however long a look takes, no event is raised above its time by it.
+//! the last look at it began: however long a look takes, no event is raised above its time by it. K8 A process that attaches while a
+//! drain goes on takes part from the next stream on, so its events are not raised above their time by that drain.
 
 mod fill;
 mod send;
@@ -65,6 +66,8 @@ struct Stream {
     key: u64,
     /// The same on the session's clock.
     time: i64,
+    /// Raw stamp up to which everything was merged when a merge last left nothing over.
+    merged: Option<u64>,
     /// When the last event happened that was captured, as it was written: its stack says so too. `None`: it was not written.
     captured: Option<i64>,
     /// Keys of stacks that the buffer defines.
@@ -107,6 +110,8 @@ pub(crate) struct Collector {
     told: i64,
     /// The latest stamp of all streams when that was told.
     newest: i64,
+    /// Bytes collected since live consumers were told something.
+    untold: usize,
     /// Whether the regions are shut.
     is_shut: bool,
     /// Stacks that are stored once, where that was asked for.
@@ -133,6 +138,7 @@ impl Collector {
             drained: 0,
             told: i64::MIN,
             newest: i64::MIN,
+            untold: 0,
             is_shut: false,
             stacks: None,
             capturing: None,
@@ -154,7 +160,8 @@ impl Collector {
     }
 
     /// A region from now on.
-    pub(crate) fn add(&mut self, mut source: Source) {
+    fn add(&mut self, mut source: Source) {
+        self.shared.stats.processes.fetch_add(1, Relaxed);
         if let Some(reader) = source.reader.as_mut().filter(|_| self.is_shut) {
             reader.set_shut(true);
         }
@@ -220,16 +227,56 @@ impl Collector {
     pub(crate) fn drain(&mut self, reach: Reach) -> Drained {
         let mut outcome = Outcome::default();
         let looked = self.look_at_captured(reach);
-        let is_capturing = self.capturing.is_some();
+        // What happened behind this is captured by the next look.
+        self.drained = looked;
+        // Streams take turns, so that the rings of none stand full while those of another are emptied.
+        let mut unfinished: Vec<usize> = (0..self.streams.len()).collect();
+        let tell_after = self.tell_after();
+        for turn in 1..=TURNS {
+            let bytes = if turn < TURNS { SLICE } else { usize::MAX };
+            unfinished.retain(|&at| {
+                let has_more = self.merge_stream(at, bytes, reach, &mut outcome);
+                if self.untold >= tell_after {
+                    self.tell_progress();
+                }
+                has_more
+            });
+            if unfinished.is_empty() {
+                break;
+            }
+        }
+        self.settle_sources(&outcome.damaged);
+        self.settle_capture();
+        self.set_shut(self.shared.is_full());
+        Drained { took: outcome.took, waits: outcome.waits }
+    }
+
+    /// Merges up to so many bytes of a stream; returns whether it has more.
+    fn merge_stream(&mut self, at: usize, bytes: usize, reach: Reach, outcome: &mut Outcome) -> bool {
+        let counter = self.clock.counter();
+        let mut now = counter.now();
+        // After the counter was read: a process that attaches later writes later (K8).
+        for source in self.shared.take_attached() {
+            self.add(source);
+        }
+        let mut ahead = self.ahead;
+        // Younger events of processes wait for the next look, too: however long this one took, they are not ahead.
+        if self.capturing.is_some() {
+            ahead = ahead.saturating_add(now.saturating_sub(self.drained));
+            now = self.drained;
+        }
+        let until = || match reach {
+            Reach::Settled => Until { now, ahead, bytes },
+            // Read behind the rings: no honest stamp is younger.
+            Reach::All => Until { now: counter.now(), ahead: 0, bytes },
+        };
         let (mut readers, mut writers) = split(&mut self.sources);
         // One stream takes the rings of all processors.
         let width = if self.streams.len() == 1 { self.cpus } else { 1 };
-        let counter = self.clock.counter();
-        // What happened behind this is captured by the next look.
-        self.drained = looked;
+        let rings = rings_of(&mut readers, at, width, self.cpus);
         let mut filler = Filler {
             streams: &mut self.streams,
-            at: 0,
+            at,
             writers: &mut writers,
             clock: &self.clock,
             shared: &self.shared,
@@ -241,47 +288,23 @@ impl Collector {
             last: 0,
             stacks: self.stacks.as_mut(),
         };
-        // Streams take turns, so that the rings of none stand full while those of another are emptied.
-        let mut unfinished: Vec<usize> = (0..filler.streams.len()).collect();
-        for turn in 1..=TURNS {
-            let bytes = if turn < TURNS { SLICE } else { usize::MAX };
-            unfinished.retain(|&at| {
-                let mut now = counter.now();
-                let mut ahead = self.ahead;
-                // Younger events of processes wait for the next look, too: however long this one took, they are not ahead.
-                if is_capturing {
-                    ahead = ahead.saturating_add(now.saturating_sub(looked));
-                    now = looked;
-                }
-                let rings = rings_of(&mut readers, at, width, self.cpus);
-                let until = || match reach {
-                    Reach::Settled => Until { now, ahead, bytes },
-                    // Read behind the rings: no honest stamp is younger.
-                    Reach::All => Until { now: counter.now(), ahead: 0, bytes },
-                };
-                filler.at = at;
-                outcome.more = false;
-                let Some(capturing) = &mut self.capturing else {
-                    merge_all(look(rings, &mut outcome), until, &mut filler, &mut outcome);
-                    return outcome.more;
-                };
-                let mut mixed: Vec<(usize, Mixed<'_>)> =
-                    rings.map(|(source, ring)| (source, Mixed::Region(ring))).collect();
-                // What is captured has no source among the processes.
-                mixed.push((usize::MAX, capturing.ring(u16::try_from(at).unwrap_or(u16::MAX))));
-                let rings = mixed.iter_mut().map(|(source, ring)| (*source, ring));
-                merge_all(look(rings, &mut outcome), until, &mut filler, &mut outcome);
-                outcome.more
-            });
-            if unfinished.is_empty() {
-                break;
-            }
+        (outcome.more, outcome.bytes) = (false, 0);
+        if let Some(capturing) = &mut self.capturing {
+            let mut mixed: Vec<(usize, Mixed<'_>)> =
+                rings.map(|(source, ring)| (source, Mixed::Region(ring))).collect();
+            // What is captured has no source among the processes.
+            mixed.push((usize::MAX, capturing.ring(u16::try_from(at).unwrap_or(u16::MAX))));
+            let rings = mixed.iter_mut().map(|(source, ring)| (*source, ring));
+            merge_all(look(rings, outcome), until, &mut filler, outcome);
+        } else {
+            merge_all(look(rings, outcome), until, &mut filler, outcome);
         }
         drop(filler);
-        self.settle_sources(&outcome.damaged);
-        self.settle_capture();
-        self.set_shut(self.shared.is_full());
-        Drained { took: outcome.took, waits: outcome.waits }
+        self.untold = self.untold.saturating_add(outcome.bytes);
+        if let Some(stream) = self.streams.get_mut(at).filter(|_| !outcome.more) {
+            stream.merged = Some(now);
+        }
+        outcome.more
     }
 
     /// Has what is captured taken in, and a second time where that took long, as when everything there is was told: what happened meanwhile is not to wait, nor what

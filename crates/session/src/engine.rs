@@ -10,8 +10,8 @@
 //!   writer thread
 //! ```
 //!
-//! E1 A request is answered once: by the thread that carried it out, or with [`Error::Ended`] by whoever finds that the session has
-//! ended. E2 The answer to a flush or stop comes when everything published before the call is written or counted. E3 Without handles the
+//! E1 A request is answered once: by the thread that carried it out, or with [`Error::Ended`](crate::Error::Ended)
+//! by whoever finds that the session has ended. E2 The answer to a flush or stop comes when everything published before the call is written or counted. E3 Without handles the
 //! session stops by itself. E4 No process can make the session wait: each wakes the collector through a descriptor of its own,
 //! from which the collector never reads. E5 A thread that panics ends this session only ([`crate::fault`]).
 
@@ -38,7 +38,7 @@ use traceweir_transport::ring::RegionReader;
 use crate::capture::Capture;
 use crate::collect::Source;
 use crate::config::Config;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::identity::Identity;
 use crate::record::{Threads, Writer};
 use crate::region::Cost;
@@ -178,8 +178,7 @@ impl Session {
     ) -> Result<SourceId> {
         let id = self.shared().next_source();
         let writer = writer.numbered(self.shared().sequence.clone());
-        let source = Box::new(Source { id, writer, reader: Some(reader), wake, cost, lost: 0 });
-        self.shared().post(Command::Attach(source)).map_err(|_| Error::Ended)?;
+        self.shared().attach(Source { id, writer, reader: Some(reader), wake, cost, lost: 0 })?;
         Ok(id)
     }
 

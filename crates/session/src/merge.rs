@@ -129,6 +129,8 @@ pub(crate) struct Outcome {
     pub(crate) waits: bool,
     /// Whether more could be taken at once, had it not been the turn of others.
     pub(crate) more: bool,
+    /// Bytes of the records that were taken.
+    pub(crate) bytes: usize,
     /// Sources whose rings broke the rules.
     pub(crate) damaged: Vec<usize>,
 }
@@ -159,6 +161,7 @@ pub(crate) fn merge<R: Ring>(
             order.push(Reverse((stamp, index)));
         }
     }
+    outcome.bytes = outcome.bytes.saturating_add(until.bytes.saturating_sub(left));
     for lane in lanes {
         lane.ring.release();
     }

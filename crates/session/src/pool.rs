@@ -13,6 +13,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use traceweir_format::buffer::HEADER_SIZE;
 use traceweir_format::spec::status::Status;
+use traceweir_transport::map::check_headroom;
 
 use crate::error::{Error, Result};
 use crate::storage::ALIGNMENT;
@@ -33,6 +34,7 @@ impl Bytes {
     fn aligned(size: usize) -> Option<Self> {
         let mut memory = Vec::new();
         let room = size.checked_add(ALIGNMENT)?;
+        check_headroom(room).ok()?;
         memory.try_reserve_exact(room).ok()?;
         memory.resize(room, 0);
         let from = memory.as_ptr().align_offset(ALIGNMENT);
@@ -40,9 +42,12 @@ impl Bytes {
         Some(Self { memory, from })
     }
 
-    /// Nothing yet, anywhere in memory.
-    fn with_capacity(bytes: usize) -> Self {
-        Self { memory: Vec::with_capacity(bytes), from: 0 }
+    /// Nothing yet, with room for so many bytes anywhere in memory, if there is memory.
+    fn with_capacity(bytes: usize) -> Option<Self> {
+        let mut memory = Vec::new();
+        check_headroom(bytes).ok()?;
+        memory.try_reserve_exact(bytes).ok()?;
+        Some(Self { memory, from: 0 })
     }
 
     /// Makes it longer or shorter.
@@ -50,9 +55,16 @@ impl Bytes {
         self.memory.resize(self.from.saturating_add(size), value);
     }
 
-    /// Appends.
-    pub(crate) fn extend_from_slice(&mut self, more: &[u8]) {
-        self.memory.extend_from_slice(more);
+    /// Appends, if there is memory; else changes nothing and returns `false`.
+    #[must_use]
+    pub(crate) fn try_extend(&mut self, more: &[u8]) -> bool {
+        let wanted = self.memory.len().saturating_add(more.len());
+        let has_room = wanted <= self.memory.capacity()
+            || (check_headroom(wanted).is_ok() && self.memory.try_reserve(more.len()).is_ok());
+        if has_room {
+            self.memory.extend_from_slice(more);
+        }
+        has_room
     }
 }
 
@@ -105,9 +117,20 @@ pub(crate) struct Buffer {
 }
 
 impl Buffer {
-    /// A buffer of so many bytes, if there is memory.
-    fn allocate(size: usize) -> Option<Self> {
-        Some(Self { bytes: Bytes::aligned(size)?, ..Self::default() })
+    /// Allocates a buffer of so many bytes.
+    fn allocate(size: usize) -> Result<Self> {
+        let why = "there is no memory for a buffer";
+        let no_memory = Error::Properties { status: Status::ERROR_NOT_ENOUGH_MEMORY, why };
+        Ok(Self { bytes: Bytes::aligned(size).ok_or(no_memory)?, ..Self::default() })
+    }
+
+    /// Copies a buffer that is being filled.
+    pub(crate) fn copy(&self) -> Result<Self> {
+        let mut copy = Self::allocate(self.bytes.len())?;
+        copy.bytes.copy_from_slice(&self.bytes);
+        let Self { filled, cpu, events, time, loss, news, ends_flush, .. } = *self;
+        let (bytes, delivered, delivered_events) = (copy.bytes, HEADER_SIZE, 0);
+        Ok(Self { bytes, filled, cpu, events, time, loss, news, ends_flush, delivered, delivered_events })
     }
 
     /// Makes it empty.
@@ -121,16 +144,18 @@ impl Buffer {
         self.filled <= HEADER_SIZE
     }
 
-    /// A copy that is only as large as its records, of what comes behind the first `from` bytes.
-    pub(crate) fn copy_from(&self, from: usize, events: u32) -> Self {
+    /// Copies what follows the first `from` bytes, if there is memory. The copy is only as large as its records.
+    pub(crate) fn copy_from(&self, from: usize, events: u32) -> Option<Self> {
         let records = self.bytes.get(from..self.filled).unwrap_or_default();
-        let mut bytes = Bytes::with_capacity(HEADER_SIZE.saturating_add(records.len()));
+        let mut bytes = Bytes::with_capacity(HEADER_SIZE.saturating_add(records.len()))?;
         bytes.resize(HEADER_SIZE, 0);
-        bytes.extend_from_slice(records);
+        if !bytes.try_extend(records) {
+            return None;
+        }
         let filled = bytes.len();
         let Self { cpu, time, loss, news, ends_flush, .. } = *self;
         let (delivered, delivered_events) = (HEADER_SIZE, 0);
-        Self { bytes, filled, cpu, events, time, loss, news, ends_flush, delivered, delivered_events }
+        Some(Self { bytes, filled, cpu, events, time, loss, news, ends_flush, delivered, delivered_events })
     }
 }
 
@@ -162,9 +187,7 @@ pub(crate) struct Pool {
 impl Pool {
     /// Refused where there is no memory for a single buffer.
     pub(crate) fn new(buffer_bytes: usize, maximum: u32) -> Result<Self> {
-        let why = "there is no memory for a buffer";
-        let no_memory = Error::Properties { status: Status::ERROR_NOT_ENOUGH_MEMORY, why };
-        let first = Buffer::allocate(buffer_bytes).ok_or(no_memory)?;
+        let first = Buffer::allocate(buffer_bytes)?;
         let state = State { free: vec![first], existing: 1, maximum: maximum.max(1), under_way: 0 };
         Ok(Self { state: Mutex::new(state), settled: Condvar::new(), buffer_bytes })
     }
@@ -175,7 +198,7 @@ impl Pool {
         let mut state = self.lock();
         let wanted = wanted.min(state.maximum).min(u32::try_from(afford).unwrap_or(u32::MAX));
         while state.existing < wanted {
-            let Some(buffer) = Buffer::allocate(self.buffer_bytes) else { return };
+            let Ok(buffer) = Buffer::allocate(self.buffer_bytes) else { return };
             state.free.push(buffer);
             state.existing = state.existing.saturating_add(1);
         }
@@ -199,7 +222,7 @@ impl Pool {
         if state.existing >= state.maximum {
             return None;
         }
-        let Some(buffer) = Buffer::allocate(self.buffer_bytes) else {
+        let Ok(buffer) = Buffer::allocate(self.buffer_bytes) else {
             // Then those that exist have to do: at least the first one does (P1).
             state.maximum = state.existing;
             return None;

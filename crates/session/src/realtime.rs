@@ -143,7 +143,10 @@ impl<Q: Queue> Realtime<Q> {
         }
         let events = buffer.events.saturating_sub(buffer.delivered_events);
         if self.consumers.is_empty() {
-            self.keep(buffer.copy_from(buffer.delivered, events), stats);
+            match buffer.copy_from(buffer.delivered, events) {
+                Some(piece) => self.keep(piece, stats),
+                None => self.lose_from_backlog(events, stats),
+            }
         } else {
             self.push(buffer, events, stats);
         }
@@ -187,20 +190,26 @@ impl<Q: Queue> Realtime<Q> {
     fn keep(&mut self, piece: Buffer, stats: &Stats) {
         let records = piece.bytes.get(HEADER_SIZE..).unwrap_or_default();
         let last = self.backlog.iter_mut().rev().find(|kept| kept.cpu == piece.cpu);
-        if let Some(kept) = last.filter(|k| k.filled.saturating_add(records.len()) <= self.buffer_bytes) {
-            kept.bytes.extend_from_slice(records);
+        let fits = |kept: &Buffer| kept.filled.saturating_add(records.len()) <= self.buffer_bytes;
+        if let Some(kept) = last.filter(|kept| fits(kept))
+            && kept.bytes.try_extend(records)
+        {
             kept.filled = kept.bytes.len();
             kept.events = kept.events.saturating_add(piece.events);
             (kept.time, kept.news) = (piece.time, kept.news | piece.news);
             return;
         }
         if self.backlog.len() >= self.room {
-            stats.count_undelivered(piece.events);
-            self.backlog_lost.0 = self.backlog_lost.0.saturating_add(1);
-            self.backlog_lost.1 = self.backlog_lost.1.saturating_add(u64::from(piece.events));
-            return;
+            return self.lose_from_backlog(piece.events, stats);
         }
         self.backlog.push_back(piece);
+    }
+
+    /// Counts a buffer that the backlog could not take.
+    fn lose_from_backlog(&mut self, events: u32, stats: &Stats) {
+        stats.count_undelivered(events);
+        self.backlog_lost.0 = self.backlog_lost.0.saturating_add(1);
+        self.backlog_lost.1 = self.backlog_lost.1.saturating_add(u64::from(events));
     }
 
     /// Everything up to this stamp has been delivered.

@@ -9,12 +9,13 @@
 //!
 //!   queue    0            100                   data (a multiple of 1000)
 //!            ┌────────────┬─────────────────────┬──────────┬──────────┬─ … ─┐
-//!            │ header     │ u32 length of each  │ buffer 0 │ buffer 1 │     │      buffer_bytes, rounded up to 1000 each
+//!            │ header     │ an entry for each   │ buffer 0 │ buffer 1 │     │      buffer_bytes, rounded up to 1000 each
 //!            └────────────┴─────────────────────┴──────────┴──────────┴─ … ─┘
 //!
 //!   header   00 u64 MAGIC │ 08 u32 VERSION │ 0C u32 slots │ 10 u32 buffer_bytes
 //!            40 u64 head: buffers added so far │ 48 u64 1 when no more will come
 //!            80 u64 buffers lost to this consumer │ 88 u64 events in those │ 90 i64 complete: every event up to this stamp was added or lost
+//!   entry    00 i64 complete as it was when the buffer was added │ 08 u32 length of the buffer │ 0C u32 0
 //!   cursor   00 u64 tail: buffers taken so far
 //! ```
 //!
@@ -45,7 +46,7 @@ use crate::map::{self, Mapping, memory_file, seal};
 /// First word of a queue: `TWQUEUE1`.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"TWQUEUE1");
 /// Version of the queue's layout.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// The most slots of a queue.
 pub const MAX_SLOTS: u32 = 1 << 16;
 /// The most bytes of a buffer.
@@ -64,7 +65,10 @@ mod at {
     pub(super) const LOST_BUFFERS: usize = 0x80;
     pub(super) const LOST_EVENTS: usize = 0x88;
     pub(super) const COMPLETE: usize = 0x90;
-    pub(super) const LENGTHS: usize = 0x100;
+    pub(super) const ENTRIES: usize = 0x100;
+    /// In an entry.
+    pub(super) const LENGTH: usize = 0x08;
+    pub(super) const ENTRY_BYTES: usize = 0x10;
     /// In the cursor.
     pub(super) const TAIL: usize = 0x00;
 }
@@ -92,13 +96,17 @@ impl Cut {
         (position % u64::from(self.slots)) as usize
     }
 
+    fn entry_offset(self, position: u64) -> usize {
+        at::ENTRIES + at::ENTRY_BYTES * self.slot(position)
+    }
+
     fn length_offset(self, position: u64) -> usize {
-        at::LENGTHS + 4 * self.slot(position)
+        self.entry_offset(position) + at::LENGTH
     }
 
     fn offset_of_slot(self, slot: usize) -> usize {
-        let lengths = 4 * self.slots as usize;
-        (at::LENGTHS + lengths).next_multiple_of(PAGE)
+        let entries = at::ENTRY_BYTES * self.slots as usize;
+        (at::ENTRIES + entries).next_multiple_of(PAGE)
             + slot * (self.buffer_bytes as usize).next_multiple_of(PAGE)
     }
 
@@ -141,12 +149,15 @@ pub struct QueueWriter {
     head: u64,
     /// The last tail that was believed.
     tail: u64,
+    /// What the consumer was told to be complete; 0: nothing yet.
+    complete: i64,
 }
 
 impl QueueWriter {
     /// A queue of `slots` buffers of `buffer_bytes` at most.
     pub fn create(slots: u32, buffer_bytes: u32) -> Result<(Self, ConsumerEnds)> {
         let cut = Cut::new(slots, buffer_bytes)?;
+        map::check_headroom(cut.bytes())?;
         let file = memory_file(c"traceweir-queue", cut.bytes())?;
         let queue = Mapping::of_file(file.as_fd(), cut.bytes(), true)?;
         // Only now: this mapping stays writable, and no other will be.
@@ -163,7 +174,7 @@ impl QueueWriter {
         half(&queue, at::VERSION)?.store(VERSION, Ordering::Relaxed);
         half(&queue, at::SLOTS)?.store(slots, Ordering::Relaxed);
         half(&queue, at::BUFFER_BYTES)?.store(buffer_bytes, Ordering::Relaxed);
-        let writer = Self { cut, queue, cursor, signal, head: 0, tail: 0 };
+        let writer = Self { cut, queue, cursor, signal, head: 0, tail: 0, complete: 0 };
         Ok((writer, ConsumerEnds { queue: file, cursor: cursor_file, signal: listened }))
     }
 
@@ -186,9 +197,11 @@ impl QueueWriter {
     fn put(&mut self, buffer: &[u8]) -> Option<()> {
         let length = u32::try_from(buffer.len()).ok().filter(|n| (1..=self.cut.buffer_bytes).contains(n))?;
         self.queue.copy_in(self.cut.data_offset(self.head), buffer).then_some(())?;
+        let complete = self.complete.cast_unsigned();
+        self.queue.word(self.cut.entry_offset(self.head))?.store(complete, Ordering::Relaxed);
         self.queue.half(self.cut.length_offset(self.head))?.store(length, Ordering::Relaxed);
         self.head += 1;
-        // Pairs with the acquire in `QueueReader::waiting`: buffer and length come first.
+        // Pairs with the acquire in `QueueReader::waiting`: buffer and entry come first.
         self.queue.word(at::HEAD)?.store(self.head, Ordering::Release);
         Some(())
     }
@@ -203,8 +216,9 @@ impl QueueWriter {
     }
 
     /// Tells the consumer that no event up to this stamp will be added any more, but for those that bring a stamp of their own. The stamps
-    /// told never fall. Takes no slot.
+    /// told never fall. Takes no slot; buffers that are added later carry it too.
     pub fn set_complete(&mut self, stamp: i64) {
+        self.complete = stamp;
         if let Some(word) = self.queue.word(at::COMPLETE) {
             // Pairs with the acquire in `QueueReader::complete`: every buffer that was added before is seen with it.
             word.store(stamp.cast_unsigned(), Ordering::Release);
@@ -235,6 +249,8 @@ pub struct QueueReader {
     cursor: Mapping,
     signal: OwnedFd,
     tail: u64,
+    /// What the entry of the last buffer taken says to be complete.
+    taken: i64,
 }
 
 /// What a consumer finds in its queue.
@@ -261,7 +277,7 @@ impl QueueReader {
         if !known {
             return Err(Error::Invalid("not a queue of a version that is known here"));
         }
-        Ok(Self { cut, queue, cursor, signal: ends.signal, tail: 0 })
+        Ok(Self { cut, queue, cursor, signal: ends.signal, tail: 0, taken: 0 })
     }
 
     /// Copies the next buffer into `out`, which then holds that buffer alone, and frees its slot. [`Next::Ended`] also when the session's
@@ -310,8 +326,10 @@ impl QueueReader {
         if !self.queue.copy_out(self.cut.data_offset(self.tail), out) {
             return Err(Error::Invalid("a queue is smaller than its slots"));
         }
+        let complete = word(&self.queue, self.cut.entry_offset(self.tail))?.load(Ordering::Relaxed);
         // A writer that keeps the rules cannot have come round; one that does not is found out here.
         self.waiting()?;
+        self.taken = complete.cast_signed();
         self.tail += 1;
         // Pairs with the acquire in `QueueWriter::has_room`: the copy is finished.
         word(&self.cursor, at::TAIL)?.store(self.tail, Ordering::Release);
@@ -344,6 +362,13 @@ impl QueueReader {
     #[must_use]
     pub fn complete(&self) -> i64 {
         self.queue.word(at::COMPLETE).map_or(0, |word| word.load(Ordering::Acquire)).cast_signed()
+    }
+
+    /// Like [`complete`](Self::complete), as it was when the buffer that was taken last was added: no event
+    /// up to this stamp will come any more, however many buffers wait in the queue.
+    #[must_use]
+    pub fn complete_before_last(&self) -> i64 {
+        self.taken
     }
 
     /// Buffers and events lost to this consumer so far.

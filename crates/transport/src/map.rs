@@ -28,6 +28,22 @@ pub fn page_size() -> usize {
     rustix::param::page_size()
 }
 
+/// Memory that [`check_headroom`] keeps free. Small allocations cannot report a failure: the process
+/// aborts.
+const HEADROOM: usize = 64 << 20;
+
+/// Fails where an allocation or mapping of so many bytes would leave this process too little memory
+/// or address space for its small allocations and its threads.
+pub fn check_headroom(bytes: usize) -> Result<()> {
+    let bytes = bytes.saturating_add(HEADROOM);
+    // SAFETY: a new mapping at an address of the kernel's choice disturbs nobody.
+    let base = unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), bytes, RW, MapFlags::PRIVATE) };
+    let base = base.map_err(|e| Error::system("too little memory or address space is left", e))?;
+    // SAFETY: this mapping was just made with this size, and nothing refers to it.
+    let _ = unsafe { rustix::mm::munmap(base, bytes) };
+    Ok(())
+}
+
 /// Creates a memory file of so many bytes that read as zeros; nothing is sealed yet.
 pub fn memory_file(name: &CStr, bytes: usize) -> Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;

@@ -10,7 +10,8 @@
 //! 1. A buffer's stamp is that of its last record: all earlier records of its processor are in it or in buffers before it.
 //! 2. The last buffer of a flush of all processors carries the flush marker. A flush begins after everything of the flushes before it was
 //!    written, so all processors are complete up to the latest stamp of those.
-//! 3. The queue says it outright after each flush: once it is empty, all processors are complete up to that stamp.
+//! 3. The queue says it outright: once it is empty, all processors are complete up to its stamp. Each buffer carries the stamp as it was
+//!    when it was added, so a queue need not be empty. A session that delivers much says it often, also while processors are idle.
 //! 4. No record waits in a session for longer than the flush timer (with low latency: a few milliseconds).
 //!
 //! The last needs the time now on the session's clock, which [`Now`] reads.
@@ -221,7 +222,10 @@ impl Live {
             let mut bytes = self.spare.pop().unwrap_or_default();
             let next = self.reader.pop(&mut bytes);
             match next {
-                Ok(Next::Buffer(_)) => self.add(bytes, &mut woke),
+                Ok(Next::Buffer(_)) => {
+                    self.add(bytes, &mut woke);
+                    self.complete_up_to(self.reader.complete_before_last());
+                }
                 Ok(Next::Empty) if !self.cut => {
                     self.spare.push(bytes);
                     return self.complete_up_to(complete);

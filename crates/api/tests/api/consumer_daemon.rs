@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use traceweir::consumer::{Item, Trace, process};
 use traceweir::controller::{Controller, EnableCode, EnableParams, Properties, SessionConfig, SessionRef};
 use traceweir::{Error, EventDescriptor, Guid, Provider, Result, Status};
@@ -126,6 +127,44 @@ fn every_event_arrives_once_and_in_order_and_the_session_ends_cleanly() {
         let seen = seen.lock().unwrap();
         assert_eq!((ended.events, ended.events_lost, ended.real_time_events_lost), (4000, 0, 0));
         assert_eq!(sorted(&seen.numbers), (0..4000).collect::<Vec<_>>());
+        assert!(seen.times.is_sorted(), "in the order of time");
+    });
+}
+
+/// Moves the calling thread to a processor: the first or the last of those that this process may use.
+fn move_to_processor(last: bool) {
+    let allowed = sched_getaffinity(None).unwrap();
+    let mut processors = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu));
+    let processor = if last { processors.next_back() } else { processors.next() };
+    let mut set = CpuSet::new();
+    set.set(processor.unwrap());
+    sched_setaffinity(None, &set).unwrap();
+}
+
+#[test]
+fn event_of_an_idle_processor_keeps_its_place_however_much_others_write() {
+    alone("event_of_an_idle_processor_keeps_its_place_however_much_others_write", |folder| {
+        const EVENTS: u64 = 60_000;
+        let _daemon = InThread::new(folder);
+        let mut controller = Controller::find(None).unwrap().unwrap();
+        let provider = Provider::register(guid(), None).unwrap();
+        // The consumer holds 1 MiB at most, and no flush comes to its help.
+        let small = SessionConfig { maximum_buffers: 16, flush_timer: 3600, ..config("live", false) };
+        start(&mut controller, &small);
+        let (consumer, seen) = consume(open("live"));
+        let writer = |last, numbers: std::ops::Range<u64>| {
+            move_to_processor(last);
+            for first in numbers.clone().step_by(200) {
+                write(&provider, first..numbers.end.min(first + 200));
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        };
+        std::thread::scope(|scope| scope.spawn(|| writer(true, 0..1)).join().unwrap());
+        std::thread::scope(|scope| scope.spawn(|| writer(false, 1..EVENTS)).join().unwrap());
+        controller.stop(&named("live")).unwrap();
+        consumer.join().unwrap().unwrap();
+        let seen = seen.lock().unwrap();
+        assert_eq!(seen.numbers[0], 0);
         assert!(seen.times.is_sorted(), "in the order of time");
     });
 }

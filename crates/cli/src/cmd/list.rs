@@ -58,6 +58,9 @@ fn all(controller: &mut Controller) -> Result<Vec<(Properties, Life)>> {
     Ok(all)
 }
 
+/// Follows the number of lost events where there may be more that nothing could count.
+const UNKNOWN: &str = "+?";
+
 fn session_table(sessions: &[(Properties, Life)]) -> String {
     if sessions.is_empty() {
         eprintln!("no session is running");
@@ -68,7 +71,10 @@ fn session_table(sessions: &[(Properties, Life)]) -> String {
     let mut rows = vec![HEAD.map(str::to_owned)];
     rows.extend(sessions.iter().map(|(p, life)| {
         let file = p.config.log_file.as_ref().map_or_else(|| "-".to_owned(), |f| f.display().to_string());
-        let (lost, not_live) = (grouped(p.events_lost), grouped(p.real_time_events_lost));
+        let (mut lost, not_live) = (grouped(p.events_lost), grouped(p.real_time_events_lost));
+        if p.uncounted_processes > 0 {
+            lost.push_str(UNKNOWN);
+        }
         let buffers = grouped(p.log_buffers_lost.into());
         let (name, mode) = (plain(&p.config.name), mode_names(p.config.log_file_mode));
         let (status, processes) = (sessions::status(p, *life), p.processes.to_string());
@@ -85,6 +91,11 @@ fn tell_losses(sessions: &[(Properties, Life)]) {
     let any = |count: fn(&Properties) -> u64| sessions.iter().any(|(p, _)| count(p) > 0);
     if any(|p| p.events_lost) {
         eprintln!("Lost: events that reached neither file nor watcher; weir query NAME tells the causes");
+    }
+    if any(|p| p.uncounted_processes.into()) {
+        eprintln!(
+            "{UNKNOWN}: and events of processes, count unknown; weir query NAME shows how many processes"
+        );
     }
     if any(|p| p.log_buffers_lost.into()) {
         eprintln!("Lost buffers: full ones that could not be written; their events are among those lost");

@@ -174,6 +174,7 @@ fn counters(lines: &mut Lines, p: &Properties) {
         .line("Buffers Lost", grouped(p.log_buffers_lost.into()))
         .line("Real-time Events Lost", grouped(p.real_time_events_lost))
         .line("Real-time Buffers Lost", grouped(p.real_time_buffers_lost.into()))
+        .line("Uncounted Processes", grouped(p.uncounted_processes.into()))
         .line("Damaged Regions", grouped(p.damaged_regions.into()))
         .line("Processes", grouped(p.processes.into()))
         .line("Consumers", grouped(p.consumers.into()))
@@ -335,6 +336,7 @@ fn measured(object: &mut Object, p: &Properties) {
         .number("processes", p.processes)
         .number("consumers", p.consumers)
         .number("damaged_regions", p.damaged_regions)
+        .number("uncounted_processes", p.uncounted_processes)
         .number("collector_thread", p.logger_thread_id)
         .number("collector_ns", p.collector_ns)
         .number("end_status", p.end_status);

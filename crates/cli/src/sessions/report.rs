@@ -45,15 +45,19 @@ pub(crate) fn losses(p: &Properties) -> Option<String> {
     let buffers = u64::from(p.log_buffers_lost);
     let in_buffers = format!("in {} {why}", counted(buffers, "buffer"));
     let unwritten = if buffers > 0 { &in_buffers } else { why };
-    list_of(&[
+    let numbered = list_of(&[
         (cause.no_room, "event", "found no room or were too large"),
         (cause.not_written, "event", unwritten),
         (cause.damaged, "event", "in memory that its process damaged"),
-        (cause.no_region, "event", "of processes that the session had no memory or descriptors left for"),
+        (cause.no_region, "event", "of processes that the session had no memory left for"),
         (cause.kernel, "kernel event", "found no room in the kernel's perf rings"),
         (p.events_lost.saturating_sub(cause.sum()), "event", ""),
         (if cause.not_written == 0 { buffers } else { 0 }, "buffer", why),
-    ])
+    ]);
+    let processes = counted(p.uncounted_processes.into(), "process");
+    let unknown = (p.uncounted_processes > 0).then(|| format!("events of {processes}, count unknown"));
+    let all: Vec<String> = numbered.into_iter().chain(unknown).collect();
+    (!all.is_empty()).then(|| all.join("; "))
 }
 
 /// Everything that live consumers did not get.
@@ -93,6 +97,11 @@ pub(crate) fn tell_loss(p: &Properties, is_watched: bool) -> Outcome {
     }
     if p.lost_by_cause.no_region > 0 {
         eprintln!("warning: some processes are missing: smaller buffers leave memory for more of them");
+    }
+    if p.uncounted_processes > 0 {
+        eprintln!(
+            "hint: these processes ended while they registered, or the daemon had no memory or descriptors for them; its log names them"
+        );
     }
     Outcome::EventsLost
 }
@@ -265,5 +274,16 @@ mod tests {
         }
         assert!(!hint.contains("--buffer-size"), "{hint}");
         assert!(perf_ring_hint(&p, true).contains("512 of 64 KiB (--max-buffers, --buffer-size)"));
+    }
+
+    #[test]
+    fn losses_of_unknown_size_are_reported_apart() {
+        let mut p = Properties { uncounted_processes: 2, ..Properties::default() };
+        assert_eq!(losses(&p).as_deref(), Some("events of 2 processes, count unknown"));
+        (p.events_lost, p.lost_by_cause.not_written) = (3, 3);
+        let text = "3 events could not be written; events of 2 processes, count unknown";
+        assert_eq!(losses(&p).as_deref(), Some(text));
+        p.uncounted_processes = 0;
+        assert_eq!(losses(&p).as_deref(), Some("3 events could not be written"));
     }
 }

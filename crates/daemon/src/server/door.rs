@@ -65,12 +65,16 @@ impl Server {
         let process = process_behind(&connection);
         self.last_link += 1;
         let id = self.last_link;
+        let is_reserved = self.descriptors.are_scarce(&connection, false);
         let mut link = Link::new(connection);
         if link.watch(&self.epoll, id).is_err() {
             return;
         }
         self.links.insert(id, link);
         self.service.connected(id, peer, process, knocked);
+        if is_reserved {
+            self.service.took_reserved_descriptor(id);
+        }
         if let Some(identity) = identity {
             self.service.identified(id, identity);
         }

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::low_level::{pipe, unregister};
 use traceweir_transport::runtime::{ProviderSocket, RuntimeDir};
 use traceweir_transport::socket::{Connection, Janitor, Listener};
@@ -152,17 +152,60 @@ impl Drop for Handlers {
     }
 }
 
-/// A byte can be read for each SIGTERM and SIGINT.
-pub(super) fn take_signals() -> Result<(UnixStream, Handlers)> {
-    let (reader, writer) = UnixStream::pair().map_err(Error::Signals)?;
-    reader.set_nonblocking(true).map_err(Error::Signals)?;
+/// The ends of the pipes that signal handlers write to.
+pub(super) struct Signals {
+    /// One byte for each SIGTERM and SIGINT.
+    pub(super) stops: UnixStream,
+    /// One byte for each SIGHUP; `None` where SIGHUP is ignored.
+    pub(super) hangups: Option<UnixStream>,
+    _handlers: Handlers,
+}
+
+/// Installs the handlers of SIGTERM, SIGINT, SIGHUP and SIGXFSZ.
+///
+/// SIGHUP ends a daemon that was started in a terminal, since the terminal is gone then. Without a
+/// terminal it is ignored: what sends it there (a log rotation, a reload) does not mean to end
+/// recordings. A SIGHUP that was ignored before (`nohup`) stays ignored.
+pub(super) fn take_signals() -> Result<Signals> {
     let mut handlers = Handlers(Vec::new());
+    let (stops, writer) = signal_pipe()?;
     for signal in [SIGTERM, SIGINT] {
         let writer = writer.try_clone().map_err(Error::Signals)?;
         handlers.0.push(pipe::register(signal, writer).map_err(Error::Signals)?);
     }
+    let mut hangups = None;
+    if has_terminal() && !is_ignored(SIGHUP) {
+        let (reader, writer) = signal_pipe()?;
+        handlers.0.push(pipe::register(SIGHUP, writer).map_err(Error::Signals)?);
+        hangups = Some(reader);
+    } else {
+        handlers.0.push(ignore(SIGHUP).map_err(Error::Signals)?);
+    }
     // A file that reaches the limit of the process is the end of its session, not of the daemon.
-    let ignored = Arc::new(AtomicBool::new(false));
-    handlers.0.push(signal_hook::flag::register(SIGXFSZ, ignored).map_err(Error::Signals)?);
-    Ok((reader, handlers))
+    handlers.0.push(ignore(SIGXFSZ).map_err(Error::Signals)?);
+    Ok(Signals { stops, hangups, _handlers: handlers })
+}
+
+fn signal_pipe() -> Result<(UnixStream, UnixStream)> {
+    let (reader, writer) = UnixStream::pair().map_err(Error::Signals)?;
+    reader.set_nonblocking(true).map_err(Error::Signals)?;
+    Ok((reader, writer))
+}
+
+fn ignore(signal: i32) -> std::io::Result<signal_hook::SigId> {
+    signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)))
+}
+
+/// Returns whether this process has a controlling terminal.
+fn has_terminal() -> bool {
+    File::open("/dev/tty").is_ok()
+}
+
+/// Returns whether this process ignores a signal, as after `nohup`.
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    let bit = u32::try_from(signal.saturating_sub(1)).unwrap_or(u32::MAX);
+    mask.checked_shr(bit).is_some_and(|bits| bits & 1 != 0)
 }

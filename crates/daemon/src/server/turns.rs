@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use rustix::event::epoll::EventFlags;
 
 use super::link::Received;
-use super::{FIRST_LINK, INBOX, LISTENER, PATIENCE, SIGNALS, STOPPER, Server};
+use super::{FIRST_LINK, HANGUPS, INBOX, LISTENER, PATIENCE, SIGNALS, STOPPER, Server};
 use crate::log::told;
 use crate::service::LinkId;
 
@@ -82,6 +82,7 @@ impl Server {
             LISTENER => self.accept_all(),
             INBOX => self.take_inbox(),
             SIGNALS => self.take_signals(),
+            HANGUPS => self.take_hangups(),
             STOPPER => self.stop_requests = self.stop_requests.max(1),
             _ => {}
         }

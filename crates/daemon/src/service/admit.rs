@@ -63,6 +63,10 @@ impl Service {
         if role == Role::Provider && self.registry.knows(client.peer.pid, instance) {
             return Err(Refusal::new(Status::ERROR_ALREADY_EXISTS, "this process is connected already"));
         }
+        if role == Role::Provider && client.is_reserved {
+            let why = "the daemon has too few descriptors left for another process";
+            return Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, why));
+        }
         if role == Role::Provider {
             self.check_room(&client.peer)?;
         }

@@ -10,6 +10,7 @@ use traceweir_format::spec::session::EVENT_TRACE_BUFFERING_MODE;
 use traceweir_format::spec::status::Status;
 use traceweir_session::config::is_system_logger;
 use traceweir_session::{Done, Session};
+use traceweir_transport::map::check_headroom;
 use traceweir_transport::message::{Control, Message, Properties, SessionConfig, SessionRef, Update};
 
 use super::notice::{Notice, Promise};
@@ -245,9 +246,17 @@ fn keep_room(session: &Session, terms: &Terms) {
     }
 }
 
+/// Stack of a thread for files.
+pub(super) const FILE_STACK: usize = 2 << 20;
+
 /// Runs what may wait for a disk on a thread of its own. Where none can be had the closure is dropped, and its promise with it.
 pub(super) fn apart(work: impl FnOnce() + Send + 'static) {
-    if let Err(e) = std::thread::Builder::new().name("weir-file".into()).spawn(work) {
+    // A new thread that finds no memory for its signal stack aborts the process.
+    if let Err(e) = check_headroom(FILE_STACK) {
+        warning!("no thread for a file: {e}");
+        return;
+    }
+    if let Err(e) = std::thread::Builder::new().name("weir-file".into()).stack_size(FILE_STACK).spawn(work) {
         warning!("no thread for a file: {e}");
     }
 }

@@ -129,7 +129,12 @@ impl Service {
         let outcome = outcome.map(|properties| entry.with_turned_away(properties));
         match &outcome {
             Ok(it) => {
-                info!("session {:?} stopped: {} events, {} lost", entry.name, it.events, it.events_lost);
+                let uncounted = match it.uncounted_processes {
+                    0 => String::new(),
+                    processes => format!("; of {processes} processes the count is unknown"),
+                };
+                let (events, lost) = (it.events, it.events_lost);
+                info!("session {:?} stopped: {events} events, {lost} lost{uncounted}", entry.name);
                 if let Some(forgotten) = self.sessions.remember(it.clone()) {
                     self.forget_generated(forgotten.config.guid);
                 }

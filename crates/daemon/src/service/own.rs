@@ -32,6 +32,7 @@ impl Service {
             identity,
             role,
             knocked: false,
+            is_reserved: false,
             spoke,
             reads: Reads::Nothing,
         };

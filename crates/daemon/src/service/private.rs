@@ -95,7 +95,7 @@ struct Private {
     /// What processes that are gone had to say.
     gone: Properties,
     /// Processes that would not run it, or said nothing at its end.
-    turned_away: u64,
+    turned_away: u32,
     /// It is told where providers live.
     tracks_binaries: bool,
 }
@@ -278,9 +278,7 @@ impl Private {
             add(&mut sum, &member.last);
             sum.processes = sum.processes.saturating_add(1);
         }
-        let lost = &mut sum.lost_by_cause.no_region;
-        *lost = lost.saturating_add(self.turned_away);
-        sum.events_lost = sum.events_lost.saturating_add(self.turned_away);
+        sum.uncounted_processes = sum.uncounted_processes.saturating_add(self.turned_away);
         Properties { id, config: self.config.clone(), ..sum }
     }
 
@@ -313,6 +311,7 @@ fn add(sum: &mut Properties, one: &Properties) {
     sum.events = sum.events.saturating_add(one.events);
     sum.collector_ns = sum.collector_ns.saturating_add(one.collector_ns);
     sum.damaged_regions = sum.damaged_regions.saturating_add(one.damaged_regions);
+    sum.uncounted_processes = sum.uncounted_processes.saturating_add(one.uncounted_processes);
     let (all, more) = (&mut sum.lost_by_cause, &one.lost_by_cause);
     all.no_room = all.no_room.saturating_add(more.no_room);
     all.not_written = all.not_written.saturating_add(more.not_written);

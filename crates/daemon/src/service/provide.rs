@@ -21,6 +21,7 @@ use traceweir_format::spec::session::EVENT_TRACE_INDEPENDENT_SESSION_MODE;
 use traceweir_format::spec::status::Status;
 use traceweir_format::tracelogging::Traits;
 use traceweir_session::{Identity, SourceId};
+use traceweir_transport::map::check_headroom;
 use traceweir_transport::message::{EnableCode, EnableParams, Message, PROPERTY_INDEPENDENT};
 
 use super::wait::Purpose;
@@ -111,6 +112,10 @@ impl Service {
         classic: bool,
     ) -> Result<(), Refusal> {
         self.check_right(link, provider, Rights::TRACELOG_REGISTER_GUIDS)?;
+        // A guest's registrations must not take the last memory; all other processes wait for a region at most.
+        if self.clients.get(&link).is_some_and(|client| self.access.is_guest(&client.peer)) {
+            check_headroom(traits.len()).map_err(|e| Refusal::new(e.status(), e.to_string()))?;
+        }
         self.check_joining(link, traits)?;
         let added = self.registry.register(link, registration, provider, traits, classic);
         if let Err(refusal) = added {
@@ -302,7 +307,7 @@ impl Service {
         self.send(link, 0, Message::CloseSession { order, session });
     }
 
-    /// A process is about to be dropped for not reading. What it writes until it is back is counted nowhere: as one event, so that the loss shows.
+    /// A process is about to be dropped for not reading. What it writes until it is back is counted nowhere.
     pub(crate) fn does_not_read(&mut self, link: LinkId) {
         let regions =
             self.registry.processes.get(&link).into_iter().flat_map(|process| process.regions.keys());

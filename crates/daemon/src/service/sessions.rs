@@ -50,8 +50,8 @@ pub(super) struct Entry {
     pub(super) file: Option<Claim>,
     /// Bytes that its buffers may take.
     pub(super) pool_bytes: u64,
-    /// Processes that it could have no region for.
-    pub(super) turned_away: u64,
+    /// Processes that had no region, or whose region was given up while they ran.
+    pub(super) turned_away: u32,
     /// Updates and flushes under way.
     pub(super) changes: usize,
     /// Who started it.
@@ -65,11 +65,10 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// A process without a region has nowhere to count what it loses: it is counted as one event, so that the loss shows.
+    /// Adds the processes that had nowhere to count what they lost.
     pub(super) fn with_turned_away(&self, mut properties: Properties) -> Properties {
-        let lost = &mut properties.lost_by_cause.no_region;
-        *lost = lost.saturating_add(self.turned_away);
-        properties.events_lost = properties.events_lost.saturating_add(self.turned_away);
+        let processes = &mut properties.uncounted_processes;
+        *processes = processes.saturating_add(self.turned_away);
         properties
     }
 }

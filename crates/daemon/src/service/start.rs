@@ -11,10 +11,11 @@ use traceweir_format::spec::status::Status;
 use traceweir_kernel::Wanted;
 use traceweir_session::config::is_system_logger;
 use traceweir_session::{Config, Place, Session};
+use traceweir_transport::map::check_headroom;
 use traceweir_transport::message::SessionConfig;
 
 use super::access::rights_to_run;
-use super::control::{apart, buffers_in, pool_bytes};
+use super::control::{FILE_STACK, apart, buffers_in, pool_bytes};
 use super::notice::{Notice, Promise, Started};
 use super::sessions::{Entry, State, not_running};
 use super::{Asker, Service, own, warning};
@@ -100,6 +101,8 @@ impl Service {
     /// With fewer buffers at most, where all sessions together would take too much of the memory.
     pub(super) fn fit(&self, config: Config, is_guest: bool) -> Result<Config, Refusal> {
         let (raw, left) = (config.properties(), self.sessions.pool_left(is_guest));
+        check_headroom(FILE_STACK.saturating_add(usize::try_from(pool_bytes(raw, 1)).unwrap_or(usize::MAX)))
+            .map_err(|e| Refusal::new(e.status(), e.to_string()))?;
         if pool_bytes(raw, raw.maximum_buffers) <= left {
             return Ok(config);
         }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   attach fails, or takes one of the last descriptors ─▶ unserved ──tick, a second later──▶ attach … ─▶ Region, Enable
-//!        └─ counted in the session's properties: what such a process writes is neither kept nor counted anywhere else
+//!        └─ counted as a process in the session's properties: what it writes is neither kept nor counted
 //! ```
 //!
 //! A controller that waits for its enable is told at once; it stands, and is carried out when there is room.

@@ -118,7 +118,7 @@ fn a_provider_that_never_reads_is_dropped_and_its_orders_are_not_waited_for() {
     }
     assert_eq!(controller.ask(message(u32::MAX)), Message::Done, "who is dropped is not waited for");
     until("its region is given up", || controller.query(id).processes == 0);
-    assert_eq!(controller.query(id).lost_by_cause.no_region, 1, "that it was dropped shows");
+    assert_eq!(controller.query(id).uncounted_processes, 1, "that it was dropped shows");
 }
 
 #[test]

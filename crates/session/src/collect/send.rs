@@ -1,14 +1,20 @@
 //! What was collected goes out: full buffers, those that a flush ends, and pieces for live consumers.
 
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::Sender;
 
 use traceweir_format::buffer::HEADER_SIZE;
 use traceweir_format::spec::session::BUFFER_FLAG_EVENTS_LOST;
 
-use super::Collector;
+use super::{Collector, Stream};
 use crate::engine::Shared;
+use crate::error::Result;
 use crate::output::Job;
 use crate::pool::Buffer;
+
+/// Bytes that a live consumer holds at least, and at most, to put events in order.
+const LEAST_HELD: usize = 1 << 20;
+const MOST_HELD: usize = 64 << 20;
 
 impl Collector {
     /// Sends all partly filled buffers out.
@@ -22,31 +28,31 @@ impl Collector {
         }
     }
 
-    /// Copies of all partly filled buffers.
-    pub(crate) fn partial(&self) -> Vec<Buffer> {
+    /// Copies all partly filled buffers.
+    pub(crate) fn copy_partial(&self) -> Result<Vec<Buffer>> {
         let buffers = self.streams.iter().filter_map(|stream| stream.buffer.as_ref());
-        buffers
-            .filter(|buffer| !buffer.is_empty())
-            .map(|buffer| {
-                let mut copy = buffer.copy_from(HEADER_SIZE, buffer.events);
-                copy.bytes.resize(buffer.bytes.len(), 0);
-                copy
-            })
-            .collect()
+        buffers.filter(|buffer| !buffer.is_empty()).map(Buffer::copy).collect()
+    }
+
+    /// Takes the partly filled buffers that a flight recorder has at its end.
+    pub(crate) fn take_partial(&mut self) -> Vec<Buffer> {
+        let buffers = self.streams.iter_mut().filter_map(|stream| stream.buffer.take());
+        buffers.filter(|buffer| !buffer.is_empty()).collect()
     }
 
     /// Sends live consumers what they have not had, and then how far they have everything; the buffers go on filling. Whether all went
     /// out: what the writer is too busy for is to be delivered later, and goes with the full buffers at the latest.
     #[must_use]
     pub(crate) fn deliver(&mut self) -> bool {
-        let all = self.deliver_pieces();
+        let all = self.deliver_pieces(true);
         if all {
             self.tell_complete();
         }
         all
     }
 
-    fn deliver_pieces(&mut self) -> bool {
+    /// Sends live consumers what they have not had, the last piece with the marker of a flush where one ends.
+    fn deliver_pieces(&mut self, ends_flush: bool) -> bool {
         let is_new = |b: &Buffer| b.filled > b.delivered;
         let last = self.streams.iter().rposition(|s| s.buffer.as_ref().is_some_and(is_new));
         for (index, stream) in self.streams.iter_mut().enumerate() {
@@ -56,8 +62,12 @@ impl Collector {
                 return false;
             }
             tell_lost(buffer, &self.shared, &mut self.told_lost);
-            let mut piece = buffer.copy_from(buffer.delivered, buffer.events - buffer.delivered_events);
-            piece.ends_flush = Some(index) == last;
+            let Some(mut piece) = buffer.copy_from(buffer.delivered, buffer.events - buffer.delivered_events)
+            else {
+                self.shared.piece_arrived(size);
+                return false;
+            };
+            piece.ends_flush = ends_flush && Some(index) == last;
             (buffer.delivered, buffer.delivered_events, buffer.news) = (buffer.filled, buffer.events, 0);
             if self.jobs.send(Job::Live(piece)).is_err() {
                 return false;
@@ -73,14 +83,47 @@ impl Collector {
         // The drain took everything published before it began. What consumers can tell from the buffers themselves, that a flush
         // completes what the one before it ended with, is kept true as well.
         let drained = self.clock.stamp(self.drained).saturating_sub(1);
-        self.told = self.told.max(drained).max(self.newest);
+        let complete = self.told.max(drained).max(self.newest);
         self.newest = newest;
         for stream in &mut self.streams {
             stream.key = stream.key.max(self.drained);
-            stream.time = stream.time.max(self.told.saturating_add(1));
+        }
+        self.tell(complete);
+    }
+
+    /// Tells live consumers that they have everything up to this stamp.
+    fn tell(&mut self, complete: i64) {
+        (self.told, self.untold) = (complete, 0);
+        for stream in &mut self.streams {
+            stream.time = stream.time.max(complete.saturating_add(1));
         }
         // Where the writer is gone, so are the consumers.
-        let _ = self.jobs.send(Job::Complete(self.told));
+        let _ = self.jobs.send(Job::Complete(complete));
+    }
+
+    /// Bytes collected after which live consumers are told how far they have everything. They hold at least
+    /// [`LEAST_HELD`] bytes, and at most [`MOST_HELD`], before they give up on order.
+    pub(super) fn tell_after(&self) -> usize {
+        let queue = self.shared.maximum_buffers().saturating_mul(self.shared.pool.buffer_bytes());
+        queue.clamp(LEAST_HELD, MOST_HELD) / 4
+    }
+
+    /// Delivers what was collected and tells live consumers how far they have everything, between two flushes
+    /// and also in the middle of a drain. Without that, a consumer would hold all that the other processors
+    /// deliver while the buffer of an idle one is not full.
+    #[cold]
+    pub(super) fn tell_progress(&mut self) {
+        if self.shared.stats.consumers.load(Relaxed) == 0 {
+            self.untold = 0;
+            return;
+        }
+        let merged = |stream: &Stream| stream.merged.map_or(i64::MIN, |raw| self.clock.stamp(raw));
+        // No stream writes an earlier stamp than its last one, nor than what it was merged up to.
+        let next = self.streams.iter().map(|stream| stream.time.max(merged(stream))).min();
+        let complete = next.unwrap_or(0).saturating_sub(1);
+        if complete > self.told.max(0) && self.deliver_pieces(false) {
+            self.tell(complete);
+        }
     }
 }
 

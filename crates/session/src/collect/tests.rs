@@ -1,4 +1,4 @@
-//! What live consumers are told to be complete stays complete.
+//! Events keep their time and order, and what live consumers were told to be complete stays complete.
 
 use super::*;
 use std::collections::VecDeque;
@@ -13,7 +13,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use traceweir_format::buffer::HEADER_SIZE;
 use traceweir_format::header::classic::{self, ClassicHeader};
 use traceweir_format::header::event::EventHeader;
-use traceweir_format::wire::i64_at;
+use traceweir_format::wire::{i64_at, u32_at};
 use traceweir_transport::abi::{KEEP_STAMP, Layout, PREFIX_BYTES, control, size_in_ring};
 use traceweir_transport::clock::{Anchor, Counter};
 use traceweir_transport::message::SessionConfig;
@@ -28,10 +28,43 @@ const CPUS: u16 = 2;
 struct Stage {
     collector: Collector,
     jobs: Receiver<Job>,
+    region: Region,
+}
+
+/// A region as its process sees it.
+struct Region {
     memory: File,
     layout: Layout,
     /// Where the next record of each ring goes.
     heads: Vec<u64>,
+}
+
+impl Region {
+    /// Makes a region for a process of this id, and what the collector needs of it.
+    fn new(shared: &Shared, process: u32) -> (Self, Source) {
+        let (params, cost) = shared.regions.claim().unwrap();
+        let (reader, memory) = RegionReader::create(&params).unwrap();
+        let writer = Writer::new(process, Threads::AsGiven);
+        let id = SourceId(process.into());
+        let source = Source { id, writer, reader: Some(reader), wake: None, cost, lost: 0 };
+        let heads = vec![0; params.layout.rings()];
+        (Self { memory: File::from(memory), layout: params.layout, heads }, source)
+    }
+
+    /// Publishes a record on a processor, as a process does that read the counter at `stamp`.
+    fn publish(&mut self, cpu: u16, stamp: u64, flags: u16, payload: &[u8]) {
+        let mut record = Vec::new();
+        EventHeader { time: 5, ..EventHeader::default() }.encode(payload, &mut record).unwrap();
+        let word = record.len() as u64 | u64::from(cpu) << 32 | u64::from(flags) << 48;
+        let bytes = [&word.to_le_bytes(), &stamp.to_le_bytes(), record.as_slice()].concat();
+        assert_eq!(bytes.len(), PREFIX_BYTES + record.len());
+        let ring = usize::from(cpu);
+        let head = &mut self.heads[ring];
+        self.memory.write_all_at(&bytes, self.layout.data_offset(ring) as u64 + *head).unwrap();
+        *head += size_in_ring(record.len()) as u64;
+        let at = self.layout.control_offset(ring) + control::HEAD;
+        self.memory.write_all_at(&head.to_le_bytes(), at as u64).unwrap();
+    }
 }
 
 /// What was sent.
@@ -40,6 +73,18 @@ enum Sent {
     /// Stamps of a piece's events.
     Piece(Vec<i64>),
     Complete(i64),
+}
+
+/// Process and stamp of each event in a buffer.
+fn events(buffer: &Buffer) -> Vec<(u32, i64)> {
+    let mut events = Vec::new();
+    let mut at = HEADER_SIZE;
+    while at < buffer.filled {
+        events.push((u32_at(&buffer.bytes, at + 0x0C), i64_at(&buffer.bytes, at + 0x10)));
+        at += usize::from(u16::from_le_bytes([buffer.bytes[at], buffer.bytes[at + 1]]));
+        at = at.next_multiple_of(8);
+    }
+    events
 }
 
 impl Stage {
@@ -51,49 +96,33 @@ impl Stage {
             ring_bytes: 1,
             ..SessionConfig::default()
         };
+        Self::with(raw)
+    }
+
+    fn with(raw: SessionConfig) -> Self {
+        let clock = raw.clock;
         let config = Config::new(raw, CPUS).unwrap();
         let counter = Counter::best();
         let shared = Arc::new(Shared::new(1, &config, counter).unwrap());
-        let (params, cost) = shared.regions.claim().unwrap();
-        let (reader, memory) = RegionReader::create(&params).unwrap();
+        let (region, source) = Region::new(&shared, 1);
         let (tell, jobs) = channel();
         let mut collector = Collector::new(shared, tell, SessionClock::start(clock, counter));
-        let writer = Writer::new(1, Threads::AsGiven);
-        collector.add(Source { id: SourceId(1), writer, reader: Some(reader), wake: None, cost, lost: 0 });
-        let heads = vec![0; params.layout.rings()];
-        Self { collector, jobs, memory: File::from(memory), layout: params.layout, heads }
+        collector.add(source);
+        Self { collector, jobs, region }
     }
 
     fn now(&self) -> u64 {
         self.collector.clock.counter().now()
     }
 
-    /// Publishes a record on a processor, as a process does that read the counter at `stamp`.
     fn publish(&mut self, cpu: u16, stamp: u64, flags: u16) {
-        let mut record = Vec::new();
-        EventHeader { time: 5, ..EventHeader::default() }.encode(&[], &mut record).unwrap();
-        let word = record.len() as u64 | u64::from(cpu) << 32 | u64::from(flags) << 48;
-        let bytes = [&word.to_le_bytes(), &stamp.to_le_bytes(), record.as_slice()].concat();
-        assert_eq!(bytes.len(), PREFIX_BYTES + record.len());
-        let ring = usize::from(cpu);
-        let head = &mut self.heads[ring];
-        self.memory.write_all_at(&bytes, self.layout.data_offset(ring) as u64 + *head).unwrap();
-        *head += size_in_ring(record.len()) as u64;
-        let at = self.layout.control_offset(ring) + control::HEAD;
-        self.memory.write_all_at(&head.to_le_bytes(), at as u64).unwrap();
+        self.region.publish(cpu, stamp, flags, &[]);
     }
 
     fn sent(&self) -> Vec<Sent> {
         let sent = |job| match job {
             Job::Live(piece) | Job::Buffer(piece) => {
-                let mut stamps = Vec::new();
-                let mut at = HEADER_SIZE;
-                while at < piece.filled {
-                    stamps.push(i64_at(&piece.bytes, at + 0x10));
-                    at += usize::from(u16::from_le_bytes([piece.bytes[at], piece.bytes[at + 1]]));
-                    at = at.next_multiple_of(8);
-                }
-                Sent::Piece(stamps)
+                Sent::Piece(events(&piece).into_iter().map(|(_, stamp)| stamp).collect())
             }
             Job::Complete(stamp) => Sent::Complete(stamp),
             _ => panic!("nothing else is sent"),
@@ -210,6 +239,93 @@ fn nothing_is_told_while_a_piece_is_refused() {
     let (stamps, later) = stage.deliver();
     assert_eq!(stamps, [now.cast_signed()]);
     assert!(later >= now.cast_signed() && later > told);
+}
+
+#[test]
+fn consumers_get_events_of_idle_processors_before_they_hold_too_much() {
+    const PAYLOAD: [u8; 8 << 10] = [0; 8 << 10];
+    let raw = SessionConfig {
+        name: "s".into(),
+        log_file_mode: 0x100,
+        clock: 1,
+        ring_bytes: 1 << 20,
+        maximum_buffers: 16,
+        ..SessionConfig::default()
+    };
+    let mut stage = Stage::with(raw);
+    let shared = Arc::clone(&stage.collector.shared);
+    shared.stats.consumers.store(1, Relaxed);
+    let idle = stage.now();
+    stage.publish(1, idle, 0);
+    let (mut sent, mut complete, mut is_there) = (0, None, false);
+    while complete.is_none() && sent < stage.collector.tell_after() * 2 {
+        for _ in 0..8 {
+            let now = stage.now();
+            stage.region.publish(0, now, 0, &PAYLOAD);
+            sent += PAYLOAD.len();
+        }
+        stage.collector.drain(Reach::Settled);
+        for job in stage.jobs.try_iter() {
+            match job {
+                Job::Buffer(buffer) | Job::Live(buffer) => {
+                    let stamps: Vec<i64> = events(&buffer).into_iter().map(|(_, stamp)| stamp).collect();
+                    is_there |= stamps.contains(&idle.cast_signed());
+                    assert!(complete.is_none_or(|complete| stamps.iter().all(|&stamp| stamp > complete)));
+                }
+                Job::Complete(stamp) => complete = Some(stamp),
+                _ => panic!("nothing else is sent"),
+            }
+        }
+    }
+    assert!(is_there && complete.is_some_and(|complete| complete >= idle.cast_signed()), "{complete:?}");
+}
+
+#[test]
+fn process_that_attaches_during_a_drain_keeps_its_time() {
+    const PAYLOAD: [u8; 8 << 10] = [0; 8 << 10];
+    let raw = SessionConfig {
+        name: "s".into(),
+        log_file_mode: 0x100,
+        clock: 1,
+        ring_bytes: 1 << 20,
+        buffer_size: 16,
+        minimum_buffers: 4,
+        maximum_buffers: 4,
+        ..SessionConfig::default()
+    };
+    let Stage { mut collector, jobs, mut region } = Stage::with(raw);
+    let (counter, shared) = (collector.clock.counter(), Arc::clone(&collector.shared));
+    let pool = shared.maximum_buffers() * shared.pool.buffer_bytes();
+    assert!(pool < SLICE, "the first turn waits for a buffer");
+    for _ in 0..=SLICE / PAYLOAD.len() {
+        region.publish(0, counter.now(), 0, &PAYLOAD);
+    }
+    let (mut late, source) = Region::new(&shared, 2);
+    let joined = std::thread::spawn(move || {
+        let (mut joined, mut source, mut all) = (0, Some(source), Vec::new());
+        for job in jobs {
+            let Job::Buffer(buffer) = job else { panic!("nothing else is sent") };
+            if let Some(source) = source.take() {
+                // In the first turn: one process attaches and writes, then the other one writes.
+                shared.attach(source).unwrap();
+                joined = counter.now();
+                late.publish(0, joined, 0, &[]);
+                region.publish(0, counter.now(), 0, &[]);
+            }
+            all.extend(events(&buffer));
+            shared.pool.give(buffer);
+            shared.pool.settled();
+        }
+        (joined.cast_signed(), all)
+    });
+    collector.drain(Reach::Settled);
+    collector.drain(Reach::All);
+    collector.flush();
+    drop(collector);
+    let (joined, all) = joined.join().unwrap();
+    assert!(all.is_sorted_by_key(|(_, stamp)| *stamp));
+    let late: Vec<i64> = all.iter().filter(|(process, _)| *process == 2).map(|(_, stamp)| *stamp).collect();
+    assert_eq!(late, [joined]);
 }
 
 /// Something happens in the middle of each of its looks, which take so long, and is told at the next.

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::event::{EventfdFlags, epoll, eventfd};
@@ -29,7 +29,6 @@ use crate::storage::LogStorage;
 
 /// Something for the collector.
 pub(crate) enum Command {
-    Attach(Box<Source>),
     Capture(Box<dyn Capture>),
     Detach(SourceId),
     Flush(Option<(File, PathBuf)>, Done<Properties>),
@@ -52,8 +51,7 @@ impl Command {
             | Self::Convert(done)
             | Self::Stop(Some(done)) => done(Err(Error::Ended)),
             Self::Open(done) => done(Err(Error::Ended)),
-            Self::Attach(_)
-            | Self::Capture(_)
+            Self::Capture(_)
             | Self::Detach(_)
             | Self::CacheStacks(..)
             | Self::Close(_)
@@ -107,6 +105,10 @@ pub(crate) struct Shared {
     config: Mutex<Configured>,
     /// `None` once the session takes no more.
     commands: Mutex<Option<VecDeque<Command>>>,
+    /// Sources for the collector, which takes them before each stream of a drain, ahead of commands.
+    attaching: Mutex<Vec<Source>>,
+    /// Whether there are such sources.
+    is_attaching: AtomicBool,
     /// Everything that may wake the collector; edge-triggered, so that nothing need ever be read from a descriptor that a
     /// process could make block.
     waiting: OwnedFd,
@@ -154,6 +156,8 @@ impl Shared {
             pool,
             config: Mutex::new(Configured::new(properties)),
             commands: Mutex::new(Some(VecDeque::new())),
+            attaching: Mutex::new(Vec::new()),
+            is_attaching: AtomicBool::new(false),
             waiting,
             bell: new_event()?,
             wakes: Mutex::new(Vec::new()),
@@ -206,6 +210,30 @@ impl Shared {
         Ok(())
     }
 
+    /// Hands a source to the collector; refused where the session has ended.
+    pub(crate) fn attach(&self, source: Source) -> Result<()> {
+        // Held to the end, so that the session does not end in between.
+        let commands = locked(&self.commands);
+        if commands.is_none() {
+            return Err(Error::Ended);
+        }
+        locked(&self.attaching).push(source);
+        self.is_attaching.store(true, Release);
+        self.ring();
+        drop(commands);
+        Ok(())
+    }
+
+    /// Takes the sources that were attached since the last call.
+    pub(crate) fn take_attached(&self) -> Vec<Source> {
+        if !self.is_attaching.load(Acquire) {
+            return Vec::new();
+        }
+        let mut attaching = locked(&self.attaching);
+        self.is_attaching.store(false, Relaxed);
+        std::mem::take(&mut *attaching)
+    }
+
     /// Wakes the collector.
     fn ring(&self) {
         // Fails only if the counter overflows, and then the bell has rung.
@@ -223,9 +251,10 @@ impl Shared {
         self.is_full.load(Relaxed)
     }
 
-    /// Whether a command waits.
+    /// Whether a command or a source waits.
     pub(crate) fn has_commands(&self) -> bool {
-        locked(&self.commands).as_ref().is_some_and(|queue| !queue.is_empty())
+        self.is_attaching.load(Relaxed)
+            || locked(&self.commands).as_ref().is_some_and(|queue| !queue.is_empty())
     }
 
     /// The next command.
@@ -351,6 +380,7 @@ impl Shared {
             processes: stats.processes.load(Relaxed),
             consumers: stats.consumers.load(Relaxed),
             damaged_regions: stats.damaged_regions.load(Relaxed),
+            uncounted_processes: 0,
             collector_ns: stats.collector_ns.load(Relaxed).saturating_add(stats.writer_ns.load(Relaxed)),
             end_status: stats.end_status.load(Relaxed),
         }

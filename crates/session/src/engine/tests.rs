@@ -1,6 +1,7 @@
 //! Whole sessions: regions are written from this process as any other would, files are read back by the format's own reader.
 
 use super::*;
+use crate::error::Error;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Mutex;

@@ -25,6 +25,7 @@ use crate::fault::contained;
 use crate::flush::Schedule;
 use crate::logfile::Facts;
 use crate::output::{Held, Job, Log, Output, Row};
+use crate::pool::Buffer;
 use crate::realtime::Realtime;
 use crate::stats::Stats;
 
@@ -231,10 +232,6 @@ impl Keeper {
     fn commands(&mut self) -> Next {
         while let Some(command) = self.shared.next_command() {
             match command {
-                Command::Attach(source) => {
-                    self.shared.stats.processes.fetch_add(1, Relaxed);
-                    self.collector.add(*source);
-                }
                 Command::Capture(source) => {
                     // Where it cannot wake us, we look when it is time.
                     let _ = self.shared.listen_to(source.wake());
@@ -268,28 +265,32 @@ impl Keeper {
         }
     }
 
-    /// Collects everything and sends it out; a flight recorder keeps its buffers and gives copies of those it fills.
-    fn gather(&mut self) -> Vec<crate::pool::Buffer> {
+    /// Collects everything and sends it out; a flight recorder keeps its buffers.
+    fn collect_all(&mut self) {
         self.collector.drain(Reach::All);
-        if self.mode.is_buffering() {
-            return self.collector.partial();
+        if !self.mode.is_buffering() {
+            self.flush_all();
         }
-        self.flush_all();
-        Vec::new()
+    }
+
+    /// Like [`collect_all`](Self::collect_all); copies the buffers that a flight recorder fills.
+    fn gather(&mut self) -> Result<Vec<Buffer>> {
+        self.collect_all();
+        if self.mode.is_buffering() { self.collector.copy_partial() } else { Ok(Vec::new()) }
     }
 
     fn flush(&mut self, file: Option<(std::fs::File, PathBuf)>, done: Done<Properties>) {
-        let partial = self.gather();
-        if self.mode.is_buffering() {
-            self.send(Job::Snapshot { file, partial, done });
-        } else {
-            self.send(Job::Flush(done));
+        match self.gather() {
+            Err(error) => done(Err(error)),
+            Ok(partial) if self.mode.is_buffering() => self.send(Job::Snapshot { file, partial, done }),
+            Ok(_) => self.send(Job::Flush(done)),
         }
     }
 
     fn stop(&mut self) {
         self.collector.end_capture();
-        let partial = self.gather();
+        self.collect_all();
+        let partial = self.collector.take_partial();
         let at = Anchor::now(Counter::best());
         self.collector.finish();
         Stats::note_thread_time(&self.shared.stats.collector_ns);
@@ -306,7 +307,7 @@ impl Keeper {
     }
 
     /// Has the writer finish and answer.
-    fn end(&mut self, partial: Vec<crate::pool::Buffer>, at: Anchor) {
+    fn end(&mut self, partial: Vec<Buffer>, at: Anchor) {
         let done = self.ending.take().flatten();
         self.send(Job::Stop { partial, at, done });
     }

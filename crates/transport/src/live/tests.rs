@@ -16,6 +16,9 @@ fn is_readable(reader: &QueueReader, within: Duration) -> bool {
     poll(&mut [PollFd::from_borrowed_fd(reader.signal(), PollFlags::IN)], Some(&limit)).unwrap() == 1
 }
 
+/// Length of the buffer in the first slot.
+const LENGTH: usize = at::ENTRIES + at::LENGTH;
+
 fn set_word(memory: &Mapping, offset: usize, value: u64) {
     memory.word(offset).unwrap().store(value, Ordering::SeqCst);
 }
@@ -47,6 +50,21 @@ fn how_far_a_session_is_complete_takes_no_slot_and_wakes_the_consumer() {
     writer.set_complete(-5);
     assert!(is_readable(&reader, Duration::from_secs(10)) && writer.push(b"two"));
     assert_eq!(reader.complete(), -5);
+}
+
+#[test]
+fn buffers_carry_how_far_the_session_was_complete_before_them() {
+    let (mut writer, mut reader) = queue(4, 64);
+    assert!(writer.push(b"one"));
+    writer.set_complete(5);
+    assert!(writer.push(b"two"));
+    writer.set_complete(7);
+    let mut out = Vec::new();
+    for (text, complete) in [("one", 0), ("two", 5)] {
+        reader.pop(&mut out).unwrap();
+        assert_eq!((out.as_slice(), reader.complete_before_last()), (text.as_bytes(), complete));
+    }
+    assert_eq!(reader.complete(), 7);
 }
 
 #[test]
@@ -136,7 +154,7 @@ fn a_cursor_that_lies_is_believed_between_the_last_and_the_head_only() {
 #[test]
 fn a_queue_that_lies_is_an_error() {
     let mut out = Vec::new();
-    for (offset, value) in [(at::HEAD, u64::MAX), (at::HEAD, 3), (at::LENGTHS, 0), (at::LENGTHS, 65)] {
+    for (offset, value) in [(at::HEAD, u64::MAX), (at::HEAD, 3), (LENGTH, 0), (LENGTH, 65)] {
         let (mut writer, mut reader) = queue(2, 64);
         assert!(writer.push(b"a"));
         set_word(&writer.queue, offset, value);

@@ -82,6 +82,7 @@ impl RegionReader {
     pub fn create(params: &RegionParams) -> Result<(Self, OwnedFd)> {
         params.check()?;
         let bytes = params.layout.region_bytes();
+        map::check_headroom(bytes)?;
         let memory = map::memory_file(c"traceweir-region", bytes)?;
         map::seal(memory.as_fd(), SealFlags::empty())?;
         let reader = Self::over(Mapping::of_file(memory.as_fd(), bytes, true)?, params)?;

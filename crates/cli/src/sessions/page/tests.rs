@@ -34,6 +34,7 @@ fn session() -> Properties {
         processes: 6,
         consumers: 1,
         damaged_regions: 1,
+        uncounted_processes: 2,
         collector_ns: 1_500_000_000,
         end_status: 0,
     }
@@ -99,6 +100,7 @@ Events Lost:            15
 Buffers Lost:           2
 Real-time Events Lost:  30
 Real-time Buffers Lost: 3
+Uncounted Processes:    2
 Damaged Regions:        1
 Processes:              6
 Consumers:              1
@@ -187,6 +189,7 @@ fn the_object_has_the_names_that_are_documented() {
     assert_eq!(object["maximum_file_kib"], 102_400);
     assert_eq!(object["lost_by_cause"]["no_region"], 4);
     assert_eq!(object["lost_by_cause"]["kernel"], 5);
+    assert_eq!(object["uncounted_processes"], 2);
     assert_eq!(object["providers"][0]["any"], "0x10");
     assert_eq!(object["providers"][0]["traced"], 1);
     assert_eq!(object["providers"][1]["name"], "MyCompany.Group", "as it was enabled");

@@ -123,7 +123,7 @@ impl Service {
                     "private session {:?}: {silent} processes of other users do not say how it ended",
                     private.config.name
                 );
-                let silent = u64::try_from(silent).unwrap_or(u64::MAX);
+                let silent = u32::try_from(silent).unwrap_or(u32::MAX);
                 private.turned_away = private.turned_away.saturating_add(silent);
             }
         }

@@ -20,7 +20,7 @@ impl Keeper {
             return;
         }
         // What was written before the call belongs to the file before.
-        self.gather();
+        self.collect_all();
         self.send(Job::Increment(done));
     }
 
@@ -32,7 +32,7 @@ impl Keeper {
             ));
             return;
         }
-        self.gather();
+        self.collect_all();
         self.mode = self.mode.without_file();
         self.set_mode();
         self.send(Job::Convert(done));
@@ -75,7 +75,10 @@ impl Keeper {
         self.set_mode();
         self.collector.reopen();
         // What was written before the call belongs to the file before.
-        let partial = self.gather();
+        let partial = match self.gather() {
+            Ok(partial) => partial,
+            Err(error) => return done(Err(error)),
+        };
         let file = file.zip(update.log_file.clone());
         self.send(Job::Update(Box::new(Change { file, next, partial, real_time, done })));
     }

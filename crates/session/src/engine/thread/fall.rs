@@ -23,6 +23,7 @@ impl Keeper {
     }
 
     fn refuse_up_to_the_stop(&mut self) {
+        drop(self.shared.take_attached());
         while let Some(command) = self.shared.next_command() {
             if let Command::Stop(done) = command {
                 self.ending = Some(done);

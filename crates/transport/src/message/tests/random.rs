@@ -56,6 +56,7 @@ prop_compose! {
             processes: small[6],
             consumers: small[7],
             damaged_regions: small[8],
+            uncounted_processes: small[0],
             collector_ns: large[7],
             end_status: small[9],
         }
