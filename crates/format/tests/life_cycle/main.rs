@@ -3,6 +3,7 @@
 mod crashed;
 #[path = "../fake/mod.rs"]
 mod fake;
+mod holes;
 mod modes;
 mod old_layouts;
 mod rules;
