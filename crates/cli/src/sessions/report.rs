@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anstream::eprintln;
 use anyhow::{Result, anyhow};
+use traceweir::consumer::TraceFile;
 use traceweir::controller::Properties;
 use traceweir::{Error, Status};
 use traceweir_format::etl::Trace;
@@ -168,7 +169,7 @@ fn tell_private(p: &Properties, file: &Path) {
 
 /// Events in a file, those of the session itself left out; `None` where it cannot be read.
 pub(crate) fn count_events(file: &Path) -> Option<u64> {
-    let trace = Trace::open(File::open(file).ok()?).ok()?;
+    let trace = Trace::open(TraceFile::from(File::open(file).ok()?)).ok()?;
     let mut events = trace.events();
     let mut count = 0;
     while let Some(record) = events.next().ok()? {
@@ -216,7 +217,7 @@ pub(crate) fn why_ended(p: &Properties) -> String {
 
 /// When a file was finalised; `None` where it was not.
 pub(crate) fn end_of(file: &Path) -> Option<String> {
-    let trace = Trace::open(File::open(file).ok()?).ok()?;
+    let trace = Trace::open(TraceFile::from(File::open(file).ok()?)).ok()?;
     let end = trace.header().end_time;
     trace.is_finalised().then(|| end.to_string())
 }
