@@ -46,6 +46,9 @@ pub(crate) fn losses(p: &Properties) -> Option<String> {
     let buffers = u64::from(p.log_buffers_lost);
     let in_buffers = format!("in {} {why}", counted(buffers, "buffer"));
     let unwritten = if buffers > 0 { &in_buffers } else { why };
+    let overwritten = u64::from(p.overwritten_buffers);
+    let why_overwritten = "of the file that another process truncated or overwrote";
+    let in_overwritten = format!("in {} {why_overwritten}", counted(overwritten, "buffer"));
     list_of(&[
         (cause.no_room, "event", "found no room or were too large"),
         (cause.not_written, "event", unwritten),
@@ -53,6 +56,8 @@ pub(crate) fn losses(p: &Properties) -> Option<String> {
         (cause.no_region, "event", "of processes that the session had no memory or descriptors left for"),
         (p.events_lost.saturating_sub(cause.sum()), "event", ""),
         (if cause.not_written == 0 { buffers } else { 0 }, "buffer", why),
+        (cause.overwritten, "event", &in_overwritten),
+        (if cause.overwritten == 0 { overwritten } else { 0 }, "buffer", why_overwritten),
     ])
 }
 
@@ -94,11 +99,13 @@ pub(crate) fn tell_loss(p: &Properties, is_watched: bool) -> Outcome {
     Outcome::EventsLost
 }
 
-/// Says on standard error how a session ended: what its file holds, why it ended where it did so by itself, what was lost.
+/// Prints on standard error how a session ended: what its file holds, why it ended where it did so by itself, what was
+/// lost. A file that is no longer there is an error, after all else is printed.
 pub(crate) fn summarise(p: &Properties, is_watched: bool) -> Result<Outcome> {
+    let mut told = Ok(());
     match &p.config.log_file {
         Some(file) if is_private(&p.config) => tell_private(p, file),
-        Some(file) => tell_file(p, file)?,
+        Some(file) => told = tell_file(p, file),
         None if has(p, BUFFERING) => {
             let events = counted(p.events, "event");
             eprintln!(
@@ -115,7 +122,15 @@ pub(crate) fn summarise(p: &Properties, is_watched: bool) -> Result<Outcome> {
     if p.end_status != 0 {
         eprintln!("warning: the session ended by itself: {}", Status(p.end_status));
     }
-    Ok(tell_loss(p, is_watched))
+    if p.overwritten_buffers > 0
+        && let Some(file) = &p.config.log_file
+    {
+        let name = plain_path(file);
+        eprintln!("warning: another process truncated or overwrote {name} while it was recorded");
+    }
+    let outcome = tell_loss(p, is_watched);
+    told?;
+    Ok(if p.overwritten_buffers > 0 { outcome.max(Outcome::Damaged) } else { outcome })
 }
 
 /// What a log file holds, which may be less than was collected.
@@ -141,7 +156,8 @@ fn tell_file(p: &Properties, file: &Path) -> Result<()> {
         eprintln!("session {session}: {collected} collected; its file {name} has {size}");
         return Ok(());
     }
-    let written = p.events.saturating_sub(p.lost_by_cause.not_written);
+    let gone = p.lost_by_cause.not_written.saturating_add(p.lost_by_cause.overwritten);
+    let written = p.events.saturating_sub(gone);
     let Some(events) = count_events(file) else {
         eprintln!("of {collected} collected, {name} keeps the newest: {size}");
         return Ok(());

@@ -297,8 +297,12 @@ impl<R: ReadAt + ?Sized> Walk<'_, R> {
     /// Decides for a buffer from before Windows Vista: all have the session's size, whatever their first field holds.
     fn old_place(&self, at: u64, left: u64, claimed: u32, believable: bool) -> Result<Place> {
         let Some(size) = self.session_size else {
-            let is_buffer = believable && u64::from(claimed) <= left;
-            return Ok(if is_buffer { Place::Buffer(claimed) } else { Place::Hole(self.length) });
+            if believable && u64::from(claimed) <= left {
+                return Ok(Place::Buffer(claimed));
+            }
+            // The first event has been read already.
+            let here = u32::try_from(left).unwrap_or(u32::MAX).min(MAX_BUFFER);
+            return Ok(if at == 0 { Place::Buffer(here) } else { Place::Hole(self.length) });
         };
         if claimed == 0 && self.is_zero(at, left.min(u64::from(size)))? {
             return Ok(Place::Hole(self.next_step(at, size)));

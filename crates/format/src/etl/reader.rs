@@ -7,7 +7,7 @@ use super::index::{BufferRef, Index};
 use super::load::Loader;
 use super::merge::Events;
 use crate::buffer::{BufferHeader, HEADER_SIZE, MAX_BUFFER};
-use crate::header::{Family, MAX_RECORD, Record, measure};
+use crate::header::{self, Family, MAX_RECORD, Record, measure};
 use crate::logfile::{self, LogFileHeader};
 use crate::spec::session::{
     BUFFER_FLAG_COMPRESSED, EVENT_TRACE_COMPRESSED_MODE, EVENT_TRACE_FILE_MODE_CIRCULAR,
@@ -218,6 +218,11 @@ impl<R: ReadAt> Trace<R> {
         bytes.truncate(size);
         bytes.resize(align8(size), 0);
         Ok(bytes)
+    }
+
+    /// Bytes of the log-file header event up to its names.
+    pub(super) fn first_record_minimum(&self) -> usize {
+        header::system::SIZE.saturating_add(logfile::at::in_payload(logfile::at::NAMES, self.wide))
     }
 
     pub(super) fn session_buffer_size(&self) -> u32 {

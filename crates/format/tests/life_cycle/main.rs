@@ -5,6 +5,7 @@ mod crashed;
 mod fake;
 mod holes;
 mod modes;
+mod mutations;
 mod old_layouts;
 mod rules;
 mod seen_in_passing;

@@ -353,6 +353,7 @@ impl Shared {
             damaged_regions: stats.damaged_regions.load(Relaxed),
             collector_ns: stats.collector_ns.load(Relaxed).saturating_add(stats.writer_ns.load(Relaxed)),
             end_status: stats.end_status.load(Relaxed),
+            overwritten_buffers: stats.overwritten_buffers.load(Relaxed),
         }
     }
 }

@@ -155,6 +155,8 @@ pub struct Properties {
     pub collector_ns: u64,
     /// The Win32 status for which the session ended by itself; 0 while it runs or when it was stopped.
     pub end_status: u32,
+    /// Buffers of the log file, the header buffer included, that another process truncated or overwrote.
+    pub overwritten_buffers: u32,
 }
 
 /// Causes of lost events.
@@ -168,13 +170,16 @@ pub struct LostByCause {
     pub damaged: u64,
     /// Of processes for whose rings the session had no memory left.
     pub no_region: u64,
+    /// In buffers of the log file that another process truncated or overwrote.
+    pub overwritten: u64,
 }
 
 impl LostByCause {
     /// All of them.
     #[must_use]
     pub const fn sum(&self) -> u64 {
-        let Self { no_room, not_written, damaged, no_region } = *self;
-        no_room.saturating_add(not_written).saturating_add(damaged).saturating_add(no_region)
+        let Self { no_room, not_written, damaged, no_region, overwritten } = *self;
+        let before_the_file = no_room.saturating_add(damaged).saturating_add(no_region);
+        before_the_file.saturating_add(not_written).saturating_add(overwritten)
     }
 }

@@ -30,12 +30,13 @@ fn session() -> Properties {
         real_time_events_lost: 30,
         logger_thread_id: 77,
         events: 1_000_000,
-        lost_by_cause: LostByCause { no_room: 1, not_written: 2, damaged: 3, no_region: 4 },
+        lost_by_cause: LostByCause { no_room: 1, not_written: 2, damaged: 3, no_region: 4, overwritten: 5 },
         processes: 6,
         consumers: 1,
         damaged_regions: 1,
         collector_ns: 1_500_000_000,
         end_status: 0,
+        overwritten_buffers: 6,
     }
 }
 
