@@ -31,8 +31,22 @@ fuzz_target!(|data: &[u8]| {
         assert!(!finding.detail.is_empty() && !finding.rule.name().is_empty());
         findings += 1;
     });
+    let mut end = 0;
+    for (offset, size) in trace.holes() {
+        assert!(offset >= end && size > 0, "holes do not overlap");
+        end = offset + size;
+    }
+    assert!(end <= data.len() as u64, "holes lie within the file");
     let mut repaired = Vec::new();
-    if repair(&trace, &mut repaired).is_ok() {
-        assert!(Trace::open(repaired).is_ok(), "a repaired file opens");
+    if let Ok(done) = repair(&trace, &mut repaired) {
+        let repaired = Trace::open(repaired).expect("a repaired file opens");
+        assert_eq!(repaired.buffers().len(), done.buffers as usize, "the buffers of a repaired file");
+        assert_eq!(repaired.header().buffers_written, done.buffers, "BuffersWritten of a repaired file");
+        let mut events = repaired.events();
+        let mut readable = 0;
+        while let Ok(Some(_)) = events.next() {
+            readable += 1;
+        }
+        assert_eq!(readable, done.events, "the events of a repaired file");
     }
 });

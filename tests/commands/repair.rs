@@ -1,6 +1,9 @@
 //! Repair: a finalised copy, never at the expense of what is there.
 
+use traceweir_format::tracelogging::MetadataBuilder;
+
 use super::{dump, five_events, fixture, folder, store, text};
+use crate::golden::{Maker, SelfDescribing, session};
 use crate::util::weir;
 
 #[test]
@@ -75,4 +78,86 @@ fn what_is_no_trace_leaves_no_output() {
     let out = folder.path().join("out.etl");
     weir(["repair", text(&path), "-o", text(&out)]).expect(1);
     assert!(!out.exists());
+}
+
+/// A trace of many buffers, and the number of its events.
+fn long_trace() -> (Vec<u8>, usize) {
+    let mut maker = Maker::new(session("long"));
+    let event = SelfDescribing::new("Shop.Long");
+    for _ in 0..500 {
+        event.write(&mut maker, 0, &mut MetadataBuilder::new("Tick", 0), &[], &[]);
+    }
+    (maker.finish(), 500)
+}
+
+#[test]
+fn holes_are_reported_and_the_events_after_them_are_kept() {
+    const BUFFER: usize = 4096;
+    let folder = folder();
+    let (mut bytes, events) = long_trace();
+    assert!(bytes.len() > 8 * BUFFER);
+    bytes[2 * BUFFER..4 * BUFFER].fill(0);
+    let path = store(&folder, "holes.etl", &bytes);
+    let hole = "hole at offset 0x2000: 8192 bytes of zeros";
+    let dumped = dump(&path, &[]).expect(3);
+    assert!(dumped.stderr.contains(hole), "{}", dumped.stderr);
+    let left = dumped.json().len() - 1;
+    assert!(left < events && left > events / 2, "{left} of {events} events");
+    let check = weir(["check", text(&path)]).expect(3);
+    assert!(check.text().contains(hole), "{}", check.text());
+    let out = folder.path().join("out.etl");
+    let run = weir(["repair", text(&path), "-o", text(&out)]).expect(3);
+    assert!(run.stderr.contains(hole), "{}", run.stderr);
+    weir(["check", text(&out)]).expect(0);
+    assert_eq!(dump(&out, &[]).expect(0).json().len() - 1, left);
+}
+
+#[test]
+fn a_log_that_was_emptied_and_goes_on_as_a_sparse_file_is_read() {
+    use std::os::unix::fs::FileExt;
+    const BUFFER: u64 = 4096;
+    const HOLE: u64 = 1 << 40;
+    let folder = folder();
+    let (bytes, _) = long_trace();
+    let path = store(&folder, "sparse.etl", &bytes[..BUFFER as usize]);
+    let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    if file.write_all_at(&bytes[4 * BUFFER as usize..], BUFFER + HOLE).is_err() {
+        crate::util::skip("sparse", "the file system has no sparse files of a terabyte");
+        return;
+    }
+    let check = weir(["check", text(&path)]).expect(3);
+    assert!(check.text().contains("hole at offset 0x1000: 1099511627776 bytes of zeros"), "{}", check.text());
+    let expected = (bytes.len() as u64 / BUFFER - 3).to_string();
+    assert!(check.stderr.contains(&format!("in {expected} buffers")), "{}", check.stderr);
+}
+
+#[test]
+fn outputs_are_not_written_through_links_that_others_can_change() {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    let folder = folder();
+    let path = store(&folder, "five.etl", &five_events());
+    let precious = store(&folder, "precious.txt", b"precious");
+    let shared = folder.path().join("shared");
+    std::fs::create_dir(&shared).unwrap();
+    std::fs::set_permissions(&shared, std::fs::Permissions::from_mode(0o777)).unwrap();
+    let link = shared.join("out");
+    symlink(&precious, &link).unwrap();
+    for verb in ["dump", "repair", "relog"] {
+        let force: &[&str] = if verb == "dump" { &[] } else { &["--force"] };
+        let run = weir([&[verb, text(&path), "-o", text(&link)], force].concat()).expect(77);
+        assert!(run.stderr.contains("symbolic link"), "{verb}: {}", run.stderr);
+        assert_eq!(std::fs::read(&precious).unwrap(), b"precious", "{verb}");
+        // A link to a folder, too.
+        let way = shared.join(format!("way-{verb}"));
+        symlink(folder.path(), &way).unwrap();
+        let behind = way.join("precious.txt");
+        let run = weir([&[verb, text(&path), "-o", text(&behind)], force].concat()).expect(77);
+        assert!(run.stderr.contains("symbolic link"), "{verb}: {}", run.stderr);
+        assert_eq!(std::fs::read(&precious).unwrap(), b"precious", "{verb}");
+    }
+    // In a folder of one's own a link is followed.
+    let own = folder.path().join("own");
+    symlink(&precious, &own).unwrap();
+    weir(["dump", text(&path), "-o", text(&own)]).expect(0);
+    assert_ne!(std::fs::read(&precious).unwrap(), b"precious");
 }

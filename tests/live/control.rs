@@ -1,5 +1,7 @@
 //! start, stop, query, list, flush, and enable and disable as a session goes on.
 
+use serde_json::Value;
+
 use super::{EVENTS_PER_ORDER, SHOP, events_in, serve, sessions, text};
 use crate::util::{Daemon, eventually, weir};
 
@@ -42,7 +44,7 @@ fn a_session_is_started_listed_queried_and_stopped() {
     let run = daemon.weir(["stop", "Morning"]).expect(0);
     assert!(run.stderr.contains("15 events"), "{}", run.stderr);
     assert_eq!(events_in(&file).len(), 5 * EVENTS_PER_ORDER);
-    assert_eq!(sessions(&daemon), Vec::<serde_json::Value>::new());
+    assert_eq!(sessions(&daemon), Vec::<Value>::new());
     assert!(daemon.weir(["list"]).expect(0).stderr.contains("no session"));
 }
 
@@ -264,4 +266,77 @@ fn a_file_that_may_not_be_written_is_named_once() {
     assert_ne!(run.code, 0);
     assert_eq!(run.stderr.matches("os error").count(), 1, "{}", run.stderr);
     assert!(run.stderr.contains("/proc/a.etl") && !run.stderr.contains("--user"), "{}", run.stderr);
+}
+
+/// A session whose file holds the events of two orders, and the file.
+fn session_with_file(daemon: &Daemon, name: &str) -> std::path::PathBuf {
+    let file = daemon.path(&format!("{name}.etl"));
+    daemon.weir(["start", name, "-p", SHOP, "-o", text(&file)]).expect(0);
+    serve(daemon, 2);
+    daemon.weir(["flush", name]).expect(0);
+    file
+}
+
+/// Stops a session and gives what is said about its log file.
+fn stop_damaged(daemon: &Daemon, name: &str) -> Value {
+    let run = daemon.weir(["stop", name, "--json"]).expect(3);
+    assert!(run.stderr.contains("another process truncated or overwrote"), "{}", run.stderr);
+    let answer = run.json().remove(0);
+    assert_eq!(answer["ok"], true, "{answer}");
+    answer["session"].clone()
+}
+
+#[test]
+fn a_log_file_that_another_process_emptied_is_reported() {
+    let daemon = Daemon::start();
+    let file = session_with_file(&daemon, "Emptied");
+    std::fs::File::create(&file).unwrap();
+    serve(&daemon, 3);
+    let session = stop_damaged(&daemon, "Emptied");
+    let lost = 2 * EVENTS_PER_ORDER as u64;
+    assert_eq!(session["lost_by_cause"]["overwritten"], lost, "{session}");
+    assert_eq!(session["events_lost"], lost, "{session}");
+    assert!(session["overwritten_buffers"].as_u64().unwrap() >= 2, "{session}");
+    // What came later is there, and the header tells of the loss.
+    let dump = weir(["dump", "--format", "jsonl", "--provider", SHOP, text(&file)]).expect(3);
+    assert_eq!(dump.json().len(), 3 * EVENTS_PER_ORDER);
+    assert!(dump.stderr.contains(&format!("the session lost {lost} events")), "{}", dump.stderr);
+    assert!(dump.stderr.contains("hole at offset"), "{}", dump.stderr);
+}
+
+#[test]
+fn a_log_file_that_another_process_overwrote_is_reported() {
+    use std::os::unix::fs::FileExt;
+    let daemon = Daemon::start();
+    let file = session_with_file(&daemon, "Overwritten");
+    let changed = |file: &std::path::Path| file.metadata().unwrap().modified().unwrap();
+    let (before, size) = (changed(&file), file.metadata().unwrap().len() as usize);
+    let foreign = std::fs::OpenOptions::new().write(true).open(&file).unwrap();
+    // Files have coarse times.
+    eventually("another time of the file", || {
+        foreign.write_all_at(&vec![b'x'; size], 0).unwrap();
+        (changed(&file) != before).then_some(())
+    });
+    let session = stop_damaged(&daemon, "Overwritten");
+    assert_eq!(session["lost_by_cause"]["overwritten"], 2 * EVENTS_PER_ORDER as u64, "{session}");
+}
+
+#[test]
+fn counts_do_not_depend_on_where_the_log_file_is() {
+    let daemon = Daemon::start();
+    for (name, remove) in [("Renamed", false), ("Removed", true)] {
+        let file = session_with_file(&daemon, name);
+        if remove {
+            std::fs::remove_file(&file).unwrap();
+        } else {
+            std::fs::rename(&file, daemon.path("elsewhere.etl")).unwrap();
+        }
+        let run = daemon.weir(["stop", name, "--json"]).expect(1);
+        assert!(run.stderr.contains("is not there any more"), "{}", run.stderr);
+        let answer = run.json().remove(0);
+        assert_eq!((&answer["ok"], &answer["status"]), (&false.into(), &2.into()), "{answer}");
+        assert_eq!(answer["session"]["events"], 2 * EVENTS_PER_ORDER as u64, "{answer}");
+        assert_eq!(answer["session"]["events_lost"], 0, "{answer}");
+    }
+    assert_eq!(events_in(&daemon.path("elsewhere.etl")).len(), 2 * EVENTS_PER_ORDER);
 }

@@ -230,3 +230,12 @@ fn a_file_that_is_removed_meanwhile_is_missed() {
     let run = record(&daemon, &file, &["--", "sh", "-c", &script]).expect(125);
     assert!(run.stderr.contains("a.etl is not there any more"), "{}", run.stderr);
 }
+
+#[test]
+fn a_file_that_is_emptied_meanwhile_is_reported() {
+    let daemon = Daemon::start();
+    let file = daemon.path("a.etl");
+    let script = format!(": > {}", text(&file));
+    let run = record(&daemon, &file, &["--", "sh", "-c", &script]).expect(0);
+    assert!(run.stderr.contains("another process truncated or overwrote"), "{}", run.stderr);
+}

@@ -68,6 +68,7 @@ pub mod error;
 pub mod layer;
 #[doc(hidden)]
 pub mod manifest;
+pub mod output;
 pub mod private;
 pub mod provider;
 pub mod relog;

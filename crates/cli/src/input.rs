@@ -9,6 +9,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use traceweir::consumer::TraceFile;
 use traceweir_format::etl::Trace;
 
 use crate::export::plain;
@@ -22,7 +23,7 @@ const ALWAYS_ALLOWED: u64 = 64 << 20;
 pub(crate) struct Input {
     /// The path as given; the member's name behind it for archives.
     pub(crate) name: String,
-    pub(crate) trace: Trace<File>,
+    pub(crate) trace: Trace<TraceFile>,
     /// What is wrong with the archive it comes from.
     pub(crate) damage: Option<String>,
 }
@@ -85,11 +86,11 @@ fn open(path: &Path, inputs: &mut Vec<Input>) -> Result<()> {
         [0x1F, 0x8B, ..] => {
             let mut budget = Budget::new(file.metadata()?.len());
             let unpacked = unpack(flate2::read::MultiGzDecoder::new(file), &mut budget)?;
-            inputs.push(Input { name, trace: Trace::open(unpacked.file)?, damage: unpacked.damage });
+            inputs.push(Input { name, trace: Trace::open(unpacked.file.into())?, damage: unpacked.damage });
             Ok(())
         }
         _ => {
-            inputs.push(Input { name, trace: Trace::open(file)?, damage: None });
+            inputs.push(Input { name, trace: Trace::open(file.into())?, damage: None });
             Ok(())
         }
     }
@@ -107,7 +108,7 @@ fn open_zip(file: File, name: &str, inputs: &mut Vec<Input>) -> Result<()> {
             continue;
         }
         let unpacked = unpack(member, &mut budget).with_context(|| member_name.clone())?;
-        let trace = Trace::open(unpacked.file).with_context(|| member_name.clone())?;
+        let trace = Trace::open(unpacked.file.into()).with_context(|| member_name.clone())?;
         inputs.push(Input { name: format!("{name}:{member_name}"), trace, damage: unpacked.damage });
     }
     if inputs.len() == before {

@@ -27,7 +27,8 @@ impl Output {
     pub(crate) fn open(path: Option<&Path>) -> Result<Self> {
         let sink = match path {
             Some(path) if path.as_os_str() != "-" => {
-                Sink::File(File::create(path).with_context(|| format!("cannot write {}", path.display()))?)
+                let file = traceweir::output::create(path, false);
+                Sink::File(file.context("cannot write")?)
             }
             _ => Sink::Stdout(io::stdout()),
         };

@@ -16,6 +16,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use traceweir::consumer::TraceFile;
 use traceweir_decode::Decoder;
 use traceweir_decode::actors::Actors;
 use traceweir_decode::plain;
@@ -109,7 +110,7 @@ impl Traces {
         let start = self.start();
         let Self { inputs, decoder, actors, images, symbols, stacks, surveyed, binaries, data_on_terminal } =
             self;
-        let traces: Vec<&Trace<File>> = inputs.iter().map(|i| &i.trace).collect();
+        let traces: Vec<&Trace<TraceFile>> = inputs.iter().map(|i| &i.trace).collect();
         let total = traces.iter().map(|t| t.file_size()).sum();
         if !*surveyed && (survey_pays(&traces, total) || !images.is_empty() || !symbols.is_empty()) {
             *surveyed = true;
@@ -148,9 +149,9 @@ pub(crate) fn walk(
     data_on_terminal: bool,
     mut each: impl FnMut(usize, &Clock, &Record<'_>) -> Result<Flow>,
 ) -> Result<Reading> {
-    let traces: Vec<&Trace<File>> = inputs.iter().map(|i| &i.trace).collect();
+    let traces: Vec<&Trace<TraceFile>> = inputs.iter().map(|i| &i.trace).collect();
     let total = traces.iter().map(|t| t.file_size()).sum();
-    let mut streams: Vec<Events<'_, File>> = traces.iter().map(|t| t.events()).collect();
+    let mut streams: Vec<Events<'_, TraceFile>> = traces.iter().map(|t| t.events()).collect();
     let mut progress = Progress::new(total, "reading", data_on_terminal);
     if let ([stream], [trace]) = (&mut streams[..], &traces[..]) {
         loop {
@@ -170,8 +171,8 @@ pub(crate) fn walk(
 
 /// The records of several traces as one stream.
 fn merge(
-    streams: &mut [Events<'_, File>],
-    traces: &[&Trace<File>],
+    streams: &mut [Events<'_, TraceFile>],
+    traces: &[&Trace<TraceFile>],
     progress: &mut Progress,
     mut each: impl FnMut(usize, &Clock, &Record<'_>) -> Result<Flow>,
 ) -> Result<()> {
@@ -198,7 +199,7 @@ fn merge(
 
 /// Whether to look ahead before the first event: a short trace costs next to nothing, and one with kernel events names its
 /// processes and threads in them.
-fn survey_pays(traces: &[&Trace<File>], total: u64) -> bool {
+fn survey_pays(traces: &[&Trace<TraceFile>], total: u64) -> bool {
     total <= SHORT || traces.iter().any(|t| t.seems_to_hold_kernel_events())
 }
 
@@ -225,7 +226,7 @@ struct Learned<'l> {
 }
 
 fn survey(
-    traces: &[&Trace<File>],
+    traces: &[&Trace<TraceFile>],
     decoder: &mut Decoder,
     Learned { actors, images, symbols, stacks }: Learned<'_>,
     quiet: bool,
@@ -266,7 +267,7 @@ fn survey(
     Ok(())
 }
 
-fn judge(inputs: &[Input], streams: &[Events<'_, File>]) -> Reading {
+fn judge(inputs: &[Input], streams: &[Events<'_, TraceFile>]) -> Reading {
     let mut reading = Reading::default();
     for (input, stream) in inputs.iter().zip(streams) {
         let trace = &input.trace;

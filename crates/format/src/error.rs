@@ -33,6 +33,16 @@ pub enum Error {
         /// What is wrong with it.
         why: &'static str,
     },
+    /// Bytes between or after the buffers of a file that hold no buffer.
+    #[error("hole at offset {offset:#x}: {size} bytes {}", if *.zeros { "of zeros" } else { "that hold no buffer" })]
+    Hole {
+        /// Where it begins.
+        offset: u64,
+        /// Bytes up to the next buffer or the end of the file.
+        size: u64,
+        /// Whether all of them are 0.
+        zeros: bool,
+    },
     /// The file does not begin with an event-trace header buffer.
     #[error("not an event trace log: {why} at offset {offset:#x}")]
     NotAnEtl {
@@ -74,7 +84,7 @@ impl Error {
     #[must_use]
     pub fn status(&self) -> Status {
         match self {
-            Self::Truncated { .. } | Self::Invalid { .. } | Self::NotAnEtl { .. } => {
+            Self::Truncated { .. } | Self::Invalid { .. } | Self::Hole { .. } | Self::NotAnEtl { .. } => {
                 Status::ERROR_FILE_CORRUPT
             }
             Self::TooLarge { .. } => Status::ERROR_MORE_DATA,

@@ -237,6 +237,18 @@ impl LogFileHeader {
         Clock { kind, rate, anchor, start: self.start_time }
     }
 
+    /// Whether the clock type is known and has a rate.
+    #[must_use]
+    pub const fn has_rated_clock(&self) -> bool {
+        match self.clock_type {
+            1 => self.perf_freq > 0,
+            2 => true,
+            3 => self.cpu_speed_mhz > 0,
+            0 => self.versions[0] < 6,
+            _ => false,
+        }
+    }
+
     /// Whether INSTANCE records have the short header (layouts before 1.1).
     #[must_use]
     pub const fn has_old_instances(&self) -> bool {

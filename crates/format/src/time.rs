@@ -150,6 +150,18 @@ pub enum ClockKind {
     CpuCycles,
 }
 
+impl ClockKind {
+    /// The clock type of a log-file header.
+    #[must_use]
+    pub const fn number(self) -> u32 {
+        match self {
+            Self::Qpc => 1,
+            Self::SystemTime => 2,
+            Self::CpuCycles => 3,
+        }
+    }
+}
+
 /// Turns raw stamps of one file into wall time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clock {

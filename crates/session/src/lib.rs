@@ -53,6 +53,6 @@ pub use engine::{Attached, Done, Ended, Further, Live, NextFile, Place, Session,
 pub use error::{Error, Result};
 pub use fault::{FAULT, is_contained};
 pub use identity::Identity;
-pub use open::{LOG_FILE_RIGHTS, enter, open_log_file};
+pub use open::{LOG_FILE_RIGHTS, create_output, enter, is_trusted_link, open_log_file};
 pub use record::Threads;
 pub use stacks::StacksOf;

@@ -17,8 +17,10 @@
 
 mod append;
 mod facts;
+mod ledger;
 
 pub(crate) use facts::Facts;
+pub(crate) use ledger::Overwritten;
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -38,6 +40,7 @@ use crate::error::{Error, Result};
 use crate::modules;
 use crate::pool::Buffer;
 use crate::storage::Storage;
+use ledger::{Ledger, WrittenBuffer};
 
 /// Why the last write failed, if it did.
 #[derive(Clone, Debug, Default)]
@@ -116,6 +119,8 @@ pub(crate) struct LogFile {
     ended: Option<FileTime>,
     /// When the session stopped; until then a file that is finalised ends at that moment.
     stopped: Option<Anchor>,
+    /// What it should hold.
+    ledger: Ledger,
     /// Keeps others from writing it.
     _claim: Option<Box<dyn Any + Send>>,
 }
@@ -143,8 +148,12 @@ impl LogFile {
         if let Limit::Wrap(bytes) = limit {
             writer.wrap_at(bytes);
         }
+        let header_size = u32::try_from(writer.position()).unwrap_or(0);
+        let mut ledger = Ledger::new(header_size);
+        ledger.note(&*writer.sink_mut().storage);
         Self {
             writer,
+            ledger,
             limit: if let Limit::Stop(bytes) | Limit::Next(bytes) = limit { Some(bytes) } else { None },
             is_in_row: matches!(limit, Limit::Next(_)),
             is_reserved: false,
@@ -172,6 +181,7 @@ impl LogFile {
         }
         self.is_reserved = true;
         let reserved = self.writer.sink_mut().storage.reserve(bytes);
+        self.note_own_write();
         if reserved.is_err() {
             self.cut();
         }
@@ -206,7 +216,14 @@ impl LogFile {
             self.finalise(lost());
             return Written::Ended(Status::ERROR_SUCCESS);
         }
+        self.inspect();
+        let before = self.writer.position();
         if self.writer.append_in_place(in_place(buffer)).is_ok() {
+            let after = self.writer.position();
+            // A circular log may have gone back to its start.
+            let size = if after > before { after.saturating_sub(before) } else { size };
+            self.note_written(buffer, after.saturating_sub(size), size);
+            self.note_own_write();
             return Written::Yes;
         }
         let status = self.failure.take_status();
@@ -222,20 +239,56 @@ impl LogFile {
         if self.ended.is_some() || !fits || !self.writer.has_room_in_a_row(buffers.len()) {
             return false;
         }
+        self.inspect();
+        let mut offset = self.writer.position();
         let mut row: Vec<InPlace<'_>> = buffers.iter_mut().map(in_place).collect();
         let done = self.writer.append_row_in_place(&mut row).is_ok();
         if !done {
             self.cut();
+            return false;
         }
-        done
+        for buffer in buffers {
+            let size = buffer.bytes.len() as u64;
+            self.note_written(buffer, offset, size);
+            offset = offset.saturating_add(size);
+        }
+        self.note_own_write();
+        true
+    }
+
+    /// Compares the file with what was written and returns what another process has changed since the last call.
+    pub(crate) fn overwritten(&mut self) -> Overwritten {
+        self.compare();
+        self.ledger.take_found()
+    }
+
+    /// Compares the file with what was written, until it is finalised: then it is no longer the session's.
+    fn compare(&mut self) {
+        if self.ended.is_none() {
+            self.ledger.compare(&*self.writer.sink_mut().storage);
+        }
+    }
+
+    fn inspect(&mut self) {
+        self.ledger.inspect(&*self.writer.sink_mut().storage);
+    }
+
+    fn note_own_write(&mut self) {
+        self.ledger.note(&*self.writer.sink_mut().storage);
+    }
+
+    fn note_written(&mut self, buffer: &Buffer, offset: u64, size: u64) {
+        self.ledger.add(&WrittenBuffer { offset, size, events: buffer.events, time: buffer.time });
     }
 
     /// Adds the record of a module to the front of the file. In vain where the file has ended or has no room there.
     pub(crate) fn add_module(&mut self, record: &[u8]) {
         if self.ended.is_none() {
+            self.inspect();
             let time = self.clock.anchor_stamp(&self.anchor);
             // A write that fails is done again with the final header.
             let _ = self.writer.add_header_record(&modules::stamped(record, time));
+            self.note_own_write();
         }
     }
 
@@ -243,6 +296,7 @@ impl LogFile {
     fn cut(&mut self) {
         let length = self.writer.length();
         let _ = self.writer.sink_mut().storage.truncate(length);
+        self.note_own_write();
     }
 
     /// Sets the end of the recording, which may be finalised later.
@@ -252,6 +306,7 @@ impl LogFile {
 
     /// Writes the final header: events and buffers lost. May be repeated with later counts.
     pub(crate) fn finalise(&mut self, (events_lost, buffers_lost): (u64, u32)) -> Option<Status> {
+        self.compare();
         let end_time = *self.ended.get_or_insert_with(|| {
             let end = self.stopped.unwrap_or_else(|| Anchor::now(self.clock.counter()));
             self.writer.set_perf_freq(self.clock.refined(&self.anchor, &end));

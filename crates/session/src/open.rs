@@ -29,6 +29,7 @@ const STICKY: u32 = 0o1000;
 /// Looks at a file that comes and goes meanwhile.
 const ROUNDS: u32 = 8;
 
+const FOREIGN_LINK: &str = "a symbolic link that other users can change is not followed";
 const LINK: &str = "a log file is not written through a symbolic link";
 
 /// Enters an absolute folder step by step, for this user; `LOOP` where a link on the way is one that others can change.
@@ -111,6 +112,85 @@ fn existing(folder: BorrowedFd<'_>, name: &Path, flags: OFlags, user: u32) -> Re
         return refuse(Status::ERROR_ACCESS_DENIED, why);
     }
     Ok(file.into())
+}
+
+/// Opens an output file for writing as this user, creates it or empties it. With `new`, anything that is there already
+/// is [`std::io::ErrorKind::AlreadyExists`].
+///
+/// A symbolic link is followed only where other users cannot put another one in its place, and a file of another user
+/// is not written in a folder that everybody can write.
+pub fn create_output(path: &Path, user: u32, new: bool) -> Result<File> {
+    let path = std::path::absolute(path).map_err(Error::File)?;
+    let Some((folder, Component::Normal(name))) = path.parent().zip(path.components().next_back()) else {
+        return refuse(Status::ERROR_BAD_PATHNAME, "this is not the name of a file");
+    };
+    let folder = match enter(folder, user) {
+        Err(Errno::LOOP) => return refuse(Status::ERROR_ACCESS_DENIED, FOREIGN_LINK),
+        folder => folder.map_err(failed)?,
+    };
+    let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
+    for _ in 0..ROUNDS {
+        let exclusive = flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+        match rustix::fs::openat(&folder, name, exclusive, Mode::from_raw_mode(0o666)) {
+            Err(Errno::EXIST) if !new => {}
+            file => return Ok(file.map_err(failed)?.into()),
+        }
+        match existing_output(folder.as_fd(), Path::new(name), flags, user) {
+            Err(Error::File(e)) if e.kind() == std::io::ErrorKind::NotFound => {}
+            other => return other,
+        }
+    }
+    Err(failed(Errno::AGAIN))
+}
+
+/// Opens and empties an output that is there already.
+fn existing_output(folder: BorrowedFd<'_>, name: &Path, flags: OFlags, user: u32) -> Result<File> {
+    let there = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW).map_err(failed)?;
+    let around = rustix::fs::fstat(folder).map_err(failed)?;
+    if FileType::from_raw_mode(there.st_mode) == FileType::Symlink {
+        if !is_own_link(&there, &around, user) {
+            return refuse(Status::ERROR_ACCESS_DENIED, FOREIGN_LINK);
+        }
+        let flags = flags | OFlags::CREATE | OFlags::TRUNC;
+        let file = rustix::fs::openat(folder, name, flags, Mode::from_raw_mode(0o666));
+        return Ok(file.map_err(failed)?.into());
+    }
+    let file = match rustix::fs::openat(folder, name, flags | OFlags::NOFOLLOW, Mode::empty()) {
+        Err(Errno::LOOP) => return refuse(Status::ERROR_ACCESS_DENIED, FOREIGN_LINK),
+        file => file.map_err(failed)?,
+    };
+    let stat = rustix::fs::fstat(&file).map_err(failed)?;
+    let is_plain = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+    let is_foreign = stat.st_uid != user || is_plain && stat.st_nlink != 1;
+    if around.st_mode & ALL_WRITE != 0 && is_foreign {
+        let why = "in a folder that everybody can write, an output replaces only a file of your own";
+        return refuse(Status::ERROR_ACCESS_DENIED, why);
+    }
+    let file = File::from(file);
+    if is_plain {
+        file.set_len(0).map_err(Error::File)?;
+    }
+    Ok(file)
+}
+
+/// Whether a path is a symbolic link. One that other users could have put there is refused.
+pub fn is_trusted_link(path: &Path, user: u32) -> Result<bool> {
+    let path = std::path::absolute(path).map_err(Error::File)?;
+    let Some((folder, Component::Normal(name))) = path.parent().zip(path.components().next_back()) else {
+        return Ok(false);
+    };
+    let folder = match enter(folder, user) {
+        Err(Errno::LOOP) => return refuse(Status::ERROR_ACCESS_DENIED, FOREIGN_LINK),
+        folder => folder.map_err(failed)?,
+    };
+    let there = rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW).map_err(failed)?;
+    if FileType::from_raw_mode(there.st_mode) != FileType::Symlink {
+        return Ok(false);
+    }
+    if !is_own_link(&there, &rustix::fs::fstat(&folder).map_err(failed)?, user) {
+        return refuse(Status::ERROR_ACCESS_DENIED, FOREIGN_LINK);
+    }
+    Ok(true)
 }
 
 fn failed(error: Errno) -> Error {

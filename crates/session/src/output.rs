@@ -185,6 +185,7 @@ impl Output {
                 Job::WriteOut => self.write_out(),
                 Job::Flush(done) => {
                     self.write_out();
+                    self.count_overwritten();
                     done(Ok(self.shared.properties()));
                 }
                 Job::Snapshot { file, partial, done } => {
@@ -357,8 +358,16 @@ impl Output {
         done(changed.map(|()| self.shared.properties()));
     }
 
+    /// Counts what another process has changed in the log file.
+    fn count_overwritten(&mut self) {
+        if let Log::File(file) = &mut self.log {
+            self.shared.stats.count_overwritten(file.overwritten());
+        }
+    }
+
     fn stop(&mut self) {
         self.write_out();
+        self.count_overwritten();
         let stats = &self.shared.stats;
         let failed = match &mut self.log {
             Log::File(file) => file.finalise(counts(stats, 0)),
@@ -395,5 +404,6 @@ impl Output {
 /// Events and buffers lost so far, with a buffer of so many events that is about to be counted.
 fn counts(stats: &Stats, events: u32) -> (u64, u32) {
     let buffers = stats.log_buffers_lost.load(Relaxed).saturating_add(u32::from(events > 0));
+    let buffers = buffers.saturating_add(stats.overwritten_buffers.load(Relaxed));
     (stats.events_lost().saturating_add(u64::from(events)), buffers)
 }

@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use traceweir_transport::message::LostByCause;
 
+use crate::logfile::Overwritten;
+
 /// What a session has counted so far. Relaxed throughout: each number stands for itself; a reader that needs several to agree
 /// asks behind a flush or stop, whose answer is handed over by a lock.
 #[derive(Debug, Default)]
@@ -18,6 +20,10 @@ pub(crate) struct Stats {
     pub(crate) kernel: AtomicU64,
     /// Events in buffers that could not be written.
     pub(crate) not_written: AtomicU64,
+    /// Events in buffers of the log file that another process truncated or overwrote.
+    pub(crate) overwritten: AtomicU64,
+    /// Those buffers, the header buffer included.
+    pub(crate) overwritten_buffers: AtomicU32,
     /// Records whose bytes were wrong.
     pub(crate) damaged: AtomicU64,
     /// Regions given up.
@@ -53,6 +59,7 @@ impl Stats {
             damaged: self.damaged.load(Relaxed),
             no_region: self.no_region.load(Relaxed),
             kernel: self.kernel.load(Relaxed),
+            overwritten: self.overwritten.load(Relaxed),
         }
     }
 
@@ -65,6 +72,12 @@ impl Stats {
     pub(crate) fn count_unwritten(&self, events: u32) {
         self.log_buffers_lost.fetch_add(1, Relaxed);
         self.not_written.fetch_add(u64::from(events), Relaxed);
+    }
+
+    /// Buffers that another process truncated or overwrote in the log file.
+    pub(crate) fn count_overwritten(&self, found: Overwritten) {
+        self.overwritten_buffers.fetch_add(found.buffers, Relaxed);
+        self.overwritten.fetch_add(found.events, Relaxed);
     }
 
     /// A buffer that a consumer, or the backlog, did not take.

@@ -16,7 +16,7 @@ mod room;
 use std::fs::File;
 use std::io::{self, IoSlice};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FallocateFlags, Mode, OFlags};
@@ -39,6 +39,22 @@ pub(crate) trait Storage: Send {
     fn truncate(&mut self, length: u64) -> io::Result<()>;
     /// Makes it so long, with room on the device for all of it.
     fn reserve(&mut self, length: u64) -> io::Result<()>;
+    /// How it is now, where it is a file that other processes could change.
+    fn state(&self) -> Option<FileState> {
+        None
+    }
+    /// Reads at an offset; a short count means that the bytes end there.
+    fn read_at(&self, _bytes: &mut [u8], _offset: u64) -> io::Result<usize> {
+        Ok(0)
+    }
+}
+
+/// What changes whenever a process writes to a file or truncates it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FileState {
+    pub(crate) size: u64,
+    /// When its contents changed last: seconds and nanoseconds.
+    pub(crate) changed: (i64, i64),
 }
 
 /// What devices ask of addresses, offsets and lengths.
@@ -187,6 +203,15 @@ impl Storage for LogStorage {
         }
     }
 
+    fn state(&self) -> Option<FileState> {
+        let metadata = self.file.metadata().ok()?;
+        Some(FileState { size: metadata.size(), changed: (metadata.mtime(), metadata.mtime_nsec()) })
+    }
+
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
+        FileExt::read_at(&self.file, bytes, offset)
+    }
+
     fn truncate(&mut self, length: u64) -> io::Result<()> {
         self.file.set_len(length)?;
         if let Some(room) = &mut self.room {
@@ -199,7 +224,6 @@ impl Storage for LogStorage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::MetadataExt;
 
     #[test]
     fn what_goes_either_way_is_in_the_file_in_its_place() {

@@ -1,27 +1,26 @@
 //! Several files as one stream in time order. The order within a file is [`traceweir_format::etl::Events`]' work.
 
-use std::fs::File;
 use std::ops::ControlFlow;
 use std::sync::{Arc, MutexGuard};
 
 use traceweir_format::etl::{Events, Together, Trace};
 
 use super::close::Gate;
-use super::{Buffer, Event, Handler, logger_of};
+use super::{Buffer, Event, Handler, TraceFile, logger_of};
 use crate::error::Result;
 
 /// One file on its way through.
 struct Stream<'t> {
-    trace: &'t Trace<File>,
+    trace: &'t Trace<TraceFile>,
     gate: &'t Gate,
-    events: Events<'t, File>,
+    events: Events<'t, TraceFile>,
     /// Whether the ends of buffers are told.
     tells_ends: bool,
     done: bool,
 }
 
 /// Delivers all events; damage in a file is skipped, as far as the format's reader can.
-pub(super) fn process<H: Handler>(files: &[(Trace<File>, Arc<Gate>)], handler: &mut H) -> Result<()> {
+pub(super) fn process<H: Handler>(files: &[(Trace<TraceFile>, Arc<Gate>)], handler: &mut H) -> Result<()> {
     let mut streams = Vec::with_capacity(files.len());
     for (index, (trace, gate)) in files.iter().enumerate() {
         let interest = handler.interest(index);
@@ -146,7 +145,7 @@ fn tell_ends<H: Handler>(index: usize, stream: &mut Stream<'_>, handler: &mut H)
 /// Delivers the buffers alone.
 fn buffers<H: Handler>(
     index: usize,
-    trace: &Trace<File>,
+    trace: &Trace<TraceFile>,
     gate: &Gate,
     handler: &mut H,
 ) -> Result<ControlFlow<()>> {

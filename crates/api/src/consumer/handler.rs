@@ -7,7 +7,6 @@
 //!
 //! All methods are called by the thread that processes, one at a time. Breaking ends the processing of all traces.
 
-use std::fs::File;
 use std::ops::ControlFlow;
 
 use traceweir_format::buffer::BufferHeader;
@@ -15,7 +14,7 @@ use traceweir_format::etl::{BufferRef, Trace};
 use traceweir_format::logfile::LogFileHeader;
 use traceweir_format::time::FileTime;
 
-use super::{Event, Item, Lost};
+use super::{Event, Item, Lost, TraceFile};
 use crate::error::Result;
 
 /// What a handler wants of a trace.
@@ -155,7 +154,7 @@ pub struct Buffer<'b> {
 #[derive(Debug)]
 enum Bytes<'b> {
     Here(&'b [u8]),
-    InFile(&'b Trace<File>, BufferRef),
+    InFile(&'b Trace<TraceFile>, BufferRef),
 }
 
 impl<'b> Buffer<'b> {
@@ -167,7 +166,7 @@ impl<'b> Buffer<'b> {
     }
 
     /// A buffer in a file.
-    pub(super) fn in_file(trace: usize, file: &'b Trace<File>, at: BufferRef) -> Result<Self> {
+    pub(super) fn in_file(trace: usize, file: &'b Trace<TraceFile>, at: BufferRef) -> Result<Self> {
         Ok(Self { trace, header: file.buffer_header(&at)?, bytes: Bytes::InFile(file, at) })
     }
 

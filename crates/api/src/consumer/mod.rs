@@ -41,6 +41,7 @@ mod merge;
 mod now;
 mod program;
 mod stream;
+mod trace_file;
 
 use std::fs::File;
 use std::io;
@@ -69,6 +70,7 @@ pub use handler::{Buffer, Handler, Interest, Loss, Window};
 use handler::{Each, Within};
 use live::Live;
 pub use program::open_program;
+pub use trace_file::TraceFile;
 
 /// The most traces that are processed together.
 const MAX_TRACES: usize = 64;
@@ -113,7 +115,7 @@ pub struct Trace {
 
 #[derive(Debug)]
 enum Source {
-    File(Box<traceweir_format::etl::Trace<File>>),
+    File(Box<traceweir_format::etl::Trace<TraceFile>>),
     Live(Box<Live>),
     Fed(Arc<Feed>),
 }
@@ -149,7 +151,7 @@ impl Trace {
             let why = format!("{}: this is {what}", path.display());
             return Err(Error::refused(Status::ERROR_BAD_PATHNAME, why));
         }
-        let trace = traceweir_format::etl::Trace::open(file)?;
+        let trace = traceweir_format::etl::Trace::open(TraceFile::from(file))?;
         Ok(Self { source: Source::File(Box::new(trace)), gate: Gate::new()? })
     }
 
@@ -236,11 +238,11 @@ impl Trace {
     /// The file that it is read from, where it is one.
     #[must_use]
     pub fn file(&self) -> Option<&File> {
-        self.as_file().map(traceweir_format::etl::Trace::source)
+        self.as_file().map(|trace| trace.source().as_file())
     }
 
     /// The reader of that file.
-    pub(crate) fn as_file(&self) -> Option<&traceweir_format::etl::Trace<File>> {
+    pub(crate) fn as_file(&self) -> Option<&traceweir_format::etl::Trace<TraceFile>> {
         match &self.source {
             Source::File(trace) => Some(trace),
             Source::Live(_) | Source::Fed(_) => None,
@@ -325,7 +327,7 @@ fn deliver_all<H: Handler>(traces: Vec<Trace>, handler: &mut H) -> Result<()> {
 }
 
 /// The number of the session that wrote a file.
-fn logger_of(file: &File) -> u16 {
+fn logger_of(file: &TraceFile) -> u16 {
     let mut head = [0; HEADER_SIZE];
     // What cannot be read now is told by whoever reads the events.
     let _ = file.read_at(0, &mut head);

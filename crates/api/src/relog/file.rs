@@ -122,7 +122,7 @@ fn rename_to_new(from: &Path, to: &Path) -> io::Result<()> {
     }
 }
 
-/// The path behind links; refuses what a file cannot take the place of.
+/// The path behind links; refuses what a file cannot take the place of, and links that other users can change.
 fn settle(path: &Path) -> Result<PathBuf> {
     let bad = |why: &str| {
         let why = format!("{}: {why}", path.display());
@@ -134,10 +134,17 @@ fn settle(path: &Path) -> Result<PathBuf> {
     match path.metadata() {
         Ok(there) if there.is_dir() => bad("this is a folder; name a file in it"),
         Ok(there) if !there.is_file() => bad("this is no plain file, which the output has to be"),
-        // Behind a link lies what is meant to be replaced.
-        Ok(_) => path.canonicalize().map_err(|source| Error::File { path: path.to_owned(), source }),
-        Err(_) => Ok(path.to_owned()),
+        // Behind a link lies what is meant to be replaced. What is no link is replaced under its name.
+        Ok(_) if is_trusted_link(path)? => {
+            path.canonicalize().map_err(|source| Error::File { path: path.to_owned(), source })
+        }
+        Ok(_) | Err(_) => Ok(path.to_owned()),
     }
+}
+
+fn is_trusted_link(path: &Path) -> Result<bool> {
+    let user = rustix::process::geteuid().as_raw();
+    traceweir_session::is_trusted_link(path, user).map_err(|error| crate::output::explain(path, error))
 }
 
 /// Who may do what with the output, less the umask: as with files of sessions, but not more for the group than with any input and what is replaced.

@@ -21,6 +21,8 @@ use crate::sessions::{self, Life};
 #[derive(Debug, Default)]
 pub(super) struct Answer {
     pub(super) outcome: Outcome,
+    /// What failed although there is a session to report, such as a log file that is no longer there.
+    pub(super) failure: Option<anyhow::Error>,
     /// The session afterwards, or at its end.
     pub(super) session: Option<(Properties, Life)>,
     /// The providers that it was about.
@@ -52,23 +54,24 @@ pub(super) fn tell(as_json: bool, result: Result<Answer>) -> Result<Outcome> {
         output.buffer().extend_from_slice(text.as_bytes());
         output.flush()?;
     }
-    result.map(|answer| answer.outcome)
+    result.and_then(|answer| answer.failure.map_or(Ok(answer.outcome), Err))
 }
 
 fn object(result: &Result<Answer>) -> String {
-    let status = match result {
-        Ok(_) => Some(Status::ERROR_SUCCESS),
-        Err(error) => status_of(error),
-    };
     let answer = result.as_ref().ok();
+    let failure = match result {
+        Ok(answer) => answer.failure.as_ref(),
+        Err(error) => Some(error),
+    };
+    let status = failure.map_or(Some(Status::ERROR_SUCCESS), status_of);
     let mut object = Object::new();
-    object.raw("ok", if answer.is_some() { "true" } else { "false" });
+    object.raw("ok", if failure.is_none() { "true" } else { "false" });
     match status {
         Some(status) => object.number("status", status.0),
         None => object.raw("status", "null"),
     };
     object.optional("status_name", status.and_then(Status::name));
-    object.optional("error", result.as_ref().err().map(sentence).as_deref());
+    object.optional("error", failure.map(sentence).as_deref());
     let session = answer.and_then(|it| it.session.as_ref());
     let session = session.map(|(properties, life)| sessions::json(properties, *life, &[], None));
     object.raw("session", session.as_deref().unwrap_or("null"));

@@ -28,8 +28,11 @@ pub(super) fn stop(options: &Stop) -> Result<Answer> {
     drop(waiting);
     match stopped {
         Ok(stopped) => {
-            let outcome = sessions::summarise(&stopped, is_watched)?;
-            Ok(Answer::ended(stopped, outcome))
+            let (outcome, failure) = match sessions::summarise(&stopped, is_watched) {
+                Ok(outcome) => (outcome, None),
+                Err(error) => (Outcome::Fine, Some(error)),
+            };
+            Ok(Answer { failure, ..Answer::ended(stopped, outcome) })
         }
         Err(error) => {
             if let Some(ended) = outcome(&mut controller, &session, &error) {

@@ -1,16 +1,19 @@
 //! `weir repair`: finalises a file that a crash left behind.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::path::Path;
 
 use anstream::eprintln;
 use anyhow::{Context, Result, bail};
-use traceweir_format::etl;
+use traceweir_format::{Error, etl};
 
 use super::grouped;
 use crate::cli::Repair;
 use crate::exit::Outcome;
-use crate::input;
+use crate::input::{self, Input};
+
+/// Holes that are printed; all are counted.
+const SHOWN_HOLES: usize = 20;
 
 /// Runs the command.
 pub(super) fn run(options: &Repair) -> Result<Outcome> {
@@ -22,11 +25,9 @@ pub(super) fn run(options: &Repair) -> Result<Outcome> {
         bail!("{} is the input; name another file with -o", options.output.display());
     }
     let path = options.output.display();
-    let mut open = OpenOptions::new();
-    open.write(true).truncate(true).create(true).create_new(!options.force);
-    let sink = open.open(&options.output).with_context(|| {
+    let sink = traceweir::output::create(&options.output, !options.force).with_context(|| {
         let hint = if options.output.exists() { " (--force replaces it)" } else { "" };
-        format!("cannot write {path}{hint}")
+        format!("cannot write{hint}")
     })?;
     if let Some(damage) = &file.damage {
         eprintln!("{}: {damage}", file.name);
@@ -41,6 +42,7 @@ pub(super) fn run(options: &Repair) -> Result<Outcome> {
     if done.salvaged > 0 || done.dropped > 0 {
         eprintln!("damaged buffers: {} saved in part, {} left out", done.salvaged, done.dropped);
     }
+    let holes = report_holes(&file);
     let remaining = remaining(&options.output)?;
     if remaining > 0 {
         eprintln!(
@@ -49,8 +51,21 @@ pub(super) fn run(options: &Repair) -> Result<Outcome> {
         );
     }
     // Half a buffer at the end is what crashes leave; its whole records are saved and the copy is sound.
-    let damaged = done.dropped > 0 || file.damage.is_some() || remaining > 0;
+    let damaged = holes || done.dropped > 0 || file.damage.is_some() || remaining > 0;
     Ok(if damaged { Outcome::Damaged } else { Outcome::Fine })
+}
+
+/// Prints where the input holds no buffers; whether it has such holes.
+fn report_holes(file: &Input) -> bool {
+    let mut holes = file.trace.defects().iter().filter(|defect| matches!(defect, Error::Hole { .. }));
+    for hole in holes.by_ref().take(SHOWN_HOLES) {
+        eprintln!("{}: {hole}; the events there are lost", file.name);
+    }
+    let more = holes.count() as u64;
+    if more > 0 {
+        eprintln!("{}: and {} more holes (weir check lists them)", file.name, grouped(more));
+    }
+    file.trace.holes().next().is_some()
 }
 
 /// Rules that the new file breaks; one that cannot be opened is an error.

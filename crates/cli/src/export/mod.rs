@@ -3,6 +3,7 @@
 mod csv;
 mod fields;
 mod frames;
+mod header_names;
 mod items;
 mod json;
 mod object;

@@ -171,6 +171,7 @@ fn counters(lines: &mut Lines, p: &Properties) {
         .line("  Damaged", grouped(cause.damaged))
         .line("  No Region", grouped(cause.no_region))
         .line("  Perf Rings Full", grouped(cause.kernel))
+        .line("  Overwritten", grouped(cause.overwritten))
         .line("Buffers Lost", grouped(p.log_buffers_lost.into()))
         .line("Real-time Events Lost", grouped(p.real_time_events_lost))
         .line("Real-time Buffers Lost", grouped(p.real_time_buffers_lost.into()))
@@ -322,7 +323,8 @@ fn measured(object: &mut Object, p: &Properties) {
         .number("not_written", cause.not_written)
         .number("damaged", cause.damaged)
         .number("no_region", cause.no_region)
-        .number("kernel", cause.kernel);
+        .number("kernel", cause.kernel)
+        .number("overwritten", cause.overwritten);
     object
         .number("buffers", p.number_of_buffers)
         .number("free_buffers", p.free_buffers)
@@ -331,6 +333,7 @@ fn measured(object: &mut Object, p: &Properties) {
         .number("events_lost", p.events_lost)
         .raw("lost_by_cause", &lost.finish())
         .number("log_buffers_lost", p.log_buffers_lost)
+        .number("overwritten_buffers", p.overwritten_buffers)
         .number("real_time_buffers_lost", p.real_time_buffers_lost)
         .number("real_time_events_lost", p.real_time_events_lost)
         .number("processes", p.processes)

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use anstream::eprintln;
 use anyhow::Result;
+use traceweir::consumer::TraceFile;
 use traceweir::controller::{Controller, Scope};
 use traceweir::{Error, Guid, Status};
 use traceweir_daemon::RuntimeDir;
@@ -96,7 +97,9 @@ pub(crate) fn unheard(wanted: &[Wanted], seen: &BTreeSet<Guid>, file: &Path) {
         return;
     }
     // A process that came and went between two looks has left its events.
-    let Ok(trace) = File::open(file).map_err(anyhow::Error::new).and_then(|f| Ok(Trace::open(f)?)) else {
+    let Ok(trace) =
+        File::open(file).map_err(anyhow::Error::new).and_then(|f| Ok(Trace::open(TraceFile::from(f))?))
+    else {
         return;
     };
     let mut events = trace.events();

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anstream::eprintln;
 use anyhow::{Result, anyhow};
+use traceweir::consumer::TraceFile;
 use traceweir::controller::{Properties, SessionConfig};
 use traceweir::{Error, Status};
 use traceweir_format::etl::Trace;
@@ -45,6 +46,9 @@ pub(crate) fn losses(p: &Properties) -> Option<String> {
     let buffers = u64::from(p.log_buffers_lost);
     let in_buffers = format!("in {} {why}", counted(buffers, "buffer"));
     let unwritten = if buffers > 0 { &in_buffers } else { why };
+    let overwritten = u64::from(p.overwritten_buffers);
+    let why_overwritten = "of the file that another process truncated or overwrote";
+    let in_overwritten = format!("in {} {why_overwritten}", counted(overwritten, "buffer"));
     let numbered = list_of(&[
         (cause.no_room, "event", "found no room or were too large"),
         (cause.not_written, "event", unwritten),
@@ -53,6 +57,8 @@ pub(crate) fn losses(p: &Properties) -> Option<String> {
         (cause.kernel, "kernel event", "found no room in the kernel's perf rings"),
         (p.events_lost.saturating_sub(cause.sum()), "event", ""),
         (if cause.not_written == 0 { buffers } else { 0 }, "buffer", why),
+        (cause.overwritten, "event", &in_overwritten),
+        (if cause.overwritten == 0 { overwritten } else { 0 }, "buffer", why_overwritten),
     ]);
     let processes = counted(p.uncounted_processes.into(), "process");
     let unknown = (p.uncounted_processes > 0).then(|| format!("events of {processes}, count unknown"));
@@ -123,11 +129,13 @@ fn perf_ring_hint(p: &Properties, is_root: bool) -> String {
     format!("{larger}; {copies}a longer --interval and fewer events lose less, too")
 }
 
-/// Says on standard error how a session ended: what its file holds, why it ended where it did so by itself, what was lost.
+/// Prints on standard error how a session ended: what its file holds, why it ended where it did so by itself, what was
+/// lost. A file that is no longer there is an error, after all else is printed.
 pub(crate) fn summarise(p: &Properties, is_watched: bool) -> Result<Outcome> {
+    let mut told = Ok(());
     match &p.config.log_file {
         Some(file) if is_private(&p.config) => tell_private(p, file),
-        Some(file) => tell_file(p, file)?,
+        Some(file) => told = tell_file(p, file),
         None if has(p, BUFFERING) => {
             let events = counted(p.events, "event");
             eprintln!(
@@ -144,7 +152,15 @@ pub(crate) fn summarise(p: &Properties, is_watched: bool) -> Result<Outcome> {
     if p.end_status != 0 {
         eprintln!("warning: the session ended by itself: {}", Status(p.end_status));
     }
-    Ok(tell_loss(p, is_watched))
+    if p.overwritten_buffers > 0
+        && let Some(file) = &p.config.log_file
+    {
+        let name = plain_path(file);
+        eprintln!("warning: another process truncated or overwrote {name} while it was recorded");
+    }
+    let outcome = tell_loss(p, is_watched);
+    told?;
+    Ok(if p.overwritten_buffers > 0 { outcome.max(Outcome::Damaged) } else { outcome })
 }
 
 /// What a log file holds, which may be less than was collected.
@@ -170,7 +186,8 @@ fn tell_file(p: &Properties, file: &Path) -> Result<()> {
         eprintln!("session {session}: {collected} collected; its file {name} has {size}");
         return Ok(());
     }
-    let written = p.events.saturating_sub(p.lost_by_cause.not_written);
+    let gone = p.lost_by_cause.not_written.saturating_add(p.lost_by_cause.overwritten);
+    let written = p.events.saturating_sub(gone);
     let Some(events) = count_events(file) else {
         eprintln!("of {collected} collected, {name} keeps the newest: {size}");
         return Ok(());
@@ -198,7 +215,7 @@ fn tell_private(p: &Properties, file: &Path) {
 
 /// Events in a file, those of the session itself left out; `None` where it cannot be read.
 pub(crate) fn count_events(file: &Path) -> Option<u64> {
-    let trace = Trace::open(File::open(file).ok()?).ok()?;
+    let trace = Trace::open(TraceFile::from(File::open(file).ok()?)).ok()?;
     let mut events = trace.events();
     let mut count = 0;
     while let Some(record) = events.next().ok()? {
@@ -246,7 +263,7 @@ pub(crate) fn why_ended(p: &Properties) -> String {
 
 /// When a file was finalised; `None` where it was not.
 pub(crate) fn end_of(file: &Path) -> Option<String> {
-    let trace = Trace::open(File::open(file).ok()?).ok()?;
+    let trace = Trace::open(TraceFile::from(File::open(file).ok()?)).ok()?;
     let end = trace.header().end_time;
     trace.is_finalised().then(|| end.to_string())
 }

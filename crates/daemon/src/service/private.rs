@@ -318,6 +318,8 @@ fn add(sum: &mut Properties, one: &Properties) {
     all.damaged = all.damaged.saturating_add(more.damaged);
     all.no_region = all.no_region.saturating_add(more.no_region);
     all.kernel = all.kernel.saturating_add(more.kernel);
+    all.overwritten = all.overwritten.saturating_add(more.overwritten);
+    sum.overwritten_buffers = sum.overwritten_buffers.saturating_add(one.overwritten_buffers);
     // One of them is as good as another.
     sum.logger_thread_id = one.logger_thread_id;
     sum.end_status = sum.end_status.max(one.end_status);

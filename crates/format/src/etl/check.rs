@@ -145,7 +145,9 @@ pub fn check<R: ReadAt>(trace: &Trace<R>, report: &mut dyn FnMut(Finding)) -> Re
     checker.log_file_header()?;
     for defect in trace.defects() {
         let offset = match defect {
-            Error::Truncated { offset, .. } | Error::Invalid { offset, .. } => *offset,
+            Error::Truncated { offset, .. } | Error::Invalid { offset, .. } | Error::Hole { offset, .. } => {
+                *offset
+            }
             _ => trace.end_of_buffers(),
         };
         checker.found(Rule::BufferSequence, offset, defect.to_string());

@@ -1,18 +1,21 @@
 //! The index of a file's buffers: where each begins, whose events it holds, when they start.
 //!
-//! The walk steps from buffer to buffer by the buffer's own size and reads just enough of each to know the stamp of its first
-//! record. It never trusts `BuffersWritten`, and goes on after a spoilt header where the session's fixed
-//! buffer size shows the next one:
+//! The walk steps from buffer to buffer by the buffer's own size and reads just enough of each to know the stamp of
+//! its first record. It never trusts `BuffersWritten`. Bytes that hold no buffer are a hole; the walk goes on after it:
 //!
 //! ```text
-//!   ok ──▶ ok ──▶ spoilt ──(plain file: + session BufferSize, plausible there?)──▶ ok ──▶ cut short: keep what is there
+//!   plain file      ok ──▶ ok ──▶ hole ──(+ session BufferSize)──▶ hole ──(+ BufferSize)──▶ ok ──▶ cut short: kept in part
+//!   compressed file ok ──▶ ok ──▶ hole ──(search the next plausible header, byte by byte)──▶ ok
 //! ```
+//!
+//! A plain file in which no step of the session's size finds a buffer is searched like a compressed one. Every search
+//! ends where the walk goes on, so the walk takes linear time whatever the bytes are.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use super::ReadAt;
-use crate::buffer::{BufferHeader, FILLER, HEADER_SIZE, MAX_BUFFER};
+use crate::buffer::{self, BufferHeader, FILLER, HEADER_SIZE, MAX_BUFFER, STATE_FLUSH};
 use crate::header::{self, Family};
 use crate::logfile::LogFileHeader;
 use crate::spec::session::{
@@ -64,8 +67,14 @@ pub(super) struct Index {
     pub(super) kernel_events: bool,
 }
 
-/// How many defects are kept, of the index and of a pass over the events.
+/// How many defects of a pass over the events are kept.
 pub(super) const MAX_DEFECTS: usize = 1000;
+
+/// How many defects of the index are kept.
+const MAX_INDEX_DEFECTS: usize = 100_000;
+
+/// Bytes that a search reads at once: few at first, as the next header is often near.
+const SEARCH_BLOCKS: core::ops::RangeInclusive<usize> = 512..=64 << 10;
 
 /// What can be told of a buffer from its first bytes.
 struct First {
@@ -85,12 +94,16 @@ impl Index {
             source,
             length: source.len(),
             session_size: logfile.plausible_buffer_size(),
-            compressed_file: logfile.log_file_mode & EVENT_TRACE_COMPRESSED_MODE != 0,
             modern: logfile.has_modern_buffers(),
             circular: logfile.log_file_mode & EVENT_TRACE_FILE_MODE_CIRCULAR != 0,
             anchor,
             last_times: BTreeMap::new(),
             scratch: Vec::new(),
+            block: Vec::new(),
+            hole: None,
+            steps: logfile.plausible_buffer_size().is_some()
+                && (logfile.log_file_mode & EVENT_TRACE_COMPRESSED_MODE == 0
+                    || !logfile.has_modern_buffers()),
             index: Self::default(),
         };
         walk.run()?;
@@ -98,7 +111,7 @@ impl Index {
     }
 
     fn defect(&mut self, error: Error) {
-        if self.defects.len() < MAX_DEFECTS {
+        if self.defects.len() < MAX_INDEX_DEFECTS {
             self.defects.push(error);
         }
     }
@@ -108,7 +121,6 @@ struct Walk<'r, R: ?Sized> {
     source: &'r R,
     length: u64,
     session_size: Option<u32>,
-    compressed_file: bool,
     /// Whether size, sequence number, flags and type of buffer headers mean what they say.
     modern: bool,
     circular: bool,
@@ -116,96 +128,292 @@ struct Walk<'r, R: ?Sized> {
     /// The stamp that a processor's next buffer inherits if it has none.
     last_times: BTreeMap<u16, i64>,
     scratch: Vec<u8>,
+    block: Vec<u8>,
+    /// Where the hole begins that the walk is in.
+    hole: Option<u64>,
+    /// Whether buffers have the session's size, so that steps of that size lead from a hole to the next buffer.
+    steps: bool,
     index: Index,
+}
+
+/// What stands at a place where a buffer should begin.
+enum Place {
+    /// A buffer of so many bytes, which may be more than are left.
+    Buffer(u32),
+    /// No buffer; the next place to inspect.
+    Hole(u64),
+    /// No buffer, and the one before is shorter than its header says: it ends here.
+    InsidePrevious(u64),
 }
 
 impl<R: ReadAt + ?Sized> Walk<'_, R> {
     fn run(&mut self) -> Result<()> {
         let mut at = 0_u64;
         loop {
-            self.index.end = at;
             let left = self.length.saturating_sub(at);
-            if left < HEADER_SIZE as u64 {
-                if left > 0 {
-                    let (needed, what) = (HEADER_SIZE as u64, "buffer header");
-                    self.index.defect(Error::Truncated { what, offset: at, needed, available: left });
-                }
-                return Ok(());
-            }
             let mut head = [0; HEADER_SIZE + PEEK];
-            let got = self.source.read_at(at, &mut head)?;
+            let got = if left < HEADER_SIZE as u64 { 0 } else { self.source.read_at(at, &mut head)? };
             let (Some(raw), Some(body)) = (head.first_chunk(), head.get(HEADER_SIZE..got)) else {
-                return Ok(());
+                match self.end(at, left)? {
+                    Some(next) => at = next,
+                    None => return Ok(()),
+                }
+                continue;
             };
             let buffer = BufferHeader::parse(raw);
-            let Some(size) = self.size_of(at, left, &buffer)? else {
-                return Ok(());
-            };
-            if u64::from(size) > left {
-                let (needed, what) = (u64::from(size), "buffer");
-                self.index.defect(Error::Truncated { what, offset: at, needed, available: left });
+            match self.place(at, left, &buffer, body)? {
+                Place::Buffer(size) => {
+                    self.close_hole(at)?;
+                    if u64::from(size) > left {
+                        let (needed, what) = (u64::from(size), "buffer");
+                        self.index.defect(Error::Truncated { what, offset: at, needed, available: left });
+                    }
+                    let here = u32::try_from(left).map_or(size, |left| size.min(left));
+                    self.add(at, here, &buffer, body)?;
+                    at = at.saturating_add(u64::from(here));
+                    self.index.end = at;
+                }
+                Place::Hole(next) => {
+                    self.hole.get_or_insert(at);
+                    at = next;
+                }
+                Place::InsidePrevious(end) => {
+                    self.cut_previous(end)?;
+                    at = end;
+                }
             }
-            let here = u32::try_from(left).map_or(size, |left| size.min(left));
-            self.add(at, here, &buffer, body)?;
-            at = at.saturating_add(u64::from(here));
         }
     }
 
-    /// Bytes to the next buffer, or `None` where the walk ends.
-    fn size_of(&mut self, at: u64, left: u64, buffer: &BufferHeader) -> Result<Option<u32>> {
+    /// Handles the end of the file, `left` bytes after `at`. Returns where the walk goes on if the last hole holds
+    /// buffers after all.
+    fn end(&mut self, at: u64, left: u64) -> Result<Option<u64>> {
+        let Some(start) = self.hole else {
+            if left > 0
+                && let Some(next) = self.search_within_previous(at)?
+            {
+                self.cut_previous(next)?;
+                return Ok(Some(next));
+            }
+            if left > 0 {
+                let (needed, what) = (HEADER_SIZE as u64, "buffer header");
+                self.index.defect(Error::Truncated { what, offset: at, needed, available: left });
+            }
+            return Ok(None);
+        };
+        if self.is_zero(start, self.length.saturating_sub(start))? {
+            let why = "zeros to the end of the file";
+            self.index.defect(Error::Invalid { what: "buffer header", offset: start, why });
+            return Ok(None);
+        }
+        if core::mem::take(&mut self.steps)
+            && self.modern
+            && let Some(found) = self.search(start.saturating_add(1))?
+        {
+            return Ok(Some(found));
+        }
+        self.close_hole(self.length)?;
+        Ok(None)
+    }
+
+    /// Reports the hole that ends at `end`, if the walk is in one.
+    fn close_hole(&mut self, end: u64) -> Result<()> {
+        if let Some(offset) = self.hole.take() {
+            let size = end.saturating_sub(offset);
+            let zeros = self.is_zero(offset, size)?;
+            self.index.defect(Error::Hole { offset, size, zeros });
+        }
+        Ok(())
+    }
+
+    /// Decides what stands at `at`, where `left` bytes of the file are left.
+    fn place(&mut self, at: u64, left: u64, buffer: &BufferHeader, body: &[u8]) -> Result<Place> {
         let claimed = buffer.buffer_size;
         let believable = (HEADER_SIZE as u32..=MAX_CLAIM).contains(&claimed);
+        if !self.modern {
+            return self.old_place(at, left, claimed, believable);
+        }
         let fits = believable && u64::from(claimed) <= left;
-        let fixed = self.session_size.filter(|_| !self.compressed_file && !buffer.is_compressed());
-        if let Some(size) = self.session_size.filter(|_| !self.modern) {
-            // Old buffers all have the session's size, whatever their first field holds.
-            if claimed != 0 || !self.is_zero(at, left.min(u64::from(size)))? {
-                return Ok(Some(size));
+        let session = self.session_size.filter(|_| self.steps);
+        // The first buffer has been read already, and was plain.
+        if let Some(size) = session.filter(|_| at == 0 || !buffer.is_compressed()) {
+            // The last buffer may be cut, so that its size does not fit. Any other size must lead somewhere, and a
+            // larger one past no buffer.
+            let may_lead_on = fits && (claimed < size || !self.leads_on(at, size)?);
+            if claimed == size || may_lead_on && self.leads_on(at, claimed)? {
+                return Ok(Place::Buffer(claimed));
             }
-        } else if fits {
-            // A plain buffer is never larger than the session's; a smaller one must lead somewhere.
-            let expected = fixed.is_none_or(|size| size == claimed);
-            if expected || fixed.is_some_and(|size| claimed < size) && self.leads_on(at, claimed)? {
-                return Ok(Some(claimed));
+        } else if fits && is_header(buffer) {
+            return Ok(Place::Buffer(claimed));
+        }
+        if let Some(size) = session {
+            let here = u32::try_from(left).map_or(size, |left| size.min(left));
+            if at == 0 || self.holds_buffer(at, here, buffer, body)? {
+                self.bad_size(at);
+                return Ok(Place::Buffer(here));
             }
+            return Ok(Place::Hole(self.next_step(at, size)));
         }
-        if let Some(size) = fixed.filter(|&size| u64::from(size) <= left && self.modern) {
-            let next = at.saturating_add(u64::from(size));
-            // The next header tells whether this one is merely spoilt; zeros that reach the end are no buffer.
-            let zero = self.is_zero(at, u64::from(size))?;
-            if self.leads_on(at, size)? && !(zero && next == self.length) {
-                let why = if zero {
-                    "a buffer of zeros between others"
-                } else {
-                    "size is impossible; the session's size leads to the next one"
-                };
-                self.index.defect(Error::Invalid { what: "buffer header", offset: at, why });
-                return Ok(Some(size));
+        self.searched_place(at, left, buffer, body)
+    }
+
+    /// Decides by searching the next header, in a file whose buffers differ in size.
+    fn searched_place(&mut self, at: u64, left: u64, buffer: &BufferHeader, body: &[u8]) -> Result<Place> {
+        let is_header = is_header(buffer);
+        let previous = self.index.buffers.last().filter(|_| self.hole.is_none() && !is_header);
+        // The buffer before ends here if its size is right. Otherwise the next header may stand within it.
+        let from = previous.map_or(at, |last| last.offset);
+        let found = self.search(from.saturating_add(HEADER_SIZE as u64))?;
+        if let Some(next) = found.filter(|&next| next < at) {
+            return Ok(Place::InsidePrevious(next));
+        }
+        if found.is_none() && is_header && u64::from(buffer.buffer_size) > left {
+            return Ok(Place::Buffer(buffer.buffer_size));
+        }
+        let end = found.unwrap_or(self.length);
+        if at.saturating_add(u64::from(buffer.buffer_size)) == end {
+            return Ok(Place::Buffer(buffer.buffer_size));
+        }
+        let limit = self.session_size.unwrap_or(MAX_BUFFER);
+        let here = u32::try_from(end.saturating_sub(at)).unwrap_or(u32::MAX);
+        // A buffer that is larger than any of the session is not searched for again within it.
+        let holds_buffer = here <= limit && self.holds_buffer(at, here, buffer, body)?;
+        if at == 0 || self.hole.is_none() && holds_buffer {
+            self.bad_size(at);
+            return Ok(Place::Buffer(here.min(limit)));
+        }
+        Ok(Place::Hole(end))
+    }
+
+    /// Finds a header within the last buffer, which ends at `at`, in a file whose buffers differ in size.
+    fn search_within_previous(&mut self, at: u64) -> Result<Option<u64>> {
+        let Some(last) = self.index.buffers.last().filter(|_| !self.steps && self.modern) else {
+            return Ok(None);
+        };
+        let from = last.offset.saturating_add(HEADER_SIZE as u64);
+        Ok(self.search(from)?.filter(|&next| next < at))
+    }
+
+    /// Decides for a buffer from before Windows Vista: all have the session's size, whatever their first field holds.
+    fn old_place(&self, at: u64, left: u64, claimed: u32, believable: bool) -> Result<Place> {
+        let Some(size) = self.session_size else {
+            if believable && u64::from(claimed) <= left {
+                return Ok(Place::Buffer(claimed));
             }
+            // The first event has been read already.
+            let here = u32::try_from(left).unwrap_or(u32::MAX).min(MAX_BUFFER);
+            return Ok(if at == 0 { Place::Buffer(here) } else { Place::Hole(self.length) });
+        };
+        if claimed == 0 && self.is_zero(at, left.min(u64::from(size)))? {
+            return Ok(Place::Hole(self.next_step(at, size)));
         }
-        if believable {
-            return Ok(Some(claimed));
+        Ok(Place::Buffer(size))
+    }
+
+    fn bad_size(&mut self, offset: u64) {
+        let why = "size is impossible; the session's size or the next header shows where it ends";
+        self.index.defect(Error::Invalid { what: "buffer header", offset, why });
+    }
+
+    /// The next place to inspect after a hole at `at`, by steps of `size`.
+    fn next_step(&self, at: u64, size: u32) -> u64 {
+        let size = u64::from(size).max(1);
+        let data = self.source.next_data(at).min(self.length).saturating_sub(at);
+        let steps = data.checked_div(size).unwrap_or(0).max(1);
+        at.saturating_add(steps.saturating_mul(size)).min(self.length)
+    }
+
+    /// Takes back the end of the last buffer: it reaches to `end` only.
+    fn cut_previous(&mut self, end: u64) -> Result<()> {
+        let Some(last) = self.index.buffers.pop() else { return Ok(()) };
+        let size = u32::try_from(end.saturating_sub(last.offset)).unwrap_or(last.size);
+        let mut head = [0; HEADER_SIZE + PEEK];
+        let got = self.source.read_at(last.offset, &mut head)?;
+        if let (Some(raw), Some(body)) = (head.first_chunk(), head.get(HEADER_SIZE..got)) {
+            self.add(last.offset, size, &BufferHeader::parse(raw), body)?;
         }
-        let zero = self.is_zero(at, left)?;
-        let why = if zero { "zeros to the end of the file" } else { "size is impossible" };
-        self.index.defect(Error::Invalid { what: "buffer header", offset: at, why });
-        Ok(None)
+        self.bad_size(last.offset);
+        self.index.end = end;
+        Ok(())
     }
 
     /// Whether a buffer of `size` bytes at `at` is followed by another or by the end of the file.
     fn leads_on(&self, at: u64, size: u32) -> Result<bool> {
         let next = at.saturating_add(u64::from(size));
-        let mut head = [0; HEADER_SIZE];
         if next == self.length {
             return Ok(true);
         }
+        let mut head = [0; HEADER_SIZE];
         let whole = self.source.read_at(next, &mut head)? == HEADER_SIZE;
-        Ok(whole && Some(BufferHeader::parse(&head).buffer_size) == self.session_size)
+        let head = BufferHeader::parse(&head);
+        Ok(whole && (is_header(&head) || Some(head.buffer_size) == self.session_size))
+    }
+
+    /// Whether a place whose header has a wrong size holds the records of a buffer all the same.
+    fn holds_buffer(&mut self, at: u64, size: u32, buffer: &BufferHeader, body: &[u8]) -> Result<bool> {
+        let first = self.first_record(at, size, buffer.is_compressed(), buffer, body)?;
+        Ok(match first.family {
+            None => false,
+            // Bytes that are no records look like one of these too often.
+            Some(Family::Message | Family::Other(_)) => has_plausible_fields(buffer),
+            Some(_) => true,
+        })
+    }
+
+    /// Finds the first place from `at` on that has a plausible header and the start of a record.
+    fn search(&mut self, mut at: u64) -> Result<Option<u64>> {
+        const STATE: [u8; 4] = STATE_FLUSH.to_le_bytes();
+        const AFTER_STATE: usize = HEADER_SIZE - buffer::at::STATE - STATE.len();
+        let mut block = core::mem::take(&mut self.block);
+        let mut size = *SEARCH_BLOCKS.start();
+        let mut found = None;
+        while found.is_none() && self.length.saturating_sub(at) >= HEADER_SIZE as u64 {
+            // A header may begin with the zeros before the first other byte.
+            at = at.max(self.source.next_data(at).saturating_sub(HEADER_SIZE as u64));
+            block.resize(size, 0);
+            size = size.saturating_mul(2).min(*SEARCH_BLOCKS.end());
+            let got = self.source.read_at(at, &mut block)?;
+            if got < HEADER_SIZE {
+                break;
+            }
+            let states = block.get(buffer::at::STATE..got.saturating_sub(AFTER_STATE)).unwrap_or_default();
+            for hit in memchr::memmem::find_iter(states, &STATE) {
+                let Some(raw) = block.get(hit..).and_then(|rest| rest.first_chunk()) else { break };
+                let place = at.saturating_add(hit as u64);
+                if self.is_buffer(place, &BufferHeader::parse(raw))? {
+                    found = Some(place);
+                    break;
+                }
+            }
+            at = at.saturating_add(got.saturating_sub(HEADER_SIZE.saturating_sub(1)) as u64);
+        }
+        self.block = block;
+        Ok(found)
+    }
+
+    /// Whether a header that a search found is one: nothing but its own fields and its first record speak for it.
+    fn is_buffer(&mut self, at: u64, buffer: &BufferHeader) -> Result<bool> {
+        let limit = self.session_size.unwrap_or(MAX_BUFFER);
+        if !is_header(buffer) || buffer.buffer_size > limit {
+            return Ok(false);
+        }
+        let mut body = [0; PEEK];
+        let got = self.source.read_at(at.saturating_add(HEADER_SIZE as u64), &mut body)?;
+        let body = body.get(..got).unwrap_or_default();
+        let first = self.first_record(at, buffer.buffer_size, buffer.is_compressed(), buffer, body)?;
+        let is_empty = buffer.offset as usize == HEADER_SIZE;
+        Ok(first.family.is_some() || is_empty)
     }
 
     fn is_zero(&self, mut at: u64, mut left: u64) -> Result<bool> {
         let mut block = [0; 4096];
+        let end = at.saturating_add(left);
         while left > 0 {
+            let data = self.source.next_data(at).clamp(at, end);
+            (at, left) = (data, end.saturating_sub(data));
+            if left == 0 {
+                break;
+            }
             let want = usize::try_from(left).unwrap_or(block.len()).min(block.len());
             let Some(part) = block.get_mut(..want) else { break };
             let got = self.source.read_at(at, part)?;
@@ -302,4 +510,20 @@ impl<R: ReadAt + ?Sized> Walk<'_, R> {
         self.index.buffers.sort_by_key(|b| (b.cpu, b.first_time, acquired(b)));
         self.index
     }
+}
+
+/// Whether all fields are those of a buffer in a file.
+fn is_header(buffer: &BufferHeader) -> bool {
+    let (size, valid) = (buffer.buffer_size, buffer.offset);
+    let fits = if buffer.is_compressed() { size <= valid } else { valid <= size };
+    (HEADER_SIZE as u32..=MAX_CLAIM).contains(&size) && fits && has_plausible_fields(buffer)
+}
+
+/// Whether the fields other than the size are those of a buffer in a file.
+fn has_plausible_fields(buffer: &BufferHeader) -> bool {
+    buffer.state == STATE_FLUSH
+        && (HEADER_SIZE as u32..=MAX_CLAIM).contains(&buffer.offset)
+        && buffer.offset.is_multiple_of(8)
+        && buffer.flags & !KNOWN_BUFFER_FLAGS == 0
+        && buffer.buffer_type <= BufferType::DBG_INFO.0
 }

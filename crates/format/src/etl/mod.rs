@@ -42,6 +42,13 @@ pub trait ReadAt {
 
     /// Reads into `buf` from `offset`; a short count means that the bytes end there.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize>;
+
+    /// Returns the first offset from `offset` on that may hold a byte other than 0, or the length if there is none.
+    ///
+    /// A sparse file is read faster where this skips what is not allocated.
+    fn next_data(&self, offset: u64) -> u64 {
+        offset
+    }
 }
 
 /// Somewhere bytes can be written at any offset.
@@ -92,6 +99,10 @@ impl<T: ReadAt + ?Sized> ReadAt for &T {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
         (**self).read_at(offset, buf)
     }
+
+    fn next_data(&self, offset: u64) -> u64 {
+        (**self).next_data(offset)
+    }
 }
 
 impl<T: ReadAt + ?Sized> ReadAt for alloc::boxed::Box<T> {
@@ -101,6 +112,10 @@ impl<T: ReadAt + ?Sized> ReadAt for alloc::boxed::Box<T> {
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
         (**self).read_at(offset, buf)
+    }
+
+    fn next_data(&self, offset: u64) -> u64 {
+        (**self).next_data(offset)
     }
 }
 

@@ -7,7 +7,7 @@ use super::index::{BufferRef, Index};
 use super::load::Loader;
 use super::merge::Events;
 use crate::buffer::{BufferHeader, HEADER_SIZE, MAX_BUFFER};
-use crate::header::{Family, MAX_RECORD, Record, measure};
+use crate::header::{self, Family, MAX_RECORD, Record, measure};
 use crate::logfile::{self, LogFileHeader};
 use crate::spec::session::{
     BUFFER_FLAG_COMPRESSED, EVENT_TRACE_COMPRESSED_MODE, EVENT_TRACE_FILE_MODE_CIRCULAR,
@@ -146,6 +146,14 @@ impl<R: ReadAt> Trace<R> {
         &self.index.defects
     }
 
+    /// The bytes between or after the buffers that hold no buffer: offset and size of each, in file order.
+    pub fn holes(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.index.defects.iter().filter_map(|defect| match defect {
+            Error::Hole { offset, size, .. } => Some((*offset, *size)),
+            _ => None,
+        })
+    }
+
     /// The flags of loss (`BUFFER_FLAG_EVENTS_LOST`, `BUFFER_FLAG_BUFFER_LOST`, `BUFFER_FLAG_RTBACKUP_CORRUPT`) that any
     /// buffer has.
     ///
@@ -210,6 +218,11 @@ impl<R: ReadAt> Trace<R> {
         bytes.truncate(size);
         bytes.resize(align8(size), 0);
         Ok(bytes)
+    }
+
+    /// Bytes of the log-file header event up to its names.
+    pub(super) fn first_record_minimum(&self) -> usize {
+        header::system::SIZE.saturating_add(logfile::at::in_payload(logfile::at::NAMES, self.wide))
     }
 
     pub(super) fn session_buffer_size(&self) -> u32 {

@@ -7,22 +7,40 @@
 //! ```
 //!
 //! Whole buffers are copied as they are. A buffer cut short keeps the records that are whole, in a plain buffer of the
-//! session's size. The header keeps everything but the fields that finalising sets; a number of processors that is
-//! too low for the buffers, as a writer leaves one that learns of processors as it goes, is raised.
+//! session's size. Fields that cannot be right get the value that readers assume or that the rest of the file shows:
+//!
+//! | Field | Becomes |
+//! |---|---|
+//! | `BuffersWritten`, `EndTime` | what is in the new file; a possible `EndTime` stays |
+//! | `NumberOfProcessors` | raised where a buffer has a higher index, as a writer leaves it that learns of processors as it goes |
+//! | clock without a rate, pointer size, boot after the start, session buffer size | what readers take instead |
+//! | names of session and file that do not end | cut where the event ends |
+//! | state, flags, type, flush marker and filler of buffers | as a session writes them |
+//! | session number of a buffer, sequence number used twice | the session's; a new one |
+//!
+//! What a record holds is never changed, and counts of lost events stay those of the session.
 
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use super::load::Loader;
+use super::load::{Loaded, Loader};
 use super::reader::Trace;
 use super::writer::set_flush_marker;
 use super::{BufferRef, ReadAt, WriteAt};
-use crate::buffer::{BufferHeader, FILLER, HEADER_SIZE};
+use crate::buffer::{self, BufferHeader, FILLER, HEADER_SIZE, MAX_BUFFER, MIN_BUFFER, STATE_FLUSH};
 use crate::header::{self, patch};
 use crate::logfile::at;
-use crate::spec::session::BUFFER_FLAG_COMPRESSED;
+use crate::spec::session::{
+    BUFFER_FLAG_COMPRESSED, BUFFER_FLAG_FLUSH_MARKER, BufferType, EVENT_TRACE_FILE_MODE_CIRCULAR,
+    KNOWN_BUFFER_FLAGS,
+};
+use crate::text::until_nul16;
 use crate::time::FileTime;
 use crate::wire::align8;
 use crate::{Error, Result};
+
+/// Where the first event, which has a SYSTEM header, says how many bytes it has.
+const FIRST_SIZE_AT: usize = 4;
 
 /// What was done to a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,90 +60,323 @@ pub struct Repair {
 }
 
 /// Writes a finalised copy of `trace` to `sink`.
-pub fn repair<R: ReadAt, W: WriteAt>(trace: &Trace<R>, mut sink: W) -> Result<Repair> {
-    let mut in_file_order: Vec<&BufferRef> = trace.buffers().iter().collect();
+pub fn repair<R: ReadAt, W: WriteAt>(trace: &Trace<R>, sink: W) -> Result<Repair> {
+    let mut in_file_order: Vec<BufferRef> = trace.buffers().to_vec();
     in_file_order.sort_by_key(|b| b.offset);
-    let mut done = Repair::default();
+    let mut copy = Copy {
+        trace,
+        sink,
+        session_size: session_size(trace, &in_file_order),
+        sessions: Sessions::survey(trace, &in_file_order)?,
+        done: Repair::default(),
+        previous: None,
+        first_size: None,
+        latest: trace.clock().anchor,
+        highest_cpu: 0,
+    };
     let mut loader = Loader::default();
     let mut image = Vec::new();
-    let mut copied = Copied { last: None, latest: trace.clock().anchor, highest_cpu: 0 };
-    for buffer in in_file_order {
+    for buffer in &in_file_order {
         let (loaded, damage) = loader.load(trace.source(), buffer, trace.session_buffer_size())?;
-        let mut found = whole_records(&loaded.bytes, loaded.start, trace.old_instances());
+        let mut found = Found::empty(loaded.start);
+        if buffer.has_records {
+            found = whole_records(&loaded.bytes, loaded.start, trace.old_instances());
+        }
         image.resize(buffer.size as usize, 0);
         let got = trace.source().read_at(buffer.offset, &mut image)?;
         image.truncate(got);
-        let Some(mut head) = image.first_chunk().map(BufferHeader::parse) else { continue };
-        let intact = damage.is_none() && found.clean && is_sound(trace, &head, buffer, got);
-        if !intact {
-            if found.records == 0 && buffer.offset != 0 {
-                done.dropped = done.dropped.saturating_add(1);
-                loader.recycle(loaded);
-                continue;
+        if let Some(mut head) = image.first_chunk().map(BufferHeader::parse) {
+            let is_known = head.buffer_type <= BufferType::DBG_INFO.0 || !trace.header().has_modern_buffers();
+            let has_first = buffer.offset != 0 || found.records > 0;
+            let intact = has_first && damage.is_none() && found.clean && copy.is_sound(&head, buffer, got);
+            if buffer.offset != 0 && found.records == 0 && (!intact || !is_known) {
+                copy.done.dropped = copy.done.dropped.saturating_add(1);
+            } else {
+                if !intact {
+                    copy.rebuild(buffer, &loaded, &mut found, &mut head, &mut image)?;
+                }
+                copy.put(buffer, &found, head, &mut image)?;
             }
-            // The padding of the last record may be cut off.
-            let end = found.end.min(loaded.bytes.len());
-            let whole = loaded.bytes.get(loaded.start..end).unwrap_or_default();
-            // A file is none without its log-file header, even if the header buffer ends before that does.
-            let first = if found.records == 0 { trace.first_record()? } else { Vec::new() };
-            rebuild(trace, &mut head, if first.is_empty() { whole } else { &first }, &mut image);
-            found.records = found.records.max(u64::from(!first.is_empty()));
-            done.salvaged = done.salvaged.saturating_add(1);
         }
-        sink.write_at(done.bytes, &image)?;
-        copied.last = Some((done.bytes, head.flags));
-        copied.latest = copied.latest.max(found.last_time.unwrap_or(copied.latest));
-        copied.highest_cpu = copied.highest_cpu.max(buffer.cpu);
-        done.bytes = done.bytes.saturating_add(image.len() as u64);
-        done.buffers = done.buffers.saturating_add(1);
-        done.events = done.events.saturating_add(found.records);
         loader.recycle(loaded);
     }
-    if done.buffers == 0 {
-        return Err(Error::NotAnEtl { offset: 0, why: "not even the header buffer is whole" });
-    }
-    finalise(trace, &mut sink, &copied, &mut done)?;
-    Ok(done)
+    copy.finish()
 }
 
-/// What the copied buffers tell about the fields that finalising sets.
-struct Copied {
-    /// Place and flags of the last buffer.
-    last: Option<(u64, u16)>,
+/// The session's buffer size, or one that all buffers fit where the header's is impossible.
+fn session_size<R: ReadAt>(trace: &Trace<R>, buffers: &[BufferRef]) -> u32 {
+    let largest = buffers.iter().map(|b| b.size).max().unwrap_or(MIN_BUFFER);
+    let fallback = largest.min(MAX_BUFFER).next_multiple_of(MIN_BUFFER);
+    trace.header().plausible_buffer_size().unwrap_or(fallback)
+}
+
+/// Numbers of the sessions in a file: an appended one begins with a header buffer of its own.
+#[derive(Default)]
+struct Sessions {
+    /// The number that most data buffers of each session have.
+    logger_ids: Vec<u16>,
+    /// Which session the next buffer belongs to, counted from 1.
+    current: usize,
+    /// Sequence numbers of the current session in the new file.
+    used: BTreeSet<i64>,
+    /// The highest sequence number of all.
+    highest: i64,
+}
+
+impl Sessions {
+    fn survey<R: ReadAt>(trace: &Trace<R>, buffers: &[BufferRef]) -> Result<Self> {
+        let mut sessions = Self::default();
+        let mut votes: BTreeMap<u16, u32> = BTreeMap::new();
+        if !trace.header().has_modern_buffers() {
+            return Ok(sessions);
+        }
+        for buffer in buffers {
+            let head = trace.buffer_header(buffer)?;
+            sessions.highest = sessions.highest.max(head.sequence_number);
+            if begins_session(buffer, &head) {
+                sessions.close(&mut votes);
+            } else {
+                let votes = votes.entry(head.logger_id).or_default();
+                *votes = votes.saturating_add(1);
+            }
+        }
+        sessions.close(&mut votes);
+        Ok(sessions)
+    }
+
+    /// Ends the session whose buffers had these numbers; of the first one only the header buffer comes before.
+    fn close(&mut self, votes: &mut BTreeMap<u16, u32>) {
+        let most = core::mem::take(votes).into_iter().max_by_key(|(_, count)| *count);
+        self.logger_ids.push(most.map_or(0, |(id, _)| id));
+    }
+
+    /// Gives a buffer the number of its session and a sequence number of its own.
+    fn number(&mut self, buffer: &BufferRef, head: &mut BufferHeader) {
+        if begins_session(buffer, head) {
+            self.current = self.current.saturating_add(1);
+            self.used.clear();
+        } else if let Some(id) = self.logger_ids.get(self.current) {
+            head.logger_id = *id;
+        }
+        if !self.used.insert(head.sequence_number) {
+            self.highest = self.highest.saturating_add(1);
+            head.sequence_number = self.highest;
+            self.used.insert(head.sequence_number);
+        }
+    }
+}
+
+fn begins_session(buffer: &BufferRef, head: &BufferHeader) -> bool {
+    buffer.offset == 0 || head.kind() == BufferType::HEADER
+}
+
+/// A new file that is being written.
+struct Copy<'t, R, W> {
+    trace: &'t Trace<R>,
+    sink: W,
+    session_size: u32,
+    sessions: Sessions,
+    done: Repair,
+    /// Place and header of the last buffer, and whether it is a header buffer.
+    previous: Option<(u64, BufferHeader, bool)>,
+    /// Bytes of the first event, where it was cut.
+    first_size: Option<usize>,
     /// The latest stamp.
     latest: i64,
     highest_cpu: u16,
 }
 
-fn finalise<R: ReadAt, W: WriteAt>(
-    trace: &Trace<R>,
-    sink: &mut W,
-    copied: &Copied,
-    done: &mut Repair,
-) -> Result<()> {
-    if let Some((buffer, flags)) = copied.last.filter(|_| trace.header().has_modern_buffers()) {
-        set_flush_marker(sink, buffer, flags)?;
+impl<R: ReadAt, W: WriteAt> Copy<'_, R, W> {
+    fn is_modern(&self) -> bool {
+        self.trace.header().has_modern_buffers()
     }
-    // An end of 0 would be no end at all.
-    let end_time = || trace.clock().file_time(copied.latest).max(trace.header().start_time).max(FileTime(1));
-    done.end_time = if trace.is_finalised() { trace.header().end_time } else { end_time() };
-    sink.write_at(trace.header_offset(at::END_TIME), &done.end_time.0.to_le_bytes())?;
-    sink.write_at(trace.header_offset(at::BUFFERS_WRITTEN), &done.buffers.to_le_bytes())?;
-    let (said, needed) = (trace.header().processors, u32::from(copied.highest_cpu).saturating_add(1));
-    if said != 0 && said < needed {
-        sink.write_at(trace.header_offset(at::PROCESSORS), &needed.to_le_bytes())?;
-    }
-    Ok(())
-}
 
-/// Whether size, offset and compression of a buffer can stay as they are.
-fn is_sound<R: ReadAt>(trace: &Trace<R>, head: &BufferHeader, buffer: &BufferRef, size: usize) -> bool {
-    let offset = head.offset as usize;
-    head.buffer_size as usize == size
-        && (head.is_compressed() == buffer.compressed || !trace.header().has_modern_buffers())
-        && offset >= HEADER_SIZE
-        && offset == align8(offset)
-        && (buffer.compressed || offset <= size)
+    /// Whether buffers differ in size, as compressed ones do.
+    fn is_compressed(&self) -> bool {
+        self.is_modern() && self.trace.is_compressed()
+    }
+
+    /// Whether size, offset and compression of a buffer can stay as they are.
+    fn is_sound(&self, head: &BufferHeader, buffer: &BufferRef, size: usize) -> bool {
+        let offset = head.offset as usize;
+        let fits = if buffer.compressed {
+            size <= offset
+        } else {
+            offset <= size && !(self.is_modern() && head.is_compressed())
+        };
+        // Old buffers all have the session's size.
+        let steps = self.is_modern() || size == self.session_size as usize;
+        head.buffer_size as usize == size
+            && fits
+            && steps
+            && offset >= HEADER_SIZE
+            && offset == align8(offset)
+    }
+
+    /// Puts the whole records of a damaged buffer into a plain one.
+    fn rebuild(
+        &mut self,
+        buffer: &BufferRef,
+        loaded: &Loaded,
+        found: &mut Found,
+        head: &mut BufferHeader,
+        image: &mut Vec<u8>,
+    ) -> Result<()> {
+        // The padding of the last record may be cut off.
+        let end = found.end.min(loaded.bytes.len());
+        let mut records = loaded.bytes.get(loaded.start..end).unwrap_or_default();
+        // Without the log-file header there is no trace, even if the header buffer ends before that event does.
+        let first;
+        if buffer.offset == 0 && found.records == 0 {
+            first = self.first_record(buffer)?;
+            found.records = u64::from(!first.is_empty());
+            records = &first;
+        }
+        let valid = HEADER_SIZE.saturating_add(align8(records.len()));
+        let size = if self.is_compressed() { valid } else { valid.max(self.session_size as usize) };
+        if self.is_modern() {
+            head.flags &= !BUFFER_FLAG_COMPRESSED;
+        }
+        head.offset = u32::try_from(valid).unwrap_or(u32::MAX);
+        head.saved_offset = head.offset;
+        head.current_offset = head.offset;
+        head.buffer_size = u32::try_from(size).unwrap_or(u32::MAX);
+        image.clear();
+        image.resize(HEADER_SIZE, 0);
+        image.extend_from_slice(records);
+        image.resize(valid, 0);
+        image.resize(size, FILLER);
+        self.done.salvaged = self.done.salvaged.saturating_add(1);
+        patch(image, 0, &head.to_bytes());
+        Ok(())
+    }
+
+    /// The log-file header event, no larger than its buffer: what follows there belongs to the next one.
+    fn first_record(&mut self, buffer: &BufferRef) -> Result<Vec<u8>> {
+        let mut record = self.trace.first_record()?;
+        let limit = (buffer.size as usize).saturating_sub(HEADER_SIZE) & !7;
+        let needed = self.trace.first_record_minimum();
+        if record.len() > limit && limit >= needed {
+            record.truncate(limit);
+            self.first_size = Some(limit);
+            patch(&mut record, FIRST_SIZE_AT, &u16::try_from(limit).unwrap_or(u16::MAX).to_le_bytes());
+        }
+        Ok(record)
+    }
+
+    /// Writes a buffer, with a header that a session could have written.
+    fn put(&mut self, buffer: &BufferRef, found: &Found, head: BufferHeader, image: &mut [u8]) -> Result<()> {
+        let mut head = head;
+        let at = self.done.bytes;
+        if self.is_modern() {
+            self.mend(buffer, &mut head, image);
+            self.settle_flush_marker(&head)?;
+        }
+        self.sink.write_at(at, image)?;
+        self.previous = Some((at, head, begins_session(buffer, &head)));
+        self.latest = self.latest.max(found.last_time.unwrap_or(self.latest));
+        self.highest_cpu = self.highest_cpu.max(buffer.cpu);
+        self.done.bytes = at.saturating_add(image.len() as u64);
+        self.done.buffers = self.done.buffers.saturating_add(1);
+        self.done.events = self.done.events.saturating_add(found.records);
+        Ok(())
+    }
+
+    /// Gives the fields of a header, and the filler, values that they can have.
+    fn mend(&mut self, buffer: &BufferRef, head: &mut BufferHeader, image: &mut [u8]) {
+        head.state = STATE_FLUSH;
+        head.flags &= KNOWN_BUFFER_FLAGS;
+        if buffer.offset == 0 {
+            head.buffer_type = BufferType::HEADER.0;
+        } else if head.buffer_type > BufferType::DBG_INFO.0 {
+            head.buffer_type = BufferType::GENERIC.0;
+        }
+        self.sessions.number(buffer, head);
+        for (field, value) in [(buffer::at::STATE, head.state), (buffer::at::BUFFER_SIZE, head.buffer_size)] {
+            patch(image, field, &value.to_le_bytes());
+        }
+        for (field, value) in [
+            (buffer::at::FLAGS, head.flags),
+            (buffer::at::TYPE, head.buffer_type),
+            (buffer::at::LOGGER_ID, head.logger_id),
+        ] {
+            patch(image, field, &value.to_le_bytes());
+        }
+        patch(image, buffer::at::SEQUENCE_NUMBER, &head.sequence_number.to_le_bytes());
+        if !head.is_compressed() {
+            image.get_mut(head.offset as usize..).unwrap_or_default().fill(FILLER);
+        }
+    }
+
+    /// Takes the flush marker from the buffer before `next` where it does not end a session. Of a circular file the
+    /// last buffer written may stand anywhere.
+    fn settle_flush_marker(&mut self, next: &BufferHeader) -> Result<()> {
+        let is_circular = self.trace.header().log_file_mode & EVENT_TRACE_FILE_MODE_CIRCULAR != 0;
+        let Some((at, head, is_header)) = self.previous.filter(|_| !is_circular) else { return Ok(()) };
+        if !is_header && next.kind() != BufferType::HEADER && head.flags & BUFFER_FLAG_FLUSH_MARKER != 0 {
+            let flags = head.flags & !BUFFER_FLAG_FLUSH_MARKER;
+            self.sink.write_at(at.saturating_add(buffer::at::FLAGS as u64), &flags.to_le_bytes())?;
+        }
+        Ok(())
+    }
+
+    /// Sets the fields of the log-file header.
+    fn finish(mut self) -> Result<Repair> {
+        let Some((at, head, _)) = self.previous else {
+            return Err(Error::NotAnEtl { offset: 0, why: "not even the header buffer is whole" });
+        };
+        if self.is_modern() {
+            set_flush_marker(&mut self.sink, at, head.flags)?;
+        }
+        let header = self.trace.header();
+        // An end of 0 would be no end at all.
+        let last = self.trace.clock().file_time(self.latest).max(header.start_time).max(FileTime(1));
+        let has_end = self.trace.is_finalised() && header.end_time >= header.start_time;
+        self.done.end_time = if has_end { header.end_time } else { last };
+        self.set(at::END_TIME, &self.done.end_time.0.to_le_bytes())?;
+        self.set(at::BUFFERS_WRITTEN, &self.done.buffers.to_le_bytes())?;
+        let needed = u32::from(self.highest_cpu).saturating_add(1);
+        if header.processors != 0 && header.processors < needed {
+            self.set(at::PROCESSORS, &needed.to_le_bytes())?;
+        }
+        self.set(at::POINTER_SIZE, &header.pointer_size.to_le_bytes())?;
+        self.set(at::BUFFER_SIZE, &self.session_size.to_le_bytes())?;
+        if header.boot_time > header.start_time {
+            self.set(at::BOOT_TIME, &header.start_time.0.to_le_bytes())?;
+        }
+        if !header.has_rated_clock() {
+            let clock = self.trace.clock();
+            self.set(at::CLOCK_TYPE, &clock.kind.number().to_le_bytes())?;
+            self.set(at::PERF_FREQ, &i64::try_from(clock.rate).unwrap_or(i64::MAX).to_le_bytes())?;
+        }
+        self.end_names()?;
+        Ok(self.done)
+    }
+
+    fn set(&mut self, field: usize, bytes: &[u8]) -> Result<()> {
+        self.sink.write_at(self.trace.header_offset(field), bytes)
+    }
+
+    /// Ends the names of session and file within the first event.
+    fn end_names(&mut self) -> Result<()> {
+        let (payload, start) = self.trace.header_payload()?;
+        let end = self.first_size.map_or(payload.len(), |size| size.saturating_sub(header::system::SIZE));
+        let names = payload.get(start..end.min(payload.len())).unwrap_or_default();
+        // An odd last byte belongs to no character.
+        let length = names.len() & !1;
+        let session = until_nul16(names).len().saturating_add(2);
+        let file = names.get(session..).map(|rest| until_nul16(rest).len().saturating_add(2));
+        let missing = match file {
+            Some(file) if session.saturating_add(file) <= length => return Ok(()),
+            Some(_) if session.saturating_add(2) <= length => 2,
+            _ => 4,
+        };
+        if let Some(end) = length.checked_sub(missing) {
+            let offset = at::PAYLOAD_IN_FILE.saturating_add(start as u64).saturating_add(end as u64);
+            self.sink.write_at(offset, [0; 4].get(..missing).unwrap_or_default())?;
+        }
+        Ok(())
+    }
 }
 
 struct Found {
@@ -135,8 +386,15 @@ struct Found {
     clean: bool,
 }
 
+impl Found {
+    /// Nothing yet, of records from `start` on.
+    const fn empty(start: usize) -> Self {
+        Self { records: 0, end: start, last_time: None, clean: true }
+    }
+}
+
 fn whole_records(bytes: &[u8], start: usize, old_instances: bool) -> Found {
-    let mut found = Found { records: 0, end: start, last_time: None, clean: true };
+    let mut found = Found::empty(start);
     loop {
         let rest = bytes.get(found.end..).unwrap_or_default();
         match header::measure(rest, 0, old_instances) {
@@ -152,21 +410,4 @@ fn whole_records(bytes: &[u8], start: usize, old_instances: bool) -> Found {
             }
         }
     }
-}
-
-/// Puts the whole records of a damaged buffer into a plain one.
-fn rebuild<R: ReadAt>(trace: &Trace<R>, head: &mut BufferHeader, records: &[u8], image: &mut Vec<u8>) {
-    let valid = HEADER_SIZE.saturating_add(align8(records.len()));
-    let size = if trace.is_compressed() { valid } else { valid.max(trace.session_buffer_size() as usize) };
-    head.flags &= !BUFFER_FLAG_COMPRESSED;
-    head.offset = u32::try_from(valid).unwrap_or(u32::MAX);
-    head.saved_offset = head.offset;
-    head.current_offset = head.offset;
-    head.buffer_size = u32::try_from(size).unwrap_or(u32::MAX);
-    image.clear();
-    image.resize(HEADER_SIZE, 0);
-    image.extend_from_slice(records);
-    image.resize(valid, 0);
-    image.resize(size, FILLER);
-    patch(image, 0, &head.to_bytes());
 }

@@ -8,6 +8,8 @@
 //! A load has the hook id 0x030A, of the process group, but is delivered as type 10 of the image class. `TimeDateStamp`
 //! is 0 in the rundown of user images; merging adds it (see `merge`).
 //!
+//! In versions 0 and 1 only the load is documented; unload and rundown have its layout, as in later versions.
+//!
 //! Source: Documented ("Image class", "Image_Load class"); versions 2 and 3, the kernel base and the hypercall page Observed. The
 //! loader's events are those of Windows' own schema.
 
@@ -19,7 +21,6 @@ const fn image(version: u8, types: &'static [(u8, &'static str)], fields: &'stat
     shape(class::IMAGE, version, types, fields)
 }
 
-const LOAD: &[(u8, &str)] = &[(10, "Load")];
 const LIFE: &[(u8, &str)] = &[(10, "Load"), (2, "UnLoad"), (3, "DCStart"), (4, "DCEnd")];
 
 const LOADER_MARKS: &[(u8, &str)] = &[
@@ -69,8 +70,8 @@ const LOADER_TEXTS: &[(u8, &str)] = &[
 const WIDE: Ty = Ty::Hex64;
 
 pub(super) static SHAPES: &[Shape] = &[
-    image(0, LOAD, &[f("BaseAddress", Ptr), f("ModuleSize", U32), f("ImageFileName", Wz)]),
-    image(1, LOAD, &[f("ImageBase", Ptr), f("ImageSize", Size), f("ProcessId", Pid), f("FileName", Wz)]),
+    image(0, LIFE, &[f("BaseAddress", Ptr), f("ModuleSize", U32), f("ImageFileName", Wz)]),
+    image(1, LIFE, &[f("ImageBase", Ptr), f("ImageSize", Size), f("ProcessId", Pid), f("FileName", Wz)]),
     image(
         2,
         LIFE,

@@ -303,3 +303,17 @@ fn raw_stamps_in_payloads_are_found_where_they_stand() {
     assert_eq!(offsets(class::STACK_WALK, 0x20, 8), [0]);
     assert_eq!(offsets(class::PROCESS, 1, 8), [] as [usize; 0]);
 }
+
+#[test]
+fn unload_and_rundown_of_images_have_the_layout_of_the_load_in_each_version() {
+    for version in 0..=3 {
+        let fields = |opcode| {
+            let (shape, _) = shape_of(&class::IMAGE, opcode, version).unwrap();
+            (shape.version, shape.fields.iter().map(|f| f.name).collect::<Vec<_>>())
+        };
+        for opcode in [2, 3, 4] {
+            assert_eq!(fields(opcode), fields(10), "type {opcode} of version {version}");
+            assert_eq!(fields(opcode).0, version);
+        }
+    }
+}

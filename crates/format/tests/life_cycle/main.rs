@@ -3,7 +3,9 @@
 mod crashed;
 #[path = "../fake/mod.rs"]
 mod fake;
+mod holes;
 mod modes;
+mod mutations;
 mod old_layouts;
 mod rules;
 mod seen_in_passing;

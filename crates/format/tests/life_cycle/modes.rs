@@ -3,7 +3,7 @@
 use super::*;
 
 /// Ten buffers of one processor, two events each, all at one time: only sequence numbers tell their order.
-fn circular() -> Vec<u8> {
+pub(super) fn circular() -> Vec<u8> {
     let plan: Vec<_> =
         (0..10).map(|n| (0, vec![event(ANCHOR + 5, 2 * n, 8), event(ANCHOR + 5, 2 * n + 1, 8)])).collect();
     file(Options { log_file_mode: EVENT_TRACE_FILE_MODE_CIRCULAR, maximum_file_size: 1, ..options() }, &plan)
@@ -14,7 +14,7 @@ fn ids(seen: &[Seen]) -> Vec<u16> {
 }
 
 /// The file as it is when only `room` data buffers fit and later ones replaced the first.
-fn wrapped(file: &[u8], room: usize) -> Vec<u8> {
+pub(super) fn wrapped(file: &[u8], room: usize) -> Vec<u8> {
     let buffers: Vec<&[u8]> = file.chunks(1024).collect();
     let mut out = buffers[0].to_vec();
     let mut slots = vec![&[][..]; room];

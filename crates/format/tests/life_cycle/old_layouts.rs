@@ -114,7 +114,7 @@ fn instances_before_layout_1_1_have_the_short_header() {
 }
 
 /// Windows XP: the first field counts references, a GUID stands for the sequence number, lost events for the flags.
-fn xp() -> Vec<u8> {
+pub(super) fn xp() -> Vec<u8> {
     let mut header = header([5, 1, 1, 0]);
     header.clock_type = 0;
     let system_time = |n: i64| ANCHOR + n;

@@ -383,6 +383,7 @@ impl Shared {
             uncounted_processes: 0,
             collector_ns: stats.collector_ns.load(Relaxed).saturating_add(stats.writer_ns.load(Relaxed)),
             end_status: stats.end_status.load(Relaxed),
+            overwritten_buffers: stats.overwritten_buffers.load(Relaxed),
         }
     }
 }

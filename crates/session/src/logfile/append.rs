@@ -8,6 +8,7 @@ use traceweir_format::etl::{Tail, Writer};
 use traceweir_format::spec::status::Status;
 use traceweir_transport::clock::Anchor;
 
+use super::ledger::Ledger;
 use super::{Disk, Facts, Failure, LogFile};
 use crate::error::{Error, Result};
 use crate::storage::{LogStorage, Storage};
@@ -48,6 +49,8 @@ impl LogFile {
         let writer = Writer::reopen(disk, &tail)
             .map_err(|error| failure.take().map_or(Error::Format(error), Error::File))?;
         let mut log = Self::new(writer, facts, anchor, failure);
+        log.ledger = Ledger::default();
+        log.note_own_write();
         log.carried = (tail.header.events_lost, tail.header.buffers_lost);
         log.floor = tail.last_time;
         let reserved = log.reserve(facts);

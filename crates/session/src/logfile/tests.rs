@@ -1,11 +1,14 @@
 use super::*;
 use std::sync::MutexGuard;
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use traceweir_format::buffer::HEADER_SIZE;
 use traceweir_format::etl::{Finding, Trace, check};
 use traceweir_format::header::event::EventHeader;
 use traceweir_format::logfile::BUILD_HOOK;
 use traceweir_transport::clock::Counter;
 use traceweir_transport::message::SessionConfig;
+
+use crate::storage::FileState;
 
 const SIZE: usize = 4096;
 
@@ -14,15 +17,23 @@ const SIZE: usize = 4096;
 struct Memory {
     bytes: Arc<Mutex<Vec<u8>>>,
     room: usize,
+    /// How often it was written.
+    changes: Arc<AtomicI64>,
 }
 
 impl Memory {
     fn new(room: usize) -> Self {
-        Self { bytes: Arc::default(), room }
+        Self { bytes: Arc::default(), room, changes: Arc::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<u8>> {
         self.bytes.lock().unwrap()
+    }
+
+    /// Changes the bytes as another process does.
+    fn change(&self, change: impl FnOnce(&mut Vec<u8>)) {
+        change(&mut self.lock());
+        self.changes.fetch_add(1, Relaxed);
     }
 }
 
@@ -31,6 +42,7 @@ impl Storage for Memory {
     fn write_all_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<()> {
         let start = usize::try_from(offset).unwrap();
         let fits = bytes.len().min(self.room.saturating_sub(start));
+        self.changes.fetch_add(1, Relaxed);
         self.lock().write_at(offset, &bytes[..fits]).unwrap();
         if fits < bytes.len() { Err(io::Error::from_raw_os_error(28)) } else { Ok(()) }
     }
@@ -46,7 +58,16 @@ impl Storage for Memory {
 
     fn truncate(&mut self, length: u64) -> io::Result<()> {
         self.lock().truncate(usize::try_from(length).unwrap());
+        self.changes.fetch_add(1, Relaxed);
         Ok(())
+    }
+
+    fn state(&self) -> Option<FileState> {
+        Some(FileState { size: self.lock().len() as u64, changed: (self.changes.load(Relaxed), 0) })
+    }
+
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
+        Ok(traceweir_format::etl::ReadAt::read_at(&*self.lock(), offset, bytes).unwrap())
     }
 }
 
@@ -264,4 +285,100 @@ fn a_file_of_a_row_is_full_and_not_ended_at_its_limit() {
     }
     assert_eq!(file.finalise((0, 0)), None);
     assert_eq!(findings(&storage.lock()), []);
+}
+
+/// A file of six buffers of ten events each, by this mode.
+fn six_buffers(mode: u32, kib: u32) -> (Facts, Memory, LogFile) {
+    let (facts, storage) = (facts(mode, kib), Memory::new(usize::MAX));
+    let mut file = create(&facts, &storage);
+    for at in 0..6 {
+        let mut buffer = buffer(&facts, 0, at * 10..at * 10 + 10);
+        assert_eq!(file.append(&mut buffer, || (0, 0)), Written::Yes);
+    }
+    (facts, storage, file)
+}
+
+const INTACT: Overwritten = Overwritten { buffers: 0, events: 0 };
+
+#[test]
+fn a_file_that_only_its_session_writes_is_intact() {
+    for (mode, kib) in [(1, 0), (2, 20), (1 | 0x20, 64), (0x0400_0001, 0)] {
+        let (facts, _, mut file) = six_buffers(mode, kib);
+        assert_eq!(file.overwritten(), INTACT, "mode {mode:#x}");
+        let mut row = [60, 70].map(|at| buffer(&facts, 1, at..at + 10));
+        file.append_row(&mut row);
+        assert_eq!(file.overwritten(), INTACT, "mode {mode:#x}");
+        file.finalise((0, 0));
+        assert_eq!(file.overwritten(), INTACT, "mode {mode:#x}");
+    }
+}
+
+#[test]
+fn a_new_time_alone_is_no_damage() {
+    let (_, storage, mut file) = six_buffers(1, 0);
+    storage.change(|_| ());
+    assert_eq!(file.overwritten(), INTACT);
+}
+
+#[test]
+fn buffers_that_another_process_cut_off_are_counted_once() {
+    for size in [0, 100, SIZE, 3 * SIZE, 4 * SIZE - 1] {
+        let whole = (size / SIZE) as u32;
+        let lost = Overwritten { buffers: 7 - whole, events: u64::from(6 - whole.saturating_sub(1)) * 10 };
+        // Noticed at once, or by the next write, which makes the file as long as before.
+        for goes_on in [false, true] {
+            let (facts, storage, mut file) = six_buffers(1, 0);
+            storage.change(|bytes| bytes.truncate(size));
+            if goes_on {
+                assert_eq!(file.append(&mut buffer(&facts, 0, 60..70), || (0, 0)), Written::Yes);
+            }
+            assert_eq!(file.overwritten(), lost, "cut to {size}, goes on: {goes_on}");
+            assert_eq!(file.overwritten(), INTACT, "counted once");
+        }
+    }
+}
+
+#[test]
+fn buffers_that_another_process_overwrote_are_counted() {
+    let (facts, storage, mut file) = six_buffers(1, 0);
+    storage.change(|bytes| bytes[2 * SIZE..4 * SIZE + 100].fill(0));
+    assert_eq!(file.append(&mut buffer(&facts, 0, 60..70), || (0, 0)), Written::Yes);
+    assert_eq!(file.overwritten(), Overwritten { buffers: 3, events: 30 });
+    storage.change(|bytes| bytes[..SIZE].fill(b'x'));
+    assert_eq!(file.overwritten(), Overwritten { buffers: 1, events: 0 }, "the header buffer");
+}
+
+#[test]
+fn another_trace_in_place_of_the_file_is_noticed() {
+    let (_, storage, mut file) = six_buffers(1, 0);
+    let (_, other, mut other_file) = six_buffers(1, 0);
+    let other_bytes = {
+        other_file.finalise((0, 0));
+        let mut bytes = other.lock().clone();
+        // Sessions at other times have other stamps.
+        for at in (1..7).map(|n| n * SIZE + 0x10) {
+            bytes[at] ^= 0x55;
+        }
+        bytes
+    };
+    storage.change(|bytes| *bytes = other_bytes);
+    assert_eq!(file.overwritten(), Overwritten { buffers: 6, events: 60 });
+}
+
+#[test]
+fn what_a_circular_log_writes_over_itself_is_no_damage() {
+    let (facts, storage, mut file) = six_buffers(2, 20);
+    for at in 6..20 {
+        assert_eq!(file.append(&mut buffer(&facts, 0, at * 10..at * 10 + 10), || (0, 0)), Written::Yes);
+    }
+    storage.change(|bytes| bytes[SIZE..2 * SIZE].fill(0));
+    assert_eq!(file.overwritten(), Overwritten { buffers: 1, events: 10 });
+}
+
+#[test]
+fn a_finalised_file_is_not_the_sessions_any_more() {
+    let (_, storage, mut file) = six_buffers(1, 0);
+    file.finalise((0, 0));
+    storage.change(Vec::clear);
+    assert_eq!(file.overwritten(), INTACT);
 }

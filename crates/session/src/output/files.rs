@@ -198,6 +198,7 @@ impl Output {
     }
 
     fn replace(&mut self, mut next: LogFile, name: PathBuf) {
+        self.count_overwritten();
         self.set_name(name);
         // Read once: what is lost meanwhile is counted in the next file.
         let lost = counts(&self.shared.stats, 0);
@@ -211,6 +212,7 @@ impl Output {
 
     /// Finishes the file for good and goes on live.
     pub(super) fn convert(&mut self) -> Result<()> {
+        self.count_overwritten();
         let log = std::mem::replace(&mut self.log, Log::None);
         self.row = None;
         self.shared.change(|config| config.log_file = None);

@@ -181,9 +181,9 @@ fields! {
         id: u64, config: SessionConfig, number_of_buffers: u32, free_buffers: u32, buffers_written: u32, events_lost: u64,
         log_buffers_lost: u32, real_time_buffers_lost: u32, real_time_events_lost: u64, logger_thread_id: u32,
         events: u64, lost_by_cause: LostByCause, processes: u32, consumers: u32, damaged_regions: u32,
-        uncounted_processes: u32, collector_ns: u64, end_status: u32,
+        uncounted_processes: u32, collector_ns: u64, end_status: u32, overwritten_buffers: u32,
     }
-    LostByCause { no_room: u64, not_written: u64, damaged: u64, no_region: u64, kernel: u64, }
+    LostByCause { no_room: u64, not_written: u64, damaged: u64, no_region: u64, kernel: u64, overwritten: u64, }
     Filter { kind: u32, data: Vec<u8>, }
     EnableParams { level: u8, match_any: u64, match_all: u64, property: u32, source: Guid, filters: Vec<Filter>, }
     EnableEntry {

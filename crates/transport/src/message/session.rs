@@ -158,6 +158,8 @@ pub struct Properties {
     pub collector_ns: u64,
     /// The Win32 status for which the session ended by itself; 0 while it runs or when it was stopped.
     pub end_status: u32,
+    /// Buffers of the log file, the header buffer included, that another process truncated or overwrote.
+    pub overwritten_buffers: u32,
 }
 
 /// Causes of lost events.
@@ -173,14 +175,16 @@ pub struct LostByCause {
     pub no_region: u64,
     /// Kernel events that found no room in the perf rings.
     pub kernel: u64,
+    /// In buffers of the log file that another process truncated or overwrote.
+    pub overwritten: u64,
 }
 
 impl LostByCause {
     /// All of them.
     #[must_use]
     pub const fn sum(&self) -> u64 {
-        let Self { no_room, not_written, damaged, no_region, kernel } = *self;
-        let of_processes = no_room.saturating_add(damaged).saturating_add(no_region);
-        of_processes.saturating_add(not_written).saturating_add(kernel)
+        let Self { no_room, not_written, damaged, no_region, kernel, overwritten } = *self;
+        let before_buffers = no_room.saturating_add(damaged).saturating_add(no_region).saturating_add(kernel);
+        before_buffers.saturating_add(not_written).saturating_add(overwritten)
     }
 }

@@ -30,13 +30,14 @@ fn session() -> Properties {
         real_time_events_lost: 30,
         logger_thread_id: 77,
         events: 1_000_000,
-        lost_by_cause: LostByCause { no_room: 1, not_written: 2, damaged: 3, no_region: 4, kernel: 5 },
+        lost_by_cause: LostByCause { no_room: 1, not_written: 2, damaged: 3, no_region: 4, kernel: 5, overwritten: 6 },
         processes: 6,
         consumers: 1,
         damaged_regions: 1,
         uncounted_processes: 2,
         collector_ns: 1_500_000_000,
         end_status: 0,
+        overwritten_buffers: 6,
     }
 }
 
@@ -189,6 +190,7 @@ fn the_object_has_the_names_that_are_documented() {
     assert_eq!(object["maximum_file_kib"], 102_400);
     assert_eq!(object["lost_by_cause"]["no_region"], 4);
     assert_eq!(object["lost_by_cause"]["kernel"], 5);
+    assert_eq!(object["lost_by_cause"]["overwritten"], 6);
     assert_eq!(object["uncounted_processes"], 2);
     assert_eq!(object["providers"][0]["any"], "0x10");
     assert_eq!(object["providers"][0]["traced"], 1);

@@ -71,13 +71,7 @@ impl<R: ReadAt> Checker<'_, R> {
 
     fn clock_type(&mut self) {
         let h = self.trace.header();
-        let rated = match h.clock_type {
-            1 => h.perf_freq > 0,
-            2 => true,
-            3 => h.cpu_speed_mhz > 0,
-            _ => h.versions[0] < 6 && h.clock_type == 0,
-        };
-        if !rated {
+        if !h.has_rated_clock() {
             let (kind, frequency, speed) = (h.clock_type, h.perf_freq, h.cpu_speed_mhz);
             let detail =
                 format!("clock type {kind} with a counter of {frequency} Hz and {speed} MHz has no rate");

@@ -39,7 +39,7 @@ prop_compose! {
 }
 
 prop_compose! {
-    fn properties()(config in config(), small: [u32; 10], large: [u64; 10]) -> Properties {
+    fn properties()(config in config(), small: [u32; 11], large: [u64; 11]) -> Properties {
         Properties {
             id: large[0],
             config,
@@ -52,13 +52,21 @@ prop_compose! {
             real_time_events_lost: large[2],
             logger_thread_id: small[5],
             events: large[3],
-            lost_by_cause: LostByCause { no_room: large[4], not_written: large[5], damaged: large[6], no_region: large[8], kernel: large[9] },
+            lost_by_cause: LostByCause {
+                no_room: large[4],
+                not_written: large[5],
+                damaged: large[6],
+                no_region: large[8],
+                kernel: large[9],
+                overwritten: large[10],
+            },
             processes: small[6],
             consumers: small[7],
             damaged_regions: small[8],
             uncounted_processes: small[0],
             collector_ns: large[7],
             end_status: small[9],
+            overwritten_buffers: small[10],
         }
     }
 }

@@ -1,0 +1,162 @@
+//! What the file should hold, to notice that another process truncated or overwrote it while it is written.
+//!
+//! ```text
+//!   write ──▶ size and time of change noted ──▶ … ──▶ before the next write, at a flush, at the stop: as noted?
+//!               shorter           ──▶ the buffers after its end are gone
+//!               another time      ──▶ at the flush or stop, the header of each buffer is read and compared
+//! ```
+//!
+//! The time alone proves nothing (a backup tool may set it, a network file system may correct it), so only what is
+//! missing or different in the file is reported. A change within a buffer that leaves its header alone is not noticed,
+//! nor one during the few microseconds of a write of the session's own.
+
+use traceweir_format::buffer::{BufferHeader, HEADER_SIZE};
+use traceweir_format::spec::session::BufferType;
+
+use crate::storage::{FileState, Storage};
+
+/// Buffers that are remembered: 64 GiB of the usual size take 24 MiB. Later ones are not compared.
+const MAX_ENTRIES: usize = 1 << 20;
+
+/// Buffers of the file that are not as they were written, and the events in them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Overwritten {
+    pub(crate) buffers: u32,
+    pub(crate) events: u64,
+}
+
+/// A buffer in the file.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    offset: u64,
+    events: u32,
+    size: u32,
+    /// The low half of its time.
+    time: u32,
+    is_gone: bool,
+}
+
+impl Entry {
+    fn end(&self) -> u64 {
+        self.offset.saturating_add(u64::from(self.size))
+    }
+
+    fn is_described_by(&self, header: &BufferHeader) -> bool {
+        header.buffer_size == self.size && low_half(header.time_stamp) == self.time
+    }
+}
+
+/// A buffer that was written.
+pub(super) struct WrittenBuffer {
+    pub(super) offset: u64,
+    pub(super) size: u64,
+    pub(super) events: u32,
+    pub(super) time: i64,
+}
+
+/// The buffers of a file by their places, and how the file was after the last write.
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    entries: Vec<Entry>,
+    /// Size of the header buffer; 0 if an earlier session wrote it.
+    header_size: u32,
+    is_header_gone: bool,
+    state: Option<FileState>,
+    must_compare: bool,
+    found: Overwritten,
+}
+
+impl Ledger {
+    pub(super) fn new(header_size: u32) -> Self {
+        Self { header_size, ..Self::default() }
+    }
+
+    /// Notes a buffer that was written at its place.
+    pub(super) fn add(&mut self, written: &WrittenBuffer) {
+        let entry = Entry {
+            offset: written.offset,
+            events: written.events,
+            size: u32::try_from(written.size).unwrap_or(u32::MAX),
+            time: low_half(written.time),
+            is_gone: false,
+        };
+        // A circular log writes over its oldest buffers.
+        match self.entries.binary_search_by_key(&entry.offset, |entry| entry.offset) {
+            Ok(index) => {
+                if let Some(old) = self.entries.get_mut(index) {
+                    *old = entry;
+                }
+            }
+            Err(index) if index == self.entries.len() && index < MAX_ENTRIES => self.entries.push(entry),
+            Err(_) => {}
+        }
+    }
+
+    /// Notes how the file is after a write of the session's own.
+    pub(super) fn note(&mut self, storage: &dyn Storage) {
+        self.state = storage.state();
+    }
+
+    /// Compares the file with what was noted after the last write.
+    pub(super) fn inspect(&mut self, storage: &dyn Storage) {
+        let (Some(before), Some(now)) = (self.state, storage.state()) else { return };
+        if now.size < before.size {
+            self.lose_after(now.size);
+        }
+        self.must_compare |= now != before;
+        self.state = Some(now);
+    }
+
+    /// Inspects the file and reads it where it may have changed.
+    pub(super) fn compare(&mut self, storage: &dyn Storage) {
+        self.inspect(storage);
+        if !std::mem::take(&mut self.must_compare) {
+            return;
+        }
+        let header_size = self.header_size;
+        if header_size != 0 && !self.is_header_gone {
+            let is_header = |h: BufferHeader| h.buffer_size == header_size && h.kind() == BufferType::HEADER;
+            self.is_header_gone = !read_header(storage, 0).is_some_and(is_header);
+            self.found.buffers = self.found.buffers.saturating_add(u32::from(self.is_header_gone));
+        }
+        for entry in self.entries.iter_mut().filter(|entry| !entry.is_gone) {
+            if !read_header(storage, entry.offset).is_some_and(|h| entry.is_described_by(&h)) {
+                lose(entry, &mut self.found);
+            }
+        }
+    }
+
+    /// Returns what was found since the last call.
+    pub(super) fn take_found(&mut self) -> Overwritten {
+        std::mem::take(&mut self.found)
+    }
+
+    /// Another process cut the file to `size`.
+    fn lose_after(&mut self, size: u64) {
+        if u64::from(self.header_size) > size && !self.is_header_gone {
+            self.is_header_gone = true;
+            self.found.buffers = self.found.buffers.saturating_add(1);
+        }
+        for entry in self.entries.iter_mut().filter(|entry| !entry.is_gone && entry.end() > size) {
+            lose(entry, &mut self.found);
+        }
+    }
+}
+
+fn lose(entry: &mut Entry, found: &mut Overwritten) {
+    entry.is_gone = true;
+    found.buffers = found.buffers.saturating_add(1);
+    found.events = found.events.saturating_add(u64::from(entry.events));
+}
+
+fn read_header(storage: &dyn Storage, offset: u64) -> Option<BufferHeader> {
+    let mut raw = [0; HEADER_SIZE];
+    let got = storage.read_at(&mut raw, offset).ok()?;
+    (got == HEADER_SIZE).then(|| BufferHeader::parse(&raw))
+}
+
+/// The low 32 bits of a stamp.
+#[allow(clippy::cast_possible_truncation)] // Only equality matters.
+const fn low_half(time: i64) -> u32 {
+    time.cast_unsigned() as u32
+}
