@@ -126,6 +126,10 @@ fn needs_are_met_exactly_where_perf_may_do_the_same() {
             ("kernel", &["-a", "-e", "sched:sched_switch"]),
             ("stacks", &["-g", "-e", "cpu-clock:k"]),
         ] {
+            // A daemon mounts tracefs for itself, which perf does not.
+            if need == "kernel" && uid.is_none() && !Path::new("/sys/kernel/tracing/events").is_dir() {
+                continue;
+            }
             let met = named(&objects, "need", need)["met"] == true;
             assert_eq!(met, perf(uid, folder.path(), asks), "{need} for {uid:?}");
         }

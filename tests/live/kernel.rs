@@ -138,6 +138,19 @@ fn stacks_and_interval_hold_from_the_first_sample_on() {
 }
 
 #[test]
+fn interval_in_force_needs_no_privilege() {
+    let daemon = Daemon::start();
+    let file = daemon.path("a.etl");
+    let what = ["--kernel", "profile", "--interval", "1ms", "-o", text(&file), "--", "true"];
+    let run = daemon.weir(["record"].iter().chain(&what));
+    assert!(!run.stderr.contains("the interval of samples"), "{}", run.stderr);
+    if has_events(&run) {
+        daemon.weir(["start", "K", "--kernel", "none"]).expect(0);
+        daemon.weir(["update", "K", "--interval", "1ms"]).expect(0);
+    }
+}
+
+#[test]
 fn a_process_limits_providers_and_not_the_kernel() {
     let daemon = Daemon::start();
     let (file, own) = (daemon.path("a.etl"), std::process::id().to_string());
