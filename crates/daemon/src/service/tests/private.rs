@@ -300,9 +300,9 @@ fn state(service: &mut Service, link: LinkId, (order, session): (u32, u64), stat
 }
 
 /// Events and events lost that a controller was told.
-fn told(service: &mut Service) -> Vec<(u64, u64)> {
+fn told(service: &mut Service) -> Vec<(u64, u32)> {
     let told = |effect| match effect {
-        Effect::Send { message: Message::Properties(it), .. } => Some((it.events, it.events_lost)),
+        Effect::Send { message: Message::Properties(it), .. } => Some((it.events, it.uncounted_processes)),
         Effect::Send { message: refused @ Message::Refused { .. }, .. } => panic!("{refused:?}"),
         _ => None,
     };
