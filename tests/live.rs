@@ -4,6 +4,7 @@ mod access;
 mod answers;
 mod ask;
 mod autologger;
+mod by_name;
 mod control;
 mod doctor;
 mod kernel;

@@ -114,6 +114,7 @@ fn record(options: &Record) -> Result<Outcome> {
         session: Some(session),
         last: first,
         seen,
+        is_noted: false,
         status: None,
         has_command,
     };
@@ -162,6 +163,8 @@ struct Recording<'o> {
     last: Properties,
     /// Providers that processes had whenever it was looked at.
     seen: BTreeSet<Guid>,
+    /// Whether it was noted that a name means several of them.
+    is_noted: bool,
     /// How the command ended.
     status: Option<ExitStatus>,
     has_command: bool,
@@ -212,7 +215,11 @@ impl Recording<'_> {
         };
         self.last = now;
         if self.wanted.iter().any(|wanted| !self.seen.contains(&wanted.guid)) {
-            self.seen.extend(sessions::seen(session.controller())?);
+            let providers = session.controller().providers()?;
+            self.seen.extend(sessions::seen_in(&providers));
+            if self.has_command && !self.is_noted {
+                self.is_noted = sessions::note_same_names(&providers, &self.wanted);
+            }
         }
         let pids = &self.options.pid;
         Ok(pids.is_empty() || pids.iter().any(|pid| is_running(*pid)))

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anstream::eprintln;
 use anyhow::Result;
-use traceweir::controller::{Controller, Scope};
+use traceweir::controller::{Controller, ProviderEntry, Scope};
 use traceweir::{Error, Guid, Status};
 use traceweir_daemon::RuntimeDir;
 use traceweir_format::etl::Trace;
@@ -20,6 +20,7 @@ use traceweir_format::spec::event::{ExtType, class};
 use traceweir_format::spec::system::is_system_provider;
 use traceweir_format::tracelogging::Traits;
 
+use super::by_name;
 use crate::export::plain;
 use crate::grammar::Wanted;
 use crate::processes;
@@ -33,16 +34,24 @@ const PAUSE: Duration = Duration::from_millis(20);
 pub(crate) fn tell_unseen(controller: &mut Controller, wanted: &[Wanted]) -> Result<()> {
     let started = Instant::now();
     let is_missing = |seen: &BTreeSet<Guid>, wanted: &Wanted| !is_there(seen, wanted);
-    let seen = loop {
-        let seen = seen(controller)?;
+    let (providers, seen) = loop {
+        let providers = controller.providers()?;
+        let seen = seen_in(&providers);
         if started.elapsed() >= SETTLING || !wanted.iter().any(|w| is_missing(&seen, w)) {
-            break seen;
+            break (providers, seen);
         }
         std::thread::sleep(PAUSE);
     };
     for wanted in wanted.iter().filter(|w| is_missing(&seen, w)) {
-        eprintln!("{} yet; {ELSEWHERE}", unseen(wanted));
+        match by_name::forbidden(&providers, wanted) {
+            Some(guid) => eprintln!(
+                "warning: provider {} has the GUID {{{guid}}}, which you have no right to enable (TRACELOG_GUID_ENABLE)",
+                plain(&wanted.name)
+            ),
+            None => eprintln!("{} yet; {ELSEWHERE}", unseen(wanted)),
+        }
     }
+    by_name::note_same_names(&providers, wanted);
     Ok(())
 }
 
@@ -85,8 +94,12 @@ pub(crate) fn tell_idle(wanted: &[Wanted]) {
 
 /// Providers that processes have.
 pub(crate) fn seen(controller: &mut Controller) -> Result<BTreeSet<Guid>> {
-    let providers = controller.providers()?;
-    Ok(providers.iter().filter(|p| !p.pids.is_empty()).map(|p| p.provider).collect())
+    Ok(seen_in(&controller.providers()?))
+}
+
+/// Those of these providers that processes have, also by the names that sessions enable them by.
+pub(crate) fn seen_in(providers: &[ProviderEntry]) -> BTreeSet<Guid> {
+    providers.iter().filter(|p| !p.pids.is_empty()).flat_map(by_name::enabled_as).collect()
 }
 
 /// Says which of these providers were neither seen nor have an event in the file.
@@ -122,7 +135,9 @@ fn may_be_of(record: &Record<'_>, wanted: &Wanted) -> bool {
         _ => {
             // Events that are decoded by another GUID carry the provider's beside it.
             let control = record.items().data_of(ExtType::CONTROL_GUID);
-            provider == wanted.guid || control == Some(&wanted.guid.to_bytes()[..])
+            provider == wanted.guid
+                || control == Some(&wanted.guid.to_bytes()[..])
+                || wanted.is_name_of(record)
         }
     }
 }
@@ -133,8 +148,8 @@ pub(crate) fn check_pids(controller: &mut Controller, wanted: &[Wanted], pids: &
     let mut missing: Vec<u32> = pids.to_vec();
     while !missing.is_empty() {
         let providers = controller.providers()?;
-        let wanted = |guid: &Guid| wanted.iter().any(|w| w.guid == *guid);
-        missing.retain(|pid| !providers.iter().any(|p| wanted(&p.provider) && p.pids.contains(pid)));
+        let is_wanted = |p: &ProviderEntry| wanted.iter().any(|w| by_name::enabled_as(p).contains(&w.guid));
+        missing.retain(|pid| !providers.iter().any(|p| is_wanted(p) && p.pids.contains(pid)));
         if started.elapsed() >= SETTLING {
             break;
         }
@@ -209,6 +224,8 @@ mod tests {
     fn events_tell_of_their_provider_their_group_and_who_controls_them() {
         let traits = TraitsBuilder::new("member").group(&GROUP).finish().expect("traits").to_vec();
         let of_group = event(&[Item { kind: ExtType::PROV_TRAITS, data: &traits }]);
+        let traits = TraitsBuilder::new("SOME.NAME").finish().expect("traits").to_vec();
+        let named = event(&[Item { kind: ExtType::PROV_TRAITS, data: &traits }]);
         let controlled = event(&[Item { kind: ExtType::CONTROL_GUID, data: &OTHER.to_bytes() }]);
         let group = EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
         for (bytes, guid, property, is_one) in [
@@ -220,6 +237,8 @@ mod tests {
             (&of_group, GROUP, 0, false),
             (&of_group, PROVIDER, 0, true),
             (&controlled, OTHER, 0, true),
+            (&named, Guid::from_provider_name("Some.Name"), 0, true),
+            (&of_group, Guid::from_provider_name("Some.Name"), 0, false),
             (&classic(OTHER), PROVIDER, 0, true),
             (&classic(class::EVENT_TRACE), PROVIDER, 0, false),
         ] {
