@@ -5,6 +5,7 @@ mod answers;
 mod ask;
 mod autologger;
 mod by_name;
+mod container;
 mod control;
 mod doctor;
 mod kernel;

@@ -32,7 +32,7 @@ use crate::grammar::Wanted;
 pub(crate) use by_name::{list_once, note_same_names};
 pub(crate) use kernel::{KernelState, change_kernel};
 pub(crate) use page::{Life, json, kind, named, page, status, wanted};
-pub(crate) use reach::{check_pids, seen, seen_in, tell_idle, tell_unseen, unheard};
+pub(crate) use reach::{check_pids, seen, seen_in, tell_idle, tell_left_out, tell_unseen, unheard};
 pub(crate) use report::{Ended, count_events, end_of, is_at_limit, summarise, tell_loss, why_ended};
 pub(crate) use shape::{config, roomy, tell_literal};
 pub(crate) use wish::as_typed;

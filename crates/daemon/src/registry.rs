@@ -117,6 +117,8 @@ pub(crate) struct Enable {
     name: String,
     /// The controller of an enable by name: its rights are checked for each GUID that is registered under the name.
     controller: Option<Identity>,
+    /// Processes that it left out because they run in a container.
+    left_out: u32,
     /// Later calls have higher numbers.
     since: u64,
 }
@@ -127,7 +129,8 @@ impl Enable {
         let EnableParams { level, match_any, match_all, property, ref filters, .. } = self.params;
         let of_processes = self.scope.iter().flat_map(Conditions::asked);
         let (filters, name) = (of_processes.chain(filters).cloned().collect(), self.name.clone());
-        EnableEntry { session, level, any: match_any, all: match_all, property, filters, name, traced: 0 }
+        let (any, all, left_out) = (match_any, match_all, self.left_out);
+        EnableEntry { session, level, any, all, property, filters, name, traced: 0, left_out }
     }
 }
 
@@ -329,7 +332,13 @@ impl Registry {
         let sessions = self.enables.entry(target).or_default();
         let before = sessions.remove(&session).map(|it| it.name).filter(|_| name.is_empty());
         let name = before.unwrap_or_else(|| name.to_owned());
-        sessions.insert(session, Enable { params, scope, name, controller: None, since: self.calls });
+        sessions.insert(
+            session,
+            Enable { params, scope, name, controller: None, left_out: 0, since: self.calls },
+        );
+        for process in self.processes.values_mut() {
+            process.left_out_of.remove(&(target, session));
+        }
         Ok(())
     }
 
@@ -351,6 +360,9 @@ impl Registry {
             !sessions.is_empty()
         });
         self.disallowed.remove(&session);
+        for process in self.processes.values_mut() {
+            process.left_out_of.retain(|(_, its)| *its != session);
+        }
         let mut links = Vec::new();
         for (link, process) in &mut self.processes {
             for registration in process.registrations.values_mut() {
@@ -385,10 +397,13 @@ impl Registry {
     fn entry(&self, target: Target) -> ProviderEntry {
         let is_group = matches!(target, Target::Group(_));
         let mut entry = ProviderEntry { provider: target.guid(), is_group, ..ProviderEntry::default() };
-        let (mut pids, mut groups) = (BTreeSet::new(), BTreeSet::new());
+        let (mut pids, mut contained, mut groups) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
         for (link, number) in self.registered.get(&target).into_iter().flatten() {
             let Some(process) = self.processes.get(link) else { continue };
             pids.insert(process.peer.pid);
+            if process.is_contained() {
+                contained.insert(process.peer.pid);
+            }
             let Some(registration) = process.registrations.get(number).filter(|_| !is_group) else {
                 continue;
             };
@@ -405,6 +420,7 @@ impl Registry {
             enable.traced = self.processes_of(target, |it| it.sessions.contains(&enable.session));
         }
         entry.pids = pids.into_iter().collect();
+        entry.contained = contained.into_iter().collect();
         entry.groups = groups.into_iter().collect();
         entry
     }

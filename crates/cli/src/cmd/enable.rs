@@ -33,6 +33,9 @@ pub(super) fn enable(options: &Enable) -> Result<Answer> {
     sessions::tell_idle(&all);
     if options.pid.is_empty() {
         sessions::tell_unseen(&mut controller, &all)?;
+        if let Ok(properties) = controller.query(&session) {
+            sessions::tell_left_out(&mut controller, properties.id, &all)?;
+        }
     } else {
         sessions::check_pids(&mut controller, &all, &options.pid)?;
     }

@@ -21,6 +21,7 @@ use traceweir_format::spec::system::is_system_provider;
 use traceweir_format::tracelogging::Traits;
 
 use super::by_name;
+use crate::cmd::counted;
 use crate::export::plain;
 use crate::grammar::Wanted;
 use crate::processes;
@@ -90,6 +91,27 @@ pub(crate) fn tell_idle(wanted: &[Wanted]) {
             );
         }
     }
+}
+
+/// Says of which of these providers processes are left out because they run in another container than the daemon; whether there are any.
+pub(crate) fn tell_left_out(controller: &mut Controller, session: u64, wanted: &[Wanted]) -> Result<bool> {
+    let providers = controller.providers()?;
+    let mut is_any = false;
+    for wanted in wanted {
+        let is_group = wanted.property & EVENT_ENABLE_PROPERTY_PROVIDER_GROUP != 0;
+        let entry = providers.iter().find(|p| p.provider == wanted.guid && p.is_group == is_group);
+        let enable = entry.and_then(|p| p.sessions.iter().find(|enable| enable.session == session));
+        let Some(left_out) = enable.map(|enable| enable.left_out).filter(|left_out| *left_out > 0) else {
+            continue;
+        };
+        is_any = true;
+        let (name, processes) = (plain(&wanted.name), counted(left_out.into(), "process"));
+        eprintln!(
+            "warning: not traced: {processes} with provider {name}, in another container than the daemon (by control group or PID \
+             namespace); {name}@silos includes all containers, {name}@container=ID one of them"
+        );
+    }
+    Ok(is_any)
 }
 
 /// Providers that processes have.

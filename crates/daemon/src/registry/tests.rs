@@ -337,3 +337,34 @@ fn enables_by_name_and_by_guid_are_one_request_and_one_entry() {
     assert_eq!((wish.level, wish.match_any), (4, 0), "what the name asks for is left");
     assert_eq!(registry.wanted_by(1, 0), [5]);
 }
+
+#[test]
+fn processes_in_containers_are_listed_and_counted_once_by_each_enable() {
+    let mut registry = registry();
+    for link in [2, 3] {
+        registry.processes.insert(link, Process::new(Peer { pid: 0, uid: 0, gid: 0 }, None, link));
+    }
+    enable(&mut registry, 5).unwrap();
+    for (link, number) in [(1, 0), (2, 0), (2, 1)] {
+        registry.register(link, number, PROVIDER, &[], false).unwrap();
+        registry.count_left_out(link, number);
+    }
+    let entry = |registry: &Registry| registry.providers(None, &BTreeSet::new()).next().unwrap();
+    assert_eq!((entry(&registry).contained, entry(&registry).sessions[0].left_out), (vec![0], 1));
+    registry.remove(2).unwrap();
+    assert_eq!(
+        (entry(&registry).contained, entry(&registry).sessions[0].left_out),
+        (vec![], 1),
+        "it is gone"
+    );
+    registry.register(3, 0, PROVIDER, &[], false).unwrap();
+    registry.count_left_out(3, 0);
+    assert_eq!(entry(&registry).sessions[0].left_out, 2);
+    let silos = EnableParams { property: EVENT_ENABLE_PROPERTY_ENABLE_SILOS, ..EnableParams::default() };
+    registry.enable(Target::Provider(PROVIDER), 5, silos, None, "").unwrap();
+    registry.count_left_out(3, 0);
+    assert_eq!(entry(&registry).sessions[0].left_out, 0, "it is for them now");
+    enable(&mut registry, 5).unwrap();
+    registry.count_left_out(3, 0);
+    assert_eq!(entry(&registry).sessions[0].left_out, 1);
+}

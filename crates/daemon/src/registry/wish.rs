@@ -92,25 +92,50 @@ impl Registry {
         wishes
     }
 
-    /// Sessions and enables that are for this registration of this process: of its provider, of its name, then of its group. A session that must not enable some
-    /// providers by their group leaves them out here, and nowhere else.
+    /// Sessions and enables that are for this registration of this process: of its provider, of its name, then of its group.
     fn enables_for<'a>(
         &'a self,
         process: &'a Process,
         registration: &'a Registration,
     ) -> impl Iterator<Item = (u64, &'a Enable)> {
+        let all = self.enables_of(registration);
+        all.filter(|(_, _, enable)| process.is_meant_by(enable)).map(|(_, session, enable)| (session, enable))
+    }
+
+    /// Enables of this registration, whichever processes they are for. A session that must not enable some providers by their group leaves them out
+    /// here, and nowhere else.
+    fn enables_of<'a>(
+        &'a self,
+        registration: &'a Registration,
+    ) -> impl Iterator<Item = (Target, u64, &'a Enable)> {
         let provider = &registration.provider;
         let enables = move |target: Target| {
             let is_group = matches!(target, Target::Group(_));
             let all = self.enables.get(&target).into_iter().flatten();
-            all.filter(move |(session, _)| !is_group || self.allows(**session, provider))
+            let all = all.map(move |(session, enable)| (target, *session, enable));
+            all.filter(move |(_, session, _)| !is_group || self.allows(*session, provider))
         };
         let by_name = registration.name_hash.map(Target::Provider).into_iter().flat_map(enables);
-        let by_name = by_name.filter(|(session, _)| registration.by_name.contains(session));
+        let by_name = by_name.filter(|(_, session, _)| registration.by_name.contains(session));
         let direct = enables(Target::Provider(registration.provider));
         let of_group = registration.group.map(Target::Group).into_iter().flat_map(enables);
-        let all = direct.chain(by_name).chain(of_group);
-        all.filter(|(_, enable)| process.is_meant_by(enable)).map(|(session, enable)| (*session, enable))
+        direct.chain(by_name).chain(of_group)
+    }
+
+    /// Counts a process as left out by the enables that are not for it because it runs in a container; each counts it once.
+    pub(crate) fn count_left_out(&mut self, link: LinkId, number: u32) {
+        let Some(process) = self.processes.get(&link) else { return };
+        let Some(registration) = process.registrations.get(&number) else { return };
+        let left_out = self.enables_of(registration).filter(|(_, _, enable)| process.is_left_out_by(enable));
+        let left_out: Vec<_> = left_out.map(|(target, session, _)| (target, session)).collect();
+        for (target, session) in left_out {
+            let is_new =
+                self.processes.get_mut(&link).is_some_and(|it| it.left_out_of.insert((target, session)));
+            let enable = self.enables.get_mut(&target).and_then(|it| it.get_mut(&session));
+            if let Some(enable) = enable.filter(|_| is_new) {
+                enable.left_out = enable.left_out.saturating_add(1);
+            }
+        }
     }
 }
 

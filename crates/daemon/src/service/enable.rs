@@ -135,6 +135,9 @@ impl Service {
                     self.registry.set_controller(target, session, controller);
                 }
                 self.admit_by_name(self.registry.matches_of_enable(target, session));
+                for (link, number) in self.registry.registrations_reached(target, session) {
+                    self.registry.count_left_out(link, number);
+                }
                 self.targets(target, session, |_, _| true)
             }
             EnableCode::Disable => {

@@ -118,6 +118,7 @@ impl Service {
             return Err(refusal);
         }
         self.admit_by_name(self.registry.matches_of_registration(link, registration));
+        self.registry.count_left_out(link, registration);
         let sessions = self.registry.wanted_by(link, registration);
         self.enable_later(link, registration, sessions);
         self.join_privates(link, provider);
@@ -135,6 +136,7 @@ impl Service {
         let before = wishes(self);
         self.registry.set_traits(link, registration, traits)?;
         self.admit_by_name(self.registry.matches_of_registration(link, registration));
+        self.registry.count_left_out(link, registration);
         let changed = wishes(self).into_iter().filter(|(session, wish)| before.get(session) != Some(wish));
         let changed = changed.map(|(session, _)| session).collect();
         self.enable_later(link, registration, changed);
