@@ -13,6 +13,7 @@ mod modes;
 mod private;
 mod providers;
 mod record;
+mod root;
 mod service;
 mod update;
 mod watch;

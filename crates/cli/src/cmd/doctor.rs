@@ -93,7 +93,8 @@ fn outcome(checks: &[Check], asked: &[Need]) -> Outcome {
 /// Where a process and the daemon that would be used meet.
 fn meeting(options: &Doctor, folders: &[Folder], pid: u32) -> Meeting {
     let runs = |it: &&Folder| matches!(it.life, Life::Running(_));
-    let folder = folders.iter().find(runs).or_else(|| folders.last());
+    let startable = || folders.iter().find(|it| matches!(it.life, Life::Startable));
+    let folder = folders.iter().find(runs).or_else(startable).or_else(|| folders.last());
     // The first that runs is the one that is found; where another is in its way, that has been told.
     let daemon = folder.filter(runs).and_then(|_| sessions::find(options.whose).ok()?);
     let registered = daemon.and_then(|mut it| it.providers().ok());
