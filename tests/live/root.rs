@@ -67,6 +67,9 @@ fn root_records_running_and_later_programs_of_other_users() {
     let daemon = std::fs::read_to_string(work.join("out/daemon")).unwrap();
     assert!(daemon.contains("daemon --on-demand --system"), "{daemon}");
 
+    step(work, "fallback", "0");
+    step(work, "fallback-stop", "0");
+
     // The users have no more rights by it, and nothing in their folders was touched.
     for name in ["list-as-user", "stop-as-user"] {
         let code = std::fs::read_to_string(work.join("out").join(format!("{name}.code"))).unwrap();

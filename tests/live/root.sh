@@ -74,4 +74,14 @@ step list-as-user as 65533 "$weir" list --system
 step stop-as-user as 65533 "$weir" stop Root --system
 step stop "$weir" stop Root
 ls "$providers" | sort >"$work/out/after"
-tr '\0' ' ' <"/proc/$(cat /run/traceweir/daemon.lock)/cmdline" >"$work/out/daemon"
+daemon=$(cat /run/traceweir/daemon.lock)
+tr '\0' ' ' <"/proc/$daemon/cmdline" >"$work/out/daemon"
+
+# Where the system's folder cannot be made, root has a daemon of its own.
+kill "$daemon"
+while [ -e "/proc/$daemon" ]; do sleep 0.05; done
+mount -t tmpfs -o ro,mode=755 tmpfs /run
+export TMPDIR="$work/tmp"
+step fallback "$weir" start Own --mode buffering
+step fallback-stop "$weir" stop Own
+kill "$(cat "$TMPDIR/traceweir-0/daemon.lock")"

@@ -85,7 +85,7 @@ pub(crate) fn parse_severity(text: &str) -> Result<Severity, String> {
 /// The grammar, for help pages.
 pub(crate) const GRAMMAR: &str = "\
 PROVIDER is NAME[:KEYWORDS[:LEVEL]][@OPTION…]; several are joined by + , or ;
-  MyCompany.App               by name: the id of a manifest, else all that are registered under the name
+  MyCompany.App               by name: that of a manifest, else all registered under it
   *MyCompany.App              by name without manifests
   {b3864c38-…}, #b3864c38-…   by id
   \"My App\", My App:0x10       a name with blanks stands in quotes, or a colon follows it

@@ -226,12 +226,14 @@ impl Mounts {
             let folder = words.nth(4)?;
             let kind = words.skip_while(|word| *word != b"-").nth(1)?;
             let folder = PathBuf::from(OsStr::from_bytes(&unescaped(folder)));
-            Some((folder, LOCAL.contains(&kind)))
+            // Nothing works without the first file system, whatever it is.
+            let is_local = LOCAL.contains(&kind) || folder == Path::new("/");
+            Some((folder, is_local))
         });
         Self(mounts.collect())
     }
 
-    /// Whether a path is on a local file system, and so are all folders above it.
+    /// Whether a path is on a local file system, and so are all mounts above it.
     fn is_local(&self, path: &Path) -> bool {
         let mut covering = self.0.iter().filter(|(folder, _)| path.starts_with(folder)).peekable();
         covering.peek().is_some() && covering.all(|(_, is_local)| *is_local)

@@ -122,7 +122,7 @@ fn only_listening_sockets_in_folders_of_users_count() {
 #[test]
 fn folders_on_other_than_local_file_systems_are_left_alone() {
     let mounts = Mounts::parse(
-        b"21 1 0:20 / / rw,relatime shared:1 - ext4 /dev/root rw\n\
+        b"21 1 0:20 / / rw,relatime shared:1 - 9p /dev/root rw\n\
           22 21 0:21 / /run rw - tmpfs tmpfs rw\n\
           23 22 0:22 / /run/user/7/doc rw - fuse.portal portal rw\n\
           24 21 0:23 / /net rw shared:2 master:1 - autofs auto rw\n\
