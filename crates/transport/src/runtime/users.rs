@@ -17,7 +17,7 @@
 //!    the name of the folder, so one that has the name of a user's folder is taken for it.
 //!
 //! `/proc/net/unix` has the names that sockets were bound under, before they were renamed: it tells which folders there are. Anybody can
-//! make it list any name, so it proves nothing.
+//! make it list any name, so it proves nothing. A socket whose name is longer than an address holds is not found.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;

@@ -36,7 +36,9 @@ fn listening_socket_is_found_by_the_kernels_list_and_connected_to() {
     let all = Mounts(vec![("/".into(), true)]);
     let list = File::open(SOCKETS).unwrap();
     let owner = |folder: &Path| open_checked(folder).ok().map(|(_, uid)| uid);
-    assert!(folders_in(BufReader::new(list), &all, owner).contains(&dir.providers()));
+    // A socket with a longer name is bound by way of its folder's descriptor, and listed so.
+    let is_listed = dir.providers().join(".0123456789abcdef").as_os_str().len() < 108;
+    assert_eq!(folders_in(BufReader::new(list), &all, owner).contains(&dir.providers()), is_listed);
     let sockets = found(&dir.providers()).unwrap();
     let [socket] = &sockets[..] else { panic!("{sockets:?}") };
     assert_eq!((socket.pid, socket.uid), (7, own_uid()));
@@ -159,4 +161,35 @@ fn user_with_many_folders_does_not_hide_those_of_others() {
     let found = folders_in(many.as_bytes(), &Mounts(vec![("/".into(), true)]), owner);
     assert_eq!(found.len(), 1 + MAX_FOLDERS_OF_USER + 1);
     assert!(found[0].starts_with("/tmp/0/traceweir-7") && found[17].starts_with("/tmp/0/traceweir-9"));
+}
+
+#[test]
+fn folder_socket_and_process_must_have_one_owner() {
+    if !crate::skip::can(own_uid() == 0, "root", "giving files to other users takes root") {
+        return;
+    }
+    const ANNA: u32 = 64_321;
+    const BERT: u32 = 64_322;
+    let root = tempfile::tempdir_in(fs::canonicalize(std::env::temp_dir()).unwrap()).unwrap();
+    let (made, socket, _listener) = folder(root.path());
+    let dir = RuntimeDir { scope: Scope::User, path: root.path().join(format!("traceweir-{ANNA}")) };
+    fs::rename(made.path(), dir.path()).unwrap();
+    let socket = dir.providers().join(socket.file_name().unwrap());
+    let give = |path: &Path, uid: u32| std::os::unix::fs::lchown(path, Some(uid), Some(uid)).unwrap();
+    for path in [dir.path(), &dir.providers(), &socket] {
+        give(path, ANNA);
+    }
+    let sockets = found(&dir.providers()).unwrap();
+    assert_eq!(sockets.len(), 1);
+    // All of it is Anna's, and root listens.
+    let refused = sockets[0].connect(Duration::ZERO).unwrap_err();
+    assert!(matches!(refused, Error::Invalid(_)), "{refused}");
+    give(&socket, BERT);
+    assert_eq!(found(&dir.providers()).unwrap().len(), 0, "another's socket");
+    give(&socket, ANNA);
+    for path in [dir.path(), &dir.providers()] {
+        give(path, BERT);
+        assert!(found(&dir.providers()).is_none(), "{}", path.display());
+        give(path, ANNA);
+    }
 }
