@@ -5,6 +5,8 @@ mod again;
 mod architecture;
 mod baseline;
 mod commands;
+#[path = "support/control_group.rs"]
+mod control_group;
 mod golden;
 mod live;
 mod looks;

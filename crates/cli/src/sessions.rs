@@ -1,6 +1,7 @@
 //! Sessions as the verbs use them: found, made, and never left behind by accident. What is said about them at their end is in
 //! `report`, the page of one in `page`, who can be heard in `reach`.
 
+mod by_name;
 mod kernel;
 mod page;
 mod reach;
@@ -28,9 +29,10 @@ use crate::exit::numbered;
 use crate::export::{plain, plain_path};
 use crate::grammar::Wanted;
 
+pub(crate) use by_name::{list_once, note_same_names};
 pub(crate) use kernel::{KernelState, change_kernel};
 pub(crate) use page::{Life, json, kind, named, page, status, wanted};
-pub(crate) use reach::{check_pids, seen, tell_idle, tell_unseen, unheard};
+pub(crate) use reach::{check_pids, seen, seen_in, tell_idle, tell_left_out, tell_unseen, unheard};
 pub(crate) use report::{Ended, count_events, end_of, is_at_limit, summarise, tell_loss, why_ended};
 pub(crate) use shape::{config, roomy, tell_literal};
 pub(crate) use wish::as_typed;

@@ -5,6 +5,7 @@
 //!                                    regions:       session ─▶ source
 //!                                    awaited:       order ─▶ wait }
 //!   registered     target ─▶ { (link, registration) }            the same registrations by GUID, members by the GUID of their group
+//!   named          hash of a name ─▶ { (link, registration) }    those that have the name and another GUID than its hash
 //!   enables        target ─▶ session ─▶ Enable                   also for GUIDs that nobody has registered yet
 //!   disallowed     session ─▶ { provider }                       those that the session does not have enabled by their group
 //!
@@ -16,11 +17,14 @@
 //! 1. `registered` holds exactly the registrations of `processes`: each under its provider, and under its group if it has one.
 //! 2. A registration's `sessions` holds a session only while [`Registry::wish`] says that the session wants it. A classic registration has one
 //!    at most: the one that was enabled last.
-//! 3. `regions` of a process holds a session exactly while one of its registrations is enabled there (and a region could be made).
+//! 3. A session's enable of a provider by name (`registry/by_name.rs`) reaches a registration with that name and a GUID of its own only while
+//!    the registration's `by_name` holds the session.
+//! 4. `regions` of a process holds a session exactly while one of its registrations is enabled there (and a region could be made).
 //!
 //! What a session wants of a registration, put together from all its enables, is in `registry/wish.rs`. Data only: what is sent, attached
 //! and waited for is the service's work.
 
+mod by_name;
 mod disallow;
 mod process;
 mod told;
@@ -35,10 +39,12 @@ use traceweir_format::spec::status::Status;
 use traceweir_format::tracelogging::Traits;
 use traceweir_transport::message::{EnableEntry, EnableParams, MAX_REGISTRATIONS, ProviderEntry};
 
+use crate::access::Identity;
 use crate::error::Refusal;
 use crate::filter::{Conditions, Scope};
 use crate::limits::MAX_REGISTRATIONS_OF_USER;
 use crate::service::LinkId;
+pub(crate) use by_name::NameMatch;
 pub(crate) use process::Process;
 
 /// Sessions that enable one provider directly, or one group.
@@ -61,6 +67,10 @@ pub(crate) struct Registration {
     pub(crate) sessions: BTreeSet<u64>,
     has_traits: bool,
     name: String,
+    /// The hash of its name, where its GUID is another.
+    name_hash: Option<Guid>,
+    /// Sessions that enable it by its name and have the right to.
+    by_name: BTreeSet<u64>,
 }
 
 impl Registration {
@@ -105,6 +115,10 @@ pub(crate) struct Enable {
     pub(crate) scope: Scope,
     /// What the provider was called by who asked; empty: nothing.
     name: String,
+    /// The controller of an enable by name: its rights are checked for each GUID that is registered under the name.
+    controller: Option<Identity>,
+    /// Processes that it left out because they run in a container.
+    left_out: u32,
     /// Later calls have higher numbers.
     since: u64,
 }
@@ -115,7 +129,8 @@ impl Enable {
         let EnableParams { level, match_any, match_all, property, ref filters, .. } = self.params;
         let of_processes = self.scope.iter().flat_map(Conditions::asked);
         let (filters, name) = (of_processes.chain(filters).cloned().collect(), self.name.clone());
-        EnableEntry { session, level, any: match_any, all: match_all, property, filters, name, traced: 0 }
+        let (any, all, left_out) = (match_any, match_all, self.left_out);
+        EnableEntry { session, level, any, all, property, filters, name, traced: 0, left_out }
     }
 }
 
@@ -125,6 +140,7 @@ pub(crate) struct Registry {
     /// Processes by connection.
     pub(crate) processes: BTreeMap<LinkId, Process>,
     registered: BTreeMap<Target, BTreeSet<(LinkId, u32)>>,
+    named: BTreeMap<Guid, BTreeSet<(LinkId, u32)>>,
     enables: BTreeMap<Target, BTreeMap<u64, Enable>>,
     disallowed: BTreeMap<u64, BTreeSet<Guid>>,
     /// Registrations of each user that has some.
@@ -170,9 +186,16 @@ impl Registry {
             return Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, why));
         }
         *of_user = of_user.saturating_add(1);
-        let sessions = BTreeSet::new();
-        let new =
-            Registration { provider, group: None, classic, sessions, has_traits: false, name: String::new() };
+        let new = Registration {
+            provider,
+            group: None,
+            classic,
+            sessions: BTreeSet::new(),
+            has_traits: false,
+            name: String::new(),
+            name_hash: None,
+            by_name: BTreeSet::new(),
+        };
         process.registrations.insert(number, new);
         self.registered.entry(Target::Provider(provider)).or_default().insert((link, number));
         if !traits.is_empty() && !classic {
@@ -204,7 +227,12 @@ impl Registry {
         let name = String::from_utf8_lossy(traits.name).into_owned();
         if process.name_bytes.saturating_add(name.len()) <= MAX_NAME_BYTES {
             process.name_bytes = process.name_bytes.saturating_add(name.len());
+            registration.name_hash =
+                by_name::hash_of_name(&name).filter(|hash| *hash != registration.provider);
             registration.name = name;
+        }
+        if let Some(hash) = registration.name_hash {
+            self.named.entry(hash).or_default().insert((link, number));
         }
         registration.group = traits.group();
         if let Some(group) = registration.group {
@@ -245,12 +273,10 @@ impl Registry {
 
     fn forget(&mut self, registration: &Registration, link: LinkId, number: u32) {
         for target in registration.targets() {
-            if let Some(all) = self.registered.get_mut(&target) {
-                all.remove(&(link, number));
-                if all.is_empty() {
-                    self.registered.remove(&target);
-                }
-            }
+            remove_from(&mut self.registered, &target, (link, number));
+        }
+        if let Some(hash) = &registration.name_hash {
+            remove_from(&mut self.named, hash, (link, number));
         }
     }
 
@@ -306,7 +332,13 @@ impl Registry {
         let sessions = self.enables.entry(target).or_default();
         let before = sessions.remove(&session).map(|it| it.name).filter(|_| name.is_empty());
         let name = before.unwrap_or_else(|| name.to_owned());
-        sessions.insert(session, Enable { params, scope, name, since: self.calls });
+        sessions.insert(
+            session,
+            Enable { params, scope, name, controller: None, left_out: 0, since: self.calls },
+        );
+        for process in self.processes.values_mut() {
+            process.left_out_of.remove(&(target, session));
+        }
         Ok(())
     }
 
@@ -317,6 +349,7 @@ impl Registry {
         if sessions.is_empty() {
             self.enables.remove(&target);
         }
+        self.forget_matches(target, session);
         did
     }
 
@@ -327,10 +360,14 @@ impl Registry {
             !sessions.is_empty()
         });
         self.disallowed.remove(&session);
+        for process in self.processes.values_mut() {
+            process.left_out_of.retain(|(_, its)| *its != session);
+        }
         let mut links = Vec::new();
         for (link, process) in &mut self.processes {
             for registration in process.registrations.values_mut() {
                 registration.sessions.remove(&session);
+                registration.by_name.remove(&session);
             }
             if process.regions.remove(&session).is_some() {
                 links.push(*link);
@@ -360,10 +397,13 @@ impl Registry {
     fn entry(&self, target: Target) -> ProviderEntry {
         let is_group = matches!(target, Target::Group(_));
         let mut entry = ProviderEntry { provider: target.guid(), is_group, ..ProviderEntry::default() };
-        let (mut pids, mut groups) = (BTreeSet::new(), BTreeSet::new());
+        let (mut pids, mut contained, mut groups) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
         for (link, number) in self.registered.get(&target).into_iter().flatten() {
             let Some(process) = self.processes.get(link) else { continue };
             pids.insert(process.peer.pid);
+            if process.is_contained() {
+                contained.insert(process.peer.pid);
+            }
             let Some(registration) = process.registrations.get(number).filter(|_| !is_group) else {
                 continue;
             };
@@ -373,12 +413,14 @@ impl Registry {
                 entry.name.clone_from(&registration.name);
             }
         }
-        let enables = self.enables.get(&target).into_iter().flatten();
-        entry.sessions = enables.map(|(id, enable)| enable.entry(*id)).collect();
+        let mut enables = self.enables_by_name(target);
+        enables.extend(self.enables.get(&target).into_iter().flatten().map(|(id, enable)| (*id, enable)));
+        entry.sessions = enables.into_iter().map(|(id, enable)| enable.entry(id)).collect();
         for enable in &mut entry.sessions {
             enable.traced = self.processes_of(target, |it| it.sessions.contains(&enable.session));
         }
         entry.pids = pids.into_iter().collect();
+        entry.contained = contained.into_iter().collect();
         entry.groups = groups.into_iter().collect();
         entry
     }
@@ -392,6 +434,19 @@ impl Registry {
             test(process.registrations.get(number)?).then_some(process.peer.pid)
         });
         u32::try_from(passing.collect::<BTreeSet<u32>>().len()).unwrap_or(u32::MAX)
+    }
+}
+
+fn remove_from<K: Ord>(
+    index: &mut BTreeMap<K, BTreeSet<(LinkId, u32)>>,
+    key: &K,
+    registration: (LinkId, u32),
+) {
+    if let Some(all) = index.get_mut(key) {
+        all.remove(&registration);
+        if all.is_empty() {
+            index.remove(key);
+        }
     }
 }
 

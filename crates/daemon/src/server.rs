@@ -106,6 +106,8 @@ pub fn run_telling(options: Options, stopper: &Stopper, ready: impl FnOnce()) ->
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Descriptors left to the janitor that are worth a word.
 const MANY_KEPT: usize = 64;
+/// How often a daemon that was started on demand checks that its socket file is still its own.
+const SOCKET_EVERY: Duration = Duration::from_secs(1);
 /// How long sessions may take to finish their files when the daemon leaves.
 const FINISH_WITHIN: Duration = Duration::from_secs(60);
 /// How long kernel events may take to be closed after that.
@@ -138,6 +140,8 @@ struct Server {
     stop_requests: u32,
     resting_until: Option<Instant>,
     idle_exit: Option<Duration>,
+    /// When the socket file was last inspected.
+    looked: Instant,
     turns: turns::Turns,
     _sweeper: sweep::Sweeper,
 }
@@ -185,6 +189,7 @@ impl Server {
             stop_requests: 0,
             resting_until: None,
             idle_exit,
+            looked: Instant::now(),
             turns: turns::Turns::default(),
             _sweeper: sweep::Sweeper::start(runtime),
         })
@@ -200,7 +205,7 @@ impl Server {
                 leave_by = Some(now + FINISH_WITHIN);
                 continue;
             }
-            if self.service.is_finished() || self.is_left_alone(now) {
+            if self.service.is_finished() || self.is_left_alone(now) || self.is_superseded(now) {
                 break;
             }
             if leave_by.is_some_and(|by| by <= now) || self.stop_requests > 1 {
@@ -317,7 +322,8 @@ impl Server {
     fn next_deadline(&self) -> Option<Instant> {
         let expiry = self.expiries.first().map(|(at, _)| *at);
         let idle = self.idle_exit.and_then(|after| self.service.idle_since().map(|since| since + after));
-        [self.service.deadline(), expiry, self.resting_until, idle].into_iter().flatten().min()
+        let look = self.idle_exit.map(|_| self.looked + SOCKET_EVERY);
+        [self.service.deadline(), expiry, self.resting_until, idle, look].into_iter().flatten().min()
     }
 
     /// Whether nobody has needed the daemon for long enough, and nobody is at the door either.
@@ -328,6 +334,30 @@ impl Server {
         self.accept_all();
         self.carry_out();
         self.is_idle(now)
+    }
+
+    /// Whether this daemon was started on demand, a service manager listens in its place, and no work is left.
+    fn is_superseded(&mut self, now: Instant) -> bool {
+        if self.idle_exit.is_none() || now < self.looked + SOCKET_EVERY {
+            return false;
+        }
+        self.looked = now;
+        if !self.home.is_replaced() || !self.is_without_work(now) {
+            return false;
+        }
+        // Those who connected before the socket was replaced are served.
+        self.accept_all();
+        self.carry_out();
+        let is_superseded = self.is_without_work(now);
+        if is_superseded {
+            info!("another daemon is to serve from now on");
+        }
+        is_superseded
+    }
+
+    /// Whether there is no work, and no controller has said anything for a moment.
+    fn is_without_work(&self, now: Instant) -> bool {
+        self.service.idle_since().is_some_and(|since| now.saturating_duration_since(since) >= SOCKET_EVERY)
     }
 
     fn is_idle(&self, now: Instant) -> bool {

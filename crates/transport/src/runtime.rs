@@ -26,6 +26,7 @@
 //!    names is used, whatever scope is asked for.
 
 mod sweep;
+mod users;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -37,6 +38,7 @@ use std::{env, fs, io};
 
 use crate::error::{Error, Result};
 use crate::socket::Connection;
+pub use users::{UserSocket, user_folders, user_sockets};
 
 /// The variable that names the folder of a daemon outright.
 pub const RUNTIME_VARIABLE: &str = "TRACEWEIR_RUNTIME_DIR";
@@ -82,9 +84,28 @@ impl RuntimeDir {
         Self::of(if named().is_some() { Scope::Named } else { scope })
     }
 
-    /// The folders in which a controller or consumer looks, in that order: the one asked for; if none is, the system's and the user's.
+    /// The folders in which a controller or consumer looks, in that order: the one asked for; if none is, the system's and the user's. The
+    /// system's is left out where it must not be used: in a user namespace its owner is nobody.
     pub fn for_controllers(scope: Option<Scope>) -> Result<Vec<Self>> {
-        scopes(scope, named().is_some()).iter().map(|scope| Self::of(*scope)).collect()
+        let scopes = scopes(scope, named().is_some());
+        let is_passed_over =
+            |scope: Scope, found: &Result<Self>| found.is_err() && scope == Scope::System && scopes.len() > 1;
+        let folders = scopes.iter().map(|scope| (*scope, Self::of(*scope)));
+        folders.filter(|(scope, found)| !is_passed_over(*scope, found)).map(|(_, found)| found).collect()
+    }
+
+    /// Whether a daemon here is to find the processes of all users, also those that have not announced themselves in this folder: it is the system's
+    /// folder, and this process is root's.
+    #[must_use]
+    pub fn is_for_all_users(&self) -> bool {
+        self.scope == Scope::System && self.path == Path::new(SYSTEM) && own_uid() == 0
+    }
+
+    /// Whether a controller of this process may start the daemon of this folder: its user's own, and for root the system's too. A program that
+    /// has root's rights from its file is not root.
+    #[must_use]
+    pub fn may_be_started(&self) -> bool {
+        self.scope != Scope::System || (own_uid() == 0 && !is_privileged_by_file())
     }
 
     /// The folder of one scope; an error where it cannot be told (none is named) or must not be used (a foreign owner). It may be missing.

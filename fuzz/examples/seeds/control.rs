@@ -169,8 +169,10 @@ fn of_controllers() -> Vec<(&'static str, Message)> {
             filters: vec![Filter { kind: 0x8000_0200, data: vec![1, 0, 1, 0, 7, 0] }],
             name: "Seed".into(),
             traced: 1,
+            left_out: 1,
         }],
         groups: vec![provider()],
+        contained: vec![2],
         ..ProviderEntry::default()
     };
     vec![

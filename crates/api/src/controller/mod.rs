@@ -9,7 +9,7 @@
 //! | Call | Starts a daemon | No daemon |
 //! |---|---|---|
 //! | [`Controller::find`] | never | `Ok(None)`: an idle system, no sessions, no providers |
-//! | [`Controller::find_or_start`] | the user's, or that of the named folder | [`Error::NoDaemon`], which says what to do |
+//! | [`Controller::find_or_start`] | the user's, for root the system's, or that of the named folder | [`Error::NoDaemon`], which says what to do |
 //!
 //! ```no_run
 //! use traceweir::Guid;
@@ -88,7 +88,7 @@ impl Controller {
         Self::find_in(folders(scope)?)
     }
 
-    /// As [`find`](Self::find), and starts the user's daemon where none runs.
+    /// As [`find`](Self::find), and starts the user's daemon where none runs, or for root the system's.
     pub fn find_or_start(scope: Option<Scope>) -> Result<Self> {
         Self::find_or_start_in(folders(scope)?)
     }

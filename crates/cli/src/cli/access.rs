@@ -103,7 +103,7 @@ pub(crate) struct AccessEntry {
     /// Instead of all that the list says, not besides it
     #[arg(long)]
     pub(crate) only: bool,
-    /// The lists of the system's daemon [default: the system's where it runs and permits, else your own]
+    /// The lists of the system's daemon [default for root, and where it runs and permits; else your own]
     #[arg(long, help_heading = DAEMON)]
     pub(crate) system: bool,
 }

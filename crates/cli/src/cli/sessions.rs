@@ -20,7 +20,7 @@ pub(super) const DAEMON: &str =
 #[derive(Clone, Copy, Debug, Default, Args)]
 #[command(next_help_heading = DAEMON)]
 pub(crate) struct Whose {
-    /// The system's daemon [default: the system's where it runs and permits, else your own]
+    /// The system's daemon [default for root, and where it runs and permits; else your own]
     #[arg(long, conflicts_with = "user")]
     pub(crate) system: bool,
     /// Your own daemon

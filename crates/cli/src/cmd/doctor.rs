@@ -93,13 +93,19 @@ fn outcome(checks: &[Check], asked: &[Need]) -> Outcome {
 /// Where a process and the daemon that would be used meet.
 fn meeting(options: &Doctor, folders: &[Folder], pid: u32) -> Meeting {
     let runs = |it: &&Folder| matches!(it.life, Life::Running(_));
-    let folder = folders.iter().find(runs).or_else(|| folders.last());
+    let startable = || folders.iter().find(|it| matches!(it.life, Life::Startable));
+    let folder = folders.iter().find(runs).or_else(startable).or_else(|| folders.last());
     // The first that runs is the one that is found; where another is in its way, that has been told.
     let daemon = folder.filter(runs).and_then(|_| sessions::find(options.whose).ok()?);
     let registered = daemon.and_then(|mut it| it.providers().ok());
-    let names = registered.map(|all| {
-        let of_it = all.into_iter().filter(|it| it.pids.contains(&pid));
-        of_it
+    let of_it: Option<Vec<_>> =
+        registered.map(|all| all.into_iter().filter(|it| it.pids.contains(&pid)).collect());
+    let is_contained = of_it
+        .as_ref()
+        .filter(|all| !all.is_empty())
+        .map(|all| all.iter().any(|it| it.contained.contains(&pid)));
+    let names = of_it.map(|all| {
+        all.into_iter()
             .map(|it| sessions::named(&it).map_or_else(|| format!("{{{}}}", it.provider), str::to_owned))
             .collect()
     });
@@ -112,5 +118,6 @@ fn meeting(options: &Doctor, folders: &[Folder], pid: u32) -> Meeting {
         is_system: folder.is_some_and(Folder::is_of_system),
         sockets: sockets.map(|all| all.iter().map(|it| (it.pid, it.uid)).collect()),
         registered: names,
+        is_contained,
     }
 }

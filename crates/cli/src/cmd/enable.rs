@@ -1,5 +1,6 @@
 //! `weir enable`, `disable`, `capture-state`: providers in a session that runs.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anstream::eprintln;
@@ -32,13 +33,17 @@ pub(super) fn enable(options: &Enable) -> Result<Answer> {
     sessions::tell_idle(&all);
     if options.pid.is_empty() {
         sessions::tell_unseen(&mut controller, &all)?;
+        if let Ok(properties) = controller.query(&session) {
+            sessions::tell_left_out(&mut controller, properties.id, &all)?;
+        }
     } else {
         sessions::check_pids(&mut controller, &all, &options.pid)?;
     }
     Ok(Answer::about(all))
 }
 
-/// Names and ids of the providers that a session enables, as they were given or as they are registered.
+/// Names and ids of the providers that a session enables, as they were given or as they are registered. A name that the session enables
+/// stands for that enable, whatever GUIDs it reaches.
 fn enabled_in(controller: &mut Controller, session: &SessionRef) -> Vec<(String, Guid)> {
     let (Ok(session), Ok(all)) = (controller.query(session), controller.providers()) else {
         return Vec::new();
@@ -47,7 +52,15 @@ fn enabled_in(controller: &mut Controller, session: &SessionRef) -> Vec<(String,
         all.iter().flat_map(|it| it.sessions.iter().chain(&it.privates).map(move |enable| (it, enable)));
     let own = enables.filter(|(_, enable)| enable.session == session.id);
     let named = own.flat_map(|(it, enable)| [(&enable.name, it.provider), (&it.name, it.provider)]);
-    named.filter(|(name, _)| !name.is_empty()).map(|(name, guid)| (name.clone(), guid)).collect()
+    let mut named: Vec<(String, Guid)> =
+        named.filter(|(name, _)| !name.is_empty()).map(|(name, guid)| (name.clone(), guid)).collect();
+    let by_name: BTreeSet<Guid> = named
+        .iter()
+        .filter(|(name, guid)| Guid::from_provider_name(name) == *guid)
+        .map(|(_, guid)| *guid)
+        .collect();
+    named.retain(|(name, guid)| by_name.contains(guid) || !by_name.contains(&Guid::from_provider_name(name)));
+    named
 }
 
 /// Runs `weir disable`.

@@ -33,7 +33,7 @@ pub(super) fn run(options: &ListProviders) -> Result<Outcome> {
         return Ok(Outcome::Fine);
     };
     let sessions = controller.query_all()?;
-    let mut providers = controller.providers()?;
+    let mut providers = sessions::list_once(controller.providers()?);
     if let Some(pattern) = &options.pattern {
         providers.retain(|p| is_meant(p, pattern));
     }

@@ -106,6 +106,7 @@ fn record(options: &Record) -> Result<Outcome> {
         Ok(has_command) => has_command,
         Err(status) => return Ok(Outcome::Status(status)),
     };
+    let is_warned = sessions::tell_left_out(session.controller(), first.id, &wanted)?;
     let seen = BTreeSet::new();
     let mut recording = Recording {
         options,
@@ -114,6 +115,8 @@ fn record(options: &Record) -> Result<Outcome> {
         session: Some(session),
         last: first,
         seen,
+        is_noted: false,
+        is_warned,
         status: None,
         has_command,
     };
@@ -162,6 +165,10 @@ struct Recording<'o> {
     last: Properties,
     /// Providers that processes had whenever it was looked at.
     seen: BTreeSet<Guid>,
+    /// Whether it was noted that a name means several of them.
+    is_noted: bool,
+    /// Whether it was said that processes in containers are left out.
+    is_warned: bool,
     /// How the command ended.
     status: Option<ExitStatus>,
     has_command: bool,
@@ -212,7 +219,11 @@ impl Recording<'_> {
         };
         self.last = now;
         if self.wanted.iter().any(|wanted| !self.seen.contains(&wanted.guid)) {
-            self.seen.extend(sessions::seen(session.controller())?);
+            let providers = session.controller().providers()?;
+            self.seen.extend(sessions::seen_in(&providers));
+            if self.has_command && !self.is_noted {
+                self.is_noted = sessions::note_same_names(&providers, &self.wanted);
+            }
         }
         let pids = &self.options.pid;
         Ok(pids.is_empty() || pids.iter().any(|pid| is_running(*pid)))
@@ -220,7 +231,11 @@ impl Recording<'_> {
 
     /// Stops the session, says how it went, and gives the exit status.
     fn finish(mut self, end: End, notes: Sender<Note>) -> Result<Outcome> {
-        if let Some(session) = self.session.take() {
+        if let Some(mut session) = self.session.take() {
+            if end != End::Hurried && !self.is_warned && !session.is_over() {
+                // The session is stopped whatever the daemon says to this.
+                let _ = sessions::tell_left_out(session.controller(), self.last.id, &self.wanted);
+            }
             std::thread::spawn(move || drop(notes.send(Note::Stopped(Box::new(session.stop())))));
         }
         // A command may use the terminal as it likes.

@@ -37,6 +37,7 @@ pub(super) fn run(options: &Start) -> Result<Answer> {
         );
     }
     sessions::tell_unseen(session.controller(), &wanted)?;
+    sessions::tell_left_out(session.controller(), properties.id, &wanted)?;
     sessions::tell_idle(&wanted);
     Ok(Answer { providers: wanted, ..Answer::running(properties) })
 }

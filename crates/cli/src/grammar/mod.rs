@@ -5,8 +5,9 @@
 //!   PROVIDER  =  id [ ":" keywords [ ":" level ] ] { "@" option }
 //!             |  id blanks keywords [ blanks level [ blanks name ] ] { "@" option }    the columns of logman; a name behind a GUID only
 //!   id        =  NAME            that of a manifest at hand, else that of a provider which the session enables by this name, else the hash of the
-//!                                name, as EventSource and TraceLogging make it; of several words where a colon follows, or in quotes
-//!             |  *NAME           the hash, said outright
+//!                                name, as EventSource and TraceLogging make it, and all GUIDs that are registered under the name; of
+//!                                several words where a colon follows, or in quotes
+//!             |  *NAME           the same without manifests
 //!             |  {GUID} | GUID | #GUID
 //!   keywords  =  term { "|" term } | "(" term { "," term } ")"; empty: all
 //!   term      =  0x… | decimal | name of a keyword
@@ -45,6 +46,7 @@ use traceweir::controller::{EnableParams, MAX_PROVIDER_NAME};
 use traceweir_format::header::Record;
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0;
 use traceweir_format::spec::event::ExtType;
+use traceweir_format::tracelogging::Traits;
 
 pub(crate) use filters::Filters;
 pub(crate) use kernel::{
@@ -83,8 +85,8 @@ pub(crate) fn parse_severity(text: &str) -> Result<Severity, String> {
 /// The grammar, for help pages.
 pub(crate) const GRAMMAR: &str = "\
 PROVIDER is NAME[:KEYWORDS[:LEVEL]][@OPTION…]; several are joined by + , or ;
-  MyCompany.App               by name; the id is that of a manifest, else the hash of the name
-  *MyCompany.App              the hash, as EventSource and TraceLogging make it
+  MyCompany.App               by name: that of a manifest, else all registered under it
+  *MyCompany.App              by name without manifests
   {b3864c38-…}, #b3864c38-…   by id
   \"My App\", My App:0x10       a name with blanks stands in quotes, or a colon follows it
   MyCompany.App:0x10          only events with any of these keyword bits; 0 or nothing: all
@@ -156,7 +158,20 @@ impl Wanted {
         };
         let pids = &self.filters.pids;
         let process = pids.is_empty() || pids.contains(&record.process_id());
-        record.provider() == self.guid && level && keywords && process && self.covers_id(record, d.id)
+        (record.provider() == self.guid || self.is_name_of(record))
+            && level
+            && keywords
+            && process
+            && self.covers_id(record, d.id)
+    }
+
+    /// Whether the event's provider has the name that was typed, and perhaps a GUID other than its hash.
+    pub(crate) fn is_name_of(&self, record: &Record<'_>) -> bool {
+        let traits = record.items().data_of(ExtType::PROV_TRAITS);
+        let Some(traits) = traits.filter(|_| self.is_hashed()).and_then(|it| Traits::parse(it).ok()) else {
+            return false;
+        };
+        std::str::from_utf8(traits.name).is_ok_and(|name| Guid::from_provider_name(name) == self.guid)
     }
 
     /// Whether [`covers`](Self::covers) can tell: an event does not say which program, package or container it came from.

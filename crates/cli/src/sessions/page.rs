@@ -22,6 +22,7 @@ use traceweir_format::spec::session::{
 };
 use traceweir_format::spec::system::is_system_provider;
 
+use super::by_name::is_listed_with_others;
 use super::kernel::KernelState;
 use super::report::{counts_kib, has, is_at_limit};
 use super::{mode_names, wish};
@@ -57,7 +58,9 @@ struct Enabled<'p> {
 /// The providers that a session enables.
 fn enabled(id: u64, providers: &[ProviderEntry]) -> Vec<Enabled<'_>> {
     let wishes = providers.iter().flat_map(|provider| enables(provider).map(move |wish| (provider, wish)));
-    let own = wishes.filter(|(_, enable)| enable.session == id);
+    let own = wishes.filter(|(provider, enable)| {
+        enable.session == id && !is_listed_with_others(provider, enable, providers)
+    });
     own.map(|(provider, enable)| Enabled { provider, enable }).collect()
 }
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anstream::eprintln;
 use anyhow::Result;
 use traceweir::consumer::TraceFile;
-use traceweir::controller::{Controller, Scope};
+use traceweir::controller::{Controller, ProviderEntry, Scope};
 use traceweir::{Error, Guid, Status};
 use traceweir_daemon::RuntimeDir;
 use traceweir_format::etl::Trace;
@@ -21,6 +21,8 @@ use traceweir_format::spec::event::{ExtType, class};
 use traceweir_format::spec::system::is_system_provider;
 use traceweir_format::tracelogging::Traits;
 
+use super::by_name;
+use crate::cmd::counted;
 use crate::export::plain;
 use crate::grammar::Wanted;
 use crate::processes;
@@ -34,16 +36,24 @@ const PAUSE: Duration = Duration::from_millis(20);
 pub(crate) fn tell_unseen(controller: &mut Controller, wanted: &[Wanted]) -> Result<()> {
     let started = Instant::now();
     let is_missing = |seen: &BTreeSet<Guid>, wanted: &Wanted| !is_there(seen, wanted);
-    let seen = loop {
-        let seen = seen(controller)?;
+    let (providers, seen) = loop {
+        let providers = controller.providers()?;
+        let seen = seen_in(&providers);
         if started.elapsed() >= SETTLING || !wanted.iter().any(|w| is_missing(&seen, w)) {
-            break seen;
+            break (providers, seen);
         }
         std::thread::sleep(PAUSE);
     };
     for wanted in wanted.iter().filter(|w| is_missing(&seen, w)) {
-        eprintln!("{} yet; {ELSEWHERE}", unseen(wanted));
+        match by_name::forbidden(&providers, wanted) {
+            Some(guid) => eprintln!(
+                "warning: provider {} has the GUID {{{guid}}}, which you have no right to enable (TRACELOG_GUID_ENABLE)",
+                plain(&wanted.name)
+            ),
+            None => eprintln!("{} yet; {ELSEWHERE}", unseen(wanted)),
+        }
     }
+    by_name::note_same_names(&providers, wanted);
     Ok(())
 }
 
@@ -84,10 +94,35 @@ pub(crate) fn tell_idle(wanted: &[Wanted]) {
     }
 }
 
+/// Says of which of these providers processes are left out because they run in another container than the daemon; whether there are any.
+pub(crate) fn tell_left_out(controller: &mut Controller, session: u64, wanted: &[Wanted]) -> Result<bool> {
+    let providers = controller.providers()?;
+    let mut is_any = false;
+    for wanted in wanted {
+        let is_group = wanted.property & EVENT_ENABLE_PROPERTY_PROVIDER_GROUP != 0;
+        let entry = providers.iter().find(|p| p.provider == wanted.guid && p.is_group == is_group);
+        let enable = entry.and_then(|p| p.sessions.iter().find(|enable| enable.session == session));
+        let Some(left_out) = enable.map(|enable| enable.left_out).filter(|left_out| *left_out > 0) else {
+            continue;
+        };
+        is_any = true;
+        let (name, processes) = (plain(&wanted.name), counted(left_out.into(), "process"));
+        eprintln!(
+            "warning: not traced: {processes} with provider {name}, in another container than the daemon (by control group or PID \
+             namespace); {name}@silos includes all containers, {name}@container=ID one of them"
+        );
+    }
+    Ok(is_any)
+}
+
 /// Providers that processes have.
 pub(crate) fn seen(controller: &mut Controller) -> Result<BTreeSet<Guid>> {
-    let providers = controller.providers()?;
-    Ok(providers.iter().filter(|p| !p.pids.is_empty()).map(|p| p.provider).collect())
+    Ok(seen_in(&controller.providers()?))
+}
+
+/// Those of these providers that processes have, also by the names that sessions enable them by.
+pub(crate) fn seen_in(providers: &[ProviderEntry]) -> BTreeSet<Guid> {
+    providers.iter().filter(|p| !p.pids.is_empty()).flat_map(by_name::enabled_as).collect()
 }
 
 /// Says which of these providers were neither seen nor have an event in the file.
@@ -125,7 +160,9 @@ fn may_be_of(record: &Record<'_>, wanted: &Wanted) -> bool {
         _ => {
             // Events that are decoded by another GUID carry the provider's beside it.
             let control = record.items().data_of(ExtType::CONTROL_GUID);
-            provider == wanted.guid || control == Some(&wanted.guid.to_bytes()[..])
+            provider == wanted.guid
+                || control == Some(&wanted.guid.to_bytes()[..])
+                || wanted.is_name_of(record)
         }
     }
 }
@@ -136,8 +173,8 @@ pub(crate) fn check_pids(controller: &mut Controller, wanted: &[Wanted], pids: &
     let mut missing: Vec<u32> = pids.to_vec();
     while !missing.is_empty() {
         let providers = controller.providers()?;
-        let wanted = |guid: &Guid| wanted.iter().any(|w| w.guid == *guid);
-        missing.retain(|pid| !providers.iter().any(|p| wanted(&p.provider) && p.pids.contains(pid)));
+        let is_wanted = |p: &ProviderEntry| wanted.iter().any(|w| by_name::enabled_as(p).contains(&w.guid));
+        missing.retain(|pid| !providers.iter().any(|p| is_wanted(p) && p.pids.contains(pid)));
         if started.elapsed() >= SETTLING {
             break;
         }
@@ -212,6 +249,8 @@ mod tests {
     fn events_tell_of_their_provider_their_group_and_who_controls_them() {
         let traits = TraitsBuilder::new("member").group(&GROUP).finish().expect("traits").to_vec();
         let of_group = event(&[Item { kind: ExtType::PROV_TRAITS, data: &traits }]);
+        let traits = TraitsBuilder::new("SOME.NAME").finish().expect("traits").to_vec();
+        let named = event(&[Item { kind: ExtType::PROV_TRAITS, data: &traits }]);
         let controlled = event(&[Item { kind: ExtType::CONTROL_GUID, data: &OTHER.to_bytes() }]);
         let group = EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
         for (bytes, guid, property, is_one) in [
@@ -223,6 +262,8 @@ mod tests {
             (&of_group, GROUP, 0, false),
             (&of_group, PROVIDER, 0, true),
             (&controlled, OTHER, 0, true),
+            (&named, Guid::from_provider_name("Some.Name"), 0, true),
+            (&of_group, Guid::from_provider_name("Some.Name"), 0, false),
             (&classic(OTHER), PROVIDER, 0, true),
             (&classic(class::EVENT_TRACE), PROVIDER, 0, false),
         ] {

@@ -3,13 +3,13 @@
 //! Who it is was fixed when it connected. What its id tells later counts only while the id is still the same process's.
 
 use std::cell::OnceCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_ENABLE_SILOS;
 use traceweir_session::SourceId;
 use traceweir_transport::socket::Peer;
 
-use super::{Enable, Registration};
+use super::{Enable, Registration, Target};
 use crate::filter::{Conditions, Facts, Scope};
 use crate::process::{self, ProcessKey};
 
@@ -30,6 +30,8 @@ pub(crate) struct Process {
     pub(crate) registrations: BTreeMap<u32, Registration>,
     /// Its open regions by session.
     pub(crate) regions: BTreeMap<u64, SourceId>,
+    /// Enables that leave it out because it runs in a container.
+    pub(super) left_out_of: BTreeSet<(Target, u64)>,
     /// What its acknowledgements are waited for by.
     pub(crate) awaited: BTreeMap<u32, u64>,
     pub(super) last_order: u32,
@@ -47,6 +49,7 @@ impl Process {
             contained: OnceCell::new(),
             registrations: BTreeMap::new(),
             regions: BTreeMap::new(),
+            left_out_of: BTreeSet::new(),
             awaited: BTreeMap::new(),
             last_order: 0,
             name_bytes: 0,
@@ -73,12 +76,16 @@ impl Process {
 
     /// Whether an enable is for this process. One in a container is meant by name, or where the enable is for containers too.
     pub(super) fn is_meant_by(&self, enable: &Enable) -> bool {
-        let reaches_containers = enable.params.property & EVENT_ENABLE_PROPERTY_ENABLE_SILOS != 0
-            || enable.scope.as_ref().is_some_and(Conditions::name_processes);
-        self.is_in(&enable.scope) && (reaches_containers || !self.is_contained())
+        self.is_in(&enable.scope) && (enable.is_for_containers() || !self.is_contained())
     }
 
-    fn is_contained(&self) -> bool {
+    /// Whether an enable would be for this process if it ran in no container.
+    pub(super) fn is_left_out_by(&self, enable: &Enable) -> bool {
+        self.is_in(&enable.scope) && !enable.is_for_containers() && self.is_contained()
+    }
+
+    /// Whether it runs in a container that the daemon is not in.
+    pub(super) fn is_contained(&self) -> bool {
         *self.contained.get_or_init(|| self.look_up(process::is_contained).unwrap_or(false))
     }
 
@@ -103,5 +110,13 @@ impl Process {
     pub(crate) fn acknowledged(&mut self, order: u32) -> Vec<u64> {
         let later = order.checked_add(1).map(|next| self.awaited.split_off(&next)).unwrap_or_default();
         std::mem::replace(&mut self.awaited, later).into_values().collect()
+    }
+}
+
+impl Enable {
+    /// Whether it is for processes in containers: it says so, or names processes or containers.
+    fn is_for_containers(&self) -> bool {
+        self.params.property & EVENT_ENABLE_PROPERTY_ENABLE_SILOS != 0
+            || self.scope.as_ref().is_some_and(Conditions::name_processes)
     }
 }

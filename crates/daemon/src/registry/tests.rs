@@ -239,3 +239,132 @@ fn a_user_has_a_bounded_number_of_registrations_in_all_his_processes() {
     registry.remove(0).unwrap();
     registry.register(links, 1, PROVIDER, &[], false).unwrap();
 }
+
+const NAME: &str = "Some.App";
+
+fn traits_named(name: &str) -> Vec<u8> {
+    TraitsBuilder::new(name).finish().unwrap().to_vec()
+}
+
+/// Enables a provider by its name, as a controller with every right.
+fn enable_by_name(registry: &mut Registry, session: u64, level: u8) {
+    let target = Target::Provider(Guid::from_provider_name(NAME));
+    let params = EnableParams { level, ..EnableParams::default() };
+    registry.enable(target, session, params, None, NAME).unwrap();
+    registry.set_controller(target, session, root());
+    for name_match in registry.matches_of_enable(target, session) {
+        registry.set_reached(&name_match, true);
+    }
+}
+
+fn root() -> Identity {
+    Identity::alone(&Peer { pid: 1, uid: 0, gid: 0 })
+}
+
+/// Lets all enables by name reach a registration that has just come, or got its traits.
+fn reach(registry: &mut Registry, number: u32) {
+    for name_match in registry.matches_of_registration(1, number) {
+        registry.set_reached(&name_match, true);
+    }
+}
+
+#[test]
+fn name_finds_registrations_with_another_guid_now_and_later() {
+    let mut registry = registry();
+    registry.register(1, 0, PROVIDER, &traits_named("SOME.app"), false).unwrap();
+    registry.register(1, 1, Guid::from_provider_name(NAME), &traits_named(NAME), false).unwrap();
+    registry.register(1, 2, PROVIDER, &traits_named("Some.Other"), false).unwrap();
+    enable_by_name(&mut registry, 5, 4);
+    let wanted = |registry: &Registry| [0, 1, 2].map(|it| registry.wanted_by(1, it));
+    assert_eq!(wanted(&registry), [vec![5], vec![5], vec![]]);
+    assert_eq!(registry.wish(1, 0, 5).unwrap().level, 4);
+    let target = Target::Provider(Guid::from_provider_name(NAME));
+    assert_eq!(registry.registrations_reached(target, 5), [(1, 0), (1, 1)]);
+    assert_eq!(registry.registrations_reached(target, 6), [(1, 1)]);
+
+    registry.register(1, 3, Guid::from_u128(8), &traits_named(NAME), false).unwrap();
+    assert_eq!(registry.wanted_by(1, 3), [], "until the rights are checked");
+    reach(&mut registry, 3);
+    registry.register(1, 4, Guid::from_u128(9), &[], false).unwrap();
+    reach(&mut registry, 4);
+    assert_eq!([3, 4].map(|it| registry.wanted_by(1, it)), [vec![5], vec![]], "one without a name");
+    registry.set_traits(1, 4, &traits_named(NAME)).unwrap();
+    reach(&mut registry, 4);
+    assert_eq!(registry.wanted_by(1, 4), [5]);
+
+    assert!(registry.disable(target, 5));
+    assert_eq!([0, 1, 3, 4].map(|it| registry.wanted_by(1, it).len()), [0; 4]);
+    assert_eq!(registry.registrations_reached(target, 5), [(1, 1)]);
+    registry.remove(1).unwrap();
+    assert!(registry.named.is_empty() && registry.registered.is_empty());
+}
+
+#[test]
+fn only_an_enable_by_name_matches_names() {
+    let mut registry = registry();
+    registry.register(1, 0, PROVIDER, &traits_named(NAME), false).unwrap();
+    let target = Target::Provider(Guid::from_provider_name(NAME));
+    registry.enable(target, 5, EnableParams::default(), None, "").unwrap();
+    registry.set_controller(target, 5, root());
+    assert!(registry.matches_of_enable(target, 5).is_empty(), "by the GUID alone");
+    let other = Target::Provider(Guid::from_u128(3));
+    registry.enable(other, 5, EnableParams::default(), None, NAME).unwrap();
+    registry.set_controller(other, 5, root());
+    assert!(registry.matches_of_registration(1, 0).is_empty(), "a GUID that a manifest has for the name");
+    let group = Target::Group(Guid::from_provider_name(NAME));
+    registry.enable(group, 6, EnableParams::default(), None, NAME).unwrap();
+    registry.set_controller(group, 6, root());
+    assert!(registry.matches_of_registration(1, 0).is_empty(), "a group");
+}
+
+#[test]
+fn enables_by_name_and_by_guid_are_one_request_and_one_entry() {
+    let mut registry = registry();
+    registry.register(1, 0, PROVIDER, &traits_named(NAME), false).unwrap();
+    let direct = EnableParams { level: 2, match_any: 1, ..EnableParams::default() };
+    registry.enable(Target::Provider(PROVIDER), 5, direct, None, "").unwrap();
+    enable_by_name(&mut registry, 5, 4);
+    enable_by_name(&mut registry, 6, 3);
+    assert_eq!(registry.wanted_by(1, 0), [5, 6]);
+    let wish = registry.wish(1, 0, 5).unwrap();
+    assert_eq!((wish.level, wish.match_any), (4, u64::MAX));
+    let entry = registry.providers(None, &BTreeSet::new()).find(|it| it.provider == PROVIDER).unwrap();
+    let sessions: Vec<_> = entry.sessions.iter().map(|it| (it.session, it.level, it.name.as_str())).collect();
+    assert_eq!(sessions, [(5, 2, ""), (6, 3, NAME)]);
+    registry.forget_session(6);
+    assert!(registry.disable(Target::Provider(PROVIDER), 5));
+    let wish = registry.wish(1, 0, 5).unwrap();
+    assert_eq!((wish.level, wish.match_any), (4, 0), "what the name asks for is left");
+    assert_eq!(registry.wanted_by(1, 0), [5]);
+}
+
+#[test]
+fn processes_in_containers_are_listed_and_counted_once_by_each_enable() {
+    let mut registry = registry();
+    for link in [2, 3] {
+        registry.processes.insert(link, Process::new(Peer { pid: 0, uid: 0, gid: 0 }, None, link));
+    }
+    enable(&mut registry, 5).unwrap();
+    for (link, number) in [(1, 0), (2, 0), (2, 1)] {
+        registry.register(link, number, PROVIDER, &[], false).unwrap();
+        registry.count_left_out(link, number);
+    }
+    let entry = |registry: &Registry| registry.providers(None, &BTreeSet::new()).next().unwrap();
+    assert_eq!((entry(&registry).contained, entry(&registry).sessions[0].left_out), (vec![0], 1));
+    registry.remove(2).unwrap();
+    assert_eq!(
+        (entry(&registry).contained, entry(&registry).sessions[0].left_out),
+        (vec![], 1),
+        "it is gone"
+    );
+    registry.register(3, 0, PROVIDER, &[], false).unwrap();
+    registry.count_left_out(3, 0);
+    assert_eq!(entry(&registry).sessions[0].left_out, 2);
+    let silos = EnableParams { property: EVENT_ENABLE_PROPERTY_ENABLE_SILOS, ..EnableParams::default() };
+    registry.enable(Target::Provider(PROVIDER), 5, silos, None, "").unwrap();
+    registry.count_left_out(3, 0);
+    assert_eq!(entry(&registry).sessions[0].left_out, 0, "it is for them now");
+    enable(&mut registry, 5).unwrap();
+    registry.count_left_out(3, 0);
+    assert_eq!(entry(&registry).sessions[0].left_out, 1);
+}

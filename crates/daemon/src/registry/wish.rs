@@ -1,12 +1,12 @@
 //! What a session wants of one registration: all its enables put together.
 //!
 //! ```text
-//!   direct enable ──┐            level  the higher, 0 counts as 255            IGNORE_KEYWORD_0, EXCLUDE_INPRIVATE   where both say so
-//!                   ├─ combined  any    the union, 0 counts as all ones        other properties                      where one says so
+//!   direct enable ──┐            level  the higher, 0 counts as 255            IGNORE_KEYWORD_0, EXCLUDE_INPRIVATE   where all say so
+//!   enable by name ─┼─ combined  any    the union, 0 counts as all ones        other properties                      where one says so
 //!   group's enable ─┘            all    the intersection
 //! ```
 //!
-//! The two combine as two sessions do, and each is set and taken back apart. The registration is told the sum: it gets all that either asks for,
+//! They combine as two sessions do, and each is set and taken back apart. The registration is told the sum: it gets all that either asks for,
 //! and perhaps an event that only the sum lets through, as an enabled provider may. A filter of events that the direct enable brings along is
 //! left out while the group, which cannot have one, asks for everything; a filter of stacks while the group asks for all stacks.
 //!
@@ -33,12 +33,9 @@ impl Registry {
     pub(crate) fn wish(&self, link: LinkId, number: u32, session: u64) -> Option<EnableParams> {
         let process = self.processes.get(&link)?;
         let registration = process.registrations.get(&number)?;
-        let mut meant = self.enables_for(process, registration).filter(|(its, _)| *its == session);
-        let mut wish = match (meant.next(), meant.next()) {
-            (Some((_, one)), Some((_, other))) => combined(&one.params, &other.params),
-            (Some((_, one)), None) => one.params.clone(),
-            (None, _) => return None,
-        };
+        let own = self.enables_for(process, registration).filter(|(its, _)| *its == session);
+        let mut wish =
+            own.map(|(_, enable)| enable.params.clone()).reduce(|one, other| combined(&one, &other))?;
         wish.source = Guid::NULL;
         Some(if registration.classic { classic(&wish) } else { wish })
     }
@@ -78,7 +75,8 @@ impl Registry {
         let mut alike: BTreeMap<_, Vec<u32>> = BTreeMap::new();
         for number in numbers {
             if let Some(it) = process.registrations.get(number) {
-                alike.entry((it.provider, it.group, it.classic)).or_default().push(*number);
+                let by_name = it.name_hash.filter(|_| it.by_name.contains(&session));
+                alike.entry((it.provider, it.group, it.classic, by_name)).or_default().push(*number);
             }
         }
         let mut alike: Vec<Vec<u32>> = alike.into_values().collect();
@@ -94,21 +92,50 @@ impl Registry {
         wishes
     }
 
-    /// Sessions and enables that are for this registration of this process: of its provider, then of its group. A session that must not enable some
-    /// providers by their group leaves them out here, and nowhere else.
+    /// Sessions and enables that are for this registration of this process: of its provider, of its name, then of its group.
     fn enables_for<'a>(
         &'a self,
         process: &'a Process,
         registration: &'a Registration,
     ) -> impl Iterator<Item = (u64, &'a Enable)> {
+        let all = self.enables_of(registration);
+        all.filter(|(_, _, enable)| process.is_meant_by(enable)).map(|(_, session, enable)| (session, enable))
+    }
+
+    /// Enables of this registration, whichever processes they are for. A session that must not enable some providers by their group leaves them out
+    /// here, and nowhere else.
+    fn enables_of<'a>(
+        &'a self,
+        registration: &'a Registration,
+    ) -> impl Iterator<Item = (Target, u64, &'a Enable)> {
         let provider = &registration.provider;
         let enables = move |target: Target| {
             let is_group = matches!(target, Target::Group(_));
             let all = self.enables.get(&target).into_iter().flatten();
-            all.filter(move |(session, _)| !is_group || self.allows(**session, provider))
+            let all = all.map(move |(session, enable)| (target, *session, enable));
+            all.filter(move |(_, session, _)| !is_group || self.allows(*session, provider))
         };
-        let all = registration.targets().flat_map(enables);
-        all.filter(|(_, enable)| process.is_meant_by(enable)).map(|(session, enable)| (*session, enable))
+        let by_name = registration.name_hash.map(Target::Provider).into_iter().flat_map(enables);
+        let by_name = by_name.filter(|(_, session, _)| registration.by_name.contains(session));
+        let direct = enables(Target::Provider(registration.provider));
+        let of_group = registration.group.map(Target::Group).into_iter().flat_map(enables);
+        direct.chain(by_name).chain(of_group)
+    }
+
+    /// Counts a process as left out by the enables that are not for it because it runs in a container; each counts it once.
+    pub(crate) fn count_left_out(&mut self, link: LinkId, number: u32) {
+        let Some(process) = self.processes.get(&link) else { return };
+        let Some(registration) = process.registrations.get(&number) else { return };
+        let left_out = self.enables_of(registration).filter(|(_, _, enable)| process.is_left_out_by(enable));
+        let left_out: Vec<_> = left_out.map(|(target, session, _)| (target, session)).collect();
+        for (target, session) in left_out {
+            let is_new =
+                self.processes.get_mut(&link).is_some_and(|it| it.left_out_of.insert((target, session)));
+            let enable = self.enables.get_mut(&target).and_then(|it| it.get_mut(&session));
+            if let Some(enable) = enable.filter(|_| is_new) {
+                enable.left_out = enable.left_out.saturating_add(1);
+            }
+        }
     }
 }
 

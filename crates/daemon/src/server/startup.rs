@@ -6,17 +6,23 @@
 //!   control.sock bound (a stale one replaced), or taken over from the service manager
 //!        │
 //!   each providers/*.sock connected to: Knock.  Nobody listens: the file is stale and removed
+//!        │ the system's daemon, as root
+//!   sockets in the folders of users connected to: Knock.  Nothing is removed there
 //! ```
+//!
+//! A service manager that begins to listen for the same folder replaces the socket file of a daemon that was started on demand. That daemon
+//! notices, serves those who are connected, and leaves as soon as it has no work; the service manager's waits for the lock.
 //!
 //! The socket is bound before providers are looked for, and a provider makes its socket before it tries the daemon's: whichever of the
 //! two comes later finds the other. Both may; the service refuses the second connection.
 
+use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -26,14 +32,20 @@ use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::low_level::{pipe, unregister};
-use traceweir_transport::runtime::{ProviderSocket, RuntimeDir};
+use traceweir_transport::runtime::{ProviderSocket, RuntimeDir, UserSocket, user_folders, user_sockets};
 use traceweir_transport::socket::{Connection, Janitor, Listener};
 
 use crate::error::{Error, Result};
-use crate::log::warning;
+use crate::log::{info, warning};
 
 /// How long a daemon that is just leaving may hold the lock.
 const LOCK_WITHIN: Duration = Duration::from_secs(2);
+/// How long a daemon waits for the lock whose socket a service manager has opened: one that was started on demand finishes its work first.
+const LOCK_WITHIN_FOR_MANAGER: Duration = Duration::from_secs(60);
+/// When the folders of users are searched again: a process that registers now may have missed the system's folder, and we its socket.
+const SEARCH_AGAIN: Duration = Duration::from_secs(1);
+/// Sockets of one folder of a user that are connected to after others because their queue is full.
+const MAX_BUSY: usize = 64;
 /// How long one provider may take to be connected to.
 const KNOCK_WITHIN: Duration = Duration::from_millis(200);
 /// Provider sockets of one user that are looked at: as many as there can be connections.
@@ -43,8 +55,31 @@ pub(super) const MAX_SOCKETS: usize = 4096;
 pub(super) struct Home {
     listener: Listener,
     /// The socket file, where this daemon made it.
-    socket: Option<PathBuf>,
+    socket: Option<SocketFile>,
     _lock: File,
+}
+
+/// A socket file, by name and as it was when it was made.
+struct SocketFile {
+    path: PathBuf,
+    made: Option<(u64, u64)>,
+}
+
+impl SocketFile {
+    fn new(path: PathBuf) -> Self {
+        let made = identity(&path);
+        Self { path, made }
+    }
+
+    /// Whether another file has its name now.
+    fn is_replaced(&self) -> bool {
+        identity(&self.path).is_some_and(|now| Some(now) != self.made)
+    }
+}
+
+/// Device and number of a file.
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    std::fs::symlink_metadata(path).ok().map(|it| (it.dev(), it.ino()))
 }
 
 impl Home {
@@ -56,7 +91,7 @@ impl Home {
         let path = runtime.control_socket();
         let (listener, socket) = match listener {
             Some(fd) => (Listener::from_fd(fd)?, None),
-            None => (Listener::bind(&path, runtime.socket_mode())?, Some(path)),
+            None => (Listener::bind(&path, runtime.socket_mode())?, Some(SocketFile::new(path))),
         };
         Ok(Self { listener, socket, _lock: lock })
     }
@@ -66,11 +101,16 @@ impl Home {
         &self.listener
     }
 
-    /// Removes the socket; the lock goes with the value.
+    /// Whether a service manager, or another daemon, has taken the socket's name: nobody will connect to this one any more.
+    pub(super) fn is_replaced(&self) -> bool {
+        self.socket.as_ref().is_some_and(SocketFile::is_replaced)
+    }
+
+    /// Removes the socket, unless its name is another's by now; the lock goes with the value.
     pub(super) fn leave(&mut self) {
-        if let Some(path) = self.socket.take() {
+        if let Some(socket) = self.socket.take().filter(|socket| !socket.is_replaced()) {
             // A socket that stays is stale and replaced by the next daemon.
-            let _ = std::fs::remove_file(path);
+            let _ = std::fs::remove_file(socket.path);
         }
     }
 }
@@ -82,7 +122,8 @@ fn lock(runtime: &RuntimeDir, activated: bool) -> Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(nofollow);
     let mut file = options.open(&path).map_err(|e| Error::system("lock file", e))?;
-    let until = Instant::now() + LOCK_WITHIN;
+    let until = Instant::now() + if activated { LOCK_WITHIN_FOR_MANAGER } else { LOCK_WITHIN };
+    let mut is_told = false;
     loop {
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => break,
@@ -93,6 +134,10 @@ fn lock(runtime: &RuntimeDir, activated: bool) -> Result<File> {
                     !activated && Connection::connect(&runtime.control_socket(), KNOCK_WITHIN).is_ok();
                 if answers || Instant::now() >= until {
                     return Err(Error::AlreadyRunning(runtime.path().to_owned()));
+                }
+                if activated && !is_told {
+                    is_told = true;
+                    info!("waiting for the daemon that holds {} to end its sessions", path.display());
                 }
                 std::thread::sleep(Duration::from_millis(20));
             }
@@ -123,6 +168,7 @@ pub(super) fn knock(runtime: RuntimeDir, janitor: Janitor, found: Arc<dyn Fn(Con
             warning!("providers that were there first cannot be found: {e}");
             Vec::new()
         });
+        let mut tried: BTreeSet<(u32, u32)> = sockets.iter().map(|socket| (socket.uid, socket.pid)).collect();
         let try_all = |sockets: Vec<ProviderSocket>, within| -> Vec<ProviderSocket> {
             let is_busy = |socket: &ProviderSocket| match socket.connect(within) {
                 Ok(connection) => {
@@ -134,10 +180,40 @@ pub(super) fn knock(runtime: RuntimeDir, janitor: Janitor, found: Arc<dyn Fn(Con
             sockets.into_iter().filter(is_busy).collect()
         };
         let busy = try_all(sockets, Duration::ZERO);
+        if runtime.is_for_all_users() {
+            knock_at_users(&mut tried, |connection| found(connection.with_janitor(&janitor)));
+        }
         try_all(busy, KNOCK_WITHIN);
+        if runtime.is_for_all_users() {
+            std::thread::sleep(SEARCH_AGAIN);
+            knock_at_users(&mut tried, |connection| found(connection.with_janitor(&janitor)));
+        }
     };
     if let Err(e) = std::thread::Builder::new().name("weir-knock".into()).spawn(work) {
         warning!("providers that were there first are not looked for: {e}");
+    }
+}
+
+/// Connects to the providers in the folders of all users, except those that were tried before.
+fn knock_at_users(tried: &mut BTreeSet<(u32, u32)>, found: impl Fn(Connection)) {
+    let folders = user_folders().unwrap_or_else(|e| {
+        warning!("providers of users cannot be found: {e}");
+        Vec::new()
+    });
+    for folder in folders {
+        // A folder that cannot be used, or is gone, is its owner's affair.
+        let Ok(sockets) = user_sockets(&folder, MAX_SOCKETS) else { continue };
+        let mut busy = Vec::new();
+        for socket in sockets.filter(|socket| tried.insert((socket.uid, socket.pid))) {
+            match socket.connect(Duration::ZERO) {
+                Ok(connection) => found(connection),
+                Err(traceweir_transport::Error::TimedOut) if busy.len() < MAX_BUSY => busy.push(socket),
+                Err(_) => {}
+            }
+        }
+        for connection in busy.iter().filter_map(|socket: &UserSocket| socket.connect(KNOCK_WITHIN).ok()) {
+            found(connection);
+        }
     }
 }
 

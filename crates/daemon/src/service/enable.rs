@@ -1,7 +1,7 @@
 //! `EnableProvider`: what a session wants from a provider or a group, now and from later registrations.
 //!
-//! Each call replaces all that the session wanted from the target before, filters included. A registration may be the target of two enables of
-//! one session, directly and by its group, so what it is told is what the registry makes of both: something is wanted, and it is told that, or
+//! Each call replaces all that the session wanted from the target before, filters included. A registration may be the target of three enables of
+//! one session, directly, by its name and by its group, so what it is told is what the registry makes of them: something is wanted, and it is told that, or
 //! nothing, and where it was enabled before it is told to stop.
 
 use std::collections::BTreeSet;
@@ -16,10 +16,10 @@ use traceweir_transport::message::{EnableCode, EnableParams, MAX_PROVIDER_NAME, 
 use super::access::rights_to_run;
 use super::kernel::is_kernels;
 use super::wait::Purpose;
-use super::{Asker, LinkId, Service, enabled};
+use super::{Asker, LinkId, Service, enabled, refused};
 use crate::error::Refusal;
 use crate::filter::{self, Scope};
-use crate::registry::{Process, Target};
+use crate::registry::{NameMatch, Process, Target};
 
 /// The timeout that means "wait for ever".
 const FOR_EVER: u32 = u32::MAX;
@@ -79,7 +79,7 @@ impl Service {
         let target = Target::of_call(provider, params.property);
         let (mut params, scope) = filter::resolve(&provider, params)?;
         params.property &= !EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
-        let targets = self.select(target, (session, &name), code, &params, scope)?;
+        let targets = self.select(asker.link, target, (session, &name), code, &params, scope)?;
         let wait = (timeout_ms != 0).then(|| self.waits.next_id());
         let (mut waiting, mut failure) = (0, None);
         for (link, numbers) in targets {
@@ -121,6 +121,7 @@ impl Service {
     /// Remembers what the session wants, and says which registrations are to be told.
     fn select(
         &mut self,
+        link: LinkId,
         target: Target,
         (session, name): (u64, &str),
         code: EnableCode,
@@ -130,30 +131,60 @@ impl Service {
         Ok(match code {
             EnableCode::Enable => {
                 self.registry.enable(target, session, params.clone(), scope, name)?;
-                self.targets(target, |_, _| true)
+                if let Some((_, controller)) = self.starter(link) {
+                    self.registry.set_controller(target, session, controller);
+                }
+                self.admit_by_name(self.registry.matches_of_enable(target, session));
+                for (link, number) in self.registry.registrations_reached(target, session) {
+                    self.registry.count_left_out(link, number);
+                }
+                self.targets(target, session, |_, _| true)
             }
-            EnableCode::Disable if self.registry.disable(target, session) => {
-                self.targets(target, |_, enabled| enabled.contains(&session))
+            EnableCode::Disable => {
+                let enabled = self.targets(target, session, |_, enabled| enabled.contains(&session));
+                if self.registry.disable(target, session) { enabled } else { Vec::new() }
             }
-            EnableCode::Disable => Vec::new(),
             EnableCode::CaptureState => {
                 if !self.registry.is_known(target) {
                     let why = "nobody has registered or enabled this provider";
                     return Err(Refusal::new(Status::ERROR_INVALID_FUNCTION, why));
                 }
-                self.targets(target, |process, enabled| process.is_in(&scope) && enabled.contains(&session))
+                let is_asked = |process: &Process, enabled: &BTreeSet<u64>| {
+                    process.is_in(&scope) && enabled.contains(&session)
+                };
+                self.targets(target, session, is_asked)
             }
         })
     }
 
-    /// The registrations of a target that pass a test, by process.
+    /// Lets enables by name reach the registrations that they match, where the controller has the right to enable the GUID.
+    pub(super) fn admit_by_name(&mut self, matches: Vec<NameMatch>) {
+        for name_match in matches {
+            let NameMatch { link, number, provider, session, ref controller } = name_match;
+            let right = Rights::TRACELOG_GUID_ENABLE;
+            let is_permitted = self.access.missing(controller, provider, right).is_empty();
+            if !is_permitted {
+                let (name, uid) = (self.who(link), controller.uid);
+                refused!(
+                    "{name}: {provider} is not enabled by its name for session {session:#x}: uid {uid} has no {right} on it"
+                );
+            }
+            let was_reached = self.registry.set_reached(&name_match, is_permitted);
+            if was_reached && !is_permitted && self.registry.wish(link, number, session).is_none() {
+                self.switch_off(link, vec![number], session, EnableParams::default(), 0);
+            }
+        }
+    }
+
+    /// The registrations that a session reaches by a target and that pass a test, by process.
     pub(super) fn targets(
         &self,
         target: Target,
+        session: u64,
         test: impl Fn(&Process, &BTreeSet<u64>) -> bool,
     ) -> Vec<(LinkId, Vec<u32>)> {
         let mut targets: Vec<(LinkId, Vec<u32>)> = Vec::new();
-        for (link, number) in self.registry.registrations_of(target) {
+        for (link, number) in self.registry.registrations_reached(target, session) {
             let Some(process) = self.registry.processes.get(&link) else { continue };
             if !process.registrations.get(&number).is_some_and(|it| test(process, &it.sessions)) {
                 continue;

@@ -218,8 +218,8 @@ impl Service {
                     self.kernels.run_down(session);
                     continue;
                 }
-                let targets =
-                    self.targets(Target::Provider(provider), |_, enabled| enabled.contains(&session));
+                let targets = self
+                    .targets(Target::Provider(provider), session, |_, enabled| enabled.contains(&session));
                 for (link, numbers) in targets {
                     let (code, params) = (EnableCode::CaptureState, EnableParams::default());
                     // Registrations that are enabled have a region.

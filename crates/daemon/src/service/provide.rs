@@ -1,8 +1,8 @@
 //! What providers say, and how a process gets and gives up its region for a session.
 //!
 //! ```text
-//!   Register ─▶ for each session that enables the GUID or the group:  [Region + memory, wake]  Enable (order 0)  ─▶ Registered
-//!   SetTraits ─▶ for each session that enables the group: the same ─▶ Done
+//!   Register ─▶ for each session that enables the GUID, the name or the group:  [Region + memory, wake]  Enable (order 0)  ─▶ Registered
+//!   SetTraits ─▶ for each session that enables the name or the group: the same ─▶ Done
 //!   Enable of a classic registration by another session ─▶ that has it from now on, the one before is not told
 //!   Unregister, Disable ─▶ the last one of the session in this process?  CloseSession ──Ack──▶ detach
 //!   Failed ─▶ logged, told to the controller that waits; not enabled there until the next enable or registration tries anew
@@ -122,6 +122,8 @@ impl Service {
             refused!("{}: {provider} is not registered: {refusal}", self.who(link));
             return Err(refusal);
         }
+        self.admit_by_name(self.registry.matches_of_registration(link, registration));
+        self.registry.count_left_out(link, registration);
         let sessions = self.registry.wanted_by(link, registration);
         self.enable_later(link, registration, sessions);
         self.join_privates(link, provider);
@@ -129,7 +131,7 @@ impl Service {
         Ok(())
     }
 
-    /// Gives a registration its traits and tells it what is enabled for the group that it joins.
+    /// Gives a registration its traits and tells it what is enabled for its name and for the group that it joins.
     fn set_traits(&mut self, link: LinkId, registration: u32, traits: &[u8]) -> Result<(), Refusal> {
         self.check_joining(link, traits)?;
         let wishes = |service: &Self| {
@@ -138,6 +140,8 @@ impl Service {
         };
         let before = wishes(self);
         self.registry.set_traits(link, registration, traits)?;
+        self.admit_by_name(self.registry.matches_of_registration(link, registration));
+        self.registry.count_left_out(link, registration);
         let changed = wishes(self).into_iter().filter(|(session, wish)| before.get(session) != Some(wish));
         let changed = changed.map(|(session, _)| session).collect();
         self.enable_later(link, registration, changed);

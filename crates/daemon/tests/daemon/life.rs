@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
-use traceweir_daemon::{Error, Options, run};
+use traceweir_daemon::{Error, Options, Stopper, run, run_until};
 use traceweir_transport::message::{EnableCode, Message, Role};
 use traceweir_transport::runtime::RuntimeDir;
 use traceweir_transport::socket::{Connection, Listener};
@@ -57,6 +57,33 @@ fn a_listening_socket_of_a_service_manager_is_served_and_stays() {
     daemon.controller();
     let _dir = daemon.stop();
     assert!(socket.exists(), "it is not the daemon's to remove");
+}
+
+#[test]
+fn daemon_on_demand_gives_way_to_a_service_manager_once_its_sessions_have_ended() {
+    let dir = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start_in(dir, |options| options.idle_exit = Some(Duration::from_secs(3600)));
+    let (runtime, mut controller) = (daemon.runtime(), daemon.controller());
+    let session = controller.start(live("begun on demand")).id;
+
+    // As a service manager does, which unlinks what is there.
+    let (socket, other) = (runtime.control_socket(), daemon.path("manager.sock"));
+    let listener =
+        std::os::fd::AsFd::as_fd(&Listener::bind(&other, 0o600).unwrap()).try_clone_to_owned().unwrap();
+    std::fs::rename(&other, &socket).unwrap();
+    let stopper = Stopper::new().unwrap();
+    let options = Options { listener: Some(listener), ..Options::new(runtime) };
+    let its = stopper.clone();
+    let second = std::thread::spawn(move || run_until(options, &its));
+    // It waits in the queue of the service manager's socket.
+    let waiting = Connection::connect(&socket, PATIENCE).unwrap();
+    assert_eq!(controller.query(session).id, session, "the session goes on");
+    controller.stop(session);
+    Client::welcome(waiting, Role::Controller);
+    let _dir = daemon.wait();
+    assert!(socket.exists(), "it is the service manager's");
+    stopper.stop();
+    second.join().unwrap().unwrap();
 }
 
 #[test]

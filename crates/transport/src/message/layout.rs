@@ -188,10 +188,11 @@ fields! {
     EnableParams { level: u8, match_any: u64, match_all: u64, property: u32, source: Guid, filters: Vec<Filter>, }
     EnableEntry {
         session: u64, level: u8, any: u64, all: u64, property: u32, filters: Vec<Filter>, name: String, traced: u32,
+        left_out: u32,
     }
     ProviderEntry {
         provider: Guid, name: String, pids: Vec<u32>, sessions: Vec<EnableEntry>, privates: Vec<EnableEntry>, groups: Vec<Guid>, is_group: bool,
-        is_classic: bool,
+        is_classic: bool, contained: Vec<u32>,
     }
     RegistrationEntry { pid: u32, is_ahead: bool, is_classic: bool, sessions: Vec<EnableEntry>, }
 }

@@ -21,6 +21,8 @@ use super::{EnableEntry, MAX_FILTERS, MAX_MESSAGE, Message, Properties, Provider
 const ROOM: usize = MAX_MESSAGE - HEAD_BYTES - 6;
 /// The most processes that the entry of one provider names.
 pub const MAX_PIDS: usize = 8192;
+/// The most processes in containers that it names.
+const MAX_CONTAINED: usize = 2048;
 /// The most sessions that it names, and the most groups.
 const MAX_ENABLES: usize = 64;
 /// Bytes of names and filters that it tells; what is too much is left out, the types of filters are told in any case.
@@ -67,6 +69,7 @@ impl Message {
 fn short_provider(mut entry: ProviderEntry) -> ProviderEntry {
     entry.name = short(&entry.name);
     entry.pids.truncate(MAX_PIDS);
+    entry.contained.truncate(MAX_CONTAINED);
     entry.sessions.truncate(MAX_ENABLES);
     entry.privates.truncate(MAX_ENABLES.saturating_sub(entry.sessions.len()));
     let mut left = DETAIL_BYTES;

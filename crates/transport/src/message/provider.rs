@@ -62,6 +62,8 @@ pub struct EnableEntry {
     pub name: String,
     /// Registered processes whose events the session gets: those that filters leave out are not counted.
     pub traced: u32,
+    /// Processes that have registered it, now or before, and that the enable leaves out because they run in a container.
+    pub left_out: u32,
 }
 
 /// A provider as a daemon knows it.
@@ -83,6 +85,9 @@ pub struct ProviderEntry {
     pub is_group: bool,
     /// Whether its registrations are classic ones.
     pub is_classic: bool,
+    /// Those of its processes that run in a container, as the daemon sees them: an enable without `EVENT_ENABLE_PROPERTY_ENABLE_SILOS` is not
+    /// for them.
+    pub contained: Vec<u32>,
 }
 
 /// One registration of a provider, as a daemon knows it.

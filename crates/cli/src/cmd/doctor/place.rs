@@ -81,7 +81,10 @@ fn daemon(folder: &Folder, is_last: bool) -> Check {
     let place = folder.path.display();
     match &folder.life {
         Life::Running(daemon) => running(subject, folder, daemon),
-        // Nobody starts the system's on demand: where it alone is tried, there is none.
+        Life::Startable => subject.fine(format!(
+            "none runs in {place}; it is started when it is needed, for you are root, and finds the programs of all users"
+        )),
+        // Only root starts the system's on demand: where it alone is tried, there is none.
         Life::Absent if folder.scope == Scope::System && is_last => {
             subject.missing(format!("none runs in {place}")).advise(start_system()).blocking(&[Events])
         }

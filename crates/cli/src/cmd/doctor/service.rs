@@ -25,6 +25,8 @@ pub(super) struct Folder {
 pub(super) enum Life {
     /// Nobody, and nothing is wrong with that.
     Absent,
+    /// Nobody, and the system's daemon is started when it is needed, for root asks.
+    Startable,
     /// A daemon that serves us.
     Running(Daemon),
     /// One that does not let us in.
@@ -54,9 +56,9 @@ impl Folder {
         }
     }
 
-    /// Whether the system's daemon runs there and serves us.
+    /// Whether the system's daemon runs there and serves us, or would be started.
     pub(super) fn is_of_system(&self) -> bool {
-        self.scope == Scope::System && matches!(self.life, Life::Running(_))
+        self.scope == Scope::System && matches!(self.life, Life::Running(_) | Life::Startable)
     }
 
     /// Whose daemon it is, for people.
@@ -98,6 +100,7 @@ fn look(scope: Scope) -> Folder {
         }
     };
     let life = match Controller::find(Some(scope)) {
+        Ok(None) if scope == Scope::System && dir.may_be_started() => Life::Startable,
         Ok(None) => Life::Absent,
         Ok(Some(_)) => Life::Running(daemon(&dir)),
         Err(e) if e.status() == Status::ERROR_ACCESS_DENIED => Life::Refused(e.to_string()),

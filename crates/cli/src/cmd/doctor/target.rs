@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use traceweir_daemon::RUNTIME_VARIABLE as VARIABLE;
+use traceweir_daemon::machine::container;
 
 use super::check::{Advice, Check, Subject};
 use super::machine::{Files, MOST};
@@ -44,6 +45,8 @@ pub(super) struct Target {
     /// Whether its program makes it somebody else.
     is_set_id: Result<bool, Silence>,
     is_filtered: bool,
+    /// The container that its control groups name.
+    container: Option<String>,
     silent: Silent,
 }
 
@@ -77,6 +80,8 @@ pub(super) struct Meeting {
     pub(super) sockets: Option<Vec<(u32, u32)>>,
     /// Providers that the daemon knows of this process; `None`: no daemon answers.
     pub(super) registered: Option<Vec<String>>,
+    /// Whether the daemon takes this process for one in a container; `None`: it does not know the process.
+    pub(super) is_contained: Option<bool>,
 }
 
 impl Target {
@@ -113,6 +118,7 @@ impl Target {
             library: maps.ok().flatten().and_then(|maps| library_in(&String::from_utf8_lossy(&maps))),
             is_set_id: program.answer(until),
             is_filtered: field(&status, "Seccomp:").is_some_and(|mode| mode != "0"),
+            container: container(&files.text(&format!("{own}/cgroup")).unwrap_or_default()),
             silent,
         }
     }
@@ -125,6 +131,7 @@ impl Target {
         let mut all =
             vec![self.registered(meeting), self.socket(meeting), self.user(meeting), self.folder(meeting)];
         all.extend([self.namespace(), self.library(), self.sandbox()]);
+        all.extend(meeting.is_contained.map(|is_contained| self.container(is_contained)));
         all
     }
 
@@ -207,6 +214,26 @@ impl Target {
         }
     }
 
+    fn container(&self, is_contained: bool) -> Check {
+        if !is_contained {
+            return CONTAINER.fine("the daemon does not see it in a container other than its own");
+        }
+        let (named, one) = match &self.container {
+            Some(id) => (
+                format!("its control group names container {id}"),
+                format!(", NAME@container={id} for this one"),
+            ),
+            None => ("it is in another PID namespace than the daemon".to_owned(), String::new()),
+        };
+        CONTAINER
+            .missing(format!("{named}, in which the daemon is not: only sessions that include containers trace it"))
+            .advise(Advice::once(format!(
+                "enable the provider with NAME@silos for all containers{one}, or record with --pid {}; or run the daemon in the \
+                 same control group",
+                self.pid
+            )))
+    }
+
     fn library(&self) -> Check {
         if let Some(silence) = self.silent.library {
             return LIBRARY.limited(silence.to_string());
@@ -253,6 +280,11 @@ const FOLDER: Subject = Subject {
 const NAMESPACE: Subject = Subject {
     name: "process_namespace",
     purpose: "a process in a container sees other folders and ids",
+    without: NOTHING,
+};
+const CONTAINER: Subject = Subject {
+    name: "process_container",
+    purpose: "sessions trace processes in other containers than the daemon's only where they are asked to",
     without: NOTHING,
 };
 const LIBRARY: Subject = Subject {

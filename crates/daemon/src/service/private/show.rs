@@ -53,6 +53,7 @@ impl Service {
             filters: filters.clone(),
             name: enabled.name.clone(),
             traced: u32::try_from(traced).unwrap_or(u32::MAX),
+            left_out: 0,
         })
     }
 }

@@ -4,7 +4,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use rustix::thread::{CapabilitySet, capabilities, gettid, set_capabilities};
 
+use traceweir_format::tracelogging::TraitsBuilder;
+
 use super::*;
+use crate::registry::Target;
 
 /// A thread whose rights come and go as it is told: to the system it is a process of its own.
 struct Changing {
@@ -60,4 +63,32 @@ fn the_right_to_profile_is_held_when_connecting_and_when_asking() {
     assert_eq!(refused(&service, 2), None);
     process.raise(false);
     assert_eq!(refused(&service, 2), Some(Status::ERROR_PRIVILEGE_NOT_HELD), "lost since");
+}
+
+#[test]
+fn an_enable_by_name_reaches_only_guids_that_the_controller_may_enable() {
+    let mut service = service(Scope::System);
+    connect(&mut service, 1, STRANGER);
+    say(&mut service, 1, hello(Role::Provider, 1));
+    let register = |service: &mut Service, registration, guid| {
+        let traits = TraitsBuilder::new("Some.App").finish().unwrap().to_vec();
+        let provider = Guid::from_u128(guid);
+        say(service, 1, Message::Register { registration, provider, traits, classic: false });
+    };
+    register(&mut service, 1, 7);
+    let target = Target::Provider(Guid::from_provider_name("Some.App"));
+    service.registry.enable(target, 5, EnableParams::default(), None, "Some.App").unwrap();
+    let mut check_as = |uid| {
+        let controller = Identity::alone(&Peer { pid: 1, uid, gid: uid });
+        service.registry.set_controller(target, 5, controller);
+        service.admit_by_name(service.registry.matches_of_enable(target, 5));
+        // One that comes later is checked as well.
+        register(&mut service, 2, 8);
+        let reached = [1, 2].map(|number| service.registry.wanted_by(1, number));
+        say(&mut service, 1, Message::Unregister { registration: 2 });
+        reached
+    };
+    assert_eq!(check_as(STRANGER), [vec![], vec![]]);
+    assert_eq!(check_as(0), [vec![5], vec![5]]);
+    assert_eq!(check_as(STRANGER), [vec![], vec![]], "the rights of the latest caller count");
 }

@@ -116,9 +116,9 @@ prop_compose! {
 prop_compose! {
     fn enable_entry()(
         session: u64, level: u8, any: u64, all: u64, property: u32, filters in filters(), name in text(),
-        traced: u32,
+        traced: u32, left_out: u32,
     ) -> EnableEntry {
-        EnableEntry { session, level, any, all, property, filters, name, traced }
+        EnableEntry { session, level, any, all, property, filters, name, traced, left_out }
     }
 }
 
@@ -126,9 +126,10 @@ prop_compose! {
     fn provider()(
         provider in guid(), name in text(), pids in vec(any::<u32>(), 0..20),
         sessions in vec(enable_entry(), 0..4), privates in vec(enable_entry(), 0..2), groups in vec(guid(), 0..4), kinds: (bool, bool),
+        contained in vec(any::<u32>(), 0..4),
     ) -> ProviderEntry {
         let (is_group, is_classic) = kinds;
-        ProviderEntry { provider, name, pids, sessions, privates, groups, is_group, is_classic }
+        ProviderEntry { provider, name, pids, sessions, privates, groups, is_group, is_classic, contained }
     }
 }
 

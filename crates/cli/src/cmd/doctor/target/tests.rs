@@ -49,6 +49,7 @@ fn meeting() -> Meeting {
         is_system: false,
         sockets: Some(vec![(1, ANNA), (PID, ANNA)]),
         registered: Some(vec!["MyCompany.App".to_owned()]),
+        is_contained: Some(false),
     }
 }
 
@@ -66,7 +67,7 @@ fn a_process_that_is_known_has_nothing_in_its_way() {
     for check in &checks {
         assert_eq!(check.state, Fine, "{}: {}", check.subject.name, check.found);
     }
-    assert_eq!(checks.len(), 7);
+    assert_eq!(checks.len(), 8);
     expect(&process(), &meeting(), "process_providers", Fine, "1 provider of process 4711: MyCompany.App");
     expect(&process(), &meeting(), "process_library", Fine, "/usr/lib/libtraceweir.so.0");
 }
@@ -158,4 +159,20 @@ fn a_process_that_hangs_is_told_as_that_and_not_waited_for() {
     let checks = Target::at(root.path(), PID).checks(&meeting());
     let state = |name: &str| checks.iter().find(|it| it.subject.name == name).unwrap().state;
     assert_eq!((state("process_library"), state("process_user")), (Limited, Fine), "the rest is told");
+}
+
+#[test]
+fn process_that_the_daemon_sees_in_a_container_is_reported_with_the_way_to_include_it() {
+    let contained = Meeting { is_contained: Some(true), ..meeting() };
+    let root = process();
+    expect(&root, &contained, "process_container", Missing, "another PID namespace");
+    let id = "4f1d0c3b5a69788796a5b4c3d2e1f00f";
+    put(&root, "cgroup", &format!("0::/process_api/{id}\n"));
+    expect(&root, &contained, "process_container", Missing, id);
+    let checks = Target::at(root.path(), PID).checks(&contained);
+    let advice =
+        checks.iter().find(|it| it.subject.name == "process_container").map(|it| format!("{:?}", it.advice));
+    assert!(advice.is_some_and(|it| it.contains("@silos") && it.contains(&format!("@container={id}"))));
+    let unknown = Meeting { is_contained: None, ..meeting() };
+    assert_eq!(Target::at(root.path(), PID).checks(&unknown).len(), 7);
 }

@@ -1,0 +1,141 @@
+//! Providers that a session enables by name, whatever GUID they have registered under it.
+//!
+//! An enable by name is one of the hash of the name. The daemon lists it under that GUID, and under each GUID that it reaches.
+
+use std::collections::BTreeSet;
+
+use anstream::eprintln;
+use traceweir::Guid;
+use traceweir::controller::{EnableEntry, ProviderEntry};
+
+use crate::export::plain;
+use crate::grammar::Wanted;
+
+/// The GUIDs that enables of a registered provider are meant for: its own, and the hash of its name where it is enabled by that.
+pub(super) fn enabled_as(provider: &ProviderEntry) -> BTreeSet<Guid> {
+    let names = provider.sessions.iter().map(|enable| &enable.name).filter(|name| !name.is_empty());
+    names.map(|name| Guid::from_provider_name(name)).chain([provider.provider]).collect()
+}
+
+/// Whether an enable of a provider that no process has registered reaches others by its name, and so is listed with them.
+pub(super) fn is_listed_with_others(
+    provider: &ProviderEntry,
+    enable: &EnableEntry,
+    all: &[ProviderEntry],
+) -> bool {
+    let is_by_name = !enable.name.is_empty() && Guid::from_provider_name(&enable.name) == provider.provider;
+    let is_reached = |other: &ProviderEntry| {
+        !other.is_group
+            && !other.pids.is_empty()
+            && other.provider != provider.provider
+            && Guid::from_provider_name(&other.name) == provider.provider
+            && other.sessions.iter().any(|it| it.session == enable.session)
+    };
+    !provider.is_group && provider.pids.is_empty() && is_by_name && all.iter().any(is_reached)
+}
+
+/// Leaves out the hashes of names that no process has registered where all their enables are listed with other GUIDs.
+pub(crate) fn list_once(all: Vec<ProviderEntry>) -> Vec<ProviderEntry> {
+    let is_elsewhere = |it: &ProviderEntry| {
+        it.privates.is_empty()
+            && !it.sessions.is_empty()
+            && it.sessions.iter().all(|enable| is_listed_with_others(it, enable, &all))
+    };
+    let is_kept: Vec<bool> = all.iter().map(|it| !is_elsewhere(it)).collect();
+    all.into_iter().zip(is_kept).filter(|(_, is_kept)| *is_kept).map(|(it, _)| it).collect()
+}
+
+/// Prints a note where a name means several providers; returns whether it did.
+pub(crate) fn note_same_names(all: &[ProviderEntry], wanted: &[Wanted]) -> bool {
+    let by_name = wanted.iter().filter(|wanted| wanted.is_hashed());
+    let notes: Vec<String> = by_name.filter_map(|wanted| same_names(all, wanted)).collect();
+    for note in &notes {
+        eprintln!("{note}");
+    }
+    !notes.is_empty()
+}
+
+fn same_names(all: &[ProviderEntry], wanted: &Wanted) -> Option<String> {
+    let registered = all.iter().filter(|it| !it.is_group && !it.pids.is_empty());
+    let reached = registered.filter(|it| enabled_as(it).contains(&wanted.guid));
+    let guids: Vec<String> = reached.map(|it| format!("{{{}}}", it.provider)).collect();
+    let (last, others) = guids.split_last().filter(|(_, others)| !others.is_empty())?;
+    let (name, count, both) =
+        (plain(&wanted.name), guids.len(), if others.len() == 1 { "both" } else { "all" });
+    Some(format!(
+        "note: {count} providers are registered as {name}: {} and {last}; {both} are enabled. A GUID instead of the name \
+         means one of them",
+        others.join(", ")
+    ))
+}
+
+/// The GUID of a provider that has this name and that the caller may not enable.
+pub(super) fn forbidden(all: &[ProviderEntry], wanted: &Wanted) -> Option<Guid> {
+    let is_namesake = |it: &&ProviderEntry| {
+        !it.is_group
+            && !it.pids.is_empty()
+            && Guid::from_provider_name(&it.name) == wanted.guid
+            && !enabled_as(it).contains(&wanted.guid)
+    };
+    all.iter().find(is_namesake).map(|it| it.provider)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::grammar::parse_provider;
+
+    const NAME: &str = "Some.App";
+
+    fn registered(guid: u128, name: &str, sessions: &[u64]) -> ProviderEntry {
+        ProviderEntry {
+            provider: Guid::from_u128(guid),
+            name: name.to_owned(),
+            pids: vec![1],
+            sessions: enables(sessions),
+            ..ProviderEntry::default()
+        }
+    }
+
+    fn enables(sessions: &[u64]) -> Vec<EnableEntry> {
+        let enable = |session: &u64| EnableEntry {
+            session: *session,
+            name: NAME.to_owned(),
+            ..EnableEntry::default()
+        };
+        sessions.iter().map(enable).collect()
+    }
+
+    /// The name's hash, which no process has registered.
+    fn ahead(sessions: &[u64]) -> ProviderEntry {
+        let provider = Guid::from_provider_name(NAME);
+        ProviderEntry { provider, sessions: enables(sessions), ..ProviderEntry::default() }
+    }
+
+    #[test]
+    fn hash_is_listed_while_an_enable_reaches_nothing_else() {
+        let listed = |all: &[ProviderEntry]| list_once(all.to_vec()).len();
+        assert_eq!(listed(&[ahead(&[5])]), 1, "enabled ahead");
+        assert_eq!(listed(&[ahead(&[5]), registered(1, "SOME.APP", &[5])]), 1);
+        assert_eq!(
+            listed(&[ahead(&[5, 6]), registered(1, NAME, &[5])]),
+            2,
+            "session 6 is shown nowhere else"
+        );
+        assert_eq!(listed(&[ahead(&[5]), registered(1, "Some.Other", &[5])]), 2);
+        let both = ProviderEntry { pids: vec![2], ..ahead(&[5]) };
+        assert_eq!(listed(&[both, registered(1, NAME, &[5])]), 2, "registered with both GUIDs");
+    }
+
+    #[test]
+    fn a_name_with_two_guids_is_noted_with_both() {
+        let wanted = parse_provider(NAME).unwrap();
+        let (one, two) = (registered(1, NAME, &[5]), registered(2, NAME, &[5]));
+        assert_eq!(same_names(&[ahead(&[5]), one.clone()], &wanted), None);
+        let note = same_names(&[one.clone(), two], &wanted).unwrap();
+        assert!(note.contains("2 providers") && note.contains("both"), "{note}");
+        assert!(note.contains(&format!("{{{}}}", Guid::from_u128(1))), "{note}");
+        assert_eq!(forbidden(&[one], &wanted), None);
+        assert_eq!(forbidden(&[registered(3, NAME, &[])], &wanted), Some(Guid::from_u128(3)));
+    }
+}

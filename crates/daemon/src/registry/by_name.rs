@@ -1,0 +1,127 @@
+//! Enabling a provider by its name, whatever GUID it has registered under that name.
+//!
+//! ```text
+//!   EnableProvider { provider: hash of NAME, name: NAME }
+//!      ├─▶ registrations of that GUID                          as for any GUID
+//!      └─▶ registrations named NAME with a GUID of their own   where the controller has the right to enable that GUID
+//! ```
+//!
+//! The controller's rights are checked for each registration that matches: when the provider is enabled, and later when a process
+//! registers the name (`Register`) or sets it (`SetTraits`). The name is compared by its hash, which ignores case. Providers without
+//! traits have no name and are not matched.
+
+use std::collections::BTreeMap;
+
+use traceweir_format::Guid;
+
+use super::{Enable, Registry, Target};
+use crate::access::Identity;
+use crate::service::LinkId;
+
+/// A registration that an enable by name matches.
+#[derive(Clone, Debug)]
+pub(crate) struct NameMatch {
+    /// The connection of its process.
+    pub(crate) link: LinkId,
+    /// Its number.
+    pub(crate) number: u32,
+    /// Its GUID.
+    pub(crate) provider: Guid,
+    /// The session that enables its name.
+    pub(crate) session: u64,
+    /// The controller that enabled the name.
+    pub(crate) controller: Identity,
+}
+
+/// The GUID that a provider of this name has unless it chose another; `None` without a name.
+pub(super) fn hash_of_name(name: &str) -> Option<Guid> {
+    (!name.is_empty()).then(|| Guid::from_provider_name(name))
+}
+
+impl Registry {
+    /// Remembers the controller of an enable, where that is one by name.
+    pub(crate) fn set_controller(&mut self, target: Target, session: u64, controller: Identity) {
+        let Some(enable) = self.enables.get_mut(&target).and_then(|all| all.get_mut(&session)) else {
+            return;
+        };
+        if hash_of_name(&enable.name).map(Target::Provider) == Some(target) {
+            enable.controller = Some(controller);
+        }
+    }
+
+    /// The registrations that a session's enable of a target matches by name.
+    pub(crate) fn matches_of_enable(&self, target: Target, session: u64) -> Vec<NameMatch> {
+        let Target::Provider(hash) = target else { return Vec::new() };
+        let named = self.named.get(&hash).into_iter().flatten();
+        named
+            .flat_map(|(link, number)| self.matches(*link, *number))
+            .filter(|it| it.session == session)
+            .collect()
+    }
+
+    /// The sessions whose enables match a registration by name.
+    pub(crate) fn matches_of_registration(&self, link: LinkId, number: u32) -> Vec<NameMatch> {
+        self.matches(link, number).collect()
+    }
+
+    fn matches(&self, link: LinkId, number: u32) -> impl Iterator<Item = NameMatch> {
+        let registration = self.processes.get(&link).and_then(|process| process.registrations.get(&number));
+        registration.into_iter().flat_map(move |registration| {
+            let target = registration.name_hash.map(Target::Provider);
+            let enables = target.and_then(|target| self.enables.get(&target)).into_iter().flatten();
+            enables.filter_map(move |(session, enable)| {
+                let (provider, session) = (registration.provider, *session);
+                let controller = enable.controller.clone()?;
+                Some(NameMatch { link, number, provider, session, controller })
+            })
+        })
+    }
+
+    /// Sets whether an enable by name reaches a registration that it matches; returns whether it did before.
+    pub(crate) fn set_reached(&mut self, name_match: &NameMatch, is_reached: bool) -> bool {
+        let NameMatch { link, number, session, .. } = *name_match;
+        let Some(registration) = self.registration(link, number) else { return false };
+        if is_reached { !registration.by_name.insert(session) } else { registration.by_name.remove(&session) }
+    }
+
+    /// A session does not enable this name any more.
+    pub(super) fn forget_matches(&mut self, target: Target, session: u64) {
+        let Target::Provider(hash) = target else { return };
+        let named: Vec<_> = self.named.get(&hash).into_iter().flatten().copied().collect();
+        for (link, number) in named {
+            if let Some(registration) = self.registration(link, number) {
+                registration.by_name.remove(&session);
+            }
+        }
+    }
+
+    /// The registrations that a session reaches by enabling a target: those of the GUID or group, and those of the name.
+    pub(crate) fn registrations_reached(&self, target: Target, session: u64) -> Vec<(LinkId, u32)> {
+        let mut all = self.registrations_of(target);
+        if let Target::Provider(hash) = target {
+            let named = self.named.get(&hash).into_iter().flatten();
+            all.extend(named.filter(|(link, number)| {
+                let registration = self.processes.get(link).and_then(|it| it.registrations.get(number));
+                registration.is_some_and(|it| it.by_name.contains(&session))
+            }));
+            all.sort_unstable();
+        }
+        all
+    }
+
+    /// The enables by name that reach registrations of this GUID, by session.
+    pub(super) fn enables_by_name(&self, target: Target) -> BTreeMap<u64, &Enable> {
+        let Target::Provider(_) = target else { return BTreeMap::new() };
+        let mut found = BTreeMap::new();
+        for (link, number) in self.registered.get(&target).into_iter().flatten() {
+            let registration = self.processes.get(link).and_then(|it| it.registrations.get(number));
+            let Some(registration) = registration.filter(|it| !it.by_name.is_empty()) else { continue };
+            let target = registration.name_hash.map(Target::Provider);
+            let enables = target.and_then(|target| self.enables.get(&target)).into_iter().flatten();
+            found.extend(
+                enables.filter(|(id, _)| registration.by_name.contains(id)).map(|(id, it)| (*id, it)),
+            );
+        }
+        found
+    }
+}

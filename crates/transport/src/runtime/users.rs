@@ -1,0 +1,258 @@
+//! Provider sockets in the folders of all users, for a daemon of root's that serves them all.
+//!
+//! ```text
+//!   /proc/net/unix ──▶ folders …/traceweir-UID/providers, …/traceweir/providers ──▶ sockets in them ──▶ connections
+//!     who listens        on a local file system, opened without following links     of the same user    peer the same user
+//! ```
+//!
+//! A process that registered before the system's folder existed listens in its user's folder only. That folder is the user's to change
+//! while it is inspected, so:
+//!
+//! 1. Each folder on the way is opened below the one before, without following a link. The folder, the folder of sockets, the socket and
+//!    the process that listens must all belong to one user, and nobody else may write to the folders.
+//! 2. A socket is opened first and connected to by its descriptor: what was checked is what is connected to.
+//! 3. Nothing is created, changed or removed, not even a socket that nobody listens to.
+//! 4. Folders are opened on local file systems only: another one could make this process wait for as long as its owner likes.
+//! 5. A folder that `TRACEWEIR_RUNTIME_DIR` names is not searched: such processes chose to be found in that folder alone. They are told by
+//!    the name of the folder, so one that has the name of a user's folder is taken for it.
+//!
+//! `/proc/net/unix` has the names that sockets were bound under, before they were renamed: it tells which folders there are. Anybody can
+//! make it list any name, so it proves nothing. A socket whose name is longer than an address holds is not found.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, fstat, openat, statat};
+use rustix::io::Errno;
+
+use super::claimed_pid;
+use crate::error::{Error, Result};
+use crate::socket::Connection;
+
+/// The kernel's list of sockets.
+const SOCKETS: &str = "/proc/net/unix";
+/// The kernel's list of mounted file systems.
+const MOUNTS: &str = "/proc/self/mountinfo";
+/// File systems that answer by themselves: no program and no other machine is asked.
+const LOCAL: [&[u8]; 15] = [
+    b"tmpfs",
+    b"ramfs",
+    b"rootfs",
+    b"ext2",
+    b"ext3",
+    b"ext4",
+    b"xfs",
+    b"btrfs",
+    b"f2fs",
+    b"zfs",
+    b"bcachefs",
+    b"jfs",
+    b"overlay",
+    b"squashfs",
+    b"erofs",
+];
+/// Folders of one user that are searched: usually there is one.
+const MAX_FOLDERS_OF_USER: usize = 16;
+/// Folders of all users; those of the highest user ids are left out first, which users can have many of (user namespaces).
+const MAX_FOLDERS: usize = 65_536;
+/// Entries of one folder that are inspected.
+const MAX_ENTRIES: usize = 16_384;
+
+/// A socket in the folder of a user's provider sockets.
+#[derive(Debug)]
+pub struct UserSocket {
+    /// The socket file, opened without reading it.
+    file: OwnedFd,
+    /// The process that its name claims, in the process's own namespace.
+    pub pid: u32,
+    /// The owner of the file and of its folder.
+    pub uid: u32,
+}
+
+impl UserSocket {
+    /// Connects to the process that listens, which must be the owner's, and takes no descriptors from it. A stale socket stays where it is.
+    pub fn connect(&self, within: Duration) -> Result<Connection> {
+        let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        let connection = Connection::connect_warily(Path::new(&path), within)?;
+        if connection.peer().uid == self.uid {
+            Ok(connection)
+        } else {
+            Err(Error::Invalid("a provider socket leads to somebody else than its owner"))
+        }
+    }
+}
+
+/// The folders of provider sockets in which processes of this network namespace listen, where they look like those of users.
+pub fn user_folders() -> Result<Vec<PathBuf>> {
+    let failed = |e| Error::system("reading the lists of sockets and mounts", e);
+    let mounts = std::fs::read(MOUNTS).map_err(failed)?;
+    let sockets = File::open(SOCKETS).map_err(failed)?;
+    let owner = |folder: &Path| open_checked(folder).ok().map(|(_, uid)| uid);
+    Ok(folders_in(BufReader::new(sockets), &Mounts::parse(&mounts), owner))
+}
+
+/// The sockets of a folder that [`user_folders`] names, one by one: at most so many.
+pub fn user_sockets(folder: &Path, most: usize) -> Result<impl Iterator<Item = UserSocket>> {
+    let failed =
+        |e: Errno| Error::system("opening the folder of a user's providers", std::io::Error::from(e));
+    let (folder, uid) = open_checked(folder).map_err(failed)?;
+    let entries = Dir::read_from(&folder).map_err(failed)?;
+    let found = entries.take(MAX_ENTRIES).filter_map(move |entry| {
+        let entry = entry.ok()?;
+        let name = entry.file_name();
+        let pid = claimed_pid(name.to_str().ok()?)?;
+        let file =
+            openat(&folder, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()).ok()?;
+        let stat = fstat(&file).ok()?;
+        let is_socket = FileType::from_raw_mode(stat.st_mode) == FileType::Socket;
+        (is_socket && stat.st_uid == uid).then_some(UserSocket { file, pid, uid })
+    });
+    Ok(found.take(most))
+}
+
+/// Opens a folder of provider sockets that belongs to one user alone; and whose it is.
+fn open_checked(path: &Path) -> rustix::io::Result<(OwnedFd, u32)> {
+    let (Some(runtime), Some(providers)) = (path.parent(), path.file_name()) else {
+        return Err(Errno::INVAL);
+    };
+    let (Some(parent), Some(name)) = (runtime.parent(), runtime.file_name()) else {
+        return Err(Errno::INVAL);
+    };
+    let parent = open_without_links(parent)?;
+    let runtime = below(&parent, name, OFlags::PATH)?;
+    let (above, found) = (fstat(&parent)?, fstat(&runtime)?);
+    let uid = found.st_uid;
+    let is_private = |mode: rustix::fs::RawMode| mode & 0o077 == 0;
+    let is_named = match claimed_uid(name) {
+        Some(claimed) => claimed == uid,
+        // $XDG_RUNTIME_DIR is its owner's alone.
+        None => above.st_uid == uid && is_private(above.st_mode),
+    };
+    let sockets = statat(&runtime, providers, AtFlags::SYMLINK_NOFOLLOW)?;
+    if !is_named || !is_private(found.st_mode) || sockets.st_uid != uid || sockets.st_mode & 0o022 != 0 {
+        return Err(Errno::ACCESS);
+    }
+    let folder = below(&runtime, providers, OFlags::RDONLY)?;
+    // It may have been replaced since.
+    let now = fstat(&folder)?;
+    if (now.st_dev, now.st_ino) == (sockets.st_dev, sockets.st_ino) {
+        Ok((folder, uid))
+    } else {
+        Err(Errno::ACCESS)
+    }
+}
+
+fn open_without_links(path: &Path) -> rustix::io::Result<OwnedFd> {
+    let mut folder = openat(CWD, "/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    for component in path.components() {
+        match component {
+            Component::RootDir => {}
+            Component::Normal(name) => folder = below(&folder, name, OFlags::PATH)?,
+            _ => return Err(Errno::INVAL),
+        }
+    }
+    Ok(folder)
+}
+
+fn below(folder: &OwnedFd, name: &OsStr, how: OFlags) -> rustix::io::Result<OwnedFd> {
+    openat(folder, name, how | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
+}
+
+/// The user in the name of a folder in the temporary folder.
+fn claimed_uid(name: &OsStr) -> Option<u32> {
+    name.to_str()?.strip_prefix("traceweir-")?.parse().ok()
+}
+
+/// The folders of users in a list of sockets, each once and ordered by owner, which another function names.
+fn folders_in(
+    mut sockets: impl BufRead,
+    mounts: &Mounts,
+    owner: impl Fn(&Path) -> Option<u32>,
+) -> Vec<PathBuf> {
+    let mut folders: BTreeMap<u32, BTreeSet<PathBuf>> = BTreeMap::new();
+    let (mut line, mut count, mut last) = (Vec::new(), 0_usize, PathBuf::new());
+    while let Ok(1..) = sockets.read_until(b'\n', &mut line) {
+        let folder =
+            folder_of(line.trim_ascii_end()).filter(|folder| **folder != last && mounts.is_local(folder));
+        if let Some((uid, folder)) = folder.and_then(|folder| Some((owner(folder)?, folder.to_owned()))) {
+            last.clone_from(&folder);
+            let of_user = folders.entry(uid).or_default();
+            if of_user.len() < MAX_FOLDERS_OF_USER && of_user.insert(folder) {
+                count = count.saturating_add(1);
+            }
+        }
+        line.clear();
+        if count > MAX_FOLDERS {
+            let left_out = folders.pop_last().map_or(0, |(_, all)| all.len());
+            count = count.saturating_sub(left_out);
+        }
+    }
+    folders.into_values().flatten().collect()
+}
+
+/// The folder in which a line of the kernel's list has a provider socket of a user.
+fn folder_of(line: &[u8]) -> Option<&Path> {
+    // Num: RefCount Protocol Flags Type St Inode Path
+    let mut rest = line;
+    let mut words = [b"".as_slice(); 7];
+    for word in &mut words {
+        rest = rest.trim_ascii_start();
+        let end = rest.iter().position(u8::is_ascii_whitespace)?;
+        (*word, rest) = rest.split_at(end);
+    }
+    // Sequential packets, and somebody listens.
+    let [_, _, _, b"00010000", b"0005", _, _] = words else { return None };
+    let path = Path::new(OsStr::from_bytes(rest.strip_prefix(b" ")?));
+    let folder = path.parent().filter(|folder| folder.is_absolute() && folder.ends_with("providers"))?;
+    let runtime = folder.parent()?.file_name()?;
+    (runtime == "traceweir" || claimed_uid(runtime).is_some()).then_some(folder)
+}
+
+/// The file systems that are mounted, by the folders on which they are.
+#[derive(Debug, Default)]
+struct Mounts(Vec<(PathBuf, bool)>);
+
+impl Mounts {
+    fn parse(list: &[u8]) -> Self {
+        let mounts = list.split(|byte| *byte == b'\n').filter_map(|line| {
+            // ID parent major:minor root FOLDER options … - TYPE source options
+            let mut words = line.split(|byte| *byte == b' ');
+            let folder = words.nth(4)?;
+            let kind = words.skip_while(|word| *word != b"-").nth(1)?;
+            let folder = PathBuf::from(OsStr::from_bytes(&unescaped(folder)));
+            // Nothing works without the first file system, whatever it is.
+            let is_local = LOCAL.contains(&kind) || folder == Path::new("/");
+            Some((folder, is_local))
+        });
+        Self(mounts.collect())
+    }
+
+    /// Whether a path is on a local file system, and so are all mounts above it.
+    fn is_local(&self, path: &Path) -> bool {
+        let mut covering = self.0.iter().filter(|(folder, _)| path.starts_with(folder)).peekable();
+        covering.peek().is_some() && covering.all(|(_, is_local)| *is_local)
+    }
+}
+
+/// A name in the kernel's list of mounts: blanks and backslashes are three octal digits.
+fn unescaped(name: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::with_capacity(name.len());
+    let mut rest = name;
+    while let Some((first, others)) = rest.split_first() {
+        let digits = others.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
+        let escaped =
+            digits.filter(|_| *first == b'\\').and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        plain.push(escaped.unwrap_or(*first));
+        rest = if escaped.is_some() { others.get(3..).unwrap_or_default() } else { others };
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests;

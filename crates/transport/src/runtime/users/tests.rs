@@ -1,0 +1,195 @@
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+
+use super::*;
+use crate::runtime::{RuntimeDir, Scope};
+use crate::socket::Listener;
+
+const LISTENS: &str = "0000000000000000: 00000002 00000000 00010000 0005 01 12345";
+
+fn own_uid() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+/// A folder of this user with a socket in it.
+fn folder(root: &Path) -> (RuntimeDir, PathBuf, Listener) {
+    let dir = RuntimeDir { scope: Scope::User, path: root.join(format!("traceweir-{}", own_uid())) };
+    dir.ensure().unwrap();
+    let socket = dir.new_provider_socket(7);
+    let listener = Listener::bind(&socket, 0o600).unwrap();
+    (dir, socket, listener)
+}
+
+fn found(folder: &Path) -> Option<Vec<UserSocket>> {
+    user_sockets(folder, 100).ok().map(Iterator::collect)
+}
+
+fn chmod(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+#[test]
+fn listening_socket_is_found_by_the_kernels_list_and_connected_to() {
+    // Directly below a folder without links: the temporary folder may be reached by one.
+    let root = tempfile::tempdir_in(fs::canonicalize(std::env::temp_dir()).unwrap()).unwrap();
+    let (dir, _, listener) = folder(root.path());
+    let all = Mounts(vec![("/".into(), true)]);
+    let list = File::open(SOCKETS).unwrap();
+    let owner = |folder: &Path| open_checked(folder).ok().map(|(_, uid)| uid);
+    // A socket with a longer name is bound by way of its folder's descriptor, and listed so.
+    let is_listed = dir.providers().join(".0123456789abcdef").as_os_str().len() < 108;
+    assert_eq!(folders_in(BufReader::new(list), &all, owner).contains(&dir.providers()), is_listed);
+    let sockets = found(&dir.providers()).unwrap();
+    let [socket] = &sockets[..] else { panic!("{sockets:?}") };
+    assert_eq!((socket.pid, socket.uid), (7, own_uid()));
+    socket.connect(Duration::ZERO).unwrap();
+    drop(listener);
+}
+
+#[test]
+fn stale_socket_stays() {
+    let root = tempfile::tempdir_in(fs::canonicalize(std::env::temp_dir()).unwrap()).unwrap();
+    let (dir, path, listener) = folder(root.path());
+    drop(listener);
+    let sockets = found(&dir.providers()).unwrap();
+    assert!(sockets[0].connect(Duration::ZERO).is_err());
+    assert!(fs::symlink_metadata(path).is_ok());
+}
+
+#[test]
+fn links_other_files_and_folders_that_others_may_write_are_left_alone() {
+    let root = tempfile::tempdir_in(fs::canonicalize(std::env::temp_dir()).unwrap()).unwrap();
+    let (dir, socket, _listener) = folder(root.path());
+    let providers = dir.providers();
+    let named = |number: u32| providers.join(format!("{number}-0123456789abcdef.sock"));
+    symlink(&socket, named(1)).unwrap();
+    fs::write(named(2), "no socket").unwrap();
+    fs::create_dir(named(3)).unwrap();
+    fs::write(providers.join("other"), "").unwrap();
+    assert_eq!(found(&providers).unwrap().len(), 1);
+
+    for (path, mode) in [(dir.path(), 0o755), (dir.path(), 0o770), (&providers, 0o777)] {
+        chmod(path, mode);
+        assert!(found(&providers).is_none(), "{mode:o}");
+        chmod(path, 0o700);
+    }
+    let elsewhere = root.path().join("elsewhere");
+    fs::create_dir(&elsewhere).unwrap();
+    symlink(root.path(), elsewhere.join("link")).unwrap();
+    let name = dir.path().file_name().unwrap();
+    let through = elsewhere.join("link").join(name).join("providers");
+    assert!(through.is_dir() && found(&through).is_none(), "a link on the way");
+    fs::rename(&providers, root.path().join("moved")).unwrap();
+    symlink(root.path().join("moved"), &providers).unwrap();
+    assert!(found(&providers).is_none(), "a link in place of the folder");
+}
+
+#[test]
+fn name_and_owner_of_a_folder_must_agree() {
+    let root = tempfile::tempdir_in(fs::canonicalize(std::env::temp_dir()).unwrap()).unwrap();
+    let (dir, _, _listener) = folder(root.path());
+    for (name, mode, is_found) in [
+        (format!("traceweir-{}", own_uid() + 1), 0o700, false),
+        ("traceweir".to_owned(), 0o755, false),
+        ("traceweir".to_owned(), 0o700, true),
+    ] {
+        let place = root.path().join(&name);
+        fs::rename(dir.path(), &place).unwrap();
+        chmod(root.path(), mode);
+        assert_eq!(found(&place.join("providers")).is_some(), is_found, "{name} {mode:o}");
+        fs::rename(place, dir.path()).unwrap();
+    }
+}
+
+#[test]
+fn only_listening_sockets_in_folders_of_users_count() {
+    for (line, folder) in [
+        (format!("{LISTENS} /tmp/traceweir-7/providers/.0123"), Some("/tmp/traceweir-7/providers")),
+        (format!("{LISTENS} /run/user/7/traceweir/providers/.01"), Some("/run/user/7/traceweir/providers")),
+        (format!("{LISTENS} /a b/traceweir/providers/.01"), Some("/a b/traceweir/providers")),
+        (format!("{LISTENS} /tmp/.tmpabc/providers/.01"), None),
+        (format!("{LISTENS} /tmp/traceweir-x/providers/.01"), None),
+        (format!("{LISTENS} traceweir/providers/.01"), None),
+        (format!("{LISTENS} @/traceweir/providers/.01"), None),
+        (format!("{LISTENS} /traceweir/others/.01"), None),
+        (LISTENS.to_owned(), None),
+        (LISTENS.replace("0005", "0001") + " /traceweir/providers/.01", None),
+        (LISTENS.replace("00010000", "00000000") + " /traceweir/providers/.01", None),
+        (String::new(), None),
+    ] {
+        assert_eq!(folder_of(line.as_bytes()), folder.map(Path::new), "{line}");
+    }
+}
+
+#[test]
+fn folders_on_other_than_local_file_systems_are_left_alone() {
+    let mounts = Mounts::parse(
+        b"21 1 0:20 / / rw,relatime shared:1 - 9p /dev/root rw\n\
+          22 21 0:21 / /run rw - tmpfs tmpfs rw\n\
+          23 22 0:22 / /run/user/7/doc rw - fuse.portal portal rw\n\
+          24 21 0:23 / /net rw shared:2 master:1 - autofs auto rw\n\
+          25 21 0:24 / /with\\040blank rw - fuse x rw\n\
+          26 24 0:25 / /net/below rw - tmpfs x rw\n\
+          broken\n",
+    );
+    for (path, is_local) in [
+        ("/tmp/traceweir-7/providers", true),
+        ("/run/user/7/traceweir/providers", true),
+        ("/run/user/7/doc/traceweir/providers", false),
+        ("/net/host/traceweir-7/providers", false),
+        ("/net/below/traceweir-7/providers", false),
+        ("/with blank/traceweir-7/providers", false),
+        ("/network/traceweir-7/providers", true),
+    ] {
+        assert_eq!(mounts.is_local(Path::new(path)), is_local, "{path}");
+    }
+    assert!(!Mounts::default().is_local(Path::new("/tmp")));
+    let list =
+        format!("{LISTENS} /net/traceweir-7/providers/.1\n{LISTENS} /a/traceweir-7/providers/.1\n").repeat(2);
+    assert_eq!(
+        folders_in(list.as_bytes(), &mounts, |_| Some(7)),
+        [PathBuf::from("/a/traceweir-7/providers")]
+    );
+    assert!(folders_in(list.as_bytes(), &mounts, |_| None).is_empty());
+}
+
+#[test]
+fn user_with_many_folders_does_not_hide_those_of_others() {
+    let line = |number: u32, uid: u32| format!("{LISTENS} /tmp/{number}/traceweir-{uid}/providers/.1\n");
+    let many: String = (0..100).map(|number| line(number, 8)).chain([line(0, 7), line(0, 9)]).collect();
+    let owner = |folder: &Path| claimed_uid(folder.parent()?.file_name()?);
+    let found = folders_in(many.as_bytes(), &Mounts(vec![("/".into(), true)]), owner);
+    assert_eq!(found.len(), 1 + MAX_FOLDERS_OF_USER + 1);
+    assert!(found[0].starts_with("/tmp/0/traceweir-7") && found[17].starts_with("/tmp/0/traceweir-9"));
+}
+
+#[test]
+fn folder_socket_and_process_must_have_one_owner() {
+    if !crate::skip::can(own_uid() == 0, "root", "giving files to other users takes root") {
+        return;
+    }
+    const ANNA: u32 = 64_321;
+    const BERT: u32 = 64_322;
+    let root = tempfile::tempdir_in(fs::canonicalize(std::env::temp_dir()).unwrap()).unwrap();
+    let (made, socket, _listener) = folder(root.path());
+    let dir = RuntimeDir { scope: Scope::User, path: root.path().join(format!("traceweir-{ANNA}")) };
+    fs::rename(made.path(), dir.path()).unwrap();
+    let socket = dir.providers().join(socket.file_name().unwrap());
+    let give = |path: &Path, uid: u32| std::os::unix::fs::lchown(path, Some(uid), Some(uid)).unwrap();
+    for path in [dir.path(), &dir.providers(), &socket] {
+        give(path, ANNA);
+    }
+    let sockets = found(&dir.providers()).unwrap();
+    assert_eq!(sockets.len(), 1);
+    // All of it is Anna's, and root listens.
+    let refused = sockets[0].connect(Duration::ZERO).unwrap_err();
+    assert!(matches!(refused, Error::Invalid(_)), "{refused}");
+    give(&socket, BERT);
+    assert_eq!(found(&dir.providers()).unwrap().len(), 0, "another's socket");
+    give(&socket, ANNA);
+    for path in [dir.path(), &dir.providers()] {
+        give(path, BERT);
+        assert!(found(&dir.providers()).is_none(), "{}", path.display());
+        give(path, ANNA);
+    }
+}

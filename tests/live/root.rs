@@ -1,0 +1,83 @@
+//! Root and the programs of other users, on a machine where no system daemon is installed.
+
+use std::collections::BTreeSet;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::util::{root, skip};
+
+/// What a step printed, where it ended with this status.
+#[track_caller]
+fn step(work: &Path, name: &str, status: &str) -> String {
+    let text = std::fs::read_to_string(work.join("out").join(name)).unwrap();
+    let code = std::fs::read_to_string(work.join("out").join(format!("{name}.code"))).unwrap();
+    assert_eq!(code.trim(), status, "{name}: {text}");
+    text
+}
+
+fn objects(text: &str) -> Vec<Value> {
+    text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+}
+
+#[test]
+fn root_records_running_and_later_programs_of_other_users() {
+    if !rustix::process::geteuid().is_root() {
+        skip("root", "becoming other users takes root");
+        return;
+    }
+    let can_unshare = Command::new("unshare").args(["-m", "-n", "true"]).output();
+    if !can_unshare.is_ok_and(|run| run.status.success()) {
+        skip("namespaces", "mounts and sockets of its own are not allowed here");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let work = folder.path();
+    std::fs::set_permissions(work, std::fs::Permissions::from_mode(0o755)).unwrap();
+    // Where every user can run it. By another process: a descriptor open for writing here might be inherited by a child of another test.
+    let weir = work.join("weir");
+    assert!(Command::new("cp").arg(env!("CARGO_BIN_EXE_weir")).arg(&weir).status().unwrap().success());
+    let mut command = Command::new("unshare");
+    command.args(["-m", "-n", "sh"]).arg(root().join("tests/live/root.sh")).arg(&weir).arg(work);
+    let played = command.env_remove("TRACEWEIR_RUNTIME_DIR").output().unwrap();
+    assert!(played.status.success(), "{}", String::from_utf8_lossy(&played.stderr));
+    let pid = |name: &str| -> u64 {
+        let text = std::fs::read_to_string(work.join("out").join(format!("{name}.pid"))).unwrap();
+        text.trim().parse().unwrap()
+    };
+
+    let said = step(work, "record", "0");
+    assert!(!said.contains("no process with provider"), "{said}");
+    let writers: BTreeSet<u64> =
+        objects(&step(work, "dump", "0")).iter().map(|event| event["pid"].as_u64().unwrap()).collect();
+    assert_eq!(writers, BTreeSet::from([pid("running"), pid("other")]), "of two users: {said}");
+
+    let said = step(work, "start", "0");
+    assert!(!said.contains("no process with provider"), "{said}");
+    let entries = objects(&step(work, "providers", "0"));
+    let [entry] = &entries[..] else { panic!("{entries:?}") };
+    let pids: BTreeSet<u64> =
+        entry["pids"].as_array().unwrap().iter().map(|pid| pid.as_u64().unwrap()).collect();
+    assert_eq!(pids, BTreeSet::from([pid("running"), pid("other"), pid("later")]));
+    let said = step(work, "pid", "0");
+    assert!(!said.contains("another user") && !said.contains("has not registered"), "{said}");
+    step(work, "stop", "0");
+    let daemon = std::fs::read_to_string(work.join("out/daemon")).unwrap();
+    assert!(daemon.contains("daemon --on-demand --system"), "{daemon}");
+
+    step(work, "fallback", "0");
+    step(work, "fallback-stop", "0");
+
+    // The users have no more rights by it, and nothing in their folders was touched.
+    for name in ["list-as-user", "stop-as-user"] {
+        let code = std::fs::read_to_string(work.join("out").join(format!("{name}.code"))).unwrap();
+        assert_ne!(code.trim(), "0", "{name}");
+    }
+    let names = |name: &str| std::fs::read_to_string(work.join("out").join(name)).unwrap();
+    let stale = format!("{}-", pid("killed"));
+    assert_eq!(names("before"), names("after"));
+    assert!(names("after").lines().any(|line| line.starts_with(&stale)), "{}", names("after"));
+    assert_eq!(std::fs::read_to_string(work.join("precious")).unwrap(), "precious\n");
+}
