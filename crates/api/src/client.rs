@@ -4,7 +4,8 @@
 //!   register, unregister (any thread) ──commands──▶ control thread ──Register, Ack──▶ daemon(s)
 //!        ▲ waits for Registered, at most 1 s            │  ◀──Region, Enable, CloseSession──
 //!        └──────────────── changed ─────────────────────┘
-//!                                                       └──▶ slots (entries, hot words), outlets, callbacks
+//!                                                       └──▶ slots (entries, hot words), outlets; callbacks on their thread
+//!   write (any thread) ──doorbell──▶ waking thread ──eventfd──▶ daemon(s)
 //! ```
 //!
 //! | File | What it knows |
@@ -18,6 +19,8 @@
 //! | `private` | sessions that a daemon has this process run by itself |
 //! | `rights` | for whom files are opened, and who is believed |
 //! | `fork` | whether this is still the process that made all this |
+//! | `callbacks` | the thread that runs callbacks, with the program's descriptors |
+//! | `wakers` | the thread that writes eventfds for writers |
 //! | `process` | signals, fork and exit handlers, staying loaded |
 //!
 //! Invariants
@@ -28,8 +31,10 @@
 //! 3. Registering succeeds whatever the system refuses (socket, folder, thread); the reason is kept for [`link_state`]. It fails where a daemon forbids it
 //!    and none allows it, in the time that a registration waits.
 //! 4. A process uses only the client it made itself; see `fork`.
+//! 5. No descriptor of the link is in the program's table: the program may close every number and use it for files of its own (`process`).
 
 mod again;
+mod callbacks;
 pub(crate) mod control;
 pub(crate) mod fork;
 mod link;
@@ -42,9 +47,8 @@ mod rights;
 mod shared;
 pub(crate) mod thread;
 mod traits;
+mod wakers;
 
-use std::cell::Cell;
-use std::os::fd::OwnedFd;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
@@ -55,6 +59,7 @@ use traceweir_transport::runtime::random;
 
 use crate::error::{Error, Result};
 use crate::provider::{Decoding, EnableCallback, Handle, New};
+use callbacks::Callbacks;
 use outlets::Open;
 use promise::Promise;
 pub(crate) use shared::Shared;
@@ -70,17 +75,11 @@ const FORK_DELAY: Duration = Duration::from_millis(20);
 
 static CLIENT: fork::PerProcess<Client> = fork::PerProcess::new();
 
-thread_local! {
-    static ON_CONTROL_THREAD: Cell<bool> = const { Cell::new(false) };
-}
-
 /// What the registrations of this process share.
 #[derive(Debug)]
 pub(crate) struct Client {
     shared: Mutex<Shared>,
     changed: Condvar,
-    /// Wakes the control thread; missing where the system refused it, and then there is no thread either.
-    wake: Option<OwnedFd>,
     /// Tells this process's library from that of one with the same id.
     instance: u64,
     /// Not a forked child of a process that used the library.
@@ -93,6 +92,8 @@ pub(crate) struct Closed {
     pub(crate) changed: Vec<Handle>,
     /// No write was under way any more.
     pub(crate) quiet: bool,
+    /// The outlets that were closed.
+    pub(crate) outlets: u64,
 }
 
 /// For people: how this process reaches daemons, or why it does not.
@@ -214,11 +215,7 @@ impl Client {
             process::close_inherited();
             Handle::all().for_each(|h| h.slot().abandon_registering());
         }
-        let wake = rustix::event::eventfd(
-            0,
-            rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK,
-        );
-        Self { shared: Mutex::default(), changed: Condvar::new(), wake: wake.ok(), instance: random(), first }
+        Self { shared: Mutex::default(), changed: Condvar::new(), instance: random(), first }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Shared> {
@@ -251,7 +248,7 @@ impl Client {
             shared.awaited.push((0, number));
             shared.commands.push(Command::Register(number));
             self.wake();
-            if !ON_CONTROL_THREAD.get() {
+            if callbacks::may_wait_for_control() {
                 shared = self.await_registered(shared, number);
             }
         }
@@ -297,14 +294,20 @@ impl Client {
         if matches!(shared.thread, Thread::Running) {
             return;
         }
-        let started = match &self.wake {
-            Some(_) => process::spawn_quiet("traceweir", move || {
-                ON_CONTROL_THREAD.set(true);
+        let started = Callbacks::start().and_then(|callbacks| {
+            process::spawn_quiet("traceweir", move || {
+                callbacks::forbid_waiting_for_control();
                 std::thread::sleep(delay);
-                control::run(self);
-            }),
-            None => Err(std::io::Error::other("the system refuses an eventfd")),
-        };
+                let Err(e) = control::run(self, callbacks);
+                let mut shared = self.lock();
+                shared.thread = Thread::Failed(e.to_string());
+                shared.starting = false;
+                shared.awaited.clear();
+                shared.drop_inherited();
+                drop(shared);
+                self.changed.notify_all();
+            })
+        });
         match started {
             Ok(()) => (shared.thread, shared.starting) = (Thread::Running, true),
             Err(e) => {
@@ -315,10 +318,7 @@ impl Client {
     }
 
     fn wake(&self) {
-        if let Some(wake) = &self.wake {
-            // A counter that is full wakes as well.
-            let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
-        }
+        wakers::DOORBELL.ring_requests();
     }
 
     /// Runs callbacks on the control thread and waits for them a while; on this thread where there is no other.
@@ -326,7 +326,7 @@ impl Client {
         if changed.is_empty() {
             return;
         }
-        let elsewhere = !ON_CONTROL_THREAD.get() && matches!(self.lock().thread, Thread::Running);
+        let elsewhere = callbacks::may_wait_for_control() && matches!(self.lock().thread, Thread::Running);
         if !elsewhere {
             return tell_all(&changed, source, filter.as_ref());
         }
@@ -338,7 +338,7 @@ impl Client {
 
     /// Asks providers for their state, as [`tell`](Self::tell) tells them of changes.
     pub(crate) fn capture(&'static self, providers: Vec<Handle>, outlet: u8, params: &EnableParams) {
-        if ON_CONTROL_THREAD.get() || !matches!(self.lock().thread, Thread::Running) {
+        if !callbacks::may_wait_for_control() || !matches!(self.lock().thread, Thread::Running) {
             return providers.into_iter().for_each(|it| orders::capture(it, outlet, params));
         }
         let (params, done) = (Box::new(params.clone()), Promise::new());
@@ -375,11 +375,11 @@ impl Client {
             shared
                 .note("a session was closed while a thread was stopped in the middle of a write".to_owned());
         }
-        Closed { changed, quiet }
+        Closed { changed, quiet, outlets }
     }
 }
 
-/// Tells callbacks what changed.
+/// Tells callbacks what changed, on this thread, which shares the program's descriptors.
 fn tell_all(changed: &[Handle], source: Guid, filter: Option<&Filter>) {
     for handle in changed {
         if handle.is_current() {

@@ -324,7 +324,7 @@ fn begin(client: &'static Client, config: Config, file: Option<File>, from_outsi
 fn open_outlet(client: &Client, id: u64, session: &Session) -> Result<()> {
     let (params, wake) = session.region_params()?;
     let reader =
-        client.lock().table.open(Owner::Private, id, |outlet| Ok(outlet.open_private(&params, wake)?))?;
+        client.lock().table.open(Owner::Private, id, |_, outlet| Ok(outlet.open_private(&params, wake)?))?;
     let own = Identity::of(std::process::id(), rustix::process::getuid().as_raw());
     session.attach_private(reader, own)?;
     Ok(())

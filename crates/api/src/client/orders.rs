@@ -12,17 +12,18 @@
 //! A daemon can send orders for sessions or registrations that are gone by now: those are acknowledged and otherwise ignored. What cannot be done
 //! is said (`Failed`) before it is acknowledged: no outlet is free, the memory cannot be mapped, the registration has no entry left.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use traceweir_format::Guid;
 use traceweir_format::spec::status::Status;
 use traceweir_transport::abi::RegionParams;
 use traceweir_transport::message::{EnableCode, EnableParams, Message};
-use traceweir_transport::ring::{RegionSource, Ticket};
+use traceweir_transport::ring::{RegionSource, Ticket, prepare_wake};
 
 use super::control::Control;
 use super::outlets::Owner;
-use super::{Refused, Shared, tell_all};
+use super::wakers::{DOORBELL, Wakers};
+use super::{Refused, Shared};
 use crate::error::Error;
 use crate::provider::{Change, Combined, Handle, for_provider};
 
@@ -121,7 +122,7 @@ impl Control {
     ) -> Result<(), Trouble> {
         let mut shared = self.client.lock();
         shared.refused.retain(|r| (r.owner, r.session) != (owner, session));
-        let opened = shared.open_region(owner, session, params, descriptors);
+        let opened = shared.open_region(owner, session, params, descriptors, &self.wakers);
         opened.map_err(|e| {
             let (status, reason) = (e.status(), e.to_string());
             shared.refused.push(Refused { owner, session, status, reason });
@@ -148,14 +149,14 @@ impl Control {
             EnableCode::Disable => Change::None,
             EnableCode::CaptureState => {
                 drop(shared);
-                capture(handle, outlet, params);
+                self.capture(handle, outlet, params);
                 return Ok(());
             }
         };
         drop(shared);
         // A forked child that takes over its parent's sessions has nothing new to tell.
         if change != Change::None && super::fork::is_ready() {
-            tell_all(&[handle], params.source, for_provider(&params.filters));
+            self.tell(vec![handle], params.source, for_provider(&params.filters));
         }
         change.refusal().map_or(Ok(()), |(status, reason)| {
             Err(Trouble { registration: Some(registration), status, reason: reason.to_owned() })
@@ -180,6 +181,7 @@ impl Control {
     fn close(&mut self, at: usize, order: u32, session: u64) {
         let owner = Owner::Peer(self.peers[at].id);
         let closed = self.client.end_sessions(|o| o.owner == owner && o.session == session);
+        self.wakers.clear(closed.outlets);
         self.client.lock().refused.retain(|r| (r.owner, r.session) != (owner, session));
         if !closed.quiet {
             let reason = "a thread was stopped in the middle of a write, whose event is lost and not counted";
@@ -189,15 +191,16 @@ impl Control {
         self.acknowledge(at, order);
         // A connection that is gone is noticed soon enough.
         let _ = self.peers[at].flush();
-        tell_all(&closed.changed, Guid::NULL, None);
+        self.tell(closed.changed, Guid::NULL, None);
     }
 
     /// The daemon is gone, and its sessions with it.
     pub(super) fn end_peer(&self, peer: u64) {
         let owner = Owner::Peer(peer);
         let closed = self.client.end_sessions(|o| o.owner == owner);
+        self.wakers.clear(closed.outlets);
         self.client.lock().refused.retain(|r| r.owner != owner);
-        tell_all(&closed.changed, Guid::NULL, None);
+        self.tell(closed.changed, Guid::NULL, None);
     }
 }
 
@@ -228,6 +231,7 @@ impl Shared {
         session: u64,
         params: &RegionParams,
         descriptors: Vec<OwnedFd>,
+        wakers: &Wakers,
     ) -> Result<(), Error> {
         let refuse = |why: &str| Err(Error::refused(Status::ERROR_INVALID_PARAMETER, why));
         let mut descriptors = descriptors.into_iter();
@@ -237,8 +241,11 @@ impl Shared {
         if self.table.find(owner, session).is_some() {
             return refuse("the session has memory in this process already");
         }
-        self.table.open(owner, session, |outlet| {
-            let ticket = outlet.open(RegionSource::File { memory, wake }, params)?;
+        prepare_wake(wake.as_fd())?;
+        self.table.open(owner, session, |line, outlet| {
+            let ticket = outlet.open(RegionSource::Doorbell { memory, doorbell: &DOORBELL, line }, params)?;
+            // No entry names the outlet yet, so nothing rings before this.
+            wakers.set(line, wake);
             Ok((ticket, ()))
         })
     }

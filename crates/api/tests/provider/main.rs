@@ -11,6 +11,7 @@ mod control_group;
 mod daemon;
 #[path = "../../../../tests/support/daemon_thread.rs"]
 mod daemon_thread;
+mod descriptors;
 mod failures;
 mod filters;
 mod forbidden;
@@ -47,6 +48,7 @@ fn scenario() {
     let folder = PathBuf::from(std::env::var_os(FOLDER).unwrap());
     let all = [
         callbacks::SCENARIOS,
+        descriptors::SCENARIOS,
         failures::SCENARIOS,
         filters::SCENARIOS,
         forbidden::SCENARIOS,

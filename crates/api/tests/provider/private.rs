@@ -303,7 +303,7 @@ fn quiet_threads(folder: &Path) {
     let session = PrivateSession::start(&sequential("quiet", folder.join("quiet.etl"))).unwrap();
     let _provider = Provider::register(PROVIDER, None).unwrap();
     let ours: Vec<_> = tasks().into_iter().filter(|task| !before.contains(task)).collect();
-    assert_eq!(ours.len(), 3, "collector, writer, control thread");
+    assert_eq!(ours.len(), 5, "collector, writer, control thread, and those for callbacks and for waking");
     for task in ours {
         let status = std::fs::read_to_string(task.join("status")).unwrap();
         let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap().trim();
