@@ -12,6 +12,7 @@
 //! |---|---|
 //! | `control` | the thread: sockets, greeting, announcing |
 //! | `again` | the way back to a daemon that dropped us |
+//! | `early` | registrations that do not wait for a daemon that is busy |
 //! | `orders` | what daemons ask for, and what follows when one is gone |
 //! | `traits` | traits that are set after the registration |
 //! | `shared` | what the threads of the process share under one lock |
@@ -36,6 +37,7 @@
 mod again;
 mod callbacks;
 pub(crate) mod control;
+mod early;
 pub(crate) mod fork;
 mod link;
 mod orders;
@@ -261,10 +263,14 @@ impl Client {
         number: u32,
     ) -> MutexGuard<'s, Shared> {
         let deadline = Instant::now() + PATIENCE;
-        while !shared.silent && shared.is_pending(number) {
+        // The control thread is waited for in any case: it enables what a daemon's file says, without an answer.
+        while shared.is_unsent(number) || (!shared.silent && shared.is_pending(number)) {
             match deadline.checked_duration_since(Instant::now()) {
                 Some(left) => shared = self.wait(shared, left),
-                None => shared.silent = true,
+                None => {
+                    shared.silent = true;
+                    break;
+                }
             }
         }
         shared.awaited.retain(|(_, n)| *n != number);

@@ -285,7 +285,12 @@ impl Listener {
         Ok(Self { socket })
     }
 
-    /// The next waiting connection, if any. It takes no descriptors yet.
+    /// Connections take descriptors from the start, also those that are not accepted yet. For a listener that only its own user and root can reach.
+    pub fn take_descriptors(&self) -> Result<()> {
+        rights::set(&self.socket, true).map(drop)
+    }
+
+    /// The next waiting connection, if any. It takes no descriptors yet, unless the listener does.
     pub fn accept(&self) -> Result<Option<Connection>> {
         loop {
             match accept_with(&self.socket, FLAGS) {

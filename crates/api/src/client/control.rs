@@ -124,7 +124,25 @@ impl Control {
     pub(super) fn greet(&mut self, connection: Connection, link: usize) {
         self.client.lock().greeting += 1;
         self.add(connection, link, true);
-        self.hello(self.peers.len() - 1);
+        let at = self.peers.len() - 1;
+        self.hello(at);
+        // Behind Hello in the connection, whenever the daemon reads it.
+        self.peers[at].is_early = self.links[link].has_file(self.peers[at].connection.peer().uid);
+        if self.peers[at].is_early {
+            let numbers: Vec<u32> = Handle::all().map(|handle| handle.number()).collect();
+            for number in numbers {
+                self.announce_to(at, number);
+            }
+        }
+    }
+
+    /// Tells one daemon of a registration, unless it knows it.
+    fn announce_to(&mut self, at: usize, number: u32) {
+        self.enable_early(at, number);
+        let (peer, mut shared) = (&mut self.peers[at], self.client.lock());
+        if say_register(peer, number) {
+            shared.awaited.push((peer.id, number));
+        }
     }
 
     fn add(&mut self, connection: Connection, link: usize, ours: bool) {
@@ -247,12 +265,12 @@ impl Control {
 
     /// Tells all daemons of a registration.
     fn announce(&mut self, number: u32) {
-        let mut shared = self.client.lock();
-        for peer in self.peers.iter_mut().filter(|p| p.ready) {
-            if say_register(peer, number) {
-                shared.awaited.push((peer.id, number));
+        for at in 0..self.peers.len() {
+            if self.peers[at].is_told() {
+                self.announce_to(at, number);
             }
         }
+        let mut shared = self.client.lock();
         shared.awaited.retain(|a| *a != (0, number));
         drop(shared);
         self.client.changed.notify_all();
@@ -322,6 +340,10 @@ impl Control {
             Some(Asked::Register(registration)) => {
                 shared.answered(peer.id, registration, why);
                 shared.note(format!("a daemon refuses a registration: {reason}"));
+                drop(shared);
+                self.end_early(at, registration);
+                self.client.changed.notify_all();
+                return Ok(());
             }
             Some(Asked::SetTraits(registration)) => {
                 shared.traits_answered(peer.id, registration, why);
@@ -360,14 +382,15 @@ impl Control {
         if !(VERSIONS.0..=VERSIONS.1).contains(&version) {
             return Err(Error::Version { theirs: (version, version), ours: VERSIONS });
         }
+        self.peers[at].ready = true;
+        let numbers: Vec<u32> = Handle::all().map(|handle| handle.number()).collect();
+        for number in &numbers {
+            self.announce_to(at, *number);
+        }
         let peer = &mut self.peers[at];
-        peer.ready = true;
         let mut shared = self.client.lock();
-        for handle in Handle::all() {
-            if say_register(peer, handle.number()) {
-                shared.awaited.push((peer.id, handle.number()));
-            }
-            shared.say_pending_traits(peer, handle.number());
+        for number in numbers {
+            shared.say_pending_traits(peer, number);
         }
         shared.greeting -= u32::from(peer.ours);
         shared.daemons += 1;

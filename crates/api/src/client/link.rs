@@ -11,11 +11,13 @@
 //! While others fill the queue of the listener a daemon may not get through; so this process connects to the daemon after each rest.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use traceweir_transport::abi::RegionParams;
+use traceweir_transport::enabled::{self, Enabled};
 use traceweir_transport::message::Message;
 use traceweir_transport::runtime::{RuntimeDir, Scope, is_privileged_by_file};
 use traceweir_transport::socket::{Connection, Janitor, Listener};
@@ -145,6 +147,16 @@ impl Link {
         Ok((Listener::bind(&socket, dir.socket_mode())?, socket))
     }
 
+    /// What a daemon of this user has enabled, by the file in its folder.
+    pub(super) fn enabled_by(&self, daemon: u32) -> Vec<Enabled> {
+        enabled::read(&self.dir, daemon)
+    }
+
+    /// Whether a daemon of this user writes what it has enabled.
+    pub(super) fn has_file(&self, daemon: u32) -> bool {
+        enabled::is_written(&self.dir, daemon)
+    }
+
     /// The socket file, where there is one.
     pub(super) fn socket(&self) -> Option<PathBuf> {
         self.socket.clone()
@@ -228,12 +240,18 @@ pub(super) struct Peer {
     pub(super) ours: bool,
     /// The daemon has said welcome.
     pub(super) ready: bool,
+    /// The daemon has written what it has enabled: registrations are sent before it says welcome.
+    pub(super) is_early: bool,
     /// Registrations that it was told.
     pub(super) announced: HashSet<u32>,
     /// What it has not answered, by the request's number.
     asked: HashMap<u32, Asked>,
     last_request: u32,
-    outbox: VecDeque<(u32, Message)>,
+    outbox: VecDeque<(u32, Message, Option<OwnedFd>)>,
+    /// Sessions that registrations were enabled for before the daemon said so: registration and session.
+    pub(super) early: Vec<(u32, u64)>,
+    /// Sessions for which this process made the memory, and the daemon has not taken it yet.
+    pub(super) offered: Vec<u64>,
 }
 
 impl Peer {
@@ -245,16 +263,30 @@ impl Peer {
             link,
             ours,
             ready: false,
+            is_early: false,
             announced: HashSet::new(),
             asked: HashMap::new(),
             last_request: 0,
             outbox: VecDeque::new(),
+            early: Vec::new(),
+            offered: Vec::new(),
         }
+    }
+
+    /// Whether the daemon is told of registrations: it has said welcome, or has left a file by which they need not wait for that.
+    pub(super) fn is_told(&self) -> bool {
+        self.ready || self.is_early
+    }
+
+    /// Sends the memory that this process made for a session.
+    pub(super) fn offer(&mut self, session: u64, params: RegionParams, memory: OwnedFd) {
+        self.offered.push(session);
+        self.outbox.push_back((0, Message::Region { session, params }, Some(memory)));
     }
 
     /// Says what wants no answer: sends it, or keeps it for when there is room. The control thread waits for nobody.
     pub(super) fn say(&mut self, message: Message) {
-        self.outbox.push_back((0, message));
+        self.outbox.push_back((0, message, None));
     }
 
     /// Says what wants an answer.
@@ -266,7 +298,7 @@ impl Peer {
             _ => None,
         };
         self.asked.extend(asked.map(|asked| (self.last_request, asked)));
-        self.outbox.push_back((self.last_request, message));
+        self.outbox.push_back((self.last_request, message, None));
     }
 
     /// A registration is known to the daemon.
@@ -290,8 +322,9 @@ impl Peer {
 
     /// Sends what there is room for.
     pub(super) fn flush(&mut self) -> Result<()> {
-        while let Some((request, message)) = self.outbox.front() {
-            match self.connection.send(*request, message, &[], Duration::ZERO) {
+        while let Some((request, message, memory)) = self.outbox.front() {
+            let descriptors: Vec<BorrowedFd<'_>> = memory.iter().map(AsFd::as_fd).collect();
+            match self.connection.send(*request, message, &descriptors, Duration::ZERO) {
                 Ok(()) => {
                     self.outbox.pop_front();
                 }

@@ -2,7 +2,7 @@
 //!
 //! | Message | What happens |
 //! |---|---|
-//! | Region | the memory is mapped into a free outlet |
+//! | Region | the memory is mapped into a free outlet; or the memory that this process made is taken (`early`) |
 //! | Enable | the entry of each registration named is filled or cleared, its callback told, then the order acknowledged |
 //! | TellModules | the session gets a record that says where each registration lives |
 //! | CloseSession | all entries cleared, the outlet closed, acknowledged; then the callbacks are told, which may take their time |
@@ -51,14 +51,31 @@ impl Control {
     ) -> Result<(), traceweir_transport::Error> {
         let owner = Owner::Peer(self.peers[at].id);
         match message {
+            Message::Region { session, params } if self.peers[at].offered.contains(&session) => {
+                self.peers[at].offered.retain(|offered| *offered != session);
+                if descriptors.len() == 1 {
+                    self.region_taken(owner, session, descriptors);
+                } else {
+                    // The daemon has made some before it read of ours, which is given up.
+                    let closed = self.client.end_sessions(|o| o.owner == owner && o.session == session);
+                    self.wakers.clear(closed.outlets);
+                    if let Err(trouble) = self.region(owner, session, &params, descriptors) {
+                        self.failed(at, 0, session, trouble);
+                    }
+                }
+            }
             Message::Region { session, params } => {
                 if let Err(trouble) = self.region(owner, session, &params, descriptors) {
                     self.failed(at, 0, session, trouble);
                 }
             }
-            Message::Registered { registration } => self.registered(at, registration),
+            Message::Registered { registration } => {
+                self.end_early(at, registration);
+                self.registered(at, registration);
+            }
             Message::Enable { order, registrations, session, code, params } => {
                 for registration in registrations {
+                    self.peers[at].early.retain(|early| *early != (registration, session));
                     let done = self.enable(owner, registration, session, code, &params);
                     let Err(trouble) = done else { continue };
                     let is_of_session = trouble.registration.is_none();
@@ -111,6 +128,17 @@ impl Control {
     fn failed(&mut self, at: usize, order: u32, session: u64, trouble: Trouble) {
         let Trouble { registration, status, reason } = trouble;
         self.peers[at].say(Message::Failed { order, registration, session, status: status.0, reason });
+    }
+
+    /// The daemon has taken the memory that this process made, and says how to wake it.
+    fn region_taken(&self, owner: Owner, session: u64, descriptors: Vec<OwnedFd>) {
+        let outlet = self.client.lock().table.find(owner, session).map(|open| open.outlet);
+        let wake = descriptors.into_iter().next().filter(|wake| prepare_wake(wake.as_fd()).is_ok());
+        if let (Some(outlet), Some(wake)) = (outlet, wake) {
+            self.wakers.set(outlet, wake);
+            // What was rung before reached nobody.
+            DOORBELL.ring_outlet(outlet);
+        }
     }
 
     fn region(
@@ -180,6 +208,8 @@ impl Control {
     /// Shuts writers out and says so. Callbacks come last: they may take their time.
     fn close(&mut self, at: usize, order: u32, session: u64) {
         let owner = Owner::Peer(self.peers[at].id);
+        self.peers[at].offered.retain(|offered| *offered != session);
+        self.peers[at].early.retain(|(_, its)| *its != session);
         let closed = self.client.end_sessions(|o| o.owner == owner && o.session == session);
         self.wakers.clear(closed.outlets);
         self.client.lock().refused.retain(|r| (r.owner, r.session) != (owner, session));

@@ -185,6 +185,11 @@ impl Shared {
         found.map(|at| self.filters.swap_remove(at).1)
     }
 
+    /// Whether the control thread has not yet told the daemons of a registration.
+    pub(super) fn is_unsent(&self, number: u32) -> bool {
+        self.starting || self.awaited.contains(&(0, number))
+    }
+
     pub(super) fn is_pending(&self, number: u32) -> bool {
         let asked = self.starting || self.greeting != 0 || self.awaited.iter().any(|(_, n)| *n == number);
         // In a forked child, until the parent's sessions have made room for its own.

@@ -12,6 +12,7 @@ mod daemon;
 #[path = "../../../../tests/support/daemon_thread.rs"]
 mod daemon_thread;
 mod descriptors;
+mod early;
 mod failures;
 mod filters;
 mod forbidden;
@@ -49,6 +50,7 @@ fn scenario() {
     let all = [
         callbacks::SCENARIOS,
         descriptors::SCENARIOS,
+        early::SCENARIOS,
         failures::SCENARIOS,
         filters::SCENARIOS,
         forbidden::SCENARIOS,

@@ -4,9 +4,11 @@
 
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
 
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_ENABLE_SILOS;
 use traceweir_session::SourceId;
+use traceweir_transport::abi::RegionParams;
 use traceweir_transport::socket::Peer;
 
 use super::{Enable, Registration};
@@ -30,6 +32,8 @@ pub(crate) struct Process {
     pub(crate) registrations: BTreeMap<u32, Registration>,
     /// Its open regions by session.
     pub(crate) regions: BTreeMap<u64, SourceId>,
+    /// Memory that it has made for sessions before the daemon answered, by session.
+    pub(crate) offered: BTreeMap<u64, (RegionParams, OwnedFd)>,
     /// What its acknowledgements are waited for by.
     pub(crate) awaited: BTreeMap<u32, u64>,
     pub(super) last_order: u32,
@@ -47,6 +51,7 @@ impl Process {
             contained: OnceCell::new(),
             registrations: BTreeMap::new(),
             regions: BTreeMap::new(),
+            offered: BTreeMap::new(),
             awaited: BTreeMap::new(),
             last_order: 0,
             name_bytes: 0,

@@ -26,7 +26,8 @@ use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::low_level::{pipe, unregister};
-use traceweir_transport::runtime::{ProviderSocket, RuntimeDir};
+use traceweir_transport::enabled::{self, Enabled};
+use traceweir_transport::runtime::{ProviderSocket, RuntimeDir, Scope};
 use traceweir_transport::socket::{Connection, Janitor, Listener};
 
 use crate::error::{Error, Result};
@@ -44,6 +45,8 @@ pub(super) struct Home {
     listener: Listener,
     /// The socket file, where this daemon made it.
     socket: Option<PathBuf>,
+    /// The folder where processes find what is enabled; none where they do not.
+    publishes: Option<RuntimeDir>,
     _lock: File,
 }
 
@@ -53,12 +56,19 @@ impl Home {
         raise_descriptor_limit();
         runtime.ensure()?;
         let lock = lock(runtime, listener.is_some())?;
+        // Of a daemon before this one. Removed before a process can connect to this one.
+        enabled::remove(runtime);
         let path = runtime.control_socket();
         let (listener, socket) = match listener {
             Some(fd) => (Listener::from_fd(fd)?, None),
             None => (Listener::bind(&path, runtime.socket_mode())?, Some(path)),
         };
-        Ok(Self { listener, socket, _lock: lock })
+        let is_system = runtime.scope == Scope::System;
+        if !is_system {
+            // Processes send memory before they are answered. Only this user and root can connect here.
+            listener.take_descriptors()?;
+        }
+        Ok(Self { listener, socket, publishes: (!is_system).then(|| runtime.clone()), _lock: lock })
     }
 
     /// Where connections come from.
@@ -66,8 +76,26 @@ impl Home {
         &self.listener
     }
 
+    /// Whether processes find in the folder what is enabled.
+    pub(super) fn publishes(&self) -> bool {
+        self.publishes.is_some()
+    }
+
+    /// Writes what is enabled, for processes that come while the daemon is busy.
+    pub(super) fn publish(&self, all: &[Enabled]) {
+        let Some(dir) = &self.publishes else { return };
+        if let Err(e) = enabled::write(dir, all) {
+            warning!("what is enabled cannot be written to {}: {e}", dir.path().display());
+            // What is there may be wrong by now.
+            enabled::remove(dir);
+        }
+    }
+
     /// Removes the socket; the lock goes with the value.
     pub(super) fn leave(&mut self) {
+        if let Some(dir) = &self.publishes {
+            enabled::remove(dir);
+        }
         if let Some(path) = self.socket.take() {
             // A socket that stays is stale and replaced by the next daemon.
             let _ = std::fs::remove_file(path);

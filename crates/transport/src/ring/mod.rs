@@ -79,7 +79,7 @@ mod words;
 #[cfg(not(loom))]
 pub use doorbell::{Doorbell, Rings};
 #[cfg(not(loom))]
-pub use drain::{Damaged, Head, RegionReader, RingReader};
+pub use drain::{Damaged, Head, RegionReader, RingReader, create_memory};
 #[cfg(not(loom))]
 pub use gather::Gather;
 #[cfg(not(loom))]
