@@ -273,6 +273,9 @@ impl Client {
                 }
             }
         }
+        if shared.is_pending(number) {
+            shared.late.push(number);
+        }
         shared.awaited.retain(|(_, n)| *n != number);
         shared
     }
@@ -286,6 +289,7 @@ impl Client {
         let mut shared = self.lock();
         handle.slot().unwish(u64::MAX);
         shared.awaited.retain(|(_, n)| *n != handle.number());
+        shared.late.retain(|n| *n != handle.number());
         shared.verdicts.retain(|(n, _)| *n != handle.number());
         if !fork::is_ready() {
             self.start_thread(&mut shared, Duration::ZERO);

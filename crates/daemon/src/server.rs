@@ -229,9 +229,7 @@ impl Server {
     fn carry_out(&mut self) {
         loop {
             // Before anybody is answered: whoever knows that something is enabled can rely on it.
-            if self.home.publishes()
-                && let Some(all) = self.service.changed_enables()
-            {
+            if let Some(all) = self.service.changed_enables() {
                 self.home.publish(&all);
             }
             let effects = self.service.effects();

@@ -14,7 +14,8 @@
 //!    listens, so a process that has connected never reads that one.
 //! 2. The daemon decides all the same: it takes the memory for sessions that want the registration when it reads of it, and for no others.
 //! 3. The file is read, never mapped: a file that is cut short is an error and no signal.
-//! 4. The system's daemon writes none: any user can connect to it, and it takes no descriptors from processes.
+//! 4. Nobody but the daemon's user can read the file: it says what others trace. So processes of other users wait for the system's daemon, and it takes no
+//!    memory from them.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -27,7 +28,7 @@ use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
 
 use crate::abi::RegionParams;
 use crate::message::{EnableCode, EnableParams, Message, SessionRef};
-use crate::runtime::{RuntimeDir, Scope};
+use crate::runtime::RuntimeDir;
 
 /// The largest file. What has no room is not in it, and waits for the daemon.
 const MAX_BYTES: usize = 1 << 20;
@@ -66,11 +67,8 @@ pub fn remove(dir: &RuntimeDir) {
     let _ = fs::remove_file(path(dir));
 }
 
-/// Replaces the file. Nothing is done for the system's daemon.
+/// Replaces the file.
 pub fn write(dir: &RuntimeDir, all: &[Enabled]) -> io::Result<()> {
-    if dir.scope == Scope::System {
-        return Ok(());
-    }
     let new = dir.path().join(".enabled");
     // A file of that name is what a daemon that was killed has left.
     let _ = fs::remove_file(&new);
@@ -82,16 +80,13 @@ pub fn write(dir: &RuntimeDir, all: &[Enabled]) -> io::Result<()> {
 /// Reads what a daemon of this user has enabled; nothing where there is no such file.
 #[must_use]
 pub fn read(dir: &RuntimeDir, owner: u32) -> Vec<Enabled> {
-    if dir.scope == Scope::System {
-        return Vec::new();
-    }
     read_bytes(dir, owner).map(|bytes| decode(&bytes)).unwrap_or_default()
 }
 
 /// Whether a daemon of this user writes what it has enabled.
 #[must_use]
 pub fn is_written(dir: &RuntimeDir, owner: u32) -> bool {
-    dir.scope != Scope::System && open(dir, owner).is_some()
+    open(dir, owner).is_some()
 }
 
 fn read_bytes(dir: &RuntimeDir, owner: u32) -> Option<Vec<u8>> {

@@ -124,6 +124,11 @@ impl Connection {
         rights::set(self, true).map(drop)
     }
 
+    /// The other end may send no descriptors from now on.
+    pub fn refuse_descriptors(&self) -> Result<()> {
+        rights::set(self, false).map(drop)
+    }
+
     /// Two connected ends in this process, for tests.
     pub fn pair() -> Result<(Self, Self)> {
         let (a, b) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, FLAGS, None)
@@ -285,7 +290,7 @@ impl Listener {
         Ok(Self { socket })
     }
 
-    /// Connections take descriptors from the start, also those that are not accepted yet. For a listener that only its own user and root can reach.
+    /// Connections take descriptors from the start, also those that are not accepted yet. Whoever accepts may have them [refused](Connection::refuse_descriptors).
     pub fn take_descriptors(&self) -> Result<()> {
         rights::set(&self.socket, true).map(drop)
     }

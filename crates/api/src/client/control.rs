@@ -404,6 +404,8 @@ impl Control {
         let peer = self.peers.swap_remove(at);
         let mut shared = self.client.lock();
         shared.awaited.retain(|(p, _)| *p != peer.id);
+        // The daemon that they did not wait for is gone; another has missed nothing.
+        shared.late.clear();
         shared.settings.iter_mut().for_each(|setting| setting.awaited.retain(|p| *p != peer.id));
         shared.greeting -= u32::from(peer.ours && !peer.ready);
         shared.daemons -= u32::from(peer.ready);

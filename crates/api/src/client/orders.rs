@@ -75,7 +75,7 @@ impl Control {
             }
             Message::Enable { order, registrations, session, code, params } => {
                 for registration in registrations {
-                    self.peers[at].early.retain(|early| *early != (registration, session));
+                    self.note_late(at, registration, session, code);
                     let done = self.enable(owner, registration, session, code, &params);
                     let Err(trouble) = done else { continue };
                     let is_of_session = trouble.registration.is_none();
@@ -115,6 +115,7 @@ impl Control {
         peer.registered(registration);
         let mut shared = self.client.lock();
         shared.answered(peer.id, registration, None);
+        shared.late.retain(|number| *number != registration);
         drop(shared);
         self.client.changed.notify_all();
     }
@@ -128,6 +129,18 @@ impl Control {
     fn failed(&mut self, at: usize, order: u32, session: u64, trouble: Trouble) {
         let Trouble { registration, status, reason } = trouble;
         self.peers[at].say(Message::Failed { order, registration, session, status: status.0, reason });
+    }
+
+    /// Reports a registration that went on before the daemon answered, and was not enabled by its file: nobody knows what the session has missed.
+    fn note_late(&mut self, at: usize, registration: u32, session: u64, code: EnableCode) {
+        let early = &mut self.peers[at].early;
+        let was_early = early.extract_if(.., |it| *it == (registration, session)).count() > 0;
+        let is_late = code == EnableCode::Enable && self.client.lock().late.contains(&registration);
+        if is_late && !was_early {
+            let reason = "the process went on before the daemon answered its registration".to_owned();
+            let status = Status::ERROR_TIMEOUT;
+            self.failed(at, 0, session, Trouble { registration: Some(registration), status, reason });
+        }
     }
 
     /// The daemon has taken the memory that this process made, and says how to wake it.

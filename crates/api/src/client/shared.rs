@@ -27,6 +27,8 @@ pub(crate) struct Shared {
     pub(super) awaited: Vec<(u64, u32)>,
     /// A daemon let a registration wait for too long: until it answers, nobody waits for it.
     pub(super) silent: bool,
+    /// Registrations that went on before a daemon had answered.
+    pub(super) late: Vec<u32>,
     pub(super) commands: Vec<Command>,
     pub(crate) table: Table,
     pub(super) interned: Interned,

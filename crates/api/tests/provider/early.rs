@@ -13,6 +13,7 @@ use traceweir_transport::ring::create_memory;
 use traceweir_transport::runtime::RuntimeDir;
 use traceweir_transport::socket::Connection;
 
+use crate::daemon::{Process, listen};
 use crate::{
     PATIENCE, PROVIDER, Running, Scenario, Stage, event, eventually, mark, read, sequential, until,
     wait_for_mark,
@@ -22,6 +23,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     ("daemon of its own", daemon_of_its_own),
     ("write and end", write_and_end),
     ("write before and after", write_before_and_after),
+    ("go on without an answer", go_on_without_an_answer),
 ];
 
 const EACH: u64 = 200;
@@ -140,6 +142,68 @@ fn write_before_and_after(folder: &Path) {
     wait_for_mark(folder, "after");
     write();
     until("the change", || !provider.enabled(4, 0));
+}
+
+#[test]
+fn process_that_went_on_without_an_answer_reports_it_with_its_enable() {
+    let stage = Stage::new();
+    let listener = listen(&stage.runtime());
+    let scenario = stage.spawn("go on without an answer");
+    // A daemon without a file, which answers when the registration has given up.
+    wait_for_mark(stage.folder.path(), "registered");
+    let mut process = Process::accept(&listener);
+    process.serve_one(0x10001);
+    let (registration, _) = process.registered[0];
+    assert_eq!(process.expect_failed(), (0, Some(registration), 0x10001, 1460));
+    mark(stage.folder.path(), "enabled");
+    // What is enabled from now on has missed nothing.
+    let next = process.await_register();
+    process.enable(7, next, 0x10001, EnableCode::Enable, EnableParams::default());
+    process.answer(&Message::Registered { registration: next });
+    process.expect_ack(7);
+    process.enable(8, registration, 0x10001, EnableCode::Enable, EnableParams::default());
+    process.expect_ack(8);
+    mark(stage.folder.path(), "done");
+    scenario.succeeded();
+}
+
+fn go_on_without_an_answer(folder: &Path) {
+    let provider = Provider::register(PROVIDER, None).unwrap();
+    assert!(!provider.enabled(4, 0));
+    mark(folder, "registered");
+    until("the session", || provider.enabled(4, 0));
+    wait_for_mark(folder, "enabled");
+    let _second = Provider::register(PROVIDER, None).unwrap();
+    wait_for_mark(folder, "done");
+}
+
+#[test]
+fn events_missed_before_a_late_enable_show_as_lost() {
+    let mut apart = Apart::start();
+    let id = apart.controller.query(&session()).unwrap().id;
+    let connection =
+        Connection::connect(&RuntimeDir::at(&apart.stage.runtime()).control_socket(), PATIENCE).unwrap();
+    let hello =
+        Message::Hello { versions: VERSIONS, role: Role::Provider, instance: 1, program: "late".to_owned() };
+    say(&connection, 1, &hello, &[]);
+    let register =
+        Message::Register { registration: 7, provider: PROVIDER, traits: Vec::new(), classic: false };
+    say(&connection, 2, &register, &[]);
+    let reason = "it went on".to_owned();
+    // One for a session that the process does not write to changes nothing.
+    for session in [id, id + 1] {
+        let (registration, status, reason) = (Some(7), 1460, reason.clone());
+        say(&connection, 0, &Message::Failed { order: 0, registration, session, status, reason }, &[]);
+    }
+    until("the loss shows", || apart.controller.query(&session()).unwrap().events_lost == 1);
+    let traced = |controller: &mut Controller| {
+        let providers = controller.providers().unwrap();
+        providers.iter().flat_map(|provider| &provider.sessions).map(|session| session.traced).sum::<u32>()
+    };
+    assert_eq!(traced(&mut apart.controller), 1, "the registration stays enabled");
+    apart.controller.stop(&session()).unwrap();
+    mark(apart.stage.folder.path(), "leave");
+    apart.daemon.succeeded();
 }
 
 /// Says something to the daemon.

@@ -27,7 +27,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::low_level::{pipe, unregister};
 use traceweir_transport::enabled::{self, Enabled};
-use traceweir_transport::runtime::{ProviderSocket, RuntimeDir, Scope};
+use traceweir_transport::runtime::{ProviderSocket, RuntimeDir};
 use traceweir_transport::socket::{Connection, Janitor, Listener};
 
 use crate::error::{Error, Result};
@@ -45,8 +45,7 @@ pub(super) struct Home {
     listener: Listener,
     /// The socket file, where this daemon made it.
     socket: Option<PathBuf>,
-    /// The folder where processes find what is enabled; none where they do not.
-    publishes: Option<RuntimeDir>,
+    runtime: RuntimeDir,
     _lock: File,
 }
 
@@ -63,12 +62,9 @@ impl Home {
             Some(fd) => (Listener::from_fd(fd)?, None),
             None => (Listener::bind(&path, runtime.socket_mode())?, Some(path)),
         };
-        let is_system = runtime.scope == Scope::System;
-        if !is_system {
-            // Processes send memory before they are answered. Only this user and root can connect here.
-            listener.take_descriptors()?;
-        }
-        Ok(Self { listener, socket, publishes: (!is_system).then(|| runtime.clone()), _lock: lock })
+        // Processes of this user send memory before they are answered. Guests are kept from it when they are accepted.
+        listener.take_descriptors()?;
+        Ok(Self { listener, socket, runtime: runtime.clone(), _lock: lock })
     }
 
     /// Where connections come from.
@@ -76,26 +72,18 @@ impl Home {
         &self.listener
     }
 
-    /// Whether processes find in the folder what is enabled.
-    pub(super) fn publishes(&self) -> bool {
-        self.publishes.is_some()
-    }
-
     /// Writes what is enabled, for processes that come while the daemon is busy.
     pub(super) fn publish(&self, all: &[Enabled]) {
-        let Some(dir) = &self.publishes else { return };
-        if let Err(e) = enabled::write(dir, all) {
-            warning!("what is enabled cannot be written to {}: {e}", dir.path().display());
+        if let Err(e) = enabled::write(&self.runtime, all) {
+            warning!("what is enabled cannot be written to {}: {e}", self.runtime.path().display());
             // What is there may be wrong by now.
-            enabled::remove(dir);
+            enabled::remove(&self.runtime);
         }
     }
 
     /// Removes the socket; the lock goes with the value.
     pub(super) fn leave(&mut self) {
-        if let Some(dir) = &self.publishes {
-            enabled::remove(dir);
-        }
+        enabled::remove(&self.runtime);
         if let Some(path) = self.socket.take() {
             // A socket that stays is stale and replaced by the next daemon.
             let _ = std::fs::remove_file(path);

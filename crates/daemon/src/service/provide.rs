@@ -6,6 +6,7 @@
 //!   SetTraits ─▶ for each session that enables the group: the same ─▶ Done
 //!   Enable of a classic registration by another session ─▶ that has it from now on, the one before is not told
 //!   Unregister, Disable ─▶ the last one of the session in this process?  CloseSession ──Ack──▶ detach
+//!   Failed (a registration, timeout) ─▶ it was enabled too late, which counts as a loss of unknown size
 //!   Failed ─▶ logged, told to the controller that waits; not enabled there until the next enable or registration tries anew
 //!   gone ─▶ detach from all sessions: what it published is still collected
 //! ```
@@ -99,6 +100,16 @@ impl Service {
     ) {
         let Some(process) = self.registry.processes.get(&link) else { return };
         let pid = process.peer.pid;
+        if order == 0 && registration.is_some() && status == Status::ERROR_TIMEOUT {
+            // It is enabled; what it wrote before that is lost.
+            if process.regions.contains_key(&session) {
+                told!(
+                    "process {pid} wrote events before it was enabled for session {session:#x}: {reason:?}"
+                );
+                count_unknown_loss(&mut self.sessions, session);
+            }
+            return;
+        }
         told!("process {pid} says of session {session:#x}: {reason:?} (status {})", status.0);
         if order != 0
             && let Some(wait) = process.waits_for(order)
