@@ -51,7 +51,8 @@ pub(crate) mod thread;
 mod traits;
 mod wakers;
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::os::fd::OwnedFd;
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use traceweir_format::Guid;
@@ -67,6 +68,8 @@ use promise::Promise;
 pub(crate) use shared::Shared;
 use shared::{Command, Refused, Thread};
 pub(crate) use traits::set_traits;
+pub(crate) use wakers::DOORBELL;
+use wakers::Wakers;
 
 /// The longest that a registration waits for daemons.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -86,6 +89,8 @@ pub(crate) struct Client {
     instance: u64,
     /// Not a forked child of a process that used the library.
     first: bool,
+    /// Used, as the descriptors in it, only by threads that share the library's descriptors.
+    wakers: OnceLock<Wakers>,
 }
 
 /// What came of ending sessions.
@@ -94,8 +99,6 @@ pub(crate) struct Closed {
     pub(crate) changed: Vec<Handle>,
     /// No write was under way any more.
     pub(crate) quiet: bool,
-    /// The outlets that were closed.
-    pub(crate) outlets: u64,
 }
 
 /// For people: how this process reaches daemons, or why it does not.
@@ -217,7 +220,13 @@ impl Client {
             process::close_inherited();
             Handle::all().for_each(|h| h.slot().abandon_registering());
         }
-        Self { shared: Mutex::default(), changed: Condvar::new(), instance: random(), first }
+        Self {
+            shared: Mutex::default(),
+            changed: Condvar::new(),
+            instance: random(),
+            first,
+            wakers: OnceLock::new(),
+        }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Shared> {
@@ -316,6 +325,7 @@ impl Client {
                 shared.drop_inherited();
                 drop(shared);
                 self.changed.notify_all();
+                self.start_jobs();
             })
         });
         match started {
@@ -328,7 +338,7 @@ impl Client {
     }
 
     fn wake(&self) {
-        wakers::DOORBELL.ring_requests();
+        DOORBELL.ring_requests();
     }
 
     /// Runs callbacks on the control thread and waits for them a while; on this thread where there is no other.
@@ -357,6 +367,11 @@ impl Client {
         let _ = done.wait(PATIENCE);
     }
 
+    /// Has the rings of an outlet written to an eventfd, which is the library's; `false` where there is no thread for it.
+    pub(crate) fn set_wake(&self, outlet: u8, wake: OwnedFd) -> bool {
+        self.wakers.get().map(|wakers| wakers.set(outlet, wake)).is_some()
+    }
+
     /// Has the control thread run callbacks, without waiting.
     pub(crate) fn tell_later(&'static self, changed: Vec<Handle>) {
         if !changed.is_empty() {
@@ -379,13 +394,17 @@ impl Client {
         for outlet in outlets::numbers(outlets) {
             quiet &= outlets::get(outlet).close();
         }
+        // Before the outlets are free for others. Eventfds that no thread of the library gets to close here are closed when their outlets are used again.
+        if let Some(wakers) = self.wakers.get().filter(|_| process::is_library_thread()) {
+            wakers.clear(outlets);
+        }
         let mut shared = self.lock();
         shared.table.free(outlets);
         if !quiet {
             shared
                 .note("a session was closed while a thread was stopped in the middle of a write".to_owned());
         }
-        Closed { changed, quiet, outlets }
+        Closed { changed, quiet }
     }
 }
 

@@ -54,7 +54,7 @@ pub(super) struct Control {
     /// Runs what needs the program's descriptors.
     pub(super) callbacks: Callbacks,
     /// Writes eventfds for the threads of the program.
-    pub(super) wakers: Wakers,
+    pub(super) wakers: &'static Wakers,
     /// When folders for which a descriptor was missing are tried again.
     try_at: Option<Instant>,
 }
@@ -62,7 +62,8 @@ pub(super) struct Control {
 /// The body of the control thread. Returns where the system refuses what it needs.
 pub(super) fn run(client: &'static Client, callbacks: Callbacks) -> std::io::Result<Infallible> {
     process::separate_descriptors();
-    let wakers = Wakers::start()?;
+    let wakers = Wakers::start(client)?;
+    let wakers = client.wakers.get_or_init(|| wakers);
     let program = std::env::current_exe().ok();
     let program = program.as_ref().and_then(|p| p.file_name()).map(|n| n.to_string_lossy().into_owned());
     let mut control = Control {

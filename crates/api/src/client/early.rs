@@ -68,7 +68,6 @@ impl Control {
         if !given_up.is_empty() {
             let closed =
                 self.client.end_sessions(|open| open.owner == owner && given_up.contains(&open.session));
-            self.wakers.clear(closed.outlets);
             self.tell(closed.changed, Guid::NULL, None);
         }
         if let Some(handle) = Handle::from_number(registration).filter(|_| is_changed) {

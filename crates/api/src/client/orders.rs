@@ -57,8 +57,7 @@ impl Control {
                     self.region_taken(owner, session, descriptors);
                 } else {
                     // The daemon has made some before it read of ours, which is given up.
-                    let closed = self.client.end_sessions(|o| o.owner == owner && o.session == session);
-                    self.wakers.clear(closed.outlets);
+                    let _ = self.client.end_sessions(|o| o.owner == owner && o.session == session);
                     if let Err(trouble) = self.region(owner, session, &params, descriptors) {
                         self.failed(at, 0, session, trouble);
                     }
@@ -163,7 +162,7 @@ impl Control {
     ) -> Result<(), Trouble> {
         let mut shared = self.client.lock();
         shared.refused.retain(|r| (r.owner, r.session) != (owner, session));
-        let opened = shared.open_region(owner, session, params, descriptors, &self.wakers);
+        let opened = shared.open_region(owner, session, params, descriptors, self.wakers);
         opened.map_err(|e| {
             let (status, reason) = (e.status(), e.to_string());
             shared.refused.push(Refused { owner, session, status, reason });
@@ -224,7 +223,6 @@ impl Control {
         self.peers[at].offered.retain(|offered| *offered != session);
         self.peers[at].early.retain(|(_, its)| *its != session);
         let closed = self.client.end_sessions(|o| o.owner == owner && o.session == session);
-        self.wakers.clear(closed.outlets);
         self.client.lock().refused.retain(|r| (r.owner, r.session) != (owner, session));
         if !closed.quiet {
             let reason = "a thread was stopped in the middle of a write, whose event is lost and not counted";
@@ -241,7 +239,6 @@ impl Control {
     pub(super) fn end_peer(&self, peer: u64) {
         let owner = Owner::Peer(peer);
         let closed = self.client.end_sessions(|o| o.owner == owner);
-        self.wakers.clear(closed.outlets);
         self.client.lock().refused.retain(|r| r.owner != owner);
         self.tell(closed.changed, Guid::NULL, None);
     }

@@ -7,12 +7,12 @@
 //!   the daemon is gone ─▶ the session ends, its file is finalised
 //! ```
 //!
-//! 1. Starting and enabling are done in order, by the thread of callbacks, for which the control thread waits: what a daemon says before `Registered` has been carried out when a
+//! 1. Starting and enabling are done by the control thread, in order, enabling with the help of the thread of callbacks: what a daemon says before `Registered` has been carried out when a
 //!    registration returns, so a process that comes later records its first event.
 //! 2. What waits for a disk never holds up the control thread; a few such orders may be under way, the next is told that we are busy.
 //! 3. A session is run, and goes on in another file, only for this process's user and for root, and where this process has more rights than its user only for
 //!    root: nobody else chooses which files are written with our rights (`rights`). What becomes of a file is `private`'s business, whoever asked.
-//! 4. The descriptors of a private session are the program's: it is used, and dropped, only on threads that share them. The control thread does not.
+//! 4. The descriptors of a private session are the library's (`private`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -76,29 +76,26 @@ impl Control {
     ) {
         let question = self.question(at, order, session);
         let voice = self.voice(at);
-        let outcome = self.begin_private(question, voice, starter, config.clone());
+        let outcome = self.begin_private(question, &voice, starter, config);
         self.peers[at].say(question.answer(outcome));
     }
 
     fn begin_private(
         &mut self,
         question: Question,
-        voice: Voice,
+        voice: &Voice,
         starter: u32,
-        config: SessionConfig,
+        config: &SessionConfig,
     ) -> Result<Properties> {
         let is_known = self.member(question).is_some();
         // Rights are checked on the thread that opens the file.
-        let (run, properties) = self.in_program(move || {
-            voice.check(starter)?;
-            if is_known {
-                let why = "this process runs the private session already";
-                return Err(Error::refused(Status::ERROR_ALREADY_EXISTS, why));
-            }
-            let run = PrivateSession::start_from_outside(&config)?;
-            let properties = run.query();
-            Ok((run, properties))
-        })?;
+        voice.check(starter)?;
+        if is_known {
+            let why = "this process runs the private session already";
+            return Err(Error::refused(Status::ERROR_ALREADY_EXISTS, why));
+        }
+        let run = PrivateSession::start_from_outside(config)?;
+        let properties = run.query();
         self.members.push(Member { peer: question.peer, session: question.session, run: Arc::new(run) });
         Ok(properties)
     }
@@ -147,10 +144,7 @@ impl Control {
         };
         let voice = self.voice(at);
         match wanted {
-            Wanted::Query => {
-                let outcome = self.in_program(move || Ok(run.query()));
-                self.peers[at].say(question.answer(outcome));
-            }
+            Wanted::Query => self.peers[at].say(question.answer(Ok(run.query()))),
             Wanted::Stop => {
                 self.members.retain(|it| (it.peer, it.session) != (question.peer, session));
                 self.apart(at, question, move || run.end());
@@ -186,9 +180,7 @@ impl Control {
         let ended: Vec<Member> = ended;
         if !ended.is_empty() {
             // Dropping a session finalises its file; where there is no thread for that it is done here.
-            let _ = self
-                .callbacks
-                .run(move || process::spawn_quiet("traceweir-end", move || drop(ended)).is_ok());
+            let _ = process::spawn_quiet("traceweir-end", move || drop(ended));
         }
     }
 
@@ -205,7 +197,7 @@ impl Control {
         self.members.iter().find(is_meant).map(|it| Arc::clone(&it.run))
     }
 
-    /// Has something done with the program's descriptors, in which the files of private sessions are.
+    /// Has something done that runs callbacks.
     fn in_program<T: Send + 'static>(&self, work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
         let failed =
             || Err(Error::refused(Status::ERROR_NO_SYSTEM_RESOURCES, "the request ended in a panic"));
@@ -226,15 +218,12 @@ impl Control {
             UNDER_WAY.fetch_sub(1, Ordering::Relaxed);
             return self.peers[at].say(question.answer(Err(busy())));
         }
-        let spawned = self.callbacks.run(move || {
-            process::spawn_quiet("traceweir-priv", move || {
-                let answer = question.answer(work());
-                UNDER_WAY.fetch_sub(1, Ordering::Relaxed);
-                client.say_later(question.peer, answer);
-            })
-            .is_ok()
+        let spawned = process::spawn_quiet("traceweir-priv", move || {
+            let answer = question.answer(work());
+            UNDER_WAY.fetch_sub(1, Ordering::Relaxed);
+            client.say_later(question.peer, answer);
         });
-        if spawned != Some(true) {
+        if spawned.is_err() {
             UNDER_WAY.fetch_sub(1, Ordering::Relaxed);
             self.peers[at].say(question.answer(Err(busy())));
         }

@@ -60,12 +60,24 @@ pub(crate) fn quietly<T>(work: impl FnOnce() -> T) -> T {
 /// Starts a thread that takes no signals.
 pub(crate) fn spawn_quiet(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
     let thread = std::thread::Builder::new().name(name.to_owned()).stack_size(256 * 1024);
+    let is_library_thread = is_library_thread();
+    let body = move || {
+        IS_LIBRARY_THREAD.set(is_library_thread);
+        body();
+    };
     quietly(|| thread.spawn(body)).map(drop)
 }
 
 thread_local! {
     /// This thread has a descriptor table of its own.
     static IS_SEPARATE: Cell<bool> = const { Cell::new(false) };
+    /// This thread shares the descriptors of the control thread, whether those are the program's too or not.
+    static IS_LIBRARY_THREAD: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this thread shares the descriptors of the control thread.
+pub(crate) fn is_library_thread() -> bool {
+    IS_LIBRARY_THREAD.get()
 }
 
 /// Gives this thread a descriptor table of its own, which the threads that it starts share. Where the system refuses that, the descriptors that it opens
@@ -75,6 +87,7 @@ thread_local! {
 /// tell that in time. Nothing of the program stays open here: a pipe whose end it closes is closed. The numbers of the standard streams are taken, so that a
 /// message of the runtime goes nowhere, and not into a socket.
 pub(crate) fn separate_descriptors() {
+    IS_LIBRARY_THREAD.set(true);
     // SAFETY: closes no descriptor that anything on this thread uses: it has only just started. Those of the program are in its own table.
     let unshared =
         unsafe { libc::syscall(libc::SYS_close_range, 0_u32, u32::MAX, libc::CLOSE_RANGE_UNSHARE) };

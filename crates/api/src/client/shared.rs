@@ -15,8 +15,11 @@ use crate::provider::{Classes, Decoding, Handle, Module, Traits};
 /// Lines for people at most.
 const MAX_NOTES: usize = 32;
 
+/// Something to be done on a thread of its own.
+pub(super) type Job = Box<dyn FnOnce() + Send>;
+
 /// Everything under the lock.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Shared {
     pub(super) thread: Thread,
     /// The control thread has not yet tried all daemons.
@@ -30,6 +33,8 @@ pub(crate) struct Shared {
     /// Registrations that went on before a daemon had answered.
     pub(super) late: Vec<u32>,
     pub(super) commands: Vec<Command>,
+    /// What waits for a thread that shares the library's descriptors.
+    pub(super) jobs: Vec<Job>,
     pub(crate) table: Table,
     pub(super) interned: Interned,
     /// Traits that daemons have been told and have not all accepted.
@@ -148,6 +153,15 @@ pub(super) enum Command {
         params: Box<EnableParams>,
         done: Promise<()>,
     },
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared")
+            .field("thread", &self.thread)
+            .field("table", &self.table)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Shared {

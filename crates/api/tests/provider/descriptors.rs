@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use traceweir::Provider;
-use traceweir::controller::{EnableCode, EnableParams, SessionRef};
+use traceweir::controller::{EnableCode, EnableParams, SessionRef, Update};
+use traceweir::{PrivateSession, Provider};
 use traceweir_format::Guid;
 use traceweir_transport::runtime::RuntimeDir;
 
@@ -25,6 +25,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     ("no descriptor is free", no_descriptor_is_free),
     ("no descriptor at all", no_descriptor_at_all),
     ("too few descriptors", too_few_descriptors),
+    ("close all under a private session", close_all_under_a_private_session),
     ("knocked at", knocked_at),
 ];
 
@@ -114,6 +115,38 @@ fn close_all(folder: &Path) {
     std::thread::sleep(Duration::from_millis(300));
     let used = used_by_library() - before;
     assert!(used < Duration::from_millis(100), "idle threads of the library used {used:?}");
+    own.check();
+}
+
+#[test]
+fn private_session_survives_a_program_that_closes_all_descriptors() {
+    let stage = Stage::new();
+    stage.run("close all under a private session");
+    let (events, lost) = read(&stage.path("first.etl"));
+    let (more, lost_later) = read(&stage.path("second.etl"));
+    assert_eq!(events.len() as u64 + more.len() as u64 + lost + lost_later, 2 * EVENTS);
+    assert!(!events.is_empty() && !more.is_empty());
+}
+
+fn close_all_under_a_private_session(folder: &Path) {
+    let session = PrivateSession::start(&sequential("own", folder.join("first.etl"))).unwrap();
+    let provider = Provider::register(PROVIDER, None).unwrap();
+    session.enable(PROVIDER, &EnableParams::default()).unwrap();
+    // SAFETY: nothing in this process uses a descriptor beyond the standard streams now.
+    assert_eq!(unsafe { libc::syscall(libc::SYS_close_range, 3_u32, u32::MAX, 0_u32) }, 0);
+    let own = Own::open(folder);
+    let write = || {
+        for n in 0..EVENTS {
+            // A loss is counted.
+            let _ = provider.write(&event(1), &[&n.to_le_bytes()]);
+        }
+    };
+    write();
+    let next = Update { log_file: Some(folder.join("second.etl")), ..Update::default() };
+    session.update(&next).unwrap();
+    write();
+    session.flush(None).unwrap();
+    session.stop().unwrap();
     own.check();
 }
 

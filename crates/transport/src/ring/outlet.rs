@@ -190,6 +190,18 @@ impl Outlet {
         Ok((self.admit(params, Wake::Descriptor(wake.into_raw_fd())), reader))
     }
 
+    /// As [`open_private`](Self::open_private), where the owner is woken by a doorbell.
+    pub fn open_private_with_doorbell(
+        &self,
+        params: &RegionParams,
+        doorbell: &'static Doorbell,
+        line: u8,
+    ) -> Result<(Ticket, RegionReader)> {
+        let range = self.prepare(params)?;
+        let reader = RegionReader::over(range.map_shared(params.layout.region_bytes())?, params)?;
+        Ok((self.admit(params, Wake::Doorbell(doorbell, line)), reader))
+    }
+
     /// The range for a region, where it may be opened: the one in use before, if it is large enough and the region is cut alike.
     fn prepare(&self, params: &RegionParams) -> Result<Range> {
         params.check()?;
