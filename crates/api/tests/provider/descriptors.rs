@@ -17,10 +17,13 @@ use traceweir_format::Guid;
 use traceweir_transport::runtime::RuntimeDir;
 
 use crate::daemon::{Real, socket_of};
+use crate::links::refuse;
 use crate::{PROVIDER, Scenario, Stage, event, eventually, mark, read, sequential, until, wait_for_mark};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     ("close all descriptors", close_all),
+    ("close all, old kernel", close_all_on_an_old_kernel),
+    ("no table of its own", no_table_of_its_own),
     ("callback with a file", callback_with_file),
     ("no descriptor is free", no_descriptor_is_free),
     ("no descriptor at all", no_descriptor_at_all),
@@ -49,13 +52,41 @@ fn record(scenario: &str, during: impl FnOnce(&Stage, &mut Real, &SessionRef)) -
 
 #[test]
 fn program_that_closes_all_descriptors_keeps_its_files_and_loses_no_event() {
-    let (events, lost) = record("close all descriptors", |stage, daemon, session| {
-        wait_for_mark(stage.folder.path(), "written");
-        // The connection is still there: a change reaches the process.
-        let level = EnableParams { level: 3, ..EnableParams::default() };
-        daemon.controller.enable(session, PROVIDER, EnableCode::Enable, &level, 0).unwrap();
-    });
-    assert_eq!(events + lost, EVENTS);
+    for scenario in ["close all descriptors", "close all, old kernel"] {
+        let (events, lost) = record(scenario, |stage, daemon, session| {
+            wait_for_mark(stage.folder.path(), "written");
+            // The connection is still there: a change reaches the process.
+            let level = EnableParams { level: 3, ..EnableParams::default() };
+            daemon.controller.enable(session, PROVIDER, EnableCode::Enable, &level, 0).unwrap();
+        });
+        assert_eq!(events + lost, EVENTS, "{scenario}");
+    }
+}
+
+/// Closes all descriptors but the standard streams.
+fn close_from_3() {
+    for number in 3..4096 {
+        // SAFETY: nothing in this process uses a descriptor beyond the standard streams now.
+        unsafe { libc::close(number) };
+    }
+}
+
+/// As [`close_all`], where the kernel has no `close_range`.
+fn close_all_on_an_old_kernel(folder: &Path) {
+    refuse(&[libc::SYS_close_range]);
+    close_all(folder);
+}
+
+#[test]
+fn process_that_may_not_have_a_table_of_its_own_is_traced() {
+    assert_eq!(record("no table of its own", |_, _, _| {}), (1, 0));
+}
+
+fn no_table_of_its_own(_: &Path) {
+    refuse(&[libc::SYS_close_range, libc::SYS_unshare]);
+    let provider = Provider::register(PROVIDER, None).unwrap();
+    assert!(provider.enabled(4, 0));
+    provider.write(&event(1), &[&1u64.to_le_bytes()]).unwrap();
 }
 
 /// What the program has under the numbers that it closed.
@@ -102,8 +133,7 @@ impl Own {
 fn close_all(folder: &Path) {
     let provider = Provider::register(PROVIDER, None).unwrap();
     assert!(provider.enabled(4, 0));
-    // SAFETY: nothing in this process uses a descriptor beyond the standard streams now.
-    assert_eq!(unsafe { libc::syscall(libc::SYS_close_range, 3_u32, u32::MAX, 0_u32) }, 0);
+    close_from_3();
     let own = Own::open(folder);
     for n in 0..EVENTS {
         // A loss is counted.
@@ -132,8 +162,7 @@ fn close_all_under_a_private_session(folder: &Path) {
     let session = PrivateSession::start(&sequential("own", folder.join("first.etl"))).unwrap();
     let provider = Provider::register(PROVIDER, None).unwrap();
     session.enable(PROVIDER, &EnableParams::default()).unwrap();
-    // SAFETY: nothing in this process uses a descriptor beyond the standard streams now.
-    assert_eq!(unsafe { libc::syscall(libc::SYS_close_range, 3_u32, u32::MAX, 0_u32) }, 0);
+    close_from_3();
     let own = Own::open(folder);
     let write = || {
         for n in 0..EVENTS {
