@@ -4,13 +4,15 @@
 //!   register, unregister (any thread) ──commands──▶ control thread ──Register, Ack──▶ daemon(s)
 //!        ▲ waits for Registered, at most 1 s            │  ◀──Region, Enable, CloseSession──
 //!        └──────────────── changed ─────────────────────┘
-//!                                                       └──▶ slots (entries, hot words), outlets, callbacks
+//!                                                       └──▶ slots (entries, hot words), outlets; callbacks on their thread
+//!   write (any thread) ──doorbell──▶ waking thread ──eventfd──▶ daemon(s)
 //! ```
 //!
 //! | File | What it knows |
 //! |---|---|
 //! | `control` | the thread: sockets, greeting, announcing |
 //! | `again` | the way back to a daemon that dropped us |
+//! | `early` | registrations that do not wait for a daemon that is busy |
 //! | `orders` | what daemons ask for, and what follows when one is gone |
 //! | `traits` | traits that are set after the registration |
 //! | `shared` | what the threads of the process share under one lock |
@@ -18,6 +20,8 @@
 //! | `private` | sessions that a daemon has this process run by itself |
 //! | `rights` | for whom files are opened, and who is believed |
 //! | `fork` | whether this is still the process that made all this |
+//! | `callbacks` | the thread that runs callbacks, with the program's descriptors |
+//! | `wakers` | the thread that writes eventfds for writers |
 //! | `process` | signals, fork and exit handlers, staying loaded |
 //!
 //! Invariants
@@ -28,9 +32,12 @@
 //! 3. Registering succeeds whatever the system refuses (socket, folder, thread); the reason is kept for [`link_state`]. It fails where a daemon forbids it
 //!    and none allows it, in the time that a registration waits.
 //! 4. A process uses only the client it made itself; see `fork`.
+//! 5. No descriptor of the link is in the program's table: the program may close every number and use it for files of its own (`process`).
 
 mod again;
+mod callbacks;
 pub(crate) mod control;
+mod early;
 pub(crate) mod fork;
 mod link;
 mod orders;
@@ -42,10 +49,10 @@ mod rights;
 mod shared;
 pub(crate) mod thread;
 mod traits;
+mod wakers;
 
-use std::cell::Cell;
 use std::os::fd::OwnedFd;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use traceweir_format::Guid;
@@ -55,11 +62,14 @@ use traceweir_transport::runtime::random;
 
 use crate::error::{Error, Result};
 use crate::provider::{Decoding, EnableCallback, Handle, New};
+use callbacks::Callbacks;
 use outlets::Open;
 use promise::Promise;
 pub(crate) use shared::Shared;
 use shared::{Command, Refused, Thread};
 pub(crate) use traits::set_traits;
+pub(crate) use wakers::DOORBELL;
+use wakers::Wakers;
 
 /// The longest that a registration waits for daemons.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -70,21 +80,17 @@ const FORK_DELAY: Duration = Duration::from_millis(20);
 
 static CLIENT: fork::PerProcess<Client> = fork::PerProcess::new();
 
-thread_local! {
-    static ON_CONTROL_THREAD: Cell<bool> = const { Cell::new(false) };
-}
-
 /// What the registrations of this process share.
 #[derive(Debug)]
 pub(crate) struct Client {
     shared: Mutex<Shared>,
     changed: Condvar,
-    /// Wakes the control thread; missing where the system refused it, and then there is no thread either.
-    wake: Option<OwnedFd>,
     /// Tells this process's library from that of one with the same id.
     instance: u64,
     /// Not a forked child of a process that used the library.
     first: bool,
+    /// Used, as the descriptors in it, only by threads that share the library's descriptors.
+    wakers: OnceLock<Wakers>,
 }
 
 /// What came of ending sessions.
@@ -214,11 +220,13 @@ impl Client {
             process::close_inherited();
             Handle::all().for_each(|h| h.slot().abandon_registering());
         }
-        let wake = rustix::event::eventfd(
-            0,
-            rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK,
-        );
-        Self { shared: Mutex::default(), changed: Condvar::new(), wake: wake.ok(), instance: random(), first }
+        Self {
+            shared: Mutex::default(),
+            changed: Condvar::new(),
+            instance: random(),
+            first,
+            wakers: OnceLock::new(),
+        }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Shared> {
@@ -251,7 +259,7 @@ impl Client {
             shared.awaited.push((0, number));
             shared.commands.push(Command::Register(number));
             self.wake();
-            if !ON_CONTROL_THREAD.get() {
+            if callbacks::may_wait_for_control() {
                 shared = self.await_registered(shared, number);
             }
         }
@@ -264,11 +272,18 @@ impl Client {
         number: u32,
     ) -> MutexGuard<'s, Shared> {
         let deadline = Instant::now() + PATIENCE;
-        while !shared.silent && shared.is_pending(number) {
+        // The control thread is waited for in any case: it enables what a daemon's file says, without an answer.
+        while shared.is_unsent(number) || (!shared.silent && shared.is_pending(number)) {
             match deadline.checked_duration_since(Instant::now()) {
                 Some(left) => shared = self.wait(shared, left),
-                None => shared.silent = true,
+                None => {
+                    shared.silent = true;
+                    break;
+                }
             }
+        }
+        if shared.is_pending(number) {
+            shared.late.push(number);
         }
         shared.awaited.retain(|(_, n)| *n != number);
         shared
@@ -283,6 +298,7 @@ impl Client {
         let mut shared = self.lock();
         handle.slot().unwish(u64::MAX);
         shared.awaited.retain(|(_, n)| *n != handle.number());
+        shared.late.retain(|n| *n != handle.number());
         shared.verdicts.retain(|(n, _)| *n != handle.number());
         if !fork::is_ready() {
             self.start_thread(&mut shared, Duration::ZERO);
@@ -297,14 +313,21 @@ impl Client {
         if matches!(shared.thread, Thread::Running) {
             return;
         }
-        let started = match &self.wake {
-            Some(_) => process::spawn_quiet("traceweir", move || {
-                ON_CONTROL_THREAD.set(true);
+        let started = Callbacks::start().and_then(|callbacks| {
+            process::spawn_quiet("traceweir", move || {
+                callbacks::forbid_waiting_for_control();
                 std::thread::sleep(delay);
-                control::run(self);
-            }),
-            None => Err(std::io::Error::other("the system refuses an eventfd")),
-        };
+                let Err(e) = control::run(self, callbacks);
+                let mut shared = self.lock();
+                shared.thread = Thread::Failed(e.to_string());
+                shared.starting = false;
+                shared.awaited.clear();
+                shared.drop_inherited();
+                drop(shared);
+                self.changed.notify_all();
+                self.start_jobs();
+            })
+        });
         match started {
             Ok(()) => (shared.thread, shared.starting) = (Thread::Running, true),
             Err(e) => {
@@ -315,10 +338,7 @@ impl Client {
     }
 
     fn wake(&self) {
-        if let Some(wake) = &self.wake {
-            // A counter that is full wakes as well.
-            let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
-        }
+        DOORBELL.ring_requests();
     }
 
     /// Runs callbacks on the control thread and waits for them a while; on this thread where there is no other.
@@ -326,7 +346,7 @@ impl Client {
         if changed.is_empty() {
             return;
         }
-        let elsewhere = !ON_CONTROL_THREAD.get() && matches!(self.lock().thread, Thread::Running);
+        let elsewhere = callbacks::may_wait_for_control() && matches!(self.lock().thread, Thread::Running);
         if !elsewhere {
             return tell_all(&changed, source, filter.as_ref());
         }
@@ -338,13 +358,18 @@ impl Client {
 
     /// Asks providers for their state, as [`tell`](Self::tell) tells them of changes.
     pub(crate) fn capture(&'static self, providers: Vec<Handle>, outlet: u8, params: &EnableParams) {
-        if ON_CONTROL_THREAD.get() || !matches!(self.lock().thread, Thread::Running) {
+        if !callbacks::may_wait_for_control() || !matches!(self.lock().thread, Thread::Running) {
             return providers.into_iter().for_each(|it| orders::capture(it, outlet, params));
         }
         let (params, done) = (Box::new(params.clone()), Promise::new());
         self.lock().commands.push(Command::Capture { providers, outlet, params, done: done.clone() });
         self.wake();
         let _ = done.wait(PATIENCE);
+    }
+
+    /// Has the rings of an outlet written to an eventfd, which is the library's; `false` where there is no thread for it.
+    pub(crate) fn set_wake(&self, outlet: u8, wake: OwnedFd) -> bool {
+        self.wakers.get().map(|wakers| wakers.set(outlet, wake)).is_some()
     }
 
     /// Has the control thread run callbacks, without waiting.
@@ -369,6 +394,10 @@ impl Client {
         for outlet in outlets::numbers(outlets) {
             quiet &= outlets::get(outlet).close();
         }
+        // Before the outlets are free for others. Eventfds that no thread of the library gets to close here are closed when their outlets are used again.
+        if let Some(wakers) = self.wakers.get().filter(|_| process::is_library_thread()) {
+            wakers.clear(outlets);
+        }
         let mut shared = self.lock();
         shared.table.free(outlets);
         if !quiet {
@@ -379,7 +408,7 @@ impl Client {
     }
 }
 
-/// Tells callbacks what changed.
+/// Tells callbacks what changed, on this thread, which shares the program's descriptors.
 fn tell_all(changed: &[Handle], source: Guid, filter: Option<&Filter>) {
     for handle in changed {
         if handle.is_current() {

@@ -10,7 +10,9 @@
 //! 1. The file is finalised by [`stop`](PrivateSession::stop), on drop, or at the exit of the process, whichever comes first. After `abort` or SIGKILL it is
 //!    valid to its last flushed buffer, and `weir repair` finalises it.
 //! 2. A forked child has nothing to do with its parent's private sessions: calls on them fail, dropping them does nothing.
-//! 3. No real-time delivery and no provider groups, as published for private loggers.
+//! 3. Files and eventfds of a session are in the library's descriptor table (`client::process`), where the program cannot close them: what uses them, or drops them, runs
+//!    on threads that share that table ([`Client::in_library`]).
+//! 4. No real-time delivery and no provider groups, as published for private loggers.
 
 mod file;
 mod track;
@@ -30,7 +32,7 @@ use traceweir_transport::message::{EnableParams, Filter, Properties, SessionConf
 
 use crate::client::outlets::{Open, Owner};
 use crate::client::promise::Promise;
-use crate::client::{Client, Shared, fork, process};
+use crate::client::{Client, DOORBELL, Shared, fork, process};
 use crate::controller::logfile::LogFile;
 use crate::error::{Error, Result};
 use crate::provider::{Change, Handle, for_provider};
@@ -118,17 +120,9 @@ impl PrivateSession {
         }
         // Judged before the file is opened: a wrong configuration leaves no empty file behind.
         let config = judge(raw, cpu::possible())?;
-        let log = config.properties().log_file.as_deref().map(LogFile::open).transpose()?;
-        let file = log.as_ref().map(|l| l.file().try_clone()).transpose();
-        let begun = file
-            .map_err(|e| traceweir_session::Error::File(e).into())
-            .and_then(|f| begin(client, config, f, from_outside));
-        if begun.is_err()
-            && let Some(log) = log
-        {
-            log.discard();
-        }
-        let id = begun?;
+        let starter = fork::thread_id();
+        let begun = client.in_library(STOP, move || open_and_begin(client, config, starter, from_outside));
+        let id = begun.unwrap_or_else(|| Err(no_thread()))?;
         Ok(Self { id, serial: fork::serial(), running: true })
     }
 
@@ -202,7 +196,10 @@ impl PrivateSession {
     /// How it is. In a forked child: nothing.
     #[must_use]
     pub fn query(&self) -> Properties {
-        self.session().map(|s| s.properties()).unwrap_or_default()
+        let Ok(client) = self.client() else { return Properties::default() };
+        let id = self.id;
+        let query = move || session_of(client, id).map(|session| session.properties()).unwrap_or_default();
+        client.in_library(STOP, query).unwrap_or_default()
     }
 
     /// Whether it takes events: until it is stopped, or has ended by itself, at the limit of its file or because it could not be written. Never in a
@@ -214,31 +211,39 @@ impl PrivateSession {
 
     /// Writes out what is buffered; a flight recorder writes its snapshot to `file` or its own. The file is opened as at the start.
     pub fn flush(&self, file: Option<&Path>) -> Result<Properties> {
-        let session = self.session()?;
-        let to = file.map(|path| self.take(path)).transpose()?;
-        let opened = to.as_ref().map(|to| Ok::<_, Error>((to.clone_file()?, to.log.path().to_owned())));
-        let changed = opened.transpose().and_then(|file| settled(|done| session.flush(file, done)));
-        if let Some(to) = to {
-            to.release(changed.is_err());
-        }
-        changed
+        let (client, id, file) = (self.client()?, self.id, file.map(Path::to_owned));
+        let flush = move || {
+            let session = session_of(client, id)?;
+            let to = file.map(|path| Taken::open(client, id, &path)).transpose()?;
+            let opened = to.as_ref().map(|to| Ok::<_, Error>((to.clone_file()?, to.log.path().to_owned())));
+            let changed = opened.transpose().and_then(|file| settled(|done| session.flush(file, done)));
+            if let Some(to) = to {
+                to.release(changed.is_err());
+            }
+            changed
+        };
+        client.in_library(STOP, flush).unwrap_or_else(|| Err(no_thread()))
     }
 
     /// Changes the flush timer or goes on in another file, which is opened as at the start; of a private session nothing else can be changed.
     pub fn update(&self, update: &Update) -> Result<Properties> {
-        let session = self.session()?;
-        let to = update.log_file.as_deref().map(|path| self.take(path)).transpose()?;
-        let log_file = to.as_ref().map(|to| to.log.path().to_owned());
-        let update = Update { log_file, ..update.clone() };
-        let file = to.as_ref().map(Taken::clone_file).transpose();
-        let changed = file.and_then(|file| settled(|done| session.update(update, file, done)));
-        if let Some(to) = to {
-            if changed.is_ok() {
-                to.becomes_log();
+        let (client, id, update) = (self.client()?, self.id, update.clone());
+        let change = move || {
+            let session = session_of(client, id)?;
+            let to = update.log_file.as_deref().map(|path| Taken::open(client, id, path)).transpose()?;
+            let log_file = to.as_ref().map(|to| to.log.path().to_owned());
+            let update = Update { log_file, ..update };
+            let file = to.as_ref().map(Taken::clone_file).transpose();
+            let changed = file.and_then(|file| settled(|done| session.update(update, file, done)));
+            if let Some(to) = to {
+                if changed.is_ok() {
+                    to.becomes_log();
+                }
+                to.release(changed.is_err());
             }
-            to.release(changed.is_err());
-        }
-        changed
+            changed
+        };
+        client.in_library(STOP, change).unwrap_or_else(|| Err(no_thread()))
     }
 
     /// Collects everything and finalises the file.
@@ -265,12 +270,32 @@ impl PrivateSession {
     pub fn end(&self) -> Result<Properties> {
         finish(self.client()?, self.id, STOP).unwrap_or(Err(traceweir_session::Error::Ended.into()))
     }
+}
 
-    fn session(&self) -> Result<Session> {
-        let shared = self.client()?.lock();
-        let found = shared.private.iter().find(|r| r.id == self.id);
-        found.and_then(|r| r.session.clone()).ok_or_else(|| traceweir_session::Error::Ended.into())
+/// A session that runs. Used and dropped on threads that share the library's descriptors.
+fn session_of(client: &Client, id: u64) -> Result<Session> {
+    let shared = client.lock();
+    let found = shared.private.iter().find(|r| r.id == id);
+    found.and_then(|r| r.session.clone()).ok_or_else(|| traceweir_session::Error::Ended.into())
+}
+
+fn no_thread() -> Error {
+    Error::refused(Status::ERROR_NO_SYSTEM_RESOURCES, "this process has no thread for private sessions")
+}
+
+/// Opens the log file and starts the session.
+fn open_and_begin(client: &'static Client, config: Config, starter: u32, from_outside: bool) -> Result<u64> {
+    let log = config.properties().log_file.as_deref().map(LogFile::open).transpose()?;
+    let file = log.as_ref().map(|l| l.file().try_clone()).transpose();
+    let begun = file
+        .map_err(|e| traceweir_session::Error::File(e).into())
+        .and_then(|f| begin(client, config, f, starter, from_outside));
+    if begun.is_err()
+        && let Some(log) = log
+    {
+        log.discard();
     }
+    begun
 }
 
 impl Drop for PrivateSession {
@@ -296,10 +321,16 @@ fn check_filters(provider: Guid, filters: &[Filter]) -> Result<()> {
 }
 
 /// Starts the session and lets writers in. Without the lock: the session's threads may call back while they start.
-fn begin(client: &'static Client, config: Config, file: Option<File>, from_outside: bool) -> Result<u64> {
+fn begin(
+    client: &'static Client,
+    config: Config,
+    file: Option<File>,
+    starter: u32,
+    from_outside: bool,
+) -> Result<u64> {
     let identity = file.as_ref().and_then(identity);
     let id = client.lock().reserve_private(identity, from_outside)?;
-    let starter = (std::process::id(), fork::thread_id());
+    let starter = (std::process::id(), starter);
     let on_end = Box::new(move |_| {
         let closed = client.end_sessions(is_private(id));
         client.tell_later(closed.changed);
@@ -323,8 +354,12 @@ fn begin(client: &'static Client, config: Config, file: Option<File>, from_outsi
 
 fn open_outlet(client: &Client, id: u64, session: &Session) -> Result<()> {
     let (params, wake) = session.region_params()?;
-    let reader =
-        client.lock().table.open(Owner::Private, id, |outlet| Ok(outlet.open_private(&params, wake)?))?;
+    let reader = client.lock().table.open(Owner::Private, id, |line, outlet| {
+        if !client.set_wake(line, wake) {
+            return Err(no_thread());
+        }
+        Ok(outlet.open_private_with_doorbell(&params, &DOORBELL, line)?)
+    })?;
     let own = Identity::of(std::process::id(), rustix::process::getuid().as_raw());
     session.attach_private(reader, own)?;
     Ok(())
@@ -337,16 +372,18 @@ fn is_private(id: u64) -> impl Fn(&Open) -> bool {
 /// Shuts writers out, tells callbacks, collects the rest, finalises the file. `None` when it did not end in time, or was ended by another thread.
 fn finish(client: &'static Client, id: u64, within: Duration) -> Option<Result<Properties>> {
     let closed = client.end_sessions(is_private(id));
-    let session = {
+    client.tell(closed.changed, Guid::NULL, None);
+    let stop = move || {
         let mut shared = client.lock();
         let at = shared.private.iter().position(|r| r.id == id)?;
-        shared.private.swap_remove(at).session?
+        let session = shared.private.swap_remove(at).session;
+        drop(shared);
+        let answer = Promise::new();
+        let keep = answer.clone();
+        session?.stop(Box::new(move |result| keep.keep(result)));
+        answer.wait(within).map(|result| result.map_err(Error::from))
     };
-    let answer = Promise::new();
-    let keep = answer.clone();
-    session.stop(Box::new(move |result| keep.keep(result)));
-    client.tell(closed.changed, Guid::NULL, None);
-    answer.wait(within).map(|result| result.map_err(Error::from))
+    client.in_library(within, stop).flatten()
 }
 
 /// At the exit of the process: finalises what is still running.

@@ -38,6 +38,8 @@ pub(crate) const MAX_PROVIDERS: usize = 3840;
 pub(crate) const MAX_PER_PROCESS: usize = 8;
 /// Registrations of all processes of one user: as many as 128 processes can have, and few enough to be looked through.
 pub(crate) const MAX_REGISTRATIONS_OF_USER: usize = 128 * MAX_REGISTRATIONS;
+/// Regions that one process may have made before its registrations come: as many as it can write to.
+pub(crate) const MAX_OFFERED: usize = 64;
 /// Regions of one process that may be waiting to be closed; past that they are given up at once.
 pub(crate) const MAX_CLOSING: usize = 16;
 /// The same of all guests.

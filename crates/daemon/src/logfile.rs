@@ -57,6 +57,16 @@ impl Passed {
         self.descriptors.is_empty()
     }
 
+    /// The descriptor, where exactly one came.
+    pub(crate) fn take_only(&mut self) -> Option<OwnedFd> {
+        if self.descriptors.len() == 1 { self.descriptors.pop() } else { None }
+    }
+
+    /// Gives a descriptor back, to be closed with care.
+    pub(crate) fn put_back(&mut self, descriptor: OwnedFd) {
+        self.descriptors.push(descriptor);
+    }
+
     /// Whether what came is what is named.
     pub(crate) fn check(&self, named: Named) -> Result<(), Refusal> {
         let invalid = |why: &str| Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, why));

@@ -146,6 +146,8 @@ pub(crate) struct Registry {
     /// Registrations of each user that has some.
     of_users: BTreeMap<u32, usize>,
     calls: u64,
+    /// `enables` has changed since [`Registry::take_changed`].
+    is_changed: bool,
 }
 
 impl Registry {
@@ -339,13 +341,44 @@ impl Registry {
         for process in self.processes.values_mut() {
             process.left_out_of.remove(&(target, session));
         }
+        self.is_changed = true;
         Ok(())
+    }
+
+    /// Whether what is enabled has changed since the last call.
+    pub(crate) fn take_changed(&mut self) -> bool {
+        std::mem::take(&mut self.is_changed)
+    }
+
+    /// All that is enabled, the latest call last: GUID, name if there is one, session, and what the session wants. The property says which are
+    /// groups.
+    pub(crate) fn enabled(&self) -> Vec<(Guid, String, u64, EnableParams)> {
+        let all = self.enables.iter().flat_map(|(target, sessions)| {
+            sessions.iter().map(move |(session, enable)| (*target, *session, enable))
+        });
+        let mut all: Vec<(Target, u64, &Enable)> = all.collect();
+        all.sort_by_key(|(_, _, enable)| enable.since);
+        let with_group = |target: Target, enable: &Enable| {
+            let group =
+                if matches!(target, Target::Group(_)) { EVENT_ENABLE_PROPERTY_PROVIDER_GROUP } else { 0 };
+            EnableParams {
+                property: enable.params.property | group,
+                source: Guid::NULL,
+                ..enable.params.clone()
+            }
+        };
+        all.into_iter()
+            .map(|(target, session, enable)| {
+                (target.guid(), enable.name.clone(), session, with_group(target, enable))
+            })
+            .collect()
     }
 
     /// A session wants a target no more; whether it did.
     pub(crate) fn disable(&mut self, target: Target, session: u64) -> bool {
         let Some(sessions) = self.enables.get_mut(&target) else { return false };
         let did = sessions.remove(&session).is_some();
+        self.is_changed |= did;
         if sessions.is_empty() {
             self.enables.remove(&target);
         }
@@ -356,7 +389,7 @@ impl Registry {
     /// A session wants nothing more of anybody; the processes that had a region for it.
     pub(crate) fn forget_session(&mut self, session: u64) -> Vec<LinkId> {
         self.enables.retain(|_, sessions| {
-            sessions.remove(&session);
+            self.is_changed |= sessions.remove(&session).is_some();
             !sessions.is_empty()
         });
         self.disallowed.remove(&session);

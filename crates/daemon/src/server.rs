@@ -238,6 +238,10 @@ impl Server {
     /// Does what the service wants done, until it wants nothing more.
     fn carry_out(&mut self) {
         loop {
+            // Before anybody is answered: whoever knows that something is enabled can rely on it.
+            if let Some(all) = self.service.changed_enables() {
+                self.home.publish(&all);
+            }
             let effects = self.service.effects();
             if effects.is_empty() {
                 return;

@@ -268,11 +268,14 @@ impl Service {
         client.spoke = Instant::now();
         let role = client.role;
         let Envelope { request, message, descriptors } = envelope;
-        let passed = Passed::new(descriptors, &self.janitor);
+        let mut passed = Passed::new(descriptors, &self.janitor);
         let asker = Asker { link, request };
         match (role, message) {
             (None, Message::Hello { versions, role, instance, program }) => {
                 self.hello(asker, versions, role, instance, &program);
+            }
+            (Some(Role::Provider), Message::Region { session, params }) => {
+                self.region_offered(asker, session, params, &mut passed);
             }
             (Some(Role::Provider), message) => self.provider_says(asker, message),
             (Some(Role::Controller), message) => {

@@ -23,7 +23,7 @@ pub(crate) use shared::Shared;
 
 use std::any::Any;
 use std::fs::File;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -167,6 +167,34 @@ impl Session {
         let (wake, theirs) = self.shared().new_wake()?;
         let source = self.add(reader, Some(wake), cost, writer)?;
         Ok(Attached { source, params, memory, wake: theirs })
+    }
+
+    /// How the region of the next process would be cut; `None` where it would have no rings.
+    #[must_use]
+    pub fn next_region(&self) -> Option<RegionParams> {
+        self.shared().regions.preview().ok().filter(|params| params.layout.ring_bytes() > 0)
+    }
+
+    /// Takes over a region that a process has made, cut by an earlier [`next_region`](Self::next_region): to detach it, and what wakes the collector.
+    pub fn adopt(
+        &self,
+        memory: BorrowedFd<'_>,
+        params: &RegionParams,
+        who: impl Into<Identity>,
+        threads: Threads,
+    ) -> Result<(SourceId, OwnedFd)> {
+        let regions = &self.shared().regions;
+        let Some(cost) = regions.claim_made(params) else {
+            let why =
+                "the memory that a process made is not cut as the session's, or there is too much of it";
+            return Err(Error::Properties { status: Status::ERROR_NO_SYSTEM_RESOURCES, why });
+        };
+        let adopt = || {
+            let reader = RegionReader::adopt(memory, params)?;
+            let (wake, theirs) = self.shared().new_wake()?;
+            Ok((self.add(reader, Some(wake), cost, Writer::new(who, threads))?, theirs))
+        };
+        adopt().inspect_err(|_| regions.give_back(cost))
     }
 
     fn add(

@@ -91,17 +91,42 @@ impl Regions {
     /// How the next region is cut, and what it takes until it is [given back](Self::give_back).
     pub(crate) fn claim(&self) -> Result<(RegionParams, Cost)> {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        let share = self.budget.part(2).minus(*taken).part(SHARES);
-        let left = self.budget.minus(*taken);
+        let (params, cost) = self.next(*taken)?;
+        *taken = taken.plus(cost);
+        Ok((params, cost))
+    }
+
+    /// How the next region would be cut now.
+    pub(crate) fn preview(&self) -> Result<RegionParams> {
+        let taken = *self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        self.next(taken).map(|(params, _)| params)
+    }
+
+    /// What a region takes that a process has cut by an earlier [preview](Self::preview); `None` where it is no cut of this session's, or there is no room left.
+    pub(crate) fn claim_made(&self, params: &RegionParams) -> Option<Cost> {
+        let ring_bytes = params.layout.ring_bytes();
+        let is_ours = ring_bytes > 0
+            && ring_bytes <= self.full.layout.ring_bytes()
+            && cut(&self.full, ring_bytes).is_ok_and(|ours| ours == *params);
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let cost = self.cost(params);
+        if !is_ours || !cost.fits(self.budget.minus(*taken)) {
+            return None;
+        }
+        *taken = taken.plus(cost);
+        Some(cost)
+    }
+
+    fn next(&self, taken: Cost) -> Result<(RegionParams, Cost)> {
+        let share = self.budget.part(2).minus(taken).part(SHARES);
         let mut params = self.full;
         while params.layout.ring_bytes() > self.least && !self.cost(&params).fits(share) {
             params = cut(&params, params.layout.ring_bytes() / 2)?;
         }
         let cost = self.cost(&params);
-        if !cost.fits(left) {
+        if !cost.fits(self.budget.minus(taken)) {
             return Ok((cut(&params, 0)?, Cost::default()));
         }
-        *taken = taken.plus(cost);
         Ok((params, cost))
     }
 
@@ -188,6 +213,23 @@ mod tests {
         }
         regions.give_back(cost);
         assert_eq!(regions.claim().unwrap(), (first, cost));
+    }
+
+    #[test]
+    fn regions_that_processes_made_count_and_are_cut_as_ours() {
+        let regions = regions(8 << 20, 2, 2, 4 * GIB);
+        let preview = regions.preview().unwrap();
+        assert_eq!(regions.preview().unwrap(), preview, "nothing is taken by it");
+        let cost = regions.claim_made(&preview).unwrap();
+        regions.give_back(cost);
+        assert_eq!(regions.claim().unwrap(), (preview, cost));
+        let larger = cut(&preview, 16 << 20).unwrap();
+        let (eager, none) = (RegionParams { wake_at: 3, ..preview }, cut(&preview, 0).unwrap());
+        for other in [larger, eager, none, RegionParams { max_record: 1 << 30, ..preview }] {
+            assert_eq!(regions.claim_made(&other), None, "{other:?}");
+        }
+        let made = std::iter::from_fn(|| regions.claim_made(&preview)).count() as u64;
+        assert!(made > 10 && (made + 1) * 16 * (1 << 20) <= GIB, "{made}");
     }
 
     #[test]

@@ -125,7 +125,7 @@ impl LogStorage {
     /// A log that takes all the room that this process can have.
     pub(crate) fn new(file: File) -> Self {
         // A second opening of the same file: the flag belongs to the opening, and small pieces are written without it.
-        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let path = format!("/proc/thread-self/fd/{}", file.as_raw_fd());
         let flags = OFlags::RDWR | OFlags::DIRECT | OFlags::CLOEXEC;
         let direct = rustix::fs::open(path, flags, Mode::empty()).ok().map(File::from);
         Self { file, direct, flow: Flow::new(), room: None }

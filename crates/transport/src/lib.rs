@@ -17,6 +17,8 @@
 pub mod abi;
 pub mod clock;
 pub mod cpu;
+#[cfg(not(loom))]
+pub mod enabled;
 pub mod error;
 pub mod inherited;
 pub mod live;

@@ -22,6 +22,9 @@ use rustix::mm::{Advice, MapFlags, MremapFlags, ProtFlags};
 
 use crate::error::{Error, Result};
 
+/// The file system of memory files with pages of the usual size (statfs(2)).
+const TMPFS_MAGIC: u64 = 0x0102_1994;
+
 /// Bytes of a page on this machine, a power of two: the smallest unit that is given back.
 #[must_use]
 pub fn page_size() -> usize {
@@ -76,6 +79,20 @@ pub(crate) fn check_seals(file: BorrowedFd<'_>) -> Result<()> {
         .map_err(|e| Error::system("look at the seals of shared memory", e))?;
     if !seals.contains(SealFlags::SHRINK) {
         return Err(Error::Invalid("shared memory is not sealed against shrinking"));
+    }
+    Ok(())
+}
+
+/// Refuses anything but a memory file of this size that its maker cannot take pages from: touching a missing page would kill the process. A file of huge pages
+/// is refused too, since the machine may have none left when one is touched.
+pub fn check_memory_file(file: BorrowedFd<'_>, bytes: usize) -> Result<()> {
+    check_seals(file)?;
+    let system = rustix::fs::fstatfs(file).map_err(|e| Error::system("look at a memory file", e))?;
+    let stat = rustix::fs::fstat(file).map_err(|e| Error::system("look at a memory file", e))?;
+    if u64::try_from(system.f_type).ok() != Some(TMPFS_MAGIC)
+        || u64::try_from(stat.st_size).ok() != Some(bytes as u64)
+    {
+        return Err(Error::Invalid("shared memory is not a memory file of the size it was said to have"));
     }
     Ok(())
 }

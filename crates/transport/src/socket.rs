@@ -124,6 +124,11 @@ impl Connection {
         rights::set(self, true).map(drop)
     }
 
+    /// The other end may send no descriptors from now on.
+    pub fn refuse_descriptors(&self) -> Result<()> {
+        rights::set(self, false).map(drop)
+    }
+
     /// Two connected ends in this process, for tests.
     pub fn pair() -> Result<(Self, Self)> {
         let (a, b) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, FLAGS, None)
@@ -285,7 +290,12 @@ impl Listener {
         Ok(Self { socket })
     }
 
-    /// The next waiting connection, if any. It takes no descriptors yet.
+    /// Connections take descriptors from the start, also those that are not accepted yet. Whoever accepts may have them [refused](Connection::refuse_descriptors).
+    pub fn take_descriptors(&self) -> Result<()> {
+        rights::set(&self.socket, true).map(drop)
+    }
+
+    /// The next waiting connection, if any. It takes no descriptors yet, unless the listener does.
     pub fn accept(&self) -> Result<Option<Connection>> {
         loop {
             match accept_with(&self.socket, FLAGS) {

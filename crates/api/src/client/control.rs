@@ -9,26 +9,31 @@
 //! A daemon that connects while we are connected to it refuses the second connection; one that started anew welcomes us, and the connection to its predecessor
 //! ends by itself. So every connection stands for itself, and a session belongs to the connection over which it came.
 
+use std::convert::Infallible;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use traceweir_format::Guid;
 use traceweir_format::spec::status::Status;
 use traceweir_format::tracelogging::{self, TraitsBuilder};
 use traceweir_transport::Error;
-use traceweir_transport::message::{Message, Role, VERSIONS};
+use traceweir_transport::message::{EnableParams, Filter, Message, Role, VERSIONS};
 use traceweir_transport::runtime::RuntimeDir;
 use traceweir_transport::socket::{Connection, Envelope};
 
 use super::again::Again;
+use super::callbacks::Callbacks;
 use super::link::{Asked, Link, Peer};
 use super::private::Member;
-use super::{Client, Command, PATIENCE, fork, tell_all};
-use super::{orders, outlets};
+use super::wakers::Wakers;
+use super::{Client, Command, PATIENCE, fork, orders, outlets, process, tell_all};
 use crate::provider::{Handle, Traits};
 
 /// Connections at most; a stranger could make more.
 const MAX_PEERS: usize = 16;
+/// How long a process without descriptors waits before it tries again.
+const TRY_AGAIN: Duration = Duration::from_secs(1);
 /// Messages taken from one connection before others have their turn.
 const BATCH: usize = 64;
 /// Bytes of traits that are told as they are: well below what a message holds.
@@ -46,10 +51,19 @@ pub(super) struct Control {
     pub(super) members: Vec<Member>,
     /// In a forked child: when to give up waiting for sessions of its own.
     settle_by: Instant,
+    /// Runs what needs the program's descriptors.
+    pub(super) callbacks: Callbacks,
+    /// Writes eventfds for the threads of the program.
+    pub(super) wakers: &'static Wakers,
+    /// When folders for which a descriptor was missing are tried again.
+    try_at: Option<Instant>,
 }
 
-/// The body of the control thread.
-pub(super) fn run(client: &'static Client) {
+/// The body of the control thread. Returns where the system refuses what it needs.
+pub(super) fn run(client: &'static Client, callbacks: Callbacks) -> std::io::Result<Infallible> {
+    process::separate_descriptors();
+    let wakers = Wakers::start(client)?;
+    let wakers = client.wakers.get_or_init(|| wakers);
     let program = std::env::current_exe().ok();
     let program = program.as_ref().and_then(|p| p.file_name()).map(|n| n.to_string_lossy().into_owned());
     let mut control = Control {
@@ -61,6 +75,9 @@ pub(super) fn run(client: &'static Client) {
         members: Vec::new(),
         program: program.unwrap_or_default(),
         settle_by: Instant::now() + PATIENCE,
+        callbacks,
+        wakers,
+        try_at: None,
     };
     control.open_links();
     loop {
@@ -71,31 +88,62 @@ pub(super) fn run(client: &'static Client) {
         control.accept();
         control.receive();
         control.come_back();
+        if control.try_at.is_some_and(|at| at <= Instant::now()) {
+            control.try_links();
+        }
     }
 }
 
 impl Control {
     fn open_links(&mut self) {
-        for dir in RuntimeDir::for_providers() {
-            let (link, connection, state) = Link::open(dir);
-            if let Some(connection) = connection {
-                self.greet(connection, self.links.len());
-            }
-            let mut shared = self.client.lock();
-            shared.links.push(state);
-            shared.sockets.extend(link.socket());
-            drop(shared);
-            self.links.push(link);
-        }
+        self.links = RuntimeDir::for_providers().into_iter().map(Link::new).collect();
+        self.try_links();
         self.client.lock().starting = false;
         self.client.changed.notify_all();
+    }
+
+    /// Tries folders that were not tried yet, or for which a descriptor was missing.
+    fn try_links(&mut self) {
+        for at in 0..self.links.len() {
+            if !self.links[at].is_starved() {
+                continue;
+            }
+            if let Some(connection) = self.links[at].open() {
+                self.greet(connection, at);
+            }
+            let (link, mut shared) = (&self.links[at], self.client.lock());
+            shared.note(link.state.clone());
+            if let Some(socket) = link.socket().filter(|socket| !shared.sockets.contains(socket)) {
+                shared.sockets.push(socket);
+            }
+        }
+        let is_starved = self.links.iter().any(Link::is_starved);
+        self.try_at = is_starved.then(|| Instant::now() + TRY_AGAIN);
     }
 
     /// Says hello to a daemon that we connected to.
     pub(super) fn greet(&mut self, connection: Connection, link: usize) {
         self.client.lock().greeting += 1;
         self.add(connection, link, true);
-        self.hello(self.peers.len() - 1);
+        let at = self.peers.len() - 1;
+        self.hello(at);
+        // Behind Hello in the connection, whenever the daemon reads it.
+        self.peers[at].is_early = self.links[link].has_file(self.peers[at].connection.peer().uid);
+        if self.peers[at].is_early {
+            let numbers: Vec<u32> = Handle::all().map(|handle| handle.number()).collect();
+            for number in numbers {
+                self.announce_to(at, number);
+            }
+        }
+    }
+
+    /// Tells one daemon of a registration, unless it knows it.
+    fn announce_to(&mut self, at: usize, number: u32) {
+        self.enable_early(at, number);
+        let (peer, mut shared) = (&mut self.peers[at], self.client.lock());
+        if say_register(peer, number) {
+            shared.awaited.push((peer.id, number));
+        }
     }
 
     fn add(&mut self, connection: Connection, link: usize, ours: bool) {
@@ -127,7 +175,7 @@ impl Control {
         let changed = shared.drop_inherited();
         drop(shared);
         self.client.changed.notify_all();
-        tell_all(&changed, traceweir_format::Guid::NULL, None);
+        self.tell(changed, Guid::NULL, None);
         outlets::abandon();
     }
 
@@ -142,11 +190,11 @@ impl Control {
     /// Sleeps until there is something to do.
     fn wait(&self) {
         let read = PollFlags::IN;
-        let mut fds: Vec<PollFd<'_>> = self.client.wake.iter().map(|w| PollFd::new(w, read)).collect();
+        let mut fds = vec![PollFd::new(&*self.wakers.requests, read)];
         fds.extend(
             self.links
                 .iter()
-                .filter_map(|l| l.listener.as_ref())
+                .filter_map(Link::waiting_listener)
                 .map(|l| PollFd::from_borrowed_fd(l.as_fd(), read)),
         );
         fds.extend(self.peers.iter().map(|p| {
@@ -154,17 +202,18 @@ impl Control {
             PollFd::from_borrowed_fd(p.connection.as_fd(), flags)
         }));
         let settling = (!fork::is_ready()).then_some(Duration::from_millis(100));
-        let limit = [settling, self.again.within()].into_iter().flatten().min();
+        let rests = self.links.iter().filter_map(Link::rests_until).min();
+        let resting = rests.map(|until| until.saturating_duration_since(Instant::now()));
+        let trying = self.try_at.map(|at| at.saturating_duration_since(Instant::now()));
+        let limit = [settling, resting, trying, self.again.within()].into_iter().flatten().min();
         let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
         if poll(&mut fds, limit.as_ref()).is_err()
             || fds.iter().any(|f| f.revents().contains(PollFlags::NVAL))
         {
-            // A program that closes descriptors it does not own leaves us without them; do not spin on that.
+            // Where the descriptors are the program's too, it may have closed them; do not spin on that.
             std::thread::sleep(Duration::from_millis(100));
         }
-        if let Some(wake) = &self.client.wake {
-            let _ = rustix::io::read(wake, &mut [0u8; 8]);
-        }
+        let _ = rustix::io::read(&*self.wakers.requests, &mut [0u8; 8]);
     }
 
     /// Does what other threads asked for.
@@ -187,25 +236,42 @@ impl Control {
                     }
                 }
                 Command::Tell { changed, source, filter, done } => {
-                    tell_all(&changed, source, filter.as_ref());
+                    self.tell(changed, source, filter.as_ref());
                     done.keep(());
                 }
                 Command::Capture { providers, outlet, params, done } => {
-                    providers.into_iter().for_each(|it| orders::capture(it, outlet, &params));
+                    providers.into_iter().for_each(|handle| self.capture(handle, outlet, &params));
                     done.keep(());
                 }
             }
         }
     }
 
+    /// Tells callbacks what changed, on their thread.
+    pub(super) fn tell(&self, mut changed: Vec<Handle>, source: Guid, filter: Option<&Filter>) {
+        // Without a callback nothing of the program runs.
+        let silent: Vec<Handle> = changed.extract_if(.., |handle| !handle.slot().has_callback()).collect();
+        tell_all(&silent, source, filter);
+        if !changed.is_empty() {
+            let filter = filter.cloned();
+            let _ = self.callbacks.run(move || tell_all(&changed, source, filter.as_ref()));
+        }
+    }
+
+    /// Asks a provider for its state, on the thread of callbacks.
+    pub(super) fn capture(&self, handle: Handle, outlet: u8, params: &EnableParams) {
+        let params = params.clone();
+        let _ = self.callbacks.run(move || orders::capture(handle, outlet, &params));
+    }
+
     /// Tells all daemons of a registration.
     fn announce(&mut self, number: u32) {
-        let mut shared = self.client.lock();
-        for peer in self.peers.iter_mut().filter(|p| p.ready) {
-            if say_register(peer, number) {
-                shared.awaited.push((peer.id, number));
+        for at in 0..self.peers.len() {
+            if self.peers[at].is_told() {
+                self.announce_to(at, number);
             }
         }
+        let mut shared = self.client.lock();
         shared.awaited.retain(|a| *a != (0, number));
         drop(shared);
         self.client.changed.notify_all();
@@ -213,6 +279,10 @@ impl Control {
 
     fn accept(&mut self) {
         for at in 0..self.links.len() {
+            if self.links[at].end_rest() {
+                // A daemon may not have got through.
+                self.again.lost(at);
+            }
             while let Some(connection) = self.links[at].accept() {
                 if self.peers.len() >= MAX_PEERS {
                     let oldest = self.peers.iter().position(|p| !p.ready).unwrap_or(0);
@@ -271,6 +341,10 @@ impl Control {
             Some(Asked::Register(registration)) => {
                 shared.answered(peer.id, registration, why);
                 shared.note(format!("a daemon refuses a registration: {reason}"));
+                drop(shared);
+                self.end_early(at, registration);
+                self.client.changed.notify_all();
+                return Ok(());
             }
             Some(Asked::SetTraits(registration)) => {
                 shared.traits_answered(peer.id, registration, why);
@@ -309,14 +383,15 @@ impl Control {
         if !(VERSIONS.0..=VERSIONS.1).contains(&version) {
             return Err(Error::Version { theirs: (version, version), ours: VERSIONS });
         }
+        self.peers[at].ready = true;
+        let numbers: Vec<u32> = Handle::all().map(|handle| handle.number()).collect();
+        for number in &numbers {
+            self.announce_to(at, *number);
+        }
         let peer = &mut self.peers[at];
-        peer.ready = true;
         let mut shared = self.client.lock();
-        for handle in Handle::all() {
-            if say_register(peer, handle.number()) {
-                shared.awaited.push((peer.id, handle.number()));
-            }
-            shared.say_pending_traits(peer, handle.number());
+        for number in numbers {
+            shared.say_pending_traits(peer, number);
         }
         shared.greeting -= u32::from(peer.ours);
         shared.daemons += 1;
@@ -330,6 +405,8 @@ impl Control {
         let peer = self.peers.swap_remove(at);
         let mut shared = self.client.lock();
         shared.awaited.retain(|(p, _)| *p != peer.id);
+        // The daemon that they did not wait for is gone; another has missed nothing.
+        shared.late.clear();
         shared.settings.iter_mut().for_each(|setting| setting.awaited.retain(|p| *p != peer.id));
         shared.greeting -= u32::from(peer.ours && !peer.ready);
         shared.daemons -= u32::from(peer.ready);
@@ -376,7 +453,6 @@ fn traits_to_tell(traits: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use traceweir_format::Guid;
 
     #[test]
     fn traits_that_no_message_holds_are_told_by_name_and_group() {

@@ -2,13 +2,22 @@
 //!
 //! A daemon is believed when it runs as root, as this user, or as the owner of the folder (`rights`); nobody else can make this process write its events, nor
 //! hold it up: connections of others are closed by a janitor, and what is believed may send descriptors only from then on.
+//!
+//! ```text
+//!   any user may connect to a socket in the system's folder ─▶ refused, and counted
+//!   MAX_REFUSED within REFUSED_WITHIN ─▶ the listener rests until that time is over ─▶ connect to the daemon, accept again
+//! ```
+//!
+//! While others fill the queue of the listener a daemon may not get through; so this process connects to the daemon after each rest.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use traceweir_transport::abi::RegionParams;
+use traceweir_transport::enabled::{self, Enabled};
 use traceweir_transport::message::Message;
 use traceweir_transport::runtime::{RuntimeDir, Scope, is_privileged_by_file};
 use traceweir_transport::socket::{Connection, Janitor, Listener};
@@ -22,34 +31,103 @@ const CONNECT: Duration = Duration::from_millis(500);
 /// Sockets of others that are looked through for stale ones of this process's number.
 const MAX_SOCKETS: usize = 4096;
 
+/// Connections that are refused before the listener rests.
+const MAX_REFUSED: u32 = 32;
+/// The time in which they are counted, and until whose end the listener rests.
+const REFUSED_WITHIN: Duration = Duration::from_secs(1);
+
+/// Counts refused connections, so that refusing them costs little however many come.
+#[derive(Debug, Default)]
+struct Refusals {
+    /// When the first was refused, and how many since.
+    since: Option<(Instant, u32)>,
+}
+
+impl Refusals {
+    /// A connection was refused.
+    fn add(&mut self, now: Instant) {
+        let recent = self.since.filter(|(first, _)| now.saturating_duration_since(*first) < REFUSED_WITHIN);
+        let (first, count) = recent.unwrap_or((now, 0));
+        self.since = Some((first, count.saturating_add(1)));
+    }
+
+    /// Until when the listener rests, if it does.
+    fn rests_until(&self) -> Option<Instant> {
+        let (first, count) = self.since?;
+        if count < MAX_REFUSED { None } else { first.checked_add(REFUSED_WITHIN) }
+    }
+
+    /// Ends a rest that is over; whether one was.
+    fn end_rest(&mut self, now: Instant) -> bool {
+        let is_over = self.rests_until().is_some_and(|until| until <= now);
+        if is_over {
+            self.since = None;
+        }
+        is_over
+    }
+}
+
 /// One folder.
 #[derive(Debug)]
 pub(super) struct Link {
     dir: RuntimeDir,
-    pub(super) listener: Option<Listener>,
+    listener: Option<Listener>,
     socket: Option<PathBuf>,
     janitor: Janitor,
+    refusals: Refusals,
+    /// A descriptor was missing when the folder was tried last.
+    is_starved: bool,
+    /// For people: what came of the folder.
+    pub(super) state: String,
 }
 
 impl Link {
-    /// Listens in the folder, then knocks at its daemon: in this order, so that a daemon that starts meanwhile finds one or the other. With a line for people.
-    pub(super) fn open(dir: RuntimeDir) -> (Self, Option<Connection>, String) {
-        let bound = Self::listen(&dir);
-        let mut state = match &bound {
-            Ok((listener, _)) => {
-                process::remember(listener.as_fd());
-                format!("{}: listening", dir.path().display())
+    /// A folder that was not tried yet.
+    pub(super) fn new(dir: RuntimeDir) -> Self {
+        Self {
+            dir,
+            listener: None,
+            socket: None,
+            janitor: Janitor::new(),
+            refusals: Refusals::default(),
+            is_starved: true,
+            state: String::new(),
+        }
+    }
+
+    /// Listens in the folder, then knocks at its daemon: in this order, so that a daemon that starts meanwhile finds one or the other.
+    pub(super) fn open(&mut self) -> Option<Connection> {
+        self.is_starved = false;
+        let folder = self.dir.path().display();
+        let bound = if self.listener.is_some() { Ok(None) } else { Self::listen(&self.dir).map(Some) };
+        let mut state = match bound {
+            Ok(new) => {
+                if let Some((listener, socket)) = new {
+                    process::remember(listener.as_fd());
+                    (self.listener, self.socket) = (Some(listener), Some(socket));
+                }
+                format!("{folder}: listening")
             }
-            Err(e) => format!("{}: not listening ({e})", dir.path().display()),
+            Err(e) => {
+                self.is_starved |= is_shortage(&e);
+                format!("{folder}: not listening ({e})")
+            }
         };
-        let (listener, socket) = bound.ok().unzip();
-        let link = Self { dir, listener, socket, janitor: Janitor::new() };
-        let found = link.connect();
+        let found = self.connect();
         match &found {
             Ok(_) => state.push_str(", connected to its daemon"),
-            Err(e) => state.push_str(&format!(", no daemon ({e})")),
+            Err(e) => {
+                self.is_starved |= is_shortage(e);
+                state.push_str(&format!(", no daemon ({e})"));
+            }
         }
-        (link, found.ok(), state)
+        self.state = state;
+        found.ok()
+    }
+
+    /// Whether the folder should be tried again: a descriptor was missing.
+    pub(super) fn is_starved(&self) -> bool {
+        self.is_starved
     }
 
     /// Connects to the daemon of the folder, where there is one that may be believed.
@@ -69,15 +147,45 @@ impl Link {
         Ok((Listener::bind(&socket, dir.socket_mode())?, socket))
     }
 
+    /// What a daemon of this user has enabled, by the file in its folder.
+    pub(super) fn enabled_by(&self, daemon: u32) -> Vec<Enabled> {
+        enabled::read(&self.dir, daemon)
+    }
+
+    /// Whether a daemon of this user writes what it has enabled.
+    pub(super) fn has_file(&self, daemon: u32) -> bool {
+        enabled::is_written(&self.dir, daemon)
+    }
+
     /// The socket file, where there is one.
     pub(super) fn socket(&self) -> Option<PathBuf> {
         self.socket.clone()
     }
 
-    /// Takes a connection that a daemon made.
-    pub(super) fn accept(&self) -> Option<Connection> {
-        let connection = self.listener.as_ref()?.accept().ok()??;
-        self.check(connection).ok()
+    /// The listener, unless it rests.
+    pub(super) fn waiting_listener(&self) -> Option<&Listener> {
+        self.listener.as_ref().filter(|_| self.refusals.rests_until().is_none())
+    }
+
+    /// Until when the listener rests, if it does.
+    pub(super) fn rests_until(&self) -> Option<Instant> {
+        self.refusals.rests_until()
+    }
+
+    /// Ends a rest of the listener that is over; whether one was.
+    pub(super) fn end_rest(&mut self) -> bool {
+        self.refusals.end_rest(Instant::now())
+    }
+
+    /// Takes the next connection that a daemon made, and refuses those of others on the way.
+    pub(super) fn accept(&mut self) -> Option<Connection> {
+        loop {
+            let connection = self.waiting_listener()?.accept().ok()??;
+            match self.check(connection) {
+                Ok(connection) => return Some(connection),
+                Err(_) => self.refusals.add(Instant::now()),
+            }
+        }
     }
 
     fn check(&self, connection: Connection) -> Result<Connection> {
@@ -93,6 +201,13 @@ impl Link {
             Err(Error::Invalid("the daemon runs as a user that may not trace this process"))
         }
     }
+}
+
+/// Whether an operation failed for lack of descriptors or memory, of which there may be more later.
+fn is_shortage(error: &Error) -> bool {
+    let Error::System { source, .. } = error else { return false };
+    let shortages = [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::ENOBUFS];
+    source.raw_os_error().is_some_and(|code| shortages.contains(&code))
 }
 
 /// Removes what earlier processes of this number have left, so that a folder which no daemon cleans does not grow for ever.
@@ -125,12 +240,18 @@ pub(super) struct Peer {
     pub(super) ours: bool,
     /// The daemon has said welcome.
     pub(super) ready: bool,
+    /// The daemon has written what it has enabled: registrations are sent before it says welcome.
+    pub(super) is_early: bool,
     /// Registrations that it was told.
     pub(super) announced: HashSet<u32>,
     /// What it has not answered, by the request's number.
     asked: HashMap<u32, Asked>,
     last_request: u32,
-    outbox: VecDeque<(u32, Message)>,
+    outbox: VecDeque<(u32, Message, Option<OwnedFd>)>,
+    /// Sessions that registrations were enabled for before the daemon said so: registration and session.
+    pub(super) early: Vec<(u32, u64)>,
+    /// Sessions for which this process made the memory, and the daemon has not taken it yet.
+    pub(super) offered: Vec<u64>,
 }
 
 impl Peer {
@@ -142,16 +263,30 @@ impl Peer {
             link,
             ours,
             ready: false,
+            is_early: false,
             announced: HashSet::new(),
             asked: HashMap::new(),
             last_request: 0,
             outbox: VecDeque::new(),
+            early: Vec::new(),
+            offered: Vec::new(),
         }
+    }
+
+    /// Whether the daemon is told of registrations: it has said welcome, or has left a file by which they need not wait for that.
+    pub(super) fn is_told(&self) -> bool {
+        self.ready || self.is_early
+    }
+
+    /// Sends the memory that this process made for a session.
+    pub(super) fn offer(&mut self, session: u64, params: RegionParams, memory: OwnedFd) {
+        self.offered.push(session);
+        self.outbox.push_back((0, Message::Region { session, params }, Some(memory)));
     }
 
     /// Says what wants no answer: sends it, or keeps it for when there is room. The control thread waits for nobody.
     pub(super) fn say(&mut self, message: Message) {
-        self.outbox.push_back((0, message));
+        self.outbox.push_back((0, message, None));
     }
 
     /// Says what wants an answer.
@@ -163,7 +298,7 @@ impl Peer {
             _ => None,
         };
         self.asked.extend(asked.map(|asked| (self.last_request, asked)));
-        self.outbox.push_back((self.last_request, message));
+        self.outbox.push_back((self.last_request, message, None));
     }
 
     /// A registration is known to the daemon.
@@ -187,8 +322,9 @@ impl Peer {
 
     /// Sends what there is room for.
     pub(super) fn flush(&mut self) -> Result<()> {
-        while let Some((request, message)) = self.outbox.front() {
-            match self.connection.send(*request, message, &[], Duration::ZERO) {
+        while let Some((request, message, memory)) = self.outbox.front() {
+            let descriptors: Vec<BorrowedFd<'_>> = memory.iter().map(AsFd::as_fd).collect();
+            match self.connection.send(*request, message, &descriptors, Duration::ZERO) {
                 Ok(()) => {
                     self.outbox.pop_front();
                 }
@@ -203,5 +339,30 @@ impl Peer {
 impl Drop for Peer {
     fn drop(&mut self) {
         process::forget(self.connection.as_fd());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listener_rests_after_many_refusals_and_not_after_few() {
+        let (mut refusals, start) = (Refusals::default(), Instant::now());
+        // One in each interval, for a long time.
+        for n in 0..4 * MAX_REFUSED {
+            refusals.add(start + REFUSED_WITHIN * n);
+            assert_eq!(refusals.rests_until(), None);
+        }
+        let start = start + REFUSED_WITHIN * 4 * MAX_REFUSED;
+        for n in 0..MAX_REFUSED {
+            assert_eq!(refusals.rests_until(), None, "{n}");
+            refusals.add(start);
+        }
+        let end = start + REFUSED_WITHIN;
+        assert_eq!(refusals.rests_until(), Some(end));
+        assert!(!refusals.end_rest(end - Duration::from_millis(1)));
+        assert!(refusals.end_rest(end) && !refusals.end_rest(end));
+        assert_eq!(refusals.rests_until(), None);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! | Message | What happens |
 //! |---|---|
-//! | Region | the memory is mapped into a free outlet |
+//! | Region | the memory is mapped into a free outlet; or the memory that this process made is taken (`early`) |
 //! | Enable | the entry of each registration named is filled or cleared, its callback told, then the order acknowledged |
 //! | TellModules | the session gets a record that says where each registration lives |
 //! | CloseSession | all entries cleared, the outlet closed, acknowledged; then the callbacks are told, which may take their time |
@@ -12,17 +12,18 @@
 //! A daemon can send orders for sessions or registrations that are gone by now: those are acknowledged and otherwise ignored. What cannot be done
 //! is said (`Failed`) before it is acknowledged: no outlet is free, the memory cannot be mapped, the registration has no entry left.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use traceweir_format::Guid;
 use traceweir_format::spec::status::Status;
 use traceweir_transport::abi::RegionParams;
 use traceweir_transport::message::{EnableCode, EnableParams, Message};
-use traceweir_transport::ring::{RegionSource, Ticket};
+use traceweir_transport::ring::{RegionSource, Ticket, prepare_wake};
 
 use super::control::Control;
 use super::outlets::Owner;
-use super::{Refused, Shared, tell_all};
+use super::wakers::{DOORBELL, Wakers};
+use super::{Refused, Shared};
 use crate::error::Error;
 use crate::provider::{Change, Combined, Handle, for_provider};
 
@@ -50,14 +51,30 @@ impl Control {
     ) -> Result<(), traceweir_transport::Error> {
         let owner = Owner::Peer(self.peers[at].id);
         match message {
+            Message::Region { session, params } if self.peers[at].offered.contains(&session) => {
+                self.peers[at].offered.retain(|offered| *offered != session);
+                if descriptors.len() == 1 {
+                    self.region_taken(owner, session, descriptors);
+                } else {
+                    // The daemon has made some before it read of ours, which is given up.
+                    let _ = self.client.end_sessions(|o| o.owner == owner && o.session == session);
+                    if let Err(trouble) = self.region(owner, session, &params, descriptors) {
+                        self.failed(at, 0, session, trouble);
+                    }
+                }
+            }
             Message::Region { session, params } => {
                 if let Err(trouble) = self.region(owner, session, &params, descriptors) {
                     self.failed(at, 0, session, trouble);
                 }
             }
-            Message::Registered { registration } => self.registered(at, registration),
+            Message::Registered { registration } => {
+                self.end_early(at, registration);
+                self.registered(at, registration);
+            }
             Message::Enable { order, registrations, session, code, params } => {
                 for registration in registrations {
+                    self.note_late(at, registration, session, code);
                     let done = self.enable(owner, registration, session, code, &params);
                     let Err(trouble) = done else { continue };
                     let is_of_session = trouble.registration.is_none();
@@ -97,6 +114,7 @@ impl Control {
         peer.registered(registration);
         let mut shared = self.client.lock();
         shared.answered(peer.id, registration, None);
+        shared.late.retain(|number| *number != registration);
         drop(shared);
         self.client.changed.notify_all();
     }
@@ -112,6 +130,29 @@ impl Control {
         self.peers[at].say(Message::Failed { order, registration, session, status: status.0, reason });
     }
 
+    /// Reports a registration that went on before the daemon answered, and was not enabled by its file: nobody knows what the session has missed.
+    fn note_late(&mut self, at: usize, registration: u32, session: u64, code: EnableCode) {
+        let early = &mut self.peers[at].early;
+        let was_early = early.extract_if(.., |it| *it == (registration, session)).count() > 0;
+        let is_late = code == EnableCode::Enable && self.client.lock().late.contains(&registration);
+        if is_late && !was_early {
+            let reason = "the process went on before the daemon answered its registration".to_owned();
+            let status = Status::ERROR_TIMEOUT;
+            self.failed(at, 0, session, Trouble { registration: Some(registration), status, reason });
+        }
+    }
+
+    /// The daemon has taken the memory that this process made, and says how to wake it.
+    fn region_taken(&self, owner: Owner, session: u64, descriptors: Vec<OwnedFd>) {
+        let outlet = self.client.lock().table.find(owner, session).map(|open| open.outlet);
+        let wake = descriptors.into_iter().next().filter(|wake| prepare_wake(wake.as_fd()).is_ok());
+        if let (Some(outlet), Some(wake)) = (outlet, wake) {
+            self.wakers.set(outlet, wake);
+            // What was rung before reached nobody.
+            DOORBELL.ring_outlet(outlet);
+        }
+    }
+
     fn region(
         &self,
         owner: Owner,
@@ -121,7 +162,7 @@ impl Control {
     ) -> Result<(), Trouble> {
         let mut shared = self.client.lock();
         shared.refused.retain(|r| (r.owner, r.session) != (owner, session));
-        let opened = shared.open_region(owner, session, params, descriptors);
+        let opened = shared.open_region(owner, session, params, descriptors, self.wakers);
         opened.map_err(|e| {
             let (status, reason) = (e.status(), e.to_string());
             shared.refused.push(Refused { owner, session, status, reason });
@@ -148,14 +189,14 @@ impl Control {
             EnableCode::Disable => Change::None,
             EnableCode::CaptureState => {
                 drop(shared);
-                capture(handle, outlet, params);
+                self.capture(handle, outlet, params);
                 return Ok(());
             }
         };
         drop(shared);
         // A forked child that takes over its parent's sessions has nothing new to tell.
         if change != Change::None && super::fork::is_ready() {
-            tell_all(&[handle], params.source, for_provider(&params.filters));
+            self.tell(vec![handle], params.source, for_provider(&params.filters));
         }
         change.refusal().map_or(Ok(()), |(status, reason)| {
             Err(Trouble { registration: Some(registration), status, reason: reason.to_owned() })
@@ -179,6 +220,8 @@ impl Control {
     /// Shuts writers out and says so. Callbacks come last: they may take their time.
     fn close(&mut self, at: usize, order: u32, session: u64) {
         let owner = Owner::Peer(self.peers[at].id);
+        self.peers[at].offered.retain(|offered| *offered != session);
+        self.peers[at].early.retain(|(_, its)| *its != session);
         let closed = self.client.end_sessions(|o| o.owner == owner && o.session == session);
         self.client.lock().refused.retain(|r| (r.owner, r.session) != (owner, session));
         if !closed.quiet {
@@ -189,7 +232,7 @@ impl Control {
         self.acknowledge(at, order);
         // A connection that is gone is noticed soon enough.
         let _ = self.peers[at].flush();
-        tell_all(&closed.changed, Guid::NULL, None);
+        self.tell(closed.changed, Guid::NULL, None);
     }
 
     /// The daemon is gone, and its sessions with it.
@@ -197,7 +240,7 @@ impl Control {
         let owner = Owner::Peer(peer);
         let closed = self.client.end_sessions(|o| o.owner == owner);
         self.client.lock().refused.retain(|r| r.owner != owner);
-        tell_all(&closed.changed, Guid::NULL, None);
+        self.tell(closed.changed, Guid::NULL, None);
     }
 }
 
@@ -228,6 +271,7 @@ impl Shared {
         session: u64,
         params: &RegionParams,
         descriptors: Vec<OwnedFd>,
+        wakers: &Wakers,
     ) -> Result<(), Error> {
         let refuse = |why: &str| Err(Error::refused(Status::ERROR_INVALID_PARAMETER, why));
         let mut descriptors = descriptors.into_iter();
@@ -237,8 +281,11 @@ impl Shared {
         if self.table.find(owner, session).is_some() {
             return refuse("the session has memory in this process already");
         }
-        self.table.open(owner, session, |outlet| {
-            let ticket = outlet.open(RegionSource::File { memory, wake }, params)?;
+        prepare_wake(wake.as_fd())?;
+        self.table.open(owner, session, |line, outlet| {
+            let ticket = outlet.open(RegionSource::Doorbell { memory, doorbell: &DOORBELL, line }, params)?;
+            // No entry names the outlet yet, so nothing rings before this.
+            wakers.set(line, wake);
             Ok((ticket, ()))
         })
     }

@@ -65,7 +65,7 @@ impl Table {
         &mut self,
         owner: Owner,
         session: u64,
-        open: impl FnOnce(&'static Outlet) -> Result<(Ticket, T)>,
+        open: impl FnOnce(u8, &'static Outlet) -> Result<(Ticket, T)>,
     ) -> Result<T> {
         let outlet = IN_USE.load(Ordering::Relaxed).trailing_ones() as u8;
         if usize::from(outlet) >= OUTLETS {
@@ -74,7 +74,7 @@ impl Table {
                 format!("this process writes to {OUTLETS} sessions already"),
             ));
         }
-        let (ticket, more) = open(get(outlet))?;
+        let (ticket, more) = open(outlet, get(outlet))?;
         IN_USE.fetch_or(1 << outlet, Ordering::Relaxed);
         fork::set_fresh(outlet);
         self.open.push(Open { outlet, ticket, owner, session, enables: Vec::new(), tracks_binaries: false });

@@ -7,11 +7,12 @@
 //!   the daemon is gone ─▶ the session ends, its file is finalised
 //! ```
 //!
-//! 1. Starting and enabling are done by the control thread, in order: what a daemon says before `Registered` has been carried out when a
+//! 1. Starting and enabling are done by the control thread, in order, enabling with the help of the thread of callbacks: what a daemon says before `Registered` has been carried out when a
 //!    registration returns, so a process that comes later records its first event.
 //! 2. What waits for a disk never holds up the control thread; a few such orders may be under way, the next is told that we are busy.
 //! 3. A session is run, and goes on in another file, only for this process's user and for root, and where this process has more rights than its user only for
 //!    root: nobody else chooses which files are written with our rights (`rights`). What becomes of a file is `private`'s business, whoever asked.
+//! 4. The descriptors of a private session are the library's (`private`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -74,13 +75,22 @@ impl Control {
         config: &SessionConfig,
     ) {
         let question = self.question(at, order, session);
-        let may = self.voice(at).check(starter);
-        let outcome = may.and_then(|()| self.begin_private(question, config));
+        let voice = self.voice(at);
+        let outcome = self.begin_private(question, &voice, starter, config);
         self.peers[at].say(question.answer(outcome));
     }
 
-    fn begin_private(&mut self, question: Question, config: &SessionConfig) -> Result<Properties> {
-        if self.member(question).is_some() {
+    fn begin_private(
+        &mut self,
+        question: Question,
+        voice: &Voice,
+        starter: u32,
+        config: &SessionConfig,
+    ) -> Result<Properties> {
+        let is_known = self.member(question).is_some();
+        // Rights are checked on the thread that opens the file.
+        voice.check(starter)?;
+        if is_known {
             let why = "this process runs the private session already";
             return Err(Error::refused(Status::ERROR_ALREADY_EXISTS, why));
         }
@@ -100,19 +110,22 @@ impl Control {
         params: &EnableParams,
     ) {
         let question = self.question(at, order, session);
+        let (client, params) = (self.client, params.clone());
         let outcome = self.member(question).ok_or_else(gone).and_then(|run| {
-            match code {
-                EnableCode::Enable => run.enable(provider, params)?,
-                EnableCode::Disable => run.disable(provider)?,
-                EnableCode::CaptureState => {
-                    let open = self.client.lock().table.find(Owner::Private, run.id()).map(|it| it.outlet);
-                    let outlet = open.ok_or_else(gone)?;
-                    for handle in Handle::all().filter(|handle| handle.slot().provider() == provider) {
-                        orders::capture(handle, outlet, params);
+            self.in_program(move || {
+                match code {
+                    EnableCode::Enable => run.enable(provider, &params)?,
+                    EnableCode::Disable => run.disable(provider)?,
+                    EnableCode::CaptureState => {
+                        let open = client.lock().table.find(Owner::Private, run.id()).map(|open| open.outlet);
+                        let outlet = open.ok_or_else(gone)?;
+                        for handle in Handle::all().filter(|handle| handle.slot().provider() == provider) {
+                            orders::capture(handle, outlet, &params);
+                        }
                     }
                 }
-            }
-            Ok(run.query())
+                Ok(run.query())
+            })
         });
         self.peers[at].say(question.answer(outcome));
     }
@@ -182,6 +195,13 @@ impl Control {
     fn member(&self, question: Question) -> Option<Arc<PrivateSession>> {
         let is_meant = |it: &&Member| (it.peer, it.session) == (question.peer, question.session);
         self.members.iter().find(is_meant).map(|it| Arc::clone(&it.run))
+    }
+
+    /// Has something done that runs callbacks.
+    fn in_program<T: Send + 'static>(&self, work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+        let failed =
+            || Err(Error::refused(Status::ERROR_NO_SYSTEM_RESOURCES, "the request ended in a panic"));
+        self.callbacks.run(work).unwrap_or_else(failed)
     }
 
     /// Does what may wait for a disk on a thread of its own.

@@ -3,7 +3,8 @@
 //! | What | How |
 //! |---|---|
 //! | a thread that takes no signals | all signals are blocked while it is started, so that it inherits the mask |
-//! | fork | `pthread_atfork`: the child closes its copies of the parent's sockets, so that daemons see the parent's end, and registers anew |
+//! | descriptors that the program cannot close | the control thread unshares its descriptor table and opens everything there |
+//! | fork | `pthread_atfork`: the child registers anew; where descriptors could not be separated it first closes its copies of the parent's sockets, so that daemons see the parent's end |
 //! | exit | `atexit`: private sessions are finalised, the provider sockets removed |
 //! | `dlclose` | the module that holds this code is opened once more with `RTLD_NODELETE`: threads and handlers outlive the last close |
 //!
@@ -11,12 +12,15 @@
 //! would drag the dynamic loader into it.
 #![allow(unsafe_code)]
 
+use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_void};
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+
+use rustix::event::EventfdFlags;
 
 /// The calling thread takes no signals while it lives, and the threads it starts never do.
 struct Quiet {
@@ -56,7 +60,65 @@ pub(crate) fn quietly<T>(work: impl FnOnce() -> T) -> T {
 /// Starts a thread that takes no signals.
 pub(crate) fn spawn_quiet(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
     let thread = std::thread::Builder::new().name(name.to_owned()).stack_size(256 * 1024);
+    let is_library_thread = is_library_thread();
+    let body = move || {
+        IS_LIBRARY_THREAD.set(is_library_thread);
+        body();
+    };
     quietly(|| thread.spawn(body)).map(drop)
+}
+
+thread_local! {
+    /// This thread has a descriptor table of its own.
+    static IS_SEPARATE: Cell<bool> = const { Cell::new(false) };
+    /// This thread shares the descriptors of the control thread, whether those are the program's too or not.
+    static IS_LIBRARY_THREAD: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this thread shares the descriptors of the control thread.
+pub(crate) fn is_library_thread() -> bool {
+    IS_LIBRARY_THREAD.get()
+}
+
+/// Gives this thread a descriptor table of its own, which the threads that it starts share. Where the system refuses that, the descriptors that it opens
+/// stay the program's.
+///
+/// A program may close every descriptor and open its own files under the same numbers, as `closefrom` and classic daemons do; no check before a use can
+/// tell that in time. Nothing of the program stays open here: a pipe whose end it closes is closed. The numbers of the standard streams are taken, so that a
+/// message of the runtime goes nowhere, and not into a socket.
+pub(crate) fn separate_descriptors() {
+    IS_LIBRARY_THREAD.set(true);
+    // SAFETY: closes no descriptor that anything on this thread uses: it has only just started. Those of the program are in its own table.
+    let unshared =
+        unsafe { libc::syscall(libc::SYS_close_range, 0_u32, u32::MAX, libc::CLOSE_RANGE_UNSHARE) };
+    // Linux before 5.9, and sandboxes that do not know the call.
+    // SAFETY: gives this thread a copy of the table; no memory is involved.
+    if unshared != 0 && unsafe { libc::unshare(libc::CLONE_FILES) } != 0 {
+        return;
+    }
+    if unshared != 0 {
+        close_copies();
+    }
+    IS_SEPARATE.set(true);
+    for _ in 0..3 {
+        // The lowest free number each. Kept open for ever; reading one finds nothing, and writing text to it fails or counts.
+        let placeholder = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let _ = placeholder.map(IntoRawFd::into_raw_fd);
+    }
+}
+
+/// Closes the copies of the program's descriptors in a table that was copied.
+fn close_copies() {
+    let listed = std::fs::read_dir("/proc/thread-self/fd").map(|entries| {
+        let names = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        names.collect::<Vec<c_int>>()
+    });
+    let limit = || rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(65_536);
+    let all = listed.unwrap_or_else(|_| (0..c_int::try_from(limit().min(65_536)).unwrap_or(0)).collect());
+    for number in all {
+        // SAFETY: a copy in this thread's own table, which nothing on this thread uses.
+        unsafe { libc::close(number) };
+    }
 }
 
 /// Has the handlers called after a fork, in the child, and at the exit of the process. Once for the life of the program.
@@ -134,8 +196,11 @@ pub(crate) fn pin() {
 /// Sockets of this process by descriptor and inode, for its forked children: found without a lock, whatever a thread was doing at the fork.
 static SOCKETS: [(AtomicI32, AtomicU64); 32] = [const { (AtomicI32::new(-1), AtomicU64::new(0)) }; 32];
 
-/// Remembers a socket that children must close.
+/// Remembers a socket that children must close: one in the program's descriptor table, which a fork copies.
 pub(crate) fn remember(socket: BorrowedFd<'_>) {
+    if IS_SEPARATE.get() {
+        return;
+    }
     let Ok(stat) = rustix::fs::fstat(socket) else { return };
     for (fd, inode) in &SOCKETS {
         if fd.load(Ordering::Relaxed) == -1 {
@@ -148,6 +213,9 @@ pub(crate) fn remember(socket: BorrowedFd<'_>) {
 
 /// Forgets a socket before it is closed.
 pub(crate) fn forget(socket: BorrowedFd<'_>) {
+    if IS_SEPARATE.get() {
+        return;
+    }
     for (fd, _) in &SOCKETS {
         let _ = fd.compare_exchange(socket.as_raw_fd(), -1, Ordering::Relaxed, Ordering::Relaxed);
     }

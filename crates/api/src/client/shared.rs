@@ -15,8 +15,11 @@ use crate::provider::{Classes, Decoding, Handle, Module, Traits};
 /// Lines for people at most.
 const MAX_NOTES: usize = 32;
 
+/// Something to be done on a thread of its own.
+pub(super) type Job = Box<dyn FnOnce() + Send>;
+
 /// Everything under the lock.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Shared {
     pub(super) thread: Thread,
     /// The control thread has not yet tried all daemons.
@@ -27,7 +30,11 @@ pub(crate) struct Shared {
     pub(super) awaited: Vec<(u64, u32)>,
     /// A daemon let a registration wait for too long: until it answers, nobody waits for it.
     pub(super) silent: bool,
+    /// Registrations that went on before a daemon had answered.
+    pub(super) late: Vec<u32>,
     pub(super) commands: Vec<Command>,
+    /// What waits for a thread that shares the library's descriptors.
+    pub(super) jobs: Vec<Job>,
     pub(crate) table: Table,
     pub(super) interned: Interned,
     /// Traits that daemons have been told and have not all accepted.
@@ -148,6 +155,15 @@ pub(super) enum Command {
     },
 }
 
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared")
+            .field("thread", &self.thread)
+            .field("table", &self.table)
+            .finish_non_exhaustive()
+    }
+}
+
 impl Shared {
     /// Adds a line for people; the first ones matter most.
     pub(super) fn note(&mut self, line: String) {
@@ -183,6 +199,11 @@ impl Shared {
     pub(super) fn take_filter(&mut self, registration: u32) -> Option<Filter> {
         let found = self.filters.iter().position(|(number, _)| *number == registration);
         found.map(|at| self.filters.swap_remove(at).1)
+    }
+
+    /// Whether the control thread has not yet told the daemons of a registration.
+    pub(super) fn is_unsent(&self, number: u32) -> bool {
+        self.starting || self.awaited.contains(&(0, number))
     }
 
     pub(super) fn is_pending(&self, number: u32) -> bool {

@@ -18,7 +18,7 @@ use traceweir_transport::message::Message;
 
 use super::link::Peer;
 use super::shared::{Command, Setting, Shared, Thread};
-use super::{Client, ON_CONTROL_THREAD, PATIENCE};
+use super::{Client, PATIENCE, callbacks};
 use crate::error::{Error, Result};
 use crate::provider::{Decoding, Handle, Traits};
 
@@ -42,7 +42,7 @@ pub(crate) fn set_traits(handle: Handle, traits: &[u8]) -> Result<()> {
         shared.commands.push(Command::SetTraits(number, traits));
         client.wake();
         // The control thread, inside a callback, cannot wait for itself: daemons are told, and what they say is noted.
-        if !ON_CONTROL_THREAD.get() {
+        if callbacks::may_wait_for_control() {
             shared.settings.push(Setting::new(number, traits));
             shared = client.await_traits(shared, number);
             shared.take_setting(number)?;

@@ -6,7 +6,6 @@ use std::path::Path;
 
 use traceweir_format::spec::status::Status;
 
-use super::PrivateSession;
 use crate::client::Client;
 use crate::controller::logfile::LogFile;
 use crate::error::{Error, Result};
@@ -50,17 +49,16 @@ impl Taken {
     }
 }
 
-impl PrivateSession {
-    /// Opens a file that no private session writes, or is about to.
-    pub(super) fn take(&self, path: &Path) -> Result<Taken> {
-        let client = self.client()?;
+impl Taken {
+    /// Opens a file that no private session writes, or is about to, for one of them.
+    pub(super) fn open(client: &'static Client, session: u64, path: &Path) -> Result<Self> {
         let log = LogFile::open(path)?;
         let identity = identity(log.file());
         let mut shared = client.lock();
         let is_written = shared.private.iter().any(|r| r.writes(identity));
-        if !is_written && let Some(own) = shared.private.iter_mut().find(|r| r.id == self.id) {
+        if !is_written && let Some(own) = shared.private.iter_mut().find(|r| r.id == session) {
             own.coming.extend(identity);
-            return Ok(Taken { client, session: self.id, log, identity });
+            return Ok(Self { client, session, log, identity });
         }
         drop(shared);
         log.discard();

@@ -221,6 +221,11 @@ impl Slot {
         self.module.store(leaked(module), Ordering::Release);
     }
 
+    /// Whether it has a callback.
+    pub(crate) fn has_callback(&self) -> bool {
+        !self.callback.load(Ordering::Acquire).is_null()
+    }
+
     /// Calls the callback, if there is one. The caller has the turn.
     pub(super) fn with_callback(&self, call: impl FnOnce(&EnableCallback)) {
         // SAFETY: null, or a box leaked by `fill`. It is freed by `drop_callback` only: under the turn, which the caller has, or through `doomed`

@@ -177,7 +177,7 @@ fn sandbox(_: &Path) {
 }
 
 /// Has the kernel refuse these calls to this thread from now on.
-fn refuse(calls: &[libc::c_long]) {
+pub(crate) fn refuse(calls: &[libc::c_long]) {
     let step = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt, jf, k };
     let mut program = vec![step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0)];
     for call in calls {

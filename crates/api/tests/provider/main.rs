@@ -11,6 +11,8 @@ mod control_group;
 mod daemon;
 #[path = "../../../../tests/support/daemon_thread.rs"]
 mod daemon_thread;
+mod descriptors;
+mod early;
 mod failures;
 mod filters;
 mod forbidden;
@@ -47,6 +49,8 @@ fn scenario() {
     let folder = PathBuf::from(std::env::var_os(FOLDER).unwrap());
     let all = [
         callbacks::SCENARIOS,
+        descriptors::SCENARIOS,
+        early::SCENARIOS,
         failures::SCENARIOS,
         filters::SCENARIOS,
         forbidden::SCENARIOS,

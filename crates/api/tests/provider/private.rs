@@ -303,9 +303,10 @@ fn quiet_threads(folder: &Path) {
     let session = PrivateSession::start(&sequential("quiet", folder.join("quiet.etl"))).unwrap();
     let _provider = Provider::register(PROVIDER, None).unwrap();
     let ours: Vec<_> = tasks().into_iter().filter(|task| !before.contains(task)).collect();
-    assert_eq!(ours.len(), 3, "collector, writer, control thread");
+    // The one that started the session may not have ended yet.
+    assert!(ours.len() >= 5, "collector, writer, control thread, and those for callbacks and for waking");
     for task in ours {
-        let status = std::fs::read_to_string(task.join("status")).unwrap();
+        let Ok(status) = std::fs::read_to_string(task.join("status")) else { continue };
         let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap().trim();
         let blocked = u64::from_str_radix(blocked, 16).unwrap();
         for signal in [libc::SIGUSR1, libc::SIGTERM, libc::SIGALRM, libc::SIGCHLD] {

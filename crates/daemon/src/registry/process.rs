@@ -4,9 +4,11 @@
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::OwnedFd;
 
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_ENABLE_SILOS;
 use traceweir_session::SourceId;
+use traceweir_transport::abi::RegionParams;
 use traceweir_transport::socket::Peer;
 
 use super::{Enable, Registration, Target};
@@ -32,6 +34,8 @@ pub(crate) struct Process {
     pub(crate) regions: BTreeMap<u64, SourceId>,
     /// Enables that leave it out because it runs in a container.
     pub(super) left_out_of: BTreeSet<(Target, u64)>,
+    /// Memory that it has made for sessions before the daemon answered, by session.
+    pub(crate) offered: BTreeMap<u64, (RegionParams, OwnedFd)>,
     /// What its acknowledgements are waited for by.
     pub(crate) awaited: BTreeMap<u32, u64>,
     pub(super) last_order: u32,
@@ -50,6 +54,7 @@ impl Process {
             registrations: BTreeMap::new(),
             regions: BTreeMap::new(),
             left_out_of: BTreeSet::new(),
+            offered: BTreeMap::new(),
             awaited: BTreeMap::new(),
             last_order: 0,
             name_bytes: 0,

@@ -5,7 +5,7 @@
 //!                               └─ no: told so, and closed
 //! ```
 //!
-//! What is accepted comes without the right to send descriptors and with a janitor for its end. How much room there is, and for whom, is
+//! Guests lose the right to send descriptors when they are accepted; what they sent before, and their end, are a janitor's business. How much room there is, and for whom, is
 //! told in [`limits`](crate::limits).
 
 use std::time::{Duration, Instant};
@@ -61,6 +61,10 @@ impl Server {
             return;
         }
         let is_guest = self.service.access().is_guest(&peer);
+        // A controller among them may send some again when it has said hello.
+        if is_guest && connection.refuse_descriptors().is_err() {
+            return;
+        }
         let identity = is_guest.then(|| Identity::of(&peer, connection.peer_groups()));
         let process = process_behind(&connection);
         self.last_link += 1;

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use traceweir_format::spec::status::Status;
 use traceweir_transport::Error;
 use traceweir_transport::message::Message;
@@ -34,6 +35,8 @@ pub(super) struct Link {
     pub(super) is_crowded: bool,
     /// It is not listened to for now.
     pub(super) is_held: bool,
+    /// The other end is closed, and nothing is sent any more.
+    is_deaf: bool,
 }
 
 struct Parcel {
@@ -68,6 +71,7 @@ impl Link {
             expires: None,
             is_crowded: false,
             is_held: false,
+            is_deaf: false,
         }
     }
 
@@ -101,6 +105,9 @@ impl Link {
 
     /// Queues a message; `false` when the other end has left too much unread.
     pub(super) fn push(&mut self, request: u32, message: Message, descriptors: Vec<OwnedFd>) -> bool {
+        if self.is_deaf {
+            return true;
+        }
         let mut bytes = Vec::new();
         let parcel = match message.encode(request, &mut bytes) {
             Ok(()) => {
@@ -128,10 +135,23 @@ impl Link {
                     self.queue.pop_front();
                 }
                 Err(Error::TimedOut) => return true,
+                // What a process said before it ended still counts: it is read to the end first.
+                Err(Error::Closed) if self.is_hung_up() => {
+                    self.is_deaf = true;
+                    self.weight = 0;
+                    self.queue.clear();
+                }
                 Err(_) => return false,
             }
         }
         true
+    }
+
+    /// Whether the other end is closed.
+    fn is_hung_up(&self) -> bool {
+        let mut fds = [PollFd::new(&self.connection, PollFlags::empty())];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut fds, Some(&now)).is_ok_and(|_| fds[0].revents().contains(PollFlags::HUP))
     }
 
     /// Has the loop told when there is something to read, or room for what is queued.

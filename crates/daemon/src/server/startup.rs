@@ -32,6 +32,7 @@ use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::low_level::{pipe, unregister};
+use traceweir_transport::enabled::{self, Enabled};
 use traceweir_transport::runtime::{ProviderSocket, RuntimeDir, UserSocket, user_folders, user_sockets};
 use traceweir_transport::socket::{Connection, Janitor, Listener};
 
@@ -56,6 +57,7 @@ pub(super) struct Home {
     listener: Listener,
     /// The socket file, where this daemon made it.
     socket: Option<SocketFile>,
+    runtime: RuntimeDir,
     _lock: File,
 }
 
@@ -88,17 +90,30 @@ impl Home {
         raise_descriptor_limit();
         runtime.ensure()?;
         let lock = lock(runtime, listener.is_some())?;
+        // Of a daemon before this one. Removed before a process can connect to this one.
+        enabled::remove(runtime);
         let path = runtime.control_socket();
         let (listener, socket) = match listener {
             Some(fd) => (Listener::from_fd(fd)?, None),
             None => (Listener::bind(&path, runtime.socket_mode())?, Some(SocketFile::new(path))),
         };
-        Ok(Self { listener, socket, _lock: lock })
+        // Processes of this user send memory before they are answered. Guests are kept from it when they are accepted.
+        listener.take_descriptors()?;
+        Ok(Self { listener, socket, runtime: runtime.clone(), _lock: lock })
     }
 
     /// Where connections come from.
     pub(super) fn listener(&self) -> &Listener {
         &self.listener
+    }
+
+    /// Writes what is enabled, for processes that come while the daemon is busy.
+    pub(super) fn publish(&self, all: &[Enabled]) {
+        if let Err(e) = enabled::write(&self.runtime, all) {
+            warning!("what is enabled cannot be written to {}: {e}", self.runtime.path().display());
+            // What is there may be wrong by now.
+            enabled::remove(&self.runtime);
+        }
     }
 
     /// Whether a service manager, or another daemon, has taken the socket's name: nobody will connect to this one any more.
@@ -108,6 +123,7 @@ impl Home {
 
     /// Removes the socket, unless its name is another's by now; the lock goes with the value.
     pub(super) fn leave(&mut self) {
+        enabled::remove(&self.runtime);
         if let Some(socket) = self.socket.take().filter(|socket| !socket.is_replaced()) {
             // A socket that stays is stale and replaced by the next daemon.
             let _ = std::fs::remove_file(socket.path);

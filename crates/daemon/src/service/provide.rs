@@ -1,10 +1,12 @@
 //! What providers say, and how a process gets and gives up its region for a session.
 //!
 //! ```text
+//!   Region + memory ─▶ kept until the registration comes, and then used for the session:  Region + wake
 //!   Register ─▶ for each session that enables the GUID, the name or the group:  [Region + memory, wake]  Enable (order 0)  ─▶ Registered
 //!   SetTraits ─▶ for each session that enables the name or the group: the same ─▶ Done
 //!   Enable of a classic registration by another session ─▶ that has it from now on, the one before is not told
 //!   Unregister, Disable ─▶ the last one of the session in this process?  CloseSession ──Ack──▶ detach
+//!   Failed (a registration, timeout) ─▶ it was enabled too late, which counts as a loss of unknown size
 //!   Failed ─▶ logged, told to the controller that waits; not enabled there until the next enable or registration tries anew
 //!   gone ─▶ detach from all sessions: what it published is still collected
 //! ```
@@ -13,6 +15,7 @@
 //! so the process closes the old one first.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use traceweir_format::Guid;
@@ -20,14 +23,18 @@ use traceweir_format::spec::access::Rights;
 use traceweir_format::spec::session::EVENT_TRACE_INDEPENDENT_SESSION_MODE;
 use traceweir_format::spec::status::Status;
 use traceweir_format::tracelogging::Traits;
-use traceweir_session::{Identity, SourceId};
-use traceweir_transport::map::check_headroom;
+use traceweir_session::{Identity, SourceId, Threads};
+use traceweir_transport::abi::RegionParams;
+use traceweir_transport::enabled::Enabled;
+use traceweir_transport::map::{check_headroom, check_memory_file};
 use traceweir_transport::message::{EnableCode, EnableParams, Message, PROPERTY_INDEPENDENT};
 
+use super::sessions::Sessions;
 use super::wait::Purpose;
 use super::{Asker, LinkId, Service, refused, told, warning};
 use crate::error::Refusal;
-use crate::limits::{MAX_CLOSING, MAX_CLOSING_OF_GUESTS};
+use crate::limits::{MAX_CLOSING, MAX_CLOSING_OF_GUESTS, MAX_OFFERED};
+use crate::logfile::Passed;
 use crate::process;
 
 /// How long a process may take to close a region that it needs no more.
@@ -38,7 +45,12 @@ impl Service {
     pub(super) fn provider_says(&mut self, asker: Asker, message: Message) {
         match message {
             Message::Register { registration, provider, traits, classic } => {
-                match self.register(asker.link, registration, provider, &traits, classic) {
+                let registered = self.register(asker.link, registration, provider, &traits, classic);
+                if let Some(process) = self.registry.processes.get_mut(&asker.link) {
+                    // The process gives up what was not taken when the answer comes.
+                    process.offered.clear();
+                }
+                match registered {
                     Ok(()) => self.reply(asker, Message::Registered { registration }),
                     Err(refusal) => self.refuse(asker, refusal),
                 }
@@ -88,6 +100,16 @@ impl Service {
     ) {
         let Some(process) = self.registry.processes.get(&link) else { return };
         let pid = process.peer.pid;
+        if order == 0 && registration.is_some() && status == Status::ERROR_TIMEOUT {
+            // It is enabled; what it wrote before that is lost.
+            if process.regions.contains_key(&session) {
+                told!(
+                    "process {pid} wrote events before it was enabled for session {session:#x}: {reason:?}"
+                );
+                count_unknown_loss(&mut self.sessions, session);
+            }
+            return;
+        }
         told!("process {pid} says of session {session:#x}: {reason:?} (status {})", status.0);
         if order != 0
             && let Some(wait) = process.waits_for(order)
@@ -214,6 +236,15 @@ impl Service {
         }
     }
 
+    /// Says in the property of an enable whether its session is independent.
+    fn mark_independent(&self, session: u64, params: &mut EnableParams) {
+        let config = self.sessions.session(session).map(|session| session.properties().config);
+        let is_independent =
+            config.is_some_and(|it| it.log_file_mode & EVENT_TRACE_INDEPENDENT_SESSION_MODE != 0);
+        params.property &= !PROPERTY_INDEPENDENT;
+        params.property |= if is_independent { PROPERTY_INDEPENDENT } else { 0 };
+    }
+
     /// Sends some registrations of a process an enable message.
     pub(super) fn tell(
         &mut self,
@@ -224,15 +255,52 @@ impl Service {
         mut params: EnableParams,
         order: u32,
     ) {
-        let config = self.sessions.session(session).map(|session| session.properties().config);
-        let is_independent =
-            config.is_some_and(|it| it.log_file_mode & EVENT_TRACE_INDEPENDENT_SESSION_MODE != 0);
-        params.property &= !PROPERTY_INDEPENDENT;
-        params.property |= if is_independent { PROPERTY_INDEPENDENT } else { 0 };
+        self.mark_independent(session, &mut params);
         if !registrations.is_empty() {
             let params = Box::new(params);
             self.send(link, 0, Message::Enable { order, registrations, session, code, params });
         }
+    }
+
+    /// A process has made memory for a session that wants one of its providers, by what the daemon has written in its folder. It is used when the
+    /// registration comes, if the session still wants it.
+    pub(super) fn region_offered(
+        &mut self,
+        asker: Asker,
+        session: u64,
+        params: RegionParams,
+        passed: &mut Passed,
+    ) {
+        // Guests have no such file to go by, and are not to fill the daemon's table of descriptors.
+        if self.is_guest(asker.link) {
+            return self.out_of_role(asker);
+        }
+        let Some(memory) = passed.take_only() else { return self.out_of_role(asker) };
+        let Some(process) = self.registry.processes.get_mut(&asker.link) else { return };
+        let is_sound = params.check().is_ok()
+            && check_memory_file(memory.as_fd(), params.layout.region_bytes()).is_ok();
+        let has_room = process.offered.len() < MAX_OFFERED && !self.descriptors.are_scarce(&memory, false);
+        if is_sound && has_room && !process.regions.contains_key(&session) {
+            process.offered.insert(session, (params, memory));
+        } else {
+            passed.put_back(memory);
+            count_unknown_loss(&mut self.sessions, session);
+        }
+    }
+
+    /// What is enabled, for the processes that come; `None` where it is as it was at the last call.
+    pub(crate) fn changed_enables(&mut self) -> Option<Vec<Enabled>> {
+        if !self.registry.take_changed() {
+            return None;
+        }
+        let mut regions = BTreeMap::new();
+        let enabled = self.registry.enabled().into_iter().filter_map(|(target, name, id, mut params)| {
+            let region =
+                *regions.entry(id).or_insert_with(|| self.sessions.running_session(id)?.next_region());
+            self.mark_independent(id, &mut params);
+            Some(Enabled { target, name, session: id, region: region?, params })
+        });
+        Some(enabled.collect())
     }
 
     /// Makes sure that the process has a region for the session. `false`: process or session are gone, or the session is not for it.
@@ -244,11 +312,28 @@ impl Service {
         if process.regions.contains_key(&id) {
             return Ok(true);
         }
-        let Some(session) = self.sessions.running_session(id) else { return Ok(false) };
+        let Some(session) = self.sessions.running_session(id).cloned() else { return Ok(false) };
         let (pid, uid) = (process.peer.pid, process.peer.uid);
-        let Some(who) = process.look_up(|pid| Identity::of(pid, uid)) else {
-            return Err(self.is_another(id, pid));
-        };
+        let who = process.look_up(|pid| Identity::of(pid, uid));
+        if let Some((params, memory)) = process.offered.remove(&id) {
+            // A process that has ended by now is known by what the connection says: its id then, and its user.
+            let threads = who.as_ref().map_or(Threads::AsGiven, |_| process::threads_of(pid));
+            let identity = who.clone();
+            let identity = identity.unwrap_or_else(|| Identity { user: Some(uid), ..Identity::from(pid) });
+            match session.adopt(memory.as_fd(), &params, identity, threads) {
+                Ok((source, wake)) => {
+                    process.regions.insert(id, source);
+                    self.send_with(link, 0, Message::Region { session: id, params }, vec![wake]);
+                    return Ok(true);
+                }
+                // It gets a region as any other does; what it wrote before is lost.
+                Err(e) => {
+                    told!("session {id:#x}: memory that process {pid} made is not used: {e}");
+                    count_unknown_loss(&mut self.sessions, id);
+                }
+            }
+        }
+        let Some(who) = who else { return Err(self.is_another(id, pid)) };
         let refusal = match session.attach(who, process::threads_of(pid)) {
             Ok(attached)
                 if self.descriptors.are_scarce(&attached.wake, self.access.is_guest(&process.peer)) =>
@@ -275,9 +360,7 @@ impl Service {
         let why =
             format!("process {pid} has ended, and its id may be another's: what it connected is not used");
         told!("session {session:#x}: {why}");
-        if let Some(entry) = self.sessions.get_mut(session) {
-            entry.turned_away = entry.turned_away.saturating_add(1);
-        }
+        count_unknown_loss(&mut self.sessions, session);
         Refusal::new(Status::ERROR_ACCESS_DENIED, why)
     }
 
@@ -316,9 +399,7 @@ impl Service {
         let regions =
             self.registry.processes.get(&link).into_iter().flat_map(|process| process.regions.keys());
         for session in regions {
-            if let Some(entry) = self.sessions.get_mut(*session) {
-                entry.turned_away = entry.turned_away.saturating_add(1);
-            }
+            count_unknown_loss(&mut self.sessions, *session);
         }
     }
 
@@ -360,5 +441,12 @@ impl Service {
         if let Some(session) = self.sessions.session(session) {
             session.detach(source);
         }
+    }
+}
+
+/// Counts one event for a loss whose size nobody knows, so that it shows.
+fn count_unknown_loss(sessions: &mut Sessions, session: u64) {
+    if let Some(entry) = sessions.get_mut(session) {
+        entry.turned_away = entry.turned_away.saturating_add(1);
     }
 }

@@ -29,9 +29,9 @@
 )]
 
 use core::sync::atomic::{AtomicBool, Ordering};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::fs::SealFlags;
 
@@ -42,6 +42,9 @@ use crate::map::{self, Mapping};
 
 /// Rings of fewer pages than this are not given back page by page: a page is too large a part of them.
 const THRIFT_FROM: u64 = 8;
+
+/// How long before it is taken over a process may have made its region, for the rate at which losses are believed.
+const MADE_BEFORE: Duration = Duration::from_secs(60);
 
 /// The region breaks its rules: nothing more is read from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,19 +80,39 @@ pub struct RegionReader {
     lost_at: Instant,
 }
 
+/// Creates the sealed memory file of a region. The reading side writes the header when it takes the region over.
+pub fn create_memory(params: &RegionParams) -> Result<OwnedFd> {
+    params.check()?;
+    let memory = map::memory_file(c"traceweir-region", params.layout.region_bytes())?;
+    map::seal(memory.as_fd(), SealFlags::empty())?;
+    Ok(memory)
+}
+
 impl RegionReader {
     /// Creates a region: the reading side, and the sealed memory file for the process.
     pub fn create(params: &RegionParams) -> Result<(Self, OwnedFd)> {
         params.check()?;
         let bytes = params.layout.region_bytes();
         map::check_headroom(bytes)?;
-        let memory = map::memory_file(c"traceweir-region", bytes)?;
-        map::seal(memory.as_fd(), SealFlags::empty())?;
+        let memory = create_memory(params)?;
         let reader = Self::over(Mapping::of_file(memory.as_fd(), bytes, true)?, params)?;
         Ok((reader, memory))
     }
 
-    /// The reading side over new memory, which reads as zeros.
+    /// Takes over a region that a process has made and may have written to: the reading side. The memory is the process's, so it is refused unless nobody
+    /// can take its pages away.
+    pub fn adopt(memory: BorrowedFd<'_>, params: &RegionParams) -> Result<Self> {
+        params.check()?;
+        let bytes = params.layout.region_bytes();
+        map::check_memory_file(memory, bytes)?;
+        let mut reader = Self::over(Mapping::of_file(memory, bytes, true)?, params)?;
+        // What was lost before counts too.
+        let since = reader.lost_at.checked_sub(MADE_BEFORE);
+        reader.lost_at = since.unwrap_or(reader.lost_at);
+        Ok(reader)
+    }
+
+    /// The reading side over memory whose header is written now.
     pub(super) fn over(map: Mapping, params: &RegionParams) -> Result<Self> {
         params.check()?;
         if map.bytes() < params.layout.region_bytes() || !map.copy_in(0, &params.header()) {

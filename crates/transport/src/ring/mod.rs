@@ -49,6 +49,8 @@
 //! return into it.
 
 #[cfg(not(loom))]
+mod doorbell;
+#[cfg(not(loom))]
 pub mod drain;
 #[cfg(not(loom))]
 mod fallback;
@@ -75,11 +77,13 @@ mod view;
 mod words;
 
 #[cfg(not(loom))]
-pub use drain::{Damaged, Head, RegionReader, RingReader};
+pub use doorbell::{Doorbell, Rings};
+#[cfg(not(loom))]
+pub use drain::{Damaged, Head, RegionReader, RingReader, create_memory};
 #[cfg(not(loom))]
 pub use gather::Gather;
 #[cfg(not(loom))]
-pub use outlet::{Failure, Outlet, RegionSource, Ticket, is_restartable};
+pub use outlet::{Failure, Outlet, RegionSource, Ticket, is_restartable, prepare_wake};
 #[cfg(not(loom))]
 pub use straight::{Block, Blocks, Header, SHORTEST_SCHEMA, Straight};
 

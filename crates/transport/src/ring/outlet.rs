@@ -28,6 +28,7 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::{MembarrierCommand, membarrier};
 
+use super::doorbell::Doorbell;
 use super::drain::RegionReader;
 use super::gate::Gate;
 use super::rseq;
@@ -59,6 +60,26 @@ pub enum RegionSource {
         /// Written to wake the owner.
         wake: OwnedFd,
     },
+    /// A memory file from the owner, which is woken by a doorbell of this process.
+    Doorbell {
+        /// The sealed memory file.
+        memory: OwnedFd,
+        /// Rung to wake the owner.
+        doorbell: &'static Doorbell,
+        /// Its line.
+        line: u8,
+    },
+}
+
+/// How the owner of a region is woken.
+#[derive(Clone, Copy)]
+enum Wake {
+    /// Not at all.
+    None,
+    /// By this eventfd.
+    Descriptor(i32),
+    /// By a line of a doorbell.
+    Doorbell(&'static Doorbell, u8),
 }
 
 /// Proof that an outlet was open at a certain time; a stale one is refused by [`Outlet::write`].
@@ -100,8 +121,12 @@ pub struct Outlet {
 struct Aside {
     /// See `gate.rs`.
     visitors: AtomicU64,
-    /// Descriptor of the eventfd; −1: none.
+    /// Descriptor of the eventfd, or −1.
     wake: AtomicI32,
+    /// The doorbell, or null.
+    doorbell: AtomicPtr<Doorbell>,
+    /// The line of the doorbell.
+    line: AtomicU32,
     /// Bytes of the range at `base`.
     range_bytes: AtomicUsize,
 }
@@ -129,6 +154,8 @@ impl Outlet {
             aside: Aside {
                 visitors: AtomicU64::new(0),
                 wake: AtomicI32::new(-1),
+                doorbell: AtomicPtr::new(core::ptr::null_mut()),
+                line: AtomicU32::new(0),
                 range_bytes: AtomicUsize::new(0),
             },
         }
@@ -141,18 +168,38 @@ impl Outlet {
 
     /// Maps a region and lets writers in. Refuses a region of another version. One caller at a time opens and closes an outlet.
     pub fn open(&self, source: RegionSource, params: &RegionParams) -> Result<Ticket> {
-        let RegionSource::File { memory, wake } = source;
-        check_wake(wake.as_fd())?;
+        let (memory, wake) = match source {
+            RegionSource::File { memory, wake } => {
+                prepare_wake(wake.as_fd())?;
+                (memory, Ok(wake))
+            }
+            RegionSource::Doorbell { memory, doorbell, line } => (memory, Err((doorbell, line))),
+        };
         let range = self.prepare(params)?;
         range.map_file(memory.as_fd(), params.layout.region_bytes())?;
-        Ok(self.admit(params, wake))
+        Ok(match wake {
+            Ok(wake) => self.admit(params, Wake::Descriptor(wake.into_raw_fd())),
+            Err((doorbell, line)) => self.admit(params, Wake::Doorbell(doorbell, line)),
+        })
     }
 
     /// Opens it over memory of this process and gives the reading side: a private session.
     pub fn open_private(&self, params: &RegionParams, wake: OwnedFd) -> Result<(Ticket, RegionReader)> {
         let range = self.prepare(params)?;
         let reader = RegionReader::over(range.map_shared(params.layout.region_bytes())?, params)?;
-        Ok((self.admit(params, wake), reader))
+        Ok((self.admit(params, Wake::Descriptor(wake.into_raw_fd())), reader))
+    }
+
+    /// As [`open_private`](Self::open_private), where the owner is woken by a doorbell.
+    pub fn open_private_with_doorbell(
+        &self,
+        params: &RegionParams,
+        doorbell: &'static Doorbell,
+        line: u8,
+    ) -> Result<(Ticket, RegionReader)> {
+        let range = self.prepare(params)?;
+        let reader = RegionReader::over(range.map_shared(params.layout.region_bytes())?, params)?;
+        Ok((self.admit(params, Wake::Doorbell(doorbell, line)), reader))
     }
 
     /// The range for a region, where it may be opened: the one in use before, if it is large enough and the region is cut alike.
@@ -181,7 +228,7 @@ impl Outlet {
     }
 
     /// Stores the view and lets writers in.
-    fn admit(&self, params: &RegionParams, wake: OwnedFd) -> Ticket {
+    fn admit(&self, params: &RegionParams, wake: Wake) -> Ticket {
         let layout = params.layout;
         let offset = if params.clock == Counter::Cycles && layout.ring_bytes() > 0 { sequences() } else { 0 };
         self.rseq_offset.store(offset, Ordering::Relaxed);
@@ -191,7 +238,7 @@ impl Outlet {
         self.wake_at.store(params.wake_at.max(1), Ordering::Relaxed);
         self.max_record.store(params.max_record, Ordering::Relaxed);
         self.clock.store(params.clock as u32, Ordering::Relaxed);
-        self.aside.wake.store(wake.into_raw_fd(), Ordering::Relaxed);
+        self.set_wake(wake);
         // Two at a time: odd numbers are openings, the even ones between them closings. Relaxed: only their being different matters.
         let generation = GENERATIONS.fetch_add(2, Ordering::Relaxed);
         self.gate().open(generation);
@@ -211,8 +258,33 @@ impl Outlet {
         if let Some(range) = range {
             range.cover();
         }
-        self.vacate(quiet);
+        if let (Wake::Descriptor(wake), true) = (self.vacate(quiet), quiet) {
+            // SAFETY: the descriptor was given to this outlet by `open`, and no visitor is left to use its number.
+            drop(unsafe { OwnedFd::from_raw_fd(wake) });
+        }
         quiet
+    }
+
+    fn set_wake(&self, wake: Wake) {
+        let (descriptor, doorbell, line) = match wake {
+            Wake::None => (-1, core::ptr::null(), 0),
+            Wake::Descriptor(descriptor) => (descriptor, core::ptr::null(), 0),
+            Wake::Doorbell(doorbell, line) => (-1, core::ptr::from_ref(doorbell), line),
+        };
+        self.aside.wake.store(descriptor, Ordering::Relaxed);
+        self.aside.doorbell.store(doorbell.cast_mut(), Ordering::Relaxed);
+        self.aside.line.store(u32::from(line), Ordering::Relaxed);
+    }
+
+    /// How the owner of the present opening is woken; of use once the gate was found open for its ticket.
+    fn wake_of_owner(&self) -> Wake {
+        let descriptor = self.aside.wake.load(Ordering::Relaxed);
+        // SAFETY: null, or stored by `set_wake` from a reference that lives for ever.
+        match unsafe { self.aside.doorbell.load(Ordering::Relaxed).as_ref() } {
+            Some(doorbell) => Wake::Doorbell(doorbell, self.aside.line.load(Ordering::Relaxed) as u8),
+            None if descriptor >= 0 => Wake::Descriptor(descriptor),
+            None => Wake::None,
+        }
     }
 
     /// In a forked child, for an outlet that its parent opened: forgets the parent's region and disturbs nothing there. No thread of the
@@ -229,19 +301,18 @@ impl Outlet {
         if let Some(range) = range.filter(|_| quiet) {
             range.cover();
         }
+        // The child's copy of a descriptor stays open: the child may have closed it and opened something of its own under that number.
         self.vacate(quiet);
     }
 
-    /// Makes the range and the descriptor ready for the next region; where somebody may still be inside, gives both up.
-    fn vacate(&self, quiet: bool) {
-        let wake = self.aside.wake.swap(-1, Ordering::Relaxed);
-        if quiet && wake >= 0 {
-            // SAFETY: the descriptor was given to this outlet by `open`, and no visitor is left to use its number.
-            drop(unsafe { OwnedFd::from_raw_fd(wake) });
-        }
+    /// Makes the range ready for the next region; where a writer may still be inside, gives it up. Returns how the owner was woken.
+    fn vacate(&self, quiet: bool) -> Wake {
+        let wake = self.wake_of_owner();
+        self.set_wake(Wake::None);
         if !quiet {
             self.aside.range_bytes.store(0, Ordering::Relaxed);
         }
+        wake
     }
 
     /// Waits until nobody is inside (R5). The locks are kept.
@@ -276,9 +347,10 @@ impl Outlet {
     }
 }
 
-/// Refuses a descriptor on which waking could hang or kill the writer: only an eventfd that does not block will do.
-fn check_wake(wake: BorrowedFd<'_>) -> Result<()> {
-    let link = format!("/proc/self/fd/{}", wake.as_raw_fd());
+/// Refuses a descriptor on which waking could hang or kill the writer, and keeps it from blocking: only an eventfd will do.
+pub fn prepare_wake(wake: BorrowedFd<'_>) -> Result<()> {
+    // Of this thread: it may have a descriptor table of its own.
+    let link = format!("/proc/thread-self/fd/{}", wake.as_raw_fd());
     // Where a sandbox hides /proc nothing can be told; the owner is then believed.
     if let Ok(target) = std::fs::read_link(link)
         && target.as_os_str() != "anon_inode:[eventfd]"

@@ -9,7 +9,8 @@
 //!                                           a socket, refused      → stale: renamed over
 //! ```
 //!
-//! An address holds 107 bytes. A longer path is reached through its folder, opened and named as `/proc/self/fd/N`.
+//! An address holds 107 bytes. A longer path is reached through its folder, opened and named as `/proc/thread-self/fd/N`: a thread may have
+//! a descriptor table of its own.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -47,7 +48,7 @@ impl Address {
         let folder =
             rustix::fs::open(folder, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
                 .map_err(|e| Error::system("opening the folder of a socket", e))?;
-        let short = PathBuf::from(format!("/proc/self/fd/{}", folder.as_raw_fd())).join(name);
+        let short = PathBuf::from(format!("/proc/thread-self/fd/{}", folder.as_raw_fd())).join(name);
         let address = SocketAddrUnix::new(short).map_err(|e| Error::system("naming a socket", e))?;
         Ok(Self { address, _folder: Some(folder) })
     }

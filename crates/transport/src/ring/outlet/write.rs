@@ -11,7 +11,7 @@
 use core::sync::atomic::{Ordering, fence};
 use std::os::fd::BorrowedFd;
 
-use super::{Failure, Outlet, Ticket};
+use super::{Failure, Outlet, Ticket, Wake};
 use crate::ring::gather::Gather;
 use crate::ring::rseq::{self, Attempt};
 use crate::ring::straight::{Frame, Straight};
@@ -190,21 +190,27 @@ impl Outlet {
         let _ = self.visit(ticket, |view, wake| {
             // SAFETY: the visit found the outlet open with this view.
             let due = unsafe { view.words(ring) }.wake_is_due(end);
-            if due && wake >= 0 {
+            if due {
                 points::pass("before_wake");
-                // SAFETY: the descriptor belongs to this opening, and is closed only when no visitor of it is left, or never.
-                let wake = unsafe { BorrowedFd::borrow_raw(wake) };
-                // A full counter means that the owner was woken; nothing else can be done about a failure here.
-                let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
+                match wake {
+                    Wake::None => {}
+                    Wake::Doorbell(doorbell, line) => doorbell.ring_outlet(line),
+                    Wake::Descriptor(wake) => {
+                        // SAFETY: the descriptor belongs to this opening, and is closed only when no visitor of it is left, or never.
+                        let wake = unsafe { BorrowedFd::borrow_raw(wake) };
+                        // A full counter means that the owner was woken; nothing else can be done about a failure here.
+                        let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
+                    }
+                }
                 points::pass("after_wake");
             }
         });
     }
 
     /// Does something that `close` must wait for, if the outlet is open for this ticket; whether it was. The work gets the view and the
-    /// descriptor of that opening, and uses no others: should it take longer than `close` waits, the outlet may have new ones by then.
-    fn visit(&self, ticket: Ticket, work: impl FnOnce(&View, i32)) -> bool {
-        let (view, wake) = (self.view(), self.aside.wake.load(Ordering::Relaxed));
+    /// means to wake the owner of that opening, and uses no others: should it take longer than `close` waits, the outlet may have new ones by then.
+    fn visit(&self, ticket: Ticket, work: impl FnOnce(&View, Wake)) -> bool {
+        let (view, wake) = (self.view(), self.wake_of_owner());
         // As in `write_locked`: the loads above come before those of the gate.
         fence(Ordering::Acquire);
         self.gate().visit(ticket.0, || work(&view, wake))

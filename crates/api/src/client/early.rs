@@ -1,0 +1,140 @@
+//! Registrations that do not wait for a daemon that is busy.
+//!
+//! ```text
+//!   connect ─▶ the daemon's file says what is enabled ─▶ memory made here, entries filled, events are written
+//!           ─▶ Hello, Region + memory, Register: they wait in the connection
+//!   daemon  ─▶ Welcome, Region + wake (the memory is taken), Enable, Registered
+//! ```
+//!
+//! The daemon decides: what it has not enabled when it answers the registration is taken back here, and memory that it did not take is given up. A process that
+//! ends before the daemon reads has left its events in the connection.
+
+use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP as GROUP;
+use traceweir_format::{Guid, tracelogging};
+use traceweir_transport::enabled::Enabled;
+use traceweir_transport::message::EnableParams;
+use traceweir_transport::ring::{RegionSource, create_memory};
+
+use super::control::Control;
+use super::link::Peer;
+use super::outlets::Owner;
+use super::shared::Shared;
+use super::wakers::DOORBELL;
+use crate::error::Result;
+use crate::provider::{Change, Handle};
+
+impl Control {
+    /// Enables a registration for the sessions that want it by the daemon's file, with memory made here where there is none. Before the daemon is told of it.
+    pub(super) fn enable_early(&mut self, at: usize, number: u32) {
+        let peer = &mut self.peers[at];
+        if peer.announced.contains(&number) {
+            return;
+        }
+        let Some(handle) = Handle::from_number(number) else { return };
+        let enabled = self.links.get(peer.link).map(|link| link.enabled_by(peer.connection.peer().uid));
+        let enabled = enabled.unwrap_or_default();
+        let mut is_changed = false;
+        let mut shared = self.client.lock();
+        for wanted in wanted_of(&handle, &enabled) {
+            // What cannot be had here waits for the daemon.
+            is_changed |= shared.enable_early(peer, handle, &wanted).unwrap_or(false);
+        }
+        drop(shared);
+        if is_changed && super::fork::is_ready() {
+            self.tell(vec![handle], Guid::NULL, None);
+        }
+    }
+
+    /// A daemon has answered a registration: what it has not enabled by now it does not want.
+    pub(super) fn end_early(&mut self, at: usize, registration: u32) {
+        let peer = &mut self.peers[at];
+        let owner = Owner::Peer(peer.id);
+        let unwanted: Vec<(u32, u64)> =
+            peer.early.extract_if(.., |(number, _)| *number == registration).collect();
+        let mut is_changed = false;
+        let mut shared = self.client.lock();
+        for (_, session) in unwanted {
+            let outlet = shared.table.find(owner, session).map(|open| open.outlet);
+            if let (Some(outlet), Some(handle)) = (outlet, Handle::from_number(registration)) {
+                is_changed |= handle.slot().unwish(1 << outlet);
+            }
+        }
+        drop(shared);
+        let early = &peer.early;
+        let given_up: Vec<u64> = peer
+            .offered
+            .extract_if(.., |session| early.iter().all(|(_, others)| others != session))
+            .collect();
+        if !given_up.is_empty() {
+            let closed =
+                self.client.end_sessions(|open| open.owner == owner && given_up.contains(&open.session));
+            self.tell(closed.changed, Guid::NULL, None);
+        }
+        if let Some(handle) = Handle::from_number(registration).filter(|_| is_changed) {
+            self.tell(vec![handle], Guid::NULL, None);
+        }
+    }
+}
+
+impl Shared {
+    /// Enables a registration for a session; whether that is a change for its callback.
+    fn enable_early(&mut self, peer: &mut Peer, handle: Handle, wanted: &Enabled) -> Result<bool> {
+        let (owner, session) = (Owner::Peer(peer.id), wanted.session);
+        if self.table.find(owner, session).is_none() {
+            let memory = create_memory(&wanted.region)?;
+            let shared = memory.try_clone().map_err(|e| traceweir_transport::Error::system("dup", e))?;
+            self.table.open(owner, session, |line, outlet| {
+                let source = RegionSource::Doorbell { memory: shared, doorbell: &DOORBELL, line };
+                Ok((outlet.open(source, &wanted.region)?, ()))
+            })?;
+            peer.offer(session, wanted.region, memory);
+        }
+        let Some(open) = self.table.find(owner, session).map(|open| (open.outlet, open.ticket)) else {
+            return Ok(false);
+        };
+        peer.early.push((handle.number(), session));
+        let change = self.enable(handle, open.0, open.1, &wanted.params);
+        Ok(change != Change::None)
+    }
+}
+
+/// What sessions want of a registration, one for each session; of a classic one the latest only.
+fn wanted_of(handle: &Handle, enabled: &[Enabled]) -> Vec<Enabled> {
+    let slot = handle.slot();
+    let group = tracelogging::Traits::parse(slot.traits()).ok().and_then(|traits| traits.group());
+    let meant = enabled.iter().filter(|one| one.is_for(slot.provider(), group));
+    if slot.is_classic() {
+        let latest = meant.filter(|one| one.params.property & GROUP == 0).next_back();
+        return latest.cloned().map(classic).into_iter().collect();
+    }
+    let mut wanted: Vec<Enabled> = Vec::new();
+    for one in meant {
+        match wanted.iter_mut().find(|other| other.session == one.session) {
+            Some(other) => other.params = widest(&other.params, &one.params),
+            None => wanted.push(one.clone()),
+        }
+    }
+    wanted
+}
+
+/// What reaches a classic provider.
+fn classic(one: Enabled) -> Enabled {
+    let EnableParams { level, match_any, .. } = one.params;
+    let params =
+        EnableParams { level, match_any: match_any & u64::from(u32::MAX), ..EnableParams::default() };
+    Enabled { params, ..one }
+}
+
+/// All that either of two enables lets through, until the daemon says exactly what it wants.
+fn widest(one: &EnableParams, other: &EnableParams) -> EnableParams {
+    let level = |params: &EnableParams| if params.level == 0 { u8::MAX } else { params.level };
+    let any = |params: &EnableParams| if params.match_any == 0 { u64::MAX } else { params.match_any };
+    EnableParams {
+        level: level(one).max(level(other)),
+        match_any: any(one) | any(other),
+        match_all: one.match_all & other.match_all,
+        property: one.property & other.property,
+        source: Guid::NULL,
+        filters: Vec::new(),
+    }
+}

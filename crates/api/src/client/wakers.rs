@@ -1,0 +1,129 @@
+//! The thread that writes eventfds for the threads of the program.
+//!
+//! ```text
+//!   writer ──ring──▶ DOORBELL ──▶ this thread ──┬─ eventfd of the session's owner
+//!   command ──ring──▶                           └─ eventfd of the control thread
+//! ```
+//!
+//! The thread is started by the control thread and shares its descriptor table, in which all eventfds are. An eventfd is written although its outlet was
+//! closed meanwhile and serves another session: that wakes the owner of the other session for nothing, and harms nobody.
+//!
+//! It also starts a thread for each job that needs descriptors of this table ([`Client::in_library`]): the control thread may be waiting for a callback, and the
+//! callback for the job.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, eventfd};
+use traceweir_transport::ring::Doorbell;
+
+use super::outlets::{OUTLETS, numbers};
+use super::promise::Promise;
+use super::shared::{Job, Thread};
+use super::{Client, process};
+
+/// Rung by writers for their outlets and by threads that ask something of the control thread.
+pub(crate) static DOORBELL: Doorbell = Doorbell::new();
+
+/// The eventfds of outlets, which both threads know.
+type Descriptors = [Option<OwnedFd>; OUTLETS];
+
+/// The control thread's side.
+#[derive(Debug)]
+pub(super) struct Wakers {
+    /// Readable when the control thread is asked for something.
+    pub(super) requests: Arc<OwnedFd>,
+    descriptors: Arc<Mutex<Descriptors>>,
+}
+
+impl Wakers {
+    /// Starts the thread that wakes. Called by the control thread, whose descriptor table it will share.
+    pub(super) fn start(client: &'static Client) -> io::Result<Self> {
+        let requests = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let descriptors = Arc::new(Mutex::new([const { None }; OUTLETS]));
+        let wakers = Self { requests: Arc::clone(&requests), descriptors: Arc::clone(&descriptors) };
+        process::spawn_quiet("traceweir-wake", move || {
+            loop {
+                let rings = DOORBELL.wait();
+                if rings.requests {
+                    wake(&requests);
+                    client.start_jobs();
+                }
+                if rings.outlets != 0 {
+                    let descriptors = lock(&descriptors);
+                    let rung = numbers(rings.outlets).filter_map(|at| descriptors[usize::from(at)].as_ref());
+                    rung.for_each(wake);
+                }
+            }
+        })?;
+        Ok(wakers)
+    }
+
+    /// Has an outlet's rings written to this eventfd.
+    pub(super) fn set(&self, outlet: u8, wake: OwnedFd) {
+        lock(&self.descriptors)[usize::from(outlet) % OUTLETS] = Some(wake);
+    }
+
+    /// Closes the eventfds of outlets.
+    pub(super) fn clear(&self, outlets: u64) {
+        let mut descriptors = lock(&self.descriptors);
+        for outlet in numbers(outlets) {
+            descriptors[usize::from(outlet)] = None;
+        }
+    }
+}
+
+impl Client {
+    /// Does something that uses descriptors of the library, on a thread that shares them, and waits for it at most so long. `None` where it takes longer, panics,
+    /// or there is no such thread.
+    pub(crate) fn in_library<T: Send + 'static>(
+        &'static self,
+        within: Duration,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<T> {
+        if process::is_library_thread() {
+            return Some(work());
+        }
+        let mut shared = self.lock();
+        self.start_thread(&mut shared, Duration::ZERO);
+        if !matches!(shared.thread, Thread::Running) {
+            return None;
+        }
+        let done = Promise::new();
+        let keep = done.clone();
+        shared.jobs.push(Box::new(move || {
+            keep.keep(catch_unwind(AssertUnwindSafe(work)).ok());
+        }));
+        drop(shared);
+        self.wake();
+        done.wait(within).flatten()
+    }
+
+    /// Starts a thread for each job that waits. Called on a thread that shares the library's descriptors.
+    pub(super) fn start_jobs(&self) {
+        let jobs = std::mem::take(&mut self.lock().jobs);
+        for job in jobs {
+            let job = Arc::new(Mutex::new(Some(job)));
+            let run = |job: &Mutex<Option<Job>>| {
+                let job = job.lock().unwrap_or_else(PoisonError::into_inner).take();
+                job.into_iter().for_each(|job| job());
+            };
+            let theirs = Arc::clone(&job);
+            if process::spawn_quiet("traceweir-priv", move || run(&theirs)).is_err() {
+                run(&job);
+            }
+        }
+    }
+}
+
+fn lock(descriptors: &Mutex<Descriptors>) -> MutexGuard<'_, Descriptors> {
+    descriptors.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn wake(eventfd: &OwnedFd) {
+    // A counter that is full wakes as well.
+    let _ = rustix::io::write(eventfd, &1u64.to_ne_bytes());
+}

@@ -1,0 +1,334 @@
+//! Programs that close every descriptor, or have none left: the library touches none of theirs and goes on.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use traceweir::controller::{EnableCode, EnableParams, SessionRef, Update};
+use traceweir::{PrivateSession, Provider};
+use traceweir_format::Guid;
+use traceweir_transport::runtime::RuntimeDir;
+
+use crate::daemon::{Real, socket_of};
+use crate::links::refuse;
+use crate::{PROVIDER, Scenario, Stage, event, eventually, mark, read, sequential, until, wait_for_mark};
+
+pub(crate) const SCENARIOS: &[Scenario] = &[
+    ("close all descriptors", close_all),
+    ("close all, old kernel", close_all_on_an_old_kernel),
+    ("no table of its own", no_table_of_its_own),
+    ("callback with a file", callback_with_file),
+    ("no descriptor is free", no_descriptor_is_free),
+    ("no descriptor at all", no_descriptor_at_all),
+    ("too few descriptors", too_few_descriptors),
+    ("close all under a private session", close_all_under_a_private_session),
+    ("knocked at", knocked_at),
+];
+
+const EVENTS: u64 = 200_000;
+const OWN: &[u8] = b"the program's own";
+
+/// A daemon with a session that everything is enabled for; runs a scenario and returns the events in the file and those that are counted as lost.
+fn record(scenario: &str, during: impl FnOnce(&Stage, &mut Real, &SessionRef)) -> (u64, u64) {
+    let stage = Stage::new();
+    let mut daemon = Real::start(&stage.runtime());
+    let (path, session) = (stage.path("log.etl"), SessionRef::Name("log".into()));
+    daemon.controller.start(&sequential("log", path.clone())).unwrap();
+    daemon.controller.enable(&session, PROVIDER, EnableCode::Enable, &EnableParams::default(), 0).unwrap();
+    let child = stage.spawn(scenario);
+    during(&stage, &mut daemon, &session);
+    child.succeeded();
+    daemon.controller.stop(&session).unwrap();
+    let (events, lost) = read(&path);
+    (events.len() as u64, lost)
+}
+
+#[test]
+fn program_that_closes_all_descriptors_keeps_its_files_and_loses_no_event() {
+    for scenario in ["close all descriptors", "close all, old kernel"] {
+        let (events, lost) = record(scenario, |stage, daemon, session| {
+            wait_for_mark(stage.folder.path(), "written");
+            // The connection is still there: a change reaches the process.
+            let level = EnableParams { level: 3, ..EnableParams::default() };
+            daemon.controller.enable(session, PROVIDER, EnableCode::Enable, &level, 0).unwrap();
+        });
+        assert_eq!(events + lost, EVENTS, "{scenario}");
+    }
+}
+
+/// Closes all descriptors but the standard streams.
+fn close_from_3() {
+    for number in 3..4096 {
+        // SAFETY: nothing in this process uses a descriptor beyond the standard streams now.
+        unsafe { libc::close(number) };
+    }
+}
+
+/// As [`close_all`], where the kernel has no `close_range`.
+fn close_all_on_an_old_kernel(folder: &Path) {
+    refuse(&[libc::SYS_close_range]);
+    close_all(folder);
+}
+
+#[test]
+fn process_that_may_not_have_a_table_of_its_own_is_traced() {
+    assert_eq!(record("no table of its own", |_, _, _| {}), (1, 0));
+}
+
+fn no_table_of_its_own(_: &Path) {
+    refuse(&[libc::SYS_close_range, libc::SYS_unshare]);
+    let provider = Provider::register(PROVIDER, None).unwrap();
+    assert!(provider.enabled(4, 0));
+    provider.write(&event(1), &[&1u64.to_le_bytes()]).unwrap();
+}
+
+/// What the program has under the numbers that it closed.
+struct Own {
+    files: Vec<File>,
+    counters: Vec<OwnedFd>,
+}
+
+impl Own {
+    /// Opens so many that every number which the library could have used is one of them.
+    fn open(folder: &Path) -> Self {
+        let file = |n: u32| {
+            let path = folder.join(format!("own {n}"));
+            let mut file =
+                File::options().create(true).truncate(true).read(true).write(true).open(path).unwrap();
+            file.write_all(OWN).unwrap();
+            file
+        };
+        let counter = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
+        let (mut files, mut counters) = (Vec::new(), Vec::new());
+        for n in 0..64 {
+            files.push(file(n));
+            counters.push(counter());
+        }
+        Self { files, counters }
+    }
+
+    /// Every file is open and has the content and the offset that the program left, and no counter was written.
+    fn check(mut self) {
+        for file in &mut self.files {
+            assert_eq!(file.stream_position().unwrap(), OWN.len() as u64);
+            file.seek(SeekFrom::Start(0)).unwrap();
+            let mut content = Vec::new();
+            file.read_to_end(&mut content).unwrap();
+            assert_eq!(content, OWN);
+        }
+        for counter in &self.counters {
+            let read = rustix::io::read(counter, &mut [0; 8]);
+            assert_eq!(read, Err(rustix::io::Errno::AGAIN), "a counter of the program was written");
+        }
+    }
+}
+
+fn close_all(folder: &Path) {
+    let provider = Provider::register(PROVIDER, None).unwrap();
+    assert!(provider.enabled(4, 0));
+    close_from_3();
+    let own = Own::open(folder);
+    for n in 0..EVENTS {
+        // A loss is counted.
+        let _ = provider.write(&event(1), &[&n.to_le_bytes()]);
+    }
+    mark(folder, "written");
+    until("the change", || !provider.enabled(4, 0));
+    let before = used_by_library();
+    std::thread::sleep(Duration::from_millis(300));
+    let used = used_by_library() - before;
+    assert!(used < Duration::from_millis(100), "idle threads of the library used {used:?}");
+    own.check();
+}
+
+#[test]
+fn private_session_survives_a_program_that_closes_all_descriptors() {
+    let stage = Stage::new();
+    stage.run("close all under a private session");
+    let (events, lost) = read(&stage.path("first.etl"));
+    let (more, lost_later) = read(&stage.path("second.etl"));
+    assert_eq!(events.len() as u64 + more.len() as u64 + lost + lost_later, 2 * EVENTS);
+    assert!(!events.is_empty() && !more.is_empty());
+}
+
+fn close_all_under_a_private_session(folder: &Path) {
+    let session = PrivateSession::start(&sequential("own", folder.join("first.etl"))).unwrap();
+    let provider = Provider::register(PROVIDER, None).unwrap();
+    session.enable(PROVIDER, &EnableParams::default()).unwrap();
+    close_from_3();
+    let own = Own::open(folder);
+    let write = || {
+        for n in 0..EVENTS {
+            // A loss is counted.
+            let _ = provider.write(&event(1), &[&n.to_le_bytes()]);
+        }
+    };
+    write();
+    let next = Update { log_file: Some(folder.join("second.etl")), ..Update::default() };
+    session.update(&next).unwrap();
+    write();
+    session.flush(None).unwrap();
+    session.stop().unwrap();
+    own.check();
+}
+
+/// Processor time that the threads of the library have used.
+fn used_by_library() -> Duration {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+    let of_library = tasks.filter(|task| {
+        let name = std::fs::read_to_string(task.path().join("comm")).unwrap_or_default();
+        name.starts_with("traceweir")
+    });
+    let used = of_library.filter_map(|task| {
+        let text = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
+        text.split_whitespace().next()?.parse::<u64>().ok()
+    });
+    Duration::from_nanos(used.sum())
+}
+
+#[test]
+fn callback_uses_the_files_of_its_program() {
+    let (events, lost) = record("callback with a file", |stage, daemon, session| {
+        wait_for_mark(stage.folder.path(), "registered");
+        let level = EnableParams { level: 3, ..EnableParams::default() };
+        daemon.controller.enable(session, PROVIDER, EnableCode::Enable, &level, 60_000).unwrap();
+        let written = std::fs::read_to_string(stage.path("by callback")).unwrap();
+        assert_eq!(written, "0\n3\n", "once while registering, once for the change");
+        daemon.controller.enable(session, PROVIDER, EnableCode::CaptureState, &level, 60_000).unwrap();
+        let written = std::fs::read_to_string(stage.path("by callback")).unwrap();
+        assert_eq!(written, "0\n3\n3\n");
+        mark(stage.folder.path(), "done");
+    });
+    assert_eq!((events, lost), (0, 0));
+}
+
+fn callback_with_file(folder: &Path) {
+    let file = Arc::new(File::create(folder.join("by callback")).unwrap());
+    let callback = Box::new(move |notice: &traceweir::provider::EnableNotice<'_>| {
+        assert!(file.as_raw_fd() > 2);
+        writeln!(&*file, "{}", notice.level).unwrap();
+    });
+    let _provider = Provider::register(PROVIDER, Some(callback)).unwrap();
+    mark(folder, "registered");
+    wait_for_mark(folder, "done");
+}
+
+/// Takes every descriptor number that there is.
+fn fill_table(limit: u64) -> Vec<OwnedFd> {
+    let hard = getrlimit(Resource::Nofile).maximum;
+    setrlimit(Resource::Nofile, Rlimit { current: Some(limit), maximum: hard }).unwrap();
+    std::iter::from_fn(|| rustix::io::dup(std::io::stdout()).ok()).collect()
+}
+
+#[test]
+fn process_without_a_free_descriptor_is_traced() {
+    assert_eq!(record("no descriptor is free", |_, _, _| {}), (1, 0));
+}
+
+fn no_descriptor_is_free(_: &Path) {
+    let all = fill_table(64);
+    assert!(!all.is_empty() && File::open("/dev/null").is_err());
+    let provider = Provider::register(PROVIDER, None).unwrap();
+    assert!(provider.enabled(4, 0));
+    provider.write(&event(1), &[&1u64.to_le_bytes()]).unwrap();
+}
+
+#[test]
+fn process_that_may_open_nothing_is_traced_once_it_may() {
+    assert_eq!(record("no descriptor at all", |_, _, _| {}), (2, 0));
+}
+
+fn no_descriptor_at_all(_: &Path) {
+    let all = fill_table(3);
+    let first = Provider::register(PROVIDER, None).unwrap();
+    assert!(!first.enabled(4, 0));
+    drop(all);
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
+    // A later registration, of whatever provider, tries again.
+    let _second = Provider::register(Guid::from_u128(9), None).unwrap();
+    until("the first is enabled", || first.enabled(4, 0));
+    first.write(&event(1), &[&1u64.to_le_bytes()]).unwrap();
+    first.write(&event(1), &[&2u64.to_le_bytes()]).unwrap();
+}
+
+#[test]
+fn process_with_too_few_descriptors_is_traced_once_it_has_more() {
+    assert_eq!(record("too few descriptors", |_, _, _| {}), (3, 0));
+}
+
+fn too_few_descriptors(_: &Path) {
+    // Enough for the control thread to start, not for a socket. Nothing else happens afterwards: it tries again by itself.
+    let all = fill_table(4);
+    let provider = Provider::register(PROVIDER, None).unwrap();
+    assert!(!provider.enabled(4, 0));
+    drop(all);
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
+    until("it is enabled", || provider.enabled(4, 0));
+    for n in 0..3_u64 {
+        provider.write(&event(1), &[&n.to_le_bytes()]).unwrap();
+    }
+}
+
+/// Connections of another user that are refused in a second.
+const REFUSED_IN_A_SECOND: u64 = 32;
+
+#[test]
+fn connections_of_another_user_cost_little_and_keep_no_daemon_away() {
+    let is_root = rustix::process::geteuid().is_root();
+    if !crate::skip::can(is_root, "root", "a connection of another user takes root") {
+        return;
+    }
+    let stage = Stage::new();
+    RuntimeDir::at(&stage.runtime()).ensure().unwrap();
+    let child = stage.spawn("knocked at");
+    let socket = eventually("a socket", || socket_of(&RuntimeDir::at(&stage.runtime()), child.id()));
+    // As the system's folder is.
+    for folder in [stage.folder.path(), &stage.runtime(), &stage.runtime().join("providers")] {
+        std::fs::set_permissions(folder, PermissionsExt::from_mode(0o755)).unwrap();
+    }
+    std::fs::set_permissions(&socket, PermissionsExt::from_mode(0o666)).unwrap();
+    let start = Instant::now();
+    let knockers = std::thread::spawn(move || {
+        // SAFETY: the raw call changes this thread only.
+        assert_eq!(unsafe { libc::syscall(libc::SYS_setresuid, 65_534, 65_534, 65_534) }, 0);
+        let address = SocketAddrUnix::new(&socket).unwrap();
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let knock = || {
+            let knocker = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+            connect(&knocker, &address).is_ok().then_some(knocker)
+        };
+        // Until the queue is full.
+        std::iter::from_fn(knock).collect::<Vec<OwnedFd>>()
+    });
+    let knockers = knockers.join().unwrap();
+    assert!(knockers.len() as u64 > 10 * REFUSED_IN_A_SECOND, "{} could connect", knockers.len());
+    let is_refused = |knocker: &&OwnedFd| {
+        rustix::net::recv(knocker, &mut [0_u8; 1][..], rustix::net::RecvFlags::DONTWAIT).is_ok()
+    };
+    until("some are refused", || knockers.iter().any(|knocker| is_refused(&knocker)));
+    let refused = knockers.iter().filter(is_refused).count() as u64;
+    let most = (start.elapsed().as_secs() + 2) * REFUSED_IN_A_SECOND;
+    assert!(refused <= most, "{refused} of {} were refused, at most {most} should be", knockers.len());
+
+    // A daemon that comes now cannot get through the queue; the process finds it.
+    let mut daemon = Real::start(&stage.runtime());
+    let session = SessionRef::Name("log".into());
+    daemon.controller.start(&sequential("log", stage.path("log.etl"))).unwrap();
+    daemon.controller.enable(&session, PROVIDER, EnableCode::Enable, &EnableParams::default(), 0).unwrap();
+    child.succeeded();
+    drop(knockers);
+}
+
+fn knocked_at(_: &Path) {
+    let provider = Provider::register(PROVIDER, None).unwrap();
+    until("a session", || provider.enabled(4, 0));
+}

@@ -1,0 +1,278 @@
+//! Processes that register while the daemon is stopped: their events are collected all the same.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use rustix::process::{Pid, Signal, kill_process};
+use traceweir::Provider;
+use traceweir::controller::{Controller, EnableCode, EnableParams, SessionRef};
+use traceweir_daemon::{Options, Stopper, run_until};
+use traceweir_transport::abi::{Layout, RegionParams};
+use traceweir_transport::message::{Message, Role, VERSIONS};
+use traceweir_transport::ring::create_memory;
+use traceweir_transport::runtime::RuntimeDir;
+use traceweir_transport::socket::Connection;
+
+use crate::daemon::{Process, listen};
+use crate::{
+    PATIENCE, PROVIDER, Running, Scenario, Stage, event, eventually, mark, read, sequential, until,
+    wait_for_mark,
+};
+
+pub(crate) const SCENARIOS: &[Scenario] = &[
+    ("daemon of its own", daemon_of_its_own),
+    ("write and end", write_and_end),
+    ("write before and after", write_before_and_after),
+    ("go on without an answer", go_on_without_an_answer),
+];
+
+const EACH: u64 = 200;
+const PROCESSES: u64 = 50;
+
+/// A daemon in a process of its own, with a session that wants everything of the provider.
+struct Apart {
+    stage: Stage,
+    daemon: Running,
+    controller: Controller,
+}
+
+impl Apart {
+    fn start() -> Self {
+        let stage = Stage::new();
+        let daemon = stage.spawn("daemon of its own");
+        let mut controller =
+            eventually("the daemon", || Controller::find_at(&stage.runtime()).ok().flatten());
+        controller.start(&sequential("log", stage.path("log.etl"))).unwrap();
+        controller.enable(&session(), PROVIDER, EnableCode::Enable, &EnableParams::default(), 0).unwrap();
+        Self { stage, daemon, controller }
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(self.daemon.id().cast_signed()).unwrap();
+        kill_process(pid, signal).unwrap();
+    }
+
+    fn stop_daemon(&self) {
+        self.signal(Signal::STOP);
+        let stat = format!("/proc/{}/stat", self.daemon.id());
+        until("the daemon is stopped", || {
+            let text = std::fs::read_to_string(&stat).unwrap();
+            text.rsplit(") ").next().unwrap().starts_with('T')
+        });
+    }
+
+    /// Ends the session once so many events are collected or counted; events and losses in the file.
+    fn end(mut self, expected: u64) -> (u64, u64) {
+        until("all events are collected or counted", || {
+            let properties = self.controller.query(&session()).unwrap();
+            properties.events + properties.events_lost >= expected
+        });
+        self.controller.stop(&session()).unwrap();
+        mark(self.stage.folder.path(), "leave");
+        self.daemon.succeeded();
+        let (events, lost) = read(&self.stage.path("log.etl"));
+        (events.len() as u64, lost)
+    }
+}
+
+fn session() -> SessionRef {
+    SessionRef::Name("log".into())
+}
+
+fn daemon_of_its_own(folder: &Path) {
+    let options = Options { reserve_mb: 0, ..Options::new(RuntimeDir::at(&folder.join("run"))) };
+    let stopper = Stopper::new().unwrap();
+    let (its, marks) = (stopper.clone(), folder.to_owned());
+    std::thread::spawn(move || {
+        wait_for_mark(&marks, "leave");
+        its.stop();
+    });
+    run_until(options, &stopper).unwrap();
+}
+
+#[test]
+fn processes_that_live_while_the_daemon_is_stopped_lose_no_event() {
+    let apart = Apart::start();
+    apart.stop_daemon();
+    let all: Vec<Running> = (0..PROCESSES).map(|_| apart.stage.spawn("write and end")).collect();
+    all.into_iter().for_each(Running::succeeded);
+    apart.signal(Signal::CONT);
+    let (events, lost) = apart.end(PROCESSES * EACH);
+    assert_eq!((events, lost), (PROCESSES * EACH, 0));
+}
+
+fn write_and_end(_: &Path) {
+    let provider = Provider::register(PROVIDER, None).unwrap();
+    assert!(provider.enabled(4, 0), "by the daemon's file");
+    // After a daemon has been silent once, the next registration does not wait for it, and is enabled too.
+    let second = Provider::register(PROVIDER, None).unwrap();
+    assert!(second.enabled(4, 0), "by the daemon's file");
+    for n in 0..EACH / 2 {
+        provider.write(&event(1), &[&n.to_le_bytes()]).unwrap();
+        second.write(&event(2), &[&n.to_le_bytes()]).unwrap();
+    }
+}
+
+#[test]
+fn process_that_outlives_a_stop_of_the_daemon_goes_on_in_the_same_memory() {
+    let mut apart = Apart::start();
+    apart.stop_daemon();
+    let child = apart.stage.spawn("write before and after");
+    wait_for_mark(apart.stage.folder.path(), "before");
+    apart.signal(Signal::CONT);
+    until("the first half", || apart.controller.query(&session()).unwrap().events == EACH);
+    mark(apart.stage.folder.path(), "after");
+    until("the second half", || apart.controller.query(&session()).unwrap().events == 2 * EACH);
+    // The daemon's word counts from now on.
+    let level = EnableParams { level: 3, ..EnableParams::default() };
+    apart.controller.enable(&session(), PROVIDER, EnableCode::Enable, &level, 0).unwrap();
+    child.succeeded();
+    assert_eq!(apart.end(2 * EACH), (2 * EACH, 0));
+}
+
+fn write_before_and_after(folder: &Path) {
+    let provider = Provider::register(PROVIDER, None).unwrap();
+    let write = || {
+        for n in 0..EACH {
+            provider.write(&event(1), &[&n.to_le_bytes()]).unwrap();
+        }
+    };
+    write();
+    mark(folder, "before");
+    wait_for_mark(folder, "after");
+    write();
+    until("the change", || !provider.enabled(4, 0));
+}
+
+#[test]
+fn process_that_went_on_without_an_answer_reports_it_with_its_enable() {
+    let stage = Stage::new();
+    let listener = listen(&stage.runtime());
+    let scenario = stage.spawn("go on without an answer");
+    // A daemon without a file, which answers when the registration has given up.
+    wait_for_mark(stage.folder.path(), "registered");
+    let mut process = Process::accept(&listener);
+    process.serve_one(0x10001);
+    let (registration, _) = process.registered[0];
+    assert_eq!(process.expect_failed(), (0, Some(registration), 0x10001, 1460));
+    mark(stage.folder.path(), "enabled");
+    // What is enabled from now on has missed nothing.
+    let next = process.await_register();
+    process.enable(7, next, 0x10001, EnableCode::Enable, EnableParams::default());
+    process.answer(&Message::Registered { registration: next });
+    process.expect_ack(7);
+    process.enable(8, registration, 0x10001, EnableCode::Enable, EnableParams::default());
+    process.expect_ack(8);
+    mark(stage.folder.path(), "done");
+    scenario.succeeded();
+}
+
+fn go_on_without_an_answer(folder: &Path) {
+    let provider = Provider::register(PROVIDER, None).unwrap();
+    assert!(!provider.enabled(4, 0));
+    mark(folder, "registered");
+    until("the session", || provider.enabled(4, 0));
+    wait_for_mark(folder, "enabled");
+    let _second = Provider::register(PROVIDER, None).unwrap();
+    wait_for_mark(folder, "done");
+}
+
+#[test]
+fn events_missed_before_a_late_enable_show_as_lost() {
+    let mut apart = Apart::start();
+    let id = apart.controller.query(&session()).unwrap().id;
+    let connection =
+        Connection::connect(&RuntimeDir::at(&apart.stage.runtime()).control_socket(), PATIENCE).unwrap();
+    let hello =
+        Message::Hello { versions: VERSIONS, role: Role::Provider, instance: 1, program: "late".to_owned() };
+    say(&connection, 1, &hello, &[]);
+    let register =
+        Message::Register { registration: 7, provider: PROVIDER, traits: Vec::new(), classic: false };
+    say(&connection, 2, &register, &[]);
+    let reason = "it went on".to_owned();
+    // One for a session that the process does not write to changes nothing.
+    for session in [id, id + 1] {
+        let (registration, status, reason) = (Some(7), 1460, reason.clone());
+        say(&connection, 0, &Message::Failed { order: 0, registration, session, status, reason }, &[]);
+    }
+    until("the loss shows", || apart.controller.query(&session()).unwrap().events_lost == 1);
+    let traced = |controller: &mut Controller| {
+        let providers = controller.providers().unwrap();
+        providers.iter().flat_map(|provider| &provider.sessions).map(|session| session.traced).sum::<u32>()
+    };
+    assert_eq!(traced(&mut apart.controller), 1, "the registration stays enabled");
+    apart.controller.stop(&session()).unwrap();
+    mark(apart.stage.folder.path(), "leave");
+    apart.daemon.succeeded();
+}
+
+/// Says something to the daemon.
+fn say(connection: &Connection, request: u32, message: &Message, memory: &[&OwnedFd]) {
+    let memory: Vec<BorrowedFd<'_>> = memory.iter().map(|memory| memory.as_fd()).collect();
+    connection.send(request, message, &memory, PATIENCE).unwrap();
+}
+
+#[test]
+fn memory_that_could_hurt_the_daemon_is_not_taken() {
+    let mut apart = Apart::start();
+    let id = apart.controller.query(&session()).unwrap().id;
+    let wanted = traceweir_transport::enabled::read(
+        &RuntimeDir::at(&apart.stage.runtime()),
+        rustix::process::geteuid().as_raw(),
+    );
+    let [wanted] = &wanted[..] else { panic!("{wanted:?}") };
+    assert_eq!((wanted.target, wanted.session), (PROVIDER, id));
+    let bytes = wanted.region.layout.region_bytes() as u64;
+    let unsealed = rustix::fs::memfd_create("unsealed", rustix::fs::MemfdFlags::ALLOW_SEALING).unwrap();
+    rustix::fs::ftruncate(&unsealed, bytes).unwrap();
+    let file = tempfile::tempfile().unwrap();
+    file.set_len(bytes).unwrap();
+    let layout = Layout::new(wanted.region.layout.cpus(), 1 << 28).unwrap();
+    let huge = RegionParams { layout, wake_at: 1 << 26, ..wanted.region };
+    let small = create_memory(&RegionParams { layout: Layout::new(1, 1 << 16).unwrap(), ..wanted.region });
+    let offers = [
+        ("unsealed", wanted.region, unsealed, 2),
+        ("a file of a disk", wanted.region, file.into(), 2),
+        ("smaller than said", wanted.region, small.unwrap(), 2),
+        ("cut otherwise", huge, create_memory(&huge).unwrap(), 2),
+        ("as it should be", wanted.region, create_memory(&wanted.region).unwrap(), 1),
+    ];
+    for (name, params, memory, descriptors) in offers {
+        let connection =
+            Connection::connect(&RuntimeDir::at(&apart.stage.runtime()).control_socket(), PATIENCE).unwrap();
+        let hello = Message::Hello {
+            versions: VERSIONS,
+            role: Role::Provider,
+            instance: descriptors as u64,
+            program: name.to_owned(),
+        };
+        say(&connection, 1, &hello, &[]);
+        say(&connection, 0, &Message::Region { session: id, params }, &[&memory]);
+        let register =
+            Message::Register { registration: 7, provider: PROVIDER, traits: Vec::new(), classic: false };
+        say(&connection, 2, &register, &[]);
+        let next = || connection.receive(PATIENCE).unwrap().unwrap();
+        assert!(matches!(next().message, Message::Welcome { .. }), "{name}");
+        let mut came = 0;
+        loop {
+            let envelope = next();
+            match envelope.message {
+                Message::Region { session, .. } => {
+                    assert_eq!(session, id);
+                    came = envelope.descriptors.len();
+                }
+                Message::Enable { .. } => {}
+                Message::Registered { registration: 7 } => break,
+                other => panic!("{name}: {other:?}"),
+            }
+        }
+        assert_eq!(came, descriptors, "{name}");
+        // Gone before the next: one process has few connections.
+        drop(connection);
+    }
+    let lost = apart.controller.query(&session()).unwrap().events_lost;
+    assert_eq!(lost, 4, "what was in memory that is not taken is counted as lost");
+    apart.controller.stop(&session()).unwrap();
+    mark(apart.stage.folder.path(), "leave");
+    apart.daemon.succeeded();
+}

@@ -1,0 +1,259 @@
+//! What a daemon has enabled, in a file beside its socket, for processes that register while the daemon is busy.
+//!
+//! ```text
+//!   RUNTIME/enabled      one message after the other, as they are sent:
+//!                          Region            how the memory of a session is cut
+//!                          EnableProvider    what the session wants of a provider or group
+//!
+//!   daemon    writes a file of another name, renames it; removes it when it leaves and before it listens
+//!   process   connects, reads the file, makes the memory for sessions that want its provider, writes events,
+//!             and sends Hello, Region with the memory, Register: they wait in the connection until the daemon reads them
+//! ```
+//!
+//! 1. The file is believed where it belongs to the user who listens at the daemon's socket. A daemon removes the file of its predecessor before it
+//!    listens, so a process that has connected never reads that one.
+//! 2. The daemon decides all the same: it takes the memory for sessions that want the registration when it reads of it, and for no others.
+//! 3. The file is read, never mapped: a file that is cut short is an error and no signal.
+//! 4. Nobody but the daemon's user can read the file: it says what others trace. So processes of other users wait for the system's daemon, and it takes no
+//!    memory from them.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::PathBuf;
+
+use rustix::fs::OFlags;
+use traceweir_format::Guid;
+use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
+
+use crate::abi::RegionParams;
+use crate::message::{EnableCode, EnableParams, Message, SessionRef};
+use crate::runtime::RuntimeDir;
+
+/// The largest file. What has no room is not in it, and waits for the daemon.
+const MAX_BYTES: usize = 1 << 20;
+/// Bytes before the body of a message; the last four are the length of the body.
+const HEAD_BYTES: usize = 16;
+
+/// One provider or group that a session has enabled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Enabled {
+    /// Provider, or group where the property of the parameters says so.
+    pub target: Guid,
+    /// The name that the provider was enabled by; empty where it was enabled by its GUID.
+    pub name: String,
+    /// The session's id.
+    pub session: u64,
+    /// How the memory of a process is cut for the session.
+    pub region: RegionParams,
+    /// What the session wants.
+    pub params: EnableParams,
+}
+
+impl Enabled {
+    /// Whether it is for registrations of this provider, of members of this group, or of this name.
+    #[must_use]
+    pub fn is_for(&self, provider: Guid, group: Option<Guid>, name: &str) -> bool {
+        if self.params.property & EVENT_ENABLE_PROPERTY_PROVIDER_GROUP != 0 {
+            return group == Some(self.target);
+        }
+        let hash = |name: &str| (!name.is_empty()).then(|| Guid::from_provider_name(name));
+        let is_by_name = hash(&self.name) == Some(self.target);
+        provider == self.target || (is_by_name && hash(name) == Some(self.target))
+    }
+}
+
+fn path(dir: &RuntimeDir) -> PathBuf {
+    dir.path().join("enabled")
+}
+
+/// Removes the file.
+pub fn remove(dir: &RuntimeDir) {
+    // Most of the time there is none.
+    let _ = fs::remove_file(path(dir));
+}
+
+/// Replaces the file.
+pub fn write(dir: &RuntimeDir, all: &[Enabled]) -> io::Result<()> {
+    let new = dir.path().join(".enabled");
+    // A file of that name is what a daemon that was killed has left.
+    let _ = fs::remove_file(&new);
+    let mut file = File::options().write(true).create_new(true).mode(0o600).open(&new)?;
+    file.write_all(&encode(all))?;
+    fs::rename(new, path(dir))
+}
+
+/// Reads what a daemon of this user has enabled; nothing where there is no such file.
+#[must_use]
+pub fn read(dir: &RuntimeDir, owner: u32) -> Vec<Enabled> {
+    read_bytes(dir, owner).map(|bytes| decode(&bytes)).unwrap_or_default()
+}
+
+/// Whether a daemon of this user writes what it has enabled.
+#[must_use]
+pub fn is_written(dir: &RuntimeDir, owner: u32) -> bool {
+    open(dir, owner).is_some()
+}
+
+fn read_bytes(dir: &RuntimeDir, owner: u32) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    open(dir, owner)?.take(MAX_BYTES as u64).read_to_end(&mut bytes).ok()?;
+    Some(bytes)
+}
+
+fn open(dir: &RuntimeDir, owner: u32) -> Option<File> {
+    // Of a pipe, or a device, opening waits for nothing.
+    let flags = i32::try_from((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits()).ok()?;
+    let file = File::options().read(true).custom_flags(flags).open(path(dir)).ok()?;
+    let found = file.metadata().ok()?;
+    if !found.is_file() || found.uid() != owner || found.mode() & 0o022 != 0 {
+        return None;
+    }
+    Some(file)
+}
+
+fn encode(all: &[Enabled]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut last = None;
+    for enabled in all {
+        let before = bytes.len();
+        let region = Message::Region { session: enabled.session, params: enabled.region };
+        let enable = Message::EnableProvider {
+            session: SessionRef::Id(enabled.session),
+            provider: enabled.target,
+            code: EnableCode::Enable,
+            params: Box::new(enabled.params.clone()),
+            name: enabled.name.clone(),
+            timeout_ms: 0,
+        };
+        let is_said = last == Some((enabled.session, enabled.region));
+        let written = if is_said { Ok(()) } else { region.encode(0, &mut bytes) };
+        if written.and_then(|()| enable.encode(0, &mut bytes)).is_err() || bytes.len() > MAX_BYTES {
+            bytes.truncate(before);
+        } else {
+            last = Some((enabled.session, enabled.region));
+        }
+    }
+    bytes
+}
+
+fn decode(mut bytes: &[u8]) -> Vec<Enabled> {
+    let mut all = Vec::new();
+    let mut region = None;
+    while let Some((message, rest)) = next(bytes) {
+        bytes = rest;
+        match message {
+            Message::Region { session, params } => region = Some((session, params)),
+            Message::EnableProvider { session: SessionRef::Id(id), provider, params, name, .. } => {
+                let of_session = region.filter(|(session, _)| *session == id);
+                all.extend(of_session.map(|(session, region)| Enabled {
+                    target: provider,
+                    name,
+                    session,
+                    region,
+                    params: *params,
+                }));
+            }
+            _ => {}
+        }
+    }
+    all
+}
+
+/// The first message and what follows it.
+fn next(bytes: &[u8]) -> Option<(Message, &[u8])> {
+    let length = bytes.get(HEAD_BYTES - 4..HEAD_BYTES)?;
+    let length = u32::from_le_bytes(length.try_into().ok()?) as usize;
+    let (message, rest) = bytes.split_at_checked(HEAD_BYTES.checked_add(length)?)?;
+    Some((Message::decode(message).ok()?.1, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::abi::Layout;
+    use crate::clock::Counter;
+
+    fn enabled(n: u64) -> Enabled {
+        let layout = Layout::new(2, 1 << 16).unwrap();
+        let region = RegionParams { layout, clock: Counter::Cycles, wake_at: 1 << 14, max_record: 65_535 };
+        let params = EnableParams { level: 4, match_any: n, ..EnableParams::default() };
+        Enabled { target: Guid::from_u128(u128::from(n)), name: format!("n{n}"), session: n / 2 + 1, region, params }
+    }
+
+    fn folder() -> (tempfile::TempDir, RuntimeDir, u32) {
+        let folder = tempfile::tempdir().unwrap();
+        let (dir, owner) = (RuntimeDir::at(folder.path()), fs::metadata(folder.path()).unwrap().uid());
+        (folder, dir, owner)
+    }
+
+    #[test]
+    fn file_returns_what_was_written_last() {
+        let (_folder, dir, owner) = folder();
+        assert_eq!(read(&dir, owner), []);
+        let all: Vec<Enabled> = (0..5).map(enabled).collect();
+        write(&dir, &all).unwrap();
+        assert_eq!(read(&dir, owner), all);
+        write(&dir, &all[..1]).unwrap();
+        assert_eq!(read(&dir, owner), all[..1]);
+        assert_eq!(read(&dir, owner.wrapping_add(1)), [], "a file of another user");
+        remove(&dir);
+        assert_eq!(read(&dir, owner), []);
+    }
+
+    #[test]
+    fn enables_by_name_are_for_every_guid_that_has_the_name() {
+        let other = Guid::from_u128(0x77);
+        let hash = Guid::from_provider_name("My.App");
+        let by_name = Enabled { target: hash, name: "My.App".into(), ..enabled(1) };
+        assert!(by_name.is_for(other, None, "my.app") && by_name.is_for(hash, None, ""));
+        assert!(!by_name.is_for(other, None, "My.Other") && !by_name.is_for(other, None, ""));
+        let by_guid = Enabled { name: String::new(), ..by_name.clone() };
+        assert!(!by_guid.is_for(other, None, "My.App"));
+        let mut group = by_name;
+        group.params.property = EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
+        assert!(!group.is_for(other, None, "My.App") && group.is_for(other, Some(hash), ""));
+    }
+
+    #[test]
+    fn links_and_writable_files_are_not_believed() {
+        use std::os::unix::fs::PermissionsExt;
+        let (folder, dir, owner) = folder();
+        write(&dir, &[enabled(1)]).unwrap();
+        fs::set_permissions(path(&dir), PermissionsExt::from_mode(0o666)).unwrap();
+        assert_eq!(read(&dir, owner), []);
+        fs::set_permissions(path(&dir), PermissionsExt::from_mode(0o600)).unwrap();
+        fs::rename(path(&dir), folder.path().join("other")).unwrap();
+        std::os::unix::fs::symlink("other", path(&dir)).unwrap();
+        assert_eq!(read(&dir, owner), []);
+    }
+
+    #[test]
+    fn any_beginning_of_a_file_and_any_bytes_are_read_without_harm() {
+        let all: Vec<Enabled> = (0..3).map(enabled).collect();
+        let bytes = encode(&all);
+        for length in 0..bytes.len() {
+            let read = decode(&bytes[..length]);
+            assert_eq!(read, all[..read.len()]);
+        }
+        for at in 0..bytes.len() {
+            let mut changed = bytes.clone();
+            changed[at] ^= 0xFF;
+            let _ = decode(&changed);
+        }
+    }
+
+    #[test]
+    fn file_stays_within_its_bound() {
+        let filter = crate::message::Filter { kind: 1, data: vec![7; 40_000] };
+        let large = |n| {
+            let mut one = enabled(n);
+            one.params.filters = vec![filter.clone()];
+            one
+        };
+        let all: Vec<Enabled> = (0..100).map(large).collect();
+        let bytes = encode(&all);
+        assert!(bytes.len() <= MAX_BYTES && bytes.len() > MAX_BYTES - 100_000);
+        assert!(decode(&bytes).iter().zip(&all).all(|(read, written)| read == written));
+    }
+}

@@ -1,0 +1,96 @@
+//! Wakes a thread of this process without a descriptor.
+//!
+//! ```text
+//!   writer ─ set the bit of the outlet ─ word + 1 ─ futex wake ──▶ thread that owns the eventfds ─ write ──▶ owner
+//! ```
+//!
+//! A program may close any descriptor number it likes, and open files under the same numbers. So the threads of the program never use a descriptor of this
+//! library: they ring the doorbell, which is memory of the process, and a thread with a descriptor table of its own writes the eventfd.
+//!
+//! A bit is set before the word changes, and the waiting thread reads the word before it takes the bits. So a ring is taken, or the wait that follows
+//! returns at once.
+
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use rustix::thread::futex;
+
+/// A doorbell with 64 outlet lines and one line for requests of the process itself.
+#[derive(Debug, Default)]
+pub struct Doorbell {
+    outlets: AtomicU64,
+    requests: AtomicBool,
+    word: AtomicU32,
+}
+
+/// The lines that were rung since the last wait.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rings {
+    /// One bit for each outlet.
+    pub outlets: u64,
+    /// The line for requests.
+    pub requests: bool,
+}
+
+impl Doorbell {
+    /// Creates a doorbell that nothing has rung.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { outlets: AtomicU64::new(0), requests: AtomicBool::new(false), word: AtomicU32::new(0) }
+    }
+
+    /// Rings the line of an outlet. Safe in signal handlers.
+    pub fn ring_outlet(&self, outlet: u8) {
+        // Release pairs with the acquire in `take`: what the caller wrote before is there when the line is answered.
+        self.outlets.fetch_or(1 << (outlet & 63), Ordering::Release);
+        self.wake();
+    }
+
+    /// Rings the line for requests. Safe in signal handlers.
+    pub fn ring_requests(&self) {
+        self.requests.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    fn wake(&self) {
+        self.word.fetch_add(1, Ordering::Release);
+        // Fails only for an address that is not mapped.
+        let _ = futex::wake(&self.word, futex::Flags::PRIVATE, 1);
+    }
+
+    /// Waits until a line was rung and returns all that were. For one thread.
+    pub fn wait(&self) -> Rings {
+        loop {
+            let word = self.word.load(Ordering::Acquire);
+            let rings = self.take();
+            if rings != Rings::default() {
+                return rings;
+            }
+            // An interrupted wait, or a word that has changed, is another look at the lines.
+            let _ = futex::wait(&self.word, futex::Flags::PRIVATE, word, None);
+        }
+    }
+
+    fn take(&self) -> Rings {
+        Rings {
+            outlets: self.outlets.swap(0, Ordering::Acquire),
+            requests: self.requests.swap(false, Ordering::Acquire),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rings_before_and_during_a_wait_are_taken_once() {
+        static BELL: Doorbell = Doorbell::new();
+        BELL.ring_outlet(3);
+        BELL.ring_outlet(63);
+        BELL.ring_requests();
+        assert_eq!(BELL.wait(), Rings { outlets: 1 << 3 | 1 << 63, requests: true });
+        let waiting = std::thread::spawn(|| BELL.wait());
+        BELL.ring_outlet(0);
+        assert_eq!(waiting.join().unwrap(), Rings { outlets: 1, requests: false });
+    }
+}
