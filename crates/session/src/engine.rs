@@ -38,7 +38,7 @@ use traceweir_transport::ring::RegionReader;
 use crate::capture::Capture;
 use crate::collect::Source;
 use crate::config::Config;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::identity::Identity;
 use crate::record::{Threads, Writer};
 use crate::region::Cost;

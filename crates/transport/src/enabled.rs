@@ -178,7 +178,13 @@ mod tests {
         let layout = Layout::new(2, 1 << 16).unwrap();
         let region = RegionParams { layout, clock: Counter::Cycles, wake_at: 1 << 14, max_record: 65_535 };
         let params = EnableParams { level: 4, match_any: n, ..EnableParams::default() };
-        Enabled { target: Guid::from_u128(u128::from(n)), name: format!("n{n}"), session: n / 2 + 1, region, params }
+        Enabled {
+            target: Guid::from_u128(u128::from(n)),
+            name: format!("n{n}"),
+            session: n / 2 + 1,
+            region,
+            params,
+        }
     }
 
     fn folder() -> (tempfile::TempDir, RuntimeDir, u32) {

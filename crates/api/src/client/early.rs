@@ -101,8 +101,10 @@ impl Shared {
 /// What sessions want of a registration, one for each session; of a classic one the latest only.
 fn wanted_of(handle: &Handle, enabled: &[Enabled]) -> Vec<Enabled> {
     let slot = handle.slot();
-    let group = tracelogging::Traits::parse(slot.traits()).ok().and_then(|traits| traits.group());
-    let meant = enabled.iter().filter(|one| one.is_for(slot.provider(), group));
+    let traits = tracelogging::Traits::parse(slot.traits()).ok();
+    let group = traits.as_ref().and_then(|traits| traits.group());
+    let name = traits.as_ref().map_or_else(Default::default, |traits| String::from_utf8_lossy(traits.name));
+    let meant = enabled.iter().filter(|one| one.is_for(slot.provider(), group, &name));
     if slot.is_classic() {
         let latest = meant.filter(|one| one.params.property & GROUP == 0).next_back();
         return latest.cloned().map(classic).into_iter().collect();

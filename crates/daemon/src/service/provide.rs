@@ -277,8 +277,8 @@ impl Service {
         }
         let Some(memory) = passed.take_only() else { return self.out_of_role(asker) };
         let Some(process) = self.registry.processes.get_mut(&asker.link) else { return };
-        let is_sound = params.check().is_ok()
-            && check_memory_file(memory.as_fd(), params.layout.region_bytes()).is_ok();
+        let is_sound =
+            params.check().is_ok() && check_memory_file(memory.as_fd(), params.layout.region_bytes()).is_ok();
         let has_room = process.offered.len() < MAX_OFFERED && !self.descriptors.are_scarce(&memory, false);
         if is_sound && has_room && !process.regions.contains_key(&session) {
             process.offered.insert(session, (params, memory));
