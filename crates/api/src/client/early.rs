@@ -102,9 +102,9 @@ impl Shared {
 fn wanted_of(handle: &Handle, enabled: &[Enabled]) -> Vec<Enabled> {
     let slot = handle.slot();
     let group = tracelogging::Traits::parse(slot.traits()).ok().and_then(|traits| traits.group());
-    let meant = enabled.iter().filter(|one| one.is_for(slot.provider(), group));
+    let mut meant = enabled.iter().filter(|one| one.is_for(slot.provider(), group));
     if slot.is_classic() {
-        let latest = meant.filter(|one| one.params.property & GROUP == 0).next_back();
+        let latest = meant.rfind(|one| one.params.property & GROUP == 0);
         return latest.cloned().map(classic).into_iter().collect();
     }
     let mut wanted: Vec<Enabled> = Vec::new();
