@@ -144,6 +144,10 @@ impl Control {
         if say_register(peer, number) {
             shared.awaited.push((peer.id, number));
         }
+        drop(shared);
+        // Before the registration returns: the process may end at any time, and memory that it made is to reach the daemon all the same. A connection that
+        // is gone is noticed soon enough.
+        let _ = peer.flush();
     }
 
     fn add(&mut self, connection: Connection, link: usize, ours: bool) {

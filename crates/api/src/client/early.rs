@@ -104,9 +104,9 @@ fn wanted_of(handle: &Handle, enabled: &[Enabled]) -> Vec<Enabled> {
     let traits = tracelogging::Traits::parse(slot.traits()).ok();
     let group = traits.as_ref().and_then(|traits| traits.group());
     let name = traits.as_ref().map_or_else(Default::default, |traits| String::from_utf8_lossy(traits.name));
-    let meant = enabled.iter().filter(|one| one.is_for(slot.provider(), group, &name));
+    let mut meant = enabled.iter().filter(|one| one.is_for(slot.provider(), group, &name));
     if slot.is_classic() {
-        let latest = meant.filter(|one| one.params.property & GROUP == 0).next_back();
+        let latest = meant.rfind(|one| one.params.property & GROUP == 0);
         return latest.cloned().map(classic).into_iter().collect();
     }
     let mut wanted: Vec<Enabled> = Vec::new();

@@ -4,8 +4,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use rustix::process::{Pid, Signal, kill_process};
-use traceweir::Provider;
 use traceweir::controller::{Controller, EnableCode, EnableParams, SessionRef};
+use traceweir::{Guid, Provider};
 use traceweir_daemon::{Options, Stopper, run_until};
 use traceweir_transport::abi::{Layout, RegionParams};
 use traceweir_transport::message::{Message, Role, VERSIONS};
@@ -28,6 +28,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
 
 const EACH: u64 = 200;
 const PROCESSES: u64 = 50;
+const OTHER: Guid = Guid::from_u128(0x1f2e_3d4c_5b6a_4978_8796_a5b4_c3d2_e1f0);
 
 /// A daemon in a process of its own, with a session that wants everything of the provider.
 struct Apart {
@@ -92,11 +93,20 @@ fn daemon_of_its_own(folder: &Path) {
 
 #[test]
 fn processes_that_live_while_the_daemon_is_stopped_lose_no_event() {
-    let apart = Apart::start();
+    let mut apart = Apart::start();
+    let other = SessionRef::Name("other".into());
+    apart.controller.start(&sequential("other", apart.stage.path("other.etl"))).unwrap();
+    apart.controller.enable(&other, OTHER, EnableCode::Enable, &EnableParams::default(), 0).unwrap();
     apart.stop_daemon();
     let all: Vec<Running> = (0..PROCESSES).map(|_| apart.stage.spawn("write and end")).collect();
     all.into_iter().for_each(Running::succeeded);
     apart.signal(Signal::CONT);
+    until("the other session has all", || {
+        let properties = apart.controller.query(&other).unwrap();
+        properties.events + properties.events_lost >= PROCESSES * EACH
+    });
+    let properties = apart.controller.stop(&other).unwrap();
+    assert_eq!((properties.events, properties.events_lost), (PROCESSES * EACH, 0));
     let (events, lost) = apart.end(PROCESSES * EACH);
     assert_eq!((events, lost), (PROCESSES * EACH, 0));
 }
@@ -104,12 +114,14 @@ fn processes_that_live_while_the_daemon_is_stopped_lose_no_event() {
 fn write_and_end(_: &Path) {
     let provider = Provider::register(PROVIDER, None).unwrap();
     assert!(provider.enabled(4, 0), "by the daemon's file");
-    // After a daemon has been silent once, the next registration does not wait for it, and is enabled too.
-    let second = Provider::register(PROVIDER, None).unwrap();
-    assert!(second.enabled(4, 0), "by the daemon's file");
-    for n in 0..EACH / 2 {
+    for n in 0..EACH {
         provider.write(&event(1), &[&n.to_le_bytes()]).unwrap();
-        second.write(&event(2), &[&n.to_le_bytes()]).unwrap();
+    }
+    // After a daemon has been silent once, the next registration does not wait for it, and is enabled too. The process ends at once.
+    let other = Provider::register(OTHER, None).unwrap();
+    assert!(other.enabled(4, 0), "by the daemon's file");
+    for n in 0..EACH {
+        other.write(&event(1), &[&n.to_le_bytes()]).unwrap();
     }
 }
 
