@@ -6,7 +6,7 @@ use std::time::Duration;
 use anstream::eprintln;
 use anyhow::{Context, Result};
 use traceweir::Guid;
-use traceweir::controller::{Controller, EnableCode, EnableParams, ProviderEntry, SessionRef};
+use traceweir::controller::{Controller, EnableCode, EnableEntry, EnableParams, ProviderEntry, SessionRef};
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
 
 use super::answer::Answer;
@@ -50,17 +50,20 @@ fn enabled_in(controller: &mut Controller, session: &SessionRef) -> Vec<(String,
     };
     let enables =
         all.iter().flat_map(|it| it.sessions.iter().chain(&it.privates).map(move |enable| (it, enable)));
-    let own = enables.filter(|(_, enable)| enable.session == session.id);
-    let named = own.flat_map(|(it, enable)| [(&enable.name, it.provider), (&it.name, it.provider)]);
-    let mut named: Vec<(String, Guid)> =
-        named.filter(|(name, _)| !name.is_empty()).map(|(name, guid)| (name.clone(), guid)).collect();
-    let by_name: BTreeSet<Guid> = named
-        .iter()
-        .filter(|(name, guid)| Guid::from_provider_name(name) == *guid)
-        .map(|(_, guid)| *guid)
-        .collect();
-    named.retain(|(name, guid)| by_name.contains(guid) || !by_name.contains(&Guid::from_provider_name(name)));
-    named
+    let own: Vec<_> = enables.filter(|(_, enable)| enable.session == session.id).collect();
+    let is_by_name = |it: &ProviderEntry, enable: &EnableEntry| {
+        !enable.name.is_empty() && Guid::from_provider_name(&enable.name) == it.provider
+    };
+    let by_name: BTreeSet<Guid> =
+        own.iter().filter(|(it, enable)| is_by_name(it, enable)).map(|(it, _)| it.provider).collect();
+    let is_reached_by_name = |it: &ProviderEntry| {
+        !by_name.contains(&it.provider)
+            && !it.pids.is_empty()
+            && by_name.contains(&Guid::from_provider_name(&it.name))
+    };
+    let named = own.iter().filter(|(it, _)| !is_reached_by_name(it));
+    let named = named.flat_map(|(it, enable)| [(&enable.name, it.provider), (&it.name, it.provider)]);
+    named.filter(|(name, _)| !name.is_empty()).map(|(name, guid)| (name.clone(), guid)).collect()
 }
 
 /// Runs `weir disable`.

@@ -45,8 +45,9 @@ const LOCK_WITHIN: Duration = Duration::from_secs(2);
 const LOCK_WITHIN_FOR_MANAGER: Duration = Duration::from_secs(60);
 /// When the folders of users are searched again: a process that registers now may have missed the system's folder, and we its socket.
 const SEARCH_AGAIN: Duration = Duration::from_secs(1);
-/// Sockets of one folder of a user that are connected to after others because their queue is full.
-const MAX_BUSY: usize = 64;
+/// Sockets of users that are waited for because their queue is full: of one folder, and in all.
+const MAX_BUSY_OF_FOLDER: usize = 16;
+const MAX_BUSY: usize = 256;
 /// How long one provider may take to be connected to.
 const KNOCK_WITHIN: Duration = Duration::from_millis(200);
 /// Provider sockets of one user that are looked at: as many as there can be connections.
@@ -184,25 +185,32 @@ pub(super) fn knock(runtime: RuntimeDir, janitor: Janitor, found: Arc<dyn Fn(Con
             warning!("providers that were there first cannot be found: {e}");
             Vec::new()
         });
-        let mut tried: BTreeSet<(u32, u32)> = sockets.iter().map(|socket| (socket.uid, socket.pid)).collect();
-        let try_all = |sockets: Vec<ProviderSocket>, within| -> Vec<ProviderSocket> {
-            let is_busy = |socket: &ProviderSocket| match socket.connect(within) {
-                Ok(connection) => {
-                    found(connection.with_janitor(&janitor));
-                    false
+        let mut users = UserSearch::default();
+        let try_all = |sockets: Vec<ProviderSocket>, within, users: &mut UserSearch| -> Vec<ProviderSocket> {
+            let is_busy = |socket: &ProviderSocket| {
+                let connected = socket.connect(within);
+                let is_busy = matches!(connected, Err(traceweir_transport::Error::TimedOut));
+                if is_busy || connected.is_ok() {
+                    users.announced.insert((socket.uid, socket.pid));
                 }
-                Err(e) => matches!(e, traceweir_transport::Error::TimedOut),
+                if let Ok(connection) = connected {
+                    found(connection.with_janitor(&janitor));
+                }
+                is_busy
             };
             sockets.into_iter().filter(is_busy).collect()
         };
-        let busy = try_all(sockets, Duration::ZERO);
+        let busy = try_all(sockets, Duration::ZERO, &mut users);
+        let found_user = |connection: Connection| found(connection.with_janitor(&janitor));
         if runtime.is_for_all_users() {
-            knock_at_users(&mut tried, |connection| found(connection.with_janitor(&janitor)));
+            users.knock(&found_user);
         }
-        try_all(busy, KNOCK_WITHIN);
+        try_all(busy, KNOCK_WITHIN, &mut users);
         if runtime.is_for_all_users() {
+            users.knock_at_busy(&found_user);
             std::thread::sleep(SEARCH_AGAIN);
-            knock_at_users(&mut tried, |connection| found(connection.with_janitor(&janitor)));
+            users.knock(&found_user);
+            users.knock_at_busy(&found_user);
         }
     };
     if let Err(e) = std::thread::Builder::new().name("weir-knock".into()).spawn(work) {
@@ -210,25 +218,54 @@ pub(super) fn knock(runtime: RuntimeDir, janitor: Janitor, found: Arc<dyn Fn(Con
     }
 }
 
-/// Connects to the providers in the folders of all users, except those that were tried before.
-fn knock_at_users(tried: &mut BTreeSet<(u32, u32)>, found: impl Fn(Connection)) {
-    let folders = user_folders().unwrap_or_else(|e| {
-        warning!("providers of users cannot be found: {e}");
-        Vec::new()
-    });
-    for folder in folders {
-        // A folder that cannot be used, or is gone, is its owner's affair.
-        let Ok(sockets) = user_sockets(&folder, MAX_SOCKETS) else { continue };
-        let mut busy = Vec::new();
-        for socket in sockets.filter(|socket| tried.insert((socket.uid, socket.pid))) {
-            match socket.connect(Duration::ZERO) {
-                Ok(connection) => found(connection),
-                Err(traceweir_transport::Error::TimedOut) if busy.len() < MAX_BUSY => busy.push(socket),
-                Err(_) => {}
+/// The search for providers in the folders of all users.
+#[derive(Default)]
+struct UserSearch {
+    /// Users and processes that were found in the system's folder.
+    announced: BTreeSet<(u32, u32)>,
+    /// Sockets that were connected to, or that nobody listens to.
+    tried: BTreeSet<(u64, u64)>,
+    /// Sockets whose queue was full: they are waited for after all others.
+    busy: Vec<UserSocket>,
+}
+
+impl UserSearch {
+    /// Connects to those that are new, without waiting for anyone.
+    fn knock(&mut self, found: impl Fn(Connection)) {
+        let folders = user_folders().unwrap_or_else(|e| {
+            warning!("providers of users cannot be found: {e}");
+            Vec::new()
+        });
+        for folder in folders {
+            // A folder that cannot be used, or is gone, is its owner's affair.
+            let Ok(sockets) = user_sockets(&folder, MAX_SOCKETS) else { continue };
+            let mut busy = 0;
+            for socket in sockets {
+                if self.announced.contains(&(socket.uid, socket.pid)) || !self.tried.insert(socket.file_id) {
+                    continue;
+                }
+                match socket.connect(Duration::ZERO) {
+                    Ok(connection) => found(connection),
+                    Err(traceweir_transport::Error::TimedOut) => {
+                        if busy < MAX_BUSY_OF_FOLDER && self.busy.len() < MAX_BUSY {
+                            busy += 1;
+                            self.busy.push(socket);
+                        } else {
+                            self.tried.remove(&socket.file_id);
+                        }
+                    }
+                    Err(_) => {}
+                }
             }
         }
-        for connection in busy.iter().filter_map(|socket: &UserSocket| socket.connect(KNOCK_WITHIN).ok()) {
-            found(connection);
+    }
+
+    /// Connects to those whose queue was full.
+    fn knock_at_busy(&mut self, found: impl Fn(Connection)) {
+        for socket in std::mem::take(&mut self.busy) {
+            if let Ok(connection) = socket.connect(KNOCK_WITHIN) {
+                found(connection);
+            }
         }
     }
 }

@@ -69,6 +69,8 @@ const MAX_ENTRIES: usize = 16_384;
 pub struct UserSocket {
     /// The socket file, opened without reading it.
     file: OwnedFd,
+    /// Device and number of the file, which no other file has at the same time.
+    pub file_id: (u64, u64),
     /// The process that its name claims, in the process's own namespace.
     pub pid: u32,
     /// The owner of the file and of its folder.
@@ -111,7 +113,8 @@ pub fn user_sockets(folder: &Path, most: usize) -> Result<impl Iterator<Item = U
             openat(&folder, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()).ok()?;
         let stat = fstat(&file).ok()?;
         let is_socket = FileType::from_raw_mode(stat.st_mode) == FileType::Socket;
-        (is_socket && stat.st_uid == uid).then_some(UserSocket { file, pid, uid })
+        let file_id = (stat.st_dev, stat.st_ino);
+        (is_socket && stat.st_uid == uid).then_some(UserSocket { file, file_id, pid, uid })
     });
     Ok(found.take(most))
 }
