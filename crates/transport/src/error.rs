@@ -83,7 +83,7 @@ pub fn status_of(error: &std::io::Error) -> Status {
         libc::EBUSY | libc::ETXTBSY => Status::ERROR_SHARING_VIOLATION,
         libc::EINVAL => Status::ERROR_INVALID_PARAMETER,
         libc::ENOSYS | libc::EOPNOTSUPP | libc::ENODEV | libc::ENXIO => Status::ERROR_NOT_SUPPORTED,
-        libc::EMFILE | libc::ENFILE | libc::ENOBUFS => Status::ERROR_NO_SYSTEM_RESOURCES,
+        libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::EAGAIN => Status::ERROR_NO_SYSTEM_RESOURCES,
         libc::ETIMEDOUT => Status::ERROR_TIMEOUT,
         libc::ENAMETOOLONG | libc::ENOTDIR | libc::EISDIR => Status::ERROR_BAD_PATHNAME,
         _ => Status::ERROR_IO_DEVICE,

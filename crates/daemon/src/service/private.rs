@@ -17,7 +17,7 @@
 //!    with none.
 //! 4. A process is waited for as long as [`ANSWER_WITHIN`] says, or [`DISK_WITHIN`] where it may wait for a disk; what it says later still counts. Nobody has to
 //!    wait for the processes of others: those that take part in root's session are given [`OTHERS_WITHIN`], and where filters name them [`ANSWER_WITHIN`] at most.
-//!    Who refuses, or is silent at the end, is counted as one event lost, so that it shows.
+//!    A process that refuses, or is silent at the end, is counted as an uncounted process.
 //! 5. Starting one takes the rights of any session, on the provider's GUID; it is controlled by who started it, and by root and the daemon's own user. A file is named
 //!    by its starter and by root alone: it is opened with the rights of others.
 
