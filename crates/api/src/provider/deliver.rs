@@ -134,7 +134,7 @@ impl Delivery<'_> {
         self.chosen().filter(|wish| wish.property & INDEPENDENT == 0).find_map(|wish| {
             let size = self.size + self.extras(&wish).size();
             if size > MAX_RECORD {
-                return Some(WriteError::TooLarge);
+                return Some(WriteError::MoreData);
             }
             outlets::get(wish.outlet).look_for_room(wish.ticket, size).err().and_then(why)
         })
@@ -176,8 +176,9 @@ impl Delivery<'_> {
         );
         let mut stage = Stage::empty();
         if compose(&mut stage, self.slot, self.what, self.given, self.thread, &items) > MAX_RECORD {
+            // The event itself is not too large: what this session asks for makes it so, which is a loss of this session.
             outlets::get(wish.outlet).count_lost(wish.ticket);
-            return Err(WriteError::TooLarge);
+            return Err(WriteError::MoreData);
         }
         self.hand_over(wish, &mut stage)
     }

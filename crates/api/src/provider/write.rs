@@ -17,7 +17,7 @@
 //! Invariants
 //!
 //! 1. Nothing is allocated, no lock is taken, the system is called at most to wake a session's owner: a signal handler may write.
-//! 2. An event that was wanted ends up in a session's ring or in its count of losses.
+//! 2. An event that was wanted ends up in a session's ring or in its count of losses, unless it is refused as wrong or too large for any session.
 //! 3. In a forked child that has not registered anew, no byte goes to a region of the parent; see `client::fork`.
 
 mod items;
@@ -236,7 +236,6 @@ fn staged(
     };
     let (mut stage, mut kept) = (Stage::empty(), MaybeUninit::uninit());
     if compose_plain(&mut stage, &mut kept, slot, what, given, thread) > MAX_RECORD {
-        count_lost(slot, what, u64::MAX);
         return Err(WriteError::TooLarge);
     }
     deliver(thread, &mut stage)

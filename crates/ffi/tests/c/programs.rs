@@ -114,7 +114,7 @@ fn the_same_programs_are_cpp() {
             let flags = [&format!("-std={standard}"), "-x", "c++"];
             let build = |name| workshop.build(compiler, &source(name), &flags, Link::Shared);
             run_quiet(&build("quiet.c"), &[]);
-            let (_, events) = run_heard((&build("heard.c"), HEARD), &[], &everything(), 2, seen);
+            let (_, events) = run_heard((&build("heard.c"), HEARD), &[], &everything(), 0, seen);
             check_heard(events);
             let (output, _) = run_heard((&build("classic.c"), CLASSIC), &[], &classic_params(), 1, |_| ());
             assert!(rows(&output) >= 40, "{output}");
@@ -159,7 +159,7 @@ fn events_are_recorded_as_they_were_written() {
     let workshop = Workshop::new();
     for compiler in C.compilers() {
         let program = workshop.build(compiler, &source("heard.c"), &[], Link::Shared);
-        let (output, events) = run_heard((&program, HEARD), &[], &everything(), 2, seen);
+        let (output, events) = run_heard((&program, HEARD), &[], &everything(), 0, seen);
         assert!(rows(&output) >= 25, "{output}");
         check_heard(events);
     }
@@ -287,7 +287,7 @@ fn a_program_can_hold_the_library_in_itself() {
     let program = workshop.build("gcc", &source("heard.c"), &[], Link::Static);
     let needed = expect_success(Command::new("readelf").arg("-d").arg(&program));
     assert!(!needed.contains("libtraceweir"), "{needed}");
-    let (_, events) = run_heard((&program, HEARD), &[], &everything(), 2, seen);
+    let (_, events) = run_heard((&program, HEARD), &[], &everything(), 0, seen);
     check_heard(events);
 }
 
@@ -361,7 +361,7 @@ fn watched(build: &[&str], around: &[&str]) {
     let workshop = Workshop::new();
     let program = |name: &str| workshop.build("gcc", &source(name), build, Link::Shared);
     run_quiet(&program("quiet.c"), around);
-    let (_, events) = run_heard((&program("heard.c"), HEARD), around, &everything(), 2, seen);
+    let (_, events) = run_heard((&program("heard.c"), HEARD), around, &everything(), 0, seen);
     check_heard(events);
     let (output, _) = run_heard((&program("classic.c"), CLASSIC), around, &classic_params(), 1, |_| ());
     assert!(rows(&output) >= 40, "{output}");
