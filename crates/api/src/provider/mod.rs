@@ -43,6 +43,7 @@ mod keys;
 #[cfg(test)]
 mod memory;
 mod registration;
+mod scratch;
 mod stack;
 mod stage;
 mod write;
