@@ -8,6 +8,7 @@
 //!
 //! Words of the languages get an underscore behind them, and what would be the same twice in one place gets a number.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 /// Words that C and C++ keep for themselves, and macros that any header may define.
@@ -25,8 +26,19 @@ const RUST_WORDS: &str = " abstract as async await become box break const contin
     for gen if impl in let loop macro match mod move mut override priv pub ref return self Self static struct super trait \
     true try type typeof union unsafe unsized use virtual where while yield ";
 
-/// Longer names are cut: no tool shows more.
+/// Longer names are cut, and end with a hash of the whole name: cut names stay distinct.
+///
+/// Names are combined with others, so long ones would make a header many times as long as its manifest. A symbol is never cut in C: programs use it as the
+/// manifest spells it ([`c_symbol`]).
 const MAX: usize = 200;
+
+/// The name, or the beginning of a long one and its hash (FNV-1a).
+fn cut(name: &str) -> Cow<'_, str> {
+    let Some((end, _)) = name.char_indices().nth(MAX) else { return name.into() };
+    let step = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3);
+    let hash = name.bytes().fold(0xCBF2_9CE4_8422_2325, step);
+    format!("{}_{hash:016x}", name.get(..end).unwrap_or_default()).into()
+}
 
 /// Names that are taken in one place, each with the last number that was put behind it.
 ///
@@ -64,7 +76,7 @@ impl Taken {
 /// The words that a name is made of: letters and digits of one run, humps apart.
 fn words(name: &str) -> Vec<String> {
     let name = name.rsplit_once(':').map_or(name, |(_, local)| local);
-    let chars: Vec<char> = name.chars().take(MAX).collect();
+    let chars: Vec<char> = cut(name).chars().collect();
     let mut words: Vec<String> = Vec::new();
     let mut inside = false;
     for (at, &c) in chars.iter().enumerate() {
@@ -123,8 +135,13 @@ pub(crate) fn camel(name: &str) -> String {
 
 /// The name itself, with underscores for what C does not take.
 pub(crate) fn c_name(name: &str) -> String {
+    c_symbol(&cut(name.rsplit_once(':').map_or(name, |(_, local)| local)))
+}
+
+/// The same at any length: what a manifest says that a program calls it.
+pub(crate) fn c_symbol(name: &str) -> String {
     let name = name.rsplit_once(':').map_or(name, |(_, local)| local);
-    let cleaned = name.chars().take(MAX).map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
+    let cleaned = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
     avoiding(C_WORDS, started(cleaned))
 }
 
@@ -149,6 +166,22 @@ mod tests {
                 expected
             );
         }
+    }
+
+    #[test]
+    fn long_names_stay_distinct() {
+        let long = "ü1Name-".repeat(100);
+        let others = [format!("{long}A"), format!("{long}B")];
+        for identifier in [constant, snake, camel, c_name] {
+            let made = others.each_ref().map(|name| identifier(name));
+            assert_ne!(made[0], made[1]);
+            assert!(made.iter().all(|name| name.len() < 2 * MAX && name.is_ascii()), "{made:?}");
+            assert_eq!(made[0], identifier(&others[0]), "the same name is cut in the same way");
+        }
+        let exact = "x".repeat(MAX);
+        assert_eq!((c_name(&exact), c_name(&format!("{exact}x")).len()), (exact, MAX + 17));
+        let symbol = "S".repeat(3 * MAX);
+        assert_eq!(c_symbol(&symbol), symbol, "programs use symbols as they are");
     }
 
     #[test]

@@ -126,3 +126,30 @@ fn write(path: PathBuf, bytes: &[u8]) -> Result<PathBuf> {
         Err(source) => Err(Error::File { path, source }),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_with_long_symbols_are_all_there() {
+        let symbols = ["A", "B"].map(|end| format!("{}{end}", "Symbol".repeat(50)));
+        let text = format!(
+            r#"<instrumentationManifest xmlns="http://schemas.microsoft.com/win/2004/08/events"><instrumentation><events>
+            <provider name="P" guid="{{0b9c8e2a-58f7-5d7c-9b1e-3f3a1c2d4e5f}}" symbol="P_ID" resourceFileName="p" messageFileName="p"><events>
+            <event value="1" symbol="{}"/><event value="2" symbol="{}"/>
+            </events></provider></events></instrumentation></instrumentationManifest>"#,
+            symbols[0], symbols[1]
+        );
+        let manifest = Manifest::parse("long.man", text.as_bytes(), CULTURE).unwrap();
+        let header = manifest.c_header(&COptions::default());
+        for symbol in &symbols {
+            let declared = format!("static const EVENT_DESCRIPTOR {symbol} ");
+            assert_eq!(header.matches(&declared).count(), 1, "{symbol}");
+        }
+        let module = manifest.rust_module("long.etw").unwrap();
+        let functions: Vec<_> = module.lines().filter(|line| line.contains("fn symbol_symbol")).collect();
+        assert!(functions.len() >= 2);
+        assert!(functions.iter().all(|line| module.matches(*line).count() == 1), "{functions:?}");
+    }
+}

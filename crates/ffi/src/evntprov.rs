@@ -278,7 +278,7 @@ pub unsafe extern "C" fn EventWriteEx(
     boundary::status(|| unsafe { given.write() })
 }
 
-/// Writes a string as an event; [`Handle::write_wide_string`]. NULL is wrong whether or not anybody listens.
+/// Writes a string as an event; [`Handle::write_wide_string`].
 ///
 /// # Safety
 ///
@@ -287,11 +287,11 @@ pub unsafe extern "C" fn EventWriteEx(
 pub unsafe extern "C" fn EventWriteString(handle: u64, level: u8, keyword: u64, text: *const u16) -> u32 {
     boundary::status(|| {
         let handle = Handle::from_raw(handle).ok_or(WriteError::InvalidHandle)?;
-        if text.is_null() {
-            return Err(WriteError::InvalidParameter);
-        }
         if !handle.enabled(level, keyword) {
             return Ok(());
+        }
+        if text.is_null() {
+            return Err(WriteError::InvalidParameter);
         }
         // SAFETY: by the contract.
         let length = unsafe { length_of(text) };

@@ -5,14 +5,13 @@
 //! ```
 
 use std::hint::black_box;
-use std::io::IoSlice;
 
 use rustix::event::EventfdFlags;
 use rustix::time::{ClockId, clock_gettime};
 use traceweir_transport::abi::{Layout, RegionParams};
 use traceweir_transport::clock::Counter;
 use traceweir_transport::cpu;
-use traceweir_transport::ring::{Gather, Outlet, RegionReader, RegionSource, Ticket};
+use traceweir_transport::ring::{Block, Gather, Outlet, RegionReader, RegionSource, Ticket};
 
 const ROUNDS: u32 = 2000;
 const EVENTS: u64 = 2000;
@@ -101,7 +100,7 @@ fn what_one_write_costs() {
             let mut staged = [0u64; 16];
             staged[2..14].copy_from_slice(&template[..12]);
             staged[4] = event;
-            let rest = [IoSlice::new(&text[..part])];
+            let rest = [Block::new(&text[..part])];
             let mut record = Gather { staged: &mut staged, staged_bytes: 92, rest: &rest, flags: 0 };
             OUTLET.write(ticket, 7, &mut record).unwrap();
         });

@@ -18,7 +18,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!(
         "controller 6.1 #0x004",
         D,
-        "an event that its stack makes larger than 64 KiB is dropped and counted",
+        "an event that its stack makes larger than 64 KiB → 234, and counted as lost",
         stacks_that_do_not_fit
     ),
     rule!("controller 6.1 #0x008", P, "PSM_KEY: item 9 names the unit or application", the_application),
@@ -134,7 +134,7 @@ fn stacks_that_do_not_fit(stage: &Stage) {
     let provider = Provider::register(guid, None).unwrap();
     stage.enable(&session, guid, &with(STACK));
     let largest = vec![1; 65_535 - 80];
-    assert_eq!(provider.write(&event(1, 4, 1), &[&largest]), Err(WriteError::TooLarge));
+    assert_eq!(provider.write(&event(1, 4, 1), &[&largest]), Err(WriteError::MoreData));
     assert_eq!(provider.write(&event(2, 4, 1), &[&largest[..60_000]]), Ok(()));
     let end = stage.end(session);
     assert_eq!((end.events, end.events_lost), (1, 1));

@@ -7,10 +7,8 @@
 //! A ticket is drawn anew whenever an outlet is opened, so the number of a session that has ended, or that another one has taken the provider
 //! from, finds no entry with its ticket; the number of a registration that is gone finds no registration.
 
-use std::io::IoSlice;
-
 use traceweir_format::header::MAX_RECORD;
-use traceweir_transport::ring::{Failure, Gather, Ticket};
+use traceweir_transport::ring::{Block, Failure, Gather, Ticket};
 
 use super::TraceError;
 use crate::client::fork::{self, Writer};
@@ -92,14 +90,7 @@ impl Logger {
         flags: u16,
     ) -> Result<(), TraceError> {
         let size = data.iter().fold(head, |sum, block| sum.saturating_add(block.len()));
-        let mut parts = [IoSlice::new(&[]); MAX_PARTS];
-        let blocks = data.iter().filter(|block| !block.is_empty());
-        let mut count = 0;
-        for (part, block) in parts.iter_mut().zip(blocks) {
-            *part = IoSlice::new(block);
-            count += 1;
-        }
-        let (Some(first), Some(rest)) = (words.get_mut(PREFIX), parts.get(..count)) else {
+        let Some(first) = words.get_mut(PREFIX).filter(|_| data.len() <= MAX_PARTS) else {
             return Err(TraceError::InvalidParameter);
         };
         if size > MAX_RECORD {
@@ -107,6 +98,7 @@ impl Logger {
         }
         *first |= (size as u64).to_le();
         let staged = words.get_mut(..PREFIX + head.div_ceil(8)).ok_or(TraceError::InvalidParameter)?;
+        let rest = Block::from_slices(data);
         let mut record = Gather { staged, staged_bytes: head, rest, flags };
         outlets::get(self.outlet).write(self.ticket, thread, &mut record).map_err(|failure| match failure {
             // The session ended while we were on the way: its number is not valid any more.

@@ -14,6 +14,8 @@
 //! | EVENT_KEY | item 10: the same in all sessions that get the event (keys.rs) | here |
 //! | EXCLUDE_INPRIVATE | not at all, where it was written as in private | here |
 //!
+//! A record with a key or a stack is put together in memory of a pool (scratch.rs). Where all of it is in use, the event is lost to all of them.
+//!
 //! The usual event, for one session that asks for nothing, never comes here.
 
 use traceweir_format::header::MAX_RECORD;
@@ -33,7 +35,8 @@ use traceweir_transport::ring::Failure;
 
 use super::enable::Wish;
 use super::registration::Slot;
-use super::stack::{self, Frames};
+use super::scratch::{Claim, Composer, Scratch};
+use super::stack;
 use super::stage::Stage;
 use super::write::{Event, Extras, Given, Items, compose, traits_of};
 use super::{WriteError, filter, keys};
@@ -61,80 +64,122 @@ impl Except {
     }
 }
 
-/// One event on its way to several sessions.
-struct Delivery<'e> {
-    slot: &'e Slot,
-    what: &'e Event<'e>,
-    given: &'e Given<'e>,
-    thread: u32,
-    /// Bytes of the plain record.
-    size: usize,
-    /// Sessions that get it, and those that get a stack with it, by their bits.
+/// One event on its way to sessions.
+pub(super) struct Delivery<'e> {
+    pub(super) slot: &'e Slot,
+    pub(super) what: &'e Event<'e>,
+    pub(super) given: &'e Given<'e>,
+    pub(super) thread: u32,
+    /// Sessions that get it, those that get a stack with it, and those that get a key, by their bits.
     chosen: u64,
     with_stack: u64,
-    frames: Frames,
+    with_key: u64,
+    /// Data of the stack item.
+    frames: &'e [u8],
     key: u64,
 }
 
-/// Hands an event to everybody who wants it but for `except`; `plain` is the record without anything special, in a frame of the function that was called to
-/// write it.
-#[inline(never)]
-pub(super) fn to_each(
-    slot: &Slot,
-    what: &Event<'_>,
-    given: &Given<'_>,
-    thread: u32,
-    plain: &mut Stage<'_>,
-    except: Except,
-) -> Result<(), WriteError> {
-    let frames = Frames::new();
-    let mut delivery =
-        Delivery { slot, what, given, thread, size: plain.size(), chosen: 0, with_stack: 0, frames, key: 0 };
-    let wanted = delivery.choose(except);
-    if wanted & EVENT_KEY != 0 {
-        delivery.key = keys::next();
-    }
-    if delivery.with_stack != 0 {
-        // A string has one more function of this library between its caller and the record.
-        let skip = given.depth + usize::from(what.flags & EVENT_HEADER_FLAG_STRING_ONLY != 0);
-        let (inside, caller) = (std::ptr::from_ref(plain).addr(), std::ptr::from_ref(what).addr());
-        stack::capture(&mut delivery.frames, stack::From { inside, caller, skip });
-    }
-    delivery.write_all(plain)
+/// Where a record comes from.
+pub(super) enum Source<'s, 'a> {
+    /// It was put together, and is the same for all sessions.
+    Stack(&'s mut Stage<'a>),
+    /// It is put together for each.
+    Pool(&'s mut Composer),
 }
 
-impl Delivery<'_> {
-    /// Finds out who gets it; their properties together.
-    fn choose(&mut self, except: Except) -> u32 {
-        let mut wanted = 0;
+impl<'e> Delivery<'e> {
+    #[inline(always)]
+    pub(super) fn new(slot: &'e Slot, what: &'e Event<'e>, given: &'e Given<'e>, thread: u32) -> Self {
+        Self { slot, what, given, thread, chosen: 0, with_stack: 0, with_key: 0, frames: &[], key: 0 }
+    }
+
+    /// Finds out who gets it: everybody who wants it but for `except`. `asked` is the cell of filters that let it through, or 0.
+    #[inline(never)]
+    pub(super) fn choose(&mut self, except: Except, asked: u16) {
         for wish in self.slot.wishes() {
             let is_excepted = except.sessions & wish.bit() != 0
                 || except.in_private && wish.property & EXCLUDE_INPRIVATE != 0;
-            if is_excepted || !is_for(self.slot, &wish, self.what) {
+            if is_excepted || !wish.takes(self.what.descriptor.level, self.what.descriptor.keyword) {
+                continue;
+            }
+            // The filters of the session that was the only one then were asked; this one may be another.
+            let is_asked = asked != 0 && asked == wish.filters.number;
+            if wish.filtered && !is_asked && !filter::passes(self.slot, &wish, self.what) {
                 continue;
             }
             self.chosen |= wish.bit();
-            wanted |= wish.property;
+            if wish.property & EVENT_KEY != 0 {
+                self.with_key |= wish.bit();
+            }
             if filter::wants_stack(self.slot, &wish, self.what) {
                 self.with_stack |= wish.bit();
             }
         }
-        wanted
+    }
+
+    pub(super) fn is_for_nobody(&self) -> bool {
+        self.chosen == 0
+    }
+
+    /// Whether a session gets more than the plain record.
+    pub(super) fn is_rich(&self) -> bool {
+        self.with_stack | self.with_key != 0
     }
 
     fn chosen(&self) -> impl Iterator<Item = Wish> {
         self.slot.wishes().filter(|wish| self.chosen & wish.bit() != 0)
     }
 
-    /// Why one of the sessions that stand together cannot take it.
-    fn obstacle(&self) -> Option<WriteError> {
+    /// Writes it by records that are put together in the pool. `inside` is an address in the frame of the function that was called to write.
+    #[inline(never)]
+    pub(super) fn write_from_pool(&mut self, inside: usize) -> Result<(), WriteError> {
+        let Some(mut claim) = Claim::new() else {
+            self.chosen().for_each(|wish| outlets::get(wish.outlet).count_lost(wish.ticket));
+            return Err(WriteError::NoRoom);
+        };
+        let Scratch { composer, frames, unwinding } = &mut *claim;
+        let size = self.compose(composer, &Extras::new(None, None), |_| ());
+        if size > MAX_RECORD {
+            return Err(WriteError::TooLarge);
+        }
+        if self.with_key != 0 {
+            self.key = keys::next(unwinding.work.bytes());
+        }
+        if self.with_stack != 0 {
+            // A string has one more function of this library between its caller and the record.
+            let is_string = self.what.flags & EVENT_HEADER_FLAG_STRING_ONLY != 0;
+            let skip = self.given.depth + usize::from(is_string);
+            let caller = std::ptr::from_ref(self.what).addr();
+            stack::capture(frames, unwinding, stack::From { inside, caller, skip });
+        }
+        Delivery { frames: frames.data(), ..*self }.write_all(size, Source::Pool(composer))
+    }
+
+    /// Puts the record together and hands it to `then`; how many bytes it has.
+    #[inline(never)]
+    fn compose(
+        &self,
+        composer: &mut Composer,
+        extras: &Extras<'_>,
+        then: impl FnOnce(&mut Stage<'_>),
+    ) -> usize {
+        let (metadata, related) = (self.what.metadata, self.what.related);
+        let items = Items::with(traits_of(self.slot, self.given), metadata, related, Some(extras));
+        let mut stage = composer.stage();
+        let size = compose(&mut stage, self.slot, self.what, self.given, self.thread, &items);
+        then(&mut stage);
+        size
+    }
+
+    /// Why one of the sessions that stand together cannot take it. `size` is that of the plain record.
+    fn obstacle(&self, size: usize) -> Option<WriteError> {
         if self.chosen & self.chosen.wrapping_sub(1) == 0 {
             return None;
         }
         self.chosen().filter(|wish| wish.property & INDEPENDENT == 0).find_map(|wish| {
-            let size = self.size + self.extras(&wish).size();
+            let size = size + self.extras(&wish).size();
             if size > MAX_RECORD {
-                return Some(WriteError::TooLarge);
+                return Some(WriteError::MoreData);
             }
             outlets::get(wish.outlet).look_for_room(wish.ticket, size).err().and_then(why)
         })
@@ -142,44 +187,40 @@ impl Delivery<'_> {
 
     /// What a session gets besides the plain record.
     fn extras(&self, wish: &Wish) -> Extras<'_> {
-        let key = (wish.property & EVENT_KEY != 0).then_some(self.key);
+        let key = (self.with_key & wish.bit() != 0).then_some(self.key);
         let has_stack = self.with_stack & wish.bit() != 0;
-        Extras::new(key, has_stack.then(|| self.frames.data()))
+        Extras::new(key, has_stack.then_some(self.frames))
     }
 
-    fn write_all(&self, plain: &mut Stage<'_>) -> Result<(), WriteError> {
-        let obstacle = self.obstacle();
+    /// Hands it to all chosen sessions. `size` is that of the plain record.
+    #[inline(never)]
+    pub(super) fn write_all(&self, size: usize, mut source: Source<'_, '_>) -> Result<(), WriteError> {
+        let obstacle = self.obstacle(size);
         let mut result = obstacle.map_or(Ok(()), Err);
         for wish in self.chosen() {
             if obstacle.is_some() && wish.property & INDEPENDENT == 0 {
                 outlets::get(wish.outlet).count_lost(wish.ticket);
                 continue;
             }
-            let extras = self.extras(&wish);
-            let written = if extras.size() == 0 {
-                self.hand_over(&wish, plain)
-            } else {
-                self.write_rich(&wish, &extras)
+            let written = match &mut source {
+                Source::Stack(stage) => self.hand_over(&wish, stage),
+                Source::Pool(composer) => self.write_rich(&wish, size, composer),
             };
             result = result.and(written);
         }
         result
     }
 
-    #[inline(never)]
-    fn write_rich(&self, wish: &Wish, extras: &Extras<'_>) -> Result<(), WriteError> {
-        let items = Items::with(
-            traits_of(self.slot, self.given),
-            self.what.metadata,
-            self.what.related,
-            Some(extras),
-        );
-        let mut stage = Stage::empty();
-        if compose(&mut stage, self.slot, self.what, self.given, self.thread, &items) > MAX_RECORD {
+    fn write_rich(&self, wish: &Wish, size: usize, composer: &mut Composer) -> Result<(), WriteError> {
+        let extras = self.extras(wish);
+        if size + extras.size() > MAX_RECORD {
+            // The event itself is not too large: what this session asks for makes it so, which is a loss of this session.
             outlets::get(wish.outlet).count_lost(wish.ticket);
-            return Err(WriteError::TooLarge);
+            return Err(WriteError::MoreData);
         }
-        self.hand_over(wish, &mut stage)
+        let mut written = Ok(());
+        self.compose(composer, &extras, |stage| written = self.hand_over(wish, stage));
+        written
     }
 
     fn hand_over(&self, wish: &Wish, stage: &mut Stage<'_>) -> Result<(), WriteError> {

@@ -12,7 +12,7 @@
 //! Types mean something once the provider said so (EventSetInformation: descriptor types, or traits); before, what stands there may be anything and every
 //! block is payload. Each of the types 1 to 3 stands once at most.
 //!
-//! The blocks become slices on the stack of whoever calls, one by one as they are checked: only those that there are cost something.
+//! The blocks are checked and used where the caller described them; no list of them is made.
 #![allow(unsafe_code)]
 
 use traceweir_format::Guid;
@@ -22,8 +22,10 @@ use traceweir_format::spec::event::{
     EVENT_DATA_DESCRIPTOR_TYPE_TIMESTAMP_OVERRIDE as TIMESTAMP_OVERRIDE, EventDescriptor,
 };
 
+use traceweir_transport::ring::Block;
+
 use super::deliver::Except;
-use super::write::{self, Event, Given, MAX_BLOCKS, Room};
+use super::write::{self, Event, Given, MAX_BLOCKS};
 use super::{Handle, WriteError};
 
 /// EVENT_DATA_DESCRIPTOR: a block of an event's data, as C programs describe it.
@@ -83,7 +85,9 @@ impl DataDescriptor {
 
 /// The blocks of an event by what they are.
 struct Sorted<'a> {
-    payload: &'a [&'a [u8]],
+    payload: &'a [Block<'a>],
+    /// Other blocks stand in `payload`, too.
+    is_mixed: bool,
     metadata: Option<&'a [u8]>,
     provider: Option<&'a [u8]>,
     stamp: Option<u64>,
@@ -119,11 +123,7 @@ impl<'a> Sorted<'a> {
     ///
     /// As [`DataDescriptor::bytes`], of each block.
     #[inline(always)]
-    unsafe fn new(
-        room: &'a mut Room<'a>,
-        blocks: &[DataDescriptor],
-        typed: bool,
-    ) -> Result<Self, WriteError> {
+    unsafe fn new(blocks: &'a [DataDescriptor], typed: bool) -> Result<Self, WriteError> {
         if blocks.len() > MAX_BLOCKS {
             return Err(WriteError::InvalidParameter);
         }
@@ -139,21 +139,40 @@ impl<'a> Sorted<'a> {
             typed_blocks = Typed { provider: Some(provider), metadata: Some(metadata), stamp: None };
             others = behind;
         }
+        let mut is_mixed = false;
         for block in others {
             // SAFETY: by the contract.
             let bytes = unsafe { block.bytes() }?;
             if typed && block.kind != NONE {
                 typed_blocks.add(block.kind, bytes)?;
-                continue;
+                is_mixed = true;
             }
-            // As many places as blocks at most.
-            room.push(bytes);
+        }
+        if is_mixed {
+            (others, is_mixed) = trimmed(others);
         }
         let Typed { metadata, provider, stamp } = typed_blocks;
-        let payload = room.filled();
+        // SAFETY: by the contract; those without an address have no bytes.
+        let payload = unsafe { Block::from_described(others.as_ptr().cast(), others.len()) };
         let stamp = stamp.and_then(|bytes| bytes.first_chunk()).map(|bytes| u64::from_ne_bytes(*bytes));
-        Ok(Self { payload, metadata, provider, stamp })
+        Ok(Self { payload, is_mixed, metadata, provider, stamp })
     }
+}
+
+/// From the first to the last block of payload, and whether others stand between them.
+#[cold]
+fn trimmed(mut blocks: &[DataDescriptor]) -> (&[DataDescriptor], bool) {
+    while let [first, rest @ ..] = blocks
+        && first.kind != NONE
+    {
+        blocks = rest;
+    }
+    while let [rest @ .., last] = blocks
+        && last.kind != NONE
+    {
+        blocks = rest;
+    }
+    (blocks, blocks.iter().any(|block| block.kind != NONE))
 }
 
 impl Handle {
@@ -182,12 +201,11 @@ impl Handle {
             return Ok(());
         }
         let except = Except::new(exclude, flags)?;
-        let mut room = Room::new();
         // SAFETY: by the contract.
-        let sorted = unsafe { Sorted::new(&mut room, blocks, self.slot.honours_types()) }?;
+        let sorted = unsafe { Sorted::new(blocks, self.slot.honours_types()) }?;
         let given = Given { traits: sorted.provider.unwrap_or(&[]), stamp: sorted.stamp, depth: 1 };
-        let event =
-            Event { metadata: sorted.metadata, activity, related, ..Event::new(descriptor, sorted.payload) };
+        let Sorted { payload, is_mixed, metadata, .. } = sorted;
+        let event = Event { metadata, activity, related, is_mixed, ..Event::described(descriptor, payload) };
         let Some(asked) = write::asked(self.slot, &event) else { return Ok(()) };
         write::write_given(self.slot, &event, &given, asked, except)
     }
@@ -201,11 +219,12 @@ mod tests {
     type Outcome = Result<(Vec<Vec<u8>>, Option<Vec<u8>>, Option<Vec<u8>>, Option<u64>), WriteError>;
 
     fn sorted(blocks: &[DataDescriptor], typed: bool) -> Outcome {
-        let mut room = Room::new();
         // SAFETY: every block here is NULL, or made from bytes that live on.
-        let sorted = unsafe { Sorted::new(&mut room, blocks, typed) }?;
+        let sorted = unsafe { Sorted::new(blocks, typed) }?;
         let own = |bytes: &[u8]| bytes.to_vec();
-        let payload = sorted.payload.iter().map(|block| own(block)).collect();
+        let descriptor = EventDescriptor::default();
+        let event = Event { is_mixed: sorted.is_mixed, ..Event::described(&descriptor, sorted.payload) };
+        let payload = event.payload().map(own).collect();
         Ok((payload, sorted.metadata.map(own), sorted.provider.map(own), sorted.stamp))
     }
 

@@ -153,7 +153,7 @@ fn pass(words: Words<'_>, event: &Event<'_>) -> bool {
     }
     let (ids, payload) = (words.size(IDS), words.size(PAYLOAD));
     (ids == 0 || table::id_passes(words, ids, d.id))
-        && (payload == 0 || payload::passes(words, payload, d.id, d.version, event.data))
+        && (payload == 0 || payload::passes(words, payload, event))
 }
 
 /// Where all sessions have filters: whether one of them wants the event. Asked before anything is put together. `only` is the cell of the only

@@ -17,18 +17,15 @@ use traceweir_session::identity::{start_key, ticks_in};
 
 use crate::client::fork;
 
-/// Enough for all fields up to the start time, however long they are.
-const STAT: usize = 1024;
-
-/// The key of the next event.
-pub(super) fn next() -> u64 {
+/// The key of the next event. `text` has room for a file, as far as it is read: 1 KiB is enough for all fields up to the start time, however long they are.
+pub(super) fn next(text: &mut [u8]) -> u64 {
     static COUNTER: AtomicU32 = AtomicU32::new(1);
     // Relaxed: only that the numbers differ matters.
-    u64::from(process_half()) << 32 | u64::from(COUNTER.fetch_add(1, Ordering::Relaxed))
+    u64::from(process_half(text)) << 32 | u64::from(COUNTER.fetch_add(1, Ordering::Relaxed))
 }
 
 /// Remembered with the serial number of the process: a forked child inherits the memory.
-fn process_half() -> u32 {
+fn process_half(text: &mut [u8]) -> u32 {
     static KNOWN: AtomicU64 = AtomicU64::new(0);
     let serial = fork::serial();
     let [known, of] = halves(KNOWN.load(Ordering::Relaxed));
@@ -36,7 +33,7 @@ fn process_half() -> u32 {
         return known;
     }
     let pid = rustix::process::getpid().as_raw_nonzero().get().cast_unsigned();
-    let [half, _] = halves(start_key(0, own_ticks().unwrap_or(0), pid));
+    let [half, _] = halves(start_key(0, own_ticks(text).unwrap_or(0), pid));
     KNOWN.store(u64::from(serial) << 32 | u64::from(half), Ordering::Relaxed);
     half
 }
@@ -46,10 +43,9 @@ fn halves(word: u64) -> [u32; 2] {
     [word as u32, (word >> 32) as u32]
 }
 
-fn own_ticks() -> Option<u64> {
+fn own_ticks(text: &mut [u8]) -> Option<u64> {
     let file = rustix::fs::open(c"/proc/self/stat", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
-    let mut text = [0; STAT];
-    let count = rustix::io::read(&file, &mut text).ok()?;
+    let count = rustix::io::read(&file, &mut *text).ok()?;
     ticks_in(text.get(..count)?)
 }
 
@@ -60,8 +56,9 @@ mod tests {
 
     #[test]
     fn keys_are_the_process_and_a_number() {
-        let threads: Vec<_> =
-            (0..4).map(|_| std::thread::spawn(|| (0..1000).map(|_| next()).collect::<Vec<_>>())).collect();
+        let threads: Vec<_> = (0..4)
+            .map(|_| std::thread::spawn(|| (0..1000).map(|_| next(&mut [0; 1024])).collect::<Vec<_>>()))
+            .collect();
         let mut keys: Vec<u64> = threads.into_iter().flat_map(|t| t.join().unwrap()).collect();
         let start_key = Identity::of(std::process::id(), 0).start_key.unwrap();
         assert!(keys.iter().all(|key| key >> 32 == start_key & 0xFFFF_FFFF));

@@ -27,6 +27,11 @@ impl Memory {
         Self { outlet, ticket, reader }
     }
 
+    /// Events that were counted as lost.
+    pub(super) fn lost(&mut self) -> u64 {
+        self.reader.lost()
+    }
+
     /// What arrived since the last look, with the processor; nothing was lost.
     pub(super) fn arrived(&mut self) -> Vec<(u16, Vec<u8>)> {
         let mut all = Vec::new();

@@ -43,6 +43,7 @@ mod keys;
 #[cfg(test)]
 mod memory;
 mod registration;
+mod scratch;
 mod stack;
 mod stage;
 mod write;
@@ -98,7 +99,7 @@ pub struct EnableNotice<'a> {
 /// quick and make no controller calls. It may write events and drop the [`Provider`].
 pub type EnableCallback = Box<dyn Fn(&EnableNotice<'_>) + Send + Sync>;
 
-/// Why a write did not reach every session that wants the event. The loss is counted in the session.
+/// Why a write did not reach every session that wants the event. The last three are counted as losses of the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WriteError {
     /// The registration is gone.
@@ -110,7 +111,8 @@ pub enum WriteError {
     /// The event is larger than 64 KiB.
     #[error("the event is larger than 64 KiB")]
     TooLarge,
-    /// The event does not fit into a session's buffer.
+    /// The event does not fit into a session's buffer, or is larger than 64 KiB with the stack and key that a session asks for; the
+    /// event is lost there.
     #[error("the event does not fit into a session's buffer")]
     MoreData,
     /// No free room in a session; the event is lost there.

@@ -1,7 +1,7 @@
-//! Where a record is put together on the writer's stack.
+//! Where a record is put together.
 //!
 //! ```text
-//!   words ┌────────┬──────────────┬───────┬────────────────┐        parts
+//!   words ┌────────┬──────────────┬───────┬────────────────┐        rest
 //!         │ prefix │ EVENT_HEADER │ items │ small blocks   │   +    [in place] [in place] …
 //!         └────────┴──────────────┴───────┴────────────────┘
 //!           16       80             what fits, block by block       from the first block that is large, or that no longer fits
@@ -10,51 +10,62 @@
 //! Most events are a header and a few numbers: those are gathered here with a handful of moves, so that the restartable sequence copies
 //! one run of bytes. A large block is copied once, from where it lies.
 //!
+//! The words lie on the writer's stack, and the rest is the end of the caller's own list of blocks: no list of them is made. Only a record whose items do not fit,
+//! or whose payload is not the end of such a list, needs a list of its own (`parts`), which is too large for a stack (scratch.rs).
+//!
 //! Invariants
 //!
 //! 1. `words[..ceil(filled / 8)]` and `parts[..count]` are initialised; nothing else is ever read. Clearing either array would cost as much as the
 //!    whole event.
 //! 2. `filled <= CAPACITY`; eight bytes of slack behind it take the zeros that complete the last word.
-//! 3. Once a part is there, everything goes to the parts: bytes keep their order.
+//! 3. Once a part or a rest is there, nothing goes to the words: bytes keep their order. There is no rest where there are parts.
 #![allow(unsafe_code)]
 
-use std::io::IoSlice;
 use std::mem::MaybeUninit;
 
 use traceweir_format::header::event;
 use traceweir_format::header::extended::ITEM_HEAD;
 use traceweir_transport::abi::PREFIX_BYTES;
-use traceweir_transport::ring::Gather;
+use traceweir_transport::ring::{Block, Gather};
 
 /// Blocks above this size are copied from where they lie.
 const SMALL: usize = 64;
 /// Bytes that can be staged, the prefix included.
-const CAPACITY: usize = 640;
-const WORDS: usize = CAPACITY / 8 + 1;
+const CAPACITY: usize = 384;
+pub(super) const WORDS: usize = CAPACITY / 8 + 1;
 /// 128 data blocks; six extended items of head, data and padding.
-const PARTS: usize = 128 + 6 * 3;
+pub(super) const PARTS: usize = 128 + 6 * 3;
+
+/// Memory for the beginning of a record.
+pub(super) type Words = [MaybeUninit<u64>; WORDS];
+/// Memory for a list of what follows.
+pub(super) type Parts<'a> = [MaybeUninit<Block<'a>>; PARTS];
 
 /// A record under construction.
 pub(super) struct Stage<'a> {
-    words: [MaybeUninit<u64>; WORDS],
+    words: &'a mut Words,
     filled: usize,
-    parts: [MaybeUninit<IoSlice<'a>>; PARTS],
+    parts: &'a mut [MaybeUninit<Block<'a>>],
     count: usize,
-    /// Bytes of the parts.
-    in_parts: usize,
+    /// Blocks that follow the words.
+    rest: &'a [Block<'a>],
+    /// Bytes of the parts, or of the rest.
+    behind: usize,
 }
 
 impl<'a> Stage<'a> {
-    /// Nothing yet. [`begin`](Self::begin) comes next; apart from it, so that the arrays are made where they stay and never moved.
+    /// Words that nothing was written to.
+    pub(super) const EMPTY: Words = [const { MaybeUninit::uninit() }; WORDS];
+
+    /// Nothing yet. [`begin`](Self::begin) comes next.
     #[inline(always)]
-    pub(super) const fn empty() -> Self {
-        Self {
-            words: [const { MaybeUninit::uninit() }; WORDS],
-            filled: 0,
-            parts: [const { MaybeUninit::uninit() }; PARTS],
-            count: 0,
-            in_parts: 0,
-        }
+    pub(super) const fn new(words: &'a mut Words) -> Self {
+        Self { words, filled: 0, parts: &mut [], count: 0, rest: &[], behind: 0 }
+    }
+
+    /// The same with room for items of any size and for any list of blocks.
+    pub(super) const fn with_parts(words: &'a mut Words, parts: &'a mut Parts<'a>) -> Self {
+        Self { words, filled: 0, parts, count: 0, rest: &[], behind: 0 }
     }
 
     /// Begins a record with these words (little-endian), behind room for the prefix.
@@ -86,37 +97,58 @@ impl<'a> Stage<'a> {
     /// Bytes of the record so far.
     #[inline(always)]
     pub(super) fn size(&self) -> usize {
-        self.filled - PREFIX_BYTES + self.in_parts
+        self.filled - PREFIX_BYTES + self.behind
     }
 
-    /// Appends a block.
-    #[inline(always)]
-    pub(super) fn push(&mut self, block: &'a [u8]) {
-        self.push_all(&[block]);
+    /// Appends a part of an item; a small one is copied now. Only with parts.
+    pub(super) fn push(&mut self, bytes: &'a [u8]) {
+        if self.count != 0 || !self.copy_small_one(bytes) {
+            self.push_part(Block::new(bytes));
+        }
     }
 
-    /// Appends blocks; small ones are copied now, from the first large one on they are copied when the record is written.
+    /// Appends the payload, which is the last that is appended: small blocks are copied now, from the first large one on they are copied when the record is
+    /// written.
     #[inline(always)]
-    pub(super) fn push_all(&mut self, blocks: &[&'a [u8]]) {
-        let base = self.words.as_mut_ptr().cast::<u8>();
+    pub(super) fn push_payload(&mut self, blocks: &'a [Block<'a>]) {
+        if self.count != 0 {
+            return blocks.iter().for_each(|block| self.push_part(*block));
+        }
+        let mut staged = 0;
         // In a register: through `self` it would be stored and loaded again for each block.
         let mut filled = self.filled;
-        let mut blocks = blocks.iter();
-        if self.count == 0 {
-            for block in blocks.by_ref() {
-                if block.len() > SMALL || filled + block.len() > CAPACITY {
-                    self.push_part(block);
-                    break;
-                }
-                // SAFETY: `filled + len <= CAPACITY`, so the bytes lie inside `words`, which is borrowed mutably; `block` cannot overlap it.
-                unsafe { copy_small(base.add(filled), block) };
-                filled += block.len();
-            }
-            self.filled = filled;
-        }
+        let base = self.words.as_mut_ptr().cast::<u8>();
         for block in blocks {
-            self.push_part(block);
+            let bytes = block.bytes();
+            if bytes.len() > SMALL || filled + bytes.len() > CAPACITY {
+                break;
+            }
+            // SAFETY: `filled + len <= CAPACITY`, so the bytes lie inside `words`, which is borrowed mutably; `bytes` cannot overlap it.
+            unsafe { copy_small(base.add(filled), bytes) };
+            filled += bytes.len();
+            staged += 1;
         }
+        self.filled = filled;
+        self.rest = blocks.get(staged..).unwrap_or(&[]);
+        self.behind = self.rest.iter().fold(0, |sum, block| sum.saturating_add(block.len()));
+    }
+
+    /// The same of a list in which other blocks than payload stand. Only with parts.
+    pub(super) fn push_payload_among(&mut self, blocks: &'a [Block<'a>]) {
+        for block in blocks.iter().filter(|block| block.kind() == 0) {
+            self.push(block.bytes());
+        }
+    }
+
+    /// Whether the bytes were copied behind what is staged.
+    fn copy_small_one(&mut self, bytes: &[u8]) -> bool {
+        let fits = bytes.len() <= SMALL && self.filled + bytes.len() <= CAPACITY;
+        if fits {
+            // SAFETY: as above.
+            unsafe { copy_small(self.words.as_mut_ptr().cast::<u8>().add(self.filled), bytes) };
+            self.filled += bytes.len();
+        }
+        fits
     }
 
     /// Whether items with so many bytes, heads and padding included, can be staged by [`stage_items`](Self::stage_items).
@@ -151,16 +183,15 @@ impl<'a> Stage<'a> {
         self.filled = filled;
     }
 
-    #[inline(always)]
-    fn push_part(&mut self, block: &'a [u8]) {
+    fn push_part(&mut self, block: Block<'a>) {
         // The callers bound the number of blocks; a part too many would be a record of a wrong length, hence no silent drop.
-        debug_assert!(self.count < PARTS);
+        debug_assert!(self.count < self.parts.len());
         if let Some(part) = self.parts.get_mut(self.count)
-            && !block.is_empty()
+            && block.len() != 0
         {
-            part.write(IoSlice::new(block));
+            part.write(block);
             self.count += 1;
-            self.in_parts += block.len();
+            self.behind = self.behind.saturating_add(block.len());
         }
     }
 
@@ -176,8 +207,9 @@ impl<'a> Stage<'a> {
             std::slice::from_raw_parts_mut(self.words.as_mut_ptr().cast::<u64>(), self.filled.div_ceil(8))
         };
         // SAFETY: the first `count` parts were written by `push_part`, the only place that raises `count`.
-        let rest =
-            unsafe { std::slice::from_raw_parts(self.parts.as_ptr().cast::<IoSlice<'a>>(), self.count) };
+        let parts =
+            unsafe { std::slice::from_raw_parts(self.parts.as_ptr().cast::<Block<'a>>(), self.count) };
+        let rest = if parts.is_empty() { self.rest } else { parts };
         Gather { staged, staged_bytes: self.filled - PREFIX_BYTES, rest, flags: 0 }
     }
 }
@@ -280,7 +312,7 @@ mod tests {
         all.truncate(PREFIX_BYTES + gather.staged_bytes);
         all.drain(..PREFIX_BYTES);
         for part in gather.rest {
-            all.extend_from_slice(part);
+            all.extend_from_slice(part.bytes());
         }
         all
     }
@@ -290,13 +322,21 @@ mod tests {
         let source: Vec<u8> = (0..600u32).map(|i| (i * 7 + 3) as u8).collect();
         for first in 0..=300 {
             for second in [0, 1, 3, 8, 40, 65, 200] {
-                let mut stage = Stage::empty();
+                let blocks = [&source[..first], &source[first..first + second], &source[5..12]];
+                let want = [&[1, 2, 3, 4, 5, 6, 7, 8][..], &blocks.concat()].concat();
+                let (mut words, mut parts) = (Stage::EMPTY, [const { MaybeUninit::uninit() }; PARTS]);
+                let mut stage = Stage::new(&mut words);
                 stage.begin([0x0807_0605_0403_0201]);
-                let mut want = vec![1, 2, 3, 4, 5, 6, 7, 8];
-                for block in [&source[..first], &source[first..first + second], &source[5..12]] {
-                    stage.push(block);
-                    want.extend_from_slice(block);
-                }
+                stage.push_payload(Block::from_slices(&blocks));
+                assert_eq!(stage.size(), want.len());
+                assert_eq!(bytes_of(&stage.gather()), want, "{first} {second}");
+                // As items, and the last as payload.
+                let mut words = Stage::EMPTY;
+                let mut stage = Stage::with_parts(&mut words, &mut parts);
+                stage.begin([0x0807_0605_0403_0201]);
+                blocks[..2].iter().for_each(|block| stage.push(block));
+                stage.push_payload(Block::from_slices(&blocks[2..]));
+                assert_eq!(stage.size(), want.len());
                 assert_eq!(bytes_of(&stage.gather()), want, "{first} {second}");
             }
         }
@@ -305,11 +345,13 @@ mod tests {
     #[test]
     fn items_of_every_size_are_padded_with_zeros() {
         let source: Vec<u8> = (0..600u32).map(|i| (i * 7 + 3) as u8 | 1).collect();
-        for length in 0..=240 {
-            for more in [0, 3, 8, 240] {
-                let mut stage = Stage::empty();
+        for length in 0..=100 {
+            for more in [0, 3, 8, 100] {
+                let bytes = ITEM_HEAD + length + 7 + ITEM_HEAD + more + 7 + ITEM_HEAD + 16 + b"tail".len();
+                assert!(Stage::has_room_for_items(bytes));
                 // What is not written must not be seen.
-                stage.words.fill(MaybeUninit::new(u64::MAX));
+                let mut words = [MaybeUninit::new(u64::MAX); WORDS];
+                let mut stage = Stage::new(&mut words);
                 stage.begin([7; 10]);
                 let mut want: Vec<u8> = [7u64; 10].iter().flat_map(|w| w.to_le_bytes()).collect();
                 let (first, second) = (&source[..length], &source[1..1 + more]);
@@ -320,7 +362,8 @@ mod tests {
                 }
                 stage.stage_items([Some((1, first)), Some((2, second))], Some([3, 4, 5]));
                 [3_u64, 4, 5].iter().for_each(|word| want.extend_from_slice(&word.to_le_bytes()));
-                stage.push(b"tail");
+                let tail = [&b"tail"[..]];
+                stage.push_payload(Block::from_slices(&tail));
                 want.extend_from_slice(b"tail");
                 assert_eq!(bytes_of(&stage.gather()), want, "{length} {more}");
             }
@@ -328,13 +371,13 @@ mod tests {
     }
 
     #[test]
-    fn many_small_blocks_run_over_into_parts() {
-        let block = [0xA5u8; 17];
-        let mut stage = Stage::empty();
+    fn many_small_blocks_run_over_into_the_rest() {
+        let blocks = [&[0xA5u8; 17][..]; 128];
+        let mut words = Stage::EMPTY;
+        let mut stage = Stage::new(&mut words);
         stage.begin([0; 10]);
-        for _ in 0..128 {
-            stage.push(&block);
-        }
+        stage.push_payload(Block::from_slices(&blocks));
+        assert_eq!(stage.size(), 80 + 128 * 17);
         let gather = stage.gather();
         assert!(!gather.rest.is_empty());
         assert_eq!(bytes_of(&gather).len(), 80 + 128 * 17);

@@ -1,7 +1,7 @@
 //! Writing one event to every session that wants it.
 //!
 //! ```text
-//!   handle? enabled? parameters? ──▶ forked? ──▶ header, items, payload on the stack ──▶ for each session that wants it: its outlet
+//!   handle? enabled? parameters? ──▶ forked? ──▶ header, items, small blocks on the stack ──▶ for each session that wants it: its outlet
 //! ```
 //!
 //! The bytes are those of the file (`traceweir_format::header::event`), but for the time stamp and the process id, which are left zero: whoever owns the
@@ -9,24 +9,23 @@
 //! GUID to decode by, that one stands in the header, and the provider's own in an item (14) in front of all others.
 //!
 //! ```text
-//!   one session that asks for nothing but the event ──▶ straight: from where the pieces lie into the ring (straight.rs)
-//!     not possible right now, or a rarer event      ──▶ put together here, and handed over
-//!   several sessions, or one that asks for more     ──▶ put together here, then `deliver`
+//!   one session that asks for nothing but the event  ──▶ straight: from where the pieces lie into the ring (straight.rs)
+//!     not possible right now, or several sessions    ──▶ put together on the stack, then `deliver`
+//!   a session that asks for more, or large metadata  ──▶ put together in memory of a pool (scratch.rs), then `deliver`
 //! ```
 //!
 //! Invariants
 //!
 //! 1. Nothing is allocated, no lock is taken, the system is called at most to wake a session's owner: a signal handler may write.
-//! 2. An event that was wanted ends up in a session's ring or in its count of losses.
-//! 3. In a forked child that has not registered anew, no byte goes to a region of the parent; see `client::fork`.
+//! 2. An event that was wanted ends up in a session's ring or in its count of losses, unless it is refused as wrong or too large for any session.
+//! 3. At most 2 KiB of stack are used, whatever the event has and sessions ask for: blocks stay where the caller described them, and what needs more room is put
+//!    together in a pool (scratch.rs). A pool that is empty is a loss like any other.
+//! 4. In a forked child that has not registered anew, no byte goes to a region of the parent; see `client::fork`.
 
 mod items;
-mod room;
 pub(super) mod straight;
 #[cfg(test)]
 mod tests;
-
-use std::mem::MaybeUninit;
 
 use traceweir_format::Guid;
 use traceweir_format::header::extended::ITEM_HEAD;
@@ -37,15 +36,16 @@ use traceweir_format::spec::event::{
 use traceweir_transport::abi::KEEP_STAMP;
 use traceweir_transport::ring::{Block, Blocks};
 
-use super::deliver::{self, Except};
+use super::deliver::{self, Delivery, Except, Source};
 use super::registration::{Decoding, Slot};
+use super::scratch::Claim;
+use super::stack::Work;
 use super::stage::Stage;
 use super::{WriteError, activity, filter};
 use crate::client::fork::{self, Writer};
 use crate::client::outlets;
 use items::item_word;
 pub(super) use items::{Extras, Items, item_head};
-pub(super) use room::Room;
 
 /// What the first word of a header says besides size and flags.
 const MARKER: u64 = (HeaderType::EVENT_HEADER64.0 as u64) << 16 | 0xC0 << 24;
@@ -55,8 +55,8 @@ pub const MAX_BLOCKS: usize = 128;
 
 /// Bytes of the usual items besides traits and metadata: heads and padding of both, and a related activity.
 const ITEMS_AROUND: usize = 2 * (ITEM_HEAD + 7) + ITEM_HEAD + 16;
-/// Bytes of strings that are written without an allocation, and one unit more.
-const SHORT_STRING: usize = 1002;
+/// Bytes of strings that are written from the stack.
+const SHORT_STRING: usize = 256;
 
 /// What is written, besides what the registration knows.
 #[derive(Clone, Copy)]
@@ -66,12 +66,43 @@ pub(super) struct Event<'a> {
     pub(super) metadata: Option<&'a [u8]>,
     pub(super) activity: Option<&'a Guid>,
     pub(super) related: Option<&'a Guid>,
-    pub(super) data: &'a [&'a [u8]],
+    /// The payload where it lies.
+    pub(super) data: &'a [Block<'a>],
+    /// Blocks that are no payload stand in `data`, too, and are left out.
+    pub(super) is_mixed: bool,
 }
 
 impl<'a> Event<'a> {
-    pub(super) const fn new(descriptor: &'a EventDescriptor, data: &'a [&'a [u8]]) -> Self {
-        Self { descriptor, flags: 0, metadata: None, activity: None, related: None, data }
+    #[inline(always)]
+    pub(super) fn new(descriptor: &'a EventDescriptor, data: &'a [&'a [u8]]) -> Self {
+        Self::described(descriptor, Block::from_slices(data))
+    }
+
+    #[inline(always)]
+    pub(super) const fn described(descriptor: &'a EventDescriptor, data: &'a [Block<'a>]) -> Self {
+        Self { descriptor, flags: 0, metadata: None, activity: None, related: None, data, is_mixed: false }
+    }
+
+    /// The blocks of payload, one after the other.
+    pub(super) fn payload(&self) -> Payload<'a> {
+        Payload { blocks: self.data.iter(), is_mixed: self.is_mixed }
+    }
+}
+
+/// The blocks of an event's payload.
+#[derive(Clone)]
+pub(super) struct Payload<'a> {
+    blocks: std::slice::Iter<'a, Block<'a>>,
+    is_mixed: bool,
+}
+
+impl<'a> Iterator for Payload<'a> {
+    type Item = &'a [u8];
+
+    #[inline]
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let is_mixed = self.is_mixed;
+        self.blocks.find(|block| !is_mixed || block.kind() == 0).map(Block::bytes)
     }
 }
 
@@ -119,11 +150,18 @@ pub(super) fn asked(slot: &Slot, what: &Event<'_>) -> Option<u16> {
 
 #[inline(never)]
 fn write_wanted(slot: &Slot, what: &Event<'_>, asked: u16) -> Result<(), WriteError> {
-    if straight::write(slot, what, asked) {
+    let Some(blocks) = Blocks::of_slices(what.data) else { return too_large(what) };
+    if straight::write_blocks(slot, what, blocks, asked) {
         return Ok(());
     }
     let given = &Given::NOTHING;
-    staged(slot, what, given, |thread, stage| deliver(slot, what, given, asked, thread, stage))
+    staged(slot, what, given, asked, Except::default())
+}
+
+/// A block is larger than any record.
+#[cold]
+fn too_large(what: &Event<'_>) -> Result<(), WriteError> {
+    Err(if what.data.len() > MAX_BLOCKS { WriteError::InvalidParameter } else { WriteError::TooLarge })
 }
 
 /// Writes an event whose blocks are described already; `what` has none. The caller has asked for its level and keyword.
@@ -183,13 +221,8 @@ fn write_wanted_blocks(
 /// The longer way of an event whose blocks are described. Part of whoever calls it, which is one function below the program's.
 #[inline(always)]
 fn write_longer(slot: &Slot, what: &Event<'_>, blocks: Blocks<'_>, asked: u16) -> Result<(), WriteError> {
-    if blocks.all().len() > MAX_BLOCKS {
-        return Err(WriteError::InvalidParameter);
-    }
-    let mut room = Room::new();
-    blocks.all().iter().for_each(|block| room.push(block.bytes()));
     let given = Given { depth: 1, ..Given::NOTHING };
-    write_given(slot, &Event { data: room.filled(), ..*what }, &given, asked, Except::default())
+    write_given(slot, &Event { data: blocks.all(), ..*what }, &given, asked, Except::default())
 }
 
 /// Writes an event that came with more than an event usually does, and not to everybody. `asked` is what [`asked()`] said of it.
@@ -201,12 +234,7 @@ pub(super) fn write_given(
     asked: u16,
     except: Except,
 ) -> Result<(), WriteError> {
-    staged(slot, what, given, |thread, stage| {
-        if except == Except::default() {
-            return deliver(slot, what, given, asked, thread, stage);
-        }
-        deliver::to_each(slot, what, given, thread, stage, except)
-    })
+    staged(slot, what, given, asked, except)
 }
 
 /// The same, but not to everybody.
@@ -215,17 +243,24 @@ pub(super) fn write_except(slot: &Slot, what: &Event<'_>, except: Except) -> Res
     if asked(slot, what).is_none() {
         return Ok(());
     }
+    if Blocks::of_slices(what.data).is_none() {
+        return too_large(what);
+    }
     let given = &Given::NOTHING;
-    staged(slot, what, given, |thread, stage| deliver::to_each(slot, what, given, thread, stage, except))
+    staged(slot, what, given, 0, except)
 }
 
-/// Puts the record together and has it delivered. Part of whoever calls it, so that the record lies in that one's frame.
+/// Finds out who gets the event, has the record put together and written. Part of whoever calls it, which call stacks begin behind.
+///
+/// The record is put together in another function: filters and call stacks, which need more stack than others, are done with before there is a frame with a
+/// record in it, or are for records that lie in the pool.
 #[inline(always)]
 fn staged(
     slot: &Slot,
     what: &Event<'_>,
     given: &Given<'_>,
-    deliver: impl FnOnce(u32, &mut Stage<'_>) -> Result<(), WriteError>,
+    asked: u16,
+    except: Except,
 ) -> Result<(), WriteError> {
     if what.data.len() > MAX_BLOCKS {
         return Err(WriteError::InvalidParameter);
@@ -234,31 +269,62 @@ fn staged(
         Writer::Thread(thread) => thread,
         Writer::Forked(inherited) => in_forked_child(slot, what, inherited)?,
     };
-    let (mut stage, mut kept) = (Stage::empty(), MaybeUninit::uninit());
-    if compose_plain(&mut stage, &mut kept, slot, what, given, thread) > MAX_RECORD {
-        count_lost(slot, what, u64::MAX);
+    let mark = 0_u8;
+    let mut delivery = Delivery::new(slot, what, given, thread);
+    delivery.choose(except, asked);
+    if delivery.is_for_nobody() {
+        return Ok(());
+    }
+    if !delivery.is_rich() && is_small(slot, what, traits_of(slot, given)) {
+        return write_from_stack(&mut delivery);
+    }
+    delivery.write_from_pool(std::hint::black_box(&raw const mark).addr())
+}
+
+/// Puts the record together in this function's frame.
+#[inline(never)]
+fn write_from_stack(delivery: &mut Delivery<'_>) -> Result<(), WriteError> {
+    let Delivery { slot, what, given, thread, .. } = *delivery;
+    let mut words = Stage::EMPTY;
+    let mut stage = Stage::new(&mut words);
+    let size = compose_small(&mut stage, slot, what, given, traits_of(slot, given), thread);
+    if size > MAX_RECORD {
         return Err(WriteError::TooLarge);
     }
-    deliver(thread, &mut stage)
+    delivery.write_all(size, Source::Stack(&mut stage))
 }
 
 /// Writes a string as an event: UTF-16 with its terminator, no id, the thread's activity.
 #[inline(never)]
 pub(super) fn write_string(slot: &Slot, level: u8, keyword: u64, text: &str) -> Result<(), WriteError> {
     let descriptor = EventDescriptor { level, keyword, ..EventDescriptor::default() };
-    let mut short = [0; SHORT_STRING];
-    let mut length = 0;
     let flags = EVENT_HEADER_FLAG_STRING_ONLY;
-    for (to, from) in short.iter_mut().zip(units(text)) {
+    let bytes = text.encode_utf16().count().saturating_add(1).saturating_mul(2);
+    let (mut short, mut scratch, long);
+    let data = if bytes <= SHORT_STRING {
+        short = [0; SHORT_STRING];
+        fill(&mut short, text)
+    } else if bytes <= Work::BYTES {
+        let Some(claim) = Claim::new() else { return lose(slot, &Event::new(&descriptor, &[])) };
+        scratch = claim;
+        fill(scratch.unwinding.work.bytes(), text)
+    } else {
+        // One more than a record can have is enough to be refused by its size: a text of any length costs no more memory than that.
+        long = units(text).take(MAX_RECORD + 1).collect::<Vec<u8>>();
+        &long
+    };
+    write(slot, &Event { flags, ..Event::new(&descriptor, &[data]) })
+}
+
+/// A text in UTF-16 with its terminator, as far as there is room.
+#[inline(always)]
+fn fill<'a>(room: &'a mut [u8], text: &str) -> &'a [u8] {
+    let mut length = 0;
+    for (to, from) in room.iter_mut().zip(units(text)) {
         *to = from;
         length += 1;
     }
-    if length < short.len() {
-        return write(slot, &Event { flags, ..Event::new(&descriptor, &[&short[..length]]) });
-    }
-    // One more than a record can have is enough to be refused by its size: a text of any length costs no more memory than that.
-    let long: Vec<u8> = units(text).take(MAX_RECORD + 1).collect();
-    write(slot, &Event { flags, ..Event::new(&descriptor, &[&long]) })
+    room.get(..length).unwrap_or(&[])
 }
 
 /// The same of a text that is UTF-16 already, for a façade whose function calls this.
@@ -285,28 +351,28 @@ pub(super) fn traits_of<'a>(slot: &Slot, given: &Given<'a>) -> &'a [u8] {
     if traits.is_empty() { given.traits } else { traits }
 }
 
-/// The record without anything that only some sessions get, on the stack; how many bytes it has. `kept` has room for what the record refers to.
+/// Whether a record without anything that only some sessions get has its items in the staged words, and its payload in one run of blocks.
 #[inline(always)]
-fn compose_plain<'a>(
+fn is_small(slot: &Slot, what: &Event<'_>, traits: &[u8]) -> bool {
+    let bytes = traits.len().saturating_add(what.metadata.map_or(0, <[u8]>::len));
+    let is_decoded_otherwise = !traits.is_empty() && slot.decoding().is_some();
+    !is_decoded_otherwise && !what.is_mixed && Stage::has_room_for_items(bytes.saturating_add(ITEMS_AROUND))
+}
+
+/// The record of such an event; how many bytes it has.
+#[inline(always)]
+fn compose_small<'a>(
     stage: &mut Stage<'a>,
-    kept: &'a mut MaybeUninit<Items<'a>>,
     slot: &Slot,
-    what: &'a Event<'a>,
-    given: &Given<'a>,
+    what: &Event<'a>,
+    given: &Given<'_>,
+    traits: &[u8],
     thread: u32,
 ) -> usize {
-    let traits = traits_of(slot, given);
+    stage.begin(header(slot, what, given, thread));
     if traits.is_empty() && what.metadata.is_none() && what.related.is_none() {
-        stage.begin(header(slot, what, given, thread));
         return finish(stage, what, 0);
     }
-    let bytes = traits.len().saturating_add(what.metadata.map_or(0, <[u8]>::len));
-    let decoded_otherwise = !traits.is_empty() && slot.decoding().is_some();
-    if decoded_otherwise || !Stage::has_room_for_items(bytes.saturating_add(ITEMS_AROUND)) {
-        let items = kept.write(Items::new(traits, what.metadata, what.related));
-        return compose(stage, slot, what, given, thread, items);
-    }
-    stage.begin(header(slot, what, given, thread));
     let behind_schema = what.related.is_some();
     let behind_traits = what.metadata.is_some() || behind_schema;
     let traits = (item_word(ExtType::PROV_TRAITS, traits.len(), behind_traits), traits);
@@ -324,7 +390,11 @@ fn compose_plain<'a>(
 /// Appends the payload and says what the record is.
 #[inline(always)]
 fn finish<'a>(stage: &mut Stage<'a>, what: &Event<'a>, flags: u16) -> usize {
-    stage.push_all(what.data);
+    if what.is_mixed {
+        stage.push_payload_among(what.data);
+    } else {
+        stage.push_payload(what.data);
+    }
     stage.set_first(stage.size() as u64 | MARKER | u64::from(what.flags | flags) << 32);
     stage.size()
 }
@@ -388,36 +458,6 @@ fn decode_by(stage: &mut Stage<'_>, decoding: &'static Decoding) {
     stage.push(&decoding.control);
 }
 
-/// Hands the record to the session that wants it, or to `deliver` where there are several or one wants more.
-#[inline(always)]
-fn deliver(
-    slot: &Slot,
-    what: &Event<'_>,
-    given: &Given<'_>,
-    asked: u16,
-    thread: u32,
-    stage: &mut Stage<'_>,
-) -> Result<(), WriteError> {
-    let mut wishes = slot.wishes();
-    let Some(wish) = wishes.next() else { return Ok(()) };
-    if wish.property & deliver::SPECIAL != 0 || wishes.next().is_some() {
-        return deliver::to_each(slot, what, given, thread, stage, Except::default());
-    }
-    if !wish.takes(what.descriptor.level, what.descriptor.keyword) {
-        return Ok(());
-    }
-    // The filters of the session that was the only one in `write` were asked there; this one may be another.
-    if wish.filtered && asked != wish.filters.number && !filter::passes(slot, &wish, what) {
-        return Ok(());
-    }
-    let mut record = stage.gather();
-    record.flags = given.ring_flags();
-    match outlets::get(wish.outlet).write(wish.ticket, thread, &mut record) {
-        Ok(()) => Ok(()),
-        Err(failure) => deliver::why(failure).map_or(Ok(()), Err),
-    }
-}
-
 /// Counts the event in every session behind these outlets that wants it. Whether any does.
 #[cold]
 fn count_lost(slot: &Slot, what: &Event<'_>, outlets: u64) -> bool {
@@ -429,6 +469,12 @@ fn count_lost(slot: &Slot, what: &Event<'_>, outlets: u64) -> bool {
         }
     }
     any
+}
+
+/// Counts an event for which there is no memory.
+#[cold]
+fn lose(slot: &Slot, what: &Event<'_>) -> Result<(), WriteError> {
+    if count_lost(slot, what, u64::MAX) { Err(WriteError::NoRoom) } else { Ok(()) }
 }
 
 /// Before a forked child has registered anew: what the parent's sessions want is counted there as lost; a registration that has sessions of

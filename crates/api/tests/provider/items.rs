@@ -225,7 +225,7 @@ fn stacks_that_are_too_large(folder: &Path) {
     let provider = Provider::register(PROVIDER, None).unwrap();
     let largest = vec![1; 65535 - 80];
     let fits = vec![2; 60_000];
-    assert_eq!(provider.write(&event(1), &[&largest]), Err(WriteError::TooLarge));
+    assert_eq!(provider.write(&event(1), &[&largest]), Err(WriteError::MoreData));
     assert_eq!(provider.write(&event(2), &[&fits]), Ok(()));
     let end = session.stop().unwrap();
     assert_eq!((end.events, end.events_lost), (1, 1));

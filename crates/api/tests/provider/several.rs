@@ -83,6 +83,7 @@ fn edges(folder: &Path) {
         (32, 32_696, WriteError::MoreData),
         (4, 4024, WriteError::MoreData),
     ] {
+        let lost = if failure == WriteError::MoreData { 3 } else { 0 };
         let path = folder.join(format!("{buffer_size}.etl"));
         let config = SessionConfig { buffer_size, ..sequential("edges", path.clone()) };
         let session = PrivateSession::start(&config).unwrap();
@@ -99,7 +100,7 @@ fn edges(folder: &Path) {
         assert_eq!(provider.write(&event(5), &blocks[..MAX_BLOCKS]), Ok(()));
         assert_eq!(provider.write(&event(6), &blocks), Err(WriteError::InvalidParameter));
         let end = session.stop().unwrap();
-        assert_eq!((end.events, end.events_lost), (4, 3));
+        assert_eq!((end.events, end.events_lost), (4, lost), "what no session could hold is no loss");
         let sizes: Vec<_> = records(&path).iter().map(Vec::len).collect();
         assert_eq!(sizes, [most, most, most, 80 + MAX_BLOCKS]);
     }
@@ -128,7 +129,7 @@ fn edges_of_strings(folder: &Path) {
         assert_eq!(provider.write_string(4, 0, &"ü".repeat(length)), Err(WriteError::TooLarge));
     }
     let end = session.stop().unwrap();
-    assert_eq!((end.events, end.events_lost), (9, 2));
+    assert_eq!((end.events, end.events_lost), (9, 0));
     let found = records(&path);
     for (record, length) in found.iter().zip(lengths) {
         let text: Vec<u8> = [&[0xFC, 0][..]].repeat(length).concat();

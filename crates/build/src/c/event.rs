@@ -3,7 +3,7 @@
 use traceweir_decode::schema::{Count, Field, Kind, Length};
 
 use crate::code::{Code, comment};
-use crate::ident::{Taken, c_name};
+use crate::ident::{Taken, c_name, c_symbol};
 use crate::plan::{Event, Form, form_of};
 
 /// The most blocks that one event is written from.
@@ -21,7 +21,7 @@ struct Parameter {
 /// Writes all that an event has.
 pub(super) fn write(code: &mut Code, event: &Event<'_>, context: &str, prefix: &str) {
     let (d, symbol) = (&event.definition.event.descriptor, &event.symbol);
-    let descriptor = c_name(symbol);
+    let descriptor = c_symbol(symbol);
     let described = event.schema().message.as_deref().map(comment).unwrap_or_default();
     code.line("");
     code.line(format!("/* Event {}: {described} */", comment(symbol)));

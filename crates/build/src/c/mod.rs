@@ -21,7 +21,7 @@ use traceweir_decode::source::manifest::{MapDefinition, Name, ProviderDefinition
 use traceweir_format::Guid;
 
 use crate::code::{Code, comment};
-use crate::ident::{Taken, c_name, constant};
+use crate::ident::{Taken, c_name, c_symbol, constant};
 use crate::manifest::{COptions, Manifest};
 use crate::plan;
 
@@ -69,7 +69,7 @@ impl Symbols {
     ) {
         let name = match symbol {
             Some(symbol) if !self.defined.insert(symbol.to_owned()) => return,
-            Some(symbol) => c_name(symbol),
+            Some(symbol) => c_symbol(symbol),
             None => self.taken.unique(otherwise()),
         };
         code.line(format!("#define {name} {value}"));
@@ -115,7 +115,7 @@ fn write_provider(
     options: &COptions,
     symbols: &mut Symbols,
 ) {
-    let own = provider.symbol.as_deref().map(c_name);
+    let own = provider.symbol.as_deref().map(c_symbol);
     let symbol = own.unwrap_or_else(|| symbols.taken.unique(format!("{name}_ProviderId")));
     code.line("");
     code.line(format!(

@@ -7,12 +7,17 @@ use std::process::{Command, Stdio};
 use traceweir::Guid;
 use traceweir::controller::{EnableParams, Filter, SessionConfig};
 use traceweir_format::binary_path::BinaryPath;
+use traceweir_format::filter::payload::{self, Builder, Field, Operand, Shape, Type};
 use traceweir_format::header::{Family, Record};
-use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_STACK_TRACE;
+use traceweir_format::spec::enable::{
+    EVENT_ENABLE_PROPERTY_EVENT_KEY, EVENT_ENABLE_PROPERTY_SID, EVENT_ENABLE_PROPERTY_STACK_TRACE,
+    EVENT_FILTER_TYPE_PAYLOAD, PayloadOperator,
+};
 use traceweir_format::spec::event::ExtType;
 
 use crate::support::{
-    C, CPP, Daemon, Link, SANITIZE, STRICT, Workshop, expect_success, has, has_sanitizers, here, rows,
+    C, CPP, Daemon, Link, SANITIZE, STRICT, Workshop, expect_success, has, has_sanitizers, here, optimized,
+    rows,
 };
 
 const fn provider(number: u128) -> Guid {
@@ -26,6 +31,7 @@ const STACK: Guid = provider(5);
 const MORE: Guid = provider(6);
 const TRAITS: Guid = provider(7);
 const DESCRIBED: Guid = provider(8);
+const SIGNALLED: [Guid; 2] = [provider(0xC), provider(0xD)];
 const HELLO: Guid = Guid::from_u128(0x3d1c9f52_6c1e_4a3b_9a52_0a8f0b1d7c11);
 
 fn everything() -> EnableParams {
@@ -114,7 +120,7 @@ fn the_same_programs_are_cpp() {
             let flags = [&format!("-std={standard}"), "-x", "c++"];
             let build = |name| workshop.build(compiler, &source(name), &flags, Link::Shared);
             run_quiet(&build("quiet.c"), &[]);
-            let (_, events) = run_heard((&build("heard.c"), HEARD), &[], &everything(), 2, seen);
+            let (_, events) = run_heard((&build("heard.c"), HEARD), &[], &everything(), 0, seen);
             check_heard(events);
             let (output, _) = run_heard((&build("classic.c"), CLASSIC), &[], &classic_params(), 1, |_| ());
             assert!(rows(&output) >= 40, "{output}");
@@ -159,7 +165,7 @@ fn events_are_recorded_as_they_were_written() {
     let workshop = Workshop::new();
     for compiler in C.compilers() {
         let program = workshop.build(compiler, &source("heard.c"), &[], Link::Shared);
-        let (output, events) = run_heard((&program, HEARD), &[], &everything(), 2, seen);
+        let (output, events) = run_heard((&program, HEARD), &[], &everything(), 0, seen);
         assert!(rows(&output) >= 25, "{output}");
         check_heard(events);
     }
@@ -287,7 +293,7 @@ fn a_program_can_hold_the_library_in_itself() {
     let program = workshop.build("gcc", &source("heard.c"), &[], Link::Static);
     let needed = expect_success(Command::new("readelf").arg("-d").arg(&program));
     assert!(!needed.contains("libtraceweir"), "{needed}");
-    let (_, events) = run_heard((&program, HEARD), &[], &everything(), 2, seen);
+    let (_, events) = run_heard((&program, HEARD), &[], &everything(), 0, seen);
     check_heard(events);
 }
 
@@ -336,6 +342,69 @@ fn a_call_stack_begins_in_the_function_that_wrote() {
     }
 }
 
+/// The most stack that a write may need in a library that was built with optimization (docs/c-api.md).
+const MOST_STACK: u32 = 2048;
+
+/// A payload filter on event 2, which every event of that number passes.
+fn payload_filter() -> Filter {
+    let mut event = payload::Event::new(2, 0, false);
+    let field = event.field(Field::one(Shape::Fixed(8))).unwrap();
+    let kind = Type::Integer { bytes: 8, signed: false };
+    event.predicate(field, kind, PayloadOperator::EQ, Operand::Number(0)).unwrap();
+    let mut filters = Builder::new();
+    filters.add(&event, true).unwrap();
+    Filter { kind: EVENT_FILTER_TYPE_PAYLOAD, data: filters.finish().unwrap() }
+}
+
+#[test]
+fn a_signal_handler_on_a_small_stack_writes_whatever_sessions_ask_for() {
+    const STACK: u32 = EVENT_ENABLE_PROPERTY_STACK_TRACE;
+    const KEY: u32 = EVENT_ENABLE_PROPERTY_EVENT_KEY;
+    let workshop = Workshop::new();
+    // Bound when it is loaded: the loader takes 3 KiB of stack for the first call of a function otherwise.
+    let program = workshop.build("gcc", &source("signal_stack.c"), &["-Wl,-z,now"], Link::Shared);
+    let with = |property| EnableParams { property, ..everything() };
+    let filtered = EnableParams { filters: vec![payload_filter()], ..with(STACK) };
+    // Code without optimization needs more stack than any promise is about.
+    let is_optimized = !cfg!(debug_assertions) || optimized().is_some();
+    let stack = if is_optimized { 8 << 10 } else { 64 << 10 };
+    let mut deepest = 0;
+    for (name, sessions) in [
+        ("plain", vec![with(0)]),
+        ("keys", vec![with(KEY | EVENT_ENABLE_PROPERTY_SID)]),
+        ("stacks", vec![with(STACK)]),
+        ("filtered", vec![filtered.clone()]),
+        ("several", vec![with(0), with(KEY), with(STACK | KEY), filtered]),
+    ] {
+        for no_rseq in ["0", "1"] {
+            let daemon = Daemon::new();
+            let record = |(number, params)| daemon.record(&format!("{name}{number}"), &SIGNALLED, params);
+            let recordings: Vec<_> = sessions.iter().enumerate().map(record).collect();
+            let mut command = daemon.command(&program);
+            let output = expect_success(command.arg(stack.to_string()).env("TRACEWEIR_NO_RSEQ", no_rseq));
+            for line in output.lines().filter_map(|line| line.strip_prefix("depth ")) {
+                let depth: u32 = line.split(' ').next().unwrap().parse().unwrap();
+                assert!(
+                    cfg!(debug_assertions) || depth <= MOST_STACK,
+                    "{name}, sequences off {no_rseq}: {line}"
+                );
+                println!("{name} {no_rseq} {line}");
+                deepest = deepest.max(depth);
+            }
+            for (recording, params) in recordings.into_iter().zip(&sessions) {
+                let has_stack = params.property & STACK != 0;
+                let stacks = recording.stop_any(|record| record.items().stack().is_some());
+                assert!(
+                    stacks.len() >= 20 && stacks.iter().all(|has| *has == has_stack),
+                    "{name}: {stacks:?}"
+                );
+            }
+        }
+    }
+    assert!(deepest > 0);
+    println!("deepest write: {deepest} bytes of stack");
+}
+
 #[test]
 fn the_short_way_of_the_macros_takes_the_usual_event_and_leaves_the_others() {
     let workshop = Workshop::new();
@@ -361,7 +430,7 @@ fn watched(build: &[&str], around: &[&str]) {
     let workshop = Workshop::new();
     let program = |name: &str| workshop.build("gcc", &source(name), build, Link::Shared);
     run_quiet(&program("quiet.c"), around);
-    let (_, events) = run_heard((&program("heard.c"), HEARD), around, &everything(), 2, seen);
+    let (_, events) = run_heard((&program("heard.c"), HEARD), around, &everything(), 0, seen);
     check_heard(events);
     let (output, _) = run_heard((&program("classic.c"), CLASSIC), around, &classic_params(), 1, |_| ());
     assert!(rows(&output) >= 40, "{output}");

@@ -70,7 +70,7 @@ static void writing(void) {
     IS(ERROR_SUCCESS, EventWrite(reg, &Event, 0xFFFFFFFF, &data));
     IS(ERROR_SUCCESS, EventWriteEx(reg, &Event, 0, 0xFFFFFFFF, NULL, NULL, 1, &data));
     IS(ERROR_SUCCESS, EventWriteString(reg, 4, 0, u"text"));
-    IS(ERROR_INVALID_PARAMETER, EventWriteString(reg, 4, 0, NULL));
+    IS(ERROR_SUCCESS, EventWriteString(reg, 4, 0, NULL));
     IS(FALSE, EventEnabled(reg, &Event));
     IS(FALSE, EventEnabled(reg, NULL));
     IS(FALSE, EventProviderEnabled(reg, 0, 0));

@@ -24,11 +24,14 @@ const GUARD: usize = 64;
 const TRACED: u32 = 0x0002_0000;
 const VERSIONED: u32 = 0x0080_0000;
 
-/// Nobody is there, and nobody can be: there is no such folder, nor can it be made.
+/// Makes sure that no daemon runs in the runtime folder and that none can be started: neither the folder nor the program exists.
 fn alone() {
     static ONCE: Once = Once::new();
     // SAFETY: before any thread of the library or of this program reads the environment; all tests begin here.
-    ONCE.call_once(|| unsafe { std::env::set_var("TRACEWEIR_RUNTIME_DIR", "/proc/none") });
+    ONCE.call_once(|| unsafe {
+        std::env::set_var("TRACEWEIR_RUNTIME_DIR", "/proc/none");
+        std::env::set_var("TRACEWEIR_DAEMON", "/proc/none/weir");
+    });
 }
 
 /// A block between canaries.
@@ -109,7 +112,8 @@ fn address<T>(text: Option<&Vec<T>>) -> *const T {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 3000, ..ProptestConfig::default() })]
+    // A failure prints its seed; a file of seeds would be written into the checkout.
+    #![proptest_config(ProptestConfig { cases: 3000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn starts_touch_nothing_but_the_block(mut block in block(), name in name(), is_wide in any::<bool>()) {

@@ -91,6 +91,7 @@ unsafe fn inside(view: &View, ring: usize, cpu: u32, record: &mut Gather<'_>, le
         ptr::copy_nonoverlapping(record.staged.as_ptr().cast::<u8>(), to, record.staged_size());
         let mut to = to.add(abi::PREFIX_BYTES + record.staged_bytes);
         for part in record.rest {
+            let part = part.bytes();
             ptr::copy_nonoverlapping(part.as_ptr(), to, part.len());
             to = to.add(part.len());
         }

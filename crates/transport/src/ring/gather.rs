@@ -10,8 +10,7 @@
 //! A record is *sound* for a length when its staged part is as long as it says and all parts together have that length; then a
 //! writer copies the staged words whole and the rest over what that copied too much.
 
-use std::io::IoSlice;
-
+use super::straight::Block;
 use crate::abi;
 
 /// A record to be written: bytes staged by the caller, then parts that are copied from where they are.
@@ -22,7 +21,7 @@ pub struct Gather<'a> {
     /// Bytes of the record in `staged`, behind the prefix room.
     pub staged_bytes: usize,
     /// What follows it.
-    pub rest: &'a [IoSlice<'a>],
+    pub rest: &'a [Block<'a>],
     /// [`crate::abi::FLAGS`] of the record.
     pub flags: u16,
 }

@@ -46,6 +46,49 @@ impl<'a> Block<'a> {
         Self { at: bytes.as_ptr().expose_provenance() as u64, size, lives: PhantomData }
     }
 
+    /// Slices as blocks, where they lie.
+    ///
+    /// A length beyond 32 bits stands in both halves of `size`: [`Blocks::of_slices`] refuses it, [`bytes`](Self::bytes) is as much
+    /// as the lower half says.
+    #[inline(always)]
+    #[must_use]
+    pub fn from_slices(slices: &'a [&'a [u8]]) -> &'a [Self] {
+        for slice in slices {
+            // Costs nothing: says that `bytes` may get at this memory by its address.
+            let _ = slice.as_ptr().expose_provenance();
+        }
+        // SAFETY: a block lies in memory as a reference to a slice does (see below): an address, then a length whose lower half comes first.
+        unsafe { core::slice::from_raw_parts(slices.as_ptr().cast(), slices.len()) }
+    }
+
+    /// Descriptors of C as blocks, where they lie.
+    ///
+    /// # Safety
+    ///
+    /// `first` is the first of `count` EVENT_DATA_DESCRIPTORs that live for `'a`. Each has an address of NULL and a size of 0, or the address of so many bytes, which can be read
+    /// and do not change for `'a`.
+    #[inline(always)]
+    #[must_use]
+    pub unsafe fn from_described(first: *const u8, count: usize) -> &'a [Self] {
+        // SAFETY: by the contract; a block is in memory as such a descriptor.
+        unsafe { core::slice::from_raw_parts(first.cast(), count) }
+    }
+
+    /// What a C program says that this is (EVENT_DATA_DESCRIPTOR.Type); 0 for a block that was made from a slice.
+    #[inline(always)]
+    #[must_use]
+    pub fn kind(&self) -> u8 {
+        (self.size >> 32) as u8
+    }
+
+    /// How many bytes it has.
+    #[inline(always)]
+    #[must_use]
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(&self) -> usize {
+        self.size as u32 as usize
+    }
+
     /// The bytes.
     #[inline]
     #[must_use]
@@ -55,7 +98,7 @@ impl<'a> Block<'a> {
         }
         let at = ptr::with_exposed_provenance(self.at as usize);
         // SAFETY: made from such a slice, or by whoever promises that it could have been (`Blocks::described`).
-        unsafe { core::slice::from_raw_parts(at, self.size as u32 as usize) }
+        unsafe { core::slice::from_raw_parts(at, self.len()) }
     }
 }
 
@@ -98,33 +141,28 @@ impl<'a> Blocks<'a> {
         self.bytes
     }
 
-    /// Slices, described in `room`. `None`: more than there is room for, or one larger than a record.
+    /// Blocks that were made [from slices](Block::from_slices). `None`: one is larger than a record.
     #[inline(always)]
     #[must_use]
-    pub fn of_slices(room: &'a mut [MaybeUninit<Block<'a>>], slices: &[&'a [u8]]) -> Option<Self> {
+    pub fn of_slices(all: &'a [Block<'a>]) -> Option<Self> {
         let (mut bytes, mut bits) = (0_usize, 0);
-        for (place, slice) in room.get_mut(..slices.len())?.iter_mut().zip(slices) {
-            let at = slice.as_ptr().expose_provenance() as u64;
-            place.write(Block { at, size: slice.len() as u64, lives: PhantomData });
-            bytes = bytes.wrapping_add(slice.len());
-            bits |= slice.len();
+        for block in all {
+            bytes = bytes.wrapping_add(block.size as usize);
+            bits |= block.size;
         }
-        // SAFETY: as many as there are slices were written.
-        let all = unsafe { core::slice::from_raw_parts(room.as_ptr().cast(), slices.len()) };
-        (bits <= abi::MAX_RECORD).then_some(Self { all, bytes })
+        (bits <= abi::MAX_RECORD as u64).then_some(Self { all, bytes })
     }
 
     /// From descriptors of C that have so many bytes together.
     ///
     /// # Safety
     ///
-    /// `first` is the first of `count` EVENT_DATA_DESCRIPTORs that live for `'a`. Each has an address of NULL and a size of 0, or the address of so many bytes, which can be read
-    /// and do not change for `'a`. Their sizes add up to `bytes`.
+    /// As [`Block::from_described`]. Their sizes add up to `bytes`.
     #[inline(always)]
     #[must_use]
     pub unsafe fn described(first: *const u8, count: usize, bytes: usize) -> Self {
-        // SAFETY: by the contract; a block is in memory as such a descriptor.
-        Self { all: unsafe { core::slice::from_raw_parts(first.cast(), count) }, bytes }
+        // SAFETY: by the contract.
+        Self { all: unsafe { Block::from_described(first, count) }, bytes }
     }
 }
 
@@ -229,12 +267,17 @@ pub(super) struct Frame {
     pub(super) blocks_end: *const u8,
 }
 
-// The parts of a gathered record are such pairs too: the documentation of `IoSlice` promises that it has the ABI of `iovec` on Unix, this is that of the
-// platform, and the lower half of a length comes first. No part of a record is larger than that.
+// A reference to a slice is such a pair too. The language does not promise that, so the compiler is asked: the second word of one is its length. The lower half of a
+// length comes first.
 const _: () = {
-    use core::mem::offset_of;
-    assert!(size_of::<std::io::IoSlice<'_>>() == 16 && size_of::<libc::iovec>() == 16);
-    assert!(offset_of!(libc::iovec, iov_base) == 0 && offset_of!(libc::iovec, iov_len) == 8);
+    union Reference {
+        slice: &'static [u8],
+        words: [MaybeUninit<usize>; 2],
+    }
+    assert!(size_of::<&[u8]>() == 16 && align_of::<&[u8]>() == align_of::<Block<'_>>());
+    let reference = Reference { slice: &[0; 77] };
+    // SAFETY: both fields have sixteen bytes; if this word is the address, the compiler refuses to read it as a number.
+    assert!(unsafe { reference.words[1].assume_init() } == 77);
     assert!(cfg!(target_endian = "little"));
 };
 

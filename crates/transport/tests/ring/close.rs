@@ -1,6 +1,5 @@
 //! Opening and closing while others write.
 
-use std::io::IoSlice;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -9,7 +8,7 @@ use std::time::Duration;
 use traceweir_transport::abi::{Layout, control};
 use traceweir_transport::clock::Counter;
 use traceweir_transport::map::Mapping;
-use traceweir_transport::ring::{Failure, Gather, RegionReader, RegionSource, Ticket};
+use traceweir_transport::ring::{Block, Failure, Gather, RegionReader, RegionSource, Ticket};
 
 use crate::support::{self, Mark, Random};
 
@@ -204,7 +203,7 @@ fn a_long_copy_that_is_under_way_is_published_before_the_close_returns_or_not_at
                 let mut written = 0;
                 loop {
                     let mut staged = [0, 0, written];
-                    let rest = [IoSlice::new(&long)];
+                    let rest = [Block::new(&long)];
                     let mut record = Gather { staged: &mut staged, staged_bytes: 8, rest: &rest, flags: 0 };
                     match outlet.write(ticket, 1, &mut record) {
                         Ok(()) => written += 1,

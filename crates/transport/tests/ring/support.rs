@@ -1,6 +1,5 @@
 //! Records that can be checked, and a region with both of its sides.
 
-use std::io::IoSlice;
 use std::os::fd::OwnedFd;
 
 use rustix::event::EventfdFlags;
@@ -9,7 +8,7 @@ use traceweir_transport::abi::{Layout, RegionParams};
 use traceweir_transport::clock::Counter;
 use traceweir_transport::cpu;
 use traceweir_transport::ring::{
-    Damaged, Failure, Gather, Head, Outlet, RegionReader, RegionSource, RingReader, Ticket,
+    Block, Damaged, Failure, Gather, Head, Outlet, RegionReader, RegionSource, RingReader, Ticket,
 };
 
 /// Both kinds of writers: restartable sequences where they are to be had, and the lock, which a monotonic region always uses.
@@ -83,7 +82,7 @@ impl Mark {
             *word = u64::from_le_bytes(whole);
         }
         let (one, two) = body[staged_bytes..].split_at((self.length - staged_bytes) / 3);
-        let rest = [IoSlice::new(one), IoSlice::new(two)];
+        let rest = [Block::new(one), Block::new(two)];
         let mut record = Gather {
             staged: &mut staged,
             staged_bytes,

@@ -1,19 +1,22 @@
 //! The payload of an event as one run of bytes, though it lies in blocks: positions, numbers, texts. Nothing is copied but numbers.
 
 use traceweir_format::filter::payload::fold;
+use traceweir_format::header::MAX_RECORD;
+
+use crate::provider::write::{Event, Payload};
 
 /// The blocks of an event.
 #[derive(Clone, Copy)]
-pub(super) struct Blocks<'a> {
-    blocks: &'a [&'a [u8]],
+pub(super) struct Blocks<'e, 'a> {
+    event: &'e Event<'a>,
     length: u32,
 }
 
-impl<'a> Blocks<'a> {
-    pub(super) fn new(blocks: &'a [&'a [u8]]) -> Self {
-        // An event of more than 64 KiB is refused later; until then it is looked at as far as it counts.
-        let length = blocks.iter().map(|block| block.len().min(1 << 20) as u32).fold(0, u32::saturating_add);
-        Self { blocks, length: length.min(1 << 20) }
+impl<'e, 'a> Blocks<'e, 'a> {
+    pub(super) fn new(event: &'e Event<'a>) -> Self {
+        // An event with more bytes than a record is refused later; until then it is looked at as far as it counts.
+        let length = event.payload().fold(0, |sum, block| block.len().saturating_add(sum).min(MAX_RECORD));
+        Self { event, length: length as u32 }
     }
 
     /// Bytes of all blocks.
@@ -24,10 +27,9 @@ impl<'a> Blocks<'a> {
     /// The bytes from a position on, so many at most.
     fn bytes(self, start: u32, count: u32) -> Bytes<'a> {
         let mut skip = start as usize;
-        let mut blocks = self.blocks;
+        let mut blocks = self.event.payload();
         let mut block: &[u8] = &[];
-        while let [first, rest @ ..] = blocks {
-            blocks = rest;
+        while let Some(first) = blocks.next() {
             if let Some(found) = first.get(skip..).filter(|found| !found.is_empty()) {
                 block = found;
                 break;
@@ -72,7 +74,7 @@ impl<'a> Blocks<'a> {
 #[derive(Clone)]
 struct Bytes<'a> {
     block: &'a [u8],
-    blocks: &'a [&'a [u8]],
+    blocks: Payload<'a>,
     left: u32,
 }
 
@@ -87,8 +89,7 @@ impl Iterator for Bytes<'_> {
                 self.block = rest;
                 return Some(*first);
             }
-            let [next, rest @ ..] = self.blocks else { return None };
-            (self.block, self.blocks) = (next, rest);
+            self.block = self.blocks.next()?;
         }
     }
 }

@@ -18,6 +18,7 @@ use traceweir_format::spec::enable::PayloadOperator as Operator;
 
 use super::bytes::{Blocks, Text};
 use super::cells::Words;
+use crate::provider::write::Event;
 
 const ANY: u64 = 1 << 24;
 const REQUIRED: u64 = 2 << 24;
@@ -83,13 +84,13 @@ fn borders(text: &[u32]) -> Vec<u64> {
 
 /// Whether a payload filter passes an event: all that must pass do and, where there are others, one of those does.
 #[inline(never)] // So that ids and names are looked up without its frame.
-pub(super) fn passes(words: Words<'_>, at: usize, id: u16, version: u8, data: &[&[u8]]) -> bool {
+pub(super) fn passes(words: Words<'_>, at: usize, event: &Event<'_>) -> bool {
     let (mut others, mut one_passed) = (false, false);
     let mut filter = at + 1;
     for _ in 0..words.size(at) {
         let head = words.get(filter + 1);
-        if head & 0xFF_FFFF == key(id, version) {
-            let passed = || filter_passes(words, filter, head, data);
+        if head & 0xFF_FFFF == key(event.descriptor.id, event.descriptor.version) {
+            let passed = || filter_passes(words, filter, head, event);
             if head & REQUIRED != 0 {
                 if !passed() {
                     return false;
@@ -104,10 +105,11 @@ pub(super) fn passes(words: Words<'_>, at: usize, id: u16, version: u8, data: &[
     !others || one_passed
 }
 
-fn filter_passes(words: Words<'_>, at: usize, head: u64, data: &[&[u8]]) -> bool {
+fn filter_passes(words: Words<'_>, at: usize, head: u64, event: &Event<'_>) -> bool {
     let (fields, predicates) = ((head >> 32) as usize & 0xFF, head >> 40 & 0xFF);
-    let blocks = Blocks::new(data);
-    let walked = walk(words, at + FILTER_HEAD, fields, blocks);
+    let blocks = Blocks::new(event);
+    let mut walked = Places { found: [(0, 0); MAX_FIELDS], count: 0 };
+    walk(&mut walked, words, at + FILTER_HEAD, fields, blocks);
     let any = head & ANY != 0;
     let mut predicate = at + FILTER_HEAD + fields;
     for _ in 0..predicates {
@@ -120,26 +122,41 @@ fn filter_passes(words: Words<'_>, at: usize, head: u64, data: &[&[u8]]) -> bool
     !any
 }
 
-/// Where a field lies: its start, and the bytes of its first element.
-type Place = (u32, u32);
+/// Where the fields lie: the start of each and the bytes of its first element, both in 16 bits, as a record has no more. This is on the stack of a signal handler.
+struct Places {
+    found: [(u16, u16); MAX_FIELDS],
+    count: usize,
+}
 
-/// Finds the fields; those past the end of the payload are `None`.
-fn walk(words: Words<'_>, at: usize, count: usize, blocks: Blocks<'_>) -> [Option<Place>; MAX_FIELDS] {
-    let mut places: [Option<Place>; MAX_FIELDS] = [None; MAX_FIELDS];
+impl Places {
+    /// `None` where the payload ends before the field.
+    fn get(&self, field: u8) -> Option<(u32, u32)> {
+        let (start, first) = *self.found.get(..self.count)?.get(usize::from(field))?;
+        Some((start.into(), first.into()))
+    }
+
+    /// Adds the next field; `None` where there is no room for it.
+    fn push(&mut self, start: u32, first: u32) -> Option<()> {
+        *self.found.get_mut(self.count)? = (u16::try_from(start).ok()?, u16::try_from(first).ok()?);
+        self.count += 1;
+        Some(())
+    }
+}
+
+/// Finds the fields.
+#[inline(never)]
+fn walk(places: &mut Places, words: Words<'_>, at: usize, count: usize, blocks: Blocks<'_, '_>) {
     let mut start = 0;
-    for index in 0..count.min(MAX_FIELDS) {
+    for index in 0..count {
         let Some(field) = Field::from_word(words.get(at + index)) else { break };
         let number = |earlier: u8| {
-            let (start, bytes) = places.get(usize::from(earlier)).copied().flatten()?;
+            let (start, bytes) = places.get(earlier)?;
             u32::try_from(blocks.number(start, bytes.min(8))?).ok()
         };
         let Some((first, all)) = extent(field, start, number, blocks) else { break };
-        if let Some(place) = places.get_mut(index) {
-            *place = Some((start, first));
-        }
+        let Some(()) = places.push(start, first) else { break };
         start += all;
     }
-    places
 }
 
 /// Bytes of a field's first element and of all. `None`: the payload ends before.
@@ -147,7 +164,7 @@ fn extent(
     field: Field,
     start: u32,
     number: impl Fn(u8) -> Option<u32>,
-    blocks: Blocks<'_>,
+    blocks: Blocks<'_, '_>,
 ) -> Option<(u32, u32)> {
     let count = match field.count {
         Count::Fixed(count) => u32::from(count),
@@ -174,7 +191,7 @@ fn extent(
 }
 
 /// Bytes of an element that says itself how long it is.
-fn element(shape: Shape, start: u32, blocks: Blocks<'_>) -> Option<u32> {
+fn element(shape: Shape, start: u32, blocks: Blocks<'_, '_>) -> Option<u32> {
     let bytes = match shape {
         Shape::Utf16Z => blocks.until_nul(start, 2)?,
         Shape::AnsiZ => blocks.until_nul(start, 1)?,
@@ -187,16 +204,12 @@ fn element(shape: Shape, start: u32, blocks: Blocks<'_>) -> Option<u32> {
 }
 
 /// Whether a predicate holds; `None` where its field is not there.
-fn holds(
-    words: Words<'_>,
-    at: usize,
-    places: &[Option<Place>; MAX_FIELDS],
-    blocks: Blocks<'_>,
-) -> Option<bool> {
+#[inline(never)]
+fn holds(words: Words<'_>, at: usize, places: &Places, blocks: Blocks<'_, '_>) -> Option<bool> {
     let what = words.get(at + 1);
     let (field, kind, operator) =
         (what as u8, Type::from_byte((what >> 8) as u8)?, Operator((what >> 16) as u16));
-    let (start, bytes) = places.get(usize::from(field)).copied().flatten()?;
+    let (start, bytes) = places.get(field)?;
     let operand = at + PREDICATE_HEAD;
     Some(match kind {
         Type::Integer { bytes: width, signed } => {

@@ -26,8 +26,6 @@ use rustix::fs::{Mode, OFlags};
 
 /// No machine has smaller pages.
 const PAGE: usize = 4096;
-/// A part of the list of mappings: little, because signal stacks are small.
-const CHUNK: usize = 1024;
 /// Bytes that the kernel is asked for at once: a part of a page, so that they are all there or none.
 const WINDOW: usize = 1024;
 /// All frames of a write, up to its caller's, are smaller.
@@ -73,54 +71,66 @@ impl Own {
     }
 }
 
+/// Memory for the work: for the list of mappings while that is read, then for what the kernel read of a stack.
+pub(in crate::provider) struct Work {
+    words: [usize; WINDOW / WORD],
+}
+
+impl Work {
+    pub(in crate::provider) const BYTES: usize = WINDOW;
+
+    pub(in crate::provider) const fn new() -> Self {
+        Self { words: [0; WINDOW / WORD] }
+    }
+
+    pub(in crate::provider) fn bytes(&mut self) -> &mut [u8] {
+        // SAFETY: the words as bytes; any bytes are words.
+        unsafe { std::slice::from_raw_parts_mut(self.words.as_mut_ptr().cast(), Self::BYTES) }
+    }
+}
+
 /// Memory that may be read.
 #[derive(Debug)]
-pub(super) struct Readable {
+pub(super) struct Readable<'w> {
     /// Certain to be there.
     here: Range<usize>,
     /// The rest of the stack in use, as far as the kernel finds it.
     rest: Range<usize>,
     /// The thread's own stack, while another is in use; as far as the kernel finds it.
     own: Range<usize>,
-    window: Window,
+    window: Window<'w>,
 }
 
-impl Readable {
+impl<'w> Readable<'w> {
     /// What a thread may read whose stack pointer is `sp`, which has something at `inside` in a frame of its own, and which was called from a frame that
     /// `caller` lies in. The latter is a hint: the compiler may have moved what lies there out of the stack, so it says how far to go, but not
     /// that anything is there.
     #[inline]
-    pub(super) fn here(sp: usize, inside: usize, caller: usize) -> Self {
-        Self::on_own(sp, inside).unwrap_or_else(|| Self::elsewhere(sp, inside, caller))
-    }
-
-    /// Where the thread is on its own stack, and that is known.
-    #[inline(always)]
-    fn on_own(sp: usize, inside: usize) -> Option<Self> {
-        let (own, is_certain) = OWN.with(Own::get);
-        own.contains(&sp).then(|| {
-            let certain = if is_certain { own.end } else { page_end(sp, inside).min(own.end) };
-            Self { here: sp..certain, rest: certain..own.end, own: 0..0, window: Window::empty() }
-        })
+    pub(super) fn here(sp: usize, inside: usize, caller: usize, work: &'w mut Work) -> Self {
+        if let Some((here, rest)) = on_own(sp, inside) {
+            return Self { here, rest, own: 0..0, window: Window::empty(work) };
+        }
+        Self::elsewhere(sp, inside, caller, work)
     }
 
     #[cold]
-    fn elsewhere(sp: usize, inside: usize, caller: usize) -> Self {
+    #[inline(never)]
+    fn elsewhere(sp: usize, inside: usize, caller: usize, work: &'w mut Work) -> Self {
         let signal = signal_stack().filter(|stack| stack.contains(&sp));
         let foreign = FOREIGN.get();
         let is_known_foreign = foreign.0 <= sp && sp < foreign.1;
         let is_own_known = !OWN.with(Own::get).0.is_empty();
         if !is_known_foreign && (signal.is_none() || !is_own_known) {
-            look(sp);
+            look(sp, work.bytes());
         }
-        if let Some(readable) = Self::on_own(sp, inside) {
-            return readable;
+        if let Some((here, rest)) = on_own(sp, inside) {
+            return Self { here, rest, own: 0..0, window: Window::empty(work) };
         }
         let certain = page_end(sp, inside);
         let is_near = caller.checked_sub(sp).is_some_and(|distance| distance < NEAR);
         let called = if is_near { page_end(certain.saturating_sub(1), caller) } else { certain };
         let rest = certain..signal.map_or(called, |stack| stack.end);
-        Self { here: sp..certain, rest, own: OWN.with(Own::get).0, window: Window::empty() }
+        Self { here: sp..certain, rest, own: OWN.with(Own::get).0, window: Window::empty(work) }
     }
 
     #[inline]
@@ -145,6 +155,16 @@ impl Readable {
     }
 }
 
+/// Where the thread is on its own stack, and that is known: what of it is certain to be there, and the rest.
+#[inline(always)]
+fn on_own(sp: usize, inside: usize) -> Option<(Range<usize>, Range<usize>)> {
+    let (own, is_certain) = OWN.with(Own::get);
+    own.contains(&sp).then(|| {
+        let certain = if is_certain { own.end } else { page_end(sp, inside).min(own.end) };
+        (sp..certain, certain..own.end)
+    })
+}
+
 /// The end of the page that holds the higher of two addresses.
 #[inline(always)]
 fn page_end(one: usize, other: usize) -> usize {
@@ -153,16 +173,16 @@ fn page_end(one: usize, other: usize) -> usize {
 
 /// Words that the kernel read last.
 #[derive(Debug)]
-struct Window {
+struct Window<'w> {
     /// A multiple of [`WINDOW`]; 1: nothing was read.
     start: Cell<usize>,
-    words: Cell<MaybeUninit<[usize; WINDOW / WORD]>>,
+    words: &'w [Cell<usize>],
 }
 
-impl Window {
+impl<'w> Window<'w> {
     #[inline(always)]
-    const fn empty() -> Self {
-        Self { start: Cell::new(1), words: Cell::new(MaybeUninit::uninit()) }
+    fn empty(work: &'w mut Work) -> Self {
+        Self { start: Cell::new(1), words: Cell::from_mut(&mut work.words[..]).as_slice_of_cells() }
     }
 
     /// The word at an aligned address, if there is any memory.
@@ -172,13 +192,12 @@ impl Window {
         let start = address.wrapping_sub(offset);
         if self.start.get() != start {
             self.start.set(1);
-            if !read_by_kernel(start, self.words.as_ptr().cast()) {
+            if !read_by_kernel(start, self.words.as_ptr().cast_mut().cast()) {
                 return None;
             }
             self.start.set(start);
         }
-        // SAFETY: the window was filled; the offset is a remainder by its size, and aligned as the address is.
-        Some(unsafe { self.words.as_ptr().cast::<usize>().byte_add(offset).read() })
+        self.words.get(offset / WORD).map(Cell::get)
     }
 }
 
@@ -210,10 +229,10 @@ fn signal_stack() -> Option<Range<usize>> {
 }
 
 /// Finds the thread's own stack and remembers it, or that `sp` is in another.
-fn look(sp: usize) {
+fn look(sp: usize, chunk: &mut [u8]) {
     let thread = thread_pointer();
     let (mut own, mut first, mut around) = (None, None, None);
-    mappings(|range, is_first_stack| {
+    mappings(chunk, |range, is_first_stack| {
         if range.contains(&sp) {
             around = Some(range.clone());
         }
@@ -259,13 +278,12 @@ fn thread_pointer() -> usize {
     pointer
 }
 
-/// All mappings of the process, and whether each is the stack of its first thread. Allocates nothing.
-fn mappings(mut each: impl FnMut(Range<usize>, bool)) {
+/// All mappings of the process, and whether each is the stack of its first thread. Allocates nothing; the list is read in chunks.
+fn mappings(chunk: &mut [u8], mut each: impl FnMut(Range<usize>, bool)) {
     let Ok(maps) = rustix::fs::open(MAPS, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) else { return };
     let mut line = Line::default();
-    let mut chunk = [0; CHUNK];
     loop {
-        let count = match rustix::io::read(&maps, &mut chunk) {
+        let count = match rustix::io::read(&maps, &mut *chunk) {
             Ok(0) => return,
             Ok(count) => count,
             Err(rustix::io::Errno::INTR) => continue,
@@ -329,7 +347,8 @@ mod tests {
         let check = || {
             let local = 0_usize;
             let at = (&raw const local).addr();
-            let readable = Readable::here(at & !7, at, at);
+            let mut work = Work::new();
+            let readable = Readable::here(at & !7, at, at, &mut work);
             assert!(readable.contains(at) && readable.own.is_empty());
             let Range { start: low, end: high } = OWN.with(Own::get).0;
             assert!(low <= at && at < high && high - low < 1 << 30);
@@ -344,7 +363,8 @@ mod tests {
     fn nothing_else_is_read() {
         let local = [1_usize, 2];
         let at = local.as_ptr().expose_provenance();
-        let readable = Readable::here(at, at, at);
+        let mut work = Work::new();
+        let readable = Readable::here(at, at, at, &mut work);
         assert_eq!((readable.word(at), readable.word(at + 8)), (Some(1), Some(2)));
         let heap = Box::new(7_usize);
         let high = OWN.with(Own::get).0.end;
@@ -371,7 +391,8 @@ mod tests {
         };
         let range = start..start + pages * PAGE;
         for (rest, own) in [(range.clone(), 0..0), (0..0, range)] {
-            let readable = Readable { here: 0..0, rest, own, window: Window::empty() };
+            let mut work = Work::new();
+            let readable = Readable { here: 0..0, rest, own, window: Window::empty(&mut work) };
             let at = |offset| readable.word(start + offset);
             assert_eq!((at(0), at(PAGE), at(PAGE - WORD)), (Some(0), None, Some(7)));
             assert_eq!(

@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::client::process::weak;
 use bytes::Bytes;
+pub(super) use cfi::Rows;
 
 /// Rules that are remembered: 16 KiB.
 const REMEMBERED: usize = 1024;
@@ -129,16 +130,17 @@ fn remembered(pc: u64) -> &'static [Known; 2] {
 
 /// The rule at an address; `None` where no table tells.
 #[inline(always)]
-pub(super) fn rule(pc: usize) -> Option<Rule> {
+pub(super) fn rule(pc: usize, rows: &mut Rows) -> Option<Rule> {
     let [first, second] = remembered(pc as u64);
-    first.get(pc as u64).or_else(|| second.get(pc as u64)).or_else(|| find(pc))
+    first.get(pc as u64).or_else(|| second.get(pc as u64)).or_else(|| find(pc, rows))
 }
 
 /// The same, as if it was not remembered.
 #[cold]
 #[inline(never)]
-pub(super) fn find(pc: usize) -> Option<Rule> {
-    let rule = Object::around(pc)?.rule(pc)?;
+pub(super) fn find(pc: usize, rows: &mut Rows) -> Option<Rule> {
+    let object = Object::around(pc)?;
+    let rule = cfi::rule(&object.mapped, object.entry(pc)?, pc, rows)?;
     if let Some(word) = rule.pack() {
         let [first, second] = remembered(pc as u64);
         let (check, older) = (first.check.load(Ordering::Relaxed), first.word.load(Ordering::Relaxed));
@@ -193,6 +195,7 @@ struct Object {
 }
 
 impl Object {
+    #[inline(never)] // What the loader tells is not needed any more when the tables are read.
     fn around(pc: usize) -> Option<Self> {
         let tables = tables_of(find_mapping(pc)?, find_mapping)?;
         // SAFETY: the loader says that this is mapped; it stays while the thread has frames in the object.
@@ -200,8 +203,11 @@ impl Object {
         Some(Self { mapped, table: tables.eh_frame })
     }
 
+    /// The address of the FDE of a function.
+    ///
     /// Header of the table: version 1, encodings, then pairs of function and FDE, both as 32 bits from the header on, in order.
-    fn rule(&self, pc: usize) -> Option<Rule> {
+    #[inline(never)]
+    fn entry(&self, pc: usize) -> Option<usize> {
         let mut header = self.mapped.at(self.table)?;
         let (version, eh_frame, count, entries) = (header.u8()?, header.u8()?, header.u8()?, header.u8()?);
         if (version, count, entries) != (1, 0x03, 0x3B) {
@@ -222,7 +228,7 @@ impl Object {
             if entry(middle)?.0 <= wanted { low = middle + 1 } else { high = middle }
         }
         let (_, fde) = entry(low.checked_sub(1)?)?;
-        cfi::rule(&self.mapped, self.table.checked_add_signed(fde as isize)?, pc)
+        self.table.checked_add_signed(fde as isize)
     }
 }
 
@@ -255,13 +261,13 @@ mod tests {
         // At its first instruction a function has nothing but its return address.
         #[cfg(target_arch = "x86_64")]
         assert_eq!(
-            rule(own),
+            rule(own, &mut Rows::new()),
             Some(Rule { base: Base::Stack, offset: 8, return_at: Some(-8), ..Rule::SIGNAL })
         );
         #[cfg(target_arch = "aarch64")]
-        assert_eq!(rule(own), Some(Rule { base: Base::Stack, offset: 0, ..Rule::SIGNAL }));
-        assert!(rule(libc::getenv as *const () as usize).is_some(), "the C library");
-        assert_eq!(rule(own), rule(own), "remembered");
+        assert_eq!(rule(own, &mut Rows::new()), Some(Rule { base: Base::Stack, offset: 0, ..Rule::SIGNAL }));
+        assert!(rule(libc::getenv as *const () as usize, &mut Rows::new()).is_some(), "the C library");
+        assert_eq!(rule(own, &mut Rows::new()), rule(own, &mut Rows::new()), "remembered");
     }
 
     #[test]
@@ -286,7 +292,7 @@ mod tests {
     fn no_rule_where_there_is_no_code() {
         let local = 0_u8;
         for pc in [0, 1, 4096, (&raw const local).addr(), usize::MAX, usize::MAX >> 1] {
-            assert_eq!(rule(pc), None, "{pc:#x}");
+            assert_eq!(rule(pc, &mut Rows::new()), None, "{pc:#x}");
         }
     }
 }

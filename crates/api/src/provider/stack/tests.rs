@@ -10,7 +10,7 @@ fn taken() -> Box<Frames> {
     let mut frames = Box::new(Frames::new());
     let inside = 0_u64;
     let inside = (&raw const inside).addr();
-    capture(&mut frames, From { inside, caller: inside, skip: 0 });
+    capture(&mut frames, &mut Unwinding::new(), From { inside, caller: inside, skip: 0 });
     black_box(frames)
 }
 
@@ -103,7 +103,7 @@ fn frames_are_left_out_where_that_is_asked_for() {
         let mut frames = Frames::new();
         let inside = 0_u64;
         let inside = (&raw const inside).addr();
-        capture(&mut frames, From { inside, caller: inside, skip: 1 });
+        capture(&mut frames, &mut Unwinding::new(), From { inside, caller: inside, skip: 1 });
         black_box(frames)
     }
     #[inline(never)]
@@ -122,7 +122,8 @@ fn by_pointers(words: &mut [usize; 16], fill: impl Fn(usize, &mut [usize; 16]) -
     black_box(&mut *words);
     let mut frames = Frames::new();
     let place = Place { pc: 0x5000, sp: at, fp, link: 0, exact: true };
-    let readable = Readable::here(at, at, at);
+    let mut work = Work::new();
+    let readable = Readable::here(at, at, at, &mut work);
     walk(&mut frames, place, From { inside: 0, caller: at, skip: 0 }, &readable, |_| None);
     frames.addresses().to_vec()
 }
@@ -171,8 +172,11 @@ fn tables_lead_out_of_frames_whatever_the_frame_pointer_says() {
         let mut frames = Frames::new();
         let inside = 0_u64;
         let inside = (&raw const inside).addr();
-        let readable = Readable::here(here.sp, inside, inside);
-        walk(&mut frames, here, From { inside, caller: inside, skip: 0 }, &readable, tables::rule);
+        let mut work = Work::new();
+        let readable = Readable::here(here.sp, inside, inside, &mut work);
+        walk(&mut frames, here, From { inside, caller: inside, skip: 0 }, &readable, |pc| {
+            tables::rule(pc, &mut Rows::new())
+        });
         // How far it gets depends on which functions keep frame pointers; that it comes back is the point.
         black_box(frames.addresses().len());
     }
@@ -305,7 +309,7 @@ fn cost_of_a_stack() {
         black_box(());
     }
     let here = cost_of_a_stack as fn() as usize;
-    measure("a rule that is new", 0, || tables::find(black_box(here)).map_or(0, |_| 1));
+    measure("a rule that is new", 0, || tables::find(black_box(here), &mut Rows::new()).map_or(0, |_| 1));
     let mut chain = [0; 200];
     let start = chain.as_mut_ptr().expose_provenance();
     for (index, pair) in chain.chunks_exact_mut(2).enumerate() {
@@ -319,7 +323,7 @@ fn cost_of_a_stack() {
             &mut frames,
             place,
             From { inside: 0, caller: start, skip: 0 },
-            &Readable::here(start, start, start),
+            &Readable::here(start, start, start, &mut Work::new()),
             |_| None,
         );
         frames.addresses().len()
@@ -328,7 +332,7 @@ fn cost_of_a_stack() {
         at(depth, &mut || {
             measure("tables", depth, || {
                 let mut frames = Frames::new();
-                capture(&mut frames, From { inside: 0, caller: 0, skip: 0 });
+                capture(&mut frames, &mut Unwinding::new(), From { inside: 0, caller: 0, skip: 0 });
                 frames.addresses().len()
             });
             measure("runtime library", depth, || oracle::frames().len());

@@ -18,11 +18,7 @@ pub(in crate::provider) struct Items<'a> {
 }
 
 impl<'a> Items<'a> {
-    pub(super) fn new(traits: &'a [u8], metadata: Option<&'a [u8]>, related: Option<&Guid>) -> Self {
-        Self::with(traits, metadata, related, None)
-    }
-
-    /// The same, and behind them what only some sessions get.
+    /// Those of the event, and behind them what only some sessions get.
     pub(in crate::provider) fn with(
         traits: &'a [u8],
         metadata: Option<&'a [u8]>,
@@ -117,5 +113,7 @@ pub(in crate::provider) fn item_head(kind: ExtType, length: usize, another_follo
 }
 
 fn push_item<'a>(stage: &mut Stage<'a>, head: &'a [u8; ITEM_HEAD], data: &'a [u8]) {
-    stage.push_all(&[head, data, ZEROS.get(..data.len().wrapping_neg() % 8).unwrap_or(&[])]);
+    stage.push(head);
+    stage.push(data);
+    stage.push(ZEROS.get(..data.len().wrapping_neg() % 8).unwrap_or(&[]));
 }

@@ -9,8 +9,6 @@
 //! Nothing here fails or is counted. An event of another kind, or for which there is no room right now, goes the longer way, which says why.
 #![allow(unsafe_code)]
 
-use std::mem::MaybeUninit;
-
 use traceweir_format::Guid;
 use traceweir_format::spec::event::{
     EVENT_DATA_DESCRIPTOR_TYPE_EVENT_METADATA as EVENT_METADATA, EVENT_DATA_DESCRIPTOR_TYPE_NONE as NONE,
@@ -27,22 +25,11 @@ use crate::provider::descriptor::DataDescriptor;
 use crate::provider::enable::Sole;
 use crate::provider::registration::{Handle, Slot};
 
-/// Blocks of an event in slices that are written in this way: as many as find room in a small frame.
-const MOST_SLICES: usize = 16;
-
-/// Writes an event, where that is possible right now; whether it was. `asked` is the cell of filters that let it through, 0 where
+/// Writes an event whose blocks are described, where that is possible right now; whether it was. `asked` is the cell of filters that let it through, 0 where
 /// none were asked.
 #[inline(always)]
-pub(super) fn write(slot: &Slot, what: &Event<'_>, asked: u16) -> bool {
-    let mut room = [const { MaybeUninit::uninit() }; MOST_SLICES];
-    // The thread first, as in the longer way: in a forked child that registers anew, sessions seen before would be the parent's.
-    let (Some(this), Some(sole)) = (thread::ready(), slot.sole(asked)) else { return false };
-    Blocks::of_slices(&mut room, what.data).is_some_and(|blocks| offer(slot, this, sole, what, blocks))
-}
-
-/// The same of one whose blocks are described already, as `what` does not tell.
-#[inline(always)]
 pub(super) fn write_blocks(slot: &Slot, what: &Event<'_>, blocks: Blocks<'_>, asked: u16) -> bool {
+    // The thread first, as in the longer way: in a forked child that registers anew, sessions seen before would be the parent's.
     let (Some(this), Some(sole)) = (thread::ready(), slot.sole(asked)) else { return false };
     blocks.all().len() <= MAX_BLOCKS && offer(slot, this, sole, what, blocks)
 }

@@ -21,12 +21,14 @@ fn composed(slot: &Slot, what: &Event<'_>) -> Vec<u8> {
 
 fn composed_with(slot: &Slot, what: &Event<'_>, extras: Option<&Extras<'_>>) -> Vec<u8> {
     let items = Items::with(slot.traits(), what.metadata, what.related, extras);
-    let mut stage = Stage::empty();
+    let mut claim = Claim::new().unwrap();
+    let mut stage = claim.composer.stage();
     compose(&mut stage, slot, what, &Given::NOTHING, 4711, &items);
     let bytes = bytes_of(&mut stage);
-    if extras.is_none() {
-        let (mut stage, mut kept) = (Stage::empty(), MaybeUninit::uninit());
-        compose_plain(&mut stage, &mut kept, slot, what, &Given::NOTHING, 4711);
+    if extras.is_none() && is_small(slot, what, slot.traits()) {
+        let mut words = Stage::EMPTY;
+        let mut stage = Stage::new(&mut words);
+        compose_small(&mut stage, slot, what, &Given::NOTHING, slot.traits(), 4711);
         assert!(bytes_of(&mut stage) == bytes, "the usual way leads to the same");
     }
     bytes
@@ -37,7 +39,7 @@ fn bytes_of(stage: &mut Stage<'_>) -> Vec<u8> {
     let mut bytes: Vec<u8> = gather.staged.iter().flat_map(|w| w.to_ne_bytes()).collect();
     bytes.truncate(16 + gather.staged_bytes);
     bytes.drain(..16);
-    gather.rest.iter().for_each(|p| bytes.extend_from_slice(p));
+    gather.rest.iter().for_each(|p| bytes.extend_from_slice(p.bytes()));
     bytes.resize(bytes.len().next_multiple_of(8), 0);
     bytes
 }
@@ -65,7 +67,7 @@ fn encoded_with(what: &Event<'_>, traits: &[u8], activity: Guid, extras: &[Item<
         ..EventHeader::default()
     };
     let mut out = Vec::new();
-    header.encode(&what.data.concat(), &mut out).unwrap();
+    header.encode(&what.payload().collect::<Vec<_>>().concat(), &mut out).unwrap();
     out
 }
 
@@ -214,7 +216,7 @@ fn described(traits: &[u8], what: &Event<'_>) -> Vec<DataDescriptor> {
     let typed = what
         .metadata
         .map(|metadata| [DataDescriptor::of_kind(2, traits), DataDescriptor::of_kind(1, metadata)]);
-    let payload = what.data.iter().map(|block| DataDescriptor::new(block));
+    let payload = what.payload().map(DataDescriptor::new);
     typed.into_iter().flatten().chain(payload).collect()
 }
 
@@ -322,5 +324,67 @@ fn only_the_usual_event_of_one_session_goes_straight() {
     slot.unwish(u64::MAX);
     assert!(!goes(raw, d, none, 1, p), "nobody");
     assert!(session.arrived().is_empty());
+    session.end();
+}
+
+#[test]
+fn blocks_that_are_no_payload_may_stand_anywhere() {
+    let traits: &'static Traits = Box::leak(Box::new(Traits::new(b"\x06\0Name\0")));
+    let mut session = Session::start(59, Some(traits));
+    let descriptor = EventDescriptor { id: 8, ..EventDescriptor::default() };
+    let long = [7; 100];
+    let metadata = DataDescriptor::of_kind(1, b"sixteen bytes: 16");
+    let [one, two, three] = [&b"one"[..], &long, b"three"].map(DataDescriptor::new);
+    let data = [&b"one"[..], &long, b"three"];
+    let mut want = composed(
+        session.handle.slot(),
+        &Event { metadata: Some(b"sixteen bytes: 16"), ..Event::new(&descriptor, &data) },
+    );
+    want[8..12].copy_from_slice(&fork::thread_id().to_le_bytes());
+    for blocks in [
+        [metadata, one, two, three],
+        [one, metadata, two, three],
+        [one, two, metadata, three],
+        [one, two, three, metadata],
+    ] {
+        // SAFETY: the blocks are made from slices that live on.
+        unsafe { session.handle.write_descriptors(&descriptor, 0, 0, None, None, &blocks) }.unwrap();
+        assert_eq!(session.arrived(), [&want[..]]);
+    }
+    session.end();
+}
+
+#[test]
+fn an_empty_pool_is_a_counted_loss() {
+    // In a process of its own: other tests need the pool.
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "provider::write::tests::with_an_empty_pool", "--ignored"]);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
+#[test]
+#[ignore = "takes the pool from other tests: another test runs it"]
+fn with_an_empty_pool() {
+    const KEY: u32 = traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_EVENT_KEY;
+    let mut session = Session::start(58, None);
+    let slot = session.handle.slot();
+    let (descriptor, metadata) = (EventDescriptor::default(), [3; 900]);
+    let related = activity::create();
+    let small = Event::new(&descriptor, &[b"payload"]);
+    let large = Event { metadata: Some(&metadata), related: Some(&related), ..small };
+    let ticket = slot.wish_of(58).unwrap().ticket;
+    let enable = |property| slot.wish(58, ticket, &EnableParams { property, ..EnableParams::default() });
+    let claims = crate::provider::scratch::claim_all();
+    assert!(claims.len() > 100);
+    assert_eq!((write(slot, &small), write(slot, &large)), (Ok(()), Err(WriteError::NoRoom)));
+    assert_eq!(session.memory.lost(), 1);
+    enable(KEY);
+    assert_eq!(write(slot, &small), Err(WriteError::NoRoom));
+    assert_eq!(write_string(slot, 4, 0, &"x".repeat(300)), Err(WriteError::NoRoom));
+    assert_eq!(session.memory.lost(), 3);
+    drop(claims);
+    assert_eq!((write(slot, &small), write(slot, &large)), (Ok(()), Ok(())));
+    assert_eq!(session.memory.lost(), 3);
     session.end();
 }

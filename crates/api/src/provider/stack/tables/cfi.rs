@@ -36,6 +36,7 @@ struct Cie {
 }
 
 impl Cie {
+    #[inline(never)]
     fn parse(mut entry: Bytes) -> Option<Self> {
         let length = entry.u32()?;
         let mut entry = entry.part(usize::try_from(length).ok()?)?;
@@ -106,7 +107,7 @@ struct Row {
 }
 
 /// The rule of the function whose FDE lies at `fde`, at an address; `None` where it is not in the function or no rule can say it.
-pub(super) fn rule(object: &Bytes, fde: usize, pc: usize) -> Option<Rule> {
+pub(super) fn rule(object: &Bytes, fde: usize, pc: usize, rows: &mut Rows) -> Option<Rule> {
     let mut entry = object.at(fde)?;
     let length = usize::try_from(entry.u32()?).ok()?;
     let mut entry = entry.part(length)?;
@@ -124,15 +125,16 @@ pub(super) fn rule(object: &Bytes, fde: usize, pc: usize) -> Option<Rule> {
     if cie.is_signal {
         return Some(Rule::SIGNAL);
     }
-    let mut row = Row { cfa: Cfa::Unknown, frame: Saved::Same, returns: Saved::Same };
-    let mut initial = row;
-    run(cie.instructions, &cie, &mut row, &initial, start, usize::MAX)?;
-    initial = row;
-    run(entry, &cie, &mut row, &initial, start, pc)?;
-    row.rule()
+    rows.clear();
+    run(cie.instructions, &cie, rows, start, usize::MAX)?;
+    rows.initial = rows.current;
+    run(entry, &cie, rows, start, pc)?;
+    rows.current.rule()
 }
 
 impl Row {
+    const NONE: Self = Self { cfa: Cfa::Unknown, frame: Saved::Same, returns: Saved::Same };
+
     fn rule(&self) -> Option<Rule> {
         let (base, offset) = match self.cfa {
             Cfa::Plus(register::STACK, offset) => (Base::Stack, offset),
@@ -168,6 +170,7 @@ impl Row {
     }
 
     /// Carries out an instruction about where a register is; false where it is about something else.
+    #[inline(never)]
     fn save(&mut self, instruction: u8, code: &mut Bytes, cie: &Cie, initial: &Self) -> Option<bool> {
         let low = u64::from(instruction & OPERAND);
         match (instruction & !OPERAND, low) {
@@ -202,6 +205,7 @@ impl Row {
     }
 
     /// Carries out an instruction about where the frame is; false where it is about something else.
+    #[inline(never)]
     fn define(&mut self, instruction: u8, code: &mut Bytes, cie: &Cie) -> Option<bool> {
         self.cfa = match (instruction, self.cfa) {
             (0x0C, _) => Cfa::Plus(code.uleb()?, code.uleb()?.cast_signed()),
@@ -223,29 +227,45 @@ const SAVED: u8 = 0x80;
 const RESTORED: u8 = 0xC0;
 const OPERAND: u8 = 0x3F;
 
-/// Rows that are to be restored.
-struct Remembered {
-    rows: [Row; DEPTH],
+/// What a function's instructions work on. In memory of the caller's: a walk must need little stack.
+#[derive(Clone, Copy)]
+pub(in super::super) struct Rows {
+    current: Row,
+    /// As the CIE left it.
+    initial: Row,
+    /// Rows that are to be restored.
+    kept: [Row; DEPTH],
     depth: usize,
 }
 
-impl Remembered {
-    fn push(&mut self, row: Row) -> Option<()> {
-        *self.rows.get_mut(self.depth)? = row;
+impl Rows {
+    pub(in super::super) const fn new() -> Self {
+        Self { current: Row::NONE, initial: Row::NONE, kept: [Row::NONE; DEPTH], depth: 0 }
+    }
+
+    // By its fields: all of it at once would be made on the stack first.
+    fn clear(&mut self) {
+        (self.current, self.initial, self.depth) = (Row::NONE, Row::NONE, 0);
+    }
+
+    fn push(&mut self) -> Option<()> {
+        *self.kept.get_mut(self.depth)? = self.current;
         self.depth += 1;
         Some(())
     }
 
-    fn pop(&mut self) -> Option<Row> {
+    fn pop(&mut self) -> Option<()> {
         self.depth = self.depth.checked_sub(1)?;
-        self.rows.get(self.depth).copied()
+        self.current = *self.kept.get(self.depth)?;
+        Some(())
     }
 }
 
 /// Runs instructions until they are behind the address. Every one of them takes a byte at least, so that they end.
-fn run(mut code: Bytes, cie: &Cie, row: &mut Row, initial: &Row, start: usize, pc: usize) -> Option<()> {
+#[inline(never)]
+fn run(mut code: Bytes, cie: &Cie, rows: &mut Rows, start: usize, pc: usize) -> Option<()> {
     let mut location = start;
-    let mut remembered = Remembered { rows: [*row; DEPTH], depth: 0 };
+    rows.depth = 0;
     while !code.is_empty() {
         let instruction = code.u8()?;
         if let Some(next) = advance(instruction, &mut code, cie, location)? {
@@ -255,13 +275,16 @@ fn run(mut code: Bytes, cie: &Cie, row: &mut Row, initial: &Row, start: usize, p
             }
             continue;
         }
-        if row.save(instruction, &mut code, cie, initial)? || row.define(instruction, &mut code, cie)? {
+        let Rows { current, initial, .. } = rows;
+        if current.save(instruction, &mut code, cie, initial)?
+            || current.define(instruction, &mut code, cie)?
+        {
             continue;
         }
         match instruction {
             0x00 | 0x2D => {}
-            0x0A => remembered.push(*row)?,
-            0x0B => *row = remembered.pop()?,
+            0x0A => rows.push()?,
+            0x0B => rows.pop()?,
             0x2E => {
                 code.uleb()?;
             }
