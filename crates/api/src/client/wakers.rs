@@ -46,6 +46,8 @@ impl Wakers {
         let descriptors = Arc::new(Mutex::new([const { None }; OUTLETS]));
         let wakers = Self { requests: Arc::clone(&requests), descriptors: Arc::clone(&descriptors) };
         process::spawn_quiet("traceweir-wake", move || {
+            // While owners wait to be woken, rings fill.
+            process::come_first();
             loop {
                 let rings = DOORBELL.wait();
                 if rings.requests {
