@@ -203,14 +203,14 @@ pub(super) fn knock(runtime: RuntimeDir, janitor: Janitor, found: Arc<dyn Fn(Con
         let busy = try_all(sockets, Duration::ZERO, &mut users);
         let found_user = |connection: Connection| found(connection.with_janitor(&janitor));
         if runtime.is_for_all_users() {
-            users.knock(&found_user);
+            users.knock(found_user);
         }
         try_all(busy, KNOCK_WITHIN, &mut users);
         if runtime.is_for_all_users() {
-            users.knock_at_busy(&found_user);
+            users.knock_at_busy(found_user);
             std::thread::sleep(SEARCH_AGAIN);
-            users.knock(&found_user);
-            users.knock_at_busy(&found_user);
+            users.knock(found_user);
+            users.knock_at_busy(found_user);
         }
     };
     if let Err(e) = std::thread::Builder::new().name("weir-knock".into()).spawn(work) {
