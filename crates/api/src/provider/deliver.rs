@@ -172,10 +172,8 @@ impl<'e> Delivery<'e> {
     }
 
     /// Why one of the sessions that stand together cannot take it. `size` is that of the plain record.
+    #[inline(never)]
     fn obstacle(&self, size: usize) -> Option<WriteError> {
-        if self.chosen & self.chosen.wrapping_sub(1) == 0 {
-            return None;
-        }
         self.chosen().filter(|wish| wish.property & INDEPENDENT == 0).find_map(|wish| {
             let size = size + self.extras(&wish).size();
             if size > MAX_RECORD {
@@ -195,7 +193,8 @@ impl<'e> Delivery<'e> {
     /// Hands it to all chosen sessions. `size` is that of the plain record.
     #[inline(never)]
     pub(super) fn write_all(&self, size: usize, mut source: Source<'_, '_>) -> Result<(), WriteError> {
-        let obstacle = self.obstacle(size);
+        let is_for_one = self.chosen & self.chosen.wrapping_sub(1) == 0;
+        let obstacle = if is_for_one { None } else { self.obstacle(size) };
         let mut result = obstacle.map_or(Ok(()), Err);
         for wish in self.chosen() {
             if obstacle.is_some() && wish.property & INDEPENDENT == 0 {

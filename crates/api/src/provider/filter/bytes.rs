@@ -29,7 +29,7 @@ impl<'e, 'a> Blocks<'e, 'a> {
         let mut skip = start as usize;
         let mut blocks = self.event.payload();
         let mut block: &[u8] = &[];
-        while let Some(first) = blocks.next() {
+        for first in blocks.by_ref() {
             if let Some(found) = first.get(skip..).filter(|found| !found.is_empty()) {
                 block = found;
                 break;
