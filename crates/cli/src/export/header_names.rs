@@ -54,7 +54,7 @@ impl<'p> Visitor<'p> for Names<'p> {
     fn value(&mut self, _: usize, field: &Field, value: Value<'p>) {
         for (name, (_, holder)) in self.0.iter_mut().zip(NAMES) {
             if &*field.name == holder {
-                *name = Some(value.clone());
+                *name = Some(value);
             }
         }
     }
