@@ -150,8 +150,8 @@ fn outputs_are_not_written_through_links_that_others_can_change() {
         // A link to a folder, too.
         let way = shared.join(format!("way-{verb}"));
         symlink(folder.path(), &way).unwrap();
-        let behind = way.join("precious.txt");
-        let run = weir([&[verb, text(&path), "-o", text(&behind)], force].concat()).expect(77);
+        let target = way.join("precious.txt");
+        let run = weir([&[verb, text(&path), "-o", text(&target)], force].concat()).expect(77);
         assert!(run.stderr.contains("symbolic link"), "{verb}: {}", run.stderr);
         assert_eq!(std::fs::read(&precious).unwrap(), b"precious", "{verb}");
     }

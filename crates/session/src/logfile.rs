@@ -256,13 +256,15 @@ impl LogFile {
         true
     }
 
-    /// Compares the file with what was written and returns what another process has changed since the last call.
+    /// Compares the file with what was written and returns what another process has changed since
+    /// the last call.
     pub(crate) fn overwritten(&mut self) -> Overwritten {
         self.compare();
         self.ledger.take_found()
     }
 
-    /// Compares the file with what was written, until it is finalised: then it is no longer the session's.
+    /// Compares the file with what was written, until it is finalised: then it is no longer the
+    /// session's.
     fn compare(&mut self) {
         if self.ended.is_none() {
             self.ledger.compare(&*self.writer.sink_mut().storage);

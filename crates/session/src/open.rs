@@ -114,11 +114,11 @@ fn existing(folder: BorrowedFd<'_>, name: &Path, flags: OFlags, user: u32) -> Re
     Ok(file.into())
 }
 
-/// Opens an output file for writing as this user, creates it or empties it. With `new`, anything that is there already
-/// is [`std::io::ErrorKind::AlreadyExists`].
+/// Opens an output file for writing as this user, creates it or empties it. With `new`, anything
+/// that is there already is [`std::io::ErrorKind::AlreadyExists`].
 ///
-/// A symbolic link is followed only where other users cannot put another one in its place, and a file of another user
-/// is not written in a folder that everybody can write.
+/// A symbolic link is followed only where other users cannot put another one in its place, and a
+/// file of another user is not written in a folder that everybody can write.
 pub fn create_output(path: &Path, user: u32, new: bool) -> Result<File> {
     let path = std::path::absolute(path).map_err(Error::File)?;
     let Some((folder, Component::Normal(name))) = path.parent().zip(path.components().next_back()) else {

@@ -122,7 +122,8 @@ fn rename_to_new(from: &Path, to: &Path) -> io::Result<()> {
     }
 }
 
-/// The path behind links; refuses what a file cannot take the place of, and links that other users can change.
+/// Resolves a link at the end of a path. Refuses what a file cannot replace, and links that other
+/// users can change.
 fn settle(path: &Path) -> Result<PathBuf> {
     let bad = |why: &str| {
         let why = format!("{}: {why}", path.display());
@@ -134,7 +135,7 @@ fn settle(path: &Path) -> Result<PathBuf> {
     match path.metadata() {
         Ok(there) if there.is_dir() => bad("this is a folder; name a file in it"),
         Ok(there) if !there.is_file() => bad("this is no plain file, which the output has to be"),
-        // Behind a link lies what is meant to be replaced. What is no link is replaced under its name.
+        // The target of a link is what the output replaces. Anything else is replaced by name.
         Ok(_) if is_trusted_link(path)? => {
             path.canonicalize().map_err(|source| Error::File { path: path.to_owned(), source })
         }

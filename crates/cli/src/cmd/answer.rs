@@ -21,7 +21,8 @@ use crate::sessions::{self, Life};
 #[derive(Debug, Default)]
 pub(super) struct Answer {
     pub(super) outcome: Outcome,
-    /// What failed although there is a session to report, such as a log file that is no longer there.
+    /// What failed although there is a session to report, such as a log file that is no longer
+    /// there.
     pub(super) failure: Option<anyhow::Error>,
     /// The session afterwards, or at its end.
     pub(super) session: Option<(Properties, Life)>,

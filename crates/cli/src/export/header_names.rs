@@ -1,7 +1,8 @@
 //! The log-file header event: `LoggerName` and `LogFileName` show the names of session and file.
 //!
-//! In the payload these two fields are pointers of the process that wrote the file, or timer sources since Windows 7;
-//! the names themselves follow the fixed part, as `SessionNameString` and `LogFileNameString`.
+//! In the payload these two fields are pointers of the process that wrote the file, or timer
+//! sources since Windows 7; the names themselves follow the fixed part, as `SessionNameString` and
+//! `LogFileNameString`.
 
 use traceweir::relog::is_log_file_header;
 use traceweir_decode::Undecoded;
@@ -53,7 +54,7 @@ impl<'p> Visitor<'p> for Names<'p> {
     fn value(&mut self, _: usize, field: &Field, value: Value<'p>) {
         for (name, (_, holder)) in self.0.iter_mut().zip(NAMES) {
             if &*field.name == holder {
-                *name = Some(value.clone());
+                *name = Some(value);
             }
         }
     }

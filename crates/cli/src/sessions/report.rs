@@ -132,10 +132,10 @@ fn perf_ring_hint(p: &Properties, is_root: bool) -> String {
 /// Prints on standard error how a session ended: what its file holds, why it ended where it did so by itself, what was
 /// lost. A file that is no longer there is an error, after all else is printed.
 pub(crate) fn summarise(p: &Properties, is_watched: bool) -> Result<Outcome> {
-    let mut told = Ok(());
+    let mut file_found = Ok(());
     match &p.config.log_file {
         Some(file) if is_private(&p.config) => tell_private(p, file),
-        Some(file) => told = tell_file(p, file),
+        Some(file) => file_found = tell_file(p, file),
         None if has(p, BUFFERING) => {
             let events = counted(p.events, "event");
             eprintln!(
@@ -159,7 +159,7 @@ pub(crate) fn summarise(p: &Properties, is_watched: bool) -> Result<Outcome> {
         eprintln!("warning: another process truncated or overwrote {name} while it was recorded");
     }
     let outcome = tell_loss(p, is_watched);
-    told?;
+    file_found?;
     Ok(if p.overwritten_buffers > 0 { outcome.max(Outcome::Damaged) } else { outcome })
 }
 

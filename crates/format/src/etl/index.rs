@@ -1,15 +1,17 @@
 //! The index of a file's buffers: where each begins, whose events it holds, when they start.
 //!
-//! The walk steps from buffer to buffer by the buffer's own size and reads just enough of each to know the stamp of
-//! its first record. It never trusts `BuffersWritten`. Bytes that hold no buffer are a hole; the walk goes on after it:
+//! The walk steps from buffer to buffer by the buffer's own size and reads just enough of each to
+//! know the stamp of its first record. It never trusts `BuffersWritten`. Bytes that hold no buffer
+//! are a hole; the walk goes on after it:
 //!
 //! ```text
 //!   plain file      ok ──▶ ok ──▶ hole ──(+ session BufferSize)──▶ hole ──(+ BufferSize)──▶ ok ──▶ cut short: kept in part
 //!   compressed file ok ──▶ ok ──▶ hole ──(search the next plausible header, byte by byte)──▶ ok
 //! ```
 //!
-//! A plain file in which no step of the session's size finds a buffer is searched like a compressed one. Every search
-//! ends where the walk goes on, so the walk takes linear time whatever the bytes are.
+//! A plain file in which no step of the session's size finds a buffer is searched like a compressed
+//! one. Every search ends where the walk goes on, so the walk takes linear time whatever the bytes
+//! are.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -131,7 +133,8 @@ struct Walk<'r, R: ?Sized> {
     block: Vec<u8>,
     /// Where the hole begins that the walk is in.
     hole: Option<u64>,
-    /// Whether buffers have the session's size, so that steps of that size lead from a hole to the next buffer.
+    /// Whether buffers have the session's size, so that steps of that size lead from a hole to the
+    /// next buffer.
     steps: bool,
     index: Index,
 }
@@ -185,8 +188,8 @@ impl<R: ReadAt + ?Sized> Walk<'_, R> {
         }
     }
 
-    /// Handles the end of the file, `left` bytes after `at`. Returns where the walk goes on if the last hole holds
-    /// buffers after all.
+    /// Handles the end of the file, `left` bytes after `at`. Returns where the walk goes on if the
+    /// last hole holds buffers after all.
     fn end(&mut self, at: u64, left: u64) -> Result<Option<u64>> {
         let Some(start) = self.hole else {
             if left > 0
@@ -237,8 +240,8 @@ impl<R: ReadAt + ?Sized> Walk<'_, R> {
         let session = self.session_size.filter(|_| self.steps);
         // The first buffer has been read already, and was plain.
         if let Some(size) = session.filter(|_| at == 0 || !buffer.is_compressed()) {
-            // The last buffer may be cut, so that its size does not fit. Any other size must lead somewhere, and a
-            // larger one past no buffer.
+            // The last buffer may be cut, so that its size does not fit. Any other size must lead
+            // somewhere, and a larger one past no buffer.
             let may_lead_on = fits && (claimed < size || !self.leads_on(at, size)?);
             if claimed == size || may_lead_on && self.leads_on(at, claimed)? {
                 return Ok(Place::Buffer(claimed));
@@ -261,7 +264,8 @@ impl<R: ReadAt + ?Sized> Walk<'_, R> {
     fn searched_place(&mut self, at: u64, left: u64, buffer: &BufferHeader, body: &[u8]) -> Result<Place> {
         let is_header = is_header(buffer);
         let previous = self.index.buffers.last().filter(|_| self.hole.is_none() && !is_header);
-        // The buffer before ends here if its size is right. Otherwise the next header may stand within it.
+        // The buffer before ends here if its size is right. Otherwise the next header may stand
+        // within it.
         let from = previous.map_or(at, |last| last.offset);
         let found = self.search(from.saturating_add(HEADER_SIZE as u64))?;
         if let Some(next) = found.filter(|&next| next < at) {
@@ -285,7 +289,8 @@ impl<R: ReadAt + ?Sized> Walk<'_, R> {
         Ok(Place::Hole(end))
     }
 
-    /// Finds a header within the last buffer, which ends at `at`, in a file whose buffers differ in size.
+    /// Finds a header within the last buffer, which ends at `at`, in a file whose buffers differ in
+    /// size.
     fn search_within_previous(&mut self, at: u64) -> Result<Option<u64>> {
         let Some(last) = self.index.buffers.last().filter(|_| !self.steps && self.modern) else {
             return Ok(None);
@@ -294,7 +299,8 @@ impl<R: ReadAt + ?Sized> Walk<'_, R> {
         Ok(self.search(from)?.filter(|&next| next < at))
     }
 
-    /// Decides for a buffer from before Windows Vista: all have the session's size, whatever their first field holds.
+    /// Decides for a buffer from before Windows Vista: all have the session's size, whatever their
+    /// first field holds.
     fn old_place(&self, at: u64, left: u64, claimed: u32, believable: bool) -> Result<Place> {
         let Some(size) = self.session_size else {
             if believable && u64::from(claimed) <= left {
@@ -391,7 +397,8 @@ impl<R: ReadAt + ?Sized> Walk<'_, R> {
         Ok(found)
     }
 
-    /// Whether a header that a search found is one: nothing but its own fields and its first record speak for it.
+    /// Whether a header that a search found is one: nothing but its own fields and its first record
+    /// speak for it.
     fn is_buffer(&mut self, at: u64, buffer: &BufferHeader) -> Result<bool> {
         let limit = self.session_size.unwrap_or(MAX_BUFFER);
         if !is_header(buffer) || buffer.buffer_size > limit {

@@ -43,7 +43,8 @@ pub trait ReadAt {
     /// Reads into `buf` from `offset`; a short count means that the bytes end there.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize>;
 
-    /// Returns the first offset from `offset` on that may hold a byte other than 0, or the length if there is none.
+    /// Returns the first offset from `offset` on that may hold a byte other than 0, or the length
+    /// if there is none.
     ///
     /// A sparse file is read faster where this skips what is not allocated.
     fn next_data(&self, offset: u64) -> u64 {

@@ -146,7 +146,8 @@ impl<R: ReadAt> Trace<R> {
         &self.index.defects
     }
 
-    /// The bytes between or after the buffers that hold no buffer: offset and size of each, in file order.
+    /// The bytes between or after the buffers that hold no buffer: offset and size of each, in file
+    /// order.
     pub fn holes(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.index.defects.iter().filter_map(|defect| match defect {
             Error::Hole { offset, size, .. } => Some((*offset, *size)),

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Whole buffers are copied as they are. A buffer cut short keeps the records that are whole, in a plain buffer of the
-//! session's size. Fields that cannot be right get the value that readers assume or that the rest of the file shows:
+//! session's size. Fields that cannot be right get the value that readers assume or that the rest
+//! of the file shows:
 //!
 //! | Field | Becomes |
 //! |---|---|
@@ -144,7 +145,8 @@ impl Sessions {
         Ok(sessions)
     }
 
-    /// Ends the session whose buffers had these numbers; of the first one only the header buffer comes before.
+    /// Ends the session whose buffers had these numbers; of the first one only the header buffer
+    /// comes before.
     fn close(&mut self, votes: &mut BTreeMap<u16, u32>) {
         let most = core::mem::take(votes).into_iter().max_by_key(|(_, count)| *count);
         self.logger_ids.push(most.map_or(0, |(id, _)| id));
@@ -225,7 +227,8 @@ impl<R: ReadAt, W: WriteAt> Copy<'_, R, W> {
         // The padding of the last record may be cut off.
         let end = found.end.min(loaded.bytes.len());
         let mut records = loaded.bytes.get(loaded.start..end).unwrap_or_default();
-        // Without the log-file header there is no trace, even if the header buffer ends before that event does.
+        // Without the log-file header there is no trace, even if the header buffer ends before that
+        // event does.
         let first;
         if buffer.offset == 0 && found.records == 0 {
             first = self.first_record(buffer)?;
@@ -251,7 +254,8 @@ impl<R: ReadAt, W: WriteAt> Copy<'_, R, W> {
         Ok(())
     }
 
-    /// The log-file header event, no larger than its buffer: what follows there belongs to the next one.
+    /// The log-file header event, no larger than its buffer: what follows there belongs to the next
+    /// one.
     fn first_record(&mut self, buffer: &BufferRef) -> Result<Vec<u8>> {
         let mut record = self.trace.first_record()?;
         let limit = (buffer.size as usize).saturating_sub(HEADER_SIZE) & !7;
@@ -308,8 +312,8 @@ impl<R: ReadAt, W: WriteAt> Copy<'_, R, W> {
         }
     }
 
-    /// Takes the flush marker from the buffer before `next` where it does not end a session. Of a circular file the
-    /// last buffer written may stand anywhere.
+    /// Takes the flush marker from the buffer before `next` where it does not end a session. Of a
+    /// circular file the last buffer written may stand anywhere.
     fn settle_flush_marker(&mut self, next: &BufferHeader) -> Result<()> {
         let is_circular = self.trace.header().log_file_mode & EVENT_TRACE_FILE_MODE_CIRCULAR != 0;
         let Some((at, head, is_header)) = self.previous.filter(|_| !is_circular) else { return Ok(()) };

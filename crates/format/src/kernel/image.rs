@@ -8,7 +8,8 @@
 //! A load has the hook id 0x030A, of the process group, but is delivered as type 10 of the image class. `TimeDateStamp`
 //! is 0 in the rundown of user images; merging adds it (see `merge`).
 //!
-//! In versions 0 and 1 only the load is documented; unload and rundown have its layout, as in later versions.
+//! In versions 0 and 1 only the load is documented; unload and rundown have its layout, as in later
+//! versions.
 //!
 //! Source: Documented ("Image class", "Image_Load class"); versions 2 and 3, the kernel base and the hypercall page Observed. The
 //! loader's events are those of Windows' own schema.

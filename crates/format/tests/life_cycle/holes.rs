@@ -1,4 +1,5 @@
-//! Files with damaged buffers anywhere: the others are read, and each hole is reported with its offset and size.
+//! Files with damaged buffers anywhere: the others are read, and each hole is reported with its
+//! offset and size.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -27,8 +28,9 @@ fn ranges(file: &[u8]) -> Vec<Range<usize>> {
     buffers(file).into_iter().map(|(at, head)| at..at + head.buffer_size as usize).collect()
 }
 
-/// The expected result, by simple means: the records of the buffers that were left alone, sorted by time, and the
-/// damaged ranges, joined where they touch. Damage up to the end of the file is apart.
+/// The expected result, by simple means: the records of the buffers that were left alone, sorted by
+/// time, and the damaged ranges, joined where they touch. Damage up to the end of the file is
+/// apart.
 fn expected(file: &[u8], damaged: &[bool]) -> (Vec<Seen>, Vec<(u64, u64)>, Option<u64>) {
     let mut seen = Vec::new();
     let mut holes: Vec<(u64, u64)> = Vec::new();
@@ -233,7 +235,8 @@ fn hostile_bytes_are_indexed_in_linear_time() {
         flags,
         ..Default::default()
     };
-    // Headers next to each other that all claim to be large, headers among garbage, and garbage that holds their state.
+    // Headers next to each other that all claim to be large, headers among garbage, and garbage
+    // that holds their state.
     let tiles: Vec<Vec<u8>> = vec![
         head(1024, 0x20).to_bytes().to_vec(),
         head(1024, 0x60).to_bytes().to_vec(),

@@ -1,4 +1,5 @@
-//! Files mutated at random: whatever `repair` writes is a sound file whose counts agree with what can be read.
+//! Files mutated at random: whatever `repair` writes is a sound file whose counts agree with what
+//! can be read.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,5 @@
-//! What the file should hold, to notice that another process truncated or overwrote it while it is written.
+//! What the file should hold, to notice that another process truncated or overwrote it while it is
+//! written.
 //!
 //! ```text
 //!   write ──▶ size and time of change noted ──▶ … ──▶ before the next write, at a flush, at the stop: as noted?
@@ -6,9 +7,10 @@
 //!               another time      ──▶ at the flush or stop, the header of each buffer is read and compared
 //! ```
 //!
-//! The time alone proves nothing (a backup tool may set it, a network file system may correct it), so only what is
-//! missing or different in the file is reported. A change within a buffer that leaves its header alone is not noticed,
-//! nor one during the few microseconds of a write of the session's own.
+//! The time alone proves nothing (a backup tool may set it, a network file system may correct it),
+//! so only what is missing or different in the file is reported. A change within a buffer that
+//! leaves its header alone is not noticed, nor one during the few microseconds of a write of the
+//! session's own.
 
 use traceweir_format::buffer::{BufferHeader, HEADER_SIZE};
 use traceweir_format::spec::session::BufferType;

@@ -158,7 +158,8 @@ pub struct Properties {
     pub collector_ns: u64,
     /// The Win32 status for which the session ended by itself; 0 while it runs or when it was stopped.
     pub end_status: u32,
-    /// Buffers of the log file, the header buffer included, that another process truncated or overwrote.
+    /// Buffers of the log file, the header buffer included, that another process truncated or
+    /// overwrote.
     pub overwritten_buffers: u32,
 }
 
