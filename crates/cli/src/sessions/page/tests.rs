@@ -96,6 +96,7 @@ Events Lost:            10
   Not Written:          2
   Damaged:              3
   No Region:            4
+  Overwritten:          5
 Buffers Lost:           2
 Real-time Events Lost:  30
 Real-time Buffers Lost: 3
