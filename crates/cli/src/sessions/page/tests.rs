@@ -105,6 +105,7 @@ Events Lost:            15
   Damaged:              3
   No Region:            4
   Perf Rings Full:      5
+  Overwritten:          6
 Buffers Lost:           2
 Real-time Events Lost:  30
 Real-time Buffers Lost: 3
