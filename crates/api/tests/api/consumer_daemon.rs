@@ -143,30 +143,33 @@ fn move_to_processor(last: bool) {
 
 #[test]
 fn event_of_an_idle_processor_keeps_its_place_however_much_others_write() {
-    alone("event_of_an_idle_processor_keeps_its_place_however_much_others_write", |folder| {
-        const EVENTS: u64 = 60_000;
-        let _daemon = InThread::new(folder);
-        let mut controller = Controller::find(None).unwrap().unwrap();
-        let provider = Provider::register(guid(), None).unwrap();
-        // The consumer holds 1 MiB at most, and no flush comes to its help.
-        let small = SessionConfig { maximum_buffers: 16, flush_timer: 3600, ..config("live", false) };
-        start(&mut controller, &small);
-        let (consumer, seen) = consume(open("live"));
-        let writer = |last, numbers: std::ops::Range<u64>| {
-            move_to_processor(last);
-            for first in numbers.clone().step_by(200) {
-                write(&provider, first..numbers.end.min(first + 200));
-                std::thread::sleep(Duration::from_millis(1));
-            }
-        };
-        std::thread::scope(|scope| scope.spawn(|| writer(true, 0..1)).join().unwrap());
-        std::thread::scope(|scope| scope.spawn(|| writer(false, 1..EVENTS)).join().unwrap());
-        controller.stop(&named("live")).unwrap();
-        consumer.join().unwrap().unwrap();
-        let seen = seen.lock().unwrap();
-        assert_eq!(seen.numbers[0], 0);
-        assert!(seen.times.is_sorted(), "in the order of time");
-    });
+    alone(
+        "consumer_daemon::event_of_an_idle_processor_keeps_its_place_however_much_others_write",
+        |folder| {
+            const EVENTS: u64 = 60_000;
+            let _daemon = InThread::new(folder);
+            let mut controller = Controller::find(None).unwrap().unwrap();
+            let provider = Provider::register(guid(), None).unwrap();
+            // The consumer holds 1 MiB at most, and no flush comes to its help.
+            let small = SessionConfig { maximum_buffers: 16, flush_timer: 3600, ..config("live", false) };
+            start(&mut controller, &small);
+            let (consumer, seen) = consume(open("live"));
+            let writer = |last, numbers: std::ops::Range<u64>| {
+                move_to_processor(last);
+                for first in numbers.clone().step_by(200) {
+                    write(&provider, first..numbers.end.min(first + 200));
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            };
+            std::thread::scope(|scope| scope.spawn(|| writer(true, 0..1)).join().unwrap());
+            std::thread::scope(|scope| scope.spawn(|| writer(false, 1..EVENTS)).join().unwrap());
+            controller.stop(&named("live")).unwrap();
+            consumer.join().unwrap().unwrap();
+            let seen = seen.lock().unwrap();
+            assert_eq!(seen.numbers[0], 0);
+            assert!(seen.times.is_sorted(), "in the order of time");
+        },
+    );
 }
 
 #[test]

@@ -207,7 +207,7 @@ fn events_missed_before_a_late_enable_show_as_lost() {
         let (registration, status, reason) = (Some(7), 1460, reason.clone());
         say(&connection, 0, &Message::Failed { order: 0, registration, session, status, reason }, &[]);
     }
-    until("the loss shows", || apart.controller.query(&session()).unwrap().events_lost == 1);
+    until("the loss shows", || apart.controller.query(&session()).unwrap().uncounted_processes == 1);
     let traced = |controller: &mut Controller| {
         let providers = controller.providers().unwrap();
         providers.iter().flat_map(|provider| &provider.sessions).map(|session| session.traced).sum::<u32>()
@@ -282,8 +282,8 @@ fn memory_that_could_hurt_the_daemon_is_not_taken() {
         // Gone before the next: one process has few connections.
         drop(connection);
     }
-    let lost = apart.controller.query(&session()).unwrap().events_lost;
-    assert_eq!(lost, 4, "what was in memory that is not taken is counted as lost");
+    let uncounted = apart.controller.query(&session()).unwrap().uncounted_processes;
+    assert_eq!(uncounted, 4, "what was in memory that is not taken is reported as lost");
     apart.controller.stop(&session()).unwrap();
     mark(apart.stage.folder.path(), "leave");
     apart.daemon.succeeded();

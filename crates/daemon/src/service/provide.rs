@@ -444,7 +444,7 @@ impl Service {
     }
 }
 
-/// Counts one event for a loss whose size nobody knows, so that it shows.
+/// Counts one process of which the session may have missed events that nothing could count.
 fn count_unknown_loss(sessions: &mut Sessions, session: u64) {
     if let Some(entry) = sessions.get_mut(session) {
         entry.turned_away = entry.turned_away.saturating_add(1);

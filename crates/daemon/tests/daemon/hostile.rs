@@ -7,11 +7,14 @@ use std::time::Duration;
 
 use rustix::net::{SendFlags, send};
 use traceweir_format::Guid;
+use traceweir_format::security::Sid;
+use traceweir_format::spec::access::Rights;
 use traceweir_format::spec::enable::EVENT_FILTER_TYPE_EVENT_NAME;
 use traceweir_transport::Error;
 use traceweir_transport::message::{EnableCode, EnableParams, Filter, Message, Role, SessionConfig};
 use traceweir_transport::socket::Connection;
 
+use crate::access::{ANN, client_of, grant, is_root};
 use crate::util::*;
 
 #[test]
@@ -246,18 +249,28 @@ fn a_descriptor_that_waits_when_it_is_closed_holds_nobody_up() {
     drop(other_ends);
 }
 
+/// Whether the kernel lets a socket refuse descriptors (`SO_PASSRIGHTS`, Linux 6.16).
+fn kernel_can_refuse_descriptors() -> bool {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
+    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    can(version >= (6, 16), "passrights", "this kernel has no SO_PASSRIGHTS")
+}
+
 #[test]
-fn only_controllers_can_send_descriptors() {
-    let daemon = Daemon::start();
+fn other_users_cannot_send_descriptors_unless_they_control_sessions() {
+    if !is_root() || !kernel_can_refuse_descriptors() {
+        return;
+    }
+    let daemon = Daemon::start_for_all(tempfile::tempdir().unwrap());
     let (reader, _writer) = std::io::pipe().unwrap();
     let reader = || OwnedFd::from(reader.try_clone().unwrap());
-    assert!(sends(&daemon.controller().connection, &Message::QueryAll { from: 0 }, reader()));
-    if sends(&daemon.connection(), &hello(Role::Controller, 1), reader()) {
-        return skip("passrights", "this kernel has no SO_PASSRIGHTS");
-    }
-    for client in [daemon.provider(), daemon.consumer()] {
-        assert!(!sends(&client.connection, &Message::Done, reader()));
-    }
+    let send = |client: &Client| sends(&client.connection, &Message::Done, reader());
+    assert!(!send(&client_of(&daemon, ANN, Role::Provider)));
+    assert!(send(&daemon.provider()), "a process of the daemon's user sends memory that it made");
+    let mut root = daemon.controller();
+    grant(&mut root, Guid::from_u128(1), Sid::user(ANN), Rights::WMIGUID_SET);
+    assert!(send(&client_of(&daemon, ANN, Role::Controller)), "a controller sends log files");
 }
 
 #[test]

@@ -9,7 +9,6 @@ mod image;
 mod interrupt;
 mod io;
 mod memory;
-mod own;
 mod process;
 mod profile;
 mod schedule;

@@ -182,7 +182,7 @@ fn threads_are_told_with_their_names_and_ends() {
         let work = |_: &Control| {
             let exe = std::env::current_exe().unwrap();
             let mut child = Command::new(exe)
-                .args(["--exact", "makes_threads_with_names", "--ignored", "--nocapture"])
+                .args(["--exact", "process::makes_threads_with_names", "--ignored", "--nocapture"])
                 .env("THREADS", THREADS.to_string())
                 .stdout(Stdio::null())
                 .spawn()

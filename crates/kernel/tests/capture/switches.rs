@@ -108,7 +108,7 @@ const WITHOUT_TRACEFS: &str = "TRACEWEIR_TEST_WITHOUT_TRACEFS";
 
 #[test]
 fn tracefs_that_is_not_mounted_is_mounted_detached() {
-    let name = "tracefs_that_is_not_mounted_is_mounted_detached";
+    let name = "switches::tracefs_that_is_not_mounted_is_mounted_detached";
     if std::env::var_os(WITHOUT_TRACEFS).is_some() {
         return capture_without_tracefs();
     }
@@ -124,7 +124,12 @@ fn tracefs_that_is_not_mounted_is_mounted_detached() {
         .is_ok_and(|it| it.status.success());
     if support::skip::can(can_unshare, "root", "a mount namespace takes root and unshare") {
         let run = command.env(WITHOUT_TRACEFS, "1").output().expect("a program");
-        assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+        let output = String::from_utf8_lossy(&run.stdout);
+        assert!(
+            run.status.success() && output.contains("1 passed"),
+            "{output}{}",
+            String::from_utf8_lossy(&run.stderr)
+        );
     }
 }
 

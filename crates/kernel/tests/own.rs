@@ -1,4 +1,6 @@
 //! What everybody may have of his own processes, without the rights to the machine's events.
+//!
+//! Not among the other captures: the kernel limits the memory that all rings of a user lock together.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
@@ -9,9 +11,12 @@ use traceweir_format::spec::event::class;
 use traceweir_format::wire::{u32_at, u64_at};
 use traceweir_kernel::{Capture, Group, Scope, Wanted};
 
-use crate::again::again;
-use crate::support;
-use crate::support::{Plain, groups, skip};
+#[path = "../../../tests/support/again.rs"]
+mod again;
+#[path = "capture/support.rs"]
+mod support;
+use again::again;
+use support::{Plain, groups, skip};
 
 /// Hook and payload of everything that is captured while `work` runs, which looks now and then: the rings are small.
 fn captured(wanted: &Wanted, work: impl FnOnce(&mut dyn FnMut())) -> Option<Vec<(u16, Vec<u8>)>> {
