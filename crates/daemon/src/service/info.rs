@@ -61,10 +61,16 @@ impl Service {
 
     fn set_of_system(&mut self, asker: Asker, session: &SessionRef, set: &Set) -> Result<(), Refusal> {
         check_nothing(session)?;
+        let (current, machine) = self.information.of_system();
+        let mut system = current.clone();
+        let done = system.set(set, machine);
+        if matches!(set, Set::SampledProfileInterval(_)) && done.is_ok() && system == *current {
+            // Every user may set the interval in force: it changes nothing.
+            self.reply(asker, Message::Done);
+            return Ok(());
+        }
         self.check_profiling(asker.link)?;
-        let (system, machine) = self.information.of_system();
-        let mut system = system.clone();
-        system.set(set, machine).map_err(|e| not_done(set.class(), e.into()))?;
+        done.map_err(|e| not_done(set.class(), e.into()))?;
         told!("{} is set by {}", set.class().name(), self.who(asker.link));
         self.change_kernel(Kept::System(system), Then::Done(asker));
         Ok(())
