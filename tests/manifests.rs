@@ -267,7 +267,10 @@ fn the_example_is_recorded_by_name_and_read_without_its_manifest() {
     let daemon = Daemon::start();
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let example = ["build", "--offline", "--quiet", "-p", "traceweir-example-manifest"];
-    run(Command::new(cargo).args(example).current_dir(root()).env("CARGO_TARGET_DIR", target()));
+    run(Command::new(cargo)
+        .args(example)
+        .current_dir(root())
+        .envs([("CARGO_TARGET_DIR", target().into_os_string()), ("CARGO_INCREMENTAL", "0".into())]));
     let (program, file) = (target().join("debug/traceweir-example-manifest"), daemon.path("greenhouse.etl"));
     let id = "{0c5f9a8e-6a0e-4c0b-8f5e-1d6f0f3f5a11}";
     let by_name = ["record", "--manifest", text(&program), "-p", "Example-Greenhouse:Climate|Water"];
@@ -332,7 +335,10 @@ fn live_events_are_decoded_by_their_program_too() {
     let daemon = Daemon::start();
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let example = ["build", "--offline", "--quiet", "-p", "traceweir-example-manifest"];
-    run(Command::new(cargo).args(example).current_dir(root()).env("CARGO_TARGET_DIR", target()));
+    run(Command::new(cargo)
+        .args(example)
+        .current_dir(root())
+        .envs([("CARGO_TARGET_DIR", target().into_os_string()), ("CARGO_INCREMENTAL", "0".into())]));
     let id = "{0c5f9a8e-6a0e-4c0b-8f5e-1d6f0f3f5a11}";
     let mut watch =
         daemon.begin(["watch", "-p", id, "--head", "1", "--format", "jsonl", "--event", "Watered"]);

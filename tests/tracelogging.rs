@@ -35,6 +35,7 @@ fn the_rust_example_tells_its_orders_and_their_activities() {
         .args(["build", "-q", "-p", "traceweir-example-rust"])
         .current_dir(root())
         .env("CARGO_TARGET_DIR", target())
+        .env("CARGO_INCREMENTAL", "0")
         .status();
     assert!(built.unwrap().success());
     let program = target().join("debug/traceweir-example-rust");

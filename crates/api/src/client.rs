@@ -32,7 +32,7 @@
 //! 3. Registering succeeds whatever the system refuses (socket, folder, thread); the reason is kept for [`link_state`]. It fails where a daemon forbids it
 //!    and none allows it, in the time that a registration waits.
 //! 4. A process uses only the client it made itself; see `fork`.
-//! 5. No descriptor of the link is in the program's table: the program may close every number and use it for files of its own (`process`).
+//! 5. No descriptor of the link is in the program's table: the program may close every number and use it for files of its own (`process`). Except where a sandbox refuses both `close_range` and `unshare`.
 
 mod again;
 mod callbacks;
@@ -283,7 +283,12 @@ impl Client {
             }
         }
         if shared.is_pending(number) {
-            shared.late.push(number);
+            let unanswered = |(_, awaited): &(u64, u32)| *awaited == number;
+            let mut late: Vec<(u64, u32)> = shared.awaited.iter().copied().filter(unanswered).collect();
+            if late.is_empty() {
+                late.push((0, number));
+            }
+            shared.late.append(&mut late);
         }
         shared.awaited.retain(|(_, n)| *n != number);
         shared
@@ -298,7 +303,7 @@ impl Client {
         let mut shared = self.lock();
         handle.slot().unwish(u64::MAX);
         shared.awaited.retain(|(_, n)| *n != handle.number());
-        shared.late.retain(|n| *n != handle.number());
+        shared.late.retain(|(_, n)| *n != handle.number());
         shared.verdicts.retain(|(n, _)| *n != handle.number());
         if !fork::is_ready() {
             self.start_thread(&mut shared, Duration::ZERO);

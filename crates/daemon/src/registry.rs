@@ -350,13 +350,17 @@ impl Registry {
         std::mem::take(&mut self.is_changed)
     }
 
-    /// All that is enabled, the latest call last: GUID, name if there is one, session, and what the session wants. The property says which are
-    /// groups.
+    /// All that is enabled for every process, the latest call last: GUID, name if there is one, session, and what the session wants. The property
+    /// says which are groups. What only the daemon can decide is left out: enables for some processes, and groups of which members are disallowed.
     pub(crate) fn enabled(&self) -> Vec<(Guid, String, u64, EnableParams)> {
         let all = self.enables.iter().flat_map(|(target, sessions)| {
             sessions.iter().map(move |(session, enable)| (*target, *session, enable))
         });
-        let mut all: Vec<(Target, u64, &Enable)> = all.collect();
+        let is_for_all = |(target, session, enable): &(Target, u64, &Enable)| {
+            let is_group = matches!(target, Target::Group(_));
+            enable.scope.is_none() && !(is_group && self.disallowed.contains_key(session))
+        };
+        let mut all: Vec<(Target, u64, &Enable)> = all.filter(is_for_all).collect();
         all.sort_by_key(|(_, _, enable)| enable.since);
         let with_group = |target: Target, enable: &Enable| {
             let group =

@@ -155,17 +155,24 @@ fn existing_output(folder: BorrowedFd<'_>, name: &Path, flags: OFlags, user: u32
         let file = rustix::fs::openat(folder, name, flags, Mode::from_raw_mode(0o666));
         return Ok(file.map_err(failed)?.into());
     }
+    let is_plain = |stat: &Stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+    let check_owner = |stat: &Stat| {
+        let is_foreign = stat.st_uid != user || is_plain(stat) && stat.st_nlink != 1;
+        if around.st_mode & ALL_WRITE == 0 || !is_foreign {
+            return Ok(());
+        }
+        let why = "in a folder that everybody can write, an output replaces only a file of your own";
+        refuse(Status::ERROR_ACCESS_DENIED, why)
+    };
+    // Before it is opened: opening a pipe of another user waits for that user.
+    check_owner(&there)?;
     let file = match rustix::fs::openat(folder, name, flags | OFlags::NOFOLLOW, Mode::empty()) {
         Err(Errno::LOOP) => return refuse(Status::ERROR_ACCESS_DENIED, FOREIGN_LINK),
         file => file.map_err(failed)?,
     };
     let stat = rustix::fs::fstat(&file).map_err(failed)?;
-    let is_plain = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-    let is_foreign = stat.st_uid != user || is_plain && stat.st_nlink != 1;
-    if around.st_mode & ALL_WRITE != 0 && is_foreign {
-        let why = "in a folder that everybody can write, an output replaces only a file of your own";
-        return refuse(Status::ERROR_ACCESS_DENIED, why);
-    }
+    check_owner(&stat)?;
+    let is_plain = is_plain(&stat);
     let file = File::from(file);
     if is_plain {
         file.set_len(0).map_err(Error::File)?;

@@ -110,7 +110,9 @@ impl Regions {
             && cut(&self.full, ring_bytes).is_ok_and(|ours| ours == *params);
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let cost = self.cost(params);
-        if !is_ours || !cost.fits(self.budget.minus(*taken)) {
+        // As in `next`: half is kept for the smallest rings.
+        let budget = if ring_bytes > self.least { self.budget.part(2) } else { self.budget };
+        if !is_ours || !cost.fits(budget.minus(*taken)) {
             return None;
         }
         *taken = taken.plus(cost);

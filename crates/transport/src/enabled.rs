@@ -14,8 +14,7 @@
 //!    listens, so a process that has connected never reads that one.
 //! 2. The daemon decides all the same: it takes the memory for sessions that want the registration when it reads of it, and for no others.
 //! 3. The file is read, never mapped: a file that is cut short is an error and no signal.
-//! 4. Nobody but the daemon's user can read the file: it says what others trace. So processes of other users wait for the system's daemon, and it takes no
-//!    memory from them.
+//! 4. Only the daemon's user can read the file, and only the daemon of one user writes it: it says what is traced. Processes wait for the system's daemon.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -87,12 +86,6 @@ pub fn write(dir: &RuntimeDir, all: &[Enabled]) -> io::Result<()> {
 #[must_use]
 pub fn read(dir: &RuntimeDir, owner: u32) -> Vec<Enabled> {
     read_bytes(dir, owner).map(|bytes| decode(&bytes)).unwrap_or_default()
-}
-
-/// Whether a daemon of this user writes what it has enabled.
-#[must_use]
-pub fn is_written(dir: &RuntimeDir, owner: u32) -> bool {
-    open(dir, owner).is_some()
 }
 
 fn read_bytes(dir: &RuntimeDir, owner: u32) -> Option<Vec<u8>> {

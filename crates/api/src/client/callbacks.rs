@@ -1,4 +1,4 @@
-//! The thread that runs callbacks and private sessions for the control thread.
+//! The thread that runs callbacks for the control thread.
 //!
 //! The control thread has a descriptor table of its own (`process`). Code of the application must not run there: a callback that writes to the program's log
 //! would write to one of our sockets. So the control thread has such work done by a second thread, which shares the program's descriptors, and waits for it.

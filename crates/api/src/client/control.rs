@@ -127,13 +127,10 @@ impl Control {
         self.add(connection, link, true);
         let at = self.peers.len() - 1;
         self.hello(at);
-        // Behind Hello in the connection, whenever the daemon reads it.
-        self.peers[at].is_early = self.links[link].has_file(self.peers[at].connection.peer().uid);
-        if self.peers[at].is_early {
-            let numbers: Vec<u32> = Handle::all().map(|handle| handle.number()).collect();
-            for number in numbers {
-                self.announce_to(at, number);
-            }
+        // After Hello in the connection, whenever the daemon reads it: a process that ends before that is known to have registered.
+        let numbers: Vec<u32> = Handle::all().map(|handle| handle.number()).collect();
+        for number in numbers {
+            self.announce_to(at, number);
         }
     }
 
@@ -409,8 +406,7 @@ impl Control {
         let peer = self.peers.swap_remove(at);
         let mut shared = self.client.lock();
         shared.awaited.retain(|(p, _)| *p != peer.id);
-        // The daemon that they did not wait for is gone; another has missed nothing.
-        shared.late.clear();
+        shared.late.retain(|(p, _)| *p != peer.id);
         shared.settings.iter_mut().for_each(|setting| setting.awaited.retain(|p| *p != peer.id));
         shared.greeting -= u32::from(peer.ours && !peer.ready);
         shared.daemons -= u32::from(peer.ready);

@@ -21,7 +21,7 @@ use super::outlets::Owner;
 use super::shared::Shared;
 use super::wakers::DOORBELL;
 use crate::error::Result;
-use crate::provider::{Change, Handle};
+use crate::provider::{Change, Handle, for_provider};
 
 impl Control {
     /// Enables a registration for the sessions that want it by the daemon's file, with memory made here where there is none. Before the daemon is told of it.
@@ -33,15 +33,19 @@ impl Control {
         let Some(handle) = Handle::from_number(number) else { return };
         let enabled = self.links.get(peer.link).map(|link| link.enabled_by(peer.connection.peer().uid));
         let enabled = enabled.unwrap_or_default();
-        let mut is_changed = false;
+        let wanted = wanted_of(&handle, &enabled);
+        let (mut is_changed, mut filter) = (false, None);
         let mut shared = self.client.lock();
-        for wanted in wanted_of(&handle, &enabled) {
+        for wanted in &wanted {
             // What cannot be had here waits for the daemon.
-            is_changed |= shared.enable_early(peer, handle, &wanted).unwrap_or(false);
+            if shared.enable_early(peer, handle, wanted).unwrap_or(false) {
+                // Of several sessions the last, as with a callback that is called for each.
+                (is_changed, filter) = (true, for_provider(&wanted.params.filters));
+            }
         }
         drop(shared);
         if is_changed && super::fork::is_ready() {
-            self.tell(vec![handle], Guid::NULL, None);
+            self.tell(vec![handle], Guid::NULL, filter);
         }
     }
 

@@ -152,11 +152,6 @@ impl Link {
         enabled::read(&self.dir, daemon)
     }
 
-    /// Whether a daemon of this user writes what it has enabled.
-    pub(super) fn has_file(&self, daemon: u32) -> bool {
-        enabled::is_written(&self.dir, daemon)
-    }
-
     /// The socket file, where there is one.
     pub(super) fn socket(&self) -> Option<PathBuf> {
         self.socket.clone()
@@ -240,8 +235,6 @@ pub(super) struct Peer {
     pub(super) ours: bool,
     /// The daemon has said welcome.
     pub(super) ready: bool,
-    /// The daemon has written what it has enabled: registrations are sent before it says welcome.
-    pub(super) is_early: bool,
     /// Registrations that it was told.
     pub(super) announced: HashSet<u32>,
     /// What it has not answered, by the request's number.
@@ -263,7 +256,6 @@ impl Peer {
             link,
             ours,
             ready: false,
-            is_early: false,
             announced: HashSet::new(),
             asked: HashMap::new(),
             last_request: 0,
@@ -273,9 +265,9 @@ impl Peer {
         }
     }
 
-    /// Whether the daemon is told of registrations: it has said welcome, or has left a file by which they need not wait for that.
+    /// Whether registrations are sent to the daemon: it has said welcome, or this process connected, and what it sends waits in the connection.
     pub(super) fn is_told(&self) -> bool {
-        self.ready || self.is_early
+        self.ready || self.ours
     }
 
     /// Sends the memory that this process made for a session.

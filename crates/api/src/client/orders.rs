@@ -114,7 +114,8 @@ impl Control {
         peer.registered(registration);
         let mut shared = self.client.lock();
         shared.answered(peer.id, registration, None);
-        shared.late.retain(|number| *number != registration);
+        let id = peer.id;
+        shared.late.retain(|(p, number)| *number != registration || (*p != id && *p != 0));
         drop(shared);
         self.client.changed.notify_all();
     }
@@ -132,9 +133,10 @@ impl Control {
 
     /// Reports a registration that went on before the daemon answered, and was not enabled by its file: nobody knows what the session has missed.
     fn note_late(&mut self, at: usize, registration: u32, session: u64, code: EnableCode) {
-        let early = &mut self.peers[at].early;
-        let was_early = early.extract_if(.., |it| *it == (registration, session)).count() > 0;
-        let is_late = code == EnableCode::Enable && self.client.lock().late.contains(&registration);
+        let peer = &mut self.peers[at];
+        let was_early = peer.early.extract_if(.., |early| *early == (registration, session)).count() > 0;
+        let is_unanswered = |(p, number): &(u64, u32)| *number == registration && (*p == peer.id || *p == 0);
+        let is_late = code == EnableCode::Enable && self.client.lock().late.iter().any(is_unanswered);
         if is_late && !was_early {
             let reason = "the process went on before the daemon answered its registration".to_owned();
             let status = Status::ERROR_TIMEOUT;

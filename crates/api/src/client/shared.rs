@@ -30,8 +30,8 @@ pub(crate) struct Shared {
     pub(super) awaited: Vec<(u64, u32)>,
     /// A daemon let a registration wait for too long: until it answers, nobody waits for it.
     pub(super) silent: bool,
-    /// Registrations that went on before a daemon had answered.
-    pub(super) late: Vec<u32>,
+    /// Registrations that went on before a daemon had answered: connection (0: not yet sent) and number.
+    pub(super) late: Vec<(u64, u32)>,
     pub(super) commands: Vec<Command>,
     /// What waits for a thread that shares the library's descriptors.
     pub(super) jobs: Vec<Job>,

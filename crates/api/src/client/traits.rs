@@ -41,7 +41,7 @@ pub(crate) fn set_traits(handle: Handle, traits: &[u8]) -> Result<()> {
     if matches!(shared.thread, Thread::Running) {
         shared.commands.push(Command::SetTraits(number, traits));
         client.wake();
-        // The control thread, inside a callback, cannot wait for itself: daemons are told, and what they say is noted.
+        // A callback cannot wait for the control thread, which waits for it: the traits are sent, and the answers noted.
         if callbacks::may_wait_for_control() {
             shared.settings.push(Setting::new(number, traits));
             shared = client.await_traits(shared, number);

@@ -8,7 +8,7 @@ use traceweir::controller::{Controller, EnableCode, EnableParams, SessionRef};
 use traceweir::{Guid, Provider};
 use traceweir_daemon::{Options, Stopper, run_until};
 use traceweir_transport::abi::{Layout, RegionParams};
-use traceweir_transport::message::{Message, Role, VERSIONS};
+use traceweir_transport::message::{Control, Message, Role, VERSIONS};
 use traceweir_transport::ring::create_memory;
 use traceweir_transport::runtime::RuntimeDir;
 use traceweir_transport::socket::Connection;
@@ -23,6 +23,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     ("daemon of its own", daemon_of_its_own),
     ("write and end", write_and_end),
     ("write before and after", write_before_and_after),
+    ("register and end", register_and_end),
     ("go on without an answer", go_on_without_an_answer),
 ];
 
@@ -111,6 +112,32 @@ fn processes_that_live_while_the_daemon_is_stopped_lose_no_event() {
     assert_eq!((events, lost), (PROCESSES * EACH, 0));
 }
 
+#[test]
+fn stop_requested_after_processes_ended_collects_their_events() {
+    const PROCESSES: u64 = 5;
+    let mut apart = Apart::start();
+    let other = SessionRef::Name("other".into());
+    apart.controller.start(&sequential("other", apart.stage.path("other.etl"))).unwrap();
+    apart.controller.enable(&other, OTHER, EnableCode::Enable, &EnableParams::default(), 0).unwrap();
+    let socket = RuntimeDir::at(&apart.stage.runtime()).control_socket();
+    let controller = Connection::connect(&socket, PATIENCE).unwrap();
+    let (role, program) = (Role::Controller, "stop".to_owned());
+    say(&controller, 1, &Message::Hello { versions: VERSIONS, role, instance: 9, program }, &[]);
+    let next = || controller.receive(PATIENCE).unwrap().unwrap().message;
+    assert!(matches!(next(), Message::Welcome { .. }));
+    apart.stop_daemon();
+    let all: Vec<Running> = (0..PROCESSES).map(|_| apart.stage.spawn("write and end")).collect();
+    all.into_iter().for_each(Running::succeeded);
+    // The daemon finds the connections of the processes and this request at the same time.
+    say(&controller, 2, &Message::Control { session: session(), control: Control::Stop }, &[]);
+    apart.signal(Signal::CONT);
+    let Message::Properties(properties) = next() else { panic!("no properties") };
+    assert_eq!((properties.events, properties.events_lost), (PROCESSES * EACH, 0), "{properties:?}");
+    apart.controller.stop(&other).unwrap();
+    mark(apart.stage.folder.path(), "leave");
+    apart.daemon.succeeded();
+}
+
 fn write_and_end(_: &Path) {
     let provider = Provider::register(PROVIDER, None).unwrap();
     assert!(provider.enabled(4, 0), "by the daemon's file");
@@ -179,6 +206,24 @@ fn process_that_went_on_without_an_answer_reports_it_with_its_enable() {
     scenario.succeeded();
 }
 
+#[test]
+fn process_that_ends_before_the_daemon_answers_has_sent_its_registration() {
+    let stage = Stage::new();
+    let listener = listen(&stage.runtime());
+    stage.spawn("register and end").succeeded();
+    let connection = eventually("a connection", || listener.accept().unwrap());
+    let mut next = || connection.receive(PATIENCE).unwrap().unwrap().message;
+    assert!(matches!(next(), Message::Hello { role: Role::Provider, .. }));
+    assert!(matches!(next(), Message::Register { provider: PROVIDER, .. }));
+}
+
+fn register_and_end(_folder: &Path) {
+    let provider = Provider::register(PROVIDER, None).unwrap();
+    assert!(!provider.enabled(4, 0));
+    // As a program that is killed: nothing is taken back.
+    std::process::exit(0);
+}
+
 fn go_on_without_an_answer(folder: &Path) {
     let provider = Provider::register(PROVIDER, None).unwrap();
     assert!(!provider.enabled(4, 0));
@@ -202,8 +247,8 @@ fn events_missed_before_a_late_enable_show_as_lost() {
         Message::Register { registration: 7, provider: PROVIDER, traits: Vec::new(), classic: false };
     say(&connection, 2, &register, &[]);
     let reason = "it went on".to_owned();
-    // One for a session that the process does not write to changes nothing.
-    for session in [id, id + 1] {
+    // A process is counted once, and one for a session that it does not write to changes nothing.
+    for session in [id, id, id + 1] {
         let (registration, status, reason) = (Some(7), 1460, reason.clone());
         say(&connection, 0, &Message::Failed { order: 0, registration, session, status, reason }, &[]);
     }

@@ -28,6 +28,7 @@ fn build(example: &str, target_folder: &Path, more: impl FnOnce(&mut Command)) {
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["build", "--quiet", "--offline", "--example", example, "--profile", profile]);
     cargo.current_dir(env!("CARGO_MANIFEST_DIR")).arg("--target-dir").arg(target_folder);
+    cargo.env("CARGO_INCREMENTAL", "0");
     more(&mut cargo);
     succeeded(&cargo.output().unwrap());
 }

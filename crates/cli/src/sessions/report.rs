@@ -106,7 +106,7 @@ pub(crate) fn tell_loss(p: &Properties, is_watched: bool) -> Outcome {
     }
     if p.uncounted_processes > 0 {
         eprintln!(
-            "hint: these processes ended while they registered, or the daemon had no memory or descriptors for them; its log names them"
+            "hint: these processes ended while they registered, were answered too late, got no memory or were disconnected; the daemon's log names them"
         );
     }
     Outcome::EventsLost

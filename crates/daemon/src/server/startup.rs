@@ -16,7 +16,7 @@
 //! The socket is bound before providers are looked for, and a provider makes its socket before it tries the daemon's: whichever of the
 //! two comes later finds the other. Both may; the service refuses the second connection.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::fd::OwnedFd;
@@ -33,10 +33,13 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::low_level::{pipe, unregister};
 use traceweir_transport::enabled::{self, Enabled};
-use traceweir_transport::runtime::{ProviderSocket, RuntimeDir, UserSocket, user_folders, user_sockets};
+use traceweir_transport::runtime::{
+    ProviderSocket, RuntimeDir, Scope, UserSocket, user_folders, user_sockets,
+};
 use traceweir_transport::socket::{Connection, Janitor, Listener};
 
 use crate::error::{Error, Result};
+use crate::limits::MAX_LINKS_OF_GUEST;
 use crate::log::{info, warning};
 
 /// How long a daemon that is just leaving may hold the lock.
@@ -85,6 +88,11 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
     std::fs::symlink_metadata(path).ok().map(|it| (it.dev(), it.ino()))
 }
 
+/// Whether only processes of the daemon's own user can connect.
+fn has_one_user(runtime: &RuntimeDir) -> bool {
+    runtime.scope != Scope::System
+}
+
 impl Home {
     /// Becomes the daemon of a folder.
     pub(super) fn take(runtime: &RuntimeDir, listener: Option<OwnedFd>) -> Result<Self> {
@@ -98,8 +106,10 @@ impl Home {
             Some(fd) => (Listener::from_fd(fd)?, None),
             None => (Listener::bind(&path, runtime.socket_mode())?, Some(SocketFile::new(path))),
         };
-        // Processes of this user send memory before they are answered. Guests are kept from it when they are accepted.
-        listener.take_descriptors()?;
+        if has_one_user(runtime) {
+            // Its processes send memory before they are answered.
+            listener.take_descriptors()?;
+        }
         Ok(Self { listener, socket, runtime: runtime.clone(), _lock: lock })
     }
 
@@ -108,8 +118,12 @@ impl Home {
         &self.listener
     }
 
-    /// Writes what is enabled, for processes that come while the daemon is busy.
+    /// Writes what is enabled, for processes that come while the daemon is busy. Not for a daemon of all users: what it has enabled is not every
+    /// user's to know, and descriptors of guests could hang it.
     pub(super) fn publish(&self, all: &[Enabled]) {
+        if !has_one_user(&self.runtime) {
+            return;
+        }
         if let Err(e) = enabled::write(&self.runtime, all) {
             warning!("what is enabled cannot be written to {}: {e}", self.runtime.path().display());
             // What is there may be wrong by now.
@@ -225,8 +239,16 @@ struct UserSearch {
     announced: BTreeSet<(u32, u32)>,
     /// Sockets that were connected to, or that nobody listens to.
     tried: BTreeSet<(u64, u64)>,
+    /// Connections to processes of each user.
+    connections: BTreeMap<u32, usize>,
     /// Sockets whose queue was full: they are waited for after all others.
     busy: Vec<UserSocket>,
+}
+
+/// Whether a connection failed for want of descriptors or memory of this process or machine.
+fn is_shortage(error: &std::io::Error) -> bool {
+    let shortages = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::NOBUFS];
+    shortages.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
 
 impl UserSearch {
@@ -244,8 +266,19 @@ impl UserSearch {
                 if self.announced.contains(&(socket.uid, socket.pid)) || !self.tried.insert(socket.file_id) {
                     continue;
                 }
+                let connections = self.connections.entry(socket.uid).or_default();
+                if *connections >= MAX_LINKS_OF_GUEST {
+                    continue;
+                }
                 match socket.connect(Duration::ZERO) {
-                    Ok(connection) => found(connection),
+                    Ok(connection) => {
+                        *connections += 1;
+                        found(connection);
+                    }
+                    Err(traceweir_transport::Error::System { source, .. }) if is_shortage(&source) => {
+                        self.tried.remove(&socket.file_id);
+                        return;
+                    }
                     Err(traceweir_transport::Error::TimedOut) => {
                         if busy < MAX_BUSY_OF_FOLDER && self.busy.len() < MAX_BUSY {
                             busy += 1;

@@ -2,14 +2,16 @@
 //!
 //! ```text
 //!   a turn:  hung up ─▶ door, inbox, signals ─▶ root and the daemon's own user ─▶ guests, user after user
-//!            └ of guests, together GUESTS_SLICE                                    └ each GUEST_SLICE, together GUESTS_SLICE
+//!            └ of guests, together GUESTS_SLICE    └ controllers last            └ each GUEST_SLICE, together GUESTS_SLICE
 //! ```
 //!
-//! 1. A connection has [`MAX_IN_A_ROW`] messages in a row, and of a guest's only as many as begin within its user's slice. What is left over is ready
+//! 1. A connection has [`MAX_IN_A_ROW`] messages in a row, a controller of root or the daemon's own user one, and of a guest's only as many as begin within its user's slice. What is left over is ready
 //!    in the next turn.
 //! 2. The first user of a turn is the one behind the last of the turn before, and so it is with the connections of each user: nobody waits for ever.
 //! 3. So what guests do, all of them together, holds up root for two slices and one message at most.
-//! 4. A guest's controller whose request filled the queue of a process is not listened to until that has room again. The process is given
+//! 4. What processes of root and the daemon's own user have sent, and those that connect for the first time, is handled before the requests of their
+//!    controllers: a process that registered, wrote and ended before a stop was asked for is in the session.
+//! 5. A guest's controller whose request filled the queue of a process is not listened to until that has room again. The process is given
 //!    [`PATIENCE`] to make some; then it is dropped, which shows as lost events in its sessions.
 
 use std::collections::BTreeMap;
@@ -58,9 +60,11 @@ impl Server {
                 continue;
             }
             match self.links.get(&token).map(|link| link.peer()) {
-                Some(_) if flags.intersects(ENDED) => ended.push((token, flags)),
-                Some(peer) if self.service.access().is_guest(&peer) => {
+                Some(peer) if self.service.access().is_guest(&peer) && !flags.intersects(ENDED) => {
                     guests.entry(peer.uid).or_default().push((token, flags));
+                }
+                Some(_) if flags.intersects(ENDED) && !self.is_own_controller(token) => {
+                    ended.push((token, flags));
                 }
                 _ => own.push((token, flags)),
             }
@@ -70,7 +74,14 @@ impl Server {
             let until = self.is_guest(id).then_some(until);
             self.serve_link(id, flags, until);
         }
+        let last_link = self.last_link;
         tokens.into_iter().for_each(|token| self.serve_token(token));
+        for id in last_link.saturating_add(1)..=self.last_link {
+            if !self.is_guest(id) {
+                self.serve_link(id, EventFlags::IN, None);
+            }
+        }
+        own.sort_by_key(|(id, _)| self.is_own_controller(*id));
         for (id, flags) in own {
             self.serve_link(id, flags, None);
         }
@@ -140,7 +151,8 @@ impl Server {
                 Received::Closed => return self.drop_link(id),
             }
             self.carry_out();
-            let is_held = self.hold_for_crowded(id);
+            // A later request may depend on what processes have sent since this turn began.
+            let is_held = self.hold_for_crowded(id) || self.is_own_controller(id);
             if (is_held && !ended) || until.is_some_and(|until| Instant::now() >= until) {
                 break;
             }
@@ -149,6 +161,10 @@ impl Server {
             self.drop_link(id);
         }
         self.carry_out();
+    }
+
+    fn is_own_controller(&self, id: LinkId) -> bool {
+        self.service.sends_files(id) && !self.is_guest(id)
     }
 
     fn is_guest(&self, id: LinkId) -> bool {

@@ -228,7 +228,7 @@ impl Service {
         if entry.changes == 0 {
             entry.pool_bytes = pool_bytes(&properties.config, properties.config.maximum_buffers);
         }
-        Ok(entry.with_turned_away(properties))
+        Ok(entry.with_uncounted(properties))
     }
 
     pub(super) fn answer(&mut self, asker: Asker, outcome: traceweir_session::Result<Properties>) {

@@ -126,12 +126,12 @@ impl Service {
 
     pub(super) fn stopped(&mut self, id: u64, outcome: traceweir_session::Result<Properties>) {
         let Some(entry) = self.sessions.remove(id) else { return };
-        let outcome = outcome.map(|properties| entry.with_turned_away(properties));
+        let outcome = outcome.map(|properties| entry.with_uncounted(properties));
         match &outcome {
             Ok(it) => {
                 let uncounted = match it.uncounted_processes {
                     0 => String::new(),
-                    processes => format!("; of {processes} processes the count is unknown"),
+                    processes => format!("; events of {processes} processes lost, count unknown"),
                 };
                 let (events, lost) = (it.events, it.events_lost);
                 info!("session {:?} stopped: {events} events, {lost} lost{uncounted}", entry.name);

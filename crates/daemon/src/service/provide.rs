@@ -29,7 +29,6 @@ use traceweir_transport::enabled::Enabled;
 use traceweir_transport::map::{check_headroom, check_memory_file};
 use traceweir_transport::message::{EnableCode, EnableParams, Message, PROPERTY_INDEPENDENT};
 
-use super::sessions::Sessions;
 use super::wait::Purpose;
 use super::{Asker, LinkId, Service, refused, told, warning};
 use crate::error::Refusal;
@@ -106,7 +105,7 @@ impl Service {
                 told!(
                     "process {pid} wrote events before it was enabled for session {session:#x}: {reason:?}"
                 );
-                count_unknown_loss(&mut self.sessions, session);
+                self.sessions.count_uncounted(session, link);
             }
             return;
         }
@@ -276,7 +275,9 @@ impl Service {
             return self.out_of_role(asker);
         }
         let Some(memory) = passed.take_only() else { return self.out_of_role(asker) };
-        let Some(process) = self.registry.processes.get_mut(&asker.link) else { return };
+        let Some(process) = self.registry.processes.get_mut(&asker.link) else {
+            return passed.put_back(memory);
+        };
         let is_sound =
             params.check().is_ok() && check_memory_file(memory.as_fd(), params.layout.region_bytes()).is_ok();
         let has_room = process.offered.len() < MAX_OFFERED && !self.descriptors.are_scarce(&memory, false);
@@ -284,7 +285,7 @@ impl Service {
             process.offered.insert(session, (params, memory));
         } else {
             passed.put_back(memory);
-            count_unknown_loss(&mut self.sessions, session);
+            self.sessions.count_uncounted(session, asker.link);
         }
     }
 
@@ -329,11 +330,11 @@ impl Service {
                 // It gets a region as any other does; what it wrote before is lost.
                 Err(e) => {
                     told!("session {id:#x}: memory that process {pid} made is not used: {e}");
-                    count_unknown_loss(&mut self.sessions, id);
+                    self.sessions.count_uncounted(id, link);
                 }
             }
         }
-        let Some(who) = who else { return Err(self.is_another(id, pid)) };
+        let Some(who) = who else { return Err(self.is_another(link, id, pid)) };
         let refusal = match session.attach(who, process::threads_of(pid)) {
             Ok(attached)
                 if self.descriptors.are_scarce(&attached.wake, self.access.is_guest(&process.peer)) =>
@@ -356,11 +357,11 @@ impl Service {
     }
 
     /// The id of the process that connected is another's: what is written through the connection would be told under a false name. It is not tried again.
-    fn is_another(&mut self, session: u64, pid: u32) -> Refusal {
+    fn is_another(&mut self, link: LinkId, session: u64, pid: u32) -> Refusal {
         let why =
             format!("process {pid} has ended, and its id may be another's: what it connected is not used");
         told!("session {session:#x}: {why}");
-        count_unknown_loss(&mut self.sessions, session);
+        self.sessions.count_uncounted(session, link);
         Refusal::new(Status::ERROR_ACCESS_DENIED, why)
     }
 
@@ -399,7 +400,7 @@ impl Service {
         let regions =
             self.registry.processes.get(&link).into_iter().flat_map(|process| process.regions.keys());
         for session in regions {
-            count_unknown_loss(&mut self.sessions, *session);
+            self.sessions.count_uncounted(*session, link);
         }
     }
 
@@ -407,6 +408,11 @@ impl Service {
     pub(super) fn vanished(&mut self, link: LinkId) {
         let Some(process) = self.registry.remove(link) else { return };
         self.private_left(link);
+        // Its events are in memory that no registration came for.
+        for session in process.offered.keys() {
+            self.sessions.count_uncounted(*session, link);
+        }
+        self.sessions.forget_link(link);
         for (session, source) in process.regions {
             self.detach(session, source);
         }
@@ -441,12 +447,5 @@ impl Service {
         if let Some(session) = self.sessions.session(session) {
             session.detach(source);
         }
-    }
-}
-
-/// Counts one process of which the session may have missed events that nothing could count.
-fn count_unknown_loss(sessions: &mut Sessions, session: u64) {
-    if let Some(entry) = sessions.get_mut(session) {
-        entry.turned_away = entry.turned_away.saturating_add(1);
     }
 }

@@ -50,8 +50,7 @@ pub(super) struct Entry {
     pub(super) file: Option<Claim>,
     /// Bytes that its buffers may take.
     pub(super) pool_bytes: u64,
-    /// Processes that had no region, or whose region was given up while they ran.
-    pub(super) turned_away: u32,
+    pub(super) uncounted: Uncounted,
     /// Updates and flushes under way.
     pub(super) changes: usize,
     /// Who started it.
@@ -66,10 +65,27 @@ pub(super) struct Entry {
 
 impl Entry {
     /// Adds the processes that had nowhere to count what they lost.
-    pub(super) fn with_turned_away(&self, mut properties: Properties) -> Properties {
+    pub(super) fn with_uncounted(&self, mut properties: Properties) -> Properties {
         let processes = &mut properties.uncounted_processes;
-        *processes = processes.saturating_add(self.turned_away);
+        *processes = processes.saturating_add(self.uncounted.processes);
         properties
+    }
+}
+
+/// Processes of which a session may have missed events that nothing could count, each once for a
+/// connection.
+#[derive(Debug, Default)]
+pub(super) struct Uncounted {
+    processes: u32,
+    /// Those of them that are still connected.
+    connected: BTreeSet<LinkId>,
+}
+
+impl Uncounted {
+    pub(super) fn add(&mut self, link: LinkId) {
+        if self.connected.insert(link) {
+            self.processes = self.processes.saturating_add(1);
+        }
     }
 }
 
@@ -226,6 +242,20 @@ impl Sessions {
         self.all.iter().filter(|(_, entry)| entry.tied_to == Some(link)).map(|(id, _)| *id).collect()
     }
 
+    /// Counts a process of which the session may have missed events that nothing could count.
+    pub(super) fn count_uncounted(&mut self, session: u64, link: LinkId) {
+        if let Some(entry) = self.get_mut(session) {
+            entry.uncounted.add(link);
+        }
+    }
+
+    /// Forgets a connection; its process stays counted.
+    pub(super) fn forget_link(&mut self, link: LinkId) {
+        for entry in self.all.values_mut() {
+            entry.uncounted.connected.remove(&link);
+        }
+    }
+
     /// One session.
     pub(super) fn get_mut(&mut self, id: u64) -> Option<&mut Entry> {
         self.all.get_mut(&id)
@@ -281,7 +311,7 @@ impl Sessions {
     /// How one is.
     pub(super) fn properties(&self, id: u64) -> Option<Properties> {
         let entry = self.all.get(&id)?;
-        self.session(id).map(|session| entry.with_turned_away(session.properties()))
+        self.session(id).map(|session| entry.with_uncounted(session.properties()))
     }
 
     /// Ids of those that run.

@@ -17,7 +17,7 @@ use traceweir_transport::message::SessionConfig;
 use super::access::rights_to_run;
 use super::control::{FILE_STACK, apart, buffers_in, pool_bytes};
 use super::notice::{Notice, Promise, Started};
-use super::sessions::{Entry, State, not_running};
+use super::sessions::{Entry, State, Uncounted, not_running};
 use super::{Asker, Service, own, warning};
 use crate::access::Identity;
 use crate::error::Refusal;
@@ -72,7 +72,7 @@ impl Service {
         let state = State::Starting { asker, ended: None };
         let tied_to = raw.tied.then_some(asker.link);
         let pool_bytes = pool_bytes(raw, raw.maximum_buffers);
-        let (file, changes, turned_away, starter) = (None, 0, 0, self.who(asker.link));
+        let (file, changes, starter) = (None, 0, self.who(asker.link));
         if is_generated {
             self.sessions.generated.insert(guid);
         }
@@ -81,7 +81,7 @@ impl Service {
             guid,
             file,
             pool_bytes,
-            turned_away,
+            uncounted: Uncounted::default(),
             changes,
             tied_to,
             starter,

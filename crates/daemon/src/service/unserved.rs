@@ -39,9 +39,7 @@ impl Service {
             return;
         }
         told!("process {pid} gets no region for session {session:#x}: {why}");
-        if let Some(entry) = self.sessions.get_mut(session) {
-            entry.turned_away = entry.turned_away.saturating_add(1);
-        }
+        self.sessions.count_uncounted(session, link);
         self.unserved.again.get_or_insert(Instant::now() + AGAIN);
     }
 

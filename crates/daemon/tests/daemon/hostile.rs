@@ -267,7 +267,9 @@ fn other_users_cannot_send_descriptors_unless_they_control_sessions() {
     let reader = || OwnedFd::from(reader.try_clone().unwrap());
     let send = |client: &Client| sends(&client.connection, &Message::Done, reader());
     assert!(!send(&client_of(&daemon, ANN, Role::Provider)));
-    assert!(send(&daemon.provider()), "a process of the daemon's user sends memory that it made");
+    let connection = daemon.connection();
+    assert!(!sends(&connection, &hello(Role::Provider, new_instance()), reader()), "before it is accepted");
+    assert!(send(&Daemon::start().provider()), "a process sends memory that it made to its user's daemon");
     let mut root = daemon.controller();
     grant(&mut root, Guid::from_u128(1), Sid::user(ANN), Rights::WMIGUID_SET);
     assert!(send(&client_of(&daemon, ANN, Role::Controller)), "a controller sends log files");

@@ -151,8 +151,8 @@ pub struct Properties {
     pub consumers: u32,
     /// Regions given up because their process broke the rules.
     pub damaged_regions: u32,
-    /// Processes that may have lost events which nothing could count: they had no region, or ended before
-    /// they got one, or were disconnected. Not among `events_lost`.
+    /// Processes that may have lost events which nothing could count: they ended before they got a region,
+    /// got none or got it too late, or were disconnected. Not among `events_lost`.
     pub uncounted_processes: u32,
     /// Processor time that collecting took, nanoseconds.
     pub collector_ns: u64,

@@ -105,6 +105,7 @@ impl RegionReader {
         params.check()?;
         let bytes = params.layout.region_bytes();
         map::check_memory_file(memory, bytes)?;
+        map::check_headroom(bytes)?;
         let mut reader = Self::over(Mapping::of_file(memory, bytes, true)?, params)?;
         // What was lost before counts too.
         let since = reader.lost_at.checked_sub(MADE_BEFORE);

@@ -24,7 +24,7 @@ fn session() -> Properties {
         number_of_buffers: 5,
         free_buffers: 3,
         buffers_written: 1234,
-        events_lost: 15,
+        events_lost: 21,
         log_buffers_lost: 2,
         real_time_buffers_lost: 3,
         real_time_events_lost: 30,
@@ -99,7 +99,7 @@ Log Mode:               0x101 (SEQUENTIAL REAL_TIME)
 
 Events:                 1,000,000
 Buffers Written:        1,234
-Events Lost:            15
+Events Lost:            21
   No Room:              1
   Not Written:          2
   Damaged:              3

@@ -10,7 +10,7 @@ fn entry(name: &str, guid: u128) -> Entry {
         guid: Guid::from_u128(guid),
         file: None,
         pool_bytes: 1 << 20,
-        turned_away: 0,
+        uncounted: Uncounted::default(),
         changes: 0,
         tied_to: None,
         starter: Who(None),
