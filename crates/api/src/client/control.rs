@@ -136,15 +136,18 @@ impl Control {
 
     /// Tells one daemon of a registration, unless it knows it.
     fn announce_to(&mut self, at: usize, number: u32) {
-        self.enable_early(at, number);
+        let wanted = self.prepare_early(at, number);
         let (peer, mut shared) = (&mut self.peers[at], self.client.lock());
         if say_register(peer, number) {
             shared.awaited.push((peer.id, number));
         }
         drop(shared);
-        // Before the registration returns: the process may end at any time, and memory that it made is to reach the daemon all the same. A connection that
-        // is gone is noticed soon enough.
+        // Before it is enabled: the process may end at any time, and memory that it made is to reach the daemon all the same. A connection that is gone is
+        // noticed soon enough.
         let _ = peer.flush();
+        if peer.has_sent_all() {
+            self.enable_early(at, number, &wanted);
+        }
     }
 
     fn add(&mut self, connection: Connection, link: usize, ours: bool) {

@@ -24,23 +24,32 @@ use crate::error::Result;
 use crate::provider::{Change, Handle, for_provider};
 
 impl Control {
-    /// Enables a registration for the sessions that want it by the daemon's file, with memory made here where there is none. Before the daemon is told of it.
-    pub(super) fn enable_early(&mut self, at: usize, number: u32) {
+    /// Makes the memory for the sessions that want a registration by the daemon's file, where there is none,
+    /// and queues it for the daemon. Returns what they want.
+    pub(super) fn prepare_early(&mut self, at: usize, number: u32) -> Vec<Enabled> {
         let peer = &mut self.peers[at];
         if peer.announced.contains(&number) {
-            return;
+            return Vec::new();
         }
-        let Some(handle) = Handle::from_number(number) else { return };
+        let Some(handle) = Handle::from_number(number) else { return Vec::new() };
         let enabled = self.links.get(peer.link).map(|link| link.enabled_by(peer.connection.peer().uid));
-        let enabled = enabled.unwrap_or_default();
-        let wanted = wanted_of(&handle, &enabled);
+        let mut wanted = wanted_of(&handle, &enabled.unwrap_or_default());
+        let mut shared = self.client.lock();
+        // What cannot be had here waits for the daemon.
+        wanted.retain(|one| shared.open_early(peer, one).is_ok());
+        wanted
+    }
+
+    /// Enables a registration for the sessions that it was prepared for. The memory was sent before: the
+    /// process may end as soon as it has written an event.
+    pub(super) fn enable_early(&mut self, at: usize, number: u32, wanted: &[Enabled]) {
+        let Some(handle) = Handle::from_number(number) else { return };
         let (mut is_changed, mut filter) = (false, None);
         let mut shared = self.client.lock();
-        for wanted in &wanted {
-            // What cannot be had here waits for the daemon.
-            if shared.enable_early(peer, handle, wanted).unwrap_or(false) {
+        for one in wanted {
+            if shared.enable_early(&mut self.peers[at], handle, one) {
                 // Of several sessions the last, as with a callback that is called for each.
-                (is_changed, filter) = (true, for_provider(&wanted.params.filters));
+                (is_changed, filter) = (true, for_provider(&one.params.filters));
             }
         }
         drop(shared);
@@ -81,24 +90,31 @@ impl Control {
 }
 
 impl Shared {
-    /// Enables a registration for a session; whether that is a change for its callback.
-    fn enable_early(&mut self, peer: &mut Peer, handle: Handle, wanted: &Enabled) -> Result<bool> {
+    /// Makes the memory of this process for a session, unless it has some.
+    fn open_early(&mut self, peer: &mut Peer, wanted: &Enabled) -> Result<()> {
         let (owner, session) = (Owner::Peer(peer.id), wanted.session);
-        if self.table.find(owner, session).is_none() {
-            let memory = create_memory(&wanted.region)?;
-            let shared = memory.try_clone().map_err(|e| traceweir_transport::Error::system("dup", e))?;
-            self.table.open(owner, session, |line, outlet| {
-                let source = RegionSource::Doorbell { memory: shared, doorbell: &DOORBELL, line };
-                Ok((outlet.open(source, &wanted.region)?, ()))
-            })?;
-            peer.offer(session, wanted.region, memory);
+        if self.table.find(owner, session).is_some() {
+            return Ok(());
         }
-        let Some(open) = self.table.find(owner, session).map(|open| (open.outlet, open.ticket)) else {
-            return Ok(false);
+        let memory = create_memory(&wanted.region)?;
+        let shared = memory.try_clone().map_err(|e| traceweir_transport::Error::system("dup", e))?;
+        self.table.open(owner, session, |line, outlet| {
+            let source = RegionSource::Doorbell { memory: shared, doorbell: &DOORBELL, line };
+            Ok((outlet.open(source, &wanted.region)?, ()))
+        })?;
+        peer.offer(session, wanted.region, memory);
+        Ok(())
+    }
+
+    /// Enables a registration for a session; whether that is a change for its callback.
+    fn enable_early(&mut self, peer: &mut Peer, handle: Handle, wanted: &Enabled) -> bool {
+        let (owner, session) = (Owner::Peer(peer.id), wanted.session);
+        let Some((outlet, ticket)) = self.table.find(owner, session).map(|open| (open.outlet, open.ticket))
+        else {
+            return false;
         };
         peer.early.push((handle.number(), session));
-        let change = self.enable(handle, open.0, open.1, &wanted.params);
-        Ok(change != Change::None)
+        self.enable(handle, outlet, ticket, &wanted.params) != Change::None
     }
 }
 

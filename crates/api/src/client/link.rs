@@ -276,6 +276,11 @@ impl Peer {
         self.outbox.push_back((0, Message::Region { session, params }, Some(memory)));
     }
 
+    /// Whether nothing waits for room in the connection.
+    pub(super) fn has_sent_all(&self) -> bool {
+        self.outbox.is_empty()
+    }
+
     /// Says what wants no answer: sends it, or keeps it for when there is room. The control thread waits for nobody.
     pub(super) fn say(&mut self, message: Message) {
         self.outbox.push_back((0, message, None));

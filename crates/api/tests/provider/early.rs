@@ -212,7 +212,7 @@ fn process_that_ends_before_the_daemon_answers_has_sent_its_registration() {
     let listener = listen(&stage.runtime());
     stage.spawn("register and end").succeeded();
     let connection = eventually("a connection", || listener.accept().unwrap());
-    let mut next = || connection.receive(PATIENCE).unwrap().unwrap().message;
+    let next = || connection.receive(PATIENCE).unwrap().unwrap().message;
     assert!(matches!(next(), Message::Hello { role: Role::Provider, .. }));
     assert!(matches!(next(), Message::Register { provider: PROVIDER, .. }));
 }

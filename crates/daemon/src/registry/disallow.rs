@@ -16,6 +16,7 @@ impl Registry {
         let now: BTreeSet<Guid> = providers.iter().copied().collect();
         let before = self.disallowed.remove(&session).unwrap_or_default();
         let changed: Vec<Guid> = now.symmetric_difference(&before).copied().collect();
+        self.is_changed |= !changed.is_empty();
         if !now.is_empty() {
             self.disallowed.insert(session, now);
         }
