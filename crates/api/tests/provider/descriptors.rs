@@ -17,7 +17,7 @@ use traceweir_format::Guid;
 use traceweir_transport::runtime::RuntimeDir;
 
 use crate::daemon::{Real, socket_of};
-use crate::links::refuse;
+use crate::sandbox::refuse;
 use crate::{PROVIDER, Scenario, Stage, event, eventually, mark, read, sequential, until, wait_for_mark};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[

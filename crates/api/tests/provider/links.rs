@@ -10,6 +10,7 @@ use traceweir_transport::message::Message;
 use traceweir_transport::runtime::RuntimeDir;
 
 use crate::daemon::{Process, listen, socket_of};
+use crate::sandbox::refuse;
 use crate::{
     PATIENCE, PROVIDER, Scenario, Stage, event, everything, mark, read, sequential, until, wait_for_mark,
 };
@@ -174,21 +175,4 @@ fn sandbox(_: &Path) {
     assert!(!provider.enabled(0, 0));
     provider.write(&event(1), &[b"nobody listens"]).unwrap();
     assert!(link_state().iter().any(|l| l.contains("no control thread")), "{:?}", link_state());
-}
-
-/// Has the kernel refuse these calls to this thread from now on.
-pub(crate) fn refuse(calls: &[libc::c_long]) {
-    let step = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt, jf, k };
-    let mut program = vec![step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0)];
-    for call in calls {
-        program.push(step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, *call as u32));
-        program.push(step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32));
-    }
-    program.push(step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW));
-    let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
-    // SAFETY: the program outlives the calls, which copy it; its jumps stay inside.
-    unsafe {
-        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
-        assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter), 0);
-    }
 }

@@ -21,6 +21,8 @@ mod items;
 mod links;
 mod outside;
 mod private;
+#[path = "../../../../tests/support/sandbox.rs"]
+mod sandbox;
 mod scopes;
 mod several;
 #[path = "../../../../tests/support/skip.rs"]

@@ -6,26 +6,39 @@
 //! | AddressSanitizer, UndefinedBehaviorSanitizer | what the programs do, and every allocation of the library |
 //! | ThreadSanitizer | the library too: it is built for it (`thread-sanitizer.sh`), standard library included |
 
+#[path = "../../../../tests/support/sandbox.rs"]
+mod sandbox;
 #[path = "../support/mod.rs"]
 mod support;
 
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use sandbox::refuse;
 use support::{Daemon, Link, SANITIZE, STRICT, Workshop, expect_success, has_sanitizers, here, rows, skip};
 
 /// A program of this folder; its output.
 fn run(workshop: &Workshop, name: &str, flags: &[&str]) -> String {
     let source = here("tests/handles").join(name);
-    run_built(&workshop.build("gcc", &source, &[flags, &["-pthread"]].concat(), Link::Shared))
+    run_built(&workshop.build("gcc", &source, &[flags, &["-pthread"]].concat(), Link::Shared), false)
 }
 
-/// The same of one that was built, with a daemon, a trace and a manifest.
-fn run_built(program: &Path) -> String {
+/// The same of one that was built, with a daemon, a trace and a manifest. With one table of descriptors, the library's threads share the program's.
+fn run_built(program: &Path, has_one_table: bool) -> String {
     let (daemon, folder) = (Daemon::new(), tempfile::tempdir().unwrap());
     std::fs::copy(here("../../fixtures/etl/manifest.etl"), folder.path().join("manifest.etl")).unwrap();
     let mut command = daemon.command(program);
     command.arg(folder.path()).arg(here("../../fixtures/manifests/everything.man"));
+    if has_one_table {
+        let refuse_tables = || {
+            refuse(&[libc::SYS_close_range, libc::SYS_unshare]);
+            Ok(())
+        };
+        // SAFETY: between fork and exec of a process whose other threads hold no lock that this takes but that of the allocator, which the C library
+        // takes over in the child.
+        unsafe { command.pre_exec(refuse_tables) };
+    }
     expect_success(command.env("TRACEWEIR_MANIFESTS", "/nowhere"))
 }
 
@@ -95,8 +108,9 @@ fn thread_sanitizer_finds_nothing() {
     let output = Command::new(&race).output().unwrap();
     let report = String::from_utf8_lossy(&output.stderr);
     assert!(report.contains("data race") && report.contains("EventActivityIdControl"), "{report}");
+    // ThreadSanitizer knows one table of descriptors for a process, and takes the same number in another table for the same file.
     for name in ["table.c", "threads.c"] {
-        run_built(&build_watched(&here("tests/handles").join(name), &tools, folder.path()));
+        run_built(&build_watched(&here("tests/handles").join(name), &tools, folder.path()), true);
     }
     let decoding = build_watched(&here("tests/c/tdh_threads.c"), &tools, folder.path());
     let mut command = Command::new(decoding);
