@@ -11,7 +11,8 @@
 //! other. K5 What a process counts as lost is added once. K6 While there is no place for what comes, regions are shut, and writers told why;
 //! they are opened again before a consumer hears that it is one. K7 Where something is captured, all is merged up to the moment at which
 //! the last look at it began: however long a look takes, no event is raised above its time by it. K8 A process that attaches while a
-//! drain goes on takes part from the next stream on, so its events are not raised above their time by that drain.
+//! drain goes on takes part from the next stream on, so its events are not raised above their time by that drain. (Events in memory that a
+//! process made before it attached are older, and are raised to the stamp that their stream has reached.)
 
 mod fill;
 mod send;
@@ -255,7 +256,7 @@ impl Collector {
     fn merge_stream(&mut self, at: usize, bytes: usize, reach: Reach, outcome: &mut Outcome) -> bool {
         let counter = self.clock.counter();
         let mut now = counter.now();
-        // After the counter was read: a process that attaches later writes later (K8).
+        // After the counter was read: a process that gets its memory here and attaches later writes later (K8).
         for source in self.shared.take_attached() {
             self.add(source);
         }

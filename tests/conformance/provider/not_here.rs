@@ -61,7 +61,7 @@ pub(crate) const NOT_HERE: &[NotHere] = &[
         "provider 7",
         D,
         "the disallow list of a group (class 10) is taken off",
-        "takes a session that has one: api/tests/info_daemon.rs"
+        "takes a session that has one: api/tests/api/info_daemon.rs"
     ),
     not_here!(
         "provider 8",

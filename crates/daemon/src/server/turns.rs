@@ -5,8 +5,8 @@
 //!            └ of guests, together GUESTS_SLICE    └ controllers last            └ each GUEST_SLICE, together GUESTS_SLICE
 //! ```
 //!
-//! 1. A connection has [`MAX_IN_A_ROW`] messages in a row, a controller of root or the daemon's own user one, and of a guest's only as many as begin within its user's slice. What is left over is ready
-//!    in the next turn.
+//! 1. A connection has [`MAX_IN_A_ROW`] messages in a row, a controller of root or the daemon's own user one, and of a guest's only
+//!    as many as begin within its user's slice. What is left over is ready in the next turn.
 //! 2. The first user of a turn is the one behind the last of the turn before, and so it is with the connections of each user: nobody waits for ever.
 //! 3. So what guests do, all of them together, holds up root for two slices and one message at most.
 //! 4. What processes of root and the daemon's own user have sent, and those that connect for the first time, is handled before the requests of their
