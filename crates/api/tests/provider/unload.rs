@@ -15,28 +15,39 @@ fn profile_folder() -> PathBuf {
     std::env::current_exe().unwrap().ancestors().nth(2).unwrap().to_owned()
 }
 
-/// Settings of cargo for a build that is made once: little to write, little to keep.
-const SMALL_BUILD: [(&str, &str); 2] = [("CARGO_INCREMENTAL", "0"), ("CARGO_PROFILE_DEV_DEBUG", "0")];
-
-/// Has cargo build an example of this package; nothing to do where it was built with the tests.
-fn build(example: &str, target_folder: &Path, more: impl FnOnce(&mut Command)) {
+/// Returns the plugin library. `cargo test` without a filter builds it beside the tests; a run of
+/// these tests alone builds it here.
+fn plugin_library() -> PathBuf {
     let folder = profile_folder();
-    let profile = match folder.file_name().unwrap().to_str().unwrap() {
-        "debug" => "dev",
-        other => other,
+    let library = folder.join("examples/libprovider_plugin.so");
+    if !is_newer_than_its_sources(&library) {
+        let profile = match folder.file_name().unwrap().to_str().unwrap() {
+            "debug" => "dev",
+            other => other,
+        };
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["build", "--quiet", "--offline", "--example", "provider_plugin", "--profile", profile]);
+        cargo.current_dir(env!("CARGO_MANIFEST_DIR")).arg("--target-dir").arg(folder.parent().unwrap());
+        cargo.env("CARGO_INCREMENTAL", "0");
+        succeeded(&cargo.output().unwrap());
+    }
+    library
+}
+
+/// Compares a library with the sources that cargo lists in the `.d` file beside it.
+fn is_newer_than_its_sources(library: &Path) -> bool {
+    let modified = |path: &Path| path.metadata().and_then(|metadata| metadata.modified()).ok();
+    let (Some(built), Ok(list)) = (modified(library), std::fs::read_to_string(library.with_extension("d")))
+    else {
+        return false;
     };
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--quiet", "--offline", "--example", example, "--profile", profile]);
-    cargo.current_dir(env!("CARGO_MANIFEST_DIR")).arg("--target-dir").arg(target_folder);
-    cargo.env("CARGO_INCREMENTAL", "0");
-    more(&mut cargo);
-    succeeded(&cargo.output().unwrap());
+    let Some((_, sources)) = list.split_once(": ") else { return false };
+    sources.split_whitespace().all(|source| modified(Path::new(source)).is_some_and(|time| time <= built))
 }
 
 #[test]
 fn a_library_with_a_provider_survives_its_own_unloading() {
-    build("provider_plugin", profile_folder().parent().unwrap(), |_| ());
-    let library = profile_folder().join("examples/libprovider_plugin.so");
+    let library = plugin_library();
     let stage = Stage::new();
     // This program holds the same code, but the library has a copy of its own: nothing is shared between the two.
     let status = stage
@@ -50,8 +61,7 @@ fn a_library_with_a_provider_survives_its_own_unloading() {
 
 #[test]
 fn a_library_that_was_deleted_or_renamed_is_told_by_its_path() {
-    build("provider_plugin", profile_folder().parent().unwrap(), |_| ());
-    let library = profile_folder().join("examples/libprovider_plugin.so");
+    let library = plugin_library();
     let stage = Stage::new();
     let folder = stage.path("").canonicalize().unwrap();
     for (what, told) in [("deleted", "copy.so"), ("renamed", "renamed.so")] {
@@ -135,16 +145,30 @@ unsafe fn symbol<F: Copy>(library: *mut c_void, name: *const c_char) -> F {
 #[test]
 fn a_statically_linked_program_records_itself() {
     let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("static");
-    build("private_session", &folder, |cargo| {
-        cargo.args(["--target", &target]);
-        cargo.env_remove("RUSTFLAGS").env("CARGO_ENCODED_RUSTFLAGS", "-Ctarget-feature=+crt-static");
-        cargo.envs(SMALL_BUILD);
-    });
-    let profile = profile_folder();
-    let program = folder.join(&target).join(profile.file_name().unwrap()).join("examples/private_session");
-    assert!(!asks_for_a_loader(&std::fs::read(&program).unwrap()));
     let stage = Stage::new();
+    // A package of its own: building the example in place would build all development dependencies.
+    let api = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let manifest = format!(
+        "[package]\nname = \"private_session\"\nversion = \"0.0.0\"\nedition = \"2024\"\n[workspace]\n\
+         [[bin]]\nname = \"private_session\"\npath = {:?}\n[dependencies]\ntraceweir = {{ path = {api:?} }}\n",
+        api.join("examples/private_session.rs")
+    );
+    std::fs::write(stage.path("Cargo.toml"), manifest).unwrap();
+    // The versions that the project has, so that nothing is fetched.
+    std::fs::copy(api.join("../../Cargo.lock"), stage.path("Cargo.lock")).unwrap();
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("static");
+    let built = Command::new(env!("CARGO"))
+        .args(["build", "--quiet", "--offline", "--target", &target])
+        .current_dir(stage.path(""))
+        .env("CARGO_TARGET_DIR", &folder)
+        .env("CARGO_INCREMENTAL", "0")
+        .env("CARGO_PROFILE_DEV_DEBUG", "0")
+        .env_remove("RUSTFLAGS")
+        .env("CARGO_ENCODED_RUSTFLAGS", "-Ctarget-feature=+crt-static")
+        .output();
+    succeeded(&built.unwrap());
+    let program = folder.join(&target).join("debug/private_session");
+    assert!(!asks_for_a_loader(&std::fs::read(&program).unwrap()));
     let output = Command::new(program)
         .args([stage.path("static.etl").as_os_str(), "1000".as_ref()])
         .env("TRACEWEIR_RUNTIME_DIR", stage.runtime())

@@ -154,12 +154,13 @@ fn compiled(folder: &Path, parts: &str) -> String {
     std::fs::write(folder.join("Cargo.toml"), manifest).unwrap();
     // The versions that the project has, so that nothing is fetched.
     std::fs::copy(root.join("Cargo.lock"), folder.join("Cargo.lock")).unwrap();
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mistakes");
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("nested");
     let output = Command::new(env!("CARGO"))
         .args(["check", "--offline", "--keep-going", "--message-format", "short", "--color", "never"])
         .current_dir(folder)
         .env("CARGO_TARGET_DIR", target)
         .env("CARGO_INCREMENTAL", "0")
+        .env("CARGO_PROFILE_DEV_DEBUG", "0")
         .env_remove("RUSTFLAGS")
         .output()
         .unwrap();
