@@ -55,6 +55,14 @@ fn end_of_its_terminal_ends_a_daemon_with_finalised_files() {
     command.args(["-qec", r#"exec "$WEIR" daemon"#, "/dev/null"]).env("SHELL", "/bin/sh");
     command.env("WEIR", env!("CARGO_BIN_EXE_weir")).env("TRACEWEIR_RUNTIME_DIR", daemon.folder());
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    // Tests that run under `nohup` inherit an ignored SIGHUP, and a daemon respects that.
+    // SAFETY: between fork and exec, `signal` is safe to call and touches no memory of this program.
+    unsafe {
+        command.pre_exec(|| {
+            libc::signal(libc::SIGHUP, libc::SIG_DFL);
+            Ok(())
+        })
+    };
     let Ok(terminal) = command.spawn() else {
         return skip("script", "the program script, which makes a terminal, is not installed");
     };
