@@ -78,6 +78,19 @@ impl SessionClock {
         self.wall.saturating_add(i64::try_from(units).unwrap_or(i64::MAX))
     }
 
+    /// The first raw counter value that has at least this stamp.
+    pub(crate) fn first_raw(&self, stamp: i64) -> u64 {
+        if self.kind != 2 {
+            return u64::try_from(stamp).unwrap_or(0);
+        }
+        let units = i128::from(stamp).saturating_sub(i128::from(self.wall)) << FRACTION;
+        let rate = i128::from(self.rate).max(1);
+        // Rounded up: `stamp` rounds down.
+        let ticks = units.div_euclid(rate).saturating_add(i128::from(units.rem_euclid(rate) != 0));
+        let raw = i128::from(self.base).saturating_add(ticks);
+        u64::try_from(raw.max(0)).unwrap_or(u64::MAX)
+    }
+
     /// Takes a new base, for clocks that have one.
     pub(crate) fn follow(&mut self) {
         if self.kind == 2 {
@@ -165,6 +178,21 @@ mod tests {
             assert_eq!(clock.anchor_stamp(clock.anchor()), 500_000_000);
             assert!(clock.stamp(0) <= 500_000_000, "before the start");
         }
+    }
+
+    #[test]
+    fn first_raw_value_of_a_stamp_is_exact() {
+        for rate in [1_000_000_u64, 10_000_000, 24_000_000, 3_123_456_789] {
+            let clock = SessionClock::at(2, Counter::Cycles, anchor(u64::MAX >> 8, 500_000_000), rate);
+            for stamp in [500_000_000, 500_000_001, 500_000_777, 499_999_990, 987_654_321] {
+                let raw = clock.first_raw(stamp);
+                assert!(clock.stamp(raw) >= stamp && clock.stamp(raw - 1) < stamp, "{rate} Hz: {stamp}");
+            }
+            assert!(clock.first_raw(i64::MAX) > u64::MAX >> 8, "without an overflow");
+            assert_eq!(system(rate).first_raw(i64::MIN), 0);
+        }
+        let counter = SessionClock::at(1, Counter::Cycles, anchor(7, 9), 3_000_000_000);
+        assert_eq!([-1, 0, 12].map(|stamp| counter.first_raw(stamp)), [0, 0, 12]);
     }
 
     #[test]

@@ -7,17 +7,28 @@
 //!
 //! K1 A buffer holds records of one stream; at most one buffer of a stream is being filled. K2 Stamps of a stream never fall. K3 What live
 //! consumers were told to be complete stays so: no stream writes a stamp up to there any more, however late a record comes. (A record
-//! that keeps its own stamp stands outside this.) K4 A region that breaks the rules of its rings is dropped at once and disturbs no
-//! other. K5 What a process counts as lost is added once. K6 While there is no place for what comes, regions are shut, and writers told why;
+//! that keeps its own stamp stands outside this, and so do late streams.)
+//! K4 A region that breaks the rules of its rings is dropped at once and disturbs no other. K5 What a process counts as lost is added once. K6 While there is no place for what comes, regions are shut, and writers told why;
 //! they are opened again before a consumer hears that it is one. K7 Where something is captured, all is merged up to the moment at which
 //! the last look at it began: however long a look takes, no event is raised above its time by it. K8 A process that attaches while a
-//! drain goes on takes part from the next stream on, so its events are not raised above their time by that drain. (Events in memory that a
-//! process made before it attached are older, and are raised to the stamp that their stream has reached.)
+//! drain goes on takes part from the next stream on, so its events are not raised above their time by that drain.
+//! K9 Memory that a process made before it attached holds older events. Those that their stream has
+//! passed by then keep their stamps: they go into the late stream of their processor, whose buffers
+//! hold nothing else. Stamps of a late stream fall only from one buffer to the next, when another
+//! backlog begins. K10 Live consumers are told how far they have everything only when no backlog is
+//! half collected.
+//!
+//! ```text
+//!   a region is adopted   90 ── 120 ── 150 ── 205 ── 210
+//!                         └────────────┤      └───────┤
+//!   late stream   ◀── 90 ─ 120 ─ 150 ──┘              │
+//!   stream        100 ─ 140 ─ 200 ◀── 205 ─ 210 ──────┘
+//! ```
 
 mod fill;
 mod send;
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -56,12 +67,16 @@ pub(crate) struct Source {
     pub(crate) cost: Cost,
     /// Events its process has lost, as far as they are counted.
     pub(crate) lost: u64,
+    /// Streams that have not taken what the region held when it was adopted.
+    pub(crate) backlog: BTreeSet<usize>,
 }
 
 /// The records of one processor on their way to the file.
 #[derive(Debug, Default)]
 struct Stream {
     cpu: u16,
+    /// Whether it takes the backlog of adopted regions only.
+    is_late: bool,
     buffer: Option<Buffer>,
     /// Raw stamp that the next record has at least: that of the last one, or what was told to be complete.
     key: u64,
@@ -102,7 +117,12 @@ pub(crate) struct Collector {
     ahead: u64,
     cpus: usize,
     sources: Vec<Source>,
+    /// The streams, then the late streams of the same processors.
     streams: Vec<Stream>,
+    /// Where late streams begin: raw stamp and stamp of the session's start.
+    start: (u64, i64),
+    /// Whether a source may have a backlog.
+    has_backlog: bool,
     /// Lost events that buffers have told of.
     told_lost: u64,
     /// When the last drain began.
@@ -126,7 +146,12 @@ impl Collector {
         let millis = u64::try_from(merge::FUTURE.as_millis()).unwrap_or(0);
         let ahead = clock.frequency().saturating_mul(millis) / 1000;
         let cpus = usize::from(shared.cpus);
-        let streams = (0..shared.streams).map(|cpu| Stream { cpu, ..Stream::default() }).collect();
+        let start = (clock.anchor().counter, clock.anchor_stamp(clock.anchor()));
+        let (key, time) = start;
+        let streams = (0..shared.streams).map(|cpu| Stream { cpu, ..Stream::default() });
+        let late =
+            (0..shared.streams).map(|cpu| Stream { cpu, is_late: true, key, time, ..Stream::default() });
+        let streams = streams.chain(late).collect();
         Self {
             shared,
             jobs,
@@ -135,6 +160,8 @@ impl Collector {
             cpus,
             sources: Vec::new(),
             streams,
+            start,
+            has_backlog: false,
             told_lost: 0,
             drained: 0,
             told: i64::MIN,
@@ -166,6 +193,7 @@ impl Collector {
         if let Some(reader) = source.reader.as_mut().filter(|_| self.is_shut) {
             reader.set_shut(true);
         }
+        self.has_backlog |= !source.backlog.is_empty();
         self.sources.push(source);
     }
 
@@ -213,8 +241,9 @@ impl Collector {
         });
     }
 
-    /// Follows the machine's clock and lets idle pages go.
+    /// Follows the machine's clock, sends late events out and lets idle pages go.
     pub(crate) fn look_around(&mut self) {
+        self.send_late();
         self.clock.follow();
         if let Some(capturing) = &mut self.capturing {
             capturing.follow(&self.clock);
@@ -231,19 +260,26 @@ impl Collector {
         // What happened behind this is captured by the next look.
         self.drained = looked;
         // Streams take turns, so that the rings of none stand full while those of another are emptied.
-        let mut unfinished: Vec<usize> = (0..self.streams.len()).collect();
+        let streams = usize::from(self.shared.streams);
+        let mut unfinished: Vec<usize> = (0..streams).collect();
         let tell_after = self.tell_after();
         for turn in 1..=TURNS {
             let bytes = if turn < TURNS { SLICE } else { usize::MAX };
             unfinished.retain(|&at| {
                 let has_more = self.merge_stream(at, bytes, reach, &mut outcome);
-                if self.untold >= tell_after {
+                if self.untold >= tell_after && !self.has_backlog {
                     self.tell_progress();
                 }
                 has_more
             });
             if unfinished.is_empty() {
                 break;
+            }
+        }
+        // Of regions that were adopted meanwhile, for streams that were finished by then.
+        for at in 0..streams {
+            if self.has_backlog {
+                self.merge_backlog(at, usize::MAX, &mut outcome);
             }
         }
         self.settle_sources(&outcome.damaged);
@@ -260,6 +296,9 @@ impl Collector {
         for source in self.shared.take_attached() {
             self.add(source);
         }
+        if self.has_backlog && self.merge_backlog(at, bytes, outcome) {
+            return true;
+        }
         let mut ahead = self.ahead;
         // Younger events of processes wait for the next look, too: however long this one took, they are not ahead.
         if self.capturing.is_some() {
@@ -271,10 +310,8 @@ impl Collector {
             // Read behind the rings: no honest stamp is younger.
             Reach::All => Until { now: counter.now(), ahead: 0, bytes },
         };
-        let (mut readers, mut writers) = split(&mut self.sources);
-        // One stream takes the rings of all processors.
-        let width = if self.streams.len() == 1 { self.cpus } else { 1 };
-        let rings = rings_of(&mut readers, at, width, self.cpus);
+        let (mut readers, mut writers) = split(&mut self.sources, |_| true);
+        let rings = rings_of(&mut readers, at, self.shared.width(), self.cpus);
         let mut filler = Filler {
             streams: &mut self.streams,
             at,
@@ -306,6 +343,51 @@ impl Collector {
             stream.merged = Some(now);
         }
         outcome.more
+    }
+
+    /// Collects events of adopted regions that a stream has passed already, into its late stream:
+    /// up to so many bytes. Returns whether there is more.
+    #[cold]
+    fn merge_backlog(&mut self, at: usize, bytes: usize, outcome: &mut Outcome) -> bool {
+        let Some(stream) = self.streams.get(at) else { return false };
+        // The stream takes later stamps as they are.
+        let passed = stream.key.max(self.clock.first_raw(stream.time)).min(self.clock.counter().now());
+        let (mut readers, mut writers) = split(&mut self.sources, |source| source.backlog.contains(&at));
+        let rings = rings_of(&mut readers, at, self.shared.width(), self.cpus);
+        let mut filler = Filler {
+            streams: &mut self.streams,
+            at: at.saturating_add(usize::from(self.shared.streams)),
+            writers: &mut writers,
+            clock: &self.clock,
+            shared: &self.shared,
+            jobs: &self.jobs,
+            told_lost: &mut self.told_lost,
+            events: 0,
+            damaged: 0,
+            too_large: 0,
+            last: 0,
+            stacks: self.stacks.as_mut(),
+        };
+        let mut late = Outcome::default();
+        let mut lanes = look(rings, &mut late);
+        lanes.retain(|lane| lane.stamp() < passed);
+        if let Some(first) = lanes.iter().map(Lane::stamp).min() {
+            filler.go_back(first, self.start);
+            // Nothing waits: what is later stays in its ring, for the stream.
+            let until = Until { now: passed.saturating_sub(1), ahead: u64::MAX, bytes };
+            merge::merge(&mut lanes, until, &mut filler, &mut late);
+        }
+        drop(filler);
+        self.untold = self.untold.saturating_add(late.bytes);
+        outcome.took |= late.took;
+        outcome.damaged.append(&mut late.damaged);
+        if !late.more {
+            for source in &mut self.sources {
+                source.backlog.remove(&at);
+            }
+            self.has_backlog = self.sources.iter().any(|source| !source.backlog.is_empty());
+        }
+        late.more
     }
 
     /// Has what is captured taken in, and a second time where that took long, as when everything there is was told: what happened meanwhile is not to wait, nor what
@@ -352,6 +434,7 @@ impl Collector {
 
     /// Events to come are not stamped below this, where a file is gone on with.
     pub(crate) fn begin_at(&mut self, floor: i64) {
+        self.start.1 = self.start.1.max(floor);
         for stream in &mut self.streams {
             stream.time = stream.time.max(floor);
         }
@@ -382,9 +465,13 @@ impl Collector {
     }
 }
 
-/// Readers and writers of all sources, which are borrowed apart.
-fn split(sources: &mut [Source]) -> (Vec<Option<&mut RegionReader>>, Vec<&mut Writer>) {
-    sources.iter_mut().map(|Source { reader, writer, .. }| (reader.as_mut(), writer)).unzip()
+/// Readers of the chosen sources and writers of all, which are borrowed apart.
+fn split(
+    sources: &mut [Source],
+    is_chosen: impl Fn(&Source) -> bool,
+) -> (Vec<Option<&mut RegionReader>>, Vec<&mut Writer>) {
+    let chosen = sources.iter_mut().map(|source| (is_chosen(source), source));
+    chosen.map(|(chosen, source)| (source.reader.as_mut().filter(|_| chosen), &mut source.writer)).unzip()
 }
 
 /// The rings of a stream, with their sources.

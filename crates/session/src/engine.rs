@@ -22,6 +22,7 @@ use shared::Command;
 pub(crate) use shared::Shared;
 
 use std::any::Any;
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -192,7 +193,11 @@ impl Session {
         let adopt = || {
             let reader = RegionReader::adopt(memory, params)?;
             let (wake, theirs) = self.shared().new_wake()?;
-            Ok((self.add(reader, Some(wake), cost, Writer::new(who, threads))?, theirs))
+            let backlog = (0..usize::from(self.shared().streams)).collect();
+            let source = self.source(reader, Some(wake), cost, Writer::new(who, threads));
+            let id = source.id;
+            self.shared().attach(Source { backlog, ..source })?;
+            Ok((id, theirs))
         };
         adopt().inspect_err(|_| regions.give_back(cost))
     }
@@ -204,10 +209,16 @@ impl Session {
         cost: Cost,
         writer: Writer,
     ) -> Result<SourceId> {
+        let source = self.source(reader, wake, cost, writer);
+        let id = source.id;
+        self.shared().attach(source)?;
+        Ok(id)
+    }
+
+    fn source(&self, reader: RegionReader, wake: Option<OwnedFd>, cost: Cost, writer: Writer) -> Source {
         let id = self.shared().next_source();
         let writer = writer.numbered(self.shared().sequence.clone());
-        self.shared().attach(Source { id, writer, reader: Some(reader), wake, cost, lost: 0 })?;
-        Ok(id)
+        Source { id, writer, reader: Some(reader), wake, cost, lost: 0, backlog: BTreeSet::new() }
     }
 
     /// Adds a region of this process (private session).

@@ -84,6 +84,11 @@ impl<'r, R: Ring> Lane<'r, R> {
             }
         }
     }
+
+    /// The stamp of its next record.
+    pub(crate) fn stamp(&self) -> u64 {
+        self.next.stamp
+    }
 }
 
 /// Until when records are taken, in ticks of the counter.

@@ -100,6 +100,8 @@ pub(crate) struct Buffer {
     pub(crate) filled: usize,
     /// Whose records.
     pub(crate) cpu: u16,
+    /// Whether they are older than records of this processor that were sent before.
+    pub(crate) is_late: bool,
     /// How many.
     pub(crate) events: u32,
     /// Stamp of the last one.
@@ -128,9 +130,10 @@ impl Buffer {
     pub(crate) fn copy(&self) -> Result<Self> {
         let mut copy = Self::allocate(self.bytes.len())?;
         copy.bytes.copy_from_slice(&self.bytes);
-        let Self { filled, cpu, events, time, loss, news, ends_flush, .. } = *self;
-        let (bytes, delivered, delivered_events) = (copy.bytes, HEADER_SIZE, 0);
-        Ok(Self { bytes, filled, cpu, events, time, loss, news, ends_flush, delivered, delivered_events })
+        let Self { filled, cpu, is_late, events, time, loss, news, ends_flush, .. } = *self;
+        let (bytes, delivered) = (copy.bytes, HEADER_SIZE);
+        let copy = Self { bytes, filled, cpu, is_late, events, time, loss, news, ends_flush, ..copy };
+        Ok(Self { delivered, ..copy })
     }
 
     /// Makes it empty.
@@ -153,9 +156,10 @@ impl Buffer {
             return None;
         }
         let filled = bytes.len();
-        let Self { cpu, time, loss, news, ends_flush, .. } = *self;
+        let Self { cpu, is_late, time, loss, news, ends_flush, .. } = *self;
         let (delivered, delivered_events) = (HEADER_SIZE, 0);
-        Some(Self { bytes, filled, cpu, events, time, loss, news, ends_flush, delivered, delivered_events })
+        let copy = Self { bytes, filled, cpu, is_late, events, time, loss, news, ..Self::default() };
+        Some(Self { ends_flush, delivered, delivered_events, ..copy })
     }
 }
 

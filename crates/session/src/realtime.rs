@@ -8,7 +8,8 @@
 //!
 //! V1 What a consumer does not get is counted, and the next buffer it gets says so in its flags. V2 Delivery changes nothing about
 //! the file: the buffer's bytes are as before when it returns. V3 A buffer may be delivered in pieces, each once: `delivered` says
-//! how far.
+//! how far. V4 The header of a late buffer has no stamp: consumers put its events in order apart from
+//! those of its processor.
 
 use std::collections::VecDeque;
 
@@ -175,7 +176,8 @@ impl<Q: Queue> Realtime<Q> {
             buffer_size: u32::try_from(self.buffer_bytes).unwrap_or(u32::MAX),
             saved_offset: offset,
             current_offset: offset,
-            time_stamp: buffer.time,
+            // Without a stamp: such a buffer does not say how far its processor is complete.
+            time_stamp: if buffer.is_late { 0 } else { buffer.time },
             sequence_number: self.sequence,
             processor_index: buffer.cpu,
             logger_id: self.logger_id,
@@ -186,12 +188,13 @@ impl<Q: Queue> Realtime<Q> {
         }
     }
 
-    /// Keeps a piece for the first consumer: behind the last one of its processor where it fits, else as one more.
+    /// Keeps a piece for the first consumer: after the last one of its processor where it fits, else
+    /// as one more. Late pieces stay apart, as the stamps of the next may be lower.
     fn keep(&mut self, piece: Buffer, stats: &Stats) {
         let records = piece.bytes.get(HEADER_SIZE..).unwrap_or_default();
-        let last = self.backlog.iter_mut().rev().find(|kept| kept.cpu == piece.cpu);
+        let last = self.backlog.iter_mut().rev().find(|kept| kept.cpu == piece.cpu && !kept.is_late);
         let fits = |kept: &Buffer| kept.filled.saturating_add(records.len()) <= self.buffer_bytes;
-        if let Some(kept) = last.filter(|kept| fits(kept))
+        if let Some(kept) = last.filter(|kept| !piece.is_late && fits(kept))
             && kept.bytes.try_extend(records)
         {
             kept.filled = kept.bytes.len();

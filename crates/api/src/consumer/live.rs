@@ -14,6 +14,11 @@
 //!    when it was added, so a queue need not be empty. A session that delivers much says it often, also while processors are idle.
 //! 4. No record waits in a session for longer than the flush timer (with low latency: a few milliseconds).
 //!
+//! A buffer without a stamp is late: a process wrote its events before the session had the
+//! process's memory, and later events may have been delivered. Such buffers say nothing about
+//! their processor. They are held until the session says the next time how far it is complete: all
+//! late buffers of one process have come by then, and are merged with each other.
+//!
 //! The last needs the time now on the session's clock, which [`Now`] reads.
 //!
 //! The queue's memory is another process's: whatever it holds, nothing here panics or grows beyond [`Live::cap`].
@@ -81,9 +86,15 @@ pub(super) struct Live {
     processors: usize,
     streams: Vec<Stream>,
     by_cpu: HashMap<u16, usize>,
+    /// Late buffers and their processors, until the session says how far it is complete.
+    late: Vec<(u16, Held)>,
+    /// Streams of late buffers that have come to their end.
+    free_streams: Vec<usize>,
     spare: Vec<Vec<u8>>,
     /// Complete up to here by markers.
     marked: i64,
+    /// Up to where the session last said it is complete.
+    told: i64,
     /// Whether the session says how far it is complete, so that age alone is no reason to believe it.
     is_told: bool,
     /// The latest stamp of the flushes so far.
@@ -130,8 +141,11 @@ impl Live {
             processors,
             streams: Vec::new(),
             by_cpu: HashMap::new(),
+            late: Vec::new(),
+            free_streams: Vec::new(),
             spare: Vec::new(),
             marked: i64::MIN,
+            told: 0,
             is_told: false,
             flushed: i64::MIN,
             anchor: None,
@@ -223,12 +237,12 @@ impl Live {
             let next = self.reader.pop(&mut bytes);
             match next {
                 Ok(Next::Buffer(_)) => {
+                    self.complete_up_to(self.reader.complete_before_last(), &mut woke);
                     self.add(bytes, &mut woke);
-                    self.complete_up_to(self.reader.complete_before_last());
                 }
                 Ok(Next::Empty) if !self.cut => {
                     self.spare.push(bytes);
-                    return self.complete_up_to(complete);
+                    return self.complete_up_to(complete, &mut woke);
                 }
                 Ok(Next::Ended) if self.reader.said_end() => self.finish(End::Stopped, &mut woke),
                 Ok(Next::Empty | Next::Ended) => {
@@ -237,12 +251,33 @@ impl Live {
                 Err(e) => self.finish(End::Broken(e.into()), &mut woke),
             }
         }
+        if self.is_full() {
+            self.release_late(&mut woke);
+        }
     }
 
-    fn complete_up_to(&mut self, stamp: i64) {
+    fn complete_up_to(&mut self, stamp: i64, woke: &mut impl FnMut(usize, i64)) {
+        if stamp > self.told {
+            self.told = stamp;
+            self.release_late(woke);
+        }
         if stamp != 0 {
             self.marked = self.marked.max(stamp);
             self.is_told = true;
+        }
+    }
+
+    /// Adds the late buffers to the merge, each in a stream of its own: the stamps of the next one
+    /// may be lower.
+    fn release_late(&mut self, woke: &mut impl FnMut(usize, i64)) {
+        for (cpu, held) in std::mem::take(&mut self.late) {
+            let stream = Stream::late(cpu, self.header.has_old_instances());
+            let index = self.free_streams.pop().unwrap_or(self.streams.len());
+            match self.streams.get_mut(index) {
+                Some(free) => *free = stream,
+                None => self.streams.push(stream),
+            }
+            self.wake(index, held, woke);
         }
     }
 
@@ -263,7 +298,12 @@ impl Live {
             return self.finished.push_back(bytes);
         }
         let lost = self.loss_before(&header);
-        self.hold(header.processor_index, Held::new(bytes, &header, lost), woke);
+        let held = Held::new(bytes, &header, lost);
+        if header.time_stamp == 0 {
+            self.late.push((header.processor_index, held));
+        } else {
+            self.hold(header.processor_index, held, woke);
+        }
         if header.flags & BUFFER_FLAG_FLUSH_MARKER != 0 {
             self.marked = self.marked.max(self.flushed);
             self.flushed = newest;
@@ -276,10 +316,17 @@ impl Live {
             self.streams.push(Stream::new(cpu, old_instances));
             self.streams.len() - 1
         });
+        self.wake(index, held, woke);
+    }
+
+    /// Adds a buffer to a stream, and calls `woke` if that had nothing before.
+    fn wake(&mut self, index: usize, held: Held, woke: &mut impl FnMut(usize, i64)) {
         let Some(stream) = self.streams.get_mut(index) else { return };
         let before = self.spare.len();
         if stream.add(held, &mut self.spare) {
             woke(index, stream.time);
+        } else if stream.is_late {
+            self.free_streams.push(index);
         }
         self.reclaim(before);
     }
@@ -319,6 +366,7 @@ impl Live {
     }
 
     fn finish(&mut self, end: End, woke: &mut impl FnMut(usize, i64)) {
+        self.release_late(woke);
         self.end = Some(end);
         if let Some(lost) = self.new_loss() {
             let last = self.streams.iter().map(|s| s.through).max().unwrap_or(0);
@@ -341,6 +389,9 @@ impl Live {
         let before = self.spare.len();
         let stream = self.streams.get_mut(index)?;
         let next = stream.step(&mut self.spare).then_some(stream.time);
+        if next.is_none() && stream.is_late {
+            self.free_streams.push(index);
+        }
         self.reclaim(before);
         next
     }
@@ -350,7 +401,7 @@ impl Live {
         if self.end.is_some() {
             return i64::MAX;
         }
-        let real = || self.streams.iter().filter(|s| s.cpu != NOWHERE);
+        let real = || self.streams.iter().filter(|s| s.cpu != NOWHERE && !s.is_late);
         let all = real().count() >= self.processors;
         let least = real().map(|s| s.through).min().filter(|_| all);
         self.marked.max(least.unwrap_or(i64::MIN))

@@ -27,6 +27,8 @@
 //! 1. The first event of a trace is its log-file header (EventTraceGuid, opcode 0), of files and of live sessions alike.
 //! 2. Events come in the order of their wall time, those of one trace in the order of its own clock. Live, an event is held back until
 //!    nothing earlier can follow, at most for the session's flush timer, with `low_latency` for a few milliseconds.
+//!    Events that a process wrote before a busy daemon had its memory may come after later ones of
+//!    other processes. They have their own stamps, and are in order among each other.
 //! 3. A consumer that is too slow loses whole buffers and is told so; it never makes a session wait.
 //! 4. No callback is made after [`Closer::close`] has returned, unless it was called from within a callback.
 //!

@@ -58,6 +58,8 @@ pub(super) enum Front<'s> {
 #[derive(Debug)]
 pub(super) struct Stream {
     pub(super) cpu: u16,
+    /// Whether it has a buffer that is older than others of its processor that were delivered.
+    pub(super) is_late: bool,
     /// Key of what comes next.
     pub(super) time: i64,
     /// Everything up to here was delivered by the session.
@@ -69,7 +71,13 @@ pub(super) struct Stream {
 
 impl Stream {
     pub(super) fn new(cpu: u16, old_instances: bool) -> Self {
-        Self { cpu, time: i64::MIN, through: i64::MIN, held: VecDeque::new(), next: None, old_instances }
+        let (time, through) = (i64::MIN, i64::MIN);
+        Self { cpu, is_late: false, time, through, held: VecDeque::new(), next: None, old_instances }
+    }
+
+    /// A stream for one late buffer.
+    pub(super) fn late(cpu: u16, old_instances: bool) -> Self {
+        Self { is_late: true, ..Self::new(cpu, old_instances) }
     }
 
     /// Adds a buffer; whether something waits now that did not before. Buffers without records go to `spent`.

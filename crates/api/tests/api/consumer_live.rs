@@ -165,6 +165,38 @@ fn the_header_comes_first_and_a_stopped_session_ends_cleanly_after_its_last_even
 }
 
 #[test]
+fn late_buffers_of_all_processors_are_merged_with_each_other_when_the_session_says_it_is_complete() {
+    let session = Session::new(2, false, 1000);
+    let (trace, mut queue) = session.open();
+    let (thread, delivered) = consume(vec![trace]);
+    assert!(queue.push(&buffer(0, 200, 0, &[100, 200])));
+    assert!(queue.push(&buffer(1, 200, 0, &[150, 200])));
+    queue.set_complete(200);
+    until("what is complete", || times(&delivered).len() == 4);
+    // Without a stamp: older than what its processor has delivered.
+    assert!(queue.push(&buffer(0, 0, 0, &[50, 70])));
+    assert!(queue.push(&buffer(0, 250, 0, &[250])));
+    assert!(queue.push(&buffer(1, 260, 0, &[260])));
+    until("what follows a late buffer", || times(&delivered).len() == 5);
+    assert_eq!(
+        times(&delivered),
+        [100, 150, 200, 200, 250],
+        "the late buffers of the other processor may follow"
+    );
+    assert!(queue.push(&buffer(1, 0, 0, &[40, 60])));
+    assert!(queue.push(&buffer(0, 0, 0, &[30, 45])));
+    queue.set_complete(260);
+    until("all late buffers", || times(&delivered).len() == 12);
+    assert_eq!(times(&delivered)[5..], [30, 40, 45, 50, 60, 70, 260]);
+    // The end is an end for late buffers as well.
+    assert!(queue.push(&buffer(1, 0, 0, &[20])));
+    assert!(queue.push(&buffer(0, 300, 0, &[300])));
+    queue.end();
+    thread.join().unwrap().unwrap();
+    assert_eq!(times(&delivered)[12..], [20, 300]);
+}
+
+#[test]
 fn losses_come_before_the_events_of_the_buffer_that_tells_of_them() {
     let session = Session::new(1, false, 1000);
     let (trace, mut queue) = session.open();

@@ -4,10 +4,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use rustix::process::{Pid, Signal, kill_process};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use traceweir::controller::{Controller, EnableCode, EnableParams, SessionRef};
 use traceweir::{Guid, Provider};
 use traceweir_daemon::{Options, Stopper, run_until};
 use traceweir_transport::abi::{Layout, RegionParams};
+use traceweir_transport::clock::Counter;
 use traceweir_transport::message::{Control, Message, Role, VERSIONS};
 use traceweir_transport::ring::create_memory;
 use traceweir_transport::runtime::RuntimeDir;
@@ -15,13 +17,14 @@ use traceweir_transport::socket::Connection;
 
 use crate::daemon::{Process, listen};
 use crate::{
-    PATIENCE, PROVIDER, Running, Scenario, Stage, event, eventually, mark, read, sequential, until,
-    wait_for_mark,
+    PATIENCE, PROVIDER, Running, Scenario, Seen, Stage, event, eventually, mark, read, read_events_of,
+    sequential, until, wait_for_mark,
 };
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     ("daemon of its own", daemon_of_its_own),
     ("write and end", write_and_end),
+    ("write on each processor", write_on_each_processor),
     ("write before and after", write_before_and_after),
     ("register and end", register_and_end),
     ("go on without an answer", go_on_without_an_answer),
@@ -64,7 +67,12 @@ impl Apart {
     }
 
     /// Ends the session once so many events are collected or counted; events and losses in the file.
-    fn end(mut self, expected: u64) -> (u64, u64) {
+    fn end(self, expected: u64) -> (u64, u64) {
+        let (events, lost) = self.end_and_read(expected);
+        (events.len() as u64, lost)
+    }
+
+    fn end_and_read(mut self, expected: u64) -> (Vec<Seen>, u64) {
         until("all events are collected or counted", || {
             let properties = self.controller.query(&session()).unwrap();
             properties.events + properties.events_lost >= expected
@@ -72,8 +80,7 @@ impl Apart {
         self.controller.stop(&session()).unwrap();
         mark(self.stage.folder.path(), "leave");
         self.daemon.succeeded();
-        let (events, lost) = read(&self.stage.path("log.etl"));
-        (events.len() as u64, lost)
+        read(&self.stage.path("log.etl"))
     }
 }
 
@@ -98,18 +105,74 @@ fn processes_that_live_while_the_daemon_is_stopped_lose_no_event() {
     let other = SessionRef::Name("other".into());
     apart.controller.start(&sequential("other", apart.stage.path("other.etl"))).unwrap();
     apart.controller.enable(&other, OTHER, EnableCode::Enable, &EnableParams::default(), 0).unwrap();
+    let folder = apart.stage.folder.path().to_owned();
+    let attached = apart.stage.spawn("write on each processor");
+    wait_for_mark(&folder, "attached");
     apart.stop_daemon();
     let all: Vec<Running> = (0..PROCESSES).map(|_| apart.stage.spawn("write and end")).collect();
+    let processes: Vec<u32> = all.iter().map(Running::id).collect();
     all.into_iter().for_each(Running::succeeded);
+    // The session collects these events before it has the memory of most processes.
+    mark(&folder, "write");
+    wait_for_mark(&folder, "written");
     apart.signal(Signal::CONT);
+    attached.succeeded();
+    let later = processors().len() as u64;
     until("the other session has all", || {
         let properties = apart.controller.query(&other).unwrap();
-        properties.events + properties.events_lost >= PROCESSES * EACH
+        properties.events + properties.events_lost >= PROCESSES * EACH + later
     });
     let properties = apart.controller.stop(&other).unwrap();
-    assert_eq!((properties.events, properties.events_lost), (PROCESSES * EACH, 0));
-    let (events, lost) = apart.end(PROCESSES * EACH);
-    assert_eq!((events, lost), (PROCESSES * EACH, 0));
+    assert_eq!((properties.events, properties.events_lost), (PROCESSES * EACH + later, 0));
+    let spans: Vec<(u32, [i64; 2])> =
+        processes.iter().map(|&process| (process, span(&folder, process))).collect();
+    let (events, lost) = read_events_of(&apart.stage.path("other.etl"), OTHER);
+    assert_eq!((events.len() as u64, lost), (PROCESSES * EACH + later, 0));
+    assert_times(&events, &spans);
+    let (events, lost) = apart.end_and_read(PROCESSES * EACH + later);
+    assert_eq!((events.len() as u64, lost), (PROCESSES * EACH + later, 0));
+    assert_times(&events, &spans);
+}
+
+/// The counter at the start and at the end of a process.
+fn span(folder: &Path, process: u32) -> [i64; 2] {
+    let text = std::fs::read_to_string(folder.join(format!("span-{process}"))).unwrap();
+    let stamps: Vec<i64> = text.split(' ').map(|stamp| stamp.parse().unwrap()).collect();
+    stamps.try_into().unwrap()
+}
+
+/// Asserts that the events of each process are in the order in which it wrote them, with stamps of
+/// its lifetime.
+fn assert_times(events: &[Seen], spans: &[(u32, [i64; 2])]) {
+    for &(process, [start, end]) in spans {
+        let own: Vec<&Seen> = events.iter().filter(|event| event.process == process).collect();
+        assert!(own.iter().map(|event| event.number()).eq(0..EACH), "process {process}: order");
+        assert!(own.is_sorted_by_key(|event| event.time), "process {process}: order of stamps");
+        let [first, last] = [own[0].time, own[own.len() - 1].time];
+        assert!(start <= first && first < last && last <= end, "{start} ≤ {first} < {last} ≤ {end}");
+    }
+}
+
+fn processors() -> Vec<usize> {
+    let allowed = sched_getaffinity(None).unwrap();
+    (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).collect()
+}
+
+/// Has memory of both sessions, and writes when the daemon is stopped.
+fn write_on_each_processor(folder: &Path) {
+    let providers = [PROVIDER, OTHER].map(|provider| Provider::register(provider, None).unwrap());
+    assert!(providers.iter().all(|provider| provider.enabled(4, 0)));
+    mark(folder, "attached");
+    wait_for_mark(folder, "write");
+    for cpu in processors() {
+        let mut only = CpuSet::new();
+        only.set(cpu);
+        sched_setaffinity(None, &only).unwrap();
+        for provider in &providers {
+            provider.write(&event(2), &[&[0; 8]]).unwrap();
+        }
+    }
+    mark(folder, "written");
 }
 
 #[test]
@@ -138,7 +201,8 @@ fn stop_requested_after_processes_ended_collects_their_events() {
     apart.daemon.succeeded();
 }
 
-fn write_and_end(_: &Path) {
+fn write_and_end(folder: &Path) {
+    let start = Counter::best().now();
     let provider = Provider::register(PROVIDER, None).unwrap();
     assert!(provider.enabled(4, 0), "by the daemon's file");
     for n in 0..EACH {
@@ -150,6 +214,8 @@ fn write_and_end(_: &Path) {
     for n in 0..EACH {
         other.write(&event(1), &[&n.to_le_bytes()]).unwrap();
     }
+    let span = format!("{start} {}", Counter::best().now());
+    std::fs::write(folder.join(format!("span-{}", std::process::id())), span).unwrap();
 }
 
 #[test]

@@ -186,6 +186,8 @@ struct Seen {
     id: u16,
     thread: u32,
     process: u32,
+    /// Stamp of the session's clock.
+    time: i64,
     flags: u16,
     payload: Vec<u8>,
     /// It has a call stack.
@@ -201,17 +203,24 @@ impl Seen {
 
 /// The events of a finalised file that no rule finds fault with, and those it says are lost.
 fn read(path: &Path) -> (Vec<Seen>, u64) {
+    read_events_of(path, PROVIDER)
+}
+
+/// Like [`read`], for another provider.
+fn read_events_of(path: &Path, provider: Guid) -> (Vec<Seen>, u64) {
     let trace = etl::Trace::open(std::fs::File::open(path).unwrap()).unwrap();
     assert!(trace.is_finalised(), "{}", path.display());
     assert!(trace.defects().is_empty(), "{:?}", trace.defects());
+    etl::check(&trace, &mut |finding| assert!(finding.rule.is_remark(), "{finding:?}")).unwrap();
     let mut seen = Vec::new();
     let mut events = trace.events();
     while let Some(record) = events.next().unwrap() {
-        if record.provider() == PROVIDER {
+        if record.provider() == provider {
             seen.push(Seen {
                 id: record.descriptor().id,
                 thread: record.thread_id(),
                 process: record.process_id(),
+                time: record.time(),
                 flags: record.flags(),
                 payload: record.payload().to_vec(),
                 stacked: record.items().stack().is_some(),

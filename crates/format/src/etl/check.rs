@@ -12,6 +12,8 @@
 //!
 //! Most broken rules are faults. Some are **remarks** ([`Rule::is_remark`]): whole files break them too, and nothing in the file says whether this one is whole. Stamps are
 //! such a case: a provider may supply its own (EVENT_DATA_DESCRIPTOR_TYPE_TIMESTAMP_OVERRIDE, WNODE_FLAG_USE_TIMESTAMP), earlier than those around it, and no record says that it did.
+//! A session may also collect events late, from memory that a process filled before the session had
+//! it, and writes them into buffers of their own.
 //! Readers sort what they read, so no event is lost by it. A file with nothing but remarks is sound.
 //!
 //! Buffers from before Windows Vista lack or misuse most header fields: of those only `Offset`, processor, records and

@@ -62,9 +62,21 @@ impl Filler<'_, '_> {
         }
         let Some(mut buffer) = self.shared.pool.try_take() else { return false };
         buffer.reset(stream.cpu);
+        buffer.is_late = stream.is_late;
         stream.buffer = Some(buffer);
         stream.defined.clear();
         true
+    }
+
+    /// Lets a late stream go on with this raw stamp. Where that is lower than its last one, the
+    /// stream begins anew in another buffer, at the session's start.
+    pub(super) fn go_back(&mut self, stamp: u64, start: (u64, i64)) {
+        let Some(stream) = self.streams.get_mut(self.at).filter(|stream| stamp < stream.key) else { return };
+        if let Some(buffer) = stream.buffer.take_if(|buffer| !buffer.is_empty()) {
+            submit(buffer, self.shared, self.jobs, self.told_lost);
+        }
+        stream.defined.clear();
+        (stream.key, stream.time) = start;
     }
 }
 

@@ -28,6 +28,17 @@ impl Collector {
         }
     }
 
+    /// Sends the buffers of late streams out: another backlog to fill them may never come.
+    pub(super) fn send_late(&mut self) {
+        for stream in self.streams.iter_mut().filter(|stream| stream.is_late) {
+            match stream.buffer.take() {
+                Some(empty) if empty.is_empty() => self.shared.pool.give(empty),
+                Some(buffer) => submit(buffer, &self.shared, &self.jobs, &mut self.told_lost),
+                None => {}
+            }
+        }
+    }
+
     /// Copies all partly filled buffers.
     pub(crate) fn copy_partial(&self) -> Result<Vec<Buffer>> {
         let buffers = self.streams.iter().filter_map(|stream| stream.buffer.as_ref());
@@ -85,7 +96,7 @@ impl Collector {
         let drained = self.clock.stamp(self.drained).saturating_sub(1);
         let complete = self.told.max(drained).max(self.newest);
         self.newest = newest;
-        for stream in &mut self.streams {
+        for stream in self.streams.iter_mut().filter(|stream| !stream.is_late) {
             stream.key = stream.key.max(self.drained);
         }
         self.tell(complete);
@@ -94,7 +105,7 @@ impl Collector {
     /// Tells live consumers that they have everything up to this stamp.
     fn tell(&mut self, complete: i64) {
         (self.told, self.untold) = (complete, 0);
-        for stream in &mut self.streams {
+        for stream in self.streams.iter_mut().filter(|stream| !stream.is_late) {
             stream.time = stream.time.max(complete.saturating_add(1));
         }
         // Where the writer is gone, so are the consumers.
@@ -119,7 +130,8 @@ impl Collector {
         }
         let merged = |stream: &Stream| stream.merged.map_or(i64::MIN, |raw| self.clock.stamp(raw));
         // No stream writes an earlier stamp than its last one, nor than what it was merged up to.
-        let next = self.streams.iter().map(|stream| stream.time.max(merged(stream))).min();
+        let streams = self.streams.iter().filter(|stream| !stream.is_late);
+        let next = streams.map(|stream| stream.time.max(merged(stream))).min();
         let complete = next.unwrap_or(0).saturating_sub(1);
         if complete > self.told.max(0) && self.deliver_pieces(false) {
             self.tell(complete);

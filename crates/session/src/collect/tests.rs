@@ -22,6 +22,8 @@ use crate::capture::{CaptureClock, Captured};
 use crate::config::Config;
 use crate::record::Threads;
 
+mod backlog;
+
 const CPUS: u16 = 2;
 
 /// A collector, one region, and what the writer thread would get.
@@ -46,7 +48,8 @@ impl Region {
         let (reader, memory) = RegionReader::create(&params).unwrap();
         let writer = Writer::new(process, Threads::AsGiven);
         let id = SourceId(process.into());
-        let source = Source { id, writer, reader: Some(reader), wake: None, cost, lost: 0 };
+        let source =
+            Source { id, writer, reader: Some(reader), wake: None, cost, lost: 0, backlog: BTreeSet::new() };
         let heads = vec![0; params.layout.rings()];
         (Self { memory: File::from(memory), layout: params.layout, heads }, source)
     }

@@ -325,6 +325,11 @@ impl Shared {
         config.set_groups(mask);
     }
 
+    /// Processors whose rings one stream takes.
+    pub(crate) fn width(&self) -> usize {
+        if self.streams == 1 { usize::from(self.cpus) } else { 1 }
+    }
+
     /// A file of the session, written with the rights to room that the session has.
     pub(crate) fn store(&self, file: File) -> LogStorage {
         if self.has_roots_room.load(Relaxed) { LogStorage::new(file) } else { LogStorage::of_everybody(file) }

@@ -14,6 +14,7 @@ use traceweir_transport::live::{Next, QueueReader};
 use traceweir_transport::message::SessionConfig;
 use traceweir_transport::ring::{Failure, Gather, Outlet, RegionSource, Ticket};
 
+mod adopted;
 mod captured;
 mod exact;
 mod falls;

@@ -15,6 +15,8 @@ struct Got {
 struct State {
     room: usize,
     buffers: Vec<(u16, Vec<u32>)>,
+    /// Stamps of the buffers.
+    stamps: Vec<i64>,
     lost: (u64, u64),
     ended: bool,
 }
@@ -28,6 +30,10 @@ impl Got {
 
     fn numbers(&self) -> Vec<u32> {
         self.state.lock().unwrap().buffers.iter().flat_map(|b| b.1.clone()).collect()
+    }
+
+    fn stamps(&self) -> Vec<i64> {
+        self.state.lock().unwrap().stamps.clone()
     }
 
     fn flags(&self) -> Vec<u16> {
@@ -50,6 +56,7 @@ impl Queue for Got {
             numbers.push(record.thread_id());
         }
         state.buffers.push((head.flags, numbers));
+        state.stamps.push(head.time_stamp);
         true
     }
 
@@ -161,6 +168,24 @@ fn pieces_of_a_buffer_are_delivered_once_and_leave_it_whole() {
     assert_eq!(*one.bytes, *whole);
     assert_eq!(got.numbers(), (0..7).collect::<Vec<_>>());
     assert_eq!(got.flags(), [0, BUFFER_FLAG_FLUSH_MARKER]);
+}
+
+#[test]
+fn late_buffers_have_no_stamp_and_stay_apart_from_those_of_their_processor() {
+    let (mut live, stats) = (Realtime::new(SIZE, 10, 1), Stats::default());
+    let deliver = |live: &mut Realtime<Got>, numbers, time, is_late| {
+        live.deliver(&mut Buffer { time, is_late, ..buffer(0, numbers) }, &stats);
+    };
+    deliver(&mut live, 0..2, 100, false);
+    deliver(&mut live, 2..4, 50, true);
+    deliver(&mut live, 4..6, 40, true);
+    deliver(&mut live, 6..8, 200, false);
+    assert_eq!(live.backlog(), 3);
+    let got = Got::with_room(9);
+    live.open(got.clone(), &stats);
+    deliver(&mut live, 8..9, 150, true);
+    assert_eq!(got.numbers(), [0, 1, 6, 7, 2, 3, 4, 5, 8]);
+    assert_eq!(got.stamps(), [200, 0, 0, 0]);
 }
 
 #[test]

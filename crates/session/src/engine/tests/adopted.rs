@@ -1,0 +1,96 @@
+//! Regions that processes made before the session knew of them, in each kind of log.
+
+use super::*;
+use rustix::event::{EventfdFlags, eventfd};
+use std::os::fd::AsFd;
+use traceweir_transport::ring::create_memory;
+
+const EACH: u64 = 40;
+
+/// A process that writes into memory of its own, which no session has yet.
+struct Early {
+    pen: Pen,
+    memory: OwnedFd,
+    params: RegionParams,
+}
+
+impl Stage {
+    fn early(&self) -> Early {
+        let params = self.session.next_region().expect("rings");
+        let memory = create_memory(&params).expect("memory");
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("an eventfd");
+        let outlet: &'static Outlet = Box::leak(Box::new(Outlet::new()));
+        let source = RegionSource::File { memory: memory.try_clone().expect("a descriptor"), wake };
+        let ticket = outlet.open(source, &params).expect("opened");
+        let pen = Pen { outlet, ticket, source: SourceId(0) };
+        Early { pen, memory, params }
+    }
+
+    /// Two processes write by turns. The session has the memory of one of them, and adopts that of
+    /// the other after all was flushed and `between` was called.
+    fn write_by_turns(&self, between: impl FnOnce()) {
+        let (early, attached) = (self.early(), self.pen(1));
+        for number in (0..EACH).step_by(2) {
+            early.pen.write(number, 0).expect("written");
+            attached.write(number + 1, 0).expect("written");
+        }
+        self.flush();
+        between();
+        self.session.adopt(early.memory.as_fd(), &early.params, 2, Threads::AsGiven).expect("adopted");
+        self.flush();
+        early.pen.write(EACH, 0).expect("written");
+    }
+}
+
+/// Asserts that all events are there, in the order in which they were written.
+fn assert_in_order(path: &Path) {
+    let events = read_but(path, &[Rule::TimeAcrossBuffers]);
+    let numbers: Vec<u64> = events.iter().map(|event| event.2).collect();
+    assert_eq!(numbers, (0..=EACH).collect::<Vec<_>>(), "{}", path.display());
+    assert!(events.is_sorted_by(|before, after| before.3 < after.3), "{events:?}");
+}
+
+#[test]
+fn every_kind_of_log_has_adopted_events_at_their_time() {
+    // Sequential, circular, live beside the file, one stream for all processors, compressed, flight
+    // recorder.
+    for mode in [0x1, 0x2002, 0x101, 0x1000_0001, 0x0400_0001, 0x400] {
+        let sizes = SessionConfig { maximum_file_size: 4096, minimum_buffers: 12, ..properties(mode) };
+        let stage = Stage::with_file(sizes);
+        stage.write_by_turns(|| {});
+        let end = stage.stop();
+        assert_eq!((end.events, end.events_lost), (EACH + 1, 0), "mode {mode:#x}");
+        assert_in_order(&stage.log());
+    }
+}
+
+#[test]
+fn snapshot_of_a_flight_recorder_has_adopted_events_that_wait_in_a_buffer() {
+    let stage = Stage::with_file(SessionConfig { minimum_buffers: 12, ..properties(0x400) });
+    stage.write_by_turns(|| {});
+    let path = stage.folder.path().join("snapshot.etl");
+    let file = open(&path);
+    answer(|done| stage.session.flush(Some((file, path.clone())), done)).unwrap();
+    assert_in_order(&path);
+    stage.stop();
+}
+
+#[test]
+fn adopted_events_keep_their_time_in_the_next_file_of_a_sequence() {
+    let folder = tempfile::tempdir().unwrap();
+    let files = [1, 2].map(|number| folder.path().join(format!("row-{number}.etl")));
+    let first = open(&files[0]);
+    let log_file = Some(folder.path().join("row-%d.etl"));
+    let raw = SessionConfig { log_file, maximum_file_size: 1024, ..properties(8) };
+    let next: NextFile = Box::new(|name| Ok(Further { file: open(name), claim: Box::new(()) }));
+    let stage = Stage::start_row(raw, first, folder, next);
+    stage.write_by_turns(|| drop(answer(|done| stage.session.increment(done)).unwrap()));
+    stage.stop();
+    let [before, after] = files.map(|path| read_but(&path, &[Rule::TimeAcrossBuffers]));
+    let numbers = |events: &[(u32, u16, u64, i64)]| events.iter().map(|event| event.2).collect::<Vec<_>>();
+    assert_eq!(numbers(&before), (1..EACH).step_by(2).collect::<Vec<_>>());
+    assert_eq!(numbers(&after), (0..=EACH).step_by(2).collect::<Vec<_>>());
+    let mut all = [before, after].concat();
+    all.sort_by_key(|event| event.3);
+    assert_eq!(numbers(&all), (0..=EACH).collect::<Vec<_>>());
+}
