@@ -171,7 +171,7 @@ impl Drop for Seal {
     fn drop(&mut self) {
         process::forget(self.socket.as_fd());
         if !self.is_own() {
-            self.epoll.take().map(abandon);
+            self.epoll.take().into_iter().for_each(abandon);
         }
     }
 }
