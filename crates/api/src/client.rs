@@ -22,17 +22,20 @@
 //! | `fork` | whether this is still the process that made all this |
 //! | `callbacks` | the thread that runs callbacks, with the program's descriptors |
 //! | `wakers` | the thread that writes eventfds for writers |
+//! | `tokens` | the descriptors of that thread |
+//! | `repair` | descriptors that the program has closed, where it can |
 //! | `process` | signals, fork and exit handlers, staying loaded |
 //!
 //! Invariants
 //!
 //! 1. Nothing starts before the first registration; a process without one pays nothing. The control thread sleeps without a time limit, but
-//!    for a moment when a daemon has dropped it twice in a row.
+//!    for a moment when a daemon has dropped it twice in a row, and where it has to check its descriptors.
 //! 2. Entries of slots and the table of outlets change under the lock of `shared`. It is never held while a callback runs or a socket is waited for.
 //! 3. Registering succeeds whatever the system refuses (socket, folder, thread); the reason is kept for [`link_state`]. It fails where a daemon forbids it
 //!    and none allows it, in the time that a registration waits.
 //! 4. A process uses only the client it made itself; see `fork`.
-//! 5. No descriptor of the link is in the program's table: the program may close every number and use it for files of its own (`process`). Except where a sandbox refuses both `close_range` and `unshare`.
+//! 5. No descriptor of the link is in the program's table: the program may close every number and use it for files of its own (`process`). Where a sandbox refuses both
+//!    `close_range` and `unshare` they are there, under high numbers, and each is checked before it is used or closed (`repair`).
 
 mod again;
 mod callbacks;
@@ -45,9 +48,11 @@ pub(crate) mod outlets;
 mod private;
 pub(crate) mod process;
 pub(crate) mod promise;
+mod repair;
 mod rights;
 mod shared;
 pub(crate) mod thread;
+mod tokens;
 mod traits;
 mod wakers;
 

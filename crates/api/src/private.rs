@@ -11,7 +11,8 @@
 //!    valid to its last flushed buffer, and `weir repair` finalises it.
 //! 2. A forked child has nothing to do with its parent's private sessions: calls on them fail, dropping them does nothing.
 //! 3. Files and eventfds of a session are in the library's descriptor table (`client::process`), where the program cannot close them: what uses them, or drops them, runs
-//!    on threads that share that table (`Client::in_library`).
+//!    on threads that share that table (`Client::in_library`). Where a sandbox refuses such a table they are the program's, and it must not close them: only the eventfd
+//!    that writers ring is checked there.
 //! 4. No real-time delivery and no provider groups, as published for private loggers.
 
 mod file;

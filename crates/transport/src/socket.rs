@@ -14,10 +14,13 @@
 //! 4. What a listener accepts takes no descriptors until [`Connection::take_descriptors`] says so (Linux 6.16 and later; before, strangers
 //!    can send them at any time).
 //! 5. End of file, `EPIPE` and `ECONNRESET` are all [`Error::Closed`]. No signal is raised.
+//! 6. Where a program has the same table of descriptors, each use of a socket is preceded by a check that its number still leads to it
+//!    ([`Held`]). A connection that is not there any more is [`Error::Closed`], and its number is left alone.
 //!
 //! Any number of threads may send. One at a time may receive. Who may say what is the business of both ends, not of this module.
 
 mod address;
+mod held;
 mod janitor;
 mod peer;
 mod rights;
@@ -26,8 +29,8 @@ mod rights;
 mod tests;
 
 use std::io::{IoSlice, IoSliceMut};
-use std::mem::{ManuallyDrop, MaybeUninit};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -41,6 +44,7 @@ use rustix::net::{
 
 use crate::error::{Error, Result};
 use crate::message::{MAX_DESCRIPTORS, MAX_MESSAGE, Message};
+pub use held::Held;
 pub use janitor::Janitor;
 use peer::{groups_of, peer_of, process_of};
 
@@ -77,21 +81,8 @@ pub struct Envelope {
 /// One end of a control connection (SOCK_SEQPACKET: a packet is a message).
 #[derive(Debug)]
 pub struct Connection {
-    /// There until the connection is dropped.
-    socket: ManuallyDrop<OwnedFd>,
+    socket: Held,
     peer: Peer,
-    janitor: Option<Janitor>,
-}
-
-impl Drop for Connection {
-    fn drop(&mut self) {
-        // SAFETY: taken once, here; nothing of the connection is used afterwards.
-        let socket = unsafe { ManuallyDrop::take(&mut self.socket) };
-        match &self.janitor {
-            Some(janitor) => janitor.close(socket),
-            None => drop(socket),
-        }
-    }
 }
 
 impl Connection {
@@ -109,13 +100,25 @@ impl Connection {
     pub fn from_fd(socket: OwnedFd) -> Result<Self> {
         prepare(&socket)?;
         let peer = peer_of(&socket)?;
-        Ok(Self { socket: ManuallyDrop::new(socket), peer, janitor: None })
+        Ok(Self { socket: Held::plain(socket), peer })
+    }
+
+    /// Moves the connection to a descriptor of `lowest` or more, and checks before each use that the program has not closed it.
+    #[must_use]
+    pub fn guard(self, lowest: RawFd) -> Self {
+        Self { socket: self.socket.guard(lowest), ..self }
+    }
+
+    /// Whether the descriptor still leads to this connection.
+    #[must_use]
+    pub fn is_own(&self) -> bool {
+        self.socket.is_own()
     }
 
     /// Has all that would be closed here, the connection itself included, closed by a janitor.
     #[must_use]
     pub fn with_janitor(mut self, janitor: &Janitor) -> Self {
-        self.janitor = Some(janitor.clone());
+        self.socket.set_janitor(janitor);
         self
     }
 
@@ -146,14 +149,15 @@ impl Connection {
     /// (Linux before 4.13), or names more than [`MAX_GROUPS`].
     #[must_use]
     pub fn peer_groups(&self) -> Option<Vec<u32>> {
-        groups_of(&self.socket)
+        self.socket.check().ok()?;
+        groups_of(self.socket.as_fd())
     }
 
     /// Whether the process that [`peer`](Self::peer) names has ended, so that its id may be another's by now. Where the system does not tell (Linux before
     /// 6.5), it is taken to be there.
     #[must_use]
     pub fn peer_has_ended(&self) -> bool {
-        match process_of(&self.socket) {
+        match process_of(self.socket.as_fd()) {
             Ok(process) => {
                 let now = Some(&Timespec { tv_sec: 0, tv_nsec: 0 });
                 // A descriptor of a process can be read when that has ended.
@@ -195,6 +199,7 @@ impl Connection {
     }
 
     fn send_packet(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> rustix::io::Result<usize> {
+        self.socket.check()?;
         let mut space = [MaybeUninit::uninit(); CONTROL_BYTES];
         let mut control = SendAncillaryBuffer::new(&mut space);
         if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
@@ -223,6 +228,7 @@ impl Connection {
 
     /// The next packet. Outside: what the system said; inside: what is wrong with the packet.
     fn receive_packet(&self) -> rustix::io::Result<Result<Envelope>> {
+        self.socket.check()?;
         // The length first, so that a provider, which gets small messages, keeps no memory for the largest.
         let length = self.next_length()?.min(MAX_MESSAGE);
         let mut bytes = vec![0; length];
@@ -241,7 +247,7 @@ impl Connection {
         match understand(&bytes, cut || descriptors.len() > MAX_DESCRIPTORS) {
             Ok((request, message)) => Ok(Ok(Envelope { request, message, descriptors })),
             Err(e) => {
-                if let Some(janitor) = &self.janitor {
+                if let Some(janitor) = self.socket.janitor() {
                     janitor.dispose(descriptors);
                 }
                 Ok(Err(e))
@@ -266,7 +272,7 @@ impl AsFd for Connection {
 /// A listening socket.
 #[derive(Debug)]
 pub struct Listener {
-    socket: OwnedFd,
+    socket: Held,
 }
 
 impl Listener {
@@ -276,7 +282,19 @@ impl Listener {
     /// Of two that replace the same stale socket at the same moment, the later wins: where that may happen the caller holds a lock.
     /// Dropping the listener leaves a stale socket file; who wants it gone removes it.
     pub fn bind(path: &Path, mode: u32) -> Result<Self> {
-        address::listen(path, mode).map(|socket| Self { socket })
+        address::listen(path, mode).map(|socket| Self { socket: Held::plain(socket) })
+    }
+
+    /// Moves the listener to a descriptor of `lowest` or more, and checks before each use that the program has not closed it.
+    #[must_use]
+    pub fn guard(self, lowest: RawFd) -> Self {
+        Self { socket: self.socket.guard(lowest) }
+    }
+
+    /// Whether the descriptor still leads to this listener.
+    #[must_use]
+    pub fn is_own(&self) -> bool {
+        self.socket.is_own()
     }
 
     /// Takes a listening socket over (socket activation).
@@ -287,7 +305,7 @@ impl Listener {
         }
         // Connections that wait already are not changed by it; what they send still is taken, and closed with care.
         rights::set(&socket, false)?;
-        Ok(Self { socket })
+        Ok(Self { socket: Held::plain(socket) })
     }
 
     /// Connections take descriptors from the start, also those that are not accepted yet. Whoever accepts may have them [refused](Connection::refuse_descriptors).
@@ -298,6 +316,7 @@ impl Listener {
     /// The next waiting connection, if any. It takes no descriptors yet, unless the listener does.
     pub fn accept(&self) -> Result<Option<Connection>> {
         loop {
+            self.socket.check().map_err(|_| Error::Closed)?;
             match accept_with(&self.socket, FLAGS) {
                 Ok(socket) => return Connection::from_fd(socket).map(Some),
                 Err(Errno::INTR | Errno::CONNABORTED) => {}

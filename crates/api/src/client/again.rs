@@ -4,6 +4,7 @@
 //!   a daemon that knew us is gone ─▶ connect: it answers ─▶ Hello, and everything as at the start
 //!                                        └─ nobody there: it has left, and knocks when it comes again
 //!   the same within AGAIN ─▶ once AGAIN has passed: a daemon that drops us each time is not stormed
+//!   the program closed the connection (`repair`) ─▶ the same, with SOON in the place of AGAIN
 //! ```
 //!
 //! A daemon drops a process that leaves too much unread: one that was stopped for a while, say. Nothing is enabled until it is back, so the events of that time are
@@ -15,6 +16,9 @@ use super::control::Control;
 
 /// The shortest time between two attempts.
 const AGAIN: Duration = Duration::from_secs(1);
+/// The same where the program closed the connection: it may close all descriptors twice in a row, and
+/// what it writes meanwhile is missed.
+const SOON: Duration = Duration::from_millis(50);
 
 /// When the daemons of which folders are to be tried again.
 #[derive(Debug, Default)]
@@ -26,9 +30,18 @@ pub(super) struct Again {
 impl Again {
     /// A daemon of this folder that knew us is gone.
     pub(super) fn lost(&mut self, link: usize) {
+        self.plan(link, AGAIN);
+    }
+
+    /// The program closed the connection to the daemon of this folder, which is still there.
+    pub(super) fn closed_by_program(&mut self, link: usize) {
+        self.plan(link, SOON);
+    }
+
+    fn plan(&mut self, link: usize, interval: Duration) {
         let tried = self.tried.iter().find(|(its, _)| *its == link).map(|(_, at)| *at);
         let now = Instant::now();
-        let at = tried.and_then(|at| at.checked_add(AGAIN)).map_or(now, |at| at.max(now));
+        let at = tried.and_then(|at| at.checked_add(interval)).map_or(now, |at| at.max(now));
         if self.due.iter().all(|(its, _)| *its != link) {
             self.due.push((link, at));
         }
@@ -81,5 +94,7 @@ mod tests {
         assert!(again.within().is_some_and(|it| it > AGAIN / 2) && again.take_due().is_empty());
         again.lost(1);
         assert_eq!(again.take_due(), [1], "another folder");
+        again.closed_by_program(1);
+        assert!(again.within().is_some_and(|it| it <= SOON) && SOON < AGAIN / 2);
     }
 }

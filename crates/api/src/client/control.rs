@@ -26,6 +26,7 @@ use super::again::Again;
 use super::callbacks::Callbacks;
 use super::link::{Asked, Link, Peer};
 use super::private::Member;
+use super::repair::Missed;
 use super::wakers::Wakers;
 use super::{Client, Command, PATIENCE, fork, orders, outlets, process, tell_all};
 use crate::provider::{Handle, Traits};
@@ -57,6 +58,8 @@ pub(super) struct Control {
     pub(super) wakers: &'static Wakers,
     /// When folders for which a descriptor was missing are tried again.
     try_at: Option<Instant>,
+    /// Sessions that are to count this process when they enable it again.
+    pub(super) missed: Missed,
 }
 
 /// The body of the control thread. Returns where the system refuses what it needs.
@@ -78,12 +81,14 @@ pub(super) fn run(client: &'static Client, callbacks: Callbacks) -> std::io::Res
         callbacks,
         wakers,
         try_at: None,
+        missed: Missed::default(),
     };
     control.open_links();
     loop {
         control.settle();
         control.flush();
         control.wait();
+        control.repair();
         control.obey();
         control.accept();
         control.receive();
@@ -117,6 +122,11 @@ impl Control {
                 shared.sockets.push(socket);
             }
         }
+        self.plan_try();
+    }
+
+    /// Has folders tried again for which a descriptor is missing.
+    pub(super) fn plan_try(&mut self) {
         let is_starved = self.links.iter().any(Link::is_starved);
         self.try_at = is_starved.then(|| Instant::now() + TRY_AGAIN);
     }
@@ -194,14 +204,17 @@ impl Control {
     /// Sleeps until there is something to do.
     fn wait(&self) {
         let read = PollFlags::IN;
-        let mut fds = vec![PollFd::new(&*self.wakers.requests, read)];
+        let bell = self.wakers.bell();
+        // What the program has closed could be ready for ever.
+        let mut fds: Vec<PollFd<'_>> = bell.is_own().then(|| PollFd::new(&*bell, read)).into_iter().collect();
         fds.extend(
             self.links
                 .iter()
                 .filter_map(Link::waiting_listener)
+                .filter(|listener| listener.is_own())
                 .map(|l| PollFd::from_borrowed_fd(l.as_fd(), read)),
         );
-        fds.extend(self.peers.iter().map(|p| {
+        fds.extend(self.peers.iter().filter(|p| p.connection.is_own()).map(|p| {
             let flags = if p.has_more() { read | PollFlags::OUT } else { read };
             PollFd::from_borrowed_fd(p.connection.as_fd(), flags)
         }));
@@ -209,7 +222,8 @@ impl Control {
         let rests = self.links.iter().filter_map(Link::rests_until).min();
         let resting = rests.map(|until| until.saturating_duration_since(Instant::now()));
         let trying = self.try_at.map(|at| at.saturating_duration_since(Instant::now()));
-        let limit = [settling, resting, trying, self.again.within()].into_iter().flatten().min();
+        let limits = [settling, resting, trying, self.again.within(), self.check_within()];
+        let limit = limits.into_iter().flatten().min();
         let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
         if poll(&mut fds, limit.as_ref()).is_err()
             || fds.iter().any(|f| f.revents().contains(PollFlags::NVAL))
@@ -217,7 +231,7 @@ impl Control {
             // Where the descriptors are the program's too, it may have closed them; do not spin on that.
             std::thread::sleep(Duration::from_millis(100));
         }
-        let _ = rustix::io::read(&*self.wakers.requests, &mut [0u8; 8]);
+        bell.drain();
     }
 
     /// Does what other threads asked for.
@@ -338,6 +352,10 @@ impl Control {
         let mut shared = self.client.lock();
         if !peer.ready {
             shared.note(format!("a daemon refuses this process: {reason}"));
+            if status == Status::ERROR_ALREADY_EXISTS && peer.ours && process::shares_descriptors() {
+                // It has not noticed yet that the program closed the connection before this one.
+                self.again.closed_by_program(peer.link);
+            }
             return Err(Error::Closed);
         }
         let why = Some((status, reason.to_owned()));
@@ -406,6 +424,10 @@ impl Control {
 
     /// Drops a connection and everything that came over it.
     pub(super) fn lose(&mut self, at: usize) {
+        let is_taken = self.peers[at].is_closed_by_program();
+        if is_taken {
+            self.note_missed(at);
+        }
         let peer = self.peers.swap_remove(at);
         let mut shared = self.client.lock();
         shared.awaited.retain(|(p, _)| *p != peer.id);
@@ -414,7 +436,9 @@ impl Control {
         shared.greeting -= u32::from(peer.ours && !peer.ready);
         shared.daemons -= u32::from(peer.ready);
         drop(shared);
-        if peer.ready {
+        if is_taken {
+            self.again.closed_by_program(peer.link);
+        } else if peer.ready {
             self.again.lost(peer.link);
         }
         self.client.changed.notify_all();

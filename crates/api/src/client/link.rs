@@ -20,7 +20,7 @@ use traceweir_transport::abi::RegionParams;
 use traceweir_transport::enabled::{self, Enabled};
 use traceweir_transport::message::Message;
 use traceweir_transport::runtime::{RuntimeDir, Scope, is_privileged_by_file};
-use traceweir_transport::socket::{Connection, Janitor, Listener};
+use traceweir_transport::socket::{Connection, Held, Janitor, Listener};
 use traceweir_transport::{Error, Result};
 
 use super::{process, rights};
@@ -98,13 +98,12 @@ impl Link {
     /// Listens in the folder, then knocks at its daemon: in this order, so that a daemon that starts meanwhile finds one or the other.
     pub(super) fn open(&mut self) -> Option<Connection> {
         self.is_starved = false;
-        let folder = self.dir.path().display();
+        let folder = self.dir.path().display().to_string();
         let bound = if self.listener.is_some() { Ok(None) } else { Self::listen(&self.dir).map(Some) };
         let mut state = match bound {
             Ok(new) => {
                 if let Some((listener, socket)) = new {
-                    process::remember(listener.as_fd());
-                    (self.listener, self.socket) = (Some(listener), Some(socket));
+                    self.set_listener(listener, socket);
                 }
                 format!("{folder}: listening")
             }
@@ -123,6 +122,26 @@ impl Link {
         }
         self.state = state;
         found.ok()
+    }
+
+    fn set_listener(&mut self, listener: Listener, socket: PathBuf) {
+        process::remember(listener.as_fd());
+        (self.listener, self.socket) = (Some(listener), Some(socket));
+    }
+
+    /// Listens anew where the program has closed the listener; whether it had.
+    pub(super) fn replace_lost_listener(&mut self) -> bool {
+        let Some(lost) = self.listener.take_if(|listener| !listener.is_own()) else { return false };
+        process::forget(lost.as_fd());
+        drop(lost);
+        if let Some(stale) = self.socket.take() {
+            let _ = std::fs::remove_file(stale);
+        }
+        match Self::listen(&self.dir) {
+            Ok((listener, socket)) => self.set_listener(listener, socket),
+            Err(e) => self.is_starved |= is_shortage(&e),
+        }
+        true
     }
 
     /// Whether the folder should be tried again: a descriptor was missing.
@@ -144,7 +163,9 @@ impl Link {
             remove_stale(dir, pid);
         }
         let socket = dir.new_provider_socket(pid);
-        Ok((Listener::bind(&socket, dir.socket_mode())?, socket))
+        let listener = Listener::bind(&socket, dir.socket_mode())?;
+        let is_shared = process::shares_descriptors();
+        Ok((if is_shared { listener.guard(process::lowest_number()) } else { listener }, socket))
     }
 
     /// What a daemon of this user has enabled, by the file in its folder.
@@ -191,7 +212,8 @@ impl Link {
         if rights::believes(uid) || (owner.is_ok_and(|o| o == uid) && !is_privileged_by_file()) {
             // Regions come with descriptors.
             connection.take_descriptors()?;
-            Ok(connection)
+            let is_shared = process::shares_descriptors();
+            Ok(if is_shared { connection.guard(process::lowest_number()) } else { connection })
         } else {
             Err(Error::Invalid("the daemon runs as a user that may not trace this process"))
         }
@@ -240,7 +262,7 @@ pub(super) struct Peer {
     /// What it has not answered, by the request's number.
     asked: HashMap<u32, Asked>,
     last_request: u32,
-    outbox: VecDeque<(u32, Message, Option<OwnedFd>)>,
+    outbox: VecDeque<(u32, Message, Option<Held>)>,
     /// Sessions that registrations were enabled for before the daemon said so: registration and session.
     pub(super) early: Vec<(u32, u64)>,
     /// Sessions for which this process made the memory, and the daemon has not taken it yet.
@@ -273,7 +295,15 @@ impl Peer {
     /// Sends the memory that this process made for a session.
     pub(super) fn offer(&mut self, session: u64, params: RegionParams, memory: OwnedFd) {
         self.offered.push(session);
+        let is_shared = process::shares_descriptors();
+        let memory =
+            if is_shared { Held::guarded(memory, process::lowest_number()) } else { Held::plain(memory) };
         self.outbox.push_back((0, Message::Region { session, params }, Some(memory)));
+    }
+
+    /// Whether the program has closed the connection, or memory that waits to be sent.
+    pub(super) fn is_closed_by_program(&self) -> bool {
+        !self.connection.is_own() || self.outbox.iter().any(|(_, _, memory)| is_lost(memory.as_ref()))
     }
 
     /// Whether nothing waits for room in the connection.
@@ -320,6 +350,10 @@ impl Peer {
     /// Sends what there is room for.
     pub(super) fn flush(&mut self) -> Result<()> {
         while let Some((request, message, memory)) = self.outbox.front() {
+            if is_lost(memory.as_ref()) {
+                // What the program has under this number is not for the daemon.
+                return Err(Error::Closed);
+            }
             let descriptors: Vec<BorrowedFd<'_>> = memory.iter().map(AsFd::as_fd).collect();
             match self.connection.send(*request, message, &descriptors, Duration::ZERO) {
                 Ok(()) => {
@@ -331,6 +365,11 @@ impl Peer {
         }
         Ok(())
     }
+}
+
+/// Whether the program has closed memory that is to be sent.
+fn is_lost(memory: Option<&Held>) -> bool {
+    memory.is_some_and(|memory| !memory.is_own())
 }
 
 impl Drop for Peer {

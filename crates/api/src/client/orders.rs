@@ -131,15 +131,21 @@ impl Control {
         self.peers[at].say(Message::Failed { order, registration, session, status: status.0, reason });
     }
 
-    /// Reports a registration that went on before the daemon answered, and was not enabled by its file: nobody knows what the session has missed.
+    /// Reports a registration of which nobody knows what the session has missed: it went on before the daemon answered and was not enabled by its file, or
+    /// the program had closed the connection.
     fn note_late(&mut self, at: usize, registration: u32, session: u64, code: EnableCode) {
         let peer = &mut self.peers[at];
         let was_early = peer.early.extract_if(.., |early| *early == (registration, session)).count() > 0;
         let is_unanswered = |(p, number): &(u64, u32)| *number == registration && (*p == peer.id || *p == 0);
         let is_late = code == EnableCode::Enable && self.client.lock().late.iter().any(is_unanswered);
-        if is_late && !was_early {
-            let reason = "the process went on before the daemon answered its registration".to_owned();
-            let status = Status::ERROR_TIMEOUT;
+        let reason = if self.take_missed(at, session, code) {
+            Some("the program closed descriptors of the library")
+        } else {
+            (is_late && !was_early)
+                .then_some("the process went on before the daemon answered its registration")
+        };
+        if let Some(reason) = reason {
+            let (status, reason) = (Status::ERROR_TIMEOUT, reason.to_owned());
             self.failed(at, 0, session, Trouble { registration: Some(registration), status, reason });
         }
     }

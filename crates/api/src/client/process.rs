@@ -3,7 +3,7 @@
 //! | What | How |
 //! |---|---|
 //! | a thread that takes no signals | all signals are blocked while it is started, so that it inherits the mask |
-//! | descriptors that the program cannot close | the control thread unshares its descriptor table and opens everything there |
+//! | descriptors that the program cannot close | the control thread unshares its descriptor table and opens everything there; where a sandbox refuses that, high numbers that are checked before each use (`tokens`, `repair`) |
 //! | fork | `pthread_atfork`: the child registers anew; where descriptors could not be separated it first closes its copies of the parent's sockets, so that daemons see the parent's end |
 //! | exit | `atexit`: private sessions are finalised, the provider sockets removed |
 //! | `dlclose` | the module that holds this code is opened once more with `RTLD_NODELETE`: threads and handlers outlive the last close |
@@ -16,7 +16,7 @@ use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_void};
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, RawFd};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 
@@ -60,16 +60,17 @@ pub(crate) fn quietly<T>(work: impl FnOnce() -> T) -> T {
 /// Starts a thread that takes no signals.
 pub(crate) fn spawn_quiet(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
     let thread = std::thread::Builder::new().name(name.to_owned()).stack_size(256 * 1024);
-    let is_library_thread = is_library_thread();
+    let (is_library_thread, is_separate) = (is_library_thread(), IS_SEPARATE.get());
     let body = move || {
         IS_LIBRARY_THREAD.set(is_library_thread);
+        IS_SEPARATE.set(is_separate);
         body();
     };
     quietly(|| thread.spawn(body)).map(drop)
 }
 
 thread_local! {
-    /// This thread has a descriptor table of its own.
+    /// This thread has a descriptor table that is not the program's.
     static IS_SEPARATE: Cell<bool> = const { Cell::new(false) };
     /// This thread shares the descriptors of the control thread, whether those are the program's too or not.
     static IS_LIBRARY_THREAD: Cell<bool> = const { Cell::new(false) };
@@ -80,11 +81,34 @@ pub(crate) fn is_library_thread() -> bool {
     IS_LIBRARY_THREAD.get()
 }
 
+/// Whether this thread opens descriptors for the library in the table of the program, which may close any of them.
+pub(crate) fn shares_descriptors() -> bool {
+    IS_LIBRARY_THREAD.get() && !IS_SEPARATE.get()
+}
+
+/// Has this thread act as one of the library in a sandbox.
+#[cfg(test)]
+pub(crate) fn share_descriptors() {
+    IS_LIBRARY_THREAD.set(true);
+}
+
+/// The highest number that the library reaches for: the kernel keeps a table as large as the highest number in use.
+const HIGHEST_NUMBER: u64 = 4096;
+/// Numbers up there that the library can use.
+const HIGH_NUMBERS: u64 = 256;
+
+/// The lowest number for descriptors of the library in a table that it shares with the program: the program opens low numbers first.
+pub(crate) fn lowest_number() -> RawFd {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let limit = limit.unwrap_or(HIGHEST_NUMBER).min(HIGHEST_NUMBER);
+    RawFd::try_from(limit - HIGH_NUMBERS.min(limit / 2)).unwrap_or(0)
+}
+
 /// Gives this thread a descriptor table of its own, which the threads that it starts share. Where the system refuses that, the descriptors that it opens
-/// stay the program's.
+/// stay the program's ([`shares_descriptors`]).
 ///
 /// A program may close every descriptor and open its own files under the same numbers, as `closefrom` and classic daemons do; no check before a use can
-/// tell that in time. Nothing of the program stays open here: a pipe whose end it closes is closed. The numbers of the standard streams are taken, so that a
+/// tell that for sure. Nothing of the program stays open here: a pipe whose end it closes is closed. The numbers of the standard streams are taken, so that a
 /// message of the runtime goes nowhere, and not into a socket.
 pub(crate) fn separate_descriptors() {
     IS_LIBRARY_THREAD.set(true);

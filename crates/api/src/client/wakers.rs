@@ -5,7 +5,7 @@
 //!   command ──ring──▶                           └─ eventfd of the control thread
 //! ```
 //!
-//! The thread is started by the control thread and shares its descriptor table, in which all eventfds are. An eventfd is written although its outlet was
+//! The thread is started by the control thread and shares its descriptor table, in which all eventfds are (`tokens`). An eventfd is written although its outlet was
 //! closed meanwhile and serves another session: that wakes the owner of the other session for nothing, and harms nobody.
 //!
 //! It also starts a thread for each job that needs descriptors of this table ([`Client::in_library`]): the control thread may be waiting for a callback, and the
@@ -17,64 +17,78 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rustix::event::{EventfdFlags, eventfd};
 use traceweir_transport::ring::Doorbell;
 
-use super::outlets::{OUTLETS, numbers};
 use super::promise::Promise;
 use super::shared::{Job, Thread};
+use super::tokens::{Bell, Tokens};
 use super::{Client, process};
 
 /// Rung by writers for their outlets and by threads that ask something of the control thread.
 pub(crate) static DOORBELL: Doorbell = Doorbell::new();
 
-/// The eventfds of outlets, which both threads know.
-type Descriptors = [Option<OwnedFd>; OUTLETS];
-
 /// The control thread's side.
 #[derive(Debug)]
 pub(super) struct Wakers {
-    /// Readable when the control thread is asked for something.
-    pub(super) requests: Arc<OwnedFd>,
-    descriptors: Arc<Mutex<Descriptors>>,
+    bell: Arc<Mutex<Arc<Bell>>>,
+    tokens: Arc<Mutex<Tokens>>,
 }
 
 impl Wakers {
     /// Starts the thread that wakes. Called by the control thread, whose descriptor table it will share.
     pub(super) fn start(client: &'static Client) -> io::Result<Self> {
-        let requests = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        let descriptors = Arc::new(Mutex::new([const { None }; OUTLETS]));
-        let wakers = Self { requests: Arc::clone(&requests), descriptors: Arc::clone(&descriptors) };
+        let bell = Arc::new(Mutex::new(Arc::new(Bell::new()?)));
+        let tokens = Arc::new(Mutex::new(Tokens::new()));
+        let wakers = Self { bell: Arc::clone(&bell), tokens: Arc::clone(&tokens) };
         process::spawn_quiet("traceweir-wake", move || {
             // While owners wait to be woken, rings fill.
             process::come_first();
             loop {
                 let rings = DOORBELL.wait();
                 if rings.requests {
-                    wake(&requests);
+                    lock(&bell).ring();
                     client.start_jobs();
                 }
-                if rings.outlets != 0 {
-                    let descriptors = lock(&descriptors);
-                    let rung = numbers(rings.outlets).filter_map(|at| descriptors[usize::from(at)].as_ref());
-                    rung.for_each(wake);
+                if rings.outlets != 0 && !lock(&tokens).wake(rings.outlets) {
+                    // The control thread connects again where an eventfd is lost.
+                    lock(&bell).ring();
                 }
             }
         })?;
         Ok(wakers)
     }
 
+    /// Readable when the control thread is asked for something.
+    pub(super) fn bell(&self) -> Arc<Bell> {
+        Arc::clone(&lock(&self.bell))
+    }
+
+    /// Makes the bell anew where the program has closed it. Called by the control thread, which then carries out what was asked for: a ring meanwhile
+    /// reached nothing.
+    pub(super) fn renew_bell(&self) -> io::Result<()> {
+        let mut bell = lock(&self.bell);
+        if !bell.is_own() {
+            bell.forget();
+            *bell = Arc::new(Bell::new()?);
+        }
+        Ok(())
+    }
+
     /// Has an outlet's rings written to this eventfd.
     pub(super) fn set(&self, outlet: u8, wake: OwnedFd) {
-        lock(&self.descriptors)[usize::from(outlet) % OUTLETS] = Some(wake);
+        if !lock(&self.tokens).set(outlet, wake) {
+            lock(&self.bell).ring();
+        }
     }
 
     /// Closes the eventfds of outlets.
     pub(super) fn clear(&self, outlets: u64) {
-        let mut descriptors = lock(&self.descriptors);
-        for outlet in numbers(outlets) {
-            descriptors[usize::from(outlet)] = None;
-        }
+        lock(&self.tokens).clear(outlets);
+    }
+
+    /// The outlets whose eventfds the program has closed since the last call.
+    pub(super) fn take_lost(&self) -> u64 {
+        lock(&self.tokens).take_lost()
     }
 }
 
@@ -121,11 +135,6 @@ impl Client {
     }
 }
 
-fn lock(descriptors: &Mutex<Descriptors>) -> MutexGuard<'_, Descriptors> {
-    descriptors.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn wake(eventfd: &OwnedFd) {
-    // A counter that is full wakes as well.
-    let _ = rustix::io::write(eventfd, &1u64.to_ne_bytes());
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -2,14 +2,14 @@
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::event::{EventfdFlags, eventfd};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use rustix::event::{EventfdFlags, epoll, eventfd};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with, socketpair};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use traceweir::controller::{EnableCode, EnableParams, SessionRef, Update};
 use traceweir::{PrivateSession, Provider};
@@ -24,6 +24,10 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     ("close all descriptors", close_all),
     ("close all, old kernel", close_all_on_an_old_kernel),
     ("no table of its own", no_table_of_its_own),
+    ("replace all in a sandbox", replace_all_in_a_sandbox),
+    ("close all in a sandbox", close_all_in_a_sandbox),
+    ("close all in a sandbox, twice", close_all_in_a_sandbox_twice),
+    ("close one in a sandbox", close_one_in_a_sandbox),
     ("callback with a file", callback_with_file),
     ("no descriptor is free", no_descriptor_is_free),
     ("no descriptor at all", no_descriptor_at_all),
@@ -87,6 +91,266 @@ fn no_table_of_its_own(_: &Path) {
     let provider = Provider::register(PROVIDER, None).unwrap();
     assert!(provider.enabled(4, 0));
     provider.write(&event(1), &[&1u64.to_le_bytes()]).unwrap();
+}
+
+#[test]
+fn descriptors_of_a_sandboxed_program_are_left_alone() {
+    let (events, lost) = record("replace all in a sandbox", |_, _, _| {});
+    assert!(events + lost <= EVENTS);
+}
+
+fn replace_all_in_a_sandbox(folder: &Path) {
+    let (provider, opened) = register_in_a_sandbox();
+    close_from_3();
+    let replaced = Replaced::open(&opened);
+    let own = Own::open(folder);
+    for n in 0..EVENTS {
+        let _ = provider.write(&event(1), &[&n.to_le_bytes()]);
+    }
+    // For what the threads of the library do afterwards.
+    std::thread::sleep(Duration::from_millis(300));
+    own.check();
+    replaced.check();
+}
+
+#[test]
+fn sandboxed_program_that_closes_all_descriptors_keeps_its_files_and_stays_traced() {
+    for (scenario, rounds) in [("close all in a sandbox", 1), ("close all in a sandbox, twice", 2)] {
+        check_in_a_sandbox(scenario, rounds);
+    }
+}
+
+#[test]
+fn sandboxed_program_that_closes_one_descriptor_stays_traced() {
+    check_in_a_sandbox("close one in a sandbox", KINDS.len() as u64);
+}
+
+/// Runs a scenario that loses its descriptors so many times. Each time the session counts the
+/// process, and what is written afterwards arrives or is counted.
+fn check_in_a_sandbox(scenario: &str, rounds: u64) {
+    let stage = Stage::new();
+    let mut daemon = Real::start(&stage.runtime());
+    let (path, session) = (stage.path("log.etl"), SessionRef::Name("log".into()));
+    daemon.controller.start(&sequential("log", path.clone())).unwrap();
+    daemon.controller.enable(&session, PROVIDER, EnableCode::Enable, &EnableParams::default(), 0).unwrap();
+    let child = stage.spawn(scenario);
+    let mut counted = || u64::from(daemon.controller.query(&session).unwrap().uncounted_processes);
+    for round in 1..=rounds {
+        let before = counted();
+        mark(stage.folder.path(), &format!("ready {round}"));
+        wait_for_mark(stage.folder.path(), &format!("closed {round}"));
+        until("the session counts a process that missed events", || counted() > before);
+        mark(stage.folder.path(), &format!("counted {round}"));
+    }
+    wait_for_mark(stage.folder.path(), "written");
+    let uncounted = counted();
+    let level = EnableParams { level: 3, ..EnableParams::default() };
+    daemon.controller.enable(&session, PROVIDER, EnableCode::Enable, &level, 0).unwrap();
+    child.succeeded();
+    daemon.controller.stop(&session).unwrap();
+    let (events, lost) = read(&path);
+    let written = events.iter().filter(|event| event.id == 2).count() as u64;
+    // The library may open a number anew while the program is still closing numbers, and lose it again.
+    assert!(
+        uncounted > rounds || written + lost >= rounds * EVENTS,
+        "{scenario}: {written} events, {lost} lost, {uncounted} times counted"
+    );
+    assert!(written > 0, "{scenario}");
+}
+
+/// The descriptors of this process, and what each is.
+fn descriptors() -> Vec<(i32, String)> {
+    let entries = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+    let all = entries.filter_map(|entry| {
+        let target = std::fs::read_link(entry.path()).ok()?;
+        Some((entry.file_name().to_str()?.parse().ok()?, target.to_str()?.to_owned()))
+    });
+    all.collect()
+}
+
+/// Registers in a sandbox without `close_range` and `unshare`. Returns the provider and the
+/// descriptors that the library has opened.
+fn register_in_a_sandbox() -> (Provider, Vec<(i32, String)>) {
+    refuse(&[libc::SYS_close_range, libc::SYS_unshare]);
+    let before = descriptors();
+    let provider = Provider::register(PROVIDER, None).unwrap();
+    assert!(provider.enabled(4, 0));
+    let opened = || {
+        let mut new = descriptors();
+        new.retain(|(number, target)| !before.contains(&(*number, target.clone())));
+        new.retain(|(number, _)| {
+            *number > 2 && std::fs::read_link(format!("/proc/self/fd/{number}")).is_ok()
+        });
+        new
+    };
+    (provider, opened())
+}
+
+/// Goes on after descriptors were lost: events are written while the library comes back, and all
+/// that is written afterwards arrives or is counted.
+fn write_while_lost(folder: &Path, provider: &Provider, round: u64) {
+    for n in 0..1000_u64 {
+        let _ = provider.write(&event(1), &[&n.to_le_bytes()]);
+    }
+    mark(folder, &format!("closed {round}"));
+    wait_for_mark(folder, &format!("counted {round}"));
+    until("a session again", || provider.enabled(4, 0));
+    for n in 0..EVENTS {
+        // A loss is counted.
+        let _ = provider.write(&event(2), &[&n.to_le_bytes()]);
+    }
+}
+
+/// Waits for a change that the daemon sends, and checks that idle threads are idle.
+fn end_in_a_sandbox(folder: &Path, provider: &Provider) {
+    mark(folder, "written");
+    until("the change", || !provider.enabled(4, 0));
+    let before = used_by_library();
+    std::thread::sleep(Duration::from_millis(300));
+    let used = used_by_library() - before;
+    assert!(used < Duration::from_millis(100), "idle threads of the library used {used:?}");
+}
+
+fn close_all_in_a_sandbox(folder: &Path) {
+    let (provider, opened) = register_in_a_sandbox();
+    wait_for_mark(folder, "ready 1");
+    close_from_3();
+    let replaced = Replaced::open(&opened);
+    let own = Own::open(folder);
+    write_while_lost(folder, &provider, 1);
+    end_in_a_sandbox(folder, &provider);
+    own.check();
+    replaced.check();
+}
+
+/// What the library opened anew is closed as well.
+fn close_all_in_a_sandbox_twice(folder: &Path) {
+    let (provider, _) = register_in_a_sandbox();
+    wait_for_mark(folder, "ready 1");
+    close_from_3();
+    write_while_lost(folder, &provider, 1);
+    wait_for_mark(folder, "ready 2");
+    let opened = descriptors();
+    close_from_3();
+    let opened: Vec<(i32, String)> = opened.into_iter().filter(|(number, _)| *number > 2).collect();
+    let replaced = Replaced::open(&opened);
+    let own = Own::open(folder);
+    write_while_lost(folder, &provider, 2);
+    end_in_a_sandbox(folder, &provider);
+    own.check();
+    replaced.check();
+}
+
+/// Kinds of descriptors of which a program closes one.
+const KINDS: [&str; 2] = ["anon_inode:[eventfd]", "anon_inode:[eventpoll]"];
+
+/// One descriptor is closed, and the number used for a descriptor of the same kind.
+fn close_one_in_a_sandbox(folder: &Path) {
+    let (provider, mut opened) = register_in_a_sandbox();
+    let mut all = Vec::new();
+    for (round, kind) in (1..).zip(KINDS) {
+        let one: Vec<(i32, String)> = opened.into_iter().filter(|(_, target)| target == kind).collect();
+        assert!(!one.is_empty(), "the library has no {kind}");
+        wait_for_mark(folder, &format!("ready {round}"));
+        all.push(Replaced::open(&one[..1]));
+        // The library notices when it wakes the daemon.
+        let is_counted = || folder.join(format!("counted {round}")).exists();
+        mark(folder, &format!("closed {round}"));
+        until("the loss is noticed", || {
+            let _ = (0..10_000_u64).all(|n| provider.write(&event(1), &[&n.to_le_bytes()]).is_ok());
+            is_counted()
+        });
+        write_while_lost(folder, &provider, round);
+        let own: Vec<i32> = all.iter().flat_map(Replaced::numbers).collect();
+        opened = descriptors();
+        opened.retain(|(number, _)| *number > 2 && !own.contains(number));
+    }
+    end_in_a_sandbox(folder, &provider);
+    all.into_iter().for_each(Replaced::check);
+}
+
+/// Descriptors of the program under the numbers that the library used, each of the same kind.
+#[derive(Default)]
+struct Replaced {
+    counters: Vec<OwnedFd>,
+    /// One end under the number, with a byte in it that the program has not read; and the other.
+    sockets: Vec<(OwnedFd, OwnedFd)>,
+    /// Each watches all counters.
+    polls: Vec<OwnedFd>,
+}
+
+impl Replaced {
+    fn open(opened: &[(i32, String)]) -> Self {
+        let mut all = Self::default();
+        let of_kind = |kind: &str| {
+            let numbers = opened.iter().filter(|(_, target)| target.starts_with(kind)).map(|(n, _)| *n);
+            numbers.collect::<Vec<i32>>()
+        };
+        for number in of_kind("anon_inode:[eventfd]") {
+            let counter = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
+            all.counters.push(move_to(counter, number));
+        }
+        for number in of_kind("socket:") {
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            let (near, far) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+            // Out of the way of the numbers that follow.
+            let far = rustix::io::fcntl_dupfd_cloexec(far, 400).unwrap();
+            assert_eq!(rustix::io::write(&far, b"1"), Ok(1));
+            all.sockets.push((move_to(near, number), far));
+        }
+        for number in of_kind("anon_inode:[eventpoll]") {
+            let poll = move_to(epoll::create(epoll::CreateFlags::CLOEXEC).unwrap(), number);
+            for counter in &all.counters {
+                let data = epoll::EventData::new_u64(7);
+                epoll::add(&poll, counter, data, epoll::EventFlags::IN).unwrap();
+            }
+            all.polls.push(poll);
+        }
+        all
+    }
+
+    /// The numbers of all.
+    fn numbers(&self) -> Vec<i32> {
+        let ends = self.sockets.iter().flat_map(|(near, far)| [near, far]);
+        let all = self.counters.iter().chain(ends).chain(&self.polls);
+        all.map(AsRawFd::as_raw_fd).collect()
+    }
+
+    /// Nothing was closed, read, written or changed.
+    fn check(self) {
+        let again = Err(rustix::io::Errno::AGAIN);
+        let mut byte = [0; 8];
+        for counter in &self.counters {
+            assert_eq!(rustix::io::read(counter, &mut byte), again, "a counter was written");
+        }
+        for (near, far) in &self.sockets {
+            assert_eq!(rustix::io::read(far, &mut byte), again, "a socket was written or closed");
+            assert_eq!(rustix::io::read(near, &mut byte), Ok(1), "a socket was read");
+        }
+        for poll in &self.polls {
+            for counter in &self.counters {
+                assert_eq!(rustix::io::write(counter, &1_u64.to_ne_bytes()), Ok(8));
+                let mut events = Vec::with_capacity(8);
+                let none = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+                epoll::wait(poll, rustix::buffer::spare_capacity(&mut events), Some(&none)).unwrap();
+                let is_told = events.iter().any(|event| event.data.u64() == 7);
+                assert!(is_told, "what a program polls was changed");
+                assert_eq!(rustix::io::read(counter, &mut byte), Ok(8));
+            }
+        }
+    }
+}
+
+/// Moves a descriptor to a number; what was open there is closed.
+fn move_to(descriptor: OwnedFd, number: i32) -> OwnedFd {
+    if descriptor.as_raw_fd() == number {
+        return descriptor;
+    }
+    // SAFETY: the test closes what the library had under this number; the copy has no other owner.
+    unsafe {
+        assert_eq!(libc::dup3(descriptor.as_raw_fd(), number, libc::O_CLOEXEC), number);
+        OwnedFd::from_raw_fd(number)
+    }
 }
 
 /// What the program has under the numbers that it closed.

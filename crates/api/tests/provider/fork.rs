@@ -9,10 +9,12 @@ use traceweir::classic::{self, INVALID_LOGGER, TraceError};
 use traceweir::{PrivateSession, Provider, Status};
 
 use crate::daemon::{Process, listen};
+use crate::sandbox::refuse;
 use crate::{PROVIDER, Scenario, Stage, event, everything, mark, read, sequential, until, wait_for_mark};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     ("fork", fork_while_traced),
+    ("fork in a sandbox", fork_in_a_sandbox),
     ("raw clone", raw_clone),
     ("fork with a private session", fork_private),
     ("first registrations", first_registrations),
@@ -58,9 +60,18 @@ fn numbers(payloads: &[Vec<u8>]) -> HashSet<u64> {
 
 #[test]
 fn a_forked_child_registers_anew_and_no_event_goes_missing() {
+    registers_anew("fork");
+}
+
+#[test]
+fn a_forked_child_in_a_sandbox_registers_anew_and_no_event_goes_missing() {
+    registers_anew("fork in a sandbox");
+}
+
+fn registers_anew(scenario: &str) {
     let stage = Stage::new();
     let listener = listen(&stage.runtime());
-    let scenario = stage.spawn("fork");
+    let scenario = stage.spawn(scenario);
     let mut parent = Process::accept(&listener);
     parent.serve_one(0x10001);
     let mut child = Process::accept(&listener);
@@ -76,6 +87,12 @@ fn a_forked_child_registers_anew_and_no_event_goes_missing() {
     assert!(!parent.is_gone(), "the parent has not");
     mark(stage.folder.path(), "done");
     scenario.succeeded();
+}
+
+/// As [`fork_while_traced`], where the library has no table of descriptors of its own: the child has copies of all.
+fn fork_in_a_sandbox(folder: &Path) {
+    refuse(&[libc::SYS_close_range, libc::SYS_unshare]);
+    fork_while_traced(folder);
 }
 
 fn fork_while_traced(folder: &Path) {

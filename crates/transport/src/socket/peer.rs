@@ -6,7 +6,7 @@
 //!
 //! All of it was fixed when the connection was made: a process id may be another's by now, a descriptor of a process never is.
 
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use rustix::io::Errno;
 
@@ -40,7 +40,7 @@ pub(super) fn peer_of(socket: &OwnedFd) -> Result<Peer> {
 }
 
 /// A descriptor of the process that the kernel keeps with a connected socket.
-pub(super) fn process_of(socket: &OwnedFd) -> rustix::io::Result<OwnedFd> {
+pub(super) fn process_of(socket: BorrowedFd<'_>) -> rustix::io::Result<OwnedFd> {
     let mut found: libc::c_int = -1;
     let mut length = size_of::<libc::c_int>() as libc::socklen_t;
     // SAFETY: `found` is a number of the size passed along, and `length` a number; both outlive the call.
@@ -61,7 +61,7 @@ pub(super) fn process_of(socket: &OwnedFd) -> rustix::io::Result<OwnedFd> {
 }
 
 /// The groups that the kernel keeps with a connected socket.
-pub(super) fn groups_of(socket: &OwnedFd) -> Option<Vec<u32>> {
+pub(super) fn groups_of(socket: BorrowedFd<'_>) -> Option<Vec<u32>> {
     let mut groups = vec![0_u32; MAX_GROUPS];
     let mut length = libc::socklen_t::try_from(size_of_val(groups.as_slice())).ok()?;
     // SAFETY: `groups` has room for `length` bytes, and any bytes make numbers; both outlive the call.

@@ -236,7 +236,8 @@ fn only_sockets_of_the_right_kind_are_taken_over() {
     assert!(matches!(Listener::from_fd(a.as_fd().try_clone_to_owned().unwrap()), Err(Error::Invalid(_))));
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("s");
-    let listener = Listener::from_fd(Listener::bind(&path, 0o600).unwrap().socket).unwrap();
+    let listener =
+        Listener::from_fd(rustix::io::dup(Listener::bind(&path, 0o600).unwrap()).unwrap()).unwrap();
     meet(&listener, &path);
 }
 
@@ -254,7 +255,7 @@ fn what_is_accepted_takes_descriptors_only_when_told_to() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("s");
     let bound = Listener::bind(&path, 0o600).unwrap();
-    let activated = Listener::from_fd(bound.socket.try_clone().unwrap()).unwrap();
+    let activated = Listener::from_fd(rustix::io::dup(&bound).unwrap()).unwrap();
     let (reader, _writer) = rustix::pipe::pipe().unwrap();
     for listener in [bound, activated] {
         let client = Connection::connect(&path, SOON).unwrap();
@@ -338,6 +339,6 @@ fn a_peer_whose_process_has_ended_is_known_to_have() {
     let connection = listener.accept().unwrap().unwrap();
     assert_ne!(connection.peer().pid, std::process::id());
     // Where the system does not tell (Linux before 6.5), it is taken to be there.
-    let tells = !matches!(process_of(&connection.socket), Err(Errno::NOPROTOOPT));
+    let tells = !matches!(process_of(connection.as_fd()), Err(Errno::NOPROTOOPT));
     assert_eq!(connection.peer_has_ended(), tells);
 }

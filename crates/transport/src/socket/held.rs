@@ -1,0 +1,202 @@
+//! Sockets that are checked before each use.
+//!
+//! ```text
+//!   plain     the table of descriptors is the library's alone: used as it is
+//!   guarded   the program has the same table: a high number, and before each use
+//!             fstat: device, inode and kind are those of the socket ─▶ ours
+//!                    anything else ─▶ the program closed the number: neither used nor closed
+//! ```
+//!
+//! Every socket has an inode of its own while it is open, so a number that leads to the inode leads
+//! to the socket. Between the check and the use the program can still close the number and open
+//! something else under it: that takes both within a microsecond, and cannot be excluded.
+
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+
+use rustix::fs::{FileType, fstat};
+use rustix::io::{Errno, fcntl_dupfd_cloexec};
+
+use super::Janitor;
+
+/// Device, inode and kind of an open file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Identity {
+    device: u64,
+    inode: u64,
+    kind: FileType,
+}
+
+impl Identity {
+    /// Of a descriptor that was closed before it could be guarded: nothing is this.
+    const CLOSED: Self = Self { device: u64::MAX, inode: u64::MAX, kind: FileType::Unknown };
+
+    fn read(descriptor: BorrowedFd<'_>) -> rustix::io::Result<Self> {
+        let stat = fstat(descriptor)?;
+        Ok(Self { device: stat.st_dev, inode: stat.st_ino, kind: FileType::from_raw_mode(stat.st_mode) })
+    }
+}
+
+/// A socket or memory file that closes itself, unless the program has taken its number.
+#[derive(Debug)]
+pub struct Held {
+    /// There until this is dropped.
+    descriptor: ManuallyDrop<OwnedFd>,
+    /// What the number must lead to; missing where nothing else can close it.
+    identity: Option<Identity>,
+    janitor: Option<Janitor>,
+}
+
+impl Held {
+    /// Holds a descriptor that nothing else can close.
+    #[must_use]
+    pub fn plain(descriptor: OwnedFd) -> Self {
+        Self { descriptor: ManuallyDrop::new(descriptor), identity: None, janitor: None }
+    }
+
+    /// Holds a descriptor in a table that the program shares, under a number of `lowest` or more
+    /// where one is free. Only for what has an inode of its own: sockets, pipes, files; not for
+    /// eventfds and the like, which share one.
+    #[must_use]
+    pub fn guarded(descriptor: OwnedFd, lowest: RawFd) -> Self {
+        Self::plain(descriptor).guard(lowest)
+    }
+
+    /// Checks the descriptor before each use from now on.
+    #[must_use]
+    pub(super) fn guard(mut self, lowest: RawFd) -> Self {
+        // Read first: the program may take the new number as soon as it is there.
+        let identity = Identity::read(self.as_fd()).unwrap_or(Identity::CLOSED);
+        self.identity = Some(identity);
+        match fcntl_dupfd_cloexec(&self, lowest) {
+            Ok(high) => {
+                // The low number is closed here: one of two closes nothing that could wait.
+                let janitor = self.janitor.take();
+                Self { descriptor: ManuallyDrop::new(high), identity: Some(identity), janitor }
+            }
+            // No number up there is free, or the limit is lower.
+            Err(_) => self,
+        }
+    }
+
+    /// Whether the number still leads to what was opened here.
+    #[must_use]
+    pub fn is_own(&self) -> bool {
+        self.identity.is_none_or(|identity| Identity::read(self.as_fd()) == Ok(identity))
+    }
+
+    /// Fails where the number is not ours any more, as a connection that has ended.
+    pub(super) fn check(&self) -> rustix::io::Result<()> {
+        if self.is_own() { Ok(()) } else { Err(Errno::NOTCONN) }
+    }
+
+    pub(super) fn set_janitor(&mut self, janitor: &Janitor) {
+        self.janitor = Some(janitor.clone());
+    }
+
+    pub(super) fn janitor(&self) -> Option<&Janitor> {
+        self.janitor.as_ref()
+    }
+}
+
+impl AsFd for Held {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if !self.is_own() {
+            return;
+        }
+        // SAFETY: taken once, here; nothing of it is used afterwards.
+        let descriptor = unsafe { ManuallyDrop::take(&mut self.descriptor) };
+        match &self.janitor {
+            Some(janitor) => janitor.close(descriptor),
+            None => drop(descriptor),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::{AsRawFd, FromRawFd};
+
+    use rustix::net::{AddressFamily, SocketType, socketpair};
+
+    use super::*;
+    use crate::error::Error;
+    use crate::message::Message;
+    use crate::socket::{Connection, FLAGS, Listener};
+
+    /// Has a number lead to another open file.
+    fn replace(number: BorrowedFd<'_>, with: &OwnedFd) -> OwnedFd {
+        // SAFETY: the number is held by what is tested, which must not close it any more.
+        unsafe {
+            assert_eq!(libc::dup2(with.as_raw_fd(), number.as_raw_fd()), number.as_raw_fd());
+            OwnedFd::from_raw_fd(number.as_raw_fd())
+        }
+    }
+
+    fn pair() -> (OwnedFd, OwnedFd) {
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, FLAGS, None).unwrap()
+    }
+
+    #[test]
+    fn guarded_socket_has_a_high_number_and_closes_itself() {
+        let (near, far) = pair();
+        let held = Held::guarded(near, 500);
+        assert!(held.as_fd().as_raw_fd() >= 500 && held.is_own());
+        drop(held);
+        assert_eq!(rustix::io::read(&far, &mut [0; 1]), Ok(0), "both numbers are closed");
+    }
+
+    #[test]
+    fn socket_without_a_high_number_is_guarded_as_well() {
+        let (near, _far) = pair();
+        let number = near.as_raw_fd();
+        let held = Held::guarded(near, RawFd::MAX);
+        assert_eq!(held.as_fd().as_raw_fd(), number);
+        let (other, _end) = pair();
+        let _others = replace(held.as_fd(), &other);
+        assert!(!held.is_own());
+    }
+
+    #[test]
+    fn connection_whose_number_is_taken_is_neither_used_nor_closed() {
+        let (ours, theirs) = Connection::pair().unwrap();
+        let ours = ours.guard(500);
+        ours.send(1, &Message::Done, &[], std::time::Duration::ZERO).unwrap();
+        assert!(theirs.receive(std::time::Duration::ZERO).unwrap().is_some());
+
+        let (near, far) = pair();
+        let others = replace(ours.as_fd(), &near);
+        drop(near);
+        assert!(!ours.is_own());
+        let sent = ours.send(2, &Message::Done, &[], std::time::Duration::ZERO);
+        assert!(matches!(sent, Err(Error::Closed)), "{sent:?}");
+        assert_eq!(rustix::io::read(&far, &mut [0; 8]), Err(Errno::AGAIN), "something was written");
+        rustix::io::write(&far, b"theirs").unwrap();
+        let received = ours.receive(std::time::Duration::ZERO);
+        assert!(matches!(received, Err(Error::Closed)), "{received:?}");
+        drop(ours);
+        assert_eq!(rustix::io::read(&others, &mut [0; 8]), Ok(6), "it was read or closed");
+    }
+
+    #[test]
+    fn listener_whose_number_is_taken_accepts_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let listen = |name: &str| Listener::bind(&dir.path().join(name), 0o600).unwrap();
+        let ours = listen("ours").guard(500);
+        let theirs = listen("theirs");
+        let waiting = Connection::connect(&dir.path().join("theirs"), std::time::Duration::ZERO).unwrap();
+        let copy = rustix::io::dup(&theirs).unwrap();
+        let others = replace(ours.as_fd(), &copy);
+        assert!(!ours.is_own() && ours.accept().is_err());
+        drop(ours);
+        assert!(theirs.accept().unwrap().is_some(), "the connection was taken");
+        assert!(fstat(&others).is_ok());
+        drop(waiting);
+    }
+}
