@@ -21,6 +21,7 @@ use traceweir_transport::message::{EnableCode, EnableParams, Message};
 use traceweir_transport::ring::{RegionSource, Ticket, prepare_wake};
 
 use super::control::Control;
+use super::link::{Asked, Early};
 use super::outlets::Owner;
 use super::wakers::{DOORBELL, Wakers};
 use super::{Refused, Shared};
@@ -51,8 +52,8 @@ impl Control {
     ) -> Result<(), traceweir_transport::Error> {
         let owner = Owner::Peer(self.peers[at].id);
         match message {
-            Message::Region { session, params } if self.peers[at].offered.contains(&session) => {
-                self.peers[at].offered.retain(|offered| *offered != session);
+            Message::Region { session, params } if self.peers[at].has_offered(session) => {
+                self.peers[at].offered.retain(|(offered, _)| *offered != session);
                 if descriptors.len() == 1 {
                     self.region_taken(owner, session, descriptors);
                 } else {
@@ -69,7 +70,8 @@ impl Control {
                 }
             }
             Message::Registered { registration } => {
-                self.end_early(at, registration);
+                self.peers[at].registered(registration);
+                self.end_early(at, Asked::Register(registration));
                 self.registered(at, registration);
             }
             Message::Enable { order, registrations, session, code, params } => {
@@ -109,12 +111,10 @@ impl Control {
         Ok(())
     }
 
-    fn registered(&mut self, at: usize, registration: u32) {
-        let peer = &mut self.peers[at];
-        peer.registered(registration);
+    fn registered(&self, at: usize, registration: u32) {
+        let id = self.peers[at].id;
         let mut shared = self.client.lock();
-        shared.answered(peer.id, registration, None);
-        let id = peer.id;
+        shared.answered(id, registration, None);
         shared.late.retain(|(p, number)| *number != registration || (*p != id && *p != 0));
         drop(shared);
         self.client.changed.notify_all();
@@ -131,12 +131,14 @@ impl Control {
         self.peers[at].say(Message::Failed { order, registration, session, status: status.0, reason });
     }
 
-    /// Reports a registration that went on before the daemon answered, and was not enabled by its file: nobody knows what the session has missed.
+    /// Reports a registration that went on before the daemon answered it, or its traits, and was not enabled by the daemon's file: nobody knows what the
+    /// session has missed.
     fn note_late(&mut self, at: usize, registration: u32, session: u64, code: EnableCode) {
         let peer = &mut self.peers[at];
-        let was_early = peer.early.extract_if(.., |early| *early == (registration, session)).count() > 0;
-        let is_unanswered = |(p, number): &(u64, u32)| *number == registration && (*p == peer.id || *p == 0);
-        let is_late = code == EnableCode::Enable && self.client.lock().late.iter().any(is_unanswered);
+        let is_meant =
+            |early: &mut Early| (early.asked.registration(), early.session) == (registration, session);
+        let was_early = peer.early.extract_if(.., is_meant).count() > 0;
+        let is_late = code == EnableCode::Enable && self.client.lock().is_late(peer.id, registration);
         if is_late && !was_early {
             let reason = "the process went on before the daemon answered its registration".to_owned();
             let status = Status::ERROR_TIMEOUT;
@@ -222,8 +224,8 @@ impl Control {
     /// Shuts writers out and says so. Callbacks come last: they may take their time.
     fn close(&mut self, at: usize, order: u32, session: u64) {
         let owner = Owner::Peer(self.peers[at].id);
-        self.peers[at].offered.retain(|offered| *offered != session);
-        self.peers[at].early.retain(|(_, its)| *its != session);
+        self.peers[at].offered.retain(|(offered, _)| *offered != session);
+        self.peers[at].early.retain(|early| early.session != session);
         let closed = self.client.end_sessions(|o| o.owner == owner && o.session == session);
         self.client.lock().refused.retain(|r| (r.owner, r.session) != (owner, session));
         if !closed.quiet {
