@@ -13,9 +13,10 @@
 //! 1. One thread; no call in the loop waits. Connecting to providers at the start has a thread of its own, sessions have theirs.
 //! 2. All events that are ready are seen at once, and connections that were hung up go first: a process that reconnects finds its old
 //!    connection forgotten.
-//! 3. What clients sent is closed by a janitor: a close may wait, for as long as who made the descriptor likes. Of guests only controllers can
-//!    send descriptors at all, where the system lets us choose. The system's daemon takes descriptors of connections that it has not accepted yet
-//!    at `own/control.sock` alone, which no guest can reach.
+//! 3. What clients sent is closed by a janitor: a close may wait, for as long as who made the
+//!    descriptor likes. Of guests only controllers can send descriptors at all, where the system
+//!    lets us choose. The system's daemon takes descriptors of connections that it has not accepted
+//!    yet at `own/control.sock` alone, which no guest can reach.
 //! 4. What a link has not read yet is held for it up to [`link::MAX_QUEUED`] bytes, then the link is dropped. A guest who controls is not listened to
 //!    while what he asked for fills another's queue, so that nobody is dropped for what others say to him.
 //! 5. Root and the daemon's own user are served first, guests in turns of a few milliseconds (`turns`).

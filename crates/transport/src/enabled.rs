@@ -14,8 +14,9 @@
 //!    listens, so a process that has connected never reads that one.
 //! 2. The daemon decides all the same: it takes the memory for sessions that want the registration when it reads of it, and for no others.
 //! 3. The file is read, never mapped: a file that is cut short is an error and no signal.
-//! 4. Only the daemon's user can read the file: it says what is traced. The system's daemon writes it to RUNTIME/own, which only the daemon's user can
-//!    enter, beside a second socket for that user's processes. Processes of other users wait for the system's daemon.
+//! 4. Only the daemon's user can read the file: it says what is traced. The system's daemon writes
+//!    it to RUNTIME/own, which only the daemon's user can enter, beside a second socket for that
+//!    user's processes. Processes of other users wait for the system's daemon.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};

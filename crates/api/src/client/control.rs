@@ -151,8 +151,8 @@ impl Control {
         self.send_early(at, asked, &wanted);
     }
 
-    /// Sends a request with the memory before it, then enables its registration. Memory is sent first: the process may
-    /// end at any time, and its events are to reach the daemon all the same.
+    /// Sends a request with the memory before it, then enables its registration. Memory is sent
+    /// first: the process may end at any time, and its events are to reach the daemon all the same.
     fn send_early(&mut self, at: usize, asked: Asked, wanted: &[Enabled]) {
         let peer = &mut self.peers[at];
         // A connection that is gone is noticed soon enough.
@@ -433,7 +433,8 @@ impl Control {
         shared.greeting -= u32::from(peer.ours && !peer.ready);
         shared.daemons -= u32::from(peer.ready);
         drop(shared);
-        // A daemon that left before it accepted: at the socket for all users a service manager may listen, which starts another.
+        // A daemon that left before it accepted: at the socket for all users a service manager may
+        // listen, which starts another.
         let is_unheard = peer.door == Door::Own && !peer.has_answered;
         if peer.ready || is_unheard {
             self.again.lost(peer.link);

@@ -25,8 +25,9 @@ use crate::error::Result;
 use crate::provider::{Change, Handle, for_provider};
 
 impl Control {
-    /// Makes the memory for the sessions that want a registration with these traits by the daemon's file, where
-    /// there is none, and queues it for the daemon, before the request. Returns what they want.
+    /// Makes the memory for the sessions that want a registration with these traits by the daemon's
+    /// file, where there is none, and queues it for the daemon, before the request. Returns what
+    /// they want.
     pub(super) fn prepare_early(&mut self, at: usize, asked: Asked, traits: &[u8]) -> Vec<Enabled> {
         let peer = &mut self.peers[at];
         let Some(handle) = Handle::from_number(asked.registration()) else { return Vec::new() };
@@ -34,7 +35,8 @@ impl Control {
         let mut wanted = wanted_of(&handle, traits, &enabled.unwrap_or_default());
         let owner = Owner::Peer(peer.id);
         let mut shared = self.client.lock();
-        // The daemon repeats no enable that traits do not change: what it has enabled stays as it is until it answers.
+        // The daemon repeats no enable that traits do not change: what it has enabled stays as it
+        // is until it answers.
         wanted.retain(|one| {
             let outlet = shared.table.find(owner, one.session).map(|open| open.outlet);
             outlet.is_none_or(|outlet| handle.slot().wish_of(outlet).is_none())
@@ -62,7 +64,8 @@ impl Control {
         }
     }
 
-    /// A daemon has answered a registration, or its traits: what it has not enabled by now it does not want.
+    /// A daemon has answered a registration, or its traits: what it has not enabled by now it does
+    /// not want.
     pub(super) fn end_early(&mut self, at: usize, answered: Asked) {
         let peer = &mut self.peers[at];
         let (owner, registration) = (Owner::Peer(peer.id), answered.registration());
@@ -125,7 +128,8 @@ impl Shared {
     }
 }
 
-/// What sessions want of a registration with these traits, one for each session; of a classic one the latest only.
+/// What sessions want of a registration with these traits, one for each session; of a classic one
+/// the latest only.
 fn wanted_of(handle: &Handle, traits: &[u8], enabled: &[Enabled]) -> Vec<Enabled> {
     let slot = handle.slot();
     let traits = tracelogging::Traits::parse(traits).ok();

@@ -72,7 +72,8 @@ impl Refusals {
 pub(super) enum Door {
     /// Through `control.sock` of the folder, or by the daemon, which connected to this process.
     Shared,
-    /// Through the socket for processes of the daemon's own user, which takes memory before the daemon accepts.
+    /// Through the socket for processes of the daemon's own user, which takes memory before the
+    /// daemon accepts.
     Own,
 }
 
@@ -139,8 +140,8 @@ impl Link {
         self.is_starved
     }
 
-    /// Connects to the daemon of the folder, where there is one that may be believed: through the socket for
-    /// processes of the daemon's own user if this is one, else through that for all.
+    /// Connects to the daemon of the folder, where there is one that may be believed: through the
+    /// socket for processes of the daemon's own user if this is one, else through that for all.
     pub(super) fn connect(&self) -> Result<(Connection, Door)> {
         let own = self.dir.own().and_then(|own| self.connect_through(&own).ok());
         match own {
@@ -166,12 +167,13 @@ impl Link {
         Ok((Listener::bind(&socket, dir.socket_mode())?, socket))
     }
 
-    /// What the daemon at the other end of a connection has enabled, by the file in its folder. Nothing where the
-    /// connection does not take memory yet.
+    /// What the daemon at the other end of a connection has enabled, by the file in its folder.
+    /// Nothing where the connection does not take memory yet.
     pub(super) fn enabled_by(&self, peer: &Peer) -> Vec<Enabled> {
         let daemon = peer.connection.peer().uid;
         match self.dir.own() {
-            // A daemon of all users takes memory through its other socket only from connections that it has accepted.
+            // A daemon of all users takes memory through its other socket only from connections
+            // that it has accepted.
             Some(_) if peer.door == Door::Shared && !peer.ready => Vec::new(),
             Some(own) => enabled::read(&own, daemon),
             None => enabled::read(&self.dir, daemon),
@@ -288,7 +290,8 @@ pub(super) struct Peer {
     outbox: VecDeque<(u32, Message, Option<OwnedFd>)>,
     /// Registrations that were enabled before the daemon said so.
     pub(super) early: Vec<Early>,
-    /// Sessions for which this process made the memory, and the daemon has not taken it yet; and the request that follows the memory.
+    /// Sessions for which this process made the memory, and the daemon has not taken it yet; and
+    /// the request that follows the memory.
     pub(super) offered: Vec<(u64, Asked)>,
 }
 

@@ -131,8 +131,8 @@ impl Control {
         self.peers[at].say(Message::Failed { order, registration, session, status: status.0, reason });
     }
 
-    /// Reports a registration that went on before the daemon answered it, or its traits, and was not enabled by the daemon's file: nobody knows what the
-    /// session has missed.
+    /// Reports a registration that went on before the daemon answered it, or its traits, and was
+    /// not enabled by the daemon's file: nobody knows what the session has missed.
     fn note_late(&mut self, at: usize, registration: u32, session: u64, code: EnableCode) {
         let peer = &mut self.peers[at];
         let is_meant =

@@ -10,8 +10,9 @@
 //! 1. Traits are set once: a registration that has some, or is getting some, gets no others.
 //! 2. They are the registration's when a daemon took them or none was there to ask. Where a daemon refuses and none takes them, nothing is set.
 //! 3. A daemon that comes while others are asked is asked too; one that comes later hears of them with the registration.
-//! 4. Sessions that enable the name or the group are written to before the daemon answers, by its file (`early`). Of others that the daemon then
-//!    enables the process reports that it went on before (`Shared::is_late`).
+//! 4. Sessions that enable the name or the group are written to before the daemon answers, by its
+//!    file (`early`). Of others that the daemon then enables the process reports that it went on
+//!    before (`Shared::is_late`).
 
 use std::time::Instant;
 
@@ -94,7 +95,8 @@ impl Shared {
         self.settings.iter_mut().find(|setting| setting.registration == registration)
     }
 
-    /// Whether the control thread has still to send the traits of a registration, or a daemon that answers at all to answer them.
+    /// Whether the control thread has still to send the traits of a registration, or a daemon that
+    /// answers at all to answer them.
     fn is_awaiting_traits(&mut self, registration: u32) -> bool {
         let is_silent = self.silent;
         let setting = self.setting(registration);

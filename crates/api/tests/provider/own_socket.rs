@@ -1,4 +1,5 @@
-//! The socket that a daemon of all users has for processes of its own user: which processes use it, and when.
+//! The socket that a daemon of all users has for processes of its own user: which processes use it,
+//! and when.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
@@ -68,15 +69,14 @@ fn process_of_the_daemons_user_sends_memory_before_it_is_accepted() {
 #[test]
 fn folder_that_others_could_have_made_or_can_enter_is_not_used() {
     let is_root = can(rustix::process::geteuid().is_root(), "root", "giving files away takes root");
-    let foreign = |folder: &Path| chown(folder, Some(64_123), None).unwrap();
-    let open = |folder: &Path| fs::set_permissions(folder, PermissionsExt::from_mode(0o710)).unwrap();
-    let link = |folder: &Path| {
+    let foreign: fn(&Path) = |folder| chown(folder, Some(64_123), None).unwrap();
+    let open: fn(&Path) = |folder| fs::set_permissions(folder, PermissionsExt::from_mode(0o710)).unwrap();
+    let link: fn(&Path) = |folder| {
         let elsewhere = folder.with_file_name("elsewhere");
         fs::rename(folder, &elsewhere).unwrap();
         symlink(elsewhere, folder).unwrap();
     };
-    let changes: [(&str, &dyn Fn(&Path)); 3] =
-        [("open to a group", &open), ("a link", &link), ("of another user", &foreign)];
+    let changes = [("open to a group", open), ("a link", link), ("of another user", foreign)];
     for (name, change) in &changes[..if is_root { 3 } else { 2 }] {
         let sockets = Sockets::open();
         change(&sockets.folder());

@@ -1,4 +1,5 @@
-//! Traits that are set while the daemon is stopped: events of the name that they bring are collected, or counted as missed.
+//! Traits that are set while the daemon is stopped: events of the name that they bring are
+//! collected, or counted as missed.
 
 use std::path::Path;
 

@@ -31,7 +31,8 @@ const PATIENCE_WITH_KNOCKED: Duration = Duration::from_secs(60);
 const REST: Duration = Duration::from_millis(100);
 
 impl Server {
-    /// Accepts connections at every socket, a number of them at a time: the others are there in the next turn.
+    /// Accepts connections at every socket, a number of them at a time: the others are there in the
+    /// next turn.
     pub(super) fn accept_all(&mut self) {
         let tokens: Vec<u64> = self.home.listeners().map(|(token, _)| token).collect();
         tokens.into_iter().for_each(|token| self.accept_from(token));
@@ -71,7 +72,8 @@ impl Server {
             return;
         }
         let is_guest = self.service.access().is_guest(&peer);
-        // A controller among guests may send some again when it has said hello. Processes of root and the daemon's own user send memory.
+        // A controller among guests may send some again when it has said hello. Processes of root
+        // and the daemon's own user send memory.
         let set = if is_guest { connection.refuse_descriptors() } else { connection.take_descriptors() };
         if set.is_err() {
             return;

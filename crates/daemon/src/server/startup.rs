@@ -5,7 +5,7 @@
 //!        │ yes
 //!   control.sock bound (a stale one replaced), or taken over from the service manager
 //!        │ a daemon of all users
-//!   own/control.sock bound: processes of the daemon's own user send memory there before they are answered
+//!   own/control.sock bound: its own user's processes send memory there before they are answered
 //!        │
 //!   each providers/*.sock connected to: Knock.  Nobody listens: the file is stale and removed
 //!        │ the system's daemon, as root
@@ -62,7 +62,8 @@ pub(super) const MAX_SOCKETS: usize = 4096;
 /// The folder that this daemon serves: lock and socket.
 pub(super) struct Home {
     listener: Listener,
-    /// Where other users can connect to `listener`: the socket for processes of the daemon's own user.
+    /// Where other users can connect to `listener`: the socket for processes of the daemon's own
+    /// user.
     own: Option<OwnSocket>,
     /// The socket file, where this daemon made it.
     socket: Option<SocketFile>,
@@ -144,8 +145,9 @@ impl Home {
         own.chain([(LISTENER, &self.listener)])
     }
 
-    /// Writes what is enabled, for processes that come while the daemon is busy. A daemon of all users writes it where its own user alone can
-    /// read it: other users are not to know it, and descriptors that they sent before they are accepted could hang the daemon.
+    /// Writes what is enabled, for processes that come while the daemon is busy. A daemon of all
+    /// users writes it where its own user alone can read it: other users are not to know it, and
+    /// descriptors that they sent before they are accepted could hang the daemon.
     pub(super) fn publish(&self, all: &[Enabled]) {
         let folder = match &self.own {
             Some(own) => &own.folder,
@@ -168,7 +170,8 @@ impl Home {
     pub(super) fn leave(&mut self) {
         enabled::remove(&self.runtime);
         if self.own.is_some() {
-            // A process that connected since the last check finds its connection closed, and tries `control.sock`.
+            // A process that connected since the last check finds its connection closed, and tries
+            // `control.sock`.
             self.runtime.remove_own();
         }
         if let Some(socket) = self.socket.take().filter(|socket| !socket.is_replaced()) {

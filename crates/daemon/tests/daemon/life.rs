@@ -56,8 +56,7 @@ fn a_listening_socket_of_a_service_manager_is_served_and_stays() {
     let runtime = RuntimeDir::at(&dir.path().join("run"));
     runtime.ensure().unwrap();
     let socket = runtime.control_socket();
-    let listener =
-        std::os::fd::AsFd::as_fd(&Listener::bind(&socket, 0o600).unwrap()).try_clone_to_owned().unwrap();
+    let listener = Listener::bind(&socket, 0o600).unwrap().as_fd().try_clone_to_owned().unwrap();
     let daemon = Daemon::start_in(dir, |options| options.listener = Some(listener));
     daemon.controller();
     let _dir = daemon.stop();
@@ -90,7 +89,7 @@ fn systems_daemon_opens_a_socket_for_its_own_user_beside_that_of_a_service_manag
     provider.assert_closed();
     assert!(!own.path().exists(), "it is the daemon's");
     assert!(runtime.control_socket().exists(), "it is the service manager's");
-    // Who finds no socket of the daemon's own waits at that of the service manager, which starts the next.
+    // A process that finds no socket of the daemon's waits at the service manager's.
     Connection::connect(&runtime.control_socket(), PATIENCE).unwrap();
 }
 
@@ -103,8 +102,7 @@ fn daemon_on_demand_gives_way_to_a_service_manager_once_its_sessions_have_ended(
 
     // As a service manager does, which unlinks what is there.
     let (socket, other) = (runtime.control_socket(), daemon.path("manager.sock"));
-    let listener =
-        std::os::fd::AsFd::as_fd(&Listener::bind(&other, 0o600).unwrap()).try_clone_to_owned().unwrap();
+    let listener = Listener::bind(&other, 0o600).unwrap().as_fd().try_clone_to_owned().unwrap();
     std::fs::rename(&other, &socket).unwrap();
     let stopper = Stopper::new().unwrap();
     let options = Options { listener: Some(listener), ..Options::new(runtime) };
