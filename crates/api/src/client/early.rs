@@ -123,8 +123,20 @@ impl Shared {
         else {
             return false;
         };
-        peer.early.push(Early { session, asked });
+        peer.early.push(Early { session, params: wanted.params.clone(), asked });
         self.enable(handle, outlet, ticket, &wanted.params) != Change::None
+    }
+}
+
+impl Early {
+    /// Whether the daemon's word is what its file said: the callback knows it already.
+    pub(super) fn is_confirmed_by(&self, params: &EnableParams) -> bool {
+        let plain = |params: &EnableParams| EnableParams {
+            property: params.property & !GROUP,
+            source: Guid::NULL,
+            ..params.clone()
+        };
+        plain(&self.params) == plain(params)
     }
 }
 

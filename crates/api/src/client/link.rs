@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use traceweir_transport::abi::RegionParams;
 use traceweir_transport::enabled::{self, Enabled};
-use traceweir_transport::message::Message;
+use traceweir_transport::message::{EnableParams, Message};
 use traceweir_transport::runtime::{RuntimeDir, Scope, is_privileged_by_file};
 use traceweir_transport::socket::{Connection, Janitor, Listener};
 use traceweir_transport::{Error, Result};
@@ -260,9 +260,11 @@ impl Asked {
 }
 
 /// A session that a registration was enabled for before the daemon said so.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) struct Early {
     pub(super) session: u64,
+    /// What the session wanted of it, by the daemon's file.
+    pub(super) params: EnableParams,
     /// The request whose answer decides.
     pub(super) asked: Asked,
 }

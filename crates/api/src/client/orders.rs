@@ -76,8 +76,11 @@ impl Control {
             }
             Message::Enable { order, registrations, session, code, params } => {
                 for registration in registrations {
-                    self.note_late(at, registration, session, code);
-                    let done = self.enable(owner, registration, session, code, &params);
+                    let early = self.take_early(at, registration, session);
+                    if early.is_none() {
+                        self.note_late(at, registration, session, code);
+                    }
+                    let done = self.enable(owner, registration, session, code, &params, early.as_ref());
                     let Err(trouble) = done else { continue };
                     let is_of_session = trouble.registration.is_none();
                     // That the session has no memory here was said when it came.
@@ -131,15 +134,18 @@ impl Control {
         self.peers[at].say(Message::Failed { order, registration, session, status: status.0, reason });
     }
 
+    /// The enable of a registration that the daemon decides about now, where there was one before.
+    fn take_early(&mut self, at: usize, registration: u32, session: u64) -> Option<Early> {
+        let is_meant =
+            |early: &mut Early| (early.asked.registration(), early.session) == (registration, session);
+        self.peers[at].early.extract_if(.., is_meant).last()
+    }
+
     /// Reports a registration that went on before the daemon answered it, or its traits, and was
     /// not enabled by the daemon's file: nobody knows what the session has missed.
     fn note_late(&mut self, at: usize, registration: u32, session: u64, code: EnableCode) {
-        let peer = &mut self.peers[at];
-        let is_meant =
-            |early: &mut Early| (early.asked.registration(), early.session) == (registration, session);
-        let was_early = peer.early.extract_if(.., is_meant).count() > 0;
-        let is_late = code == EnableCode::Enable && self.client.lock().is_late(peer.id, registration);
-        if is_late && !was_early {
+        let id = self.peers[at].id;
+        if code == EnableCode::Enable && self.client.lock().is_late(id, registration) {
             let reason = "the process went on before the daemon answered its registration".to_owned();
             let status = Status::ERROR_TIMEOUT;
             self.failed(at, 0, session, Trouble { registration: Some(registration), status, reason });
@@ -181,6 +187,7 @@ impl Control {
         session: u64,
         code: EnableCode,
         params: &EnableParams,
+        early: Option<&Early>,
     ) -> Result<(), Trouble> {
         let mut shared = self.client.lock();
         let Some(handle) = Handle::from_number(registration) else { return Ok(()) };
@@ -199,7 +206,10 @@ impl Control {
         };
         drop(shared);
         // A forked child that takes over its parent's sessions has nothing new to tell.
-        if change != Change::None && super::fork::is_ready() {
+        let is_known = change == Change::Changed
+            && code == EnableCode::Enable
+            && early.is_some_and(|early| early.is_confirmed_by(params));
+        if change != Change::None && !is_known && super::fork::is_ready() {
             self.tell(vec![handle], params.source, for_provider(&params.filters));
         }
         change.refusal().map_or(Ok(()), |(status, reason)| {
