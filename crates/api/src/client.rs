@@ -309,6 +309,7 @@ impl Client {
         handle.slot().unwish(u64::MAX);
         shared.awaited.retain(|(_, n)| *n != handle.number());
         shared.late.retain(|(_, n)| *n != handle.number());
+        shared.late_traits.retain(|(_, n)| *n != handle.number());
         shared.verdicts.retain(|(n, _)| *n != handle.number());
         if !fork::is_ready() {
             self.start_thread(&mut shared, Duration::ZERO);

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!            ┌────────────── epoll ──────────────┐
-//!   control.sock   links   inbox (eventfd)   signals   stopper
+//!   control.sock,  links   inbox (eventfd)   signals   stopper
+//!   own/control.sock │          │                │        │
 //!        │           │          │                │        │
 //!      accept     receive    Notice, knocked   shut down ◀┘
 //!        └───────────┴─────┬────┘
@@ -12,8 +13,10 @@
 //! 1. One thread; no call in the loop waits. Connecting to providers at the start has a thread of its own, sessions have theirs.
 //! 2. All events that are ready are seen at once, and connections that were hung up go first: a process that reconnects finds its old
 //!    connection forgotten.
-//! 3. What clients sent is closed by a janitor: a close may wait, for as long as who made the descriptor likes. Only controllers can send
-//!    descriptors at all, where the system lets us choose.
+//! 3. What clients sent is closed by a janitor: a close may wait, for as long as who made the
+//!    descriptor likes. Of guests only controllers can send descriptors at all, where the system
+//!    lets us choose. The system's daemon takes descriptors of connections that it has not accepted
+//!    yet at `own/control.sock` alone, which no guest can reach.
 //! 4. What a link has not read yet is held for it up to [`link::MAX_QUEUED`] bytes, then the link is dropped. A guest who controls is not listened to
 //!    while what he asked for fills another's queue, so that nobody is dropped for what others say to him.
 //! 5. Root and the daemon's own user are served first, guests in turns of a few milliseconds (`turns`).
@@ -120,6 +123,7 @@ const INBOX: u64 = 1;
 const SIGNALS: u64 = 2;
 const STOPPER: u64 = 3;
 const HANGUPS: u64 = 4;
+const OWN_LISTENER: u64 = 5;
 const FIRST_LINK: LinkId = 16;
 
 struct Server {
@@ -158,13 +162,9 @@ impl Server {
         let inbox = Inbox::new()?;
         let signals = startup::take_signals()?;
         let hangups = signals.hangups.iter().map(|hangups| (hangups.as_fd(), HANGUPS));
-        let watched = [
-            (home.listener().as_fd(), LISTENER),
-            (inbox.as_fd(), INBOX),
-            (signals.stops.as_fd(), SIGNALS),
-            (stopper.as_fd(), STOPPER),
-        ];
-        for (fd, token) in watched.into_iter().chain(hangups) {
+        let listeners = home.listeners().map(|(token, listener)| (listener.as_fd(), token));
+        let watched = [(inbox.as_fd(), INBOX), (signals.stops.as_fd(), SIGNALS), (stopper.as_fd(), STOPPER)];
+        for (fd, token) in watched.into_iter().chain(listeners).chain(hangups) {
             let data = epoll::EventData::new_u64(token);
             epoll::add(&epoll, fd, data, epoll::EventFlags::IN).map_err(failed("epoll_ctl"))?;
         }

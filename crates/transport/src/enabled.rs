@@ -1,7 +1,7 @@
 //! What a daemon has enabled, in a file beside its socket, for processes that register while the daemon is busy.
 //!
 //! ```text
-//!   RUNTIME/enabled      one message after the other, as they are sent:
+//!   RUNTIME/enabled      one message after the other, as they are sent (the system's daemon: RUNTIME/own/enabled):
 //!                          Region            how the memory of a session is cut
 //!                          EnableProvider    what the session wants of a provider or group
 //!
@@ -14,7 +14,9 @@
 //!    listens, so a process that has connected never reads that one.
 //! 2. The daemon decides all the same: it takes the memory for sessions that want the registration when it reads of it, and for no others.
 //! 3. The file is read, never mapped: a file that is cut short is an error and no signal.
-//! 4. Only the daemon's user can read the file, and only the daemon of one user writes it: it says what is traced. Processes wait for the system's daemon.
+//! 4. Only the daemon's user can read the file: it says what is traced. The system's daemon writes
+//!    it to RUNTIME/own, which only the daemon's user can enter, beside a second socket for that
+//!    user's processes. Processes of other users wait for the system's daemon.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -66,15 +68,22 @@ fn path(dir: &RuntimeDir) -> PathBuf {
     dir.path().join("enabled")
 }
 
+/// The name under which the file is written before it is renamed.
+fn new_path(dir: &RuntimeDir) -> PathBuf {
+    dir.path().join(".enabled")
+}
+
 /// Removes the file.
 pub fn remove(dir: &RuntimeDir) {
     // Most of the time there is none.
     let _ = fs::remove_file(path(dir));
+    // What a daemon that was killed while it wrote has left.
+    let _ = fs::remove_file(new_path(dir));
 }
 
 /// Replaces the file.
 pub fn write(dir: &RuntimeDir, all: &[Enabled]) -> io::Result<()> {
-    let new = dir.path().join(".enabled");
+    let new = new_path(dir);
     // A file of that name is what a daemon that was killed has left.
     let _ = fs::remove_file(&new);
     let mut file = File::options().write(true).create_new(true).mode(0o600).open(&new)?;

@@ -4,6 +4,8 @@
 //!   RUNTIME/
 //!     control.sock      the daemon listens: controllers, consumers and new providers connect
 //!     daemon.lock       held (flock) by the daemon that runs
+//!     own/              only under the system's daemon, mode 0700: a second `control.sock`, and
+//!                       `enabled`, for processes of the daemon's own user
 //!     providers/
 //!       1234-0f1e2d3c4b5a6978.sock
 //!                       a provider process listens: a daemon that starts connects to each
@@ -160,6 +162,40 @@ impl RuntimeDir {
     #[must_use]
     pub fn lock_file(&self) -> PathBuf {
         self.path.join("daemon.lock")
+    }
+
+    fn own_folder(&self) -> Self {
+        Self { scope: Scope::User, path: self.path.join("own") }
+    }
+
+    /// Returns the folder for processes of the daemon's own user, where it exists and belongs to
+    /// the user of this process alone. Its `control.sock` and `enabled` are out of reach of all
+    /// other users.
+    #[must_use]
+    pub fn own(&self) -> Option<Self> {
+        let own = self.own_folder();
+        fs::symlink_metadata(&own.path).ok()?;
+        self.check_folder(own_uid()).and_then(|()| own.check_folder(own_uid())).ok()?;
+        Some(own)
+    }
+
+    /// Creates the folder for processes of the daemon's own user, which is the user of this
+    /// process.
+    pub fn make_own(&self) -> Result<Self> {
+        let own = self.own_folder();
+        make(&own.path, 0o700)?;
+        own.check_folder(own_uid())?;
+        Ok(own)
+    }
+
+    /// Removes the folder for processes of the daemon's own user, with the socket and the file in
+    /// it.
+    pub fn remove_own(&self) {
+        let Some(own) = self.own() else { return };
+        crate::enabled::remove(&own);
+        // What cannot be removed is replaced by the next daemon.
+        let _ = fs::remove_file(own.control_socket());
+        let _ = fs::remove_dir(own.path);
     }
 
     /// The folder of provider sockets.

@@ -71,8 +71,8 @@ impl Control {
             if self.peers.iter().any(|peer| peer.link == link) {
                 continue;
             }
-            if let Some(connection) = self.links.get(link).and_then(|link| link.connect().ok()) {
-                self.greet(connection, link);
+            if let Some((connection, door)) = self.links.get(link).and_then(|link| link.connect().ok()) {
+                self.greet(connection, door, link);
             }
         }
     }

@@ -18,13 +18,14 @@ use traceweir_format::Guid;
 use traceweir_format::spec::status::Status;
 use traceweir_format::tracelogging::{self, TraitsBuilder};
 use traceweir_transport::Error;
+use traceweir_transport::enabled::Enabled;
 use traceweir_transport::message::{EnableParams, Filter, Message, Role, VERSIONS};
 use traceweir_transport::runtime::RuntimeDir;
 use traceweir_transport::socket::{Connection, Envelope};
 
 use super::again::Again;
 use super::callbacks::Callbacks;
-use super::link::{Asked, Link, Peer};
+use super::link::{Asked, Door, Link, Peer};
 use super::private::Member;
 use super::repair::Missed;
 use super::wakers::Wakers;
@@ -113,8 +114,8 @@ impl Control {
             if !self.links[at].is_starved() {
                 continue;
             }
-            if let Some(connection) = self.links[at].open() {
-                self.greet(connection, at);
+            if let Some((connection, door)) = self.links[at].open() {
+                self.greet(connection, door, at);
             }
             let (link, mut shared) = (&self.links[at], self.client.lock());
             shared.note(link.state.clone());
@@ -132,9 +133,9 @@ impl Control {
     }
 
     /// Says hello to a daemon that we connected to.
-    pub(super) fn greet(&mut self, connection: Connection, link: usize) {
+    pub(super) fn greet(&mut self, connection: Connection, door: Door, link: usize) {
         self.client.lock().greeting += 1;
-        self.add(connection, link, true);
+        self.add(connection, link, Some(door));
         let at = self.peers.len() - 1;
         self.hello(at);
         // After Hello in the connection, whenever the daemon reads it: a process that ends before that is known to have registered.
@@ -146,21 +147,32 @@ impl Control {
 
     /// Tells one daemon of a registration, unless it knows it.
     fn announce_to(&mut self, at: usize, number: u32) {
-        let wanted = self.prepare_early(at, number);
+        if self.peers[at].announced.contains(&number) {
+            return;
+        }
+        let traits = Handle::from_number(number).map(|handle| handle.slot().traits());
+        let asked = Asked::Register(number);
+        let wanted = self.prepare_early(at, asked, traits.unwrap_or_default());
         let (peer, mut shared) = (&mut self.peers[at], self.client.lock());
         if say_register(peer, number) {
             shared.awaited.push((peer.id, number));
         }
         drop(shared);
-        // Before it is enabled: the process may end at any time, and memory that it made is to reach the daemon all the same. A connection that is gone is
-        // noticed soon enough.
+        self.send_early(at, asked, &wanted);
+    }
+
+    /// Sends a request with the memory before it, then enables its registration. Memory is sent
+    /// first: the process may end at any time, and its events are to reach the daemon all the same.
+    fn send_early(&mut self, at: usize, asked: Asked, wanted: &[Enabled]) {
+        let peer = &mut self.peers[at];
+        // A connection that is gone is noticed soon enough.
         let _ = peer.flush();
         if peer.has_sent_all() {
-            self.enable_early(at, number, &wanted);
+            self.enable_early(at, asked, wanted);
         }
     }
 
-    fn add(&mut self, connection: Connection, link: usize, ours: bool) {
+    fn add(&mut self, connection: Connection, link: usize, ours: Option<Door>) {
         self.peers.push(Peer::new(self.next_peer, connection, link, ours));
         self.next_peer += 1;
     }
@@ -306,7 +318,7 @@ impl Control {
                     let oldest = self.peers.iter().position(|p| !p.ready).unwrap_or(0);
                     self.lose(oldest);
                 }
-                self.add(connection, at, false);
+                self.add(connection, at, None);
             }
         }
     }
@@ -333,6 +345,7 @@ impl Control {
 
     /// Carries a message out; an error ends the connection.
     fn handle(&mut self, at: usize, envelope: Envelope) -> Result<(), Error> {
+        self.peers[at].has_answered = true;
         match envelope.message {
             Message::Knock { .. } if !self.peers[at].ready && !self.peers[at].ours => self.hello(at),
             Message::Welcome { version, .. } if !self.peers[at].ready => self.welcomed(at, version)?,
@@ -364,17 +377,16 @@ impl Control {
                 shared.answered(peer.id, registration, why);
                 shared.note(format!("a daemon refuses a registration: {reason}"));
                 drop(shared);
-                self.end_early(at, registration);
-                self.client.changed.notify_all();
-                return Ok(());
+                self.end_early(at, Asked::Register(registration));
             }
             Some(Asked::SetTraits(registration)) => {
                 shared.traits_answered(peer.id, registration, why);
                 shared.note(format!("a daemon refuses the traits of a registration: {reason}"));
+                drop(shared);
+                self.end_early(at, Asked::SetTraits(registration));
             }
             None => return Ok(()),
         }
-        drop(shared);
         self.client.changed.notify_all();
         Ok(())
     }
@@ -382,21 +394,27 @@ impl Control {
     /// A request is carried out: traits are taken, or it was an Unregister, of which no answer was wanted.
     fn done(&mut self, at: usize, request: u32) {
         let peer = &mut self.peers[at];
-        if let Some(Asked::SetTraits(registration)) = peer.answered(request, false) {
+        if let Some(asked @ Asked::SetTraits(registration)) = peer.answered(request, false) {
             self.client.lock().traits_answered(peer.id, registration, None);
+            self.end_early(at, asked);
             self.client.changed.notify_all();
         }
     }
 
     /// Tells all daemons that know a registration of its traits.
     fn say_traits(&mut self, number: u32, traits: &'static Traits) {
-        let mut shared = self.client.lock();
-        for peer in self.peers.iter_mut().filter(|p| p.announced.contains(&number)) {
+        for at in 0..self.peers.len() {
+            if !self.peers[at].announced.contains(&number) {
+                continue;
+            }
+            let asked = Asked::SetTraits(number);
+            let wanted = self.prepare_early(at, asked, traits.bytes());
+            let peer = &mut self.peers[at];
             peer.ask(Message::SetTraits { registration: number, traits: traits_to_tell(traits.bytes()) });
-            shared.traits_said(number, Some(peer.id));
+            self.client.lock().traits_said(number, Some(peer.id));
+            self.send_early(at, asked, &wanted);
         }
-        shared.traits_said(number, None);
-        drop(shared);
+        self.client.lock().traits_said(number, None);
         self.client.changed.notify_all();
     }
 
@@ -432,13 +450,17 @@ impl Control {
         let mut shared = self.client.lock();
         shared.awaited.retain(|(p, _)| *p != peer.id);
         shared.late.retain(|(p, _)| *p != peer.id);
+        shared.late_traits.retain(|(p, _)| *p != peer.id);
         shared.settings.iter_mut().for_each(|setting| setting.awaited.retain(|p| *p != peer.id));
         shared.greeting -= u32::from(peer.ours && !peer.ready);
         shared.daemons -= u32::from(peer.ready);
         drop(shared);
+        // A daemon that left before it accepted: at the socket for all users a service manager may
+        // listen, which starts another.
+        let is_unheard = peer.door == Door::Own && !peer.has_answered;
         if is_taken {
             self.again.closed_by_program(peer.link);
-        } else if peer.ready {
+        } else if peer.ready || is_unheard {
             self.again.lost(peer.link);
         }
         self.client.changed.notify_all();

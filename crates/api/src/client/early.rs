@@ -3,6 +3,7 @@
 //! ```text
 //!   connect ─▶ the daemon's file says what is enabled ─▶ memory made here, entries filled, events are written
 //!           ─▶ Hello, Region + memory, Register: they wait in the connection
+//!   traits  ─▶ the file says what is enabled by their name or group ─▶ the same, Region + memory, SetTraits
 //!   daemon  ─▶ Welcome, Region + wake (the memory is taken), Enable, Registered
 //! ```
 //!
@@ -16,7 +17,7 @@ use traceweir_transport::message::EnableParams;
 use traceweir_transport::ring::{RegionSource, create_memory};
 
 use super::control::Control;
-use super::link::Peer;
+use super::link::{Asked, Early, Peer};
 use super::outlets::Owner;
 use super::shared::Shared;
 use super::wakers::DOORBELL;
@@ -24,30 +25,35 @@ use crate::error::Result;
 use crate::provider::{Change, Handle, for_provider};
 
 impl Control {
-    /// Makes the memory for the sessions that want a registration by the daemon's file, where there is none,
-    /// and queues it for the daemon. Returns what they want.
-    pub(super) fn prepare_early(&mut self, at: usize, number: u32) -> Vec<Enabled> {
+    /// Makes the memory for the sessions that want a registration with these traits by the daemon's
+    /// file, where there is none, and queues it for the daemon, before the request. Returns what
+    /// they want.
+    pub(super) fn prepare_early(&mut self, at: usize, asked: Asked, traits: &[u8]) -> Vec<Enabled> {
         let peer = &mut self.peers[at];
-        if peer.announced.contains(&number) {
-            return Vec::new();
-        }
-        let Some(handle) = Handle::from_number(number) else { return Vec::new() };
-        let enabled = self.links.get(peer.link).map(|link| link.enabled_by(peer.connection.peer().uid));
-        let mut wanted = wanted_of(&handle, &enabled.unwrap_or_default());
+        let Some(handle) = Handle::from_number(asked.registration()) else { return Vec::new() };
+        let enabled = self.links.get(peer.link).map(|link| link.enabled_by(peer));
+        let mut wanted = wanted_of(&handle, traits, &enabled.unwrap_or_default());
+        let owner = Owner::Peer(peer.id);
         let mut shared = self.client.lock();
+        // The daemon repeats no enable that traits do not change: what it has enabled stays as it
+        // is until it answers.
+        wanted.retain(|one| {
+            let outlet = shared.table.find(owner, one.session).map(|open| open.outlet);
+            outlet.is_none_or(|outlet| handle.slot().wish_of(outlet).is_none())
+        });
         // What cannot be had here waits for the daemon.
-        wanted.retain(|one| shared.open_early(peer, one).is_ok());
+        wanted.retain(|one| shared.open_early(peer, asked, one).is_ok());
         wanted
     }
 
     /// Enables a registration for the sessions that it was prepared for. The memory was sent before: the
     /// process may end as soon as it has written an event.
-    pub(super) fn enable_early(&mut self, at: usize, number: u32, wanted: &[Enabled]) {
-        let Some(handle) = Handle::from_number(number) else { return };
+    pub(super) fn enable_early(&mut self, at: usize, asked: Asked, wanted: &[Enabled]) {
+        let Some(handle) = Handle::from_number(asked.registration()) else { return };
         let (mut is_changed, mut filter) = (false, None);
         let mut shared = self.client.lock();
         for one in wanted {
-            if shared.enable_early(&mut self.peers[at], handle, one) {
+            if shared.enable_early(&mut self.peers[at], handle, asked, one) {
                 // Of several sessions the last, as with a callback that is called for each.
                 (is_changed, filter) = (true, for_provider(&one.params.filters));
             }
@@ -58,26 +64,30 @@ impl Control {
         }
     }
 
-    /// A daemon has answered a registration: what it has not enabled by now it does not want.
-    pub(super) fn end_early(&mut self, at: usize, registration: u32) {
+    /// A daemon has answered a registration, or its traits: what it has not enabled by now it does
+    /// not want.
+    pub(super) fn end_early(&mut self, at: usize, answered: Asked) {
         let peer = &mut self.peers[at];
-        let owner = Owner::Peer(peer.id);
-        let unwanted: Vec<(u32, u64)> =
-            peer.early.extract_if(.., |(number, _)| *number == registration).collect();
+        let (owner, registration) = (Owner::Peer(peer.id), answered.registration());
+        let unwanted: Vec<Early> = peer.early.extract_if(.., |early| early.asked == answered).collect();
         let mut is_changed = false;
         let mut shared = self.client.lock();
-        for (_, session) in unwanted {
+        for Early { session, .. } in unwanted {
             let outlet = shared.table.find(owner, session).map(|open| open.outlet);
             if let (Some(outlet), Some(handle)) = (outlet, Handle::from_number(registration)) {
                 is_changed |= handle.slot().unwish(1 << outlet);
             }
         }
         drop(shared);
-        let early = &peer.early;
-        let given_up: Vec<u64> = peer
-            .offered
-            .extract_if(.., |session| early.iter().all(|(_, others)| others != session))
-            .collect();
+        let mut given_up = Vec::new();
+        for (session, asked) in std::mem::take(&mut peer.offered) {
+            let is_used = peer.early.iter().any(|early| early.session == session);
+            if is_used || peer.awaits(asked) {
+                peer.offered.push((session, asked));
+            } else {
+                given_up.push(session);
+            }
+        }
         if !given_up.is_empty() {
             let closed =
                 self.client.end_sessions(|open| open.owner == owner && given_up.contains(&open.session));
@@ -91,7 +101,7 @@ impl Control {
 
 impl Shared {
     /// Makes the memory of this process for a session, unless it has some.
-    fn open_early(&mut self, peer: &mut Peer, wanted: &Enabled) -> Result<()> {
+    fn open_early(&mut self, peer: &mut Peer, asked: Asked, wanted: &Enabled) -> Result<()> {
         let (owner, session) = (Owner::Peer(peer.id), wanted.session);
         if self.table.find(owner, session).is_some() {
             return Ok(());
@@ -102,26 +112,39 @@ impl Shared {
             let source = RegionSource::Doorbell { memory: shared, doorbell: &DOORBELL, line };
             Ok((outlet.open(source, &wanted.region)?, ()))
         })?;
-        peer.offer(session, wanted.region, memory);
+        peer.offer(session, asked, wanted.region, memory);
         Ok(())
     }
 
     /// Enables a registration for a session; whether that is a change for its callback.
-    fn enable_early(&mut self, peer: &mut Peer, handle: Handle, wanted: &Enabled) -> bool {
+    fn enable_early(&mut self, peer: &mut Peer, handle: Handle, asked: Asked, wanted: &Enabled) -> bool {
         let (owner, session) = (Owner::Peer(peer.id), wanted.session);
         let Some((outlet, ticket)) = self.table.find(owner, session).map(|open| (open.outlet, open.ticket))
         else {
             return false;
         };
-        peer.early.push((handle.number(), session));
+        peer.early.push(Early { session, params: wanted.params.clone(), asked });
         self.enable(handle, outlet, ticket, &wanted.params) != Change::None
     }
 }
 
-/// What sessions want of a registration, one for each session; of a classic one the latest only.
-fn wanted_of(handle: &Handle, enabled: &[Enabled]) -> Vec<Enabled> {
+impl Early {
+    /// Whether the daemon's word is what its file said: the callback knows it already.
+    pub(super) fn is_confirmed_by(&self, params: &EnableParams) -> bool {
+        let plain = |params: &EnableParams| EnableParams {
+            property: params.property & !GROUP,
+            source: Guid::NULL,
+            ..params.clone()
+        };
+        plain(&self.params) == plain(params)
+    }
+}
+
+/// What sessions want of a registration with these traits, one for each session; of a classic one
+/// the latest only.
+fn wanted_of(handle: &Handle, traits: &[u8], enabled: &[Enabled]) -> Vec<Enabled> {
     let slot = handle.slot();
-    let traits = tracelogging::Traits::parse(slot.traits()).ok();
+    let traits = tracelogging::Traits::parse(traits).ok();
     let group = traits.as_ref().and_then(|traits| traits.group());
     let name = traits.as_ref().map_or_else(Default::default, |traits| String::from_utf8_lossy(traits.name));
     let mut meant = enabled.iter().filter(|one| one.is_for(slot.provider(), group, &name));

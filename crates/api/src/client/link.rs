@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use traceweir_transport::abi::RegionParams;
 use traceweir_transport::enabled::{self, Enabled};
-use traceweir_transport::message::Message;
+use traceweir_transport::message::{EnableParams, Message};
 use traceweir_transport::runtime::{RuntimeDir, Scope, is_privileged_by_file};
 use traceweir_transport::socket::{Connection, Held, Janitor, Listener};
 use traceweir_transport::{Error, Result};
@@ -67,6 +67,16 @@ impl Refusals {
     }
 }
 
+/// How a connection between this process and a daemon was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Door {
+    /// Through `control.sock` of the folder, or by the daemon, which connected to this process.
+    Shared,
+    /// Through the socket for processes of the daemon's own user, which takes memory before the
+    /// daemon accepts.
+    Own,
+}
+
 /// One folder.
 #[derive(Debug)]
 pub(super) struct Link {
@@ -96,7 +106,7 @@ impl Link {
     }
 
     /// Listens in the folder, then knocks at its daemon: in this order, so that a daemon that starts meanwhile finds one or the other.
-    pub(super) fn open(&mut self) -> Option<Connection> {
+    pub(super) fn open(&mut self) -> Option<(Connection, Door)> {
         self.is_starved = false;
         let folder = self.dir.path().display().to_string();
         let bound = if self.listener.is_some() { Ok(None) } else { Self::listen(&self.dir).map(Some) };
@@ -149,9 +159,19 @@ impl Link {
         self.is_starved
     }
 
-    /// Connects to the daemon of the folder, where there is one that may be believed.
-    pub(super) fn connect(&self) -> Result<Connection> {
-        let connected = Connection::connect_warily(&self.dir.control_socket(), CONNECT);
+    /// Connects to the daemon of the folder, where there is one that may be believed: through the
+    /// socket for processes of the daemon's own user if this is one, else through that for all.
+    pub(super) fn connect(&self) -> Result<(Connection, Door)> {
+        let own = self.dir.own().and_then(|own| self.connect_through(&own).ok());
+        match own {
+            Some(connection) => Ok((connection, Door::Own)),
+            // The socket is stale, or its queue is full.
+            None => self.connect_through(&self.dir).map(|connection| (connection, Door::Shared)),
+        }
+    }
+
+    fn connect_through(&self, folder: &RuntimeDir) -> Result<Connection> {
+        let connected = Connection::connect_warily(&folder.control_socket(), CONNECT);
         connected.and_then(|connection| self.check(connection))
     }
 
@@ -168,9 +188,17 @@ impl Link {
         Ok((if is_shared { listener.guard(process::lowest_number()) } else { listener }, socket))
     }
 
-    /// What a daemon of this user has enabled, by the file in its folder.
-    pub(super) fn enabled_by(&self, daemon: u32) -> Vec<Enabled> {
-        enabled::read(&self.dir, daemon)
+    /// What the daemon at the other end of a connection has enabled, by the file in its folder.
+    /// Nothing where the connection does not take memory yet.
+    pub(super) fn enabled_by(&self, peer: &Peer) -> Vec<Enabled> {
+        let daemon = peer.connection.peer().uid;
+        match self.dir.own() {
+            // A daemon of all users takes memory through its other socket only from connections
+            // that it has accepted.
+            Some(_) if peer.door == Door::Shared && !peer.ready => Vec::new(),
+            Some(own) => enabled::read(&own, daemon),
+            None => enabled::read(&self.dir, daemon),
+        }
     }
 
     /// The socket file, where there is one.
@@ -245,6 +273,24 @@ pub(super) enum Asked {
     SetTraits(u32),
 }
 
+impl Asked {
+    pub(super) fn registration(self) -> u32 {
+        match self {
+            Self::Register(registration) | Self::SetTraits(registration) => registration,
+        }
+    }
+}
+
+/// A session that a registration was enabled for before the daemon said so.
+#[derive(Debug)]
+pub(super) struct Early {
+    pub(super) session: u64,
+    /// What the session wanted of it, by the daemon's file.
+    pub(super) params: EnableParams,
+    /// The request whose answer decides.
+    pub(super) asked: Asked,
+}
+
 /// A connection to a daemon.
 #[derive(Debug)]
 pub(super) struct Peer {
@@ -255,6 +301,9 @@ pub(super) struct Peer {
     pub(super) link: usize,
     /// We connected, and a registration waits for the answer.
     pub(super) ours: bool,
+    pub(super) door: Door,
+    /// The daemon has said something.
+    pub(super) has_answered: bool,
     /// The daemon has said welcome.
     pub(super) ready: bool,
     /// Registrations that it was told.
@@ -263,20 +312,23 @@ pub(super) struct Peer {
     asked: HashMap<u32, Asked>,
     last_request: u32,
     outbox: VecDeque<(u32, Message, Option<Held>)>,
-    /// Sessions that registrations were enabled for before the daemon said so: registration and session.
-    pub(super) early: Vec<(u32, u64)>,
-    /// Sessions for which this process made the memory, and the daemon has not taken it yet.
-    pub(super) offered: Vec<u64>,
+    /// Registrations that were enabled before the daemon said so.
+    pub(super) early: Vec<Early>,
+    /// Sessions for which this process made the memory, and the daemon has not taken it yet; and
+    /// the request that follows the memory.
+    pub(super) offered: Vec<(u64, Asked)>,
 }
 
 impl Peer {
-    pub(super) fn new(id: u64, connection: Connection, link: usize, ours: bool) -> Self {
+    pub(super) fn new(id: u64, connection: Connection, link: usize, ours: Option<Door>) -> Self {
         process::remember(connection.as_fd());
         Self {
             id,
             connection,
             link,
-            ours,
+            ours: ours.is_some(),
+            door: ours.unwrap_or(Door::Shared),
+            has_answered: false,
             ready: false,
             announced: HashSet::new(),
             asked: HashMap::new(),
@@ -292,9 +344,9 @@ impl Peer {
         self.ready || self.ours
     }
 
-    /// Sends the memory that this process made for a session.
-    pub(super) fn offer(&mut self, session: u64, params: RegionParams, memory: OwnedFd) {
-        self.offered.push(session);
+    /// Sends the memory that this process made for a session, before a request.
+    pub(super) fn offer(&mut self, session: u64, asked: Asked, params: RegionParams, memory: OwnedFd) {
+        self.offered.push((session, asked));
         let is_shared = process::shares_descriptors();
         let memory =
             if is_shared { Held::guarded(memory, process::lowest_number()) } else { Held::plain(memory) };
@@ -304,6 +356,11 @@ impl Peer {
     /// Whether the program has closed the connection, or memory that waits to be sent.
     pub(super) fn is_closed_by_program(&self) -> bool {
         !self.connection.is_own() || self.outbox.iter().any(|(_, _, memory)| is_lost(memory.as_ref()))
+    }
+
+    /// Whether this process made memory for a session that the daemon has not taken yet.
+    pub(super) fn has_offered(&self, session: u64) -> bool {
+        self.offered.iter().any(|(offered, _)| *offered == session)
     }
 
     /// Whether nothing waits for room in the connection.
@@ -326,6 +383,11 @@ impl Peer {
         };
         self.asked.extend(asked.map(|asked| (self.last_request, asked)));
         self.outbox.push_back((self.last_request, message, None));
+    }
+
+    /// Whether the daemon has not answered a request.
+    pub(super) fn awaits(&self, asked: Asked) -> bool {
+        self.asked.values().any(|other| *other == asked)
     }
 
     /// A registration is known to the daemon.

@@ -21,6 +21,7 @@ use traceweir_transport::message::{EnableCode, EnableParams, Message};
 use traceweir_transport::ring::{RegionSource, Ticket, prepare_wake};
 
 use super::control::Control;
+use super::link::{Asked, Early};
 use super::outlets::Owner;
 use super::wakers::{DOORBELL, Wakers};
 use super::{Refused, Shared};
@@ -51,8 +52,8 @@ impl Control {
     ) -> Result<(), traceweir_transport::Error> {
         let owner = Owner::Peer(self.peers[at].id);
         match message {
-            Message::Region { session, params } if self.peers[at].offered.contains(&session) => {
-                self.peers[at].offered.retain(|offered| *offered != session);
+            Message::Region { session, params } if self.peers[at].has_offered(session) => {
+                self.peers[at].offered.retain(|(offered, _)| *offered != session);
                 if descriptors.len() == 1 {
                     self.region_taken(owner, session, descriptors);
                 } else {
@@ -69,13 +70,15 @@ impl Control {
                 }
             }
             Message::Registered { registration } => {
-                self.end_early(at, registration);
+                self.peers[at].registered(registration);
+                self.end_early(at, Asked::Register(registration));
                 self.registered(at, registration);
             }
             Message::Enable { order, registrations, session, code, params } => {
                 for registration in registrations {
-                    self.note_late(at, registration, session, code);
-                    let done = self.enable(owner, registration, session, code, &params);
+                    let early = self.take_early(at, registration, session);
+                    self.note_late(at, registration, session, code, early.is_some());
+                    let done = self.enable(owner, registration, session, code, &params, early.as_ref());
                     let Err(trouble) = done else { continue };
                     let is_of_session = trouble.registration.is_none();
                     // That the session has no memory here was said when it came.
@@ -109,12 +112,10 @@ impl Control {
         Ok(())
     }
 
-    fn registered(&mut self, at: usize, registration: u32) {
-        let peer = &mut self.peers[at];
-        peer.registered(registration);
+    fn registered(&self, at: usize, registration: u32) {
+        let id = self.peers[at].id;
         let mut shared = self.client.lock();
-        shared.answered(peer.id, registration, None);
-        let id = peer.id;
+        shared.answered(id, registration, None);
         shared.late.retain(|(p, number)| *number != registration || (*p != id && *p != 0));
         drop(shared);
         self.client.changed.notify_all();
@@ -131,23 +132,27 @@ impl Control {
         self.peers[at].say(Message::Failed { order, registration, session, status: status.0, reason });
     }
 
-    /// Reports a registration of which nobody knows what the session has missed: it went on before the daemon answered and was not enabled by its file, or
-    /// the program had closed the connection.
-    fn note_late(&mut self, at: usize, registration: u32, session: u64, code: EnableCode) {
-        let peer = &mut self.peers[at];
-        let was_early = peer.early.extract_if(.., |early| *early == (registration, session)).count() > 0;
-        let is_unanswered = |(p, number): &(u64, u32)| *number == registration && (*p == peer.id || *p == 0);
-        let is_late = code == EnableCode::Enable && self.client.lock().late.iter().any(is_unanswered);
+    /// The enable of a registration that the daemon decides about now, where there was one before.
+    fn take_early(&mut self, at: usize, registration: u32, session: u64) -> Option<Early> {
+        let is_meant =
+            |early: &mut Early| (early.asked.registration(), early.session) == (registration, session);
+        self.peers[at].early.extract_if(.., is_meant).last()
+    }
+
+    /// Reports a registration of which the session may have missed events: the process went on
+    /// before the daemon answered the registration or its traits, and was not enabled by the
+    /// daemon's file (`was_early`), or the program had closed the connection.
+    fn note_late(&mut self, at: usize, registration: u32, session: u64, code: EnableCode, was_early: bool) {
+        let id = self.peers[at].id;
         let reason = if self.take_missed(at, session, code) {
-            Some("the program closed descriptors of the library")
+            "the program closed descriptors of the library"
+        } else if code == EnableCode::Enable && !was_early && self.client.lock().is_late(id, registration) {
+            "the process went on before the daemon answered its registration"
         } else {
-            (is_late && !was_early)
-                .then_some("the process went on before the daemon answered its registration")
+            return;
         };
-        if let Some(reason) = reason {
-            let (status, reason) = (Status::ERROR_TIMEOUT, reason.to_owned());
-            self.failed(at, 0, session, Trouble { registration: Some(registration), status, reason });
-        }
+        let (status, reason) = (Status::ERROR_TIMEOUT, reason.to_owned());
+        self.failed(at, 0, session, Trouble { registration: Some(registration), status, reason });
     }
 
     /// The daemon has taken the memory that this process made, and says how to wake it.
@@ -185,6 +190,7 @@ impl Control {
         session: u64,
         code: EnableCode,
         params: &EnableParams,
+        early: Option<&Early>,
     ) -> Result<(), Trouble> {
         let mut shared = self.client.lock();
         let Some(handle) = Handle::from_number(registration) else { return Ok(()) };
@@ -203,7 +209,10 @@ impl Control {
         };
         drop(shared);
         // A forked child that takes over its parent's sessions has nothing new to tell.
-        if change != Change::None && super::fork::is_ready() {
+        let is_known = change == Change::Changed
+            && code == EnableCode::Enable
+            && early.is_some_and(|early| early.is_confirmed_by(params));
+        if change != Change::None && !is_known && super::fork::is_ready() {
             self.tell(vec![handle], params.source, for_provider(&params.filters));
         }
         change.refusal().map_or(Ok(()), |(status, reason)| {
@@ -228,8 +237,8 @@ impl Control {
     /// Shuts writers out and says so. Callbacks come last: they may take their time.
     fn close(&mut self, at: usize, order: u32, session: u64) {
         let owner = Owner::Peer(self.peers[at].id);
-        self.peers[at].offered.retain(|offered| *offered != session);
-        self.peers[at].early.retain(|(_, its)| *its != session);
+        self.peers[at].offered.retain(|(offered, _)| *offered != session);
+        self.peers[at].early.retain(|early| early.session != session);
         let closed = self.client.end_sessions(|o| o.owner == owner && o.session == session);
         self.client.lock().refused.retain(|r| (r.owner, r.session) != (owner, session));
         if !closed.quiet {

@@ -32,6 +32,8 @@ pub(crate) struct Shared {
     pub(super) silent: bool,
     /// Registrations that went on before a daemon had answered: connection (0: not yet sent) and number.
     pub(super) late: Vec<(u64, u32)>,
+    /// Registrations that went on before a daemon had answered their traits, likewise.
+    pub(super) late_traits: Vec<(u64, u32)>,
     pub(super) commands: Vec<Command>,
     /// What waits for a thread that shares the library's descriptors.
     pub(super) jobs: Vec<Job>,
@@ -181,6 +183,12 @@ impl Shared {
             self.verdicts.push((registration, refused));
         }
         self.silent = false;
+    }
+
+    /// Whether a registration went on before a daemon had answered it, or its traits.
+    pub(super) fn is_late(&self, peer: u64, registration: u32) -> bool {
+        let mut late = self.late.iter().chain(&self.late_traits);
+        late.any(|(p, number)| *number == registration && (*p == peer || *p == 0))
     }
 
     /// What came of a registration: refused where a daemon forbids it and none takes it.

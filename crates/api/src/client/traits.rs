@@ -4,11 +4,15 @@
 //!   set_traits ──command──▶ control thread ──SetTraits──▶ each daemon that knows the registration
 //!        ▲                                                     │ joins the group, enables what is enabled there
 //!        └────────── all have answered, or a second passed ────┘ Done, or Refused
+//!                    (a second passed before: not waited for)
 //! ```
 //!
 //! 1. Traits are set once: a registration that has some, or is getting some, gets no others.
 //! 2. They are the registration's when a daemon took them or none was there to ask. Where a daemon refuses and none takes them, nothing is set.
 //! 3. A daemon that comes while others are asked is asked too; one that comes later hears of them with the registration.
+//! 4. Sessions that enable the name or the group are written to before the daemon answers, by its
+//!    file (`early`). Of others that the daemon then enables the process reports that it went on
+//!    before (`Shared::is_late`).
 
 use std::time::Instant;
 
@@ -72,11 +76,16 @@ impl Client {
         number: u32,
     ) -> std::sync::MutexGuard<'s, Shared> {
         let deadline = Instant::now() + PATIENCE;
-        while shared.setting(number).is_some_and(|it| !it.said || !it.awaited.is_empty())
-            && let Some(left) = deadline.checked_duration_since(Instant::now())
-        {
-            shared = self.wait(shared, left);
+        while shared.is_awaiting_traits(number) {
+            match deadline.checked_duration_since(Instant::now()) {
+                Some(left) => shared = self.wait(shared, left),
+                None => {
+                    shared.silent = true;
+                    break;
+                }
+            }
         }
+        shared.note_late_traits(number);
         shared
     }
 }
@@ -84,6 +93,23 @@ impl Client {
 impl Shared {
     fn setting(&mut self, registration: u32) -> Option<&mut Setting> {
         self.settings.iter_mut().find(|setting| setting.registration == registration)
+    }
+
+    /// Whether the control thread has still to send the traits of a registration, or a daemon that
+    /// answers at all to answer them.
+    fn is_awaiting_traits(&mut self, registration: u32) -> bool {
+        let is_silent = self.silent;
+        let setting = self.setting(registration);
+        setting.is_some_and(|setting| !setting.said || !(is_silent || setting.awaited.is_empty()))
+    }
+
+    /// Remembers the daemons that have not answered the traits of a registration when it goes on.
+    fn note_late_traits(&mut self, registration: u32) {
+        let Some(setting) = self.setting(registration) else { return };
+        let unsent = (!setting.said).then_some(0);
+        let peers = setting.awaited.iter().copied().chain(unsent);
+        let mut late: Vec<(u64, u32)> = peers.map(|peer| (peer, registration)).collect();
+        self.late_traits.append(&mut late);
     }
 
     /// What came of it: refused where a daemon said so and none took them.
@@ -114,6 +140,8 @@ impl Shared {
         registration: u32,
         refused: Option<(Status, String)>,
     ) {
+        self.silent = false;
+        self.late_traits.retain(|(p, number)| *number != registration || (*p != peer && *p != 0));
         if let Some(setting) = self.setting(registration) {
             setting.awaited.retain(|p| *p != peer);
             setting.accepted |= refused.is_none();
@@ -123,8 +151,10 @@ impl Shared {
 
     /// A daemon that has come hears of traits that others are being told, too.
     pub(super) fn say_pending_traits(&mut self, peer: &mut Peer, registration: u32) {
-        if let Some(setting) = self.setting(registration).filter(|setting| setting.said) {
-            setting.awaited.push(peer.id);
+        let id = peer.id;
+        let is_unsent = |setting: &&mut Setting| setting.said && !setting.awaited.contains(&id);
+        if let Some(setting) = self.setting(registration).filter(is_unsent) {
+            setting.awaited.push(id);
             peer.ask(Message::SetTraits { registration, traits: setting.traits.bytes().to_vec() });
         }
     }

@@ -1,11 +1,13 @@
 //! Processes that register while the daemon is stopped: their events are collected all the same.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use traceweir::controller::{Controller, EnableCode, EnableParams, SessionRef};
+use traceweir::controller::{Controller, EnableCode, EnableParams, Scope, SessionRef};
 use traceweir::{Guid, Provider};
 use traceweir_daemon::{Options, Stopper, run_until};
 use traceweir_transport::abi::{Layout, RegionParams};
@@ -16,6 +18,7 @@ use traceweir_transport::runtime::RuntimeDir;
 use traceweir_transport::socket::Connection;
 
 use crate::daemon::{Process, listen};
+use crate::skip::can;
 use crate::{
     PATIENCE, PROVIDER, Running, Scenario, Seen, Stage, event, eventually, mark, read, read_events_of,
     sequential, until, wait_for_mark,
@@ -23,6 +26,7 @@ use crate::{
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     ("daemon of its own", daemon_of_its_own),
+    ("daemon of all users", daemon_of_all_users),
     ("write and end", write_and_end),
     ("write on each processor", write_on_each_processor),
     ("write before and after", write_before_and_after),
@@ -30,21 +34,28 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     ("go on without an answer", go_on_without_an_answer),
 ];
 
-const EACH: u64 = 200;
+pub(crate) const EACH: u64 = 200;
 const PROCESSES: u64 = 50;
-const OTHER: Guid = Guid::from_u128(0x1f2e_3d4c_5b6a_4978_8796_a5b4_c3d2_e1f0);
+/// How long the daemon is stopped at least while processes come and go.
+const STOPPED: Duration = Duration::from_secs(5);
+pub(crate) const OTHER: Guid = Guid::from_u128(0x1f2e_3d4c_5b6a_4978_8796_a5b4_c3d2_e1f0);
 
 /// A daemon in a process of its own, with a session that wants everything of the provider.
-struct Apart {
-    stage: Stage,
+pub(crate) struct Apart {
+    pub(crate) stage: Stage,
     daemon: Running,
-    controller: Controller,
+    pub(crate) controller: Controller,
 }
 
 impl Apart {
-    fn start() -> Self {
-        let stage = Stage::new();
-        let daemon = stage.spawn("daemon of its own");
+    pub(crate) fn start() -> Self {
+        Self::start_on(Stage::new(), Scope::Named)
+    }
+
+    /// A daemon that serves all users where the scope is the system's, which takes root.
+    pub(crate) fn start_on(stage: Stage, scope: Scope) -> Self {
+        let is_for_all = scope == Scope::System;
+        let daemon = stage.spawn(if is_for_all { "daemon of all users" } else { "daemon of its own" });
         let mut controller =
             eventually("the daemon", || Controller::find_at(&stage.runtime()).ok().flatten());
         controller.start(&sequential("log", stage.path("log.etl"))).unwrap();
@@ -52,12 +63,12 @@ impl Apart {
         Self { stage, daemon, controller }
     }
 
-    fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         let pid = Pid::from_raw(self.daemon.id().cast_signed()).unwrap();
         kill_process(pid, signal).unwrap();
     }
 
-    fn stop_daemon(&self) {
+    pub(crate) fn stop_daemon(&self) {
         self.signal(Signal::STOP);
         let stat = format!("/proc/{}/stat", self.daemon.id());
         until("the daemon is stopped", || {
@@ -66,8 +77,13 @@ impl Apart {
         });
     }
 
+    /// Processes of which the session may have missed events.
+    pub(crate) fn uncounted(&mut self) -> u64 {
+        self.controller.query(&session()).unwrap().uncounted_processes.into()
+    }
+
     /// Ends the session once so many events are collected or counted; events and losses in the file.
-    fn end(self, expected: u64) -> (u64, u64) {
+    pub(crate) fn end(self, expected: u64) -> (u64, u64) {
         let (events, lost) = self.end_and_read(expected);
         (events.len() as u64, lost)
     }
@@ -80,16 +96,27 @@ impl Apart {
         self.controller.stop(&session()).unwrap();
         mark(self.stage.folder.path(), "leave");
         self.daemon.succeeded();
+        let own = self.stage.runtime().join("own");
+        assert!(!own.exists(), "a daemon that leaves removes its socket for its own user");
         read(&self.stage.path("log.etl"))
     }
 }
 
-fn session() -> SessionRef {
+pub(crate) fn session() -> SessionRef {
     SessionRef::Name("log".into())
 }
 
 fn daemon_of_its_own(folder: &Path) {
-    let options = Options { reserve_mb: 0, ..Options::new(RuntimeDir::at(&folder.join("run"))) };
+    run_daemon(folder, Scope::Named);
+}
+
+fn daemon_of_all_users(folder: &Path) {
+    run_daemon(folder, Scope::System);
+}
+
+fn run_daemon(folder: &Path, scope: Scope) {
+    let mut options = Options { reserve_mb: 0, ..Options::new(RuntimeDir::at(&folder.join("run"))) };
+    options.runtime.scope = scope;
     let stopper = Stopper::new().unwrap();
     let (its, marks) = (stopper.clone(), folder.to_owned());
     std::thread::spawn(move || {
@@ -101,7 +128,25 @@ fn daemon_of_its_own(folder: &Path) {
 
 #[test]
 fn processes_that_live_while_the_daemon_is_stopped_lose_no_event() {
-    let mut apart = Apart::start();
+    lose_no_event_while_stopped(Apart::start());
+}
+
+#[test]
+fn processes_of_root_that_live_while_the_systems_daemon_is_stopped_lose_no_event() {
+    if !can(rustix::process::geteuid().is_root(), "root", "the system's daemon is root's") {
+        return;
+    }
+    let apart = Apart::start_on(Stage::new(), Scope::System);
+    let runtime = RuntimeDir::at(&apart.stage.runtime());
+    let mode = |path: &Path| std::fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777;
+    let own = runtime.own().expect("a folder for root's processes");
+    assert_eq!(mode(own.path()), 0o700);
+    assert_eq!((mode(&own.control_socket()), mode(&own.path().join("enabled"))), (0o600, 0o600));
+    assert!(!runtime.path().join("enabled").exists(), "other users see what is enabled");
+    lose_no_event_while_stopped(apart);
+}
+
+fn lose_no_event_while_stopped(mut apart: Apart) {
     let other = SessionRef::Name("other".into());
     apart.controller.start(&sequential("other", apart.stage.path("other.etl"))).unwrap();
     apart.controller.enable(&other, OTHER, EnableCode::Enable, &EnableParams::default(), 0).unwrap();
@@ -109,9 +154,11 @@ fn processes_that_live_while_the_daemon_is_stopped_lose_no_event() {
     let attached = apart.stage.spawn("write on each processor");
     wait_for_mark(&folder, "attached");
     apart.stop_daemon();
+    let stopped = Instant::now();
     let all: Vec<Running> = (0..PROCESSES).map(|_| apart.stage.spawn("write and end")).collect();
     let processes: Vec<u32> = all.iter().map(Running::id).collect();
     all.into_iter().for_each(Running::succeeded);
+    std::thread::sleep(STOPPED.saturating_sub(stopped.elapsed()));
     // The session collects these events before it has the memory of most processes.
     mark(&folder, "write");
     wait_for_mark(&folder, "written");
@@ -124,6 +171,8 @@ fn processes_that_live_while_the_daemon_is_stopped_lose_no_event() {
     });
     let properties = apart.controller.stop(&other).unwrap();
     assert_eq!((properties.events, properties.events_lost), (PROCESSES * EACH + later, 0));
+    assert_eq!(properties.uncounted_processes, 0);
+    assert_eq!(apart.uncounted(), 0);
     let spans: Vec<(u32, [i64; 2])> =
         processes.iter().map(|&process| (process, span(&folder, process))).collect();
     let (events, lost) = read_events_of(&apart.stage.path("other.etl"), OTHER);

@@ -20,6 +20,7 @@ mod fork;
 mod items;
 mod links;
 mod outside;
+mod own_socket;
 mod private;
 #[path = "../../../../tests/support/sandbox.rs"]
 mod sandbox;
@@ -28,6 +29,7 @@ mod several;
 #[path = "../../../../tests/support/skip.rs"]
 mod skip;
 mod table;
+mod traits;
 mod unload;
 #[path = "../../../../tests/support/wait.rs"]
 mod wait;
@@ -60,10 +62,12 @@ fn scenario() {
         items::SCENARIOS,
         links::SCENARIOS,
         outside::SCENARIOS,
+        own_socket::SCENARIOS,
         private::SCENARIOS,
         scopes::SCENARIOS,
         several::SCENARIOS,
         table::SCENARIOS,
+        traits::SCENARIOS,
         unload::SCENARIOS,
     ]
     .concat();

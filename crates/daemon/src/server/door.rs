@@ -16,7 +16,7 @@ use traceweir_transport::message::{Message, Role};
 use traceweir_transport::socket::Connection;
 
 use super::link::Link;
-use super::{LISTENER, PATIENCE, Server};
+use super::{PATIENCE, Server};
 use crate::access::Identity;
 use crate::limits::{Crowd, MAX_LINKS, MAX_LINKS_OF_GUEST};
 use crate::log::{refused, warning};
@@ -31,16 +31,27 @@ const PATIENCE_WITH_KNOCKED: Duration = Duration::from_secs(60);
 const REST: Duration = Duration::from_millis(100);
 
 impl Server {
-    /// Lets in who is at the door, a number of them at a time: the others are there in the next turn.
+    /// Accepts connections at every socket, a number of them at a time: the others are there in the
+    /// next turn.
     pub(super) fn accept_all(&mut self) {
+        let tokens: Vec<u64> = self.home.listeners().map(|(token, _)| token).collect();
+        tokens.into_iter().for_each(|token| self.accept_from(token));
+    }
+
+    /// Accepts connections at the socket that the loop knows by this token.
+    pub(super) fn accept_from(&mut self, token: u64) {
         for _ in 0..MAX_AT_ONCE {
-            match self.home.listener().accept() {
+            let Some((_, listener)) = self.home.listeners().find(|(its, _)| *its == token) else { return };
+            match listener.accept() {
                 Ok(Some(connection)) => self.adopt(connection.with_janitor(&self.janitor), false),
                 Ok(None) => return,
                 Err(e) => {
                     // Out of descriptors, most likely: asking again at once would be asking for ever.
                     warning!("no connection can be taken: {e}");
-                    let _ = epoll::delete(&self.epoll, self.home.listener());
+                    for (_, listener) in self.home.listeners() {
+                        // It may rest already.
+                        let _ = epoll::delete(&self.epoll, listener);
+                    }
                     self.resting_until = Some(Instant::now() + REST);
                     return;
                 }
@@ -61,8 +72,10 @@ impl Server {
             return;
         }
         let is_guest = self.service.access().is_guest(&peer);
-        // A controller among them may send some again when it has said hello.
-        if is_guest && connection.refuse_descriptors().is_err() {
+        // A controller among guests may send some again when it has said hello. Processes of root
+        // and the daemon's own user send memory.
+        let set = if is_guest { connection.refuse_descriptors() } else { connection.take_descriptors() };
+        if set.is_err() {
             return;
         }
         let identity = is_guest.then(|| Identity::of(&peer, connection.peer_groups()));
@@ -118,9 +131,11 @@ impl Server {
             return;
         }
         self.resting_until = None;
-        let data = epoll::EventData::new_u64(LISTENER);
-        if let Err(e) = epoll::add(&self.epoll, self.home.listener(), data, epoll::EventFlags::IN) {
-            warning!("the listener does not come back: {e}");
+        for (token, listener) in self.home.listeners() {
+            let data = epoll::EventData::new_u64(token);
+            if let Err(e) = epoll::add(&self.epoll, listener, data, epoll::EventFlags::IN) {
+                warning!("the listener does not come back: {e}");
+            }
         }
     }
 }

@@ -4,6 +4,8 @@
 //!   daemon.lock locked? ──no──▶ AlreadyRunning (the holder answers) or a second try (the holder is just leaving)
 //!        │ yes
 //!   control.sock bound (a stale one replaced), or taken over from the service manager
+//!        │ a daemon of all users
+//!   own/control.sock bound: its own user's processes send memory there before they are answered
 //!        │
 //!   each providers/*.sock connected to: Knock.  Nobody listens: the file is stale and removed
 //!        │ the system's daemon, as root
@@ -38,6 +40,7 @@ use traceweir_transport::runtime::{
 };
 use traceweir_transport::socket::{Connection, Janitor, Listener};
 
+use super::{LISTENER, OWN_LISTENER};
 use crate::error::{Error, Result};
 use crate::limits::MAX_LINKS_OF_GUEST;
 use crate::log::{info, warning};
@@ -59,10 +62,28 @@ pub(super) const MAX_SOCKETS: usize = 4096;
 /// The folder that this daemon serves: lock and socket.
 pub(super) struct Home {
     listener: Listener,
+    /// Where other users can connect to `listener`: the socket for processes of the daemon's own
+    /// user.
+    own: Option<OwnSocket>,
     /// The socket file, where this daemon made it.
     socket: Option<SocketFile>,
     runtime: RuntimeDir,
     _lock: File,
+}
+
+/// The socket for processes of the daemon's own user, in a folder that no other user can enter.
+struct OwnSocket {
+    listener: Listener,
+    folder: RuntimeDir,
+}
+
+impl OwnSocket {
+    fn open(runtime: &RuntimeDir) -> Result<Self> {
+        let folder = runtime.make_own()?;
+        let listener = Listener::bind(&folder.control_socket(), folder.socket_mode())?;
+        listener.take_descriptors()?;
+        Ok(Self { listener, folder })
+    }
 }
 
 /// A socket file, by name and as it was when it was made.
@@ -101,33 +122,42 @@ impl Home {
         let lock = lock(runtime, listener.is_some())?;
         // Of a daemon before this one. Removed before a process can connect to this one.
         enabled::remove(runtime);
+        runtime.remove_own();
         let path = runtime.control_socket();
         let (listener, socket) = match listener {
             Some(fd) => (Listener::from_fd(fd)?, None),
             None => (Listener::bind(&path, runtime.socket_mode())?, Some(SocketFile::new(path))),
         };
+        let mut own = None;
         if has_one_user(runtime) {
             // Its processes send memory before they are answered.
             listener.take_descriptors()?;
+        } else {
+            let opened = OwnSocket::open(runtime);
+            own = opened.inspect_err(|e| warning!("root's processes have to wait for this daemon: {e}")).ok();
         }
-        Ok(Self { listener, socket, runtime: runtime.clone(), _lock: lock })
+        Ok(Self { listener, own, socket, runtime: runtime.clone(), _lock: lock })
     }
 
-    /// Where connections come from.
-    pub(super) fn listener(&self) -> &Listener {
-        &self.listener
+    /// Where connections come from, with the tokens by which the loop knows them.
+    pub(super) fn listeners(&self) -> impl Iterator<Item = (u64, &Listener)> {
+        let own = self.own.iter().map(|own| (OWN_LISTENER, &own.listener));
+        own.chain([(LISTENER, &self.listener)])
     }
 
-    /// Writes what is enabled, for processes that come while the daemon is busy. Not for a daemon of all users: what it has enabled is not every
-    /// user's to know, and descriptors of guests could hang it.
+    /// Writes what is enabled, for processes that come while the daemon is busy. A daemon of all
+    /// users writes it where its own user alone can read it: other users are not to know it, and
+    /// descriptors that they sent before they are accepted could hang the daemon.
     pub(super) fn publish(&self, all: &[Enabled]) {
-        if !has_one_user(&self.runtime) {
-            return;
-        }
-        if let Err(e) = enabled::write(&self.runtime, all) {
-            warning!("what is enabled cannot be written to {}: {e}", self.runtime.path().display());
+        let folder = match &self.own {
+            Some(own) => &own.folder,
+            None if has_one_user(&self.runtime) => &self.runtime,
+            None => return,
+        };
+        if let Err(e) = enabled::write(folder, all) {
+            warning!("what is enabled cannot be written to {}: {e}", folder.path().display());
             // What is there may be wrong by now.
-            enabled::remove(&self.runtime);
+            enabled::remove(folder);
         }
     }
 
@@ -139,6 +169,11 @@ impl Home {
     /// Removes the socket, unless its name is another's by now; the lock goes with the value.
     pub(super) fn leave(&mut self) {
         enabled::remove(&self.runtime);
+        if self.own.is_some() {
+            // A process that connected since the last check finds its connection closed, and tries
+            // `control.sock`.
+            self.runtime.remove_own();
+        }
         if let Some(socket) = self.socket.take().filter(|socket| !socket.is_replaced()) {
             // A socket that stays is stale and replaced by the next daemon.
             let _ = std::fs::remove_file(socket.path);

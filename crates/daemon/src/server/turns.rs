@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use rustix::event::epoll::EventFlags;
 
 use super::link::Received;
-use super::{FIRST_LINK, HANGUPS, INBOX, LISTENER, PATIENCE, SIGNALS, STOPPER, Server};
+use super::{FIRST_LINK, HANGUPS, INBOX, LISTENER, OWN_LISTENER, PATIENCE, SIGNALS, STOPPER, Server};
 use crate::log::told;
 use crate::service::LinkId;
 
@@ -90,7 +90,7 @@ impl Server {
 
     fn serve_token(&mut self, token: u64) {
         match token {
-            LISTENER => self.accept_all(),
+            LISTENER | OWN_LISTENER => self.accept_from(token),
             INBOX => self.take_inbox(),
             SIGNALS => self.take_signals(),
             HANGUPS => self.take_hangups(),

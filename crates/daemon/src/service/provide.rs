@@ -3,7 +3,7 @@
 //! ```text
 //!   Region + memory ─▶ kept until the registration comes, and then used for the session:  Region + wake
 //!   Register ─▶ for each session that enables the GUID, the name or the group:  [Region + memory, wake]  Enable (order 0)  ─▶ Registered
-//!   SetTraits ─▶ for each session that enables the name or the group: the same ─▶ Done
+//!   SetTraits ─▶ for each session that enables the name or the group: the same, also with memory that was sent ─▶ Done
 //!   Enable of a classic registration by another session ─▶ that has it from now on, the one before is not told
 //!   Unregister, Disable ─▶ the last one of the session in this process?  CloseSession ──Ack──▶ detach
 //!   Failed (a registration, timeout) ─▶ it was enabled too late, which counts as a loss of unknown size
@@ -55,7 +55,11 @@ impl Service {
                 }
             }
             Message::SetTraits { registration, traits } => {
-                match self.set_traits(asker.link, registration, &traits) {
+                let taken = self.set_traits(asker.link, registration, &traits);
+                if let Some(process) = self.registry.processes.get_mut(&asker.link) {
+                    process.offered.clear();
+                }
+                match taken {
                     Ok(()) => self.reply(asker, Message::Done),
                     Err(refusal) => self.refuse(asker, refusal),
                 }

@@ -1,12 +1,17 @@
 //! How a daemon comes, is found, and leaves.
 
+use std::os::fd::AsFd;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use traceweir_daemon::{Error, Options, Stopper, run, run_until};
+use traceweir_format::Guid;
+use traceweir_format::tracelogging::TraitsBuilder;
+use traceweir_transport::enabled;
 use traceweir_transport::message::{EnableCode, Message, Role};
-use traceweir_transport::runtime::RuntimeDir;
+use traceweir_transport::ring::create_memory;
+use traceweir_transport::runtime::{RuntimeDir, Scope};
 use traceweir_transport::socket::{Connection, Listener};
 
 use crate::util::*;
@@ -51,12 +56,41 @@ fn a_listening_socket_of_a_service_manager_is_served_and_stays() {
     let runtime = RuntimeDir::at(&dir.path().join("run"));
     runtime.ensure().unwrap();
     let socket = runtime.control_socket();
-    let listener =
-        std::os::fd::AsFd::as_fd(&Listener::bind(&socket, 0o600).unwrap()).try_clone_to_owned().unwrap();
+    let listener = Listener::bind(&socket, 0o600).unwrap().as_fd().try_clone_to_owned().unwrap();
     let daemon = Daemon::start_in(dir, |options| options.listener = Some(listener));
     daemon.controller();
     let _dir = daemon.stop();
     assert!(socket.exists(), "it is not the daemon's to remove");
+}
+
+#[test]
+fn systems_daemon_opens_a_socket_for_its_own_user_beside_that_of_a_service_manager() {
+    if !can(rustix::process::geteuid().is_root(), "root", "the system's daemon is root's") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let runtime = RuntimeDir::at(&dir.path().join("run"));
+    runtime.ensure().unwrap();
+    // Of a daemon that was killed.
+    let own = runtime.make_own().unwrap();
+    drop(Listener::bind(&own.control_socket(), 0o600).unwrap());
+    std::fs::write(own.path().join("enabled"), "old").unwrap();
+    let listener = Listener::bind(&runtime.control_socket(), 0o666).unwrap();
+    let passed = listener.as_fd().try_clone_to_owned().unwrap();
+    let daemon = Daemon::start_in(dir, |options| {
+        options.runtime.scope = Scope::System;
+        options.listener = Some(passed);
+    });
+    daemon.controller();
+    assert!(!own.path().join("enabled").exists(), "that of the daemon before");
+    let connection = Connection::connect(&own.control_socket(), PATIENCE).unwrap();
+    let mut provider = Client::welcome(connection, Role::Provider);
+    let _dir = daemon.stop();
+    provider.assert_closed();
+    assert!(!own.path().exists(), "it is the daemon's");
+    assert!(runtime.control_socket().exists(), "it is the service manager's");
+    // A process that finds no socket of the daemon's waits at the service manager's.
+    Connection::connect(&runtime.control_socket(), PATIENCE).unwrap();
 }
 
 #[test]
@@ -68,8 +102,7 @@ fn daemon_on_demand_gives_way_to_a_service_manager_once_its_sessions_have_ended(
 
     // As a service manager does, which unlinks what is there.
     let (socket, other) = (runtime.control_socket(), daemon.path("manager.sock"));
-    let listener =
-        std::os::fd::AsFd::as_fd(&Listener::bind(&other, 0o600).unwrap()).try_clone_to_owned().unwrap();
+    let listener = Listener::bind(&other, 0o600).unwrap().as_fd().try_clone_to_owned().unwrap();
     std::fs::rename(&other, &socket).unwrap();
     let stopper = Stopper::new().unwrap();
     let options = Options { listener: Some(listener), ..Options::new(runtime) };
@@ -215,6 +248,52 @@ fn providers_that_were_there_first_are_found_again_and_again() {
         provider.hear_close(session);
         provider.assert_closed();
     }
+}
+
+/// A process makes memory for a session as the daemon's file says, and sends it.
+fn offer_memory(process: &mut Client, runtime: &RuntimeDir) {
+    let all = enabled::read(runtime, rustix::process::geteuid().as_raw());
+    let [wanted] = &all[..] else { panic!("{all:?}") };
+    let memory = create_memory(&wanted.region).unwrap();
+    let region = Message::Region { session: wanted.session, params: wanted.region };
+    process.connection.send(0, &region, &[memory.as_fd()], PATIENCE).unwrap();
+}
+
+#[test]
+fn process_that_was_there_first_can_send_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let runtime = RuntimeDir::at(&dir.path().join("run"));
+    runtime.ensure().unwrap();
+    let listener = Listener::bind(&runtime.new_provider_socket(std::process::id()), 0o600).unwrap();
+    let daemon = Daemon::start_in(dir, |_| {});
+    let mut process = answer_knock(&listener, new_instance());
+    let mut controller = daemon.controller();
+    let session = controller.start(live("session")).id;
+    controller.enable(session, PROVIDER);
+    offer_memory(&mut process, &runtime);
+    process.register(1, PROVIDER);
+    let envelope = process.next();
+    assert!(matches!(envelope.message, Message::Region { .. }), "{envelope:?}");
+    assert_eq!(envelope.descriptors.len(), 1, "the memory is taken");
+}
+
+#[test]
+fn memory_that_no_session_wants_with_the_traits_is_dropped_and_no_loss() {
+    const UNWANTED: Guid = Guid::from_u128(7);
+    let daemon = Daemon::start();
+    let mut controller = daemon.controller();
+    let session = controller.start(live("session")).id;
+    let mut process = daemon.provider();
+    process.register_quietly(1, UNWANTED);
+    controller.enable(session, PROVIDER);
+    offer_memory(&mut process, &daemon.runtime());
+    let traits = TraitsBuilder::new("Nobody.Wants.This").finish().unwrap().to_vec();
+    assert_eq!(process.ask(Message::SetTraits { registration: 1, traits }), Message::Done);
+    drop(process);
+    until("the process is forgotten", || {
+        controller.status(Message::QueryRegistrations { provider: UNWANTED, from: 0 }) == 4200
+    });
+    assert_eq!(controller.query(session).uncounted_processes, 0);
 }
 
 #[test]

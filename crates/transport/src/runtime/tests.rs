@@ -66,6 +66,36 @@ fn a_user_folder_that_is_a_link_or_open_or_foreign_is_refused() {
 }
 
 #[test]
+fn folder_of_the_daemons_user_is_used_by_that_user_alone() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = RuntimeDir::at(&root.path().join("run"));
+    dir.ensure().unwrap();
+    assert_eq!(dir.own(), None, "missing");
+    let own = dir.make_own().unwrap();
+    assert_eq!((dir.own(), mode(own.path()), own.socket_mode()), (Some(own.clone()), 0o700, 0o600));
+    assert!(is_refused(own.check_folder(own_uid() + 1)), "another user");
+    for open in [0o710, 0o701, 0o777] {
+        chmod(own.path(), open);
+        assert_eq!(dir.own(), None, "{open:o}");
+        assert!(is_refused(dir.make_own().map(drop)), "{open:o}");
+    }
+    chmod(own.path(), 0o700);
+    chmod(dir.path(), 0o777);
+    assert_eq!(dir.own(), None, "others can replace it");
+    chmod(dir.path(), 0o755);
+    fs::write(own.control_socket(), "").unwrap();
+    crate::enabled::write(&own, &[]).unwrap();
+    dir.remove_own();
+    assert!(!own.path().exists());
+    let elsewhere = root.path().join("elsewhere");
+    fs::DirBuilder::new().mode(0o700).create(&elsewhere).unwrap();
+    symlink(&elsewhere, own.path()).unwrap();
+    assert_eq!(dir.own(), None, "a link");
+    dir.remove_own();
+    assert!(elsewhere.exists());
+}
+
+#[test]
 fn a_named_folder_may_be_readable_but_not_writable_for_others() {
     let root = tempfile::tempdir().unwrap();
     let dir = RuntimeDir::at(root.path());

@@ -1,0 +1,179 @@
+//! The socket that a daemon of all users has for processes of its own user: which processes use it,
+//! and when.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::path::Path;
+
+use rustix::process::Signal;
+use traceweir::Provider;
+use traceweir::controller::{EnableCode, EnableParams, Scope};
+use traceweir_transport::enabled::{self, Enabled};
+use traceweir_transport::message::{Message, Role};
+use traceweir_transport::runtime::RuntimeDir;
+use traceweir_transport::socket::Listener;
+
+use crate::daemon::{Process, listen, params};
+use crate::early::{Apart, EACH, OTHER, session};
+use crate::skip::can;
+use crate::{PATIENCE, PROVIDER, Scenario, Stage, event, eventually, mark, until, wait_for_mark};
+
+pub(crate) const SCENARIOS: &[Scenario] =
+    &[("one before and one after", one_before_and_one_after), ("register and stay", register_and_stay)];
+
+/// The sockets of a daemon of all users that is stopped: that of its own user, and that of all.
+struct Sockets {
+    stage: Stage,
+    own: Listener,
+    shared: Listener,
+}
+
+impl Sockets {
+    /// With a file that enables the providers of the scenarios.
+    fn open() -> Self {
+        let stage = Stage::new();
+        let shared = listen(&stage.runtime());
+        let folder = RuntimeDir::at(&stage.runtime()).make_own().unwrap();
+        let own = Listener::bind(&folder.control_socket(), 0o600).unwrap();
+        own.take_descriptors().unwrap();
+        let enable = |target| Enabled {
+            target,
+            name: String::new(),
+            session: 7,
+            region: params(),
+            params: EnableParams::default(),
+        };
+        enabled::write(&folder, &[enable(PROVIDER), enable(OTHER)]).unwrap();
+        Self { stage, own, shared }
+    }
+
+    fn folder(&self) -> std::path::PathBuf {
+        self.stage.runtime().join("own")
+    }
+}
+
+#[test]
+fn process_of_the_daemons_user_sends_memory_before_it_is_accepted() {
+    let sockets = Sockets::open();
+    sockets.stage.spawn("write and end").succeeded();
+    let connection = eventually("a connection", || sockets.own.accept().unwrap());
+    let next = || connection.receive(PATIENCE).unwrap().unwrap();
+    assert!(matches!(next().message, Message::Hello { role: Role::Provider, .. }));
+    let region = next();
+    assert!(matches!(region.message, Message::Region { session: 7, .. }), "{region:?}");
+    assert_eq!(region.descriptors.len(), 1);
+    assert!(matches!(next().message, Message::Register { provider: PROVIDER, .. }));
+    assert!(sockets.shared.accept().unwrap().is_none(), "one connection is enough");
+}
+
+#[test]
+fn folder_that_others_could_have_made_or_can_enter_is_not_used() {
+    let is_root = can(rustix::process::geteuid().is_root(), "root", "giving files away takes root");
+    let foreign: fn(&Path) = |folder| chown(folder, Some(64_123), None).unwrap();
+    let open: fn(&Path) = |folder| fs::set_permissions(folder, PermissionsExt::from_mode(0o710)).unwrap();
+    let link: fn(&Path) = |folder| {
+        let elsewhere = folder.with_file_name("elsewhere");
+        fs::rename(folder, &elsewhere).unwrap();
+        symlink(elsewhere, folder).unwrap();
+    };
+    let changes = [("open to a group", open), ("a link", link), ("of another user", foreign)];
+    for (name, change) in &changes[..if is_root { 3 } else { 2 }] {
+        let sockets = Sockets::open();
+        change(&sockets.folder());
+        // Asserts that nothing is enabled.
+        sockets.stage.spawn("register and end").succeeded();
+        assert!(sockets.own.accept().unwrap().is_none(), "{name}");
+        let connection = eventually("a connection", || sockets.shared.accept().unwrap());
+        let next = || connection.receive(PATIENCE).unwrap().unwrap().message;
+        assert!(matches!(next(), Message::Hello { .. }), "{name}");
+        assert!(matches!(next(), Message::Register { provider: PROVIDER, .. }), "{name}");
+    }
+}
+
+#[test]
+fn process_that_a_leaving_daemon_never_accepted_goes_to_the_socket_of_all() {
+    let Sockets { stage, own, shared } = Sockets::open();
+    let scenario = stage.spawn("register and stay");
+    wait_for_mark(stage.folder.path(), "registered");
+    assert!(shared.accept().unwrap().is_none(), "it waits at the other socket");
+    // As a daemon that leaves.
+    RuntimeDir::at(&stage.runtime()).remove_own();
+    drop(own);
+    let mut process = Process::accept(&shared);
+    let registration = process.await_register();
+    process.answer(&Message::Registered { registration });
+    mark(stage.folder.path(), "done");
+    scenario.succeeded();
+}
+
+#[test]
+fn stale_socket_of_a_killed_daemon_leads_to_the_socket_of_all() {
+    let Sockets { stage, own, shared } = Sockets::open();
+    drop(own);
+    // Asserts that nothing is enabled, whatever the file of the killed daemon says.
+    stage.spawn("register and end").succeeded();
+    let connection = eventually("a connection", || shared.accept().unwrap());
+    let next = || connection.receive(PATIENCE).unwrap().unwrap().message;
+    assert!(matches!(next(), Message::Hello { .. }));
+    assert!(matches!(next(), Message::Register { provider: PROVIDER, .. }));
+}
+
+fn register_and_stay(folder: &Path) {
+    let _provider = Provider::register(PROVIDER, None).unwrap();
+    mark(folder, "registered");
+    wait_for_mark(folder, "done");
+}
+
+#[test]
+fn process_that_a_daemon_found_registers_while_it_is_stopped_and_loses_no_event() {
+    found_and_stopped(Scope::Named);
+}
+
+#[test]
+fn process_of_root_that_the_systems_daemon_found_loses_no_event_while_it_is_stopped() {
+    if can(rustix::process::geteuid().is_root(), "root", "the system's daemon is root's") {
+        found_and_stopped(Scope::System);
+    }
+}
+
+/// The process is there before the daemon, which connects to it.
+fn found_and_stopped(scope: Scope) {
+    let stage = Stage::new();
+    let scenario = stage.spawn("one before and one after");
+    wait_for_mark(stage.folder.path(), "registered");
+    let mut apart = Apart::start_on(stage, scope);
+    until("the daemon has found the process", || {
+        let providers = apart.controller.providers().unwrap();
+        providers.iter().any(|provider| provider.provider == PROVIDER && !provider.pids.is_empty())
+    });
+    apart.controller.enable(&session(), OTHER, EnableCode::Enable, &EnableParams::default(), 0).unwrap();
+    // No memory is left in the process: the next registration makes some.
+    apart
+        .controller
+        .enable(&session(), PROVIDER, EnableCode::Disable, &EnableParams::default(), 5000)
+        .unwrap();
+    apart.stop_daemon();
+    mark(apart.stage.folder.path(), "stopped");
+    scenario.succeeded();
+    apart.signal(Signal::CONT);
+    until("all events are collected or counted", || {
+        let properties = apart.controller.query(&session()).unwrap();
+        properties.events + properties.events_lost + u64::from(properties.uncounted_processes) * EACH >= EACH
+    });
+    let properties = apart.controller.query(&session()).unwrap();
+    assert_eq!((properties.events, properties.events_lost), (EACH, 0), "{properties:?}");
+    assert_eq!(properties.uncounted_processes, 0);
+    // Those of the other provider are not counted here.
+    assert_eq!(apart.end(EACH), (0, 0));
+}
+
+fn one_before_and_one_after(folder: &Path) {
+    let _first = Provider::register(PROVIDER, None).unwrap();
+    mark(folder, "registered");
+    wait_for_mark(folder, "stopped");
+    let other = Provider::register(OTHER, None).unwrap();
+    assert!(other.enabled(4, 0), "by the daemon's file");
+    for n in 0..EACH {
+        other.write(&event(1), &[&n.to_le_bytes()]).unwrap();
+    }
+}
