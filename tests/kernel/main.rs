@@ -26,6 +26,7 @@ mod counts;
 mod file;
 mod loss;
 mod one_trace;
+mod own;
 mod running;
 mod stacks;
 mod truth;

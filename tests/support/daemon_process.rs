@@ -22,7 +22,12 @@ impl DaemonProcess {
     /// Starts it in this folder; what it says about itself goes to `told`.
     #[track_caller]
     pub(crate) fn start(runtime: &Path, told: impl Into<Stdio>) -> Self {
-        let mut command = Command::new(weir());
+        Self::start_by(Command::new(weir()), runtime, told)
+    }
+
+    /// Like [`start`](Self::start), by a command that runs `weir` as another user or with other limits.
+    #[track_caller]
+    pub(crate) fn start_by(mut command: Command, runtime: &Path, told: impl Into<Stdio>) -> Self {
         command.args(["daemon", "--runtime-dir"]).arg(runtime);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(told);
         let mut daemon = Self(command.spawn().expect("weir daemon starts"));

@@ -169,6 +169,9 @@ impl Own {
         })?;
         let mut own = Self::of(controller, config, &properties);
         own.interval_before = interval_before;
+        if let Some(note) = kernel::stack_limit_note(config.stack_bytes, properties.config.stack_bytes) {
+            eprintln!("note: {note}");
+        }
         if let Some(kernel) = &kernel {
             kernel::ask_further(&mut own.controller, &own.session, kernel)?;
             let asked = events.kernel.as_ref().unwrap_or(kernel);

@@ -70,8 +70,11 @@ pub(crate) fn wanted_at_start(
     (system, machine): (&System, &Machine),
     scope: Scope,
 ) -> Wanted {
-    let ring_bytes = ring_bytes(config, cpu::possible(), scope, Lockable::of_this_process);
-    let base = Wanted { scope, ring_bytes, stack_bytes: config.stack_bytes, ..Wanted::default() };
+    let cpus = cpu::possible();
+    let ring_bytes = ring_bytes(config, cpus, scope, Lockable::of_this_process);
+    let backlog_bytes = usize::try_from(memory_share(config, cpus)).unwrap_or(usize::MAX);
+    let stack_bytes = config.stack_bytes;
+    let base = Wanted { scope, ring_bytes, backlog_bytes, stack_bytes, ..Wanted::default() };
     wanted(&base, wishes, settings, (system, machine))
 }
 
@@ -124,12 +127,19 @@ impl Lockable {
     }
 }
 
-/// A share of the session's own memory, within bounds; a daemon without privilege is limited by what it may lock.
-fn ring_bytes(config: &SessionConfig, cpus: u16, scope: Scope, lockable: impl FnOnce() -> Lockable) -> usize {
+/// The share of a processor in the session's own memory, within bounds: bytes of its ring or, where the ring is limited,
+/// of its backlog.
+fn memory_share(config: &SessionConfig, cpus: u16) -> u64 {
     let memory = (u64::from(config.buffer_size) << 10).saturating_mul(u64::from(config.maximum_buffers));
-    let share = memory.checked_div(u64::from(cpus)).unwrap_or(0).max(RING_BYTES.0);
+    let (least, most) = RING_BYTES;
+    memory.checked_div(u64::from(cpus)).unwrap_or(0).clamp(least, most)
+}
+
+/// Bytes of a ring: a share of the session's own memory; a daemon without privilege is limited by what it may lock.
+fn ring_bytes(config: &SessionConfig, cpus: u16, scope: Scope, lockable: impl FnOnce() -> Lockable) -> usize {
+    let share = memory_share(config, cpus);
     let share = match scope {
-        Scope::Everything => share.min(RING_BYTES.1),
+        Scope::Everything => share,
         Scope::Own => {
             let (least, most) = OWN_RING_BYTES;
             share.min(lockable().ring_bytes(u64::from(cpus))).clamp(least, most)
@@ -144,6 +154,8 @@ pub(crate) struct Begun {
     pub(crate) source: Box<Source>,
     pub(crate) control: Control,
     pub(crate) losses: Arc<Losses>,
+    /// Bytes of a program's stack that come with an event: what the session asks for, or less where the rings are limited.
+    pub(crate) stack_bytes: u32,
 }
 
 /// Opens what is to be captured for a session of this kind.
@@ -152,8 +164,9 @@ pub(crate) fn begin(wanted: &Wanted, config: &SessionConfig) -> Result<Begun> {
     let (capture, control) =
         Capture::open(wanted, cpus, stream_count(config, cpus)).map_err(|e| refused(&e))?;
     let losses = Arc::new(Losses::new(cpus));
+    let stack_bytes = capture.stack_limit().unwrap_or(u32::MAX).min(wanted.stack_bytes);
     let source = Box::new(Source::new(capture, control.clone(), Arc::clone(&losses)));
-    Ok(Begun { source, control, losses })
+    Ok(Begun { source, control, losses, stack_bytes })
 }
 
 /// One capture that is to be changed, or begun.

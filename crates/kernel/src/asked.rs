@@ -1,6 +1,7 @@
 //! What is asked of one perf event: its kind, how often, and what comes with each sample.
 
 use perf_event_open_sys::bindings as sys;
+use traceweir_format::spec::system::LIMITED_RING_COPIES;
 
 use crate::control::{Scope, Wanted};
 use crate::counter::{Code, Counter, MAX_COUNTERS};
@@ -19,8 +20,6 @@ const MAX_STACK_BYTES: u32 = 0xFFF0;
 
 /// Bytes that wake the reader of a user's own ring: four copies of 16 KiB.
 const OWN_WATERMARK: u32 = 64 << 10;
-/// Copies of a program's stack that a ring has room for, at least.
-const LEAST_COPIES: usize = 32;
 
 /// The event that counts nothing and tells of forks, exits, names and mappings. All that tell of mappings ask for build ids: only then the kernel's word that there is one counts
 /// ([`record::other`](crate::record::other)).
@@ -58,10 +57,16 @@ pub(crate) fn watermark(wanted: &Wanted) -> u32 {
     }
 }
 
-/// Bytes of a program's stack in each record: what is wanted, as far as the kernel copies that much, and a ring holds at
-/// least [`LEAST_COPIES`]. The kernel wants a multiple of eight, and keeps a record within 64 KiB by itself.
-pub(crate) fn stack_copy_bytes(stack_bytes: u32, ring_bytes: usize) -> u32 {
-    let most = u32::try_from(ring_bytes / LEAST_COPIES).unwrap_or(u32::MAX).min(MAX_STACK_BYTES);
+/// The most bytes of a program's stack that come with an event where the memory that may be locked has limited rings to
+/// this size: [`LIMITED_RING_COPIES`] of them fit.
+pub(crate) fn stack_limit(limited_ring_bytes: usize) -> u32 {
+    u32::try_from(limited_ring_bytes).unwrap_or(u32::MAX) / LIMITED_RING_COPIES
+}
+
+/// Bytes of a program's stack in each record: what is wanted, as far as the kernel copies that much and the rings allow
+/// it. The kernel wants a multiple of eight, and keeps a record within 64 KiB by itself.
+pub(crate) fn stack_copy_bytes(stack_bytes: u32, limit: Option<u32>) -> u32 {
+    let most = limit.unwrap_or(u32::MAX).min(MAX_STACK_BYTES);
     stack_bytes.min(most).next_multiple_of(8)
 }
 
@@ -168,10 +173,12 @@ mod tests {
         assert_eq!(watermark(&wanted(Scope::Everything, 16 << 20)), 4 << 20);
         assert_eq!(watermark(&wanted(Scope::Own, 2 << 20)), 64 << 10);
         assert_eq!(watermark(&wanted(Scope::Own, 64 << 10)), 16 << 10);
-        assert_eq!(stack_copy_bytes(16 << 10, 2 << 20), 16 << 10);
-        assert_eq!(stack_copy_bytes(64 << 10, 16 << 20), MAX_STACK_BYTES);
-        assert_eq!(stack_copy_bytes(64 << 10, 512 << 10), 16 << 10);
-        assert_eq!(stack_copy_bytes(16 << 10, 64 << 10), 2 << 10);
-        assert_eq!(stack_copy_bytes(1001, 2 << 20), 1008);
+        let limited = |stack_bytes, ring_bytes| stack_copy_bytes(stack_bytes, Some(stack_limit(ring_bytes)));
+        assert_eq!(limited(16 << 10, 2 << 20), 16 << 10);
+        assert_eq!(limited(64 << 10, 16 << 20), MAX_STACK_BYTES);
+        assert_eq!(limited(64 << 10, 512 << 10), 16 << 10);
+        assert_eq!(limited(16 << 10, 64 << 10), 2 << 10);
+        assert_eq!(limited(1001, 2 << 20), 1008);
+        assert_eq!(stack_copy_bytes(64 << 10, None), MAX_STACK_BYTES, "no limit but the kernel's");
     }
 }

@@ -14,6 +14,7 @@
 //! between two looks the last is the one that counts from the first on.
 
 mod reader;
+mod relay;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -24,9 +25,10 @@ use rustix::event::epoll;
 use traceweir_format::logfile::{END_GROUP_MASKS_HOOK, RUNDOWN_COMPLETE_HOOK, group_masks};
 
 use self::reader::Reader;
+use self::relay::{Relay, RingSource};
 use crate::Clock;
-use crate::asked::{max_frames, tasks_attr};
-use crate::control::{Control, Wanted};
+use crate::asked::{max_frames, stack_limit, tasks_attr};
+use crate::control::{Control, Scope, Wanted};
 use crate::error::{Error, Result};
 use crate::family::{self, Rundown};
 use crate::now_ns;
@@ -57,7 +59,9 @@ pub struct Captured {
 /// Kernel events of one session.
 #[derive(Debug)]
 pub struct Capture {
-    rings: Vec<Ring>,
+    rings: Vec<RingSource>,
+    /// The thread that empties rings which may lock little memory.
+    relay: Option<Relay>,
     queues: Vec<Queue>,
     state: State,
     control: Control,
@@ -70,6 +74,7 @@ pub struct Capture {
     too_large: u64,
     scratch: Vec<u8>,
     max_frames: usize,
+    stack_limit: Option<u32>,
     unwinder: Option<Unwinder>,
     has_begun: bool,
     /// Whether what was there at the start has been told.
@@ -96,20 +101,26 @@ impl Capture {
         family::prepare_state(&mut state);
         let failed = |e: rustix::io::Errno| Error::system("waiting for rings", e.into());
         let waiting = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
-        let (rings, ring_bytes) = open_rings(wanted, cpus)?;
+        let Rings { sources: rings, relay, ring_bytes, is_limited } = Rings::open(wanted, cpus)?;
         let wanted = &Wanted { ring_bytes, ..wanted.clone() };
-        for ring in &rings {
-            let data = epoll::EventData::new_u64(u64::from(ring.cpu()));
-            epoll::add(&waiting, ring.event().as_ref(), data, epoll::EventFlags::IN).map_err(failed)?;
+        let stack_limit = is_limited.then(|| stack_limit(ring_bytes));
+        let add = |wake: BorrowedFd<'_>| {
+            epoll::add(&waiting, wake, epoll::EventData::new_u64(0), epoll::EventFlags::IN).map_err(failed)
+        };
+        match &relay {
+            Some(relay) => add(relay.wake())?,
+            None => rings.iter().try_for_each(|ring| add(ring.event().as_fd()))?,
         }
         let events = rings.iter().map(|ring| Arc::clone(ring.event())).collect();
         let control = Control::new(wanted, events);
+        control.shared.opened().stack_limit = stack_limit;
         control.set(wanted)?;
         let queues = (0..streams.max(1)).map(|_| Queue::default()).collect();
         let lost = vec![0; rings.last().map_or(0, |ring| usize::from(ring.cpu()).saturating_add(1))];
         let most_queued = most_queued(wanted.ring_bytes.saturating_mul(rings.len()));
         let capture = Self {
             rings,
+            relay,
             queues,
             state,
             control: control.clone(),
@@ -119,6 +130,7 @@ impl Capture {
             too_large: 0,
             scratch: Vec::new(),
             max_frames: usize::from(max_frames()),
+            stack_limit,
             unwinder: None,
             has_begun: false,
             is_told: false,
@@ -157,6 +169,7 @@ impl Capture {
 
     fn look_at(&mut self, clock: &dyn Clock, all: bool) {
         self.begin();
+        self.relay.iter().for_each(Relay::begin_look);
         family::beside(&mut self.state);
         let shared = Arc::clone(&self.control.shared);
         let mut opened = shared.opened();
@@ -243,6 +256,7 @@ impl Capture {
             // As in `begin`.
             let _ = ring.event().disable();
         }
+        self.relay = None;
         self.rings.clear();
         self.control.shared.opened().end();
     }
@@ -269,6 +283,12 @@ impl Capture {
         if let Some(queue) = self.queues.get_mut(usize::from(stream)) {
             queue.take(out);
         }
+    }
+
+    /// The most bytes of a program's stack that come with an event, where the memory that may be locked limits that.
+    #[must_use]
+    pub fn stack_limit(&self) -> Option<u32> {
+        self.stack_limit
     }
 
     /// Records that the kernel had no room for, by processor.
@@ -300,16 +320,35 @@ fn of_all_there<T>(cpus: u16, mut open: impl FnMut(u16) -> Result<T>) -> Result<
     }
 }
 
-/// The rings of all processors, and their size: what is wanted, or as much as may be locked.
-fn open_rings(wanted: &Wanted, cpus: u16) -> Result<(Vec<Ring>, usize)> {
-    let mut wanted = wanted.clone();
-    loop {
-        match of_all_there(cpus, |cpu| open_ring(&wanted, cpu)) {
-            Err(Error::NotPermitted { .. }) if wanted.ring_bytes > LEAST_RING_BYTES => {
-                wanted.ring_bytes /= 2;
+/// The rings of all processors.
+struct Rings {
+    sources: Vec<RingSource>,
+    relay: Option<Relay>,
+    /// Bytes of each ring: what is wanted, or as much as may be locked.
+    ring_bytes: usize,
+    /// Whether the memory that may be locked limits them.
+    is_limited: bool,
+}
+
+impl Rings {
+    fn open(wanted: &Wanted, cpus: u16) -> Result<Self> {
+        let mut smaller = wanted.clone();
+        let rings = loop {
+            match of_all_there(cpus, |cpu| open_ring(&smaller, cpu)) {
+                Err(Error::NotPermitted { .. }) if smaller.ring_bytes > LEAST_RING_BYTES => {
+                    smaller.ring_bytes /= 2;
+                }
+                opened => break opened?,
             }
-            opened => return opened.map(|rings| (rings, wanted.ring_bytes)),
+        };
+        let ring_bytes = smaller.ring_bytes;
+        let is_limited = wanted.scope == Scope::Own || ring_bytes < wanted.ring_bytes;
+        if !is_limited {
+            let sources = rings.into_iter().map(RingSource::Mapped).collect();
+            return Ok(Self { sources, relay: None, ring_bytes, is_limited });
         }
+        let (relay, sources) = Relay::start(rings, wanted.backlog_bytes)?;
+        Ok(Self { sources, relay: Some(relay), ring_bytes, is_limited })
     }
 }
 

@@ -54,6 +54,8 @@ pub struct Wanted {
     pub scope: Scope,
     /// Bytes of each processor's ring.
     pub ring_bytes: usize,
+    /// Bytes of ordinary memory that each ring is emptied into where the memory that may be locked limits rings.
+    pub backlog_bytes: usize,
 }
 
 impl Default for Wanted {
@@ -69,6 +71,7 @@ impl Default for Wanted {
             stack_bytes: 0,
             scope: Scope::Everything,
             ring_bytes: 2 << 20,
+            backlog_bytes: 16 << 20,
         }
     }
 }

@@ -91,6 +91,8 @@ pub(crate) struct Opened {
     pub(crate) changes: u64,
     /// What was wanted beside events until the first change that the capture has not seen, and when that was, in nanoseconds.
     pub(crate) before: Option<(u64, Beside)>,
+    /// The most bytes of a program's stack that come with an event, where rings are limited.
+    pub(crate) stack_limit: Option<u32>,
     /// Counts this capture from its end on. The last field: it is dropped when all events are closed.
     closing: Option<Closing>,
 }
@@ -123,6 +125,7 @@ impl Opened {
             is_silent: true,
             changes: 0,
             before: None,
+            stack_limit: None,
             closing: None,
         }
     }
@@ -248,7 +251,7 @@ impl Opened {
             attr.sample_max_stack = max_frames();
         }
         if key.parts.has(Parts::STACK_USER) {
-            attr.sample_stack_user = stack_copy_bytes(key.stack_bytes, wanted.ring_bytes);
+            attr.sample_stack_user = stack_copy_bytes(key.stack_bytes, self.stack_limit);
             attr.sample_regs_user = stack::register_mask();
         }
         if key.parts.has(Parts::REGS_INTR) {

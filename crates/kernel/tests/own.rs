@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use traceweir_format::header::Record;
 use traceweir_format::spec::event::class;
+use traceweir_format::spec::system::LIMITED_RING_COPIES;
 use traceweir_format::wire::{u32_at, u64_at};
 use traceweir_kernel::{Capture, Group, Scope, Wanted};
 
@@ -216,9 +217,70 @@ fn rings_larger_than_may_be_locked_are_made_smaller() {
             return skip::skip("kernel events", &error.to_string());
         }
         let (mut capture, _) = Capture::start(&wanted(64 << 20), support::cpus(), 1).expect("smaller rings");
+        let limit = capture.stack_limit().expect("smaller copies");
+        assert!(limit < (64 << 20) / LIMITED_RING_COPIES, "{limit}");
         capture.look(&Plain, false);
         assert!(capture.peek(0).is_some(), "what is there at the start");
         capture.end(&Plain);
     };
     std::thread::scope(|scope| scope.spawn(run).join()).expect("no panic");
+}
+
+/// Uses this much time of a processor.
+fn work(span: Duration) {
+    let used = || {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        Duration::try_from(time).expect("a time")
+    };
+    let begun = used();
+    while used() - begun < span {
+        std::hint::black_box((0..10_000_u64).fold(0, |sum, number| sum ^ std::hint::black_box(number)));
+    }
+}
+
+#[test]
+fn small_rings_lose_nothing_while_no_look_is_made() {
+    again(5, || {
+        let wanted = Wanted {
+            groups: groups(&[Group::PROFILE, Group::NO_SYSCONFIG]),
+            scope: Scope::Own,
+            ring_bytes: 512 << 10,
+            stacks: vec![0x0F2E],
+            stack_bytes: 4 << 10,
+            // Other programs of this user are sampled, too.
+            backlog_bytes: 256 << 20,
+            ..Wanted::default()
+        };
+        let (mut capture, _) = match Capture::start(&wanted, support::cpus(), 1) {
+            Ok(started) => started,
+            Err(error) => return skip::skip("kernel events", &error.to_string()),
+        };
+        assert_eq!(capture.stack_limit(), Some(16 << 10), "32 copies fit");
+        capture.look(&Plain, false);
+        // Each sample takes more than 4 KiB: 128 ms fill the ring.
+        work(Duration::from_millis(300));
+        capture.end(&Plain);
+        assert_eq!(capture.lost(), 0, "{:?}", capture.lost_by_cpu());
+        let mut samples = 0;
+        while let Some(next) = capture.peek(0) {
+            let mut bytes = vec![0; next.length];
+            capture.take(0, &mut bytes);
+            samples += u32::from(Record::parse(&bytes, 0).expect("a record").hook() == Some(0x0F2E));
+        }
+        assert!(samples > 100, "{samples} in 300 ms");
+    });
+}
+
+#[test]
+fn rings_that_are_not_limited_do_not_limit_stack_copies() {
+    let wanted = Wanted {
+        groups: groups(&[Group::PROFILE, Group::NO_SYSCONFIG]),
+        ring_bytes: 64 << 10,
+        stack_bytes: 64 << 10,
+        ..Wanted::default()
+    };
+    match Capture::start(&wanted, support::cpus(), 1) {
+        Ok((capture, _)) => assert_eq!(capture.stack_limit(), None),
+        Err(error) => skip::skip("events of the whole machine", &error.to_string()),
+    }
 }

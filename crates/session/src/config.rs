@@ -144,6 +144,13 @@ impl Config {
         self
     }
 
+    /// The same with other copies of a program's stack.
+    #[must_use]
+    pub fn with_stack_bytes(mut self, bytes: u32) -> Self {
+        self.properties.stack_bytes = bytes;
+        self
+    }
+
     fn adjust(&mut self) {
         let streams = u32::from(self.streams());
         let mode = self.mode();

@@ -17,7 +17,7 @@ use traceweir::controller::info::{
 use traceweir::controller::{Controller, SessionConfig, SessionRef};
 use traceweir::{Error, Status};
 use traceweir_format::spec::session::EVENT_TRACE_SYSTEM_LOGGER_MODE;
-use traceweir_format::spec::system::{has_group, is_system_provider};
+use traceweir_format::spec::system::{LIMITED_RING_COPIES, has_group, is_system_provider};
 
 use crate::cli::{KernelChange, KernelEvents};
 use crate::cmd::has_kprobes;
@@ -76,6 +76,27 @@ pub(super) fn tell_limits(asked: &GroupMask, given: &GroupMask) {
             "note: this kernel has no kprobes: names of files are best effort, and what is open for a moment only has none (weir doctor)"
         );
     }
+}
+
+/// Says that copies of stacks are smaller than asked for, and what makes them larger; `None` where they are as asked for.
+pub(super) fn stack_limit_note(asked_bytes: u32, given_bytes: u32) -> Option<String> {
+    if given_bytes >= asked_bytes {
+        return None;
+    }
+    let ring_kib = |copy_bytes: u32| {
+        let bytes = u64::from(copy_bytes).saturating_mul(u64::from(LIMITED_RING_COPIES));
+        bytes.next_power_of_two() >> 10
+    };
+    // Beside its data a ring has one page.
+    let page_kib = rustix::param::page_size() as u64 >> 10;
+    Some(format!(
+        "stack copies are limited to {} KiB instead of {} KiB: kernel.perf_event_mlock_kb and ulimit -l allow perf rings of \
+         {} KiB; sudo sysctl kernel.perf_event_mlock_kb={} raises that",
+        given_bytes >> 10,
+        asked_bytes >> 10,
+        ring_kib(given_bytes),
+        ring_kib(asked_bytes).saturating_add(page_kib),
+    ))
 }
 
 /// What a session that has just started is still to be told about kernel events.
@@ -256,5 +277,24 @@ impl KernelState {
         };
         object.raw("lost_by_processor", &array(self.lost.iter().map(ToString::to_string)));
         object.finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn note_on_stack_copies_names_ring_and_sysctl() {
+        assert_eq!(stack_limit_note(16 << 10, 16 << 10), None);
+        assert_eq!(stack_limit_note(0, 0), None);
+        let page_kib = rustix::param::page_size() >> 10;
+        let note = stack_limit_note(64 << 10, 16 << 10).unwrap();
+        let sysctl = format!("sudo sysctl kernel.perf_event_mlock_kb={} raises", 2048 + page_kib);
+        for part in ["limited to 16 KiB instead of 64 KiB", "perf rings of 512 KiB", &sysctl] {
+            assert!(note.contains(part), "{note}");
+        }
+        let note = stack_limit_note(20 << 10, 16 << 10).unwrap();
+        assert!(note.contains(&format!("={} raises", 1024 + page_kib)), "rings are powers of two: {note}");
     }
 }

@@ -28,6 +28,9 @@ use crate::export::{plain, plain_path};
 /// begun in another one.
 const COUNTED_BYTES: u64 = 32 << 20;
 
+/// The largest ring of a processor that a daemon without privilege takes, without its control page.
+const LARGEST_OWN_RING_KIB: u64 = 4 << 10;
+
 /// How a session came to its end.
 #[derive(Debug)]
 pub(crate) enum Ended {
@@ -99,7 +102,7 @@ pub(crate) fn tell_loss(p: &Properties, is_watched: bool) -> Outcome {
         );
     }
     if p.lost_by_cause.kernel > 0 {
-        eprintln!("hint: {}", perf_ring_hint(p, rustix::process::geteuid().is_root()));
+        eprintln!("hint: {}", perf_ring_hint(p));
     }
     if p.lost_by_cause.no_region > 0 {
         eprintln!("warning: some processes are missing: smaller buffers leave memory for more of them");
@@ -112,21 +115,18 @@ pub(crate) fn tell_loss(p: &Properties, is_watched: bool) -> Outcome {
     Outcome::EventsLost
 }
 
-/// How to lose fewer kernel events in perf rings: their size depends on whether the daemon may lock memory.
-fn perf_ring_hint(p: &Properties, is_root: bool) -> String {
+/// How to lose fewer kernel events in perf rings. Their size depends on the rights of the daemon, which properties do not
+/// contain: the hint is true for any daemon.
+fn perf_ring_hint(p: &Properties) -> String {
     let SessionConfig { buffer_size, maximum_buffers, stack_bytes, .. } = p.config;
-    let larger = if is_root {
-        format!(
-            "perf rings grow with the buffers, of which there were at most {maximum_buffers} of {buffer_size} KiB \
-             (--max-buffers, --buffer-size)"
-        )
-    } else {
-        "without CAP_PERFMON perf rings are limited by kernel.perf_event_mlock_kb and ulimit -l: record as root, or type \
-         sudo sysctl kernel.perf_event_mlock_kb=2064"
-            .to_owned()
-    };
+    let largest_kib = LARGEST_OWN_RING_KIB.saturating_add(rustix::param::page_size() as u64 >> 10);
     let copies = if stack_bytes > 0 { "fewer bytes of --unwind, " } else { "" };
-    format!("{larger}; {copies}a longer --interval and fewer events lose less, too")
+    format!(
+        "larger perf rings lose less: those of a daemon with CAP_PERFMON grow with its buffers, which were at most \
+         {maximum_buffers} of {buffer_size} KiB (--max-buffers, --buffer-size); those of other daemons are limited by \
+         kernel.perf_event_mlock_kb and ulimit -l (sudo sysctl kernel.perf_event_mlock_kb={largest_kib}, or record as root); \
+         {copies}a longer --interval and fewer events lose less, too"
+    )
 }
 
 /// Prints on standard error how a session ended: what its file holds, why it ended where it did so by itself, what was
@@ -285,12 +285,15 @@ mod tests {
         let p = Properties { config, events_lost: 306, lost_by_cause, ..Properties::default() };
         let told = losses(&p).unwrap();
         assert_eq!(told, "306 kernel events found no room in the kernel's perf rings");
-        let hint = perf_ring_hint(&p, false);
-        for word in ["kernel.perf_event_mlock_kb", "ulimit -l", "--unwind", "--interval"] {
-            assert!(hint.contains(word), "{hint}");
+        let hint = perf_ring_hint(&p);
+        for part in [
+            "a daemon with CAP_PERFMON grow with its buffers, which were at most 512 of 64 KiB",
+            "other daemons are limited by kernel.perf_event_mlock_kb and ulimit -l (sudo sysctl",
+            "--unwind",
+            "--interval",
+        ] {
+            assert!(hint.contains(part), "{hint}");
         }
-        assert!(!hint.contains("--buffer-size"), "{hint}");
-        assert!(perf_ring_hint(&p, true).contains("512 of 64 KiB (--max-buffers, --buffer-size)"));
     }
 
     #[test]

@@ -253,7 +253,7 @@ impl Service {
             };
             running.wanted = wanted;
             match (begun, self.sessions.running_session(id)) {
-                (Some(Begun { source, control, losses }), Some(session)) if running.control.is_none() => {
+                (Some(Begun { source, control, losses, .. }), Some(session)) if running.control.is_none() => {
                     session.capture(source);
                     self.kernels.began(id, control, losses);
                 }

@@ -140,8 +140,13 @@ impl Service {
                 let starter = (pid, pid);
                 let has_roots_room = terms.has_roots_room();
                 let place = Place { id, file, next_file, has_roots_room, starter, on_end };
+                // What the session reports of itself is what it gets.
+                let config = match &begun {
+                    Some(begun) => config.with_stack_bytes(begun.stack_bytes),
+                    None => config,
+                };
                 let session = Session::start(config, place)?;
-                let kernel = begun.map(|Begun { source, control, losses }| {
+                let kernel = begun.map(|Begun { source, control, losses, .. }| {
                     session.capture(source);
                     (control, losses)
                 });

@@ -42,6 +42,10 @@ pub const NO_SYSCONFIG: u32 = 0x1000_0000;
 /// Groups that everybody may have of his own processes, as EnableFlags: processes, threads, images, context switches, samples, page faults.
 pub const OWN_GROUPS: u32 = 0x0100_3017;
 
+/// Copies of a program's stack that a perf ring holds at least where the memory that the daemon may lock limits it. Copies
+/// are made smaller until so many fit.
+pub const LIMITED_RING_COPIES: u32 = 32;
+
 /// What is switched on along with a group: drivers and memory come with the names of files.
 const IMPLIED: [(u32, u32); 2] = [(0x0080_0000, 0x200), (0x2000_0001, 0x200)];
 

@@ -10,12 +10,13 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use super::relay::RingSource;
 use crate::family;
 use crate::family::process::Tasks;
 use crate::groups::Groups;
 use crate::opened::{Opened, Route};
 use crate::out::{Beside, Out};
-use crate::perf_ring::{RECORD_HEAD, Ring, can_tell_build_ids};
+use crate::perf_ring::{RECORD_HEAD, can_tell_build_ids};
 use crate::record::{self, Other};
 use crate::spec;
 use crate::stack::register_count;
@@ -26,7 +27,7 @@ use crate::state::State;
 const RELEASE_AFTER: u64 = 64 << 10;
 /// Reads the rings in time order.
 pub(super) struct Reader<'a> {
-    pub(super) rings: &'a mut [Ring],
+    pub(super) rings: &'a mut [RingSource],
     pub(super) opened: &'a Opened,
     pub(super) state: &'a mut State,
     pub(super) lost: &'a mut [u64],
@@ -82,7 +83,7 @@ impl Reader<'_> {
                     }
                     None => {
                         // What was lost behind this is told only when something is written here again.
-                        if self.rings.get(place).is_some_and(Ring::was_full) {
+                        if self.rings.get(place).is_some_and(RingSource::was_full) {
                             family::forget(self.state);
                         }
                         break;
@@ -90,7 +91,7 @@ impl Reader<'_> {
                 }
             }
         }
-        self.rings.iter_mut().for_each(Ring::release);
+        self.rings.iter_mut().for_each(RingSource::release);
     }
 
     /// The time of the next record of a ring.

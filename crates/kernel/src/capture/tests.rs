@@ -29,7 +29,7 @@ fn modules_are_known_until_the_last_thread_of_their_process_ends() {
     let (mut state, mut unwinder) = (State::default(), Unwinder::new().expect("a thread"));
     let (mut queues, nothing, mut too_large) = ([Queue::default()], Beside::default(), 0);
     let mut hear = |record: Vec<u8>| {
-        let mut rings = [Ring::forged(&record, 0)];
+        let mut rings = [RingSource::Mapped(Ring::forged(&record, 0))];
         let opened = Opened::nothing(&Wanted::default());
         let mut out = Out::new(&mut queues, &Plain, &nothing, &mut too_large);
         out.unwinder = Some(&mut unwinder);
@@ -56,7 +56,7 @@ fn unwound(out: &mut Out<'_>, sample: &Sample<'_>) {
 /// What is lost when rings hold these bytes; whether all is read, and whether what is remembered is forgotten.
 fn read(bytes: [&[u8]; 2]) -> (Vec<u64>, bool, bool) {
     let [first, second] = bytes;
-    let mut rings = [Ring::forged(first, 0), Ring::forged(second, 1)];
+    let mut rings = [Ring::forged(first, 0), Ring::forged(second, 1)].map(RingSource::Mapped);
     let (opened, mut state, mut lost) =
         (Opened::nothing(&Wanted::default()), State::default(), vec![0; rings.len()]);
     state.schedule.runs_on(0, (7, 9));
@@ -73,7 +73,7 @@ fn read(bytes: [&[u8]; 2]) -> (Vec<u64>, bool, bool) {
         reader.look();
         reader.read(u64::MAX, &mut out);
     }
-    let is_read = rings.iter().all(|ring| ring.waiting() == 0);
+    let is_read = rings.iter_mut().all(|ring| ring.peek().is_none());
     (lost, is_read, state.schedule.priority_on(0, 7) == 0)
 }
 
@@ -106,8 +106,8 @@ fn what_is_read_of_a_ring_is_given_back_whatever_is_read_of_others() {
         record
     }
     let (busy, calm) = (of_size::<60_000>().repeat(3), of_size::<30_000>().repeat(3));
-    let mut rings = [Ring::forged(&busy, 0), Ring::forged(&calm, 1)];
-    assert!(rings.iter_mut().all(Ring::look));
+    let mut rings = [Ring::forged(&busy, 0), Ring::forged(&calm, 1)].map(RingSource::Mapped);
+    rings.iter_mut().for_each(RingSource::look);
     let (opened, mut state, mut lost) = (Opened::nothing(&Wanted::default()), State::default(), vec![0; 2]);
     let (mut queues, nothing, mut too_large) = ([Queue::default()], Beside::default(), 0);
     let mut out = Out::new(&mut queues, &Plain, &nothing, &mut too_large);
@@ -121,7 +121,11 @@ fn what_is_read_of_a_ring_is_given_back_whatever_is_read_of_others() {
     for place in [1, 0, 1, 0, 1, 0] {
         reader.handle(place, 1, &mut out);
     }
-    assert_eq!(rings.each_ref().map(Ring::given_back), [120_000, 90_000]);
+    let given_back = |source: &RingSource| match source {
+        RingSource::Mapped(ring) => ring.given_back(),
+        RingSource::Relayed(_) => 0,
+    };
+    assert_eq!(rings.each_ref().map(given_back), [120_000, 90_000]);
 }
 
 #[test]

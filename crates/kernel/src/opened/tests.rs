@@ -101,3 +101,16 @@ fn events_are_opened_on_the_processors_of_their_rings() {
     assert!(all.len() >= 3 && all.iter().all(|cpu| *cpu == 1), "{all:?}");
     assert_eq!(ring.cpu(), 1);
 }
+
+#[test]
+fn only_limited_rings_limit_stack_copies() {
+    let wanted = Wanted { stacks: vec![0x020B], stack_bytes: 64 << 10, ..own_faults() };
+    let copies = |stack_limit| {
+        let mut opened = Opened::nothing(&wanted);
+        opened.stack_limit = stack_limit;
+        opened.change(&wanted, &[]).expect("opened on no processor");
+        opened.rows.values().map(|row| row.attr.sample_stack_user).collect::<Vec<u32>>()
+    };
+    assert_eq!(copies(None), [0xFFF0], "however small the rings are");
+    assert_eq!(copies(Some(2 << 10)), [2 << 10]);
+}

@@ -1,0 +1,371 @@
+//! Rings that may lock little memory, and the thread that empties them into ordinary memory.
+//!
+//! ```text
+//!   Mapped    perf ring ────────────────────────────────────────▶ Reader
+//!   Relayed   perf ring ──weir-rings, at a watermark──▶ Backlog ──▶ Reader, at each look
+//! ```
+//!
+//! 1. A look reads `/proc`, loads unwind tables and opens events, which takes up to half a second. A ring of 512 KiB holds
+//!    32 copies of 16 KiB, which are 32 ms of samples. So the thread does nothing else than to copy records.
+//! 2. A look empties the ring itself before it reads: it sees all that was written before, as it does without the thread.
+//! 3. The backlog of a ring is bounded. Records that find no room there stay in the ring; the kernel counts what finds no
+//!    room in that.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, epoll, eventfd};
+use rustix::io::Errno;
+
+use crate::error::{Error, Result};
+use crate::perf_ring::{Event, RECORD_HEAD, Ring, get_processor_sooner, record_length};
+
+/// Stack of the thread that empties rings.
+const THREAD_STACK: usize = 128 << 10;
+
+/// Memory for records that is kept from look to look; more of it is freed.
+const KEPT_BYTES: usize = 1 << 20;
+
+/// So many wakes in a row may find nothing before the thread pauses, and how long.
+const IDLE_WAKES: u32 = 100;
+const IDLE_PAUSE: Duration = Duration::from_millis(1);
+
+/// What the epoll set of the thread returns for the request to end.
+const END: u64 = u64::MAX;
+
+/// The records of a processor, as the reader gets them.
+#[derive(Debug)]
+pub(crate) enum RingSource {
+    /// Straight from the ring.
+    Mapped(Ring),
+    /// From the backlog of the ring.
+    Relayed(RelayedRing),
+}
+
+impl RingSource {
+    /// The processor whose ring it is.
+    pub(crate) fn cpu(&self) -> u16 {
+        match self {
+            Self::Mapped(ring) => ring.cpu(),
+            Self::Relayed(ring) => u16::try_from(ring.event.cpu()).unwrap_or(u16::MAX),
+        }
+    }
+
+    /// The event that the ring belongs to.
+    pub(crate) fn event(&self) -> &Arc<Event> {
+        match self {
+            Self::Mapped(ring) => ring.event(),
+            Self::Relayed(ring) => &ring.event,
+        }
+    }
+
+    /// Sees what has been written up to now.
+    pub(crate) fn look(&mut self) {
+        match self {
+            Self::Mapped(ring) => drop(ring.look()),
+            Self::Relayed(ring) => ring.look(),
+        }
+    }
+
+    /// The next record; see [`Ring::peek`].
+    pub(crate) fn peek(&mut self) -> Option<&[u8]> {
+        match self {
+            Self::Mapped(ring) => ring.peek(),
+            Self::Relayed(ring) => ring.peek(),
+        }
+    }
+
+    /// Continues after a record of this length.
+    pub(crate) fn skip(&mut self, length: usize) {
+        match self {
+            Self::Mapped(ring) => ring.skip(length),
+            Self::Relayed(ring) => ring.at = ring.at.saturating_add(length),
+        }
+    }
+
+    /// Bytes that were read and that the kernel cannot write to yet.
+    pub(crate) fn unreleased(&self) -> u64 {
+        match self {
+            Self::Mapped(ring) => ring.unreleased(),
+            Self::Relayed(_) => 0,
+        }
+    }
+
+    /// Gives what was read back to the kernel.
+    pub(crate) fn release(&mut self) {
+        match self {
+            Self::Mapped(ring) => ring.release(),
+            Self::Relayed(_) => {}
+        }
+    }
+
+    /// Whether records may have been lost before the last look for want of room.
+    pub(crate) fn was_full(&self) -> bool {
+        match self {
+            Self::Mapped(ring) => ring.was_full(),
+            Self::Relayed(ring) => ring.was_full,
+        }
+    }
+
+    /// Whether the kernel may report losses before its next record, and only there.
+    pub(crate) fn owes_losses(&self) -> bool {
+        match self {
+            Self::Mapped(ring) => ring.owes_losses(),
+            Self::Relayed(ring) => ring.backlog().ring.owes_losses(),
+        }
+    }
+
+    /// Whether records were passed over, an unknown number, since the last call.
+    pub(crate) fn take_broken(&mut self) -> bool {
+        match self {
+            Self::Mapped(ring) => ring.take_broken(),
+            Self::Relayed(ring) => std::mem::take(&mut ring.is_broken),
+        }
+    }
+}
+
+/// A ring and the records that were taken out of it.
+#[derive(Debug)]
+struct Backlog {
+    ring: Ring,
+    /// Whole records.
+    records: Vec<u8>,
+    most_bytes: usize,
+    was_full: bool,
+    is_broken: bool,
+}
+
+impl Backlog {
+    /// Moves records out of the ring as long as there is room for them. Returns whether it has moved any.
+    fn fill(&mut self) -> bool {
+        let before = self.records.len();
+        self.ring.look();
+        self.was_full |= self.ring.was_full();
+        while self.records.len() < self.most_bytes
+            && let Some(record) = self.ring.peek()
+        {
+            self.records.extend_from_slice(record);
+            let length = record.len();
+            self.ring.skip(length);
+            // The kernel may wait for this room.
+            self.ring.release();
+        }
+        self.is_broken |= self.ring.take_broken();
+        self.ring.release();
+        self.records.len() > before
+    }
+}
+
+/// The reader's end of a [`Backlog`].
+#[derive(Debug)]
+pub(crate) struct RelayedRing {
+    event: Arc<Event>,
+    shared: Arc<Mutex<Backlog>>,
+    /// Records that the last look has seen, and how far they are read.
+    records: Vec<u8>,
+    at: usize,
+    was_full: bool,
+    is_broken: bool,
+}
+
+impl RelayedRing {
+    fn new(ring: Ring, most_bytes: usize) -> Self {
+        let event = Arc::clone(ring.event());
+        let backlog = Backlog { ring, records: Vec::new(), most_bytes, was_full: false, is_broken: false };
+        let shared = Arc::new(Mutex::new(backlog));
+        Self { event, shared, records: Vec::new(), at: 0, was_full: false, is_broken: false }
+    }
+
+    fn backlog(&self) -> MutexGuard<'_, Backlog> {
+        lock(&self.shared)
+    }
+
+    fn look(&mut self) {
+        let mut backlog = lock(&self.shared);
+        backlog.fill();
+        self.records.drain(..self.at.min(self.records.len()));
+        self.at = 0;
+        if self.records.is_empty() {
+            self.records.shrink_to(KEPT_BYTES);
+            std::mem::swap(&mut self.records, &mut backlog.records);
+        } else {
+            self.records.append(&mut backlog.records);
+        }
+        self.was_full = std::mem::take(&mut backlog.was_full);
+        self.is_broken |= std::mem::take(&mut backlog.is_broken);
+    }
+
+    fn peek(&self) -> Option<&[u8]> {
+        let rest = self.records.get(self.at..)?;
+        let length = record_length(rest.first_chunk::<RECORD_HEAD>()?);
+        rest.get(..length)
+    }
+}
+
+fn lock(shared: &Mutex<Backlog>) -> MutexGuard<'_, Backlog> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The thread that empties rings. Dropping this ends it.
+#[derive(Debug)]
+pub(crate) struct Relay {
+    /// Readable when records were taken out of a ring since the last look.
+    wake: Arc<OwnedFd>,
+    end: OwnedFd,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Relay {
+    /// Starts a thread that keeps these rings empty, with a backlog of at most so many bytes for each of them.
+    pub(crate) fn start(rings: Vec<Ring>, most_bytes: usize) -> Result<(Self, Vec<RingSource>)> {
+        let failed = |e: Errno| Error::system("emptying rings", e.into());
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let (wake, end) = (eventfd(0, flags).map_err(failed)?, eventfd(0, flags).map_err(failed)?);
+        let waiting = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
+        epoll::add(&waiting, &end, epoll::EventData::new_u64(END), epoll::EventFlags::IN).map_err(failed)?;
+        for ring in &rings {
+            let data = epoll::EventData::new_u64(u64::from(ring.cpu()));
+            epoll::add(&waiting, ring.event().as_ref(), data, epoll::EventFlags::IN).map_err(failed)?;
+        }
+        let rings: Vec<_> = rings.into_iter().map(|ring| RelayedRing::new(ring, most_bytes)).collect();
+        let backlogs: Vec<_> = rings.iter().map(|ring| Arc::clone(&ring.shared)).collect();
+        let wake = Arc::new(wake);
+        let to_reader = Arc::clone(&wake);
+        let thread = std::thread::Builder::new()
+            .name("weir-rings".to_owned())
+            .stack_size(THREAD_STACK)
+            .spawn(move || run(&waiting, &backlogs, &to_reader))
+            .map_err(|e| Error::system("emptying rings", e))?;
+        let relay = Self { wake, end, thread: Some(thread) };
+        Ok((relay, rings.into_iter().map(RingSource::Relayed).collect()))
+    }
+
+    /// Readable when there is something to read.
+    pub(crate) fn wake(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
+
+    /// Forgets wakes of the past: call before a look.
+    pub(crate) fn begin_look(&self) {
+        // Nothing to read: there was no wake.
+        let _ = rustix::io::read(&*self.wake, &mut [0; 8]);
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        signal(&self.end);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Makes an eventfd readable.
+fn signal(to: &OwnedFd) {
+    // Full: it is readable.
+    let _ = rustix::io::write(to, &1_u64.to_ne_bytes());
+}
+
+/// Empties all rings whenever one of them has reached its watermark.
+fn run(waiting: &OwnedFd, backlogs: &[Arc<Mutex<Backlog>>], to_reader: &OwnedFd) {
+    get_processor_sooner();
+    let mut events = Vec::with_capacity(backlogs.len().saturating_add(1));
+    let mut idle = 0_u32;
+    loop {
+        events.clear();
+        match epoll::wait(waiting, rustix::buffer::spare_capacity(&mut events), None) {
+            Ok(_) | Err(Errno::INTR) => {}
+            // The looks empty the rings then.
+            Err(_) => return,
+        }
+        if events.iter().any(|event| event.data.u64() == END) {
+            return;
+        }
+        let filled = backlogs.iter().filter(|backlog| lock(backlog).fill()).count();
+        if filled > 0 {
+            idle = 0;
+            signal(to_reader);
+        } else {
+            idle = idle.saturating_add(1);
+        }
+        if idle > IDLE_WAKES {
+            // An event that has ended is always readable.
+            std::thread::sleep(IDLE_PAUSE);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Records of these sizes, each with its number as its type.
+    fn records<const N: usize>(sizes: [u16; N]) -> Vec<u8> {
+        let record = |(number, size): (usize, u16)| {
+            let mut record = vec![0; usize::from(size)];
+            record[0] = u8::try_from(number).unwrap();
+            record[6..8].copy_from_slice(&size.to_le_bytes());
+            record
+        };
+        sizes.into_iter().enumerate().flat_map(record).collect()
+    }
+
+    /// Type and size of all records that one look sees.
+    fn read(source: &mut RingSource) -> Vec<(u8, usize)> {
+        source.look();
+        let mut seen = Vec::new();
+        while let Some((kind, length)) = source.peek().map(|record| (record[0], record.len())) {
+            source.skip(length);
+            seen.push((kind, length));
+        }
+        seen
+    }
+
+    #[test]
+    fn full_backlog_leaves_records_in_the_ring() {
+        let ring = Ring::forged(&records([64, 80, 48, 40]), 3);
+        let mut source = RingSource::Relayed(RelayedRing::new(ring, 100));
+        assert_eq!(source.cpu(), 3);
+        let RingSource::Relayed(ring) = &source else { panic!("a backlog") };
+        // As the thread does, twice: the second time there is no room.
+        let mut backlog = ring.backlog();
+        assert!(backlog.fill());
+        assert!(!backlog.fill());
+        assert_eq!((backlog.records.len(), backlog.ring.given_back()), (144, 144));
+        drop(backlog);
+        assert_eq!(read(&mut source), [(0, 64), (1, 80)]);
+        assert_eq!(read(&mut source), [(2, 48), (3, 40)]);
+        assert_eq!(read(&mut source), []);
+        assert!(!source.take_broken());
+    }
+
+    #[test]
+    fn records_that_one_look_leaves_come_first_in_the_next() {
+        let mut source = RingSource::Relayed(RelayedRing::new(Ring::forged(&records([64, 80, 48]), 0), 100));
+        source.look();
+        source.skip(64);
+        assert_eq!(read(&mut source), [(1, 80), (2, 48)]);
+    }
+
+    #[test]
+    fn ring_that_cannot_be_understood_is_reported_once() {
+        let mut bytes = records([64, 80]);
+        bytes[64 + 6] = 7;
+        let mut source = RingSource::Relayed(RelayedRing::new(Ring::forged(&bytes, 0), 1000));
+        assert_eq!(read(&mut source), [(0, 64)]);
+        assert_eq!((source.take_broken(), source.take_broken()), (true, false));
+    }
+
+    #[test]
+    fn relay_ends_and_forgets_wakes_at_a_look() {
+        let (relay, sources) = Relay::start(Vec::new(), 100).expect("a thread");
+        assert!(sources.is_empty());
+        signal(&relay.wake);
+        relay.begin_look();
+        assert_eq!(rustix::io::read(&*relay.wake, &mut [0; 8]), Err(Errno::AGAIN));
+        drop(relay);
+    }
+}

@@ -1,0 +1,159 @@
+//! An ordinary user unwinds stacks, and loses nothing for it: the rings of a daemon without privilege are small.
+
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rustix::process::{Pid, geteuid, setpriority_process};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use tempfile::TempDir;
+
+use crate::again::again;
+use crate::util::daemon_process::{self, DaemonProcess};
+use crate::util::{Process, Run, eventually, skip};
+
+/// Whom root becomes.
+const USER: u32 = 64_303;
+
+/// What a program may lock as it is usual: `ulimit -l`, in KiB.
+const USUAL_LOCK_KIB: u32 = 8192;
+
+/// A folder of an ordinary user, with the command.
+struct User {
+    folder: TempDir,
+    weir: PathBuf,
+}
+
+impl User {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let weir = folder.path().join("weir");
+        // By another process: a descriptor open for writing here might be inherited by a child of another test, and keep
+        // the copy from being run.
+        let copied = Command::new("cp").arg(daemon_process::weir()).arg(&weir).status().expect("cp runs");
+        assert!(copied.success());
+        if geteuid().is_root() {
+            std::os::unix::fs::chown(folder.path(), Some(USER), Some(USER)).expect("chown");
+            std::fs::set_permissions(&weir, std::fs::Permissions::from_mode(0o755)).expect("chmod");
+        }
+        Self { folder, weir }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// A command of this user: root becomes another user for it.
+    fn command(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        command.current_dir(self.folder.path()).env_clear().env("PATH", "/usr/bin:/bin");
+        command.env("TRACEWEIR_RUNTIME_DIR", self.path("run"));
+        if geteuid().is_root() {
+            command.uid(USER).gid(USER);
+        }
+        command
+    }
+
+    fn daemon(&self) -> DaemonProcess {
+        let mut limited = self.command("/bin/sh".as_ref());
+        limited.args(["-c", &format!("ulimit -l {USUAL_LOCK_KIB}; exec \"$0\" \"$@\"")]).arg(&self.weir);
+        DaemonProcess::start_by(limited, &self.path("run"), Stdio::null())
+    }
+
+    fn weir(&self, args: &[&str]) -> Run {
+        let mut command = self.command(&self.weir);
+        command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Process::start(&mut command).finish()
+    }
+
+    /// A shell script that counts on each of these processors once there is a file `go`.
+    fn counting(cpus: &[usize], count: u32) -> String {
+        let counter = format!("i=0; while [ $i -lt {count} ]; do i=$((i+1)); done");
+        let start = |cpu: &usize| format!("taskset -c {cpu} sh -c '{counter}' &");
+        let all: Vec<String> = cpus.iter().map(start).collect();
+        format!("while [ ! -e go ]; do sleep 0.05; done; {} wait", all.join(" "))
+    }
+}
+
+/// The processors that this test may use.
+fn processors() -> Vec<usize> {
+    let allowed = sched_getaffinity(None).expect("processors");
+    (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).collect()
+}
+
+/// Has a thread share one processor, and get little of it.
+fn hold_back(thread: u64, cpu: usize) {
+    let thread = i32::try_from(thread).ok().and_then(Pid::from_raw).expect("a thread");
+    let mut only = CpuSet::new();
+    only.set(cpu);
+    sched_setaffinity(Some(thread), &only).expect("one processor");
+    setpriority_process(Some(thread), 19).expect("the lowest priority");
+}
+
+#[test]
+fn ordinary_user_unwinds_without_losing_kernel_events() {
+    if Command::new("taskset").arg("--version").output().is_err() {
+        return skip("taskset", "no taskset");
+    }
+    again(5, || {
+        let user = User::new();
+        let _daemon = user.daemon();
+        let cpus = processors();
+        let busy = &cpus[..cpus.len().min(2)];
+        let (script, buffers) = (User::counting(busy, 200_000), (1024 * cpus.len().min(16)).to_string());
+        // The interval in force takes no privilege.
+        let kernel = ["--kernel", "cpu", "--unwind", "64K", "--interval", "1ms", "--max-buffers", &buffers];
+        let mut record = user.command(&user.weir);
+        record.args(["record", "-o", "a.etl"]).args(kernel).args(["--", "sh", "-c", &script]);
+        let mut recording = Process::start(record.stdin(Stdio::null()).stderr(Stdio::piped()));
+        let session = format!("weir-record-{}", recording.id());
+        let collector = eventually("the session", || {
+            if !recording.is_running() {
+                return Some(None);
+            }
+            let sessions = user.weir(&["query", &session, "--json"]).json();
+            sessions.first()?["collector_thread"].as_u64().filter(|thread| *thread > 0).map(Some)
+        });
+        let Some(collector) = collector else {
+            let run = recording.finish();
+            assert!(run.stderr.contains("kernel events"), "{}", run.stderr);
+            return skip("kernel events", &run.stderr);
+        };
+        // The thread that unwinds is late, as on a machine that is busy with other things.
+        hold_back(collector, cpus[0]);
+        std::fs::write(user.path("go"), "").expect("a file");
+        let recorded = recording.finish().expect(0);
+        assert!(!recorded.stderr.contains("warning: lost"), "{}", recorded.stderr);
+        let summary = user.weir(&["report", "cpu", "--json", "a.etl"]).expect(0).json().remove(0);
+        assert_eq!(summary["events_lost"], 0);
+        assert!(summary["samples"].as_u64().is_some_and(|samples| samples > 100), "{summary}");
+        let stats = user.weir(&["stats", "--top", "0", "a.etl"]).expect(0).text();
+        assert!(stats.contains("StackWalk/Stack"), "{stats}");
+    });
+}
+
+#[test]
+fn smaller_stack_copies_are_announced_with_their_reason() {
+    let user = User::new();
+    let mut limited = user.command("/bin/sh".as_ref());
+    limited.args(["-c", "ulimit -l 0; exec \"$0\" \"$@\""]).arg(&user.weir);
+    let _daemon = DaemonProcess::start_by(limited, &user.path("run"), Stdio::null());
+    let begin = |size: &str| user.weir(&["start", "own", "--kernel", "cpu", "--unwind", size, "-o", "a.etl"]);
+    let started = begin("64K");
+    if started.code != 0 {
+        assert!(started.stderr.contains("kernel events"), "{}", started.stderr);
+        return skip("kernel events", &started.stderr);
+    }
+    let is_limited = started.stderr.contains("note: stack copies are limited to ");
+    user.weir(&["stop", "own"]);
+    let setting = std::fs::read_to_string("/proc/sys/kernel/perf_event_mlock_kb").unwrap_or_default();
+    let lockable: u64 = setting.trim().parse().unwrap_or(516);
+    // Rings are powers of two, with a page each: 32 copies of 64 KiB take 2 MiB.
+    let needed = 2048 + (rustix::param::page_size() as u64 >> 10);
+    assert_eq!(is_limited, lockable < needed, "{}", started.stderr);
+    let command = format!("sudo sysctl kernel.perf_event_mlock_kb={needed}");
+    assert!(!is_limited || started.stderr.contains(&command), "{}", started.stderr);
+    assert!(!begin("1K").stderr.contains("stack copies"), "less than any ring allows");
+    user.weir(&["stop", "own"]);
+}
