@@ -77,7 +77,8 @@ impl Json {
             }
         };
         let mut fields = JsonFields::new(out, found.known, self.style);
-        let rest = self.walker.walk(&found.known.schema, found.payload, event.record.pointer_size(), &mut fields);
+        let rest =
+            self.walker.walk(&found.known.schema, found.payload, event.record.pointer_size(), &mut fields);
         out.push(b'}');
         match &rest {
             Ok([]) => {}

@@ -139,7 +139,8 @@ impl Text {
             }
         }
         let mut fields = TextFields::new(out, found.known, self.style);
-        let rest = self.walker.walk(&found.known.schema, found.payload, event.record.pointer_size(), &mut fields);
+        let rest =
+            self.walker.walk(&found.known.schema, found.payload, event.record.pointer_size(), &mut fields);
         match &rest {
             Ok([]) => {}
             Ok(extra) => {

@@ -95,7 +95,8 @@ impl Xml {
         let limit = out.len().saturating_add(MAX_FIELDS);
         let mut data =
             Data { out, style: self.style, scratch: &mut self.scratch, depth: 2, array: None, hide, limit };
-        let rest = self.walker.walk(&found.known.schema, found.payload, event.record.pointer_size(), &mut data);
+        let rest =
+            self.walker.walk(&found.known.schema, found.payload, event.record.pointer_size(), &mut data);
         out.extend_from_slice(b"\t</EventData>\r\n");
         match &rest {
             Ok([]) => {}

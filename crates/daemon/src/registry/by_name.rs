@@ -44,7 +44,9 @@ impl Registry {
         let Some(enable) = self.enables.get_mut(&target).and_then(|all| all.get_mut(&session)) else {
             return;
         };
-        if hash_of_name(&enable.name).map(Target::Provider) == Some(target) {
+        if let Target::Provider(provider) = target
+            && provider.is_hash_of(&enable.name)
+        {
             enable.controller = Some(controller);
         }
     }
