@@ -79,6 +79,26 @@ impl Registry {
         })
     }
 
+    /// The hash of a registration's name and its GUID, where they differ.
+    pub(crate) fn name_of(&self, link: LinkId, number: u32) -> Option<(Guid, Guid)> {
+        let registration = self.processes.get(&link)?.registrations.get(&number)?;
+        Some((registration.name_hash?, registration.provider))
+    }
+
+    /// The same of all registrations of a process.
+    pub(crate) fn names_of(&self, link: LinkId) -> impl Iterator<Item = (Guid, Guid)> {
+        let process = self.processes.get(&link).into_iter();
+        let all = process.flat_map(|process| process.registrations.values());
+        all.filter_map(|registration| Some((registration.name_hash?, registration.provider)))
+    }
+
+    /// The connections whose processes have registered a name with another GUID than its hash, each
+    /// with that GUID.
+    pub(crate) fn registrations_named(&self, hash: Guid) -> Vec<(LinkId, Guid)> {
+        let named = self.named.get(&hash).into_iter().flatten();
+        named.filter_map(|(link, number)| Some((*link, self.name_of(*link, *number)?.1))).collect()
+    }
+
     /// Sets whether an enable by name reaches a registration that it matches; returns whether it did before.
     pub(crate) fn set_reached(&mut self, name_match: &NameMatch, is_reached: bool) -> bool {
         let NameMatch { link, number, session, .. } = *name_match;
