@@ -154,6 +154,14 @@ fn outputs_are_not_written_through_links_that_others_can_change() {
         let run = weir([&[verb, text(&path), "-o", text(&target)], force].concat()).expect(77);
         assert!(run.stderr.contains("symbolic link"), "{verb}: {}", run.stderr);
         assert_eq!(std::fs::read(&precious).unwrap(), b"precious", "{verb}");
+        // A new file on the same way, and the target of a link to nothing.
+        let new = format!("new-{verb}");
+        symlink(folder.path().join(&new), shared.join(&new)).unwrap();
+        for target in [way.join(&new), shared.join(&new)] {
+            let run = weir([&[verb, text(&path), "-o", text(&target)], force].concat()).expect(77);
+            assert!(run.stderr.contains("symbolic link"), "{verb}: {}", run.stderr);
+            assert!(!folder.path().join(&new).exists(), "{verb}");
+        }
     }
     // In a folder of one's own a link is followed.
     let own = folder.path().join("own");

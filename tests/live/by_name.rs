@@ -117,3 +117,20 @@ fn two_guids_under_one_name_are_both_recorded_with_a_note() {
     assert_eq!(entries(&daemon).len(), 2);
     daemon.weir(["stop", "Both"]).expect(0);
 }
+
+#[test]
+fn private_session_by_name_records_a_program_that_chose_its_guid() {
+    let daemon = Daemon::start();
+    let (program, file) = (build(&daemon), daemon.path("own.etl"));
+    let _running = run(&daemon, &program, &[UNTIL_KILLED]);
+    await_entry(&daemon, &[]);
+    let start =
+        daemon.weir(["start", "Own", "--mode", "private-logger", "-o", text(&file), "-p", NAME]).expect(0);
+    assert!(!start.stderr.contains("nobody takes part"), "{}", start.stderr);
+    eventually("an event", || {
+        let session = &daemon.weir(["query", "Own", "--json"]).expect(0).json()[0];
+        (session["events"].as_u64().unwrap() > 0).then_some(())
+    });
+    daemon.weir(["stop", "Own"]).expect(0);
+    assert_eq!(guids_in(&file), BTreeSet::from([ONE.to_owned()]));
+}

@@ -78,6 +78,9 @@ pub struct Schema {
     fields: Vec<Field>,
     top: usize,
     has_references: bool,
+    /// Whether it is that of the log-file header event, two pointers of which stand for names:
+    /// [`walk`](crate::walk).
+    pub(crate) is_log_file_header: bool,
 }
 
 /// One field of a payload.

@@ -14,6 +14,7 @@
 //! * Nothing is allocated for a schema without references.
 
 mod cursor;
+pub(crate) mod header_names;
 mod one;
 
 use traceweir_format::spec::types::InType;
@@ -54,8 +55,26 @@ pub struct Walker {
 
 impl Walker {
     /// Visits the fields of a payload and returns the bytes that no field claimed.
+    ///
+    /// `LoggerName` and `LogFileName` of the log-file header event, which are pointers by the
+    /// schema, come as the names that follow them in the payload.
     #[inline]
     pub fn walk<'p, V: Visitor<'p>>(
+        &mut self,
+        schema: &Schema,
+        payload: &'p [u8],
+        pointer_size: usize,
+        visitor: &mut V,
+    ) -> Result<&'p [u8], Undecoded> {
+        if schema.is_log_file_header {
+            return self.walk_header(schema, payload, pointer_size, visitor);
+        }
+        self.walk_bytes(schema, payload, pointer_size, visitor)
+    }
+
+    /// Visits the fields as the schema describes them.
+    #[inline]
+    fn walk_bytes<'p, V: Visitor<'p>>(
         &mut self,
         schema: &Schema,
         payload: &'p [u8],

@@ -118,6 +118,20 @@ impl Guid {
         Self::from_bytes(&bytes)
     }
 
+    /// Whether this is the id that [`from_provider_name`](Self::from_provider_name) derives from a
+    /// name. Nothing is the hash of an empty name, which stands for "no name".
+    ///
+    /// ```
+    /// # use traceweir_format::Guid;
+    /// let id = Guid::from_provider_name("MyProvider");
+    /// assert!(id.is_hash_of("myprovider") && !id.is_hash_of("Other"));
+    /// assert!(!Guid::from_provider_name("").is_hash_of(""));
+    /// ```
+    #[must_use]
+    pub fn is_hash_of(&self, name: &str) -> bool {
+        !name.is_empty() && Self::from_provider_name(name) == *self
+    }
+
     /// The 36 characters of the text form: lower case, without braces.
     #[must_use]
     pub fn to_ascii(self) -> [u8; 36] {

@@ -7,13 +7,20 @@
 //! ```
 //!
 //! A file that has to be new is so when it is committed: whatever somebody lays under its name meanwhile, a link above all, stays.
+//!
+//! The folder is entered once, without following links that other users can change, and the file
+//! is created, renamed and removed in there.
 
-use std::fs::{self, File, OpenOptions};
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, linkat, openat, renameat, renameat_with, unlinkat};
+use rustix::io::Errno;
 use traceweir_format::etl::WriteAt;
 use traceweir_format::spec::status::Status;
 
@@ -26,9 +33,10 @@ const TRIES: u32 = 100;
 #[derive(Debug)]
 pub(super) struct Part {
     file: File,
-    /// What it is called until it is whole.
-    part: PathBuf,
-    /// What it will be called.
+    folder: OwnedFd,
+    /// Its name in the folder until it is whole.
+    part: OsString,
+    /// Its path after that.
     path: PathBuf,
     /// Nothing may be called that.
     new: bool,
@@ -45,8 +53,9 @@ impl Part {
             return Err(taken(path));
         }
         let path = if new { path.to_owned() } else { settled };
-        let (file, part) = begin(&path, mode(&path, inputs))?;
-        Ok(Self { file, part, path, new, committed: false, failure: None })
+        let folder = enter_folder(&path)?;
+        let (file, part) = begin(&folder, &path, mode(&path, inputs))?;
+        Ok(Self { file, folder, part, path, new, committed: false, failure: None })
     }
 
     /// Where such a file goes, behind links.
@@ -61,8 +70,12 @@ impl Part {
 
     /// Puts the file in its place.
     pub(super) fn commit(&mut self) -> Result<()> {
-        let renamed =
-            if self.new { rename_to_new(&self.part, &self.path) } else { fs::rename(&self.part, &self.path) };
+        let name = self.path.file_name().unwrap_or_default();
+        let renamed = if self.new {
+            rename_to_new(&self.folder, &self.part, name)
+        } else {
+            renameat(&self.folder, &self.part, &self.folder, name).map_err(io::Error::from)
+        };
         match renamed {
             Ok(()) => self.committed = true,
             Err(error) if self.new && error.kind() == io::ErrorKind::AlreadyExists => {
@@ -100,7 +113,7 @@ impl Drop for Part {
     fn drop(&mut self) {
         if !self.committed {
             // It may be gone already, and nobody is left to be told.
-            let _ = fs::remove_file(&self.part);
+            let _ = unlinkat(&self.folder, &self.part, AtFlags::empty());
         }
     }
 }
@@ -110,13 +123,12 @@ fn taken(path: &Path) -> Error {
 }
 
 /// Renames, but replaces nothing.
-fn rename_to_new(from: &Path, to: &Path) -> io::Result<()> {
-    use rustix::fs::{CWD, RenameFlags, renameat_with};
-    use rustix::io::Errno;
-    match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+fn rename_to_new(folder: &OwnedFd, from: &OsStr, to: &OsStr) -> io::Result<()> {
+    match renameat_with(folder, from, folder, to, RenameFlags::NOREPLACE) {
         // A file system that cannot: a second name is never given to what has one already, and follows no link.
         Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
-            fs::hard_link(from, to).and_then(|()| fs::remove_file(from))
+            linkat(folder, from, folder, to, AtFlags::empty())?;
+            Ok(unlinkat(folder, from, AtFlags::empty())?)
         }
         renamed => Ok(renamed?),
     }
@@ -139,13 +151,38 @@ fn settle(path: &Path) -> Result<PathBuf> {
         Ok(_) if is_trusted_link(path)? => {
             path.canonicalize().map_err(|source| Error::File { path: path.to_owned(), source })
         }
-        Ok(_) | Err(_) => Ok(path.to_owned()),
+        // Nothing is there, or only a link to nothing: the way to it counts all the same. What the
+        // system refuses is reported when the file is created.
+        Err(_) => match is_trusted_link(path) {
+            Err(error @ Error::Refused { .. }) => Err(error),
+            _ => Ok(path.to_owned()),
+        },
+        Ok(_) => Ok(path.to_owned()),
     }
 }
 
 fn is_trusted_link(path: &Path) -> Result<bool> {
-    let user = rustix::process::geteuid().as_raw();
-    traceweir_session::is_trusted_link(path, user).map_err(|error| crate::output::explain(path, error))
+    traceweir_session::is_trusted_link(path, user()).map_err(|error| crate::output::explain(path, error))
+}
+
+fn user() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+/// Enters the folder of a path. A link in it that other users can change, put there after
+/// [`settle`], is an error of the system.
+fn enter_folder(path: &Path) -> Result<OwnedFd> {
+    let failed = |source| Error::File { path: path.to_owned(), source };
+    let absolute = std::path::absolute(path).map_err(failed)?;
+    match traceweir_session::enter(absolute.parent().unwrap_or(Path::new("/")), user()) {
+        Err(Errno::NOENT) => Err(no_folder(path)),
+        folder => folder.map_err(|error| failed(error.into())),
+    }
+}
+
+fn no_folder(path: &Path) -> Error {
+    let why = format!("{}: there is no such folder", path.display());
+    Error::refused(Status::ERROR_PATH_NOT_FOUND, why)
 }
 
 /// Who may do what with the output, less the umask: as with files of sessions, but not more for the group than with any input and what is replaced.
@@ -156,28 +193,25 @@ fn mode(path: &Path, inputs: &[PathBuf]) -> u32 {
     others.fold(0o640, |mode, other| mode & (other | 0o600))
 }
 
-fn begin(path: &Path, mode: u32) -> Result<(File, PathBuf)> {
+fn begin(folder: &OwnedFd, path: &Path, mode: u32) -> Result<(File, OsString)> {
+    const FLAGS: OFlags = OFlags::WRONLY.union(OFlags::CREATE).union(OFlags::EXCL).union(OFlags::CLOEXEC);
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let failed = |source| Error::File { path: path.to_owned(), source };
     let name = path.file_name().unwrap_or_default();
     let mut last = io::Error::from(io::ErrorKind::AlreadyExists);
     for _ in 0..TRIES {
-        let mut part = std::ffi::OsString::from(".");
+        let mut part = OsString::from(".");
         // A name may have 255 bytes; what is added takes up to 30 of them.
         match name.len() {
             0..=220 => part.push(name),
             _ => part.push("relog"),
         }
         part.push(format!(".{}-{}.part", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed)));
-        let part = path.with_file_name(part);
-        match OpenOptions::new().write(true).create_new(true).mode(mode).open(&part) {
-            Ok(file) => return Ok((file, part)),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => last = error,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let why = format!("{}: there is no such folder", path.display());
-                return Err(Error::refused(Status::ERROR_PATH_NOT_FOUND, why));
-            }
-            Err(error) => return Err(failed(error)),
+        match openat(folder, &part, FLAGS, Mode::from_raw_mode(mode)) {
+            Ok(file) => return Ok((file.into(), part)),
+            Err(error @ Errno::EXIST) => last = error.into(),
+            Err(Errno::NOENT) => return Err(no_folder(path)),
+            Err(error) => return Err(failed(error.into())),
         }
     }
     Err(failed(last))
@@ -191,6 +225,8 @@ fn is_same_file(a: &Path, b: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn names(folder: &Path) -> Vec<String> {
@@ -241,7 +277,7 @@ mod tests {
     fn a_full_disk_is_told_as_such() {
         let folder = tempfile::tempdir().unwrap();
         let mut part = Part::create(&folder.path().join("out.etl"), &[], false).unwrap();
-        part.file = OpenOptions::new().write(true).open("/dev/full").unwrap();
+        part.file = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
         let error = part.write_at(0, b"x").unwrap_err();
         let error = part.explain(error);
         assert_eq!(error.status(), Status::ERROR_DISK_FULL, "{error}");

@@ -51,9 +51,7 @@ fn enabled_in(controller: &mut Controller, session: &SessionRef) -> Vec<(String,
     let enables =
         all.iter().flat_map(|it| it.sessions.iter().chain(&it.privates).map(move |enable| (it, enable)));
     let own: Vec<_> = enables.filter(|(_, enable)| enable.session == session.id).collect();
-    let is_by_name = |it: &ProviderEntry, enable: &EnableEntry| {
-        !enable.name.is_empty() && Guid::from_provider_name(&enable.name) == it.provider
-    };
+    let is_by_name = |it: &ProviderEntry, enable: &EnableEntry| it.provider.is_hash_of(&enable.name);
     let by_name: BTreeSet<Guid> =
         own.iter().filter(|(it, enable)| is_by_name(it, enable)).map(|(it, _)| it.provider).collect();
     let is_reached_by_name = |it: &ProviderEntry| {

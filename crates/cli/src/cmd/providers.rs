@@ -66,7 +66,7 @@ fn is_meant(p: &ProviderEntry, pattern: &str) -> bool {
         // One that was enabled ahead of its registration has yet to tell its name.
         Err(_) => match sessions::named(p) {
             Some(name) => matches(&pattern.to_lowercase(), &name.to_lowercase()),
-            None => Guid::from_provider_name(pattern) == p.provider,
+            None => p.provider.is_hash_of(pattern),
         },
     }
 }

@@ -42,6 +42,13 @@ pub(super) fn run(options: &Repair) -> Result<Outcome> {
     if done.salvaged > 0 || done.dropped > 0 {
         eprintln!("damaged buffers: {} saved in part, {} left out", done.salvaged, done.dropped);
     }
+    if done.unpadded > 0 {
+        eprintln!(
+            "{} damaged buffers stay smaller than the session's: padding all of them would take far more \
+             than the input has",
+            grouped(u64::from(done.unpadded))
+        );
+    }
     let holes = report_holes(&file);
     let remaining = remaining(&options.output)?;
     if remaining > 0 {

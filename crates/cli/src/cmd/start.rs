@@ -3,7 +3,7 @@
 use anstream::eprintln;
 use anyhow::Result;
 use traceweir::Guid;
-use traceweir::controller::Properties;
+use traceweir::controller::{Properties, SessionRef};
 use traceweir_format::spec::session::{EVENT_TRACE_BUFFERING_MODE, EVENT_TRACE_REAL_TIME_MODE};
 
 use super::answer::Answer;
@@ -30,7 +30,12 @@ pub(super) fn run(options: &Start) -> Result<Answer> {
     if wanted.is_empty() && options.kernel.kernel.is_none() {
         eprintln!("no provider is enabled yet: weir enable {} PROVIDER", shell(&options.name));
     }
-    if is_private && properties.processes == 0 {
+    // Enabling a name may have brought in processes that registered it with a GUID of their own.
+    let takes_part = |properties: Properties| properties.processes > 0;
+    if is_private
+        && properties.processes == 0
+        && !session.controller().query(&SessionRef::Id(properties.id)).is_ok_and(takes_part)
+    {
         let name = plain(&options.name);
         eprintln!(
             "nobody takes part in session {name} yet: a process that registers the provider from now on does"

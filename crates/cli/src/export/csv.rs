@@ -8,7 +8,7 @@ use traceweir_format::header::Record;
 
 use super::fields::TextFields;
 use super::stamp::push_milliseconds;
-use super::{Sink, Stamp, header_names, items, push_hex, push_id};
+use super::{Sink, Stamp, items, push_hex, push_id};
 use crate::cli::Show;
 use crate::event::Event;
 use traceweir_decode::message::Messages;
@@ -37,7 +37,7 @@ impl Csv {
         self.cell.clear();
         let found = event.found.as_ref().ok()?;
         let mut fields = TextFields::new(&mut self.cell, found.known, self.style);
-        match header_names::walk(&mut self.walker, &event.record, found, &mut fields) {
+        match self.walker.walk(&found.known.schema, found.payload, event.record.pointer_size(), &mut fields) {
             Ok([]) => None,
             Ok(extra) => {
                 self.cell.extend_from_slice(b" +0x");

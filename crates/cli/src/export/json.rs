@@ -7,7 +7,7 @@ use traceweir_format::Guid;
 
 use super::fields::JsonFields;
 use super::stamp::push_milliseconds;
-use super::{Sink, Stamp, frames, header_names, items, push_hex, push_id};
+use super::{Sink, Stamp, frames, items, push_hex, push_id};
 use crate::event::Event;
 use traceweir_decode::message::Messages;
 
@@ -77,7 +77,8 @@ impl Json {
             }
         };
         let mut fields = JsonFields::new(out, found.known, self.style);
-        let rest = header_names::walk(&mut self.walker, &event.record, found, &mut fields);
+        let rest =
+            self.walker.walk(&found.known.schema, found.payload, event.record.pointer_size(), &mut fields);
         out.push(b'}');
         match &rest {
             Ok([]) => {}

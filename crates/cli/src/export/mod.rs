@@ -3,7 +3,6 @@
 mod csv;
 mod fields;
 mod frames;
-mod header_names;
 mod items;
 mod json;
 mod object;

@@ -14,7 +14,7 @@ use traceweir_decode::schema::Origin;
 use traceweir_decode::walk::Walker;
 
 use super::fields::TextFields;
-use super::{Sink, Stamp, frames, header_names, items, push_hex, push_id, unnamed_event};
+use super::{Sink, Stamp, frames, items, push_hex, push_id, unnamed_event};
 use crate::cli::Show;
 use crate::event::Event;
 use traceweir_decode::message::Messages;
@@ -139,7 +139,8 @@ impl Text {
             }
         }
         let mut fields = TextFields::new(out, found.known, self.style);
-        let rest = header_names::walk(&mut self.walker, &event.record, found, &mut fields);
+        let rest =
+            self.walker.walk(&found.known.schema, found.payload, event.record.pointer_size(), &mut fields);
         match &rest {
             Ok([]) => {}
             Ok(extra) => {

@@ -14,7 +14,7 @@ use traceweir_format::header::Family;
 use traceweir_format::spec::event::class;
 
 use super::fields::{MAX_FIELDS, is_hidden};
-use super::{Sink, Stamp, header_names, items, push_hex};
+use super::{Sink, Stamp, items, push_hex};
 use crate::event::Event;
 use traceweir_decode::message::Messages;
 
@@ -95,7 +95,8 @@ impl Xml {
         let limit = out.len().saturating_add(MAX_FIELDS);
         let mut data =
             Data { out, style: self.style, scratch: &mut self.scratch, depth: 2, array: None, hide, limit };
-        let rest = header_names::walk(&mut self.walker, &event.record, found, &mut data);
+        let rest =
+            self.walker.walk(&found.known.schema, found.payload, event.record.pointer_size(), &mut data);
         out.extend_from_slice(b"\t</EventData>\r\n");
         match &rest {
             Ok([]) => {}

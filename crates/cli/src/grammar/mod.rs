@@ -171,7 +171,7 @@ impl Wanted {
         let Some(traits) = traits.filter(|_| self.is_hashed()).and_then(|it| Traits::parse(it).ok()) else {
             return false;
         };
-        std::str::from_utf8(traits.name).is_ok_and(|name| Guid::from_provider_name(name) == self.guid)
+        std::str::from_utf8(traits.name).is_ok_and(|name| self.guid.is_hash_of(name))
     }
 
     /// Whether [`covers`](Self::covers) can tell: an event does not say which program, package or container it came from.

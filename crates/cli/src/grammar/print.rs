@@ -38,7 +38,7 @@ impl Display for Wanted {
 impl Wanted {
     /// Whether the name leads to the id.
     pub(crate) fn is_hashed(&self) -> bool {
-        Guid::from_provider_name(&self.name) == self.guid
+        self.guid.is_hash_of(&self.name)
     }
 
     fn write_filters(&self, f: &mut Formatter<'_>) -> fmt::Result {

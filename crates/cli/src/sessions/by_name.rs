@@ -23,12 +23,12 @@ pub(super) fn is_listed_with_others(
     enable: &EnableEntry,
     all: &[ProviderEntry],
 ) -> bool {
-    let is_by_name = !enable.name.is_empty() && Guid::from_provider_name(&enable.name) == provider.provider;
+    let is_by_name = provider.provider.is_hash_of(&enable.name);
     let is_reached = |other: &ProviderEntry| {
         !other.is_group
             && !other.pids.is_empty()
             && other.provider != provider.provider
-            && Guid::from_provider_name(&other.name) == provider.provider
+            && provider.provider.is_hash_of(&other.name)
             && other.sessions.iter().any(|it| it.session == enable.session)
     };
     !provider.is_group && provider.pids.is_empty() && is_by_name && all.iter().any(is_reached)
@@ -74,7 +74,7 @@ pub(super) fn forbidden(all: &[ProviderEntry], wanted: &Wanted) -> Option<Guid> 
     let is_namesake = |it: &&ProviderEntry| {
         !it.is_group
             && !it.pids.is_empty()
-            && Guid::from_provider_name(&it.name) == wanted.guid
+            && wanted.guid.is_hash_of(&it.name)
             && !enabled_as(it).contains(&wanted.guid)
     };
     all.iter().find(is_namesake).map(|it| it.provider)

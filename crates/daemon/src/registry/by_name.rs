@@ -44,7 +44,9 @@ impl Registry {
         let Some(enable) = self.enables.get_mut(&target).and_then(|all| all.get_mut(&session)) else {
             return;
         };
-        if hash_of_name(&enable.name).map(Target::Provider) == Some(target) {
+        if let Target::Provider(provider) = target
+            && provider.is_hash_of(&enable.name)
+        {
             enable.controller = Some(controller);
         }
     }
@@ -75,6 +77,26 @@ impl Registry {
                 Some(NameMatch { link, number, provider, session, controller })
             })
         })
+    }
+
+    /// The hash of a registration's name and its GUID, where they differ.
+    pub(crate) fn name_of(&self, link: LinkId, number: u32) -> Option<(Guid, Guid)> {
+        let registration = self.processes.get(&link)?.registrations.get(&number)?;
+        Some((registration.name_hash?, registration.provider))
+    }
+
+    /// The same of all registrations of a process.
+    pub(crate) fn names_of(&self, link: LinkId) -> impl Iterator<Item = (Guid, Guid)> {
+        let process = self.processes.get(&link).into_iter();
+        let all = process.flat_map(|process| process.registrations.values());
+        all.filter_map(|registration| Some((registration.name_hash?, registration.provider)))
+    }
+
+    /// The connections whose processes have registered a name with another GUID than its hash, each
+    /// with that GUID.
+    pub(crate) fn registrations_named(&self, hash: Guid) -> Vec<(LinkId, Guid)> {
+        let named = self.named.get(&hash).into_iter().flatten();
+        named.filter_map(|(link, number)| Some((*link, self.name_of(*link, *number)?.1))).collect()
     }
 
     /// Sets whether an enable by name reaches a registration that it matches; returns whether it did before.

@@ -9,8 +9,10 @@
 //! The daemon holds no buffer and no file of such a session. It knows who takes part and what each said last, and passes on what is
 //! asked of all of them.
 //!
-//! 1. A process takes part if it has registered the provider, belongs to the user who started the session (root: to anybody), is in no group that
-//!    he is not in, and passes the session's filters: ids of processes that were there, names of programs. What other rights it has it looks at itself.
+//! 1. A process takes part if it has registered the provider (or, of a session that enables it by
+//!    its name, the name: `by_name`), belongs to the user who started the session (root: to
+//!    anybody), is in no group that he is not in, and passes the session's filters: ids of
+//!    processes that were there, names of programs. What other rights it has it looks at itself.
 //! 2. The first process gets the log file's name as given, each later one `NAME_PID`; the plain name is not given twice, for its file is the
 //!    first one's also when that process is gone.
 //! 3. Such sessions are in no list of sessions and not counted with them; there are [`limits::MAX_PRIVATES`] at most. Names are shared with all others, logger ids
@@ -23,6 +25,7 @@
 
 mod act;
 mod answers;
+mod by_name;
 mod owner;
 mod show;
 mod track;

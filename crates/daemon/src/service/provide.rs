@@ -151,6 +151,7 @@ impl Service {
         self.registry.count_left_out(link, registration);
         let sessions = self.registry.wanted_by(link, registration);
         self.enable_later(link, registration, sessions);
+        self.join_privates_by_name(link, registration);
         self.join_privates(link, provider);
         self.tell_privates_of(link, provider);
         Ok(())
@@ -170,6 +171,7 @@ impl Service {
         let changed = wishes(self).into_iter().filter(|(session, wish)| before.get(session) != Some(wish));
         let changed = changed.map(|(session, _)| session).collect();
         self.enable_later(link, registration, changed);
+        self.join_privates_by_name(link, registration);
         Ok(())
     }
 

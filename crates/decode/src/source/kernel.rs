@@ -31,6 +31,7 @@ use traceweir_format::spec::event::class;
 use traceweir_format::spec::types::{InType, OutType};
 
 use crate::schema::{Count, Field, Length, Names, Origin, Schema, ValueMap};
+use crate::walk::header_names;
 
 /// The provider that consumers know kernel events by.
 const KERNEL: &str = "Windows Kernel";
@@ -47,6 +48,7 @@ pub fn schema(class: &Guid, opcode: u8, version: u8) -> Option<Schema> {
     schema.origin = Origin::Kernel;
     schema.provider = *class;
     schema.names = names(class, type_name);
+    schema.is_log_file_header = header_names::is_log_file_header(class, opcode);
     schema.seal(fields, top).ok()
 }
 

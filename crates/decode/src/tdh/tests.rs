@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 use traceweir_format::Guid;
-use traceweir_format::spec::event::EventDescriptor;
+use traceweir_format::logfile::LogFileHeader;
+use traceweir_format::spec::event::{EventDescriptor, class};
 use traceweir_format::spec::types::{InType, OutType};
 use traceweir_format::tracelogging::{MetadataBuilder, TraitsBuilder};
 
@@ -298,4 +299,17 @@ proptest! {
             one.text(&mut Vec::new());
         }
     }
+}
+
+#[test]
+fn property_bytes_of_header_event_stay_pointers() {
+    let schema = crate::source::kernel::schema(&class::EVENT_TRACE, 0, 2).unwrap();
+    let header = LogFileHeader { session_name: "session".into(), ..LogFileHeader::default() };
+    let mut payload = header.to_payload();
+    payload[0x38..0x48].copy_from_slice(&[5, 0, 0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0]);
+    for (name, bytes) in [("LoggerName", &payload[0x38..0x40]), ("LogFileName", &payload[0x40..0x48])] {
+        assert_eq!(find(&schema, &payload, 8, &[whole(name)]).unwrap(), bytes);
+    }
+    let name: Vec<u8> = "session\0".encode_utf16().flat_map(u16::to_le_bytes).collect();
+    assert_eq!(find(&schema, &payload, 8, &[whole("SessionNameString")]).unwrap(), name);
 }

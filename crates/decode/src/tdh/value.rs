@@ -1,12 +1,13 @@
 //! One value as text, without any schema: what TdhFormatProperty does.
 
+use traceweir_format::Guid;
 use traceweir_format::spec::types::{InType, OutType};
 
 use super::{Answer, Refusal};
 use crate::format::{self, Style};
-use crate::schema::{Field, Length, Schema};
+use crate::schema::{Field, Kind, Length, Schema};
 use crate::value::Value;
-use crate::walk::{Visitor, Walker};
+use crate::walk::{Visitor, Walker, header_names};
 
 /// A value at the start of some bytes.
 #[derive(Clone, Debug)]
@@ -44,7 +45,23 @@ pub fn decode_one(
     Ok(One { value, consumed: data.len().saturating_sub(rest.len()), field })
 }
 
-impl One<'_> {
+impl<'p> One<'p> {
+    /// The same value as an event of `class` and `opcode` shows it, where `rest` is the event's
+    /// payload from this value to its end: `LoggerName` and `LogFileName` of the log-file header
+    /// event become the names they stand for.
+    #[must_use]
+    pub fn shown_in(mut self, class: &Guid, opcode: u8, pointer_size: usize, rest: &'p [u8]) -> Self {
+        let is_pointer = matches!(self.field.kind, Kind::Value { input: InType::POINTER, .. });
+        if is_pointer
+            && header_names::is_log_file_header(class, opcode)
+            && let Some(name) = header_names::name_at_pointer(rest, pointer_size)
+        {
+            self.value = name;
+            self.field = Field::value("", InType::UNICODESTRING, OutType::NULL);
+        }
+        self
+    }
+
     /// Appends it as text.
     pub fn text(&self, out: &mut Vec<u8>) {
         format::text(&self.field, &self.value, Style::default(), out);

@@ -3,11 +3,13 @@
 //! ```text
 //!   types    each type by itself          ends   where payloads stop
 //!   counts   arrays and structures        any    random schemas against an oracle
+//!   header   names of the header event
 //! ```
 
 mod any;
 mod counts;
 mod ends;
+mod header;
 mod types;
 
 use traceweir_format::wire::Put;

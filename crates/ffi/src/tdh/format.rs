@@ -2,7 +2,7 @@
 
 use std::mem::offset_of;
 
-use traceweir::Status;
+use traceweir::{Guid, Status};
 use traceweir_decode::tdh::{Answer, Refusal, decode_one, names_of};
 use traceweir_format::spec::types::{InType, OutType};
 
@@ -22,6 +22,9 @@ const MAP_WBEM_NO_MAP: u32 = 0x40;
 const MAX_ENTRIES: u32 = 1 << 20;
 
 /// One value as text; [`decode_one`].
+///
+/// `LoggerName` and `LogFileName` of the log-file header event are shown as the names that follow
+/// them, where `data` reaches to the end of the event. They still consume the bytes of a pointer.
 ///
 /// # Safety
 ///
@@ -52,6 +55,9 @@ pub unsafe extern "C" fn TdhFormatProperty(
         }
         let made =
             decode_one(InType(in_type), OutType(out_type), length, pointer_size, data).and_then(|one| {
+                // SAFETY: by the contract; `info` is not NULL, as checked above.
+                let (class, opcode) = unsafe { class_and_opcode(info) };
+                let one = one.shown_in(&class, opcode, pointer_size, data);
                 // SAFETY: by the contract.
                 let text = if map.is_null() { plain(&one) } else { unsafe { mapped(map, &one.value) }? };
                 Ok((text, one.consumed))
@@ -67,6 +73,20 @@ pub unsafe extern "C" fn TdhFormatProperty(
         }
         status
     })
+}
+
+/// The class and opcode of an event.
+///
+/// # Safety
+///
+/// `info` is a whole TRACE_EVENT_INFO; one without properties ends before the list of them.
+unsafe fn class_and_opcode(info: *const TraceEventInfo) -> (Guid, u8) {
+    // SAFETY: by the contract both lie in the structure; they are read alone, and by bytes.
+    unsafe {
+        let class = (&raw const (*info).event_guid).read_unaligned();
+        let descriptor = (&raw const (*info).event_descriptor).read_unaligned();
+        (class, descriptor.opcode)
+    }
 }
 
 fn plain(one: &traceweir_decode::tdh::One<'_>) -> Vec<u8> {

@@ -159,6 +159,9 @@ fn compare(workshop: &Workshop, program: &Path, trace: &str) -> usize {
             .arg(&tmf)
             .env("TRACEWEIR_MANIFESTS", ""),
     );
+    // The first event of each file is its header.
+    let name = format!("  LoggerName=fixture-{trace}\n");
+    assert_eq!(output.matches(&name).count(), 1, "{trace}: {output}");
     let shown: Vec<_> = output.split("event: ").skip(1).collect();
     assert_eq!(shown.len(), expected.len(), "{trace}");
     let mut compared = 0;

@@ -20,6 +20,11 @@
 //! | session number of a buffer, sequence number used twice | the session's; a new one |
 //!
 //! What a record holds is never changed, and counts of lost events stay those of the session.
+//!
+//! The new file has at most [`GROWTH`] times the bytes of the input's buffers, and one largest
+//! buffer more: a few bytes can claim a large buffer, or unpack to one. Where padding has used up
+//! half of that, damaged buffers keep the size of their records; readers go by the size in a
+//! buffer's header. Records that exceed all of it end the repair with an error.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -43,6 +48,9 @@ use crate::{Error, Result};
 /// Where the first event, which has a SYSTEM header, says how many bytes it has.
 const FIRST_SIZE_AT: usize = 4;
 
+/// How many times the bytes of the input's buffers the new file may have.
+const GROWTH: u64 = 16;
+
 /// What was done to a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Repair {
@@ -52,6 +60,9 @@ pub struct Repair {
     pub salvaged: u32,
     /// Buffers left out because nothing in them could be read.
     pub dropped: u32,
+    /// Damaged buffers that stay smaller than the session's, because so many were damaged that
+    /// padding would make the file far larger than the input.
+    pub unpadded: u32,
     /// Events in the new file.
     pub events: u64,
     /// When the last event was written, now the end of the session.
@@ -68,6 +79,7 @@ pub fn repair<R: ReadAt, W: WriteAt>(trace: &Trace<R>, sink: W) -> Result<Repair
         trace,
         sink,
         session_size: session_size(trace, &in_file_order),
+        limit: limit(trace, &in_file_order),
         sessions: Sessions::survey(trace, &in_file_order)?,
         done: Repair::default(),
         previous: None,
@@ -109,6 +121,14 @@ fn session_size<R: ReadAt>(trace: &Trace<R>, buffers: &[BufferRef]) -> u32 {
     let largest = buffers.iter().map(|b| b.size).max().unwrap_or(MIN_BUFFER);
     let fallback = largest.min(MAX_BUFFER).next_multiple_of(MIN_BUFFER);
     trace.header().plausible_buffer_size().unwrap_or(fallback)
+}
+
+/// The most bytes of the new file.
+fn limit<R: ReadAt>(trace: &Trace<R>, buffers: &[BufferRef]) -> u64 {
+    let length = trace.source().len();
+    let there = |buffer: &BufferRef| u64::from(buffer.size).min(length.saturating_sub(buffer.offset));
+    let bytes = buffers.iter().map(there).fold(0, u64::saturating_add);
+    bytes.saturating_mul(GROWTH).saturating_add(u64::from(MAX_BUFFER))
 }
 
 /// Numbers of the sessions in a file: an appended one begins with a header buffer of its own.
@@ -177,6 +197,8 @@ struct Copy<'t, R, W> {
     trace: &'t Trace<R>,
     sink: W,
     session_size: u32,
+    /// The most bytes that are written.
+    limit: u64,
     sessions: Sessions,
     done: Repair,
     /// Place and header of the last buffer, and whether it is a header buffer.
@@ -236,7 +258,7 @@ impl<R: ReadAt, W: WriteAt> Copy<'_, R, W> {
             records = &first;
         }
         let valid = HEADER_SIZE.saturating_add(align8(records.len()));
-        let size = if self.is_compressed() { valid } else { valid.max(self.session_size as usize) };
+        let size = self.size_for(valid);
         if self.is_modern() {
             head.flags &= !BUFFER_FLAG_COMPRESSED;
         }
@@ -252,6 +274,22 @@ impl<R: ReadAt, W: WriteAt> Copy<'_, R, W> {
         self.done.salvaged = self.done.salvaged.saturating_add(1);
         patch(image, 0, &head.to_bytes());
         Ok(())
+    }
+
+    /// The size of a rebuilt buffer with so many valid bytes.
+    fn size_for(&mut self, valid: usize) -> usize {
+        let padded = valid.max(self.session_size as usize);
+        if self.is_compressed() {
+            return valid;
+        }
+        // Old buffers all have the session's size, in the input as well.
+        let end = self.done.bytes.saturating_add(padded as u64);
+        let enough = (self.limit / 2).saturating_add(u64::from(MAX_BUFFER / 2));
+        if !self.is_modern() || padded == valid || end <= enough {
+            return padded;
+        }
+        self.done.unpadded = self.done.unpadded.saturating_add(1);
+        valid
     }
 
     /// The log-file header event, no larger than its buffer: what follows there belongs to the next
@@ -272,6 +310,10 @@ impl<R: ReadAt, W: WriteAt> Copy<'_, R, W> {
     fn put(&mut self, buffer: &BufferRef, found: &Found, head: BufferHeader, image: &mut [u8]) -> Result<()> {
         let mut head = head;
         let at = self.done.bytes;
+        let size = at.saturating_add(image.len() as u64);
+        if size > self.limit {
+            return Err(Error::TooLarge { what: "repaired file", size, limit: self.limit });
+        }
         if self.is_modern() {
             self.mend(buffer, &mut head, image);
             self.settle_flush_marker(&head)?;

@@ -1,6 +1,8 @@
 //! Files that were not finalised: cut anywhere, with half a buffer, with a tail of zeros.
 
 use super::*;
+use crate::fake::Buffer;
+use traceweir_format::Error;
 
 #[test]
 fn a_file_that_was_not_finalised_is_read_to_its_last_event() {
@@ -120,4 +122,46 @@ fn a_preallocated_tail_of_zeros_is_left_out() {
             assert_eq!((done.bytes, done.dropped), (length as u64, 0));
         }
     }
+}
+
+/// Makes the last record of each data buffer unreadable.
+fn spoil_last_records(file: &mut [u8]) -> usize {
+    let data = buffers(file).split_off(1);
+    for (at, head) in &data {
+        put(file, at + 0x30, &(head.offset - 8).to_le_bytes());
+    }
+    data.len()
+}
+
+#[test]
+fn repair_pads_no_more_than_the_input_warrants() {
+    const CLAIMED: u32 = 16 << 20;
+    let mut file = small(false);
+    put(&mut file, LOG_FILE_HEADER, &CLAIMED.to_le_bytes());
+    assert_eq!(spoil_last_records(&mut file), 12);
+    let done = repairs(&file);
+    assert_eq!((done.buffers, done.salvaged), (13, 12));
+    assert!(done.unpadded >= 11, "{done:?}");
+    assert!(done.bytes <= u64::from(CLAIMED) + 16 * file.len() as u64, "{done:?}");
+    // A session of ordinary size gets its buffers back in full.
+    let mut file = small(false);
+    spoil_last_records(&mut file);
+    let done = repairs(&file);
+    assert_eq!((done.salvaged, done.unpadded, done.bytes), (12, 0, 13 * 1024));
+}
+
+#[test]
+fn repair_refuses_damaged_buffers_that_unpack_to_far_more_than_the_input() {
+    let large = Options { compressed: true, buffer_size: 1 << 20, ..options() };
+    let buffer = |n: i64| -> Buffer { (0, vec![event(ANCHOR + n, 0, 60_000); 16]) };
+    let make = |count: usize| {
+        let mut file = file(large.clone(), &(0..).map(buffer).take(count).collect::<Vec<_>>());
+        assert_eq!(spoil_last_records(&mut file), count);
+        file
+    };
+    assert_eq!(repairs(&make(3)).salvaged, 3);
+    let file = make(40);
+    assert!(file.len() < 1 << 20, "{} bytes", file.len());
+    let refused = repair(&Trace::open(&file[..]).unwrap(), &mut Vec::new());
+    assert!(matches!(refused, Err(Error::TooLarge { what: "repaired file", .. })), "{refused:?}");
 }

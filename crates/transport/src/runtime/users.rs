@@ -12,9 +12,16 @@
 //!    the process that listens must all belong to one user, and nobody else may write to the folders.
 //! 2. A socket is opened first and connected to by its descriptor: what was checked is what is connected to.
 //! 3. Nothing is created, changed or removed, not even a socket that nobody listens to.
-//! 4. Folders are opened on local file systems only: another one could make this process wait for as long as its owner likes.
+//! 4. Folders are opened on local file systems only: another one could make this process wait for
+//!    as long as its owner likes. The list of mounts may be out of date, so the last steps, from
+//!    the folder above the user's to the socket, enter no mount (`RESOLVE_NO_XDEV`). Kernels before
+//!    5.6 have no such flag: there only the list counts.
 //! 5. A folder that `TRACEWEIR_RUNTIME_DIR` names is not searched: such processes chose to be found in that folder alone. They are told by
 //!    the name of the folder, so one that has the name of a user's folder is taken for it.
+//! 6. Where there are more folders than [`MAX_FOLDERS`], the user with the most folders loses one,
+//!    and among equals one that chance picks anew in each search. So a user with many folders hides
+//!    nobody else's. One with many user ids (of user namespaces) hides others only as often as it
+//!    hides itself, and not the same ones in the next search.
 //!
 //! `/proc/net/unix` has the names that sockets were bound under, before they were renamed: it tells which folders there are. Anybody can
 //! make it list any name, so it proves nothing. A socket whose name is longer than an address holds is not found.
@@ -22,13 +29,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs::File;
+use std::hash::{BuildHasher, RandomState};
 use std::io::{BufRead, BufReader};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, fstat, openat, statat};
+use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, ResolveFlags, fstat, openat, openat2};
 use rustix::io::Errno;
 
 use super::claimed_pid;
@@ -59,7 +67,7 @@ const LOCAL: [&[u8]; 15] = [
 ];
 /// Folders of one user that are searched: usually there is one.
 const MAX_FOLDERS_OF_USER: usize = 16;
-/// Folders of all users; those of the highest user ids are left out first, which users can have many of (user namespaces).
+/// Folders of all users.
 const MAX_FOLDERS: usize = 65_536;
 /// Entries of one folder that are inspected.
 const MAX_ENTRIES: usize = 16_384;
@@ -96,7 +104,8 @@ pub fn user_folders() -> Result<Vec<PathBuf>> {
     let mounts = std::fs::read(MOUNTS).map_err(failed)?;
     let sockets = File::open(SOCKETS).map_err(failed)?;
     let owner = |folder: &Path| open_checked(folder).ok().map(|(_, uid)| uid);
-    Ok(folders_in(BufReader::new(sockets), &Mounts::parse(&mounts), owner))
+    let chance = RandomState::new();
+    Ok(folders_in(BufReader::new(sockets), &Mounts::parse(&mounts), owner, |uid| chance.hash_one(uid)))
 }
 
 /// The sockets of a folder that [`user_folders`] names, one by one: at most so many.
@@ -109,8 +118,7 @@ pub fn user_sockets(folder: &Path, most: usize) -> Result<impl Iterator<Item = U
         let entry = entry.ok()?;
         let name = entry.file_name();
         let pid = claimed_pid(name.to_str().ok()?)?;
-        let file =
-            openat(&folder, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()).ok()?;
+        let file = open_here(&folder, OsStr::from_bytes(name.to_bytes()), OFlags::PATH).ok()?;
         let stat = fstat(&file).ok()?;
         let is_socket = FileType::from_raw_mode(stat.st_mode) == FileType::Socket;
         let file_id = (stat.st_dev, stat.st_ino);
@@ -128,7 +136,7 @@ fn open_checked(path: &Path) -> rustix::io::Result<(OwnedFd, u32)> {
         return Err(Errno::INVAL);
     };
     let parent = open_without_links(parent)?;
-    let runtime = below(&parent, name, OFlags::PATH)?;
+    let runtime = open_here(&parent, name, OFlags::PATH | OFlags::DIRECTORY)?;
     let (above, found) = (fstat(&parent)?, fstat(&runtime)?);
     let uid = found.st_uid;
     let is_private = |mode: rustix::fs::RawMode| mode & 0o077 == 0;
@@ -137,11 +145,12 @@ fn open_checked(path: &Path) -> rustix::io::Result<(OwnedFd, u32)> {
         // $XDG_RUNTIME_DIR is its owner's alone.
         None => above.st_uid == uid && is_private(above.st_mode),
     };
-    let sockets = statat(&runtime, providers, AtFlags::SYMLINK_NOFOLLOW)?;
+    // Without asking the folder itself: a mount on it is not entered.
+    let sockets = fstat(open_here(&runtime, providers, OFlags::PATH | OFlags::DIRECTORY)?)?;
     if !is_named || !is_private(found.st_mode) || sockets.st_uid != uid || sockets.st_mode & 0o022 != 0 {
         return Err(Errno::ACCESS);
     }
-    let folder = below(&runtime, providers, OFlags::RDONLY)?;
+    let folder = open_here(&runtime, providers, OFlags::RDONLY | OFlags::DIRECTORY)?;
     // It may have been replaced since.
     let now = fstat(&folder)?;
     if (now.st_dev, now.st_ino) == (sockets.st_dev, sockets.st_ino) {
@@ -163,8 +172,20 @@ fn open_without_links(path: &Path) -> rustix::io::Result<OwnedFd> {
     Ok(folder)
 }
 
+/// Opens a folder in a folder, on whatever file system it is.
 fn below(folder: &OwnedFd, name: &OsStr, how: OFlags) -> rustix::io::Result<OwnedFd> {
     openat(folder, name, how | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
+}
+
+/// Opens a file in a folder, on the folder's own mount: `XDEV` where something is mounted on it.
+fn open_here(folder: &OwnedFd, name: &OsStr, how: OFlags) -> rustix::io::Result<OwnedFd> {
+    let how = how | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::NO_XDEV | ResolveFlags::NO_SYMLINKS;
+    match openat2(folder, name, how, Mode::empty(), resolve) {
+        // An old kernel, or a filter of system calls that does not know this one.
+        Err(Errno::NOSYS | Errno::PERM) => openat(folder, name, how, Mode::empty()),
+        opened => opened,
+    }
 }
 
 /// The user in the name of a folder in the temporary folder.
@@ -172,31 +193,63 @@ fn claimed_uid(name: &OsStr) -> Option<u32> {
     name.to_str()?.strip_prefix("traceweir-")?.parse().ok()
 }
 
-/// The folders of users in a list of sockets, each once and ordered by owner, which another function names.
+/// The folders of users in a list of sockets, each once and ordered by owner, which another
+/// function names. Of too many, those are left out of users who have the most folders, then of
+/// those whom `chance` gives the highest numbers.
 fn folders_in(
     mut sockets: impl BufRead,
     mounts: &Mounts,
     owner: impl Fn(&Path) -> Option<u32>,
+    chance: impl Fn(u32) -> u64,
 ) -> Vec<PathBuf> {
-    let mut folders: BTreeMap<u32, BTreeSet<PathBuf>> = BTreeMap::new();
-    let (mut line, mut count, mut last) = (Vec::new(), 0_usize, PathBuf::new());
+    let mut found = Folders::default();
+    let (mut line, mut last) = (Vec::new(), PathBuf::new());
     while let Ok(1..) = sockets.read_until(b'\n', &mut line) {
         let folder =
             folder_of(line.trim_ascii_end()).filter(|folder| **folder != last && mounts.is_local(folder));
         if let Some((uid, folder)) = folder.and_then(|folder| Some((owner(folder)?, folder.to_owned()))) {
             last.clone_from(&folder);
-            let of_user = folders.entry(uid).or_default();
-            if of_user.len() < MAX_FOLDERS_OF_USER && of_user.insert(folder) {
-                count = count.saturating_add(1);
-            }
+            found.add(uid, chance(uid), folder);
         }
         line.clear();
-        if count > MAX_FOLDERS {
-            let left_out = folders.pop_last().map_or(0, |(_, all)| all.len());
-            count = count.saturating_sub(left_out);
+    }
+    found.by_user.into_values().flatten().collect()
+}
+
+/// Folders by the user they belong to, at most [`MAX_FOLDERS`].
+#[derive(Default)]
+struct Folders {
+    by_user: BTreeMap<u32, BTreeSet<PathBuf>>,
+    /// Number of folders, number by chance and id of each user: the last one loses a folder first.
+    ranks: BTreeSet<(usize, u64, u32)>,
+    count: usize,
+}
+
+impl Folders {
+    fn add(&mut self, uid: u32, chance: u64, folder: PathBuf) {
+        let of_user = self.by_user.entry(uid).or_default();
+        let before = of_user.len();
+        if before >= MAX_FOLDERS_OF_USER || !of_user.insert(folder) {
+            return;
+        }
+        self.ranks.remove(&(before, chance, uid));
+        self.ranks.insert((of_user.len(), chance, uid));
+        self.count = self.count.saturating_add(1);
+        if self.count > MAX_FOLDERS {
+            self.leave_one_out();
         }
     }
-    folders.into_values().flatten().collect()
+
+    fn leave_one_out(&mut self) {
+        let Some((folders, chance, uid)) = self.ranks.pop_last() else { return };
+        self.count = self.count.saturating_sub(1);
+        if let Some(left) = folders.checked_sub(1).filter(|left| *left > 0) {
+            self.ranks.insert((left, chance, uid));
+            self.by_user.entry(uid).or_default().pop_last();
+        } else {
+            self.by_user.remove(&uid);
+        }
+    }
 }
 
 /// The folder in which a line of the kernel's list has a provider socket of a user.

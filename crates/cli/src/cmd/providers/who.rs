@@ -10,7 +10,6 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use traceweir::Guid;
 use traceweir::controller::ProviderEntry;
 use traceweir::controller::access::Sid;
 
@@ -24,7 +23,7 @@ use crate::sessions;
 pub(super) fn page(p: &ProviderEntry, names: &BTreeMap<u64, &str>, called: &str) -> String {
     let mut text = String::new();
     let known = sessions::named(p).unwrap_or_default();
-    let is_called = known.is_empty() && Guid::from_provider_name(called) == p.provider;
+    let is_called = known.is_empty() && p.provider.is_hash_of(called);
     let name = if is_called { called } else { known };
     let name = if name.is_empty() { String::new() } else { plain(name) + " " };
     lines(&mut text, "Provider", [format!("{name}{{{}}}, {}", p.provider, sessions::kind(p))]);

@@ -113,7 +113,7 @@ impl Service {
     }
 
     /// Has a process run a session, where it takes part and does not do so already.
-    fn join(&mut self, id: u64, link: LinkId, order: u32) -> bool {
+    pub(super) fn join(&mut self, id: u64, link: LinkId, order: u32) -> bool {
         let (Some(private), Some(process)) =
             (self.privates.all.get_mut(&id), self.registry.processes.get(&link))
         else {
@@ -143,7 +143,10 @@ impl Service {
         let starter = private.starter;
         let start = Message::PrivateStart { order, session: id, starter, config: Box::new(config) };
         self.send(link, 0, start);
-        for (provider, params) in enables {
+        let by_name = self.privates.all.get(&id).map(|private| self.reached_by_name(private, link));
+        let by_name =
+            by_name.unwrap_or_default().into_iter().map(|(provider, (_, params))| (provider, params));
+        for (provider, params) in enables.into_iter().chain(by_name) {
             let (code, params) =
                 (EnableCode::Enable, Box::new(EnableParams { source: Guid::NULL, ..params }));
             self.send(link, 0, Message::PrivateEnable { order: 0, session: id, provider, code, params });
@@ -278,7 +281,9 @@ impl Service {
         }
         let claimant = self.claimant(asker);
         let order = if timeout_ms == 0 { 0 } else { self.privates.next_order_of(asker.link, claimant)? };
+        let reached = self.reached_in_members(id);
         let Some(private) = self.privates.all.get_mut(&id) else { return Ok(()) };
+        let mut is_by_name = false;
         match code {
             EnableCode::Enable => {
                 let is_new = !private.enables.contains_key(&provider);
@@ -289,20 +294,38 @@ impl Service {
                 let before =
                     private.enables.remove(&provider).map(|it| it.name).filter(|_| called.is_empty());
                 let name = before.unwrap_or(called);
+                is_by_name = provider.is_hash_of(&name);
                 private.enables.insert(provider, Enabled { params: params.clone(), name });
             }
             EnableCode::Disable => drop(private.enables.remove(&provider)),
             EnableCode::CaptureState => {}
         }
-        let links: BTreeSet<LinkId> = private.members.keys().copied().collect();
-        let (name, who) = (private.config.name.clone(), self.who(asker.link));
+        let name = private.config.name.clone();
+        if is_by_name {
+            self.join_by_name(id, provider);
+        }
+        let members = self.privates.all.get(&id).map(|it| it.members.keys().copied().collect());
+        let links: BTreeSet<LinkId> = members.unwrap_or_default();
+        let who = self.who(asker.link);
         enabled!("{who}, {} {provider} for private session {name:?}", verb(code));
         for link in &links {
-            let params = Box::new(params.clone());
-            self.send(*link, 0, Message::PrivateEnable { order, session: id, provider, code, params });
+            // Processes that have just joined know of all GUIDs.
+            let before = reached.get(link);
+            let orders =
+                before.map(|before| self.orders_by_name((id, *link), before, (provider, code), &params));
+            // The answer to the call comes when all is done; but a GUID is disabled before its name
+            // enables it.
+            let (after, first): (Vec<_>, Vec<_>) =
+                orders.unwrap_or_default().into_iter().partition(|(guid, _, _)| *guid == provider);
+            let main = [(provider, code, params.clone())];
+            for (guid, code, params) in first.into_iter().chain(main).chain(after) {
+                let order = if guid == provider { order } else { 0 };
+                let (provider, params) = (guid, Box::new(params));
+                self.send(*link, 0, Message::PrivateEnable { order, session: id, provider, code, params });
+            }
         }
         if code == EnableCode::Enable {
-            self.tell_private_modules(id, None, Some(provider));
+            self.tell_private_modules(id, None, (!is_by_name).then_some(provider));
         }
         if order == 0 {
             self.reply(asker, Message::Done);

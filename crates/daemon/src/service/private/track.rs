@@ -44,10 +44,13 @@ impl Service {
     }
 
     fn enabled_in(&self, private: &Private, link: LinkId, provider: Option<Guid>) -> Vec<u32> {
+        let by_name = self.reached_by_name(private, link);
+        let is_enabled = |guid: &Guid| private.enables.contains_key(guid) || by_name.contains_key(guid);
         let registrations = self.registry.processes.get(&link).map(|process| &process.registrations);
-        let all = registrations.into_iter().flatten().filter(|(_, it)| {
-            private.enables.contains_key(&it.provider) && provider.is_none_or(|only| only == it.provider)
-        });
+        let all = registrations
+            .into_iter()
+            .flatten()
+            .filter(|(_, it)| is_enabled(&it.provider) && provider.is_none_or(|only| only == it.provider));
         all.map(|(number, _)| *number).collect()
     }
 }

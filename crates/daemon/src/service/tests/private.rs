@@ -7,6 +7,7 @@ use super::*;
 
 use std::time::Duration;
 
+use traceweir_format::tracelogging::TraitsBuilder;
 use traceweir_transport::message::Properties;
 
 const PROVIDER: Guid = Guid::from_u128(1);
@@ -394,4 +395,131 @@ fn one_guests_requests_take_nobodys_place_and_a_stop_that_is_refused_has_stopped
     }
     say(&mut service, ROOTS, control("a", Control::Stop));
     assert_eq!(answer(&mut service), [(ANNS_PROCESS, Some(0))]);
+}
+
+/// The name of providers that chose their GUIDs themselves.
+const APP: &str = "Some.App";
+
+/// A provider of [`APP`] in a process of Ann's; without traits it has no name yet.
+fn register_app(service: &mut Service, link: LinkId, guid: u128, has_traits: bool) {
+    connect(service, link, ANN);
+    say(service, link, hello(Role::Provider, link));
+    let traits = if has_traits { app_traits() } else { Vec::new() };
+    let provider = Guid::from_u128(guid);
+    say(service, link, Message::Register { registration: 1, provider, traits, classic: false });
+}
+
+fn app_traits() -> Vec<u8> {
+    TraitsBuilder::new(APP).finish().unwrap().to_vec()
+}
+
+/// A private session of the hash of the name.
+fn private_of_app(name: &str) -> Message {
+    let Message::Start(config) = private(name) else { unreachable!() };
+    Message::Start(Box::new(SessionConfig { guid: Guid::from_provider_name(APP), ..*config }))
+}
+
+fn enable_app(session: &str, code: EnableCode, name: &str) -> Message {
+    let Message::EnableProvider { session, params, timeout_ms, .. } = enable(session, code) else {
+        unreachable!()
+    };
+    let (provider, name) = (Guid::from_provider_name(APP), name.to_owned());
+    Message::EnableProvider { session, provider, code, params, name, timeout_ms }
+}
+
+/// The last digits of a GUID.
+fn short(guid: Guid) -> String {
+    guid.to_string().rsplit('-').next().unwrap().trim_start_matches('0').to_owned()
+}
+
+/// What processes are ordered to do about private sessions: the connection, and what, with the GUID
+/// or "name" for its hash.
+fn orders_about_app(service: &mut Service) -> Vec<String> {
+    let told = |effect| match effect {
+        Effect::Send { link, message: Message::PrivateStart { .. }, .. } => Some(format!("{link} start")),
+        Effect::Send { link, message: Message::PrivateEnable { provider, code, .. }, .. } => {
+            let is_hash = provider.is_hash_of(APP);
+            let what = if is_hash { "name".to_owned() } else { short(provider) };
+            Some(format!("{link} {code:?} {what}"))
+        }
+        _ => None,
+    };
+    service.effects().into_iter().filter_map(told).collect()
+}
+
+#[test]
+fn enable_by_name_reaches_processes_that_chose_another_guid() {
+    let mut service = stage(ALL);
+    register_app(&mut service, 20, 7, true);
+    say(&mut service, ROOTS, private_of_app("a"));
+    say(&mut service, ROOTS, enable_app("a", EnableCode::Enable, ""));
+    assert!(orders_about_app(&mut service).is_empty(), "a GUID is a GUID");
+    say(&mut service, ROOTS, enable_app("a", EnableCode::Enable, APP));
+    assert_eq!(
+        orders_about_app(&mut service),
+        ["20 start", "20 Enable name", "20 Enable 7", "20 Enable name"]
+    );
+    // Processes that come later, with the name or before it.
+    register_app(&mut service, 21, 8, true);
+    assert_eq!(orders_about_app(&mut service), ["21 start", "21 Enable name", "21 Enable 8"]);
+    register_app(&mut service, 22, 9, false);
+    assert!(orders_about_app(&mut service).is_empty());
+    say(&mut service, 22, Message::SetTraits { registration: 1, traits: app_traits() });
+    assert_eq!(orders_about_app(&mut service), ["22 start", "22 Enable name", "22 Enable 9"]);
+    // A second provider of that name in a process that takes part.
+    let (registration, provider, traits) = (2, Guid::from_u128(0x10), app_traits());
+    say(&mut service, 22, Message::Register { registration, provider, traits, classic: false });
+    assert_eq!(orders_about_app(&mut service), ["22 Enable 10"]);
+    say(&mut service, ROOTS, enable_app("a", EnableCode::CaptureState, ""));
+    let each = |code: &str| {
+        let of = |link: u32, guid: u32| format!("{link} {code} {guid}");
+        let name = |link: u32| format!("{link} {code} name");
+        [of(20, 7), name(20), of(21, 8), name(21), of(22, 9), of(22, 10), name(22)]
+    };
+    assert_eq!(orders_about_app(&mut service), each("CaptureState"));
+    say(&mut service, ROOTS, enable_app("a", EnableCode::Disable, ""));
+    assert_eq!(orders_about_app(&mut service), each("Disable"));
+}
+
+#[test]
+fn enable_of_a_guid_counts_more_than_that_of_its_name() {
+    let mut service = stage(ALL);
+    register_app(&mut service, 20, 7, true);
+    say(&mut service, ROOTS, private_of_app("a"));
+    say(&mut service, ROOTS, enable_app("a", EnableCode::Enable, APP));
+    orders_about_app(&mut service);
+    let own = |code| {
+        let Message::EnableProvider { session, params, name, timeout_ms, .. } = enable("a", code) else {
+            unreachable!()
+        };
+        let provider = Guid::from_u128(7);
+        Message::EnableProvider { session, provider, code, params, name, timeout_ms }
+    };
+    say(&mut service, ROOTS, own(EnableCode::Enable));
+    assert_eq!(orders_about_app(&mut service), ["20 Enable 7"]);
+    say(&mut service, ROOTS, enable_app("a", EnableCode::Enable, APP));
+    assert_eq!(orders_about_app(&mut service), ["20 Enable name"]);
+    say(&mut service, ROOTS, own(EnableCode::Disable));
+    assert_eq!(orders_about_app(&mut service), ["20 Disable 7", "20 Enable 7"], "the name still enables it");
+}
+
+#[test]
+fn enable_by_name_reaches_only_guids_that_the_starter_may_enable() {
+    let allow = |service: &mut Service, object| {
+        let (sid, rights) = (Sid::user(ANN).to_bytes(), (ALL | Rights::WMIGUID_QUERY).0);
+        say(service, OWNS, Message::SetAccess { object, operation: 2, sid, rights, allow: true });
+    };
+    let mut service = stage(ALL);
+    allow(&mut service, Guid::from_provider_name(APP));
+    register_app(&mut service, 20, 7, true);
+    say(&mut service, ANNS, private_of_app("a"));
+    say(&mut service, ANNS, enable_app("a", EnableCode::Enable, APP));
+    register_app(&mut service, 21, 8, true);
+    assert!(orders_about_app(&mut service).is_empty());
+    allow(&mut service, Guid::from_u128(7));
+    say(&mut service, ANNS, enable_app("a", EnableCode::Enable, APP));
+    assert_eq!(
+        orders_about_app(&mut service),
+        ["20 start", "20 Enable name", "20 Enable 7", "20 Enable name"]
+    );
 }

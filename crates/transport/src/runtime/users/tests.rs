@@ -38,7 +38,10 @@ fn listening_socket_is_found_by_the_kernels_list_and_connected_to() {
     let owner = |folder: &Path| open_checked(folder).ok().map(|(_, uid)| uid);
     // A socket with a longer name is bound by way of its folder's descriptor, and listed so.
     let is_listed = dir.providers().join(".0123456789abcdef").as_os_str().len() < 108;
-    assert_eq!(folders_in(BufReader::new(list), &all, owner).contains(&dir.providers()), is_listed);
+    assert_eq!(
+        folders_in(BufReader::new(list), &all, owner, u64::from).contains(&dir.providers()),
+        is_listed
+    );
     let sockets = found(&dir.providers()).unwrap();
     let [socket] = &sockets[..] else { panic!("{sockets:?}") };
     assert_eq!((socket.pid, socket.uid), (7, own_uid()));
@@ -147,10 +150,10 @@ fn folders_on_other_than_local_file_systems_are_left_alone() {
     let list =
         format!("{LISTENS} /net/traceweir-7/providers/.1\n{LISTENS} /a/traceweir-7/providers/.1\n").repeat(2);
     assert_eq!(
-        folders_in(list.as_bytes(), &mounts, |_| Some(7)),
+        folders_in(list.as_bytes(), &mounts, |_| Some(7), u64::from),
         [PathBuf::from("/a/traceweir-7/providers")]
     );
-    assert!(folders_in(list.as_bytes(), &mounts, |_| None).is_empty());
+    assert!(folders_in(list.as_bytes(), &mounts, |_| None, u64::from).is_empty());
 }
 
 #[test]
@@ -158,9 +161,52 @@ fn user_with_many_folders_does_not_hide_those_of_others() {
     let line = |number: u32, uid: u32| format!("{LISTENS} /tmp/{number}/traceweir-{uid}/providers/.1\n");
     let many: String = (0..100).map(|number| line(number, 8)).chain([line(0, 7), line(0, 9)]).collect();
     let owner = |folder: &Path| claimed_uid(folder.parent()?.file_name()?);
-    let found = folders_in(many.as_bytes(), &Mounts(vec![("/".into(), true)]), owner);
+    let found = folders_in(many.as_bytes(), &Mounts(vec![("/".into(), true)]), owner, u64::from);
     assert_eq!(found.len(), 1 + MAX_FOLDERS_OF_USER + 1);
     assert!(found[0].starts_with("/tmp/0/traceweir-7") && found[17].starts_with("/tmp/0/traceweir-9"));
+}
+
+#[test]
+fn too_many_folders_cost_those_who_have_most_and_then_users_by_chance() {
+    let line = |number: u32, uid: u32| format!("{LISTENS} /tmp/{number}/traceweir-{uid}/providers/.1\n");
+    let owner = |folder: &Path| claimed_uid(folder.parent()?.file_name()?);
+    let all = Mounts(vec![("/".into(), true)]);
+    let owners = |list: &str, chance: fn(u32) -> u64| -> BTreeMap<u32, usize> {
+        let mut counts = BTreeMap::new();
+        for folder in folders_in(list.as_bytes(), &all, owner, chance) {
+            *counts.entry(owner(&folder).unwrap()).or_default() += 1;
+        }
+        assert_eq!(counts.values().sum::<usize>(), MAX_FOLDERS);
+        counts
+    };
+    const MANY: std::ops::Range<u32> = 100_000..100_000 + MAX_FOLDERS as u32;
+    const HIGHEST: u32 = 4_000_000_000;
+    // Two folders of each of many user ids, and one of a user with a higher id: before and after.
+    let twice: String = MANY.step_by(2).flat_map(|uid| [line(0, uid), line(1, uid)]).collect();
+    for list in [line(0, HIGHEST) + &twice, twice + &line(0, HIGHEST)] {
+        assert_eq!(owners(&list, u64::from)[&HIGHEST], 1);
+    }
+    // One folder of each: chance decides, not the user id.
+    let once: String = MANY.map(|uid| line(0, uid)).collect();
+    for list in [line(0, HIGHEST) + &once, once + &line(0, HIGHEST)] {
+        assert!(!owners(&list, u64::from).contains_key(&HIGHEST));
+        let counts = owners(&list, |uid| u64::from(u32::MAX - uid));
+        assert!(counts.contains_key(&HIGHEST) && !counts.contains_key(&MANY.start));
+    }
+}
+
+#[test]
+fn last_steps_enter_no_mount_and_no_link() {
+    let root = open_without_links(Path::new("/")).unwrap();
+    let proc = open_without_links(Path::new("/proc")).expect("folders above may be mounts");
+    let how = OFlags::PATH | OFlags::DIRECTORY;
+    let is_missing = openat2(&root, ".", how, Mode::empty(), ResolveFlags::NO_XDEV).is_err();
+    if !crate::skip::can(!is_missing, "openat2", "the kernel or a filter of system calls refuses openat2") {
+        return;
+    }
+    assert_eq!(open_here(&root, OsStr::new("proc"), how).unwrap_err(), Errno::XDEV);
+    assert!(open_here(&proc, OsStr::new("self"), how).is_err(), "a link");
+    open_here(&proc, OsStr::new("sys"), how).expect("a folder of the same mount");
 }
 
 #[test]

@@ -1,0 +1,132 @@
+//! The log-file header event: `LoggerName` and `LogFileName` show the names of session and file.
+//!
+//! ```text
+//!   … │ LoggerName │ LogFileName │ time zone … clock … │ SessionNameString │ LogFileNameString
+//!         ╰──────────────────────────── shows ────────────────▲                    ▲
+//!                      ╰────────────────── shows ──────────────────────────────────╯
+//! ```
+//!
+//! In the payload the two fields are pointers of the process that wrote the file, or timer sources
+//! since Windows 7. Visitors get the names in their place, as text. The schema keeps the pointers,
+//! and so do the bytes of a property: they describe the payload.
+
+use traceweir_format::Guid;
+use traceweir_format::spec::event::class;
+use traceweir_format::spec::types::{InType, OutType};
+
+use super::{Visitor, Walker};
+use crate::error::Undecoded;
+use crate::schema::{Field, Schema};
+use crate::source::kernel;
+use crate::value::Value;
+
+/// The opcode of the log-file header event.
+const HEADER: u8 = 0;
+/// The pointers, and the fields that hold the names.
+const NAMES: [(&str, &str); 2] = [("LoggerName", "SessionNameString"), ("LogFileName", "LogFileNameString")];
+/// The field that holds the clock of the file: 1, 2 or 3.
+const CLOCK: &str = "ReservedFlags";
+
+/// Whether events of this class and opcode are log-file header events.
+pub(crate) fn is_log_file_header(class: &Guid, opcode: u8) -> bool {
+    (*class, opcode) == (class::EVENT_TRACE, HEADER)
+}
+
+impl Walker {
+    /// Walks the payload of a log-file header event: once for the names, once for the visitor.
+    #[cold]
+    pub(super) fn walk_header<'p, V: Visitor<'p>>(
+        &mut self,
+        schema: &Schema,
+        payload: &'p [u8],
+        pointer_size: usize,
+        visitor: &mut V,
+    ) -> Result<&'p [u8], Undecoded> {
+        let mut tail = Tail::default();
+        // A payload that ends early has no names, and the second walk reports it.
+        let _ = self.walk_bytes(schema, payload, pointer_size, &mut tail);
+        let mut named = Named { visitor, names: tail.names };
+        self.walk_bytes(schema, payload, pointer_size, &mut named)
+    }
+}
+
+/// Returns the name that the pointer at the start of `rest` stands for, where `rest` is a log-file
+/// header event from `LoggerName` or from `LogFileName` to its end.
+///
+/// The clock tells which of the two it is: read as the other one, a part of a time or of the
+/// session's name stands in its place. `None` if neither fits, or both do.
+pub(crate) fn name_at_pointer(rest: &[u8], pointer_size: usize) -> Option<Value<'_>> {
+    let schema = kernel::schema(&class::EVENT_TRACE, HEADER, 0)?;
+    let mut names = NAMES.iter().enumerate().filter_map(|(place, (pointer, _))| {
+        let first = schema.top().iter().position(|field| &*field.name == *pointer)?;
+        let fields = schema.top().get(first..)?.to_vec();
+        let top = fields.len();
+        let from_pointer = Schema::default().seal(fields, top).ok()?;
+        let mut tail = Tail::default();
+        Walker::default().walk_bytes(&from_pointer, rest, pointer_size, &mut tail).ok()?;
+        tail.names.get(place).copied().flatten().filter(|_| matches!(tail.clock, Some(1..=3)))
+    });
+    let name = names.next()?;
+    names.next().is_none().then_some(name)
+}
+
+/// The two names and the clock, as far as they are there.
+#[derive(Default)]
+struct Tail<'p> {
+    names: [Option<Value<'p>>; 2],
+    clock: Option<u64>,
+}
+
+impl<'p> Visitor<'p> for Tail<'p> {
+    fn value(&mut self, _: usize, field: &Field, value: Value<'p>) {
+        for (name, (_, holder)) in self.names.iter_mut().zip(NAMES) {
+            if &*field.name == holder {
+                *name = Some(value);
+            }
+        }
+        if &*field.name == CLOCK {
+            self.clock = value.as_u64();
+        }
+    }
+    fn begin_array(&mut self, _: usize, _: &Field, _: usize) {}
+    fn end_array(&mut self, _: usize, _: &Field) {}
+    fn begin_struct(&mut self, _: usize, _: &Field) {}
+    fn end_struct(&mut self, _: usize, _: &Field) {}
+}
+
+/// Passes fields on, with the names in place of the pointers.
+struct Named<'v, 'p, V> {
+    visitor: &'v mut V,
+    names: [Option<Value<'p>>; 2],
+}
+
+impl<'p, V: Visitor<'p>> Visitor<'p> for Named<'_, 'p, V> {
+    fn value(&mut self, index: usize, field: &Field, value: Value<'p>) {
+        let place = NAMES.iter().position(|(pointer, _)| *pointer == &*field.name);
+        match place.and_then(|place| self.names.get_mut(place)).and_then(Option::take) {
+            Some(name) => {
+                let field = Field::value(&field.name, InType::UNICODESTRING, OutType::NULL);
+                self.visitor.value(index, &field, name);
+            }
+            None => self.visitor.value(index, field, value),
+        }
+    }
+    fn begin_array(&mut self, index: usize, field: &Field, count: usize) {
+        self.visitor.begin_array(index, field, count);
+    }
+    fn end_array(&mut self, index: usize, field: &Field) {
+        self.visitor.end_array(index, field);
+    }
+    fn begin_struct(&mut self, index: usize, field: &Field) {
+        self.visitor.begin_struct(index, field);
+    }
+    fn end_struct(&mut self, index: usize, field: &Field) {
+        self.visitor.end_struct(index, field);
+    }
+    fn at(&mut self, offset: usize) {
+        self.visitor.at(offset);
+    }
+    fn is_full(&self) -> bool {
+        self.visitor.is_full()
+    }
+}
