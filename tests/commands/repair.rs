@@ -163,6 +163,14 @@ fn outputs_are_not_written_through_links_that_others_can_change() {
             assert!(!folder.path().join(&new).exists(), "{verb}");
         }
     }
+    // A further name of a file, which another user may have given it.
+    let hard = shared.join("hard");
+    std::fs::hard_link(&precious, &hard).unwrap();
+    for arguments in [&["dump"][..], &["repair", "--force"]] {
+        let run = weir([arguments, &[text(&path), "-o", text(&hard)]].concat()).expect(77);
+        assert!(run.stderr.contains("only a file of your own"), "{arguments:?}: {}", run.stderr);
+        assert_eq!(std::fs::read(&precious).unwrap(), b"precious", "{arguments:?}");
+    }
     // In a folder of one's own a link is followed.
     let own = folder.path().join("own");
     symlink(&precious, &own).unwrap();

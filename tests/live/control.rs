@@ -280,10 +280,15 @@ fn session_with_file(daemon: &Daemon, name: &str) -> std::path::PathBuf {
     file
 }
 
+/// The line about a log file that another process changed.
+pub(super) fn damage_warning(file: &std::path::Path) -> String {
+    format!("warning: another process truncated or overwrote {} while it was recorded\n", text(file))
+}
+
 /// Stops a session and gives what is said about its log file.
 fn stop_damaged(daemon: &Daemon, name: &str) -> Value {
     let run = daemon.weir(["stop", name, "--json"]).expect(3);
-    assert!(run.stderr.contains("another process truncated or overwrote"), "{}", run.stderr);
+    assert!(run.stderr.contains(&damage_warning(&daemon.path(&format!("{name}.etl")))), "{}", run.stderr);
     let answer = run.json().remove(0);
     assert_eq!(answer["ok"], true, "{answer}");
     answer["session"].clone()

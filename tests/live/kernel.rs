@@ -1,5 +1,7 @@
 //! Kernel events from the command line: which are asked for, what is told of them, and that they are in the file beside those of programs.
 
+use std::process::Command;
+
 use super::{SHOP, text};
 use crate::again::again;
 use crate::util::{Daemon, Run, skip, weir};
@@ -135,6 +137,58 @@ fn stacks_and_interval_hold_from_the_first_sample_on() {
         let interval = daemon.weir(["ask", "5"]).expect(0).text();
         assert!(interval.contains("Timer: every 10,000 of 100 ns"), "as before: {interval}");
     });
+}
+
+/// Set for the process of the test below that has a mount namespace of its own.
+const WITHOUT_TRACEFS: &str = "TRACEWEIR_TEST_WITHOUT_TRACEFS";
+/// Unmounts tracefs and runs a command. Exits with 99 where tracefs cannot be mounted: at a folder,
+/// the first argument, as a trial.
+const UNMOUNT_TRACEFS: &str = r#"
+    for at in /sys/kernel/tracing /sys/kernel/debug; do
+        while umount -l $at 2>/dev/null; do :; done
+    done
+    mount -t tracefs tracefs "$0" && umount "$0" || exit 99
+    exec "$@""#;
+
+#[test]
+fn daemon_that_may_mount_needs_no_mounted_tracefs() {
+    if std::env::var_os(WITHOUT_TRACEFS).is_some() {
+        return record_without_tracefs();
+    }
+    // In a mount namespace of its own: no other process loses the mount.
+    let can_unshare = Command::new("unshare").args(["--mount", "true"]).output();
+    if !can_unshare.is_ok_and(|run| run.status.success()) {
+        skip("root", "a mount namespace takes root and unshare");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation", "private", "sh", "-c", UNMOUNT_TRACEFS]);
+    command.arg(folder.path()).arg(std::env::current_exe().unwrap());
+    command.args(["--exact", "live::kernel::daemon_that_may_mount_needs_no_mounted_tracefs", "--nocapture"]);
+    let run = command.env(WITHOUT_TRACEFS, "1").output().unwrap();
+    let (out, err) = (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
+    match run.status.code() {
+        Some(99) => skip("kernel events", "tracefs cannot be mounted here"),
+        code => assert!(code == Some(0) && out.contains("1 passed"), "{code:?}: {out}\n{err}"),
+    }
+}
+
+fn record_without_tracefs() {
+    let is_tracefs = |line: &str| line.contains(" - tracefs ");
+    let mounts = || std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    assert!(!mounts().lines().any(is_tracefs), "{}", mounts());
+    let daemon = Daemon::start();
+    let file = daemon.path("a.etl");
+    // Wakes are tracepoints, which take a tracefs that can be read.
+    let record = ["record", "--kernel", "dispatcher", "-o", text(&file), "--", "sleep", "0.1"];
+    let run = daemon.weir(record);
+    assert!(!run.stderr.contains("tracefs"), "{}", run.stderr);
+    assert!(!mounts().lines().any(is_tracefs), "{}", mounts());
+    if has_events(&run) {
+        let stats = weir(["stats", text(&file)]).expect(0).text();
+        assert!(stats.contains("Thread/ReadyThread"), "{stats}");
+    }
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::process::Stdio;
 
 use rustix::process::Signal;
 
+use super::control::damage_warning;
 use super::{EVENTS_PER_ORDER, SHOP, events_in, open_shop, session_with_events, sessions, text};
 use crate::util::{Daemon, Process, Run, eventually, weir};
 
@@ -237,5 +238,5 @@ fn a_file_that_is_emptied_meanwhile_is_reported() {
     let file = daemon.path("a.etl");
     let script = format!(": > {}", text(&file));
     let run = record(&daemon, &file, &["--", "sh", "-c", &script]).expect(0);
-    assert!(run.stderr.contains("another process truncated or overwrote"), "{}", run.stderr);
+    assert!(run.stderr.contains(&damage_warning(&file)), "{}", run.stderr);
 }

@@ -24,6 +24,8 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     ("close all descriptors", close_all),
     ("close all, old kernel", close_all_on_an_old_kernel),
     ("no table of its own", no_table_of_its_own),
+    ("close a pipe", close_a_pipe),
+    ("close a pipe, old kernel", close_a_pipe_on_an_old_kernel),
     ("replace all in a sandbox", replace_all_in_a_sandbox),
     ("close all in a sandbox", close_all_in_a_sandbox),
     ("close all in a sandbox, twice", close_all_in_a_sandbox_twice),
@@ -351,6 +353,30 @@ fn move_to(descriptor: OwnedFd, number: i32) -> OwnedFd {
         assert_eq!(libc::dup3(descriptor.as_raw_fd(), number, libc::O_CLOEXEC), number);
         OwnedFd::from_raw_fd(number)
     }
+}
+
+#[test]
+fn pipe_that_the_program_closes_is_closed() {
+    for scenario in ["close a pipe", "close a pipe, old kernel"] {
+        assert_eq!(record(scenario, |_, _, _| {}), (1, 0), "{scenario}");
+    }
+}
+
+fn close_a_pipe(_: &Path) {
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    let provider = Provider::register(PROVIDER, None).unwrap();
+    assert!(provider.enabled(4, 0));
+    drop(writer);
+    rustix::io::ioctl_fionbio(&reader, true).unwrap();
+    // A copy of the other end that is open anywhere has the reader wait.
+    assert_eq!(reader.read(&mut [0]).expect("no copy of the other end is open"), 0);
+    provider.write(&event(1), &[&1u64.to_le_bytes()]).unwrap();
+}
+
+/// As [`close_a_pipe`], where the kernel has no `close_range`.
+fn close_a_pipe_on_an_old_kernel(folder: &Path) {
+    refuse(&[libc::SYS_close_range]);
+    close_a_pipe(folder);
 }
 
 /// What the program has under the numbers that it closed.

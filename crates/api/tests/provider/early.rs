@@ -12,12 +12,13 @@ use traceweir::{Guid, Provider};
 use traceweir_daemon::{Options, Stopper, run_until};
 use traceweir_transport::abi::{Layout, RegionParams};
 use traceweir_transport::clock::Counter;
+use traceweir_transport::enabled::Enabled;
 use traceweir_transport::message::{Control, Message, Role, VERSIONS};
 use traceweir_transport::ring::create_memory;
 use traceweir_transport::runtime::RuntimeDir;
 use traceweir_transport::socket::Connection;
 
-use crate::daemon::{Process, listen};
+use crate::daemon::{Process, listen, params};
 use crate::skip::can;
 use crate::{
     PATIENCE, PROVIDER, Running, Scenario, Seen, Stage, event, eventually, mark, read, read_events_of,
@@ -32,6 +33,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     ("write before and after", write_before_and_after),
     ("register and end", register_and_end),
     ("go on without an answer", go_on_without_an_answer),
+    ("enabled until the daemon answers", enabled_until_the_daemon_answers),
 ];
 
 pub(crate) const EACH: u64 = 200;
@@ -319,6 +321,47 @@ fn process_that_went_on_without_an_answer_reports_it_with_its_enable() {
     process.expect_ack(8);
     mark(stage.folder.path(), "done");
     scenario.succeeded();
+}
+
+#[test]
+fn enable_that_the_daemon_does_not_confirm_is_taken_back() {
+    const ENDED: u64 = 0x10001;
+    const WANTED: u64 = 0x10002;
+    let stage = Stage::new();
+    let listener = listen(&stage.runtime());
+    listener.take_descriptors().unwrap();
+    // Both are in the file; the first has ended when the daemon reads of the registration.
+    let enabled = |session, level| Enabled {
+        target: PROVIDER,
+        name: String::new(),
+        session,
+        region: params(),
+        params: EnableParams { level, ..EnableParams::default() },
+    };
+    let all = [enabled(ENDED, 5), enabled(WANTED, 3)];
+    traceweir_transport::enabled::write(&RuntimeDir::at(&stage.runtime()), &all).unwrap();
+    let scenario = stage.spawn("enabled until the daemon answers");
+    wait_for_mark(stage.folder.path(), "registered");
+    let mut process = Process::accept(&listener);
+    for session in [ENDED, WANTED] {
+        let message = process.next();
+        let is_memory = matches!(message, Message::Region { session: made_for, .. } if made_for == session);
+        assert!(is_memory, "{message:?}");
+    }
+    let registration = process.await_register();
+    let level = EnableParams { level: 3, ..EnableParams::default() };
+    process.give_region(WANTED);
+    process.enable(0, registration, WANTED, EnableCode::Enable, level);
+    process.answer(&Message::Registered { registration });
+    scenario.succeeded();
+}
+
+fn enabled_until_the_daemon_answers(folder: &Path) {
+    let provider = Provider::register(PROVIDER, None).unwrap();
+    assert!(provider.enabled(5, 0) && provider.enabled(3, 0), "by the daemon's file");
+    mark(folder, "registered");
+    until("the session that has ended is forgotten", || !provider.enabled(5, 0));
+    assert!(provider.enabled(3, 0), "the other is not");
 }
 
 #[test]

@@ -19,6 +19,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     ("fork with a private session", fork_private),
     ("first registrations", first_registrations),
     ("fork with a classic provider", fork_classic),
+    ("fork and end in a sandbox", fork_and_end_in_a_sandbox),
 ];
 
 const EACH: u64 = 300;
@@ -102,6 +103,35 @@ fn fork_while_traced(folder: &Path) {
     write(&provider, 0);
     mark(folder, "parent wrote");
     wait_for_mark(folder, "done");
+}
+
+#[test]
+fn daemon_sees_the_end_of_a_sandboxed_parent_whose_child_lives() {
+    let stage = Stage::new();
+    let listener = listen(&stage.runtime());
+    let scenario = stage.spawn("fork and end in a sandbox");
+    let mut parent = Process::accept(&listener);
+    parent.serve_one(0x10001);
+    wait_for_mark(stage.folder.path(), "forked");
+    until("the parent's connection has ended", || parent.is_gone());
+    mark(stage.folder.path(), "done");
+    scenario.succeeded();
+}
+
+/// The library's sockets are in the program's descriptor table here, which a fork copies.
+fn fork_and_end_in_a_sandbox(folder: &Path) {
+    refuse(&[libc::SYS_close_range, libc::SYS_unshare]);
+    let provider = Provider::register(PROVIDER, None).unwrap();
+    assert!(provider.enabled(4, 0));
+    if fork() == 0 {
+        mark(folder, "forked");
+        // Longer than the test waits; a test that has failed removes the folder.
+        while folder.exists() && !folder.join("done").exists() {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+    }
+    // SAFETY: ends the process as a signal does; nothing of it runs after that.
+    unsafe { libc::_exit(0) };
 }
 
 #[test]

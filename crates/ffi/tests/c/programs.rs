@@ -344,6 +344,9 @@ fn a_call_stack_begins_in_the_function_that_wrote() {
 
 /// The most stack that a write may need in a library that was built with optimization (docs/c-api.md).
 const MOST_STACK: u32 = 2048;
+/// The same in code without optimization, whose frames are several times as large. The work areas of
+/// a record with a stack or key do not fit into it: they are not to lie on the stack.
+const MOST_STACK_UNOPTIMIZED: u32 = 12 << 10;
 
 /// A payload filter on event 2, which every event of that number passes.
 fn payload_filter() -> Filter {
@@ -367,7 +370,7 @@ fn a_signal_handler_on_a_small_stack_writes_whatever_sessions_ask_for() {
     let filtered = EnableParams { filters: vec![payload_filter()], ..with(STACK) };
     // Code without optimization needs more stack than any promise is about.
     let is_optimized = !cfg!(debug_assertions) || optimized().is_some();
-    let stack = if is_optimized { 8 << 10 } else { 64 << 10 };
+    let (stack, most) = if is_optimized { (8 << 10, MOST_STACK) } else { (64 << 10, MOST_STACK_UNOPTIMIZED) };
     let mut deepest = 0;
     for (name, sessions) in [
         ("plain", vec![with(0)]),
@@ -384,7 +387,7 @@ fn a_signal_handler_on_a_small_stack_writes_whatever_sessions_ask_for() {
             let output = expect_success(command.arg(stack.to_string()).env("TRACEWEIR_NO_RSEQ", no_rseq));
             for line in output.lines().filter_map(|line| line.strip_prefix("depth ")) {
                 let depth: u32 = line.split(' ').next().unwrap().parse().unwrap();
-                assert!(!is_optimized || depth <= MOST_STACK, "{name}, sequences off {no_rseq}: {line}");
+                assert!(depth <= most, "{name}, sequences off {no_rseq}: {line}");
                 println!("{name} {no_rseq} {line}");
                 deepest = deepest.max(depth);
             }
