@@ -96,6 +96,7 @@ fn ordinary_user_unwinds_without_losing_kernel_events() {
     if Command::new("taskset").arg("--version").output().is_err() {
         return skip("taskset", "no taskset");
     }
+    let _turn = crate::stage::take_turn();
     again(5, || {
         let user = User::new();
         let _daemon = user.daemon();
@@ -135,6 +136,7 @@ fn ordinary_user_unwinds_without_losing_kernel_events() {
 
 #[test]
 fn smaller_stack_copies_are_announced_with_their_reason() {
+    let _turn = crate::stage::take_turn();
     let user = User::new();
     let mut limited = user.command("/bin/sh".as_ref());
     limited.args(["-c", "ulimit -l 0; exec \"$0\" \"$@\""]).arg(&user.weir);
@@ -151,9 +153,14 @@ fn smaller_stack_copies_are_announced_with_their_reason() {
     let lockable: u64 = setting.trim().parse().unwrap_or(516);
     // Rings are powers of two, with a page each: 32 copies of 64 KiB take 2 MiB.
     let needed = 2048 + (rustix::param::page_size() as u64 >> 10);
-    assert_eq!(is_limited, lockable < needed, "{}", started.stderr);
+    // Where perf_event_paranoid is -1, the kernel enforces no limit.
+    let paranoid = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
+    if paranoid.trim() != "-1" {
+        assert_eq!(is_limited, lockable < needed, "{}", started.stderr);
+    }
     let command = format!("sudo sysctl kernel.perf_event_mlock_kb={needed}");
     assert!(!is_limited || started.stderr.contains(&command), "{}", started.stderr);
-    assert!(!begin("1K").stderr.contains("stack copies"), "less than any ring allows");
+    let small = begin("1K").expect(0);
+    assert!(!small.stderr.contains("stack copies"), "less than any ring allows: {}", small.stderr);
     user.weir(&["stop", "own"]);
 }

@@ -23,10 +23,15 @@ pub(crate) struct Stage {
     _turn: MutexGuard<'static, ()>,
 }
 
+/// Waits until no other test measures.
+pub(crate) fn take_turn() -> MutexGuard<'static, ()> {
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Stage {
     /// `None` where kernel events cannot be had, which is said.
     pub(crate) fn set() -> Option<Self> {
-        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = take_turn();
         let daemon = Daemon::start();
         // Of the whole machine: without privilege there are context switches of one's own processes.
         let trial = daemon.weir(["start", "trial", "--kernel", "interrupt", "--real-time"]);

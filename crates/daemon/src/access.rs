@@ -81,7 +81,8 @@ impl Access {
         self.is_guest_user(peer.uid)
     }
 
-    fn is_guest_user(&self, uid: u32) -> bool {
+    /// As [`Access::is_guest`], of a user.
+    pub(crate) fn is_guest_user(&self, uid: u32) -> bool {
         uid != 0 && uid != self.uid
     }
 

@@ -72,7 +72,7 @@ pub(crate) fn wanted_at_start(
 ) -> Wanted {
     let cpus = cpu::possible();
     let ring_bytes = ring_bytes(config, cpus, scope, Lockable::of_this_process);
-    let backlog_bytes = usize::try_from(memory_share(config, cpus)).unwrap_or(usize::MAX);
+    let backlog_bytes = usize::try_from(memory_share(config, cpus)).unwrap_or(usize::MAX).max(ring_bytes);
     let stack_bytes = config.stack_bytes;
     let base = Wanted { scope, ring_bytes, backlog_bytes, stack_bytes, ..Wanted::default() };
     wanted(&base, wishes, settings, (system, machine))
@@ -135,14 +135,14 @@ fn memory_share(config: &SessionConfig, cpus: u16) -> u64 {
     memory.checked_div(u64::from(cpus)).unwrap_or(0).clamp(least, most)
 }
 
-/// Bytes of a ring: a share of the session's own memory; a daemon without privilege is limited by what it may lock.
+/// Bytes of a ring: a share of the session's own memory or, in a daemon without privilege, what the
+/// daemon may lock.
 fn ring_bytes(config: &SessionConfig, cpus: u16, scope: Scope, lockable: impl FnOnce() -> Lockable) -> usize {
-    let share = memory_share(config, cpus);
     let share = match scope {
-        Scope::Everything => share,
+        Scope::Everything => memory_share(config, cpus),
         Scope::Own => {
             let (least, most) = OWN_RING_BYTES;
-            share.min(lockable().ring_bytes(u64::from(cpus))).clamp(least, most)
+            lockable().ring_bytes(u64::from(cpus)).clamp(least, most)
         }
     };
     let power = share.checked_ilog2().and_then(|bits| 1_usize.checked_shl(bits));

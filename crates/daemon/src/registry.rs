@@ -352,7 +352,11 @@ impl Registry {
 
     /// All that is enabled for every process, the latest call last: GUID, name if there is one, session, and what the session wants. The property
     /// says which are groups. What only the daemon can decide is left out: enables for some processes, and groups of which members are disallowed.
-    pub(crate) fn enabled(&self) -> Vec<(Guid, String, u64, EnableParams)> {
+    /// A name stands there only if `may_name` says so of its controller: the daemon checks the rights of others for each GUID that has the name.
+    pub(crate) fn enabled(
+        &self,
+        may_name: impl Fn(&Identity) -> bool,
+    ) -> Vec<(Guid, String, u64, EnableParams)> {
         let all = self.enables.iter().flat_map(|(target, sessions)| {
             sessions.iter().map(move |(session, enable)| (*target, *session, enable))
         });
@@ -373,7 +377,9 @@ impl Registry {
         };
         all.into_iter()
             .map(|(target, session, enable)| {
-                (target.guid(), enable.name.clone(), session, with_group(target, enable))
+                let is_named = enable.controller.as_ref().is_some_and(&may_name);
+                let name = if is_named { enable.name.clone() } else { String::new() };
+                (target.guid(), name, session, with_group(target, enable))
             })
             .collect()
     }

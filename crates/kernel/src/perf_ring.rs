@@ -160,6 +160,10 @@ pub(crate) fn get_processor_sooner() {
         deadline_ns: u64,
         period_ns: u64,
     }
+    // SAFETY: asks for the policy of the calling thread; no memory is involved.
+    if unsafe { libc::sched_getscheduler(0) } != libc::SCHED_OTHER {
+        return;
+    }
     let nice = rustix::process::getpriority_process(Some(rustix::thread::gettid())).unwrap_or(0);
     let attr = SchedAttr {
         size: size_of::<SchedAttr>() as u32,

@@ -297,6 +297,11 @@ impl Session {
         self.shared().set_groups(mask);
     }
 
+    /// Sets the bytes of a program's stack that come with an event, as properties report them.
+    pub fn set_stack_bytes(&self, bytes: u32) {
+        self.shared().change(|config| config.stack_bytes = bytes);
+    }
+
     /// Collects everything, finalises the file, ends the threads. `done` gets the final properties.
     pub fn stop(&self, done: Done<Properties>) {
         self.post(Command::Stop(Some(done)));

@@ -147,7 +147,7 @@ impl Control {
         let reason = if self.take_missed(at, session, code) {
             "the program closed descriptors of the library"
         } else if code == EnableCode::Enable && !was_early && self.client.lock().is_late(id, registration) {
-            "the process went on before the daemon answered its registration"
+            "the process went on before the daemon answered its registration or its traits"
         } else {
             return;
         };

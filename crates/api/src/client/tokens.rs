@@ -120,9 +120,9 @@ impl Seal {
     fn new() -> io::Result<Self> {
         let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, FLAGS, None)?;
         let socket = guard(socket);
-        process::remember(socket.as_fd());
         let epoll = move_up(epoll::create(epoll::CreateFlags::CLOEXEC)?)?;
         epoll::add(&epoll, &socket, epoll::EventData::new_u64(0), epoll::EventFlags::empty())?;
+        process::remember(socket.as_fd());
         Ok(Self { socket, epoll: Some(epoll) })
     }
 

@@ -146,6 +146,8 @@ unsafe fn symbol<F: Copy>(library: *mut c_void, name: *const c_char) -> F {
 fn a_statically_linked_program_records_itself() {
     let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     let stage = Stage::new();
+    let package = Path::new(env!("CARGO_TARGET_TMPDIR")).join("static-package");
+    std::fs::create_dir_all(&package).unwrap();
     // A package of its own: building the example in place would build all development dependencies.
     let api = Path::new(env!("CARGO_MANIFEST_DIR"));
     let manifest = format!(
@@ -153,13 +155,13 @@ fn a_statically_linked_program_records_itself() {
          [[bin]]\nname = \"private_session\"\npath = {:?}\n[dependencies]\ntraceweir = {{ path = {api:?} }}\n",
         api.join("examples/private_session.rs")
     );
-    std::fs::write(stage.path("Cargo.toml"), manifest).unwrap();
+    std::fs::write(package.join("Cargo.toml"), manifest).unwrap();
     // The versions that the project has, so that nothing is fetched.
-    std::fs::copy(api.join("../../Cargo.lock"), stage.path("Cargo.lock")).unwrap();
+    std::fs::copy(api.join("../../Cargo.lock"), package.join("Cargo.lock")).unwrap();
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("static");
     let built = Command::new(env!("CARGO"))
         .args(["build", "--quiet", "--offline", "--target", &target])
-        .current_dir(stage.path(""))
+        .current_dir(&package)
         .env("CARGO_TARGET_DIR", &folder)
         .env("CARGO_INCREMENTAL", "0")
         .env("CARGO_PROFILE_DEV_DEBUG", "0")

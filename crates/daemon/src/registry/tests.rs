@@ -269,6 +269,16 @@ fn reach(registry: &mut Registry, number: u32) {
 }
 
 #[test]
+fn names_are_published_of_trusted_controllers_only() {
+    let mut registry = registry();
+    enable_by_name(&mut registry, 5, 4);
+    let names = |registry: &Registry, may_name: bool| -> Vec<String> {
+        registry.enabled(|_| may_name).into_iter().map(|(_, name, _, _)| name).collect()
+    };
+    assert_eq!((names(&registry, true), names(&registry, false)), (vec![NAME.into()], vec![String::new()]));
+}
+
+#[test]
 fn name_finds_registrations_with_another_guid_now_and_later() {
     let mut registry = registry();
     registry.register(1, 0, PROVIDER, &traits_named("SOME.app"), false).unwrap();

@@ -253,7 +253,10 @@ impl Service {
             };
             running.wanted = wanted;
             match (begun, self.sessions.running_session(id)) {
-                (Some(Begun { source, control, losses, .. }), Some(session)) if running.control.is_none() => {
+                (Some(Begun { source, control, losses, stack_bytes }), Some(session))
+                    if running.control.is_none() =>
+                {
+                    session.set_stack_bytes(stack_bytes);
                     session.capture(source);
                     self.kernels.began(id, control, losses);
                 }

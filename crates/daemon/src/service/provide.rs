@@ -301,12 +301,14 @@ impl Service {
             return None;
         }
         let mut regions = BTreeMap::new();
-        let enabled = self.registry.enabled().into_iter().filter_map(|(target, name, id, mut params)| {
-            let region =
-                *regions.entry(id).or_insert_with(|| self.sessions.running_session(id)?.next_region());
-            self.mark_independent(id, &mut params);
-            Some(Enabled { target, name, session: id, region: region?, params })
-        });
+        let may_name = |controller: &crate::access::Identity| !self.access.is_guest_user(controller.uid);
+        let enabled =
+            self.registry.enabled(may_name).into_iter().filter_map(|(target, name, id, mut params)| {
+                let region =
+                    *regions.entry(id).or_insert_with(|| self.sessions.running_session(id)?.next_region());
+                self.mark_independent(id, &mut params);
+                Some(Enabled { target, name, session: id, region: region?, params })
+            });
         Some(enabled.collect())
     }
 

@@ -5,11 +5,13 @@
 //!   Relayed   perf ring ──weir-rings, at a watermark──▶ Backlog ──▶ Reader, at each look
 //! ```
 //!
-//! 1. A look reads `/proc`, loads unwind tables and opens events, which takes up to half a second. A ring of 512 KiB holds
-//!    32 copies of 16 KiB, which are 32 ms of samples. So the thread does nothing else than to copy records.
-//! 2. A look empties the ring itself before it reads: it sees all that was written before, as it does without the thread.
-//! 3. The backlog of a ring is bounded. Records that find no room there stay in the ring; the kernel counts what finds no
-//!    room in that.
+//! 1. A look reads `/proc`, loads unwind tables and opens events, which takes up to half a second.
+//!    A ring of 512 KiB holds 32 copies of 16 KiB: 32 ms of samples. So the thread only copies
+//!    records.
+//! 2. A look takes the backlog and then empties the ring: it sees all that was written before.
+//! 3. The backlog of a ring is bounded, but not smaller than the ring. Records that find no room
+//!    there stay in the ring until the next look; the kernel counts those that find no room in the
+//!    ring.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -184,7 +186,6 @@ impl RelayedRing {
 
     fn look(&mut self) {
         let mut backlog = lock(&self.shared);
-        backlog.fill();
         self.records.drain(..self.at.min(self.records.len()));
         self.at = 0;
         if self.records.is_empty() {
@@ -193,6 +194,9 @@ impl RelayedRing {
         } else {
             self.records.append(&mut backlog.records);
         }
+        // The backlog is empty now, and has room for all that the ring holds.
+        backlog.fill();
+        self.records.append(&mut backlog.records);
         self.was_full = std::mem::take(&mut backlog.was_full);
         self.is_broken |= std::mem::take(&mut backlog.is_broken);
     }
@@ -325,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn full_backlog_leaves_records_in_the_ring() {
+    fn look_sees_what_a_full_backlog_left_in_the_ring() {
         let ring = Ring::forged(&records([64, 80, 48, 40]), 3);
         let mut source = RingSource::Relayed(RelayedRing::new(ring, 100));
         assert_eq!(source.cpu(), 3);
@@ -336,8 +340,7 @@ mod tests {
         assert!(!backlog.fill());
         assert_eq!((backlog.records.len(), backlog.ring.given_back()), (144, 144));
         drop(backlog);
-        assert_eq!(read(&mut source), [(0, 64), (1, 80)]);
-        assert_eq!(read(&mut source), [(2, 48), (3, 40)]);
+        assert_eq!(read(&mut source), [(0, 64), (1, 80), (2, 48), (3, 40)]);
         assert_eq!(read(&mut source), []);
         assert!(!source.take_broken());
     }

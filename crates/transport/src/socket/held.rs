@@ -149,6 +149,10 @@ mod tests {
         let held = Held::guarded(near, 500);
         assert!(held.as_fd().as_raw_fd() >= 500 && held.is_own());
         drop(held);
+        // A child that another test forks holds a copy until it calls exec.
+        let mut ready = [rustix::event::PollFd::new(&far, rustix::event::PollFlags::IN)];
+        let limit = rustix::event::Timespec { tv_sec: 60, tv_nsec: 0 };
+        rustix::event::poll(&mut ready, Some(&limit)).unwrap();
         assert_eq!(rustix::io::read(&far, &mut [0; 1]), Ok(0), "both numbers are closed");
     }
 
