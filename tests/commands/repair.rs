@@ -37,6 +37,19 @@ fn a_file_full_of_zeros_behind_its_last_buffer_is_repaired() {
 }
 
 #[test]
+fn repair_reports_buffers_that_a_finalised_file_no_longer_has() {
+    let folder = folder();
+    let (whole, out) = (folder.path().join("whole.etl"), folder.path().join("out.etl"));
+    weir(["repair", text(&fixture("crashed")), "-o", text(&whole)]).expect(0);
+    let mut bytes = std::fs::read(&whole).unwrap();
+    bytes.truncate(0x3000);
+    let cut = store(&folder, "cut.etl", &bytes);
+    let run = weir(["repair", text(&cut), "-o", text(&out)]).expect(3);
+    assert!(run.stderr.contains("wrote 5 buffers and the file has 3"), "{}", run.stderr);
+    weir(["check", text(&out)]).expect(0);
+}
+
+#[test]
 fn repair_refuses_to_replace_a_file_unless_forced() {
     let folder = folder();
     let out = store(&folder, "precious.etl", b"precious");

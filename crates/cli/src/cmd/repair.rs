@@ -49,6 +49,15 @@ pub(super) fn run(options: &Repair) -> Result<Outcome> {
             grouped(u64::from(done.unpadded))
         );
     }
+    let missing = file.trace.missing_buffers();
+    if let Some((written, there)) = missing {
+        eprintln!(
+            "{}: the session wrote {} buffers and the file has {}; the events of the others are lost",
+            file.name,
+            grouped(written),
+            grouped(there)
+        );
+    }
     let holes = report_holes(&file);
     let remaining = remaining(&options.output)?;
     if remaining > 0 {
@@ -58,7 +67,7 @@ pub(super) fn run(options: &Repair) -> Result<Outcome> {
         );
     }
     // Half a buffer at the end is what crashes leave; its whole records are saved and the copy is sound.
-    let damaged = holes || done.dropped > 0 || file.damage.is_some() || remaining > 0;
+    let damaged = holes || missing.is_some() || done.dropped > 0 || file.damage.is_some() || remaining > 0;
     Ok(if damaged { Outcome::Damaged } else { Outcome::Fine })
 }
 
