@@ -342,7 +342,10 @@ impl Service {
                 }
             }
         }
-        let Some(who) = who else { return Err(self.is_another(link, id, pid)) };
+        let Some(who) = who else {
+            self.leave_out_ended(link, id, pid);
+            return Ok(false);
+        };
         let refusal = match session.attach(who, process::threads_of(pid)) {
             Ok(attached)
                 if self.descriptors.are_scarce(&attached.wake, self.access.is_guest(&process.peer)) =>
@@ -364,13 +367,14 @@ impl Service {
         Err(Refusal::new(refusal.status, why))
     }
 
-    /// The id of the process that connected is another's: what is written through the connection would be told under a false name. It is not tried again.
-    fn is_another(&mut self, link: LinkId, session: u64, pid: u32) -> Refusal {
-        let why =
-            format!("process {pid} has ended, and its id may be another's: what it connected is not used");
-        told!("session {session:#x}: {why}");
+    /// Counts a process that has ended while its connection is open. Its id may belong to another
+    /// process by now, whose name events of the connection must not get. That is no failure of the
+    /// controller's request.
+    fn leave_out_ended(&mut self, link: LinkId, session: u64, pid: u32) {
+        told!(
+            "session {session:#x}: process {pid} has ended, and its id may be another's: its connection is not used"
+        );
         self.sessions.count_uncounted(session, link);
-        Refusal::new(Status::ERROR_ACCESS_DENIED, why)
     }
 
     /// Closes the region of a process for a session that none of its registrations is enabled for any more.

@@ -66,6 +66,19 @@ fn a_process_that_gets_no_region_is_counted_and_gets_it_when_there_is_room() {
 }
 
 #[test]
+fn process_that_has_ended_is_counted_and_fails_no_enable() {
+    let (mut service, notices) = with_notices();
+    let session = started(&mut service, &notices);
+    register(&mut service, 2);
+    heard(&mut service);
+    // Its id belongs to another process now.
+    service.registry.processes.get_mut(&2).unwrap().peer.pid = std::process::id();
+    say(&mut service, 1, enable(session, 5000));
+    assert_eq!(heard(&mut service), ["1 Done"]);
+    assert_eq!(service.sessions.properties(session).unwrap().uncounted_processes, 1);
+}
+
+#[test]
 fn who_left_or_is_wanted_no_more_gets_no_region_later() {
     let (mut service, notices) = with_notices();
     let session = started(&mut service, &notices);
