@@ -98,6 +98,7 @@ impl Service {
     ) -> Vec<OrderByName> {
         let mut orders = Vec::new();
         let mut left_out = 0_usize;
+        let mut has_made_room = false;
         for provider in guids {
             let Some(private) = self.privates.all.get(&id) else { break };
             let Some(member) = private.members.get(&link) else { break };
@@ -105,9 +106,13 @@ impl Service {
             let now = self.hash_reaching(private, link, provider);
             let is_enabled_itself = private.enables.contains_key(&provider);
             let is_full = before.is_none() && member.by_name.len() >= MAX_GUIDS_BY_NAME;
-            if now.is_some() && is_full && !self.drop_unregistered(id, link, &mut orders) {
-                left_out = left_out.saturating_add(1);
-                continue;
+            if now.is_some() && is_full {
+                // Registrations do not change meanwhile: a second attempt would find no more room.
+                let is_first = !std::mem::replace(&mut has_made_room, true);
+                if !(is_first && self.drop_unregistered(id, link, &mut orders)) {
+                    left_out = left_out.saturating_add(1);
+                    continue;
+                }
             }
             let private = self.privates.all.get_mut(&id);
             let Some(member) = private.and_then(|private| private.members.get_mut(&link)) else { break };
