@@ -85,11 +85,26 @@ impl Registry {
         Some((registration.name_hash?, registration.provider))
     }
 
-    /// The same of all registrations of a process.
-    pub(crate) fn names_of(&self, link: LinkId) -> impl Iterator<Item = (Guid, Guid)> {
-        let process = self.processes.get(&link).into_iter();
-        let all = process.flat_map(|process| process.registrations.values());
-        all.filter_map(|registration| Some((registration.name_hash?, registration.provider)))
+    /// Returns the hashes of the names under which a process has registered a GUID, in the order of
+    /// the registrations.
+    pub(crate) fn names_of_guid(&self, link: LinkId, provider: Guid) -> impl Iterator<Item = Guid> {
+        let numbers = self.numbers_of(link, provider);
+        numbers.filter_map(move |number| self.name_of(link, number)).map(|(hash, _)| hash)
+    }
+
+    /// Returns the GUIDs that a process has registered under the name with this hash, except the
+    /// hash itself.
+    pub(crate) fn guids_named(&self, link: LinkId, hash: Guid) -> impl Iterator<Item = Guid> {
+        let named = self.named.get(&hash).into_iter();
+        let numbers = named.flat_map(move |all| all.range((link, 0)..=(link, u32::MAX)));
+        numbers.filter_map(|(link, number)| self.name_of(*link, *number)).map(|(_, provider)| provider)
+    }
+
+    /// Returns the numbers of the registrations of a GUID in a process.
+    pub(crate) fn numbers_of(&self, link: LinkId, provider: Guid) -> impl Iterator<Item = u32> {
+        let registered = self.registered.get(&Target::Provider(provider)).into_iter();
+        let numbers = registered.flat_map(move |all| all.range((link, 0)..=(link, u32::MAX)));
+        numbers.map(|(_, number)| *number)
     }
 
     /// The connections whose processes have registered a name with another GUID than its hash, each

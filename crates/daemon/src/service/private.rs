@@ -51,6 +51,8 @@ use crate::registry::Process;
 
 /// Providers that one of them enables.
 const MAX_ENABLES: usize = 64;
+/// GUIDs that one session enables by names in one process.
+const MAX_GUIDS_BY_NAME: usize = 64;
 /// Those of one controller that may wait for ever.
 const MAX_PENDING_OF_ONE: usize = 16;
 /// How long processes may take to answer.
@@ -109,6 +111,8 @@ struct Enabled {
     params: EnableParams,
     /// What the provider was called by who asked.
     name: String,
+    /// The GUID is the hash of that name: the session enables all GUIDs registered under it.
+    is_by_name: bool,
 }
 
 /// A process that takes part.
@@ -121,6 +125,9 @@ struct Member {
     /// It belongs to another user than the starter.
     is_anothers: bool,
     last: Properties,
+    /// The GUIDs that the process was ordered to enable because of a name, each with the hash of
+    /// that name. A GUID stays here when its registration goes: the process keeps its enables.
+    by_name: BTreeMap<Guid, Guid>,
 }
 
 /// What a request was for.

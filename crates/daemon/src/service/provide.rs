@@ -172,6 +172,9 @@ impl Service {
         let changed = changed.map(|(session, _)| session).collect();
         self.enable_later(link, registration, changed);
         self.join_privates_by_name(link, registration);
+        if let Some((_, provider)) = self.registry.name_of(link, registration) {
+            self.tell_privates_of(link, provider);
+        }
         Ok(())
     }
 

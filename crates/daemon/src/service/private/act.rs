@@ -143,14 +143,12 @@ impl Service {
         let starter = private.starter;
         let start = Message::PrivateStart { order, session: id, starter, config: Box::new(config) };
         self.send(link, 0, start);
-        let by_name = self.privates.all.get(&id).map(|private| self.reached_by_name(private, link));
-        let by_name =
-            by_name.unwrap_or_default().into_iter().map(|(provider, (_, params))| (provider, params));
-        for (provider, params) in enables.into_iter().chain(by_name) {
+        for (provider, params) in enables {
             let (code, params) =
                 (EnableCode::Enable, Box::new(EnableParams { source: Guid::NULL, ..params }));
             self.send(link, 0, Message::PrivateEnable { order: 0, session: id, provider, code, params });
         }
+        self.enable_names_in(id, link);
         self.tell_private_modules(id, Some(link), None);
         true
     }
@@ -281,7 +279,6 @@ impl Service {
         }
         let claimant = self.claimant(asker);
         let order = if timeout_ms == 0 { 0 } else { self.privates.next_order_of(asker.link, claimant)? };
-        let reached = self.reached_in_members(id);
         let Some(private) = self.privates.all.get_mut(&id) else { return Ok(()) };
         let mut is_by_name = false;
         match code {
@@ -295,12 +292,13 @@ impl Service {
                     private.enables.remove(&provider).map(|it| it.name).filter(|_| called.is_empty());
                 let name = before.unwrap_or(called);
                 is_by_name = provider.is_hash_of(&name);
-                private.enables.insert(provider, Enabled { params: params.clone(), name });
+                private.enables.insert(provider, Enabled { params: params.clone(), name, is_by_name });
             }
             EnableCode::Disable => drop(private.enables.remove(&provider)),
             EnableCode::CaptureState => {}
         }
         let name = private.config.name.clone();
+        let before: BTreeSet<LinkId> = private.members.keys().copied().collect();
         if is_by_name {
             self.join_by_name(id, provider);
         }
@@ -309,18 +307,21 @@ impl Service {
         let who = self.who(asker.link);
         enabled!("{who}, {} {provider} for private session {name:?}", verb(code));
         for link in &links {
+            let mut orders = Vec::new();
             // Processes that have just joined know of all GUIDs.
-            let before = reached.get(link);
-            let orders =
-                before.map(|before| self.orders_by_name((id, *link), before, (provider, code), &params));
-            // The answer to the call comes when all is done; but a GUID is disabled before its name
-            // enables it.
+            if before.contains(link) {
+                orders = self.orders_by_name((id, *link), (provider, code), &params);
+            }
+            // A GUID is disabled before its name enables it.
             let (after, first): (Vec<_>, Vec<_>) =
-                orders.unwrap_or_default().into_iter().partition(|(guid, _, _)| *guid == provider);
+                orders.into_iter().partition(|(guid, _, _)| *guid == provider);
             let main = [(provider, code, params.clone())];
-            for (guid, code, params) in first.into_iter().chain(main).chain(after) {
-                let order = if guid == provider { order } else { 0 };
-                let (provider, params) = (guid, Box::new(params));
+            let all: Vec<_> = first.into_iter().chain(main).chain(after).collect();
+            // The answer to the call comes when all is done: the answer to the last order counts.
+            let last = all.len().saturating_sub(1);
+            for (at, (provider, code, params)) in all.into_iter().enumerate() {
+                let order = if at == last { order } else { 0 };
+                let params = Box::new(params);
                 self.send(*link, 0, Message::PrivateEnable { order, session: id, provider, code, params });
             }
         }

@@ -12,80 +12,231 @@
 //! GUID. A session that was started and enabled by a GUID alone, as programs do that use the
 //! published API, is that GUID's and nothing else's. An enable of a GUID by itself counts more than
 //! that of its name.
+//!
+//! Each member of a session remembers which GUIDs it was ordered to enable because of a name, at
+//! most [`MAX_GUIDS_BY_NAME`]. A GUID that the session no longer reaches is disabled there, also
+//! while the process has no registration of it.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 use traceweir_format::Guid;
 use traceweir_format::spec::access::Rights;
 use traceweir_transport::message::{EnableCode, EnableParams, Message};
 
-use super::Private;
+use super::{MAX_GUIDS_BY_NAME, Private};
 use crate::log::refused;
+use crate::registry::Registry;
 use crate::service::access::rights_to_run;
 use crate::service::{LinkId, Service};
 
-/// What a private session reaches in a process by names: the hash of the name and how it is
-/// enabled, by GUID.
-pub(super) type Reached = BTreeMap<Guid, (Guid, EnableParams)>;
+/// A change of what names enable in a process.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum OrderByName {
+    /// Enable the GUID with the parameters of the name that has this hash.
+    Enable {
+        provider: Guid,
+        hash: Guid,
+    },
+    Disable {
+        provider: Guid,
+    },
+}
+
+impl OrderByName {
+    pub(super) fn provider(self) -> Guid {
+        let (Self::Enable { provider, .. } | Self::Disable { provider }) = self;
+        provider
+    }
+}
+
+impl Private {
+    fn enables_by_name(&self, hash: Guid) -> bool {
+        self.enables.get(&hash).is_some_and(|enabled| enabled.is_by_name)
+    }
+
+    /// Returns the GUIDs of a process that a call about `provider` may concern: the provider
+    /// itself, and the GUIDs that are, or were, reached by it as the hash of a name.
+    fn guids_concerned(&self, registry: &Registry, link: LinkId, provider: Guid) -> BTreeSet<Guid> {
+        let by_name = self.members.get(&link).map(|member| &member.by_name);
+        let before = by_name.into_iter().flatten().filter(|(_, hash)| **hash == provider);
+        let mut guids: BTreeSet<Guid> = before.map(|(guid, _)| *guid).collect();
+        if self.enables_by_name(provider) {
+            guids.extend(registry.guids_named(link, provider));
+        }
+        guids.insert(provider);
+        guids
+    }
+}
 
 impl Service {
-    /// The GUIDs that a process has registered under names which a private session enables, and
-    /// what it enables them with.
-    pub(super) fn reached_by_name(&self, private: &Private, link: LinkId) -> Reached {
-        let names = self.registry.names_of(link);
-        let params = |hash, provider| self.params_by_name(private, hash, provider).cloned();
-        names.filter_map(|(hash, provider)| Some((provider, (hash, params(hash, provider)?)))).collect()
+    /// Returns the hash of the name by which a session enables a GUID in a process: the one that it
+    /// was enabled by before, where it still is.
+    fn hash_reaching(&self, private: &Private, link: LinkId, provider: Guid) -> Option<Guid> {
+        if private.enables.contains_key(&provider) {
+            return None;
+        }
+        let before = private.members.get(&link).and_then(|member| member.by_name.get(&provider));
+        let names = self.registry.names_of_guid(link, provider);
+        let mut reaching = None;
+        for hash in names.filter(|hash| private.enables_by_name(*hash)) {
+            reaching = Some(hash);
+            if before == Some(&hash) {
+                break;
+            }
+        }
+        reaching.filter(|_| self.may_run(private, provider))
     }
 
-    /// What a private session enables a GUID with by the name whose hash this is, where it does and
-    /// may.
-    fn params_by_name<'p>(
-        &self,
-        private: &'p Private,
-        hash: Guid,
-        provider: Guid,
-    ) -> Option<&'p EnableParams> {
-        let enable = private.enables.get(&hash).filter(|enable| hash.is_hash_of(&enable.name))?;
-        let is_meant = !private.enables.contains_key(&provider) && self.may_run(private, provider);
-        is_meant.then_some(&enable.params)
+    /// Brings up to date which of these GUIDs a session enables by name in a process, and returns
+    /// what the process has to be ordered for that. GUIDs for which `is_due` are enabled anew.
+    fn update_by_name(
+        &mut self,
+        id: u64,
+        link: LinkId,
+        guids: BTreeSet<Guid>,
+        is_due: impl Fn(Guid, Guid) -> bool,
+    ) -> Vec<OrderByName> {
+        let mut orders = Vec::new();
+        let mut left_out = 0_usize;
+        let mut has_made_room = false;
+        for provider in guids {
+            let Some(private) = self.privates.all.get(&id) else { break };
+            let Some(member) = private.members.get(&link) else { break };
+            let before = member.by_name.get(&provider).copied();
+            let now = self.hash_reaching(private, link, provider);
+            let is_enabled_itself = private.enables.contains_key(&provider);
+            let is_full = before.is_none() && member.by_name.len() >= MAX_GUIDS_BY_NAME;
+            if now.is_some() && is_full {
+                // Registrations do not change meanwhile: a second attempt would find no more room.
+                let is_first = !std::mem::replace(&mut has_made_room, true);
+                if !(is_first && self.drop_unregistered(id, link, &mut orders)) {
+                    left_out = left_out.saturating_add(1);
+                    continue;
+                }
+            }
+            let private = self.privates.all.get_mut(&id);
+            let Some(member) = private.and_then(|private| private.members.get_mut(&link)) else { break };
+            match now {
+                Some(hash) => {
+                    member.by_name.insert(provider, hash);
+                    if before != now || is_due(provider, hash) {
+                        orders.push(OrderByName::Enable { provider, hash });
+                    }
+                }
+                None => {
+                    if member.by_name.remove(&provider).is_some() && !is_enabled_itself {
+                        orders.push(OrderByName::Disable { provider });
+                    }
+                }
+            }
+        }
+        if left_out > 0
+            && let Some(private) = self.privates.all.get(&id)
+        {
+            let pid = self.registry.processes.get(&link).map_or(0, |process| process.peer.pid);
+            let name = &private.config.name;
+            refused!(
+                "private session {name:?} enables {MAX_GUIDS_BY_NAME} GUIDs by name in process {pid}, which is the limit: {left_out} more are not enabled"
+            );
+        }
+        orders
     }
 
-    /// The same in all processes of a session.
-    pub(super) fn reached_in_members(&self, id: u64) -> BTreeMap<LinkId, Reached> {
-        let private = self.privates.all.get(&id);
-        let members =
-            private.into_iter().flat_map(|private| private.members.keys().map(move |it| (private, *it)));
-        members.map(|(private, link)| (link, self.reached_by_name(private, link))).collect()
+    /// Makes room among the GUIDs that a session enables by name in a process: those without a
+    /// registration are disabled. Returns whether there were any.
+    fn drop_unregistered(&mut self, id: u64, link: LinkId, orders: &mut Vec<OrderByName>) -> bool {
+        let Some(private) = self.privates.all.get_mut(&id) else { return false };
+        let Some(member) = private.members.get_mut(&link) else { return false };
+        let enables = &private.enables;
+        let registry = &self.registry;
+        let before = member.by_name.len();
+        member.by_name.retain(|guid, _| {
+            let is_registered = registry.numbers_of(link, *guid).next().is_some();
+            if !is_registered && !enables.contains_key(guid) {
+                orders.push(OrderByName::Disable { provider: *guid });
+            }
+            is_registered
+        });
+        member.by_name.len() < before
     }
 
-    /// What follows for other GUIDs of a process from a call about `provider`, whose name may stand
-    /// for them: `before` is what the session reached there until now.
+    /// Returns what follows for the GUIDs of a process from a call about `provider`, which may be
+    /// the hash of their name, or have a name that is enabled.
     pub(super) fn orders_by_name(
-        &self,
+        &mut self,
         (id, link): (u64, LinkId),
-        before: &Reached,
         (provider, code): (Guid, EnableCode),
         params: &EnableParams,
     ) -> Vec<(Guid, EnableCode, EnableParams)> {
         let Some(private) = self.privates.all.get(&id) else { return Vec::new() };
-        let now = self.reached_by_name(private, link);
         if code == EnableCode::CaptureState {
-            let meant = now.iter().filter(|(_, (hash, _))| *hash == provider);
+            let by_name = private.members.get(&link).map(|member| &member.by_name);
+            let enabled = by_name.into_iter().flatten().filter(|(_, hash)| **hash == provider);
+            let meant = enabled.filter(|(guid, _)| self.may_run(private, **guid));
             return meant.map(|(guid, _)| (*guid, code, params.clone())).collect();
         }
-        let is_over = |guid: &&Guid| !now.contains_key(guid) && !private.enables.contains_key(guid);
-        let over = before.keys().filter(is_over).map(|guid| (*guid, EnableCode::Disable, params.clone()));
-        let is_new = |guid: &Guid, hash: &Guid| *hash == provider || !before.contains_key(guid);
-        let new = now.iter().filter(|(guid, (hash, _))| is_new(guid, hash));
-        let new = new.map(|(guid, (_, params))| (*guid, EnableCode::Enable, params.clone()));
-        over.chain(new).collect()
+        let guids = private.guids_concerned(&self.registry, link, provider);
+        // The call itself disables its provider, which a name may still enable.
+        let is_due = |guid, hash| hash == provider || (guid == provider && code == EnableCode::Disable);
+        let orders = self.update_by_name(id, link, guids, is_due);
+        let is_left = |order: &OrderByName| !matches!(order, OrderByName::Disable { provider: guid } if *guid == provider);
+        let orders = orders.into_iter().filter(is_left);
+        let full = orders.filter_map(|order| {
+            let (code, params) = self.params_of(id, order, params)?;
+            Some((order.provider(), code, params))
+        });
+        full.collect()
     }
 
-    /// Whether the starter of a session has the rights to run it for a provider of another GUID
+    /// Orders a process that has just joined a session to enable what the session enables by name.
+    pub(super) fn enable_names_in(&mut self, id: u64, link: LinkId) {
+        let Some(private) = self.privates.all.get(&id) else { return };
+        let hashes = private.enables.iter().filter(|(_, enabled)| enabled.is_by_name);
+        let guids = hashes.flat_map(|(hash, _)| self.registry.guids_named(link, *hash)).collect();
+        let orders = self.update_by_name(id, link, guids, |_, _| false);
+        self.send_by_name(id, link, &orders);
+    }
+
+    fn send_by_name(&mut self, id: u64, link: LinkId, orders: &[OrderByName]) {
+        for order in orders {
+            let Some((code, params)) = self.params_of(id, *order, &EnableParams::default()) else { continue };
+            let params = Box::new(EnableParams { source: Guid::NULL, ..params });
+            let provider = order.provider();
+            self.send(link, 0, Message::PrivateEnable { order: 0, session: id, provider, code, params });
+        }
+    }
+
+    /// Returns the parameters of an order: those of the name for an enable, the given ones for a
+    /// disable.
+    pub(super) fn params_of(
+        &self,
+        id: u64,
+        order: OrderByName,
+        to_disable: &EnableParams,
+    ) -> Option<(EnableCode, EnableParams)> {
+        match order {
+            OrderByName::Enable { hash, .. } => {
+                let enabled = self.privates.all.get(&id)?.enables.get(&hash)?;
+                Some((EnableCode::Enable, enabled.params.clone()))
+            }
+            OrderByName::Disable { .. } => Some((EnableCode::Disable, to_disable.clone())),
+        }
+    }
+
+    /// Returns which rights the starter of a session lacks to run it for a provider of another GUID
     /// than the session's.
-    fn may_run(&self, private: &Private, provider: Guid) -> bool {
+    fn missing_to_run(&self, private: &Private, provider: Guid) -> Rights {
         let rights = rights_to_run(&private.config) | Rights::TRACELOG_GUID_ENABLE;
-        let missing = self.access.missing(&private.identity, provider, rights);
+        self.access.missing(&private.identity, provider, rights)
+    }
+
+    fn may_run(&self, private: &Private, provider: Guid) -> bool {
+        self.missing_to_run(private, provider).is_empty()
+    }
+
+    /// Returns whether the starter of a session may run it for a provider, and logs it if not.
+    fn check_may_run(&self, private: &Private, provider: Guid) -> bool {
+        let missing = self.missing_to_run(private, provider);
         if !missing.is_empty() {
             let (name, uid) = (&private.config.name, private.starter);
             refused!(
@@ -99,15 +250,23 @@ impl Service {
     /// where that is the GUID of a session.
     pub(super) fn join_by_name(&mut self, id: u64, hash: Guid) {
         let Some(private) = self.privates.all.get(&id).filter(|it| it.config.guid == hash) else { return };
-        let named = self.registry.registrations_named(hash);
-        let meant: Vec<LinkId> = named
-            .into_iter()
-            .filter(|(link, provider)| {
-                !private.members.contains_key(link) && self.may_run(private, *provider)
-            })
-            .map(|(link, _)| link)
-            .collect();
-        for link in meant {
+        let mut links: BTreeSet<LinkId> = BTreeSet::new();
+        // The registrations of one process follow one another.
+        let mut last = None;
+        for (link, provider) in self.registry.registrations_named(hash) {
+            let is_for = match last {
+                Some((checked, is_for)) if checked == link => is_for,
+                _ => {
+                    let process = self.registry.processes.get(&link);
+                    !private.members.contains_key(&link) && process.is_some_and(|it| private.is_for(it))
+                }
+            };
+            last = Some((link, is_for));
+            if is_for && !links.contains(&link) && self.check_may_run(private, provider) {
+                links.insert(link);
+            }
+        }
+        for link in links {
             self.join(id, link, 0);
         }
     }
@@ -116,19 +275,22 @@ impl Service {
     /// name reach it from now on.
     pub(in crate::service) fn join_privates_by_name(&mut self, link: LinkId, registration: u32) {
         let Some((hash, provider)) = self.registry.name_of(link, registration) else { return };
-        let enabling = self.privates.all.iter().filter_map(|(id, private)| {
-            let params = self.params_by_name(private, hash, provider)?.clone();
-            let is_member = private.members.contains_key(&link);
-            (is_member || private.config.guid == hash).then_some((*id, is_member, params))
-        });
-        for (session, is_member, params) in enabling.collect::<Vec<_>>() {
-            if !is_member {
-                self.join(session, link, 0);
-                continue;
+        let Some(process) = self.registry.processes.get(&link) else { return };
+        let reaching = self.privates.all.iter().filter_map(|(id, private)| {
+            if !private.enables_by_name(hash) || private.enables.contains_key(&provider) {
+                return None;
             }
-            let (code, params) =
-                (EnableCode::Enable, Box::new(EnableParams { source: Guid::NULL, ..params }));
-            self.send(link, 0, Message::PrivateEnable { order: 0, session, provider, code, params });
+            let is_member = private.members.contains_key(&link);
+            let is_meant = is_member || (private.config.guid == hash && private.is_for(process));
+            (is_meant && self.check_may_run(private, provider)).then_some((*id, is_member))
+        });
+        for (id, is_member) in reaching.collect::<Vec<_>>() {
+            if is_member {
+                let orders = self.update_by_name(id, link, BTreeSet::from([provider]), |_, _| false);
+                self.send_by_name(id, link, &orders);
+            } else {
+                self.join(id, link, 0);
+            }
         }
     }
 }

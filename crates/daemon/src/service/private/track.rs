@@ -43,14 +43,20 @@ impl Service {
         }
     }
 
+    /// Returns the numbers of the registrations in a process that a session enables, by their GUID
+    /// or by name: all, or those of one GUID.
     fn enabled_in(&self, private: &Private, link: LinkId, provider: Option<Guid>) -> Vec<u32> {
-        let by_name = self.reached_by_name(private, link);
-        let is_enabled = |guid: &Guid| private.enables.contains_key(guid) || by_name.contains_key(guid);
+        let by_name = private.members.get(&link).map(|member| &member.by_name);
+        let is_enabled = |guid: &Guid| {
+            private.enables.contains_key(guid) || by_name.is_some_and(|guids| guids.contains_key(guid))
+        };
+        if let Some(provider) = provider {
+            let is_meant = is_enabled(&provider);
+            return self.registry.numbers_of(link, provider).filter(|_| is_meant).collect();
+        }
         let registrations = self.registry.processes.get(&link).map(|process| &process.registrations);
-        let all = registrations
-            .into_iter()
-            .flatten()
-            .filter(|(_, it)| is_enabled(&it.provider) && provider.is_none_or(|only| only == it.provider));
-        all.map(|(number, _)| *number).collect()
+        let all = registrations.into_iter().flatten();
+        let enabled = all.filter(|(_, registration)| is_enabled(&registration.provider));
+        enabled.map(|(number, _)| *number).collect()
     }
 }

@@ -499,8 +499,11 @@ fn enable_of_a_guid_counts_more_than_that_of_its_name() {
     assert_eq!(orders_about_app(&mut service), ["20 Enable 7"]);
     say(&mut service, ROOTS, enable_app("a", EnableCode::Enable, APP));
     assert_eq!(orders_about_app(&mut service), ["20 Enable name"]);
-    say(&mut service, ROOTS, own(EnableCode::Disable));
-    assert_eq!(orders_about_app(&mut service), ["20 Disable 7", "20 Enable 7"], "the name still enables it");
+    for _ in 0..2 {
+        say(&mut service, ROOTS, own(EnableCode::Disable));
+        let orders = orders_about_app(&mut service);
+        assert_eq!(orders, ["20 Disable 7", "20 Enable 7"], "the name still enables it");
+    }
 }
 
 #[test]
@@ -522,4 +525,141 @@ fn enable_by_name_reaches_only_guids_that_the_starter_may_enable() {
         orders_about_app(&mut service),
         ["20 start", "20 Enable name", "20 Enable 7", "20 Enable name"]
     );
+}
+
+#[test]
+fn disable_of_a_name_reaches_a_guid_whose_registration_is_gone() {
+    let mut service = stage(ALL);
+    register_app(&mut service, 20, 7, true);
+    say(&mut service, ROOTS, private_of_app("a"));
+    say(&mut service, ROOTS, enable_app("a", EnableCode::Enable, APP));
+    orders_about_app(&mut service);
+    say(&mut service, 20, Message::Unregister { registration: 1 });
+    say(&mut service, ROOTS, enable_app("a", EnableCode::Disable, ""));
+    assert_eq!(orders_about_app(&mut service), ["20 Disable 7", "20 Disable name"]);
+    register_app_again(&mut service, 20, 2, 7);
+    assert!(orders_about_app(&mut service).is_empty(), "the name is not enabled any more");
+}
+
+/// A further provider of [`APP`] in a process that is connected.
+fn register_app_again(service: &mut Service, link: LinkId, registration: u32, guid: u128) {
+    let (provider, traits) = (Guid::from_u128(guid), app_traits());
+    say(service, link, Message::Register { registration, provider, traits, classic: false });
+}
+
+#[test]
+fn caller_waits_until_a_disabled_guid_is_enabled_by_its_name() {
+    let mut service = stage(ALL);
+    register_app(&mut service, 20, 7, true);
+    say(&mut service, ROOTS, private_of_app("a"));
+    say(&mut service, ROOTS, enable_app("a", EnableCode::Enable, APP));
+    let own = |code, timeout_ms| {
+        let Message::EnableProvider { session, params, name, .. } = enable("a", code) else { unreachable!() };
+        Message::EnableProvider { session, provider: Guid::from_u128(7), code, params, name, timeout_ms }
+    };
+    say(&mut service, ROOTS, own(EnableCode::Enable, 0));
+    answer(&mut service);
+    heard(&mut service);
+    say(&mut service, ROOTS, own(EnableCode::Disable, 60_000));
+    let ordered: Vec<_> = service
+        .effects()
+        .into_iter()
+        .filter_map(|effect| match effect {
+            Effect::Send { message: Message::PrivateEnable { order, session, code, .. }, .. } => {
+                Some((order, session, code))
+            }
+            _ => None,
+        })
+        .collect();
+    let codes: Vec<EnableCode> = ordered.iter().map(|(_, _, code)| *code).collect();
+    assert_eq!(codes, [EnableCode::Disable, EnableCode::Enable]);
+    let mut replies = Vec::new();
+    for (order, session, _) in ordered {
+        let (status, reason, properties) = (0, String::new(), Box::default());
+        say(&mut service, 20, Message::PrivateState { order, session, status, reason, properties });
+        replies.push(heard(&mut service));
+    }
+    assert_eq!(replies, [vec![], vec![format!("{ROOTS} Done")]], "only the last answer completes the call");
+}
+
+#[test]
+fn guids_enabled_by_name_in_one_process_are_limited() {
+    let mut service = stage(ALL);
+    register_app(&mut service, 20, 0x100, true);
+    say(&mut service, ROOTS, private_of_app("a"));
+    for number in 2..=70 {
+        register_app_again(&mut service, 20, number, 0x100 + u128::from(number));
+    }
+    orders_about_app(&mut service);
+    say(&mut service, ROOTS, enable_app("a", EnableCode::Enable, APP));
+    // The start, the name twice, and 64 GUIDs.
+    assert_eq!(orders_about_app(&mut service).len(), 3 + 64);
+    register_app_again(&mut service, 20, 71, 0x200);
+    assert!(orders_about_app(&mut service).is_empty());
+    say(&mut service, ROOTS, enable_app("a", EnableCode::Enable, APP));
+    assert_eq!(orders_about_app(&mut service).len(), 1 + 64, "the limit holds for later calls");
+    // A GUID that is not registered any more makes room.
+    say(&mut service, 20, Message::Unregister { registration: 1 });
+    register_app_again(&mut service, 20, 72, 0x201);
+    assert_eq!(orders_about_app(&mut service), ["20 Disable 100", "20 Enable 201"]);
+    say(&mut service, ROOTS, enable_app("a", EnableCode::Disable, ""));
+    assert_eq!(orders_about_app(&mut service).len(), 64 + 1);
+}
+
+#[test]
+fn name_that_is_set_later_reports_modules_to_private_sessions() {
+    let mut service = stage(ALL);
+    register_app(&mut service, 20, 7, true);
+    say(&mut service, ROOTS, private_of_app("a"));
+    say(&mut service, ROOTS, enable_app("a", EnableCode::Enable, APP));
+    let session = service.privates.ids()[0];
+    service.track_private(Asker { link: ROOTS, request: 1 }, session, true).unwrap();
+    let (provider, traits) = (Guid::from_u128(8), Vec::new());
+    say(&mut service, 20, Message::Register { registration: 2, provider, traits, classic: false });
+    service.effects();
+    say(&mut service, 20, Message::SetTraits { registration: 2, traits: app_traits() });
+    let reported: Vec<_> = service
+        .effects()
+        .into_iter()
+        .filter_map(|effect| match effect {
+            Effect::Send { link, message: Message::TellModules { registrations, session }, .. } => {
+                Some((link, registrations, session))
+            }
+            _ => None,
+        })
+        .collect();
+    assert_eq!(reported, [(20, vec![2], session)]);
+}
+
+#[test]
+fn guid_with_two_names_stays_enabled_until_both_are_disabled() {
+    const OTHER: &str = "Other.App";
+    let mut service = stage(ALL);
+    register_app(&mut service, 20, 7, true);
+    let traits = TraitsBuilder::new(OTHER).finish().unwrap().to_vec();
+    let provider = Guid::from_u128(7);
+    say(&mut service, 20, Message::Register { registration: 2, provider, traits, classic: false });
+    say(&mut service, ROOTS, private_of_app("a"));
+    say(&mut service, ROOTS, enable_app("a", EnableCode::Enable, APP));
+    let other = |code, level| {
+        let Message::EnableProvider { session, timeout_ms, .. } = enable("a", code) else { unreachable!() };
+        let (provider, name) = (Guid::from_provider_name(OTHER), OTHER.to_owned());
+        let params = Box::new(EnableParams { level, ..EnableParams::default() });
+        Message::EnableProvider { session, provider, code, params, name, timeout_ms }
+    };
+    say(&mut service, ROOTS, other(EnableCode::Enable, 3));
+    service.effects();
+    let mut orders_about_guid = |message| {
+        say(&mut service, ROOTS, message);
+        let about_guid = |effect| match effect {
+            Effect::Send { message: Message::PrivateEnable { provider, code, params, .. }, .. } => {
+                (provider == Guid::from_u128(7)).then_some((code, params.level))
+            }
+            _ => None,
+        };
+        service.effects().into_iter().filter_map(about_guid).collect::<Vec<_>>()
+    };
+    let name_disabled = orders_about_guid(enable_app("a", EnableCode::Disable, ""));
+    assert_eq!(name_disabled, [(EnableCode::Enable, 3)], "with the parameters of the other name");
+    assert_eq!(orders_about_guid(other(EnableCode::Disable, 0)), [(EnableCode::Disable, 0)]);
 }
