@@ -14,9 +14,10 @@
 //! drain goes on takes part from the next stream on, so its events are not raised above their time by that drain.
 //! K9 Memory that a process made before it attached holds older events. Those that their stream has
 //! passed by then keep their stamps: they go into the late stream of their processor, whose buffers
-//! hold nothing else. Stamps of a late stream fall only from one buffer to the next, when another
-//! backlog begins. K10 Live consumers are told how far they have everything only when no backlog is
-//! half collected.
+//! hold nothing else. Stamps of a late stream fall only when another backlog begins: the buffer goes
+//! on, so that no process can make the session send buffers that are nearly empty, and its records
+//! are put in order before a file has it. Live consumers get each backlog in a piece of its own.
+//! K10 Live consumers are told how far they have everything only when no backlog is half collected.
 //!
 //! ```text
 //!   a region is adopted   90 ── 120 ── 150 ── 205 ── 210

@@ -217,6 +217,7 @@ impl LogFile {
             return Written::Ended(Status::ERROR_SUCCESS);
         }
         self.inspect();
+        buffer.put_in_order();
         let before = self.writer.position();
         if self.writer.append_in_place(in_place(buffer)).is_ok() {
             let after = self.writer.position();
@@ -241,6 +242,7 @@ impl LogFile {
         }
         self.inspect();
         let mut offset = self.writer.position();
+        buffers.iter_mut().for_each(Buffer::put_in_order);
         let mut row: Vec<InPlace<'_>> = buffers.iter_mut().map(in_place).collect();
         let done = self.writer.append_row_in_place(&mut row).is_ok();
         if !done {

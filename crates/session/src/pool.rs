@@ -11,7 +11,8 @@
 use std::ops::{Deref, DerefMut};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use traceweir_format::buffer::HEADER_SIZE;
+use traceweir_format::buffer::{HEADER_SIZE, Records};
+use traceweir_format::header::time_of;
 use traceweir_format::spec::status::Status;
 use traceweir_transport::map::check_headroom;
 
@@ -106,6 +107,8 @@ pub(crate) struct Buffer {
     pub(crate) events: u32,
     /// Stamp of the last one.
     pub(crate) time: i64,
+    /// The latest stamp before stamps fell, where they did: such records are to be put in order.
+    pub(crate) before_fall: Option<i64>,
     /// Flags of loss that the buffer is to carry in the file.
     pub(crate) loss: u16,
     /// Those that live consumers have not been told yet.
@@ -133,13 +136,63 @@ impl Buffer {
         let Self { filled, cpu, is_late, events, time, loss, news, ends_flush, .. } = *self;
         let (bytes, delivered) = (copy.bytes, HEADER_SIZE);
         let copy = Self { bytes, filled, cpu, is_late, events, time, loss, news, ends_flush, ..copy };
-        Ok(Self { delivered, ..copy })
+        Ok(Self { delivered, before_fall: self.before_fall, ..copy })
     }
 
     /// Makes it empty.
     pub(crate) fn reset(&mut self, cpu: u16) {
         let bytes = std::mem::take(&mut self.bytes);
         *self = Self { bytes, filled: HEADER_SIZE, delivered: HEADER_SIZE, cpu, ..Self::default() };
+    }
+
+    /// Notes that stamps of records to come may be lower than those of the records it holds.
+    pub(crate) fn let_stamps_fall(&mut self) {
+        self.before_fall = self.before_fall.max(Some(self.time));
+    }
+
+    /// Puts the records in the order of their stamps, where those fell: readers go by the stamp of
+    /// the first record. Without memory for a copy the records stay as they are: readers take that,
+    /// but may deliver such records later than others.
+    pub(crate) fn put_in_order(&mut self) {
+        let Some(latest) = self.before_fall.take() else { return };
+        self.time = self.time.max(latest);
+        let Some(mut groups) = self.groups() else { return };
+        if groups.is_sorted_by_key(|group| group.0) {
+            return;
+        }
+        let Some(mut ordered) = Bytes::with_capacity(self.filled) else { return };
+        // Equal stamps stay in the order in which they came.
+        groups.sort_unstable_by_key(|&(stamp, start, _)| (stamp, start));
+        for (_, start, end) in groups {
+            if !ordered.try_extend(self.bytes.get(start..end).unwrap_or_default()) {
+                return;
+            }
+        }
+        if let Some(room) = self.bytes.get_mut(HEADER_SIZE..self.filled).filter(|r| r.len() == ordered.len())
+        {
+            room.copy_from_slice(&ordered);
+        }
+    }
+
+    /// Stamp, start and end of each record that has a stamp, together with those behind it that have
+    /// none. `None` where there is no memory for them.
+    fn groups(&self) -> Option<Vec<(i64, usize, usize)>> {
+        let mut groups: Vec<(i64, usize, usize)> = Vec::new();
+        let count = self.events as usize;
+        check_headroom(count.saturating_mul(size_of::<(i64, usize, usize)>())).ok()?;
+        groups.try_reserve_exact(count).ok()?;
+        let bytes = self.bytes.get(..self.filled)?;
+        let mut records = Records::new(bytes, HEADER_SIZE, 0, self.cpu, false);
+        let mut start = HEADER_SIZE;
+        while let Some(record) = records.next().ok()? {
+            let end = start.saturating_add(record.bytes().len().next_multiple_of(8));
+            match (time_of(record.bytes(), record.family()), groups.last_mut()) {
+                (None, Some(group)) => group.2 = end,
+                (stamp, _) => groups.push((stamp.unwrap_or(i64::MIN), start, end)),
+            }
+            start = end;
+        }
+        Some(groups).filter(|_| start == self.filled)
     }
 
     /// Whether it holds no record.

@@ -189,14 +189,19 @@ impl<Q: Queue> Realtime<Q> {
     }
 
     /// Keeps a piece for the first consumer: after the last one of its processor where it fits, else
-    /// as one more. Late pieces stay apart, as the stamps of the next may be lower.
+    /// as one more. Late pieces share buffers of their own, and are put in order when one comes: the
+    /// stamps of the next may be lower.
     fn keep(&mut self, piece: Buffer, stats: &Stats) {
         let records = piece.bytes.get(HEADER_SIZE..).unwrap_or_default();
-        let last = self.backlog.iter_mut().rev().find(|kept| kept.cpu == piece.cpu && !kept.is_late);
+        let last =
+            self.backlog.iter_mut().rev().find(|kept| (kept.cpu, kept.is_late) == (piece.cpu, piece.is_late));
         let fits = |kept: &Buffer| kept.filled.saturating_add(records.len()) <= self.buffer_bytes;
-        if let Some(kept) = last.filter(|kept| !piece.is_late && fits(kept))
+        if let Some(kept) = last.filter(|kept| fits(kept))
             && kept.bytes.try_extend(records)
         {
+            if piece.is_late {
+                kept.let_stamps_fall();
+            }
             kept.filled = kept.bytes.len();
             kept.events = kept.events.saturating_add(piece.events);
             (kept.time, kept.news) = (piece.time, kept.news | piece.news);
@@ -232,6 +237,7 @@ impl<Q: Queue> Realtime<Q> {
             return id;
         }
         for mut piece in std::mem::take(&mut self.backlog) {
+            piece.put_in_order();
             let events = piece.events;
             self.push(&mut piece, events, stats);
         }

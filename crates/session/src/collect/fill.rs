@@ -12,7 +12,7 @@ use traceweir_transport::abi::{BINARY_PATH, KEEP_STAMP, MAX_RECORD, WITH_ITEMS};
 use traceweir_transport::ring::Head;
 
 use super::Stream;
-use super::send::submit;
+use super::send::{deliver_piece, submit};
 use crate::capture;
 use crate::clock::SessionClock;
 use crate::engine::Shared;
@@ -69,11 +69,20 @@ impl Filler<'_, '_> {
     }
 
     /// Lets a late stream go on with this raw stamp. Where that is lower than its last one, the
-    /// stream begins anew in another buffer, at the session's start.
+    /// stream begins anew at the session's start, in the same buffer: its records are put in order
+    /// before they are written. Live consumers get what the buffer holds so far; where they cannot
+    /// have it now, the buffer goes out.
     pub(super) fn go_back(&mut self, stamp: u64, start: (u64, i64)) {
         let Some(stream) = self.streams.get_mut(self.at).filter(|stream| stamp < stream.key) else { return };
-        if let Some(buffer) = stream.buffer.take_if(|buffer| !buffer.is_empty()) {
-            submit(buffer, self.shared, self.jobs, self.told_lost);
+        if let Some(buffer) = stream.buffer.as_mut().filter(|buffer| !buffer.is_empty()) {
+            buffer.let_stamps_fall();
+            let is_live = self.shared.mode().is_real_time();
+            if is_live
+                && !deliver_piece(buffer, false, self.shared, self.jobs, self.told_lost)
+                && let Some(buffer) = stream.buffer.take()
+            {
+                submit(buffer, self.shared, self.jobs, self.told_lost);
+            }
         }
         stream.defined.clear();
         (stream.key, stream.time) = start;

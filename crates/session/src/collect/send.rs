@@ -28,10 +28,13 @@ impl Collector {
         }
     }
 
-    /// Sends the buffers of late streams out: another backlog to fill them may never come.
+    /// Sends the buffers of late streams out: another backlog to fill them may never come. Those of
+    /// a flight recorder wait until they are full, as each one that goes out takes the place of the
+    /// oldest in the history; snapshots have them as they are.
     pub(super) fn send_late(&mut self) {
+        let is_buffering = self.shared.mode().is_buffering();
         for stream in self.streams.iter_mut().filter(|stream| stream.is_late) {
-            match stream.buffer.take() {
+            match stream.buffer.take_if(|buffer| buffer.is_empty() || !is_buffering) {
                 Some(empty) if empty.is_empty() => self.shared.pool.give(empty),
                 Some(buffer) => submit(buffer, &self.shared, &self.jobs, &mut self.told_lost),
                 None => {}
@@ -67,20 +70,9 @@ impl Collector {
         let is_new = |b: &Buffer| b.filled > b.delivered;
         let last = self.streams.iter().rposition(|s| s.buffer.as_ref().is_some_and(is_new));
         for (index, stream) in self.streams.iter_mut().enumerate() {
-            let Some(buffer) = stream.buffer.as_mut().filter(|b| is_new(b)) else { continue };
-            let size = buffer.filled.saturating_sub(buffer.delivered).saturating_add(HEADER_SIZE);
-            if !self.shared.send_piece(size) {
-                return false;
-            }
-            tell_lost(buffer, &self.shared, &mut self.told_lost);
-            let Some(mut piece) = buffer.copy_from(buffer.delivered, buffer.events - buffer.delivered_events)
-            else {
-                self.shared.piece_arrived(size);
-                return false;
-            };
-            piece.ends_flush = ends_flush && Some(index) == last;
-            (buffer.delivered, buffer.delivered_events, buffer.news) = (buffer.filled, buffer.events, 0);
-            if self.jobs.send(Job::Live(piece)).is_err() {
+            let Some(buffer) = stream.buffer.as_mut() else { continue };
+            let ends_flush = ends_flush && Some(index) == last;
+            if !deliver_piece(buffer, ends_flush, &self.shared, &self.jobs, &mut self.told_lost) {
                 return false;
             }
         }
@@ -147,6 +139,33 @@ fn tell_lost(buffer: &mut Buffer, shared: &Shared, told: &mut u64) {
         buffer.loss |= BUFFER_FLAG_EVENTS_LOST;
         buffer.news |= BUFFER_FLAG_EVENTS_LOST;
     }
+}
+
+/// Sends live consumers what they have not had of a buffer. Whether they have all of it then: not
+/// where the writer is too busy, or gone, or there is no memory.
+pub(super) fn deliver_piece(
+    buffer: &mut Buffer,
+    ends_flush: bool,
+    shared: &Shared,
+    jobs: &Sender<Job>,
+    told: &mut u64,
+) -> bool {
+    if buffer.filled <= buffer.delivered {
+        return true;
+    }
+    let size = buffer.filled.saturating_sub(buffer.delivered).saturating_add(HEADER_SIZE);
+    if !shared.send_piece(size) {
+        return false;
+    }
+    tell_lost(buffer, shared, told);
+    let events = buffer.events.saturating_sub(buffer.delivered_events);
+    let Some(mut piece) = buffer.copy_from(buffer.delivered, events) else {
+        shared.piece_arrived(size);
+        return false;
+    };
+    piece.ends_flush = ends_flush;
+    (buffer.delivered, buffer.delivered_events, buffer.news) = (buffer.filled, buffer.events, 0);
+    jobs.send(Job::Live(piece)).is_ok()
 }
 
 /// Sends a buffer to the writer.

@@ -303,6 +303,11 @@ impl Shared {
         locked(&self.config).properties.clone()
     }
 
+    /// The session's mode.
+    pub(crate) fn mode(&self) -> Mode {
+        Mode(locked(&self.config).properties.log_file_mode)
+    }
+
     /// Changes the configuration.
     pub(crate) fn change(&self, change: impl FnOnce(&mut SessionConfig)) {
         change(&mut locked(&self.config).properties);

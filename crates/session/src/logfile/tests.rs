@@ -287,6 +287,40 @@ fn a_file_of_a_row_is_full_and_not_ended_at_its_limit() {
     assert_eq!(findings(&storage.lock()), []);
 }
 
+/// A buffer whose second half has lower stamps than the first.
+fn fallen(facts: &Facts, numbers: std::ops::Range<u32>) -> Buffer {
+    let middle = numbers.start.midpoint(numbers.end);
+    let mut fallen = buffer(facts, 0, middle..numbers.end);
+    fallen.let_stamps_fall();
+    let lower = buffer(facts, 0, numbers.start..middle);
+    let records = &lower.bytes[HEADER_SIZE..lower.filled];
+    let end = fallen.filled + records.len();
+    fallen.bytes[fallen.filled..end].copy_from_slice(records);
+    (fallen.filled, fallen.time, fallen.events) = (end, lower.time, fallen.events + lower.events);
+    fallen
+}
+
+#[test]
+fn buffers_in_which_stamps_fell_are_written_in_order() {
+    for mode in [1, 0x0400_0001] {
+        for in_a_row in [false, true] {
+            let (facts, storage) = (facts(mode, 0), Memory::new(usize::MAX));
+            let mut file = create(&facts, &storage);
+            let mut buffers = [0, 20, 40].map(|at| fallen(&facts, at..at + 20));
+            if !in_a_row || !file.append_row(&mut buffers) {
+                for buffer in &mut buffers {
+                    assert_eq!(file.append(buffer, || (0, 0)), Written::Yes);
+                }
+            }
+            let last = facts.clock.anchor_stamp(facts.clock.anchor()) + 59;
+            assert_eq!(buffers[2].time, last, "the stamp of a buffer is the latest");
+            assert_eq!(file.finalise((0, 0)), None);
+            assert_eq!(findings(&storage.lock()), [], "mode {mode:#x}, in a row: {in_a_row}");
+            assert_eq!(numbers(&storage.lock(), 0), (0..60).collect::<Vec<_>>());
+        }
+    }
+}
+
 /// A file of six buffers of ten events each, by this mode.
 fn six_buffers(mode: u32, kib: u32) -> (Facts, Memory, LogFile) {
     let (facts, storage) = (facts(mode, kib), Memory::new(usize::MAX));

@@ -170,22 +170,47 @@ fn pieces_of_a_buffer_are_delivered_once_and_leave_it_whole() {
     assert_eq!(got.flags(), [0, BUFFER_FLAG_FLUSH_MARKER]);
 }
 
+/// A late buffer with events of these stamps, each with its stamp as number.
+fn late(stamps: &[u32]) -> Buffer {
+    let mut late = Buffer { is_late: true, ..buffer(0, 0..0) };
+    for &stamp in stamps {
+        let start = late.filled;
+        add(&mut late, stamp..stamp + 1);
+        late.time = i64::from(stamp);
+        late.bytes[start + 0x10..start + 0x18].copy_from_slice(&i64::from(stamp).to_le_bytes());
+    }
+    late
+}
+
 #[test]
 fn late_buffers_have_no_stamp_and_stay_apart_from_those_of_their_processor() {
     let (mut live, stats) = (Realtime::new(SIZE, 10, 1), Stats::default());
-    let deliver = |live: &mut Realtime<Got>, numbers, time, is_late| {
-        live.deliver(&mut Buffer { time, is_late, ..buffer(0, numbers) }, &stats);
+    let deliver = |live: &mut Realtime<Got>, numbers, time| {
+        live.deliver(&mut Buffer { time, ..buffer(0, numbers) }, &stats);
     };
-    deliver(&mut live, 0..2, 100, false);
-    deliver(&mut live, 2..4, 50, true);
-    deliver(&mut live, 4..6, 40, true);
-    deliver(&mut live, 6..8, 200, false);
-    assert_eq!(live.backlog(), 3);
+    deliver(&mut live, 0..2, 100);
+    live.deliver(&mut late(&[50, 51]), &stats);
+    live.deliver(&mut late(&[40, 60]), &stats);
+    deliver(&mut live, 6..8, 200);
+    assert_eq!(live.backlog(), 2);
     let got = Got::with_room(9);
     live.open(got.clone(), &stats);
-    deliver(&mut live, 8..9, 150, true);
-    assert_eq!(got.numbers(), [0, 1, 6, 7, 2, 3, 4, 5, 8]);
-    assert_eq!(got.stamps(), [200, 0, 0, 0]);
+    live.deliver(&mut late(&[45]), &stats);
+    assert_eq!(got.numbers(), [0, 1, 6, 7, 40, 50, 51, 60, 45]);
+    assert_eq!(got.stamps(), [200, 0, 0]);
+}
+
+#[test]
+fn single_late_events_do_not_fill_the_backlog() {
+    let (mut live, stats) = (Realtime::new(SIZE, 2, 1), Stats::default());
+    for stamp in (0..40).rev() {
+        live.deliver(&mut late(&[stamp]), &stats);
+    }
+    live.deliver(&mut buffer(0, 100..103), &stats);
+    assert_eq!((live.backlog(), live.is_full(), lost(&stats)), (2, false, (0, 0)));
+    let got = Got::with_room(2);
+    live.open(got.clone(), &stats);
+    assert_eq!(got.numbers(), (0..40).chain(100..103).collect::<Vec<_>>());
 }
 
 #[test]

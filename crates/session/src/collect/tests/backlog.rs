@@ -9,7 +9,29 @@ use traceweir_format::etl::{InPlace, Options, Summary, Trace, Writer as EtlWrite
 
 const PAYLOAD: [u8; 8] = [0; 8];
 
+/// A session with a sequential file, a live one, one with both, and a flight recorder.
+const MODES: [u32; 4] = [0x1, 0x100, 0x101, 0x400];
+
 impl Stage {
+    fn with_mode(log_file_mode: u32) -> Self {
+        Self::with(SessionConfig {
+            name: "s".into(),
+            log_file: (log_file_mode & 1 != 0).then(|| "log.etl".into()),
+            log_file_mode,
+            clock: 1,
+            ring_bytes: 1,
+            ..SessionConfig::default()
+        })
+    }
+
+    /// Adopts a region with records at the first processor and these stamps, and drains it.
+    fn adopt(&mut self, process: u32, stamps: &[u64]) {
+        let records: Vec<(u16, u64)> = stamps.iter().map(|&stamp| (0, stamp)).collect();
+        let source = self.early(process, &records);
+        self.collector.add(source);
+        self.collector.drain(Reach::Settled);
+    }
+
     /// Returns a region that a process made by itself, with records at these processors and raw
     /// stamps.
     fn early(&self, process: u32, records: &[(u16, u64)]) -> Source {
@@ -20,23 +42,39 @@ impl Stage {
         Source { backlog: (0..usize::from(CPUS)).collect(), ..source }
     }
 
-    /// The buffers that were sent, which the pool gets back.
+    /// The buffers that were sent, as files have them, which the pool gets back.
     fn buffers(&self) -> Vec<Buffer> {
+        self.buffers_and_pieces().0
+    }
+
+    /// The same, and what live consumers got: stamps of all of it are in order.
+    fn buffers_and_pieces(&self) -> (Vec<Buffer>, Vec<Buffer>) {
         let pool = &self.collector.shared.pool;
-        let mut sent = Vec::new();
+        let (mut sent, mut pieces) = (Vec::new(), Vec::new());
         for job in self.jobs.try_iter() {
             match job {
                 Job::Buffer(buffer) => {
-                    sent.push(buffer.copy().unwrap());
+                    let mut copy = buffer.copy().unwrap();
+                    copy.put_in_order();
+                    sent.push(copy);
+                    pieces.extend(buffer.copy_from(buffer.delivered, 0).filter(|piece| !piece.is_empty()));
                     pool.give(buffer);
                     pool.settled();
                 }
-                Job::Live(piece) => self.collector.shared.piece_arrived(piece.filled),
+                Job::Live(piece) => {
+                    self.collector.shared.piece_arrived(piece.filled);
+                    pieces.push(piece);
+                }
                 Job::Complete(_) => {}
                 _ => panic!("nothing else is sent"),
             }
         }
-        sent
+        let live = pieces.iter().filter(|_| self.collector.shared.mode().is_real_time());
+        for buffer in sent.iter().chain(live) {
+            assert!(events(buffer).is_sorted_by_key(|event| event.1), "{:?}", events(buffer));
+            assert_eq!(events(buffer).last().map(|event| event.1), Some(buffer.time));
+        }
+        (sent, pieces)
     }
 
     /// Collects the rest.
@@ -101,31 +139,76 @@ fn events_from_before_an_adoption_keep_their_stamps_on_every_clock() {
 }
 
 #[test]
-fn backlogs_share_a_buffer_until_stamps_fall() {
-    let mut stage = Stage::new(1);
-    let at: Vec<u64> = (0..6).map(|_| stage.now()).collect();
+fn backlogs_share_a_buffer_also_where_stamps_fall() {
+    for mode in MODES {
+        let mut stage = Stage::with_mode(mode);
+        let at: Vec<u64> = (0..6).map(|_| stage.now()).collect();
+        stage.deliver();
+        stage.adopt(2, &at[1..3]);
+        stage.adopt(3, &at[3..6]);
+        assert_eq!(stage.buffers_and_pieces().0.len(), 0);
+        stage.adopt(4, &[at[0], at[3]]);
+        let (buffers, pieces) = stage.buffers_and_pieces();
+        assert_eq!(buffers.len(), 0, "mode {mode:#x}");
+        let stamp = |index: usize| at[index].cast_signed();
+        let before = [(2, 1), (2, 2), (3, 3), (3, 4), (3, 5)].map(|(process, at)| (process, stamp(at)));
+        let is_live = mode & 0x100 != 0;
+        assert_eq!(stamps(&pieces, true), if is_live { before.to_vec() } else { Vec::new() });
+        // Once in a while what is left goes out, and nothing is held for the next; but the history of
+        // a flight recorder is for full buffers.
+        stage.collector.look_around();
+        let (mut buffers, pieces) = stage.buffers_and_pieces();
+        if mode == 0x400 {
+            assert_eq!(buffers.len(), 0);
+            buffers = stage.collector.take_partial();
+            buffers.iter_mut().for_each(Buffer::put_in_order);
+        } else if is_live {
+            assert_eq!(stamps(&pieces, true), [(4, stamp(0)), (4, stamp(3))]);
+        }
+        let all = [(4, 0), (2, 1), (2, 2), (3, 3), (4, 3), (3, 4), (3, 5)];
+        assert_eq!(stamps(&buffers, true), all.map(|(process, at)| (process, stamp(at))), "mode {mode:#x}");
+        let mut late = stage.collector.streams.iter().filter(|stream| stream.is_late);
+        assert!(late.all(|stream| stream.buffer.is_none()));
+    }
+}
+
+#[test]
+fn single_late_events_take_no_place_in_the_history_of_a_flight_recorder() {
+    const PROCESSES: u32 = 30;
+    let mut stage = Stage::with_mode(0x400);
+    let at: Vec<u64> = (0..PROCESSES).map(|_| stage.now()).collect();
     stage.deliver();
-    let adopt = |stage: &mut Stage, process, stamps: &[u64]| {
-        let records: Vec<(u16, u64)> = stamps.iter().map(|&stamp| (0, stamp)).collect();
-        let source = stage.early(process, &records);
-        stage.collector.add(source);
-        stage.collector.drain(Reach::Settled);
-    };
-    adopt(&mut stage, 2, &at[1..3]);
-    adopt(&mut stage, 3, &at[3..5]);
-    assert_eq!(stage.buffers().len(), 0);
-    adopt(&mut stage, 4, &[at[0], at[5]]);
-    let first = stage.buffers();
-    let stamp = |index: usize| at[index].cast_signed();
-    assert_eq!(first.len(), 1);
-    assert_eq!(events(&first[0]), [(2, stamp(1)), (2, stamp(2)), (3, stamp(3)), (3, stamp(4))]);
-    // Once in a while what is left goes out, and nothing is held for the next.
-    stage.collector.look_around();
-    let second = stage.buffers();
-    assert_eq!(stamps(&second, true), [(4, stamp(0)), (4, stamp(5))]);
-    assert!(
-        stage.collector.streams.iter().filter(|stream| stream.is_late).all(|stream| stream.buffer.is_none())
-    );
+    // Each event is older than the one before, and a beat follows each.
+    for (process, &stamp) in (2..).zip(at.iter().rev()) {
+        stage.adopt(process, &[stamp]);
+        assert_eq!(stage.buffers().len(), 0, "sent by the drain");
+        stage.collector.look_around();
+        assert_eq!(stage.buffers().len(), 0, "sent by the beat");
+    }
+    let mut copied = stage.collector.copy_partial().unwrap();
+    copied.iter_mut().for_each(Buffer::put_in_order);
+    let expected: Vec<(u32, i64)> = at
+        .iter()
+        .zip((2..PROCESSES + 2).rev())
+        .map(|(stamp, process)| (process, stamp.cast_signed()))
+        .collect();
+    assert_eq!(stamps(&copied, true), expected);
+    assert_eq!(copied.iter().map(|buffer| buffer.time).max(), at.last().map(|stamp| stamp.cast_signed()));
+}
+
+#[test]
+fn late_buffer_goes_out_where_the_writer_takes_no_piece_before_stamps_fall() {
+    let mut stage = Stage::with_mode(0x100);
+    let [first, second] = [stage.now(), stage.now()];
+    stage.deliver();
+    stage.adopt(2, &[second]);
+    let shared = Arc::clone(&stage.collector.shared);
+    let most = shared.pool.buffer_bytes() * shared.maximum_buffers();
+    assert!(shared.send_piece(most));
+    stage.adopt(3, &[first]);
+    shared.piece_arrived(most);
+    assert_eq!(stamps(&stage.buffers(), true), [(2, second.cast_signed())]);
+    assert_eq!(stamps(&stage.finish(), true), [(3, first.cast_signed())]);
 }
 
 #[test]
@@ -287,8 +370,9 @@ proptest! {
     #[test]
     fn file_of_backlogs_is_read_as_if_all_events_were_sorted_by_their_true_stamps(
         steps in prop::collection::vec(step(), 1..10),
+        mode in prop::sample::select(MODES.to_vec()),
     ) {
-        let mut stage = Stage::new(1);
+        let mut stage = Stage::with_mode(mode);
         stage.collector.shared.stats.consumers.store(1, Relaxed);
         let (mut moments, mut expected, mut buffers) = (Vec::new(), Vec::new(), Vec::new());
         let mut process = 1;
@@ -322,9 +406,6 @@ proptest! {
             buffers.append(&mut stage.buffers());
         }
         buffers.append(&mut stage.finish());
-        for buffer in &buffers {
-            prop_assert!(events(buffer).is_sorted_by_key(|event| event.1));
-        }
         // The oracle: stamps as they were written, in order.
         expected.sort_unstable_by_key(|&(process, stamp)| (stamp, process));
         if !buffers.is_empty() {

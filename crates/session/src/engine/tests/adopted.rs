@@ -65,6 +65,29 @@ fn every_kind_of_log_has_adopted_events_at_their_time() {
 }
 
 #[test]
+fn backlogs_that_are_adopted_from_the_newest_to_the_oldest_are_in_order_in_a_flight_recorder() {
+    let stage = Stage::with_file(SessionConfig { minimum_buffers: 12, ..properties(0x400) });
+    let (attached, early) = (stage.pen(1), [(); 10].map(|()| stage.early()));
+    let mut next = 0..;
+    for _ in 0..4 {
+        for pen in early.iter().map(|early| &early.pen).chain([&attached]) {
+            pen.write(next.next().unwrap(), 0).expect("written");
+        }
+    }
+    stage.flush();
+    for (process, early) in (2..).zip(early.iter().rev()) {
+        let adopted = stage.session.adopt(early.memory.as_fd(), &early.params, process, Threads::AsGiven);
+        adopted.expect("adopted");
+        stage.flush();
+    }
+    stage.stop();
+    // In each buffer stamps are in order.
+    let events = read_but(&stage.log(), &[Rule::TimeAcrossBuffers]);
+    let numbers: Vec<u64> = events.iter().map(|event| event.2).collect();
+    assert_eq!(numbers, (0..44).collect::<Vec<_>>());
+}
+
+#[test]
 fn snapshot_of_a_flight_recorder_has_adopted_events_that_wait_in_a_buffer() {
     let stage = Stage::with_file(SessionConfig { minimum_buffers: 12, ..properties(0x400) });
     stage.write_by_turns(|| {});
