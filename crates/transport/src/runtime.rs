@@ -192,6 +192,7 @@ impl RuntimeDir {
     /// it.
     pub fn remove_own(&self) {
         let Some(own) = self.own() else { return };
+        #[cfg(not(loom))]
         crate::enabled::remove(&own);
         // What cannot be removed is replaced by the next daemon.
         let _ = fs::remove_file(own.control_socket());
