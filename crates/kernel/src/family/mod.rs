@@ -2,7 +2,7 @@
 //!
 //! | module | kernel events | source |
 //! |---|---|---|
-//! | [`process`] | processes and threads: start, end, rundown | fork, exit and comm records, /proc |
+//! | [`process`] | processes and threads: start, end, rundown | fork, exit, comm records, /proc |
 //! | [`image`] | images: load, unload, rundown, their ids | mmap records, /proc |
 //! | [`schedule`] | context switch, ready thread, priority | `sched:*` |
 //! | [`profile`] | samples and the sampling interval | cpu-clock |
@@ -118,7 +118,7 @@ pub(crate) fn run_down_new(state: &mut State, before: &Groups, out: &mut Out<'_>
 /// Reads the kernel's symbols, if these groups need them, before their first event is opened. The
 /// reading is slow, and no ring may fill up meanwhile.
 pub(crate) fn prepare(groups: Groups) {
-    if groups.has_any(interrupt::ROUTINES) || groups.has(Group::SYSTEMCALL) {
+    if groups.has_any(interrupt::ROUTINE_GROUPS) || groups.has(Group::SYSTEMCALL) {
         kallsyms::read_once();
     }
 }

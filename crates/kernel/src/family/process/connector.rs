@@ -118,7 +118,7 @@ impl Connector {
     }
 
     /// Drops the exit status of a thread.
-    pub(super) fn forget(&mut self, thread: u32) {
+    pub(super) fn remove_status(&mut self, thread: u32) {
         self.exits.remove(&thread);
     }
 
@@ -204,7 +204,7 @@ mod tests {
         assert_eq!(connector.take_status(1, 20_000_000), None, "a later thread with this id");
         assert_eq!(connector.take_status(1, 9_000_000), Some(0x100));
         assert_eq!(connector.take_status(1, 9_000_000), None);
-        connector.forget(3);
+        connector.remove_status(3);
         (0..KEPT_POLLS).for_each(|_| connector.poll());
         assert_eq!((connector.take_status(2, 0), connector.exits.len()), (None, 0));
     }

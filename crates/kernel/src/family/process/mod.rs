@@ -180,7 +180,7 @@ fn on_exit(state: &mut All, (pid, tid): (u32, u32), parent: u32, out: &mut Out<'
             write::process(write::PROCESS_END, (pid, tid), pid, &process, status, out);
         }
     } else if tid != pid {
-        state.tasks.connector().forget(tid);
+        state.tasks.connector().remove_status(tid);
     }
 }
 

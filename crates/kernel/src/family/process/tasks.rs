@@ -23,7 +23,7 @@ use traceweir_format::linux::{boot_key, start_key};
 use super::connector::Connector;
 use super::execs::{Exec, Execs};
 use super::facts::{self, AppIdentity, NO_SESSION, Name, Program, Stat};
-use crate::family::schedule::priority;
+use crate::family::schedule::convert_priority;
 use crate::now_ns;
 
 /// How far the times of records and the ticks of `/proc` may disagree.
@@ -93,7 +93,7 @@ pub(super) struct Thread {
 impl Thread {
     /// Builds a thread from its `/proc` files.
     pub(super) fn from_proc(tid: u32, stat: &Stat) -> Self {
-        let (name, priority) = (stat.name, priority(stat.priority));
+        let (name, priority) = (stat.name, convert_priority(stat.priority));
         Self { name, priority, affinity: facts::affinity(tid), ..Self::default() }
     }
 }
