@@ -28,7 +28,7 @@ use crate::state::State as All;
 /// Interrupts and softirqs in progress, and the addresses of their routines.
 #[derive(Debug, Default)]
 pub(crate) struct State {
-    /// By processor number.
+    /// Entries in progress, by processor number.
     cpus: Vec<Cpu>,
     routines: Option<Routines>,
 }

@@ -63,7 +63,7 @@ const FREE: u16 = 0x0263;
 const WAS_PRESENT: u64 = 1;
 const WAS_WRITE: u64 = 2;
 
-/// Allocation types.
+/// Allocation types of Windows: `MEM_COMMIT`, `MEM_RESERVE`, `MEM_RELEASE`.
 const COMMIT: u32 = 0x1000;
 const RESERVE: u32 = 0x2000;
 const RELEASE: u32 = 0x8000;

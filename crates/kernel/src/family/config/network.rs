@@ -19,7 +19,7 @@ const MAX_ADDRESSES: usize = 4096;
 const MAX_LISTED: usize = 256;
 /// The most netlink answers that are read.
 const MAX_ANSWERS: usize = 1024;
-/// `ARPHRD_LOOPBACK`.
+/// The type of loopback interfaces, `ARPHRD_LOOPBACK`.
 const LOOPBACK: u64 = 772;
 /// Seconds that a closed connection stays in TIME_WAIT: a constant of the kernel.
 const TIME_WAIT: u32 = 60;

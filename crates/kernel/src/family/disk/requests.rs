@@ -30,7 +30,7 @@ pub(super) struct Key {
     pub(super) kind: Kind,
 }
 
-/// A pending request.
+/// A request that is issued and not completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Request {
     /// The number that its events have in common.

@@ -142,7 +142,7 @@ pub(super) fn write_info(hook: u16, operation: Operation, extra: u64, class: u32
 
 /// Writes the start of a directory listing into a buffer of `length` bytes.
 pub(super) fn write_directory(operation: Operation, length: u32, out: &mut Out<'_>) {
-    /// `FileDirectoryInformation`.
+    /// The information class `FileDirectoryInformation`.
     const CLASS: u32 = 1;
     let mut payload = out.payload();
     operation.put(&mut payload).put_u32(operation.thread).put_u32(length).put_u32(CLASS);

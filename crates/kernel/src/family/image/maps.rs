@@ -27,7 +27,7 @@ pub(crate) const ANONYMOUS: &str = "//anon";
 /// Name of the code that the kernel maps into each process.
 pub(crate) const VDSO: &str = "[vdso]";
 
-/// An executable mapping.
+/// An executable mapping of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CodeMapping {
     pub(crate) start: u64,

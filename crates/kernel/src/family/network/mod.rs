@@ -145,7 +145,7 @@ pub(crate) static SPECS: &[Spec] = &[
     ),
 ];
 
-/// Begins a poll.
+/// Begins a poll: renews the bound on searches of `/proc`.
 pub(crate) fn poll(state: &mut All) {
     state.network.begin_poll();
 }

@@ -53,7 +53,7 @@ const SLACK_NS: u64 = 500_000;
 pub(super) struct Connector {
     /// `None` where listening is not permitted.
     socket: Option<OwnedFd>,
-    /// By thread id.
+    /// Reported exits, by thread id.
     exits: HashMap<u32, Exit>,
     polls: u64,
 }
