@@ -104,7 +104,7 @@ fn on_switch(state: &mut All, event: &Event<'_>, out: &mut Out<'_>) {
     if old != 0 && switch_out.state != TERMINATED {
         schedule.since.put(old, time);
     }
-    schedule.set_running(event.sample.cpu, (new, new_priority));
+    schedule.runs_on(event.sample.cpu, (new, new_priority));
     let mut payload = out.payload();
     payload.put_u32(new).put_u32(old).put_u8(new_priority).put_u8(old_priority);
     // The tracepoint reports no C-state, and Linux does not decrement priorities.
@@ -142,7 +142,7 @@ fn on_set_priority(_: &mut All, event: &Event<'_>, out: &mut Out<'_>) {
 
 impl State {
     /// Records the thread that a processor switched to, and its priority.
-    fn set_running(&mut self, cpu: u16, running: (u32, u8)) {
+    pub(crate) fn runs_on(&mut self, cpu: u16, running: (u32, u8)) {
         let index = usize::from(cpu);
         if self.running.len() <= index {
             self.running.resize(index.saturating_add(1), (0, 0));
@@ -275,14 +275,14 @@ mod tests {
     fn running_priority_is_that_of_the_last_switch() {
         let mut state = State::default();
         assert_eq!(state.priority_on(3, 7), 0);
-        state.set_running(3, (7, 9));
+        state.runs_on(3, (7, 9));
         assert_eq!((state.priority_on(3, 7), state.priority_on(3, 8), state.priority_on(0, 7)), (9, 0, 0));
     }
 
     #[test]
     fn lost_records_drop_running_and_waiting_threads() {
         let mut state = All::default();
-        state.schedule.set_running(3, (7, 9));
+        state.schedule.runs_on(3, (7, 9));
         state.schedule.since.put(8, 1);
         crate::family::forget(&mut state);
         assert_eq!((state.schedule.priority_on(3, 7), state.schedule.since.take(8)), (0, None));

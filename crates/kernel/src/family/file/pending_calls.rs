@@ -20,7 +20,7 @@ pub(super) enum Effect {
         path: Option<Box<str>>,
     },
     /// A transfer that advances the positions of up to two open files.
-    Transfer([Option<Moving>; 2]),
+    Transfer([Option<Advance>; 2]),
     Seek {
         key: u64,
     },
