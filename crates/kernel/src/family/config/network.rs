@@ -85,7 +85,7 @@ fn read_addresses() -> Option<Vec<Address>> {
     rustix::net::send(&socket, &request, SendFlags::empty()).ok()?;
     let (mut addresses, mut buffer) = (Vec::new(), vec![0_u8; 64 << 10]);
     for _ in 0..MAX_ANSWERS {
-        // The kernel has queued the answers when `send` returns, so this does not wait.
+        // The kernel answers synchronously, so this does not wait.
         let (length, _) = rustix::net::recv(&socket, &mut *buffer, RecvFlags::empty()).ok()?;
         let is_more = parse_answers(buffer.get(..length)?, &mut addresses);
         if !is_more || addresses.len() >= MAX_ADDRESSES {

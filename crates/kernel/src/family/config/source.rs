@@ -35,7 +35,7 @@ impl Source {
         Self { root: root.into() }
     }
 
-    /// Whether the files are those of this machine, so that system calls give events about it too.
+    /// Whether the files are those of this machine, so that system calls can query it too.
     pub(crate) fn is_this_machine(&self) -> bool {
         self.root == Path::new("/")
     }

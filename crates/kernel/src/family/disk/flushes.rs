@@ -5,7 +5,7 @@
 //!   getrq F…  thread 9 ┴─▶ both wait ──a worker issues a flush──▶ for 7, and with it for 9
 //! ```
 //!
-//! 1. A disk does one flush for all requests since it was issued the last one. The event names the
+//! 1. A disk does one flush for all requests since its last flush was issued. The event names the
 //!    thread of the first request.
 //! 2. Flushes are requested from partitions and issued to disks.
 

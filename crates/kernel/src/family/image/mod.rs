@@ -79,7 +79,7 @@ const ID_VERSION: u16 = 2;
 const ID_INFO: u8 = 0;
 const ID_NONE: u8 = 32;
 const ID_RSDS: u8 = 36;
-/// The most bytes written between two polls for images that a fork or an end concerns.
+/// The most bytes written between two polls for images that a fork loads, or that are unloaded.
 const MAX_EVENT_BYTES: usize = 64 << 20;
 /// The most bytes written in a rundown: for one process, and for all.
 const MAX_RUNDOWN: (usize, usize) = (2 << 20, 256 << 20);
