@@ -1,15 +1,21 @@
-//! Interrupts and deferred calls.
+//! Interrupts and deferred procedure calls (DPCs).
 //!
 //! ```text
-//!   irq:irq_handler_entry … exit            irq, what it returned        ──▶  0x0F43 interrupt, of a device
-//!   irq_vectors:local_timer_entry … exit    vector                       ──▶  0x0F43 interrupt, of the clock (group CLOCK_INTERRUPT)
-//!   irq_vectors:reschedule_… and the like   vector                       ──▶  0x0F43 interrupt, of another processor (group IPI)
-//!   irq:softirq_entry … exit                vec                          ──▶  0x0F45 timer DPC for TIMER and HRTIMER, else 0x0F44 DPC
+//!   irq:irq_handler_entry … exit           irq, return value  ──▶  0x0F43 interrupt of a device
+//!   irq_vectors:local_timer_entry … exit   vector             ──▶  0x0F43 interrupt of the clock
+//!                                                                  (group CLOCK_INTERRUPT)
+//!   irq_vectors:reschedule_… and others    vector             ──▶  0x0F43 interrupt of another
+//!                                                                  processor (group IPI)
+//!   irq:softirq_entry … exit               vec                ──▶  0x0F45 timer DPC for TIMER and
+//!                                                                  HRTIMER, else 0x0F44 DPC
 //! ```
 //!
-//! 1. An event is written at the end, with the time of the beginning in it; one whose beginning was not seen is not written.
-//! 2. A processor handles at most one interrupt at a time, and one deferred call, which an interrupt may interrupt: two places a processor are all that is remembered.
-//! 3. The routine is the kernel's own function where its table says which it is: that of each soft interrupt, and of each vector. The handler of a device is not told: 0.
+//! 1. An event is written at the exit and contains the time of the entry. Without a captured entry
+//!    no event is written.
+//! 2. A processor handles at most one interrupt and one softirq at a time, and an interrupt may
+//!    interrupt a softirq: two slots for each processor are enough.
+//! 3. The routine is the kernel's function for the softirq or vector, if the symbol table has it.
+//!    The kernel does not report the handler of a device: 0.
 
 use traceweir_format::wire::Put;
 
@@ -19,25 +25,26 @@ use crate::out::Out;
 use crate::spec::{Event, Spec};
 use crate::state::State as All;
 
-/// What is remembered.
+/// Interrupts and softirqs in progress, and the addresses of their routines.
 #[derive(Debug, Default)]
 pub(crate) struct State {
-    /// By processor.
+    /// Entries in progress, by processor number.
     cpus: Vec<Cpu>,
     routines: Option<Routines>,
 }
 
+/// The interrupt and the softirq that a processor is in.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cpu {
-    interrupt: Option<Begun>,
-    deferred: Option<Begun>,
+    interrupt: Option<Entry>,
+    softirq: Option<Entry>,
 }
 
-/// What a processor is in, and since when.
+/// An entry whose exit has not been seen.
 #[derive(Clone, Copy, Debug)]
-struct Begun {
-    /// Which interrupt of its kind it is.
-    what: (Kind, u32),
+struct Entry {
+    /// The kind, and the number of the interrupt within it.
+    source: (Kind, u32),
     time: u64,
 }
 
@@ -45,17 +52,18 @@ struct Begun {
 enum Kind {
     Device,
     Vector(usize),
-    Deferred,
+    Softirq,
 }
 
 const INTERRUPT: u16 = 0x0F43;
 const DPC: u16 = 0x0F44;
 const TIMER_DPC: u16 = 0x0F45;
-/// Soft interrupts that run timers.
+/// The softirqs that run timers.
 const TIMERS: [u32; 2] = [1, 8];
 
-/// Functions of soft interrupts, by number; two names are one function in older kernels and newer.
-const DEFERRED: [&[&str]; 10] = [
+/// Functions of softirqs, by number. An entry with two names lists those of newer and older
+/// kernels.
+const SOFTIRQS: [&[&str]; 10] = [
     &["tasklet_hi_action"],
     &["run_timer_softirq"],
     &["net_tx_action"],
@@ -68,7 +76,7 @@ const DEFERRED: [&[&str]; 10] = [
     &["rcu_core_si"],
 ];
 
-/// Functions of vectors, by their place in [`SPECS`].
+/// Functions of vectors, by the index that `vector!` uses.
 const VECTORS: [&str; 5] = [
     "sysvec_apic_timer_interrupt",
     "sysvec_reschedule_ipi",
@@ -77,28 +85,28 @@ const VECTORS: [&str; 5] = [
     "sysvec_irq_work",
 ];
 
-/// Whether it is one of the functions here, whose address is wanted.
+/// Whether a symbol is one of the functions listed here.
 pub(crate) fn is_routine(name: &str) -> bool {
-    DEFERRED.iter().flat_map(|names| names.iter()).chain(&VECTORS).any(|it| *it == name)
+    SOFTIRQS.iter().flat_map(|names| names.iter()).chain(&VECTORS).any(|routine| *routine == name)
 }
 
-/// Addresses of [`DEFERRED`] and [`VECTORS`].
+/// Addresses of [`SOFTIRQS`] and [`VECTORS`].
 #[derive(Debug, Default)]
 struct Routines {
-    deferred: [u64; DEFERRED.len()],
+    softirqs: [u64; SOFTIRQS.len()],
     vectors: [u64; VECTORS.len()],
 }
 
-/// Entry and exit of a vector, which belong to the same place of [`VECTORS`].
+/// Builds the rows for entry and exit of a vector with this index in [`VECTORS`].
 macro_rules! vector {
-    ($place:literal, $group:ident, $entry:literal, $exit:literal) => {{
+    ($index:literal, $group:ident, $entry:literal, $exit:literal) => {{
         const ENTRY: Spec = Spec::tracepoint(
             ("irq_vectors", $entry),
             &[Group::$group],
             &[],
             &["vector"],
             |state, event, _| {
-                begin(state, event, Kind::Vector($place));
+                on_entry(state, event, Kind::Vector($index));
             },
         );
         const EXIT: Spec = Spec::tracepoint(
@@ -106,7 +114,7 @@ macro_rules! vector {
             &[Group::$group],
             &[INTERRUPT],
             &["vector"],
-            |state, event, out| end_interrupt(state, event, Kind::Vector($place), out),
+            |state, event, out| on_interrupt_exit(state, event, Kind::Vector($index), out),
         );
         (ENTRY, EXIT)
     }};
@@ -118,24 +126,24 @@ const CALL: (Spec, Spec) = vector!(2, IPI, "call_function_entry", "call_function
 const CALL_ONE: (Spec, Spec) = vector!(3, IPI, "call_function_single_entry", "call_function_single_exit");
 const WORK: (Spec, Spec) = vector!(4, IPI, "irq_work_entry", "irq_work_exit");
 
-/// Groups whose events name routines of the kernel.
-pub(super) const ROUTINES: &[Group] = &[Group::DPC, Group::CLOCK_INTERRUPT, Group::IPI];
+/// Groups whose events contain addresses of kernel routines.
+pub(super) const ROUTINE_GROUPS: &[Group] = &[Group::DPC, Group::CLOCK_INTERRUPT, Group::IPI];
 
 pub(crate) static SPECS: &[Spec] = &[
     Spec::tracepoint(("irq", "irq_handler_entry"), &[Group::INTERRUPT], &[], &["irq"], |state, event, _| {
-        begin(state, event, Kind::Device);
+        on_entry(state, event, Kind::Device);
     }),
     Spec::tracepoint(
         ("irq", "irq_handler_exit"),
         &[Group::INTERRUPT],
         &[INTERRUPT],
         &["irq", "ret"],
-        |state, event, out| end_interrupt(state, event, Kind::Device, out),
+        |state, event, out| on_interrupt_exit(state, event, Kind::Device, out),
     ),
     Spec::tracepoint(("irq", "softirq_entry"), &[Group::DPC], &[], &["vec"], |state, event, _| {
-        begin(state, event, Kind::Deferred);
+        on_entry(state, event, Kind::Softirq);
     }),
-    Spec::tracepoint(("irq", "softirq_exit"), &[Group::DPC], &[DPC, TIMER_DPC], &["vec"], end_deferred),
+    Spec::tracepoint(("irq", "softirq_exit"), &[Group::DPC], &[DPC, TIMER_DPC], &["vec"], on_softirq_exit),
     CLOCK.0,
     CLOCK.1,
     RESCHEDULE.0,
@@ -148,34 +156,33 @@ pub(crate) static SPECS: &[Spec] = &[
     WORK.1,
 ];
 
-/// Which interrupt: the number is the first field of all of them.
+/// Index of the interrupt number, the first field of all rows.
 const NUMBER: usize = 0;
 const RETURNED: usize = 1;
 
-fn begin(state: &mut All, event: &Event<'_>, kind: Kind) {
-    let begun = Begun { what: (kind, event.u32(NUMBER)), time: event.sample.time };
+fn on_entry(state: &mut All, event: &Event<'_>, kind: Kind) {
+    let entry = Entry { source: (kind, event.u32(NUMBER)), time: event.sample.time };
     let Some(cpu) = state.interrupts.cpu(event.sample.cpu) else { return };
     match kind {
-        // Nothing is deferred out of the middle of an interrupt: what was open had its end lost.
-        Kind::Deferred => *cpu = Cpu { interrupt: None, deferred: Some(begun) },
-        _ => cpu.interrupt = Some(begun),
+        // No softirq runs inside an interrupt: the exit of an interrupt in progress was lost.
+        Kind::Softirq => *cpu = Cpu { interrupt: None, softirq: Some(entry) },
+        _ => cpu.interrupt = Some(entry),
     }
 }
 
-/// When what ends now began, if that was seen.
-fn ended(state: &mut All, event: &Event<'_>, kind: Kind) -> Option<u64> {
+/// Removes the entry that belongs to an exit. Returns its time, if the entry was captured.
+fn take_entry_time(state: &mut All, event: &Event<'_>, kind: Kind) -> Option<u64> {
     let cpu = state.interrupts.cpu(event.sample.cpu)?;
-    let slot = if kind == Kind::Deferred { &mut cpu.deferred } else { &mut cpu.interrupt };
-    let begun = slot.take()?;
-    (begun.what == (kind, event.u32(NUMBER))).then_some(begun.time)
+    let slot = if kind == Kind::Softirq { &mut cpu.softirq } else { &mut cpu.interrupt };
+    let entry = slot.take()?;
+    (entry.source == (kind, event.u32(NUMBER))).then_some(entry.time)
 }
 
-fn end_interrupt(state: &mut All, event: &Event<'_>, kind: Kind, out: &mut Out<'_>) {
-    let Some(time) = ended(state, event, kind) else { return };
+fn on_interrupt_exit(state: &mut All, event: &Event<'_>, kind: Kind, out: &mut Out<'_>) {
+    let Some(time) = take_entry_time(state, event, kind) else { return };
+    let routines = state.interrupts.routines.as_ref();
     let (routine, returned) = match kind {
-        Kind::Vector(place) => {
-            (state.interrupts.routines.as_ref().and_then(|it| it.vectors.get(place).copied()), 1)
-        }
+        Kind::Vector(index) => (routines.and_then(|routines| routines.vectors.get(index).copied()), 1),
         _ => (None, event.u32(RETURNED)),
     };
     let mut payload = out.payload();
@@ -185,10 +192,11 @@ fn end_interrupt(state: &mut All, event: &Event<'_>, kind: Kind, out: &mut Out<'
     out.perfinfo(INTERRUPT, 2, payload);
 }
 
-fn end_deferred(state: &mut All, event: &Event<'_>, out: &mut Out<'_>) {
-    let Some(time) = ended(state, event, Kind::Deferred) else { return };
+fn on_softirq_exit(state: &mut All, event: &Event<'_>, out: &mut Out<'_>) {
+    let Some(time) = take_entry_time(state, event, Kind::Softirq) else { return };
     let number = event.u32(NUMBER);
-    let routine = state.interrupts.routines.as_ref().and_then(|it| it.deferred.get(number as usize).copied());
+    let routines = state.interrupts.routines.as_ref();
+    let routine = routines.and_then(|routines| routines.softirqs.get(number as usize).copied());
     let mut payload = out.payload();
     payload.put_i64(out.stamp(time)).put_u64(routine.unwrap_or(0));
     out.perfinfo(if TIMERS.contains(&number) { TIMER_DPC } else { DPC }, 2, payload);
@@ -203,26 +211,29 @@ impl State {
         self.cpus.get_mut(index)
     }
 
-    /// Whether a processor is in the interrupt of a device, and in a deferred call, as far as that was seen.
-    pub(crate) fn within(&self, cpu: u16) -> (bool, bool) {
+    /// Returns whether a processor is in the interrupt of a device, and whether it is in a softirq,
+    /// as far as entries were captured.
+    pub(crate) fn activity_on(&self, cpu: u16) -> (bool, bool) {
         let Some(cpu) = self.cpus.get(usize::from(cpu)) else { return (false, false) };
-        let is_device = |it: &Begun| it.what.0 == Kind::Device;
-        (cpu.interrupt.as_ref().is_some_and(is_device), cpu.deferred.is_some())
+        let is_device = |entry: &Entry| entry.source.0 == Kind::Device;
+        (cpu.interrupt.as_ref().is_some_and(is_device), cpu.softirq.is_some())
     }
 }
 
-/// Records were lost, ends among them perhaps: an end that comes is not that of the beginning that was seen.
+/// Drops all entries after lost records: the next exit may belong to another entry.
 pub(crate) fn forget(state: &mut All) {
     state.interrupts.cpus.clear();
 }
 
-/// Forgets what is open, whose end may never be seen, and learns where the routines are.
+/// Drops all entries, whose exits may no longer be captured, and finds the routines if a group
+/// needs them.
 pub(crate) fn on_change(state: &mut All) {
     forget(state);
-    if state.interrupts.routines.is_none() && state.groups.has_any(ROUTINES) {
+    if state.interrupts.routines.is_none() && state.groups.has_any(ROUTINE_GROUPS) {
         let mut routines = Routines::default();
-        for (address, names) in routines.deferred.iter_mut().zip(DEFERRED) {
-            *address = names.iter().map(|name| kallsyms::address(name)).find(|it| *it != 0).unwrap_or(0);
+        for (address, names) in routines.softirqs.iter_mut().zip(SOFTIRQS) {
+            let mut addresses = names.iter().map(|name| kallsyms::address(name));
+            *address = addresses.find(|address| *address != 0).unwrap_or(0);
         }
         for (address, name) in routines.vectors.iter_mut().zip(VECTORS) {
             *address = kallsyms::address(name);
@@ -243,13 +254,16 @@ mod tests {
     use crate::spec::Source;
     use crate::tracefs::Field;
 
-    /// Hands what rows make of their tracepoints, at times 1, 2 …, to [`Record`]s: hook, beginning, vector.
-    fn told(steps: &[(&str, u16, u32)]) -> Vec<(u16, u64, u16)> {
+    /// Passes samples of tracepoints, at times 1, 2 …, to their rows. Returns hook, entry time and
+    /// vector of each event written.
+    fn run_steps(steps: &[(&str, u16, u32)]) -> Vec<(u16, u64, u16)> {
         let (mut state, mut queues) = (All::default(), vec![Queue::default()]);
         let field = |offset| Some(Field { offset, size: 4, is_signed: false, is_data_loc: false });
         let (nothing, mut too_large) = (Beside::default(), 0);
         for (time, (name, cpu, number)) in (1..).zip(steps) {
-            let spec = SPECS.iter().find(|it| matches!(it.source, Source::Tracepoint(_, it) if it == *name));
+            let is_named =
+                |spec: &&Spec| matches!(spec.source, Source::Tracepoint(_, point) if point == *name);
+            let spec = SPECS.iter().find(is_named);
             let raw = [number.to_le_bytes(), 1_u32.to_le_bytes()].concat();
             let sample = Sample { time, cpu: *cpu, raw: &raw, ..Sample::default() };
             let event = Event { sample, fields: &[field(0), field(4)], tag: 0 };
@@ -270,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interrupt_within_a_deferred_call_leaves_it_open() {
+    fn interrupt_inside_a_softirq_leaves_it_in_progress() {
         let steps = [
             ("softirq_entry", 0, 3),
             ("irq_handler_entry", 0, 36),
@@ -279,27 +293,27 @@ mod tests {
             ("softirq_exit", 0, 3),
             ("softirq_exit", 1, 1),
         ];
-        assert_eq!(told(&steps), [(INTERRUPT, 2, 36), (DPC, 1, 0), (TIMER_DPC, 3, 0)]);
+        assert_eq!(run_steps(&steps), [(INTERRUPT, 2, 36), (DPC, 1, 0), (TIMER_DPC, 3, 0)]);
     }
 
     #[test]
-    fn a_loss_ends_what_is_under_way() {
+    fn lost_records_drop_entries() {
         let mut state = All::default();
-        let begun = Some(Begun { what: (Kind::Device, 36), time: 1 });
-        *state.interrupts.cpu(1).expect("a processor") = Cpu { interrupt: begun, deferred: begun };
-        assert_eq!(state.interrupts.within(1), (true, true));
+        let entry = Some(Entry { source: (Kind::Device, 36), time: 1 });
+        *state.interrupts.cpu(1).expect("a processor") = Cpu { interrupt: entry, softirq: entry };
+        assert_eq!(state.interrupts.activity_on(1), (true, true));
         crate::family::forget(&mut state);
-        assert_eq!(state.interrupts.within(1), (false, false));
+        assert_eq!(state.interrupts.activity_on(1), (false, false));
     }
 
     #[test]
-    fn an_end_without_its_beginning_is_not_told() {
-        assert_eq!(told(&[("irq_handler_exit", 0, 36), ("softirq_exit", 0, 1)]), []);
+    fn exit_without_its_entry_is_not_written() {
+        assert_eq!(run_steps(&[("irq_handler_exit", 0, 36), ("softirq_exit", 0, 1)]), []);
         let lost = [("irq_handler_entry", 0, 36), ("irq_handler_exit", 0, 37), ("irq_handler_exit", 0, 36)];
-        assert_eq!(told(&lost), []);
+        assert_eq!(run_steps(&lost), []);
         let kinds = [("local_timer_entry", 0, 236), ("reschedule_exit", 0, 236)];
-        assert_eq!(told(&kinds), []);
+        assert_eq!(run_steps(&kinds), []);
         let again = [("softirq_entry", 0, 1), ("softirq_entry", 0, 3), ("softirq_exit", 0, 3)];
-        assert_eq!(told(&again), [(DPC, 2, 0)], "the first lost its end");
+        assert_eq!(run_steps(&again), [(DPC, 2, 0)], "the first exit was lost");
     }
 }

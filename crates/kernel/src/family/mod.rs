@@ -1,18 +1,18 @@
-//! Families of kernel events: which perf events they are made of, and how.
+//! Families of kernel events: the perf events that each needs, and the handlers that convert them.
 //!
-//! | module | kernel events | of |
+//! | module | kernel events | source |
 //! |---|---|---|
-//! | [`process`] | processes and threads: start, end, rundown | fork, exit and comm records, /proc |
+//! | [`process`] | processes and threads: start, end, rundown | fork, exit, comm records, /proc |
 //! | [`image`] | images: load, unload, rundown, their ids | mmap records, /proc |
 //! | [`schedule`] | context switch, ready thread, priority | `sched:*` |
-//! | [`profile`] | samples, and the interval they are taken at | cpu-clock |
+//! | [`profile`] | samples and the sampling interval | cpu-clock |
 //! | [`interrupt`] | interrupts and deferred calls | `irq:*` |
 //! | [`syscall`] | system calls | `raw_syscalls:*` |
 //! | [`memory`] | page faults, virtual memory | `exceptions:*`, faults |
 //! | [`disk`] | disk requests | `block:*` |
 //! | [`file`] | file names and operations | `syscalls:*` |
 //! | [`network`] | TCP and UDP | `tcp:*`, `sock:*`, `udp:*` |
-//! | [`config`] | what the machine is | /proc, /sys |
+//! | [`config`] | description of the machine | /proc, /sys |
 
 pub(crate) mod config;
 pub(crate) mod disk;
@@ -43,18 +43,18 @@ pub(crate) static SPECS: [&[Spec]; 10] = [
     memory::SPECS,
     disk::SPECS,
     file::SPECS,
-    file::OPENING_SPECS,
+    file::OPEN_SPECS,
     network::SPECS,
 ];
 
-/// All rows; their number in this order is what they are known by.
+/// Returns all rows. A row is identified by its index in this order.
 pub(crate) fn specs() -> impl Iterator<Item = &'static Spec> {
     SPECS.iter().flat_map(|family| family.iter())
 }
 
-/// Handles a record that is no sample.
+/// Passes a record that is not a sample to the families that handle it.
 pub(crate) fn on_other(state: &mut State, context: &Context, other: &Other<'_>, out: &mut Out<'_>) {
-    // Images leave before their process does, and come after it.
+    // Images are unloaded before the end of their process is written, and loaded after its start.
     image::on_end(state, context, other, out);
     process::on_other(state, context, other, out);
     image::on_other(state, context, other, out);
@@ -63,7 +63,7 @@ pub(crate) fn on_other(state: &mut State, context: &Context, other: &Other<'_>, 
     file::on_other(state, context, other, out);
 }
 
-/// Records were lost: what is remembered of things that end may be over.
+/// Drops state that lost records may have made wrong: the end of an operation may be among them.
 pub(crate) fn forget(state: &mut State) {
     schedule::forget(state);
     interrupt::forget(state);
@@ -73,14 +73,14 @@ pub(crate) fn forget(state: &mut State) {
     network::forget(state);
 }
 
-/// Whether the state of what is there already is told at the start, at the end or in between.
+/// Whether a rundown belongs to the start or to the end of a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rundown {
     Start,
     End,
 }
 
-/// Tells of everything that is there: processes, threads, images, files, intervals, the machine.
+/// Writes the rundown of the machine, processes, threads, images, open files and intervals.
 pub(crate) fn run_down(state: &mut State, when: Rundown, out: &mut Out<'_>) {
     config::run_down(state, when, out);
     process::run_down(state, when, out);
@@ -89,58 +89,61 @@ pub(crate) fn run_down(state: &mut State, when: Rundown, out: &mut Out<'_>) {
     profile::run_down(state, when, out);
 }
 
-/// Groups that begin with a rundown of what is there. Whatever it has told of may end before they were switched on, and that is told too.
-const RUN_DOWN: [&[Group]; 3] = [process::TOLD, &[Group::IMAGE_LOAD], file::NAMES];
+/// Groups that begin with a rundown. What the rundown has written may have ended before the groups
+/// were enabled, and those ends are written too.
+const RUN_DOWN: [&[Group]; 3] = [process::GROUPS, &[Group::IMAGE_LOAD], file::NAME_GROUPS];
 
-/// What is told of records from before a change: what was wanted then, and what the rundown of the new groups has begun.
+/// Returns the groups for which records from before a change are handled: those enabled until then,
+/// and the new groups that begin with a rundown.
 pub(crate) fn until_change(before: Groups, wanted: &Groups) -> Groups {
     RUN_DOWN.iter().fold(before, |all, groups| all.with_those_of(wanted, groups))
 }
 
-/// Tells of what is there and was of no interest before: its groups have been switched on since.
+/// Writes the rundown of the groups that have been enabled since `before`.
 pub(crate) fn run_down_new(state: &mut State, before: &Groups, out: &mut Out<'_>) {
     let wanted = state.groups;
     let new = wanted.without(before);
-    // What is wanted already has been told.
+    // The groups that were enabled before have had their rundown.
     state.groups = new;
-    if new.has_any(process::TOLD) {
+    if new.has_any(process::GROUPS) {
         process::run_down(state, Rundown::Start, out);
     }
     image::run_down(state, Rundown::Start, out);
-    if !before.has_any(file::NAMES) {
+    if !before.has_any(file::NAME_GROUPS) {
         file::run_down(state, Rundown::Start, out);
     }
     state.groups = wanted;
 }
 
-/// Does what is slow before the first event of these groups is opened, so that no ring fills up meanwhile.
+/// Reads the kernel's symbols, if these groups need them, before their first event is opened. The
+/// reading is slow, and no ring may fill up meanwhile.
 pub(crate) fn prepare(groups: Groups) {
-    if groups.has_any(interrupt::ROUTINES) || groups.has(Group::SYSTEMCALL) {
+    if groups.has_any(interrupt::ROUTINE_GROUPS) || groups.has(Group::SYSTEMCALL) {
         kallsyms::read_once();
     }
 }
 
-/// Something else is wanted than at the look before.
+/// Handles a change of groups, intervals or sources since the last poll.
 pub(crate) fn on_change(state: &mut State, out: &mut Out<'_>) {
     interrupt::on_change(state);
     syscall::on_change(state);
     profile::on_change(state, out);
 }
 
-/// At the end of a look: what had to wait until the rings were read.
+/// Finishes a poll: writes the events that had to wait until all rings were read.
 pub(crate) fn settle(state: &mut State, out: &mut Out<'_>) {
-    process::settle(state, out);
+    process::finish_poll(state, out);
 }
 
-/// Before anything is captured: what would keep the rings waiting later.
+/// Prepares the state before the capture begins, so that the rings need not wait later.
 pub(crate) fn prepare_state(state: &mut State) {
     image::prepare(state);
 }
 
-/// Between looks: what is not in the rings, and what has to be looked at before it is gone.
+/// Begins a poll: reads sources other than the rings, and what would be gone later.
 pub(crate) fn beside(state: &mut State) {
-    process::beside(state);
-    file::beside(state);
-    network::beside(state);
-    image::beside(state);
+    process::poll(state);
+    file::poll(state);
+    network::poll(state);
+    image::poll(state);
 }

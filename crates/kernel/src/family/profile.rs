@@ -1,15 +1,19 @@
-//! Samples of what runs, and the intervals they are taken at.
+//! Samples of running code, and the sampling intervals.
 //!
 //! ```text
-//!   cpu-clock every `interval`  ──▶  0x0F2E sample: instruction pointer, thread, count, flags (priority, in a DPC, in an ISR)
+//!   cpu-clock every `interval`  ──▶  0x0F2E sample: instruction pointer, thread, count,
+//!                                    flags (priority, in a DPC, in an ISR)
 //!   a counter every n counts    ──▶  0x0F2F sample of that source
-//!   start, change, end          ──▶  0x0F49, 0x0F48, 0x0F4A: source, new interval, old interval, name
+//!   start, change, end          ──▶  0x0F49, 0x0F48, 0x0F4A: source, new and old interval, name
 //!   counters read with events   ──▶  0x0F30: their names
 //! ```
 //!
-//! 1. Idle time is sampled as everything is, as thread 0: shares of a processor's time add up to one.
-//! 2. Priority and DPC are what other families saw last on the processor: without context switches the priority is 0, without interrupts the bits are.
-//! 3. A source is told when it begins to sample, whenever its interval changes, and when it ends; what was told is remembered until then.
+//! 1. Idle time is sampled too, as thread 0, so that the shares of a processor's time add up to
+//!    one.
+//! 2. Priority and DPC are the last that other families saw on the processor. Without context
+//!    switches the priority is 0, and without interrupts the bits are.
+//! 3. An event is written when a source starts, when its interval changes, and when it ends. The
+//!    last written interval of each source is kept.
 
 use traceweir_format::wire::Put;
 
@@ -21,12 +25,12 @@ use crate::record::Parts;
 use crate::spec::{Event, Source, Spec};
 use crate::state::State as All;
 
-/// What is remembered.
+/// The sources and counters that have been written.
 #[derive(Debug, Default)]
 pub(crate) struct State {
-    /// Sources that sample, as they were told.
-    told: Vec<Counter>,
-    /// Names of the counters that are read with events, as they were told.
+    /// Active sources, with the intervals last written.
+    sources: Vec<Counter>,
+    /// The counters read with events, as last written.
     counters: Vec<Counter>,
 }
 
@@ -37,17 +41,18 @@ const INTERVAL_SET: u16 = 0x0F48;
 const COLLECTION_START: u16 = 0x0F49;
 const COLLECTION_END: u16 = 0x0F4A;
 
-/// Bits of a sample's flags.
+/// Bits of the flags of a sample.
 const IN_DPC: u8 = 1;
 const IN_ISR: u8 = 2;
 const PRIORITY_SHIFT: u32 = 3;
 
-/// The timer as a source.
+/// Id and name of the timer as a source.
 const TIMER: (u32, &str) = (0, "Timer");
 
-const fn counter(place: usize) -> Spec {
+/// Builds the row of the profile source at an index.
+const fn counter_row(index: usize) -> Spec {
     Spec {
-        source: Source::Counter(place),
+        source: Source::Counter(index),
         groups: &[Group::PMC_PROFILE],
         hooks: &[COUNTER_SAMPLE],
         fields: &[],
@@ -55,7 +60,7 @@ const fn counter(place: usize) -> Spec {
         wakes: false,
         is_for_own: false,
         filter: None,
-        on: counted,
+        on: on_counter_sample,
     }
 }
 
@@ -69,29 +74,29 @@ pub(crate) static SPECS: &[Spec] = &[
         wakes: false,
         is_for_own: false,
         filter: None,
-        on: sampled,
+        on: on_sample,
     },
-    counter(0),
-    counter(1),
-    counter(2),
-    counter(3),
-    counter(4),
-    counter(5),
-    counter(6),
+    counter_row(0),
+    counter_row(1),
+    counter_row(2),
+    counter_row(3),
+    counter_row(4),
+    counter_row(5),
+    counter_row(6),
 ];
 
-fn sampled(state: &mut All, event: &Event<'_>, out: &mut Out<'_>) {
+fn on_sample(state: &mut All, event: &Event<'_>, out: &mut Out<'_>) {
     let sample = event.sample;
     let mut flags = state.schedule.priority_on(sample.cpu, sample.tid) << PRIORITY_SHIFT;
-    let (is_in_interrupt, is_in_deferred) = state.interrupts.within(sample.cpu);
-    flags |= if is_in_deferred { IN_DPC } else { 0 };
+    let (is_in_interrupt, is_in_softirq) = state.interrupts.activity_on(sample.cpu);
+    flags |= if is_in_softirq { IN_DPC } else { 0 };
     flags |= if is_in_interrupt { IN_ISR } else { 0 };
     let mut payload = out.payload();
     payload.put_u64(sample.ip).put_u32(sample.tid).put_u16(1).put_u8(flags).put_u8(0);
     out.perfinfo(SAMPLE, 2, payload);
 }
 
-fn counted(_: &mut All, event: &Event<'_>, out: &mut Out<'_>) {
+fn on_counter_sample(_: &mut All, event: &Event<'_>, out: &mut Out<'_>) {
     let sample = event.sample;
     let mut payload = out.payload();
     payload.put_u64(sample.ip).put_u32(sample.tid);
@@ -99,8 +104,8 @@ fn counted(_: &mut All, event: &Event<'_>, out: &mut Out<'_>) {
     out.perfinfo(COUNTER_SAMPLE, 2, payload);
 }
 
-/// Sources that are to sample now.
-fn sources(state: &All) -> Vec<Counter> {
+/// Returns the sources that the enabled groups select.
+fn enabled_sources(state: &All) -> Vec<Counter> {
     let (id, name) = TIMER;
     let timer = state.groups.has(Group::PROFILE).then(|| Counter {
         id,
@@ -111,8 +116,8 @@ fn sources(state: &All) -> Vec<Counter> {
     timer.into_iter().chain(others.into_iter().flatten()).collect()
 }
 
-/// Tells of an interval. With a name in the versions that have one.
-fn interval(hook: u16, source: &Counter, old: u32, out: &mut Out<'_>) {
+/// Writes the interval of a source, with its name in the versions that have one.
+fn write_interval(hook: u16, source: &Counter, old: u32, out: &mut Out<'_>) {
     let mut payload = out.payload();
     payload.put_u32(source.id).put_u32(source.interval).put_u32(old);
     let version = if hook == INTERVAL_SET { 2 } else { 3 };
@@ -128,44 +133,49 @@ fn put_name(payload: &mut Vec<u8>, name: &str) {
     }
 }
 
-/// Tells which counters are read with events, where there are any.
-fn names(counters: &[Counter], out: &mut Out<'_>) {
+/// Writes the names of the counters read with events, if there are any.
+fn write_counter_names(counters: &[Counter], out: &mut Out<'_>) {
     let Ok(count @ 1..) = u32::try_from(counters.len()) else { return };
     let mut payload = out.payload();
     payload.put_u32(count);
-    counters.iter().for_each(|it| put_name(&mut payload, &it.name));
+    counters.iter().for_each(|counter| put_name(&mut payload, &counter.name));
     out.system(COUNTERS, 2, (0, 0), payload);
 }
 
+/// Writes the start or the end of all sources.
 pub(crate) fn run_down(state: &mut All, when: Rundown, out: &mut Out<'_>) {
     let hook = match when {
         Rundown::Start => {
-            state.profile = State { told: sources(state), counters: state.counters.clone() };
-            names(&state.profile.counters, out);
+            state.profile = State { sources: enabled_sources(state), counters: state.counters.clone() };
+            write_counter_names(&state.profile.counters, out);
             COLLECTION_START
         }
         Rundown::End => COLLECTION_END,
     };
-    state.profile.told.iter().for_each(|it| interval(hook, it, it.interval, out));
+    for source in &state.profile.sources {
+        write_interval(hook, source, source.interval, out);
+    }
 }
 
-/// Tells of sources that begin, end or sample at other intervals than they did.
+/// Writes the sources that start, end or have a new interval.
 pub(crate) fn on_change(state: &mut All, out: &mut Out<'_>) {
-    let now = sources(state);
-    for before in &state.profile.told {
-        match now.iter().find(|it| it.id == before.id) {
-            Some(it) if it.interval != before.interval => interval(INTERVAL_SET, it, before.interval, out),
+    let now = enabled_sources(state);
+    for before in &state.profile.sources {
+        match now.iter().find(|source| source.id == before.id) {
+            Some(source) if source.interval != before.interval => {
+                write_interval(INTERVAL_SET, source, before.interval, out);
+            }
             Some(_) => {}
-            None => interval(COLLECTION_END, before, before.interval, out),
+            None => write_interval(COLLECTION_END, before, before.interval, out),
         }
     }
-    for it in &now {
-        if !state.profile.told.iter().any(|before| before.id == it.id) {
-            interval(COLLECTION_START, it, it.interval, out);
+    for source in &now {
+        if !state.profile.sources.iter().any(|before| before.id == source.id) {
+            write_interval(COLLECTION_START, source, source.interval, out);
         }
     }
     if state.profile.counters != state.counters {
-        names(&state.counters, out);
+        write_counter_names(&state.counters, out);
     }
-    state.profile = State { told: now, counters: state.counters.clone() };
+    state.profile = State { sources: now, counters: state.counters.clone() };
 }

@@ -1,21 +1,28 @@
-//! Context switches, threads that become ready, and priorities that are lent.
+//! Context switches, threads that become ready, and priority inheritance.
 //!
 //! ```text
-//!   sched:sched_switch       prev_pid, prev_prio, prev_state │ next_pid, next_prio     ──▶  0x0524 context switch
-//!   sched:sched_waking       pid, in whose context                                     ──▶  0x0532 ready thread
-//!   sched:sched_wakeup_new   the same, for a thread that never ran                     ──▶  0x0532
-//!   sched:sched_pi_setprio   pid, oldprio, newprio                                     ──▶  0x0530 priority set
+//!   sched:sched_switch       prev_pid, prev_prio, prev_state │ next_pid, next_prio
+//!                                                             ──▶  0x0524 context switch
+//!   sched:sched_waking       pid, in the waker's context       ──▶  0x0532 ready thread
+//!   sched:sched_wakeup_new   pid, of a thread that never ran   ──▶  0x0532
+//!   sched:sched_pi_setprio   pid, oldprio, newprio             ──▶  0x0530 priority set
 //!
 //!   prev_state   0 R     R+ (0x100)   S      D      T t        X Z          P            I
 //!   state        ready   ready        wait   wait   wait       terminated   wait         wait
-//!   reason       31      32           6      0      5          22           5            0        31 dispatch interrupt, 32 preempted, 22 terminated,
-//!   mode         0       0            user   0      0          0            0            0        5 suspended, 6 user request, 0 executive
+//!   reason       31      32           6      0      5          22           5            0
+//!   mode         0       0            user   0      0          0            0            0
+//!
+//!   reason: 31 dispatch interrupt, 32 preempted, 22 terminated, 5 suspended, 6 user request,
+//!           0 executive
 //! ```
 //!
-//! 1. The stack of a switch is that of the thread that is switched away from: it is what the kernel can walk then.
-//! 2. A thread is told to be ready by who makes it so: `sched_waking` happens there, `sched_wakeup` often on another processor, in an interrupt.
-//! 3. A new thread has waited since it was made ready, as far as that was seen, else since it was switched away from; 0: not known, or idle.
-//! 4. Thread 0 is idle on each processor, with priority 0 and no reason.
+//! 1. The stack of a switch is that of the thread that is switched out: the kernel can walk only
+//!    that one at this point.
+//! 2. A ready event is written in the context of the waker: `sched_waking` occurs there, while
+//!    `sched_wakeup` often occurs on another processor, in an interrupt.
+//! 3. The wait time of the new thread counts from its ready event, if that was captured, else from
+//!    its last switch out. It is 0 if it is unknown, and for the idle thread.
+//! 4. Thread 0 is the idle thread of each processor, with priority 0 and reason 0.
 
 use traceweir_format::wire::Put;
 
@@ -26,12 +33,12 @@ use crate::record::{Context, Other};
 use crate::spec::{Event, Spec};
 use crate::state::State as All;
 
-/// What is remembered.
+/// Waiting and running threads.
 #[derive(Debug, Default)]
 pub(crate) struct State {
-    /// When a thread was made ready or switched away from, in nanoseconds.
+    /// When a thread became ready or was switched out, in nanoseconds.
     since: PerThread<u64>,
-    /// Thread and priority that each processor was switched to.
+    /// Thread and priority of the last switch on each processor.
     running: Vec<(u32, u8)>,
 }
 
@@ -39,23 +46,23 @@ const CONTEXT_SWITCH: u16 = 0x0524;
 const SET_PRIORITY: u16 = 0x0530;
 const READY_THREAD: u16 = 0x0532;
 
-/// Fields of `sched_switch`, by their place.
+/// Indexes of the fields of `sched_switch`.
 const PREV_PID: usize = 0;
 const PREV_PRIO: usize = 1;
 const PREV_STATE: usize = 2;
 const NEXT_PID: usize = 3;
 const NEXT_PRIO: usize = 4;
 
-/// Fields of what makes a thread ready.
+/// Fields of the tracepoints that make a thread ready.
 const WOKEN: &[&str] = &["pid", "common_flags"];
 const WOKEN_PID: usize = 0;
 const WOKEN_FLAGS: usize = 1;
 
-/// The kernel was in an interrupt, or in what is deferred from one: bits of `common_flags`.
+/// Bits of `common_flags`: the kernel was in an interrupt or in a softirq.
 const IN_INTERRUPT: u32 = 0x08 | 0x10;
-/// The flag of a ready thread that says so.
+/// The flag of a ready event for a wakeup from an interrupt.
 const FROM_DPC: u8 = 1;
-/// Why a thread is made ready: its wait is over.
+/// The reason of a ready event: the wait of the thread is over.
 const UNWAIT: u8 = 1;
 
 pub(crate) static SPECS: &[Spec] = &[
@@ -64,53 +71,59 @@ pub(crate) static SPECS: &[Spec] = &[
         &[Group::CSWITCH],
         &[CONTEXT_SWITCH],
         &["prev_pid", "prev_prio", "prev_state", "next_pid", "next_prio"],
-        switched,
+        on_switch,
     ),
-    Spec::tracepoint(("sched", "sched_waking"), &[Group::DISPATCHER], &[READY_THREAD], WOKEN, woken),
-    Spec::tracepoint(("sched", "sched_wakeup_new"), &[Group::DISPATCHER], &[READY_THREAD], WOKEN, begun),
+    Spec::tracepoint(("sched", "sched_waking"), &[Group::DISPATCHER], &[READY_THREAD], WOKEN, on_waking),
+    Spec::tracepoint(
+        ("sched", "sched_wakeup_new"),
+        &[Group::DISPATCHER],
+        &[READY_THREAD],
+        WOKEN,
+        on_wakeup_new,
+    ),
     Spec::tracepoint(
         ("sched", "sched_pi_setprio"),
         &[Group::PRIORITY],
         &[SET_PRIORITY],
         &["pid", "oldprio", "newprio"],
-        lent,
+        on_set_priority,
     ),
 ];
 
-fn switched(state: &mut All, event: &Event<'_>, out: &mut Out<'_>) {
+fn on_switch(state: &mut All, event: &Event<'_>, out: &mut Out<'_>) {
     let (new, old) = (event.u32(NEXT_PID), event.u32(PREV_PID));
-    let (new_priority, old_priority) =
-        (priority_of(new, event.number(NEXT_PRIO)), priority_of(old, event.number(PREV_PRIO)));
-    let why = why(old, event.number(PREV_STATE));
+    let new_priority = thread_priority(new, event.number(NEXT_PRIO));
+    let old_priority = thread_priority(old, event.number(PREV_PRIO));
+    let switch_out = SwitchOut::new(old, event.number(PREV_STATE));
     let schedule = &mut state.schedule;
     let time = event.sample.time;
     let waited = match schedule.since.take(new) {
         Some(since) if new != 0 => out.clock.ticks(time.saturating_sub(since)),
         _ => 0,
     };
-    if old != 0 && why.state != TERMINATED {
+    if old != 0 && switch_out.state != TERMINATED {
         schedule.since.put(old, time);
     }
     schedule.runs_on(event.sample.cpu, (new, new_priority));
     let mut payload = out.payload();
     payload.put_u32(new).put_u32(old).put_u8(new_priority).put_u8(old_priority);
-    // No C-state is told here, and priorities are not decremented.
+    // The tracepoint reports no C-state, and Linux does not decrement priorities.
     payload.put_u8(0).put_u8(0);
-    // There are no ideal processors.
-    payload.put_u8(why.reason).put_u8(why.mode).put_u8(why.state).put_u8(0);
+    // Linux has no ideal processors.
+    payload.put_u8(switch_out.reason).put_u8(switch_out.mode).put_u8(switch_out.state).put_u8(0);
     payload.put_u32(u32::try_from(waited).unwrap_or(u32::MAX)).put_u32(0);
     out.perfinfo(CONTEXT_SWITCH, 2, payload);
 }
 
-fn woken(state: &mut All, event: &Event<'_>, out: &mut Out<'_>) {
-    ready(state, event, UNWAIT, out);
+fn on_waking(state: &mut All, event: &Event<'_>, out: &mut Out<'_>) {
+    write_ready(state, event, UNWAIT, out);
 }
 
-fn begun(state: &mut All, event: &Event<'_>, out: &mut Out<'_>) {
-    ready(state, event, 0, out);
+fn on_wakeup_new(state: &mut All, event: &Event<'_>, out: &mut Out<'_>) {
+    write_ready(state, event, 0, out);
 }
 
-fn ready(state: &mut All, event: &Event<'_>, reason: u8, out: &mut Out<'_>) {
+fn write_ready(state: &mut All, event: &Event<'_>, reason: u8, out: &mut Out<'_>) {
     let thread = event.u32(WOKEN_PID);
     state.schedule.since.put(thread, event.sample.time);
     let flags = if event.u32(WOKEN_FLAGS) & IN_INTERRUPT != 0 { FROM_DPC } else { 0 };
@@ -119,42 +132,45 @@ fn ready(state: &mut All, event: &Event<'_>, reason: u8, out: &mut Out<'_>) {
     out.perfinfo(READY_THREAD, 2, payload);
 }
 
-fn lent(_: &mut All, event: &Event<'_>, out: &mut Out<'_>) {
+fn on_set_priority(_: &mut All, event: &Event<'_>, out: &mut Out<'_>) {
     let mut payload = out.payload();
     payload.put_u32(event.u32(0));
-    payload.put_u8(priority(event.number(1))).put_u8(priority(event.number(2))).put_u16(0);
+    let (old, new) = (convert_priority(event.number(1)), convert_priority(event.number(2)));
+    payload.put_u8(old).put_u8(new).put_u16(0);
     out.perfinfo(SET_PRIORITY, 3, payload);
 }
 
 impl State {
-    pub(crate) fn runs_on(&mut self, cpu: u16, it: (u32, u8)) {
+    /// Records the thread that a processor switched to, and its priority.
+    pub(crate) fn runs_on(&mut self, cpu: u16, running: (u32, u8)) {
         let index = usize::from(cpu);
         if self.running.len() <= index {
             self.running.resize(index.saturating_add(1), (0, 0));
         }
         if let Some(slot) = self.running.get_mut(index) {
-            *slot = it;
+            *slot = running;
         }
     }
 
-    /// The priority of the thread that runs on a processor, as far as it is known; 0 where it is not.
+    /// Returns the priority of the thread that runs on a processor; 0 if it is unknown.
     pub(crate) fn priority_on(&self, cpu: u16, thread: u32) -> u8 {
         let known = self.running.get(usize::from(cpu)).filter(|(running, _)| *running == thread);
         known.map_or(0, |(_, priority)| *priority)
     }
 }
 
-/// Records were lost: nobody knows who runs, and since when threads wait.
+/// Drops all state after lost records: the running threads and the starts of waits are unknown.
 pub(crate) fn forget(state: &mut All) {
     state.schedule = State::default();
 }
 
-fn priority_of(thread: u32, linux: i64) -> u8 {
-    if thread == 0 { 0 } else { priority(linux) }
+fn thread_priority(thread: u32, linux: i64) -> u8 {
+    if thread == 0 { 0 } else { convert_priority(linux) }
 }
 
-/// A priority of Linux (0 is the highest, 139 the lowest; below 0: by deadline) on Windows' scale.
-pub(crate) fn priority(linux: i64) -> u8 {
+/// Converts a Linux priority (0 is the highest, 139 the lowest; below 0: deadline scheduling) to
+/// the scale of Windows.
+pub(crate) fn convert_priority(linux: i64) -> u8 {
     match linux {
         // Real time: 1 to 99 become 31 to 16.
         ..100 => u8::try_from(31_i64.saturating_sub(linux.clamp(0, 99).saturating_mul(15).div_euclid(99)))
@@ -168,45 +184,49 @@ pub(crate) fn priority(linux: i64) -> u8 {
 }
 
 const READY: u8 = 1;
-/// Wait reasons, and a thread that is not told.
+/// Wait reasons and thread states, and the id of an unknown thread.
 const USER_REQUEST: u8 = 6;
 const WR_PREEMPTED: u8 = 32;
 const UNKNOWN: u32 = u32::MAX;
 const TERMINATED: u8 = 4;
 const WAITING: u8 = 5;
 
-/// In which state a thread was switched away from, and why.
+/// State and wait reason of a thread that is switched out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Why {
+struct SwitchOut {
     state: u8,
     reason: u8,
-    /// 1: the wait is one that signals end.
+    /// 1 if a signal ends the wait.
     mode: u8,
 }
 
-fn why(thread: u32, state: i64) -> Why {
-    const EXECUTIVE: u8 = 0;
-    const SUSPENDED: u8 = 5;
-    const USER_REQUEST: u8 = 6;
-    const ENDED: u8 = 22;
-    const DISPATCH_INTERRUPT: u8 = 31;
-    const PREEMPTED: u8 = 32;
-    const IS_PREEMPTED: i64 = 0x100;
-    let (state, reason, mode) = match (thread, state & 0xFF) {
-        (0, _) => (READY, EXECUTIVE, 0),
-        (_, 0) if state & IS_PREEMPTED != 0 => (READY, PREEMPTED, 0),
-        (_, 0) => (READY, DISPATCH_INTERRUPT, 0),
-        (_, 0x01) => (WAITING, USER_REQUEST, 1),
-        // Stopped, traced, parked.
-        (_, 0x04 | 0x08 | 0x40) => (WAITING, SUSPENDED, 0),
-        (_, 0x10 | 0x20) => (TERMINATED, ENDED, 0),
-        // Not to be interrupted, or an idle thread of the kernel.
-        _ => (WAITING, EXECUTIVE, 0),
-    };
-    Why { state, reason, mode }
+impl SwitchOut {
+    /// Derives state and reason from `prev_state`.
+    fn new(thread: u32, state: i64) -> Self {
+        const EXECUTIVE: u8 = 0;
+        const SUSPENDED: u8 = 5;
+        const USER_REQUEST: u8 = 6;
+        const ENDED: u8 = 22;
+        const DISPATCH_INTERRUPT: u8 = 31;
+        const PREEMPTED: u8 = 32;
+        const IS_PREEMPTED: i64 = 0x100;
+        let (state, reason, mode) = match (thread, state & 0xFF) {
+            (0, _) => (READY, EXECUTIVE, 0),
+            (_, 0) if state & IS_PREEMPTED != 0 => (READY, PREEMPTED, 0),
+            (_, 0) => (READY, DISPATCH_INTERRUPT, 0),
+            (_, 0x01) => (WAITING, USER_REQUEST, 1),
+            // Stopped, traced, parked.
+            (_, 0x04 | 0x08 | 0x40) => (WAITING, SUSPENDED, 0),
+            (_, 0x10 | 0x20) => (TERMINATED, ENDED, 0),
+            // Uninterruptible sleep, or an idle kernel thread.
+            _ => (WAITING, EXECUTIVE, 0),
+        };
+        Self { state, reason, mode }
+    }
 }
 
-/// Where single threads are watched there is no tracepoint: a thread is switched to, or away from, and the other one is not told.
+/// Writes context switches of single threads. They have no tracepoint, and their records do not
+/// name the other thread.
 pub(crate) fn on_other(state: &mut All, context: &Context, other: &Other<'_>, out: &mut Out<'_>) {
     let Other::Switch { is_out, is_preempted } = *other else { return };
     if !state.groups.has(Group::CSWITCH) {
@@ -216,7 +236,7 @@ pub(crate) fn on_other(state: &mut All, context: &Context, other: &Other<'_>, ou
     let (thread_state, reason) = match (is_out, is_preempted) {
         (true, true) => (READY, WR_PREEMPTED),
         (true, false) => (WAITING, USER_REQUEST),
-        // Nothing is known of the other thread.
+        // The other thread is unknown.
         (false, _) => (0, 0),
     };
     let mut payload = out.payload();
@@ -231,28 +251,28 @@ mod tests {
 
     #[test]
     fn priorities_keep_their_order_and_their_half_of_the_scale() {
-        let all: Vec<u8> = (-1..=140).map(priority).collect();
+        let all: Vec<u8> = (-1..=140).map(convert_priority).collect();
         assert!(all.windows(2).all(|pair| pair[0] >= pair[1]), "{all:?}");
-        assert_eq!([-1, 0, 98, 99].map(priority), [31, 31, 17, 16]);
-        assert_eq!([100, 120, 139, 140].map(priority), [15, 8, 1, 1]);
-        assert_eq!((priority_of(0, 120), priority_of(7, 120)), (0, 8));
+        assert_eq!([-1, 0, 98, 99].map(convert_priority), [31, 31, 17, 16]);
+        assert_eq!([100, 120, 139, 140].map(convert_priority), [15, 8, 1, 1]);
+        assert_eq!((thread_priority(0, 120), thread_priority(7, 120)), (0, 8));
     }
 
     #[test]
-    fn states_say_whether_a_thread_could_have_gone_on() {
-        let told = |state| {
-            let Why { state, reason, mode } = why(7, state);
+    fn switch_out_has_state_reason_and_mode_of_windows() {
+        let values = |state| {
+            let SwitchOut { state, reason, mode } = SwitchOut::new(7, state);
             (state, reason, mode)
         };
-        assert_eq!((told(0), told(0x100)), ((1, 31, 0), (1, 32, 0)));
-        assert_eq!((told(1), told(2), told(0x80)), ((5, 6, 1), (5, 0, 0), (5, 0, 0)));
-        assert_eq!((told(4), told(8), told(0x40)), ((5, 5, 0), (5, 5, 0), (5, 5, 0)));
-        assert_eq!((told(0x10), told(0x20)), ((4, 22, 0), (4, 22, 0)));
-        assert_eq!(why(0, 0), Why { state: 1, reason: 0, mode: 0 });
+        assert_eq!((values(0), values(0x100)), ((1, 31, 0), (1, 32, 0)));
+        assert_eq!((values(1), values(2), values(0x80)), ((5, 6, 1), (5, 0, 0), (5, 0, 0)));
+        assert_eq!((values(4), values(8), values(0x40)), ((5, 5, 0), (5, 5, 0), (5, 5, 0)));
+        assert_eq!((values(0x10), values(0x20)), ((4, 22, 0), (4, 22, 0)));
+        assert_eq!(SwitchOut::new(0, 0), SwitchOut { state: 1, reason: 0, mode: 0 });
     }
 
     #[test]
-    fn the_priority_of_who_runs_is_that_of_the_last_switch() {
+    fn running_priority_is_that_of_the_last_switch() {
         let mut state = State::default();
         assert_eq!(state.priority_on(3, 7), 0);
         state.runs_on(3, (7, 9));
@@ -260,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_ends_what_is_known_of_who_runs_and_who_waits() {
+    fn lost_records_drop_running_and_waiting_threads() {
         let mut state = All::default();
         state.schedule.runs_on(3, (7, 9));
         state.schedule.since.put(8, 1);

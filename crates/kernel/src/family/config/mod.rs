@@ -1,14 +1,17 @@
-//! What the machine is: processors, disks, network, firmware.
+//! Description of the machine: processors, disks, network, firmware.
 //!
 //! ```text
-//!   start            0x0B11 network settings; SysConfigEx 33 system paths, 35 volumes
-//!   end, or when     all the rest, and SysConfigEx 32: which system
-//!   asked in between
+//!   start                       0x0B11 network settings; SysConfigEx 33 system paths, 35 volumes
+//!   end, or a rundown between   all other events, and SysConfigEx 32: operating system
 //! ```
 //!
-//! 1. That is when Windows tells it, in the name of whoever writes: the header has this process and thread. `NO_SYSCONFIG` leaves it out, but for what the Config provider wants.
-//! 2. Facts are read from files below one folder, bounded; what a machine does not say is not told (`docs/spec/kernel-events.md`).
-//! 3. The build of the kernel (0x0042) stands in the head of each log file already: the session writes it.
+//! 1. Windows writes these events at the same moments. The header names the process and thread that
+//!    write them, which are our own. `NO_SYSCONFIG` leaves the events out, except those that the
+//!    Config provider's groups request.
+//! 2. Values are read from files below one directory, with bounds. Events that the machine gives no
+//!    values for are left out (`docs/spec/kernel-events.md`).
+//! 3. The build of the kernel (0x0042) is in the header of each log file already: the session
+//!    writes it.
 
 mod network;
 mod platform;
@@ -27,9 +30,10 @@ use crate::groups::{Group, Groups};
 use crate::out::Out;
 use crate::state::State as All;
 
-/// What is remembered.
+/// Progress of the configuration events.
 #[derive(Debug, Default)]
 pub(crate) struct State {
+    /// Whether the events of the start have been written.
     is_begun: bool,
 }
 
@@ -43,21 +47,22 @@ const BUILD_INFO: u8 = 32;
 const SYSTEM_PATHS: u8 = 33;
 const VOLUME_MAPPING: u8 = 35;
 
-/// One record about the machine.
+/// An event about the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Fact {
+struct ConfigEvent {
     hook: u16,
     version: u8,
     payload: Vec<u8>,
 }
 
-impl Fact {
+impl ConfigEvent {
     const fn new(hook: u16, version: u8, payload: Vec<u8>) -> Self {
         Self { hook, version, payload }
     }
 }
 
-/// Appends text that takes so many units, NULs behind it and at least one. What is too long is cut between characters.
+/// Appends text in a field of `units` UTF-16 units, filled with NULs, at least one. Text that is
+/// too long is cut between characters.
 fn put_wide(out: &mut Vec<u8>, text: &str, units: usize) {
     let mut left = units;
     for character in text.chars() {
@@ -72,35 +77,36 @@ fn put_wide(out: &mut Vec<u8>, text: &str, units: usize) {
     }
 }
 
+/// Whether the events of a Config group are written.
 fn is_wanted(groups: &Groups, group: Group) -> bool {
     !groups.has(Group::NO_SYSCONFIG) || groups.has(group)
 }
 
-/// Everything that is told at the end.
-fn facts(source: &Source, groups: &Groups) -> Vec<Fact> {
-    let mut facts = Vec::new();
+/// Collects the events that are written at the end.
+fn collect_events(source: &Source, groups: &Groups) -> Vec<ConfigEvent> {
+    let mut events = Vec::new();
     if is_wanted(groups, SYSTEM) {
-        processor::tell(source, &mut facts);
-        platform::tell(source, &mut facts);
+        processor::add_events(source, &mut events);
+        platform::add_events(source, &mut events);
     }
     if is_wanted(groups, STORAGE) {
-        storage::tell(source, &mut facts);
+        storage::add_events(source, &mut events);
     }
     if is_wanted(groups, NETWORK) {
-        network::tell(source, &mut facts);
+        network::add_events(source, &mut events);
     }
-    facts
+    events
 }
 
-/// Tells what there is to tell now.
+/// Writes the events of the start at the first call, and the others at later calls and at the end.
 pub(crate) fn run_down(state: &mut All, when: Rundown, out: &mut Out<'_>) {
     let source = Source::new("/");
     let is_begun = std::mem::replace(&mut state.config.is_begun, true);
     if !is_begun {
-        begin(&source, &state.groups, out);
+        write_start(&source, &state.groups, out);
     }
     if is_begun || when == Rundown::End {
-        for Fact { hook, version, payload } in facts(&source, &state.groups) {
+        for ConfigEvent { hook, version, payload } in collect_events(&source, &state.groups) {
             out.system(hook, version, crate::writer(), payload);
         }
         if is_wanted(&state.groups, SYSTEM) {
@@ -109,8 +115,8 @@ pub(crate) fn run_down(state: &mut All, when: Rundown, out: &mut Out<'_>) {
     }
 }
 
-/// What stands in front: how TCP is set, and that paths are what they are, from the root on.
-fn begin(source: &Source, groups: &Groups, out: &mut Out<'_>) {
+/// Writes the events of the start: TCP settings, and system paths, which map `/` to `/`.
+fn write_start(source: &Source, groups: &Groups, out: &mut Out<'_>) {
     if is_wanted(groups, NETWORK) {
         out.perfinfo(NETWORK_SETTINGS, 2, network::settings(source));
     }

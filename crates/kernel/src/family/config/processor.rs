@@ -1,27 +1,29 @@
-//! Processors: what they are, how they are numbered, which memory is near them.
+//! Processors: their models, their numbering, and the memory near them.
 //!
 //! ```text
-//!   /proc/cpuinfo, /sys/devices/system/{cpu,node} ──▶ 0x0B0A CPU │ 0x0B18 NumaNode │ 0x0B1A ProcessorGroup │ 0x0B1B ProcessorNumber │ 0x0B23 Processors
+//!   /proc/cpuinfo, /sys/devices/system/{cpu,node} ──▶ 0x0B0A CPU │ 0x0B18 NumaNode
+//!       │ 0x0B1A ProcessorGroup │ 0x0B1B ProcessorNumber │ 0x0B23 Processors
 //! ```
 //!
-//! Linux has no groups of processors: 64 of them in a row are one, so that number = group × 64 + place.
+//! Linux has no processor groups: each 64 consecutive processors form one, so that number = group ×
+//! 64 + index.
 
 use traceweir_format::wire::Put;
 
-use super::source::{Source, list, mask};
-use super::{Fact, put_wide};
+use super::source::{Source, parse_list, parse_mask};
+use super::{ConfigEvent, put_wide};
 
-/// Processors that are told.
+/// The most processors that are written.
 const MAX_PROCESSORS: u32 = 4096;
-const GROUP: u32 = 64;
+const GROUP_SIZE: u32 = 64;
 
-/// One block of /proc/cpuinfo.
+/// One block of `/proc/cpuinfo`.
 struct Info<'a> {
     lines: &'a str,
 }
 
 impl<'a> Info<'a> {
-    /// The value behind a name.
+    /// Returns the value of a key; empty if it is missing.
     fn get(&self, name: &str) -> &'a str {
         let value = |line: &'a str| {
             let (key, value) = line.split_once(':')?;
@@ -36,28 +38,28 @@ impl<'a> Info<'a> {
     }
 
     fn has_flag(&self, flag: &str) -> bool {
-        self.get("flags").split(' ').any(|it| it == flag)
+        self.get("flags").split(' ').any(|word| word == flag)
     }
 }
 
-fn online(source: &Source) -> Vec<u32> {
-    list(&source.text("/sys/devices/system/cpu/online"), MAX_PROCESSORS)
+fn read_online(source: &Source) -> Vec<u32> {
+    parse_list(&source.text("/sys/devices/system/cpu/online"), MAX_PROCESSORS)
 }
 
-/// Whether the machine is itself a guest.
+/// Whether the machine is a virtual machine.
 pub(super) fn is_guest(source: &Source) -> bool {
     Info { lines: &source.text("/proc/cpuinfo") }.has_flag("hypervisor")
 }
 
-pub(super) fn tell(source: &Source, facts: &mut Vec<Fact>) {
-    let online = online(source);
+pub(super) fn add_events(source: &Source, events: &mut Vec<ConfigEvent>) {
+    let online = read_online(source);
     let text = source.text("/proc/cpuinfo");
-    facts.push(cpu(source, &online, &Info { lines: &text }));
-    facts.extend(nodes(source));
-    facts.push(groups(&online));
-    facts.push(numbers(&online));
+    events.push(cpu(source, &online, &Info { lines: &text }));
+    events.extend(nodes(source));
+    events.push(groups(&online));
+    events.push(numbers(&online));
     for block in text.split("\n\n").take(usize::try_from(MAX_PROCESSORS).unwrap_or(0)) {
-        facts.extend(processor(&Info { lines: block }, &architecture(source)));
+        events.extend(processor(&Info { lines: block }, &architecture(source)));
     }
 }
 
@@ -66,21 +68,22 @@ fn architecture(source: &Source) -> String {
     if name.is_empty() { std::env::consts::ARCH.to_owned() } else { name }
 }
 
-fn cpu(source: &Source, online: &[u32], info: &Info<'_>) -> Fact {
+fn cpu(source: &Source, online: &[u32], info: &Info<'_>) -> ConfigEvent {
     let memory = source.text("/proc/meminfo");
     let kib: u64 =
         Info { lines: &memory }.get("MemTotal").split(' ').next().unwrap_or("").parse().unwrap_or(0);
     let page = u32::try_from(rustix::param::page_size()).unwrap_or(0);
     let shares = |cpu: &&u32| {
         let path = format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
-        list(&source.text(&path), MAX_PROCESSORS).len() > 1
+        parse_list(&source.text(&path), MAX_PROCESSORS).len() > 1
     };
-    let shared = online.iter().filter(|cpu| **cpu < GROUP).filter(shares);
+    let shared = online.iter().filter(|cpu| **cpu < GROUP_SIZE).filter(shares);
     let shared = shared.fold(0_u64, |mask, cpu| mask | 1_u64.unbounded_shl(*cpu));
     let (number, highest) = match &*architecture(source) {
         "x86_64" if info.has_flag("la57") => (9, 0x00FF_FFFF_FFFF_EFFF),
         "x86_64" => (9, 0x0000_7FFF_FFFF_EFFF),
-        // How much of the address space a program has is a choice of the kernel's builder, which no file tells.
+        // The builder of the kernel chooses the size of the user address space, and no file
+        // contains it.
         "aarch64" => (12, 0),
         _ => (0xFFFF, 0),
     };
@@ -90,47 +93,48 @@ fn cpu(source: &Source, online: &[u32], info: &Info<'_>) -> Fact {
     out.put_u32(info.number("cpu MHz")).put_u32(u32::try_from(online.len()).unwrap_or(0));
     out.put_u32(u32::try_from(kib >> 10).unwrap_or(u32::MAX)).put_u32(page).put_u32(page);
     put_wide(&mut out, &source.text("/proc/sys/kernel/hostname"), 256);
-    put_wide(&mut out, Some(&*domain).filter(|it| *it != "(none)").unwrap_or(""), 134);
+    put_wide(&mut out, Some(&*domain).filter(|name| *name != "(none)").unwrap_or(""), 134);
     out.put_u64(shared).put_u64(highest).put_u16(number);
     out.put_u16(u16::try_from(info.number("cpu family")).unwrap_or(0));
     out.put_u16(u16::try_from(model << 8 | stepping).unwrap_or(0));
     out.put_u8(info.has_flag("pae").into()).put_u8(info.has_flag("nx").into()).put_u32(0);
-    Fact::new(0x0B0A, 3, out)
+    ConfigEvent::new(0x0B0A, 3, out)
 }
 
-fn nodes(source: &Source) -> Option<Fact> {
+fn nodes(source: &Source) -> Option<ConfigEvent> {
     let folder = "/sys/devices/system/node";
-    let is_node = |name: &String| name.strip_prefix("node").is_some_and(|it| it.parse::<u16>().is_ok());
+    let is_node =
+        |name: &String| name.strip_prefix("node").is_some_and(|digits| digits.parse::<u16>().is_ok());
     let names: Vec<String> = source.names(folder).into_iter().filter(is_node).collect();
     let mut out = Vec::new();
     out.put_u32(u32::try_from(names.len()).ok().filter(|count| *count > 0)?);
     for name in &names {
-        out.put_u64(mask(&source.text(&format!("{folder}/{name}/cpumap"))));
+        out.put_u64(parse_mask(&source.text(&format!("{folder}/{name}/cpumap"))));
     }
-    Some(Fact::new(0x0B18, 2, out))
+    Some(ConfigEvent::new(0x0B18, 2, out))
 }
 
-fn groups(online: &[u32]) -> Fact {
-    let last = online.iter().max().map_or(0, |cpu| cpu / GROUP);
+fn groups(online: &[u32]) -> ConfigEvent {
+    let last = online.iter().max().map_or(0, |cpu| cpu / GROUP_SIZE);
     let mut out = Vec::new();
     out.put_u32(last.saturating_add(1));
     for group in 0..=last {
-        let own = online.iter().filter(|cpu| **cpu / GROUP == group);
-        out.put_u64(own.fold(0, |mask, cpu| mask | 1_u64.unbounded_shl(cpu % GROUP)));
+        let own = online.iter().filter(|cpu| **cpu / GROUP_SIZE == group);
+        out.put_u64(own.fold(0, |mask, cpu| mask | 1_u64.unbounded_shl(cpu % GROUP_SIZE)));
     }
-    Fact::new(0x0B1A, 2, out)
+    ConfigEvent::new(0x0B1A, 2, out)
 }
 
-fn numbers(online: &[u32]) -> Fact {
+fn numbers(online: &[u32]) -> ConfigEvent {
     let mut out = Vec::new();
     out.put_u32(u32::try_from(online.len()).unwrap_or(0));
     for cpu in online {
-        out.put_u32((cpu / GROUP) | ((cpu % GROUP) << 16));
+        out.put_u32((cpu / GROUP_SIZE) | ((cpu % GROUP_SIZE) << 16));
     }
-    Fact::new(0x0B1B, 2, out)
+    ConfigEvent::new(0x0B1B, 2, out)
 }
 
-fn processor(info: &Info<'_>, architecture: &str) -> Option<Fact> {
+fn processor(info: &Info<'_>, architecture: &str) -> Option<ConfigEvent> {
     let index = info.get("processor").parse().ok()?;
     let vendor = info.get("vendor_id");
     let identifier = if vendor.is_empty() {
@@ -144,5 +148,5 @@ fn processor(info: &Info<'_>, architecture: &str) -> Option<Fact> {
     put_wide(&mut out, info.get("model name"), 64);
     put_wide(&mut out, vendor, 16);
     put_wide(&mut out, &identifier, 128);
-    Some(Fact::new(0x0B23, 2, out))
+    Some(ConfigEvent::new(0x0B23, 2, out))
 }

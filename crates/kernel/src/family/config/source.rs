@@ -1,6 +1,7 @@
-//! Where facts about the machine are read: files below a folder, which is `/` but in tests.
+//! The files that the configuration is read from, below a directory that is `/` except in tests.
 //!
-//! What /proc and /sys say comes from the kernel; names and labels in it from firmware, devices and administrators. Reads are bounded, and what is no plain file is not opened.
+//! The kernel writes `/proc` and `/sys`, but names and labels in them come from firmware, devices
+//! and administrators. Reads are bounded, and only regular files are read.
 
 use crate::patient::{self, PATIENCE};
 use std::fs::File;
@@ -9,18 +10,19 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FileType, Mode, OFlags};
 
-/// Bytes that are read of a file; /proc/cpuinfo takes more than a kilobyte for each processor.
+/// The most bytes of a file that are read; `/proc/cpuinfo` takes more than a kilobyte for each
+/// processor.
 const MAX_TEXT: u64 = 16 << 20;
-/// Names that are taken of a folder.
+/// The most names of a directory, and the most ranges of a list, that are read.
 const MAX_NAMES: usize = 4096;
 
-/// Files about a machine.
+/// The configuration files of a machine.
 #[derive(Clone, Debug)]
 pub(crate) struct Source {
     root: PathBuf,
 }
 
-/// How full a file system is.
+/// Total and free space of a file system.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Space {
     pub(crate) block_bytes: u64,
@@ -33,72 +35,73 @@ impl Source {
         Self { root: root.into() }
     }
 
-    /// Whether it is this machine, which can be asked for what is in no file.
-    pub(crate) fn is_here(&self) -> bool {
+    /// Whether the files are those of this machine, so that system calls can query it too.
+    pub(crate) fn is_this_machine(&self) -> bool {
         self.root == Path::new("/")
     }
 
-    fn at(&self, path: &str) -> PathBuf {
+    fn full_path(&self, path: &str) -> PathBuf {
         self.root.join(path.trim_start_matches('/'))
     }
 
     pub(crate) fn has(&self, path: &str) -> bool {
-        self.at(path).exists()
+        self.full_path(path).exists()
     }
 
     pub(crate) fn bytes(&self, path: &str) -> Vec<u8> {
         let mut bytes = Vec::new();
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let Ok(file) = rustix::fs::open(self.at(path), flags, Mode::empty()) else { return bytes };
-        let kind = rustix::fs::fstat(&file).map(|it| FileType::from_raw_mode(it.st_mode));
+        let Ok(file) = rustix::fs::open(self.full_path(path), flags, Mode::empty()) else { return bytes };
+        let kind = rustix::fs::fstat(&file).map(|stat| FileType::from_raw_mode(stat.st_mode));
         if kind == Ok(FileType::RegularFile) {
-            // What was read before an error counts.
+            // Bytes read before an error are used.
             let _ = File::from(file).take(MAX_TEXT).read_to_end(&mut bytes);
         }
         bytes
     }
 
-    /// The text of a file without blanks around it; nothing where there is none. NULs end texts in events, so there are none.
+    /// Returns the trimmed text of a file; empty if the file is missing. NULs, which end texts in
+    /// events, are replaced by blanks.
     pub(crate) fn text(&self, path: &str) -> String {
         let bytes = self.bytes(path);
         String::from_utf8_lossy(bytes.trim_ascii()).replace('\0', " ")
     }
 
-    /// The number that a file holds.
+    /// Returns the number in a file; 0 if there is none.
     pub(crate) fn number(&self, path: &str) -> u64 {
         self.text(path).parse().unwrap_or(0)
     }
 
-    /// What lies in a folder, in order.
+    /// Returns the names in a directory, sorted.
     pub(crate) fn names(&self, path: &str) -> Vec<String> {
-        let Ok(entries) = std::fs::read_dir(self.at(path)) else { return Vec::new() };
+        let Ok(entries) = std::fs::read_dir(self.full_path(path)) else { return Vec::new() };
         let name = |entry: std::io::Result<std::fs::DirEntry>| entry.ok()?.file_name().into_string().ok();
         let mut names: Vec<String> = entries.filter_map(name).take(MAX_NAMES).collect();
         names.sort_unstable();
         names
     }
 
-    /// The last part of what a link leads to.
-    pub(crate) fn link(&self, path: &str) -> Option<String> {
-        let link = std::fs::read_link(self.at(path)).ok()?;
+    /// Returns the last component of a link's target.
+    pub(crate) fn link_name(&self, path: &str) -> Option<String> {
+        let link = std::fs::read_link(self.full_path(path)).ok()?;
         Some(link.file_name()?.to_str()?.to_owned())
     }
 
-    /// How full the file system at a path is.
+    /// Returns the space of the file system at a path; zeros if it does not answer in time.
     pub(crate) fn space(&self, path: &str) -> Space {
         let path = path.to_owned();
-        let ask = move || rustix::fs::statvfs(path).ok();
-        let found = self.is_here().then(|| patient::within(PATIENCE, ask)).flatten().flatten();
-        found.map_or_else(Space::default, |it| Space {
-            block_bytes: it.f_frsize,
-            blocks: it.f_blocks,
-            free: it.f_bfree,
+        let query = move || rustix::fs::statvfs(path).ok();
+        let stat = self.is_this_machine().then(|| patient::within(PATIENCE, query)).flatten().flatten();
+        stat.map_or_else(Space::default, |stat| Space {
+            block_bytes: stat.f_frsize,
+            blocks: stat.f_blocks,
+            free: stat.f_bfree,
         })
     }
 }
 
-/// A list of numbers as the kernel writes it: `0-3,8`. Numbers from `below` on are left out.
-pub(crate) fn list(text: &str, below: u32) -> Vec<u32> {
+/// Parses a list of numbers as the kernel writes it: `0-3,8`. Numbers from `below` on are left out.
+pub(crate) fn parse_list(text: &str, below: u32) -> Vec<u32> {
     let range = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         Some(first.trim().parse().ok()?..=last.trim().parse::<u32>().ok()?.min(below.checked_sub(1)?))
@@ -108,8 +111,8 @@ pub(crate) fn list(text: &str, below: u32) -> Vec<u32> {
     numbers
 }
 
-/// The lowest 64 bits of a mask as the kernel writes it: `ff,ffffffff`.
-pub(crate) fn mask(text: &str) -> u64 {
+/// Returns the lowest 64 bits of a mask as the kernel writes it: `ff,ffffffff`.
+pub(crate) fn parse_mask(text: &str) -> u64 {
     let mut words = text.rsplit(',').map(|word| u64::from_str_radix(word.trim(), 16).unwrap_or(0));
     let (low, high) = (words.next().unwrap_or(0), words.next().unwrap_or(0));
     low & 0xFFFF_FFFF | high << 32
@@ -120,19 +123,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_and_masks_are_read_within_bounds() {
-        assert_eq!(list("0-3,8", 4096), [0, 1, 2, 3, 8]);
-        assert_eq!(list("0-4294967295", 3), [0, 1, 2]);
-        assert_eq!(list("0-2,0-2,0-2", 4), [0, 1, 2, 0], "no more than there can be");
-        assert_eq!(list("", 8), [] as [u32; 0]);
-        assert_eq!(list("x,3-1,5-", 8), [] as [u32; 0]);
-        assert_eq!(mask("ff,00000001\n"), 0xFF_0000_0001);
-        assert_eq!(mask("3"), 3);
-        assert_eq!(mask("no"), 0);
+    fn lists_and_masks_are_parsed_within_bounds() {
+        assert_eq!(parse_list("0-3,8", 4096), [0, 1, 2, 3, 8]);
+        assert_eq!(parse_list("0-4294967295", 3), [0, 1, 2]);
+        assert_eq!(parse_list("0-2,0-2,0-2", 4), [0, 1, 2, 0], "no more than there can be");
+        assert_eq!(parse_list("", 8), [] as [u32; 0]);
+        assert_eq!(parse_list("x,3-1,5-", 8), [] as [u32; 0]);
+        assert_eq!(parse_mask("ff,00000001\n"), 0xFF_0000_0001);
+        assert_eq!(parse_mask("3"), 3);
+        assert_eq!(parse_mask("no"), 0);
     }
 
     #[test]
-    fn pipes_and_missing_files_say_nothing() {
+    fn pipes_and_missing_files_are_empty() {
         let root = tempfile::tempdir().unwrap();
         let pipe = root.path().join("pipe");
         rustix::fs::mknodat(rustix::fs::CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();

@@ -1,48 +1,52 @@
-//! Disks and what is mounted from them.
+//! Disks and the file systems mounted from them.
 //!
 //! ```text
-//!   /sys/block/NAME ──▶ 0x0B0B PhyDisk        /proc/self/mountinfo + /sys/dev/block/MAJOR:MINOR ──▶ 0x0B0C LogDisk
+//!   /sys/block/NAME ──▶ 0x0B0B PhyDisk
+//!   /proc/self/mountinfo + /sys/dev/block/MAJOR:MINOR ──▶ 0x0B0C LogDisk
 //! ```
 //!
-//! 1. The number of a disk is that of its device, as the kernel has it and as disk events have it.
-//! 2. No disk tells of cylinders any more: each has one track of one sector, so that their product is the size.
-//! 3. A mount point is a drive letter where it is short enough to stand there whole.
+//! 1. The number of a disk is the kernel's device number, as in disk events.
+//! 2. Disks no longer report cylinders: each cylinder has one track of one sector, so that the
+//!    product is the size.
+//! 3. A mount point that is short enough stands in the field of the drive letter.
 
 use std::collections::HashSet;
 
 use traceweir_format::wire::Put;
 
 use super::source::Source;
-use super::{Fact, put_wide};
+use super::{ConfigEvent, put_wide};
 
-/// What /sys counts sizes in, whatever a disk's own sectors are.
+/// The unit of sizes in `/sys`, whatever the sector size of the disk.
 const SECTOR: u64 = 512;
-/// Bytes of a logical disk's structure.
+/// Size of the structure of a logical disk.
 const LOG_DISK: u32 = 112;
 const PARTITION: u32 = 1;
 const VOLUME: u32 = 2;
 
-/// A device's number as the kernel has it.
-fn device_of(device: &str) -> Option<u32> {
+/// Parses `MAJOR:MINOR` into the kernel's device number.
+fn parse_device(device: &str) -> Option<u32> {
     let (major, minor) = device.split_once(':')?;
     let (major, minor): (u32, u32) = (major.parse().ok()?, minor.parse().ok()?);
     (major < 1 << 12 && minor < 1 << 20).then_some((major << 20) | minor)
 }
 
-pub(super) fn tell(source: &Source, facts: &mut Vec<Fact>) {
+pub(super) fn add_events(source: &Source, events: &mut Vec<ConfigEvent>) {
     let mounts = source.text("/proc/self/mountinfo");
     let mounts: Vec<Mount<'_>> = mounts.lines().filter_map(Mount::parse).collect();
-    let root = mounts.iter().find(|it| it.point == "/").and_then(|it| disk_of(source, it.device));
+    let root = mounts.iter().find(|mount| mount.point == "/");
+    let root = root.and_then(|mount| find_disk(source, mount.device));
     for name in source.names("/sys/block") {
-        facts.extend(physical(source, &name, root.as_deref()));
+        events.extend(physical_disk(source, &name, root.as_deref()));
     }
     let mut seen = HashSet::new();
-    // Those that are mounted in several places are told once.
-    facts.extend(mounts.iter().filter(|it| seen.insert(it.device)).filter_map(|it| logical(source, it)));
+    // A device that is mounted in several places is written once.
+    let first_mounts = mounts.iter().filter(|mount| seen.insert(mount.device));
+    events.extend(first_mounts.filter_map(|mount| logical_disk(source, mount)));
 }
 
-/// The disk that a device is, or is a part of.
-fn disk_of(source: &Source, device: &str) -> Option<String> {
+/// Returns the disk of a device: itself, or the disk that it is a partition of.
+fn find_disk(source: &Source, device: &str) -> Option<String> {
     let folder = format!("/sys/dev/block/{device}");
     let device = match source.has(&format!("{folder}/partition")) {
         true => source.text(&format!("{folder}/../dev")),
@@ -51,20 +55,21 @@ fn disk_of(source: &Source, device: &str) -> Option<String> {
     (!device.is_empty()).then_some(device)
 }
 
-fn physical(source: &Source, name: &str, root: Option<&str>) -> Option<Fact> {
-    let at = |file: &str| format!("/sys/block/{name}/{file}");
-    let device = source.text(&at("dev"));
-    let bytes = source.number(&at("size")).saturating_mul(SECTOR);
-    let sector = source.number(&at("queue/logical_block_size")).max(1);
-    let number = device_of(&device).filter(|_| bytes > 0)?;
-    let scsi = source.link(&at("device")).unwrap_or_default();
-    let scsi: Vec<u32> = scsi.split(':').map_while(|it| it.parse().ok()).collect();
+fn physical_disk(source: &Source, name: &str, root: Option<&str>) -> Option<ConfigEvent> {
+    let path = |file: &str| format!("/sys/block/{name}/{file}");
+    let device = source.text(&path("dev"));
+    let bytes = source.number(&path("size")).saturating_mul(SECTOR);
+    let sector = source.number(&path("queue/logical_block_size")).max(1);
+    let number = parse_device(&device).filter(|_| bytes > 0)?;
+    let scsi = source.link_name(&path("device")).unwrap_or_default();
+    let scsi: Vec<u32> = scsi.split(':').map_while(|part| part.parse().ok()).collect();
     let scsi = if let [port, path, target, unit] = scsi[..] { [port, path, target, unit] } else { [0; 4] };
-    let label = |file| Some(source.text(&at(file))).filter(|it| !it.is_empty() && !it.starts_with("0x"));
+    let label =
+        |file| Some(source.text(&path(file))).filter(|text| !text.is_empty() && !text.starts_with("0x"));
     let labels: Vec<String> = ["device/vendor", "device/model"].into_iter().filter_map(label).collect();
     let label = if labels.is_empty() { name.to_owned() } else { labels.join(" ") };
-    let partitions =
-        source.names(&at("")).iter().filter(|it| source.has(&at(&format!("{it}/partition")))).count();
+    let names = source.names(&path(""));
+    let partitions = names.iter().filter(|name| source.has(&path(&format!("{name}/partition")))).count();
     let mut out = Vec::new();
     out.put_u32(number).put_u32(u32::try_from(sector).unwrap_or(0)).put_u32(1).put_u32(1);
     out.put_u64(bytes.checked_div(sector).unwrap_or(0));
@@ -73,10 +78,10 @@ fn physical(source: &Source, name: &str, root: Option<&str>) -> Option<Fact> {
     }
     put_wide(&mut out, &label, 256);
     out.put_u32(u32::try_from(partitions).unwrap_or(0));
-    out.put_u8((source.text(&at("queue/write_cache")) == "write back").into()).put_u8(0);
+    out.put_u8((source.text(&path("queue/write_cache")) == "write back").into()).put_u8(0);
     put_wide(&mut out, if root == Some(&*device) { "/" } else { "" }, 3);
     out.put_u32(0);
-    Some(Fact::new(0x0B0B, 2, out))
+    Some(ConfigEvent::new(0x0B0B, 2, out))
 }
 
 /// A line of mountinfo: `36 35 98:0 /root /mnt rw,noatime master:1 - ext3 /dev/sda1 rw`.
@@ -88,24 +93,24 @@ struct Mount<'a> {
 
 impl<'a> Mount<'a> {
     fn parse(line: &'a str) -> Option<Self> {
-        let (before, behind) = line.split_once(" - ")?;
+        let (before, after) = line.split_once(" - ")?;
         let mut words = before.split(' ').skip(2);
         let (device, _root, point) = (words.next()?, words.next()?, words.next()?);
-        // Blanks in names are written in octal.
+        // The kernel escapes blanks in names in octal.
         let point = point.replace("\\040", " ");
-        Some(Self { device, point, kind: behind.split(' ').next()? })
+        Some(Self { device, point, kind: after.split(' ').next()? })
     }
 }
 
-fn logical(source: &Source, mount: &Mount<'_>) -> Option<Fact> {
+fn logical_disk(source: &Source, mount: &Mount<'_>) -> Option<ConfigEvent> {
     let folder = format!("/sys/dev/block/{}", mount.device);
     let number = |file: &str| source.number(&format!("{folder}/{file}"));
     let partition = u32::try_from(number("partition")).unwrap_or(0);
     let size = number("size").saturating_mul(SECTOR);
-    let disk = disk_of(source, mount.device).and_then(|it| device_of(&it))?;
+    let disk = find_disk(source, mount.device).and_then(|device| parse_device(&device))?;
     let queue = if partition > 0 { "../queue/logical_block_size" } else { "queue/logical_block_size" };
     let sector = number(queue).max(1);
-    // One that a program serves may never answer.
+    // A FUSE file system may never answer.
     let space = if mount.kind.starts_with("fuse") { Default::default() } else { source.space(&mount.point) };
     let letter = if mount.point.encode_utf16().count() < 4 { &*mount.point } else { "" };
     let clusters = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
@@ -119,5 +124,5 @@ fn logical(source: &Source, mount: &Mount<'_>) -> Option<Fact> {
     out.put_i64(clusters(space.free)).put_i64(clusters(space.blocks));
     put_wide(&mut out, mount.kind, 16);
     out.put_u32(0).put_u32(0);
-    Some(Fact::new(0x0B0C, 2, out))
+    Some(ConfigEvent::new(0x0B0C, 2, out))
 }

@@ -1,4 +1,4 @@
-//! A machine made of files.
+//! Configuration events of a machine that consists of files.
 
 use std::os::unix::fs::symlink;
 
@@ -28,17 +28,17 @@ impl Machine {
         self
     }
 
-    fn facts(&self) -> Vec<Fact> {
-        let facts = facts(&Source::new(self.0.path()), &Groups::default());
-        facts.iter().for_each(check);
-        facts
+    fn collect_events(&self) -> Vec<ConfigEvent> {
+        let events = collect_events(&Source::new(self.0.path()), &Groups::default());
+        events.iter().for_each(check);
+        events
     }
 }
 
-/// The payload has its published shape to the last byte.
-fn check(fact: &Fact) {
-    let [opcode, _] = fact.hook.to_le_bytes();
-    let (shape, name) = shape_of(&class::CONFIG, opcode, fact.version).expect("a shape");
+/// Checks that a payload has its documented layout to the last byte.
+fn check(event: &ConfigEvent) {
+    let [opcode, _] = event.hook.to_le_bytes();
+    let (shape, name) = shape_of(&class::CONFIG, opcode, event.version).expect("a shape");
     let (mut at, mut count) = (0, 0);
     for field in shape.fields {
         let times = if let Repeat::By(_) = field.repeat { count } else { 1 };
@@ -46,36 +46,38 @@ fn check(fact: &Fact) {
             at += match (field.ty.size(8), field.ty) {
                 (Some(size), _) => size,
                 (None, Ty::Wz) => {
-                    let units = fact.payload[at..].as_chunks::<2>().0;
+                    let units = event.payload[at..].as_chunks::<2>().0;
                     (units.iter().position(|unit| *unit == [0, 0]).expect("an end") + 1) * 2
                 }
                 (None, other) => panic!("{other:?}"),
             };
         }
         if field.ty == Ty::U32 {
-            count = u32_at(&fact.payload, at - 4);
+            count = u32_at(&event.payload, at - 4);
         }
     }
-    assert_eq!(at, fact.payload.len(), "{name}");
+    assert_eq!(at, event.payload.len(), "{name}");
 }
 
-fn only(facts: &[Fact], hook: u16) -> &[u8] {
-    let found: Vec<&Fact> = facts.iter().filter(|it| it.hook == hook).collect();
+fn only(events: &[ConfigEvent], hook: u16) -> &[u8] {
+    let found: Vec<&ConfigEvent> = events.iter().filter(|event| event.hook == hook).collect();
     assert_eq!(found.len(), 1, "{hook:04x}");
     &found[0].payload
 }
 
 fn wide(payload: &[u8], at: usize) -> String {
-    let units: Vec<u16> = payload[at..].as_chunks::<2>().0.iter().map(|it| u16::from_le_bytes(*it)).collect();
+    let units = payload[at..].as_chunks::<2>().0.iter();
+    let units: Vec<u16> = units.map(|unit| u16::from_le_bytes(*unit)).collect();
     String::from_utf16(units.split(|unit| *unit == 0).next().unwrap()).unwrap()
 }
 
 #[test]
-fn processors_are_told_as_the_machine_has_them() {
+fn processors_are_described_by_cpuinfo_and_sysfs() {
     let machine = Machine::new();
     let block = |number| {
         format!(
-            "processor\t: {number}\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 85\nmodel name\t: A Processor\n\
+            "processor\t: {number}\nvendor_id\t: GenuineIntel\ncpu family\t: 6\n\
+                         model\t\t: 85\nmodel name\t: A Processor\n\
              stepping\t: 7\ncpu MHz\t\t: 2100.500\nflags\t\t: fpu pae nx hypervisor\n\n"
         )
     };
@@ -89,29 +91,29 @@ fn processors_are_told_as_the_machine_has_them() {
     machine
         .put("/sys/devices/system/node/node1/cpumap", "f\n")
         .put("/sys/devices/system/node/online", "0-1\n");
-    let facts = machine.facts();
-    let cpu = only(&facts, 0x0B0A);
+    let events = machine.collect_events();
+    let cpu = only(&events, 0x0B0A);
     assert_eq!((u32_at(cpu, 0), u32_at(cpu, 4), u32_at(cpu, 8)), (2100, 2, 8192));
     assert_eq!((wide(cpu, 20), wide(cpu, 532)), ("a-host".to_owned(), String::new()));
     assert_eq!((u64_at(cpu, 800), u64_at(cpu, 808)), (1, 0x7FFF_FFFF_EFFF));
     assert_eq!((u16_at(cpu, 816), u16_at(cpu, 818), u16_at(cpu, 820)), (9, 6, 85 << 8 | 7));
     assert_eq!((cpu[822], cpu[823]), (1, 1));
-    let nodes = only(&facts, 0x0B18);
+    let nodes = only(&events, 0x0B18);
     assert_eq!((u32_at(nodes, 0), u64_at(nodes, 4), u64_at(nodes, 12)), (2, 1, 15));
-    let groups = only(&facts, 0x0B1A);
+    let groups = only(&events, 0x0B1A);
     assert_eq!((u32_at(groups, 0), u64_at(groups, 4), u64_at(groups, 12)), (2, 1, 2));
-    let numbers = only(&facts, 0x0B1B);
+    let numbers = only(&events, 0x0B1B);
     assert_eq!((u32_at(numbers, 0), u32_at(numbers, 4), u32_at(numbers, 8)), (2, 0, 0x1_0001));
-    let processors: Vec<_> = facts.iter().filter(|it| it.hook == 0x0B23).collect();
+    let processors: Vec<_> = events.iter().filter(|event| event.hook == 0x0B23).collect();
     assert_eq!(processors.len(), 2);
     assert_eq!(u32_at(&processors[1].payload, 0), 65);
     assert_eq!(wide(&processors[1].payload, 12), "A Processor");
     assert_eq!(wide(&processors[1].payload, 172), "x86_64 Family 6 Model 85 Stepping 7");
-    assert_eq!(only(&facts, 0x0B24), [0, 0, 1, 0]);
+    assert_eq!(only(&events, 0x0B24), [0, 0, 1, 0]);
 }
 
 #[test]
-fn disks_and_what_is_mounted_from_them_have_the_numbers_of_disk_events() {
+fn disks_and_mounts_have_the_numbers_of_disk_events() {
     let machine = Machine::new();
     let disk = "/sys/devices/pci/sda";
     machine.put(&format!("{disk}/dev"), "8:0\n").put(&format!("{disk}/size"), "2048\n");
@@ -131,13 +133,13 @@ fn disks_and_what_is_mounted_from_them_have_the_numbers_of_disk_events() {
         "22 1 0:21 / /proc rw - proc proc rw\n27 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n\
          28 27 8:1 /a /mnt/b rw - ext4 /dev/sda1 rw\nbroken\n",
     );
-    let facts = machine.facts();
-    let disk = only(&facts, 0x0B0B);
+    let events = machine.collect_events();
+    let disk = only(&events, 0x0B0B);
     assert_eq!((u32_at(disk, 0), u32_at(disk, 4), u64_at(disk, 16)), (8 << 20, 4096, 256));
     assert_eq!([24, 28, 32, 36].map(|at| u32_at(disk, at)), [2, 0, 1, 3]);
     assert_eq!((wide(disk, 40), u32_at(disk, 552), disk[556]), ("ATA A Disk".to_owned(), 1, 1));
     assert_eq!(wide(disk, 558), "/", "the system is on it");
-    let part = only(&facts, 0x0B0C);
+    let part = only(&events, 0x0B0C);
     assert_eq!((u64_at(part, 0), u64_at(part, 8)), (4096, 524_288));
     assert_eq!([16, 20, 24, 40].map(|at| u32_at(part, at)), [8 << 20, 112, 1, 1]);
     assert_eq!((wide(part, 28), wide(part, 72)), ("/".to_owned(), "ext4".to_owned()));
@@ -145,7 +147,7 @@ fn disks_and_what_is_mounted_from_them_have_the_numbers_of_disk_events() {
 }
 
 #[test]
-fn interfaces_interrupts_and_firmware_are_told() {
+fn interfaces_interrupts_and_firmware_are_described() {
     let machine = Machine::new();
     machine
         .put("/sys/class/net/eth0/address", "02:00:5e:00:00:01\n")
@@ -161,26 +163,26 @@ fn interfaces_interrupts_and_firmware_are_told() {
     machine.put("/sys/power/state", "freeze mem disk\n").put("/sys/power/mem_sleep", "s2idle [deep]\n");
     machine.put("/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c", [6, 0, 0, 0, 1]);
     machine.put("/proc/sys/net/ipv4/ip_local_port_range", "32768\t60999\n");
-    let facts = machine.facts();
-    let nic = only(&facts, 0x0B0D);
+    let events = machine.collect_events();
+    let nic = only(&events, 0x0B0D);
     assert_eq!((&nic[..8], u32_at(nic, 8)), (&[2, 0, 0x5E, 0, 0, 1, 0, 0][..], 6));
     assert_eq!((wide(nic, 20), wide(nic, 32)), ("eth0".to_owned(), "10.0.0.53;fd00::53".to_owned()));
-    let irq = only(&facts, 0x0B15);
+    let irq = only(&events, 0x0B15);
     assert_eq!((u64_at(irq, 0), u32_at(irq, 12), wide(irq, 20)), (3, 9, "IO-APIC 9-fasteoi acpi".to_owned()));
     assert_eq!(u32_at(irq, 16), 22);
-    assert_eq!(only(&facts, 0x0B10), [0, 0, 1, 1, 0, 0, 0, 0]);
-    assert_eq!(wide(only(&facts, 0x0B19), 0), "A Maker");
-    let boot = only(&facts, 0x0B25);
+    assert_eq!(only(&events, 0x0B10), [0, 0, 1, 1, 0, 0, 0, 0]);
+    assert_eq!(wide(only(&events, 0x0B19), 0), "A Maker");
+    let boot = only(&events, 0x0B25);
     assert_eq!((u32_at(boot, 8), boot[12], boot[13]), (2, 1, 1));
     let settings = network::settings(&Source::new(machine.0.path()));
     assert_eq!([0, 4, 8, 12].map(|at| u32_at(&settings, at)), [0, u32::MAX, 60999, 60]);
 }
 
 #[test]
-fn a_machine_that_says_nothing_or_nonsense_is_no_trouble() {
+fn empty_or_malformed_files_give_valid_events() {
     let machine = Machine::new();
-    let said: Vec<u16> = machine.facts().iter().map(|it| it.hook).collect();
-    assert_eq!(said, [0x0B0A, 0x0B1A, 0x0B1B, 0x0B10, 0x0B24, 0x0B25], "what is true without being said");
+    let hooks: Vec<u16> = machine.collect_events().iter().map(|event| event.hook).collect();
+    assert_eq!(hooks, [0x0B0A, 0x0B1A, 0x0B1B, 0x0B10, 0x0B24, 0x0B25], "events that need no files");
     let long = "\u{1F600}".repeat(1000);
     machine.put("/proc/sys/kernel/hostname", &long).put("/sys/class/dmi/id/sys_vendor", &long);
     machine.put("/proc/cpuinfo", "processor: x\n\nprocessor: 4294967295\nmodel: 99999999999\n:\n\n::::\n");
@@ -191,20 +193,20 @@ fn a_machine_that_says_nothing_or_nonsense_is_no_trouble() {
     machine
         .put("/sys/class/net/e/ifindex", "99999999999\n")
         .put("/proc/meminfo", "MemTotal: 99999999999999999999 kB");
-    let facts = machine.facts();
-    let cpu = only(&facts, 0x0B0A);
+    let events = machine.collect_events();
+    let cpu = only(&events, 0x0B0A);
     assert_eq!(wide(cpu, 20).chars().count(), 127, "cut between characters");
     assert_eq!(u32_at(cpu, 4), 4096);
 }
 
 #[test]
-fn what_is_not_wanted_is_not_told() {
+fn disabled_groups_are_left_out() {
     let machine = Machine::new();
     machine.put("/sys/class/net/eth0/ifindex", "2\n");
     let source = Source::new(machine.0.path());
     let mut groups = Groups::default();
     groups.0[0] = Group::NO_SYSCONFIG.0;
-    assert_eq!(facts(&source, &groups), []);
+    assert_eq!(collect_events(&source, &groups), []);
     groups.0[6] = 8;
-    assert_eq!(facts(&source, &groups).iter().map(|it| it.hook).collect::<Vec<_>>(), [0x0B0D]);
+    assert_eq!(collect_events(&source, &groups).iter().map(|event| event.hook).collect::<Vec<_>>(), [0x0B0D]);
 }

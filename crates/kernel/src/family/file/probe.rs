@@ -1,37 +1,40 @@
-//! A probe that reads the path of an open call where the kernel takes it: exact, on kernels that have probes.
+//! A kprobe that reports the path of an open call where the kernel copies it: exact, on kernels
+//! with kprobes.
 //!
 //! ```text
 //!   tracefs/kprobe_events  ◀── p:traceweir/open do_sys_openat2 name=+0($arg2):ustring
-//!   tracefs/events/traceweir/open   a tracepoint like any other from then on
+//!   tracefs/events/traceweir/open   from then on a tracepoint like any other
 //! ```
 //!
-//! 1. It is defined when it is wanted first and stays while any event is open on it: the kernel refuses to remove it before.
-//! 2. A kernel without probes, or without that function, does without: the tracepoint is missing, and names come from /proc.
+//! 1. The probe is defined when it is first needed and stays while any event is open on it: the
+//!    kernel refuses to remove it before.
+//! 2. On a kernel without kprobes, or without that function, the tracepoint is missing, and names
+//!    come from `/proc`.
 
 use crate::tracefs::Tracefs;
 
-/// The system of tracepoints that are our own.
+/// The tracefs system of our own tracepoints.
 pub(crate) const SYSTEM: &str = "traceweir";
-/// A path is about to be opened.
+/// The tracepoint of a path that is about to be opened.
 pub(crate) const OPEN: &str = "open";
 
-/// Where probes are defined.
+/// The tracefs file that defines kprobes.
 const DEFINITIONS: &str = "kprobe_events";
 const DEFINE: &[u8] = b"p:traceweir/open do_sys_openat2 name=+0($arg2):ustring\n";
 const REMOVE: &[u8] = b"-:traceweir/open\n";
 
-/// Defines the probe, unless it is there. Whether that worked shows by the tracepoint.
+/// Defines the probe, unless it exists. Success shows by the presence of the tracepoint.
 pub(crate) fn define(tracefs: &Tracefs) {
     if !is_defined(tracefs) {
-        // Where there is no such file, the kernel has no probes.
+        // Fails on kernels without kprobes, which lack the file.
         let _ = tracefs.append(DEFINITIONS, DEFINE);
     }
 }
 
-/// Removes it, unless somebody uses it.
+/// Removes the probe, unless another session uses it.
 pub(crate) fn remove(tracefs: &Tracefs) {
     if is_defined(tracefs) {
-        // Refused while another session uses it, which removes it then.
+        // The kernel refuses while another session uses the probe; that session removes it later.
         let _ = tracefs.append(DEFINITIONS, REMOVE);
     }
 }
@@ -45,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_probe_is_defined_once_and_removed_where_it_is() {
+    fn probe_is_defined_once_and_removed_if_present() {
         let folder = tempfile::tempdir().unwrap();
         let definitions = folder.path().join(DEFINITIONS);
         std::fs::create_dir(folder.path().join("events")).unwrap();

@@ -1,11 +1,12 @@
-//! What a system call returned, as an NTSTATUS.
+//! NTSTATUS values for results of system calls.
 //!
-//! Source: Documented ("NTSTATUS Values"); which error is which status is our choice of the nearest meaning.
+//! Source: Documented ("NTSTATUS Values"). The mapping of errors to the status with the nearest
+//! meaning is ours.
 
-/// Anything that has no status of its own.
+/// Status of errors without an entry in [`STATUSES`].
 const UNSUCCESSFUL: u32 = 0xC000_0001;
 
-/// Errors of Linux and their statuses.
+/// NTSTATUS value of each Linux error.
 const STATUSES: &[(i32, u32)] = &[
     (libc::ENOENT, 0xC000_0034),       // OBJECT_NAME_NOT_FOUND
     (libc::EACCES, 0xC000_0022),       // ACCESS_DENIED
@@ -41,21 +42,22 @@ const STATUSES: &[(i32, u32)] = &[
     (libc::ENOSYS, 0xC000_0002),       // NOT_IMPLEMENTED
     (libc::EOPNOTSUPP, 0xC000_00BB),   // NOT_SUPPORTED
     (libc::ETIMEDOUT, 0xC000_00B5),    // IO_TIMEOUT
-    // The kernel's own: a signal has interrupted the call, which is made again.
+    // Internal to the kernel: a signal has interrupted the call, which is restarted.
     (512, 0xC000_0120),
     (513, 0xC000_0120),
     (514, 0xC000_0120),
     (516, 0xC000_0120),
 ];
 
-/// The status of what a call returned.
+/// Returns the NTSTATUS for the return value of a system call.
 pub(super) fn status(returned: i64) -> u32 {
-    // Errors are the last page of numbers.
+    // Errors are the values from -4095 to -1.
     if !(-4095..0).contains(&returned) {
         return 0;
     }
     let error = returned.saturating_neg();
-    STATUSES.iter().find(|(it, _)| i64::from(*it) == error).map_or(UNSUCCESSFUL, |(_, status)| *status)
+    let entry = STATUSES.iter().find(|(code, _)| i64::from(*code) == error);
+    entry.map_or(UNSUCCESSFUL, |(_, status)| *status)
 }
 
 #[cfg(test)]
@@ -63,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_have_their_statuses_and_results_have_none() {
+    fn errors_map_to_statuses_and_results_to_success() {
         assert_eq!(status(0), 0);
         assert_eq!(status(i64::MAX), 0);
         assert_eq!(status(i64::MIN), 0);

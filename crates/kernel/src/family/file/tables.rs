@@ -1,4 +1,4 @@
-//! Tables of descriptors, and the processes that have them.
+//! Descriptor tables, and the processes that use them.
 //!
 //! ```text
 //!   process 10 ─┬▶ table 1   3 4 7        clone with CLONE_FILES: one table, several processes
@@ -6,24 +6,26 @@
 //!   process 12 ──▶ table 2   3 4          fork: a table of its own
 //! ```
 //!
-//! 1. A process has one table, which goes with the last process that has it. 2. No number of a table is used again. 3. `descriptors` is the sum of all.
+//! 1. A process has one table, which is dropped with the last process that uses it.
+//! 2. Table numbers are not reused.
+//! 3. `descriptors` is the number of descriptors in all tables.
 
 use std::collections::{BTreeMap, HashMap};
 
-/// What descriptors lead to, by their numbers.
+/// The targets of descriptors, by descriptor number.
 pub(super) type Table<T> = BTreeMap<u32, T>;
 
-/// A table, and how many processes have it.
+/// A table, and the number of processes that use it.
 #[derive(Debug)]
 struct Shared<T> {
     users: u32,
     table: Table<T>,
 }
 
-/// All of them.
+/// The descriptor tables of all processes.
 #[derive(Debug)]
 pub(super) struct Tables<T> {
-    /// The table of a process.
+    /// The number of each process's table.
     processes: HashMap<u32, u64>,
     tables: HashMap<u64, Shared<T>>,
     descriptors: usize,
@@ -37,32 +39,32 @@ impl<T> Default for Tables<T> {
 }
 
 impl<T> Tables<T> {
-    /// Descriptors of all tables.
+    /// Returns the number of descriptors in all tables.
     pub(super) fn descriptors(&self) -> usize {
         self.descriptors
     }
 
-    /// The number of the table that a process has.
-    pub(super) fn number_of(&self, process: u32) -> Option<u64> {
+    /// Returns the number of a process's table.
+    pub(super) fn table_number(&self, process: u32) -> Option<u64> {
         self.processes.get(&process).copied()
     }
 
-    pub(super) fn of(&self, process: u32) -> Option<&Table<T>> {
-        Some(&self.tables.get(&self.number_of(process)?)?.table)
+    pub(super) fn table(&self, process: u32) -> Option<&Table<T>> {
+        Some(&self.tables.get(&self.table_number(process)?)?.table)
     }
 
     pub(super) fn get(&self, process: u32, descriptor: u32) -> Option<&T> {
-        self.of(process)?.get(&descriptor)
+        self.table(process)?.get(&descriptor)
     }
 
     pub(super) fn get_mut(&mut self, process: u32, descriptor: u32) -> Option<&mut T> {
-        let number = self.number_of(process)?;
+        let number = self.table_number(process)?;
         self.tables.get_mut(&number)?.table.get_mut(&descriptor)
     }
 
-    /// The number of the table of a process, which has one from now on.
-    fn of_some(&mut self, process: u32) -> u64 {
-        if let Some(number) = self.number_of(process) {
+    /// Returns the number of a process's table, which is created if there is none.
+    fn ensure_table(&mut self, process: u32) -> u64 {
+        if let Some(number) = self.table_number(process) {
             return number;
         }
         self.last = self.last.wrapping_add(1);
@@ -71,10 +73,10 @@ impl<T> Tables<T> {
         self.last
     }
 
-    /// A descriptor of a process leads there; what it led to.
-    pub(super) fn insert(&mut self, process: u32, descriptor: u32, to: T) -> Option<T> {
-        let number = self.of_some(process);
-        let old = self.tables.get_mut(&number)?.table.insert(descriptor, to);
+    /// Sets the target of a descriptor. Returns the old target.
+    pub(super) fn insert(&mut self, process: u32, descriptor: u32, target: T) -> Option<T> {
+        let number = self.ensure_table(process);
+        let old = self.tables.get_mut(&number)?.table.insert(descriptor, target);
         if old.is_none() {
             self.descriptors = self.descriptors.saturating_add(1);
         }
@@ -82,28 +84,28 @@ impl<T> Tables<T> {
     }
 
     pub(super) fn remove(&mut self, process: u32, descriptor: u32) -> Option<T> {
-        let number = self.number_of(process)?;
+        let number = self.table_number(process)?;
         let old = self.tables.get_mut(&number)?.table.remove(&descriptor)?;
         self.descriptors = self.descriptors.saturating_sub(1);
         Some(old)
     }
 
-    /// A process has the table of another. It must have left its own before.
-    pub(super) fn share(&mut self, of: u32, process: u32) {
-        let number = self.of_some(of);
+    /// Lets `process` use the table of `owner`. It must have left its own before.
+    pub(super) fn share(&mut self, owner: u32, process: u32) {
+        let number = self.ensure_table(owner);
         if let Some(shared) = self.tables.get_mut(&number) {
             shared.users = shared.users.saturating_add(1);
             self.processes.insert(process, number);
         }
     }
 
-    /// Whether others have the table of a process too.
+    /// Whether other processes use the table of a process too.
     pub(super) fn is_shared(&self, process: u32) -> bool {
-        let shared = self.number_of(process).and_then(|number| self.tables.get(&number));
+        let shared = self.table_number(process).and_then(|number| self.tables.get(&number));
         shared.is_some_and(|shared| shared.users > 1)
     }
 
-    /// A process has no table any more. What was in it, where it was the last that had it.
+    /// Takes the table from a process. Returns its contents if no other process uses it.
     pub(super) fn leave(&mut self, process: u32) -> Option<Table<T>> {
         let number = self.processes.remove(&process)?;
         let shared = self.tables.get_mut(&number)?;
@@ -116,7 +118,7 @@ impl<T> Tables<T> {
         Some(table)
     }
 
-    /// Forgets everything but the tables that are shared, which are empty then.
+    /// Drops everything except the tables that are shared, which are emptied.
     pub(super) fn clear(&mut self) {
         let is_shared = |shared: &Shared<T>| shared.users > 1;
         self.tables.retain(|_, shared| is_shared(shared));

@@ -1,11 +1,14 @@
 //! Images of the kernel: its own code and that of its modules.
 //!
 //! ```text
-//!   /proc/kallsyms  _text … _etext ──▶ [kernel.kallsyms]      /sys/kernel/notes ──▶ its build id
-//!   /proc/modules   name size … address ──▶ [name]            /sys/module/NAME/notes/.note.gnu.build-id
+//!   /proc/kallsyms  _text … _etext ──▶ [kernel.kallsyms]
+//!                                      build id: /sys/kernel/notes
+//!   /proc/modules   name size … address ──▶ [name]
+//!                                      build id: /sys/module/NAME/notes/.note.gnu.build-id
 //! ```
 //!
-//! Where addresses are hidden (`kernel.kptr_restrict`) they read as 0, and nothing is told. Names are those that perf gives them.
+//! Where addresses are hidden (`kernel.kptr_restrict`) they read as 0, and no images are returned.
+//! Names are those that perf uses.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -14,42 +17,44 @@ use std::path::{Path, PathBuf};
 use super::program::BuildId;
 use super::table::Image;
 
-/// Bytes that are read of the list of symbols.
+/// The most bytes of the symbol list that are read.
 const MAX_SYMBOLS: u64 = 256 << 20;
-/// Bytes that are read of other files.
+/// The most bytes of any other file that are read.
 const MAX_TEXT: u64 = 4 << 20;
-/// Modules that are told.
+/// The most modules that are returned.
 const MAX_MODULES: usize = 4096;
 
-/// The kernel's own code.
+/// Name of the kernel's own code.
 pub(crate) const KERNEL: &str = "[kernel.kallsyms]";
 
-/// What does not change while the kernel runs.
+/// The kernel's code range, which is found once and does not change while the kernel runs.
 #[derive(Debug, Default)]
 pub(crate) struct Kernel {
+    /// `None`: not looked up yet. `Some(None)`: the addresses are hidden.
     text: Option<Option<(u64, u64)>>,
 }
 
 impl Kernel {
-    /// All images of the kernel, its own first, as the files below a folder tell.
+    /// Returns all images of the kernel, its own first, from the `proc` and `sys` directories below
+    /// `root`.
     pub(crate) fn images(&mut self, root: &Path) -> Vec<Image> {
         let text = *self.text.get_or_insert_with(|| text_range(&root.join("proc/kallsyms")));
         let own = text.map(|(start, end)| image(KERNEL, start, end, &root.join("sys/kernel/notes")));
         let modules = read(&root.join("proc/modules"));
         let modules = String::from_utf8_lossy(&modules);
-        let modules = modules.lines().take(MAX_MODULES).filter_map(|line| module(line, root));
+        let modules = modules.lines().take(MAX_MODULES).filter_map(|line| parse_module(line, root));
         own.into_iter().chain(modules).collect()
     }
 }
 
 fn image(name: &str, start: u64, end: u64, notes: &Path) -> Image {
-    let build_id = BuildId::in_notes(&read(notes));
+    let build_id = BuildId::from_notes(&read(notes));
     let size = end.saturating_sub(start);
     Image { base: start, size, default_base: start, code: (start, end), name: name.into(), build_id }
 }
 
-/// `nf_tables 270336 120 nft_ct,nft_masq, Live 0xffffffffc0a5d000`
-fn module(line: &str, root: &Path) -> Option<Image> {
+/// Parses a line such as `nf_tables 270336 120 nft_ct,nft_masq, Live 0xffffffffc0a5d000`.
+fn parse_module(line: &str, root: &Path) -> Option<Image> {
     let mut words = line.split(' ');
     let (name, size) = (words.next()?, words.next()?.parse().ok()?);
     let start = words.find_map(|word| word.strip_prefix("0x"))?;
@@ -61,7 +66,7 @@ fn module(line: &str, root: &Path) -> Option<Image> {
     Some(Image { default_base: 0, ..image(&format!("[{name}]"), start, end, &notes) })
 }
 
-/// Where the kernel's code begins and ends, by whole pages.
+/// Returns start and end of the kernel's code, the end rounded up to a page.
 fn text_range(symbols: &Path) -> Option<(u64, u64)> {
     let mut lines = BufReader::with_capacity(64 << 10, File::open(symbols).ok()?.take(MAX_SYMBOLS));
     let (mut line, mut start) = (Vec::new(), None);
@@ -73,9 +78,9 @@ fn text_range(symbols: &Path) -> Option<(u64, u64)> {
         let line = line.trim_ascii_end();
         let address = || {
             let digits = line.split(|byte| *byte == b' ').next()?;
-            u64::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok().filter(|it| *it > 0)
+            u64::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok().filter(|address| *address > 0)
         };
-        // The list is sorted by address: the end comes behind.
+        // The list is sorted by address, so the end follows the start.
         if start.is_none() && (line.ends_with(b" _text") || line.ends_with(b" _stext")) {
             start = Some(address()?);
         } else if line.ends_with(b" _etext") {
@@ -88,7 +93,7 @@ fn text_range(symbols: &Path) -> Option<(u64, u64)> {
 fn read(path: &Path) -> Vec<u8> {
     let mut bytes = Vec::new();
     if let Ok(file) = File::open(path) {
-        // What was read before an error counts.
+        // Bytes read before an error are used.
         let _ = file.take(MAX_TEXT).read_to_end(&mut bytes);
     }
     bytes
@@ -106,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_and_its_modules_are_told_by_their_files() {
+    fn kernel_and_module_images_are_read_from_files() {
         let root = tempfile::tempdir().unwrap();
         let put = |path: &str, bytes: &[u8]| {
             let path = root.path().join(path);
@@ -124,10 +129,11 @@ mod tests {
               ../etc 4096 0 - Live 0xffffffffc1000000\njbd2 8192 1 ext4, Live 0xffffffffc0002000 (OE)\nbroken\n",
         );
         put("sys/module/jbd2/notes/.note.gnu.build-id", &note(&[9; 16]));
-        let found = Kernel::default().images(root.path());
-        let told: Vec<_> = found.iter().map(|it| (&*it.name, it.base, it.size, it.build_id)).collect();
+        let images = Kernel::default().images(root.path());
+        let images: Vec<_> =
+            images.iter().map(|image| (&*image.name, image.base, image.size, image.build_id)).collect();
         assert_eq!(
-            told,
+            images,
             [
                 (KERNEL, 0xFFFF_FFFF_8100_0000, 0x100_1000, BuildId::new(&[7; 20])),
                 ("[ext4]", 0xFFFF_FFFF_C000_0000, 4096, None),
@@ -137,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn hidden_addresses_tell_nothing() {
+    fn hidden_addresses_give_no_images() {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir(root.path().join("proc")).unwrap();
         let symbols = "0000000000000000 T _text\n0000000000000000 T _etext\n";

@@ -1,11 +1,12 @@
-//! What a process has mapped as code, as /proc tells.
+//! Executable mappings of a process, from `/proc`.
 //!
 //! ```text
 //!   /proc/PID/maps   7f61…000-7f62…000 r-xp 00026000 fe:00 326279    /usr/lib/libc.so.6
 //!                    start    end        │  offset         inode     name, with line ends as \012
 //! ```
 //!
-//! Lines come from the kernel, names in them from anybody. What is read of one process is bounded.
+//! The kernel writes the lines, but any user can choose the names in them. The amount read for one
+//! process is bounded.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -14,83 +15,85 @@ use std::path::Path;
 
 use crate::patient::{self, PATIENCE};
 
-/// Bytes that are read of the list of one process.
+/// The most bytes of one process's list that are read.
 const MAX_BYTES: u64 = 64 << 20;
-/// Mappings of code that are taken of one process.
+/// The most executable mappings of one process.
 pub(crate) const MAX_MAPPINGS: usize = 1 << 14;
-/// Bytes of a name that are kept.
+/// The most bytes of a name that are kept.
 const MAX_NAME: usize = 4096;
 
-/// How memory without a file is called, here as in perf's records.
+/// Name of memory without a file, here and in perf's records.
 pub(crate) const ANONYMOUS: &str = "//anon";
-/// The kernel's code in each process.
+/// Name of the code that the kernel maps into each process.
 pub(crate) const VDSO: &str = "[vdso]";
 
-/// A mapping of code.
+/// An executable mapping of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Mapped {
+pub(crate) struct CodeMapping {
     pub(crate) start: u64,
     pub(crate) end: u64,
     pub(crate) offset: u64,
-    /// Major and minor number.
+    /// Major and minor number of the device.
     pub(crate) device: (u32, u32),
     pub(crate) inode: u64,
     pub(crate) name: String,
 }
 
-/// The mappings of code of a process; none where it is gone or not to be looked at.
-pub(crate) fn code_of(pid: u32) -> Vec<Mapped> {
-    let read = move || File::open(format!("/proc/{pid}/maps")).map_or_else(|_| Vec::new(), code_in);
-    // Who changes its mappings for ever keeps us from reading them.
+/// Returns the executable mappings of a process; none if it is gone or must not be inspected.
+pub(crate) fn code_of(pid: u32) -> Vec<CodeMapping> {
+    let read = move || File::open(format!("/proc/{pid}/maps")).map_or_else(|_| Vec::new(), parse_code);
+    // A process that keeps changing its mappings can block this read, so it has a timeout.
     patient::within_of(pid, PATIENCE, read).unwrap_or_default()
 }
 
-/// The mappings of code in a list.
-pub(crate) fn code_in(list: impl Read) -> Vec<Mapped> {
+/// Returns the executable mappings in a list.
+pub(crate) fn parse_code(list: impl Read) -> Vec<CodeMapping> {
     let mut lines = BufReader::with_capacity(16 << 10, list.take(MAX_BYTES));
-    let (mut line, mut found) = (Vec::new(), Vec::new());
+    let (mut line, mut mappings) = (Vec::new(), Vec::new());
     loop {
         line.clear();
         match lines.read_until(b'\n', &mut line) {
-            Ok(1..) if found.len() < MAX_MAPPINGS => found.extend(code_of_line(line.trim_ascii_end())),
-            _ => return found,
+            Ok(1..) if mappings.len() < MAX_MAPPINGS => mappings.extend(parse_line(line.trim_ascii_end())),
+            _ => return mappings,
         }
     }
 }
 
-fn code_of_line(line: &[u8]) -> Option<Mapped> {
+fn parse_line(line: &[u8]) -> Option<CodeMapping> {
     let mut rest = line;
     let mut word = || {
-        let at = rest.iter().position(|byte| *byte == b' ').unwrap_or(rest.len());
-        let (word, behind) = rest.split_at_checked(at)?;
-        rest = behind.trim_ascii_start();
+        let end = rest.iter().position(|byte| *byte == b' ').unwrap_or(rest.len());
+        let (word, after) = rest.split_at_checked(end)?;
+        rest = after.trim_ascii_start();
         std::str::from_utf8(word).ok()
     };
     let (range, rights, offset, device, inode) = (word()?, word()?, word()?, word()?, word()?);
     let (start, end) = range.split_once('-')?;
     let hex = |digits| u64::from_str_radix(digits, 16).ok();
     let (start, end, offset) = (hex(start)?, hex(end)?, hex(offset)?);
-    // One page at the top of the address space is called like a mapping of each process and belongs to none.
+    // `[vsyscall]`, a page at the top of the address space, is listed for each process but belongs
+    // to none.
     let is_code = rights.as_bytes().get(2) == Some(&b'x') && start < end && rest != b"[vsyscall]";
     let (major, minor) = device.split_once(':')?;
     let device = (u32::from_str_radix(major, 16).ok()?, u32::from_str_radix(minor, 16).ok()?);
     let inode = inode.parse().ok()?;
-    is_code.then(|| Mapped { start, end, offset, device, inode, name: name_of(&unescaped(rest)) })
+    is_code.then(|| CodeMapping { start, end, offset, device, inode, name: image_name(&unescape(rest)) })
 }
 
-/// Line ends are written as a backslash and three digits; nothing else is.
-fn unescaped(name: &[u8]) -> Vec<u8> {
+/// Replaces `\012` by a line end. The kernel escapes nothing else.
+fn unescape(name: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(name.len());
     let mut rest = name;
-    while let Some((byte, behind)) = rest.split_first() {
-        rest = behind.strip_prefix(b"012").filter(|_| *byte == b'\\').unwrap_or(behind);
-        out.push(if rest.len() == behind.len() { *byte } else { b'\n' });
+    while let Some((byte, after)) = rest.split_first() {
+        rest = after.strip_prefix(b"012").filter(|_| *byte == b'\\').unwrap_or(after);
+        out.push(if rest.len() == after.len() { *byte } else { b'\n' });
     }
     out
 }
 
-/// The name of an image: without the remark that its file is there no more, which a build id tells better.
-pub(crate) fn name_of(name: &[u8]) -> String {
+/// Returns the image name of a mapping, without the suffix ` (deleted)`: the build id identifies a
+/// deleted file better.
+pub(crate) fn image_name(name: &[u8]) -> String {
     let name = name.strip_suffix(b" (deleted)").unwrap_or(name);
     if name.is_empty() || name.starts_with(b"[anon:") {
         return ANONYMOUS.to_owned();
@@ -98,15 +101,16 @@ pub(crate) fn name_of(name: &[u8]) -> String {
     String::from_utf8_lossy(name.get(..MAX_NAME).unwrap_or(name)).into_owned()
 }
 
-/// Whether a name is that of a file.
+/// Whether a mapping name is the path of a file.
 pub(crate) fn is_file(name: &str) -> bool {
     name.starts_with('/') && name != ANONYMOUS
 }
 
-/// How many threads a process has.
-pub(crate) fn threads_of(pid: u32) -> u32 {
-    // A folder has a link for itself, one in its parent, and one in each folder in it.
-    let links = Path::new("/proc").join(pid.to_string()).join("task").metadata().map_or(0, |it| it.nlink());
+/// Counts the threads of a process.
+pub(crate) fn count_threads(pid: u32) -> u32 {
+    // A directory has one link for itself, one in its parent, and one in each subdirectory.
+    let task = Path::new("/proc").join(pid.to_string()).join("task");
+    let links = task.metadata().map_or(0, |folder| folder.nlink());
     u32::try_from(links.saturating_sub(2)).unwrap_or(u32::MAX).max(1)
 }
 
@@ -115,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_of_code_are_taken_and_others_are_not() {
+    fn only_executable_mappings_are_parsed() {
         let list = b"00400000-00401000 r--p 00000000 fe:00 12 /bin/a b\n\
             00401000-00402000 r-xp 00001000 fe:00 12                     /bin/a b (deleted)\n\
             7f0000000000-7f0000001000 rwxp 00000000 00:00 0 \n\
@@ -123,10 +127,12 @@ mod tests {
             7f0000004000-7f0000005000 r-xs 00002000 00:01 9 /tmp/a\\012b\\x\n\
             ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0 [vsyscall]\n\
             nonsense\n7f-zz r-xp 0 0 0\n7f0000009000-7f0000008000 r-xp 0 0 0 x\n";
-        let found = code_in(&list[..]);
-        let names: Vec<_> =
-            found.iter().map(|it| (it.start, it.offset, it.inode, it.name.as_str())).collect();
-        assert_eq!(found[0].device, (0xFE, 0));
+        let mappings = parse_code(&list[..]);
+        let names: Vec<_> = mappings
+            .iter()
+            .map(|mapping| (mapping.start, mapping.offset, mapping.inode, mapping.name.as_str()))
+            .collect();
+        assert_eq!(mappings[0].device, (0xFE, 0));
         assert_eq!(
             names,
             [
@@ -139,10 +145,10 @@ mod tests {
     }
 
     #[test]
-    fn this_process_has_code_and_threads() {
-        let found = code_of(std::process::id());
-        assert!(found.iter().any(|it| is_file(&it.name)), "{found:?}");
-        assert!(threads_of(std::process::id()) >= 1);
+    fn own_process_has_code_and_threads() {
+        let mappings = code_of(std::process::id());
+        assert!(mappings.iter().any(|mapping| is_file(&mapping.name)), "{mappings:?}");
+        assert!(count_threads(std::process::id()) >= 1);
         assert_eq!(code_of(u32::MAX), []);
     }
 }

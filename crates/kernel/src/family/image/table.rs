@@ -1,12 +1,15 @@
-//! Which images processes have, for unloads that Linux does not tell one by one, and for addresses.
+//! Images of each process: for unloads, which Linux does not report one by one, and to find the
+//! image at an address.
 //!
 //! ```text
-//!   process ──▶ threads that run in it, since when it is known, images by where their code lies
+//!   process ──▶ number of threads, time of the last reading, images sorted by their code
 //! ```
 //!
-//! 1. A mapping of a file that has an image there already tells nothing new; one that lies where the code of another image was has replaced it.
-//! 2. Bytes are counted: what finds no room is told when it is loaded, and forgotten. How many those are is remembered: that a child has them too, and that they go with
-//!    their process, is not told, and counted as lost.
+//! 1. A mapping of a file that already has an image there adds nothing new. A mapping that overlaps
+//!    the code of another image has replaced that image.
+//! 2. The memory of the table is bounded. An image beyond the bound is written when it is loaded,
+//!    and then only counted: its load in a forked child and its unload are not written, and are
+//!    counted as lost.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,9 +17,9 @@ use std::sync::Arc;
 use super::maps::{self, ANONYMOUS, MAX_MAPPINGS};
 use super::program::BuildId;
 
-/// Bytes that all images may take.
+/// The most bytes that all images together may take.
 const MAX_BYTES: usize = 64 << 20;
-/// Processes that are remembered.
+/// The most processes in the table.
 const MAX_PROCESSES: usize = 1 << 16;
 
 /// An image of a process.
@@ -25,11 +28,11 @@ pub(crate) struct Image {
     /// Where the first byte of the file is, or would be.
     pub(crate) base: u64,
     pub(crate) size: u64,
-    /// Where it would be by the file's own headers.
+    /// The base that the file's own headers ask for.
     pub(crate) default_base: u64,
-    /// From where to where code of it was seen.
+    /// Start and end of the code seen so far.
     pub(crate) code: (u64, u64),
-    /// The path of its file, or what stands for one.
+    /// The path of the file, or a name such as `[vdso]`.
     pub(crate) name: Arc<str>,
     pub(crate) build_id: Option<BuildId>,
 }
@@ -39,25 +42,31 @@ impl Image {
         size_of::<Self>().saturating_add(self.name.len())
     }
 
-    /// Where it ends.
+    /// Returns the address after the last byte.
     pub(crate) fn end(&self) -> u64 {
         self.base.saturating_add(self.size)
     }
 
-    fn is_touched_by(&self, other: &Self) -> bool {
+    /// Whether an address lies in the image.
+    #[cfg(test)]
+    pub(crate) fn contains(&self, address: u64) -> bool {
+        self.base <= address && address < self.end()
+    }
+
+    fn overlaps(&self, other: &Self) -> bool {
         self.code.0 < other.code.1 && other.code.0 < self.code.1
     }
 
     /// Whether a mapping, seen as an image, is part of this one.
-    fn has(&self, other: &Self) -> bool {
-        // Code that is made at run time grows, and is mapped again and again with other rights.
-        let is_place =
-            if &*self.name == ANONYMOUS { self.is_touched_by(other) } else { self.base == other.base };
+    fn includes(&self, other: &Self) -> bool {
+        // Code generated at run time grows, and is mapped repeatedly with other rights.
+        let is_same_range =
+            if &*self.name == ANONYMOUS { self.overlaps(other) } else { self.base == other.base };
         let is_other = self.build_id.is_some() && other.build_id.is_some() && self.build_id != other.build_id;
-        is_place && !is_other && self.name == other.name
+        is_same_range && !is_other && self.name == other.name
     }
 
-    fn grow(&mut self, other: &Self) {
+    fn extend(&mut self, other: &Self) {
         let end = self.end().max(other.end());
         self.base = self.base.min(other.base);
         self.size = end.saturating_sub(self.base);
@@ -66,16 +75,18 @@ impl Image {
     }
 }
 
-/// Adds a mapping to images that are sorted by where their code begins. Whether that makes one which was not there; `gone`: those that it replaced.
+/// Adds a mapping to images that are sorted by the start of their code. Returns whether that makes
+/// a new image; `gone` receives the images that it replaced.
 pub(crate) fn merge(images: &mut Vec<Image>, image: &Image, gone: &mut Vec<Image>) -> bool {
-    let end = images.partition_point(|it| it.code.0 < image.code.1);
+    let end = images.partition_point(|known| known.code.0 < image.code.1);
     let before = images.get(..end).unwrap_or_default();
-    let touched = before.iter().rev().take_while(|it| it.is_touched_by(image)).count();
+    let touched = before.iter().rev().take_while(|known| known.overlaps(image)).count();
     let start = end.saturating_sub(touched);
-    // Other mappings of its file are what it touches, or right beside.
-    let beside = start.saturating_sub(1)..end.saturating_add(1).min(images.len());
-    if let Some(known) = images.get_mut(beside).and_then(|them| them.iter_mut().find(|it| it.has(image))) {
-        known.grow(image);
+    // Other mappings of the same file overlap this one or are its neighbours.
+    let neighbours = start.saturating_sub(1)..end.saturating_add(1).min(images.len());
+    let mut neighbours = images.get_mut(neighbours).unwrap_or_default().iter_mut();
+    if let Some(known) = neighbours.find(|known| known.includes(image)) {
+        known.extend(image);
         return false;
     }
     gone.extend(images.drain(start..end));
@@ -89,15 +100,15 @@ fn cost(images: &[Image]) -> usize {
     images.iter().fold(0, |sum, image| sum.saturating_add(image.cost()))
 }
 
-/// A process.
+/// The images of one process.
 #[derive(Debug)]
 pub(crate) struct Process {
-    /// Threads that run in it.
+    /// Number of threads of the process.
     pub(crate) threads: u32,
-    /// What is older is in here already: nanoseconds.
+    /// Records older than this time (nanoseconds) are part of the table already.
     pub(crate) since: u64,
     images: Vec<Image>,
-    /// Images that found no room.
+    /// Images for which there was no room.
     forgotten: u64,
 }
 
@@ -106,8 +117,8 @@ pub(crate) struct Process {
 pub(crate) struct Table {
     processes: BTreeMap<u32, Process>,
     bytes: usize,
-    /// Images that came or went untold.
-    untold: u64,
+    /// Images whose load or unload was not written.
+    lost: u64,
 }
 
 impl Table {
@@ -115,17 +126,23 @@ impl Table {
         self.processes.is_empty()
     }
 
-    pub(crate) fn process(&mut self, pid: u32) -> Option<&mut Process> {
+    pub(crate) fn process_mut(&mut self, pid: u32) -> Option<&mut Process> {
         self.processes.get_mut(&pid)
     }
 
-    /// A process that begins with these images; those it had before are returned.
-    pub(crate) fn begin(&mut self, pid: u32, threads: u32, since: u64, images: Vec<Image>) -> Vec<Image> {
-        let (before, _) = self.take(pid);
+    /// Inserts a process with these images. Returns the images that it had before.
+    pub(crate) fn insert_process(
+        &mut self,
+        pid: u32,
+        threads: u32,
+        since: u64,
+        images: Vec<Image>,
+    ) -> Vec<Image> {
+        let (before, _) = self.take_images_and_count(pid);
         self.processes.remove(&pid);
         let (count, bytes) = (images.len() as u64, self.bytes.saturating_add(cost(&images)));
         if self.processes.len() >= MAX_PROCESSES {
-            self.untold = self.untold.saturating_add(count);
+            self.lost = self.lost.saturating_add(count);
         } else if bytes <= MAX_BYTES {
             self.bytes = bytes;
             self.processes.insert(pid, Process { threads, since, images, forgotten: 0 });
@@ -135,64 +152,66 @@ impl Table {
         before
     }
 
-    /// A process that begins with the images of its parent. Those it had before are returned, and those it has now.
-    pub(crate) fn fork(&mut self, parent: u32, pid: u32, since: u64) -> (Vec<Image>, Vec<Image>) {
+    /// Inserts a process with the images of its parent. Returns the images that it had before, and
+    /// those that it has now.
+    pub(crate) fn fork_process(&mut self, parent: u32, pid: u32, since: u64) -> (Vec<Image>, Vec<Image>) {
         let inherited = self.images(parent).to_vec();
-        let forgotten = self.processes.get(&parent).map_or(0, |it| it.forgotten);
-        let before = self.begin(pid, 1, since, inherited.clone());
-        self.untold = self.untold.saturating_add(forgotten);
+        let forgotten = self.processes.get(&parent).map_or(0, |process| process.forgotten);
+        let before = self.insert_process(pid, 1, since, inherited.clone());
+        self.lost = self.lost.saturating_add(forgotten);
         if let Some(child) = self.processes.get_mut(&pid) {
             child.forgotten = child.forgotten.saturating_add(forgotten);
         }
         (before, inherited)
     }
 
-    /// Forgets a process; its images are returned.
-    pub(crate) fn end(&mut self, pid: u32) -> Vec<Image> {
-        let images = self.empty(pid);
+    /// Removes a process and returns its images.
+    pub(crate) fn remove_process(&mut self, pid: u32) -> Vec<Image> {
+        let images = self.take_images(pid);
         self.processes.remove(&pid);
         images
     }
 
-    /// Takes all images from a process that runs on.
-    pub(crate) fn empty(&mut self, pid: u32) -> Vec<Image> {
-        let (images, forgotten) = self.take(pid);
-        self.untold = self.untold.saturating_add(forgotten);
+    /// Removes and returns all images of a process that goes on running.
+    pub(crate) fn take_images(&mut self, pid: u32) -> Vec<Image> {
+        let (images, forgotten) = self.take_images_and_count(pid);
+        self.lost = self.lost.saturating_add(forgotten);
         images
     }
 
-    /// The images of a process, and how many more it has.
-    fn take(&mut self, pid: u32) -> (Vec<Image>, u64) {
+    /// Removes the images of a process. Returns them, and the number of those that had no room.
+    fn take_images_and_count(&mut self, pid: u32) -> (Vec<Image>, u64) {
         let Some(process) = self.processes.get_mut(&pid) else { return (Vec::new(), 0) };
         let images = std::mem::take(&mut process.images);
         self.bytes = self.bytes.saturating_sub(cost(&images));
         (images, std::mem::take(&mut process.forgotten))
     }
 
-    /// How many images came or went untold since this was asked.
-    pub(crate) fn take_untold(&mut self) -> u64 {
-        std::mem::take(&mut self.untold)
+    /// Returns how many loads and unloads were not written since the last call.
+    pub(crate) fn take_lost(&mut self) -> u64 {
+        std::mem::take(&mut self.lost)
     }
 
-    /// All images of a process.
+    /// Returns the images of a process that are in the table.
     pub(crate) fn images(&self, pid: u32) -> &[Image] {
-        self.processes.get(&pid).map_or(&[], |it| &it.images)
+        self.processes.get(&pid).map_or(&[], |process| &process.images)
     }
 
-    /// Whether a process has any, remembered or not.
+    /// Whether a process has images, in the table or only counted.
     pub(crate) fn has_images(&self, pid: u32) -> bool {
-        self.processes.get(&pid).is_some_and(|it| !it.images.is_empty() || it.forgotten > 0)
+        let process = self.processes.get(&pid);
+        process.is_some_and(|process| !process.images.is_empty() || process.forgotten > 0)
     }
 
-    /// Code was mapped: as [`merge`].
-    pub(crate) fn add(&mut self, pid: u32, image: &Image, gone: &mut Vec<Image>) -> bool {
+    /// Adds an executable mapping to a process, like [`merge`].
+    pub(crate) fn add_mapping(&mut self, pid: u32, image: &Image, gone: &mut Vec<Image>) -> bool {
         if !self.processes.contains_key(&pid) {
-            self.begin(pid, maps::threads_of(pid), 0, Vec::new());
+            self.insert_process(pid, maps::count_threads(pid), 0, Vec::new());
         }
         let bytes = self.bytes.saturating_add(image.cost());
         let Some(process) = self.processes.get_mut(&pid) else {
-            // It will go unseen.
-            self.untold = self.untold.saturating_add(1);
+            // The table has no room for the process: the unload will not be written.
+            self.lost = self.lost.saturating_add(1);
             return true;
         };
         if bytes > MAX_BYTES {
@@ -208,13 +227,13 @@ impl Table {
         is_new
     }
 
-    /// The image of a process at an address.
+    /// Returns the image of a process at an address.
     #[cfg(test)]
-    pub(crate) fn at(&self, pid: u32, address: u64) -> Option<&Image> {
+    pub(crate) fn find_image(&self, pid: u32, address: u64) -> Option<&Image> {
         let images = self.images(pid);
-        let behind = images.partition_point(|it| it.code.0 <= address);
-        let mut around = images.get(behind.saturating_sub(1)..)?.iter().take(2);
-        around.find(|it| it.base <= address && address < it.end())
+        let after = images.partition_point(|image| image.code.0 <= address);
+        let mut nearby = images.get(after.saturating_sub(1)..)?.iter().take(2);
+        nearby.find(|image| image.contains(address))
     }
 }
 
@@ -228,63 +247,68 @@ mod tests {
     }
 
     #[test]
-    fn an_image_is_told_once_and_replaced_by_what_lies_where_its_code_was() {
+    fn image_is_new_once_and_replaced_by_overlapping_code() {
         let (mut table, mut gone) = (Table::default(), Vec::new());
-        assert!(table.add(7, &image("/a", 0x1_0000, 0x4000), &mut gone));
-        assert!(!table.add(7, &image("/a", 0x1_0000, 0x6000), &mut gone), "more of the same");
-        assert!(table.add(7, &image("/a", 0x2_0000, 0x4000), &mut gone), "the same file elsewhere");
-        assert!(table.add(8, &image("/a", 0x1_0000, 0x4000), &mut gone), "another process");
+        assert!(table.add_mapping(7, &image("/a", 0x1_0000, 0x4000), &mut gone));
+        assert!(!table.add_mapping(7, &image("/a", 0x1_0000, 0x6000), &mut gone), "more of the same");
+        assert!(table.add_mapping(7, &image("/a", 0x2_0000, 0x4000), &mut gone), "the same file elsewhere");
+        assert!(table.add_mapping(8, &image("/a", 0x1_0000, 0x4000), &mut gone), "another process");
         assert!(gone.is_empty());
-        assert_eq!(table.at(7, 0x1_5FFF).map(|it| it.base), Some(0x1_0000), "it has grown");
-        assert_eq!(table.at(7, 0x1_6000), None);
-        assert!(table.add(7, &image("/b", 0x1_2000, 0x2000), &mut gone));
+        assert_eq!(table.find_image(7, 0x1_5FFF).map(|image| image.base), Some(0x1_0000), "it has grown");
+        assert_eq!(table.find_image(7, 0x1_6000), None);
+        assert!(table.add_mapping(7, &image("/b", 0x1_2000, 0x2000), &mut gone));
         assert_eq!(gone.len(), 1);
-        assert_eq!(table.images(7).iter().map(|it| &*it.name).collect::<Vec<_>>(), ["/b", "/a"]);
-        assert_eq!(table.end(7).len() + table.end(8).len(), 3);
+        assert_eq!(table.images(7).iter().map(|image| &*image.name).collect::<Vec<_>>(), ["/b", "/a"]);
+        assert_eq!(table.remove_process(7).len() + table.remove_process(8).len(), 3);
         assert_eq!((table.bytes, table.is_empty()), (0, true));
     }
 
     #[test]
-    fn code_made_at_run_time_grows_without_being_told_again() {
+    fn generated_code_grows_without_a_new_image() {
         let (mut table, mut gone) = (Table::default(), Vec::new());
         let jit = |base, size| Image { code: (base, base + size), ..image(ANONYMOUS, base, size) };
-        assert!(table.add(7, &jit(0x1000, 0x1000), &mut gone));
-        assert!(!table.add(7, &jit(0x1800, 0x1800), &mut gone));
-        assert!(table.add(7, &jit(0x8000, 0x1000), &mut gone), "apart from it");
-        assert_eq!(table.at(7, 0x2FFF).map(|it| (it.base, it.size)), Some((0x1000, 0x2000)));
+        assert!(table.add_mapping(7, &jit(0x1000, 0x1000), &mut gone));
+        assert!(!table.add_mapping(7, &jit(0x1800, 0x1800), &mut gone));
+        assert!(table.add_mapping(7, &jit(0x8000, 0x1000), &mut gone), "apart from it");
+        let grown = table.find_image(7, 0x2FFF).map(|image| (image.base, image.size));
+        assert_eq!(grown, Some((0x1000, 0x2000)));
         assert!(gone.is_empty());
     }
 
     #[test]
-    fn what_is_remembered_has_a_bound() {
+    fn table_memory_is_bounded() {
         let mut table = Table::default();
         let name = "x".repeat(4096);
         for pid in 0..3 {
             for at in 0..MAX_MAPPINGS as u64 + 10 {
-                assert!(table.add(pid, &image(&name, at << 16, 0x4000), &mut Vec::new()));
+                assert!(table.add_mapping(pid, &image(&name, at << 16, 0x4000), &mut Vec::new()));
             }
             assert!(table.images(pid).len() <= MAX_MAPPINGS && table.bytes <= MAX_BYTES);
         }
-        (0..3).for_each(|pid| drop(table.end(pid)));
+        (0..3).for_each(|pid| drop(table.remove_process(pid)));
         assert_eq!(table.bytes, 0);
     }
 
     #[test]
-    fn what_found_no_room_is_counted_when_it_would_be_told() {
+    fn images_without_room_are_counted_as_lost() {
         let mut table = Table::default();
         let name = "x".repeat(4096);
         let mut gone = Vec::new();
         for at in 0..MAX_MAPPINGS as u64 {
-            table.add(1, &image(&name, at << 16, 0x4000), &mut gone);
+            table.add_mapping(1, &image(&name, at << 16, 0x4000), &mut gone);
         }
         let kept = table.images(1).len() as u64;
         let forgotten = MAX_MAPPINGS as u64 - kept;
         assert!(kept > 0 && forgotten > 0);
-        assert_eq!(table.take_untold(), 0, "all were told when they were loaded");
-        let (_, told) = table.fork(1, 2, 0);
-        assert_eq!((told.len() as u64, table.take_untold()), (kept, forgotten), "loads of the child");
+        assert_eq!(table.take_lost(), 0, "each load was written");
+        let (_, loaded) = table.fork_process(1, 2, 0);
+        assert_eq!((loaded.len() as u64, table.take_lost()), (kept, forgotten), "loads of the child");
         assert!(table.images(2).is_empty() && table.has_images(2), "no room");
-        assert_eq!((table.end(2).len(), table.take_untold()), (0, kept + forgotten), "unloads of the child");
-        assert_eq!((table.end(1).len() as u64, table.take_untold()), (kept, forgotten));
+        assert_eq!(
+            (table.remove_process(2).len(), table.take_lost()),
+            (0, kept + forgotten),
+            "unloads of the child"
+        );
+        assert_eq!((table.remove_process(1).len() as u64, table.take_lost()), (kept, forgotten));
     }
 }

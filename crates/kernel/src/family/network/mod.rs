@@ -1,23 +1,31 @@
-//! TCP and UDP: what programs send and receive, and how connections begin and end.
+//! TCP and UDP: data that programs send and receive, and the start and end of connections.
 //!
 //! ```text
-//!   sock:sock_send_length      sk, ret                  ──▶ TCP send, UDP send ─────────┐ addresses of sk
-//!   sock:sock_recv_length      sk, ret                  ──▶ TCP receive, UDP receive ───┤
-//!   sock:inet_sock_set_state   sk, addresses, states    ──▶ connect, accept, disconnect, fail ──▶ Sockets
-//!   tcp:tcp_rcv_space_adjust   sk, addresses            ──▶ (a connection older than the capture) ──▶ │
-//!   tcp:tcp_retransmit_skb     sk, addresses, state     ──▶ retransmit; reconnect while connecting     │
-//!   udp:udp_fail_queue_rcv_skb rc, family               ──▶ UDP fail                                   │
-//!                                                           /proc/PID/net, once a socket (find.rs) ────┘
+//!   sock:sock_send_length      sk, ret                ──▶ TCP send, UDP send
+//!   sock:sock_recv_length      sk, ret                ──▶ TCP receive, UDP receive
+//!                              addresses of sk        ◀── Sockets
+//!   sock:inet_sock_set_state   sk, addresses, states  ──▶ connect, accept, disconnect, fail
+//!                              addresses              ──▶ Sockets
+//!   tcp:tcp_rcv_space_adjust   sk, addresses          ──▶ Sockets
+//!                              (a connection older than the capture)
+//!   tcp:tcp_retransmit_skb     sk, addresses, state   ──▶ retransmit; reconnect while connecting
+//!   udp:udp_fail_queue_rcv_skb rc, family             ──▶ UDP fail
+//!   /proc/PID/net              once a socket (find.rs) ──▶ Sockets
 //! ```
 //!
-//! 1. Sends and receives are those of programs, in their own bytes: what a call took or gave. Segments and headers are not counted.
-//! 2. The process is the one that made the call; in events of the network itself it is the one that is known to own the socket, else `0xFFFFFFFF`.
-//!    Who accepts a connection is not told when it is there, but by its first use: where that comes before the session takes the event of its beginning, the event is completed.
-//! 3. `connid` is the kernel's address of the socket: the same for all events of a connection, and used again after its end.
-//! 4. For TCP `daddr` is the remote end in both directions; for UDP `saddr` is the sender. What is not known is 0.
-//! 5. A socket of IPv6 whose both ends are IPv4 speaks IPv4.
+//! 1. Sends and receives are calls of programs, with the bytes that each call took or returned.
+//!    Segments and headers are not counted.
+//! 2. The process is the one that made the call. In events that the network causes it is the known
+//!    owner of the socket, else `0xFFFFFFFF`. The process that accepts a connection is unknown when
+//!    the connection is established, until its first use. If that comes before the session takes
+//!    the accept event, the event is completed.
+//! 3. `connid` is the kernel's address of the socket: the same in all events of a connection, and
+//!    used again after its end.
+//! 4. For TCP `daddr` is the remote address in both directions; for UDP `saddr` is the sender.
+//!    Unknown values are 0.
+//! 5. An IPv6 socket with IPv4 addresses at both endpoints counts as IPv4.
 
-mod ends;
+mod endpoints;
 mod find;
 mod sockets;
 
@@ -28,11 +36,11 @@ use crate::out::{Out, Written};
 use crate::spec::{Event, Spec};
 use crate::state::State as All;
 
-use ends::Ends;
+use endpoints::Endpoints;
 use sockets::Socket;
 pub(crate) use sockets::State;
 
-/// Hooks of IPv4; those of IPv6 are [`IPV6`] above them.
+/// Hooks of IPv4. Those of IPv6 are larger by [`IPV6`].
 const TCP_SEND: u16 = 0x060A;
 const TCP_RECEIVE: u16 = 0x060B;
 const TCP_CONNECT: u16 = 0x060C;
@@ -48,55 +56,55 @@ const IPV6: u16 = 0x10;
 const VERSION: u8 = 2;
 
 const TCP: u32 = 6;
-/// Calls that moved data, or a datagram without any, of TCP and UDP.
-const MOVED: &str = "(protocol == 6 || protocol == 17) && (family == 2 || family == 10) && ret >= 0";
+/// Selects successful TCP and UDP calls, including datagrams without data.
+const TRANSFERS: &str = "(protocol == 6 || protocol == 17) && (family == 2 || family == 10) && ret >= 0";
 
-/// Fields of a transfer, by their place.
+/// Indexes of the fields of a transfer.
 const SK: usize = 0;
 const FAMILY: usize = 1;
 const PROTOCOL: usize = 2;
 const RET: usize = 3;
 const FLAGS: usize = 4;
 
-/// Fields of an event with addresses.
-const ADDRESSED: [usize; 5] = [0, 1, 2, 3, 4];
+/// Indexes of the fields of an event with addresses.
+const ADDRESS_FIELDS: [usize; 5] = [0, 1, 2, 3, 4];
 const OLD_STATE: usize = 5;
 const NEW_STATE: usize = 6;
 const STATE: usize = 5;
 
-/// States of a connection.
+/// TCP states, numbered as in the kernel.
 const ESTABLISHED: i64 = 1;
 const SYN_SENT: i64 = 2;
 const SYN_RECV: i64 = 3;
 const CLOSE: i64 = 7;
 const LISTEN: i64 = 10;
 
-const fn filtered(spec: Spec, filter: &'static str) -> Spec {
+const fn with_filter(spec: Spec, filter: &'static str) -> Spec {
     Spec { filter: Some(filter), ..spec }
 }
 
 pub(crate) static SPECS: &[Spec] = &[
-    filtered(
+    with_filter(
         Spec::tracepoint(
             ("sock", "sock_send_length"),
             &[Group::NETWORK],
             &[TCP_SEND, TCP_SEND + IPV6, UDP_SEND, UDP_SEND + IPV6],
             &["sk", "family", "protocol", "ret", "flags"],
-            sent,
+            on_send,
         ),
-        MOVED,
+        TRANSFERS,
     ),
-    filtered(
+    with_filter(
         Spec::tracepoint(
             ("sock", "sock_recv_length"),
             &[Group::NETWORK],
             &[TCP_RECEIVE, TCP_RECEIVE + IPV6, UDP_RECEIVE, UDP_RECEIVE + IPV6],
             &["sk", "family", "protocol", "ret", "flags"],
-            received,
+            on_receive,
         ),
-        MOVED,
+        TRANSFERS,
     ),
-    filtered(
+    with_filter(
         Spec::tracepoint(
             ("sock", "inet_sock_set_state"),
             &[Group::NETWORK],
@@ -110,7 +118,7 @@ pub(crate) static SPECS: &[Spec] = &[
                 TCP_FAIL,
             ],
             &["skaddr", "sport", "dport", "saddr_v6", "daddr_v6", "oldstate", "newstate"],
-            changed,
+            on_state_change,
         ),
         "protocol == 6",
     ),
@@ -119,59 +127,59 @@ pub(crate) static SPECS: &[Spec] = &[
         &[Group::NETWORK],
         &[],
         &["skaddr", "sport", "dport", "saddr_v6", "daddr_v6"],
-        learned,
+        on_space_adjust,
     ),
     Spec::tracepoint(
         ("tcp", "tcp_retransmit_skb"),
         &[Group::NETWORK],
         &[TCP_RETRANSMIT, TCP_RETRANSMIT + IPV6, TCP_RECONNECT, TCP_RECONNECT + IPV6],
         &["skaddr", "sport", "dport", "saddr_v6", "daddr_v6", "?state"],
-        retransmitted,
+        on_retransmit,
     ),
     Spec::tracepoint(
         ("udp", "udp_fail_queue_rcv_skb"),
         &[Group::NETWORK],
         &[UDP_FAIL],
         &["rc", "?family"],
-        dropped,
+        on_udp_drop,
     ),
 ];
 
-/// Before each look.
-pub(crate) fn beside(state: &mut All) {
-    state.network.begin_look();
+/// Begins a poll: renews the bound on searches of `/proc`.
+pub(crate) fn poll(state: &mut All) {
+    state.network.begin_poll();
 }
 
-/// Records were lost: what is known may be over.
+/// Drops all known sockets after lost records.
 pub(crate) fn forget(state: &mut All) {
-    state.network.forget();
+    state.network.clear_sockets();
 }
 
-/// Socket and ends of an event with addresses.
-fn addressed(event: &Event<'_>) -> (u64, Ends) {
-    let [socket, source_port, destination_port, source, destination] = ADDRESSED;
+/// Returns the socket and the endpoints of an event with addresses.
+fn parse_endpoints(event: &Event<'_>) -> (u64, Endpoints) {
+    let [socket, source_port, destination_port, source, destination] = ADDRESS_FIELDS;
     let (local, remote) = (event.bytes(source), event.bytes(destination));
     let ports = (event.u32(source_port), event.u32(destination_port));
-    (event.u64(socket), Ends::new((local, ports.0), (remote, ports.1)))
+    (event.u64(socket), Endpoints::new((local, ports.0), (remote, ports.1)))
 }
 
-fn sent(state: &mut All, event: &Event<'_>, out: &mut Out<'_>) {
-    transferred(state, event, out, TCP_SEND, UDP_SEND);
+fn on_send(state: &mut All, event: &Event<'_>, out: &mut Out<'_>) {
+    write_transfer(state, event, out, TCP_SEND, UDP_SEND);
 }
 
-fn received(state: &mut All, event: &Event<'_>, out: &mut Out<'_>) {
-    /// The call leaves the data there, or reads errors instead of data.
+fn on_receive(state: &mut All, event: &Event<'_>, out: &mut Out<'_>) {
+    /// The call leaves the data in the queue, or reads errors instead of data.
     const NO_DATA: u32 = (libc::MSG_PEEK | libc::MSG_ERRQUEUE) as u32;
     if event.u32(FLAGS) & NO_DATA == 0 {
-        transferred(state, event, out, TCP_RECEIVE, UDP_RECEIVE);
+        write_transfer(state, event, out, TCP_RECEIVE, UDP_RECEIVE);
     }
 }
 
-fn transferred(state: &mut All, event: &Event<'_>, out: &mut Out<'_>, tcp: u16, udp: u16) {
+fn write_transfer(state: &mut All, event: &Event<'_>, out: &mut Out<'_>, tcp: u16, udp: u16) {
     let (sk, process, size) = (event.u64(SK), event.sample.pid, event.u32(RET));
     let is_v6 = event.u32(FAMILY) == libc::AF_INET6 as u32;
     let is_tcp = event.u32(PROTOCOL) == TCP;
-    // The end of a stream is no data; a datagram may be empty.
+    // 0 bytes are the end of a TCP stream; a UDP datagram may be empty.
     if is_tcp && size == 0 {
         return;
     }
@@ -179,97 +187,100 @@ fn transferred(state: &mut All, event: &Event<'_>, out: &mut Out<'_>, tcp: u16, 
     if let Some(accepted) = network.take_accepted(sk).filter(|_| is_tcp) {
         out.complete(accepted, process);
     }
-    let ends = if is_tcp { network.tcp(sk, process, is_v6) } else { network.udp(sk, process, is_v6) };
+    let endpoints =
+        if is_tcp { network.use_tcp(sk, process, is_v6) } else { network.use_udp(sk, process, is_v6) };
     let hook = if is_tcp { tcp } else { udp };
     let mut payload = out.payload();
-    ends.put(&mut payload, process, size, hook == UDP_RECEIVE);
+    endpoints.put(&mut payload, process, size, hook == UDP_RECEIVE);
     if hook == TCP_SEND {
-        // The call has just returned; when it began is not told.
-        let now = tenths(event.sample.time);
+        // The call has just returned; its start is unknown.
+        let now = to_tenths(event.sample.time);
         payload.put_u32(now).put_u32(now);
     }
     payload.put_u32(0).put_u64(sk);
-    out.perfinfo(of(hook, &ends), VERSION, payload);
+    out.perfinfo(hook_for(hook, &endpoints), VERSION, payload);
 }
 
-/// The hook for the addresses of these ends.
-const fn of(hook: u16, ends: &Ends) -> u16 {
-    if ends.is_v6 { hook.saturating_add(IPV6) } else { hook }
+/// Returns the hook for the address family of the endpoints.
+const fn hook_for(hook: u16, endpoints: &Endpoints) -> u16 {
+    if endpoints.is_v6 { hook.saturating_add(IPV6) } else { hook }
 }
 
-/// Tenths of seconds since the system started.
-fn tenths(ns: u64) -> u32 {
+/// Converts nanoseconds since the system started to tenths of a second.
+fn to_tenths(ns: u64) -> u32 {
     u32::try_from(ns / 100_000_000).unwrap_or(u32::MAX)
 }
 
-fn changed(state: &mut All, event: &Event<'_>, out: &mut Out<'_>) {
-    let (sk, ends) = addressed(event);
+fn on_state_change(state: &mut All, event: &Event<'_>, out: &mut Out<'_>) {
+    let (sk, endpoints) = parse_endpoints(event);
     let network = &mut state.network;
     match (event.number(OLD_STATE), event.number(NEW_STATE)) {
-        // This is made by the program itself.
-        (_, SYN_SENT) => network.insert(sk, Socket::connecting(ends, event.sample.pid)),
+        // The connecting program itself makes this change.
+        (_, SYN_SENT) => network.insert(sk, Socket::connecting(endpoints, event.sample.pid)),
         (old @ (SYN_SENT | SYN_RECV), ESTABLISHED) => {
-            let known = network.established(sk, ends);
-            let is_ours = old == SYN_SENT || known.is_connecting;
-            let begun = connection(if is_ours { TCP_CONNECT } else { TCP_ACCEPT }, sk, &known, out);
-            network.accepted(sk, begun.filter(|_| !is_ours));
+            let socket = network.establish(sk, endpoints);
+            let is_ours = old == SYN_SENT || socket.is_connecting;
+            let hook = if is_ours { TCP_CONNECT } else { TCP_ACCEPT };
+            let written = write_connection(hook, sk, &socket, out);
+            network.set_accepted(sk, written.filter(|_| !is_ours));
         }
         (SYN_SENT, CLOSE) => {
             network.remove(sk);
-            fail(TCP_FAIL, ends.is_v6, OTHER_REASON, out);
+            write_fail(TCP_FAIL, endpoints.is_v6, OTHER_REASON, out);
         }
         (LISTEN | SYN_RECV | CLOSE, _) => {}
         (_, CLOSE) => {
-            let known = network.closed(sk, ends);
-            plain(TCP_DISCONNECT, sk, &known, out);
+            let socket = network.close(sk, endpoints);
+            write_simple(TCP_DISCONNECT, sk, &socket, out);
         }
         _ => {}
     }
 }
 
-fn learned(state: &mut All, event: &Event<'_>, _: &mut Out<'_>) {
-    let (sk, ends) = addressed(event);
-    state.network.learn(sk, ends);
+fn on_space_adjust(state: &mut All, event: &Event<'_>, _: &mut Out<'_>) {
+    let (sk, endpoints) = parse_endpoints(event);
+    state.network.update_endpoints(sk, endpoints);
 }
 
-fn retransmitted(state: &mut All, event: &Event<'_>, out: &mut Out<'_>) {
-    let (sk, ends) = addressed(event);
-    let known = state.network.learn(sk, ends);
+fn on_retransmit(state: &mut All, event: &Event<'_>, out: &mut Out<'_>) {
+    let (sk, endpoints) = parse_endpoints(event);
+    let socket = state.network.update_endpoints(sk, endpoints);
     let hook = if event.number(STATE) == SYN_SENT { TCP_RECONNECT } else { TCP_RETRANSMIT };
-    plain(hook, sk, &known, out);
+    write_simple(hook, sk, &socket, out);
 }
 
-/// Why something failed, where there is no better reason.
+/// The failure code for which no specific reason is known.
 const OTHER_REASON: u16 = 5;
 
-fn dropped(_: &mut All, event: &Event<'_>, out: &mut Out<'_>) {
+fn on_udp_drop(_: &mut All, event: &Event<'_>, out: &mut Out<'_>) {
     const INSUFFICIENT_RESOURCES: u16 = 1;
     let result = event.number(0).saturating_neg();
-    let is_full = [libc::ENOMEM, libc::ENOBUFS].iter().any(|it| i64::from(*it) == result);
+    let is_full = [libc::ENOMEM, libc::ENOBUFS].iter().any(|error| i64::from(*error) == result);
     let reason = if is_full { INSUFFICIENT_RESOURCES } else { OTHER_REASON };
-    fail(UDP_FAIL, event.u32(1) == libc::AF_INET6 as u32, reason, out);
+    write_fail(UDP_FAIL, event.u32(1) == libc::AF_INET6 as u32, reason, out);
 }
 
-/// An event without data.
-fn plain(hook: u16, sk: u64, socket: &Socket, out: &mut Out<'_>) {
+/// Writes an event without data.
+fn write_simple(hook: u16, sk: u64, socket: &Socket, out: &mut Out<'_>) {
     let mut payload = out.payload();
-    socket.ends.put(&mut payload, socket.owner, 0, false);
+    socket.endpoints.put(&mut payload, socket.owner, 0, false);
     payload.put_u32(0).put_u64(sk);
-    out.perfinfo(of(hook, &socket.ends), VERSION, payload);
+    out.perfinfo(hook_for(hook, &socket.endpoints), VERSION, payload);
 }
 
-/// The beginning of a connection. Options, windows and sequence numbers are not told; the process, which is its first field, may be told later.
-fn connection(hook: u16, sk: u64, socket: &Socket, out: &mut Out<'_>) -> Option<Written> {
+/// Writes the start of a connection. The kernel does not report options, windows and sequence
+/// numbers. The process, which is the first field, may be set later.
+fn write_connection(hook: u16, sk: u64, socket: &Socket, out: &mut Out<'_>) -> Option<Written> {
     let mut payload = out.payload();
-    socket.ends.put(&mut payload, socket.owner, 0, false);
+    socket.endpoints.put(&mut payload, socket.owner, 0, false);
     payload.put_u16(0).put_u16(0).put_u16(0).put_u16(0);
     payload.put_u32(0).put_u16(0).put_u16(0);
     payload.put_u32(0).put_u64(sk);
-    out.perfinfo_to_complete(of(hook, &socket.ends), VERSION, payload)
+    out.perfinfo_to_complete(hook_for(hook, &socket.endpoints), VERSION, payload)
 }
 
-fn fail(hook: u16, is_v6: bool, reason: u16, out: &mut Out<'_>) {
-    /// Address families by Windows' numbers.
+fn write_fail(hook: u16, is_v6: bool, reason: u16, out: &mut Out<'_>) {
+    /// Address families as Windows numbers them.
     const AF_INET: u16 = 2;
     const AF_INET6: u16 = 23;
     let mut payload = out.payload();

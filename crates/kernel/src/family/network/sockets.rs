@@ -1,101 +1,106 @@
-//! Sockets that are known: their ends and their owners, by the kernel's address of them.
+//! Known sockets: their endpoints and owners, by the kernel's address of the socket.
 //!
 //! ```text
-//!   TCP    connecting ──▶ established ──▶ closed (stays: what is left may still be read) ──▶ written over by the next socket there
-//!   UDP    found in /proc ──▶ asked again in each look whether it is still the same
+//!   TCP    connecting ──▶ established ──▶ closed (kept: remaining data may still be read)
+//!          ──▶ replaced by the next socket at this address
+//!   UDP    found in /proc ──▶ checked in each poll whether it is still the same
 //! ```
 //!
-//! 1. Connections change their state visibly, so what is known of them is true. UDP sockets come and go silently: what /proc says of one is believed for the look in
-//!    which it was read, and then checked.
-//! 2. Everything is bounded, and so is what is read for sockets that nobody knows: [`MAX_SEARCHES`] in a look, and one socket [once a second](PATIENCE).
+//! 1. State changes of TCP connections are captured, so their entries are correct. UDP sockets are
+//!    opened and closed without a record: what `/proc` shows is used in the poll in which it was
+//!    read, and checked in later ones.
+//! 2. All tables are bounded, and so are the searches for unknown sockets: [`MAX_SEARCHES`] in a
+//!    poll, and one socket [once a second](RETRY_NS).
 
 use std::collections::{HashMap, HashSet};
 
-use super::ends::Ends;
-use super::find::{self, Found};
+use super::endpoints::Endpoints;
+use super::find::{self, ProcSocket};
 use crate::now_ns;
 use crate::out::Written;
 
-/// A process that nobody told of.
-pub(super) const NOBODY: u32 = u32::MAX;
-/// Sockets that are remembered.
+/// The process id of an unknown owner.
+pub(super) const UNKNOWN_PROCESS: u32 = u32::MAX;
+/// The most sockets in each table.
 const MAX_SOCKETS: usize = 1 << 16;
-/// Searches through /proc in one look.
+/// The most searches of `/proc` in one poll.
 const MAX_SEARCHES: u32 = 16;
 /// Nanoseconds before a socket that was not found is searched again.
-const PATIENCE: u64 = 1_000_000_000;
-/// Sockets that were not found and are remembered.
+const RETRY_NS: u64 = 1_000_000_000;
+/// The most sockets that are kept as not found.
 const MAX_NOT_FOUND: usize = 1 << 12;
 
-/// A connection.
+/// A TCP connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Socket {
-    pub(super) ends: Ends,
-    /// The process that it belongs to.
+    pub(super) endpoints: Endpoints,
+    /// The process that uses it.
     pub(super) owner: u32,
-    /// This side asked for the connection.
+    /// Whether this side requested the connection.
     pub(super) is_connecting: bool,
     is_closed: bool,
 }
 
 impl Socket {
-    /// One that asks for a connection.
-    pub(super) const fn connecting(ends: Ends, owner: u32) -> Self {
-        Self { ends, owner, is_connecting: true, is_closed: false }
+    /// Builds a socket that requests a connection.
+    pub(super) const fn connecting(endpoints: Endpoints, owner: u32) -> Self {
+        Self { endpoints, owner, is_connecting: true, is_closed: false }
     }
 
-    const fn established(ends: Ends, owner: u32) -> Self {
-        Self { ends, owner, is_connecting: false, is_closed: false }
+    const fn established(endpoints: Endpoints, owner: u32) -> Self {
+        Self { endpoints, owner, is_connecting: false, is_closed: false }
     }
 }
 
 /// A UDP socket of a process.
 #[derive(Clone, Copy, Debug)]
-struct Datagrams {
-    found: Found,
-    /// The look in which that was so.
-    look: u64,
+struct UdpSocket {
+    socket: ProcSocket,
+    /// The last poll in which it was checked.
+    poll: u64,
 }
 
-/// What is remembered.
+/// All known sockets.
 #[derive(Debug, Default)]
 pub(crate) struct State {
     tcp: HashMap<u64, Socket>,
-    /// By socket and process: those of another process are other sockets.
-    udp: HashMap<(u64, u32), Datagrams>,
-    /// Connections that nobody has used in this look, in which their beginnings were written.
+    /// By socket and process: the same address in another process is another socket.
+    udp: HashMap<(u64, u32), UdpSocket>,
+    /// Accept events written in this poll whose connections have not been used yet.
     accepted: HashMap<u64, Written>,
-    /// When a socket of a process was searched in vain.
+    /// When a search for a socket of a process last failed.
     not_found: HashMap<(u64, u32), u64>,
-    look: u64,
-    /// When the look began, in nanoseconds.
+    poll: u64,
+    /// When the poll began, in nanoseconds.
     now: u64,
     searches: u32,
 }
 
 impl State {
-    pub(super) fn begin_look(&mut self) {
-        self.look = self.look.wrapping_add(1);
+    pub(super) fn begin_poll(&mut self) {
+        self.poll = self.poll.wrapping_add(1);
         self.now = now_ns();
         self.searches = 0;
         self.accepted.clear();
     }
 
-    /// A connection begins that somebody will accept; or one begins in the place of such a one.
-    pub(super) fn accepted(&mut self, sk: u64, begun: Option<Written>) {
+    /// Stores the accept event of a new connection. `None`, for a connection that this side
+    /// requested, removes that of an earlier socket at the same address.
+    pub(super) fn set_accepted(&mut self, sk: u64, written: Option<Written>) {
         self.accepted.remove(&sk);
-        if let Some(begun) = begun.filter(|_| self.accepted.len() < MAX_SOCKETS) {
-            self.accepted.insert(sk, begun);
+        if let Some(written) = written.filter(|_| self.accepted.len() < MAX_SOCKETS) {
+            self.accepted.insert(sk, written);
         }
     }
 
-    /// The beginning of a connection that is used for the first time, if it can be completed still.
+    /// Returns the accept event of a connection at its first use, if it can still be completed.
     pub(super) fn take_accepted(&mut self, sk: u64) -> Option<Written> {
         self.accepted.remove(&sk)
     }
 
-    /// Forgets all sockets. What was searched stays: who makes records be lost must not make us search without end.
-    pub(super) fn forget(&mut self) {
+    /// Drops all sockets. Failed searches are kept: a program that causes lost records must not
+    /// cause endless searches.
+    pub(super) fn clear_sockets(&mut self) {
         self.tcp.clear();
         self.udp.clear();
         self.accepted.clear();
@@ -103,7 +108,7 @@ impl State {
 
     pub(super) fn insert(&mut self, sk: u64, socket: Socket) {
         if self.tcp.len() >= MAX_SOCKETS && !self.tcp.contains_key(&sk) {
-            self.tcp.retain(|_, it| !it.is_closed);
+            self.tcp.retain(|_, socket| !socket.is_closed);
             if self.tcp.len() >= MAX_SOCKETS {
                 self.tcp.clear();
             }
@@ -115,87 +120,90 @@ impl State {
         self.tcp.remove(&sk);
     }
 
-    /// A connection is there: its owner asked for it. Who accepts is not known before it is used: a port says nothing, for each network has its own.
-    pub(super) fn established(&mut self, sk: u64, ends: Ends) -> Socket {
-        let asked = self.tcp.get(&sk).filter(|it| it.is_connecting && !it.is_closed).copied();
-        let socket = match asked {
-            Some(asked) => Socket { ends, ..asked },
-            None => Socket::established(ends, NOBODY),
+    /// Handles an established connection. A connection that this side requested keeps its owner.
+    /// The process that accepts one is unknown until it is used: the port does not identify it,
+    /// because each network namespace has its own ports.
+    pub(super) fn establish(&mut self, sk: u64, endpoints: Endpoints) -> Socket {
+        let known = self.tcp.get(&sk).copied();
+        let requested = known.filter(|socket| socket.is_connecting && !socket.is_closed);
+        let socket = match requested {
+            Some(requested) => Socket { endpoints, ..requested },
+            None => Socket::established(endpoints, UNKNOWN_PROCESS),
         };
         self.insert(sk, Socket { is_connecting: false, ..socket });
         socket
     }
 
-    /// A connection has ended.
-    pub(super) fn closed(&mut self, sk: u64, ends: Ends) -> Socket {
-        let mut socket = self.learn(sk, ends);
+    /// Marks a connection as closed.
+    pub(super) fn close(&mut self, sk: u64, endpoints: Endpoints) -> Socket {
+        let mut socket = self.update_endpoints(sk, endpoints);
         socket.is_closed = true;
         self.insert(sk, socket);
         socket
     }
 
-    /// Something has told the ends of a connection.
-    pub(super) fn learn(&mut self, sk: u64, ends: Ends) -> Socket {
+    /// Sets the endpoints of a connection from a record that contains them.
+    pub(super) fn update_endpoints(&mut self, sk: u64, endpoints: Endpoints) -> Socket {
         let known = self.tcp.get(&sk).copied();
-        let owner = known.map_or(NOBODY, |it| it.owner);
-        let socket = known.unwrap_or(Socket::established(ends, owner));
-        let socket = Socket { ends, ..socket };
+        let owner = known.map_or(UNKNOWN_PROCESS, |socket| socket.owner);
+        let socket = known.unwrap_or(Socket::established(endpoints, owner));
+        let socket = Socket { endpoints, ..socket };
         if known != Some(socket) {
             self.insert(sk, socket);
         }
         socket
     }
 
-    /// The ends of a connection that a process uses, who owns it by that.
-    pub(super) fn tcp(&mut self, sk: u64, process: u32, is_v6: bool) -> Ends {
+    /// Returns the endpoints of a connection that a process uses, and makes the process its owner.
+    pub(super) fn use_tcp(&mut self, sk: u64, process: u32, is_v6: bool) -> Endpoints {
         if let Some(known) = self.tcp.get_mut(&sk) {
             known.owner = process;
-            return known.ends;
+            return known.endpoints;
         }
-        let Some(found) =
-            self.search(sk, process, |_| find::socket("tcp", is_v6, sk, process, &HashSet::new()))
-        else {
-            return Ends::unknown(is_v6);
+        let search = |_: &Self| find::find_socket("tcp", is_v6, sk, process, &HashSet::new());
+        let Some(found) = self.search(sk, process, search) else {
+            return Endpoints::unknown(is_v6);
         };
-        self.insert(sk, Socket::established(found.ends, process));
-        found.ends
+        self.insert(sk, Socket::established(found.endpoints, process));
+        found.endpoints
     }
 
-    /// The ends of a UDP socket that a process uses.
-    pub(super) fn udp(&mut self, sk: u64, process: u32, is_v6: bool) -> Ends {
-        let look = self.look;
+    /// Returns the endpoints of a UDP socket that a process uses.
+    pub(super) fn use_udp(&mut self, sk: u64, process: u32, is_v6: bool) -> Endpoints {
+        let poll = self.poll;
         if let Some(known) = self.udp.get_mut(&(sk, process)) {
-            if known.look == look || known.found.is_there(process) {
-                known.look = look;
-                return known.found.ends;
+            if known.poll == poll || known.socket.is_open(process) {
+                known.poll = poll;
+                return known.socket.endpoints;
             }
             self.udp.remove(&(sk, process));
         }
         let search = |state: &Self| {
-            let of_process = |it: (&(u64, u32), &Datagrams)| (it.0.1 == process).then_some(it.1.found.inode);
-            let taken: HashSet<u64> = state.udp.iter().filter_map(of_process).collect();
-            find::socket("udp", is_v6, sk, process, &taken)
+            let own = state.udp.iter().filter(|((_, owner), _)| *owner == process);
+            let taken: HashSet<u64> = own.map(|(_, known)| known.socket.inode).collect();
+            find::find_socket("udp", is_v6, sk, process, &taken)
         };
-        let Some(found) = self.search(sk, process, search) else { return Ends::unknown(is_v6) };
+        let Some(socket) = self.search(sk, process, search) else { return Endpoints::unknown(is_v6) };
         if self.udp.len() >= MAX_SOCKETS {
             self.udp.clear();
         }
-        self.udp.insert((sk, process), Datagrams { found, look });
-        found.ends
+        self.udp.insert((sk, process), UdpSocket { socket, poll });
+        socket.endpoints
     }
 
-    /// Searches for a socket, unless that was done a moment ago, or too much was searched in this look.
+    /// Runs a search for a socket, unless it failed less than [`RETRY_NS`] ago or this poll has
+    /// used up its searches.
     fn search(
         &mut self,
         sk: u64,
         process: u32,
-        search: impl FnOnce(&Self) -> Option<Found>,
-    ) -> Option<Found> {
+        search: impl FnOnce(&Self) -> Option<ProcSocket>,
+    ) -> Option<ProcSocket> {
         let last = self.not_found.get(&(sk, process)).copied();
-        if last.is_some_and(|last| self.now.saturating_sub(last) < PATIENCE) {
+        if last.is_some_and(|last| self.now.saturating_sub(last) < RETRY_NS) {
             return None;
         }
-        self.searches = self.searches.checked_add(1).filter(|it| *it <= MAX_SEARCHES)?;
+        self.searches = self.searches.checked_add(1).filter(|count| *count <= MAX_SEARCHES)?;
         let found = search(self);
         if found.is_some() {
             self.not_found.remove(&(sk, process));
@@ -213,45 +221,46 @@ impl State {
 mod tests {
     use super::*;
 
-    fn ends(port: u32) -> Ends {
-        Ends::new((&[1; 16], port), (&[2; 16], 9))
+    fn endpoints(port: u32) -> Endpoints {
+        Endpoints::new((&[1; 16], port), (&[2; 16], 9))
     }
 
     #[test]
-    fn a_connection_belongs_to_who_asked_or_to_nobody_until_it_is_used() {
+    fn connection_is_owned_by_its_requester_or_first_user() {
         let mut state = State::default();
-        state.insert(1, Socket::connecting(ends(0), 10));
-        let asked = state.established(1, ends(5));
-        assert_eq!((asked.owner, asked.is_connecting, asked.ends.local_port()), (10, true, 5));
-        assert_eq!(state.established(2, ends(80)).owner, NOBODY);
-        state.tcp(2, 20, true);
-        assert_eq!(state.learn(2, ends(80)).owner, 20);
+        state.insert(1, Socket::connecting(endpoints(0), 10));
+        let requested = state.establish(1, endpoints(5));
+        let (owner, is_connecting) = (requested.owner, requested.is_connecting);
+        assert_eq!((owner, is_connecting, requested.endpoints.local_port()), (10, true, 5));
+        assert_eq!(state.establish(2, endpoints(80)).owner, UNKNOWN_PROCESS);
+        state.use_tcp(2, 20, true);
+        assert_eq!(state.update_endpoints(2, endpoints(80)).owner, 20);
     }
 
     #[test]
-    fn who_uses_a_connection_owns_it() {
+    fn user_of_a_connection_owns_it() {
         let mut state = State::default();
-        state.learn(1, ends(5));
-        assert_eq!(state.tcp(1, 33, true), ends(5));
-        assert_eq!(state.closed(1, ends(5)).owner, 33);
-        // The same address is another socket later.
-        assert_eq!(state.established(1, ends(6)).owner, NOBODY);
+        state.update_endpoints(1, endpoints(5));
+        assert_eq!(state.use_tcp(1, 33, true), endpoints(5));
+        assert_eq!(state.close(1, endpoints(5)).owner, 33);
+        // The address now belongs to another socket.
+        assert_eq!(state.establish(1, endpoints(6)).owner, UNKNOWN_PROCESS);
     }
 
     #[test]
-    fn sockets_are_bounded_and_ended_ones_go_first() {
+    fn sockets_are_bounded_and_closed_ones_dropped_first() {
         let mut state = State::default();
-        state.learn(0, ends(1));
+        state.update_endpoints(0, endpoints(1));
         for sk in 1..MAX_SOCKETS as u64 + 10 {
-            state.closed(sk, ends(2));
+            state.close(sk, endpoints(2));
         }
         assert!(state.tcp.len() <= MAX_SOCKETS && state.tcp.contains_key(&0));
     }
 
     #[test]
-    fn searches_are_bounded_for_a_look_and_for_a_socket() {
+    fn searches_are_bounded_per_poll_and_per_socket() {
         let mut state = State::default();
-        state.begin_look();
+        state.begin_poll();
         let mut searched = 0;
         for sk in [1; 50].into_iter().chain(2..100) {
             state.search(sk, 7, |_| {
@@ -260,10 +269,10 @@ mod tests {
             });
         }
         assert_eq!((searched, state.not_found.len()), (MAX_SEARCHES, MAX_SEARCHES as usize));
-        state.forget();
-        state.search(100, 7, |_| panic!("a loss allows no more"));
-        state.begin_look();
-        state.forget();
-        state.search(1, 7, |_| panic!("it was not found a moment ago"));
+        state.clear_sockets();
+        state.search(100, 7, |_| panic!("lost records allow no further search"));
+        state.begin_poll();
+        state.clear_sockets();
+        state.search(1, 7, |_| panic!("the last search failed a moment ago"));
     }
 }

@@ -1,18 +1,24 @@
-//! Arguments of programs, as they were when they began: the kernel hands over the top of the new stack with each exec.
+//! Arguments of programs at their exec: the kernel copies the top of the new stack into each
+//! `sched_process_exec` sample.
 //!
 //! ```text
-//!   stack pointer ─▶ argc │ argv[0] … argv[argc−1] │ 0 │ envp … │ 0 │ auxiliary vector │ a gap by chance, up to 8 KiB │ "argv[0]\0argv[1]\0…"
+//!   stack pointer ─▶ argc │ argv[0] … argv[argc−1] │ 0 │ envp … │ 0 │ auxiliary vector
+//!                    │ a random gap, up to 8 KiB │ "argv[0]\0argv[1]\0…"
 //! ```
 //!
-//! `/proc` tells the same, but only as long as the program runs, and what it runs later: a program that lives for a millisecond is gone when one looks.
+//! `/proc` has the same arguments, but only while the program runs, and after another exec it has
+//! those of the next program. A program that lives for a millisecond is gone before `/proc` is
+//! read.
 //!
-//! The kernel hands over only what is in memory: where the gap has a page that nobody has touched, the texts behind it are missing (about one program in three), and `/proc`
-//! is asked after all, at once.
+//! The kernel copies only resident pages. If the gap contains a page that was never touched, the
+//! strings after it are missing (about one program in three), and `/proc` is read at once instead.
 //!
-//! 1. The samples have rings of their own, because they are large, and because they come behind the records of the exec: they are read in front of them.
-//! 2. A ring that is full loses arguments, not events: `/proc` is asked then.
-//! 3. `/proc` is believed only as far as it tells of the same program: what has no arguments is being begun or has ended, what has others has begun something else.
-//! 4. The stack is the program's: nothing on it is believed further than that it is text.
+//! 1. The samples have their own rings, because they are large and because they are written after
+//!    the other records of the exec. These rings are read first.
+//! 2. A full ring loses arguments, not events: `/proc` is read instead.
+//! 3. `/proc` is used only if it describes the same program. Without arguments the program is still
+//!    starting or has ended; with different arguments the process has executed another program.
+//! 4. The program controls its stack: its contents are treated as text and trusted no further.
 
 use std::collections::HashMap;
 
@@ -25,20 +31,20 @@ use crate::record::{self, Parts};
 use crate::spec;
 use crate::tracefs::{Field, Tracefs};
 
-/// Bytes of a stack that come with an exec: the gap, the pointers, and a long command line.
+/// Bytes of stack copied with an exec: the gap, the pointers and a long command line.
 const STACK_BYTES: u32 = 16 << 10;
-/// Bytes of each processor's ring: some sixty programs between two looks.
+/// Size of each processor's ring: some sixty programs between two polls.
 const RING_BYTES: usize = 1 << 20;
-/// Programs that are remembered, at most.
-const MAX_TOLD: usize = 1 << 10;
-/// Looks after which one is forgotten.
-const KEPT: u32 = 3;
-/// Arguments of a program that are looked at.
+/// The most execs that are kept.
+const MAX_EXECS: usize = 1 << 10;
+/// Number of polls after which an exec is dropped.
+const KEPT_POLLS: u32 = 3;
+/// The most arguments of one program: a stack that claims more is rejected.
 const MAX_ARGUMENTS: u64 = 4096;
 
 const PARTS: Parts = Parts::ALWAYS.with(Parts::RAW).with(Parts::REGS_USER).with(Parts::STACK_USER);
 
-/// The stack pointer among the registers that perf events know.
+/// Index of the stack pointer among perf's registers.
 #[cfg(target_arch = "x86_64")]
 const STACK_POINTER: Option<u64> = Some(7);
 #[cfg(target_arch = "aarch64")]
@@ -46,34 +52,37 @@ const STACK_POINTER: Option<u64> = Some(31);
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 const STACK_POINTER: Option<u64> = None;
 
-/// Programs that began.
+/// Recent execs, and the rings that report them.
 #[derive(Debug, Default)]
 pub(super) struct Execs {
     rings: Vec<Ring>,
     file_name: Option<Field>,
-    /// By process.
-    told: HashMap<u32, Vec<Exec>>,
+    /// Execs by process id.
+    by_process: HashMap<u32, Vec<Exec>>,
+    /// Total number of execs in `by_process`.
     count: usize,
-    look: u32,
+    poll: u32,
 }
 
-/// A program that began.
+/// An exec of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Exec {
     pub(super) time: u64,
-    /// As it was asked for.
+    /// The path passed to `execve`.
     pub(super) file_name: Vec<u8>,
-    /// Each with its terminator, up to one byte more than is kept of a command line; empty: not known.
+    /// The arguments, each with its terminating zero, cut at one byte more than a command line
+    /// keeps. Empty if unknown.
     pub(super) arguments: Vec<u8>,
-    /// The executable; empty: not known.
+    /// Path of the executable; empty if unknown.
     pub(super) path: Vec<u8>,
-    look: u32,
+    poll: u32,
 }
 
 impl Exec {
-    /// Adds what `/proc` tells, as long as that is about this program.
+    /// Adds path and arguments from `/proc` if they belong to this program.
     fn complete(&mut self, pid: u32) {
-        // In this order: whatever begins in between has other arguments, or none so far.
+        // The path is read first: a program that starts in between has different arguments, or none
+        // yet.
         let path = facts::executable(pid);
         let arguments = facts::arguments(pid).unwrap_or_default();
         if arguments.is_empty() || !self.arguments.is_empty() && self.arguments != arguments {
@@ -84,7 +93,7 @@ impl Exec {
 }
 
 impl Execs {
-    /// Begins to listen, as far as that is possible here.
+    /// Opens the rings, as far as the kernel permits.
     pub(super) fn open() -> Self {
         let mut execs = Self::default();
         let Some(register) = STACK_POINTER else { return execs };
@@ -107,7 +116,8 @@ impl Execs {
         for cpu in 0..i32::from(u16::MAX) {
             match open(cpu) {
                 Ok(ring) => execs.rings.push(ring),
-                // One that is switched off; behind the last there is another error.
+                // ENODEV: this processor is offline. After the last processor the error is another
+                // one.
                 Err(error) if error.raw_os_error() == Some(libc::ENODEV) => {}
                 Err(_) => break,
             }
@@ -115,88 +125,89 @@ impl Execs {
         execs
     }
 
-    /// Reads what has come, and forgets what is old.
-    pub(super) fn look(&mut self) {
-        self.look = self.look.wrapping_add(1);
-        let look = self.look;
-        for execs in self.told.values_mut() {
-            execs.retain(|exec| look.wrapping_sub(exec.look) < KEPT);
+    /// Reads the rings and drops old execs.
+    pub(super) fn poll(&mut self) {
+        self.poll = self.poll.wrapping_add(1);
+        let poll = self.poll;
+        for execs in self.by_process.values_mut() {
+            execs.retain(|exec| poll.wrapping_sub(exec.poll) < KEPT_POLLS);
         }
-        self.told.retain(|_, execs| !execs.is_empty());
-        self.count = self.told.values().map(Vec::len).sum();
+        self.by_process.retain(|_, execs| !execs.is_empty());
+        self.count = self.by_process.values().map(Vec::len).sum();
         self.drain();
     }
 
-    /// Reads what has come, and looks at once at those that it was.
+    /// Reads the rings and completes the new execs from `/proc` at once.
     fn drain(&mut self) {
-        let mut came = Vec::new();
+        let mut new_processes = Vec::new();
         let mut rings = std::mem::take(&mut self.rings);
         for ring in &mut rings {
             ring.look();
             while let Some(record) = ring.peek() {
                 let length = record.len();
                 if record::is_sample(record) {
-                    came.extend(self.take_in(record));
+                    new_processes.extend(self.add_sample(record));
                 }
                 ring.skip(length.max(RECORD_HEAD));
             }
             ring.release();
         }
         self.rings = rings;
-        for pid in came {
-            // Of several programs `/proc` tells of the last.
-            let last =
-                self.told.get_mut(&pid).and_then(|execs| execs.iter_mut().max_by_key(|exec| exec.time));
+        for pid in new_processes {
+            // After several execs `/proc` describes the last.
+            let execs = self.by_process.get_mut(&pid);
+            let last = execs.and_then(|execs| execs.iter_mut().max_by_key(|exec| exec.time));
             if let Some(exec) = last.filter(|exec| exec.path.is_empty()) {
                 exec.complete(pid);
             }
         }
     }
 
-    /// Remembers a program, and gives its process.
-    fn take_in(&mut self, record: &[u8]) -> Option<u32> {
-        let sample = record::sample(record, PARTS, 0, (1, 0)).filter(|_| self.count < MAX_TOLD)?;
+    /// Stores the exec of a sample and returns its process id.
+    fn add_sample(&mut self, record: &[u8]) -> Option<u32> {
+        let sample = record::sample(record, PARTS, 0, (1, 0)).filter(|_| self.count < MAX_EXECS)?;
         let event = spec::Event { sample, fields: &[self.file_name], tag: 0 };
         let exec = Exec {
             time: sample.time,
             file_name: event.text(0).to_vec(),
-            arguments: arguments(u64_at(sample.user_regs, 0), sample.user_stack).unwrap_or_default(),
+            arguments: parse_stack(u64_at(sample.user_regs, 0), sample.user_stack).unwrap_or_default(),
             path: Vec::new(),
-            look: self.look,
+            poll: self.poll,
         };
         self.count = self.count.saturating_add(1);
-        self.told.entry(sample.pid).or_default().push(exec);
+        self.by_process.entry(sample.pid).or_default().push(exec);
         Some(sample.pid)
     }
 
-    /// The program that a process began at or behind this time, first of all.
-    pub(super) fn take(&mut self, pid: u32, time: u64) -> Option<Exec> {
-        let is_there = |told: &Vec<Exec>| told.iter().any(|exec| exec.time >= time);
-        if !self.told.get(&pid).is_some_and(is_there) {
+    /// Removes and returns the first exec of a process at or after `time`.
+    pub(super) fn take_exec(&mut self, pid: u32, time: u64) -> Option<Exec> {
+        let is_present = |execs: &Vec<Exec>| execs.iter().any(|exec| exec.time >= time);
+        if !self.by_process.get(&pid).is_some_and(is_present) {
             self.drain();
         }
-        let execs = self.told.get_mut(&pid)?;
+        let execs = self.by_process.get_mut(&pid)?;
         execs.retain(|exec| exec.time >= time);
         execs.sort_by_key(|exec| exec.time);
         let exec = if execs.is_empty() { None } else { Some(execs.remove(0)) };
         if execs.is_empty() {
-            self.told.remove(&pid);
+            self.by_process.remove(&pid);
         }
         exec
     }
 }
 
-/// The arguments on a new stack that begins at this address; `None` where it is not all there, or does not look like one (a program of 32 bits).
-fn arguments(pointer: u64, stack: &[u8]) -> Option<Vec<u8>> {
+/// Returns the arguments on a new stack whose lowest address is `pointer`; `None` if the copy is
+/// incomplete or is not laid out like a 64-bit stack (a 32-bit program).
+fn parse_stack(pointer: u64, stack: &[u8]) -> Option<Vec<u8>> {
     let count = u64_at(stack, 0);
     if count > MAX_ARGUMENTS || stack.len() < 8 {
         return None;
     }
     let mut out = Vec::new();
     for index in 0..count {
-        let place = usize::try_from(index.checked_mul(8)?.checked_add(8)?).ok()?;
-        let at = usize::try_from(u64_at(stack, place).checked_sub(pointer)?).ok()?;
-        let rest = stack.get(at..).filter(|rest| rest.contains(&0))?;
+        let slot = usize::try_from(index.checked_mul(8)?.checked_add(8)?).ok()?;
+        let start = usize::try_from(u64_at(stack, slot).checked_sub(pointer)?).ok()?;
+        let rest = stack.get(start..).filter(|rest| rest.contains(&0))?;
         let argument = record::text(rest);
         out.extend_from_slice(argument);
         out.push(0);
@@ -216,7 +227,7 @@ mod tests {
 
     const POINTER: u64 = 0x7FFF_0000_1000;
 
-    /// A stack as the kernel lays it out, with a gap.
+    /// Builds a stack as the kernel lays it out, with a gap.
     fn stack(arguments: &[&[u8]], gap: usize) -> Vec<u8> {
         let mut out = Vec::new();
         out.put_u64(arguments.len() as u64);
@@ -234,35 +245,35 @@ mod tests {
     }
 
     #[test]
-    fn arguments_are_found_behind_the_gap() {
-        assert_eq!(arguments(POINTER, &stack(&[b"ls", b"", b"-l"], 777)).unwrap(), b"ls\0\0-l\0");
-        assert_eq!(arguments(POINTER, &stack(&[], 0)).unwrap(), b"");
+    fn arguments_are_found_after_the_gap() {
+        assert_eq!(parse_stack(POINTER, &stack(&[b"ls", b"", b"-l"], 777)).unwrap(), b"ls\0\0-l\0");
+        assert_eq!(parse_stack(POINTER, &stack(&[], 0)).unwrap(), b"");
     }
 
     #[test]
-    fn what_is_too_long_is_cut_and_what_is_none_is_none() {
+    fn long_arguments_are_cut_and_invalid_stacks_rejected() {
         let long = vec![b'x'; MAX_COMMAND_LINE + 7];
-        let cut = arguments(POINTER, &stack(&[b"a", &long, b"b"], 10)).unwrap();
+        let cut = parse_stack(POINTER, &stack(&[b"a", &long, b"b"], 10)).unwrap();
         assert_eq!(cut.len(), MAX_COMMAND_LINE + 1);
         let mut short = stack(&[b"a", b"b"], 100);
         short.truncate(short.len() - 2);
-        assert_eq!(arguments(POINTER, &short), None);
-        assert_eq!(arguments(POINTER, &[]), None);
-        assert_eq!(arguments(POINTER, &[0xFF; 64]), None);
-        assert_eq!(arguments(POINTER + 0x1_0000, &stack(&[b"a"], 0)), None);
-        assert_eq!(arguments(POINTER - 0x1_0000, &stack(&[b"a"], 0)), None);
+        assert_eq!(parse_stack(POINTER, &short), None);
+        assert_eq!(parse_stack(POINTER, &[]), None);
+        assert_eq!(parse_stack(POINTER, &[0xFF; 64]), None);
+        assert_eq!(parse_stack(POINTER + 0x1_0000, &stack(&[b"a"], 0)), None);
+        assert_eq!(parse_stack(POINTER - 0x1_0000, &stack(&[b"a"], 0)), None);
         let whole = stack(&[b"one", b"two"], 9);
         for length in 0..whole.len() {
-            assert_eq!(arguments(POINTER, &whole[..length]), None, "{length}");
+            assert_eq!(parse_stack(POINTER, &whole[..length]), None, "{length}");
         }
     }
 
     #[test]
-    fn proc_is_believed_about_the_same_program_only() {
+    fn proc_completes_only_the_same_program() {
         let pid = std::process::id();
         let exec = |arguments: &[u8]| {
             let arguments = arguments.to_vec();
-            let mut exec = Exec { time: 0, file_name: vec![], arguments, path: vec![], look: 0 };
+            let mut exec = Exec { time: 0, file_name: vec![], arguments, path: vec![], poll: 0 };
             exec.complete(pid);
             exec
         };
@@ -274,15 +285,15 @@ mod tests {
     }
 
     #[test]
-    fn of_several_programs_the_next_is_taken() {
-        let exec = |time| Exec { time, file_name: vec![], arguments: vec![], path: vec![], look: 0 };
+    fn take_exec_returns_the_next_of_several() {
+        let exec = |time| Exec { time, file_name: vec![], arguments: vec![], path: vec![], poll: 0 };
         let mut execs = Execs::default();
-        execs.told.insert(7, vec![exec(30), exec(20), exec(10)]);
-        assert_eq!(execs.take(7, 15).map(|exec| exec.time), Some(20));
-        assert_eq!(execs.take(7, 25).map(|exec| exec.time), Some(30));
-        assert_eq!(execs.take(7, 0), None);
-        execs.told.insert(8, vec![exec(30)]);
-        (0..KEPT).for_each(|_| execs.look());
-        assert!(execs.told.is_empty() && execs.count == 0);
+        execs.by_process.insert(7, vec![exec(30), exec(20), exec(10)]);
+        assert_eq!(execs.take_exec(7, 15).map(|exec| exec.time), Some(20));
+        assert_eq!(execs.take_exec(7, 25).map(|exec| exec.time), Some(30));
+        assert_eq!(execs.take_exec(7, 0), None);
+        execs.by_process.insert(8, vec![exec(30)]);
+        (0..KEPT_POLLS).for_each(|_| execs.poll());
+        assert!(execs.by_process.is_empty() && execs.count == 0);
     }
 }

@@ -1,4 +1,4 @@
-//! What `/proc` tells of a process: its program, its user, where it belongs.
+//! Facts about a process from `/proc`: its program, its user, its package and namespace.
 //!
 //! ```text
 //!   exe       ──▶ path, image name           status   ──▶ effective user, ids in inner namespaces
@@ -6,9 +6,12 @@
 //!   stat      ──▶ parent, start, priority    sessionid ─▶ audit session
 //! ```
 //!
-//! 1. Each file is read once and up to a bound; a process that is gone meanwhile is nothing, not an error.
-//! 2. Whoever owns the process chose names and arguments: they are text and nothing else. The program itself is never opened here.
-//! 3. Arguments are quoted as Windows quotes them, so that they can be told apart again; what is longer than 8 KiB ends with `…`.
+//! 1. Each file is read once and up to a bound. For a process that has ended meanwhile the
+//!    functions return nothing, not an error.
+//! 2. The owner of the process chose names and arguments: they are treated as plain text. The
+//!    executable itself is never opened here.
+//! 3. Arguments are quoted by the rules of Windows, so that a reader can split them again. A line
+//!    longer than 8 KiB ends with `…`.
 
 use std::fmt::Write;
 use std::os::unix::ffi::OsStringExt;
@@ -19,30 +22,31 @@ use traceweir_format::linux::{cgroup, stat_fields};
 use crate::patient::{self, PATIENCE};
 use crate::proc;
 
-/// Bytes of a file that are looked at.
-const READ: u64 = 64 << 10;
-/// Bytes of a command line that are kept.
+/// The most bytes that are read of a file.
+const MAX_READ_BYTES: u64 = 64 << 10;
+/// The most bytes of arguments that a command line shows.
 pub(super) const MAX_COMMAND_LINE: usize = 8 << 10;
-/// What Linux says for a process without an audit session, and the published value for one without a session.
+/// Linux' value for a process without an audit session, and the documented value for a process
+/// without a session.
 pub(super) const NO_SESSION: u32 = u32::MAX;
 
-/// A program that runs.
+/// The program that a process runs.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Program {
-    /// The executable; empty for threads of the kernel, and where it is not told.
+    /// Path of the executable; empty for kernel threads and where the kernel does not reveal it.
     pub(super) path: Vec<u8>,
-    /// The last part of the path, or the name of the thread.
+    /// The last component of the path, or the thread name.
     pub(super) image: Vec<u8>,
     pub(super) command_line: String,
 }
 
-/// Where a process belongs.
+/// Package, application and PID namespace of a process.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Place {
-    /// The container, or the package where it is in none.
+pub(super) struct AppIdentity {
+    /// The container, or the package of a process outside containers.
     pub(super) package: String,
     pub(super) application: String,
-    /// The PID namespace, where it is not ours.
+    /// The PID namespace, if it is not ours.
     pub(super) namespace: Option<u64>,
 }
 
@@ -53,14 +57,15 @@ pub(super) struct Stat {
     pub(super) state: u8,
     pub(super) parent: u32,
     pub(super) faults: u64,
-    /// As the scheduler's tracepoints give it: 0 is the highest, 139 the lowest.
+    /// On the scale of the scheduler's tracepoints: 0 is the highest, 139 the lowest.
     pub(super) priority: i64,
     pub(super) start_ticks: u64,
-    /// As wait() gives it; 0 while it runs, and for those who may not know it.
+    /// Encoded as `wait()` returns it; 0 while the process runs, and for readers without
+    /// permission.
     pub(super) exit_code: u32,
 }
 
-/// The name of a thread.
+/// The name of a thread, at most 16 bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Name([u8; 16]);
 
@@ -77,10 +82,10 @@ impl Name {
 }
 
 fn read(path: &str) -> Option<Vec<u8>> {
-    proc::read(path, READ)
+    proc::read(path, MAX_READ_BYTES)
 }
 
-/// `task`: `PID`, or `PID/task/TID`.
+/// Reads the `stat` file of a process or thread. `task` is `PID` or `PID/task/TID`.
 pub(super) fn stat(task: &str) -> Option<Stat> {
     parse_stat(&read(&format!("/proc/{task}/stat"))?)
 }
@@ -93,7 +98,8 @@ fn parse_stat(text: &[u8]) -> Option<Stat> {
         std::str::from_utf8(fields.nth(skipped)?).ok()?.parse::<i128>().ok()
     };
     let state = *text.get(close.checked_add(2)?)?;
-    // Places behind the state, which is the 3rd: 4th parent, 10th and 12th faults, 18th priority, 22nd start, 52nd exit code.
+    // Numbers of the fields read after the state (3): parent 4, faults 10 and 12, priority 18,
+    // start 22, exit code 52.
     let parent = u32::try_from(field(1)?).unwrap_or(0);
     let faults = [u64::try_from(field(5)?).unwrap_or(0), u64::try_from(field(1)?).unwrap_or(0)];
     let priority = i64::try_from(field(5)?).unwrap_or(0).saturating_add(100);
@@ -111,23 +117,24 @@ fn parse_stat(text: &[u8]) -> Option<Stat> {
 }
 
 impl Stat {
-    /// Whether it has ended and waits for its parent.
+    /// Whether the task has ended and waits for its parent.
     pub(super) fn is_zombie(&self) -> bool {
         matches!(self.state, b'Z' | b'X')
     }
 }
 
-/// The program of a process. `is_fresh`: it has just begun, nobody can have changed its arguments.
+/// Reads the program of a process. `is_fresh`: the program has just started and cannot have changed
+/// its arguments.
 pub(super) fn program(pid: u32, name: &[u8], is_fresh: bool) -> Program {
     let command_line = arguments(pid).map(|bytes| command_line(&bytes, is_fresh)).unwrap_or_default();
     Program::new(executable(pid), name, command_line)
 }
 
-/// The path of a process's executable; empty where it has none.
+/// Returns the path of a process's executable; empty if it has none.
 pub(super) fn executable(pid: u32) -> Vec<u8> {
     let path = std::fs::read_link(format!("/proc/{pid}/exe"));
     let mut path = path.map(|path| path.into_os_string().into_vec()).unwrap_or_default();
-    // What the kernel adds for a file that has no name any more.
+    // The suffix that the kernel adds to the path of an unlinked file.
     if let Some(before) = path.strip_suffix(b" (deleted)") {
         path.truncate(before.len());
     }
@@ -135,7 +142,7 @@ pub(super) fn executable(pid: u32) -> Vec<u8> {
 }
 
 impl Program {
-    /// By its path, or the name of its thread.
+    /// Takes the image name from the path or, where that is empty, from the thread name.
     pub(super) fn new(path: Vec<u8>, name: &[u8], command_line: String) -> Self {
         let last = path.rsplit(|byte| *byte == b'/').next().filter(|last| !last.is_empty());
         let image = last.unwrap_or(name).to_vec();
@@ -143,20 +150,22 @@ impl Program {
     }
 }
 
-/// The arguments of a process, each with its terminator, up to one byte more than is kept; empty while an exec is not finished.
+/// Returns the arguments of a process, each with its terminating zero, cut at one byte more than a
+/// command line keeps. Empty while an exec is not finished.
 pub(super) fn arguments(pid: u32) -> Option<Vec<u8>> {
     let limit = u64::try_from(MAX_COMMAND_LINE).ok()?.saturating_add(1);
     let read = move || proc::read(&format!("/proc/{pid}/cmdline"), limit);
-    // They lie in memory that a program may serve itself.
+    // The arguments lie in the memory of the process, which can block reads of it (for example with
+    // userfaultfd), so the read has a timeout.
     patient::within_of(pid, PATIENCE, read).flatten()
 }
 
-/// Arguments as one line.
+/// Joins arguments into one line.
 pub(super) fn command_line(bytes: &[u8], is_fresh: bool) -> String {
     let kept = bytes.get(..MAX_COMMAND_LINE).unwrap_or(bytes);
     let mut arguments = kept.strip_suffix(&[0]).unwrap_or(kept);
     if !is_fresh {
-        // A program that shows a title of its own fills the rest of its arguments with zeros.
+        // A program that sets its own title fills the rest of its arguments with zeros.
         while let Some(shorter) = arguments.strip_suffix(&[0]) {
             arguments = shorter;
         }
@@ -176,7 +185,8 @@ pub(super) fn command_line(bytes: &[u8], is_fresh: bool) -> String {
     line
 }
 
-/// An argument so that Windows' rules find it again: quotes where there are blanks, a backslash before each quote and before each backslash that leads up to one.
+/// Quotes an argument by the rules of Windows: quotation marks around blanks, and a backslash
+/// before each quotation mark and before each backslash that precedes one.
 fn quote(argument: &str, line: &mut String) {
     let is_plain = !argument.is_empty() && !argument.contains([' ', '\t', '\n', '\u{b}', '"']);
     if is_plain {
@@ -196,18 +206,18 @@ fn quote(argument: &str, line: &mut String) {
     line.push('"');
 }
 
-/// Who a process is, by `/proc/PID/status`.
+/// Fields of `/proc/PID/status`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Status {
-    /// The effective user.
+    /// The effective user id.
     pub(super) user: Option<u32>,
-    /// Its id in the innermost namespace, where that is not ours.
+    /// The id in the innermost PID namespace, if that is not ours.
     pub(super) inner: Option<u32>,
-    /// Sizes in bytes; `None`: it has no memory of its own, or none any more.
+    /// `None` for kernel threads and for processes that have released their memory.
     pub(super) sizes: Option<Sizes>,
 }
 
-/// Memory of a process in bytes.
+/// Memory sizes of a process in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sizes {
     pub(super) peak_virtual: u64,
@@ -232,7 +242,7 @@ fn parse_status(text: &str) -> Status {
             || words.next().and_then(|word| word.parse::<u64>().ok()).unwrap_or(0).saturating_mul(1024);
         match key {
             "Uid" => status.user = value.split_ascii_whitespace().nth(1).and_then(|uid| uid.parse().ok()),
-            "NSpid" => status.inner = inner(value),
+            "NSpid" => status.inner = innermost_id(value),
             "VmPeak" => sizes.peak_virtual = kilobytes(),
             "VmSize" => sizes.virtual_size = kilobytes(),
             "VmHWM" => sizes.peak_resident = kilobytes(),
@@ -245,30 +255,32 @@ fn parse_status(text: &str) -> Status {
     status
 }
 
-/// The last of the ids in `NSpid`, where there is more than ours.
-fn inner(ids: &str) -> Option<u32> {
+/// Returns the last id in `NSpid` if it lists more than ours.
+fn innermost_id(ids: &str) -> Option<u32> {
     ids.split_ascii_whitespace().skip(1).last().and_then(|id| id.parse().ok())
 }
 
-/// Where a process belongs. `is_nested`: it is in a PID namespace below ours.
-pub(super) fn place(pid: u32, is_nested: bool) -> Arc<Place> {
+/// Reads package, application and namespace of a process. `is_nested`: its PID namespace is below
+/// ours.
+pub(super) fn app_identity(pid: u32, is_nested: bool) -> Arc<AppIdentity> {
     let groups = read(&format!("/proc/{pid}/cgroup")).unwrap_or_default();
     let groups = String::from_utf8_lossy(&groups);
     let package = cgroup::container(&groups).or_else(|| cgroup::package(&groups)).unwrap_or_default();
     let application = cgroup::application(&groups).unwrap_or_default();
     let namespace = if is_nested { namespace(pid) } else { None };
-    Arc::new(Place { package, application, namespace })
+    Arc::new(AppIdentity { package, application, namespace })
 }
 
-/// The number of a process's PID namespace.
+/// Returns the inode number of a process's PID namespace.
 fn namespace(pid: u32) -> Option<u64> {
     let link = std::fs::read_link(format!("/proc/{pid}/ns/pid")).ok()?;
     link.to_str()?.strip_prefix("pid:[")?.strip_suffix(']')?.parse().ok()
 }
 
-impl Place {
-    /// What `ApplicationId` is: in another PID namespace, which one and who the process is there.
-    pub(super) fn application_of(&self, inner: Option<u32>, out: &mut String) {
+impl AppIdentity {
+    /// Writes `ApplicationId`: the application or, in another PID namespace, that namespace and the
+    /// process id in it.
+    pub(super) fn write_application_id(&self, inner: Option<u32>, out: &mut String) {
         out.clear();
         match (self.namespace, inner) {
             (Some(namespace), Some(inner)) => drop(write!(out, "pid:[{namespace}]:{inner}")),
@@ -278,14 +290,14 @@ impl Place {
     }
 }
 
-/// The audit session that a process was begun in by a login.
-pub(super) fn session(pid: u32) -> u32 {
+/// Returns the audit session of the login that a process belongs to.
+pub(super) fn audit_session(pid: u32) -> u32 {
     let text = read(&format!("/proc/{pid}/sessionid")).unwrap_or_default();
     std::str::from_utf8(&text).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(NO_SESSION)
 }
 
-/// Whether we have `CAP_SYS_PTRACE`.
-pub(super) fn may_trace() -> bool {
+/// Whether this process has `CAP_SYS_PTRACE`.
+pub(super) fn has_cap_sys_ptrace() -> bool {
     const CAP_SYS_PTRACE: u64 = 1 << 19;
     let status = read("/proc/self/status").unwrap_or_default();
     let status = String::from_utf8_lossy(&status);
@@ -293,15 +305,15 @@ pub(super) fn may_trace() -> bool {
     effective.is_some_and(|set| u64::from_str_radix(set.trim(), 16).unwrap_or(0) & CAP_SYS_PTRACE != 0)
 }
 
-/// How many descriptors are open.
-pub(super) fn descriptors(pid: u32) -> u32 {
-    // Newer kernels tell it as the size of the folder.
-    let told = std::fs::metadata(format!("/proc/{pid}/fd")).map(|folder| folder.len()).unwrap_or(0);
+/// Counts the open file descriptors of a process.
+pub(super) fn count_descriptors(pid: u32) -> u32 {
+    // Newer kernels report the count as the size of the directory.
+    let size = std::fs::metadata(format!("/proc/{pid}/fd")).map(|folder| folder.len()).unwrap_or(0);
     let count = || proc::descriptors_of(pid).take(1 << 16).count();
-    if told > 0 { u32::try_from(told).unwrap_or(u32::MAX) } else { u32::try_from(count()).unwrap_or(0) }
+    if size > 0 { u32::try_from(size).unwrap_or(u32::MAX) } else { u32::try_from(count()).unwrap_or(0) }
 }
 
-/// The first 64 processors that a thread may run on; 0 where it is not known.
+/// Returns the mask of the first 64 processors that a thread may run on; 0 if it is unknown.
 pub(super) fn affinity(tid: u32) -> u64 {
     let id = i32::try_from(tid).ok().and_then(rustix::process::Pid::from_raw);
     let Some(Ok(set)) = id.map(|id| rustix::thread::sched_getaffinity(Some(id))) else { return 0 };

@@ -1,19 +1,21 @@
-//! Everything that is there: a scan of `/proc`, compared with what the records told.
+//! Rundown of processes and threads: a scan of `/proc`, compared with the records read so far.
 //!
 //! ```text
-//!   /proc ──▶ in the table already ──▶ told
-//!         └─▶ not there ──▶ older than what has been read of the rings ──▶ told
-//!                       └─▶ younger: early ──▶ its start is in a ring: a start, no rundown
-//!                                          └─▶ it is in none, when all is read: told late
+//!   /proc ──▶ in the table ──▶ written
+//!         └─▶ not in it ──▶ older than the records read so far ──▶ written
+//!                       └─▶ younger: early ──▶ its start is in a ring: a start event, no rundown
+//!                                          └─▶ no start when all rings are read: written late
 //! ```
 //!
-//! 1. At the start those are told that `/proc` has: a process that just ended has its end in a ring. At the end all are told that have not ended by the records.
-//! 2. What ended without a record (the ring had no room) leaves the table at the second scan that does not see it.
-//! 3. A process that comes or goes while it is read is a process less, never an error.
+//! 1. The rundown at the start writes what `/proc` lists: the end of a process that has just exited
+//!    is in a ring. The rundown at the end writes every task that has not ended by the records.
+//! 2. A task that ended without a record (the ring was full) leaves the table at the second scan
+//!    that does not see it.
+//! 3. A process that starts or ends during the scan is left out; it is never an error.
 
 use super::facts::{self, Name, Stat};
 use super::tasks::{Process, Tasks, Thread};
-use super::{exit_of, write};
+use super::{status_from_code, write};
 use crate::control::Scope;
 use crate::family::Rundown;
 use crate::groups::Group;
@@ -21,53 +23,56 @@ use crate::out::Out;
 use crate::proc;
 use crate::state::State as All;
 
+/// Writes the rundown of all processes and threads in scope.
 pub(crate) fn run_down(state: &mut All, when: Rundown, out: &mut Out<'_>) {
     if when == Rundown::End {
-        settle_early(state, None, out);
-        while let Some(creator) = state.tasks.awaited.keys().next().copied() {
-            super::tell_awaited(state, creator, out);
+        write_due_early(state, None, out);
+        while let Some(creator) = state.tasks.pending_starts.keys().next().copied() {
+            super::write_pending_start(state, creator, out);
         }
     }
     let defunct = scan(&mut state.tasks, when);
-    idle(state, when, out);
+    write_idle(state, when, out);
     let scan = state.tasks.scans;
-    for (pid, process) in state.tasks.all().filter(|(_, process)| is_told(state, process)) {
+    for (pid, process) in state.tasks.entries().filter(|(_, process)| is_in_scope(state, process)) {
         let is_due = |seen: u32, early: Option<u32>| when == Rundown::End || seen == scan && early.is_none();
         if is_due(process.seen, process.early) {
-            tell_process(state, pid, process, when, out);
+            write_process(state, pid, process, when, out);
         }
         for (tid, thread) in &process.threads {
             if is_due(thread.seen, thread.early) {
-                tell_thread(state, (pid, *tid), thread, when, out);
+                write_thread(state, (pid, *tid), thread, when, out);
             }
         }
     }
     if state.groups.has(Group::PROCESS) {
         for (pid, process, stat) in &defunct {
-            let status = exit_of(stat.exit_code, state.tasks.may_know(process));
+            let status = status_from_code(stat.exit_code, state.tasks.can_read_exit_code(process));
             write::process_rundown(write::PROCESS_DEFUNCT, *pid, process, status, out);
         }
     }
 }
 
-/// At the end of a look: what turned out to have no record of its start is told, and so are starts whose stack does not come. What this look found waits for the next,
-/// which reads everything that was written until it was found.
-pub(crate) fn settle(state: &mut All, out: &mut Out<'_>) {
-    let look = state.tasks.looks;
-    settle_early(state, Some(look), out);
-    while let Some((creator, _)) = state.tasks.awaited.iter().find(|(_, it)| it.look != look) {
+/// Finishes a poll: writes early tasks that turned out to have no start record, and pending starts
+/// whose stack did not arrive. What this poll found waits for the next one, which reads every
+/// record written until then.
+pub(crate) fn finish_poll(state: &mut All, out: &mut Out<'_>) {
+    let poll = state.tasks.polls;
+    write_due_early(state, Some(poll), out);
+    while let Some((creator, _)) = state.tasks.pending_starts.iter().find(|(_, start)| start.poll != poll) {
         let creator = *creator;
-        super::tell_awaited(state, creator, out);
+        super::write_pending_start(state, creator, out);
     }
 }
 
-fn settle_early(state: &mut All, but: Option<u32>, out: &mut Out<'_>) {
+/// Writes early tasks, except those that the poll `except` found.
+fn write_due_early(state: &mut All, except: Option<u32>, out: &mut Out<'_>) {
     if !std::mem::take(&mut state.tasks.has_early) {
         return;
     }
-    let is_due = |early: Option<u32>| early.is_some() && early != but;
+    let is_due = |early: Option<u32>| early.is_some() && early != except;
     let (mut due, mut are_left) = (Vec::new(), false);
-    for (pid, process) in state.tasks.all() {
+    for (pid, process) in state.tasks.entries() {
         let threads = || process.threads.values().map(|thread| thread.early);
         if is_due(process.early) || threads().any(is_due) {
             due.push(pid);
@@ -77,34 +82,35 @@ fn settle_early(state: &mut All, but: Option<u32>, out: &mut Out<'_>) {
     }
     state.tasks.has_early = are_left;
     for pid in due {
-        tell_early(state, pid, out);
+        write_early(state, pid, out);
     }
 }
 
-/// Tells of a process and those of its threads that were found before it was certain that they are older than the rings.
-pub(super) fn tell_early(state: &mut All, pid: u32, out: &mut Out<'_>) {
-    let is_told = state.tasks.get(pid).is_some_and(|process| is_told(state, process));
+/// Writes the rundown of a process and of those of its threads that are early.
+pub(super) fn write_early(state: &mut All, pid: u32, out: &mut Out<'_>) {
+    let is_in_scope = state.tasks.get(pid).is_some_and(|process| is_in_scope(state, process));
     let Some(process) = state.tasks.get_mut(pid) else { return };
     let is_early = process.early.take().is_some();
-    let early = process.threads.iter_mut().filter_map(|(tid, it)| it.early.take().map(|_| (*tid, *it)));
+    let early = process.threads.iter_mut();
+    let early = early.filter_map(|(tid, thread)| thread.early.take().map(|_| (*tid, *thread)));
     let threads: Vec<(u32, Thread)> = early.collect();
-    if !is_told {
+    if !is_in_scope {
         return;
     }
     if is_early && let Some(process) = state.tasks.get(pid) {
-        tell_process(state, pid, process, Rundown::Start, out);
+        write_process(state, pid, process, Rundown::Start, out);
     }
     for (tid, thread) in threads {
-        tell_thread(state, (pid, tid), &thread, Rundown::Start, out);
+        write_thread(state, (pid, tid), &thread, Rundown::Start, out);
     }
 }
 
-/// Whether a process is one of those that are captured.
-fn is_told(state: &All, process: &Process) -> bool {
+/// Whether the session captures this process.
+fn is_in_scope(state: &All, process: &Process) -> bool {
     state.scope == Scope::Everything || process.user == Some(rustix::process::geteuid().as_raw())
 }
 
-fn tell_process(state: &All, pid: u32, process: &Process, when: Rundown, out: &mut Out<'_>) {
+fn write_process(state: &All, pid: u32, process: &Process, when: Rundown, out: &mut Out<'_>) {
     if state.groups.has(Group::PROCESS) {
         let hook = match when {
             Rundown::Start => write::PROCESS_RUNDOWN_START,
@@ -117,7 +123,7 @@ fn tell_process(state: &All, pid: u32, process: &Process, when: Rundown, out: &m
     }
 }
 
-fn tell_thread(state: &All, ids: (u32, u32), thread: &Thread, when: Rundown, out: &mut Out<'_>) {
+fn write_thread(state: &All, ids: (u32, u32), thread: &Thread, when: Rundown, out: &mut Out<'_>) {
     if state.groups.has(Group::THREAD) {
         let hook = match when {
             Rundown::Start => write::THREAD_RUNDOWN_START,
@@ -127,34 +133,36 @@ fn tell_thread(state: &All, ids: (u32, u32), thread: &Thread, when: Rundown, out
     }
 }
 
-/// The idle threads, all with the id 0: `/proc` does not list them, and every switch to nothing names them.
-fn idle(state: &All, when: Rundown, out: &mut Out<'_>) {
-    let process = state.tasks.kernel_itself();
+/// Writes the idle threads, which all have the id 0: `/proc` does not list them, but context
+/// switches name them.
+fn write_idle(state: &All, when: Rundown, out: &mut Out<'_>) {
+    let process = state.tasks.idle_process();
     let thread = Thread { name: Name::new(&process.program.image), ..Thread::default() };
-    tell_process(state, 0, &process, when, out);
-    tell_thread(state, (0, 0), &thread, when, out);
+    write_process(state, 0, &process, when, out);
+    write_thread(state, (0, 0), &thread, when, out);
 }
 
-/// Compares the table with `/proc`. Gives processes that have ended and wait for their parents, at the end only: before, their end may be in a ring.
+/// Updates the table from `/proc`. Returns the zombies, at the end only: before that, their exit
+/// records may still be in a ring.
 fn scan(tasks: &mut Tasks, when: Rundown) -> Vec<(u32, Process, Stat)> {
     let before = tasks.scans;
     tasks.scans = tasks.scans.wrapping_add(1);
     let mut defunct = Vec::new();
     for pid in proc::processes() {
         let Some(stat) = facts::stat(&pid.to_string()) else { continue };
-        let early = tasks.early(stat.start_ticks);
+        let early = tasks.poll_if_early(stat.start_ticks);
         match tasks.get(pid).map(|known| known.start_ticks.abs_diff(stat.start_ticks) <= 1) {
             Some(true) => refresh(tasks, pid),
-            // Both the end of the one and the start of the other are in a ring.
+            // The exit of the known process and the start of this one are both in a ring.
             Some(false) if early.is_some() => continue,
             _ if stat.is_zombie() && proc::threads_of(pid).count() <= 1 => {
                 if when == Rundown::End {
-                    defunct.push((pid, tasks.found(pid, &stat), stat));
+                    defunct.push((pid, tasks.process_from_proc(pid, &stat), stat));
                 }
                 continue;
             }
             _ => {
-                let process = Process { early, ..tasks.found(pid, &stat) };
+                let process = Process { early, ..tasks.process_from_proc(pid, &stat) };
                 tasks.insert(pid, process);
                 tasks.has_early |= early.is_some();
             }
@@ -162,17 +170,17 @@ fn scan(tasks: &mut Tasks, when: Rundown) -> Vec<(u32, Process, Stat)> {
         scan_threads(tasks, pid);
         let scan = tasks.scans;
         match tasks.get_mut(pid) {
-            // It ended meanwhile, which a ring tells.
+            // The process ended meanwhile; its exit record is in a ring.
             Some(process) if process.threads.is_empty() => drop(tasks.remove(pid)),
             Some(process) => process.seen = scan,
             None => {}
         }
     }
-    forget(tasks, before);
+    remove_unseen(tasks, before);
     defunct
 }
 
-/// Users change without a record.
+/// Updates the user of a process, which changes without a record.
 fn refresh(tasks: &mut Tasks, pid: u32) {
     if let Some(status) = facts::status(pid)
         && let Some(process) = tasks.get_mut(pid)
@@ -185,30 +193,31 @@ fn scan_threads(tasks: &mut Tasks, pid: u32) {
     let scan = tasks.scans;
     for tid in proc::threads_of(pid) {
         let Some(stat) = facts::stat(&format!("{pid}/task/{tid}")) else { continue };
-        // The first thread of a process may have ended before the others.
+        // The first thread of a process can end before the others.
         if stat.is_zombie() {
             continue;
         }
         if let Some(known) = tasks.get_mut(pid).and_then(|process| process.threads.get_mut(&tid)) {
-            let now = Thread::found(tid, &stat);
+            let now = Thread::from_proc(tid, &stat);
             (known.seen, known.priority, known.affinity) = (scan, now.priority, now.affinity);
             continue;
         }
-        let early = tasks.early(stat.start_ticks);
-        tasks.insert_thread(pid, tid, Thread { seen: scan, early, ..Thread::found(tid, &stat) });
+        let early = tasks.poll_if_early(stat.start_ticks);
+        tasks.insert_thread(pid, tid, Thread { seen: scan, early, ..Thread::from_proc(tid, &stat) });
         tasks.has_early |= early.is_some();
     }
 }
 
-/// Takes those out of the table that neither this scan nor the one before saw. One that no scan has seen yet counts as seen by the one before.
-fn forget(tasks: &mut Tasks, before: u32) {
+/// Removes tasks that neither this scan nor the one before saw. A task that no scan has seen yet
+/// counts as seen by the one before.
+fn remove_unseen(tasks: &mut Tasks, before: u32) {
     let scan = tasks.scans;
     let mut gone = Vec::new();
-    for (pid, process) in tasks.all_mut() {
-        let last = process.seen;
-        if last == 0 {
+    for (pid, process) in tasks.entries_mut() {
+        let last_seen = process.seen;
+        if last_seen == 0 {
             process.seen = before;
-        } else if last != scan && last < before {
+        } else if last_seen != scan && last_seen < before {
             gone.extend(process.threads.keys().map(|tid| (pid, *tid)));
         }
         for (tid, thread) in &mut process.threads {

@@ -1,12 +1,18 @@
-//! Processes and threads that are alive, by the records of the rings; `/proc` tells of those that were there before.
+//! Table of the processes and threads that are alive, kept up to date from the rings; tasks older
+//! than the rings come from `/proc`.
 //!
 //! ```text
-//!   fork ──▶ child: program, user, place of its parent     exec ──▶ program, user, place anew     exit of the last thread ──▶ gone
+//!   fork ──▶ child: program, user, package of its parent
+//!   exec ──▶ program, user, package read anew
+//!   exit of the last thread ──▶ removed
 //! ```
 //!
-//! T1 A thread is in the table of its process and in the index by id, or in neither. T2 A process is in the table as long as one of its threads is. T3 Keys are ids of
-//! tasks, of which a machine has at most `kernel.pid_max` (4,194,304): the table cannot outgrow it. T4 What a scan of `/proc` finds while the record of its start may
-//! still lie in a ring is *early*: it is told of only when it is certain that there is no such record.
+//! T1 A thread is in the table of its process and in the index by id, or in neither.
+//! T2 A process is in the table as long as one of its threads is.
+//! T3 Keys are task ids, of which a machine has at most `kernel.pid_max` (4,194,304): that bounds
+//! the table.
+//! T4 A task that a scan of `/proc` finds while its start record may still lie in a ring is
+//! *early*: it is written only when it is certain that there is no such record.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,40 +22,41 @@ use traceweir_format::linux::{boot_key, start_key};
 
 use super::connector::Connector;
 use super::execs::{Exec, Execs};
-use super::facts::{self, NO_SESSION, Name, Place, Program, Stat};
-use crate::family::schedule::priority;
+use super::facts::{self, AppIdentity, NO_SESSION, Name, Program, Stat};
+use crate::family::schedule::convert_priority;
 use crate::now_ns;
 
 /// How far the times of records and the ticks of `/proc` may disagree.
 const SLACK_NS: u64 = 30_000_000;
-/// How long one look waits for programs that are being begun and messages that are on their way, at most.
-const PATIENCE: Duration = Duration::from_millis(5);
-const NAP: Duration = Duration::from_micros(50);
+/// How long one poll waits in all for unfinished execs and for connector messages.
+const MAX_WAIT: Duration = Duration::from_millis(5);
+const WAIT_STEP: Duration = Duration::from_micros(50);
 
-/// Processes and threads that are alive.
+/// The processes and threads that are alive.
 #[derive(Debug)]
 pub(crate) struct Tasks {
     processes: BTreeMap<u32, Process>,
-    /// The process of a thread.
+    /// The process of each thread.
     threads: BTreeMap<u32, u32>,
-    /// Starts whose stack is still to come, by the thread that made the new one.
-    pub(super) awaited: BTreeMap<u32, Awaited>,
-    /// Threads whose end was told with its stack, until their exit record comes.
-    pub(super) ended: BTreeSet<u32>,
+    /// Starts whose stack has not arrived yet, by the creating thread.
+    pub(super) pending_starts: BTreeMap<u32, PendingStart>,
+    /// Threads whose end was written with its stack, until their EXIT record arrives.
+    pub(super) written_exits: BTreeSet<u32>,
     connector: Option<Connector>,
     execs: Option<Execs>,
     clock: BootClock,
     boot: u16,
-    /// Whether the kernel tells us everything about everybody.
-    may_trace: bool,
-    /// Records up to here have been read.
-    since: u64,
-    /// When this look began.
-    looked: u64,
-    pub(super) looks: u32,
+    /// Whether this process has `CAP_SYS_PTRACE` and reads everything in `/proc`.
+    can_trace: bool,
+    /// All records up to this time have been read.
+    read_until: u64,
+    /// When this poll began.
+    poll_began: u64,
+    pub(super) polls: u32,
     pub(super) scans: u32,
+    /// Whether the table contains early tasks.
     pub(super) has_early: bool,
-    patience: Duration,
+    wait_left: Duration,
 }
 
 /// A process that is alive.
@@ -60,14 +67,14 @@ pub(crate) struct Process {
     pub(super) parent: u32,
     pub(super) session: u32,
     pub(super) user: Option<u32>,
-    /// Its id in the innermost namespace.
+    /// The id in the innermost PID namespace.
     pub(super) inner: Option<u32>,
     pub(super) program: Arc<Program>,
-    pub(super) place: Arc<Place>,
+    pub(super) app: Arc<AppIdentity>,
     pub(super) threads: BTreeMap<u32, Thread>,
-    /// The scan that saw it last.
+    /// Number of the last scan that saw the process; 0 if no scan has.
     pub(super) seen: u32,
-    /// The look that found it early.
+    /// The poll that found the process early.
     pub(super) early: Option<u32>,
 }
 
@@ -75,37 +82,37 @@ pub(crate) struct Process {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Thread {
     pub(super) name: Name,
-    /// On Windows' scale.
+    /// On the scale of Windows.
     pub(super) priority: u8,
-    /// The first 64 processors that it may run on; 0: not known.
+    /// Mask of the first 64 processors that the thread may run on; 0 if it is unknown.
     pub(super) affinity: u64,
     pub(super) seen: u32,
     pub(super) early: Option<u32>,
 }
 
 impl Thread {
-    /// A thread as `/proc` has it.
-    pub(super) fn found(tid: u32, stat: &Stat) -> Self {
-        let (name, priority) = (stat.name, priority(stat.priority));
+    /// Builds a thread from its `/proc` files.
+    pub(super) fn from_proc(tid: u32, stat: &Stat) -> Self {
+        let (name, priority) = (stat.name, convert_priority(stat.priority));
         Self { name, priority, affinity: facts::affinity(tid), ..Self::default() }
     }
 }
 
-/// A start whose stack is still to come.
+/// A start whose stack has not arrived yet.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Awaited {
+pub(super) struct PendingStart {
     pub(super) creator: (u32, u32),
     pub(super) process: u32,
     pub(super) thread: u32,
     pub(super) time: u64,
     pub(super) cpu: u16,
-    pub(super) look: u32,
+    pub(super) poll: u32,
 }
 
-/// From the clock of records to the ticks of `/proc`.
+/// Converts times of perf records to the clock ticks of `/proc`.
 #[derive(Clone, Copy, Debug)]
 struct BootClock {
-    /// What the clock since boot is ahead of that of records.
+    /// How far `CLOCK_BOOTTIME` is ahead of the clock of records.
     ahead_ns: u64,
     tick_ns: u64,
 }
@@ -125,42 +132,42 @@ impl BootClock {
 }
 
 impl Default for Tasks {
-    /// Made before the rings begin: what started before now is in none of them.
+    /// Must run before the rings are opened: a task that started before now is in none of them.
     fn default() -> Self {
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let now = now_ns();
         Self {
             processes: BTreeMap::new(),
             threads: BTreeMap::new(),
-            awaited: BTreeMap::new(),
-            ended: BTreeSet::new(),
+            pending_starts: BTreeMap::new(),
+            written_exits: BTreeSet::new(),
             connector: None,
             execs: None,
             clock: BootClock::now(),
             boot: boot_key(&boot),
-            may_trace: facts::may_trace(),
-            since: now,
-            looked: now,
-            looks: 0,
+            can_trace: facts::has_cap_sys_ptrace(),
+            read_until: now,
+            poll_began: now,
+            polls: 0,
             scans: 0,
             has_early: false,
-            patience: PATIENCE,
+            wait_left: MAX_WAIT,
         }
     }
 }
 
 impl Tasks {
-    /// All processes, by their ids.
+    /// Returns the ids of all processes.
     pub(crate) fn processes(&self) -> impl Iterator<Item = u32> {
         self.processes.keys().copied()
     }
 
-    /// The process of a thread, where it is known. The idle threads are those of process 0.
+    /// Returns the process of a thread, if it is known. The idle threads belong to process 0.
     pub(crate) fn process_of(&self, thread: u32) -> Option<u32> {
         if thread == 0 { Some(0) } else { self.threads.get(&thread).copied() }
     }
 
-    /// Whether a process is known to be alive.
+    /// Whether a process is in the table.
     pub(crate) fn knows(&self, process: u32) -> bool {
         self.processes.contains_key(&process)
     }
@@ -173,21 +180,21 @@ impl Tasks {
         self.processes.get_mut(&process)
     }
 
-    /// Where exit statuses are told.
+    /// Returns the process connector, which the first call opens.
     pub(super) fn connector(&mut self) -> &mut Connector {
         self.connector.get_or_insert_with(Connector::open)
     }
 
-    /// Whether `/proc` tells us how a process ended.
-    pub(super) fn may_know(&self, process: &Process) -> bool {
-        self.may_trace || process.user == Some(rustix::process::geteuid().as_raw())
+    /// Whether `/proc` shows us the exit code of a process.
+    pub(super) fn can_read_exit_code(&self, process: &Process) -> bool {
+        self.can_trace || process.user == Some(rustix::process::geteuid().as_raw())
     }
 
-    pub(super) fn all(&self) -> impl Iterator<Item = (u32, &Process)> {
+    pub(super) fn entries(&self) -> impl Iterator<Item = (u32, &Process)> {
         self.processes.iter().map(|(pid, process)| (*pid, process))
     }
 
-    pub(super) fn all_mut(&mut self) -> impl Iterator<Item = (u32, &mut Process)> {
+    pub(super) fn entries_mut(&mut self) -> impl Iterator<Item = (u32, &mut Process)> {
         self.processes.iter_mut().map(|(pid, process)| (*pid, process))
     }
 
@@ -195,27 +202,28 @@ impl Tasks {
         self.get(self.process_of(thread)?)?.threads.get(&thread)
     }
 
-    /// Begins a look. `are_wanted`: whether processes are told of, and not just known.
-    pub(super) fn look(&mut self, are_wanted: bool) {
-        self.looks = self.looks.wrapping_add(1);
-        (self.since, self.looked) = (self.looked, now_ns());
+    /// Begins a poll. `are_execs_wanted`: whether the arguments of execs are captured.
+    pub(super) fn poll(&mut self, are_execs_wanted: bool) {
+        self.polls = self.polls.wrapping_add(1);
+        (self.read_until, self.poll_began) = (self.poll_began, now_ns());
         self.clock = BootClock::now();
-        self.patience = PATIENCE;
-        self.connector().look();
-        if are_wanted {
-            self.execs.get_or_insert_with(Execs::open).look();
+        self.wait_left = MAX_WAIT;
+        self.connector().poll();
+        if are_execs_wanted {
+            self.execs.get_or_insert_with(Execs::open).poll();
         } else {
             self.execs = None;
         }
     }
 
-    /// This look, where the record of a start at these ticks may not have been read yet.
-    pub(super) fn early(&self, start_ticks: u64) -> Option<u32> {
-        let is_early = start_ticks >= self.clock.ticks(self.since.saturating_sub(SLACK_NS));
-        is_early.then_some(self.looks)
+    /// Returns the number of this poll if the record of a start at these ticks may not have been
+    /// read yet.
+    pub(super) fn poll_if_early(&self, start_ticks: u64) -> Option<u32> {
+        let is_early = start_ticks >= self.clock.ticks(self.read_until.saturating_sub(SLACK_NS));
+        is_early.then_some(self.polls)
     }
 
-    /// Puts a process into the table, in the place of one whose end nobody told.
+    /// Inserts a process and replaces one with the same id whose exit record was lost.
     pub(super) fn insert(&mut self, pid: u32, process: Process) {
         self.remove(pid);
         self.processes.insert(pid, process);
@@ -229,7 +237,7 @@ impl Tasks {
         Some(process)
     }
 
-    /// Puts a thread into the table of its process, which is there.
+    /// Inserts a thread into its process, if that is in the table.
     pub(super) fn insert_thread(&mut self, pid: u32, tid: u32, thread: Thread) {
         if let Some(old) = self.threads.insert(tid, pid)
             && old != pid
@@ -255,8 +263,8 @@ impl Tasks {
         }
     }
 
-    /// A process as its parent makes it, at a time in nanoseconds.
-    pub(super) fn child_of(&self, parent: u32, pid: u32, time: u64) -> Process {
+    /// Builds the child that `parent` forked at `time` (nanoseconds).
+    pub(super) fn new_child(&self, parent: u32, pid: u32, time: u64) -> Process {
         let start_ticks = self.clock.ticks(time);
         let key = start_key(self.boot, start_ticks, pid);
         match self.get(parent) {
@@ -266,41 +274,41 @@ impl Tasks {
                 parent,
                 session: by.session,
                 user: by.user,
-                // It has an id of its own there, which is all that is not its parent's.
+                // The id in the inner namespace is the only fact not inherited from the parent.
                 inner: by.inner.and_then(|_| facts::status(pid)?.inner),
                 program: Arc::clone(&by.program),
-                place: Arc::clone(&by.place),
+                app: Arc::clone(&by.app),
                 threads: BTreeMap::new(),
                 seen: 0,
                 early: None,
             },
             None => {
                 let stat = Stat { start_ticks, parent, ..facts::stat(&pid.to_string()).unwrap_or_default() };
-                Process { start_ticks, key, parent, ..self.found(pid, &stat) }
+                Process { start_ticks, key, parent, ..self.process_from_proc(pid, &stat) }
             }
         }
     }
 
-    /// A process as `/proc` has it.
-    pub(super) fn found(&self, pid: u32, stat: &Stat) -> Process {
+    /// Builds a process from its `/proc` files.
+    pub(super) fn process_from_proc(&self, pid: u32, stat: &Stat) -> Process {
         let status = facts::status(pid).unwrap_or_default();
         Process {
             start_ticks: stat.start_ticks,
             key: start_key(self.boot, stat.start_ticks, pid),
             parent: stat.parent,
-            session: facts::session(pid),
+            session: facts::audit_session(pid),
             user: status.user,
             inner: status.inner,
             program: Arc::new(facts::program(pid, stat.name.as_bytes(), false)),
-            place: facts::place(pid, status.inner.is_some()),
+            app: facts::app_identity(pid, status.inner.is_some()),
             threads: BTreeMap::new(),
             seen: 0,
             early: None,
         }
     }
 
-    /// The idle threads' process.
-    pub(super) fn kernel_itself(&self) -> Process {
+    /// Builds the process of the idle threads.
+    pub(super) fn idle_process(&self) -> Process {
         let program = Program { image: b"swapper".to_vec(), ..Program::default() };
         Process {
             start_ticks: 0,
@@ -310,18 +318,19 @@ impl Tasks {
             user: Some(0),
             inner: None,
             program: Arc::new(program),
-            place: Arc::default(),
+            app: Arc::default(),
             threads: BTreeMap::new(),
             seen: 0,
             early: None,
         }
     }
 
-    /// A process of which nothing is left but its id.
-    pub(super) fn unknown(&self, pid: u32, parent: u32) -> Process {
+    /// Builds a process whose start record is missing from what `/proc` still has; a `parent` other
+    /// than 0 takes precedence.
+    pub(super) fn read_process(&self, pid: u32, parent: u32) -> Process {
         let mut process = match facts::stat(&pid.to_string()) {
-            Some(stat) => self.found(pid, &stat),
-            None => Process { session: NO_SESSION, ..self.found(pid, &Stat::default()) },
+            Some(stat) => self.process_from_proc(pid, &stat),
+            None => Process { session: NO_SESSION, ..self.process_from_proc(pid, &Stat::default()) },
         };
         if parent != 0 {
             process.parent = parent;
@@ -329,57 +338,62 @@ impl Tasks {
         process
     }
 
-    /// A thread as another one makes it.
-    pub(super) fn thread_of(&self, creator: u32, tid: u32) -> Thread {
+    /// Builds a thread that inherits from its creator; if that is unknown, from `/proc`.
+    pub(super) fn new_thread(&self, creator: u32, tid: u32) -> Thread {
         match self.thread(creator) {
             Some(by) => Thread { seen: 0, early: None, ..*by },
-            None => facts::stat(&tid.to_string()).map(|stat| Thread::found(tid, &stat)).unwrap_or_default(),
+            None => {
+                facts::stat(&tid.to_string()).map(|stat| Thread::from_proc(tid, &stat)).unwrap_or_default()
+            }
         }
     }
 
-    /// What a process is behind an exec at this time: another program, and whatever it became on the way there.
-    pub(super) fn renew(&mut self, pid: u32, name: &[u8], time: u64) {
-        let program = Arc::new(self.begun(pid, name, time));
+    /// Updates a process after an exec at `time`: its program, and user, session and package, which
+    /// may have changed since the fork.
+    pub(super) fn update_after_exec(&mut self, pid: u32, name: &[u8], time: u64) {
+        let program = Arc::new(self.find_program(pid, name, time));
         let status = facts::status(pid);
-        let session = facts::session(pid);
-        let place = status.map(|status| facts::place(pid, status.inner.is_some()));
+        let session = facts::audit_session(pid);
+        let app = status.map(|status| facts::app_identity(pid, status.inner.is_some()));
         let Some(process) = self.get_mut(pid) else { return };
         process.program = program;
-        if let (Some(status), Some(place)) = (status, place) {
+        if let (Some(status), Some(app)) = (status, app) {
             (process.user, process.inner, process.session) = (status.user, status.inner, session);
-            process.place = place;
+            process.app = app;
         }
     }
 
-    /// The program that a process began at this time, by its new stack or by `/proc`.
-    fn begun(&mut self, pid: u32, name: &[u8], time: u64) -> Program {
+    /// Returns the program that a process executed at `time`, from its new stack or from `/proc`.
+    fn find_program(&mut self, pid: u32, name: &[u8], time: u64) -> Program {
         loop {
-            if let Some(exec) = self.execs.as_mut().and_then(|execs| execs.take(pid, time)) {
-                return by_exec(name, exec);
+            if let Some(exec) = self.execs.as_mut().and_then(|execs| execs.take_exec(pid, time)) {
+                return program_from_exec(name, exec);
             }
             let is_ready = facts::arguments(pid).is_none_or(|arguments| !arguments.is_empty());
             let has_ended = || facts::stat(&pid.to_string()).is_none_or(|stat| stat.is_zombie());
-            // If not, it is still being begun, and has no arguments so far.
-            if is_ready || has_ended() || !self.nap() {
+            // Otherwise the exec is not finished, and there are no arguments yet.
+            if is_ready || has_ended() || !self.wait_briefly() {
                 return facts::program(pid, name, true);
             }
         }
     }
 
-    /// Waits a moment for something that is about to happen, as long as this look has patience.
-    pub(super) fn nap(&mut self) -> bool {
-        if self.patience.is_zero() {
+    /// Sleeps for a moment. Returns false, without sleeping, once this poll has used up its waiting
+    /// time.
+    pub(super) fn wait_briefly(&mut self) -> bool {
+        if self.wait_left.is_zero() {
             return false;
         }
         let begun = Instant::now();
-        std::thread::sleep(NAP);
-        self.patience = self.patience.saturating_sub(begun.elapsed());
+        std::thread::sleep(WAIT_STEP);
+        self.wait_left = self.wait_left.saturating_sub(begun.elapsed());
         true
     }
 }
 
-/// A program by what came with its exec. Where its arguments are not known, the file that was asked for is all that is left of it.
-fn by_exec(name: &[u8], exec: Exec) -> Program {
+/// Builds a program from its exec. If the arguments are unknown, the path passed to `execve`,
+/// followed by " …", is the command line.
+fn program_from_exec(name: &[u8], exec: Exec) -> Program {
     let is_known = !exec.arguments.is_empty();
     let mut line = facts::command_line(if is_known { &exec.arguments } else { &exec.file_name }, true);
     if !is_known {

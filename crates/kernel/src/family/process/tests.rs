@@ -1,4 +1,4 @@
-//! Records that a kernel could write, and some that it should not, of processes that no machine has.
+//! Handling of FORK, COMM and EXIT records, impossible ones included, for ids that no machine uses.
 
 use traceweir_format::Record;
 use traceweir_format::wire::u32_at;
@@ -8,12 +8,12 @@ use crate::Plain;
 use crate::groups::Groups;
 use crate::out::{Beside, Hooks, Queue};
 
-/// Above the largest id that Linux gives.
+/// Larger than the largest id that Linux assigns.
 const PARENT: u32 = 5_000_000;
 const CHILD: u32 = 5_000_001;
 const THREAD: u32 = 5_000_002;
 
-/// A table that hears of records, and what it makes of them.
+/// A table of tasks, and the queue of the events written for it.
 struct Bench {
     state: All,
     queue: Queue,
@@ -38,49 +38,49 @@ impl Bench {
         assert_eq!(too_large, 0);
     }
 
-    fn hear(&mut self, other: &Other<'_>) {
+    fn handle(&mut self, other: &Other<'_>) {
         let context = Context { time: 0, pid: PARENT, tid: PARENT };
         self.with(|state, out| on_other(state, &context, other, out));
     }
 
     fn fork(&mut self, pid: u32, tid: u32) {
-        self.hear(&Other::Fork { pid, ppid: PARENT, tid, ptid: PARENT });
+        self.handle(&Other::Fork { pid, ppid: PARENT, tid, ptid: PARENT });
     }
 
     fn exit(&mut self, pid: u32, tid: u32) {
-        self.hear(&Other::Exit { pid, ppid: PARENT, tid });
+        self.handle(&Other::Exit { pid, ppid: PARENT, tid });
     }
 
-    /// Hook and thread or process of what was written so far.
-    fn told(&mut self) -> Vec<(u16, u32)> {
-        let mut told = Vec::new();
+    /// Removes the events written so far; returns the hook and the thread or process of each.
+    fn take_written(&mut self) -> Vec<(u16, u32)> {
+        let mut written = Vec::new();
         while let Some(next) = self.queue.peek() {
             let mut bytes = vec![0; next.length];
             self.queue.take(&mut bytes);
             let record = Record::parse(&bytes, 0).expect("a record");
             let hook = record.hook().expect("a hook");
             let id = if hook >> 8 == 3 { u32_at(record.payload(), 8) } else { u32_at(record.payload(), 4) };
-            told.push((hook, id));
+            written.push((hook, id));
         }
-        told
+        written
     }
 
     fn is_empty(&self) -> bool {
         let tasks = &self.state.tasks;
         tasks.processes().next().is_none()
             && [CHILD, THREAD].iter().all(|id| tasks.process_of(*id).is_none())
-            && tasks.awaited.is_empty()
-            && tasks.ended.is_empty()
+            && tasks.pending_starts.is_empty()
+            && tasks.written_exits.is_empty()
     }
 }
 
 #[test]
-fn a_life_is_told_in_order_and_leaves_nothing() {
+fn process_life_is_written_in_order_and_leaves_no_state() {
     let mut bench = Bench::new(&[]);
     bench.fork(CHILD, CHILD);
     bench.fork(CHILD, THREAD);
     assert_eq!(bench.state.tasks.process_of(THREAD), Some(CHILD));
-    bench.hear(&Other::Comm { pid: CHILD, tid: THREAD, name: b"a name of many letters", is_exec: false });
+    bench.handle(&Other::Comm { pid: CHILD, tid: THREAD, name: b"a name of many letters", is_exec: false });
     bench.exit(CHILD, CHILD);
     assert_eq!(bench.state.tasks.processes().collect::<Vec<_>>(), [CHILD], "one thread is left");
     bench.exit(CHILD, THREAD);
@@ -93,70 +93,70 @@ fn a_life_is_told_in_order_and_leaves_nothing() {
         (0x0502, THREAD),
         (0x0302, CHILD),
     ];
-    assert_eq!(bench.told(), life);
+    assert_eq!(bench.take_written(), life);
     assert!(bench.is_empty());
 }
 
 #[test]
-fn an_exec_ends_one_program_and_begins_the_next() {
+fn exec_ends_one_program_and_starts_the_next() {
     let mut bench = Bench::new(&[]);
     bench.fork(CHILD, CHILD);
     bench.fork(CHILD, THREAD);
     bench.exit(CHILD, CHILD);
-    bench.told();
-    // The thread takes the id of the first, which ended for it.
-    bench.hear(&Other::Comm { pid: CHILD, tid: CHILD, name: b"next", is_exec: true });
-    assert_eq!(bench.told(), [(0x0502, THREAD), (0x0302, CHILD), (0x0301, CHILD), (0x0501, CHILD)]);
+    bench.take_written();
+    // The remaining thread takes the id of the first thread, which has ended.
+    bench.handle(&Other::Comm { pid: CHILD, tid: CHILD, name: b"next", is_exec: true });
+    assert_eq!(bench.take_written(), [(0x0502, THREAD), (0x0302, CHILD), (0x0301, CHILD), (0x0501, CHILD)]);
     let tasks = &bench.state.tasks;
     assert_eq!((tasks.process_of(THREAD), tasks.process_of(CHILD)), (None, Some(CHILD)));
-    assert_eq!(tasks.get(CHILD).map(|it| it.program.image.clone()), Some(b"next".to_vec()));
+    assert_eq!(tasks.get(CHILD).map(|process| process.program.image.clone()), Some(b"next".to_vec()));
     bench.exit(CHILD, CHILD);
     assert!(bench.is_empty());
 }
 
 #[test]
-fn the_end_of_what_nobody_knew_is_told_behind_a_rundown() {
+fn end_of_unknown_process_follows_its_rundown() {
     let mut bench = Bench::new(&[]);
     bench.exit(CHILD, THREAD);
-    assert_eq!(bench.told(), [(0x0303, CHILD), (0x0503, THREAD), (0x0502, THREAD), (0x0302, CHILD)]);
+    assert_eq!(bench.take_written(), [(0x0303, CHILD), (0x0503, THREAD), (0x0502, THREAD), (0x0302, CHILD)]);
     assert!(bench.is_empty());
 }
 
 #[test]
-fn lost_ends_and_ids_that_are_none_do_no_harm() {
+fn lost_exits_and_invalid_ids_leave_no_state() {
     let mut bench = Bench::new(&[]);
     bench.fork(CHILD, CHILD);
     bench.fork(CHILD, THREAD);
-    // Both ids are used again, the other way round, and nobody told of their ends.
+    // Both ids are used again with swapped roles; the exit records were lost.
     bench.fork(THREAD, THREAD);
     bench.fork(THREAD, CHILD);
     bench.exit(THREAD, CHILD);
     bench.exit(THREAD, THREAD);
     assert!(bench.is_empty());
-    bench.told();
+    bench.take_written();
     for id in [0, u32::MAX] {
         bench.fork(id, id);
         bench.exit(id, id);
-        bench.hear(&Other::Comm { pid: id, tid: id, name: b"", is_exec: true });
+        bench.handle(&Other::Comm { pid: id, tid: id, name: b"", is_exec: true });
     }
-    assert_eq!(bench.told(), []);
+    assert_eq!(bench.take_written(), []);
     bench.exit(u32::MAX, THREAD);
-    assert_eq!(bench.told(), [], "it has ended already, and its process is not told");
+    assert_eq!(bench.take_written(), [], "the thread has ended already, and its process is unknown");
 }
 
 #[test]
-fn a_start_waits_for_its_stack_but_not_for_ever() {
+fn start_waits_for_its_stack_at_most_one_poll() {
     let mut bench = Bench::new(&[0x0501]);
-    beside(&mut bench.state);
+    poll(&mut bench.state);
     bench.fork(CHILD, CHILD);
-    bench.with(settle);
-    assert_eq!(bench.told(), []);
-    beside(&mut bench.state);
-    bench.with(settle);
-    assert_eq!(bench.told(), [(0x0301, CHILD), (0x0501, CHILD)]);
+    bench.with(finish_poll);
+    assert_eq!(bench.take_written(), []);
+    poll(&mut bench.state);
+    bench.with(finish_poll);
+    assert_eq!(bench.take_written(), [(0x0301, CHILD), (0x0501, CHILD)]);
     bench.fork(CHILD, THREAD);
     bench.exit(CHILD, THREAD);
-    assert_eq!(bench.told(), [(0x0501, THREAD), (0x0502, THREAD)], "before it ends it has begun");
+    assert_eq!(bench.take_written(), [(0x0501, THREAD), (0x0502, THREAD)], "the start precedes the end");
     bench.exit(CHILD, CHILD);
     assert!(bench.is_empty());
 }

@@ -1,4 +1,5 @@
-//! Payloads of processes and threads, in the published layouts (`traceweir_format::kernel`, `process.rs` and `thread.rs`).
+//! Payloads of process and thread events in the documented layouts (`traceweir_format::kernel`,
+//! `process.rs` and `thread.rs`).
 
 use traceweir_format::security::Sid;
 use traceweir_format::wire::Put;
@@ -20,18 +21,19 @@ pub(super) const THREAD_RUNDOWN_START: u16 = 0x0503;
 pub(super) const THREAD_RUNDOWN_END: u16 = 0x0504;
 const THREAD_NAME: u16 = 0x0548;
 
-/// The exit status of a process that runs.
+/// The exit status of a running process.
 pub(super) const STILL_ACTIVE: i32 = 259;
-/// The exit status of a process that nobody could tell: no exit code and no signal is this.
+/// The exit status of a process whose status is unknown: no exit code and no signal has this value.
 pub(super) const NOT_KNOWN: i32 = i32::MIN;
 
-/// Flags of a process: it has an application id, it is packaged.
+/// Flags of a process: it has an application id, it belongs to a package.
 const HAS_APPLICATION: u32 = 1;
 const IS_PACKAGED: u32 = 8;
-/// A TOKEN_USER on 64 bits: where the SID is, and its attributes. Readers skip it; what is not 0 says that a SID follows.
+/// A 64-bit TOKEN_USER: the address of the SID, and its attributes. Readers skip it; a nonzero
+/// value says that a SID follows.
 const TOKEN_USER: [u64; 2] = [16, 0];
 
-/// Start or end of a process; the header names who did it.
+/// Writes the start or end of a process. `by`: the process and thread that the header names.
 pub(super) fn process(
     hook: u16,
     by: (u32, u32),
@@ -45,7 +47,7 @@ pub(super) fn process(
     out.system(hook, 4, by, payload);
 }
 
-/// A process in a rundown.
+/// Writes a process of a rundown.
 pub(super) fn process_rundown(hook: u16, pid: u32, process: &Process, status: i32, out: &mut Out<'_>) {
     let mut payload = out.payload();
     put_process(pid, process, status, &mut payload);
@@ -54,8 +56,8 @@ pub(super) fn process_rundown(hook: u16, pid: u32, process: &Process, status: i3
 
 fn put_process(pid: u32, process: &Process, status: i32, payload: &mut Vec<u8>) {
     let mut application = String::new();
-    process.place.application_of(process.inner, &mut application);
-    let package = process.place.package.as_str();
+    process.app.write_application_id(process.inner, &mut application);
+    let package = process.app.package.as_str();
     let mut flags = 0;
     if !application.is_empty() {
         flags |= HAS_APPLICATION;
@@ -64,7 +66,7 @@ fn put_process(pid: u32, process: &Process, status: i32, payload: &mut Vec<u8>) 
         flags |= IS_PACKAGED;
     }
     payload.put_u64(process.key).put_u32(pid).put_u32(process.parent).put_u32(process.session);
-    // Where the tables of pages are is the kernel's secret.
+    // The kernel does not reveal the address of the page table.
     payload.put_i32(status).put_u64(0).put_u32(flags);
     match process.user {
         Some(user) => {
@@ -79,36 +81,37 @@ fn put_process(pid: u32, process: &Process, status: i32, payload: &mut Vec<u8>) 
     payload.put_wide_z(&process.program.command_line).put_wide_z(package).put_wide_z(&application);
 }
 
-/// Any event of a thread's life.
+/// Writes a start, end or rundown of a thread.
 pub(super) fn thread(hook: u16, by: (u32, u32), ids: (u32, u32), thread: &Thread, out: &mut Out<'_>) {
     let (pid, tid) = ids;
     let mut payload = out.payload();
     payload.put_u32(pid).put_u32(tid);
-    // Stacks of the kernel and of the program.
+    // Base and limit of the kernel stack and of the user stack.
     payload.put_u64(0).put_u64(0).put_u64(0).put_u64(0);
-    // Start address and thread environment are the C library's business; there are no tags.
+    // The kernel knows neither the start address nor the thread environment block, which belong to
+    // the C library; there are no tags.
     payload.put_u64(thread.affinity).put_u64(0).put_u64(0).put_u32(0);
     payload.put_u8(thread.priority).put_u8(0).put_u8(0).put_u8(0);
     payload.put_wide_z(&String::from_utf8_lossy(thread.name.as_bytes()));
     out.system(hook, 3, by, payload);
 }
 
-/// A thread has another name.
+/// Writes the new name of a thread.
 pub(super) fn thread_name(by: (u32, u32), (pid, tid): (u32, u32), name: &[u8], out: &mut Out<'_>) {
     let mut payload = out.payload();
     payload.put_u32(pid).put_u32(tid).put_wide_z(&String::from_utf8_lossy(name));
     out.system(THREAD_NAME, 2, by, payload);
 }
 
-/// What a process has used, where it still has memory.
+/// Writes the memory counters of a process that still has memory.
 pub(super) fn counters(hook: u16, pid: u32, out: &mut Out<'_>) {
     let (Some(status), Some(stat)) = (facts::status(pid), facts::stat(&pid.to_string())) else { return };
     let Some(sizes) = status.sizes else { return };
     let mut payload = out.payload();
     payload.put_u32(pid).put_u32(u32::try_from(stat.faults).unwrap_or(u32::MAX));
-    payload.put_u32(facts::descriptors(pid)).put_u32(0);
+    payload.put_u32(facts::count_descriptors(pid)).put_u32(0);
     payload.put_u64(sizes.peak_virtual).put_u64(sizes.peak_resident);
-    // No peak of private memory is kept, and there are no quotas of pools.
+    // Linux keeps no peak of private memory and has no pool quotas.
     payload.put_u64(0).put_u64(0).put_u64(0);
     payload.put_u64(sizes.virtual_size).put_u64(sizes.resident).put_u64(sizes.private);
     payload.put_u64(0).put_u64(0).put_u64(sizes.private);

@@ -1,13 +1,15 @@
-//! System calls.
+//! System call events.
 //!
 //! ```text
-//!   raw_syscalls:sys_enter   id    ──▶  0x0F33 enter: address of the function that serves the number
-//!   raw_syscalls:sys_exit    ret   ──▶  0x0F34 exit: the low half of what it returned
+//!   raw_syscalls:sys_enter   id    ──▶  0x0F33 enter: address of the function for the number
+//!   raw_syscalls:sys_exit    ret   ──▶  0x0F34 exit: the low half of the return value
 //! ```
 //!
-//! 1. Readers name a call by the symbol at its address. The address is the kernel's own entry for the number (`__x64_sys_getppid`); 0: a number that is not known here, or a kernel that hides its
-//!    addresses.
-//! 2. Who calls is who runs on the processor, as context switches tell: there is no thread in these events.
+//! 1. Readers name a call by the symbol at its address. The address is the kernel's own entry
+//!    function for the number (`__x64_sys_getppid`). It is 0 for a number missing in our table, and
+//!    on a kernel that hides its addresses.
+//! 2. These events name no thread: the caller is the thread that runs on the processor, by the
+//!    context switches.
 
 mod names;
 
@@ -19,14 +21,14 @@ use crate::out::Out;
 use crate::spec::{Event, Spec};
 use crate::state::State as All;
 
-/// What is remembered.
+/// Addresses of the kernel's entry functions.
 #[derive(Debug, Default)]
 pub(crate) struct State {
-    /// Entries by number; empty as long as nobody wants them.
+    /// By system call number; empty until the group is enabled.
     entries: Vec<u64>,
 }
 
-/// What the names of entries begin with.
+/// Prefix of the names of entry functions.
 #[cfg(target_arch = "x86_64")]
 pub(crate) const PREFIX: &str = "__x64_sys_";
 #[cfg(not(target_arch = "x86_64"))]
@@ -36,16 +38,16 @@ const ENTER: u16 = 0x0F33;
 const EXIT: u16 = 0x0F34;
 
 pub(crate) static SPECS: &[Spec] = &[
-    Spec::tracepoint(("raw_syscalls", "sys_enter"), &[Group::SYSTEMCALL], &[ENTER], &["id"], entered),
-    Spec::tracepoint(("raw_syscalls", "sys_exit"), &[Group::SYSTEMCALL], &[EXIT], &["ret"], left),
+    Spec::tracepoint(("raw_syscalls", "sys_enter"), &[Group::SYSTEMCALL], &[ENTER], &["id"], on_enter),
+    Spec::tracepoint(("raw_syscalls", "sys_exit"), &[Group::SYSTEMCALL], &[EXIT], &["ret"], on_exit),
 ];
 
-/// Whether it is the name of an entry.
+/// Whether a symbol is an entry function of a system call.
 pub(crate) fn is_entry(name: &str) -> bool {
     name.starts_with(PREFIX)
 }
 
-fn entered(state: &mut All, event: &Event<'_>, out: &mut Out<'_>) {
+fn on_enter(state: &mut All, event: &Event<'_>, out: &mut Out<'_>) {
     let number = usize::try_from(event.number(0)).unwrap_or(usize::MAX);
     let address = state.syscalls.entries.get(number).copied().unwrap_or(0);
     let mut payload = out.payload();
@@ -53,23 +55,23 @@ fn entered(state: &mut All, event: &Event<'_>, out: &mut Out<'_>) {
     out.perfinfo(ENTER, 2, payload);
 }
 
-fn left(_: &mut All, event: &Event<'_>, out: &mut Out<'_>) {
+fn on_exit(_: &mut All, event: &Event<'_>, out: &mut Out<'_>) {
     let mut payload = out.payload();
     payload.put_u32(event.u32(0));
     out.perfinfo(EXIT, 2, payload);
 }
 
-/// Learns where the entries are, once they are wanted.
+/// Finds the entry functions when their group is enabled first.
 pub(crate) fn on_change(state: &mut All) {
     if state.groups.has(Group::SYSTEMCALL) && state.syscalls.entries.is_empty() {
-        state.syscalls.entries = entries(kallsyms::address);
+        state.syscalls.entries = find_entries(kallsyms::address);
     }
 }
 
-/// Entries by number, with the addresses that `address` gives for names.
-fn entries(address: impl Fn(&str) -> u64) -> Vec<u64> {
+/// Returns the addresses of the entry functions by number. `address` finds the address of a symbol.
+fn find_entries(address: impl Fn(&str) -> u64) -> Vec<u64> {
     let mut entries = Vec::new();
-    for (number, name) in names::all() {
+    for (number, name) in names::numbered_names() {
         entries.resize(number, 0);
         entries.push(address(&[PREFIX, name].concat()));
     }
@@ -81,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_find_the_entries_that_the_kernel_gave_them() {
+    fn numbers_map_to_the_kernels_entry_functions() {
         let known = [
             (libc::SYS_read, "read"),
             (libc::SYS_stat, "newstat"),
@@ -94,9 +96,9 @@ mod tests {
             (libc::SYS_mseal, "mseal"),
         ];
         for (number, name) in known {
-            let entries = entries(|it| u64::from(it == format!("__x64_sys_{name}")));
-            let found: Vec<usize> =
-                entries.iter().enumerate().filter(|it| *it.1 == 1).map(|it| it.0).collect();
+            let entries = find_entries(|symbol| u64::from(symbol == format!("__x64_sys_{name}")));
+            let found = entries.iter().enumerate().filter(|(_, address)| **address == 1);
+            let found: Vec<usize> = found.map(|(number, _)| number).collect();
             assert_eq!(found, [usize::try_from(number).expect("a number")], "{name}");
         }
     }

@@ -1,13 +1,15 @@
-//! Names of the functions that system calls enter, by number.
+//! Names of the entry functions of system calls, by number.
 //!
-//! The kernel does not tell them at run time. Numbers never change once they are given; those of a newer kernel than this table are not known here, and `-` is a number without a function.
+//! The kernel does not provide them at run time. Numbers never change once they are assigned. Those
+//! of kernels newer than this table are missing, and `-` is a number without a function.
 //!
-//! Source: `arch/x86/entry/syscalls/syscall_64.tbl` of Linux, its column of entry points. On other processors than x86-64 nothing is known.
+//! Source: `arch/x86/entry/syscalls/syscall_64.tbl` of Linux, its column of entry points. The table
+//! is empty for processors other than x86-64.
 
 /// The first number of [`LATER`].
 const LATER_FROM: usize = 424;
 
-/// Names from 0 on, divided by blanks.
+/// Names from number 0 on, separated by blanks.
 const FIRST: &str = "\
     read write open close newstat newfstat newlstat poll lseek mmap mprotect munmap brk rt_sigaction \
     rt_sigprocmask rt_sigreturn ioctl pread64 pwrite64 readv writev access pipe select sched_yield mremap \
@@ -42,7 +44,7 @@ const FIRST: &str = "\
     kexec_file_load bpf execveat userfaultfd membarrier mlock2 copy_file_range preadv2 pwritev2 pkey_mprotect \
     pkey_alloc pkey_free statx io_pgetevents rseq uretprobe uprobe";
 
-/// Names from [`LATER_FROM`] on.
+/// Names from number [`LATER_FROM`] on.
 const LATER: &str = "\
     pidfd_send_signal io_uring_setup io_uring_enter io_uring_register open_tree move_mount fsopen fsconfig \
     fsmount fspick pidfd_open clone3 close_range openat2 pidfd_getfd faccessat2 process_madvise epoll_pwait2 \
@@ -51,8 +53,8 @@ const LATER: &str = "\
     futex_wait futex_requeue statmount listmount lsm_get_self_attr lsm_set_self_attr lsm_list_modules mseal \
     setxattrat getxattrat listxattrat removexattrat open_tree_attr file_getattr file_setattr";
 
-/// Numbers and names of all that are known.
-pub(super) fn all() -> impl Iterator<Item = (usize, &'static str)> {
+/// Returns the numbers and names of all known system calls.
+pub(super) fn numbered_names() -> impl Iterator<Item = (usize, &'static str)> {
     let (first, later) = if cfg!(target_arch = "x86_64") { (FIRST, LATER) } else { ("", "") };
     let numbered = |from: usize, names: &'static str| (from..).zip(names.split_ascii_whitespace());
     numbered(0, first).chain(numbered(LATER_FROM, later)).filter(|(_, name)| *name != "-")

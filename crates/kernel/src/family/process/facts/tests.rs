@@ -1,11 +1,11 @@
-//! Texts of `/proc`, also those that nobody would write.
+//! Parsing of `/proc` files, malformed ones included.
 
 use super::*;
 
 #[test]
-fn a_stat_is_read_whatever_the_name() {
+fn stat_is_parsed_with_any_thread_name() {
     // Fields by their numbers in the documentation, from the state (3) to the exit code (52).
-    let told = |number: u32| match number {
+    let field = |number: u32| match number {
         3 => "S".to_owned(),
         4 => "7".to_owned(),
         10 => "10".to_owned(),
@@ -16,7 +16,7 @@ fn a_stat_is_read_whatever_the_name() {
         52 => "768".to_owned(),
         _ => "-1".to_owned(),
     };
-    let rest = (3..=52).map(told).collect::<Vec<_>>().join(" ");
+    let rest = (3..=52).map(field).collect::<Vec<_>>().join(" ");
     let stat = parse_stat(format!("12 (a) b (c) {rest}\n").as_bytes()).unwrap();
     assert_eq!(stat.name.as_bytes(), b"a) b (c");
     assert_eq!((stat.state, stat.parent, stat.faults), (b'S', 7, 40));
@@ -27,7 +27,7 @@ fn a_stat_is_read_whatever_the_name() {
 }
 
 #[test]
-fn this_process_is_what_it_is() {
+fn facts_of_this_process_are_read() {
     let pid = std::process::id();
     let own = stat(&pid.to_string()).unwrap();
     assert_eq!(own.parent, std::os::unix::process::parent_id());
@@ -36,11 +36,11 @@ fn this_process_is_what_it_is() {
     let program = program(pid, b"none", false);
     assert_eq!(program.path, std::env::current_exe().unwrap().into_os_string().into_vec());
     assert!(program.path.ends_with(&program.image) && !program.image.contains(&b'/'));
-    assert!(descriptors(pid) > 2);
+    assert!(count_descriptors(pid) > 2);
 }
 
 #[test]
-fn what_has_ended_says_how() {
+fn zombie_has_its_exit_code() {
     let mut child = std::process::Command::new("sh").args(["-c", "exit 7"]).spawn().unwrap();
     let ended = (0..1000).find_map(|_| {
         std::thread::sleep(std::time::Duration::from_millis(5));
@@ -53,8 +53,9 @@ fn what_has_ended_says_how() {
 }
 
 #[test]
-fn users_and_inner_ids_are_found_in_a_status() {
-    let text = "Name:\tx\nUid:\t1000\t1001\t1002\t1003\nNSpid:\t4711\t12\t1\nVmPeak:\t  20 kB\nVmSize:\t 10 kB\nRssAnon:\t 3 kB\nVmSwap:\t 2 kB\n";
+fn status_gives_user_innermost_id_and_sizes() {
+    let text = "Name:\tx\nUid:\t1000\t1001\t1002\t1003\nNSpid:\t4711\t12\t1\n\
+        VmPeak:\t  20 kB\nVmSize:\t 10 kB\nRssAnon:\t 3 kB\nVmSwap:\t 2 kB\n";
     let status = parse_status(text);
     assert_eq!((status.user, status.inner), (Some(1001), Some(1)));
     let sizes = status.sizes.unwrap();
@@ -63,7 +64,7 @@ fn users_and_inner_ids_are_found_in_a_status() {
 }
 
 #[test]
-fn arguments_are_quoted_so_that_they_can_be_told_apart() {
+fn command_line_quotes_arguments_unambiguously() {
     for (arguments, wanted) in [
         (&b"ls\0-l\0"[..], "ls -l"),
         (b"a\0\0b c\0", "a \"\" \"b c\""),
@@ -80,7 +81,7 @@ fn arguments_are_quoted_so_that_they_can_be_told_apart() {
 }
 
 #[test]
-fn a_long_command_line_is_cut_where_one_sees_it() {
+fn long_command_line_ends_with_an_ellipsis() {
     let whole = vec![b'x'; MAX_COMMAND_LINE];
     assert_eq!(command_line(&whole, true).len(), MAX_COMMAND_LINE);
     let longer = vec![b'x'; MAX_COMMAND_LINE + 1];
@@ -89,14 +90,14 @@ fn a_long_command_line_is_cut_where_one_sees_it() {
 }
 
 #[test]
-fn an_inner_process_says_who_it_is_there() {
+fn application_id_names_an_inner_namespace() {
     let mut text = String::new();
-    let mut place = Place { application: "nginx".into(), ..Place::default() };
-    place.application_of(Some(7), &mut text);
+    let mut app = AppIdentity { application: "nginx".into(), ..AppIdentity::default() };
+    app.write_application_id(Some(7), &mut text);
     assert_eq!(text, "nginx");
-    place.namespace = Some(4_026_532_281);
-    place.application_of(Some(7), &mut text);
+    app.namespace = Some(4_026_532_281);
+    app.write_application_id(Some(7), &mut text);
     assert_eq!(text, "pid:[4026532281]:7");
-    place.application_of(None, &mut text);
+    app.write_application_id(None, &mut text);
     assert_eq!(text, "pid:[4026532281]");
 }

@@ -1,0 +1,428 @@
+//! Open files, and the descriptors that refer to them.
+//!
+//! ```text
+//!   process 10   3 ─┐
+//!                4 ─┴▶ open file 7, two uses │ position │ name
+//!   process 11   3 ───▶ open file 8, one use
+//!                5 ───▶ (no file)
+//!
+//!   open    a new open file, one use         fork    the child uses the parent's open files
+//!   dup     one use more                     close   one use less; the last closes the file
+//! ```
+//!
+//! 1. An unknown descriptor is looked up in `/proc`, once: it may be older than the capture, or
+//!    have arrived in a way that is not captured.
+//! 2. The name of a descriptor made by fork or dup is read too, in case the first descriptor was
+//!    closed before its name was read.
+//! 3. A name that was read at some time is confirmed when all records up to that time are handled
+//!    and none of them closed the descriptor ([`OpenFiles::confirm_next_name`]).
+//! 4. What `/proc` shows is newer than the records not handled yet: if one of those closes the
+//!    descriptor, it closed an older file.
+//! 5. When a bound is reached, all state is dropped; the numbers of open files go on.
+//! 6. A child inherits at most [`MAX_INHERITED`] descriptors. From a parent with more it inherits
+//!    none: the descriptors that it uses are looked up, as other open files.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::proc_fd;
+use super::tables::Tables;
+use crate::now_ns;
+
+/// The most descriptors that are kept.
+const MAX_DESCRIPTORS: usize = 1 << 18;
+/// The most descriptors that are copied at a fork. The bound keeps a program that forks a lot from
+/// taking up the daemon's time.
+const MAX_INHERITED: usize = 1 << 10;
+/// The most bytes of names, confirmed or not, that are kept.
+const MAX_NAMES: usize = 32 << 20;
+/// Capacity of the queue of unconfirmed names that is kept when it is empty.
+const KEPT_UNCONFIRMED: usize = 1 << 12;
+
+/// The target of a descriptor.
+#[derive(Clone, Copy, Debug)]
+struct Descriptor {
+    /// Number of the open file; `None` if it is not a file.
+    key: Option<u64>,
+    /// Whether an exec closes it, if that is known.
+    closes_on_exec: Option<bool>,
+    /// When it became valid, in nanoseconds.
+    since: u64,
+    /// Whether its name need not be read from `/proc` any more.
+    is_name_read: bool,
+}
+
+/// An open file description: what one open call creates.
+#[derive(Debug, Default)]
+struct OpenFile {
+    /// Number of descriptors that refer to it.
+    uses: u32,
+    /// File offset of the next read or write, if it is known.
+    position: Option<u64>,
+    /// Whether writes go to the end of the file, whose offset is unknown.
+    is_append: bool,
+    name: Option<Box<str>>,
+    /// A name that is not confirmed yet.
+    unconfirmed_name: Option<UnconfirmedName>,
+}
+
+impl OpenFile {
+    /// Returns the bytes of both names.
+    fn name_bytes(&self) -> usize {
+        let unconfirmed = self.unconfirmed_name.as_ref().map_or(0, |unconfirmed| unconfirmed.name.len());
+        self.name.as_ref().map_or(0, |name| name.len()).saturating_add(unconfirmed)
+    }
+}
+
+/// A name that was read for a descriptor, from `/proc` or from the open call.
+#[derive(Debug)]
+struct UnconfirmedName {
+    name: Box<str>,
+    /// When it was read, in nanoseconds.
+    read: u64,
+    /// The number of the table and the descriptor that it was read for.
+    source: (u64, u32),
+}
+
+/// A file whose last descriptor was closed.
+#[derive(Debug)]
+pub(super) struct ClosedFile {
+    pub(super) key: u64,
+    pub(super) name: Option<Box<str>>,
+}
+
+/// The open files of all processes.
+#[derive(Debug, Default)]
+pub(super) struct OpenFiles {
+    tables: Tables<Descriptor>,
+    files: BTreeMap<u64, OpenFile>,
+    /// Times at which unconfirmed names were read, with the numbers of their files.
+    unconfirmed: VecDeque<(u64, u64)>,
+    name_bytes: usize,
+    /// Whether the position of some file is known.
+    has_positions: bool,
+    last_key: u64,
+}
+
+impl OpenFiles {
+    /// Returns a new number for an open file.
+    pub(super) fn next_key(&mut self) -> u64 {
+        self.last_key = self.last_key.wrapping_add(1);
+        self.last_key
+    }
+
+    /// Adds the file of a successful open call. `path`: the argument of the call, if it is known.
+    pub(super) fn add_opened(
+        &mut self,
+        (process, descriptor): (u32, u32),
+        key: u64,
+        flags: Option<u32>,
+        time: u64,
+        path: Option<&str>,
+    ) {
+        let has = |flag: i32| flags.map(|flags| flags & u32::try_from(flag).unwrap_or(0) != 0);
+        let file = OpenFile {
+            position: Some(0),
+            is_append: has(libc::O_APPEND).unwrap_or(true),
+            ..OpenFile::default()
+        };
+        self.files.insert(key, file);
+        self.has_positions = true;
+        let closes_on_exec = has(libc::O_CLOEXEC);
+        // An absolute path is the name, even if the file is closed already.
+        let path = path.filter(|path| path.starts_with('/'));
+        let is_name_read = path.is_some();
+        let target = Descriptor { key: Some(key), closes_on_exec, since: time, is_name_read };
+        self.bind((process, descriptor), target);
+        match path {
+            Some(path) => self.add_unconfirmed_name(key, path.into(), time, (process, descriptor)),
+            None => self.read_name(process, descriptor),
+        }
+    }
+
+    /// Adds a file that `/proc` shows as open: its name is valid from now on.
+    pub(super) fn add_existing(&mut self, process: u32, descriptor: u32, name: Box<str>) {
+        let key = self.next_key();
+        self.name_bytes = self.name_bytes.saturating_add(name.len());
+        self.files.insert(key, OpenFile { name: Some(name), is_append: true, ..OpenFile::default() });
+        let target = Descriptor { key: Some(key), closes_on_exec: None, since: now_ns(), is_name_read: true };
+        self.bind((process, descriptor), target);
+    }
+
+    /// Returns the number of a descriptor's open file; `None` if it is not a file. An unknown
+    /// descriptor is looked up in `/proc`.
+    pub(super) fn resolve(&mut self, process: u32, descriptor: u32) -> Option<u64> {
+        if let Some(known) = self.tables.get(process, descriptor).copied() {
+            if !known.is_name_read {
+                self.read_name(process, descriptor);
+            }
+            return known.key;
+        }
+        let name = proc_fd::read_path(process, descriptor);
+        let key = name.is_some().then(|| self.next_key());
+        if let Some(key) = key {
+            self.files.insert(key, OpenFile { is_append: true, ..OpenFile::default() });
+        }
+        let read = now_ns();
+        let target = Descriptor { key, closes_on_exec: None, since: read, is_name_read: true };
+        self.bind((process, descriptor), target);
+        if let (Some(key), Some(name)) = (key, name) {
+            self.add_unconfirmed_name(key, name, read, (process, descriptor));
+        }
+        key
+    }
+
+    /// Reads the name of a known descriptor from `/proc`, unless its file has a name, confirmed or
+    /// not.
+    fn read_name(&mut self, process: u32, descriptor: u32) {
+        let Some(known) = self.tables.get_mut(process, descriptor) else { return };
+        let Some((key, file)) = known.key.and_then(|key| Some((key, self.files.get(&key)?))) else {
+            known.is_name_read = true;
+            return;
+        };
+        if file.unconfirmed_name.is_some() {
+            return;
+        }
+        known.is_name_read = true;
+        if file.name.is_none()
+            && let Some(name) = proc_fd::read_path(process, descriptor)
+        {
+            self.add_unconfirmed_name(key, name, now_ns(), (process, descriptor));
+        }
+    }
+
+    /// Makes descriptor `to` refer to the open file of `from`. An old `to` must be unbound before.
+    pub(super) fn duplicate(
+        &mut self,
+        process: u32,
+        (to, from): (u32, u32),
+        closes_on_exec: bool,
+        since: u64,
+    ) {
+        if let Some(known) = self.tables.get(process, from) {
+            let closes_on_exec = Some(closes_on_exec);
+            let is_name_read = false;
+            self.bind((process, to), Descriptor { key: known.key, closes_on_exec, since, is_name_read });
+            self.read_name(process, to);
+        }
+    }
+
+    fn bind(&mut self, (process, descriptor): (u32, u32), target: Descriptor) {
+        // A file that is closed before its name is confirmed leaves its entry in `unconfirmed`.
+        let most = self.tables.descriptors().max(self.unconfirmed.len());
+        if most >= MAX_DESCRIPTORS || self.name_bytes >= MAX_NAMES {
+            self.drop_all_except(target.key);
+        }
+        if let Some(file) = target.key.and_then(|key| self.files.get_mut(&key)) {
+            file.uses = file.uses.saturating_add(1);
+        }
+        if let Some(old) = self.tables.insert(process, descriptor, target) {
+            // The record of its close was lost.
+            drop(self.release(old));
+        }
+    }
+
+    /// Drops everything, even which processes share a table.
+    pub(super) fn clear(&mut self) {
+        self.drop_all_except(None);
+        self.tables = Tables::default();
+    }
+
+    /// Makes room: drops everything except one open file and which processes share a table.
+    fn drop_all_except(&mut self, kept: Option<u64>) {
+        let kept = kept.and_then(|key| Some((key, self.files.remove(&key)?)));
+        self.tables.clear();
+        self.files.clear();
+        self.unconfirmed.clear();
+        self.name_bytes = 0;
+        self.unconfirmed.shrink_to(KEPT_UNCONFIRMED);
+        if let Some((key, file)) = kept {
+            self.name_bytes = file.name_bytes();
+            self.unconfirmed.extend(file.unconfirmed_name.as_ref().map(|name| (name.read, key)));
+            self.files.insert(key, OpenFile { uses: 0, ..file });
+        }
+    }
+
+    /// Handles the close of a descriptor. Returns the file if that was its last use.
+    pub(super) fn unbind(&mut self, process: u32, descriptor: u32, time: u64) -> Option<ClosedFile> {
+        let table = self.tables.table_number(process)?;
+        let old = self.tables.remove(process, descriptor)?;
+        self.discard_name_after_close((table, descriptor), &old, time);
+        // A descriptor newer than this close is another one: the close was of a file that was never
+        // seen.
+        let closed = self.release(old);
+        if time < old.since { None } else { closed }
+    }
+
+    /// Discards a name that was read after the descriptor was closed: it belongs to another file.
+    fn discard_name_after_close(&mut self, source: (u64, u32), old: &Descriptor, time: u64) {
+        let Some(file) = old.key.and_then(|key| self.files.get_mut(&key)) else { return };
+        let is_later = |name: &mut UnconfirmedName| name.source == source && name.read >= time;
+        if let Some(discarded) = file.unconfirmed_name.take_if(is_later) {
+            self.name_bytes = self.name_bytes.saturating_sub(discarded.name.len());
+        }
+    }
+
+    /// Gives up one use of a file. Returns the file if it was the last.
+    fn release(&mut self, descriptor: Descriptor) -> Option<ClosedFile> {
+        let key = descriptor.key?;
+        let file = self.files.get_mut(&key)?;
+        file.uses = file.uses.saturating_sub(1);
+        if file.uses > 0 {
+            return None;
+        }
+        let file = self.files.remove(&key)?;
+        self.name_bytes = self.name_bytes.saturating_sub(file.name_bytes());
+        Some(ClosedFile { key, name: file.name })
+    }
+
+    /// Returns the known descriptors of a process from `first` to `last`.
+    pub(super) fn descriptors_between(&self, process: u32, first: u32, last: u32) -> Vec<u32> {
+        let Some(table) = self.tables.table(process).filter(|_| first <= last) else { return Vec::new() };
+        table.range(first..=last).map(|(descriptor, _)| *descriptor).collect()
+    }
+
+    /// Sets whether an exec closes a descriptor.
+    pub(super) fn set_closes_on_exec(&mut self, process: u32, descriptor: u32, closes: bool) {
+        if let Some(known) = self.tables.get_mut(process, descriptor) {
+            known.closes_on_exec = Some(closes);
+        }
+    }
+
+    /// Gives a child a copy of its parent's table.
+    pub(super) fn fork(&mut self, parent: u32, child: u32) {
+        // The id may have belonged to a process whose exit record was lost.
+        drop(self.exit(child));
+        let entries = self.copy_table(parent);
+        self.bind_all(child, entries);
+    }
+
+    /// Lets a child share the table of its parent: opens and closes affect both.
+    pub(super) fn share_table(&mut self, parent: u32, child: u32) {
+        drop(self.exit(child));
+        self.tables.share(parent, child);
+    }
+
+    /// Gives a process its own copy of the table that it shares.
+    pub(super) fn unshare_table(&mut self, process: u32) {
+        let copy = self.tables.is_shared(process).then(|| self.copy_table(process));
+        if let Some(entries) = copy {
+            self.tables.leave(process);
+            self.bind_all(process, entries);
+        }
+    }
+
+    /// Returns the descriptors of a process; none if there are too many to copy.
+    fn copy_table(&self, process: u32) -> Vec<(u32, Descriptor)> {
+        let table = self.tables.table(process).filter(|table| table.len() <= MAX_INHERITED);
+        table.into_iter().flatten().map(|(descriptor, target)| (*descriptor, *target)).collect()
+    }
+
+    fn bind_all(&mut self, process: u32, entries: Vec<(u32, Descriptor)>) {
+        for (descriptor, target) in entries {
+            // An earlier entry may have made room by dropping files. Those are looked up when they
+            // are used.
+            if target.key.is_none_or(|key| self.files.contains_key(&key)) {
+                self.bind((process, descriptor), Descriptor { is_name_read: false, ..target });
+            }
+        }
+    }
+
+    /// Handles an exec of a process. Returns the files that it closes.
+    pub(super) fn exec(&mut self, process: u32) -> Vec<ClosedFile> {
+        self.unshare_table(process);
+        let mut closed = Vec::new();
+        for descriptor in self.descriptors_between(process, 0, u32::MAX) {
+            let closes = self.tables.get(process, descriptor).map(|target| target.closes_on_exec);
+            if closes == Some(Some(false)) {
+                continue;
+            }
+            let file = self.tables.remove(process, descriptor).and_then(|target| self.release(target));
+            // If it is unknown whether the exec closes a descriptor, the next use of it will show.
+            closed.extend(file.filter(|_| closes == Some(Some(true))));
+        }
+        closed
+    }
+
+    /// Handles the end of a process. Returns the files that no other process has open.
+    pub(super) fn exit(&mut self, process: u32) -> Vec<ClosedFile> {
+        let table = self.tables.leave(process).unwrap_or_default();
+        table.into_values().filter_map(|descriptor| self.release(descriptor)).collect()
+    }
+
+    /// Returns the file offset of the next transfer, if it is known.
+    pub(super) fn position(&self, key: u64, is_write: bool) -> Option<u64> {
+        let file = self.files.get(&key)?;
+        if is_write && file.is_append { None } else { file.position }
+    }
+
+    /// Advances the position by the transferred bytes. After an append it is unknown.
+    pub(super) fn advance_position(&mut self, key: u64, is_write: bool, bytes: u64) {
+        if let Some(file) = self.files.get_mut(&key) {
+            let is_append = is_write && file.is_append;
+            let advanced = file.position.and_then(|position| position.checked_add(bytes));
+            file.position = if is_append { None } else { advanced };
+        }
+    }
+
+    pub(super) fn set_position(&mut self, key: u64, position: u64) {
+        if let Some(file) = self.files.get_mut(&key) {
+            file.position = Some(position);
+            self.has_positions = true;
+        }
+    }
+
+    /// Drops all positions: the calls that change them are no longer captured.
+    pub(super) fn forget_positions(&mut self) {
+        if std::mem::take(&mut self.has_positions) {
+            self.files.values_mut().for_each(|file| file.position = None);
+        }
+    }
+
+    /// Stores a name that a descriptor of a process had at the time `read`.
+    fn add_unconfirmed_name(
+        &mut self,
+        key: u64,
+        name: Box<str>,
+        read: u64,
+        (process, descriptor): (u32, u32),
+    ) {
+        let Some(table) = self.tables.table_number(process) else { return };
+        let unconfirmed = UnconfirmedName { name, read, source: (table, descriptor) };
+        if let Some(file) = self.files.get_mut(&key) {
+            self.unconfirmed.push_back((unconfirmed.read, key));
+            let bytes = self.name_bytes.saturating_add(unconfirmed.name.len());
+            let old = file.unconfirmed_name.replace(unconfirmed);
+            self.name_bytes = bytes.saturating_sub(old.map_or(0, |old| old.name.len()));
+        }
+    }
+
+    /// Confirms and returns the next name that was read before `time`, up to which all records have
+    /// been handled. To be called until it returns `None`.
+    pub(super) fn confirm_next_name(&mut self, time: u64) -> Option<(u64, &str)> {
+        loop {
+            let (_, key) = self.unconfirmed.front().copied().filter(|(read, _)| *read < time)?;
+            self.unconfirmed.pop_front();
+            if self.unconfirmed.is_empty() {
+                self.unconfirmed.shrink_to(KEPT_UNCONFIRMED);
+            }
+            let file = self.files.get_mut(&key);
+            let name = file.and_then(|file| file.unconfirmed_name.take_if(|name| name.read < time));
+            let Some(confirmed) = name else {
+                continue;
+            };
+            let file = self.files.get_mut(&key)?;
+            let old = file.name.as_ref().map_or(0, |name| name.len());
+            self.name_bytes = self.name_bytes.saturating_sub(old);
+            return Some((key, file.name.insert(confirmed.name)));
+        }
+    }
+
+    /// Returns the open files with confirmed names.
+    pub(super) fn confirmed_names(&self) -> impl Iterator<Item = (u64, &str)> {
+        self.files.iter().filter_map(|(key, file)| Some((*key, file.name.as_deref()?)))
+    }
+}
+
+#[cfg(test)]
+#[path = "open_files_tests.rs"]
+mod tests;
