@@ -160,7 +160,7 @@ impl Capture {
         let mut opened = self.control.shared.opened();
         self.handled = now_ns();
         for ring in &self.rings {
-            // This cannot fail: the same credentials have just opened the event.
+            // Not expected to fail: the same credentials have just opened the event.
             let _ = ring.event().enable();
         }
         opened.begin();
@@ -371,7 +371,7 @@ fn open_ring(wanted: &Wanted, cpu: u16) -> Result<Ring> {
     let failed = |e| Error::system("capturing kernel events", e);
     let event = Event::open(&tasks_attr(wanted), Targets::owner(wanted.scope), i32::from(cpu));
     let event = event.map_err(failed)?;
-    Ring::new(event, wanted.ring_bytes).map_err(|e| Error::system("a ring for kernel events", e))
+    Ring::new(event, wanted.ring_bytes).map_err(|e| Error::system("ring for kernel events", e))
 }
 
 /// Makes the kernel write a record on each of these processors, preceded by a loss record: a thread

@@ -91,16 +91,16 @@ pub struct Control {
 #[derive(Debug)]
 pub(crate) struct Shared {
     opened: Mutex<Opened>,
-    status: Mutex<Status>,
+    omissions: Mutex<Omissions>,
     /// The event of each processor's ring.
     pub(crate) rings: Vec<Arc<Event>>,
     /// Whether the next poll writes another start rundown.
     pub(crate) is_rundown_due: AtomicBool,
 }
 
-/// The answers to the queries of [`Control`].
+/// What a capture leaves out, as the queries of [`Control`] return it.
 #[derive(Debug, Default)]
-struct Status {
+struct Omissions {
     missing: Vec<String>,
     left_out: u64,
     unread: u64,
@@ -109,8 +109,8 @@ struct Status {
 impl Control {
     pub(crate) fn new(wanted: &Wanted, rings: Vec<Arc<Event>>) -> Self {
         let opened = Opened::empty(wanted);
-        let (opened, status, is_rundown_due) = (Mutex::new(opened), Mutex::default(), AtomicBool::new(false));
-        Self { shared: Arc::new(Shared { opened, status, rings, is_rundown_due }) }
+        let (opened, omissions, is_rundown_due) = (Mutex::new(opened), Mutex::default(), AtomicBool::new(false));
+        Self { shared: Arc::new(Shared { opened, omissions, rings, is_rundown_due }) }
     }
 
     /// Replaces the settings. Scope and ring sizes stay as they were at the start.
@@ -125,21 +125,21 @@ impl Control {
     /// Returns the names of selected events that this kernel does not have.
     #[must_use]
     pub fn missing(&self) -> Vec<String> {
-        self.shared.status().missing.clone()
+        self.shared.omissions().missing.clone()
     }
 
     /// Returns how many threads of this user lack a file descriptor, in captures that watch each
     /// thread separately.
     #[must_use]
     pub fn left_out(&self) -> u64 {
-        self.shared.status().left_out
+        self.shared.omissions().left_out
     }
 
     /// Returns how many command lines, mappings, programs and tables were not read because reading
     /// them took too long.
     #[must_use]
     pub fn unread(&self) -> u64 {
-        self.shared.status().unread
+        self.shared.omissions().unread
     }
 
     /// Requests another start rundown at the next poll.
@@ -154,21 +154,21 @@ impl Shared {
         self.opened.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn status(&self) -> MutexGuard<'_, Status> {
-        self.status.lock().unwrap_or_else(PoisonError::into_inner)
+    fn omissions(&self) -> MutexGuard<'_, Omissions> {
+        self.omissions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Copies the query results from the table of open events.
     pub(crate) fn publish(&self, opened: &Opened) {
         let (missing, left_out) = (opened.missing.clone(), opened.targets.left_out());
-        let mut status = self.status();
-        (status.missing, status.left_out) = (missing, left_out);
+        let mut omissions = self.omissions();
+        (omissions.missing, omissions.left_out) = (missing, left_out);
     }
 
     /// Adds the number of reads that a poll gave up.
     pub(crate) fn add_unread(&self, count: u64) {
-        let mut status = self.status();
-        status.unread = status.unread.saturating_add(count);
+        let mut omissions = self.omissions();
+        omissions.unread = omissions.unread.saturating_add(count);
     }
 }
 

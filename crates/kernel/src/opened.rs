@@ -363,8 +363,8 @@ fn open(
             // All events of a group use the same clock.
             attr.set_use_clockid(1);
             attr.clockid = libc::CLOCK_MONOTONIC_RAW;
-            let unable = |e| Error::system("a counter beside an event", e);
-            counters.push(event.open_beside(&attr, id, ring.cpu()).map_err(unable)?);
+            let counter_failed = |e| Error::system("counter for an event", e);
+            counters.push(event.open_beside(&attr, id, ring.cpu()).map_err(counter_failed)?);
         }
         events.push((event.id().map_err(failed)?, event));
     }

@@ -3,7 +3,8 @@
 //! ```text
 //!   sample   header │ u64 id │ [u64 ip] │ u32 pid, tid │ u64 time │ [u64 addr]
 //!                   │ [counts: u64 n, n × u64] │ [callchain: u64 n, n × u64]
-//!                   │ [raw: u32 n, n bytes, padded] │ [user registers] │ [user stack] │ [registers]
+//!                   │ [raw: u32 n, n bytes, padded] │ [user registers] │ [user stack]
+//!                   │ [registers]
 //!   other    header │ fields of the type │ u32 pid, tid │ u64 time │ u64 id
 //! ```
 //!

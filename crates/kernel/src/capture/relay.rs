@@ -30,8 +30,7 @@ const THREAD_STACK: usize = 128 << 10;
 /// Bytes of record memory kept between polls; a larger allocation shrinks to this.
 const KEPT_BYTES: usize = 1 << 20;
 
-/// The thread pauses for `IDLE_PAUSE` after each further wake once this many in a row found
-/// nothing.
+/// After this many consecutive wakes without records, the thread pauses for `IDLE_PAUSE` per wake.
 const IDLE_WAKES: u32 = 100;
 const IDLE_PAUSE: Duration = Duration::from_millis(1);
 

@@ -20,7 +20,7 @@ impl Opened {
         self.is_silent = false;
         let rows = self.rows.values().flat_map(|row| row.events.iter().map(|(_, event)| event));
         for event in self.tasks.iter().chain(rows) {
-            // This cannot fail: the same credentials have just opened the event.
+            // Not expected to fail: the same credentials have just opened the event.
             let _ = event.enable();
         }
     }

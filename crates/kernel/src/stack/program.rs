@@ -53,7 +53,7 @@ impl Tables {
 
 /// Reads the tables of a file that a process has mapped. Returns `Some(None)` if it has no trusted
 /// tables, and `None` if the file was not found.
-pub(crate) fn tables(process: u32, range: &Range<u64>, path: &str, inode: u64) -> Option<Option<Tables>> {
+pub(crate) fn read_tables(process: u32, range: &Range<u64>, path: &str, inode: u64) -> Option<Option<Tables>> {
     let ways = plain::ways(process, range, path).into_iter();
     let mut files = ways.filter_map(|(way, flags)| plain::find(&way, flags));
     let file = files.find(|file| file.now.inode == inode)?;
@@ -167,17 +167,17 @@ mod tests {
     fn file_is_accepted_by_inode_and_owner() {
         let (_folder, path, inode) = copy();
         let range = 0x1000..0x2000;
-        let mut found = plain::find(&path, rustix::fs::OFlags::NOFOLLOW).expect("a plain file");
+        let mut found = plain::find(&path, rustix::fs::OFlags::NOFOLLOW).expect("a regular file");
         found.is_trusted = true;
         assert!(read_trusted(&found).is_some());
         found.is_trusted = false;
         assert!(read_trusted(&found).is_none(), "not trusted");
-        assert!(tables(u32::MAX, &range, &path, inode).is_some());
-        assert!(tables(u32::MAX, &range, &path, inode + 1).is_none(), "another file with this path");
-        assert!(tables(u32::MAX, &range, "/dev/zero", 1).is_none());
+        assert!(read_tables(u32::MAX, &range, &path, inode).is_some());
+        assert!(read_tables(u32::MAX, &range, &path, inode + 1).is_none(), "another file with this path");
+        assert!(read_tables(u32::MAX, &range, "/dev/zero", 1).is_none());
         use std::os::unix::fs::PermissionsExt;
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777)).expect("permitted");
-        let answer = tables(u32::MAX, &range, &path, inode);
+        let answer = read_tables(u32::MAX, &range, &path, inode);
         assert!(answer.is_some_and(|tables| tables.is_none()), "writable by all users");
     }
 

@@ -169,8 +169,8 @@ impl Reader {
         answer.ok()
     }
 
-    /// Returns the file that the thread has been reading for longer than `longest`, or while
-    /// reading which it has ended.
+    /// Returns the file that the thread has been reading for longer than `longest`, or the
+    /// one on which it has ended.
     pub(super) fn stuck_file(&self, longest: Duration) -> Option<FileKey> {
         self.pending.front().copied().filter(|_| self.is_gone || self.since.elapsed() > longest)
     }

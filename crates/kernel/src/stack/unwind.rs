@@ -90,7 +90,7 @@ impl Unwinder {
     pub(crate) fn new() -> Option<Self> {
         let read = |process: u32, mapping: &Mapping| {
             let Mapping { range, path, file: (.., inode), .. } = mapping;
-            program::tables(process, range, path, *inode)
+            program::read_tables(process, range, path, *inode)
         };
         Self::with_reader(Arc::new(read), HANGS_AFTER)
     }
@@ -169,7 +169,7 @@ impl Unwinder {
         entry.retry_at = None;
         let mut is_complete = true;
         for mapping in mappings(process) {
-            is_complete &= self.add(process, &mapping);
+            is_complete &= self.add_mapping(process, &mapping);
         }
         if !is_complete && let Some(entry) = self.processes.get_mut(&process) {
             entry.retry_at = Instant::now().checked_add(PAUSE);
@@ -185,7 +185,7 @@ impl Unwinder {
     }
 
     /// Adds a mapping to the modules of its process. Returns `false` if its file is not read yet.
-    fn add(&mut self, process: u32, mapping: &Mapping) -> bool {
+    fn add_mapping(&mut self, process: u32, mapping: &Mapping) -> bool {
         let has_file = |entry: &ProcessModules| entry.files.contains(&mapping.file);
         if self.processes.get(&process).is_none_or(has_file) {
             return true;
@@ -326,7 +326,7 @@ mod tests {
         assert!(answer.is_none(), "another file with this path");
         assert!(unwinder.tables.is_empty(), "nothing is stored");
         unwinder.processes.insert(me, ProcessModules::default());
-        assert!(!unwinder.add(me, &other), "not read yet");
+        assert!(!unwinder.add_mapping(me, &other), "not read yet");
         unwinder.update_modules(me);
         let entry = &unwinder.processes[&me];
         assert!(entry.files.is_empty() && entry.retry_at.is_none(), "nothing was mapped since");

@@ -57,7 +57,7 @@ int main(int argc, char **argv) {
 
 /// Builds the program and its library with these options in a temporary directory. Returns `None`
 /// if there is no compiler.
-fn built(program: &[&str], library: &[&str]) -> Option<tempfile::TempDir> {
+fn build_program(program: &[&str], library: &[&str]) -> Option<tempfile::TempDir> {
     let folder = tempfile::tempdir().expect("a folder");
     let at = |name: &str| folder.path().join(name);
     std::fs::write(at("program.c"), PROGRAM).unwrap();
@@ -186,7 +186,7 @@ fn real(path: &Path) -> PathBuf {
 #[test]
 fn library_is_loaded_where_the_program_says_and_unloaded_with_it() {
     again(5, || {
-        let Some(folder) = built(&[], &[]) else { return };
+        let Some(folder) = build_program(&[], &[]) else { return };
         let mut running = None;
         let work = || {
             let program = Running::start(folder.path(), &[]);
@@ -220,7 +220,7 @@ fn library_whose_addresses_differ_from_its_offsets_is_loaded_at_its_start() {
         let sysroot = String::from_utf8(sysroot.unwrap_or_default()).unwrap();
         let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
         let linkers = format!("-B{}/lib/rustlib/{target}/bin/gcc-ld", sysroot.trim());
-        let Some(folder) = built(&[], &[&linkers, "-fuse-ld=lld"]) else { return };
+        let Some(folder) = build_program(&[], &[&linkers, "-fuse-ld=lld"]) else { return };
         let mut running = None;
         let work = || {
             let program = Running::start(folder.path(), &[]);
@@ -248,7 +248,7 @@ fn last_loaded_images(events: &[DecodedEvent], pid: u32) -> BTreeMap<u64, (u64, 
 #[test]
 fn rundowns_contain_the_images_of_running_programs() {
     again(5, || {
-        let Some(folder) = built(&["-no-pie"], &[]) else { return };
+        let Some(folder) = build_program(&["-no-pie"], &[]) else { return };
         let running = Running::start(folder.path(), &[]);
         let (pid, maps) = (running.pid, running.maps.clone());
         let Some(events) = capture(&wanted(), || {}) else { return };
@@ -279,7 +279,7 @@ fn rundowns_contain_the_images_of_running_programs() {
 #[test]
 fn images_of_an_earlier_program_with_threads_are_unloaded_when_it_ends() {
     again(5, || {
-        let Some(folder) = built(&[], &[]) else { return };
+        let Some(folder) = build_program(&[], &[]) else { return };
         let running = Running::start(folder.path(), &["threads"]);
         let (pid, maps) = (running.pid, running.maps.clone());
         let Some(events) = capture(&wanted(), || running.end()) else { return };
@@ -292,7 +292,7 @@ fn images_of_an_earlier_program_with_threads_are_unloaded_when_it_ends() {
 #[test]
 fn library_visible_only_to_its_process_has_a_build_id() {
     again(5, || {
-        let Some(folder) = built(&[], &[]) else { return };
+        let Some(folder) = build_program(&[], &[]) else { return };
         let inner = folder.path().join("inner");
         std::fs::create_dir(&inner).unwrap();
         let mut command = Command::new("unshare");
@@ -337,7 +337,7 @@ fn kernel_is_the_first_image() {
 #[test]
 fn forked_child_has_the_images_of_its_parent() {
     again(5, || {
-        let Some(folder) = built(&[], &[]) else { return };
+        let Some(folder) = build_program(&[], &[]) else { return };
         let mut running = None;
         let work = || {
             let program = Running::start(folder.path(), &["fork"]);
@@ -371,7 +371,7 @@ fn deleted_library_and_generated_code_keep_their_names() {
             getchar();
             return library == 0;
         }"#;
-        let Some(folder) = built(&[], &[]) else { return };
+        let Some(folder) = build_program(&[], &[]) else { return };
         let at = |name: &str| folder.path().join(name);
         std::fs::write(at("maker.c"), MAKER).unwrap();
         let made = Command::new("cc").arg(at("maker.c")).arg("-ldl").arg("-o").arg(at("maker")).status();

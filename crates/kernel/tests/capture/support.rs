@@ -239,7 +239,7 @@ pub(crate) fn capture_changing(
 }
 
 /// Like [`capture_changing`], but repeats the capture if other load on the machine caused losses.
-pub(crate) fn capture_whole(
+pub(crate) fn capture_without_loss(
     wanted: &Wanted,
     mut work: impl FnMut(&Control, &mut dyn FnMut()),
 ) -> Option<Vec<CapturedEvent>> {

@@ -9,7 +9,7 @@ use traceweir_kernel::{Control, Group, Wanted};
 
 use crate::again::again;
 use crate::support;
-use crate::support::{CapturedEvent, capture_whole, of_thread, this_thread, wanting, with_hooks};
+use crate::support::{CapturedEvent, capture_without_loss, of_thread, this_thread, wanting, with_hooks};
 
 const ENTER: u16 = 0x0F33;
 const EXIT: u16 = 0x0F34;
@@ -34,7 +34,7 @@ fn system_calls_of_a_thread_are_counted_and_named() {
                 assert!(parent > 0 && group == -1);
             }
         };
-        let Some(events) = capture_whole(&wanted, work) else { return };
+        let Some(events) = capture_without_loss(&wanted, work) else { return };
         let thread = this_thread();
         let enters = of_thread(&events, ENTER, thread);
         for name in ["__x64_sys_getppid", "__x64_sys_getpgid"] {
@@ -104,7 +104,7 @@ fn change_of_settings_neither_duplicates_nor_drops_events() {
                 calls = caller.join().expect("a caller");
             });
         };
-        let Some(events) = capture_whole(&without, work) else { return };
+        let Some(events) = capture_without_loss(&without, work) else { return };
         let is_call = |event: &&CapturedEvent| event.hook == ENTER && u64_at(&event.payload, 0) == address;
         assert_eq!(events.iter().filter(is_call).count(), calls);
     });
