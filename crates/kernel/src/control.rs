@@ -109,7 +109,8 @@ struct Omissions {
 impl Control {
     pub(crate) fn new(wanted: &Wanted, rings: Vec<Arc<Event>>) -> Self {
         let opened = Opened::empty(wanted);
-        let (opened, omissions, is_rundown_due) = (Mutex::new(opened), Mutex::default(), AtomicBool::new(false));
+        let (opened, omissions, is_rundown_due) =
+            (Mutex::new(opened), Mutex::default(), AtomicBool::new(false));
         Self { shared: Arc::new(Shared { opened, omissions, rings, is_rundown_due }) }
     }
 

@@ -260,7 +260,10 @@ impl Out<'_> {
         let has_stack_copy = part == USER && !sample.user_stack.is_empty();
         let max_frames = self.max_frames;
         let is_unwound = has_stack_copy
-            && self.unwinder.as_mut().is_some_and(|unwinder| unwinder.put_frames(sample, max_frames, &mut payload));
+            && self
+                .unwinder
+                .as_mut()
+                .is_some_and(|unwinder| unwinder.put_frames(sample, max_frames, &mut payload));
         if !is_unwound {
             payload.truncate(empty);
             stack::put_part(sample.callchain, part, &mut payload);

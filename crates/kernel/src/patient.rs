@@ -156,7 +156,7 @@ fn start_job<T: Send + 'static>(
     let job: Job = Box::new(move || {
         let begun = Instant::now();
         let answer = work();
-            // This fails if the caller no longer waits.
+        // This fails if the caller no longer waits.
         let _ = sender.send((answer, begun.elapsed()));
     });
     worker.send(job).ok()?;

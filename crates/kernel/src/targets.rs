@@ -164,9 +164,8 @@ fn is_in_reserve(descriptor: &impl AsFd, limit: u64) -> bool {
 /// Lists the processes of this user.
 fn own_processes() -> Vec<u32> {
     let user = rustix::process::geteuid().as_raw();
-    let is_own = |process: &u32| {
-        fs::metadata(format!("/proc/{process}")).is_ok_and(|metadata| metadata.uid() == user)
-    };
+    let is_own =
+        |process: &u32| fs::metadata(format!("/proc/{process}")).is_ok_and(|metadata| metadata.uid() == user);
     proc::processes().filter(is_own).collect()
 }
 

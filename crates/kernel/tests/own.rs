@@ -90,10 +90,7 @@ fn unprivileged_user_captures_own_processes() {
             "switches to and from the thread"
         );
         assert!(count(0x030A, 16, child) > 0, "image loads");
-        assert!(
-            seen.iter().any(|(hook, payload)| *hook == 0x020B && payload.len() == 16),
-            "page faults"
-        );
+        assert!(seen.iter().any(|(hook, payload)| *hook == 0x020B && payload.len() == 16), "page faults");
         // An unprivileged user gets no kernel addresses.
         let addresses: BTreeSet<u8> =
             seen.iter().filter(|(hook, _)| *hook == 0x0F2E).map(|(_, payload)| payload[7]).collect();

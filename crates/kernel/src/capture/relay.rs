@@ -269,7 +269,7 @@ impl Drop for Relay {
 
 /// Makes an eventfd readable.
 fn signal(to: &OwnedFd) {
-        // An eventfd whose counter is full is readable already.
+    // An eventfd whose counter is full is readable already.
     let _ = rustix::io::write(to, &1_u64.to_ne_bytes());
 }
 

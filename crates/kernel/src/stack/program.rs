@@ -53,7 +53,12 @@ impl Tables {
 
 /// Reads the tables of a file that a process has mapped. Returns `Some(None)` if it has no trusted
 /// tables, and `None` if the file was not found.
-pub(crate) fn read_tables(process: u32, range: &Range<u64>, path: &str, inode: u64) -> Option<Option<Tables>> {
+pub(crate) fn read_tables(
+    process: u32,
+    range: &Range<u64>,
+    path: &str,
+    inode: u64,
+) -> Option<Option<Tables>> {
     let ways = plain::ways(process, range, path).into_iter();
     let mut files = ways.filter_map(|(way, flags)| plain::find(&way, flags));
     let file = files.find(|file| file.now.inode == inode)?;

@@ -353,7 +353,8 @@ mod tests {
             }
             Some(None)
         };
-        let mut unwinder = Unwinder::with_reader(Arc::new(read), Duration::from_millis(20)).expect("a thread");
+        let mut unwinder =
+            Unwinder::with_reader(Arc::new(read), Duration::from_millis(20)).expect("a thread");
         let me = std::process::id();
         let mut other = own();
         other.file.2 = other.file.2.wrapping_add(1);

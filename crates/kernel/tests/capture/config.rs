@@ -4,8 +4,8 @@ use traceweir_format::spec::event::class;
 use traceweir_kernel::{Group, Wanted};
 
 use crate::again::again;
-use crate::support::groups;
 use crate::decoded::{DecodedEvent, capture};
+use crate::support::groups;
 
 fn read(path: &str) -> String {
     std::fs::read_to_string(path).unwrap_or_default().trim().to_owned()
@@ -48,8 +48,9 @@ fn session_contains_the_system_configuration() {
         let first = events.iter().find(|event| event.class == class::CONFIG).expect("a record");
         let first = (first.hook, first.number("TcpTimedWaitDelay"));
         assert_eq!(first, (Some(0x0B11), 60), "the first configuration event");
-        let ex =
-            |opcode| events.iter().find(|event| event.class == class::SYS_CONFIG_EX && event.opcode == opcode).unwrap();
+        let ex = |opcode| {
+            events.iter().find(|event| event.class == class::SYS_CONFIG_EX && event.opcode == opcode).unwrap()
+        };
         assert!(ex(32).text("BuildLab").starts_with(&read("/proc/sys/kernel/osrelease")));
         assert_eq!((ex(35).text("NtPath"), ex(35).text("DosPath"), ex(35).header), ("/", "/", (0, 0)));
     });

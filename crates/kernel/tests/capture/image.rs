@@ -9,9 +9,9 @@ use traceweir_format::spec::event::class;
 use traceweir_kernel::{Group, Wanted};
 
 use crate::again::again;
+use crate::decoded::{DecodedEvent, capture};
 use crate::support;
 use crate::support::groups;
-use crate::decoded::{DecodedEvent, capture};
 
 const UNLOAD: u8 = 2;
 const RUNDOWN_START: u8 = 3;
@@ -132,7 +132,8 @@ fn images_in(maps: &[String]) -> BTreeMap<u64, (u64, String)> {
 
 /// Returns the images of a process in events with this opcode, by base.
 fn images_in_events(events: &[DecodedEvent], opcode: u8, pid: u32) -> BTreeMap<u64, (u64, String)> {
-    let is_match = |event: &&DecodedEvent| event.is_image(opcode) && event.number("ProcessId") == u64::from(pid);
+    let is_match =
+        |event: &&DecodedEvent| event.is_image(opcode) && event.number("ProcessId") == u64::from(pid);
     let image = |event: &DecodedEvent| {
         let size = event.number("ImageSize");
         (event.number("ImageBase"), (size, event.text("FileName").to_owned()))
@@ -200,10 +201,15 @@ fn library_is_loaded_where_the_program_says_and_unloaded_with_it() {
         loads.retain(|base, _| images_in(&maps).contains_key(base));
         assert_eq!(loads, images_in(&maps), "everything that is mapped was loaded");
         assert!(loads[&library].1.ends_with("/library.so"));
-        let of_library = |event: &&DecodedEvent| event.fields.find("ImageBase") == Some(library) && event.header.0 == pid;
+        let of_library =
+            |event: &&DecodedEvent| event.fields.find("ImageBase") == Some(library) && event.header.0 == pid;
         let opcodes: Vec<u8> = events.iter().filter(of_library).map(|event| event.opcode).collect();
         assert_eq!(opcodes, [0, 36, LOAD, 0, 36, UNLOAD], "one load and one unload, each after its ids");
-        assert!(!events.iter().any(|event| event.is_image(RUNDOWN_END) && event.number("ProcessId") == u64::from(pid)));
+        assert!(
+            !events
+                .iter()
+                .any(|event| event.is_image(RUNDOWN_END) && event.number("ProcessId") == u64::from(pid))
+        );
         let id = events.iter().filter(of_library).find(|event| event.opcode == 36).unwrap();
         if let Some(build_id) = build_id(&real(&folder.path().join("library.so"))) {
             assert_eq!(id.payload[12..32], build_id, "signature and age");
@@ -240,8 +246,9 @@ fn last_loaded_images(events: &[DecodedEvent], pid: u32) -> BTreeMap<u64, (u64, 
     let is_load = |event: &&DecodedEvent| event.is_image(LOAD) && event.number("ProcessId") == u64::from(pid);
     let mut loads: Vec<&DecodedEvent> = events.iter().filter(is_load).collect();
     loads.sort_by_key(|event| event.raw);
-    let image =
-        |event: &&DecodedEvent| (event.number("ImageBase"), (event.number("ImageSize"), event.text("FileName").to_owned()));
+    let image = |event: &&DecodedEvent| {
+        (event.number("ImageBase"), (event.number("ImageSize"), event.text("FileName").to_owned()))
+    };
     loads.iter().map(image).collect()
 }
 
@@ -261,7 +268,9 @@ fn rundowns_contain_the_images_of_running_programs() {
             let own_images = images_in_events(&events, opcode, std::process::id());
             assert_eq!(own_images, images_in(&own), "of this process");
         }
-        assert!(!events.iter().any(|event| event.is_image(LOAD) && event.number("ProcessId") == u64::from(pid)));
+        assert!(
+            !events.iter().any(|event| event.is_image(LOAD) && event.number("ProcessId") == u64::from(pid))
+        );
         let program = real(&folder.path().join("program"));
         let is_program = |event: &&DecodedEvent| {
             event.is_image(RUNDOWN_START)
@@ -271,7 +280,8 @@ fn rundowns_contain_the_images_of_running_programs() {
         let program = events.iter().find(is_program).expect("the program");
         assert_eq!(program.number("DefaultBase"), program.number("ImageBase"), "linked for this address");
         assert_eq!(program.number("DefaultBase"), 0x40_0000);
-        let first = events.iter().find(|event| event.is_image(RUNDOWN_START) && event.number("ProcessId") != 0);
+        let first =
+            events.iter().find(|event| event.is_image(RUNDOWN_START) && event.number("ProcessId") != 0);
         assert!(first.is_some_and(|event| event.hook == Some(0x1403)));
     });
 }
@@ -298,8 +308,11 @@ fn library_visible_only_to_its_process_has_a_build_id() {
         let mut command = Command::new("unshare");
         command.args(["--mount", "sh", "-c"]).current_dir(folder.path()).stderr(Stdio::null());
         command.arg("mount -t tmpfs none inner && mv library.so inner && exec ./program ./inner/library.so");
-        let running =
-            Command::new("unshare").arg("--version").output().ok().and_then(|_| Running::from_command(command));
+        let running = Command::new("unshare")
+            .arg("--version")
+            .output()
+            .ok()
+            .and_then(|_| Running::from_command(command));
         let Some(running) = running else {
             return support::skip::skip("root", "no separate mount namespace");
         };
@@ -307,7 +320,8 @@ fn library_visible_only_to_its_process_has_a_build_id() {
         let (pid, library, maps) = (running.pid, running.library, running.maps.clone());
         let Some(events) = capture(&wanted(), || {}) else { return };
         assert_eq!(images_in_events(&events, RUNDOWN_START, pid), images_in(&maps));
-        let is_id = |event: &&DecodedEvent| event.class == class::IMAGE_ID && event.number("ImageBase") == library;
+        let is_id =
+            |event: &&DecodedEvent| event.class == class::IMAGE_ID && event.number("ImageBase") == library;
         assert_eq!(events.iter().filter(is_id).nth(1).map(|event| event.opcode), Some(36), "with a build id");
         running.end();
     });
@@ -328,7 +342,10 @@ fn kernel_is_the_first_image() {
         assert_eq!((base.number("ImageBase"), image.number("ImageBase")), (text, text));
         assert_eq!((image.text("FileName"), image.number("ProcessId")), ("[kernel.kallsyms]", 0));
         assert_eq!(image.header.0, std::process::id(), "written by this process");
-        let id = events.iter().find(|event| event.opcode == 36 && event.class == class::IMAGE_ID).expect("its build id");
+        let id = events
+            .iter()
+            .find(|event| event.opcode == 36 && event.class == class::IMAGE_ID)
+            .expect("its build id");
         let notes = std::fs::read("/sys/kernel/notes").unwrap();
         assert_eq!(id.payload[12..32], notes[16..36]);
     });
@@ -393,20 +410,20 @@ fn deleted_library_and_generated_code_keep_their_names() {
         child.stdin.take().unwrap().write_all(b"\n").unwrap();
         assert!(child.wait().unwrap().success());
         for opcode in [LOAD, RUNDOWN_END] {
-            let is_match = |event: &&DecodedEvent| event.is_image(opcode) && event.number("ProcessId") == u64::from(child.id());
+            let is_match = |event: &&DecodedEvent| {
+                event.is_image(opcode) && event.number("ProcessId") == u64::from(child.id())
+            };
             let code: Vec<_> =
                 events.iter().filter(is_match).filter(|event| event.number("ImageBase") == code).collect();
             assert_eq!(code.len(), 1);
             assert_eq!((code[0].text("FileName"), code[0].number("ImageSize")), ("//anon", 65536));
             let name = library.to_str().unwrap();
-            let at =
-                events.iter().position(|event| is_match(&event) && event.text("FileName") == name).expect("the library");
+            let at = events
+                .iter()
+                .position(|event| is_match(&event) && event.text("FileName") == name)
+                .expect("the library");
             if let Some(build_id) = &build_id {
-                assert_eq!(
-                    events[at - 1].payload[12..32],
-                    **build_id,
-                    "read from a deleted file"
-                );
+                assert_eq!(events[at - 1].payload[12..32], **build_id, "read from a deleted file");
             }
         }
     });

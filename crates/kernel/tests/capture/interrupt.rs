@@ -93,7 +93,8 @@ fn timers_are_distinguished_from_other_deferred_calls() {
 fn device_interrupts_match_the_kernel_counts() {
     again(5, || {
         let is_device = |head: &str| head.parse::<u32>().is_ok();
-        let Some((events, least, most)) = capture(Group::INTERRUPT, || counted("/proc/interrupts", is_device))
+        let Some((events, least, most)) =
+            capture(Group::INTERRUPT, || counted("/proc/interrupts", is_device))
         else {
             return;
         };

@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 use traceweir_kernel::Group;
 
 use crate::again::again;
-use crate::support::{Fresh, PAGE, CapturedEvent, capture, skip, this_thread, wanting, with_hooks};
+use crate::support::{CapturedEvent, Fresh, PAGE, capture, skip, this_thread, wanting, with_hooks};
 
 const DEMAND_ZERO: u16 = 0x020B;
 const COPY_ON_WRITE: u16 = 0x020C;
@@ -83,7 +83,8 @@ fn faults_that_require_disk_access_are_hard_faults() {
             mapped.read();
             hard = hard_faults() - before;
         };
-        let Some((events, capture)) = capture(&wanting(&[Group::HARD_FAULTS, Group::PAGE_FAULTS]), work) else {
+        let Some((events, capture)) = capture(&wanting(&[Group::HARD_FAULTS, Group::PAGE_FAULTS]), work)
+        else {
             return;
         };
         assert_eq!(capture.lost(), 0);
@@ -117,9 +118,11 @@ fn mapping_and_unmapping_are_recorded_as_alloc_and_free() {
         let pid = u64::from(std::process::id());
         let recorded = |hook| -> Vec<(u64, u64, u64)> {
             let all = with_hooks(&events, &[hook]);
-            let all = all.iter().map(|event| event.fields()).filter(|fields| fields.number("ProcessId") == pid);
+            let all =
+                all.iter().map(|event| event.fields()).filter(|fields| fields.number("ProcessId") == pid);
             let all = all.filter(|fields| fields.number("BaseAddress") == range.0);
-            all.map(|fields| ["BaseAddress", "RegionSize", "Flags"].map(|name| fields.number(name)).into()).collect()
+            all.map(|fields| ["BaseAddress", "RegionSize", "Flags"].map(|name| fields.number(name)).into())
+                .collect()
         };
         assert_eq!(recorded(ALLOC), [(range.0, range.1, 0x3000)]);
         assert_eq!(recorded(FREE), [(range.0, range.1, 0x8000)]);

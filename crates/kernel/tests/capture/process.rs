@@ -78,7 +78,10 @@ fn drain(capture: &mut Capture, events: &mut Vec<CapturedEvent>) {
 
 /// Returns everything that is captured while `work` runs. Polls like a session: on each wake, and
 /// now and then.
-fn capture<T: Send>(wanted: &Wanted, work: impl FnOnce(&Control) -> T + Send) -> Option<(Vec<CapturedEvent>, T)> {
+fn capture<T: Send>(
+    wanted: &Wanted,
+    work: impl FnOnce(&Control) -> T + Send,
+) -> Option<(Vec<CapturedEvent>, T)> {
     /// Captures run one at a time, because each covers the whole machine.
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock();
@@ -157,8 +160,10 @@ fn fork_exec_and_kill_are_recorded_in_order() {
         assert_eq!((own[6].tid(), own[5].text("ThreadName")), (pid, "sh"));
 
         // Its children: two that were only forked, and one that has executed a program.
-        let started: Vec<&CapturedEvent> =
-            events.iter().filter(|event| event.hook == 0x0301 && event.number("ParentId") == i64::from(pid)).collect();
+        let started: Vec<&CapturedEvent> = events
+            .iter()
+            .filter(|event| event.hook == 0x0301 && event.number("ParentId") == i64::from(pid))
+            .collect();
         let children: Vec<u32> = started.iter().map(|event| event.pid()).collect();
         let forked = |child: u32| -> Vec<i32> {
             events.iter().filter(|event| event.is(0x0302, child)).map(CapturedEvent::status).collect()
@@ -169,7 +174,8 @@ fn fork_exec_and_kill_are_recorded_in_order() {
             (1, 1, 2),
             "a program that was forked and executed starts twice"
         );
-        let sleeps: Vec<&&CapturedEvent> = started.iter().filter(|event| event.text("CommandLine") == "sleep 0.5").collect();
+        let sleeps: Vec<&&CapturedEvent> =
+            started.iter().filter(|event| event.text("CommandLine") == "sleep 0.5").collect();
         assert_eq!(sleeps.len(), 1, "{started:?}");
         for start in started.iter().filter(|event| event.text("CommandLine") != "sleep 0.5") {
             let inherited = (start.text("CommandLine"), start.header_ids.0);
@@ -204,7 +210,8 @@ fn threads_are_recorded_with_their_names_and_ends() {
             let tid = named[0].number("ThreadId") as u32;
             assert_eq!(named[0].header_ids, (pid, tid));
             workers.insert(tid);
-            let life: Vec<&&CapturedEvent> = own.iter().filter(|event| event.hook != 0x0548 && event.is_thread(tid)).collect();
+            let life: Vec<&&CapturedEvent> =
+                own.iter().filter(|event| event.hook != 0x0548 && event.is_thread(tid)).collect();
             assert_eq!(life.iter().map(|event| event.hook).collect::<Vec<_>>(), [0x0501, 0x0502]);
             assert_ne!(life[0].text("ThreadName"), name, "a new thread has its creator's name");
             assert_eq!(life[1].text("ThreadName"), name);
@@ -324,12 +331,17 @@ fn many_forks_lose_no_events_and_leave_no_processes() {
         assert_eq!(started.len(), FORKS);
         let children: BTreeSet<u32> = started.iter().copied().collect();
         let mut ends: BTreeMap<i32, usize> = BTreeMap::new();
-        for end in events.iter().filter(|event| event.hook == 0x0302 && event.number("ParentId") == i64::from(pid)) {
+        for end in
+            events.iter().filter(|event| event.hook == 0x0302 && event.number("ParentId") == i64::from(pid))
+        {
             *ends.entry(end.status()).or_default() += 1;
         }
         assert_eq!(ends, BTreeMap::from([(5, FORKS)]));
         let remaining = events.iter().filter(|event| matches!(event.hook, 0x0304 | 0x0504 | 0x0327));
-        assert_eq!(remaining.filter(|event| children.contains(&event.pid()) || event.pid() == pid).count(), 0);
+        assert_eq!(
+            remaining.filter(|event| children.contains(&event.pid()) || event.pid() == pid).count(),
+            0
+        );
     });
 }
 
@@ -353,7 +365,8 @@ fn process_that_starts_while_a_capture_begins_is_recorded_once() {
                     _ => assert!(alive.insert(pid), "{pid} starts twice: {event:?}"),
                 }
             }
-            let ends: BTreeSet<u32> = events.iter().filter(|event| event.hook == 0x0304).map(CapturedEvent::pid).collect();
+            let ends: BTreeSet<u32> =
+                events.iter().filter(|event| event.hook == 0x0304).map(CapturedEvent::pid).collect();
             assert!(alive.is_subset(&ends), "{:?}", alive.difference(&ends).collect::<Vec<_>>());
         }
     });
@@ -384,9 +397,12 @@ fn stacks_follow_starts_and_ends() {
         let script = format!("i=0; while [ $i -lt {FORKS} ]; do (exit 5); i=$((i+1)); done");
         let Some((events, (pid, _))) = capture(&wanted, |_| shell(&script)) else { return };
         let is_child = |event: &CapturedEvent| {
-            matches!(event.hook, 0x0301 | 0x0302) && !event.is_stack && event.number("ParentId") == i64::from(pid)
+            matches!(event.hook, 0x0301 | 0x0302)
+                && !event.is_stack
+                && event.number("ParentId") == i64::from(pid)
         };
-        let children: BTreeSet<u32> = events.iter().filter(|event| is_child(event)).map(CapturedEvent::pid).collect();
+        let children: BTreeSet<u32> =
+            events.iter().filter(|event| is_child(event)).map(CapturedEvent::pid).collect();
         assert_eq!(children.len(), FORKS);
         for hook in [0x0301, 0x0302, 0x0501, 0x0502] {
             let pairs = events.windows(2).filter(|pair| {
@@ -499,8 +515,9 @@ fn process_in_another_namespace_is_recorded_with_its_id_there() {
         };
         let Some((events, link)) = capture(&wanted(), work) else { return };
         let ids = |command: &str| -> Vec<String> {
-            let starts =
-                events.iter().filter(|event| event.hook == 0x0301 && event.text("CommandLine").starts_with(command));
+            let starts = events
+                .iter()
+                .filter(|event| event.hook == 0x0301 && event.text("CommandLine").starts_with(command));
             starts.map(|event| event.text("ApplicationId").to_owned()).collect()
         };
         let first = format!("{}:1", link.trim());
@@ -550,7 +567,8 @@ fn command_lines_of_short_programs_are_read_in_time() {
         let script = format!("i=0; while [ $i -lt {RUNS} ]; do /bin/true $i; i=$((i+1)); done");
         let Some((events, (pid, _))) = capture(&wanted(), |_| shell(&script)) else { return };
         let is_child = |event: &&CapturedEvent| event.number("ParentId") == i64::from(pid);
-        let starts: Vec<&CapturedEvent> = events.iter().filter(|event| event.hook == 0x0301).filter(is_child).collect();
+        let starts: Vec<&CapturedEvent> =
+            events.iter().filter(|event| event.hook == 0x0301).filter(is_child).collect();
         assert_eq!(starts.len(), 2 * RUNS, "a fork and an exec each");
         let lines: Vec<&str> = starts
             .iter()

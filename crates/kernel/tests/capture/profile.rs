@@ -9,7 +9,8 @@ use traceweir_kernel::{Counter, Group, Wanted};
 
 use crate::again::again;
 use crate::support::{
-    Fresh, CapturedEvent, capture, capture_changing, cpus, groups, own_priority, pin, this_thread, wanting, with_hooks,
+    CapturedEvent, Fresh, capture, capture_changing, cpus, groups, own_priority, pin, this_thread, wanting,
+    with_hooks,
 };
 
 const SAMPLE: u16 = 0x0F2E;
@@ -87,13 +88,24 @@ fn thread_is_sampled_in_proportion_to_its_run_time() {
             }
         }
         assert!(known > 0, "switches contain priorities");
-        let recorded: Vec<(u16, String, u64)> = with_hooks(&events, &[COLLECTION_START, COLLECTION_END, INTERVAL_SET])
-            .iter()
-            .map(|event| (event.hook, event.fields().text("SourceName").to_owned(), event.fields().number("NewInterval")))
-            .collect();
+        let recorded: Vec<(u16, String, u64)> =
+            with_hooks(&events, &[COLLECTION_START, COLLECTION_END, INTERVAL_SET])
+                .iter()
+                .map(|event| {
+                    (
+                        event.hook,
+                        event.fields().text("SourceName").to_owned(),
+                        event.fields().number("NewInterval"),
+                    )
+                })
+                .collect();
         let timer = |hook| (hook, "Timer".to_owned(), 10_000);
         assert_eq!(recorded, [timer(COLLECTION_START), timer(COLLECTION_END)]);
-        assert!(with_hooks(&events, &[COLLECTION_START]).iter().all(|event| event.is_system() && event.payload.len() == 24));
+        assert!(
+            with_hooks(&events, &[COLLECTION_START])
+                .iter()
+                .all(|event| event.is_system() && event.payload.len() == 24)
+        );
     });
 }
 
@@ -120,10 +132,13 @@ fn changed_interval_is_recorded_and_applied() {
         let expected = f64::from(ran) / 500.0;
         let counted = samples_of(&events, thread);
         assert!((counted - expected).abs() <= error_of(expected) + 4.0, "{counted} samples, not {expected}");
-        let recorded: Vec<(u16, u64, u64)> = with_hooks(&events, &[COLLECTION_START, INTERVAL_SET, COLLECTION_END])
-            .iter()
-            .map(|event| (event.hook, event.fields().number("NewInterval"), event.fields().number("OldInterval")))
-            .collect();
+        let recorded: Vec<(u16, u64, u64)> =
+            with_hooks(&events, &[COLLECTION_START, INTERVAL_SET, COLLECTION_END])
+                .iter()
+                .map(|event| {
+                    (event.hook, event.fields().number("NewInterval"), event.fields().number("OldInterval"))
+                })
+                .collect();
         assert_eq!(
             recorded,
             [
@@ -153,14 +168,17 @@ fn samples_within_a_deferred_call_are_marked() {
     again(5, || {
         let thread = u64::from(this_thread());
         let wanted = Wanted { interval: 2_000, ..wanting(&[Group::PROFILE, Group::DPC]) };
-        let Some((events, capture)) = capture(&wanted, || send_and_receive(Duration::from_millis(200))) else {
+        let Some((events, capture)) = capture(&wanted, || send_and_receive(Duration::from_millis(200)))
+        else {
             return;
         };
         assert_eq!(capture.lost(), 0);
         // Sorted by processor and end; calls of one processor do not overlap. Other tests check the
         // shape of these many events.
-        let mut calls: Vec<(u16, u64, u64)> =
-            with_hooks(&events, &[0x0F44, 0x0F45]).iter().map(|event| (event.cpu, event.raw, u64_at(&event.payload, 0))).collect();
+        let mut calls: Vec<(u16, u64, u64)> = with_hooks(&events, &[0x0F44, 0x0F45])
+            .iter()
+            .map(|event| (event.cpu, event.raw, u64_at(&event.payload, 0)))
+            .collect();
         calls.sort_unstable();
         let mut within = 0;
         for sample in with_hooks(&events, &[SAMPLE]) {
@@ -193,7 +211,8 @@ fn counter_samples_after_each_interval() {
         let fresh = Fresh::pages(PAGES);
         let Some((events, capture)) = capture(&wanted, || fresh.write()) else { return };
         assert_eq!(capture.lost(), 0);
-        let samples: Vec<_> = with_hooks(&events, &[COUNTER_SAMPLE]).iter().map(|event| event.fields()).collect();
+        let samples: Vec<_> =
+            with_hooks(&events, &[COUNTER_SAMPLE]).iter().map(|event| event.fields()).collect();
         let mine: Vec<_> = samples.iter().filter(|fields| fields.number("ThreadId") == thread).collect();
         // This thread has few other faults, for the memory of the capture itself.
         assert!((PAGES..PAGES + 100).contains(&mine.len()), "{}", mine.len());
@@ -228,7 +247,8 @@ fn counters_are_read_with_the_selected_events() {
         let Some((events, capture)) = capture(&wanted, work) else { return };
         assert_eq!(capture.lost(), 0);
         for cpu in 0..cpus() {
-            let switches: Vec<&CapturedEvent> = with_hooks(&events, &[0x0524]).into_iter().filter(|event| event.cpu == cpu).collect();
+            let switches: Vec<&CapturedEvent> =
+                with_hooks(&events, &[0x0524]).into_iter().filter(|event| event.cpu == cpu).collect();
             let counters: Vec<[u64; 2]> =
                 switches.iter().map(|event| event.counters().try_into().expect("two counters")).collect();
             for (pair, values) in switches.windows(2).zip(counters.windows(2)) {

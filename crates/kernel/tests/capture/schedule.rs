@@ -250,7 +250,8 @@ fn inherited_priority_is_recorded_when_it_begins_and_ends() {
             return;
         }
         let holder = u64::from(holder.into_inner());
-        let recorded: Vec<_> = with_hooks(&events, &[SET_PRIORITY]).iter().map(|event| event.fields()).collect();
+        let recorded: Vec<_> =
+            with_hooks(&events, &[SET_PRIORITY]).iter().map(|event| event.fields()).collect();
         let changes: Vec<(u64, u64)> = recorded
             .iter()
             .filter(|fields| fields.number("ThreadId") == holder)

@@ -149,7 +149,8 @@ impl Fields {
         match (field.ty, size) {
             (Ty::Wz | Ty::W(_), _) => {
                 let units = value.chunks_exact(2).map(|unit| u16_at(unit, 0)).take_while(|unit| *unit != 0);
-                let text = char::decode_utf16(units).map(|unit| unit.unwrap_or('\u{fffd}')).collect::<String>();
+                let text =
+                    char::decode_utf16(units).map(|unit| unit.unwrap_or('\u{fffd}')).collect::<String>();
                 self.others.entry(field.name).or_default().push(text.into_bytes());
             }
             (Ty::Az | Ty::Utf8z, _) => {
@@ -254,7 +255,8 @@ pub(crate) fn capture_without_loss(
 
 /// Returns the events with these hooks in time order.
 pub(crate) fn with_hooks<'s>(events: &'s [CapturedEvent], hooks: &[u16]) -> Vec<&'s CapturedEvent> {
-    let mut selected: Vec<&CapturedEvent> = events.iter().filter(|event| hooks.contains(&event.hook)).collect();
+    let mut selected: Vec<&CapturedEvent> =
+        events.iter().filter(|event| hooks.contains(&event.hook)).collect();
     selected.sort_by_key(|event| event.raw);
     selected
 }

@@ -84,8 +84,16 @@ fn rundown_is_written_once_when_its_groups_are_enabled() {
         let count = |hook, is_own: &dyn Fn(&CapturedEvent) -> bool| {
             with_hooks(&events, &[hook]).into_iter().filter(|event| is_own(event)).count()
         };
-        assert_eq!(count(0x0303, &|event| event.fields().number("ProcessId") == u64::from(own)), 1, "this process");
-        assert_eq!(count(0x0503, &|event| u32_at(&event.payload, 4) == support::this_thread()), 1, "this thread");
+        assert_eq!(
+            count(0x0303, &|event| event.fields().number("ProcessId") == u64::from(own)),
+            1,
+            "this process"
+        );
+        assert_eq!(
+            count(0x0503, &|event| u32_at(&event.payload, 4) == support::this_thread()),
+            1,
+            "this thread"
+        );
         let images: Vec<u64> = with_hooks(&events, &[0x1403])
             .iter()
             .filter(|event| u32_at(&event.payload, 16) == own)
@@ -94,8 +102,10 @@ fn rundown_is_written_once_when_its_groups_are_enabled() {
         let different: std::collections::BTreeSet<u64> = images.iter().copied().collect();
         assert!(!images.is_empty() && images.len() == different.len(), "each image once: {images:x?}");
         assert_eq!(count(0x1421, &|_| true), 2, "the kernel, when images are enabled and at the end");
-        let names: Vec<String> =
-            with_hooks(&events, &[0x0400]).iter().map(|event| event.fields().text("FileName").to_owned()).collect();
+        let names: Vec<String> = with_hooks(&events, &[0x0400])
+            .iter()
+            .map(|event| event.fields().text("FileName").to_owned())
+            .collect();
         let own = std::env::current_exe().expect("a path").display().to_string();
         assert!(names.contains(&own), "{own} is open: {names:?}");
         let keys: std::collections::BTreeSet<u64> =

@@ -43,7 +43,8 @@ fn system_calls_of_a_thread_are_counted_and_named() {
                 support::skip::skip("kernel events", "kernel addresses are hidden");
                 continue;
             }
-            let count = enters.iter().filter(|event| event.fields().number("SysCallAddress") == address).count();
+            let count =
+                enters.iter().filter(|event| event.fields().number("SysCallAddress") == address).count();
             assert_eq!(count, CALLS, "{name}");
         }
         let exits = of_thread(&events, EXIT, thread);

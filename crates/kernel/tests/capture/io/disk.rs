@@ -6,7 +6,7 @@ use std::path::Path;
 
 use traceweir_kernel::Group;
 
-use super::support::{Running, CapturedEvent, thread_id};
+use super::support::{CapturedEvent, Running, thread_id};
 use crate::again::again;
 use crate::support::skip::skip;
 
@@ -75,10 +75,15 @@ fn direct_reads_and_writes_are_recorded_with_size_and_offset() {
         // This thread starts the requests. They end in interrupts, mostly on idle processors, and
         // some kernels skip everything that happens there.
         let begun = |hook: u16| {
-            events.iter().filter(|event| event.hook == hook && event.number("IssuingThreadId") == thread_id()).count()
+            events
+                .iter()
+                .filter(|event| event.hook == hook && event.number("IssuingThreadId") == thread_id())
+                .count()
         };
         assert!(begun(0x010C) >= PIECES && begun(0x010D) >= PIECES, "{} {}", begun(0x010C), begun(0x010D));
-        for (hook, end) in reads.iter().map(|event| (0x010C, event)).chain(writes.iter().map(|event| (0x010D, event))) {
+        for (hook, end) in
+            reads.iter().map(|event| (0x010C, event)).chain(writes.iter().map(|event| (0x010D, event)))
+        {
             let start = events
                 .iter()
                 .find(|event| event.hook == hook && event.number("Irp") == end.number("Irp"))
@@ -93,7 +98,8 @@ fn direct_reads_and_writes_are_recorded_with_size_and_offset() {
             return;
         }
         // The reads use the offsets of the writes.
-        let offsets = |all: &[&CapturedEvent]| all.iter().map(|event| event.number("ByteOffset")).collect::<Vec<_>>();
+        let offsets =
+            |all: &[&CapturedEvent]| all.iter().map(|event| event.number("ByteOffset")).collect::<Vec<_>>();
         assert_eq!(offsets(&reads), offsets(&writes));
         let by_me = writes.iter().filter(|event| event.number("IssuingThreadId") == thread_id()).count();
         assert!(by_me > 0, "the writing thread issued some of the requests itself");
@@ -101,7 +107,10 @@ fn direct_reads_and_writes_are_recorded_with_size_and_offset() {
         let flushes = || events.iter().filter(|event| event.hook == FLUSH && event.number("Irp") != 0);
         let folder = format!("/sys/dev/block/{}:{}/queue/write_cache", disk >> 20, disk & 0xF_FFFF);
         let has_cache = std::fs::read_to_string(folder).is_ok_and(|text| text.trim() == "write back");
-        assert!(!has_cache || flushes().any(|event| event.number("DiskNumber") == disk), "a cache is flushed");
+        assert!(
+            !has_cache || flushes().any(|event| event.number("DiskNumber") == disk),
+            "a cache is flushed"
+        );
         // The originator is this thread or the journal thread, not the kworker that passes it on.
         let has_originator = |event: &CapturedEvent| {
             let name = std::fs::read_to_string(format!("/proc/{}/comm", event.number("IssuingThreadId")));
@@ -109,7 +118,9 @@ fn direct_reads_and_writes_are_recorded_with_size_and_offset() {
         };
         assert!(!has_cache || flushes().any(has_originator), "the originator of the flush");
         for flush in flushes() {
-            assert!(events.iter().any(|event| event.hook == 0x010F && event.number("Irp") == flush.number("Irp")));
+            assert!(
+                events.iter().any(|event| event.hook == 0x010F && event.number("Irp") == flush.number("Irp"))
+            );
         }
     });
 }
@@ -130,7 +141,8 @@ fn request_that_is_too_large_is_split() {
         let Some(running) = Running::start(&groups, &[]) else { return };
         file.write_all_at(aligned(&mut memory), 0).expect("a write");
         let events = running.end();
-        let writes = || events.iter().filter(|event| event.hook == WRITE && event.number("DiskNumber") == disk);
+        let writes =
+            || events.iter().filter(|event| event.hook == WRITE && event.number("DiskNumber") == disk);
         let written: u64 = writes().map(|event| event.number("TransferSize")).sum();
         assert!(events.iter().any(|event| event.hook == 0x010D), "requests were begun");
         let split: Vec<&CapturedEvent> = events.iter().filter(|event| event.hook == 0x1B20).collect();
@@ -138,7 +150,8 @@ fn request_that_is_too_large_is_split() {
         if split.is_empty() || written < SIZE as u64 {
             return;
         }
-        let is_issued = |irp: u64| events.iter().any(|event| event.hook == 0x010D && event.number("Irp") == irp);
+        let is_issued =
+            |irp: u64| events.iter().any(|event| event.hook == 0x010D && event.number("Irp") == irp);
         assert!(split.iter().any(|event| is_issued(event.number("ChildIrp"))));
         assert!(split.iter().all(|event| event.number("ChildIrp") != event.number("ParentIrp")));
     });

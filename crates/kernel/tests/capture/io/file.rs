@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use traceweir_kernel::Group;
 
-use super::support::{Running, CapturedEvent, thread_id};
+use super::support::{CapturedEvent, Running, thread_id};
 use crate::again::again;
 
 const ALL: [Group; 3] = [Group::DISK_FILE_IO, Group::FILE_IO, Group::FILE_IO_INIT];
@@ -145,7 +145,8 @@ fn rename_delete_list_and_failed_open_are_recorded() {
         let deleted: Vec<u64> = trace.mine(0x0446).iter().map(|event| trace.end(event).1).collect();
         assert_eq!(deleted, [0, NOT_FOUND]);
         let has_flags = |event: &&&CapturedEvent| event.number("CreateOptions") == 1 << 24 | 0x20_0002;
-        let not_found: Vec<u64> = trace.mine(0x0440).iter().filter(has_flags).map(|event| trace.end(event).1).collect();
+        let not_found: Vec<u64> =
+            trace.mine(0x0440).iter().filter(has_flags).map(|event| trace.end(event).1).collect();
         assert_eq!(not_found, [NOT_FOUND]);
         let listed = trace.of_file(0x0448, trace.key(folder.path()));
         assert_eq!(listed.len(), 2, "the entries, and the end");
@@ -180,8 +181,11 @@ fn duplicated_descriptors_share_their_offset_across_processes() {
         assert_eq!(reads[..2], [(0, 10, 10), (10, 20, 20)]);
         assert_eq!(reads[2].0, 30, "the child continues at our offset: {reads:?}");
         assert_eq!(reads[2..].iter().map(|read| read.2).sum::<u64>(), 4970);
-        let by_child =
-            trace.of_file(0x0443, key).iter().filter(|event| event.number("TTID") == u64::from(child.id())).count();
+        let by_child = trace
+            .of_file(0x0443, key)
+            .iter()
+            .filter(|event| event.number("TTID") == u64::from(child.id()))
+            .count();
         assert_eq!(by_child, reads.len() - 2);
         let closed = trace.of_file(0x0442, key);
         assert_eq!(closed.len(), 1, "closed once");
@@ -213,7 +217,10 @@ fn earlier_open_files_have_names_and_remaining_ones_are_in_the_end_rundown() {
         let log = trace.key(&late);
         assert_eq!(trace.transfers(0x0444, log), [(NOWHERE, 7, 7)]);
         assert_eq!(trace.keys(0x0424, &late), [log]);
-        assert!(trace.mine(0x0444).iter().all(|event| event.number("IoSize") != 777), "a socket is not a file");
+        assert!(
+            trace.mine(0x0444).iter().all(|event| event.number("IoSize") != 777),
+            "a socket is not a file"
+        );
         // The file was opened before the capture.
         assert!(trace.keys(0x0420, &early).is_empty());
     });
@@ -301,7 +308,8 @@ fn lose_events_and_continue(folder: &Path) -> Option<bool> {
     let (events, lost) = running.end_with_losses();
     assert!(lost > 0);
     let trace = FileTrace(events);
-    let read: Vec<&CapturedEvent> = trace.mine(0x0443).into_iter().filter(|event| event.number("IoSize") == 9).collect();
+    let read: Vec<&CapturedEvent> =
+        trace.mine(0x0443).into_iter().filter(|event| event.number("IoSize") == 9).collect();
     let key = read.first()?.number("FileObject");
     assert!(!trace.keys(0x0420, &first).contains(&key), "the name of another file");
     // On another processor nothing may have been lost.

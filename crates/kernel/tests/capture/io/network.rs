@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, Tc
 
 use traceweir_kernel::Group;
 
-use super::support::{Running, CapturedEvent};
+use super::support::{CapturedEvent, Running};
 use crate::again::again;
 use crate::support::skip::can;
 
@@ -45,7 +45,10 @@ fn converse(mut client: TcpStream, mut server: TcpStream) {
 /// Returns the events with this hook, local port and remote port.
 fn between(events: &[CapturedEvent], hook: u16, local: u16, remote: u16) -> Vec<&CapturedEvent> {
     let ports = (u64::from(local), u64::from(remote));
-    events.iter().filter(|event| event.hook == hook && (event.number("sport"), event.number("dport")) == ports).collect()
+    events
+        .iter()
+        .filter(|event| event.hook == hook && (event.number("sport"), event.number("dport")) == ports)
+        .collect()
 }
 
 fn sum_sizes(events: &[&CapturedEvent]) -> usize {
@@ -57,7 +60,8 @@ fn sum_sizes(events: &[&CapturedEvent]) -> usize {
 fn check(events: &[CapturedEvent], (client, server): (SocketAddr, SocketAddr), accepter: Option<u32>) {
     let v6 = if client.is_ipv6() { 0x10 } else { 0 };
     let sent: usize = PIECES.iter().sum();
-    let find = |hook: u16, from: SocketAddr, to: SocketAddr| between(events, hook + v6, from.port(), to.port());
+    let find =
+        |hook: u16, from: SocketAddr, to: SocketAddr| between(events, hook + v6, from.port(), to.port());
     for (from, to, out, back) in [(client, server, sent, ANSWER), (server, client, ANSWER, sent)] {
         let (sends, receives) = (find(0x060A, from, to), find(0x060B, from, to));
         assert_eq!((sum_sizes(&sends), sum_sizes(&receives)), (out, back), "{from} → {to}");
@@ -132,8 +136,9 @@ fn older_connection_is_identified_by_received_data() {
         client.read_exact(&mut byte).expect("a byte");
         converse(client, accepted);
         let mut events = running.end();
-        let first =
-            events.iter().position(|event| event.hook == 0x060A && event.number("dport") == u64::from(server.port()));
+        let first = events
+            .iter()
+            .position(|event| event.hook == 0x060A && event.number("dport") == u64::from(server.port()));
         events.drain(..first.expect("a send"));
         check(&events, (address, server), None);
     });
@@ -180,11 +185,14 @@ fn datagrams_are_recorded_with_sizes_and_ports() {
             let v6 = if is_v6 { 0x10 } else { 0 };
             let me = u64::from(std::process::id());
             let mine = |hook: u16, port: &str, address: SocketAddr| -> Vec<&CapturedEvent> {
-                let is_mine =
-                    |event: &&CapturedEvent| event.number("PID") == me && event.number(port) == u64::from(address.port());
+                let is_mine = |event: &&CapturedEvent| {
+                    event.number("PID") == me && event.number(port) == u64::from(address.port())
+                };
                 events.iter().filter(|event| event.hook == hook + v6).filter(is_mine).collect()
             };
-            let sizes = |all: &[&CapturedEvent]| all.iter().map(|event| event.number("size") as usize).collect::<Vec<_>>();
+            let sizes = |all: &[&CapturedEvent]| {
+                all.iter().map(|event| event.number("size") as usize).collect::<Vec<_>>()
+            };
             let all = [&[77], &SIZES[..]].concat();
             assert_eq!(sizes(&mine(0x080A, "sport", from)), all, "sent by the sender");
             let received = mine(0x080B, "dport", to);
