@@ -203,7 +203,7 @@ impl Capture {
             ..Out::new(&mut self.queues, clock, &opened.beside, &mut self.too_large)
         };
         let before = self.state.groups;
-        let is_changed = self.state.see(&opened.wanted, opened.changes);
+        let is_changed = self.state.apply_settings(&opened.wanted, opened.changes);
         let is_due = shared.is_rundown_due.swap(false, Relaxed);
         if !std::mem::replace(&mut self.has_run_down, true) || is_due {
             family::run_down(&mut self.state, Rundown::Start, &mut out);
@@ -266,7 +266,7 @@ impl Capture {
     /// closed, which may take seconds.
     fn release(&mut self) {
         for ring in &self.rings {
-            // As in `begin`.
+            // Errors are ignored as in `begin`.
             let _ = ring.event().disable();
         }
         self.relay = None;

@@ -8,7 +8,7 @@
 //!    lock from beginning to end, including the rundown, which may take seconds. A change waits for
 //!    that, so it is made by a thread that may block.
 //! 2. The queries [`Control::missing`], [`Control::left_out`] and [`Control::unread`] use a lock of
-//!    their own, which is never held for long: no query waits for a poll.
+//!    their own, which is held only to copy values: no query waits for a poll.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -195,13 +195,13 @@ fn accepts(set_attributes: impl FnOnce(&mut Attr)) -> bool {
     Event::open_as_is(attr, 0, -1, -1).is_ok()
 }
 
-/// Returns whether events count their lost records, as since Linux 6.0.
+/// Returns whether events count their lost records (Linux 6.0 and later).
 fn can_count_lost() -> bool {
     static CAN: OnceLock<bool> = OnceLock::new();
     *CAN.get_or_init(|| accepts(|attr| attr.read_format = LOST))
 }
 
-/// Returns whether mapping records can contain build ids, as since Linux 5.12.
+/// Returns whether mapping records can contain build ids (Linux 5.12 and later).
 ///
 /// The answer never changes, so that the parser expects what the events request.
 pub(crate) fn can_report_build_ids() -> bool {
@@ -239,7 +239,7 @@ pub(crate) struct Ring {
     /// Whether there was hardly any room left at the last poll.
     was_full: bool,
     /// Whether the ring was full and the kernel has written nothing since: it may have losses to
-    /// report, which it does before its next record.
+    /// report, which it does only before its next record.
     owes_losses: bool,
     /// Whether the ring could not be parsed and its remaining bytes were skipped.
     is_broken: bool,
@@ -364,7 +364,8 @@ impl Ring {
         has_records
     }
 
-    /// Returns whether the kernel may have losses to report before its next record.
+    /// Returns whether the kernel may have losses to report, which it does only before its next
+    /// record.
     pub(crate) fn owes_losses(&self) -> bool {
         self.owes_losses
     }
@@ -439,7 +440,7 @@ impl Ring {
         self.tail.wrapping_sub(self.released)
     }
 
-    /// Returns the room that was read to the kernel.
+    /// Releases the room of records that were read, so that the kernel can reuse it.
     pub(crate) fn release(&mut self) {
         // SAFETY: only computes an address inside the mapping.
         let tail = self.word(|page| unsafe { &raw mut (*page).data_tail });

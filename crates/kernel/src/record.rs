@@ -60,7 +60,7 @@ pub(crate) struct Sample<'a> {
     pub(crate) addr: u64,
     /// Counters that were read with the sample, 8 bytes each, in the requested order.
     pub(crate) counters: &'a [u8],
-    /// Return addresses, innermost first, 8 bytes each, with context markers between them.
+    /// Addresses, innermost first, 8 bytes each, with context markers between them.
     pub(crate) callchain: &'a [u8],
     /// The raw data of a tracepoint.
     pub(crate) raw: &'a [u8],

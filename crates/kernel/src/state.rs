@@ -38,7 +38,7 @@ pub(crate) struct State {
 
 impl State {
     /// Applies the settings of change number `changes`. Returns whether they are new.
-    pub(crate) fn see(&mut self, wanted: &Wanted, changes: u64) -> bool {
+    pub(crate) fn apply_settings(&mut self, wanted: &Wanted, changes: u64) -> bool {
         if self.changes == changes {
             return false;
         }

@@ -6,7 +6,7 @@
 //!                                                            periodic search for other threads
 //! ```
 //!
-//! - T1 Without `CAP_PERFMON` a user may watch only his own threads, in user mode. The events
+//! - T1 Without `CAP_PERFMON` users may watch only their own threads, in user mode. The events
 //!   request no more than that.
 //! - T2 A thread that has ended meanwhile, or that may not be watched (a set-user-id program), is
 //!   skipped. A process counts as unfollowed if no start of it was recorded between two searches.

@@ -95,7 +95,7 @@ impl RingSource {
         }
     }
 
-    /// Returns the room that was read to the kernel.
+    /// Releases the room of records that were read, so that the kernel can reuse it.
     pub(crate) fn release(&mut self) {
         match self {
             Self::Mapped(ring) => ring.release(),
@@ -111,7 +111,8 @@ impl RingSource {
         }
     }
 
-    /// Returns whether the kernel may have losses to report before its next record.
+    /// Returns whether the kernel may have losses to report, which it does only before its next
+    /// record.
     pub(crate) fn owes_losses(&self) -> bool {
         match self {
             Self::Mapped(ring) => ring.owes_losses(),
@@ -306,7 +307,7 @@ fn run(waiting: &OwnedFd, backlogs: &[Arc<Mutex<Backlog>>], to_reader: &OwnedFd)
 mod tests {
     use super::*;
 
-    /// Records of these sizes, each with its number as its type.
+    /// Builds records of these sizes, each with its index as its type.
     fn records<const N: usize>(sizes: [u16; N]) -> Vec<u8> {
         let record = |(number, size): (usize, u16)| {
             let mut record = vec![0; usize::from(size)];
@@ -334,7 +335,7 @@ mod tests {
         let mut source = RingSource::Relayed(RelayedRing::new(ring, 100));
         assert_eq!(source.cpu(), 3);
         let RingSource::Relayed(ring) = &source else { panic!("a backlog") };
-        // As the thread does, twice: the second time there is no room.
+        // Fills the backlog twice, as the thread does: the second time there is no room.
         let mut backlog = ring.backlog();
         assert!(backlog.fill());
         assert!(!backlog.fill());

@@ -11,7 +11,7 @@
 //!    to the front. So each moved byte has been paid for by a taken one, and the unused part is
 //!    never larger than the waiting part or [`KEPT_BYTES`].
 //! 3. The entry of a record counts with its bytes: for the smallest records it is nearly as large.
-//! 4. At that point a queue also frees the memory that a burst required.
+//! 4. When bytes move to the front, the queue also frees the memory that a burst required.
 
 use traceweir_format::Result;
 
