@@ -77,7 +77,7 @@ pub struct Groups(pub GroupMask);
 impl Groups {
     /// Creates the set of these groups.
     #[must_use]
-    pub fn of(groups: &[Group]) -> Self {
+    pub fn new(groups: &[Group]) -> Self {
         let mut all = Self::default();
         groups.iter().for_each(|group| add_group(&mut all.0, group.0));
         all
@@ -120,7 +120,7 @@ mod tests {
             [1, 0x1000, 0x1_0000]
         );
         assert_eq!([Group::PRIORITY, Group::IPI].map(|group| group.0), [0x2000_2000, 0x4040_0000]);
-        assert_eq!(Groups::of(&[Group::CSWITCH, Group::PRIORITY]), Groups([0x10, 0x2000, 0, 0, 0, 0, 0, 0]));
+        assert_eq!(Groups::new(&[Group::CSWITCH, Group::PRIORITY]), Groups([0x10, 0x2000, 0, 0, 0, 0, 0, 0]));
     }
 
     #[test]

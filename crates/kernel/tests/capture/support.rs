@@ -192,7 +192,7 @@ fn size_of_value(ty: Ty, bytes: &[u8]) -> Option<usize> {
 }
 
 pub(crate) fn groups(wanted: &[Group]) -> Groups {
-    Groups::of(wanted)
+    Groups::new(wanted)
 }
 
 /// Returns settings for some groups, with rings for the events of a busy machine during a test.

@@ -45,7 +45,7 @@ impl Running {
     }
 
     pub(crate) fn start_with_rings(groups: &[Group], stacks: &[u16], ring_bytes: usize) -> Option<Self> {
-        let groups = Groups::of(groups);
+        let groups = Groups::new(groups);
         let wanted = Wanted { groups, stacks: stacks.to_vec(), ring_bytes, ..Wanted::default() };
         match Capture::start(&wanted, cpus(), cpus()) {
             Ok((capture, control)) => {
