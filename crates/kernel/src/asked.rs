@@ -1,4 +1,4 @@
-//! What is asked of one perf event: its kind, how often, and what comes with each sample.
+//! The attributes of a perf event: its type, its sampling period and the parts of each sample.
 
 use perf_event_open_sys::bindings as sys;
 use traceweir_format::spec::system::LIMITED_RING_COPIES;
@@ -7,22 +7,25 @@ use crate::control::{Scope, Wanted};
 use crate::counter::{Code, Counter, MAX_COUNTERS};
 use crate::error::{Error, Result};
 use crate::out::Hooks;
-use crate::perf_ring::{Attr, can_tell_build_ids};
+use crate::perf_ring::{Attr, can_report_build_ids};
 use crate::record::Parts;
 use crate::spec::{Source, Spec};
 use crate::targets::Targets;
 use crate::tracefs::{Field, Format};
 
-/// The most frames that a stack has, whatever the kernel allows.
+/// The largest number of frames in a stack, even if the kernel allows more.
 const MAX_FRAMES: u16 = 192;
-/// The most bytes of a program's stack that can come with an event.
+/// The largest number of bytes of a user stack that an event can carry.
 const MAX_STACK_BYTES: u32 = 0xFFF0;
 
-/// Bytes that wake the reader of a user's own ring: four copies of 16 KiB.
+/// Ring bytes that wake the reader in scope `Own`: four stack copies of 16 KiB.
 const OWN_WATERMARK: u32 = 64 << 10;
 
-/// The event that counts nothing and tells of forks, exits, names and mappings. All that tell of mappings ask for build ids: only then the kernel's word that there is one counts
-/// ([`record::other`](crate::record::other)).
+/// Returns the attributes of the event that counts nothing and reports forks, exits, names and
+/// mappings.
+///
+/// Every event that reports mappings requests build ids: only then does the kernel's flag for a
+/// build id count ([`record::other`](crate::record::other)).
 pub(crate) fn tasks_attr(wanted: &Wanted) -> Attr {
     let mut attr = Attr {
         type_: sys::PERF_TYPE_SOFTWARE,
@@ -37,7 +40,7 @@ pub(crate) fn tasks_attr(wanted: &Wanted) -> Attr {
     attr.set_use_clockid(1);
     attr.set_mmap(1);
     attr.set_mmap2(1);
-    attr.set_build_id(u64::from(can_tell_build_ids()));
+    attr.set_build_id(u64::from(can_report_build_ids()));
     attr.set_comm(1);
     attr.set_comm_exec(1);
     attr.set_task(1);
@@ -47,8 +50,9 @@ pub(crate) fn tasks_attr(wanted: &Wanted) -> Attr {
     attr
 }
 
-/// Bytes in a ring that wake its reader. A reader without privilege has small rings and an ordinary priority, so it is
-/// woken earlier.
+/// Returns the number of ring bytes that wakes the reader.
+///
+/// An unprivileged reader has small rings and ordinary priority, so it is woken earlier.
 pub(crate) fn watermark(wanted: &Wanted) -> u32 {
     let quarter = u32::try_from(wanted.ring_bytes / 4).unwrap_or(u32::MAX);
     match wanted.scope {
@@ -57,39 +61,40 @@ pub(crate) fn watermark(wanted: &Wanted) -> u32 {
     }
 }
 
-/// The most bytes of a program's stack that come with an event where the memory that may be locked has limited rings to
-/// this size: [`LIMITED_RING_COPIES`] of them fit.
+/// Returns the largest stack copy per event when the limit on locked memory restricts rings to
+/// this size: [`LIMITED_RING_COPIES`] copies fit into a ring.
 pub(crate) fn stack_limit(limited_ring_bytes: usize) -> u32 {
     u32::try_from(limited_ring_bytes).unwrap_or(u32::MAX) / LIMITED_RING_COPIES
 }
 
-/// Bytes of a program's stack in each record: what is wanted, as far as the kernel copies that much and the rings allow
-/// it. The kernel wants a multiple of eight, and keeps a record within 64 KiB by itself.
+/// Returns the bytes of user stack in each record: the requested size, bounded by the kernel and
+/// by `limit`. The kernel requires a multiple of eight and itself keeps records within 64 KiB.
 pub(crate) fn stack_copy_bytes(stack_bytes: u32, limit: Option<u32>) -> u32 {
     let most = limit.unwrap_or(u32::MAX).min(MAX_STACK_BYTES);
     stack_bytes.min(most).next_multiple_of(8)
 }
 
-/// Whether a row serves what is wanted.
+/// Returns whether a row has to be open for these settings.
 pub(crate) fn is_wanted(spec: &Spec, wanted: &Wanted, stacks: &Hooks) -> bool {
-    let is_there = match spec.source {
-        Source::Counter(place) => wanted.profile_sources.get(place).is_some(),
+    let is_available = match spec.source {
+        Source::Counter(index) => wanted.profile_sources.get(index).is_some(),
         _ => true,
     };
     let is_allowed = match wanted.scope {
         Scope::Everything => !spec.is_for_own,
         Scope::Own => !matches!(spec.source, Source::Tracepoint(..)),
     };
-    is_there && is_allowed && spec.is_wanted(&wanted.groups, stacks)
+    is_available && is_allowed && spec.is_wanted(&wanted.groups, stacks)
 }
 
-/// Counters that are read with events.
+/// Returns the codes of the counters that are read with events.
 pub(crate) fn members_of(wanted: &Wanted) -> Result<Vec<Code>> {
-    let missing = |it: &Counter| Error::NotSupported { what: format!("counter {}", it.name) };
+    let missing = |counter: &Counter| Error::NotSupported { what: format!("counter {}", counter.name) };
     let counters = wanted.counters.iter().take(MAX_COUNTERS);
-    counters.map(|it| it.code().ok_or_else(|| missing(it))).collect()
+    counters.map(|counter| counter.code().ok_or_else(|| missing(counter))).collect()
 }
 
+/// Returns the settings with which a row is opened.
 pub(crate) fn key_of(
     spec: &Spec,
     wanted: &Wanted,
@@ -114,8 +119,8 @@ pub(crate) fn key_of(
     }
     let (source, period) = match spec.source {
         Source::Profile => (None, u64::from(wanted.interval.max(1)).saturating_mul(100)),
-        Source::Counter(place) => {
-            let source = wanted.profile_sources.get(place).cloned();
+        Source::Counter(index) => {
+            let source = wanted.profile_sources.get(index).cloned();
             let period = source.as_ref().map_or(0, Counter::period);
             (source, period)
         }
@@ -125,15 +130,17 @@ pub(crate) fn key_of(
     Key { parts, period, source, members: members.to_vec(), stack_bytes }
 }
 
+/// Returns the name of a row's event for error messages.
 pub(crate) fn name_of(spec: &Spec) -> String {
     match spec.source {
         Source::Tracepoint(system, name) => format!("{system}:{name}"),
         Source::Software { counter, .. } => format!("software event {counter}"),
         Source::Profile => "cpu-clock".to_owned(),
-        Source::Counter(place) => format!("profile source {place}"),
+        Source::Counter(index) => format!("profile source {index}"),
     }
 }
 
+/// Finds the fields of a row in the kernel's format description of the tracepoint.
 pub(crate) fn fields_of(spec: &Spec, format: &Format) -> Result<Vec<Option<Field>>> {
     let find = |name: &&str| match name.strip_prefix('?') {
         Some(optional) => Ok(format.field(optional)),
@@ -145,20 +152,22 @@ pub(crate) fn fields_of(spec: &Spec, format: &Format) -> Result<Vec<Option<Field
     spec.fields.iter().map(find).collect()
 }
 
-/// Frames of a stack at most: what the kernel allows, and what the published limit is.
+/// Returns the largest number of frames in a stack: the kernel's limit or the published one,
+/// whichever is smaller.
 pub(crate) fn max_frames() -> u16 {
     let text = std::fs::read_to_string("/proc/sys/kernel/perf_event_max_stack").unwrap_or_default();
     text.trim().parse::<u16>().unwrap_or(127).min(MAX_FRAMES)
 }
-/// What makes one opening of a row different from another.
+
+/// The settings of an open row. If one of them changes, the row is opened again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Key {
     pub(crate) parts: Parts,
-    /// Counts from sample to sample where that can be set.
+    /// Counts between two samples, for events whose period can be set.
     pub(crate) period: u64,
-    /// The profile source that it is opened for.
+    /// The profile source for which the event is opened.
     pub(crate) source: Option<Counter>,
-    /// Counters that are read with it.
+    /// Counters that are read with the event.
     pub(crate) members: Vec<Code>,
     pub(crate) stack_bytes: u32,
 }
@@ -179,6 +188,6 @@ mod tests {
         assert_eq!(limited(64 << 10, 512 << 10), 16 << 10);
         assert_eq!(limited(16 << 10, 64 << 10), 2 << 10);
         assert_eq!(limited(1001, 2 << 20), 1008);
-        assert_eq!(stack_copy_bytes(64 << 10, None), MAX_STACK_BYTES, "no limit but the kernel's");
+        assert_eq!(stack_copy_bytes(64 << 10, None), MAX_STACK_BYTES, "only the kernel's limit applies");
     }
 }

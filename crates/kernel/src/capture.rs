@@ -1,17 +1,23 @@
-//! The rings of all processors, read in time order and handed to the families.
+//! Reads the rings of all processors in time order and passes the records to the families.
 //!
 //! ```text
 //!   ring 0  10 ── 14 ── 30 ┐
-//!                          ├─▶ 10 11 14 …  ──▶ handler of the event's row ──▶ queue 0, queue 1 ──▶ session
-//!   ring 1  11 ── 33 ──────┘        (what is younger than the look waits for the next)
+//!                          ├─▶ 10 11 14 …  ──▶ handler of the row ──▶ queue 0, queue 1 ──▶ session
+//!   ring 1  11 ── 33 ──────┘     (records newer than the poll wait for the next poll)
 //! ```
 //!
-//! C1 The ring of a processor belongs to an event that counts nothing and tells of forks, exits, names and mappings; all others write into it. C2 A look handles what was
-//! written before it began, and ends. C3 Losses are added per processor, from the records in which the kernel tells them, and one where a ring cannot be understood; at the end it is made to tell
-//! what it still owes, and the events themselves are asked what they have counted. C4 Where an event is opened in the place of another, both are open for a
-//! moment: from the first record of the new one on, the old one is not listened to. C5 What is told beside the rings bears the time up to which they have been handled:
-//! what comes from them afterwards is younger, and keeps its own time. C6 What happened before something else was wanted is told as it was wanted then. Of several changes
-//! between two looks the last is the one that counts from the first on.
+//! - C1 The ring of a processor belongs to an event that counts nothing and reports forks, exits,
+//!   names and mappings. All other events of the processor write into this ring.
+//! - C2 A poll handles the records that were written before it began, and then ends.
+//! - C3 Losses are summed per processor from the kernel's loss records, plus one when a ring cannot
+//!   be parsed. At the end the kernel is made to report outstanding losses, and the loss counts of
+//!   the events themselves are read.
+//! - C4 When an event replaces another, both are open for a moment. From the first record of the
+//!   new event on, records of the old one are ignored.
+//! - C5 Events that do not come from the rings carry the time up to which the rings have been
+//!   handled. Later records from the rings are newer and keep their own time.
+//! - C6 Records from before a change of settings are handled with the old settings. Of several
+//!   changes between two polls, the last one applies from the time of the first.
 
 mod reader;
 mod relay;
@@ -39,37 +45,38 @@ use crate::stack::unwind::Unwinder;
 use crate::state::State;
 use crate::targets::Targets;
 
-/// How often threads are looked for that are not children of those that are watched.
+/// How often a capture searches for threads that are not descendants of watched threads.
 const SEARCH_EVERY: Duration = Duration::from_secs(1);
 
-/// Rings are not made smaller than this, however little may be locked.
+/// The smallest ring size, however little memory may be locked.
 const LEAST_RING_BYTES: usize = 64 << 10;
 
-/// The next record of a processor.
+/// A description of the next record of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Captured {
-    /// Its bytes, without padding.
+    /// Length in bytes, without padding.
     pub length: usize,
-    /// When it happened, by the raw counter.
+    /// The time of the event, in raw counter units.
     pub raw: u64,
-    /// It is the stack of the record before it, whose time it repeats in the first eight bytes of its payload.
+    /// Whether this is the stack of the preceding record, whose time it repeats in the first eight
+    /// bytes of its payload.
     pub is_stack: bool,
 }
 
-/// Kernel events of one session.
+/// A capture of kernel events for one session.
 #[derive(Debug)]
 pub struct Capture {
     rings: Vec<RingSource>,
-    /// The thread that empties rings which may lock little memory.
+    /// The thread that empties rings whose size is limited by locked memory.
     relay: Option<Relay>,
     queues: Vec<Queue>,
     state: State,
     control: Control,
-    /// Readable when a ring has filled up to its mark.
+    /// Readable when a ring has filled up to its watermark.
     waiting: OwnedFd,
-    /// By processor.
+    /// Lost records by processor.
     lost: Vec<u64>,
-    /// Bytes that wait for the session, at most.
+    /// The largest number of bytes that wait for the session.
     most_queued: usize,
     too_large: u64,
     scratch: Vec<u8>,
@@ -77,24 +84,26 @@ pub struct Capture {
     stack_limit: Option<u32>,
     unwinder: Option<Unwinder>,
     has_begun: bool,
-    /// Whether what was there at the start has been told.
-    is_told: bool,
-    /// When threads that came otherwise were looked for.
+    /// Whether the start rundown has been written.
+    has_run_down: bool,
+    /// The time of the last search for threads that are not descendants of watched threads.
     searched: Instant,
-    /// What happened up to this time has been handled, in nanoseconds.
+    /// Time in nanoseconds up to which all records have been handled.
     handled: u64,
 }
 
 impl Capture {
-    /// Opens what is wanted, and begins.
+    /// Opens the events that `wanted` selects and begins to capture.
     pub fn start(wanted: &Wanted, cpus: u16, streams: u16) -> Result<(Self, Control)> {
         let (mut capture, control) = Self::open(wanted, cpus, streams)?;
         capture.begin();
         Ok((capture, control))
     }
 
-    /// Opens what is wanted on all of so many processors; nothing is told before it [begins](Self::begin). `streams`: queues that records are sorted into, one or as many as
-    /// processors.
+    /// Opens the events that `wanted` selects on processors `0..cpus`. They report nothing before
+    /// [`begin`](Self::begin).
+    ///
+    /// `streams` is the number of queues for finished records: one, or one per processor.
     pub fn open(wanted: &Wanted, cpus: u16, streams: u16) -> Result<(Self, Control)> {
         let mut state = State::default();
         (state.groups, state.scope) = (wanted.groups, wanted.scope);
@@ -133,14 +142,17 @@ impl Capture {
             stack_limit,
             unwinder: None,
             has_begun: false,
-            is_told: false,
+            has_run_down: false,
             handled: now_ns(),
             searched: Instant::now(),
         };
         Ok((capture, control))
     }
 
-    /// What happens from now on is captured. What is there already is told at the first look, and has this time: everything else is younger (C5). A look begins by itself.
+    /// Begins to capture; does nothing if the capture has begun.
+    ///
+    /// The rundown at the first poll carries this time, so that all other events are newer (C5).
+    /// [`look`](Self::look) calls this itself.
     pub fn begin(&mut self) {
         if std::mem::replace(&mut self.has_begun, true) {
             return;
@@ -148,37 +160,38 @@ impl Capture {
         let mut opened = self.control.shared.opened();
         self.handled = now_ns();
         for ring in &self.rings {
-            // An event that cannot be switched on was just opened by the same rights.
+            // Not expected to fail: the same credentials have just opened the event.
             let _ = ring.event().enable();
         }
         opened.begin();
     }
 
-    /// Becomes readable when there is much to look at, or something that will not wait.
+    /// Returns a descriptor that is readable when a ring has filled up or a record is urgent.
     #[must_use]
     pub fn wake(&self) -> BorrowedFd<'_> {
         self.waiting.as_fd()
     }
 
-    /// Takes in what the kernel has written up to now; `all`: however young.
+    /// Polls the capture: handles what the kernel has written up to now, or with `all` also records
+    /// that are newer than the start of the poll.
     pub fn look(&mut self, clock: &dyn Clock, all: bool) {
         patient::begin();
-        self.look_at(clock, all);
-        self.control.shared.not_read(patient::end());
+        self.poll_rings(clock, all);
+        self.control.shared.add_unread(patient::end());
     }
 
-    fn look_at(&mut self, clock: &dyn Clock, all: bool) {
+    fn poll_rings(&mut self, clock: &dyn Clock, all: bool) {
         self.begin();
-        self.relay.iter().for_each(Relay::begin_look);
+        self.relay.iter().for_each(Relay::clear_wakes);
         family::beside(&mut self.state);
         let shared = Arc::clone(&self.control.shared);
         let mut opened = shared.opened();
-        // Of a change that has not been seen.
+        // Present if the settings have changed since the last poll.
         let change = opened.before.take();
         if opened.wanted.stack_bytes > 0 && self.unwinder.is_none() {
             self.unwinder = Unwinder::new();
         }
-        // Behind the lock: what was closed before has written nothing that is younger.
+        // Taken under the lock: events that were closed before wrote nothing newer than this.
         let begun = now_ns();
         let until = if all { u64::MAX } else { begun };
         let mut out = Out {
@@ -190,9 +203,9 @@ impl Capture {
             ..Out::new(&mut self.queues, clock, &opened.beside, &mut self.too_large)
         };
         let before = self.state.groups;
-        let is_changed = self.state.see(&opened.wanted, opened.changes);
+        let is_changed = self.state.apply_settings(&opened.wanted, opened.changes);
         let is_due = shared.is_rundown_due.swap(false, Relaxed);
-        if !std::mem::replace(&mut self.is_told, true) || is_due {
+        if !std::mem::replace(&mut self.has_run_down, true) || is_due {
             family::run_down(&mut self.state, Rundown::Start, &mut out);
             let payload = out.payload();
             out.perfinfo(RUNDOWN_COMPLETE_HOOK, 2, payload);
@@ -206,12 +219,12 @@ impl Capture {
             lost: &mut self.lost,
             replaced: Vec::new(),
         };
-        reader.look();
+        reader.poll();
         if let Some((time, beside)) = &change {
             reader.read_until_change(*time, before, beside, &mut out);
         }
         reader.read(until, &mut out);
-        // However much more was read: what has not been is younger than this.
+        // Records that were not read are newer than this, however many more were read.
         self.handled = begun;
         (out.cpu, out.time, out.sample) = (0, self.handled, None);
         family::settle(&mut self.state, &mut out);
@@ -222,38 +235,38 @@ impl Capture {
         if self.searched.elapsed() > SEARCH_EVERY {
             self.searched = Instant::now();
             let tasks = &self.state.tasks;
-            opened.look_for_more(&shared.rings, |process| tasks.knows(process));
-            shared.tell(&opened);
+            opened.watch_new_threads(&shared.rings, |process| tasks.knows(process));
+            shared.publish(&opened);
         }
     }
 
-    /// Tells what is to be told at the end: call once, behind the last look.
+    /// Writes the end rundown and stops all events. Call it once, after the last poll.
     pub fn end(&mut self, clock: &dyn Clock) {
         self.look(clock, true);
         let owing = self.rings.iter().filter(|ring| ring.owes_losses());
         let owing: Vec<usize> = owing.map(|ring| usize::from(ring.cpu())).collect();
         if !owing.is_empty() {
-            write_on(owing);
+            provoke_records_on(owing);
             self.look(clock, true);
         }
-        self.count_unsaid();
+        self.count_unreported_losses();
         patient::begin();
-        let nothing = Beside::default();
-        let mut out = Out::new(&mut self.queues, clock, &nothing, &mut self.too_large);
+        let beside = Beside::default();
+        let mut out = Out::new(&mut self.queues, clock, &beside, &mut self.too_large);
         out.most = self.most_queued;
         family::run_down(&mut self.state, Rundown::End, &mut out);
         let mut payload = out.payload();
         payload.extend_from_slice(&group_masks(&self.state.groups.0));
         out.perfinfo(END_GROUP_MASKS_HOOK, 2, payload);
-        self.control.shared.not_read(patient::end());
+        self.control.shared.add_unread(patient::end());
         self.release();
     }
 
-    /// Stops all events and unmaps the rings: the memory that a user may lock is free again before the events are
+    /// Stops all events and unmaps the rings. This frees the locked memory before the events are
     /// closed, which may take seconds.
     fn release(&mut self) {
         for ring in &self.rings {
-            // As in `begin`.
+            // Errors are ignored as in `begin`.
             let _ = ring.event().disable();
         }
         self.relay = None;
@@ -261,8 +274,9 @@ impl Capture {
         self.control.shared.opened().end();
     }
 
-    /// Counts what was lost behind the last record of a ring: the kernel tells of losses in front of the next one.
-    fn count_unsaid(&mut self) {
+    /// Adds losses after the last record of a ring, which the kernel reports only before the next
+    /// record.
+    fn count_unreported_losses(&mut self) {
         let opened = self.control.shared.opened();
         for ring in &self.rings {
             let all = opened.lost_on(ring.event().cpu()).saturating_add(ring.event().lost().unwrap_or(0));
@@ -272,40 +286,40 @@ impl Capture {
         }
     }
 
-    /// The next record of a stream.
+    /// Returns the next record of a stream.
     #[must_use]
     pub fn peek(&self, stream: u16) -> Option<Captured> {
         self.queues.get(usize::from(stream))?.peek()
     }
 
-    /// Takes it.
+    /// Copies the next record of a stream to `out` and removes it from the stream.
     pub fn take(&mut self, stream: u16, out: &mut [u8]) {
         if let Some(queue) = self.queues.get_mut(usize::from(stream)) {
             queue.take(out);
         }
     }
 
-    /// The most bytes of a program's stack that come with an event, where the memory that may be locked limits that.
+    /// Returns the largest stack copy per event, if locked memory limits it.
     #[must_use]
     pub fn stack_limit(&self) -> Option<u32> {
         self.stack_limit
     }
 
-    /// Records that the kernel had no room for, by processor.
+    /// Returns the records that the kernel had no room for, by processor.
     #[must_use]
     pub fn lost_by_cpu(&self) -> &[u64] {
         &self.lost
     }
 
-    /// All records that are lost.
+    /// Returns the number of all lost records, including those that found no room in the queues.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.lost.iter().fold(self.too_large, |sum, lost| sum.saturating_add(*lost))
     }
 }
 
-/// What is opened on each processor that is there; those that are switched off are gaps between the others.
-fn of_all_there<T>(cpus: u16, mut open: impl FnMut(u16) -> Result<T>) -> Result<Vec<T>> {
+/// Opens something on each processor that is online and skips processors that are offline.
+fn open_on_online_cpus<T>(cpus: u16, mut open: impl FnMut(u16) -> Result<T>) -> Result<Vec<T>> {
     let (mut all, mut missing) = (Vec::new(), None);
     for cpu in 0..cpus {
         match open(cpu) {
@@ -324,9 +338,9 @@ fn of_all_there<T>(cpus: u16, mut open: impl FnMut(u16) -> Result<T>) -> Result<
 struct Rings {
     sources: Vec<RingSource>,
     relay: Option<Relay>,
-    /// Bytes of each ring: what is wanted, or as much as may be locked.
+    /// Bytes of each ring: the requested size, or as much as may be locked.
     ring_bytes: usize,
-    /// Whether the memory that may be locked limits them.
+    /// Whether the limit on locked memory restricts the rings.
     is_limited: bool,
 }
 
@@ -334,7 +348,7 @@ impl Rings {
     fn open(wanted: &Wanted, cpus: u16) -> Result<Self> {
         let mut smaller = wanted.clone();
         let rings = loop {
-            match of_all_there(cpus, |cpu| open_ring(&smaller, cpu)) {
+            match open_on_online_cpus(cpus, |cpu| open_ring(&smaller, cpu)) {
                 Err(Error::NotPermitted { .. }) if smaller.ring_bytes > LEAST_RING_BYTES => {
                     smaller.ring_bytes /= 2;
                 }
@@ -352,23 +366,24 @@ impl Rings {
     }
 }
 
-/// The ring of a processor, with the event that tells of tasks and mappings.
+/// Opens the ring of a processor, with the event that reports tasks and mappings.
 fn open_ring(wanted: &Wanted, cpu: u16) -> Result<Ring> {
     let failed = |e| Error::system("capturing kernel events", e);
     let event = Event::open(&tasks_attr(wanted), Targets::owner(wanted.scope), i32::from(cpu));
     let event = event.map_err(failed)?;
-    Ring::new(event, wanted.ring_bytes).map_err(|e| Error::system("a ring for kernel events", e))
+    Ring::new(event, wanted.ring_bytes).map_err(|e| Error::system("ring for kernel events", e))
 }
 
-/// Has the kernel write a record on each of these processors, with the losses that it tells in front of it: a thread of ours takes a name there.
-fn write_on(cpus: Vec<usize>) {
+/// Makes the kernel write a record on each of these processors, preceded by a loss record: a thread
+/// of this process sets its name there.
+fn provoke_records_on(cpus: Vec<usize>) {
     let visit = move || {
         for cpu in cpus {
             let mut only = rustix::thread::CpuSet::new();
             if cpu < rustix::thread::CpuSet::MAX_CPU {
                 only.set(cpu);
             }
-            // Where we may not go nothing is told.
+            // If the thread cannot run there, the kernel reports nothing.
             if rustix::thread::sched_setaffinity(None, &only).is_ok() {
                 let _ = rustix::thread::set_name(c"weir-losses");
             }

@@ -1,11 +1,14 @@
-//! Captures that have ended and are not closed yet.
+//! Captures that have ended but are not closed yet.
 //!
 //! ```text
-//!   Capture::end ─▶ Closing ─▶ the caller goes on │ the last handle is dropped: events are closed, the probe is removed ─▶ Closing is dropped
+//!   Capture::end ─▶ Closing ─▶ the caller continues
+//!                      │
+//!   last handle dropped: events are closed, the probe is removed ─▶ Closing is dropped
 //! ```
 //!
-//! The kernel waits for all processors when the last event of a tracepoint is closed: with many tracepoints that takes
-//! seconds. A process that exits meanwhile would leave its probe in the kernel, so it waits first.
+//! The kernel waits for all processors when the last event of a tracepoint is closed. With many
+//! tracepoints that takes seconds. A process that exits meanwhile would leave its probe in the
+//! kernel, so it waits first.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -17,7 +20,7 @@ fn count() -> MutexGuard<'static, usize> {
     COUNT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Counts one capture for as long as it is being closed.
+/// Counts one capture while it is being closed.
 #[derive(Debug)]
 pub(crate) struct Closing(());
 
@@ -37,7 +40,9 @@ impl Drop for Closing {
     }
 }
 
-/// Waits until all captures of this process that have ended are closed, at most for `limit`. Returns whether they are.
+/// Waits until all ended captures of this process are closed, at most for `limit`.
+///
+/// Returns whether they are closed.
 pub fn wait_until_closed(limit: Duration) -> bool {
     let waited = CHANGED.wait_timeout_while(count(), limit, |count| *count > 0);
     *waited.unwrap_or_else(PoisonError::into_inner).0 == 0
@@ -48,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waiting_ends_when_the_last_capture_is_closed() {
+    fn wait_ends_when_the_last_capture_is_closed() {
         let (first, second) = (Closing::begin(), Closing::begin());
         assert!(!wait_until_closed(Duration::ZERO));
         drop(first);

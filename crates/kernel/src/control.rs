@@ -1,12 +1,14 @@
-//! What is wanted of the kernel, and the handle by which that changes.
+//! The settings of a capture, and the handle that changes them.
 //!
 //! ```text
-//!   Wanted ──▶ Control ──▶ Opened: the perf events that give it ◀── Capture, at each look
+//!   Wanted ──▶ Control ──▶ Opened: the open perf events ◀── Capture, at each poll
 //! ```
 //!
-//! 1. Whoever changes and whoever reads share the table under a lock. A look holds it from beginning to end, with the rundown in it, which may take seconds: a change
-//!    waits for that, so it is made by a thread that may wait.
-//! 2. What can be asked ([`Control::missing`], [`Control::left_out`], [`Control::unread`]) lies under a lock of its own, which is never held across anything: nobody waits for a look.
+//! 1. The control and the capture share the table of open events under a lock. A poll holds the
+//!    lock from beginning to end, including the rundown, which may take seconds. A change waits for
+//!    that, so it is made by a thread that may block.
+//! 2. The queries [`Control::missing`], [`Control::left_out`] and [`Control::unread`] use a lock of
+//!    their own, which is held only to copy values: no query waits for a poll.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,43 +20,46 @@ use crate::groups::Groups;
 use crate::opened::Opened;
 use crate::perf_ring::Event;
 
-/// How often the timer samples from the start, in 100 ns.
+/// Default sampling interval of the timer, in 100 ns.
 const USUAL_INTERVAL: u32 = 10_000;
 
-/// Whose events are captured.
+/// The processes whose events are captured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scope {
-    /// Those of the whole machine; needs `CAP_PERFMON`, or a kernel that is not paranoid.
+    /// All processes. Needs `CAP_PERFMON` or a permissive `perf_event_paranoid`.
     #[default]
     Everything,
-    /// Those of this user's own processes, as far as the kernel allows.
+    /// This user's own processes, as far as the kernel allows.
     Own,
 }
 
-/// What is wanted.
+/// The settings of a capture.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// Groups of events.
+    /// Groups of events to capture.
     pub groups: Groups,
-    /// Events whose stacks are wanted, by their hooks.
+    /// Hook ids of events that are followed by their stacks.
     pub stacks: Vec<u16>,
-    /// Events whose registers are wanted, by their hooks.
+    /// Hook ids of events that are followed by their registers.
     pub registers: Vec<u16>,
-    /// How often the timer samples, in 100 ns.
+    /// Sampling interval of the timer, in 100 ns.
     pub interval: u32,
-    /// Sources that sample beside the timer, while `Group::PMC_PROFILE` is wanted: the first seven.
+    /// Profile sources that sample in addition to the timer while `Group::PMC_PROFILE` is enabled;
+    /// only the first seven are used.
     pub profile_sources: Vec<Counter>,
-    /// Counters that are read with the events in `counted`: the first seven.
+    /// Counters that are read with the events in `counted`; only the first seven are used.
     pub counters: Vec<Counter>,
-    /// Events whose headers carry `counters`, by their hooks.
+    /// Hook ids of events whose headers carry `counters`.
     pub counted: Vec<u16>,
-    /// Bytes of the program's stack that come with each stack, to be unwound by its tables; 0: frame pointers alone.
+    /// Bytes of user stack copied with each stack, for unwinding with DWARF tables; 0 uses frame
+    /// pointers only.
     pub stack_bytes: u32,
-    /// Whose events.
+    /// The processes whose events are captured.
     pub scope: Scope,
-    /// Bytes of each processor's ring.
+    /// Ring size of each processor in bytes.
     pub ring_bytes: usize,
-    /// Bytes of ordinary memory that each ring is emptied into where the memory that may be locked limits rings.
+    /// Bytes of ordinary memory per ring into which a ring is emptied, if locked memory limits the
+    /// rings.
     pub backlog_bytes: usize,
 }
 
@@ -76,26 +81,26 @@ impl Default for Wanted {
     }
 }
 
-/// Changes a capture from outside; any thread may.
+/// A handle that changes a running capture from any thread.
 #[derive(Clone, Debug)]
 pub struct Control {
     pub(crate) shared: Arc<Shared>,
 }
 
-/// What a capture and its control have in common.
+/// The state that a capture and its control share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     opened: Mutex<Opened>,
-    found: Mutex<Found>,
+    omissions: Mutex<Omissions>,
     /// The event of each processor's ring.
     pub(crate) rings: Vec<Arc<Event>>,
-    /// Whether everything that is there is to be told again.
+    /// Whether the next poll writes another start rundown.
     pub(crate) is_rundown_due: AtomicBool,
 }
 
-/// What was found when events were opened last.
+/// What a capture leaves out, as the queries of [`Control`] return it.
 #[derive(Debug, Default)]
-struct Found {
+struct Omissions {
     missing: Vec<String>,
     left_out: u64,
     unread: u64,
@@ -103,64 +108,68 @@ struct Found {
 
 impl Control {
     pub(crate) fn new(wanted: &Wanted, rings: Vec<Arc<Event>>) -> Self {
-        let opened = Opened::nothing(wanted);
-        let (opened, found, is_rundown_due) = (Mutex::new(opened), Mutex::default(), AtomicBool::new(false));
-        Self { shared: Arc::new(Shared { opened, found, rings, is_rundown_due }) }
+        let opened = Opened::empty(wanted);
+        let (opened, omissions, is_rundown_due) =
+            (Mutex::new(opened), Mutex::default(), AtomicBool::new(false));
+        Self { shared: Arc::new(Shared { opened, omissions, rings, is_rundown_due }) }
     }
 
-    /// Wants something else from now on. Scope and rings stay as they were at the start.
+    /// Replaces the settings. Scope and ring sizes stay as they were at the start.
     pub fn set(&self, wanted: &Wanted) -> Result<()> {
         family::prepare(wanted.groups);
         let mut opened = self.shared.opened();
         let changed = opened.change(wanted, &self.shared.rings);
-        self.shared.tell(&opened);
+        self.shared.publish(&opened);
         changed
     }
 
-    /// Tracepoints that are wanted and that this kernel does not have.
+    /// Returns the names of selected events that this kernel does not have.
     #[must_use]
     pub fn missing(&self) -> Vec<String> {
-        self.shared.found().missing.clone()
+        self.shared.omissions().missing.clone()
     }
 
-    /// Threads of this user that there were no descriptors for, where each is watched for itself.
+    /// Returns how many threads of this user lack a file descriptor, in captures that watch each
+    /// thread separately.
     #[must_use]
     pub fn left_out(&self) -> u64 {
-        self.shared.found().left_out
+        self.shared.omissions().left_out
     }
 
-    /// Arguments, mappings, programs and tables that were not read, because whoever keeps them took too long.
+    /// Returns how many command lines, mappings, programs and tables were not read because reading
+    /// them took too long.
     #[must_use]
     pub fn unread(&self) -> u64 {
-        self.shared.found().unread
+        self.shared.omissions().unread
     }
 
-    /// Tells of everything that is there, at the next look.
+    /// Requests another start rundown at the next poll.
     pub fn run_down(&self) {
         self.shared.is_rundown_due.store(true, Relaxed);
     }
 }
 
 impl Shared {
+    /// Locks the table of open events.
     pub(crate) fn opened(&self) -> MutexGuard<'_, Opened> {
         self.opened.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn found(&self) -> MutexGuard<'_, Found> {
-        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    fn omissions(&self) -> MutexGuard<'_, Omissions> {
+        self.omissions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whoever asks is told this from now on.
-    pub(crate) fn tell(&self, opened: &Opened) {
+    /// Copies the query results from the table of open events.
+    pub(crate) fn publish(&self, opened: &Opened) {
         let (missing, left_out) = (opened.missing.clone(), opened.targets.left_out());
-        let mut found = self.found();
-        (found.missing, found.left_out) = (missing, left_out);
+        let mut omissions = self.omissions();
+        (omissions.missing, omissions.left_out) = (missing, left_out);
     }
 
-    /// So much was not read in a look.
-    pub(crate) fn not_read(&self, more: u64) {
-        let mut found = self.found();
-        found.unread = found.unread.saturating_add(more);
+    /// Adds the number of reads that a poll gave up.
+    pub(crate) fn add_unread(&self, count: u64) {
+        let mut omissions = self.omissions();
+        omissions.unread = omissions.unread.saturating_add(count);
     }
 }
 
@@ -171,16 +180,16 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn who_asks_does_not_wait_for_a_look() {
+    fn queries_do_not_wait_for_a_poll() {
         let control = Control::new(&Wanted::default(), Vec::new());
-        let mut looking = control.shared.opened();
-        looking.missing = vec!["a:b".to_owned()];
-        control.shared.tell(&looking);
-        let (tell, told) = channel();
-        let asking = control.clone();
-        std::thread::spawn(move || tell.send((asking.missing(), asking.left_out())));
-        let answer = told.recv_timeout(Duration::from_secs(60));
-        assert_eq!(answer, Ok((vec!["a:b".to_owned()], 0)), "while the table is held");
-        drop(looking);
+        let mut held = control.shared.opened();
+        held.missing = vec!["a:b".to_owned()];
+        control.shared.publish(&held);
+        let (sender, receiver) = channel();
+        let clone = control.clone();
+        std::thread::spawn(move || sender.send((clone.missing(), clone.left_out())));
+        let answer = receiver.recv_timeout(Duration::from_secs(60));
+        assert_eq!(answer, Ok((vec!["a:b".to_owned()], 0)), "while the table is locked");
+        drop(held);
     }
 }

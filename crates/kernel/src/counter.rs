@@ -1,13 +1,16 @@
-//! Counters: profile sources beside the timer, as perf events name them.
+//! Counters: profile sources other than the timer, and their perf event codes.
 //!
 //! ```text
-//!   id 2, 6, 8 … 19        fixed meaning               ──▶ PERF_TYPE_HARDWARE, PERF_TYPE_HW_CACHE
-//!   id 0x0800 …            the kernel's own counters   ──▶ PERF_TYPE_SOFTWARE
-//!   id 0x1000 …            named by the processor      ──▶ devices/cpu/type, events/NAME "event=0x3c,umask=0x01", format/event "config:0-7"
+//!   id 2, 6, 8 … 19    fixed meaning             ──▶ PERF_TYPE_HARDWARE, PERF_TYPE_HW_CACHE
+//!   id 0x0800 …        software counters         ──▶ PERF_TYPE_SOFTWARE
+//!   id 0x1000 …        named by the processor    ──▶ devices/cpu/type,
+//!                                                    events/NAME "event=0x3c,umask=0x01",
+//!                                                    format/event "config:0-7"
 //! ```
 //!
-//! 1. A counter that this machine does not have is [`None`] here or refused when it is opened: it is never replaced by another.
-//! 2. What sysfs says is read in bounds; a name with a separator in it is none of its files.
+//! 1. A counter that this machine lacks has no code here, or the kernel rejects it. It is never
+//!    replaced by another counter.
+//! 2. Reads from sysfs are bounded. A counter name that contains a separator names no file.
 
 use std::fs;
 use std::io::Read;
@@ -16,25 +19,26 @@ use std::path::{Path, PathBuf};
 use perf_event_open_sys::bindings as sys;
 use traceweir_format::spec::info::software_source;
 
-/// Counters that are sampled, and those that are read with events, at most.
+/// The largest number of counters that sample, and of counters that are read with events.
 pub const MAX_COUNTERS: usize = 7;
-/// Where the kernel lists what counts.
+/// The sysfs directory of perf event sources.
 const DEVICES: &str = "/sys/bus/event_source/devices";
-/// A file there is a line.
+/// Read limit for files in this directory, which contain one line.
 const MAX_FILE: u64 = 4096;
 
-/// A profile source that counts: its id as class 7 tells it, its name, and after how many counts it samples (100 ns for clocks).
+/// A profile source that counts events.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counter {
-    /// Its id.
+    /// The id that information class 7 lists.
     pub id: u32,
-    /// Its name.
+    /// The name of the counter.
     pub name: String,
-    /// Counts from sample to sample; of no account where it is read with events.
+    /// Counts between two samples (units of 100 ns for clocks); ignored if the counter is read with
+    /// events.
     pub interval: u32,
 }
 
-/// What perf events call it: `type` and `config`.
+/// The `type` and `config` of a counter in perf events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Code {
     pub(crate) kind: u32,
@@ -42,7 +46,7 @@ pub(crate) struct Code {
 }
 
 impl Counter {
-    /// How it is opened; `None`: there is no such counter.
+    /// Returns the perf event code, or `None` if there is no such counter.
     pub(crate) fn code(&self) -> Option<Code> {
         self.code_in(Path::new(DEVICES))
     }
@@ -51,14 +55,14 @@ impl Counter {
         fixed(self.id).or_else(|| named(devices, &self.name))
     }
 
-    /// Its interval as perf events count it.
+    /// Returns the interval in the unit of the perf event.
     pub(crate) fn period(&self) -> u64 {
         let unit = if self.id == software_source::TASK_CLOCK { 100 } else { 1 };
         u64::from(self.interval.max(1)).saturating_mul(unit)
     }
 }
 
-/// Those whose id says what they are.
+/// Returns the code of a counter with a fixed meaning.
 fn fixed(id: u32) -> Option<Code> {
     const fn hardware(config: u32) -> Option<Code> {
         Some(Code { kind: sys::PERF_TYPE_HARDWARE, config: config as u64 })
@@ -66,7 +70,7 @@ fn fixed(id: u32) -> Option<Code> {
     const fn software(config: u32) -> Option<Code> {
         Some(Code { kind: sys::PERF_TYPE_SOFTWARE, config: config as u64 })
     }
-    // Cache, operation (read is 0) and result, a byte each.
+    // Cache, operation (read is 0) and result, one byte each.
     const fn misses(cache: u32) -> Option<Code> {
         let config = cache as u64 | (sys::PERF_COUNT_HW_CACHE_RESULT_MISS as u64) << 16;
         Some(Code { kind: sys::PERF_TYPE_HW_CACHE, config })
@@ -86,23 +90,25 @@ fn fixed(id: u32) -> Option<Code> {
     }
 }
 
-/// Those that the processor names, in the first of its devices that has it.
+/// Returns the code of a counter named by the processor, from the first CPU device that has it.
 fn named(devices: &Path, name: &str) -> Option<Code> {
     if name.is_empty() || name.contains(['/', '\0']) || name.starts_with('.') {
         return None;
     }
-    let all = fs::read_dir(devices).ok()?.flatten();
-    let mut found: Vec<PathBuf> =
-        all.filter(|it| it.file_name().as_encoded_bytes().starts_with(b"cpu")).map(|it| it.path()).collect();
-    found.sort();
-    found.iter().find_map(|device| {
+    let entries = fs::read_dir(devices).ok()?.flatten();
+    let is_cpu = |entry: &fs::DirEntry| entry.file_name().as_encoded_bytes().starts_with(b"cpu");
+    let mut cpu_devices: Vec<PathBuf> = entries.filter(is_cpu).map(|entry| entry.path()).collect();
+    cpu_devices.sort();
+    cpu_devices.iter().find_map(|device| {
         let kind = read(&device.join("type"))?.trim().parse().ok()?;
         let terms = read(&device.join("events").join(name))?;
         Some(Code { kind, config: config_of(device, terms.trim())? })
     })
 }
 
-/// `event=0x3c,umask=0x01` by the formats of its device. Terms that are not part of `config` (as `ldlat` of `config1`) make it none of ours.
+/// Converts terms such as `event=0x3c,umask=0x01` to `config`, by the formats of the device.
+///
+/// Returns `None` for terms outside `config` (such as `ldlat` in `config1`).
 fn config_of(device: &Path, terms: &str) -> Option<u64> {
     let mut config = 0_u64;
     for term in terms.split(',') {
@@ -120,7 +126,7 @@ fn config_of(device: &Path, terms: &str) -> Option<u64> {
     Some(config)
 }
 
-/// Lays the bits of a value into the ranges of a format, `0-7,32-35`, lowest first.
+/// Distributes the bits of a value over the ranges of a format such as `0-7,32-35`, lowest first.
 fn spread(mut value: u64, ranges: &str) -> Option<u64> {
     let mut config = 0_u64;
     for range in ranges.split(',') {
@@ -134,6 +140,7 @@ fn spread(mut value: u64, ranges: &str) -> Option<u64> {
     (value == 0).then_some(config)
 }
 
+/// Reads the start of a text file.
 fn read(path: &Path) -> Option<String> {
     let mut text = String::new();
     fs::File::open(path).ok()?.take(MAX_FILE).read_to_string(&mut text).ok()?;
@@ -149,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_of_fixed_meaning_need_no_names() {
+    fn counters_with_fixed_meaning_need_no_names() {
         let code = |id| counter(id, "").code();
         assert_eq!(code(19), Some(Code { kind: 0, config: 0 }));
         assert_eq!(code(2), Some(Code { kind: 0, config: 1 }));
@@ -161,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_a_processor_are_resolved_by_its_own_formats() {
+    fn processor_counters_are_resolved_by_device_formats() {
         let folder = tempfile::tempdir().expect("a folder");
         let cpu = folder.path().join("cpu");
         for (file, text) in [

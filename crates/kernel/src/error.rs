@@ -1,25 +1,25 @@
-//! What can go wrong when the kernel is asked for its events.
+//! Errors of capturing kernel events.
 
 use std::io;
 
 use traceweir_format::spec::status::Status;
 
-/// A result of this crate.
+/// The result type of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// The command that mounts tracefs for all processes.
 pub const MOUNT_TRACEFS: &str = "mount -t tracefs tracefs /sys/kernel/tracing";
 
-/// Why kernel events cannot be captured.
+/// The reason why kernel events cannot be captured.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The system refuses: paranoid settings, missing capabilities.
-    #[error("{what} is not permitted: `weir doctor` says what to type ({source})")]
+    /// The system denies access: paranoid settings or missing capabilities.
+    #[error("{what} is not permitted ({source}); run `weir doctor` for the fix")]
     NotPermitted {
-        /// What was to be opened.
+        /// The object that could not be opened.
         what: String,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
     /// tracefs is not mounted, and this process may not mount it.
@@ -27,29 +27,29 @@ pub enum Error {
         "tracefs is not mounted, and this process may not mount it ({source}): as root, run `{MOUNT_TRACEFS}`"
     )]
     NotMounted {
-        /// Why it cannot be mounted.
+        /// The error of the mount attempt.
         source: io::Error,
     },
-    /// This kernel does not have it.
+    /// This kernel lacks a feature.
     #[error("this kernel has no {what}")]
     NotSupported {
-        /// What is missing.
+        /// The missing feature.
         what: String,
     },
-    /// Out of descriptors, memory or places.
+    /// Out of file descriptors, memory or other system resources.
     #[error("{what}: {source}")]
     System {
-        /// What was being done.
+        /// The operation that failed.
         what: String,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
-    /// The description of a tracepoint makes no sense.
+    /// The format description of a tracepoint is unusable.
     #[error("the format of the tracepoint {name} has no usable field {field}")]
     Format {
-        /// The tracepoint.
+        /// The name of the tracepoint.
         name: String,
-        /// The field.
+        /// The field that is missing or unusable.
         field: String,
     },
 }
@@ -60,13 +60,13 @@ impl Error {
     pub fn status(&self) -> Status {
         match self {
             Self::NotPermitted { .. } | Self::NotMounted { .. } => Status::ERROR_PRIVILEGE_NOT_HELD,
-            // A tracepoint with other fields is one that this kernel does not have.
+            // A tracepoint with other fields counts as one that this kernel does not have.
             Self::NotSupported { .. } | Self::Format { .. } => Status::ERROR_NOT_SUPPORTED,
             Self::System { .. } => Status::ERROR_NO_SYSTEM_RESOURCES,
         }
     }
 
-    /// From what the system said.
+    /// Creates the variant that matches an operating system error.
     pub(crate) fn system(what: impl Into<String>, source: io::Error) -> Self {
         let what = what.into();
         match source.raw_os_error() {
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_system_said_has_its_published_status() {
+    fn system_errors_have_their_published_status() {
         let status = |code| Error::system("x", io::Error::from_raw_os_error(code)).status();
         for code in [libc::EACCES, libc::EPERM] {
             assert_eq!(status(code), Status::ERROR_PRIVILEGE_NOT_HELD);

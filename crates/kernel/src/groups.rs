@@ -1,15 +1,16 @@
-//! Groups of kernel events, as EnableFlags and group masks name them.
+//! Groups of kernel events, as named by EnableFlags and group masks.
 //!
 //! ```text
 //!   31 30 29 │ 28 … 0        word of the mask │ bits in it; word 0 is EnableFlags
 //! ```
 //!
-//! Their numbers stand in the published table ([`KERNEL_GROUPS`]); here are those that something is captured for.
+//! The numbers come from the published table ([`KERNEL_GROUPS`]). This module lists the groups for
+//! which something is captured.
 
 use traceweir_format::info::GroupMask;
 use traceweir_format::spec::system::{KERNEL_GROUPS, add_group, has_group};
 
-/// One group: the word of the mask in the highest three bits, its bit below.
+/// A group of kernel events: the word of the mask in the top three bits, the bit below them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Group(pub u32);
 
@@ -45,11 +46,11 @@ impl Group {
     pub const CLOCK_INTERRUPT: Self = Self::named("CLOCK_INTERRUPT");
     pub const IPI: Self = Self::named("IPI");
 
-    /// A group of the table; one that is not there does not compile.
+    /// Returns the group with this name in the table. An unknown name fails to compile.
     const fn named(name: &str) -> Self {
         let mut rest: &[(u32, &str)] = &KERNEL_GROUPS;
-        while let Some(((number, it), others)) = rest.split_first() {
-            if is_same(it.as_bytes(), name.as_bytes()) {
+        while let Some(((number, group_name), others)) = rest.split_first() {
+            if is_same(group_name.as_bytes(), name.as_bytes()) {
                 return Self(*number);
             }
             rest = others;
@@ -60,47 +61,47 @@ impl Group {
 }
 
 const fn is_same(mut one: &[u8], mut other: &[u8]) -> bool {
-    while let (Some((a, one_behind)), Some((b, other_behind))) = (one.split_first(), other.split_first()) {
+    while let (Some((a, one_rest)), Some((b, other_rest))) = (one.split_first(), other.split_first()) {
         if *a != *b {
             return false;
         }
-        (one, other) = (one_behind, other_behind);
+        (one, other) = (one_rest, other_rest);
     }
     one.is_empty() && other.is_empty()
 }
 
-/// A mask of groups.
+/// A set of kernel event groups, stored as a group mask.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Groups(pub GroupMask);
 
 impl Groups {
-    /// These groups.
+    /// Creates the set of these groups.
     #[must_use]
-    pub fn of(groups: &[Group]) -> Self {
+    pub fn new(groups: &[Group]) -> Self {
         let mut all = Self::default();
         groups.iter().for_each(|group| add_group(&mut all.0, group.0));
         all
     }
 
-    /// Whether a group is wanted.
+    /// Returns whether the set contains a group.
     #[must_use]
     pub fn has(&self, group: Group) -> bool {
         has_group(&self.0, group.0)
     }
 
-    /// Whether one of them is.
+    /// Returns whether the set contains at least one of these groups.
     #[must_use]
     pub fn has_any(&self, groups: &[Group]) -> bool {
         groups.iter().any(|group| self.has(*group))
     }
 
-    /// What is in here, and those of the groups that are in the other.
+    /// Returns this set plus those of `groups` that `other` contains.
     pub(crate) fn with_those_of(mut self, other: &Self, groups: &[Group]) -> Self {
         groups.iter().filter(|group| other.has(**group)).for_each(|group| add_group(&mut self.0, group.0));
         self
     }
 
-    /// What is in here and not in the other.
+    /// Returns the groups of this set that `other` does not contain.
     pub(crate) fn without(&self, other: &Self) -> Self {
         let mut left = *self;
         left.0.iter_mut().zip(other.0).for_each(|(word, not)| *word &= !not);
@@ -115,15 +116,15 @@ mod tests {
     #[test]
     fn groups_have_their_published_numbers() {
         assert_eq!(
-            [Group::PROCESS, Group::PAGE_FAULTS, Group::NETWORK].map(|it| it.0),
+            [Group::PROCESS, Group::PAGE_FAULTS, Group::NETWORK].map(|group| group.0),
             [1, 0x1000, 0x1_0000]
         );
-        assert_eq!([Group::PRIORITY, Group::IPI].map(|it| it.0), [0x2000_2000, 0x4040_0000]);
-        assert_eq!(Groups::of(&[Group::CSWITCH, Group::PRIORITY]), Groups([0x10, 0x2000, 0, 0, 0, 0, 0, 0]));
+        assert_eq!([Group::PRIORITY, Group::IPI].map(|group| group.0), [0x2000_2000, 0x4040_0000]);
+        assert_eq!(Groups::new(&[Group::CSWITCH, Group::PRIORITY]), Groups([0x10, 0x2000, 0, 0, 0, 0, 0, 0]));
     }
 
     #[test]
-    fn a_group_is_found_in_its_word() {
+    fn set_operations_use_the_word_of_each_group() {
         let groups = Groups([0x11, 0x2000, 0, 0, 0, 0, 0, 0]);
         assert!(groups.has(Group::PROCESS) && groups.has(Group::CSWITCH) && groups.has(Group::PRIORITY));
         assert!(!groups.has(Group::THREAD) && !groups.has(Group::AFFINITY));

@@ -1,11 +1,14 @@
-//! Addresses of functions of the kernel, by name.
+//! Addresses of kernel functions, by name.
 //!
 //! ```text
-//!   /proc/kallsyms   ffffffff81374e30 T __x64_sys_getppid          address, kind, name; all zeros where the system hides them
+//!   /proc/kallsyms   ffffffff81374e30 T __x64_sys_getppid     address, kind, name
+//!                                                             (address 0 if the system hides it)
 //! ```
 //!
-//! 1. Read once by a process, when the first session wants something of it; only what families ask for is kept: entries of system calls and routines of interrupts.
-//! 2. 0 is "not known": hidden, not there, or a name that several functions have. 3. Functions of modules are none of it.
+//! 1. The process reads the table once, when the first session needs it, and keeps only what
+//!    families use: system call entries and interrupt routines.
+//! 2. Address 0 means "unknown": hidden, missing, or a name shared by several functions.
+//! 3. Functions of modules are skipped.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -15,10 +18,10 @@ use std::sync::OnceLock;
 use crate::family::{interrupt, syscall};
 
 const PATH: &str = "/proc/kallsyms";
-/// Tables are some megabytes.
+/// Upper bound for the size of the table, which has some megabytes.
 const MAX_BYTES: u64 = 128 << 20;
 
-/// Reads the table if nobody has: it takes a tenth of a second.
+/// Returns the table. The first call reads it, which takes a tenth of a second.
 pub(crate) fn read_once() -> &'static HashMap<Box<str>, u64> {
     static TABLE: OnceLock<HashMap<Box<str>, u64>> = OnceLock::new();
     TABLE.get_or_init(|| match File::open(PATH) {
@@ -27,20 +30,20 @@ pub(crate) fn read_once() -> &'static HashMap<Box<str>, u64> {
     })
 }
 
-/// The address of a function; 0 where it is not known.
+/// Returns the address of a function, or 0 if it is unknown.
 pub(crate) fn address(name: &str) -> u64 {
     read_once().get(name).copied().unwrap_or(0)
 }
 
-/// Keeps what is wanted of a table. A line that cannot be read ends it.
+/// Reads the needed entries of a table, up to the first line that fails to read.
 fn read(mut text: impl BufRead) -> HashMap<Box<str>, u64> {
     let mut kept = HashMap::new();
     let mut line = Vec::new();
     while text.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
         if let Some((address, name)) = std::str::from_utf8(&line).ok().and_then(parse) {
-            let once = kept.entry(Box::from(name)).or_insert(address);
-            if *once != address {
-                *once = 0;
+            let unique = kept.entry(Box::from(name)).or_insert(address);
+            if *unique != address {
+                *unique = 0;
             }
         }
         line.clear();
@@ -48,7 +51,7 @@ fn read(mut text: impl BufRead) -> HashMap<Box<str>, u64> {
     kept
 }
 
-/// Address and name of a function that is wanted.
+/// Parses a line. Returns the address and name if the function is needed.
 fn parse(line: &str) -> Option<(u64, &str)> {
     let mut words = line.split_ascii_whitespace();
     let (address, kind, name) = (words.next()?, words.next()?, words.next()?);
@@ -56,7 +59,8 @@ fn parse(line: &str) -> Option<(u64, &str)> {
     if !is_wanted || !matches!(kind, "t" | "T") || words.next().is_some() {
         return None;
     }
-    u64::from_str_radix(address, 16).ok().filter(|it| *it != 0).map(|address| (address, name))
+    let address = u64::from_str_radix(address, 16).ok().filter(|address| *address != 0)?;
+    Some((address, name))
 }
 
 #[cfg(test)]
@@ -64,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_wanted_known_and_unique_is_kept() {
+    fn only_needed_known_and_unique_functions_are_kept() {
         let entry = |name: &str| format!("{}{name}", syscall::PREFIX);
         let text = format!(
             "ffffffff81374e30 T {}\nffffffff81374e40 T __pfx_other\n0000000000000000 T {}\nffffffffc0000000 t net_rx_action\t[module]\n\
@@ -77,7 +81,7 @@ mod tests {
         let table = read(text.as_bytes());
         assert_eq!(table.get(&*entry("getppid")), Some(&0xffff_ffff_8137_4e30));
         assert_eq!(table.get("net_rx_action"), Some(&0xffff_ffff_8100_0010));
-        assert_eq!(table.get("tasklet_action"), Some(&0), "two of a name");
+        assert_eq!(table.get("tasklet_action"), Some(&0), "a name shared by two functions");
         assert_eq!(table.len(), 3);
     }
 }

@@ -1,22 +1,29 @@
-//! The Linux kernel as the system provider: what perf events tell becomes kernel events with the published layouts.
+//! The Linux kernel as the system provider: turns perf events into kernel events with the
+//! published layouts.
 //!
 //! ```text
 //!   groups, stacks, intervals (Wanted) ──▶ Control ──opens──▶ perf events of each processor
-//!                                                                 │ rings
-//!   /proc, connector ──▶ State: processes, threads, files …       ▼
-//!                              ▲            └──────────────▶ Capture::look: all rings in time order ──▶ family/…: one handler a tracepoint
-//!                              └─────────────────────────────────┘                                            │ Out
-//!                                                          queues of finished records, one a processor ◀──────┘  + stacks behind their events
+//!                                                                  │ rings
+//!   /proc, connector ──▶ State: processes, threads, files … ──▶ Capture::look: all rings
+//!                              ▲                                in time order
+//!                              └── updated by ──────────────────── family/…: one handler
+//!                                                                  for each tracepoint
+//!                                                                  │ Out
+//!   session ◀── queues of finished records, one per processor ◀────┘
+//!               (each event followed by its stacks)
 //! ```
 //!
-//! 1. A capture serves one session. It knows no sessions: whoever drives it asks it to look, and takes the records of each processor in order.
-//! 2. Records are finished but for their time, which the session writes when it has put them in order; times inside payloads are converted by the [`Clock`] that comes
-//!    with each look.
-//! 3. Perf records are handled in the order of their time across all processors, so that state is what it was at that moment. What comes late is handled late.
-//! 4. What the kernel could not write into a ring is counted for its processor.
-//! 5. Nothing is invented: what Linux does not tell is left out (`docs/spec/kernel-events.md`).
+//! 1. A capture serves one session, but it does not depend on the session crate: its owner calls
+//!    [`Capture::look`] to poll it and takes the records of each processor in order.
+//! 2. Records are complete except for their time stamp, which the session writes once it has
+//!    sorted them. The [`Clock`] passed to each poll converts times inside payloads.
+//! 3. Perf records are handled in time order across all processors, so that the state matches the
+//!    moment of the event. Records that arrive late are handled late.
+//! 4. Records that the kernel could not write into a ring are counted as lost for that processor.
+//! 5. Nothing is invented: facts that Linux does not report are left out
+//!    (`docs/spec/kernel-events.md`).
 //!
-//! `unsafe` is in `perf_ring` only: the system call, the mapping, the ring's two words.
+//! Only `perf_ring` contains `unsafe` code: the system call, the mapping, the ring's two words.
 #![deny(unsafe_code)]
 #![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![deny(clippy::arithmetic_side_effects)]
@@ -53,23 +60,23 @@ pub use error::{Error, Result};
 pub use groups::{Group, Groups};
 pub use patient::is_patient_worker;
 
-/// From `CLOCK_MONOTONIC_RAW` in nanoseconds, which perf events are stamped with, to the clocks of a session.
+/// Converts `CLOCK_MONOTONIC_RAW` nanoseconds, the clock of perf events, to a session's clocks.
 pub trait Clock {
-    /// The raw counter that puts records in order.
+    /// Returns the raw counter value, which puts records in order.
     fn raw(&self, ns: u64) -> u64;
-    /// The session's own clock, for times inside payloads.
+    /// Returns the time on the session's own clock, for times inside payloads.
     fn stamp(&self, ns: u64) -> i64;
-    /// A span of time in ticks of the performance counter.
+    /// Converts a duration to ticks of the performance counter.
     fn ticks(&self, ns: u64) -> u64;
 }
 
-/// Who writes events that nobody in particular caused: this process and thread.
+/// Returns the ids of this process and thread, the writer of events with no other originator.
 pub(crate) fn writer() -> (u32, u32) {
     let thread = rustix::thread::gettid().as_raw_nonzero().get();
     (std::process::id(), u32::try_from(thread).unwrap_or(0))
 }
 
-/// `CLOCK_MONOTONIC_RAW`, nanoseconds.
+/// Returns the current `CLOCK_MONOTONIC_RAW` time in nanoseconds.
 #[must_use]
 pub fn now_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicRaw);
@@ -77,7 +84,7 @@ pub fn now_ns() -> u64 {
     seconds.saturating_mul(1_000_000_000).saturating_add(u64::try_from(now.tv_nsec).unwrap_or(0))
 }
 
-/// A session whose clocks all count nanoseconds, for tests of what is inside.
+/// A test clock whose values all count nanoseconds.
 #[cfg(test)]
 pub(crate) struct Plain;
 

@@ -1,12 +1,15 @@
-//! The perf events that are open, and where their samples go.
+//! The open perf events, and the handlers that their samples go to.
 //!
 //! ```text
-//!   Wanted ──▶ rows that serve its groups ──▶ an event a row, target and processor, with call chains where stacks are wanted
-//!               compared with what is open:    opens what is missing, then closes what is not wanted any more
+//!   Wanted ──▶ rows for its groups ──▶ one event per row, target and processor, with call
+//!                                      chains if stacks are enabled
+//!              compared with the open rows: opens what is missing, then closes the rest
 //! ```
 //!
-//! 1. A change is made wholly or not at all: all new events are opened before the first old one is closed.
-//! 2. A row whose tracepoint this kernel does not have, or has with other fields, is left out and named in [`Control::missing`](crate::Control::missing); only what is not permitted refuses a change.
+//! 1. A change is atomic: all new events are opened before the first old one is closed.
+//! 2. A row whose tracepoint this kernel lacks, or has with other fields, is skipped and listed by
+//!    [`Control::missing`](crate::Control::missing), unless the row carries counters. Any other
+//!    error, such as a missing permission, fails the change.
 
 mod watch;
 
@@ -36,7 +39,7 @@ use crate::stack;
 use crate::targets::Targets;
 use crate::tracefs::{Field, Format, Tracefs};
 
-/// Numbers of events are the kernel's own: they need no hashing.
+/// A hasher for event ids. The kernel chooses them, so they need no protection against collisions.
 #[derive(Default)]
 pub(crate) struct ById(u64);
 
@@ -48,56 +51,59 @@ impl Hasher for ById {
     fn write(&mut self, _: &[u8]) {}
 
     fn write_u64(&mut self, id: u64) {
-        // Both halves of the table's use of it get something of the number.
+        // Spreads the id over the high and the low bits, both of which the table uses.
         self.0 = id.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     }
 }
 
-/// Where the samples of an event go.
+/// The handler of an event, and what it needs to parse the samples.
 #[derive(Clone, Debug)]
 pub(crate) struct Route {
     pub(crate) spec: &'static Spec,
     pub(crate) parts: Parts,
     pub(crate) fields: Arc<[Option<Field>]>,
-    /// The id of the profile source, for those that have one.
+    /// The id of the profile source, if the event has one.
     pub(crate) tag: u32,
-    /// The event on the same processor in whose place it was opened, as long as that may have records in the ring.
+    /// The id of the event on the same processor that this one replaces, while the ring may contain
+    /// records of that event.
     pub(crate) replaces: Option<u64>,
 }
 
-/// Where the fields of a row lie.
+/// The positions of a row's fields in the raw data.
 type Fields = Arc<[Option<Field>]>;
 
-/// Events that are open.
+/// The table of open events.
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) wanted: Wanted,
-    /// By row.
+    /// Open rows, by their index in `family::specs`.
     rows: HashMap<usize, Row>,
     pub(crate) routes: HashMap<u64, Route, BuildHasherDefault<ById>>,
-    /// Hooks of `wanted`, to be asked quickly.
+    /// The hook ids of `wanted` as sets.
     pub(crate) beside: Beside,
     pub(crate) missing: Vec<String>,
-    /// Opened when the first tracepoint is wanted.
+    /// Opened for the first tracepoint.
     tracefs: Option<Tracefs>,
     formats: HashMap<(&'static str, &'static str), Option<Arc<Format>>>,
-    /// Whom events are opened for.
+    /// The processes or threads for which events are opened.
     pub(crate) targets: Targets,
-    /// Events that tell of the tasks of single threads.
+    /// Events that report forks, exits, names and mappings of single threads.
     tasks: Vec<Event>,
-    /// Nothing tells anything before [`begin`](Self::begin).
+    /// Whether events stay disabled: before [`begin`](Self::begin) and after [`end`](Self::end).
     is_silent: bool,
-    /// Counts changes, so that the capture sees that there was one.
+    /// The number of changes, from which the capture recognizes a new one.
     pub(crate) changes: u64,
-    /// What was wanted beside events until the first change that the capture has not seen, and when that was, in nanoseconds.
+    /// The time, in nanoseconds, of the first change since the last poll, and the hook ids before
+    /// that change.
     pub(crate) before: Option<(u64, Beside)>,
-    /// The most bytes of a program's stack that come with an event, where rings are limited.
+    /// The largest stack copy per event, if locked memory limits the rings.
     pub(crate) stack_limit: Option<u32>,
-    /// Counts this capture from its end on. The last field: it is dropped when all events are closed.
+    /// Counts this capture as closing after its end. As the last field it is dropped after all
+    /// events are closed.
     closing: Option<Closing>,
 }
 
-/// One row, open on each processor.
+/// An open row, with one event per target and processor.
 #[derive(Debug)]
 struct Row {
     key: Key,
@@ -105,13 +111,13 @@ struct Row {
     spec: &'static Spec,
     fields: Arc<[Option<Field>]>,
     events: Vec<(u64, Event)>,
-    /// Counters that are read with them, open as long as they are.
+    /// Counters that are read with the events and stay open as long as they do.
     _members: Vec<Event>,
 }
 
 impl Opened {
-    /// Nothing is open yet.
-    pub(crate) fn nothing(wanted: &Wanted) -> Self {
+    /// Creates a table without open events.
+    pub(crate) fn empty(wanted: &Wanted) -> Self {
         Self {
             wanted: Wanted { groups: Groups::default(), ..wanted.clone() },
             rows: HashMap::new(),
@@ -130,8 +136,9 @@ impl Opened {
         }
     }
 
+    /// Opens and closes events so that they match new settings.
     pub(crate) fn change(&mut self, wanted: &Wanted, rings: &[Arc<Event>]) -> Result<()> {
-        // The rings stay as they are, which may be smaller than was wanted.
+        // The rings keep their size, which may be smaller than requested.
         let wanted = &Wanted { ring_bytes: self.wanted.ring_bytes, ..wanted.clone() };
         let (stacks, registers) = (Hooks::new(&wanted.stacks), Hooks::new(&wanted.registers));
         let counted = Hooks::new(&wanted.counted);
@@ -151,23 +158,23 @@ impl Opened {
                 Ok(Some((attr, fields))) => {
                     let ids = self.targets.ids();
                     let open = open(&mut self.targets, (spec, &attr), &key.members, (&ids, rings));
-                    open.map(|it| (it, attr, fields))
+                    open.map(|opened_row| (opened_row, attr, fields))
                 }
-                // One whose fields are others than we know is another one.
+                // A tracepoint with other fields counts as a missing one.
                 Ok(None) | Err(Error::Format { .. }) => Err(Error::NotSupported { what: name_of(spec) }),
                 Err(error) => Err(error),
             };
             match opened {
                 Ok((events, attr, fields)) => drop(rows.insert(index, (events, attr, key, spec, fields))),
-                // Without its counters an event would not be what is wanted.
+                // An event without its counters would not match the settings.
                 Err(Error::NotSupported { .. }) if key.members.is_empty() => {
-                    let source = key.source.as_ref().map(|it| format!("profile source {}", it.name));
+                    let source = key.source.as_ref().map(|source| format!("profile source {}", source.name));
                     missing.push(source.unwrap_or_else(|| name_of(spec)));
                 }
                 Err(error) => return Err(error),
             }
         }
-        // Nothing can fail any more. No new event has told anything so far.
+        // From here on nothing can fail. No new event has reported anything yet.
         let (now, beside) = (now_ns(), std::mem::take(&mut self.beside));
         self.before.get_or_insert((now, beside));
         let stays =
@@ -175,16 +182,16 @@ impl Opened {
         let gone: Vec<usize> =
             self.rows.keys().copied().filter(|index| !stays(index) || rows.contains_key(index)).collect();
         for (index, ((events, _members), attr, key, spec, fields)) in rows {
-            let tag = key.source.as_ref().map_or(0, |it| it.id);
+            let tag = key.source.as_ref().map_or(0, |source| source.id);
             let old = self.rows.get(&index).map_or(&[][..], |row| &row.events);
-            let old = by_place(old);
+            let old = by_target_and_cpu(old);
             for (id, event) in &events {
                 let replaces = old.get(&(event.target(), event.cpu())).copied();
                 let (parts, fields) = (key.parts, Arc::clone(&fields));
                 let route = Route { spec, parts, fields, tag, replaces };
                 self.routes.insert(*id, route);
                 if !self.is_silent {
-                    // As in `begin`.
+                    // Errors are ignored as in `begin`.
                     let _ = event.enable();
                 }
             }
@@ -209,31 +216,33 @@ impl Opened {
         Ok(())
     }
 
-    /// What the open events of a processor have lost.
+    /// Returns the number of records that the open events of a processor have lost.
     pub(crate) fn lost_on(&self, cpu: i32) -> u64 {
         let rows = self.rows.values().flat_map(|row| row.events.iter().map(|(_, event)| event));
         let all = rows.chain(&self.tasks).filter(|event| event.cpu() == cpu);
         all.filter_map(Event::lost).fold(0, u64::saturating_add)
     }
 
-    /// Forgets where samples of events go that are closed: call when all that was written before the change is read.
+    /// Removes the routes of closed events. Call this after reading all records from before the
+    /// change.
     pub(crate) fn forget_closed(&mut self) {
         let open: HashSet<u64> =
-            self.rows.values().flat_map(|row| row.events.iter().map(|it| it.0)).collect();
+            self.rows.values().flat_map(|row| row.events.iter().map(|(id, _)| *id)).collect();
         self.routes.retain(|id, route| {
             route.replaces = None;
             open.contains(id)
         });
     }
 
-    /// Ends the events of a row. What they wrote and nobody has read keeps its route until then: numbers are never used again.
+    /// Disables and closes the events of a row. Their routes stay until all their records are read;
+    /// the kernel never reuses ids.
     fn close(&mut self, row: Row) {
         for (_, event) in &row.events {
             let _ = event.disable();
         }
     }
 
-    /// How a row is to be opened, and where its fields are; `None`: this kernel does not have it.
+    /// Returns the attributes and field positions of a row, or `None` if this kernel lacks it.
     fn attr_of(&mut self, spec: &Spec, wanted: &Wanted, key: &Key) -> Result<Option<(Attr, Fields)>> {
         let mut attr = Attr { sample_type: key.parts.0, ..Attr::default() };
         Targets::limit(wanted.scope, &mut attr);
@@ -286,9 +295,10 @@ impl Opened {
         Ok(Some((attr, fields.into())))
     }
 
+    /// Returns the format of a tracepoint, or `None` if this kernel lacks it.
     fn format(&mut self, system: &'static str, name: &'static str) -> Result<Option<Arc<Format>>> {
-        if let Some(known) = self.formats.get(&(system, name)) {
-            return Ok(known.clone());
+        if let Some(format) = self.formats.get(&(system, name)) {
+            return Ok(format.clone());
         }
         let tracefs = match &mut self.tracefs {
             Some(tracefs) => tracefs,
@@ -297,28 +307,28 @@ impl Opened {
         if system == probe::SYSTEM {
             probe::define(tracefs);
         }
-        let found = match tracefs.format(system, name) {
+        let format = match tracefs.format(system, name) {
             Ok(format) => Some(Arc::new(format)),
             Err(Error::NotSupported { .. }) => None,
             Err(other) => return Err(other),
         };
-        self.formats.insert((system, name), found.clone());
-        Ok(found)
+        self.formats.insert((system, name), format.clone());
+        Ok(format)
     }
 }
 
 impl Drop for Opened {
     fn drop(&mut self) {
-        // Probes can be removed when nothing is open on them.
+        // A probe can only be removed when no event is open on it.
         self.rows.clear();
         self.tracefs.iter().for_each(probe::remove);
     }
 }
 
-/// Events of a row with their numbers, and the counters that are read with them.
+/// The events of a row with their ids, and the counters that are read with them.
 type Open = (Vec<(u64, Event)>, Vec<Event>);
 
-/// A filter that the kernel does not understand names a field that is not there.
+/// Converts a filter error: the kernel rejects a filter if it lacks one of the fields.
 fn filter_failed(spec: &Spec, error: io::Error) -> Error {
     match error.raw_os_error() {
         Some(libc::EINVAL) => Error::NotSupported { what: name_of(spec) },
@@ -326,12 +336,14 @@ fn filter_failed(spec: &Spec, error: io::Error) -> Error {
     }
 }
 
-/// Events of a row by whom and where they watch. Their order says nothing: targets come and go from one opening to the next.
-fn by_place(events: &[(u64, Event)]) -> HashMap<(i32, i32), u64> {
+/// Maps target and processor to event id. The order of events carries no meaning, because targets
+/// change from one opening of a row to the next.
+fn by_target_and_cpu(events: &[(u64, Event)]) -> HashMap<(i32, i32), u64> {
     events.iter().map(|(id, event)| ((event.target(), event.cpu()), *id)).collect()
 }
 
-/// Opens a row for some targets on each processor, with its counters behind it: they have no samples of their own, and so no number.
+/// Opens a row for some targets on each processor, with its counters as group members. Counters do
+/// not sample by themselves, so they have no id.
 fn open(
     targets: &mut Targets,
     (spec, attr): (&Spec, &Attr),
@@ -348,11 +360,11 @@ fn open(
         }
         for code in members {
             let mut attr = Attr { type_: code.kind, config: code.config, ..Attr::default() };
-            // A group has one clock.
+            // All events of a group use the same clock.
             attr.set_use_clockid(1);
             attr.clockid = libc::CLOCK_MONOTONIC_RAW;
-            let unable = |e| Error::system("a counter beside an event", e);
-            counters.push(event.open_beside(&attr, id, ring.cpu()).map_err(unable)?);
+            let counter_failed = |e| Error::system("counter for an event", e);
+            counters.push(event.open_beside(&attr, id, ring.cpu()).map_err(counter_failed)?);
         }
         events.push((event.id().map_err(failed)?, event));
     }

@@ -1,15 +1,24 @@
-//! Finished records on their way to the session: a queue for each processor.
+//! Writes finished records into a queue per processor, from which the session takes them.
 //!
 //! ```text
-//!   handler ──payload──▶ Out: header │ payload ──▶ queue of the processor ──peek, take──▶ session (writes the time)
-//!                             └ hook wants stacks ─▶ stack-walk records, kernel part and user part, right behind
+//!   handler ──payload──▶ Out: header │ payload ──▶ queue of the processor ──▶ session
+//!                         │                                       (writes the time)
+//!                         └ stacks enabled for the hook: stack-walk records follow the event,
+//!                           kernel part and user part
 //! ```
 //!
-//! O1 The time in a header is 0: the session writes it. O2 A stack-walk record says so ([`Captured::is_stack`]), because the time of its event, which it repeats, is the
-//! session's too. O3 A record that would be larger than 64 KiB is cut where that makes sense (stacks), else counted as lost;
-//! so is what was to stand behind it, which would be taken for another event's. O4 What programs make to be told is more than what the rings hold, by as much as they like
-//! (command lines, names): all queues together are bounded, each has a part of its own, and what is more is counted as lost. O5 What was taken does not count, and its room is given back ([`queue`]). O6 The session takes
-//! records between looks: within one, what is written can still be completed.
+//! - O1 The time in a header is 0: the session writes it.
+//! - O2 A stack-walk record is marked ([`Captured::is_stack`]), because it repeats the time of its
+//!   event, which the session writes too.
+//! - O3 A record that would be larger than 64 KiB is truncated if that makes sense (stacks), and is
+//!   otherwise counted as lost. So are the records that would follow it, because they would be
+//!   attributed to another event.
+//! - O4 A process can cause records much larger than its ring data (command lines, names). So all
+//!   queues together are bounded, each queue has a share of its own, and what exceeds the bound is
+//!   counted as lost.
+//! - O5 Records that the session has taken do not count, and their memory is freed ([`queue`]).
+//! - O6 The session takes records only between polls. Within a poll, a written record can still be
+//!   completed.
 
 mod queue;
 
@@ -28,12 +37,14 @@ use crate::record::Sample;
 use crate::stack::unwind::Unwinder;
 use crate::stack::{self, KERNEL, REGISTERS, STACK_WALK, USER};
 
-/// Bytes that wait in all queues together, at most, beside [what the rings hold](most_queued).
+/// The largest number of bytes in all queues, not counting an allowance for [ring
+/// contents](most_queued).
 const MAX_QUEUED: usize = 512 << 20;
-/// So much of the machine's memory, at most: one part of this many.
+/// The largest part of the machine's memory that the queues use: one of this many.
 const MEMORY_PART: u64 = 8;
 
-/// Bytes that wait in all queues together, at most, where rings hold so many: records are told as several, and with headers.
+/// Returns the largest number of bytes in all queues for rings of this total size. A ring record
+/// can turn into several records with headers, so four times the ring size is added.
 pub(crate) fn most_queued(ring_bytes: usize) -> usize {
     let system = rustix::system::sysinfo();
     most_queued_of(ring_bytes, system.totalram.saturating_mul(u64::from(system.mem_unit)))
@@ -44,14 +55,14 @@ fn most_queued_of(ring_bytes: usize, memory: u64) -> usize {
     wanted.min(usize::try_from(memory / MEMORY_PART).unwrap_or(usize::MAX))
 }
 
-/// Where the payload of a record lies that waits in a queue.
+/// The position of a payload in a queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Written {
     queue: usize,
     payload: usize,
 }
 
-/// Hooks of kernel events, as a set.
+/// A set of hook ids.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Hooks(Vec<u16>);
 
@@ -72,42 +83,42 @@ impl Hooks {
     }
 }
 
-/// What is wanted beside events, by their hooks.
+/// Hook ids of events that are recorded with additional data.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Beside {
-    /// Events whose stacks are wanted.
+    /// Events that are followed by their stacks.
     pub(crate) stacks: Hooks,
-    /// Events whose registers are wanted.
+    /// Events that are followed by their registers.
     pub(crate) registers: Hooks,
     /// Events whose headers carry counters.
     pub(crate) counted: Hooks,
 }
 
-/// Takes what handlers make.
+/// The output of handlers.
 pub(crate) struct Out<'a> {
     pub(crate) queues: &'a mut [Queue],
     pub(crate) clock: &'a dyn Clock,
-    /// What is wanted beside events.
+    /// Hook ids of events that are recorded with additional data.
     pub(crate) beside: &'a Beside,
-    /// Frames of a stack at most.
+    /// The largest number of frames in a stack.
     pub(crate) max_frames: usize,
-    /// Unwinds stacks of programs, where their bytes come along.
+    /// Unwinds user stacks, if samples contain stack copies.
     pub(crate) unwinder: Option<&'a mut Unwinder>,
-    /// Bytes of all queues together at most.
+    /// The largest number of bytes in all queues.
     pub(crate) most: usize,
-    /// Records that were too large, or too many.
+    /// The number of records that were too large or exceeded the bound of the queues.
     pub(crate) too_large: &'a mut u64,
-    /// Used again and again by [`payload`](Self::payload).
+    /// Memory that [`payload`](Self::payload) reuses.
     pub(crate) scratch: Vec<u8>,
     pub(crate) cpu: u16,
-    /// When what is written now happened, in nanoseconds.
+    /// The time of the events that are being written, in nanoseconds.
     pub(crate) time: u64,
-    /// The sample that is being handled, for its stack.
+    /// The sample that is being handled, which contains the stack.
     pub(crate) sample: Option<Sample<'a>>,
 }
 
 impl<'a> Out<'a> {
-    /// Writes into queues, for now without a sample.
+    /// Creates an output to these queues, without a sample.
     pub(crate) fn new(
         queues: &'a mut [Queue],
         clock: &'a dyn Clock,
@@ -131,19 +142,19 @@ impl<'a> Out<'a> {
 }
 
 impl Out<'_> {
-    /// An empty payload to be filled and handed over.
+    /// Returns an empty payload to fill and pass to one of the methods below.
     pub(crate) fn payload(&mut self) -> Vec<u8> {
         let mut payload = std::mem::take(&mut self.scratch);
         payload.clear();
         payload
     }
 
-    /// A moment on the session's clock.
+    /// Converts a time to the session's clock.
     pub(crate) fn stamp(&self, ns: u64) -> i64 {
         self.clock.stamp(ns)
     }
 
-    /// An event that names process and thread in its header.
+    /// Writes an event with process and thread id in its header.
     pub(crate) fn system(
         &mut self,
         hook: u16,
@@ -154,17 +165,18 @@ impl Out<'_> {
         let cpu_times = Some((0, 0));
         let header =
             SystemHeader { pointer_size: 8, version, hook, thread_id, process_id, time: 0, cpu_times };
-        let is_told = self.put(system::SIZE, &payload, false, |out| header.encode(&payload, out));
+        let is_written = self.put(system::SIZE, &payload, false, |out| header.encode(&payload, out));
         self.scratch = payload;
-        self.stack_of(hook, is_told);
+        self.put_stacks(hook, is_written);
     }
 
-    /// An event with nothing but a time in its header.
+    /// Writes an event with only a time in its header.
     pub(crate) fn perfinfo(&mut self, hook: u16, version: u8, payload: Vec<u8>) {
         self.perfinfo_to_complete(hook, version, payload);
     }
 
-    /// The same, of which something is known only later; where it is, unless it was lost.
+    /// Writes an event like [`perfinfo`](Self::perfinfo) and returns its position, so that it can
+    /// be [completed](Self::complete) later. Returns `None` if the event was lost.
     pub(crate) fn perfinfo_to_complete(
         &mut self,
         hook: u16,
@@ -175,30 +187,31 @@ impl Out<'_> {
         let counters = self.counters_of(hook, &mut values);
         let header = PerfInfoHeader { pointer_size: 8, version, hook, time: 0, counters };
         let size = perfinfo::SIZE.saturating_add(size_of_val(counters));
-        let is_told = self.put(size, &payload, false, |out| header.encode(&payload, out));
+        let is_written = self.put(size, &payload, false, |out| header.encode(&payload, out));
         self.scratch = payload;
-        let queue = self.place();
-        let start = self.queues.get(queue).and_then(Queue::last_start).filter(|_| is_told);
+        let queue = self.queue_index();
+        let start = self.queues.get(queue).and_then(Queue::last_start).filter(|_| is_written);
         let written = start.map(|start| Written { queue, payload: start.saturating_add(size) });
-        self.stack_of(hook, is_told);
+        self.put_stacks(hook, is_written);
         written
     }
 
-    /// Sets the first four bytes of a payload: in the look in which it was written, for then the session takes it.
+    /// Sets the first four bytes of a payload. This works only in the poll that wrote the payload;
+    /// after that the session takes it.
     pub(crate) fn complete(&mut self, written: Written, first: u32) {
         if let Some(queue) = self.queues.get_mut(written.queue) {
             queue.set(written.payload, first);
         }
     }
 
-    /// The queue of the processor. One stream: everything is in the first.
-    fn place(&self) -> usize {
+    /// Returns the index of the processor's queue. With a single stream there is only the first.
+    fn queue_index(&self) -> usize {
         usize::from(self.cpu).min(self.queues.len().saturating_sub(1))
     }
 
-    /// The counters that were read with the event with this hook, where they are wanted.
+    /// Returns the counters that were read with the sample, if events with this hook carry them.
     fn counters_of<'v>(&self, hook: u16, values: &'v mut [u64; MAX_COUNTERS]) -> &'v [u64] {
-        let read = self.sample.map_or(&[][..], |it| it.counters);
+        let read = self.sample.map_or(&[][..], |sample| sample.counters);
         if read.is_empty() || !self.beside.counted.has(hook) {
             return &[];
         }
@@ -210,7 +223,7 @@ impl Out<'_> {
         values.get(..count).unwrap_or_default()
     }
 
-    /// An event of a class that has no hook.
+    /// Writes an event of a class that has no hook.
     pub(crate) fn classic(
         &mut self,
         class: Guid,
@@ -225,42 +238,47 @@ impl Out<'_> {
         self.scratch = payload;
     }
 
-    /// What the stack of the event with this hook is, and its registers, where they are wanted and known. `is_told`: the event is.
-    fn stack_of(&mut self, hook: u16, is_told: bool) {
+    /// Writes the stacks and registers of an event, if they are enabled for its hook and the sample
+    /// has them. `is_written` is whether the event itself was written.
+    fn put_stacks(&mut self, hook: u16, is_written: bool) {
         let Some(sample) = self.sample else { return };
         if self.beside.stacks.has(hook) {
-            self.put_stack(&sample, KERNEL, is_told);
-            self.put_stack(&sample, USER, is_told);
+            self.put_stack(&sample, KERNEL, is_written);
+            self.put_stack(&sample, USER, is_written);
         }
         if !sample.regs.is_empty() && self.beside.registers.has(hook) {
             let mut payload = self.payload();
             stack::put_registers(sample.pid, sample.tid, sample.regs, &mut payload);
-            self.put_beside(REGISTERS, payload, is_told);
+            self.put_following(REGISTERS, payload, is_written);
         }
     }
 
-    fn put_stack(&mut self, sample: &Sample<'_>, part: u64, is_told: bool) {
+    fn put_stack(&mut self, sample: &Sample<'_>, part: u64, is_written: bool) {
         let mut payload = self.payload();
         payload.put_i64(0).put_u32(sample.pid).put_u32(sample.tid);
         let empty = payload.len();
-        let by_tables = part == USER && !sample.user_stack.is_empty();
-        let is_unwound = by_tables
-            && self.unwinder.as_mut().is_some_and(|it| it.put_frames(sample, self.max_frames, &mut payload));
+        let has_stack_copy = part == USER && !sample.user_stack.is_empty();
+        let max_frames = self.max_frames;
+        let is_unwound = has_stack_copy
+            && self
+                .unwinder
+                .as_mut()
+                .is_some_and(|unwinder| unwinder.put_frames(sample, max_frames, &mut payload));
         if !is_unwound {
             payload.truncate(empty);
             stack::put_part(sample.callchain, part, &mut payload);
         }
         if payload.len() > empty {
-            self.put_beside(STACK_WALK, payload, is_told);
+            self.put_following(STACK_WALK, payload, is_written);
         } else {
             self.scratch = payload;
         }
     }
 
-    /// A record that says something more of the one before, which goes with it where that is not told.
-    fn put_beside(&mut self, (hook, version): (u16, u8), payload: Vec<u8>, is_told: bool) {
+    /// Writes a record that belongs to the event before it, or counts it as lost if that event was.
+    fn put_following(&mut self, (hook, version): (u16, u8), payload: Vec<u8>, is_written: bool) {
         let header = PerfInfoHeader { pointer_size: 8, version, hook, time: 0, counters: &[] };
-        if is_told {
+        if is_written {
             self.put(perfinfo::SIZE, &payload, true, |out| header.encode(&payload, out));
         } else {
             *self.too_large = self.too_large.saturating_add(1);
@@ -268,7 +286,8 @@ impl Out<'_> {
         self.scratch = payload;
     }
 
-    /// Appends a record to the queue of its processor. Whether it is there: what is too large is counted.
+    /// Appends a record to the queue of its processor. Returns `false` and counts the record as
+    /// lost if it is too large or the queue is full.
     fn put(
         &mut self,
         header: usize,
@@ -277,25 +296,26 @@ impl Out<'_> {
         encode: impl FnOnce(&mut Vec<u8>) -> traceweir_format::Result<()>,
     ) -> bool {
         let raw = self.clock.raw(self.time);
-        let place = self.place();
+        let queue_index = self.queue_index();
         let next = Captured { length: header.saturating_add(payload.len()), raw, is_stack };
-        let has_room = self.has_room(place, Queue::cost(next.length));
-        let Some(queue) = self.queues.get_mut(place) else { return false };
-        let is_told = has_room && queue.push(next, encode);
-        if !is_told {
+        let has_room = self.has_room(queue_index, Queue::cost(next.length));
+        let Some(queue) = self.queues.get_mut(queue_index) else { return false };
+        let is_written = has_room && queue.push(next, encode);
+        if !is_written {
             *self.too_large = self.too_large.saturating_add(1);
         }
-        is_told
+        is_written
     }
 
-    /// Whether a queue may take so many bytes more. Half of all is shared out, and kept for a queue until it has its part; the rest is for those that come first.
-    fn has_room(&self, place: usize, cost: usize) -> bool {
+    /// Returns whether a queue may grow by `cost` bytes. Half of the bound is divided equally and
+    /// reserved for each queue; the rest goes to the queues that need it first.
+    fn has_room(&self, queue_index: usize, cost: usize) -> bool {
         let part = (self.most / 2).checked_div(self.queues.len()).unwrap_or(0);
-        let would_wait = self.queues.get(place).map_or(0, Queue::waiting).saturating_add(cost);
+        let would_wait = self.queues.get(queue_index).map_or(0, Queue::waiting).saturating_add(cost);
         if would_wait <= part {
             return true;
         }
-        let others = self.queues.iter().enumerate().filter(|(number, _)| *number != place);
+        let others = self.queues.iter().enumerate().filter(|(index, _)| *index != queue_index);
         let others = others.map(|(_, queue)| queue.waiting().max(part));
         others.fold(would_wait, usize::saturating_add) <= self.most
     }

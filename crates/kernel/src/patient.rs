@@ -1,18 +1,25 @@
-//! Looks at what strangers can make hang, without waiting for them.
+//! Runs reads that other processes can block, with a timeout.
 //!
 //! ```text
-//!   within(patience, look) ──▶ a worker does it ──answer──▶ whoever asked, if he still waits
-//!                                    └ hangs: it is left alone; another worker serves the next
+//!   within(timeout, work) ──▶ a worker thread runs it ──answer──▶ the caller, if it still waits
+//!                                  └ blocks: the caller goes on, another worker runs the next work
 //! ```
 //!
-//! A file may lie on a file system that a program serves, and so may the memory of a process: reading its arguments, its mappings or the size of its program can take for ever.
+//! A file may lie on a file system served by a program, and so may the memory of a process: reading
+//! its command line, its mappings or the size of its program can block forever.
 //!
-//! A look at many things has a purse ([`begin`], [`end`]): what strangers make slow is paid from it.
+//! A poll of a capture has a budget for such waits ([`begin`], [`end`]).
 //!
-//! P1 Nobody waits longer than his patience. P2 A worker that hangs is not waited for and comes back by itself when it is let go. P3 There are at most
-//! [`MAX_WORKERS`]: when all hang, nothing more is looked at, and asking costs nothing. P4 What a late worker finds is dropped. P5 One
-//! look waits at most half of what is left in its purse, so that many that are slow cannot take for ever together; when it is empty nothing more is looked at until the next. P6 A process
-//! that was waited for in vain is not asked for again in the same look. P7 What was not read is counted.
+//! - P1 No caller waits longer than its timeout.
+//! - P2 Nothing waits for a blocked worker. It becomes available again when its work returns.
+//! - P3 There are at most [`MAX_WORKERS`]. When all are blocked, nothing more is read, and calls
+//!   return at once.
+//! - P4 The answer of a late worker is dropped.
+//! - P5 A single wait takes at most half of the remaining budget of the poll, so that many slow
+//!   reads stay bounded together. With an exhausted budget nothing more is read until the next
+//!   poll.
+//! - P6 After a timeout, nothing more is read about that process in the same poll.
+//! - P7 Reads that were given up are counted.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -21,21 +28,22 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a look may take, on a machine that is busy: a thousand times what it does.
+/// The usual timeout of a read, on a busy machine: a thousand times its usual duration.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(250);
-/// What all waiting in one look may take.
-const PURSE: Duration = Duration::from_millis(500);
-/// What takes no longer costs nothing.
+/// The budget for all waits in one poll.
+const BUDGET: Duration = Duration::from_millis(500);
+/// Answers within this time do not reduce the budget.
 const AT_ONCE: Duration = Duration::from_millis(1);
-/// Workers at most, those that hang included.
+/// The largest number of workers, including blocked ones.
 const MAX_WORKERS: usize = 16;
-/// Stack of a worker: it reads files.
+/// Stack size of a worker, which only reads files.
 const STACK: usize = 256 << 10;
-/// Name of a worker.
+/// Thread name of a worker.
 const WORKER: &str = "weir-look";
 
 type Job = Box<dyn FnOnce() + Send>;
 
+/// The worker threads of this process.
 struct Workers {
     idle: Vec<Sender<Job>>,
     all: usize,
@@ -47,118 +55,121 @@ fn workers() -> MutexGuard<'static, Workers> {
     WORKERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a look on this thread may still wait for.
+/// The remaining budget of the poll on this thread.
 #[derive(Debug)]
-struct Purse {
+struct Budget {
     left: Duration,
-    /// Processes that were waited for in vain.
-    silent: HashSet<u32>,
+    /// Processes that caused a timeout.
+    blocked: HashSet<u32>,
     unread: u64,
 }
 
 thread_local! {
-    /// Who is in no look waits as long as he says.
-    static LOOK: RefCell<Option<Purse>> = const { RefCell::new(None) };
+    /// `None` outside of a poll, where callers wait for their full timeout.
+    static POLL: RefCell<Option<Budget>> = const { RefCell::new(None) };
 }
 
-/// A look begins on this thread.
+/// Begins a poll on this thread, with a full budget.
 pub(crate) fn begin() {
-    LOOK.set(Some(Purse { left: PURSE, silent: HashSet::new(), unread: 0 }));
+    POLL.set(Some(Budget { left: BUDGET, blocked: HashSet::new(), unread: 0 }));
 }
 
-/// It ends; what was not read because that took too long.
+/// Ends the poll on this thread. Returns how many reads were given up.
 pub(crate) fn end() -> u64 {
-    LOOK.take().map_or(0, |purse| purse.unread)
+    POLL.take().map_or(0, |budget| budget.unread)
 }
 
-/// How long may be waited now, of this patience; `None`: not at all, which is counted.
-pub(crate) fn allowed(patience: Duration, process: Option<u32>) -> Option<Duration> {
-    LOOK.with_borrow_mut(|look| {
-        let Some(purse) = look else { return Some(patience) };
-        let allowed = patience.min(purse.left.checked_div(2).unwrap_or_default());
-        let is_silent = process.is_some_and(|process| purse.silent.contains(&process));
-        if is_silent || allowed < AT_ONCE {
-            purse.unread = purse.unread.saturating_add(1);
+/// Returns how much of a timeout the budget allows now. Returns `None`, and counts a read that was
+/// given up, if the budget is exhausted or the process has caused a timeout.
+pub(crate) fn allowed(timeout: Duration, process: Option<u32>) -> Option<Duration> {
+    POLL.with_borrow_mut(|poll| {
+        let Some(budget) = poll else { return Some(timeout) };
+        let allowed = timeout.min(budget.left.checked_div(2).unwrap_or_default());
+        let is_blocked = process.is_some_and(|process| budget.blocked.contains(&process));
+        if is_blocked || allowed < AT_ONCE {
+            budget.unread = budget.unread.saturating_add(1);
             return None;
         }
         Some(allowed)
     })
 }
 
-/// So long it took; `in_vain`: there was no answer.
-pub(crate) fn pay(took: Duration, process: Option<u32>, in_vain: bool) {
-    LOOK.with_borrow_mut(|look| {
-        let Some(purse) = look else { return };
-        let free = if in_vain { Duration::ZERO } else { AT_ONCE };
-        purse.left = purse.left.saturating_sub(took.saturating_sub(free));
-        if in_vain {
-            purse.unread = purse.unread.saturating_add(1);
-            purse.silent.extend(process);
+/// Subtracts a wait from the budget. `is_timeout` is whether there was no answer.
+pub(crate) fn pay(took: Duration, process: Option<u32>, is_timeout: bool) {
+    POLL.with_borrow_mut(|poll| {
+        let Some(budget) = poll else { return };
+        let free = if is_timeout { Duration::ZERO } else { AT_ONCE };
+        budget.left = budget.left.saturating_sub(took.saturating_sub(free));
+        if is_timeout {
+            budget.unread = budget.unread.saturating_add(1);
+            budget.blocked.extend(process);
         }
     });
 }
 
-/// Does something, on another thread, and gives what it gives; `None` where that takes too long.
+/// Runs `work` on a worker thread and returns its result, or `None` on a timeout.
 pub(crate) fn within<T: Send + 'static>(
-    patience: Duration,
+    timeout: Duration,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Option<T> {
-    ask(patience, None, work)
+    run(timeout, None, work)
 }
 
-/// The same, about a process.
+/// Like [`within`], for work that reads something of a process (P6).
 pub(crate) fn within_of<T: Send + 'static>(
     process: u32,
-    patience: Duration,
+    timeout: Duration,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Option<T> {
-    ask(patience, Some(process), work)
+    run(timeout, Some(process), work)
 }
 
-fn ask<T: Send + 'static>(
-    patience: Duration,
+fn run<T: Send + 'static>(
+    timeout: Duration,
     process: Option<u32>,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Option<T> {
-    let patience = allowed(patience, process)?;
-    let Some(told) = send(work) else {
+    let timeout = allowed(timeout, process)?;
+    let Some(receiver) = start_job(work) else {
         pay(Duration::ZERO, None, true);
         return None;
     };
-    match told.recv_timeout(patience).ok() {
-        // What it took the worker, not how long this machine was busy with others.
+    match receiver.recv_timeout(timeout).ok() {
+        // The time that the worker took, without delays from other load on this machine.
         Some((answer, took)) => {
             pay(took, process, false);
             Some(answer)
         }
         None => {
-            pay(patience, process, true);
+            pay(timeout, process, true);
             None
         }
     }
 }
 
-/// Has a worker do something, which tells what came of it and how long it took.
-fn send<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<Receiver<(T, Duration)>> {
-    let worker = take()?;
-    let (tell, told) = channel();
+/// Starts work on a worker, which sends the result and how long it took.
+fn start_job<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Option<Receiver<(T, Duration)>> {
+    let worker = idle_worker()?;
+    let (sender, receiver) = channel();
     let job: Job = Box::new(move || {
         let begun = Instant::now();
         let answer = work();
-        // Nobody may be waiting any more.
-        let _ = tell.send((answer, begun.elapsed()));
+        // This fails if the caller no longer waits.
+        let _ = sender.send((answer, begun.elapsed()));
     });
     worker.send(job).ok()?;
-    Some(told)
+    Some(receiver)
 }
 
-/// Whether this thread is a worker, which survives what panics.
+/// Returns whether this thread is a worker, which survives panics.
 pub fn is_patient_worker() -> bool {
     std::thread::current().name() == Some(WORKER)
 }
 
-/// A worker that has nothing to do.
-fn take() -> Option<Sender<Job>> {
+/// Returns a worker that has nothing to do, starting one if necessary and allowed.
+fn idle_worker() -> Option<Sender<Job>> {
     let mut workers = workers();
     if let Some(idle) = workers.idle.pop() {
         return Some(idle);
@@ -166,18 +177,18 @@ fn take() -> Option<Sender<Job>> {
     if workers.all >= MAX_WORKERS {
         return None;
     }
-    let (ask, asked) = channel::<Job>();
-    let own = ask.clone();
+    let (sender, jobs) = channel::<Job>();
+    let own = sender.clone();
     let serve = move || {
-        for job in asked {
-            // What panics has no answer, and the next job is served all the same.
+        for job in jobs {
+            // A job that panics sends no answer. The worker goes on with the next job.
             let _ = catch_unwind(AssertUnwindSafe(job));
             self::workers().idle.push(own.clone());
         }
     };
     std::thread::Builder::new().name(WORKER.into()).stack_size(STACK).spawn(serve).ok()?;
     workers.all = workers.all.saturating_add(1);
-    Some(ask)
+    Some(sender)
 }
 
 #[cfg(test)]
@@ -186,41 +197,42 @@ mod tests {
     use std::sync::atomic::AtomicUsize;
     use std::sync::atomic::Ordering::Relaxed;
 
-    /// Asks until a worker serves: those of all tests are the same, and one that has answered is not idle at once.
+    /// Repeats work until a worker runs it. All tests share the workers, and a worker that has sent
+    /// an answer is not idle at once.
     fn serve<T: Send + 'static>(work: impl Fn() -> T + Clone + Send + 'static) -> T {
         let deadline = Instant::now() + Duration::from_secs(120);
         loop {
             if let Some(answer) = within(Duration::from_secs(60), work.clone()) {
                 return answer;
             }
-            assert!(Instant::now() < deadline, "nobody serves");
+            assert!(Instant::now() < deadline, "no worker is available");
             std::thread::sleep(Duration::from_millis(1));
         }
     }
 
     #[test]
-    fn what_hangs_is_left_alone_and_others_are_served() {
+    fn blocked_work_times_out_and_other_work_runs() {
         assert_eq!(serve(|| 7), 7);
         let (hold, held) = channel::<()>();
         let begun = Instant::now();
-        let hangs = within(Duration::from_millis(20), move || {
+        let blocked = within(Duration::from_millis(20), move || {
             let _ = held.recv();
         });
-        assert_eq!(hangs, None);
+        assert_eq!(blocked, None);
         assert!(begun.elapsed() < Duration::from_secs(30));
-        assert_eq!(serve(|| 8), 8, "another serves");
+        assert_eq!(serve(|| 8), 8, "another worker runs it");
         drop(hold);
     }
 
     #[test]
-    fn a_worker_survives_what_panics() {
+    fn worker_survives_a_panic() {
         static PANICS: AtomicUsize = AtomicUsize::new(0);
         let deadline = Instant::now() + Duration::from_secs(120);
         while PANICS.load(Relaxed) < 2 * MAX_WORKERS {
-            assert!(Instant::now() < deadline, "nobody serves");
+            assert!(Instant::now() < deadline, "no worker is available");
             let answer = within::<()>(Duration::from_secs(60), || {
                 PANICS.fetch_add(1, Relaxed);
-                panic!("a test makes it")
+                panic!("intended by this test")
             });
             assert_eq!(answer, None);
         }
@@ -229,25 +241,25 @@ mod tests {
     }
 
     #[test]
-    fn a_look_waits_for_all_together_no_longer_than_its_purse() {
+    fn waits_of_a_poll_stay_within_its_budget() {
         begin();
         let begun = Instant::now();
         let (hold, held) = channel::<()>();
         assert_eq!(within_of(7, PATIENCE, move || held.recv().is_ok()), None);
         let after_one = begun.elapsed();
         for _ in 0..1000 {
-            assert_eq!(within_of(7, PATIENCE, || 1), None, "it was silent once");
+            assert_eq!(within_of(7, PATIENCE, || 1), None, "the process has caused a timeout");
         }
-        assert!(begun.elapsed() - after_one < PATIENCE, "which costs no time");
+        assert!(begun.elapsed() - after_one < PATIENCE, "these calls return at once");
         drop(hold);
         let slow = || std::thread::sleep(Duration::from_millis(10));
         let served = (0..1000).filter(|number| within_of(100 + number, PATIENCE, slow).is_some()).count();
         assert!(served < 100, "{served}");
         assert!(allowed(PATIENCE, None).is_none());
         assert!(end() >= 1 + 1000 + 900);
-        assert_eq!(allowed(PATIENCE, Some(7)), Some(PATIENCE), "in no look");
+        assert_eq!(allowed(PATIENCE, Some(7)), Some(PATIENCE), "outside of a poll");
         begin();
-        assert_eq!(allowed(PATIENCE, Some(7)), Some(PATIENCE), "the next look begins anew");
+        assert_eq!(allowed(PATIENCE, Some(7)), Some(PATIENCE), "the next poll has a full budget");
         assert_eq!(end(), 0);
     }
 }

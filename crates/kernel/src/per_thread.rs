@@ -1,20 +1,22 @@
-//! What is remembered of threads for a short time, in a place of a fixed size.
+//! A table of short-lived values per thread, with a fixed size.
 //!
 //! ```text
-//!   thread ──low bits──▶ one slot: thread │ value        another thread with the same low bits takes it over
+//!   thread ──low bits──▶ one slot: thread │ value
+//!                        (another thread with the same low bits replaces the entry)
 //! ```
 //!
-//! 1. Threads come and go by the million; what is remembered never grows. 2. A slot that was taken over is as if nothing had been remembered, which readers bear.
-//! 3. Ids are given in a row, so that neighbours do not meet.
+//! 1. Threads come and go by the million, but the table never grows.
+//! 2. A replaced entry reads as if it had never been stored; callers must cope with that.
+//! 3. The kernel assigns ids consecutively, so threads created together use different slots.
 
-/// A value of some threads.
+/// A bounded map from thread ids to values.
 #[derive(Debug)]
 pub(crate) struct PerThread<T> {
-    /// As many as a power of two, or none as long as nothing is remembered.
+    /// Empty until the first value is stored, then a power of two.
     slots: Vec<Option<(u32, T)>>,
 }
 
-/// Threads that are remembered at most.
+/// The largest number of threads with a stored value.
 const SLOTS: usize = 1 << 14;
 
 impl<T> Default for PerThread<T> {
@@ -28,7 +30,7 @@ impl<T> PerThread<T> {
         thread as usize & (SLOTS - 1)
     }
 
-    /// Remembers a value instead of what there was.
+    /// Stores a value for a thread, replacing the entry of its slot.
     pub(crate) fn put(&mut self, thread: u32, value: T) {
         if self.slots.is_empty() {
             self.slots.resize_with(SLOTS, || None);
@@ -38,10 +40,10 @@ impl<T> PerThread<T> {
         }
     }
 
-    /// What is remembered, which is forgotten by that.
+    /// Removes and returns the value of a thread.
     pub(crate) fn take(&mut self, thread: u32) -> Option<T> {
         let slot = self.slots.get_mut(Self::slot_of(thread))?;
-        slot.take_if(|(whose, _)| *whose == thread).map(|(_, value)| value)
+        slot.take_if(|(owner, _)| *owner == thread).map(|(_, value)| value)
     }
 }
 
@@ -50,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_is_its_threads_own_until_another_takes_the_slot() {
+    fn value_is_kept_until_another_thread_takes_the_slot() {
         let other = 7 + SLOTS as u32;
         let mut values = PerThread::default();
         assert_eq!(values.take(7), None);

@@ -1,16 +1,20 @@
-//! Perf events: the system call, and the ring in which a processor's records arrive.
+//! Perf events: the system call, and the ring that receives the records of a processor.
 //!
 //! ```text
-//!   page 0   control page: data_head (the kernel writes), data_tail (we write)
-//!   page 1…  2ⁿ pages of data; a record may go round the end
+//!   page 0   control page: data_head (written by the kernel), data_tail (written by this module)
+//!   page 1…  2ⁿ pages of data; a record may wrap around the end
 //!            ────tail▓▓▓▓▓▓▓▓▓▓▓▓head────
 //! ```
 //!
-//! R1 What lies between tail and head is the kernel's finished work: it is read after an acquiring load of head, and given back by a releasing store of tail.
-//! R2 The kernel never writes there in between, so a slice of it is a slice. R3 All events of a processor write into the ring of one of them. R4 A record that goes round
-//! the end is copied together before it is shown. R5 Records are at most 64 KiB: their size is 16 bits.
+//! - R1 The bytes between tail and head are finished records. They are read after an acquiring load
+//!   of head, and released by a releasing store of tail.
+//! - R2 The kernel never writes to these bytes before they are released, so a shared slice of them
+//!   is sound.
+//! - R3 All events of a processor write into the ring of one of them.
+//! - R4 A record that wraps around the end is copied into contiguous memory before it is returned.
+//! - R5 Records have at most 64 KiB, because their size field has 16 bits.
 //!
-//! The one module of the crate with `unsafe`.
+//! This is the only module of the crate with `unsafe` code.
 #![allow(unsafe_code)]
 
 use std::ffi::CStr;
@@ -26,31 +30,31 @@ use perf_event_open_sys::bindings::{
 };
 use perf_event_open_sys::{ioctls, perf_event_open};
 
-/// Bytes of a record's head: type, misc, size.
+/// Size of a record header in bytes: type, misc, size.
 pub(crate) const RECORD_HEAD: usize = 8;
 
-/// Bytes of the largest record (R5).
+/// Size of the largest record in bytes (R5).
 const MAX_RECORD: u64 = 64 << 10;
 
-/// Reading an event tells what it has lost, too.
+/// The read format in which an event also returns its number of lost records.
 const LOST: u64 = PERF_FORMAT_LOST as u64;
 
-/// What is asked of an event; the fields are those of the published structure.
+/// The attributes of an event, as the published structure defines them.
 pub(crate) type Attr = perf_event_attr;
 
-/// An open perf event. Closing it ends it.
+/// An open perf event. Dropping it closes the event.
 #[derive(Debug)]
 pub(crate) struct Event {
     fd: OwnedFd,
-    /// The thread it was opened for, and the processor; −1: all.
+    /// The thread for which the event was opened; −1 is all.
     target: i32,
     cpu: i32,
-    /// Whether it counts what found no room in its ring.
+    /// Whether the event counts records that did not fit into its ring.
     counts_lost: bool,
 }
 
 impl Event {
-    /// Opens an event for a process and a processor, either of which may be −1: all.
+    /// Opens an event for a process and a processor, either of which may be −1 for all.
     pub(crate) fn open(attr: &Attr, process: i32, cpu: i32) -> io::Result<Self> {
         Self::open_in(attr, process, cpu, -1)
     }
@@ -71,12 +75,12 @@ impl Event {
     fn open_as_is(mut attr: Attr, process: i32, cpu: i32, group: i32) -> io::Result<Self> {
         attr.size = size_of::<Attr>() as u32;
         let flags = u64::from(PERF_FLAG_FD_CLOEXEC);
-        // SAFETY: the structure is whole, says its size, and outlives the call.
+        // SAFETY: the structure is fully initialized, contains its size, and outlives the call.
         let fd = unsafe { perf_event_open(&raw mut attr, process, cpu, group, flags as libc::c_ulong) };
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the call returned a descriptor that is nobody else's.
+        // SAFETY: the call returned a new descriptor that nothing else owns.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         Ok(Self { fd, target: process, cpu, counts_lost: attr.read_format == LOST })
     }
@@ -85,26 +89,26 @@ impl Event {
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// The thread it was opened for; −1: all.
+    /// Returns the thread for which the event was opened; −1 is all.
     pub(crate) const fn target(&self) -> i32 {
         self.target
     }
 
-    /// The processor it was opened for.
+    /// Returns the processor for which the event was opened.
     pub(crate) const fn cpu(&self) -> i32 {
         self.cpu
     }
 
-    /// Records of it that found no room in the ring, where the kernel counts them.
+    /// Returns how many of its records did not fit into the ring, if the kernel counts them.
     pub(crate) fn lost(&self) -> Option<u64> {
         let mut words = [0; 16];
-        // What it has counted, and what it has lost.
+        // Two words: the count of the event and the number of lost records.
         let read = self.counts_lost && rustix::io::read(&self.fd, &mut words).is_ok_and(|size| size == 16);
         let [.., a, b, c, d, e, f, g, h] = words;
         read.then(|| u64::from_ne_bytes([a, b, c, d, e, f, g, h]))
     }
 
-    /// The number that its records carry.
+    /// Returns the id that the event's records carry.
     pub(crate) fn id(&self) -> io::Result<u64> {
         let mut id = 0;
         // SAFETY: the request writes 64 bits.
@@ -122,16 +126,16 @@ impl Event {
         Self::checked(unsafe { ioctls::DISABLE(self.fd.as_raw_fd(), 0) })
     }
 
-    /// Its records go into the ring of another event from now on.
+    /// Redirects the event's records into the ring of another event.
     pub(crate) fn write_to(&self, other: &Self) -> io::Result<()> {
         let fd = other.fd.as_raw_fd();
         // SAFETY: the request takes a descriptor.
         Self::checked(unsafe { ioctls::SET_OUTPUT(self.fd.as_raw_fd(), fd) })
     }
 
-    /// Lets only those of a tracepoint's events pass that the kernel's filter language describes.
+    /// Limits a tracepoint to the events that match an expression of the kernel's filter language.
     pub(crate) fn filter(&self, filter: &CStr) -> io::Result<()> {
-        // SAFETY: the request reads a text with its terminator.
+        // SAFETY: the request reads a null-terminated string.
         Self::checked(unsafe { ioctls::SET_FILTER(self.fd.as_raw_fd(), filter.as_ptr().cast_mut()) })
     }
 }
@@ -142,13 +146,14 @@ impl AsFd for Event {
     }
 }
 
-/// How long this thread runs at a time, in nanoseconds, where the scheduler takes that as a request.
+/// The time slice to request from the scheduler, in nanoseconds.
 const SHORT_SLICE_NS: u64 = 100_000;
 
-/// Asks the scheduler for short slices of time, which a thread gets sooner after it wakes: since Linux 6.12, and without
-/// privilege. Older kernels take the request and change nothing.
+/// Requests short time slices from the scheduler, so that this thread runs sooner after a wake.
+///
+/// This needs Linux 6.12 and no privilege. Older kernels accept the request and change nothing.
 pub(crate) fn get_processor_sooner() {
-    /// The first published version of the structure.
+    /// The first published version of `struct sched_attr`.
     #[repr(C)]
     struct SchedAttr {
         size: u32,
@@ -160,7 +165,7 @@ pub(crate) fn get_processor_sooner() {
         deadline_ns: u64,
         period_ns: u64,
     }
-    // SAFETY: asks for the policy of the calling thread; no memory is involved.
+    // SAFETY: returns the policy of the calling thread; no memory is involved.
     if unsafe { libc::sched_getscheduler(0) } != libc::SCHED_OTHER {
         return;
     }
@@ -175,31 +180,34 @@ pub(crate) fn get_processor_sooner() {
         deadline_ns: 0,
         period_ns: 0,
     };
-    // SAFETY: the structure is whole, says its size, and outlives the call, which only reads it; 0 is this thread.
+    // SAFETY: the structure is fully initialized, contains its size, and outlives the call, which
+    // only reads it; 0 is the calling thread.
     let _ = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0) };
 }
 
-/// Whether this kernel takes an event that counts nothing, of this thread, with these wishes.
-fn takes(wish: impl FnOnce(&mut Attr)) -> bool {
+/// Returns whether this kernel opens a dummy event of this thread with these attributes.
+fn accepts(set_attributes: impl FnOnce(&mut Attr)) -> bool {
     let mut attr = Attr { type_: PERF_TYPE_SOFTWARE, ..Attr::default() };
     attr.config = u64::from(PERF_COUNT_SW_DUMMY);
     attr.set_disabled(1);
     attr.set_exclude_kernel(1);
-    wish(&mut attr);
+    set_attributes(&mut attr);
     Event::open_as_is(attr, 0, -1, -1).is_ok()
 }
 
-/// Whether events count what they lose: since Linux 6.0.
+/// Returns whether events count their lost records (Linux 6.0 and later).
 fn can_count_lost() -> bool {
     static CAN: OnceLock<bool> = OnceLock::new();
-    *CAN.get_or_init(|| takes(|attr| attr.read_format = LOST))
+    *CAN.get_or_init(|| accepts(|attr| attr.read_format = LOST))
 }
 
-/// Whether mappings tell the build id of their file, where they are asked to: since Linux 5.12. What this says once it says always, so that what is asked for is what is expected.
-pub(crate) fn can_tell_build_ids() -> bool {
+/// Returns whether mapping records can contain build ids (Linux 5.12 and later).
+///
+/// The answer never changes, so that the parser expects what the events request.
+pub(crate) fn can_report_build_ids() -> bool {
     static CAN: OnceLock<bool> = OnceLock::new();
     *CAN.get_or_init(|| {
-        takes(|attr| {
+        accepts(|attr| {
             attr.set_mmap(1);
             attr.set_mmap2(1);
             attr.set_build_id(1);
@@ -207,7 +215,7 @@ pub(crate) fn can_tell_build_ids() -> bool {
     })
 }
 
-/// Bytes of a record by its head.
+/// Returns the size of a record in bytes, from its header.
 pub(crate) const fn record_length(head: &[u8; RECORD_HEAD]) -> usize {
     let [.., low, high] = *head;
     u16::from_le_bytes([low, high]) as usize
@@ -222,32 +230,33 @@ pub(crate) struct Ring {
     /// A power of two.
     size: usize,
     mapped: usize,
-    /// How far we have read.
+    /// The position up to which records were read.
     tail: u64,
-    /// How far we have given back what was read.
+    /// The position up to which room was released to the kernel.
     released: u64,
-    /// How far the kernel had written when we looked.
+    /// The position up to which the kernel had written at the last poll.
     head: u64,
-    /// There was hardly any room left when we looked.
+    /// Whether there was hardly any room left at the last poll.
     was_full: bool,
-    /// It ran full, and the kernel has written nothing since: it may have losses to tell, which stand in front of its next record.
+    /// Whether the ring was full and the kernel has written nothing since: it may have losses to
+    /// report, which it does only before its next record.
     owes_losses: bool,
-    /// Something was not understood, and the rest passed over.
+    /// Whether the ring could not be parsed and its remaining bytes were skipped.
     is_broken: bool,
-    /// A record that goes round the end.
-    whole: Vec<u8>,
+    /// A copy of a record that wraps around the end.
+    wrapped: Vec<u8>,
 }
 
-// SAFETY: the mapping is this structure's own and may be read from any thread, one at a time as `&mut` has it.
+// SAFETY: the structure owns its mapping. Any thread may read it, one at a time because of `&mut`.
 unsafe impl Send for Ring {}
 
 impl Ring {
-    /// Maps a ring of so many bytes, rounded up to 2ⁿ pages, for an event.
+    /// Maps a ring for an event, with `bytes` rounded up to 2ⁿ pages.
     pub(crate) fn new(event: Event, bytes: usize) -> io::Result<Self> {
         let page = rustix::param::page_size();
         let size = bytes.max(page).next_power_of_two();
         let mapped = size.checked_add(page).ok_or(io::ErrorKind::OutOfMemory)?;
-        // SAFETY: a new mapping at an address of the kernel's choice.
+        // SAFETY: creates a new mapping at an address that the kernel chooses.
         let start = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -277,22 +286,22 @@ impl Ring {
             was_full: false,
             owes_losses: false,
             is_broken: false,
-            whole: Vec::new(),
+            wrapped: Vec::new(),
         })
     }
 
-    /// A ring with these bytes in it, which no kernel writes to.
+    /// Creates a ring with these bytes, to which no kernel writes.
     #[cfg(test)]
     pub(crate) fn forged(bytes: &[u8], cpu: i32) -> Self {
         let fd = std::fs::File::open("/dev/null").unwrap().into();
         let page = rustix::param::page_size();
         let size = bytes.len().max(page).next_power_of_two();
         let (rights, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-        // SAFETY: a new mapping at an address of the kernel's choice.
+        // SAFETY: creates a new mapping at an address that the kernel chooses.
         let start = unsafe { libc::mmap(std::ptr::null_mut(), page + size, rights, flags, -1, 0) };
         assert!(start != libc::MAP_FAILED && bytes.len() <= size);
         let control: NonNull<perf_event_mmap_page> = NonNull::new(start.cast()).unwrap();
-        // SAFETY: the mapping is known to nobody else: a control page, and pages that have room for the bytes.
+        // SAFETY: nothing else knows the mapping, which has a control page and room for the bytes.
         let data = unsafe {
             (*control.as_ptr()).data_head = bytes.len() as u64;
             let data = control.cast::<u8>().add(page);
@@ -300,7 +309,7 @@ impl Ring {
             data
         };
         let event = Arc::new(Event { fd, cpu, target: -1, counts_lost: false });
-        let (mapped, whole) = (page + size, Vec::new());
+        let (mapped, wrapped) = (page + size, Vec::new());
         let (tail, released, head, was_full, owes_losses, is_broken) = (0, 0, 0, false, false, false);
         Self {
             event,
@@ -314,70 +323,75 @@ impl Ring {
             was_full,
             owes_losses,
             is_broken,
-            whole,
+            wrapped,
         }
     }
 
-    /// How far the kernel may write again, as it sees it.
+    /// Returns the position up to which the kernel may write again, from the control page.
     #[cfg(test)]
     pub(crate) fn given_back(&self) -> u64 {
-        // SAFETY: an address inside the mapping is computed, nothing is read.
+        // SAFETY: only computes an address inside the mapping.
         self.word(|page| unsafe { &raw mut (*page).data_tail }).load(Ordering::Acquire)
     }
 
-    /// The processor whose ring it is.
+    /// Returns the processor that the ring belongs to.
     pub(crate) fn cpu(&self) -> u16 {
         u16::try_from(self.event.cpu).unwrap_or(u16::MAX)
     }
 
-    /// The event that the ring belongs to.
+    /// Returns the event that the ring belongs to.
     pub(crate) fn event(&self) -> &Arc<Event> {
         &self.event
     }
 
+    /// Returns a word of the control page.
     fn word(&self, field: impl FnOnce(*mut perf_event_mmap_page) -> *mut u64) -> &AtomicU64 {
-        // SAFETY: the field is an aligned 64-bit word of the control page, which is mapped as long as `self` lives; the kernel and we only touch it atomically.
+        // SAFETY: the field is an aligned 64-bit word of the control page, which is mapped as long
+        // as `self` lives. The kernel and this module access it only atomically.
         unsafe { AtomicU64::from_ptr(field(self.control.as_ptr())) }
     }
 
-    /// Sees what has been written up to now. Whether there is anything to read.
+    /// Takes note of what has been written up to now. Returns whether there is anything to read.
     pub(crate) fn look(&mut self) -> bool {
-        // SAFETY: an address inside the mapping is computed, nothing is read.
+        // SAFETY: only computes an address inside the mapping.
         let head = self.word(|page| unsafe { &raw mut (*page).data_head });
-        // Acquire: pairs with the kernel's barrier in front of its store (R1).
+        // Acquire: pairs with the kernel's barrier before its store (R1).
         self.head = head.load(Ordering::Acquire);
         let room = (self.size as u64).saturating_sub(self.waiting());
         self.was_full = room < MAX_RECORD.min(self.size as u64 / 8);
-        let has_news = self.head != self.tail;
-        self.owes_losses = self.was_full || (self.owes_losses && !has_news);
-        has_news
+        let has_records = self.head != self.tail;
+        self.owes_losses = self.was_full || (self.owes_losses && !has_records);
+        has_records
     }
 
-    /// Whether losses may be told in front of the next record, and only there.
+    /// Returns whether the kernel may have losses to report, which it does only before its next
+    /// record.
     pub(crate) fn owes_losses(&self) -> bool {
         self.owes_losses
     }
 
-    /// Whether there was so little room in the last look that records may have been lost.
+    /// Returns whether the last poll found so little room that records may have been lost.
     pub(crate) fn was_full(&self) -> bool {
         self.was_full
     }
 
-    /// Whether records were passed over, nobody knows how many, since this was asked.
+    /// Returns whether an unknown number of records was skipped since the last call.
     pub(crate) fn take_broken(&mut self) -> bool {
         std::mem::take(&mut self.is_broken)
     }
 
-    /// Bytes that were seen and not read.
+    /// Returns the number of bytes that were polled and not read yet.
     pub(crate) fn waiting(&self) -> u64 {
         self.head.wrapping_sub(self.tail)
     }
 
-    fn at(&self, position: u64, length: usize) -> (&[u8], &[u8]) {
+    /// Returns the bytes at a position as two slices, the second of which follows the wrap.
+    fn bytes_at(&self, position: u64, length: usize) -> (&[u8], &[u8]) {
         let offset = (position as usize) & self.size.wrapping_sub(1);
         let first = length.min(self.size.saturating_sub(offset));
         let rest = length.saturating_sub(first).min(offset);
-        // SAFETY: both lie inside the data pages; between tail and head the kernel does not write (R2), and callers ask for nothing else.
+        // SAFETY: both slices lie inside the data pages. Callers request only bytes between tail
+        // and head, where the kernel does not write (R2).
         unsafe {
             (
                 std::slice::from_raw_parts(self.data.as_ptr().add(offset), first),
@@ -386,50 +400,51 @@ impl Ring {
         }
     }
 
-    /// The next record with its head; `None` where all that was seen is read. Stays the next until [`skip`](Self::skip).
+    /// Returns the next record with its header, or `None` if all polled records are read. The same
+    /// record is returned until [`skip`](Self::skip).
     pub(crate) fn peek(&mut self) -> Option<&[u8]> {
         let waiting = usize::try_from(self.waiting()).unwrap_or(0).min(self.size);
         if waiting < RECORD_HEAD {
             return None;
         }
         let mut head = [0; RECORD_HEAD];
-        let (first, rest) = self.at(self.tail, RECORD_HEAD);
+        let (first, rest) = self.bytes_at(self.tail, RECORD_HEAD);
         for (to, from) in head.iter_mut().zip(first.iter().chain(rest)) {
             *to = *from;
         }
         let length = record_length(&head);
         if length < RECORD_HEAD || length > waiting {
-            // Not what the kernel writes: the rest cannot be understood.
+            // The kernel never writes this, so the remaining bytes cannot be parsed.
             (self.tail, self.is_broken) = (self.head, true);
             return None;
         }
-        if self.at(self.tail, length).1.is_empty() {
-            return Some(self.at(self.tail, length).0);
+        if self.bytes_at(self.tail, length).1.is_empty() {
+            return Some(self.bytes_at(self.tail, length).0);
         }
-        let mut whole = std::mem::take(&mut self.whole);
-        whole.clear();
-        let (first, rest) = self.at(self.tail, length);
-        whole.extend_from_slice(first);
-        whole.extend_from_slice(rest);
-        self.whole = whole;
-        Some(&self.whole)
+        let mut wrapped = std::mem::take(&mut self.wrapped);
+        wrapped.clear();
+        let (first, rest) = self.bytes_at(self.tail, length);
+        wrapped.extend_from_slice(first);
+        wrapped.extend_from_slice(rest);
+        self.wrapped = wrapped;
+        Some(&self.wrapped)
     }
 
-    /// Goes on behind a record of this length.
+    /// Advances past a record of this length.
     pub(crate) fn skip(&mut self, length: usize) {
         self.tail = self.tail.wrapping_add(length as u64);
     }
 
-    /// Bytes that were read and not given back.
+    /// Returns the number of bytes that were read and not released yet.
     pub(crate) fn unreleased(&self) -> u64 {
         self.tail.wrapping_sub(self.released)
     }
 
-    /// Gives what was read back to the kernel.
+    /// Releases the room of records that were read, so that the kernel can reuse it.
     pub(crate) fn release(&mut self) {
-        // SAFETY: an address inside the mapping is computed, nothing is read.
+        // SAFETY: only computes an address inside the mapping.
         let tail = self.word(|page| unsafe { &raw mut (*page).data_tail });
-        // Release: what was read is read before the kernel may write there (R1).
+        // Release: reads are complete before the kernel may write there (R1).
         tail.store(self.tail, Ordering::Release);
         self.released = self.tail;
     }
@@ -437,7 +452,7 @@ impl Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // SAFETY: the mapping that `new` made, which nothing borrows any more.
+        // SAFETY: unmaps what `new` mapped; nothing borrows it any more.
         unsafe { libc::munmap(self.control.as_ptr().cast(), self.mapped) };
     }
 }

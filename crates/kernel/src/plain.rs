@@ -1,18 +1,26 @@
-//! Plain files that strangers name, found without opening what is none.
+//! Finds regular files named by other processes, without opening anything else.
 //!
 //! ```text
-//!   mapping of a process ──▶ /proc/PID/map_files/START-END ─▶ the very file, deleted or in another place of the tree
+//!   mapping of a process ──▶ /proc/PID/map_files/START-END ─▶ exactly the mapped file, even if
+//!                                                             deleted or moved
 //!                       else /proc/PID/root/PATH ──┐
-//!                       else PATH ─────────────────┴─▶ some file: whoever asks compares it with the mapping
+//!                       else PATH ─────────────────┴─▶ a candidate: the caller compares it with
+//!                                                      the mapping
 //!
-//!   O_PATH ──▶ a local file system? ──▶ a plain file? ──▶ Found ──open──▶ /proc/self/fd/N, for reading
+//!   O_PATH ─▶ local file system? ─▶ regular file? ─▶ Found ──open──▶ /proc/self/fd/N, for reading
 //! ```
 //!
-//! 1. Whoever maps a file chose it: nothing but a plain file is opened, for opening others may do something or wait. A link is not followed where a path ends.
-//! 2. The file system is asked for first, and only those are gone into that keep files on this machine: those of the kernel are doors to it, and whoever serves those of programs and of
-//!    other machines may never answer. An overlay may lie over one of them, and finding may have to wait too: whoever calls this does it with patience, or where nobody waits.
-//! 3. A file is [trusted](Found::is_trusted) where nobody could have made it but root and this user. A file system that somebody else brought along may say of its files what it likes: such
-//!    are mounted without set-user-id bits, or are overlays, of which only the one that the daemon itself has as its root is trusted.
+//! 1. The process that maps a file chooses it. So only regular files are opened, because opening
+//!    anything else may block or have side effects. A symbolic link at the end of a path is not
+//!    followed.
+//! 2. The type of the file system is checked first, and only types that store files on this machine
+//!    are accepted. File systems of the kernel expose kernel interfaces, and the servers of FUSE
+//!    and network file systems may never answer. An overlay may lie on top of one of these, and
+//!    path lookup may block too: callers use a timeout, or a thread for which nothing waits.
+//! 3. A file is [trusted](Found::is_trusted) if only root and this user could have created it. A
+//!    file system provided by another user may claim anything about its files. Such file systems
+//!    are mounted nosuid, or they are overlays, of which only the one that is the daemon's own root
+//!    is trusted.
 
 use std::fs::File;
 use std::ops::Range;
@@ -20,9 +28,11 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Statx, StatxFlags};
 
-/// `AT_STATX_DONT_SYNC`: what this machine knows is enough, whoever else keeps a file is not asked. rustix names it for glibc only.
+/// `AT_STATX_DONT_SYNC`: cached attributes suffice, and no server is queried. rustix defines the
+/// flag for glibc only.
 pub(crate) const QUIETLY: AtFlags = AtFlags::from_bits_retain(0x4000);
-/// File systems that keep files on this machine: ext2 to ext4, xfs, btrfs, tmpfs, f2fs, squashfs, erofs, zfs, ramfs, bcachefs; overlays of them.
+/// File systems that store files on this machine: ext2 to ext4, xfs, btrfs, tmpfs, f2fs, squashfs,
+/// erofs, zfs, ramfs, bcachefs, and overlays of them.
 const LOCAL: [u64; 11] = [
     0xEF53,
     0x5846_5342,
@@ -36,15 +46,15 @@ const LOCAL: [u64; 11] = [
     0xCA45_1A4E,
     OVERLAY,
 ];
-/// Its files are made here, by whom they say.
+/// The owners of tmpfs files are real, because the files are created on this machine.
 const TMPFS: u64 = 0x0102_1994;
 const OVERLAY: u64 = 0x794C_7630;
-/// Mounted without set-user-id bits.
+/// The mount flag `ST_NOSUID`.
 const NOSUID: u64 = 2;
-/// Who may write beside the owner.
+/// The mode bits that let group and others write.
 const OTHERS_WRITE: u16 = 0o022;
 
-/// What a file is now.
+/// The identity and version of a file at the time of the check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Now {
     device: (u32, u32),
@@ -53,70 +63,71 @@ pub(crate) struct Now {
     size: u64,
 }
 
-/// The place of a plain file, not opened for reading yet.
+/// A regular file that was found but is not open for reading.
 #[derive(Debug)]
 pub(crate) struct Found {
-    place: OwnedFd,
+    handle: OwnedFd,
     pub(crate) now: Now,
-    /// Nobody but root and this user could have made it or can change it.
+    /// Whether only root and this user could have created it and can change it.
     pub(crate) is_trusted: bool,
 }
 
 impl Found {
-    /// Opens it for reading.
+    /// Opens the file for reading.
     pub(crate) fn open(&self) -> Option<File> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let again = format!("/proc/self/fd/{}", self.place.as_raw_fd());
-        Some(File::from(rustix::fs::open(again, flags, Mode::empty()).ok()?))
+        let path = format!("/proc/self/fd/{}", self.handle.as_raw_fd());
+        Some(File::from(rustix::fs::open(path, flags, Mode::empty()).ok()?))
     }
 }
 
-/// Ways to what a process has mapped, best first, to be given to [`find`].
+/// Returns the paths to a file that a process has mapped, best first, to pass to [`find`].
 pub(crate) fn ways(process: u32, range: &Range<u64>, path: &str) -> [(String, OFlags); 3] {
     let link = format!("/proc/{process}/map_files/{:x}-{:x}", range.start, range.end);
     let named = format!("/proc/{process}/root/{}", path.trim_start_matches('/'));
     [(link, OFlags::empty()), (named, OFlags::NOFOLLOW), (path.to_owned(), OFlags::NOFOLLOW)]
 }
 
-/// Finds a plain file. Nothing is opened for reading.
+/// Finds a regular file that is not empty. Nothing is opened for reading.
 pub(crate) fn find(path: &str, flags: OFlags) -> Option<Found> {
-    let place = rustix::fs::open(path, flags | OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
-    let system = rustix::fs::fstatfs(&place).ok()?;
-    // A number that tells file systems apart, and flags: as wide as the platform has them.
+    let handle = rustix::fs::open(path, flags | OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let system = rustix::fs::fstatfs(&handle).ok()?;
+    // The magic number and the mount flags; their types differ between platforms.
     #[allow(clippy::cast_sign_loss, clippy::unnecessary_cast)]
     let (kind, mounted) = (system.f_type as u64 & 0xFFFF_FFFF, system.f_flags as u64);
-    let is_brought = mounted & NOSUID != 0 && kind != TMPFS;
+    let is_foreign = mounted & NOSUID != 0 && kind != TMPFS;
     if !LOCAL.contains(&kind) {
         return None;
     }
     let asked = StatxFlags::BASIC_STATS | StatxFlags::MNT_ID;
     let quietly = AtFlags::EMPTY_PATH | QUIETLY;
-    let stat = rustix::fs::statx(&place, "", quietly, asked).ok()?;
+    let stat = rustix::fs::statx(&handle, "", quietly, asked).ok()?;
     if FileType::from_raw_mode(stat.stx_mode.into()) != FileType::RegularFile || stat.stx_size == 0 {
         return None;
     }
-    let is_trusted = is_ours(&stat, is_brought) && (kind != OVERLAY || is_in_root(&stat));
+    let is_trusted = is_ours(&stat, is_foreign) && (kind != OVERLAY || is_in_root(&stat));
     let changed = (stat.stx_ctime.tv_sec, stat.stx_ctime.tv_nsec);
     let device = (stat.stx_dev_major, stat.stx_dev_minor);
     let now = Now { device, inode: stat.stx_ino, changed, size: stat.stx_size };
-    Some(Found { place, now, is_trusted })
+    Some(Found { handle, now, is_trusted })
 }
 
-/// Whether a file belongs to root or to this user, and nobody else may write it; `is_brought`: its file system may say of root what it likes.
-fn is_ours(stat: &Statx, is_brought: bool) -> bool {
+/// Returns whether a file belongs to root or this user, and no other user may write to it.
+/// `is_foreign` means that the file system may falsely claim that files belong to root.
+fn is_ours(stat: &Statx, is_foreign: bool) -> bool {
     let is_owned = match stat.stx_uid {
-        0 => !is_brought,
+        0 => !is_foreign,
         owner => owner == rustix::process::geteuid().as_raw(),
     };
     is_owned && stat.stx_mode & OTHERS_WRITE == 0
 }
 
-/// Whether a file lies in what is mounted as this process's root.
+/// Returns whether a file lies in the mount that is this process's root.
 fn is_in_root(stat: &Statx) -> bool {
     let asked = StatxFlags::MNT_ID;
     let root = rustix::fs::statx(CWD, "/", QUIETLY, asked);
-    let has_number = |stat: &Statx| StatxFlags::from_bits_retain(stat.stx_mask).contains(asked);
-    root.is_ok_and(|root| has_number(&root) && has_number(stat) && root.stx_mnt_id == stat.stx_mnt_id)
+    let has_mount_id = |stat: &Statx| StatxFlags::from_bits_retain(stat.stx_mask).contains(asked);
+    root.is_ok_and(|root| has_mount_id(&root) && has_mount_id(stat) && root.stx_mnt_id == stat.stx_mnt_id)
 }
 
 #[cfg(test)]
@@ -125,7 +136,7 @@ mod tests {
     use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
     #[test]
-    fn nothing_but_a_plain_file_is_found() {
+    fn only_regular_files_are_found() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
         std::fs::write(at("plain"), "x").unwrap();
@@ -140,31 +151,31 @@ mod tests {
         for path in ["/proc/self/maps", "/sys/kernel/mm/transparent_hugepage/enabled", "/dev/null", "/"] {
             assert!(find(path, OFlags::NOFOLLOW).is_none(), "{path}");
         }
-        let found = find(&at("plain"), OFlags::NOFOLLOW).expect("a plain file");
+        let found = find(&at("plain"), OFlags::NOFOLLOW).expect("a regular file");
         assert_eq!(found.now.inode, std::fs::metadata(at("plain")).unwrap().ino());
         assert_eq!(std::io::read_to_string(found.open().unwrap()).unwrap(), "x");
     }
 
     #[test]
-    fn what_others_may_write_is_not_trusted() {
+    fn files_that_others_may_write_are_not_trusted() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let may_write = |mode| {
+        let stat_with = |mode| {
             std::fs::set_permissions(file.path(), std::fs::Permissions::from_mode(mode)).unwrap();
             let asked = StatxFlags::BASIC_STATS | StatxFlags::MNT_ID;
             rustix::fs::statx(CWD, file.path(), AtFlags::empty(), asked).unwrap()
         };
         for (mode, is_trusted) in [(0o644, true), (0o755, true), (0o664, false), (0o646, false)] {
-            assert_eq!(is_ours(&may_write(mode), false), is_trusted, "{mode:o}");
+            assert_eq!(is_ours(&stat_with(mode), false), is_trusted, "{mode:o}");
         }
-        let mut stat = may_write(0o644);
+        let mut stat = stat_with(0o644);
         stat.stx_uid = rustix::process::geteuid().as_raw().wrapping_add(1).max(1);
-        assert!(!is_ours(&stat, false), "another user's");
+        assert!(!is_ours(&stat, false), "owned by another user");
         stat.stx_uid = 0;
-        assert!(is_ours(&stat, false) && !is_ours(&stat, true), "a stick that says it is root's");
+        assert!(is_ours(&stat, false) && !is_ours(&stat, true), "a foreign file system that claims root");
     }
 
     #[test]
-    fn a_mapping_is_looked_for_in_its_own_process_first() {
+    fn mapping_is_searched_in_its_own_process_first() {
         let [link, named, path] = ways(7, &(0x1000..0x2000), "/a b");
         assert_eq!((link.0.as_str(), link.1), ("/proc/7/map_files/1000-2000", OFlags::empty()));
         assert_eq!((named.0.as_str(), named.1), ("/proc/7/root/a b", OFlags::NOFOLLOW));

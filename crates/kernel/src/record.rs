@@ -1,36 +1,40 @@
-//! Records of a perf ring as bytes ↔ what they say.
+//! Parses the records of a perf ring.
 //!
 //! ```text
-//!   sample   head │ u64 id │ [u64 ip] │ u32 pid, tid │ u64 time │ [u64 addr] │ [counts: u64 n, n × u64] │ [callchain: u64 n, n × u64]
-//!                 │ [raw: u32 n, n bytes, padded] │ [user registers] │ [user stack] │ [registers]
-//!   others   head │ their own fields │ u32 pid, tid │ u64 time │ u64 id
+//!   sample   header │ u64 id │ [u64 ip] │ u32 pid, tid │ u64 time │ [u64 addr]
+//!                   │ [counts: u64 n, n × u64] │ [callchain: u64 n, n × u64]
+//!                   │ [raw: u32 n, n bytes, padded] │ [user registers] │ [user stack]
+//!                   │ [registers]
+//!   other    header │ fields of the type │ u32 pid, tid │ u64 time │ u64 id
 //! ```
 //!
-//! Which of the bracketed parts there are is what the event was opened with ([`Parts`]); the id, first in a sample and last in the others, tells which event it was.
+//! The attributes of the event determine which of the bracketed parts are present ([`Parts`]). The
+//! id, first in a sample and last in other records, identifies the event.
 
 use traceweir_format::wire::{u16_at, u32_at, u64_at};
 
 use crate::perf_ring::RECORD_HEAD;
 use perf_event_open_sys::bindings as sys;
 
-/// Bytes behind records that are not samples: pid, tid, time, id.
+/// Bytes at the end of records other than samples: pid, tid, time, id.
 const TRAILER: usize = 24;
 
-/// What a sample of an event has beside id, process, thread and time: the bits of `sample_type`.
+/// The parts of a sample other than id, process, thread and time: the bits of `sample_type`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Parts(pub(crate) u64);
 
 impl Parts {
     pub(crate) const IP: Self = Self(sys::PERF_SAMPLE_IP as u64);
     pub(crate) const ADDR: Self = Self(sys::PERF_SAMPLE_ADDR as u64);
-    /// Counts of the event and of the counters in its group, as `PERF_FORMAT_GROUP` alone lays them.
+    /// Counts of the event and of the counters in its group, in the layout of `PERF_FORMAT_GROUP`
+    /// alone.
     pub(crate) const READ: Self = Self(sys::PERF_SAMPLE_READ as u64);
     pub(crate) const CALLCHAIN: Self = Self(sys::PERF_SAMPLE_CALLCHAIN as u64);
     pub(crate) const RAW: Self = Self(sys::PERF_SAMPLE_RAW as u64);
     pub(crate) const REGS_USER: Self = Self(sys::PERF_SAMPLE_REGS_USER as u64);
     pub(crate) const STACK_USER: Self = Self(sys::PERF_SAMPLE_STACK_USER as u64);
     pub(crate) const REGS_INTR: Self = Self(sys::PERF_SAMPLE_REGS_INTR as u64);
-    /// Those that all events have.
+    /// The parts of all events.
     pub(crate) const ALWAYS: Self =
         Self(sys::PERF_SAMPLE_IDENTIFIER as u64 | sys::PERF_SAMPLE_TID as u64 | sys::PERF_SAMPLE_TIME as u64);
 
@@ -43,65 +47,65 @@ impl Parts {
     }
 }
 
-/// What happened where and when.
+/// A parsed sample.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sample<'a> {
-    /// Nanoseconds of `CLOCK_MONOTONIC_RAW`.
+    /// `CLOCK_MONOTONIC_RAW` time in nanoseconds.
     pub(crate) time: u64,
     pub(crate) cpu: u16,
-    /// Process and thread that were running; 0 is idle.
+    /// The running process and thread; 0 is idle.
     pub(crate) pid: u32,
     pub(crate) tid: u32,
     pub(crate) ip: u64,
     pub(crate) addr: u64,
-    /// Counters that were read with it, 8 bytes each, in the order they were asked for.
+    /// Counters that were read with the sample, 8 bytes each, in the requested order.
     pub(crate) counters: &'a [u8],
-    /// Addresses, innermost first, 8 bytes each, with markers of context between them.
+    /// Addresses, innermost first, 8 bytes each, with context markers between them.
     pub(crate) callchain: &'a [u8],
-    /// The tracepoint's own data.
+    /// The raw data of a tracepoint.
     pub(crate) raw: &'a [u8],
-    /// Registers of the program: `sample_regs_user` of them, 8 bytes each.
+    /// User registers: those of `sample_regs_user`, 8 bytes each.
     pub(crate) user_regs: &'a [u8],
-    /// Bytes of its stack, from the stack pointer on.
+    /// A copy of the user stack, starting at the stack pointer.
     pub(crate) user_stack: &'a [u8],
-    /// Registers where the event happened.
+    /// Registers at the moment of the event.
     pub(crate) regs: &'a [u8],
 }
 
-/// A record that is no sample.
+/// A record that is not a sample.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Other<'a> {
     Mmap(Mmap<'a>),
-    /// A thread has another name; `is_exec`: its process runs another program.
+    /// A thread has changed its name; `is_exec` means that its process has executed a program.
     Comm {
         pid: u32,
         tid: u32,
         name: &'a [u8],
         is_exec: bool,
     },
-    /// A thread `tid` of process `pid` was made by thread `ptid` of `ppid`.
+    /// Thread `ptid` of process `ppid` has created thread `tid` of process `pid`.
     Fork {
         pid: u32,
         ppid: u32,
         tid: u32,
         ptid: u32,
     },
-    /// A thread ended.
+    /// A thread has ended.
     Exit {
         pid: u32,
         ppid: u32,
         tid: u32,
     },
-    /// So many records found no room in the ring.
+    /// This many records did not fit into the ring.
     Lost(u64),
-    /// The running thread was switched to or away from.
+    /// The running thread was switched in or out.
     Switch {
         is_out: bool,
         is_preempted: bool,
     },
 }
 
-/// Something was mapped.
+/// A new mapping of a process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mmap<'a> {
     pub(crate) pid: u32,
@@ -110,19 +114,19 @@ pub(crate) struct Mmap<'a> {
     pub(crate) length: u64,
     pub(crate) offset: u64,
     pub(crate) protection: u32,
-    /// Inode of the file, or its build id.
+    /// The inode or build id of the file.
     pub(crate) identity: Identity<'a>,
     pub(crate) name: &'a [u8],
 }
 
-/// Which file it was.
+/// The identity of a mapped file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Identity<'a> {
     Inode(u64),
     BuildId(&'a [u8]),
 }
 
-/// When and where a record that is no sample was written.
+/// The time, process and thread of a record that is not a sample.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Context {
     pub(crate) time: u64,
@@ -142,7 +146,7 @@ pub(crate) fn is_sample(record: &[u8]) -> bool {
     kind_of(record) == sys::PERF_RECORD_SAMPLE
 }
 
-/// The id of the event that a record is of.
+/// Returns the id of the event that wrote a record.
 pub(crate) fn id_of(record: &[u8]) -> u64 {
     if is_sample(record) {
         u64_at(record, RECORD_HEAD)
@@ -151,18 +155,18 @@ pub(crate) fn id_of(record: &[u8]) -> u64 {
     }
 }
 
-/// The time of a record that is no sample.
+/// Returns the time of a record that is not a sample.
 pub(crate) fn time_of_other(record: &[u8]) -> u64 {
     u64_at(record, record.len().saturating_sub(16))
 }
 
-/// The time of a sample with these parts.
+/// Returns the time of a sample with these parts.
 pub(crate) fn time_of_sample(record: &[u8], parts: Parts) -> u64 {
     let before = if parts.has(Parts::IP) { 32 } else { 24 };
     u64_at(record, before)
 }
 
-/// Reads one part after the other.
+/// Reads the parts of a record one after the other.
 struct Cursor<'a> {
     rest: &'a [u8],
 }
@@ -185,65 +189,70 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Reads a sample. `regs`: how many registers of the program and of the place the event was opened with. `None` where it is not what it was asked to be.
+/// Parses a sample. The last argument is the number of user registers and of registers that the
+/// event was opened with. Returns `None` if the record does not contain what was requested.
 pub(crate) fn sample<'a>(
     record: &'a [u8],
     parts: Parts,
     cpu: u16,
     (user_regs, regs): (u32, u32),
 ) -> Option<Sample<'a>> {
-    let mut at = Cursor { rest: record.get(RECORD_HEAD..)? };
+    let mut cursor = Cursor { rest: record.get(RECORD_HEAD..)? };
     let mut sample = Sample { cpu, ..Sample::default() };
-    at.u64()?;
+    cursor.u64()?;
     if parts.has(Parts::IP) {
-        sample.ip = at.u64()?;
+        sample.ip = cursor.u64()?;
     }
-    let who = at.u64()?;
-    (sample.pid, sample.tid) = ((who & 0xFFFF_FFFF) as u32, (who >> 32) as u32);
-    sample.time = at.u64()?;
+    let ids = cursor.u64()?;
+    (sample.pid, sample.tid) = ((ids & 0xFFFF_FFFF) as u32, (ids >> 32) as u32);
+    sample.time = cursor.u64()?;
     if parts.has(Parts::ADDR) {
-        sample.addr = at.u64()?;
+        sample.addr = cursor.u64()?;
     }
     if parts.has(Parts::READ) {
-        let count = at.u64()?;
-        // The first is that of the event itself.
-        sample.counters = at.words(count)?.get(8..).unwrap_or_default();
+        let count = cursor.u64()?;
+        // The first count is that of the event itself.
+        sample.counters = cursor.words(count)?.get(8..).unwrap_or_default();
     }
     if parts.has(Parts::CALLCHAIN) {
-        let count = at.u64()?;
-        sample.callchain = at.words(count)?;
+        let count = cursor.u64()?;
+        sample.callchain = cursor.words(count)?;
     }
     if parts.has(Parts::RAW) {
-        let size = usize::try_from(u32_at(at.rest, 0)).ok()?;
-        // The size counts the padding that brings size and data to a multiple of eight.
-        at.bytes(4)?;
-        sample.raw = at.bytes(size)?;
+        let size = usize::try_from(u32_at(cursor.rest, 0)).ok()?;
+        // The size includes the padding that aligns size and data to eight bytes.
+        cursor.bytes(4)?;
+        sample.raw = cursor.bytes(size)?;
     }
     if parts.has(Parts::REGS_USER) {
-        let abi = at.u64()?;
-        sample.user_regs = if abi == 0 { &[] } else { at.words(u64::from(user_regs))? };
+        let abi = cursor.u64()?;
+        sample.user_regs = if abi == 0 { &[] } else { cursor.words(u64::from(user_regs))? };
     }
     if parts.has(Parts::STACK_USER) {
-        let size = usize::try_from(at.u64()?).ok()?;
-        let stack = at.bytes(size)?;
-        let filled = if size == 0 { 0 } else { usize::try_from(at.u64()?).ok()? };
+        let size = usize::try_from(cursor.u64()?).ok()?;
+        let stack = cursor.bytes(size)?;
+        let filled = if size == 0 { 0 } else { usize::try_from(cursor.u64()?).ok()? };
         sample.user_stack = stack.get(..filled.min(size))?;
     }
     if parts.has(Parts::REGS_INTR) {
-        let abi = at.u64()?;
-        sample.regs = if abi == 0 { &[] } else { at.words(u64::from(regs))? };
+        let abi = cursor.u64()?;
+        sample.regs = if abi == 0 { &[] } else { cursor.words(u64::from(regs))? };
     }
     Some(sample)
 }
 
-/// A text up to its terminator.
+/// Returns a text up to its terminator.
 pub(crate) fn text(bytes: &[u8]) -> &[u8] {
     bytes.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
-/// Reads a record that is no sample; `None`: one that nobody asked for. `asks_build_ids`: whether all events that tell of mappings were opened to tell build ids. One mapping
-/// is told to the events of all who listen, and the bit that says "with a build id", once set for one of them, stays set for those behind it, which get device and inode. For an
-/// event that asked it is true: the kernel has a build id of the file for all, or for nobody.
+/// Parses a record that is not a sample. Returns `None` for types that are not requested.
+///
+/// `asks_build_ids` is whether all events that report mappings request build ids. The kernel
+/// reports one mapping to all interested events, and once it has set the build id flag for one of
+/// them, the flag stays set for the following ones, even though these get device and inode. For an
+/// event that requests build ids the flag is correct: the kernel has the build id of a file for all
+/// events or for none.
 pub(crate) fn other(record: &[u8], asks_build_ids: bool) -> Option<(Context, Other<'_>)> {
     let end = record.len().checked_sub(TRAILER)?;
     let body = record.get(RECORD_HEAD..end)?;
@@ -279,14 +288,14 @@ pub(crate) fn other(record: &[u8], asks_build_ids: bool) -> Option<(Context, Oth
 }
 
 fn mmap(body: &[u8], misc: u32, asks_build_ids: bool) -> Option<Mmap<'_>> {
-    /// With a build id in the place of device and inode.
+    /// The flag for a build id instead of device and inode.
     const WITH_BUILD_ID: u32 = 1 << 14;
-    let place = body.get(32..56)?;
+    let field = body.get(32..56)?;
     let identity = if misc & WITH_BUILD_ID != 0 && asks_build_ids {
-        // What is not a build id is nothing that is known.
-        build_id(place).map_or(Identity::Inode(0), Identity::BuildId)
+        // An invalid build id leaves the file unknown.
+        build_id(field).map_or(Identity::Inode(0), Identity::BuildId)
     } else {
-        Identity::Inode(u64_at(place, 8))
+        Identity::Inode(u64_at(field, 8))
     };
     Some(Mmap {
         pid: u32_at(body, 0),
@@ -300,9 +309,9 @@ fn mmap(body: &[u8], misc: u32, asks_build_ids: bool) -> Option<Mmap<'_>> {
     })
 }
 
-/// The build id in a mapping: its size, three bytes that are zero, room for twenty.
-fn build_id(place: &[u8]) -> Option<&[u8]> {
-    let ([size, 0, 0, 0], id) = place.split_first_chunk::<4>()? else { return None };
+/// Returns the build id in a mapping: its size, three zero bytes, room for twenty bytes.
+fn build_id(field: &[u8]) -> Option<&[u8]> {
+    let ([size, 0, 0, 0], id) = field.split_first_chunk::<4>()? else { return None };
     id.get(..usize::from(*size)).filter(|id| !id.is_empty())
 }
 
@@ -313,7 +322,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_lies_in_a_ring_is_read_or_not(
+        fn parsing_arbitrary_bytes_does_not_panic(
             bytes in proptest::collection::vec(any::<u8>(), 0..200),
             kind in 0_u8..20,
             parts in any::<u64>(),
@@ -332,7 +341,7 @@ mod tests {
         }
     }
 
-    /// A sample of a record's head and these words.
+    /// Builds a sample from a header and these words.
     fn record(words: &[u64]) -> Vec<u8> {
         let mut bytes = vec![9, 0, 0, 0, 1, 0, 0, 0];
         bytes.extend(words.iter().flat_map(|word| word.to_le_bytes()));
@@ -340,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_are_those_behind_the_events_own_count() {
+    fn counters_follow_the_count_of_the_event() {
         let parts = Parts::ALWAYS.with(Parts::ADDR).with(Parts::READ).with(Parts::CALLCHAIN);
         let bytes = record(&[7, 2 << 32 | 1, 99, 0xAD, 3, 5, 11, 12, 1, 0xCA]);
         let sample = sample(&bytes, parts, 4, (0, 0)).expect("a sample");
@@ -351,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_that_lie_beyond_a_sample_are_no_sample() {
+    fn counts_beyond_the_end_of_a_sample_are_rejected() {
         let parts = Parts::ALWAYS.with(Parts::READ);
         for count in [3, u64::MAX, u64::MAX / 8, 1 << 61] {
             let bytes = record(&[7, 1, 99, count, 5]);
@@ -361,19 +370,19 @@ mod tests {
         assert_eq!(sample(&none, parts, 0, (0, 0)).expect("a sample").counters, [0; 0]);
     }
 
-    /// A mapping with this place for device and inode, or for the build id that the bit says it is.
-    fn mapping(place: [u8; 24]) -> Vec<u8> {
+    /// Builds a mapping with the build id flag and this field for device and inode or build id.
+    fn mapping(field: [u8; 24]) -> Vec<u8> {
         let mut bytes = vec![10, 0, 0, 0, 0, 0x40, 0, 0];
         bytes.extend([0; 32]);
-        bytes.extend(place);
+        bytes.extend(field);
         bytes.extend([0; 8 + 8]);
         bytes.extend([0; TRAILER]);
         bytes
     }
 
     #[test]
-    fn a_build_id_is_one_that_was_asked_for() {
-        let told = |place, asks| match other(&mapping(place), asks) {
+    fn build_id_counts_only_if_it_was_requested() {
+        let identity = |field, asks| match other(&mapping(field), asks) {
             Some((_, Other::Mmap(mmap))) => match mmap.identity {
                 Identity::Inode(inode) => Err(inode),
                 Identity::BuildId(id) => Ok(id.to_vec()),
@@ -381,19 +390,19 @@ mod tests {
             _ => panic!("no mapping"),
         };
         let with = |first: [u8; 4]| {
-            let mut place = [7; 24];
-            place[..4].copy_from_slice(&first);
-            place
+            let mut field = [7; 24];
+            field[..4].copy_from_slice(&first);
+            field
         };
-        assert_eq!(told(with([20, 0, 0, 0]), true), Ok(vec![7; 20]));
-        assert_eq!(told(with([3, 0, 0, 0]), true), Ok(vec![7; 3]));
-        // The major number of a device is in the place of the size.
+        assert_eq!(identity(with([20, 0, 0, 0]), true), Ok(vec![7; 20]));
+        assert_eq!(identity(with([3, 0, 0, 0]), true), Ok(vec![7; 3]));
+        // The major number of a device lies where the size would be.
         let mut inode = [0; 24];
         inode[0] = 8;
         inode[8..10].copy_from_slice(&[0x34, 0x12]);
-        assert_eq!(told(inode, false), Err(0x1234), "another's bit");
+        assert_eq!(identity(inode, false), Err(0x1234), "the flag was set for another event");
         for odd in [[0; 4], [21, 0, 0, 0], [255, 0, 0, 0], [20, 1, 0, 0], [20, 0, 0, 1]] {
-            assert_eq!(told(with(odd), true), Err(0), "{odd:?}");
+            assert_eq!(identity(with(odd), true), Err(0), "{odd:?}");
         }
     }
 }

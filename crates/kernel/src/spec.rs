@@ -1,9 +1,11 @@
-//! What can be captured: one row for each perf event that a family of kernel events is made of.
+//! The table of perf events that can be captured: one row per perf event of a family.
 //!
 //! ```text
-//!   Spec { sched:sched_switch, groups: [CSWITCH], hooks: [0x0524], fields: [prev_pid, …], on: switched }
-//!           │ opened on each processor        │ stacks of these hooks     │ found in the   │ called for each sample
-//!           │ while one of the groups is      │ give it a call chain      │ kernel's format│
+//!   Spec { sched:sched_switch,     opened on each processor while one of the groups is enabled
+//!          groups: [CSWITCH],
+//!          hooks: [0x0524],        opened with a call chain if a stack of these hooks is enabled
+//!          fields: [prev_pid, …],  offsets come from the kernel's format description
+//!          on: switched }          called for each sample
 //! ```
 
 use traceweir_format::wire::{u8_at, u16_at, u32_at, u64_at};
@@ -14,45 +16,49 @@ use crate::record::{self, Parts, Sample};
 use crate::state::State;
 use crate::tracefs::Field;
 
-/// Where an event comes from.
+/// The kind of perf event that a row opens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
-    /// A tracepoint: its system and name.
+    /// A tracepoint, by system and name.
     Tracepoint(&'static str, &'static str),
-    /// One of the kernel's own counters, by its number in `PERF_COUNT_SW_…`, each time it has counted `period`.
+    /// A software counter, by its number in `PERF_COUNT_SW_…`, sampled after every `period` counts.
     Software { counter: u64, period: u64 },
-    /// A processor's clock, at the interval that is set for the profile source (0: the timer).
+    /// The processor clock, sampled at the interval of profile source 0 (the timer).
     Profile,
-    /// The profile source at this place of those that are wanted, at its interval.
+    /// The profile source with this index in `Wanted::profile_sources`, sampled at its interval.
     Counter(usize),
 }
 
-/// Called for each sample.
+/// A function that handles one sample.
 pub(crate) type Handler = fn(&mut State, &Event<'_>, &mut Out<'_>);
 
-/// One perf event and what is made of it.
+/// A perf event, and the kernel events that are made from it.
 #[derive(Debug)]
 pub(crate) struct Spec {
     pub(crate) source: Source,
-    /// It is open while one of these is wanted; a row without groups while the stack of one of its hooks is.
+    /// The event is open while one of these groups is enabled. A row without groups is open while
+    /// the stack of one of its hooks is enabled.
     pub(crate) groups: &'static [Group],
-    /// Kernel events that are made of it: where the stack of one is wanted, it is opened with call chains.
+    /// Kernel events made from this perf event. It is opened with call chains if the stack of one
+    /// of them is enabled.
     pub(crate) hooks: &'static [u16],
-    /// Fields of the tracepoint, asked for by their place here. One that begins with `?` may be missing.
+    /// Fields of the tracepoint; handlers use the index in this list. A leading `?` marks a field
+    /// that may be missing.
     pub(crate) fields: &'static [&'static str],
-    /// What its samples have beside the usual; tracepoints have their raw data always.
+    /// Extra sample parts. Samples of tracepoints always include their raw data.
     pub(crate) parts: Parts,
-    /// Whether each of its records wakes the session at once: something must be looked at while it is there.
+    /// Whether each record wakes the session at once, because the handler must inspect something
+    /// that soon disappears.
     pub(crate) wakes: bool,
-    /// Whether it is for captures of a user's own threads alone, where others have a tracepoint for it.
+    /// Whether only captures of scope `Own` use this row; other captures use a tracepoint instead.
     pub(crate) is_for_own: bool,
-    /// The kernel's filter language, where not all of its events matter.
+    /// A filter expression for the kernel, if only some of the events are needed.
     pub(crate) filter: Option<&'static str>,
     pub(crate) on: Handler,
 }
 
 impl Spec {
-    /// A tracepoint with no more than its data.
+    /// Creates a row for a tracepoint with no extra sample parts.
     pub(crate) const fn tracepoint(
         (system, name): (&'static str, &'static str),
         groups: &'static [Group],
@@ -74,18 +80,18 @@ impl Spec {
         }
     }
 
-    /// Whether it has to be open.
+    /// Returns whether the event has to be open.
     pub(crate) fn is_wanted(&self, groups: &Groups, stacks: &Hooks) -> bool {
         if self.groups.is_empty() { stacks.has_any(self.hooks) } else { groups.has_any(self.groups) }
     }
 }
 
-/// A sample, with the fields that its row names.
+/// A sample, with the tracepoint fields that its row lists.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Event<'a> {
     pub(crate) sample: Sample<'a>,
     pub(crate) fields: &'a [Option<Field>],
-    /// The id of the profile source that the event was opened for.
+    /// The id of the profile source for which the event was opened.
     pub(crate) tag: u32,
 }
 
@@ -94,13 +100,13 @@ impl<'a> Event<'a> {
         self.fields.get(index).copied().flatten()
     }
 
-    /// Whether the kernel has an optional field.
+    /// Returns whether the kernel has an optional field.
     pub(crate) fn has(&self, index: usize) -> bool {
         self.field(index).is_some()
     }
 
-    /// A number, widened by its sign; 0 where the field is missing.
-    #[allow(clippy::cast_possible_wrap, clippy::cast_sign_loss)] // That is the purpose.
+    /// Returns a number, sign-extended if the field is signed; 0 if the field is missing.
+    #[allow(clippy::cast_possible_wrap, clippy::cast_sign_loss)] // Sign extension is intended.
     pub(crate) fn number(&self, index: usize) -> i64 {
         let Some(Field { offset, size, is_signed, .. }) = self.field(index) else { return 0 };
         let (at, raw) = (usize::from(offset), self.sample.raw);
@@ -116,31 +122,31 @@ impl<'a> Event<'a> {
         }
     }
 
-    /// The same as 64 bits without a sign.
+    /// Returns [`number`](Self::number) as an unsigned value.
     #[allow(clippy::cast_sign_loss)]
     pub(crate) fn u64(&self, index: usize) -> u64 {
         self.number(index) as u64
     }
 
-    /// Its low 32 bits.
+    /// Returns the low 32 bits of [`number`](Self::number).
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     pub(crate) fn u32(&self, index: usize) -> u32 {
         self.number(index) as u32
     }
 
-    /// The bytes of an array, or of what the field tells the place of.
+    /// Returns the bytes of an array field, or those that a `__data_loc` field points to.
     pub(crate) fn bytes(&self, index: usize) -> &'a [u8] {
         let Some(field) = self.field(index) else { return &[] };
         let (at, size) = if field.is_data_loc {
-            let place = u32_at(self.sample.raw, usize::from(field.offset));
-            ((place & 0xFFFF) as usize, (place >> 16) as usize)
+            let location = u32_at(self.sample.raw, usize::from(field.offset));
+            ((location & 0xFFFF) as usize, (location >> 16) as usize)
         } else {
             (usize::from(field.offset), usize::from(field.size))
         };
         self.sample.raw.get(at..).map_or(&[], |rest| rest.get(..size).unwrap_or(rest))
     }
 
-    /// A text without its terminator.
+    /// Returns a text field without its terminator.
     pub(crate) fn text(&self, index: usize) -> &'a [u8] {
         record::text(self.bytes(index))
     }

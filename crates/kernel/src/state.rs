@@ -1,4 +1,4 @@
-//! What handlers remember between records: one part for each family.
+//! The state that handlers keep between records: one part for each family.
 
 use crate::control::{Scope, Wanted};
 use crate::counter::Counter;
@@ -7,22 +7,22 @@ use crate::family::{
 };
 use crate::groups::Groups;
 
-/// All that is remembered.
+/// The settings in effect and the state of all families.
 #[derive(Debug, Default)]
 pub(crate) struct State {
-    /// What is wanted now.
+    /// Groups that are enabled now.
     pub(crate) groups: Groups,
-    /// Whose events.
+    /// The processes whose events are captured.
     pub(crate) scope: Scope,
-    /// How often the timer samples, in 100 ns.
+    /// Sampling interval of the timer, in 100 ns.
     pub(crate) interval: u32,
-    /// Sources that sample beside the timer.
+    /// Profile sources that sample in addition to the timer.
     pub(crate) profile_sources: Vec<Counter>,
     /// Counters that are read with events.
     pub(crate) counters: Vec<Counter>,
-    /// The last change that was seen.
+    /// The number of the last change that was applied.
     pub(crate) changes: u64,
-    /// Processes and threads that are alive: everybody may look things up here.
+    /// Processes and threads that are alive; all families look tasks up here.
     pub(crate) tasks: process::Tasks,
     pub(crate) images: image::State,
     pub(crate) schedule: schedule::State,
@@ -37,8 +37,8 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// Sees what is wanted after so many changes. Whether there is anything new.
-    pub(crate) fn see(&mut self, wanted: &Wanted, changes: u64) -> bool {
+    /// Applies the settings of change number `changes`. Returns whether they are new.
+    pub(crate) fn apply_settings(&mut self, wanted: &Wanted, changes: u64) -> bool {
         if self.changes == changes {
             return false;
         }

@@ -1,14 +1,18 @@
-//! Whom perf events are opened for: everybody at once, or each thread of this user.
+//! The targets of perf events: all processes at once, or each thread of this user.
 //!
 //! ```text
-//!   Everything   (all processes, processor)                    one event a row and processor
-//!   Own          (thread, processor), passed on to children    one event a row, thread and processor; threads that came otherwise are looked for now and then
+//!   Everything   (all processes, processor)                  one event per row and processor
+//!   Own          (thread, processor), inherited by children  one event per row, thread, processor;
+//!                                                            periodic search for other threads
 //! ```
 //!
-//! T1 Without `CAP_PERFMON` a user may watch his own threads, in user mode only: that is asked for, and no more. T2 A thread that has ended meanwhile, or that may not be
-//! looked at (a set-user-id program), is left out. A process counts as one that came otherwise when nothing was heard of its start for as long as from one look to the
-//! next. T3 Where descriptors run out, the rest is left out too, and counted. Who records has other uses for them
-//! (connections, files): a part of what it may have stays free.
+//! - T1 Without `CAP_PERFMON` users may watch only their own threads, in user mode. The events
+//!   request no more than that.
+//! - T2 A thread that has ended meanwhile, or that may not be watched (a set-user-id program), is
+//!   skipped. A process counts as unfollowed if no start of it was recorded between two searches.
+//! - T3 When file descriptors run out, the remaining threads are skipped and counted. The recording
+//!   process needs descriptors for other purposes (connections, files), so a part of its limit
+//!   stays free.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -22,20 +26,21 @@ use crate::error::{Error, Result};
 use crate::perf_ring::{Attr, Event};
 use crate::proc;
 
-/// Descriptors that stay free where threads are watched one by one: half of what the process may have, and at most so many. More than a daemon keeps back from its guests,
-/// who would be turned away otherwise.
+/// The largest number of file descriptors that stay free in captures that watch each thread: half
+/// of the limit, but at most this many. This is more than the daemon withholds from its clients, so
+/// that a capture does not make it reject them.
 const MAX_RESERVE: u64 = 2048;
 
-/// Threads that are watched at most.
+/// The largest number of watched threads.
 const MAX_THREADS: usize = 8192;
 
-/// Whom events are opened for.
+/// The processes or threads for which events are opened.
 #[derive(Debug)]
 pub(crate) struct Targets {
     scope: Scope,
     threads: BTreeSet<i32>,
-    /// Processes that nobody seemed to follow when it was looked last.
-    strangers: BTreeSet<u32>,
+    /// Processes that were not followed at the last search.
+    unfollowed: BTreeSet<u32>,
     left_out: u64,
 }
 
@@ -44,13 +49,13 @@ impl Targets {
         if scope == Scope::Own {
             raise_descriptor_limit();
         }
-        let strangers = own_processes().into_iter().collect();
-        let mut targets = Self { scope, threads: BTreeSet::new(), strangers, left_out: 0 };
-        targets.look_for_more(|_| false);
+        let unfollowed = own_processes().into_iter().collect();
+        let mut targets = Self { scope, threads: BTreeSet::new(), unfollowed, left_out: 0 };
+        targets.find_new_threads(|_| false);
         targets
     }
 
-    /// As perf numbers them: −1 is everybody.
+    /// Returns the targets as `perf_event_open` numbers them: −1 is all processes.
     pub(crate) fn ids(&self) -> Vec<i32> {
         match self.scope {
             Scope::Everything => vec![-1],
@@ -58,35 +63,37 @@ impl Targets {
         }
     }
 
-    /// Whose event a processor's ring belongs to.
+    /// Returns the target of the events that own the rings.
     pub(crate) fn owner(scope: Scope) -> i32 {
         match scope {
             Scope::Everything => -1,
-            // The first thread of this process, which lives as long as it does.
+            // The first thread of this process, which lives as long as the process.
             Scope::Own => i32::try_from(std::process::id()).unwrap_or(0),
         }
     }
 
-    /// Threads that there was no room for.
+    /// Returns the number of threads that are not watched for lack of resources.
     pub(crate) const fn left_out(&self) -> u64 {
         self.left_out
     }
 
-    /// Counts something that is not watched.
+    /// Counts a thread or event that is not watched.
     pub(crate) fn leave_out(&mut self) {
         self.left_out = self.left_out.saturating_add(1);
     }
 
-    /// Threads of this user that are not watched yet; `is_followed`: processes that are, because their parents were.
-    pub(crate) fn look_for_more(&mut self, is_followed: impl Fn(u32) -> bool) -> Vec<i32> {
+    /// Finds threads of this user that are not watched yet. `is_followed` returns whether a process
+    /// is watched already because its parent was.
+    pub(crate) fn find_new_threads(&mut self, is_followed: impl Fn(u32) -> bool) -> Vec<i32> {
         if self.scope == Scope::Everything {
             return Vec::new();
         }
         let mut new = Vec::new();
-        let unknown: BTreeSet<u32> = own_processes().into_iter().filter(|it| !is_followed(*it)).collect();
-        // One that was just made by a thread that is watched is watched: it takes a while until that is known.
-        let strangers = std::mem::replace(&mut self.strangers, unknown);
-        for process in self.strangers.intersection(&strangers).copied() {
+        let processes = own_processes().into_iter();
+        let unfollowed: BTreeSet<u32> = processes.filter(|process| !is_followed(*process)).collect();
+        // A new child of a watched thread is watched, but its record takes a while to arrive.
+        let unfollowed_before = std::mem::replace(&mut self.unfollowed, unfollowed);
+        for process in self.unfollowed.intersection(&unfollowed_before).copied() {
             for thread in threads_of(process) {
                 if self.threads.len() >= MAX_THREADS {
                     self.left_out = self.left_out.saturating_add(1);
@@ -99,7 +106,7 @@ impl Targets {
         new
     }
 
-    /// Asks of an event what this scope allows.
+    /// Restricts the attributes of an event to what the scope allows.
     pub(crate) fn limit(scope: Scope, attr: &mut Attr) {
         if scope == Scope::Own {
             attr.set_inherit(1);
@@ -109,10 +116,10 @@ impl Targets {
         }
     }
 
-    /// Opens an event for one of the targets; `None` where that one is left out.
+    /// Opens an event for a target. Returns `None` if the target is skipped.
     pub(crate) fn open(&mut self, attr: &Attr, target: i32, cpu: i32, what: &str) -> Result<Option<Event>> {
         match (Event::open(attr, target, cpu), self.scope) {
-            (Ok(event), Scope::Own) if is_of_reserve(&event, descriptors()) => {
+            (Ok(event), Scope::Own) if is_in_reserve(&event, descriptor_limit()) => {
                 self.leave_out();
                 Ok(None)
             }
@@ -132,30 +139,33 @@ impl Targets {
     }
 }
 
-/// Each thread takes some descriptors a processor: the usual soft limit of 1024 is soon reached.
+/// Raises the soft limit on file descriptors to the hard limit. Each thread takes several
+/// descriptors per processor, so the usual soft limit of 1024 is soon reached.
 fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {
-        // Where it stays as it is, less is watched.
+        // If this fails, fewer threads are watched.
         let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
     }
 }
 
-/// How many descriptors this process may have.
-fn descriptors() -> u64 {
+/// Returns the limit on file descriptors of this process.
+fn descriptor_limit() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// Whether a descriptor that was just made is one of those that stay free: the lowest free number is taken.
-fn is_of_reserve(made: &impl AsFd, limit: u64) -> bool {
+/// Returns whether a new descriptor belongs to the part of the limit that stays free. The kernel
+/// always assigns the lowest free number.
+fn is_in_reserve(descriptor: &impl AsFd, limit: u64) -> bool {
     let first = limit.saturating_sub((limit / 2).min(MAX_RESERVE));
-    u64::try_from(made.as_fd().as_raw_fd()).is_ok_and(|number| number >= first)
+    u64::try_from(descriptor.as_fd().as_raw_fd()).is_ok_and(|number| number >= first)
 }
 
-/// Processes of this user.
+/// Lists the processes of this user.
 fn own_processes() -> Vec<u32> {
     let user = rustix::process::geteuid().as_raw();
-    let is_own = |process: &u32| fs::metadata(format!("/proc/{process}")).is_ok_and(|it| it.uid() == user);
+    let is_own =
+        |process: &u32| fs::metadata(format!("/proc/{process}")).is_ok_and(|metadata| metadata.uid() == user);
     proc::processes().filter(is_own).collect()
 }
 
@@ -164,7 +174,7 @@ fn threads_of(process: u32) -> Vec<i32> {
 }
 
 fn is_alive(thread: i32) -> bool {
-    // Threads other than the first are not listed in /proc, but they are there.
+    // /proc lists only first threads, but the paths of other threads exist.
     fs::exists(format!("/proc/{thread}")).unwrap_or(false)
 }
 
@@ -173,24 +183,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_process_is_among_its_users_own() {
+    fn own_thread_is_found_once() {
         let this = std::process::id();
         assert!(own_processes().contains(&this));
         let thread = rustix::thread::gettid().as_raw_nonzero().get();
         assert!(threads_of(this).contains(&thread) && is_alive(thread));
         let mut own = Targets::new(Scope::Own);
         assert!(own.ids().contains(&thread));
-        assert!(own.look_for_more(|_| false).iter().all(|it| *it != thread), "once");
+        assert!(own.find_new_threads(|_| false).iter().all(|found| *found != thread), "once");
         assert_eq!(Targets::new(Scope::Everything).ids(), [-1]);
     }
 
     #[test]
-    fn a_part_of_the_descriptors_stays_free() {
-        let made = fs::File::open("/dev/null").unwrap();
-        let number = u64::try_from(made.as_raw_fd()).unwrap();
-        let is_kept = |limit| is_of_reserve(&made, limit);
-        assert!(is_kept(1) && is_kept(number + 1) && is_kept(2 * number));
-        assert!(!is_kept(2 * number + 2), "the first half is there to be used");
-        assert!(!is_kept(number + 1 + MAX_RESERVE.max(number + 1)) && !is_kept(u64::MAX));
+    fn part_of_the_descriptors_stays_free() {
+        let file = fs::File::open("/dev/null").unwrap();
+        let number = u64::try_from(file.as_raw_fd()).unwrap();
+        let is_reserved = |limit| is_in_reserve(&file, limit);
+        assert!(is_reserved(1) && is_reserved(number + 1) && is_reserved(2 * number));
+        assert!(!is_reserved(2 * number + 2), "the first half may be used");
+        assert!(!is_reserved(number + 1 + MAX_RESERVE.max(number + 1)) && !is_reserved(u64::MAX));
     }
 }

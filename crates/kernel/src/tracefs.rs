@@ -1,14 +1,16 @@
-//! Tracepoints as tracefs describes them: their number, and where their fields lie.
+//! Tracepoint descriptions from tracefs: the id of a tracepoint and the offsets of its fields.
 //!
 //! ```text
 //!   events/sched/sched_switch/format    ID: 314
 //!                                       field:pid_t prev_pid;   offset:24;   size:4;   signed:1;
 //! ```
 //!
-//! 1. Field offsets differ between kernels: each is read from the kernel that runs, never assumed.
-//! 2. A field `__data_loc T name` holds where the data lies: offset in the low half, length in the high half of 32 bits.
-//! 3. Where tracefs is not mounted, a process that may mount uses a detached mount of its own: it is attached to no
-//!    folder, so no other process sees it, and it ends with its descriptor.
+//! 1. Field offsets differ between kernels, so they are read from the running kernel, never
+//!    assumed.
+//! 2. A field `__data_loc T name` points to its data: offset in the low half, length in the high
+//!    half of 32 bits.
+//! 3. If tracefs is not mounted, a process that may mount creates a detached mount. It is attached
+//!    to no directory, so no other process sees it, and it ends with its file descriptor.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -21,39 +23,40 @@ use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, 
 
 use crate::error::{Error, Result};
 
-/// Where tracefs is mounted on most systems.
+/// The usual mount point of tracefs.
 const MOUNT_POINT: &str = "/sys/kernel/tracing";
-/// Where debugfs shows it. Kernels mount it there on first access, so it comes last.
+/// The mount point below debugfs. The kernel mounts tracefs there on first access, so it comes
+/// last.
 const DEBUGFS_MOUNT_POINT: &str = "/sys/kernel/debug/tracing";
-/// A format is a page or two.
+/// Read limit for format files, which have a page or two.
 const MAX_FORMAT: u64 = 64 << 10;
 
-/// One field of a tracepoint.
+/// A field of a tracepoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Field {
-    /// Where it begins in the raw data.
+    /// Offset in the raw data, in bytes.
     pub(crate) offset: u16,
-    /// Its bytes.
+    /// Size in bytes.
     pub(crate) size: u16,
     pub(crate) is_signed: bool,
-    /// Whether it holds the place of its data.
+    /// Whether the field contains the offset and length of its data.
     pub(crate) is_data_loc: bool,
 }
 
-/// A tracepoint of this kernel.
+/// The format description of a tracepoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Format {
-    /// Its number for perf events.
+    /// The id of the tracepoint for perf events.
     pub(crate) id: u64,
     fields: Vec<(String, Field)>,
 }
 
 impl Format {
     pub(crate) fn field(&self, name: &str) -> Option<Field> {
-        self.fields.iter().find(|(it, _)| it == name).map(|(_, field)| *field)
+        self.fields.iter().find(|(field_name, _)| field_name == name).map(|(_, field)| *field)
     }
 
-    /// Reads the text of a `format` file.
+    /// Parses the text of a `format` file.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let mut id = None;
         let mut fields = Vec::new();
@@ -68,7 +71,7 @@ impl Format {
     }
 }
 
-/// `pid_t prev_pid;  offset:24;  size:4;  signed:1;`
+/// Parses a line such as `pid_t prev_pid;  offset:24;  size:4;  signed:1;`.
 fn parse_field(line: &str) -> Option<(String, Field)> {
     let mut parts = line.split(';').map(str::trim);
     let declared = parts.next()?;
@@ -81,13 +84,13 @@ fn parse_field(line: &str) -> Option<(String, Field)> {
             _ => {}
         }
     }
-    // `char comm[16]`, `unsigned long args[6]`, `__data_loc char[] filename`
+    // The name ends the declaration: `char comm[16]`, `__data_loc char[] filename`.
     let name = declared.rsplit([' ', '*']).next()?;
     let name = name.split('[').next()?;
     (!name.is_empty()).then(|| (name.to_owned(), field))
 }
 
-/// A tracefs that can be read: a descriptor of its root folder, which all files are opened below.
+/// A readable tracefs. All files are opened relative to its root directory.
 #[derive(Debug)]
 pub(crate) struct Tracefs {
     root: OwnedFd,
@@ -102,7 +105,7 @@ impl Tracefs {
     fn find(mount_point: &Path, debugfs: &Path) -> Result<Self> {
         match Self::at(mount_point) {
             Ok(tracefs) => return Ok(tracefs),
-            // It is mounted, and a mount of our own has the same owner and mode.
+            // It is mounted. A mount of our own would have the same owner and mode.
             Err(error @ (Errno::ACCESS | Errno::PERM)) => {
                 let what = format!("reading tracefs at {}", mount_point.display());
                 return Err(Error::system(what, error.into()));
@@ -119,7 +122,7 @@ impl Tracefs {
         })
     }
 
-    /// The tracefs that is mounted at a folder.
+    /// Opens the tracefs that is mounted at a directory.
     pub(crate) fn at(mount_point: &Path) -> Result<Self, Errno> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = openat(CWD, mount_point, flags, Mode::empty())?;
@@ -127,7 +130,7 @@ impl Tracefs {
         Ok(Self { root })
     }
 
-    /// The format of a tracepoint.
+    /// Reads the format of a tracepoint.
     pub(crate) fn format(&self, system: &str, name: &str) -> Result<Format> {
         let what = || format!("tracepoint {system}:{name}");
         let text = self.read(&format!("events/{system}/{name}/format"));
@@ -142,18 +145,19 @@ impl Tracefs {
         Ok(text)
     }
 
+    /// Returns whether a path exists.
     pub(crate) fn has(&self, path: &str) -> bool {
         statat(&self.root, path, AtFlags::empty()).is_ok()
     }
 
-    /// Appends to a file, which is never created.
+    /// Appends to an existing file.
     pub(crate) fn append(&self, path: &str, bytes: &[u8]) -> io::Result<()> {
         let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CLOEXEC;
         File::from(openat(&self.root, path, flags, Mode::empty())?).write_all(bytes)
     }
 }
 
-/// Mounts tracefs without attaching it to a folder.
+/// Mounts tracefs without attaching it to a directory.
 fn mount_detached() -> Result<OwnedFd, Errno> {
     let context = fsopen("tracefs", FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_create(&context)?;
@@ -182,12 +186,12 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_number_is_no_tracepoint() {
+    fn format_without_an_id_is_rejected() {
         assert_eq!(Format::parse("name: x\n"), None);
         assert_eq!(Format::parse("ID: many\n"), None);
     }
 
-    /// Runs on a thread that may not mount.
+    /// Runs a function on a thread without the capability to mount.
     fn without_mount_right<T: Send>(run: impl FnOnce() -> T + Send) -> T {
         std::thread::scope(|scope| {
             let thread = scope.spawn(|| {
@@ -212,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn mounted_tracefs_is_preferred_over_a_mount_of_our_own() {
+    fn mounted_tracefs_is_preferred_over_a_detached_mount() {
         let folder = tempfile::tempdir().expect("a folder");
         let tracepoint = folder.path().join("events/sched/sched_switch");
         std::fs::create_dir_all(&tracepoint).expect("a folder");

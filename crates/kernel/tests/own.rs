@@ -1,6 +1,7 @@
-//! What everybody may have of his own processes, without the rights to the machine's events.
+//! Captures of a user's own processes, without access to the events of the whole machine.
 //!
-//! Not among the other captures: the kernel limits the memory that all rings of a user lock together.
+//! These tests run apart from the other captures, because the kernel limits the memory that all
+//! rings of a user lock together.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
@@ -19,8 +20,9 @@ mod support;
 use again::again;
 use support::{Plain, groups, skip};
 
-/// Hook and payload of everything that is captured while `work` runs, which looks now and then: the rings are small.
-fn captured(wanted: &Wanted, work: impl FnOnce(&mut dyn FnMut())) -> Option<Vec<(u16, Vec<u8>)>> {
+/// Returns hook and payload of everything that is captured while `work` runs. `work` polls now and
+/// then, because the rings are small.
+fn capture_hooks(wanted: &Wanted, work: impl FnOnce(&mut dyn FnMut())) -> Option<Vec<(u16, Vec<u8>)>> {
     let (mut capture, _) = match Capture::start(wanted, support::cpus(), 1) {
         Ok(started) => started,
         Err(error) => {
@@ -42,7 +44,7 @@ fn captured(wanted: &Wanted, work: impl FnOnce(&mut dyn FnMut())) -> Option<Vec<
 }
 
 #[test]
-fn a_user_sees_what_his_own_programs_do() {
+fn unprivileged_user_captures_own_processes() {
     again(5, || {
         let all = [
             Group::PROCESS,
@@ -53,7 +55,7 @@ fn a_user_sees_what_his_own_programs_do() {
             Group::PAGE_FAULTS,
             Group::NO_SYSCONFIG,
         ];
-        // As much as everybody may lock.
+        // The size that every user may lock.
         let wanted = Wanted {
             groups: groups(&all),
             scope: Scope::Own,
@@ -62,44 +64,42 @@ fn a_user_sees_what_his_own_programs_do() {
             ..Wanted::default()
         };
         let mut child = 0;
-        let work = |look: &mut dyn FnMut()| {
+        let work = |poll: &mut dyn FnMut()| {
             let script = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; sleep 0.05";
             let mut started = Command::new("sh").args(["-c", script]).spawn().expect("a program");
             child = started.id();
             let begun = Instant::now();
             while started.try_wait().expect("a state").is_none() {
-                look();
+                poll();
                 std::thread::sleep(Duration::from_millis(5));
             }
             assert!(begun.elapsed() > Duration::from_millis(50));
         };
-        let Some(seen) = captured(&wanted, work) else { return };
+        let Some(seen) = capture_hooks(&wanted, work) else { return };
         let count = |hook: u16, at: usize, id: u32| {
-            seen.iter().filter(|(it, payload)| *it == hook && u32_at(payload, at) == id).count()
+            let has_id = |payload: &[u8]| u32_at(payload, at) == id;
+            seen.iter().filter(|(seen_hook, payload)| *seen_hook == hook && has_id(payload)).count()
         };
-        // An exec ends one program and begins the next.
-        assert_eq!(count(0x0301, 8, child), 2, "its process began, with a fork and an exec");
-        assert_eq!(count(0x0302, 8, child), 2, "and ended");
-        assert!(count(0x0F2E, 8, child) > 10, "samples of it");
-        assert!(count(0x1820, 12, child) > 10, "with stacks");
+        // An exec ends one program and starts the next.
+        assert_eq!(count(0x0301, 8, child), 2, "process starts: a fork and an exec");
+        assert_eq!(count(0x0302, 8, child), 2, "process ends");
+        assert!(count(0x0F2E, 8, child) > 10, "samples");
+        assert!(count(0x1820, 12, child) > 10, "stacks");
         assert!(
             count(0x0524, 0, child) > 0 && count(0x0524, 4, child) > 0,
-            "it was switched to and away from"
+            "switches to and from the thread"
         );
-        assert!(count(0x030A, 16, child) > 0, "it loaded programs");
-        assert!(
-            seen.iter().any(|(hook, payload)| *hook == 0x020B && payload.len() == 16),
-            "it touched memory"
-        );
-        // Nothing of the kernel, which is not one's own.
+        assert!(count(0x030A, 16, child) > 0, "image loads");
+        assert!(seen.iter().any(|(hook, payload)| *hook == 0x020B && payload.len() == 16), "page faults");
+        // An unprivileged user gets no kernel addresses.
         let addresses: BTreeSet<u8> =
             seen.iter().filter(|(hook, _)| *hook == 0x0F2E).map(|(_, payload)| payload[7]).collect();
-        assert!(addresses.iter().all(|top| *top < 0x80), "user mode alone");
+        assert!(addresses.iter().all(|top| *top < 0x80), "only user mode");
     });
 }
 
 #[test]
-fn what_happened_before_a_change_is_told_as_it_was_wanted_then() {
+fn events_before_a_change_follow_the_old_settings() {
     let with = |all: &[Group]| Wanted {
         groups: groups(all),
         scope: Scope::Own,
@@ -113,7 +113,7 @@ fn what_happened_before_a_change_is_told_as_it_was_wanted_then() {
     };
     let me = rustix::thread::gettid().as_raw_nonzero().get();
     let switch = |times: u32| (0..times).for_each(|_| std::thread::sleep(Duration::from_micros(100)));
-    let mut told = || {
+    let mut count_switches = || {
         capture.look(&Plain, false);
         let mut count = 0;
         while let Some(next) = capture.peek(0) {
@@ -125,28 +125,29 @@ fn what_happened_before_a_change_is_told_as_it_was_wanted_then() {
         }
         count
     };
-    // Others may make it wait too: what is not to be told is far more.
+    // Other processes may make this thread wait too, so the excluded switches are far more.
     const SOME: u32 = 20;
     const MANY: u32 = 400;
-    told();
+    count_switches();
     switch(MANY);
     control.set(&switches).expect("a change");
     switch(SOME);
-    let behind = told();
-    assert!((SOME..MANY).contains(&behind), "{behind}: those behind the change alone");
+    let after = count_switches();
+    assert!((SOME..MANY).contains(&after), "{after}: only those after the change");
     switch(SOME);
     control.set(&none).expect("a change");
     switch(MANY);
-    let before = told();
-    assert!((SOME..MANY).contains(&before), "{before}: those before the change alone");
+    let before = count_switches();
+    assert!((SOME..MANY).contains(&before), "{before}: only those before the change");
     switch(SOME);
-    assert_eq!(told(), 0);
+    assert_eq!(count_switches(), 0);
 }
 
-/// Of each image that a process loaded: its base, its size, and its id of twenty bytes; those without an id have none.
+/// The images that a process has loaded, by base: size, and build id of twenty bytes if there is
+/// one.
 type Ids = BTreeMap<u64, (u64, Option<Vec<u8>>)>;
 
-/// The images of a process, of what waits in a capture.
+/// Takes the waiting records of a capture and returns the images of a process.
 fn images_of(process: u32, capture: &mut Capture) -> Ids {
     const LOAD: u16 = 0x030A;
     const ID_RSDS: u8 = 36;
@@ -169,7 +170,7 @@ fn images_of(process: u32, capture: &mut Capture) -> Ids {
 }
 
 #[test]
-fn images_have_their_ids_whoever_else_asks_the_kernel_for_them() {
+fn image_ids_do_not_depend_on_other_captures() {
     let with = |scope| Wanted {
         groups: groups(&[Group::PROCESS, Group::IMAGE_LOAD, Group::NO_SYSCONFIG]),
         scope,
@@ -191,18 +192,18 @@ fn images_have_their_ids_whoever_else_asks_the_kernel_for_them() {
     let mut child = Command::new("sh").args(["-c", "sleep 0.2"]).spawn().expect("a program");
     std::thread::sleep(Duration::from_millis(50));
     for capture in [&mut own, &mut all] {
-        // While it is there: what it maps can be looked at.
+        // The process is alive, so that its mappings can be inspected.
         capture.look(&Plain, true);
     }
     assert!(child.wait().expect("an end").success());
     let (own, all) = (images_of(child.id(), &mut own), images_of(child.id(), &mut all));
     assert!(own.values().any(|(_, id)| id.is_some()), "{own:02x?}");
-    assert_eq!(own, all, "a user's own, and those of the whole machine");
+    assert_eq!(own, all, "captures of scope Own and Everything");
 }
 
 #[test]
-fn rings_larger_than_may_be_locked_are_made_smaller() {
-    // On a thread that may lock no more than everybody.
+fn rings_shrink_to_the_locked_memory_limit() {
+    // Runs on a thread without the capability to lock more memory than other users.
     let run = || {
         let mut sets = rustix::thread::capabilities(None).expect("capabilities");
         sets.effective.remove(rustix::thread::CapabilitySet::IPC_LOCK);
@@ -220,13 +221,13 @@ fn rings_larger_than_may_be_locked_are_made_smaller() {
         let limit = capture.stack_limit().expect("smaller copies");
         assert!(limit < (64 << 20) / LIMITED_RING_COPIES, "{limit}");
         capture.look(&Plain, false);
-        assert!(capture.peek(0).is_some(), "what is there at the start");
+        assert!(capture.peek(0).is_some(), "the start rundown");
         capture.end(&Plain);
     };
     std::thread::scope(|scope| scope.spawn(run).join()).expect("no panic");
 }
 
-/// Uses this much time of a processor.
+/// Uses this much processor time.
 fn work(span: Duration) {
     let used = || {
         let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
@@ -239,7 +240,7 @@ fn work(span: Duration) {
 }
 
 #[test]
-fn small_rings_lose_nothing_while_no_look_is_made() {
+fn small_rings_lose_nothing_without_polls() {
     again(5, || {
         let wanted = Wanted {
             groups: groups(&[Group::PROFILE, Group::NO_SYSCONFIG]),
@@ -247,7 +248,7 @@ fn small_rings_lose_nothing_while_no_look_is_made() {
             ring_bytes: 512 << 10,
             stacks: vec![0x0F2E],
             stack_bytes: 4 << 10,
-            // Other programs of this user are sampled, too.
+            // Other programs of this user are sampled too.
             backlog_bytes: 256 << 20,
             ..Wanted::default()
         };
@@ -257,7 +258,7 @@ fn small_rings_lose_nothing_while_no_look_is_made() {
         };
         assert_eq!(capture.stack_limit(), Some(16 << 10), "32 copies fit");
         capture.look(&Plain, false);
-        // Each sample takes more than 4 KiB: 128 ms fill the ring.
+        // Each sample takes more than 4 KiB, so 128 ms fill the ring.
         work(Duration::from_millis(300));
         capture.end(&Plain);
         assert_eq!(capture.lost(), 0, "{:?}", capture.lost_by_cpu());
@@ -272,7 +273,7 @@ fn small_rings_lose_nothing_while_no_look_is_made() {
 }
 
 #[test]
-fn rings_that_are_not_limited_do_not_limit_stack_copies() {
+fn unlimited_rings_do_not_limit_stack_copies() {
     let wanted = Wanted {
         groups: groups(&[Group::PROFILE, Group::NO_SYSCONFIG]),
         ring_bytes: 64 << 10,

@@ -1,11 +1,12 @@
-//! The records of all rings in time order, each given to whom it concerns.
+//! Merges the records of all rings in time order and dispatches them.
 //!
 //! ```text
-//!   look: how far each ring is written ──▶ read: the oldest of all next ones ──▶ sample: the handler of its row
-//!                                          until a moment                   └─▶ other: all families, and who unwinds stacks
+//!   poll: how far each ring ──▶ read: the oldest of the next ──▶ sample: handler of its row
+//!         is written                  records, until a time  └─▶ other: all families, unwinder
 //! ```
 //!
-//! 1. Times of one ring rise; the rings are merged by the time of their next record. 2. What is read is given back to the kernel now and then, and at the end.
+//! 1. Times within a ring increase. The rings are merged by the time of their next record.
+//! 2. Room that was read is returned to the kernel every [`RELEASE_AFTER`] bytes and at the end.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -16,34 +17,36 @@ use crate::family::process::Tasks;
 use crate::groups::Groups;
 use crate::opened::{Opened, Route};
 use crate::out::{Beside, Out};
-use crate::perf_ring::{RECORD_HEAD, can_tell_build_ids};
+use crate::perf_ring::{RECORD_HEAD, can_report_build_ids};
 use crate::record::{self, Other};
 use crate::spec;
 use crate::stack::register_count;
 use crate::stack::unwind::Unwinder;
 use crate::state::State;
 
-/// Bytes read from a ring before they are given back to the kernel, at the latest.
+/// Bytes read from a ring after which the room is returned to the kernel.
 const RELEASE_AFTER: u64 = 64 << 10;
+
 /// Reads the rings in time order.
 pub(super) struct Reader<'a> {
     pub(super) rings: &'a mut [RingSource],
     pub(super) opened: &'a Opened,
     pub(super) state: &'a mut State,
     pub(super) lost: &'a mut [u64],
-    /// Events that are closed and whose successors have begun.
+    /// Ids of events that are closed and whose successors have written a record.
     pub(super) replaced: Vec<u64>,
 }
 
 impl Reader<'_> {
-    /// Sees what has been written up to now.
-    pub(super) fn look(&mut self) {
+    /// Takes note of what has been written to each ring up to now.
+    pub(super) fn poll(&mut self) {
         for ring in &mut *self.rings {
-            ring.look();
+            ring.poll();
         }
     }
 
-    /// Reads what was seen and happened before a change, as it was wanted then; and changes.
+    /// Handles the polled records from before a change with the old settings, then applies the
+    /// change.
     pub(super) fn read_until_change<'o>(
         &mut self,
         time: u64,
@@ -59,31 +62,32 @@ impl Reader<'_> {
         family::on_change(self.state, out);
     }
 
-    /// Reads what was seen. Rings by their places, which are those of processors only where none is off.
+    /// Handles the polled records up to a time. Ring indices equal processor numbers only if no
+    /// processor is offline.
     pub(super) fn read(&mut self, until: u64, out: &mut Out<'_>) {
         let mut turns: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::with_capacity(self.rings.len());
-        for place in 0..self.rings.len() {
-            if let Some(time) = self.next_time(place) {
-                turns.push(Reverse((time, place)));
+        for ring_index in 0..self.rings.len() {
+            if let Some(time) = self.next_time(ring_index) {
+                turns.push(Reverse((time, ring_index)));
             }
         }
-        while let Some(Reverse((time, place))) = turns.pop() {
+        while let Some(Reverse((time, ring_index))) = turns.pop() {
             if time > until {
                 break;
             }
             let limit = turns.peek().map_or(until, |Reverse((next, _))| until.min(*next));
             let mut time = time;
             loop {
-                self.handle(place, time, out);
-                match self.next_time(place) {
+                self.handle(ring_index, time, out);
+                match self.next_time(ring_index) {
                     Some(next) if next <= limit => time = next,
                     Some(next) => {
-                        turns.push(Reverse((next, place)));
+                        turns.push(Reverse((next, ring_index)));
                         break;
                     }
                     None => {
-                        // What was lost behind this is told only when something is written here again.
-                        if self.rings.get(place).is_some_and(RingSource::was_full) {
+                        // The kernel reports further losses only before its next record here.
+                        if self.rings.get(ring_index).is_some_and(RingSource::was_full) {
                             family::forget(self.state);
                         }
                         break;
@@ -94,12 +98,12 @@ impl Reader<'_> {
         self.rings.iter_mut().for_each(RingSource::release);
     }
 
-    /// The time of the next record of a ring.
-    fn next_time(&mut self, place: usize) -> Option<u64> {
+    /// Returns the time of the next record of a ring.
+    fn next_time(&mut self, ring_index: usize) -> Option<u64> {
         let opened = self.opened;
-        let cpu = usize::from(self.rings.get(place)?.cpu());
-        let Some(record) = self.rings.get_mut(place)?.peek() else {
-            if self.rings.get_mut(place)?.take_broken() {
+        let cpu = usize::from(self.rings.get(ring_index)?.cpu());
+        let Some(record) = self.rings.get_mut(ring_index)?.peek() else {
+            if self.rings.get_mut(ring_index)?.take_broken() {
                 lose(self.state, self.lost, cpu, 1);
             }
             return None;
@@ -107,13 +111,14 @@ impl Reader<'_> {
         if !record::is_sample(record) {
             return Some(record::time_of_other(record));
         }
-        // What nobody knows is passed over at once.
+        // A sample of an unknown event is skipped at once.
         let route = opened.routes.get(&record::id_of(record));
         Some(route.map_or(0, |route| record::time_of_sample(record, route.parts)))
     }
 
-    pub(super) fn handle(&mut self, place: usize, time: u64, out: &mut Out<'_>) {
-        let Some(ring) = self.rings.get_mut(place) else { return };
+    /// Handles the next record of a ring.
+    pub(super) fn handle(&mut self, ring_index: usize, time: u64, out: &mut Out<'_>) {
+        let Some(ring) = self.rings.get_mut(ring_index) else { return };
         let cpu = ring.cpu();
         let Some(record) = ring.peek() else { return };
         let length = record.len();
@@ -121,14 +126,15 @@ impl Reader<'_> {
         if record::is_sample(record) {
             let id = record::id_of(record);
             if let Some(route) = self.opened.routes.get(&id) {
-                // An event and its successor are open together for a moment: the successor's word counts from its first on.
+                // Both are open for a moment: from the first record of the successor on, only the
+                // successor counts.
                 self.replaced.extend(route.replaces.filter(|old| !self.replaced.contains(old)));
                 if !self.replaced.contains(&id) {
                     dispatch(route, record, cpu, self.state, out);
                 }
             }
         } else {
-            match record::other(record, can_tell_build_ids()) {
+            match record::other(record, can_report_build_ids()) {
                 Some((_, Other::Lost(count))) => lose(self.state, self.lost, usize::from(cpu), count),
                 Some((context, other)) => {
                     family::on_other(self.state, &context, &other, out);
@@ -146,7 +152,7 @@ impl Reader<'_> {
     }
 }
 
-/// So many records of a processor are lost, at least.
+/// Adds at least `count` lost records of a processor, and drops state that they may have changed.
 fn lose(state: &mut State, lost: &mut [u64], cpu: usize, count: u64) {
     family::forget(state);
     if let Some(sum) = lost.get_mut(cpu) {
@@ -154,7 +160,7 @@ fn lose(state: &mut State, lost: &mut [u64], cpu: usize, count: u64) {
     }
 }
 
-/// Gives a sample to the handler of its row.
+/// Passes a sample to the handler of its row.
 fn dispatch(route: &Route, record: &[u8], cpu: u16, state: &mut State, out: &mut Out<'_>) {
     let registers = register_count();
     let Some(sample) = record::sample(record, route.parts, cpu, (registers, registers)) else { return };
@@ -176,13 +182,13 @@ fn dispatch(route: &Route, record: &[u8], cpu: u16, state: &mut State, out: &mut
     out.scratch = with_sample.scratch;
 }
 
-/// Keeps the modules of processes up to date, for their stacks. `tasks`: who is alive behind this record.
+/// Updates the unwinder's modules of processes. `tasks` is the state after this record.
 fn follow(unwinder: &mut Unwinder, tasks: &Tasks, other: &Other<'_>) {
     match other {
-        Other::Mmap(mmap) => unwinder.mapped(mmap),
-        Other::Comm { pid, is_exec: true, .. } => unwinder.gone(*pid),
-        // Its first thread may be gone long before the last.
-        Other::Exit { pid, .. } if !tasks.knows(*pid) => unwinder.gone(*pid),
+        Other::Mmap(mmap) => unwinder.note_mapping(mmap),
+        Other::Comm { pid, is_exec: true, .. } => unwinder.forget_process(*pid),
+        // The first thread may exit long before the last one.
+        Other::Exit { pid, .. } if !tasks.knows(*pid) => unwinder.forget_process(*pid),
         _ => {}
     }
 }

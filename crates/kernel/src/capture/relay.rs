@@ -1,17 +1,17 @@
-//! Rings that may lock little memory, and the thread that empties them into ordinary memory.
+//! A thread that empties size-limited rings into ordinary memory.
 //!
 //! ```text
 //!   Mapped    perf ring ────────────────────────────────────────▶ Reader
-//!   Relayed   perf ring ──weir-rings, at a watermark──▶ Backlog ──▶ Reader, at each look
+//!   Relayed   perf ring ──weir-rings, at a watermark──▶ Backlog ──▶ Reader, at each poll
 //! ```
 //!
-//! 1. A look reads `/proc`, loads unwind tables and opens events, which takes up to half a second.
+//! 1. A poll reads `/proc`, loads unwind tables and opens events, which takes up to half a second.
 //!    A ring of 512 KiB holds 32 copies of 16 KiB: 32 ms of samples. So the thread only copies
 //!    records.
-//! 2. A look takes the backlog and then empties the ring: it sees all that was written before.
-//! 3. The backlog of a ring is bounded, but not smaller than the ring. Records that find no room
-//!    there stay in the ring until the next look; the kernel counts those that find no room in the
-//!    ring.
+//! 2. A poll takes the backlog and then empties the ring: it sees all that was written before.
+//! 3. The backlog of a ring is bounded, but not smaller than the ring. Records that do not fit into
+//!    the backlog stay in the ring until the next poll; the kernel counts those that do not fit
+//!    into the ring.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,30 +24,30 @@ use rustix::io::Errno;
 use crate::error::{Error, Result};
 use crate::perf_ring::{Event, RECORD_HEAD, Ring, get_processor_sooner, record_length};
 
-/// Stack of the thread that empties rings.
+/// Stack size of the thread that empties rings.
 const THREAD_STACK: usize = 128 << 10;
 
-/// Memory for records that is kept from look to look; more of it is freed.
+/// Bytes of record memory kept between polls; a larger allocation shrinks to this.
 const KEPT_BYTES: usize = 1 << 20;
 
-/// So many wakes in a row may find nothing before the thread pauses, and how long.
+/// After this many consecutive wakes without records, the thread pauses for `IDLE_PAUSE` per wake.
 const IDLE_WAKES: u32 = 100;
 const IDLE_PAUSE: Duration = Duration::from_millis(1);
 
 /// What the epoll set of the thread returns for the request to end.
 const END: u64 = u64::MAX;
 
-/// The records of a processor, as the reader gets them.
+/// The source from which the reader gets the records of a processor.
 #[derive(Debug)]
 pub(crate) enum RingSource {
-    /// Straight from the ring.
+    /// Records come straight from the ring.
     Mapped(Ring),
-    /// From the backlog of the ring.
+    /// Records come from the backlog of the ring.
     Relayed(RelayedRing),
 }
 
 impl RingSource {
-    /// The processor whose ring it is.
+    /// Returns the processor that the ring belongs to.
     pub(crate) fn cpu(&self) -> u16 {
         match self {
             Self::Mapped(ring) => ring.cpu(),
@@ -55,7 +55,7 @@ impl RingSource {
         }
     }
 
-    /// The event that the ring belongs to.
+    /// Returns the event that the ring belongs to.
     pub(crate) fn event(&self) -> &Arc<Event> {
         match self {
             Self::Mapped(ring) => ring.event(),
@@ -63,15 +63,15 @@ impl RingSource {
         }
     }
 
-    /// Sees what has been written up to now.
-    pub(crate) fn look(&mut self) {
+    /// Takes note of what has been written up to now.
+    pub(crate) fn poll(&mut self) {
         match self {
             Self::Mapped(ring) => drop(ring.look()),
-            Self::Relayed(ring) => ring.look(),
+            Self::Relayed(ring) => ring.poll(),
         }
     }
 
-    /// The next record; see [`Ring::peek`].
+    /// Returns the next record; see [`Ring::peek`].
     pub(crate) fn peek(&mut self) -> Option<&[u8]> {
         match self {
             Self::Mapped(ring) => ring.peek(),
@@ -79,7 +79,7 @@ impl RingSource {
         }
     }
 
-    /// Continues after a record of this length.
+    /// Advances past a record of this length.
     pub(crate) fn skip(&mut self, length: usize) {
         match self {
             Self::Mapped(ring) => ring.skip(length),
@@ -87,7 +87,7 @@ impl RingSource {
         }
     }
 
-    /// Bytes that were read and that the kernel cannot write to yet.
+    /// Returns the number of bytes that were read and that the kernel cannot overwrite yet.
     pub(crate) fn unreleased(&self) -> u64 {
         match self {
             Self::Mapped(ring) => ring.unreleased(),
@@ -95,7 +95,7 @@ impl RingSource {
         }
     }
 
-    /// Gives what was read back to the kernel.
+    /// Releases the room of records that were read, so that the kernel can reuse it.
     pub(crate) fn release(&mut self) {
         match self {
             Self::Mapped(ring) => ring.release(),
@@ -103,7 +103,7 @@ impl RingSource {
         }
     }
 
-    /// Whether records may have been lost before the last look for want of room.
+    /// Returns whether records may have been lost before the last poll for lack of room.
     pub(crate) fn was_full(&self) -> bool {
         match self {
             Self::Mapped(ring) => ring.was_full(),
@@ -111,7 +111,8 @@ impl RingSource {
         }
     }
 
-    /// Whether the kernel may report losses before its next record, and only there.
+    /// Returns whether the kernel may have losses to report, which it does only before its next
+    /// record.
     pub(crate) fn owes_losses(&self) -> bool {
         match self {
             Self::Mapped(ring) => ring.owes_losses(),
@@ -119,7 +120,7 @@ impl RingSource {
         }
     }
 
-    /// Whether records were passed over, an unknown number, since the last call.
+    /// Returns whether an unknown number of records was skipped since the last call.
     pub(crate) fn take_broken(&mut self) -> bool {
         match self {
             Self::Mapped(ring) => ring.take_broken(),
@@ -128,11 +129,11 @@ impl RingSource {
     }
 }
 
-/// A ring and the records that were taken out of it.
+/// A ring and the records that were moved out of it.
 #[derive(Debug)]
 struct Backlog {
     ring: Ring,
-    /// Whole records.
+    /// Complete records only.
     records: Vec<u8>,
     most_bytes: usize,
     was_full: bool,
@@ -140,7 +141,7 @@ struct Backlog {
 }
 
 impl Backlog {
-    /// Moves records out of the ring as long as there is room for them. Returns whether it has moved any.
+    /// Moves records out of the ring while the backlog has room. Returns whether it moved any.
     fn fill(&mut self) -> bool {
         let before = self.records.len();
         self.ring.look();
@@ -151,7 +152,7 @@ impl Backlog {
             self.records.extend_from_slice(record);
             let length = record.len();
             self.ring.skip(length);
-            // The kernel may wait for this room.
+            // The kernel may be waiting for this room.
             self.ring.release();
         }
         self.is_broken |= self.ring.take_broken();
@@ -165,7 +166,7 @@ impl Backlog {
 pub(crate) struct RelayedRing {
     event: Arc<Event>,
     shared: Arc<Mutex<Backlog>>,
-    /// Records that the last look has seen, and how far they are read.
+    /// Records of the last poll, and how far they have been read.
     records: Vec<u8>,
     at: usize,
     was_full: bool,
@@ -184,7 +185,7 @@ impl RelayedRing {
         lock(&self.shared)
     }
 
-    fn look(&mut self) {
+    fn poll(&mut self) {
         let mut backlog = lock(&self.shared);
         self.records.drain(..self.at.min(self.records.len()));
         self.at = 0;
@@ -194,7 +195,7 @@ impl RelayedRing {
         } else {
             self.records.append(&mut backlog.records);
         }
-        // The backlog is empty now, and has room for all that the ring holds.
+        // The backlog is empty now and has room for all that the ring holds.
         backlog.fill();
         self.records.append(&mut backlog.records);
         self.was_full = std::mem::take(&mut backlog.was_full);
@@ -212,17 +213,17 @@ fn lock(shared: &Mutex<Backlog>) -> MutexGuard<'_, Backlog> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The thread that empties rings. Dropping this ends it.
+/// The thread that empties rings. Dropping this value ends the thread.
 #[derive(Debug)]
 pub(crate) struct Relay {
-    /// Readable when records were taken out of a ring since the last look.
+    /// Readable when records were moved out of a ring since the last poll.
     wake: Arc<OwnedFd>,
     end: OwnedFd,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Relay {
-    /// Starts a thread that keeps these rings empty, with a backlog of at most so many bytes for each of them.
+    /// Starts a thread that keeps these rings empty, with a backlog of at most `most_bytes` each.
     pub(crate) fn start(rings: Vec<Ring>, most_bytes: usize) -> Result<(Self, Vec<RingSource>)> {
         let failed = |e: Errno| Error::system("emptying rings", e.into());
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
@@ -246,14 +247,14 @@ impl Relay {
         Ok((relay, rings.into_iter().map(RingSource::Relayed).collect()))
     }
 
-    /// Readable when there is something to read.
+    /// Returns a descriptor that is readable when there is something to read.
     pub(crate) fn wake(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }
 
-    /// Forgets wakes of the past: call before a look.
-    pub(crate) fn begin_look(&self) {
-        // Nothing to read: there was no wake.
+    /// Clears earlier wakes. Call this before a poll.
+    pub(crate) fn clear_wakes(&self) {
+        // An error means that there was no wake.
         let _ = rustix::io::read(&*self.wake, &mut [0; 8]);
     }
 }
@@ -269,7 +270,7 @@ impl Drop for Relay {
 
 /// Makes an eventfd readable.
 fn signal(to: &OwnedFd) {
-    // Full: it is readable.
+    // An eventfd whose counter is full is readable already.
     let _ = rustix::io::write(to, &1_u64.to_ne_bytes());
 }
 
@@ -282,7 +283,7 @@ fn run(waiting: &OwnedFd, backlogs: &[Arc<Mutex<Backlog>>], to_reader: &OwnedFd)
         events.clear();
         match epoll::wait(waiting, rustix::buffer::spare_capacity(&mut events), None) {
             Ok(_) | Err(Errno::INTR) => {}
-            // The looks empty the rings then.
+            // From now on only polls empty the rings.
             Err(_) => return,
         }
         if events.iter().any(|event| event.data.u64() == END) {
@@ -296,7 +297,7 @@ fn run(waiting: &OwnedFd, backlogs: &[Arc<Mutex<Backlog>>], to_reader: &OwnedFd)
             idle = idle.saturating_add(1);
         }
         if idle > IDLE_WAKES {
-            // An event that has ended is always readable.
+            // An event whose target has ended is always readable.
             std::thread::sleep(IDLE_PAUSE);
         }
     }
@@ -306,7 +307,7 @@ fn run(waiting: &OwnedFd, backlogs: &[Arc<Mutex<Backlog>>], to_reader: &OwnedFd)
 mod tests {
     use super::*;
 
-    /// Records of these sizes, each with its number as its type.
+    /// Builds records of these sizes, each with its index as its type.
     fn records<const N: usize>(sizes: [u16; N]) -> Vec<u8> {
         let record = |(number, size): (usize, u16)| {
             let mut record = vec![0; usize::from(size)];
@@ -317,9 +318,9 @@ mod tests {
         sizes.into_iter().enumerate().flat_map(record).collect()
     }
 
-    /// Type and size of all records that one look sees.
+    /// Returns the type and size of all records that one poll sees.
     fn read(source: &mut RingSource) -> Vec<(u8, usize)> {
-        source.look();
+        source.poll();
         let mut seen = Vec::new();
         while let Some((kind, length)) = source.peek().map(|record| (record[0], record.len())) {
             source.skip(length);
@@ -329,12 +330,12 @@ mod tests {
     }
 
     #[test]
-    fn look_sees_what_a_full_backlog_left_in_the_ring() {
+    fn poll_sees_what_a_full_backlog_left_in_the_ring() {
         let ring = Ring::forged(&records([64, 80, 48, 40]), 3);
         let mut source = RingSource::Relayed(RelayedRing::new(ring, 100));
         assert_eq!(source.cpu(), 3);
         let RingSource::Relayed(ring) = &source else { panic!("a backlog") };
-        // As the thread does, twice: the second time there is no room.
+        // Fills the backlog twice, as the thread does: the second time there is no room.
         let mut backlog = ring.backlog();
         assert!(backlog.fill());
         assert!(!backlog.fill());
@@ -346,15 +347,15 @@ mod tests {
     }
 
     #[test]
-    fn records_that_one_look_leaves_come_first_in_the_next() {
+    fn records_that_one_poll_leaves_come_first_in_the_next() {
         let mut source = RingSource::Relayed(RelayedRing::new(Ring::forged(&records([64, 80, 48]), 0), 100));
-        source.look();
+        source.poll();
         source.skip(64);
         assert_eq!(read(&mut source), [(1, 80), (2, 48)]);
     }
 
     #[test]
-    fn ring_that_cannot_be_understood_is_reported_once() {
+    fn unparsable_ring_is_reported_once() {
         let mut bytes = records([64, 80]);
         bytes[64 + 6] = 7;
         let mut source = RingSource::Relayed(RelayedRing::new(Ring::forged(&bytes, 0), 1000));
@@ -363,11 +364,11 @@ mod tests {
     }
 
     #[test]
-    fn relay_ends_and_forgets_wakes_at_a_look() {
+    fn relay_ends_and_clears_wakes() {
         let (relay, sources) = Relay::start(Vec::new(), 100).expect("a thread");
         assert!(sources.is_empty());
         signal(&relay.wake);
-        relay.begin_look();
+        relay.clear_wakes();
         assert_eq!(rustix::io::read(&*relay.wake, &mut [0; 8]), Err(Errno::AGAIN));
         drop(relay);
     }

@@ -9,7 +9,7 @@ use crate::perf_ring::Ring;
 #[path = "../../../../tests/support/skip.rs"]
 mod skip;
 
-/// Wants page faults of this user's own threads.
+/// Returns settings for the page faults of this user's own threads.
 fn own_faults() -> Wanted {
     let mut groups = Groups::default();
     let Group(faults) = Group::PAGE_FAULTS;
@@ -17,23 +17,24 @@ fn own_faults() -> Wanted {
     Wanted { groups, scope: Scope::Own, ring_bytes: 64 << 10, ..Wanted::default() }
 }
 
-/// The ring of a processor; `None` where nobody may have one here.
+/// Opens the ring of a processor; skips the test and returns `None` if that is not possible here.
 fn ring(wanted: &Wanted, cpu: i32) -> Option<Ring> {
     let owner = Targets::owner(wanted.scope);
-    let ring = Event::open(&tasks_attr(wanted), owner, cpu).and_then(|it| Ring::new(it, wanted.ring_bytes));
+    let event = Event::open(&tasks_attr(wanted), owner, cpu);
+    let ring = event.and_then(|event| Ring::new(event, wanted.ring_bytes));
     ring.map_err(|error| skip::skip("perf events of one's own threads", &error.to_string())).ok()
 }
 
 #[test]
-fn an_event_follows_the_one_of_the_same_thread_and_processor() {
+fn event_replaces_the_one_of_the_same_thread_and_processor() {
     let mut wanted = own_faults();
     let Some(ring) = ring(&wanted, 0) else { return };
     let rings = [Arc::clone(ring.event())];
-    let mut opened = Opened::nothing(&wanted);
+    let mut opened = Opened::empty(&wanted);
     opened.change(&wanted, &rings).expect("opened");
     let mut before = BTreeMap::new();
     for row in opened.rows.values_mut() {
-        // As where threads were found later that have lower numbers.
+        // This order arises when threads with lower ids are found later.
         row.events.reverse();
         before.extend(row.events.iter().map(|(id, event)| ((event.target(), event.cpu()), *id)));
     }
@@ -43,7 +44,7 @@ fn an_event_follows_the_one_of_the_same_thread_and_processor() {
     let mut followed = 0;
     for (id, event) in opened.rows.values().flat_map(|row| &row.events) {
         let replaces = opened.routes.get(id).expect("a route").replaces;
-        // Threads that have ended since are gone, none has come.
+        // Threads that have ended meanwhile are gone; there are no new ones.
         assert_eq!(replaces, before.get(&(event.target(), event.cpu())).copied());
         followed += usize::from(replaces.is_some());
     }
@@ -51,14 +52,14 @@ fn an_event_follows_the_one_of_the_same_thread_and_processor() {
 }
 
 #[test]
-fn the_owner_of_the_rings_is_told_of_by_them_alone() {
+fn only_the_rings_report_tasks_of_their_owner() {
     let wanted = own_faults();
     let Some(ring) = ring(&wanted, 0) else { return };
-    let mut opened = Opened::nothing(&wanted);
+    let mut opened = Opened::empty(&wanted);
     opened.change(&wanted, &[Arc::clone(ring.event())]).expect("opened");
     let this = rustix::thread::gettid().as_raw_nonzero().get();
-    let told_of = |thread| opened.tasks.iter().filter(|event| event.target() == thread).count();
-    assert_eq!((told_of(this), told_of(Targets::owner(Scope::Own))), (1, 0));
+    let task_events = |thread| opened.tasks.iter().filter(|event| event.target() == thread).count();
+    assert_eq!((task_events(this), task_events(Targets::owner(Scope::Own))), (1, 0));
     let faults = |thread| {
         let events = opened.rows.values().flat_map(|row| &row.events);
         events.filter(|(_, event)| event.target() == thread).count()
@@ -67,21 +68,21 @@ fn the_owner_of_the_rings_is_told_of_by_them_alone() {
 }
 
 #[test]
-fn a_tracepoint_with_other_fields_is_missing_and_refuses_nothing() {
+fn tracepoint_with_other_fields_is_missing_but_no_error() {
     let mut wanted = own_faults();
     wanted.scope = Scope::Everything;
-    let mut opened = Opened::nothing(&wanted);
+    let mut opened = Opened::empty(&wanted);
     let format = Arc::new(Format::parse("name: page_fault_user\nID: 1\n").expect("a format"));
     for name in ["page_fault_user", "page_fault_kernel"] {
         opened.formats.insert(("exceptions", name), Some(Arc::clone(&format)));
     }
     opened.change(&wanted, &[]).expect("the rest is opened");
-    let has = |name: &str| opened.missing.iter().any(|it| it == name);
+    let has = |name: &str| opened.missing.iter().any(|missing| missing == name);
     assert!(has("exceptions:page_fault_user") && has("exceptions:page_fault_kernel"), "{:?}", opened.missing);
 }
 
 #[test]
-fn a_filter_that_is_not_understood_is_as_if_the_tracepoint_were_missing() {
+fn rejected_filter_means_that_the_tracepoint_is_missing() {
     let spec = family::specs().find(|spec| spec.filter.is_some()).expect("a row with a filter");
     let failed = |number| filter_failed(spec, io::Error::from_raw_os_error(number));
     assert!(matches!(failed(libc::EINVAL), Error::NotSupported { .. }));
@@ -92,9 +93,9 @@ fn a_filter_that_is_not_understood_is_as_if_the_tracepoint_were_missing() {
 #[test]
 fn events_are_opened_on_the_processors_of_their_rings() {
     let wanted = own_faults();
-    // As where processor 0 is off.
+    // The rings look like this when processor 0 is offline.
     let Some(ring) = ring(&wanted, 1) else { return };
-    let mut opened = Opened::nothing(&wanted);
+    let mut opened = Opened::empty(&wanted);
     opened.change(&wanted, &[Arc::clone(ring.event())]).expect("opened");
     let rows = opened.rows.values().flat_map(|row| row.events.iter().map(|(_, event)| event));
     let all: Vec<i32> = rows.chain(&opened.tasks).map(Event::cpu).collect();
@@ -106,11 +107,11 @@ fn events_are_opened_on_the_processors_of_their_rings() {
 fn only_limited_rings_limit_stack_copies() {
     let wanted = Wanted { stacks: vec![0x020B], stack_bytes: 64 << 10, ..own_faults() };
     let copies = |stack_limit| {
-        let mut opened = Opened::nothing(&wanted);
+        let mut opened = Opened::empty(&wanted);
         opened.stack_limit = stack_limit;
         opened.change(&wanted, &[]).expect("opened on no processor");
         opened.rows.values().map(|row| row.attr.sample_stack_user).collect::<Vec<u32>>()
     };
-    assert_eq!(copies(None), [0xFFF0], "however small the rings are");
+    assert_eq!(copies(None), [0xFFF0], "whatever the ring size");
     assert_eq!(copies(Some(2 << 10)), [2 << 10]);
 }

@@ -1,7 +1,8 @@
-//! From when on, and whom, events that are open watch.
+//! Enabling and disabling open events, and watching further threads.
 //!
 //! ```text
-//!   change ─▶ rows, tasks: open, silent ──begin──▶ all tell at once ──▶ threads that come otherwise are watched as they are found
+//!   change ─▶ rows, tasks: opened, disabled ──begin──▶ all enabled ──▶ further threads are
+//!                                                                      watched when found
 //! ```
 
 use std::sync::Arc;
@@ -14,34 +15,34 @@ use crate::perf_ring::Event;
 use crate::targets::Targets;
 
 impl Opened {
-    /// All that is open tells what happens, from now on; so does what is opened later.
+    /// Enables all open events, and from now on also those that are opened later.
     pub(crate) fn begin(&mut self) {
         self.is_silent = false;
         let rows = self.rows.values().flat_map(|row| row.events.iter().map(|(_, event)| event));
         for event in self.tasks.iter().chain(rows) {
-            // An event that cannot be switched on was just opened by the same rights.
+            // Not expected to fail: the same credentials have just opened the event.
             let _ = event.enable();
         }
     }
 
-    /// Nothing that is open reports anything any more, nor what is opened later; it is closed when this is dropped.
+    /// Disables all open events, and those that are opened later. Dropping the table closes them.
     pub(crate) fn end(&mut self) {
         self.is_silent = true;
         let rows = self.rows.values().flat_map(|row| row.events.iter().map(|(_, event)| event));
         for event in self.tasks.iter().chain(rows) {
-            // As in `begin`.
+            // Errors are ignored as in `begin`.
             let _ = event.disable();
         }
         self.closing.get_or_insert_with(Closing::begin);
     }
 
-    /// Watches threads that came otherwise than from those that are watched.
-    pub(crate) fn look_for_more(&mut self, rings: &[Arc<Event>], is_followed: impl Fn(u32) -> bool) {
-        let new = self.targets.look_for_more(is_followed);
+    /// Watches threads that are not descendants of watched threads.
+    pub(crate) fn watch_new_threads(&mut self, rings: &[Arc<Event>], is_followed: impl Fn(u32) -> bool) {
+        let new = self.targets.find_new_threads(is_followed);
         self.watch(&new, rings);
     }
 
-    /// Watches threads: their tasks, and what all rows are about, as far as that is possible.
+    /// Opens the task events and all rows for these threads, as far as possible.
     fn watch(&mut self, threads: &[i32], rings: &[Arc<Event>]) {
         self.watch_tasks(threads, rings);
         for row in self.rows.values_mut() {
@@ -50,7 +51,7 @@ impl Opened {
                 self.targets.leave_out();
                 continue;
             };
-            let tag = row.key.source.as_ref().map_or(0, |it| it.id);
+            let tag = row.key.source.as_ref().map_or(0, |source| source.id);
             for (id, event) in &events {
                 let (parts, fields) = (row.key.parts, Arc::clone(&row.fields));
                 self.routes.insert(*id, Route { spec: row.spec, parts, fields, tag, replaces: None });
@@ -63,7 +64,8 @@ impl Opened {
         }
     }
 
-    /// Watches the tasks of threads, where each is watched for itself. One that cannot be watched is left out, and does not keep the others from it.
+    /// Opens the task events of these threads, in captures that watch each thread separately. A
+    /// thread that cannot be watched is counted and skipped.
     pub(super) fn watch_tasks(&mut self, threads: &[i32], rings: &[Arc<Event>]) {
         if self.wanted.scope == Scope::Everything {
             return;
@@ -72,7 +74,7 @@ impl Opened {
         let attr = tasks_attr(&self.wanted);
         let enable = |event: &Event| if self.is_silent { Ok(()) } else { event.enable() };
         for (id, ring) in threads.iter().flat_map(|id| rings.iter().map(move |ring| (*id, ring))) {
-            // The events of the rings themselves tell of the one that they belong to.
+            // The events of the rings already report the tasks of their owner.
             if id == Targets::owner(Scope::Own) {
                 continue;
             }
@@ -80,7 +82,7 @@ impl Opened {
                 Ok(Some(event)) if event.write_to(ring).and_then(|()| enable(&event)).is_ok() => {
                     self.tasks.push(event);
                 }
-                // Counted where that is due.
+                // `Targets::open` has counted it if necessary.
                 Ok(None) => {}
                 Ok(Some(_)) | Err(_) => self.targets.leave_out(),
             }

@@ -1,25 +1,27 @@
-//! Records of one processor that wait for the session.
+//! The queue of a processor's records that wait for the session.
 //!
 //! ```text
 //!   bytes     taken ░░░░░░░░│ waiting ▓▓▓▓▓▓▓▓▓▓     entries   ░░░░│▓▓▓▓▓▓
 //!                           └ start of the next                    └ next
 //! ```
 //!
-//! 1. What was taken does not count as waiting: a session that takes records up to a moment leaves younger ones behind, and the queue may never be empty.
-//! 2. When more was taken than waits, and that is worth it, what waits moves to the front: for each byte that is moved another was taken, and beside what
-//!    waits there is no more than as much again, or [`KEPT_BYTES`].
-//! 3. What is noted of a record counts with its bytes: of the smallest it is nearly as much.
-//! 4. A queue gives back then what a burst made it take.
+//! 1. Records that were taken do not count as waiting: a session takes records up to a certain time
+//!    and leaves newer ones, so the queue may never be empty.
+//! 2. When more bytes are taken than waiting, and there are enough of them, the waiting bytes move
+//!    to the front. So each moved byte has been paid for by a taken one, and the unused part is
+//!    never larger than the waiting part or [`KEPT_BYTES`].
+//! 3. The entry of a record counts with its bytes: for the smallest records it is nearly as large.
+//! 4. When bytes move to the front, the queue also frees the memory that a burst required.
 
 use traceweir_format::Result;
 
 use crate::capture::Captured;
 
-/// Bytes and records that a queue keeps room for.
+/// Capacity, in bytes and in entries, that a queue keeps.
 const KEPT_BYTES: usize = 4 << 20;
 const KEPT_ENTRIES: usize = 1 << 16;
 
-/// Records of one processor.
+/// The waiting records of one processor.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     bytes: Vec<u8>,
@@ -36,12 +38,13 @@ struct Entry {
 }
 
 impl Queue {
+    /// Returns the next record.
     pub(crate) fn peek(&self) -> Option<Captured> {
         let Entry { length, raw, is_stack, .. } = *self.entries.get(self.next)?;
         Some(Captured { length, raw, is_stack })
     }
 
-    /// Copies the next record, as much of it as `out` takes, and goes on.
+    /// Copies the next record to `out`, truncated to its length, and removes it.
     pub(crate) fn take(&mut self, out: &mut [u8]) {
         let Some(entry) = self.entries.get(self.next) else { return };
         let end = entry.start.saturating_add(entry.length.min(out.len()));
@@ -60,48 +63,49 @@ impl Queue {
         }
     }
 
-    /// Appends what `encode` writes; whether that can be written.
-    pub(super) fn push(&mut self, it: Captured, encode: impl FnOnce(&mut Vec<u8>) -> Result<()>) -> bool {
+    /// Appends what `encode` writes. Returns whether encoding succeeded.
+    pub(super) fn push(&mut self, record: Captured, encode: impl FnOnce(&mut Vec<u8>) -> Result<()>) -> bool {
         let start = self.bytes.len();
         if encode(&mut self.bytes).is_err() {
             self.bytes.truncate(start);
             return false;
         }
-        let Captured { length, raw, is_stack } = it;
+        let Captured { length, raw, is_stack } = record;
         self.entries.push(Entry { start, length, raw, is_stack });
         true
     }
 
-    /// Where the bytes of the youngest record begin, until one is taken.
+    /// Returns where the bytes of the newest record begin. The position is valid until a record is
+    /// taken.
     pub(super) fn last_start(&self) -> Option<usize> {
         self.entries.last().map(|entry| entry.start)
     }
 
-    /// Sets four bytes there.
-    pub(super) fn set(&mut self, at: usize, value: u32) {
-        if let Some(place) = self.bytes.get_mut(at..).and_then(|it| it.first_chunk_mut::<4>()) {
-            *place = value.to_le_bytes();
+    /// Overwrites the four bytes at a position.
+    pub(super) fn set(&mut self, position: usize, value: u32) {
+        if let Some(bytes) = self.bytes.get_mut(position..).and_then(|rest| rest.first_chunk_mut::<4>()) {
+            *bytes = value.to_le_bytes();
         }
     }
 
-    /// Bytes that a record of this length takes while it waits.
+    /// Returns the bytes that a record of this length takes while it waits.
     pub(super) const fn cost(length: usize) -> usize {
         length.saturating_add(size_of::<Entry>())
     }
 
-    /// Bytes that what waits takes.
+    /// Returns the bytes that all waiting records take.
     pub(super) fn waiting(&self) -> usize {
         let entries = self.entries.len().saturating_sub(self.next);
         let bytes = self.bytes.len().saturating_sub(self.taken());
         bytes.saturating_add(entries.saturating_mul(size_of::<Entry>()))
     }
 
-    /// Bytes in front of what waits.
+    /// Returns the number of bytes in front of the waiting records.
     fn taken(&self) -> usize {
         self.entries.get(self.next).map_or(self.bytes.len(), |entry| entry.start)
     }
 
-    /// Moves what waits to the front.
+    /// Moves the waiting records to the front and frees unused memory.
     fn forget_taken(&mut self) {
         let taken = self.taken();
         self.bytes.drain(..taken);
@@ -117,12 +121,12 @@ impl Queue {
 
 #[cfg(test)]
 impl Queue {
-    /// Records that wait.
+    /// Returns the number of waiting records.
     pub(super) fn len(&self) -> usize {
         self.entries.len() - self.next
     }
 
-    /// All bytes, those that were taken too.
+    /// Returns all bytes, including those of taken records.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -133,16 +137,16 @@ mod tests {
     use super::*;
 
     fn put(queue: &mut Queue, number: u64, length: usize) {
-        let it = Captured { length, raw: number, is_stack: false };
+        let record = Captured { length, raw: number, is_stack: false };
         let byte = number.to_le_bytes()[0];
-        assert!(queue.push(it, |bytes| {
+        assert!(queue.push(record, |bytes| {
             bytes.resize(bytes.len() + length, byte);
             Ok(())
         }));
     }
 
     #[test]
-    fn a_queue_that_is_never_empty_does_not_keep_what_was_taken() {
+    fn queue_that_is_never_empty_drops_taken_records() {
         for (length, burst) in [(100 << 10, 100_u64), (1, 200_000)] {
             let mut queue = Queue::default();
             let (mut next, mut bytes) = (0, vec![0; length]);
@@ -152,7 +156,7 @@ mod tests {
                     continue;
                 }
                 while queue.len() > 1 {
-                    assert_eq!(queue.peek().map(|it| it.raw), Some(next));
+                    assert_eq!(queue.peek().map(|record| record.raw), Some(next));
                     queue.take(&mut bytes);
                     assert!(bytes.iter().all(|byte| *byte == next.to_le_bytes()[0]), "its own bytes");
                     next += 1;
@@ -161,12 +165,12 @@ mod tests {
                 }
                 assert_eq!(queue.waiting(), Queue::cost(length));
             }
-            assert!(queue.waiting() > KEPT_BYTES || queue.len() > KEPT_ENTRIES, "it is worth it");
+            assert!(queue.waiting() > KEPT_BYTES || queue.len() > KEPT_ENTRIES, "the test fills it enough");
         }
     }
 
     #[test]
-    fn what_a_burst_took_is_given_back() {
+    fn memory_of_a_burst_is_freed() {
         let mut queue = Queue::default();
         (0..200).for_each(|number| put(&mut queue, number, 100 << 10));
         (0..70_000).for_each(|number| put(&mut queue, number, 1));

@@ -1,14 +1,14 @@
-//! Records behind each other, and what may wait.
+//! Tests of the order of records and of the bounds of queues.
 
 use super::*;
 use crate::Plain;
 
 #[test]
-fn a_stack_goes_with_its_event() {
+fn stack_is_lost_with_its_event() {
     const HOOK: u16 = 0x0524;
     let (mut queues, mut too_large) = ([Queue::default()], 0);
     let beside = Beside { stacks: Hooks::new(&[HOOK]), registers: Hooks::new(&[HOOK]), ..Beside::default() };
-    // A frame of the kernel and one of the program.
+    // One kernel frame and one user frame.
     let chain = [-128_i64 as u64, 0xFFFF_8000_0000_0000, -512_i64 as u64, 0x5555_0000];
     let chain: Vec<u8> = chain.iter().flat_map(|word| word.to_le_bytes()).collect();
     let sample = Sample { callchain: &chain, regs: &[0; 64 * 8], ..Sample::default() };
@@ -28,7 +28,7 @@ fn a_stack_goes_with_its_event() {
 }
 
 #[test]
-fn what_is_written_can_be_completed_behind_its_stack() {
+fn written_event_can_be_completed_after_its_stack() {
     const HOOK: u16 = 0x060F;
     let (mut queues, mut too_large) = ([Queue::default()], 0);
     let beside = Beside { stacks: Hooks::new(&[HOOK]), ..Beside::default() };
@@ -36,11 +36,11 @@ fn what_is_written_can_be_completed_behind_its_stack() {
     let chain = [-512_i64 as u64, 0x5555_0000].map(u64::to_le_bytes).concat();
     (out.sample, out.max_frames) = (Some(Sample { callchain: &chain, ..Sample::default() }), 8);
     let [first, second] = [1, 2].map(|byte| out.perfinfo_to_complete(HOOK, 2, vec![byte; 8]));
-    out.complete(second.expect("it is there"), 0x0A0B_0C0D);
+    out.complete(second.expect("a written event"), 0x0A0B_0C0D);
     out.complete(Written { queue: 0, payload: 1 << 20 }, 7);
-    let payload = first.expect("it is there").payload;
+    let payload = first.expect("a written event").payload;
     assert_eq!(queues[0].bytes()[payload..payload + 8], [1; 8]);
-    let payload = second.expect("it is there").payload;
+    let payload = second.expect("a written event").payload;
     assert_eq!(queues[0].bytes()[payload..payload + 8], [0x0D, 0x0C, 0x0B, 0x0A, 2, 2, 2, 2]);
     assert_eq!(queues[0].len(), 4, "each with its stack");
 }
@@ -57,14 +57,14 @@ fn queues_are_bounded_together() {
         out.perfinfo(0x0301, 2, vec![0; 1 << 10]);
     }
     let bytes: usize = queues.iter().map(Queue::waiting).sum();
-    let told: usize = queues.iter().map(Queue::len).sum();
+    let written: usize = queues.iter().map(Queue::len).sum();
     assert!((8 << 20) - (2 << 10) < bytes && bytes <= 8 << 20, "{bytes}");
-    assert_eq!(told + usize::try_from(too_large).unwrap(), RECORDS, "what is not told is counted");
+    assert_eq!(written + usize::try_from(too_large).unwrap(), RECORDS, "lost records are counted");
     assert!(too_large > 0);
 }
 
 #[test]
-fn who_comes_first_leaves_the_others_their_parts() {
+fn first_queue_leaves_the_others_their_shares() {
     const MOST: usize = 8 << 20;
     let beside = Beside::default();
     for size in [0, 1 << 10, 60 << 10] {
@@ -80,13 +80,13 @@ fn who_comes_first_leaves_the_others_their_parts() {
         let waiting = queues.each_ref().map(Queue::waiting);
         let is_nearly = |bytes: usize, expected: usize| bytes.abs_diff(expected) < 64 << 10;
         assert!(is_nearly(waiting[0], MOST - 3 * (MOST / 8)), "{waiting:?}");
-        assert!(waiting[1..].iter().all(|it| is_nearly(*it, MOST / 8)), "{waiting:?}");
+        assert!(waiting[1..].iter().all(|bytes| is_nearly(*bytes, MOST / 8)), "{waiting:?}");
         assert!(waiting.iter().sum::<usize>() <= MOST, "{waiting:?}");
     }
 }
 
 #[test]
-fn what_may_wait_is_a_part_of_the_machines_memory_at_most() {
+fn queues_use_at_most_a_part_of_the_machines_memory() {
     assert_eq!(most_queued_of(0, 64 << 30), MAX_QUEUED);
     assert_eq!(most_queued_of(128 << 20, 64 << 30), MAX_QUEUED + (512 << 20));
     assert_eq!(most_queued_of(16 * (64 << 20), 8 << 30), 1 << 30);
@@ -95,14 +95,14 @@ fn what_may_wait_is_a_part_of_the_machines_memory_at_most() {
 }
 
 #[test]
-fn what_was_taken_leaves_room_though_one_is_always_left_behind() {
+fn taken_records_free_room_though_one_always_waits() {
     const RECORD: usize = 16 << 10;
     let (mut queues, mut too_large) = ([Queue::default(), Queue::default()], 0);
     let beside = Beside::default();
-    // Many times what may wait.
-    for look in 0..200_u64 {
+    // Many times the bound of the queues.
+    for poll in 0..200_u64 {
         let mut out = Out::new(&mut queues, &Plain, &beside, &mut too_large);
-        (out.most, out.cpu, out.time) = (8 << 20, 1, look);
+        (out.most, out.cpu, out.time) = (8 << 20, 1, poll);
         for _ in 0..64 {
             out.perfinfo(0x0301, 2, vec![0; RECORD]);
         }

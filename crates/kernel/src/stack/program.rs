@@ -1,14 +1,18 @@
-//! The unwind tables of a program, read from its file.
+//! Reads the unwind tables of a program from its file.
 //!
 //! ```text
-//!   mapping ──▶ a plain file (crate::plain), the mapping's inode ──▶ trusted? ──▶ ELF ──▶ .eh_frame_hdr, .eh_frame, .text addresses
+//!   mapping ──▶ regular file (crate::plain) with the mapping's inode ──▶ trusted? ──▶ ELF
+//!           ──▶ .eh_frame_hdr, .eh_frame, .text addresses
 //! ```
 //!
-//! 1. Files belong to strangers, and their file systems too: whoever reads them may hang, so this runs on a thread of its own ([`super::unwind`]).
-//! 2. A file that a path led to is the mapped one where the inode is: anything may be put where another was.
-//! 3. Tables are programs that the unwinder runs, and one of them may run for ever: only those of [trusted](crate::plain::Found::is_trusted) files are believed.
-//! 4. Only the sections that matter are read, the first of each name, and of those only so much. A file without an index of its table has none: without it each frame is looked for
-//!    from the beginning.
+//! 1. Files and their file systems may belong to other users, and reading them may hang. So this
+//!    runs on a thread of its own ([`super::unwind`]).
+//! 2. A file found by path is the mapped one only if the inode matches: the path may lead to
+//!    another file by now.
+//! 3. Tables are programs that the unwinder executes, and they may loop forever: only tables of
+//!    [trusted](crate::plain::Found::is_trusted) files are used.
+//! 4. Only the needed sections are read, the first of each name, up to a size limit. Tables without
+//!    an index are ignored: each frame would be searched from the beginning.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -20,17 +24,17 @@ use object::read::elf::{FileHeader, SectionHeader};
 
 use crate::plain::{self, Found};
 
-/// The largest table that is read: that of a browser is about 10 MiB.
+/// The largest table that is read, in bytes. The table of a browser has about 10 MiB.
 const MAX_TABLE: u64 = 16 << 20;
-/// Section headers and their names.
+/// The largest size of section headers, and of section names, in bytes.
 const MAX_HEADERS: u64 = 4 << 20;
-/// The most sections of a program that are looked at.
+/// The largest number of sections that are checked.
 const MAX_SECTIONS: usize = 4096;
 
-/// What is needed to unwind through a program.
+/// The sections and addresses that unwinding through a program needs.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tables {
-    /// Where its lowest segment wants to be, and the offset of that segment in the file.
+    /// The virtual address of the lowest segment minus its offset in the file.
     pub(crate) base: u64,
     pub(crate) text: Option<Range<u64>>,
     pub(crate) eh_frame: Option<(Range<u64>, Arc<[u8]>)>,
@@ -39,7 +43,7 @@ pub(crate) struct Tables {
 }
 
 impl Tables {
-    /// Bytes that they take.
+    /// Returns the number of bytes in the tables.
     pub(crate) fn size(&self) -> usize {
         let size =
             |table: &Option<(Range<u64>, Arc<[u8]>)>| table.as_ref().map_or(0, |(_, bytes)| bytes.len());
@@ -47,19 +51,27 @@ impl Tables {
     }
 }
 
-/// The tables of what a process has mapped there. `Some(None)`: it has none that are believed; `None`: it was not found.
-pub(crate) fn tables(process: u32, range: &Range<u64>, path: &str, inode: u64) -> Option<Option<Tables>> {
+/// Reads the tables of a file that a process has mapped. Returns `Some(None)` if it has no trusted
+/// tables, and `None` if the file was not found.
+pub(crate) fn read_tables(
+    process: u32,
+    range: &Range<u64>,
+    path: &str,
+    inode: u64,
+) -> Option<Option<Tables>> {
     let ways = plain::ways(process, range, path).into_iter();
-    let mut found = ways.filter_map(|(way, flags)| plain::find(&way, flags));
-    let found = found.find(|it| it.now.inode == inode)?;
-    Some(believed(&found))
+    let mut files = ways.filter_map(|(way, flags)| plain::find(&way, flags));
+    let file = files.find(|file| file.now.inode == inode)?;
+    Some(read_trusted(&file))
 }
 
-fn believed(found: &Found) -> Option<Tables> {
+/// Reads the tables of a file if it is trusted.
+fn read_trusted(found: &Found) -> Option<Tables> {
     let mut file = found.is_trusted.then(|| found.open()).flatten()?;
     read(&mut file).ok()
 }
 
+/// Reads `size` bytes at an offset, or fails if that is more than `most` or beyond the end.
 fn read_at(file: &mut File, offset: u64, size: u64, most: u64) -> io::Result<Vec<u8>> {
     if size > most {
         return Err(io::ErrorKind::InvalidData.into());
@@ -70,7 +82,7 @@ fn read_at(file: &mut File, offset: u64, size: u64, most: u64) -> io::Result<Vec
     if bytes.len() as u64 == size { Ok(bytes) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
 }
 
-/// Reads the tables of a program.
+/// Reads the tables of an ELF file.
 fn read(file: &mut File) -> io::Result<Tables> {
     let invalid = |_| io::Error::from(io::ErrorKind::InvalidData);
     type Header = elf::FileHeader64<object::Endianness>;
@@ -115,7 +127,8 @@ fn read(file: &mut File) -> io::Result<Tables> {
     Ok(tables)
 }
 
-/// The address of the file's first byte, as the program says: the lowest address of its segments less their offset.
+/// Returns the lowest address of the loaded segments minus the file offset of that segment, which
+/// is the address of the file's first byte.
 fn lowest_segment(
     file: &mut File,
     header: &elf::FileHeader64<object::Endianness>,
@@ -127,9 +140,9 @@ fn lowest_segment(
     let bytes = read_at(file, header.e_phoff(endian), size.saturating_mul(count), MAX_HEADERS)?;
     let segments: &[elf::ProgramHeader64<object::Endianness>] =
         object::slice_from_all_bytes(&bytes).map_err(|()| io::Error::from(io::ErrorKind::InvalidData))?;
-    let loaded = segments.iter().filter(|it| it.p_type(endian) == elf::PT_LOAD);
-    let lowest = loaded.min_by_key(|it| it.p_vaddr(endian));
-    Ok(lowest.map_or(0, |it| it.p_vaddr(endian).saturating_sub(it.p_offset(endian))))
+    let loaded = segments.iter().filter(|segment| segment.p_type(endian) == elf::PT_LOAD);
+    let lowest = loaded.min_by_key(|segment| segment.p_vaddr(endian));
+    Ok(lowest.map_or(0, |segment| segment.p_vaddr(endian).saturating_sub(segment.p_offset(endian))))
 }
 
 #[cfg(test)]
@@ -137,61 +150,63 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_program_has_tables() {
+    fn own_program_has_tables() {
         let mut file = File::open("/proc/self/exe").expect("this program");
         let tables = read(&mut file).expect("its tables");
         assert!(tables.eh_frame.is_some() && tables.text.is_some_and(|text| !text.is_empty()));
     }
 
-    /// A copy of this program that only this user may write.
+    /// Copies this program to a file that only this user may write.
     fn copy() -> (tempfile::TempDir, String, u64) {
         use std::os::unix::fs::{MetadataExt, PermissionsExt};
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("copy");
         std::fs::copy("/proc/self/exe", &path).expect("copied");
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("permitted");
-        let inode = std::fs::metadata(&path).expect("it is there").ino();
+        let inode = std::fs::metadata(&path).expect("the copy").ino();
         let path = path.to_str().expect("a path").to_owned();
         (folder, path, inode)
     }
 
     #[test]
-    fn a_file_is_believed_by_its_inode_and_its_owner() {
+    fn file_is_accepted_by_inode_and_owner() {
         let (_folder, path, inode) = copy();
         let range = 0x1000..0x2000;
-        let mut found = plain::find(&path, rustix::fs::OFlags::NOFOLLOW).expect("a plain file");
+        let mut found = plain::find(&path, rustix::fs::OFlags::NOFOLLOW).expect("a regular file");
         found.is_trusted = true;
-        assert!(believed(&found).is_some());
+        assert!(read_trusted(&found).is_some());
         found.is_trusted = false;
-        assert!(believed(&found).is_none(), "a stranger's");
-        assert!(tables(u32::MAX, &range, &path, inode).is_some());
-        assert!(tables(u32::MAX, &range, &path, inode + 1).is_none(), "another file by that name");
-        assert!(tables(u32::MAX, &range, "/dev/zero", 1).is_none());
+        assert!(read_trusted(&found).is_none(), "not trusted");
+        assert!(read_tables(u32::MAX, &range, &path, inode).is_some());
+        assert!(read_tables(u32::MAX, &range, &path, inode + 1).is_none(), "another file with this path");
+        assert!(read_tables(u32::MAX, &range, "/dev/zero", 1).is_none());
         use std::os::unix::fs::PermissionsExt;
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777)).expect("permitted");
-        assert!(tables(u32::MAX, &range, &path, inode).is_some_and(|it| it.is_none()), "all may write it");
+        let answer = read_tables(u32::MAX, &range, &path, inode);
+        assert!(answer.is_some_and(|tables| tables.is_none()), "writable by all users");
     }
 
     #[test]
-    fn a_table_without_index_or_too_large_is_refused() {
-        let whole = std::fs::read("/proc/self/exe").expect("this program");
-        let refused = |name: &[u8], by: &[u8]| {
-            let mut bytes = whole.clone();
-            let at = bytes.windows(name.len()).rposition(|it| it == name).expect("the section's name");
+    fn table_without_index_or_too_large_is_rejected() {
+        let program = std::fs::read("/proc/self/exe").expect("this program");
+        let is_rejected = |name: &[u8], by: &[u8]| {
+            let mut bytes = program.clone();
+            let mut windows = bytes.windows(name.len());
+            let at = windows.rposition(|window| window == name).expect("the section's name");
             bytes[at..at + by.len()].copy_from_slice(by);
             let mut file = tempfile::tempfile().expect("a file");
             io::Write::write_all(&mut file, &bytes).expect("written");
             read(&mut file).is_err()
         };
-        assert!(refused(b".eh_frame_hdr\0", b".xh"));
-        assert!(!refused(b".eh_frame_hdr\0", b".eh"), "as it was");
+        assert!(is_rejected(b".eh_frame_hdr\0", b".xh"));
+        assert!(!is_rejected(b".eh_frame_hdr\0", b".eh"), "unchanged");
         let mut file = tempfile::tempfile().expect("a file");
         file.set_len(MAX_TABLE + 1).expect("a length");
         assert!(read_at(&mut file, 0, MAX_TABLE + 1, MAX_TABLE).is_err());
     }
 
     #[test]
-    fn what_is_no_program_is_refused() {
+    fn file_that_is_not_elf_is_rejected() {
         let mut file = tempfile::tempfile().expect("a file");
         assert!(read(&mut file).is_err());
         let mut bytes = std::fs::read("/proc/self/exe").expect("this program");

@@ -1,12 +1,17 @@
-//! The thread that reads the tables of programs, and what becomes of one that hangs.
+//! A thread that reads the unwind tables of programs and can be abandoned if it hangs.
 //!
 //! ```text
-//!   ask ──▶ requests, in order ──▶ thread ──▶ answers, in the same order ──▶ next
-//!                                    └ hangs: hangs_at says over which file; who drops the reader leaves the thread alone and starts another
+//!   request ──▶ requests, in order ──▶ thread ──▶ answers, in the same order ──▶ next_answer
+//!                                        └ hangs: stuck_file names the file; dropping the reader
+//!                                          abandons the thread, and the owner starts another
 //! ```
 //!
-//! T1 Nobody waits longer than his patience, and not again before there was an answer. T2 Answers come in the order of requests, so the oldest request that waits is the one that the thread is about. T3 A thread that is left
-//! alone answers nobody, reads nothing further and ends when it is let go. T4 A thread that is gone is found at once. T5 At most [`MAX_LEFT_ALONE`] of those are there, of all captures together: past that no other is started.
+//! - T1 No caller waits longer than its timeout, and none waits again before the next answer.
+//! - T2 Answers come in the order of requests, so the thread is working on the oldest pending one.
+//! - T3 An abandoned thread sends no answer, reads no further file and ends when its read returns.
+//! - T4 A thread that has ended is detected at once.
+//! - T5 All captures together have at most [`MAX_ABANDONED`] abandoned threads. Beyond that no
+//!   thread is started.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -17,19 +22,19 @@ use std::time::{Duration, Instant};
 use super::program::Tables;
 use crate::patient::{self, PATIENCE};
 
-/// Requests that may wait for the thread.
+/// The largest number of requests that wait for the thread.
 const MAX_REQUESTS: usize = 64;
-/// Threads that hang, or have not noticed yet that nobody needs them, at most.
-const MAX_LEFT_ALONE: usize = 8;
+/// The largest number of threads that hang or have not yet noticed that they were abandoned.
+const MAX_ABANDONED: usize = 8;
 
-/// Which file, wherever it is mapped: device and inode.
+/// A file, independent of where it is mapped: device and inode.
 pub(super) type FileKey = (u32, u32, u64);
-/// What was read of a file: its tables, if it has some that are believed; `None`: it was not found.
+/// The tables of a file, if it has trusted ones; the outer `None` means that it was not found.
 pub(super) type Answer = Option<Option<Arc<Tables>>>;
-/// Reads the tables of what a process has mapped.
+/// A function that reads the tables of a file mapped by a process.
 pub(super) type ReadTables = Arc<dyn Fn(u32, &Mapping) -> Option<Option<Tables>> + Send + Sync>;
 
-/// A part of a file that a process has mapped to run.
+/// A part of a file that a process has mapped as executable.
 #[derive(Clone, Debug)]
 pub(super) struct Mapping {
     pub(super) range: Range<u64>,
@@ -38,80 +43,81 @@ pub(super) struct Mapping {
     pub(super) path: String,
 }
 
-/// How many there are.
-struct Numbers {
+/// Counts of threads and of readers that own one.
+struct Counts {
     threads: usize,
     readers: usize,
 }
 
-impl Numbers {
-    const NONE: Self = Self { threads: 0, readers: 0 };
+impl Counts {
+    const ZERO: Self = Self { threads: 0, readers: 0 };
 
-    /// Threads that no reader has any more.
-    fn left_alone(&self) -> usize {
+    /// Returns the number of threads without a reader.
+    fn abandoned(&self) -> usize {
         self.threads.saturating_sub(self.readers)
     }
 }
 
-/// Those of all captures.
-static NUMBERS: Mutex<Numbers> = Mutex::new(Numbers::NONE);
+/// The counts of all captures together.
+static COUNTS: Mutex<Counts> = Mutex::new(Counts::ZERO);
 
-fn locked(numbers: &Mutex<Numbers>) -> MutexGuard<'_, Numbers> {
-    numbers.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(counts: &Mutex<Counts>) -> MutexGuard<'_, Counts> {
+    counts.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Counts a thread for as long as it runs, however it ends.
-struct Running(&'static Mutex<Numbers>);
+/// Counts a thread while it runs, however it ends.
+struct Running(&'static Mutex<Counts>);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let mut numbers = locked(self.0);
-        numbers.threads = numbers.threads.saturating_sub(1);
+        let mut counts = lock(self.0);
+        counts.threads = counts.threads.saturating_sub(1);
     }
 }
 
-/// A thread that reads. Dropping this leaves it alone.
+/// A thread that reads tables. Dropping this value abandons the thread.
 pub(super) struct Reader {
-    ask: SyncSender<(u32, Mapping)>,
-    told: Receiver<(FileKey, Answer)>,
-    /// What it was asked for and has not answered.
-    asked: VecDeque<FileKey>,
-    /// Since when it is about the first of those.
+    requests: SyncSender<(u32, Mapping)>,
+    answers: Receiver<(FileKey, Answer)>,
+    /// Files that were requested and not answered yet.
+    pending: VecDeque<FileKey>,
+    /// The time since when the thread is working on the first pending file.
     since: Instant,
-    /// It was waited for in vain, and has not answered since.
+    /// Whether a wait has timed out and no answer has come since.
     is_late: bool,
-    /// It has ended over the first of those: nobody will answer.
+    /// Whether the thread has ended while reading the first pending file.
     is_gone: bool,
-    numbers: &'static Mutex<Numbers>,
+    counts: &'static Mutex<Counts>,
 }
 
 impl Reader {
-    /// Starts a thread; `None` where none can be had, or too many hang.
+    /// Starts a thread. Returns `None` if that fails or too many threads hang.
     pub(super) fn start(read: &ReadTables) -> Option<Self> {
-        Self::start_among(&NUMBERS, read)
+        Self::start_counted(&COUNTS, read)
     }
 
-    fn start_among(numbers: &'static Mutex<Numbers>, read: &ReadTables) -> Option<Self> {
+    fn start_counted(counts: &'static Mutex<Counts>, read: &ReadTables) -> Option<Self> {
         let running = {
-            let mut counted = locked(numbers);
-            if counted.left_alone() >= MAX_LEFT_ALONE {
+            let mut counted = lock(counts);
+            if counted.abandoned() >= MAX_ABANDONED {
                 return None;
             }
             counted.threads = counted.threads.saturating_add(1);
             counted.readers = counted.readers.saturating_add(1);
-            Running(numbers)
+            Running(counts)
         };
-        let (ask, asked) = sync_channel::<(u32, Mapping)>(MAX_REQUESTS);
-        let (tell, told) = sync_channel(MAX_REQUESTS);
+        let (requests, request_receiver) = sync_channel::<(u32, Mapping)>(MAX_REQUESTS);
+        let (answer_sender, answers) = sync_channel(MAX_REQUESTS);
         let (since, is_late, is_gone) = (Instant::now(), false, false);
-        // Counts itself out where there is no thread, and so does what the thread would have done.
-        let reader = Self { ask, told, asked: VecDeque::new(), since, is_late, is_gone, numbers };
+        // If no thread can be started, dropping `reader` and `running` corrects the counts.
+        let pending = VecDeque::new();
+        let reader = Self { requests, answers, pending, since, is_late, is_gone, counts };
         let read = Arc::clone(read);
         let serve = move || {
             let _running = running;
-            for (process, mapping) in asked {
+            for (process, mapping) in request_receiver {
                 let tables = read(process, &mapping);
-                if tell.send((mapping.file, tables.map(|it| it.map(Arc::new)))).is_err() {
+                if answer_sender.send((mapping.file, tables.map(|tables| tables.map(Arc::new)))).is_err() {
                     break;
                 }
             }
@@ -120,59 +126,60 @@ impl Reader {
         Some(reader)
     }
 
-    /// Asks for a file, if it is not asked for already. Whether an answer may come.
-    pub(super) fn ask(&mut self, process: u32, mapping: &Mapping) -> bool {
-        if self.asked.contains(&mapping.file) {
+    /// Requests a file, unless it is pending already. Returns whether an answer may come.
+    pub(super) fn request(&mut self, process: u32, mapping: &Mapping) -> bool {
+        if self.pending.contains(&mapping.file) {
             return true;
         }
-        // Where it is behind, or hangs, it is asked with a later stack.
-        if self.ask.try_send((process, mapping.clone())).is_err() {
+        // If the thread is late or hangs, a later stack requests the file again.
+        if self.requests.try_send((process, mapping.clone())).is_err() {
             return false;
         }
-        if self.asked.is_empty() {
+        if self.pending.is_empty() {
             self.since = Instant::now();
         }
-        self.asked.push_back(mapping.file);
+        self.pending.push_back(mapping.file);
         true
     }
 
-    /// The next answer; `waits`: if it comes in a moment.
-    pub(super) fn next(&mut self, waits: bool) -> Option<(FileKey, Answer)> {
-        let answer = if waits && !self.is_late { self.wait() } else { self.at_once() };
+    /// Returns the next answer. With `waits` it waits for a moment.
+    pub(super) fn next_answer(&mut self, waits: bool) -> Option<(FileKey, Answer)> {
+        let answer = if waits && !self.is_late { self.wait_for_answer() } else { self.poll_answer() };
         if answer.is_some() {
             self.is_late = false;
-            self.asked.pop_front();
+            self.pending.pop_front();
             self.since = Instant::now();
         }
         answer
     }
 
-    fn at_once(&mut self) -> Option<(FileKey, Answer)> {
-        let answer = self.told.try_recv();
-        self.is_gone = answer.as_ref().is_err_and(|it| *it == TryRecvError::Disconnected);
+    fn poll_answer(&mut self) -> Option<(FileKey, Answer)> {
+        let answer = self.answers.try_recv();
+        self.is_gone = answer.as_ref().is_err_and(|error| *error == TryRecvError::Disconnected);
         answer.ok()
     }
 
-    fn wait(&mut self) -> Option<(FileKey, Answer)> {
-        let patience = patient::allowed(PATIENCE, None)?;
+    fn wait_for_answer(&mut self) -> Option<(FileKey, Answer)> {
+        let timeout = patient::allowed(PATIENCE, None)?;
         let begun = Instant::now();
-        let answer = self.told.recv_timeout(patience);
-        self.is_gone = answer.as_ref().is_err_and(|it| *it == RecvTimeoutError::Disconnected);
+        let answer = self.answers.recv_timeout(timeout);
+        self.is_gone = answer.as_ref().is_err_and(|error| *error == RecvTimeoutError::Disconnected);
         self.is_late = answer.is_err();
         patient::pay(begun.elapsed(), None, self.is_late);
         answer.ok()
     }
 
-    /// The file that it has been about for longer than this, or over which it has ended.
-    pub(super) fn hangs_at(&self, longest: Duration) -> Option<FileKey> {
-        self.asked.front().copied().filter(|_| self.is_gone || self.since.elapsed() > longest)
+    /// Returns the file that the thread has been reading for longer than `longest`, or the
+    /// one on which it has ended.
+    pub(super) fn stuck_file(&self, longest: Duration) -> Option<FileKey> {
+        self.pending.front().copied().filter(|_| self.is_gone || self.since.elapsed() > longest)
     }
 }
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        let mut numbers = locked(self.numbers);
-        numbers.readers = numbers.readers.saturating_sub(1);
+        let mut counts = lock(self.counts);
+        counts.readers = counts.readers.saturating_sub(1);
     }
 }
 
@@ -186,49 +193,50 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_hang_are_bounded_and_come_back_when_they_are_let_go() {
+    fn hanging_threads_are_bounded_and_end_when_released() {
         let (hold, held) = channel::<()>();
         let held = Mutex::new(held);
         let read: ReadTables = Arc::new(move |_, _| {
             let _ = held.lock().map(|held| held.recv());
             None
         });
-        static OWN: Mutex<Numbers> = Mutex::new(Numbers::NONE);
+        static OWN: Mutex<Counts> = Mutex::new(Counts::ZERO);
         let mut hanging = 0;
-        while let Some(mut reader) = Reader::start_among(&OWN, &read) {
-            assert!(reader.ask(1, &mapping(7)) && reader.ask(1, &mapping(7)) && reader.ask(1, &mapping(8)));
-            assert_eq!(reader.asked, [(0, 0, 7), (0, 0, 8)], "a file is asked for once");
-            assert_eq!(reader.hangs_at(Duration::ZERO), Some((0, 0, 7)));
+        while let Some(mut reader) = Reader::start_counted(&OWN, &read) {
+            let [first, second] = [mapping(7), mapping(8)];
+            assert!(reader.request(1, &first) && reader.request(1, &first) && reader.request(1, &second));
+            assert_eq!(reader.pending, [(0, 0, 7), (0, 0, 8)], "a file is requested once");
+            assert_eq!(reader.stuck_file(Duration::ZERO), Some((0, 0, 7)));
             hanging += 1;
-            assert!(hanging <= MAX_LEFT_ALONE, "there is a bound");
+            assert!(hanging <= MAX_ABANDONED, "there is a bound");
         }
-        assert_eq!(hanging, MAX_LEFT_ALONE);
+        assert_eq!(hanging, MAX_ABANDONED);
         drop(hold);
         let deadline = Instant::now() + Duration::from_secs(60);
-        while Reader::start_among(&OWN, &read).is_none() {
-            assert!(Instant::now() < deadline, "they are back");
+        while Reader::start_counted(&OWN, &read).is_none() {
+            assert!(Instant::now() < deadline, "the threads have ended");
             std::thread::sleep(Duration::from_millis(1));
         }
     }
 
     #[test]
-    fn what_panics_while_it_is_read_is_found_at_once() {
+    fn panic_while_reading_is_detected_at_once() {
         const LONG: Duration = Duration::from_secs(3600);
         for waits in [true, false] {
             let read: ReadTables = Arc::new(|_, mapping| match mapping.file {
                 (0, 0, 6) => None,
-                _ => panic!("a test makes it"),
+                _ => panic!("intended by this test"),
             });
             let mut reader = Reader::start(&read).expect("a thread");
-            assert!(reader.ask(1, &mapping(6)) && reader.ask(1, &mapping(7)));
+            assert!(reader.request(1, &mapping(6)) && reader.request(1, &mapping(7)));
             let deadline = Instant::now() + Duration::from_secs(60);
             let mut answered = 0;
-            while reader.hangs_at(LONG).is_none() {
-                assert!(Instant::now() < deadline, "it is found");
-                answered += usize::from(reader.next(waits).is_some());
+            while reader.stuck_file(LONG).is_none() {
+                assert!(Instant::now() < deadline, "the end of the thread is detected");
+                answered += usize::from(reader.next_answer(waits).is_some());
                 std::thread::sleep(Duration::from_millis(1));
             }
-            assert_eq!((answered, reader.hangs_at(LONG)), (1, Some((0, 0, 7))), "not what was read before");
+            assert_eq!((answered, reader.stuck_file(LONG)), (1, Some((0, 0, 7))), "not the file before");
         }
     }
 }

@@ -1,15 +1,20 @@
-//! Stacks of programs without frame pointers, from the bytes of their stacks and the tables of their programs.
+//! Unwinds user stacks of programs without frame pointers, from stack copies and DWARF tables.
 //!
 //! ```text
-//!   sample: registers, stack bytes ──▶ modules of the process ──▶ framehop ──▶ return addresses
+//!   sample: registers, stack copy ──▶ modules of the process ──▶ framehop ──▶ return addresses
 //!                                          ▲ answers
-//!   a program that was not seen ──▶ thread that reads files (super::reader; it may hang, nothing waits for it longer than a moment)
+//!   a new program ──▶ thread that reads files (super::reader; it may hang, and nothing waits for
+//!                     it longer than a moment)
 //! ```
 //!
-//! U1 A process's modules are what its mappings say: read from /proc when its first stack comes, again when it has mapped something since, and after a while where a file was not read
-//! in time. U2 The same file is read once; one that could not be found is asked for again. U3 All tables together, all files and all processes are bounded; what does not fit is unwound by
-//! frame pointers. U4 framehop tells sets of modules apart by 16 bits, which all captures share: what it keeps is dropped before they come round.
-//! U5 A file over which the thread hangs is given up for good, and another thread goes on with the others.
+//! - U1 The modules of a process come from its mappings. They are read from /proc for its first
+//!   stack, again after it has mapped something, and after a pause if a file was not read in time.
+//! - U2 Each file is read once. A file that was not found is requested again.
+//! - U3 All tables together, all files and all processes are bounded. What exceeds the bounds is
+//!   unwound by frame pointers.
+//! - U4 framehop identifies sets of modules by 16 bits, shared by all captures: its cache is
+//!   dropped before these ids wrap around.
+//! - U5 A file on which the thread hangs is given up for good, and another thread reads the others.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -27,49 +32,49 @@ use super::register;
 use crate::family::image::maps;
 use crate::record::{Mmap, Sample};
 
-/// Bytes of all tables together.
+/// Upper bound for the bytes of all tables together.
 const MAX_BYTES: usize = 512 << 20;
-/// Processes whose modules are known.
+/// The largest number of processes with stored modules.
 const MAX_PROCESSES: usize = 4096;
-/// Modules of one process.
+/// The largest number of modules of one process.
 const MAX_MODULES: usize = 1024;
-/// Files whose tables are known.
+/// The largest number of files with stored tables.
 const MAX_FILES: usize = 4096;
-/// How long files that were not read in time are not asked for again.
+/// The pause before files that were not read in time are requested again.
 const PAUSE: Duration = Duration::from_secs(1);
-/// How long a file may take to be read, by disks that are busy: what takes longer hangs.
+/// The time after which a read counts as hanging, chosen for busy disks.
 const HANGS_AFTER: Duration = Duration::from_secs(10);
-/// Sets of modules after which framehop's rules are dropped.
+/// The number of module sets after which framehop's cache is dropped.
 const MAX_SETS: u64 = 60_000;
 
-type Process = UnwinderNative<Arc<[u8]>, MayAllocateDuringUnwind>;
+type ModuleUnwinder = UnwinderNative<Arc<[u8]>, MayAllocateDuringUnwind>;
 
-/// What is known of a process.
+/// The modules of a process.
 #[derive(Default)]
-struct Known {
-    modules: Process,
+struct ProcessModules {
+    modules: ModuleUnwinder,
     files: HashSet<FileKey>,
-    /// It has mapped something since its modules were read.
+    /// Whether the process has mapped something since its modules were read.
     is_stale: bool,
-    /// Some of its files are not known yet: they are asked for again then.
-    again: Option<Instant>,
+    /// The time at which missing files are requested again.
+    retry_at: Option<Instant>,
 }
 
-/// Sets of modules that framehop has numbered, in all captures.
+/// The number of module sets that framehop has numbered, in all captures.
 static SETS: AtomicU64 = AtomicU64::new(0);
 
-/// Unwinds the stacks of all processes.
+/// Unwinds the user stacks of all processes.
 pub(crate) struct Unwinder {
-    processes: HashMap<u32, Known>,
+    processes: HashMap<u32, ProcessModules>,
     cache: CacheNative<MayAllocateDuringUnwind>,
-    /// Of [`SETS`] when the cache was empty.
+    /// The value of [`SETS`] when the cache was empty.
     sets: u64,
-    known: HashMap<FileKey, Option<Arc<Tables>>>,
+    tables: HashMap<FileKey, Option<Arc<Tables>>>,
     bytes: usize,
-    /// Files over which a thread hangs or has ended.
+    /// Files on which a thread hangs or has ended.
     given_up: HashSet<FileKey>,
     read: ReadTables,
-    /// `None` while too many hang.
+    /// `None` while too many threads hang.
     reader: Option<Reader>,
     hangs_after: Duration,
 }
@@ -81,21 +86,21 @@ impl std::fmt::Debug for Unwinder {
 }
 
 impl Unwinder {
-    /// Knows nothing yet. `None` where the thread that reads cannot be had.
+    /// Creates an unwinder without modules. Returns `None` if no thread can be started.
     pub(crate) fn new() -> Option<Self> {
         let read = |process: u32, mapping: &Mapping| {
             let Mapping { range, path, file: (.., inode), .. } = mapping;
-            program::tables(process, range, path, *inode)
+            program::read_tables(process, range, path, *inode)
         };
-        Self::reading(Arc::new(read), HANGS_AFTER)
+        Self::with_reader(Arc::new(read), HANGS_AFTER)
     }
 
-    fn reading(read: ReadTables, hangs_after: Duration) -> Option<Self> {
+    fn with_reader(read: ReadTables, hangs_after: Duration) -> Option<Self> {
         Some(Self {
             processes: HashMap::new(),
             cache: CacheNative::new(),
             sets: SETS.load(Relaxed),
-            known: HashMap::new(),
+            tables: HashMap::new(),
             bytes: 0,
             given_up: HashSet::new(),
             reader: Some(Reader::start(&read)?),
@@ -104,30 +109,30 @@ impl Unwinder {
         })
     }
 
-    /// A process has mapped something to run: its modules are read again when its next stack comes.
-    pub(crate) fn mapped(&mut self, mmap: &Mmap<'_>) {
+    /// Records that a process has mapped a file: its next stack makes its modules be read again.
+    pub(crate) fn note_mapping(&mut self, mmap: &Mmap<'_>) {
         if let Some(process) = self.processes.get_mut(&mmap.pid) {
             process.is_stale = true;
         }
     }
 
-    /// A process runs another program, or has ended.
-    pub(crate) fn gone(&mut self, process: u32) {
+    /// Drops the modules of a process that has executed another program or ended.
+    pub(crate) fn forget_process(&mut self, process: u32) {
         self.processes.remove(&process);
     }
 
-    /// Whether something is kept of a process.
+    /// Returns whether modules of a process are stored.
     #[cfg(test)]
-    pub(crate) fn knows(&self, process: u32) -> bool {
+    pub(crate) fn has_process(&self, process: u32) -> bool {
         self.processes.contains_key(&process)
     }
 
-    /// Appends the frames of a sample's program, innermost first. Whether there were any.
+    /// Appends the user frames of a sample, innermost first. Returns whether there are any.
     pub(crate) fn put_frames(&mut self, sample: &Sample<'_>, most: usize, out: &mut Vec<u8>) -> bool {
         let Some((pc, stack_pointer, regs)) = registers(sample.user_regs) else { return false };
-        self.learn(sample.pid);
-        self.forget_rules();
-        let Some(Known { modules, .. }) = self.processes.get(&sample.pid) else { return false };
+        self.update_modules(sample.pid);
+        self.limit_cache();
+        let Some(ProcessModules { modules, .. }) = self.processes.get(&sample.pid) else { return false };
         let mut read = |address: u64| {
             let at = address.checked_sub(stack_pointer).and_then(|at| usize::try_from(at).ok()).ok_or(())?;
             let word = sample.user_stack.get(at..).and_then(|rest| rest.first_chunk::<8>()).ok_or(())?;
@@ -145,54 +150,56 @@ impl Unwinder {
         count > 0
     }
 
-    /// Knows the modules of a process from now on.
-    fn learn(&mut self, process: u32) {
+    /// Reads the modules of a process if they are unknown or out of date.
+    fn update_modules(&mut self, process: u32) {
         self.take_answers(None);
-        self.mind_reader();
+        self.replace_stuck_reader();
         if !self.processes.contains_key(&process) {
             if self.processes.len() >= MAX_PROCESSES {
                 self.processes.clear();
             }
             SETS.fetch_add(1, Relaxed);
-            self.processes.insert(process, Known { is_stale: true, ..Known::default() });
+            self.processes.insert(process, ProcessModules { is_stale: true, ..ProcessModules::default() });
         }
-        let Some(known) = self.processes.get_mut(&process) else { return };
-        let is_due = known.again.is_some_and(|again| again <= Instant::now());
-        if !std::mem::take(&mut known.is_stale) && !is_due {
+        let Some(entry) = self.processes.get_mut(&process) else { return };
+        let is_due = entry.retry_at.is_some_and(|retry_at| retry_at <= Instant::now());
+        if !std::mem::take(&mut entry.is_stale) && !is_due {
             return;
         }
-        known.again = None;
-        let mut is_whole = true;
+        entry.retry_at = None;
+        let mut is_complete = true;
         for mapping in mappings(process) {
-            is_whole &= self.add(process, &mapping);
+            is_complete &= self.add_mapping(process, &mapping);
         }
-        if !is_whole && let Some(known) = self.processes.get_mut(&process) {
-            known.again = Instant::now().checked_add(PAUSE);
+        if !is_complete && let Some(entry) = self.processes.get_mut(&process) {
+            entry.retry_at = Instant::now().checked_add(PAUSE);
         }
     }
 
-    /// Drops what framehop keeps before its numbers come round.
-    fn forget_rules(&mut self) {
+    /// Drops framehop's cache before its ids wrap around.
+    fn limit_cache(&mut self) {
         let sets = SETS.load(Relaxed);
         if sets.saturating_sub(self.sets) >= MAX_SETS {
             (self.cache, self.sets) = (CacheNative::new(), sets);
         }
     }
 
-    /// Adds a mapping to the modules of its process. Whether its file is known.
-    fn add(&mut self, process: u32, mapping: &Mapping) -> bool {
-        let is_known = |known: &Known| known.files.contains(&mapping.file);
-        if self.processes.get(&process).is_none_or(is_known) {
+    /// Adds a mapping to the modules of its process. Returns `false` if its file is not read yet.
+    fn add_mapping(&mut self, process: u32, mapping: &Mapping) -> bool {
+        let has_file = |entry: &ProcessModules| entry.files.contains(&mapping.file);
+        if self.processes.get(&process).is_none_or(has_file) {
             return true;
         }
-        let Some(known) = self.tables(process, mapping) else { return false };
-        let Some(tables) = known else { return true };
-        // Learning of files may have emptied everything.
-        let Some(Known { modules, files, .. }) = self.processes.get_mut(&process) else { return true };
+        let Some(answer) = self.find_tables(process, mapping) else { return false };
+        let Some(tables) = answer else { return true };
+        // Storing tables may have removed all processes.
+        let Some(ProcessModules { modules, files, .. }) = self.processes.get_mut(&process) else {
+            return true;
+        };
         if files.len() >= MAX_MODULES || !files.insert(mapping.file) {
             return true;
         }
-        // Where the file's first byte is, or would be.
+        // The address at which the first byte of the file is, or would be.
         let start = mapping.range.start.saturating_sub(mapping.offset);
         let (eh_frame_svma, eh_frame) = tables.eh_frame.clone().unzip();
         let (eh_frame_hdr_svma, eh_frame_hdr) = tables.eh_frame_hdr.clone().unzip();
@@ -211,25 +218,26 @@ impl Unwinder {
         true
     }
 
-    /// What is known of a file's tables within a moment.
-    fn tables(&mut self, process: u32, mapping: &Mapping) -> Answer {
-        if let Some(known) = self.known.get(&mapping.file) {
-            return Some(known.clone());
+    /// Returns the tables of a file. Waits for a moment if they have to be read.
+    fn find_tables(&mut self, process: u32, mapping: &Mapping) -> Answer {
+        if let Some(tables) = self.tables.get(&mapping.file) {
+            return Some(tables.clone());
         }
         if self.given_up.contains(&mapping.file) {
             return Some(None);
         }
-        if !self.reader.as_mut()?.ask(process, mapping) {
+        if !self.reader.as_mut()?.request(process, mapping) {
             return None;
         }
         self.take_answers(Some(mapping.file));
-        self.known.get(&mapping.file).cloned()
+        self.tables.get(&mapping.file).cloned()
     }
 
-    /// Gives up a file over which the reader hangs or has ended, and goes on with another reader.
-    fn mind_reader(&mut self) {
-        if let Some(file) = self.reader.as_ref().and_then(|reader| reader.hangs_at(self.hangs_after)) {
-            // Those over which it hung have cost their time, so that there are never many; it ends at once over others.
+    /// Gives up a file on which the reader hangs or has ended, and starts another reader.
+    fn replace_stuck_reader(&mut self) {
+        if let Some(file) = self.reader.as_ref().and_then(|reader| reader.stuck_file(self.hangs_after)) {
+            // Hanging takes time, so there are never many such files; but a thread that panics ends
+            // at once.
             if self.given_up.len() >= MAX_FILES {
                 self.given_up.clear();
             }
@@ -241,44 +249,44 @@ impl Unwinder {
         }
     }
 
-    /// Takes in what was read; waits a moment for the answer about one file.
+    /// Stores the tables that were read. Waits for a moment if `wanted` names a file.
     fn take_answers(&mut self, wanted: Option<FileKey>) {
         let mut awaited = wanted;
         loop {
-            let answer = self.reader.as_mut().and_then(|reader| reader.next(awaited.is_some()));
+            let answer = self.reader.as_mut().and_then(|reader| reader.next_answer(awaited.is_some()));
             let Some((file, answer)) = answer else { return };
             awaited = awaited.filter(|awaited| *awaited != file);
             if let Some(tables) = answer {
-                self.keep(file, tables);
+                self.store_tables(file, tables);
             }
         }
     }
 
-    fn keep(&mut self, file: FileKey, tables: Option<Arc<Tables>>) {
-        if self.known.len() >= MAX_FILES {
-            // Processes hold tables too.
-            self.known.clear();
+    fn store_tables(&mut self, file: FileKey, tables: Option<Arc<Tables>>) {
+        if self.tables.len() >= MAX_FILES {
+            // The modules of processes hold tables too.
+            self.tables.clear();
             self.processes.clear();
             self.bytes = 0;
         }
-        let size = tables.as_ref().map_or(0, |it| it.size());
+        let size = tables.as_ref().map_or(0, |tables| tables.size());
         let all = self.bytes.saturating_add(size);
         let kept = tables.filter(|_| all <= MAX_BYTES);
         if kept.is_some() {
             self.bytes = all;
         }
-        self.known.insert(file, kept);
+        self.tables.insert(file, kept);
     }
 }
 
-/// Where unwinding begins: instruction, stack pointer, and what else there is of them.
+/// Returns the instruction pointer, the stack pointer and framehop's registers.
 #[cfg(target_arch = "x86_64")]
 fn registers(regs: &[u8]) -> Option<(u64, u64, UnwindRegsNative)> {
     let (rbp, rsp, rip) = (register(regs, 6)?, register(regs, 7)?, register(regs, 8)?);
     Some((rip, rsp, UnwindRegsNative::new(rip, rsp, rbp)))
 }
 
-/// Where unwinding begins: instruction, stack pointer, and what else there is of them.
+/// Returns the instruction pointer, the stack pointer and framehop's registers.
 #[cfg(target_arch = "aarch64")]
 fn registers(regs: &[u8]) -> Option<(u64, u64, UnwindRegsNative)> {
     let (fp, lr, sp, pc) =
@@ -286,14 +294,14 @@ fn registers(regs: &[u8]) -> Option<(u64, u64, UnwindRegsNative)> {
     Some((pc, sp, UnwindRegsNative::new(lr, sp, fp)))
 }
 
-/// What a process has mapped to run of files, as /proc tells.
+/// Lists the executable file mappings of a process, from /proc.
 fn mappings(process: u32) -> impl Iterator<Item = Mapping> {
-    let of_files = maps::code_of(process).into_iter().filter(|it| it.inode != 0).take(MAX_MODULES);
-    of_files.map(|it| Mapping {
-        range: it.start..it.end,
-        offset: it.offset,
-        file: (it.device.0, it.device.1, it.inode),
-        path: it.name,
+    let maps = maps::code_of(process).into_iter().filter(|map| map.inode != 0).take(MAX_MODULES);
+    maps.map(|map| Mapping {
+        range: map.start..map.end,
+        offset: map.offset,
+        file: (map.device.0, map.device.1, map.inode),
+        path: map.name,
     })
 }
 
@@ -301,40 +309,41 @@ fn mappings(process: u32) -> impl Iterator<Item = Mapping> {
 mod tests {
     use super::*;
 
-    /// This program as it is mapped.
+    /// Returns a mapping of this program.
     fn own() -> Mapping {
         let exe = std::fs::read_link("/proc/self/exe").expect("this program");
-        let is_own = |it: &Mapping| std::path::Path::new(&it.path) == exe;
+        let is_own = |mapping: &Mapping| std::path::Path::new(&mapping.path) == exe;
         mappings(std::process::id()).find(is_own).expect("it is mapped")
     }
 
     #[test]
-    fn a_file_that_is_not_found_is_asked_for_again() {
+    fn missing_file_is_requested_again() {
         let mut unwinder = Unwinder::new().expect("a thread");
         let me = std::process::id();
         let mut other = own();
         other.file.2 = other.file.2.wrapping_add(1);
-        assert_eq!(unwinder.tables(me, &other).map(|it| it.is_some()), None, "another file by that name");
-        assert!(unwinder.known.is_empty(), "nothing is kept of it");
-        unwinder.processes.insert(me, Known::default());
-        assert!(!unwinder.add(me, &other), "not known yet");
-        unwinder.learn(me);
-        let known = &unwinder.processes[&me];
-        assert!(known.files.is_empty() && known.again.is_none(), "nothing was mapped since");
-        unwinder.processes.get_mut(&me).expect("known").again = Some(Instant::now());
-        // The thread may be behind on a busy machine.
+        let answer = unwinder.find_tables(me, &other);
+        assert!(answer.is_none(), "another file with this path");
+        assert!(unwinder.tables.is_empty(), "nothing is stored");
+        unwinder.processes.insert(me, ProcessModules::default());
+        assert!(!unwinder.add_mapping(me, &other), "not read yet");
+        unwinder.update_modules(me);
+        let entry = &unwinder.processes[&me];
+        assert!(entry.files.is_empty() && entry.retry_at.is_none(), "nothing was mapped since");
+        unwinder.processes.get_mut(&me).expect("an entry").retry_at = Some(Instant::now());
+        // The thread may be late on a busy machine.
         for _ in 0..100 {
-            unwinder.learn(me);
-            if unwinder.known.contains_key(&own().file) {
+            unwinder.update_modules(me);
+            if unwinder.tables.contains_key(&own().file) {
                 return;
             }
             std::thread::sleep(Duration::from_millis(100));
         }
-        panic!("it was not asked for again");
+        panic!("the file was not requested again");
     }
 
     #[test]
-    fn a_file_over_which_the_reader_hangs_is_given_up_and_another_reader_goes_on() {
+    fn file_on_which_the_reader_hangs_is_given_up() {
         let (hold, held) = std::sync::mpsc::channel::<()>();
         let held = std::sync::Mutex::new(held);
         let hanging = own().file;
@@ -344,34 +353,35 @@ mod tests {
             }
             Some(None)
         };
-        let mut unwinder = Unwinder::reading(Arc::new(read), Duration::from_millis(20)).expect("a thread");
+        let mut unwinder =
+            Unwinder::with_reader(Arc::new(read), Duration::from_millis(20)).expect("a thread");
         let me = std::process::id();
         let mut other = own();
         other.file.2 = other.file.2.wrapping_add(1);
-        assert!(unwinder.tables(me, &own()).is_none(), "it hangs");
-        assert!(unwinder.tables(me, &other).is_none(), "and so does what is behind it");
+        assert!(unwinder.find_tables(me, &own()).is_none(), "the thread hangs");
+        assert!(unwinder.find_tables(me, &other).is_none(), "the next request waits");
         std::thread::sleep(Duration::from_millis(30));
-        unwinder.learn(me);
-        assert!(unwinder.tables(me, &own()).is_some_and(|it| it.is_none()), "given up");
+        unwinder.update_modules(me);
+        assert!(unwinder.find_tables(me, &own()).is_some_and(|tables| tables.is_none()), "given up");
         let deadline = Instant::now() + Duration::from_secs(60);
-        while unwinder.tables(me, &other).is_none() {
-            assert!(Instant::now() < deadline, "nobody reads any more");
+        while unwinder.find_tables(me, &other).is_none() {
+            assert!(Instant::now() < deadline, "no thread reads any more");
             std::thread::sleep(Duration::from_millis(1));
         }
         drop(hold);
     }
 
     #[test]
-    fn files_and_rules_are_bounded() {
+    fn files_and_cache_are_bounded() {
         let mut unwinder = Unwinder::new().expect("a thread");
         unwinder.bytes = MAX_BYTES;
-        unwinder.processes.insert(1, Known::default());
+        unwinder.processes.insert(1, ProcessModules::default());
         for inode in 0..=MAX_FILES as u64 {
-            unwinder.keep((1, 2, inode), None);
+            unwinder.store_tables((1, 2, inode), None);
         }
-        assert_eq!((unwinder.known.len(), unwinder.processes.len(), unwinder.bytes), (1, 0, 0));
+        assert_eq!((unwinder.tables.len(), unwinder.processes.len(), unwinder.bytes), (1, 0, 0));
         SETS.fetch_add(MAX_SETS, Relaxed);
-        unwinder.forget_rules();
+        unwinder.limit_cache();
         assert!(SETS.load(Relaxed).saturating_sub(unwinder.sets) < MAX_SETS);
     }
 }

@@ -1,26 +1,27 @@
-//! What a real session tells of this machine, compared with what the machine says itself.
+//! System configuration events, compared with what the machine itself reports.
 
 use traceweir_format::spec::event::class;
 use traceweir_kernel::{Group, Wanted};
 
 use crate::again::again;
+use crate::decoded::{DecodedEvent, capture};
 use crate::support::groups;
-use crate::told::{Told, capture};
 
 fn read(path: &str) -> String {
     std::fs::read_to_string(path).unwrap_or_default().trim().to_owned()
 }
 
-fn of(told: &[Told], opcode: u8) -> impl Iterator<Item = &Told> {
-    told.iter().filter(move |it| it.class == class::CONFIG && it.opcode == opcode)
+/// Returns the configuration events with an opcode.
+fn with_opcode(events: &[DecodedEvent], opcode: u8) -> impl Iterator<Item = &DecodedEvent> {
+    events.iter().filter(move |event| event.class == class::CONFIG && event.opcode == opcode)
 }
 
 #[test]
-fn a_session_tells_what_the_machine_is() {
+fn session_contains_the_system_configuration() {
     again(5, || {
-        let Some(told) = capture(&Wanted::default(), || {}) else { return };
-        let cpu = of(&told, 0x0A).next().expect("processors");
-        assert_eq!(of(&told, 0x0A).count(), 1, "once, at the end");
+        let Some(events) = capture(&Wanted::default(), || {}) else { return };
+        let cpu = with_opcode(&events, 0x0A).next().expect("processors");
+        assert_eq!(with_opcode(&events, 0x0A).count(), 1, "once, at the end");
         assert_eq!(cpu.header.0, std::process::id());
         let memory = read("/proc/meminfo");
         let kib: u64 = memory.split_whitespace().nth(1).unwrap().parse().unwrap();
@@ -30,33 +31,36 @@ fn a_session_tells_what_the_machine_is() {
         let online =
             read("/proc/cpuinfo").lines().filter(|line| line.starts_with("processor")).count() as u64;
         assert_eq!(cpu.number("NumberOfProcessors"), online);
-        assert_eq!(of(&told, 0x23).count() as u64, online);
-        let groups = of(&told, 0x1A).next().expect("groups");
+        assert_eq!(with_opcode(&events, 0x23).count() as u64, online);
+        let groups = with_opcode(&events, 0x1A).next().expect("groups");
         let set: u32 = groups.fields.numbers("Affinity").iter().map(|mask| mask.count_ones()).sum();
         assert_eq!(u64::from(set), online);
-        let mut names: Vec<_> = of(&told, 0x0D).map(|it| it.text("NICDescription").to_owned()).collect();
+        let adapters = with_opcode(&events, 0x0D);
+        let mut names: Vec<_> = adapters.map(|event| event.text("NICDescription").to_owned()).collect();
         names.sort_unstable();
-        let mut there: Vec<_> = std::fs::read_dir("/sys/class/net")
-            .map(|them| them.map(|it| it.unwrap().file_name().into_string().unwrap()).collect())
+        let mut expected: Vec<_> = std::fs::read_dir("/sys/class/net")
+            .map(|entries| entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect())
             .unwrap_or_default();
-        there
+        expected
             .retain(|name: &String| std::path::Path::new(&format!("/sys/class/net/{name}/ifindex")).exists());
-        there.sort_unstable();
-        assert_eq!(names, there);
-        let first = told.iter().find(|it| it.class == class::CONFIG).expect("a record");
-        assert_eq!((first.hook, first.number("TcpTimedWaitDelay")), (Some(0x0B11), 60), "the first of them");
-        let ex =
-            |opcode| told.iter().find(|it| it.class == class::SYS_CONFIG_EX && it.opcode == opcode).unwrap();
+        expected.sort_unstable();
+        assert_eq!(names, expected);
+        let first = events.iter().find(|event| event.class == class::CONFIG).expect("a record");
+        let first = (first.hook, first.number("TcpTimedWaitDelay"));
+        assert_eq!(first, (Some(0x0B11), 60), "the first configuration event");
+        let ex = |opcode| {
+            events.iter().find(|event| event.class == class::SYS_CONFIG_EX && event.opcode == opcode).unwrap()
+        };
         assert!(ex(32).text("BuildLab").starts_with(&read("/proc/sys/kernel/osrelease")));
         assert_eq!((ex(35).text("NtPath"), ex(35).text("DosPath"), ex(35).header), ("/", "/", (0, 0)));
     });
 }
 
 #[test]
-fn a_session_that_does_not_want_it_is_told_nothing() {
+fn session_can_omit_the_system_configuration() {
     again(5, || {
         let wanted = Wanted { groups: groups(&[Group::NO_SYSCONFIG]), ..Wanted::default() };
-        let Some(told) = capture(&wanted, || {}) else { return };
-        assert!(told.is_empty(), "{told:?}");
+        let Some(events) = capture(&wanted, || {}) else { return };
+        assert!(events.is_empty(), "{events:?}");
     });
 }

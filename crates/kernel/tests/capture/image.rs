@@ -1,4 +1,4 @@
-//! Images as real captures tell them: programs of known behaviour, compared with what they and the kernel say of themselves.
+//! Images of programs with known behaviour, compared with what the programs and the kernel report.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -9,17 +9,18 @@ use traceweir_format::spec::event::class;
 use traceweir_kernel::{Group, Wanted};
 
 use crate::again::again;
+use crate::decoded::{DecodedEvent, capture};
 use crate::support;
 use crate::support::groups;
-use crate::told::{Told, capture};
 
 const UNLOAD: u8 = 2;
 const RUNDOWN_START: u8 = 3;
 const RUNDOWN_END: u8 = 4;
 const LOAD: u8 = 10;
 
-/// Loads the library that it is told, says where a function of it lies and what is mapped, and waits for the end of its input. `fork` as a second argument: a child does the waiting
-/// instead, and its id is said in front; `threads`: some threads wait with it.
+/// Loads the library in its first argument, prints where a function of it lies and what is mapped,
+/// and waits for the end of its input. With `fork` as a second argument, a child does the rest;
+/// with `threads`, some threads wait too.
 const PROGRAM: &str = r#"
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -54,8 +55,9 @@ int main(int argc, char **argv) {
 }
 "#;
 
-/// A folder with the program and its library, linked as told; `None` where there is no compiler.
-fn built(program: &[&str], library: &[&str]) -> Option<tempfile::TempDir> {
+/// Builds the program and its library with these options in a temporary directory. Returns `None`
+/// if there is no compiler.
+fn build_program(program: &[&str], library: &[&str]) -> Option<tempfile::TempDir> {
     let folder = tempfile::tempdir().expect("a folder");
     let at = |name: &str| folder.path().join(name);
     std::fs::write(at("program.c"), PROGRAM).unwrap();
@@ -82,10 +84,10 @@ impl Running {
     fn start(folder: &Path, more: &[&str]) -> Self {
         let mut command = Command::new(folder.join("program"));
         command.arg(folder.join("library.so")).args(more);
-        Self::of(command).expect("the program")
+        Self::from_command(command).expect("the program")
     }
 
-    fn of(mut command: Command) -> Option<Self> {
+    fn from_command(mut command: Command) -> Option<Self> {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the program");
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
         let Some(first) = lines.next() else {
@@ -105,7 +107,8 @@ impl Running {
     }
 }
 
-/// Images by their base: where the first byte of a file is, up to the end of its last mapping.
+/// Returns the images in a memory map by base: from the first byte of a file to the end of its last
+/// mapping.
 fn images_in(maps: &[String]) -> BTreeMap<u64, (u64, String)> {
     let mut files: Vec<(String, u64, u64, bool)> = Vec::new();
     for line in maps {
@@ -123,23 +126,25 @@ fn images_in(maps: &[String]) -> BTreeMap<u64, (u64, String)> {
             _ => files.push((name.to_owned(), start - offset, end, is_code)),
         }
     }
-    let code = files.into_iter().filter(|it| it.3 && it.0 != "[vsyscall]");
+    let code = files.into_iter().filter(|file| file.3 && file.0 != "[vsyscall]");
     code.map(|(name, start, end, _)| (start, (end - start, name))).collect()
 }
 
-fn images_told(told: &[Told], opcode: u8, pid: u32) -> BTreeMap<u64, (u64, String)> {
-    let of_it = |it: &&Told| it.is_image(opcode) && it.number("ProcessId") == u64::from(pid);
-    let image = |it: &Told| {
-        let size = it.number("ImageSize");
-        (it.number("ImageBase"), (size, it.text("FileName").to_owned()))
+/// Returns the images of a process in events with this opcode, by base.
+fn images_in_events(events: &[DecodedEvent], opcode: u8, pid: u32) -> BTreeMap<u64, (u64, String)> {
+    let is_match =
+        |event: &&DecodedEvent| event.is_image(opcode) && event.number("ProcessId") == u64::from(pid);
+    let image = |event: &DecodedEvent| {
+        let size = event.number("ImageSize");
+        (event.number("ImageBase"), (size, event.text("FileName").to_owned()))
     };
-    let all: Vec<_> = told.iter().filter(of_it).map(image).collect();
+    let all: Vec<_> = events.iter().filter(is_match).map(image).collect();
     let by_base: BTreeMap<_, _> = all.iter().cloned().collect();
     assert_eq!(by_base.len(), all.len(), "each once: {all:?}");
     by_base
 }
 
-/// What `readelf` says the build id is.
+/// Returns the build id that `readelf` prints.
 fn build_id(file: &Path) -> Option<Vec<u8>> {
     let Ok(output) = Command::new("readelf").arg("-n").arg(file).output() else {
         support::skip::skip("readelf", "no readelf");
@@ -151,18 +156,18 @@ fn build_id(file: &Path) -> Option<Vec<u8>> {
     Some((0..digits.len()).step_by(2).map(byte).collect())
 }
 
-/// Each image event has its ids in front of it.
-fn check_ids(told: &[Told]) {
-    for (at, image) in told.iter().enumerate() {
+/// Asserts that each image event follows its id events.
+fn check_ids(events: &[DecodedEvent]) {
+    for (at, image) in events.iter().enumerate() {
         if ![UNLOAD, RUNDOWN_START, RUNDOWN_END, LOAD].iter().any(|opcode| image.is_image(*opcode)) {
             continue;
         }
-        let (info, id) = (&told[at - 2], &told[at - 1]);
-        for it in [info, id] {
-            assert_eq!((it.class, it.cpu, it.raw), (class::IMAGE_ID, image.cpu, image.raw));
-            assert_eq!(it.number("ImageBase"), image.number("ImageBase"));
-            assert_eq!(it.number("ProcessId"), image.number("ProcessId"));
-            assert_eq!(u64::from(it.header.0), image.number("ProcessId"));
+        let (info, id) = (&events[at - 2], &events[at - 1]);
+        for event in [info, id] {
+            assert_eq!((event.class, event.cpu, event.raw), (class::IMAGE_ID, image.cpu, image.raw));
+            assert_eq!(event.number("ImageBase"), image.number("ImageBase"));
+            assert_eq!(event.number("ProcessId"), image.number("ProcessId"));
+            assert_eq!(u64::from(event.header.0), image.number("ProcessId"));
         }
         assert_eq!((info.opcode, info.number("ImageSize")), (0, image.number("ImageSize")));
         let name = image.text("FileName");
@@ -180,175 +185,192 @@ fn real(path: &Path) -> PathBuf {
 }
 
 #[test]
-fn a_library_is_loaded_where_the_program_says_and_unloaded_with_it() {
+fn library_is_loaded_where_the_program_says_and_unloaded_with_it() {
     again(5, || {
-        let Some(folder) = built(&[], &[]) else { return };
+        let Some(folder) = build_program(&[], &[]) else { return };
         let mut running = None;
         let work = || {
-            let it = Running::start(folder.path(), &[]);
-            let (pid, library, maps) = (it.pid, it.library, it.maps.clone());
-            it.end();
-            running = Some((pid, library, maps));
+            let program = Running::start(folder.path(), &[]);
+            running = Some((program.pid, program.library, program.maps.clone()));
+            program.end();
         };
-        let Some(told) = capture(&wanted(), work) else { return };
+        let Some(events) = capture(&wanted(), work) else { return };
         let (pid, library, maps) = running.unwrap();
-        check_ids(&told);
-        let mut loads = images_told_last(&told, pid);
+        check_ids(&events);
+        let mut loads = last_loaded_images(&events, pid);
         loads.retain(|base, _| images_in(&maps).contains_key(base));
-        assert_eq!(loads, images_in(&maps), "all that is mapped was loaded");
+        assert_eq!(loads, images_in(&maps), "everything that is mapped was loaded");
         assert!(loads[&library].1.ends_with("/library.so"));
-        let of_library = |it: &&Told| it.fields.find("ImageBase") == Some(library) && it.header.0 == pid;
-        let events: Vec<u8> = told.iter().filter(of_library).map(|it| it.opcode).collect();
-        assert_eq!(events, [0, 36, LOAD, 0, 36, UNLOAD], "loaded once and unloaded once, its ids in front");
-        assert!(!told.iter().any(|it| it.is_image(RUNDOWN_END) && it.number("ProcessId") == u64::from(pid)));
-        let id = told.iter().filter(of_library).find(|it| it.opcode == 36).unwrap();
+        let of_library =
+            |event: &&DecodedEvent| event.fields.find("ImageBase") == Some(library) && event.header.0 == pid;
+        let opcodes: Vec<u8> = events.iter().filter(of_library).map(|event| event.opcode).collect();
+        assert_eq!(opcodes, [0, 36, LOAD, 0, 36, UNLOAD], "one load and one unload, each after its ids");
+        assert!(
+            !events
+                .iter()
+                .any(|event| event.is_image(RUNDOWN_END) && event.number("ProcessId") == u64::from(pid))
+        );
+        let id = events.iter().filter(of_library).find(|event| event.opcode == 36).unwrap();
         if let Some(build_id) = build_id(&real(&folder.path().join("library.so"))) {
             assert_eq!(id.payload[12..32], build_id, "signature and age");
         }
-        let load = told.iter().filter(of_library).find(|it| it.opcode == LOAD).unwrap();
+        let load = events.iter().filter(of_library).find(|event| event.opcode == LOAD).unwrap();
         assert_eq!((load.number("DefaultBase"), load.number("TimeDateStamp")), (0, 0));
     });
 }
 
 #[test]
-fn a_library_whose_addresses_are_not_its_offsets_is_loaded_where_it_begins() {
+fn library_whose_addresses_differ_from_its_offsets_is_loaded_at_its_start() {
     again(5, || {
-        let sysroot = Command::new("rustc").args(["--print", "sysroot"]).output().map(|it| it.stdout);
+        let sysroot = Command::new("rustc").args(["--print", "sysroot"]).output().map(|output| output.stdout);
         let sysroot = String::from_utf8(sysroot.unwrap_or_default()).unwrap();
         let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
         let linkers = format!("-B{}/lib/rustlib/{target}/bin/gcc-ld", sysroot.trim());
-        let Some(folder) = built(&[], &[&linkers, "-fuse-ld=lld"]) else { return };
+        let Some(folder) = build_program(&[], &[&linkers, "-fuse-ld=lld"]) else { return };
         let mut running = None;
         let work = || {
-            let it = Running::start(folder.path(), &[]);
-            running = Some((it.pid, it.library, it.maps.clone()));
-            it.end();
+            let program = Running::start(folder.path(), &[]);
+            running = Some((program.pid, program.library, program.maps.clone()));
+            program.end();
         };
-        let Some(told) = capture(&wanted(), work) else { return };
+        let Some(events) = capture(&wanted(), work) else { return };
         let (pid, library, maps) = running.unwrap();
-        let load = images_told_last(&told, pid);
+        let load = last_loaded_images(&events, pid);
         assert!(load[&library].1.ends_with("/library.so"));
         assert_eq!(load[&library], images_in(&maps)[&library]);
     });
 }
 
-/// Images by their base as they were loaded last: a base may be used by one program after the other.
-fn images_told_last(told: &[Told], pid: u32) -> BTreeMap<u64, (u64, String)> {
-    let of_it = |it: &&Told| it.is_image(LOAD) && it.number("ProcessId") == u64::from(pid);
-    let mut loads: Vec<&Told> = told.iter().filter(of_it).collect();
-    loads.sort_by_key(|it| it.raw);
-    let image =
-        |it: &&Told| (it.number("ImageBase"), (it.number("ImageSize"), it.text("FileName").to_owned()));
+/// Returns the last loaded images by base. Several programs may use a base one after the other.
+fn last_loaded_images(events: &[DecodedEvent], pid: u32) -> BTreeMap<u64, (u64, String)> {
+    let is_load = |event: &&DecodedEvent| event.is_image(LOAD) && event.number("ProcessId") == u64::from(pid);
+    let mut loads: Vec<&DecodedEvent> = events.iter().filter(is_load).collect();
+    loads.sort_by_key(|event| event.raw);
+    let image = |event: &&DecodedEvent| {
+        (event.number("ImageBase"), (event.number("ImageSize"), event.text("FileName").to_owned()))
+    };
     loads.iter().map(image).collect()
 }
 
 #[test]
-fn rundowns_tell_what_is_mapped_in_a_living_program_and_in_this_one() {
+fn rundowns_contain_the_images_of_running_programs() {
     again(5, || {
-        let Some(folder) = built(&["-no-pie"], &[]) else { return };
+        let Some(folder) = build_program(&["-no-pie"], &[]) else { return };
         let running = Running::start(folder.path(), &[]);
         let (pid, maps) = (running.pid, running.maps.clone());
-        let Some(told) = capture(&wanted(), || {}) else { return };
+        let Some(events) = capture(&wanted(), || {}) else { return };
         running.end();
-        check_ids(&told);
+        check_ids(&events);
         for opcode in [RUNDOWN_START, RUNDOWN_END] {
-            assert_eq!(images_told(&told, opcode, pid), images_in(&maps), "of the program");
+            assert_eq!(images_in_events(&events, opcode, pid), images_in(&maps), "of the program");
             let own = std::fs::read_to_string("/proc/self/maps").unwrap();
             let own: Vec<String> = own.lines().map(str::to_owned).collect();
-            assert_eq!(images_told(&told, opcode, std::process::id()), images_in(&own), "of this process");
+            let own_images = images_in_events(&events, opcode, std::process::id());
+            assert_eq!(own_images, images_in(&own), "of this process");
         }
-        assert!(!told.iter().any(|it| it.is_image(LOAD) && it.number("ProcessId") == u64::from(pid)));
+        assert!(
+            !events.iter().any(|event| event.is_image(LOAD) && event.number("ProcessId") == u64::from(pid))
+        );
         let program = real(&folder.path().join("program"));
-        let is_it = |it: &&Told| {
-            it.is_image(RUNDOWN_START)
-                && it.number("ProcessId") == u64::from(pid)
-                && Path::new(it.text("FileName")) == program
+        let is_program = |event: &&DecodedEvent| {
+            event.is_image(RUNDOWN_START)
+                && event.number("ProcessId") == u64::from(pid)
+                && Path::new(event.text("FileName")) == program
         };
-        let program = told.iter().find(is_it).expect("the program");
-        assert_eq!(program.number("DefaultBase"), program.number("ImageBase"), "it was linked for its place");
+        let program = events.iter().find(is_program).expect("the program");
+        assert_eq!(program.number("DefaultBase"), program.number("ImageBase"), "linked for this address");
         assert_eq!(program.number("DefaultBase"), 0x40_0000);
-        let first = told.iter().find(|it| it.is_image(RUNDOWN_START) && it.number("ProcessId") != 0);
-        assert!(first.is_some_and(|it| it.hook == Some(0x1403)));
+        let first =
+            events.iter().find(|event| event.is_image(RUNDOWN_START) && event.number("ProcessId") != 0);
+        assert!(first.is_some_and(|event| event.hook == Some(0x1403)));
     });
 }
 
 #[test]
-fn a_program_with_threads_that_was_there_before_is_unloaded_when_it_ends() {
+fn images_of_an_earlier_program_with_threads_are_unloaded_when_it_ends() {
     again(5, || {
-        let Some(folder) = built(&[], &[]) else { return };
+        let Some(folder) = build_program(&[], &[]) else { return };
         let running = Running::start(folder.path(), &["threads"]);
         let (pid, maps) = (running.pid, running.maps.clone());
-        let Some(told) = capture(&wanted(), || running.end()) else { return };
-        assert_eq!(images_told(&told, UNLOAD, pid), images_in(&maps));
-        assert!(images_told(&told, LOAD, pid).is_empty() && images_told(&told, RUNDOWN_END, pid).is_empty());
+        let Some(events) = capture(&wanted(), || running.end()) else { return };
+        assert_eq!(images_in_events(&events, UNLOAD, pid), images_in(&maps));
+        assert!(images_in_events(&events, LOAD, pid).is_empty());
+        assert!(images_in_events(&events, RUNDOWN_END, pid).is_empty());
     });
 }
 
 #[test]
-fn a_library_that_only_its_process_can_see_is_identified() {
+fn library_visible_only_to_its_process_has_a_build_id() {
     again(5, || {
-        let Some(folder) = built(&[], &[]) else { return };
+        let Some(folder) = build_program(&[], &[]) else { return };
         let inner = folder.path().join("inner");
         std::fs::create_dir(&inner).unwrap();
         let mut command = Command::new("unshare");
         command.args(["--mount", "sh", "-c"]).current_dir(folder.path()).stderr(Stdio::null());
         command.arg("mount -t tmpfs none inner && mv library.so inner && exec ./program ./inner/library.so");
-        let running =
-            Command::new("unshare").arg("--version").output().ok().and_then(|_| Running::of(command));
+        let running = Command::new("unshare")
+            .arg("--version")
+            .output()
+            .ok()
+            .and_then(|_| Running::from_command(command));
         let Some(running) = running else {
-            return support::skip::skip("root", "no mount namespace of its own");
+            return support::skip::skip("root", "no separate mount namespace");
         };
         assert!(!inner.join("library.so").exists());
         let (pid, library, maps) = (running.pid, running.library, running.maps.clone());
-        let Some(told) = capture(&wanted(), || {}) else { return };
-        assert_eq!(images_told(&told, RUNDOWN_START, pid), images_in(&maps));
-        let is_it = |it: &&Told| it.class == class::IMAGE_ID && it.number("ImageBase") == library;
-        assert_eq!(told.iter().filter(is_it).nth(1).map(|it| it.opcode), Some(36), "its build id is known");
+        let Some(events) = capture(&wanted(), || {}) else { return };
+        assert_eq!(images_in_events(&events, RUNDOWN_START, pid), images_in(&maps));
+        let is_id =
+            |event: &&DecodedEvent| event.class == class::IMAGE_ID && event.number("ImageBase") == library;
+        assert_eq!(events.iter().filter(is_id).nth(1).map(|event| event.opcode), Some(36), "with a build id");
         running.end();
     });
 }
 
 #[test]
-fn the_kernel_is_the_first_image() {
+fn kernel_is_the_first_image() {
     again(5, || {
-        let Some(told) = capture(&wanted(), || {}) else { return };
+        let Some(events) = capture(&wanted(), || {}) else { return };
         let symbols = std::fs::read_to_string("/proc/kallsyms").unwrap_or_default();
         let text = symbols.lines().find(|line| line.ends_with(" _text")).unwrap_or("0");
         let text = u64::from_str_radix(text.split(' ').next().unwrap(), 16).unwrap();
         if !support::skip::can(text != 0, "kallsyms", "addresses of the kernel are hidden") {
             return;
         }
-        let base = told.iter().find(|it| it.is_image(0x21)).expect("the kernel's base");
-        let image = told.iter().find(|it| it.is_image(RUNDOWN_START)).expect("an image");
+        let base = events.iter().find(|event| event.is_image(0x21)).expect("the kernel's base");
+        let image = events.iter().find(|event| event.is_image(RUNDOWN_START)).expect("an image");
         assert_eq!((base.number("ImageBase"), image.number("ImageBase")), (text, text));
         assert_eq!((image.text("FileName"), image.number("ProcessId")), ("[kernel.kallsyms]", 0));
-        assert_eq!(image.header.0, std::process::id(), "told by this process");
-        let id = told.iter().find(|it| it.opcode == 36 && it.class == class::IMAGE_ID).expect("its build id");
+        assert_eq!(image.header.0, std::process::id(), "written by this process");
+        let id = events
+            .iter()
+            .find(|event| event.opcode == 36 && event.class == class::IMAGE_ID)
+            .expect("its build id");
         let notes = std::fs::read("/sys/kernel/notes").unwrap();
         assert_eq!(id.payload[12..32], notes[16..36]);
     });
 }
 
 #[test]
-fn a_forked_child_has_the_images_of_its_parent() {
+fn forked_child_has_the_images_of_its_parent() {
     again(5, || {
-        let Some(folder) = built(&[], &[]) else { return };
+        let Some(folder) = build_program(&[], &[]) else { return };
         let mut running = None;
         let work = || {
-            let it = Running::start(folder.path(), &["fork"]);
-            running = Some((it.pid, it.child.id(), it.maps.clone()));
-            it.end();
+            let program = Running::start(folder.path(), &["fork"]);
+            running = Some((program.pid, program.child.id(), program.maps.clone()));
+            program.end();
         };
-        let Some(told) = capture(&wanted(), work) else { return };
+        let Some(events) = capture(&wanted(), work) else { return };
         let (child, parent, maps) = running.unwrap();
         assert_ne!(child, parent);
-        assert_eq!(images_told(&told, LOAD, child), images_in(&maps));
-        assert_eq!(images_told(&told, UNLOAD, child), images_in(&maps));
+        assert_eq!(images_in_events(&events, LOAD, child), images_in(&maps));
+        assert_eq!(images_in_events(&events, UNLOAD, child), images_in(&maps));
     });
 }
 
 #[test]
-fn a_deleted_library_and_code_made_at_run_time_are_told_by_their_names() {
+fn deleted_library_and_generated_code_keep_their_names() {
     again(5, || {
         const MAKER: &str = r#"
         #include <dlfcn.h>
@@ -366,7 +388,7 @@ fn a_deleted_library_and_code_made_at_run_time_are_told_by_their_names() {
             getchar();
             return library == 0;
         }"#;
-        let Some(folder) = built(&[], &[]) else { return };
+        let Some(folder) = build_program(&[], &[]) else { return };
         let at = |name: &str| folder.path().join(name);
         std::fs::write(at("maker.c"), MAKER).unwrap();
         let made = Command::new("cc").arg(at("maker.c")).arg("-ldl").arg("-o").arg(at("maker")).status();
@@ -377,31 +399,31 @@ fn a_deleted_library_and_code_made_at_run_time_are_told_by_their_names() {
         let work = || {
             let mut command = Command::new(at("maker"));
             command.arg(&library).stdin(Stdio::piped()).stdout(Stdio::piped());
-            let mut it = command.spawn().unwrap();
+            let mut maker = command.spawn().unwrap();
             let mut line = String::new();
-            BufReader::new(it.stdout.take().unwrap()).read_line(&mut line).unwrap();
+            BufReader::new(maker.stdout.take().unwrap()).read_line(&mut line).unwrap();
             code = u64::from_str_radix(line.trim().trim_start_matches("0x"), 16).unwrap();
-            child = Some(it);
+            child = Some(maker);
         };
-        let Some(told) = capture(&wanted(), work) else { return };
+        let Some(events) = capture(&wanted(), work) else { return };
         let mut child = child.unwrap();
         child.stdin.take().unwrap().write_all(b"\n").unwrap();
         assert!(child.wait().unwrap().success());
         for opcode in [LOAD, RUNDOWN_END] {
-            let of_it = |it: &&Told| it.is_image(opcode) && it.number("ProcessId") == u64::from(child.id());
+            let is_match = |event: &&DecodedEvent| {
+                event.is_image(opcode) && event.number("ProcessId") == u64::from(child.id())
+            };
             let code: Vec<_> =
-                told.iter().filter(of_it).filter(|it| it.number("ImageBase") == code).collect();
+                events.iter().filter(is_match).filter(|event| event.number("ImageBase") == code).collect();
             assert_eq!(code.len(), 1);
             assert_eq!((code[0].text("FileName"), code[0].number("ImageSize")), ("//anon", 65536));
             let name = library.to_str().unwrap();
-            let at =
-                told.iter().position(|it| of_it(&it) && it.text("FileName") == name).expect("the library");
+            let at = events
+                .iter()
+                .position(|event| is_match(&event) && event.text("FileName") == name)
+                .expect("the library");
             if let Some(build_id) = &build_id {
-                assert_eq!(
-                    told[at - 1].payload[12..32],
-                    **build_id,
-                    "read from a file that has no name any more"
-                );
+                assert_eq!(events[at - 1].payload[12..32], **build_id, "read from a deleted file");
             }
         }
     });

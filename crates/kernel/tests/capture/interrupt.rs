@@ -1,4 +1,5 @@
-//! Interrupts and deferred calls against what the kernel itself counts: an extra, which needs the right to open tracepoints.
+//! Interrupts and deferred calls, compared with the kernel's own counts. These tests need access to
+//! tracepoints.
 
 use std::fs;
 use std::time::Duration;
@@ -7,14 +8,15 @@ use traceweir_kernel::Group;
 
 use crate::again::again;
 use crate::support;
-use crate::support::{Seen, capture_changing, cpus, of, wanting};
+use crate::support::{CapturedEvent, capture_changing, cpus, wanting, with_hooks};
 
 const INTERRUPT: u16 = 0x0F43;
 const DPC: u16 = 0x0F44;
 const TIMER_DPC: u16 = 0x0F45;
 
-/// The sum of the counts of all processors in the lines of a table that `is_it` picks by their heads.
-fn counted(table: &str, is_it: impl Fn(&str) -> bool) -> u64 {
+/// Returns the sum over all processors of the counts in a table, for lines whose heads
+/// `is_selected` accepts.
+fn counted(table: &str, is_selected: impl Fn(&str) -> bool) -> u64 {
     let text = fs::read_to_string(table).expect("a table");
     let lines = text.lines().filter_map(|line| line.trim().split_once(':'));
     let counts = |line: &str| -> u64 {
@@ -23,15 +25,16 @@ fn counted(table: &str, is_it: impl Fn(&str) -> bool) -> u64 {
             .take(usize::from(cpus()))
             .sum()
     };
-    lines.filter(|(head, _)| is_it(head)).map(|(_, line)| counts(line)).sum()
+    lines.filter(|(head, _)| is_selected(head)).map(|(_, line)| counts(line)).sum()
 }
 
 fn is_timer(head: &str) -> bool {
     ["TIMER", "HRTIMER"].contains(&head)
 }
 
-/// Captures while something happens: events, and how many there were by the kernel's own counts, at least and at most.
-fn capture(group: Group, count: impl Fn() -> u64) -> Option<(Vec<Seen>, u64, u64)> {
+/// Captures a group for some time. Returns the events, and the least and the largest number of them
+/// according to the kernel's own counts.
+fn capture(group: Group, count: impl Fn() -> u64) -> Option<(Vec<CapturedEvent>, u64, u64)> {
     let wanted = wanting(&[group]);
     let (before, mut within) = (count(), 0);
     let work = |_: &traceweir_kernel::Control, _: &mut dyn FnMut()| {
@@ -41,15 +44,16 @@ fn capture(group: Group, count: impl Fn() -> u64) -> Option<(Vec<Seen>, u64, u64
         }
         within = count() - first;
     };
-    let (seen, capture) = capture_changing(&wanted, work)?;
+    let (events, capture) = capture_changing(&wanted, work)?;
     let most = count() - before;
     assert_eq!(capture.lost(), 0);
-    // One may be open on each processor at both ends; and some kernels pass over all that happens while certain tasks run, idle ones among them, in all rings alike.
-    Some((seen, within.saturating_sub(2 * u64::from(cpus())) / 4, most))
+    // Each processor may be within an interrupt at both ends. Some kernels also skip everything
+    // that happens while certain tasks run, including idle tasks, in all rings alike.
+    Some((events, within.saturating_sub(2 * u64::from(cpus())) / 4, most))
 }
 
-/// All of them are of a time that makes sense.
-fn check(events: &[&Seen]) {
+/// Asserts that the times of all events are plausible.
+fn check(events: &[&CapturedEvent]) {
     for event in events {
         let begun = event.fields().number("InitialTime");
         assert!(begun <= event.raw && event.raw - begun < 1_000_000_000, "{begun} to {}", event.raw);
@@ -57,43 +61,44 @@ fn check(events: &[&Seen]) {
 }
 
 #[test]
-fn deferred_calls_are_as_many_as_the_kernel_counts() {
+fn deferred_calls_match_the_kernel_counts() {
     again(5, || {
         let count = || counted("/proc/softirqs", |_| true);
-        let Some((seen, least, most)) = capture(Group::DPC, count) else { return };
-        let all = of(&seen, &[DPC, TIMER_DPC]);
+        let Some((events, least, most)) = capture(Group::DPC, count) else { return };
+        let all = with_hooks(&events, &[DPC, TIMER_DPC]);
         check(&all);
         let many = all.len() as u64;
         assert!(least <= many && many <= most, "{least} ≤ {many} ≤ {most}");
         let is_visible =
             fs::read_to_string("/proc/kallsyms").is_ok_and(|text| !text.starts_with("0000000000000000"));
         if is_visible {
-            let routines = all.iter().map(|it| it.fields().number("Routine"));
-            assert!(routines.clone().all(|it| it > 0xFFFF_0000_0000_0000), "functions of the kernel");
+            let routines = all.iter().map(|event| event.fields().number("Routine"));
+            assert!(routines.clone().all(|address| address > 0xFFFF_0000_0000_0000), "kernel functions");
             assert!(routines.collect::<std::collections::BTreeSet<_>>().len() > 1);
         }
     });
 }
 
 #[test]
-fn timers_are_told_from_other_deferred_calls() {
+fn timers_are_distinguished_from_other_deferred_calls() {
     again(5, || {
         let count = || counted("/proc/softirqs", is_timer);
-        let Some((seen, least, most)) = capture(Group::DPC, count) else { return };
-        let many = of(&seen, &[TIMER_DPC]).len() as u64;
+        let Some((events, least, most)) = capture(Group::DPC, count) else { return };
+        let many = with_hooks(&events, &[TIMER_DPC]).len() as u64;
         assert!(least <= many && many <= most, "{least} ≤ {many} ≤ {most}");
     });
 }
 
 #[test]
-fn interrupts_of_devices_are_as_many_as_the_kernel_counts() {
+fn device_interrupts_match_the_kernel_counts() {
     again(5, || {
         let is_device = |head: &str| head.parse::<u32>().is_ok();
-        let Some((seen, least, most)) = capture(Group::INTERRUPT, || counted("/proc/interrupts", is_device))
+        let Some((events, least, most)) =
+            capture(Group::INTERRUPT, || counted("/proc/interrupts", is_device))
         else {
             return;
         };
-        let all = of(&seen, &[INTERRUPT]);
+        let all = with_hooks(&events, &[INTERRUPT]);
         check(&all);
         // Several handlers may share an interrupt.
         assert!(least <= all.len() as u64, "{least} ≤ {}", all.len());
@@ -110,11 +115,11 @@ fn interrupts_of_devices_are_as_many_as_the_kernel_counts() {
 }
 
 #[test]
-fn interrupts_of_the_clock_are_told_where_they_are_asked_for() {
+fn clock_interrupts_are_recorded_if_selected() {
     again(5, || {
         let count = || counted("/proc/interrupts", |head| head == "LOC");
-        let Some((seen, least, most)) = capture(Group::CLOCK_INTERRUPT, count) else { return };
-        let all = of(&seen, &[INTERRUPT]);
+        let Some((events, least, most)) = capture(Group::CLOCK_INTERRUPT, count) else { return };
+        let all = with_hooks(&events, &[INTERRUPT]);
         if !support::skip::can(
             !all.is_empty() || least == 0,
             "kernel events",

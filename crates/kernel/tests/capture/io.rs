@@ -1,6 +1,8 @@
-//! Disk, file and network events of programs of known behaviour: an extra, which needs the right to open tracepoints.
+//! Disk, file and network events of programs with known behaviour. These tests need access to
+//! tracepoints.
 //!
-//! Others use this machine at the same time: what is counted is told apart by thread, file, port or size.
+//! Other processes use this machine at the same time, so the tests select their own events by
+//! thread, file, port or size.
 
 mod disk;
 mod file;

@@ -1,10 +1,11 @@
-//! Real captures of programs of known behaviour.
+//! Captures of programs with known behaviour.
 //!
-//! Most tests need the right to open tracepoints and are skipped without it.
+//! Most tests need access to tracepoints and are skipped without it.
 
 #[path = "../../../../tests/support/again.rs"]
 mod again;
 mod config;
+mod decoded;
 mod image;
 mod interrupt;
 mod io;
@@ -16,4 +17,3 @@ mod stacks;
 mod support;
 mod switches;
 mod syscall;
-mod told;

@@ -1,4 +1,5 @@
-//! Page faults and allocations of a thread that makes a known number of them: an extra, which needs the right to open tracepoints.
+//! Page faults and allocations of a thread that makes a known number of them. These tests need
+//! access to tracepoints.
 
 use std::io::Write;
 use std::os::fd::AsRawFd;
@@ -6,7 +7,7 @@ use std::os::fd::AsRawFd;
 use traceweir_kernel::Group;
 
 use crate::again::again;
-use crate::support::{Fresh, PAGE, Seen, capture, of, skip, this_thread, wanting};
+use crate::support::{CapturedEvent, Fresh, PAGE, capture, skip, this_thread, wanting, with_hooks};
 
 const DEMAND_ZERO: u16 = 0x020B;
 const COPY_ON_WRITE: u16 = 0x020C;
@@ -14,11 +15,11 @@ const HARD_FAULT: u16 = 0x0220;
 const ALLOC: u16 = 0x0262;
 const FREE: u16 = 0x0263;
 
-/// Addresses of faults of a kind in some memory, in time order.
-fn faults_in(seen: &[Seen], hook: u16, memory: &Fresh) -> Vec<u64> {
-    let all = of(seen, &[hook]);
-    let addresses = all.iter().map(|it| {
-        let fields = it.fields();
+/// Returns the addresses of faults with this hook in some memory, in time order.
+fn faults_in(events: &[CapturedEvent], hook: u16, memory: &Fresh) -> Vec<u64> {
+    let all = with_hooks(events, &[hook]);
+    let addresses = all.iter().map(|event| {
+        let fields = event.fields();
         assert_ne!(fields.number("ProgramCounter"), 0);
         fields.number("VirtualAddress")
     });
@@ -26,7 +27,7 @@ fn faults_in(seen: &[Seen], hook: u16, memory: &Fresh) -> Vec<u64> {
 }
 
 #[test]
-fn fresh_pages_fault_once_each_and_once_more_when_they_are_written_to() {
+fn fresh_page_faults_once_and_again_on_the_first_write() {
     again(5, || {
         const PAGES: usize = 300;
         let (written, read) = (Fresh::pages(PAGES), Fresh::pages(PAGES));
@@ -36,19 +37,19 @@ fn fresh_pages_fault_once_each_and_once_more_when_they_are_written_to() {
             read.read();
             read.write();
         };
-        let Some((seen, capture)) = capture(&wanting(&[Group::PAGE_FAULTS]), work) else { return };
+        let Some((events, capture)) = capture(&wanting(&[Group::PAGE_FAULTS]), work) else { return };
         assert_eq!(capture.lost(), 0);
         let pages = |memory: &Fresh| -> Vec<u64> {
             (0..PAGES as u64).map(|page| memory.start + page * PAGE as u64).collect()
         };
-        assert_eq!(faults_in(&seen, DEMAND_ZERO, &written), pages(&written));
-        assert_eq!(faults_in(&seen, COPY_ON_WRITE, &written), [0; 0]);
-        assert_eq!(faults_in(&seen, DEMAND_ZERO, &read), pages(&read));
-        assert_eq!(faults_in(&seen, COPY_ON_WRITE, &read), pages(&read), "of the page of zeros");
+        assert_eq!(faults_in(&events, DEMAND_ZERO, &written), pages(&written));
+        assert_eq!(faults_in(&events, COPY_ON_WRITE, &written), [0; 0]);
+        assert_eq!(faults_in(&events, DEMAND_ZERO, &read), pages(&read));
+        assert_eq!(faults_in(&events, COPY_ON_WRITE, &read), pages(&read), "of the zero page");
     });
 }
 
-/// Faults of this thread that a disk had to serve.
+/// Returns the number of this thread's faults that required disk access.
 fn hard_faults() -> usize {
     // SAFETY: the call fills the structure.
     unsafe {
@@ -59,14 +60,15 @@ fn hard_faults() -> usize {
 }
 
 #[test]
-fn pages_that_a_disk_has_to_serve_are_hard_faults() {
+fn faults_that_require_disk_access_are_hard_faults() {
     again(5, || {
         const PAGES: usize = 64;
         let mut file = tempfile::tempfile_in(env!("CARGO_TARGET_TMPDIR")).expect("a file");
         file.write_all(&vec![7; PAGES * PAGE]).expect("room");
         file.sync_all().expect("a disk");
         let (length, fd) = (PAGES * PAGE, file.as_raw_fd());
-        // SAFETY: a new mapping of a file that nobody shortens; advice changes nothing of what it holds.
+        // SAFETY: creates a new mapping of a file that nothing truncates; advice does not change
+        // its contents.
         let start = unsafe {
             libc::posix_fadvise(fd, 0, 0, libc::POSIX_FADV_DONTNEED);
             let start = libc::mmap(std::ptr::null_mut(), length, libc::PROT_READ, libc::MAP_PRIVATE, fd, 0);
@@ -81,16 +83,17 @@ fn pages_that_a_disk_has_to_serve_are_hard_faults() {
             mapped.read();
             hard = hard_faults() - before;
         };
-        let Some((seen, capture)) = capture(&wanting(&[Group::HARD_FAULTS, Group::PAGE_FAULTS]), work) else {
+        let Some((events, capture)) = capture(&wanting(&[Group::HARD_FAULTS, Group::PAGE_FAULTS]), work)
+        else {
             return;
         };
         assert_eq!(capture.lost(), 0);
         if !skip::can(hard > 0, "kernel events", "the files here are in memory") {
             return;
         }
-        let all = of(&seen, &[HARD_FAULT]);
-        let mine: Vec<&&Seen> =
-            all.iter().filter(|it| mapped.has(it.fields().number("VirtualAddress"))).collect();
+        let all = with_hooks(&events, &[HARD_FAULT]);
+        let mine: Vec<&&CapturedEvent> =
+            all.iter().filter(|event| mapped.has(event.fields().number("VirtualAddress"))).collect();
         assert_eq!(mine.len(), hard);
         for event in mine {
             let fields = event.fields();
@@ -103,7 +106,7 @@ fn pages_that_a_disk_has_to_serve_are_hard_faults() {
 }
 
 #[test]
-fn what_is_mapped_and_unmapped_is_allocated_and_released() {
+fn mapping_and_unmapping_are_recorded_as_alloc_and_free() {
     again(5, || {
         const PAGES: usize = 37;
         let mut range = (0, 0);
@@ -111,15 +114,17 @@ fn what_is_mapped_and_unmapped_is_allocated_and_released() {
             let fresh = Fresh::pages(PAGES);
             range = (fresh.start, fresh.length as u64);
         };
-        let Some((seen, _)) = capture(&wanting(&[Group::VIRTUAL_ALLOC]), work) else { return };
+        let Some((events, _)) = capture(&wanting(&[Group::VIRTUAL_ALLOC]), work) else { return };
         let pid = u64::from(std::process::id());
-        let told = |hook| -> Vec<(u64, u64, u64)> {
-            let all = of(&seen, &[hook]);
-            let all = all.iter().map(|it| it.fields()).filter(|it| it.number("ProcessId") == pid);
-            let all = all.filter(|it| it.number("BaseAddress") == range.0);
-            all.map(|it| (it.number("BaseAddress"), it.number("RegionSize"), it.number("Flags"))).collect()
+        let recorded = |hook| -> Vec<(u64, u64, u64)> {
+            let all = with_hooks(&events, &[hook]);
+            let all =
+                all.iter().map(|event| event.fields()).filter(|fields| fields.number("ProcessId") == pid);
+            let all = all.filter(|fields| fields.number("BaseAddress") == range.0);
+            all.map(|fields| ["BaseAddress", "RegionSize", "Flags"].map(|name| fields.number(name)).into())
+                .collect()
         };
-        assert_eq!(told(ALLOC), [(range.0, range.1, 0x3000)]);
-        assert_eq!(told(FREE), [(range.0, range.1, 0x8000)]);
+        assert_eq!(recorded(ALLOC), [(range.0, range.1, 0x3000)]);
+        assert_eq!(recorded(FREE), [(range.0, range.1, 0x8000)]);
     });
 }

@@ -1,6 +1,6 @@
-//! Processes and threads of known behaviour, captured on this machine: an extra, which needs the right to open tracepoints.
+//! Processes and threads with known behaviour. These tests need access to tracepoints.
 //!
-//! Other processes come and go meanwhile: each test looks at its own, by their ids.
+//! Other processes start and end meanwhile: each test selects its own by their ids.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::process::ExitStatusExt;
@@ -15,18 +15,18 @@ use traceweir_kernel::{Capture, Control, Group, Wanted};
 use crate::again::again;
 use crate::support::{Fields, Plain, cpus, groups, skip};
 
-/// One captured record, decoded by its shape.
+/// A captured record with its decoded payload.
 #[derive(Clone, Debug)]
-struct Seen {
+struct CapturedEvent {
     raw: u64,
     hook: u16,
     is_stack: bool,
-    /// Process and thread of the header, where it has them.
-    by: (u32, u32),
+    /// Process and thread id of the header; 0 if it has none.
+    header_ids: (u32, u32),
     fields: Fields,
 }
 
-impl Seen {
+impl CapturedEvent {
     fn number(&self, name: &str) -> i64 {
         self.fields.number(name) as i64
     }
@@ -52,33 +52,37 @@ impl Seen {
     }
 }
 
-/// The fields of events of processes and threads; of others none.
+/// Decodes events of processes and threads; returns no fields for other events.
 fn decode(record: &Record<'_>) -> Fields {
     let is_ours = [class::PROCESS, class::THREAD].contains(&record.provider());
-    if is_ours { Fields::of(record) } else { Fields::default() }
+    if is_ours { Fields::parse(record) } else { Fields::default() }
 }
 
 fn wanted() -> Wanted {
-    // Others may have much to tell too.
+    // Other processes may cause many events too.
     Wanted { groups: groups(&[Group::PROCESS, Group::THREAD]), ring_bytes: 8 << 20, ..Wanted::default() }
 }
 
-fn drain(capture: &mut Capture, seen: &mut Vec<Seen>) {
+fn drain(capture: &mut Capture, events: &mut Vec<CapturedEvent>) {
     while let Some(next) = capture.peek(0) {
         let mut bytes = vec![0; next.length];
         capture.take(0, &mut bytes);
         let record = Record::parse(&bytes, 0).expect("a record");
         let hook = record.hook().unwrap_or(0);
         let has_ids = matches!(hook, 0x0301 | 0x0302 | 0x0501..=0x0504 | 0x0548);
-        let by = if has_ids { (record.process_id(), record.thread_id()) } else { (0, 0) };
+        let header_ids = if has_ids { (record.process_id(), record.thread_id()) } else { (0, 0) };
         let fields = if next.is_stack { Fields::default() } else { decode(&record) };
-        seen.push(Seen { raw: next.raw, hook, is_stack: next.is_stack, by, fields });
+        events.push(CapturedEvent { raw: next.raw, hook, is_stack: next.is_stack, header_ids, fields });
     }
 }
 
-/// Takes everything that is captured while `work` runs, as a session does: whenever it is woken, and now and then.
-fn capture<T: Send>(wanted: &Wanted, work: impl FnOnce(&Control) -> T + Send) -> Option<(Vec<Seen>, T)> {
-    /// One at a time: each looks at the whole machine.
+/// Returns everything that is captured while `work` runs. Polls like a session: on each wake, and
+/// now and then.
+fn capture<T: Send>(
+    wanted: &Wanted,
+    work: impl FnOnce(&Control) -> T + Send,
+) -> Option<(Vec<CapturedEvent>, T)> {
+    /// Captures run one at a time, because each covers the whole machine.
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock();
     let (mut capture, control) = match Capture::start(wanted, cpus(), 1) {
@@ -88,7 +92,7 @@ fn capture<T: Send>(wanted: &Wanted, work: impl FnOnce(&Control) -> T + Send) ->
             return None;
         }
     };
-    let mut seen = Vec::new();
+    let mut events = Vec::new();
     capture.look(&Plain, false);
     let done = std::thread::scope(|scope| {
         let worker = scope.spawn(|| work(&control));
@@ -97,49 +101,50 @@ fn capture<T: Send>(wanted: &Wanted, work: impl FnOnce(&Control) -> T + Send) ->
             let mut fds = [PollFd::new(&wake, PollFlags::IN)];
             let _ = rustix::event::poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 20_000_000 }));
             capture.look(&Plain, false);
-            drain(&mut capture, &mut seen);
+            drain(&mut capture, &mut events);
         }
         worker.join().expect("the work")
     });
     capture.end(&Plain);
-    drain(&mut capture, &mut seen);
+    drain(&mut capture, &mut events);
     assert_eq!(capture.lost(), 0);
-    Some((seen, done))
+    Some((events, done))
 }
 
-/// Runs a shell script and gives its process and how it ended.
+/// Runs a shell script. Returns its process id and exit status.
 fn shell(script: &str) -> (u32, std::process::ExitStatus) {
     let mut child = Command::new("sh").args(["-c", script]).stdout(Stdio::null()).spawn().expect("a shell");
     (child.id(), child.wait().expect("its end"))
 }
 
-fn of(seen: &[Seen], pid: u32) -> Vec<&Seen> {
-    let names = [0x0301, 0x0302, 0x0303, 0x0304, 0x0501, 0x0502, 0x0503, 0x0504, 0x0548];
-    seen.iter().filter(|it| names.contains(&it.hook) && it.pid() == pid).collect()
+/// Returns the process and thread events of a process.
+fn events_of(events: &[CapturedEvent], pid: u32) -> Vec<&CapturedEvent> {
+    let hooks = [0x0301, 0x0302, 0x0303, 0x0304, 0x0501, 0x0502, 0x0503, 0x0504, 0x0548];
+    events.iter().filter(|event| hooks.contains(&event.hook) && event.pid() == pid).collect()
 }
 
 #[test]
-fn a_program_that_is_begun_and_killed_is_told_step_by_step() {
+fn fork_exec_and_kill_are_recorded_in_order() {
     again(5, || {
-        let Some((seen, (pid, status))) =
+        let Some((events, (pid, status))) =
             capture(&wanted(), |_| shell("(exit 3); (exit 4); sleep 0.5; : 'a b' \"\"; kill -9 $$"))
         else {
             return;
         };
         assert_eq!(status.signal(), Some(9));
-        let own = of(&seen, pid);
-        let hooks: Vec<u16> = own.iter().map(|it| it.hook).collect();
-        // Fork; exec: end and start at one time; killed.
+        let own = events_of(&events, pid);
+        let hooks: Vec<u16> = own.iter().map(|event| event.hook).collect();
+        // Fork; exec: end and start at the same time; killed.
         assert_eq!(hooks, [0x0301, 0x0501, 0x0502, 0x0302, 0x0301, 0x0501, 0x0502, 0x0302]);
-        let times: BTreeSet<u64> = own[2..6].iter().map(|it| it.raw).collect();
-        assert_eq!(times.len(), 1, "an exec has one time");
+        let times: BTreeSet<u64> = own[2..6].iter().map(|event| event.raw).collect();
+        assert_eq!(times.len(), 1, "all events of an exec have the same time");
         let me = std::process::id();
         let exe = std::env::current_exe().unwrap();
         let (first, second) = (own[0], own[4]);
         assert_eq!(first.text("ImageFileName"), exe.file_name().unwrap().to_str().unwrap());
         assert!(first.text("CommandLine").contains(exe.file_name().unwrap().to_str().unwrap()));
-        assert_eq!((first.by.0, own[1].by.0), (me, me), "the creator");
-        assert_eq!(own[0].by, own[1].by);
+        assert_eq!((first.header_ids.0, own[1].header_ids.0), (me, me), "the creator");
+        assert_eq!(own[0].header_ids, own[1].header_ids);
         let shell = std::fs::canonicalize("/bin/sh").unwrap();
         assert_eq!(second.text("ImageFileName"), shell.file_name().unwrap().to_str().unwrap());
         let script = r#"sh -c "(exit 3); (exit 4); sleep 0.5; : 'a b' \"\"; kill -9 $$""#;
@@ -154,29 +159,33 @@ fn a_program_that_is_begun_and_killed_is_told_step_by_step() {
         assert_eq!(own[7].text("CommandLine"), script);
         assert_eq!((own[6].tid(), own[5].text("ThreadName")), (pid, "sh"));
 
-        // Its children: two that were forked only, and one that is another program.
-        let started: Vec<&Seen> =
-            seen.iter().filter(|it| it.hook == 0x0301 && it.number("ParentId") == i64::from(pid)).collect();
-        let children: Vec<u32> = started.iter().map(|it| it.pid()).collect();
+        // Its children: two that were only forked, and one that has executed a program.
+        let started: Vec<&CapturedEvent> = events
+            .iter()
+            .filter(|event| event.hook == 0x0301 && event.number("ParentId") == i64::from(pid))
+            .collect();
+        let children: Vec<u32> = started.iter().map(|event| event.pid()).collect();
         let forked = |child: u32| -> Vec<i32> {
-            seen.iter().filter(|it| it.is(0x0302, child)).map(Seen::status).collect()
+            events.iter().filter(|event| event.is(0x0302, child)).map(CapturedEvent::status).collect()
         };
         let with = |status: &[i32]| children.iter().filter(|child| forked(**child) == status).count();
         assert_eq!(
             (with(&[3]), with(&[4]), with(&[0, 0])),
             (1, 1, 2),
-            "the program's two starts count twice"
+            "a program that was forked and executed starts twice"
         );
-        let sleeps: Vec<&&Seen> = started.iter().filter(|it| it.text("CommandLine") == "sleep 0.5").collect();
+        let sleeps: Vec<&&CapturedEvent> =
+            started.iter().filter(|event| event.text("CommandLine") == "sleep 0.5").collect();
         assert_eq!(sleeps.len(), 1, "{started:?}");
-        for start in started.iter().filter(|it| it.text("CommandLine") != "sleep 0.5") {
-            assert_eq!((start.text("CommandLine"), start.by.0), (script, pid), "what it has of its parent");
+        for start in started.iter().filter(|event| event.text("CommandLine") != "sleep 0.5") {
+            let inherited = (start.text("CommandLine"), start.header_ids.0);
+            assert_eq!(inherited, (script, pid), "inherited from the parent");
         }
     });
 }
 
 #[test]
-fn threads_are_told_with_their_names_and_ends() {
+fn threads_are_recorded_with_their_names_and_ends() {
     again(5, || {
         const THREADS: u32 = 5;
         let work = |_: &Control| {
@@ -189,40 +198,41 @@ fn threads_are_told_with_their_names_and_ends() {
                 .unwrap();
             (child.id(), child.wait().unwrap())
         };
-        let Some((seen, (pid, status))) = capture(&wanted(), work) else { return };
+        let Some((events, (pid, status))) = capture(&wanted(), work) else { return };
         assert!(status.success());
-        let own = of(&seen, pid);
+        let own = events_of(&events, pid);
         let mut workers = BTreeSet::new();
         for index in 0..THREADS {
             let name = format!("worker-{index}");
-            let named: Vec<&&Seen> =
-                own.iter().filter(|it| it.hook == 0x0548 && it.text("ThreadName") == name).collect();
+            let named: Vec<&&CapturedEvent> =
+                own.iter().filter(|event| event.hook == 0x0548 && event.text("ThreadName") == name).collect();
             assert_eq!(named.len(), 1, "{name}");
             let tid = named[0].number("ThreadId") as u32;
-            assert_eq!(named[0].by, (pid, tid));
+            assert_eq!(named[0].header_ids, (pid, tid));
             workers.insert(tid);
-            let life: Vec<&&Seen> = own.iter().filter(|it| it.hook != 0x0548 && it.is_thread(tid)).collect();
-            assert_eq!(life.iter().map(|it| it.hook).collect::<Vec<_>>(), [0x0501, 0x0502]);
-            assert_ne!(life[0].text("ThreadName"), name, "it has its creator's name at first");
+            let life: Vec<&&CapturedEvent> =
+                own.iter().filter(|event| event.hook != 0x0548 && event.is_thread(tid)).collect();
+            assert_eq!(life.iter().map(|event| event.hook).collect::<Vec<_>>(), [0x0501, 0x0502]);
+            assert_ne!(life[0].text("ThreadName"), name, "a new thread has its creator's name");
             assert_eq!(life[1].text("ThreadName"), name);
-            assert_eq!((life[0].by.0, life[1].by), (pid, (pid, tid)));
+            assert_eq!((life[0].header_ids.0, life[1].header_ids), (pid, (pid, tid)));
             assert!(life[0].number("Affinity") != 0);
         }
         assert_eq!(workers.len(), THREADS as usize);
-        // The process ends once, behind all of its threads.
+        // The process ends once, after all of its threads.
         let last = own.last().unwrap();
         assert!(last.is(0x0302, pid) && last.status() == 0);
     });
 }
 
-impl Seen {
+impl CapturedEvent {
     fn is_thread(&self, tid: u32) -> bool {
         self.fields.find("TThreadId").is_some() && self.tid() == tid
     }
 }
 
 #[test]
-#[ignore = "a program that another test runs"]
+#[ignore = "runs as a child process of another test"]
 fn makes_threads_with_names() {
     let Ok(count) = std::env::var("THREADS") else { return };
     let count: u32 = count.parse().unwrap();
@@ -235,7 +245,7 @@ fn makes_threads_with_names() {
     threads.into_iter().for_each(|thread| thread.join().unwrap());
 }
 
-/// Processes and threads that are there now, without those that have ended.
+/// Returns the processes and threads that are alive now.
 fn alive() -> (BTreeSet<u32>, BTreeSet<u32>) {
     let numbers = |folder: String| {
         let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
@@ -257,12 +267,12 @@ fn alive() -> (BTreeSet<u32>, BTreeSet<u32>) {
 }
 
 #[test]
-fn everything_alive_is_in_the_rundowns() {
+fn rundowns_contain_all_processes_and_threads() {
     again(5, || {
         let mut wanted = wanted();
         wanted.groups = groups(&[Group::PROCESS, Group::THREAD, Group::PROCESS_COUNTERS]);
         let (processes, threads) = alive();
-        let Some((seen, (mut processes_end, mut threads_end))) = capture(&wanted, |_| {
+        let Some((events, (mut processes_end, mut threads_end))) = capture(&wanted, |_| {
             std::thread::sleep(std::time::Duration::from_millis(60));
             alive()
         }) else {
@@ -271,35 +281,35 @@ fn everything_alive_is_in_the_rundowns() {
         let later = alive();
         processes_end.retain(|pid| later.0.contains(pid));
         threads_end.retain(|tid| later.1.contains(tid));
-        let told = |hook: u16| -> BTreeSet<u32> {
-            let own = seen.iter().filter(|it| it.hook == hook);
-            own.map(|it| if hook >> 8 == 5 { it.tid() } else { it.pid() }).collect()
+        let recorded = |hook: u16| -> BTreeSet<u32> {
+            let own = events.iter().filter(|event| event.hook == hook);
+            own.map(|event| if hook >> 8 == 5 { event.tid() } else { event.pid() }).collect()
         };
         let both =
             |a: &BTreeSet<u32>, b: &BTreeSet<u32>| a.intersection(b).copied().collect::<BTreeSet<u32>>();
-        let missing = |wanted: &BTreeSet<u32>, told: BTreeSet<u32>| {
-            wanted.difference(&told).copied().collect::<Vec<u32>>()
+        let missing = |wanted: &BTreeSet<u32>, recorded: BTreeSet<u32>| {
+            wanted.difference(&recorded).copied().collect::<Vec<u32>>()
         };
-        assert_eq!(missing(&both(&processes, &processes_end), told(0x0303)), []);
-        assert_eq!(missing(&both(&threads, &threads_end), told(0x0503)), []);
-        assert_eq!(missing(&processes_end, told(0x0304)), []);
-        assert_eq!(missing(&threads_end, told(0x0504)), []);
-        // The idle threads, which `/proc` does not have.
-        assert!(told(0x0303).contains(&0) && told(0x0503).contains(&0));
+        assert_eq!(missing(&both(&processes, &processes_end), recorded(0x0303)), []);
+        assert_eq!(missing(&both(&threads, &threads_end), recorded(0x0503)), []);
+        assert_eq!(missing(&processes_end, recorded(0x0304)), []);
+        assert_eq!(missing(&threads_end, recorded(0x0504)), []);
+        // `/proc` does not list the idle threads.
+        assert!(recorded(0x0303).contains(&0) && recorded(0x0503).contains(&0));
         let me = std::process::id();
-        let own = seen.iter().find(|it| it.is(0x0303, me)).unwrap();
+        let own = events.iter().find(|event| event.is(0x0303, me)).unwrap();
         assert_eq!(own.number("ParentId") as u32, std::os::unix::process::parent_id());
         assert_eq!(own.status(), 259);
         let ticks = std::fs::read_to_string("/proc/self/stat").unwrap();
         let ticks = traceweir_format::linux::ticks_in(ticks.as_bytes()).unwrap();
         assert_eq!(own.number("UniqueProcessKey") >> 16 & 0xFFFF_FFFF, (ticks & 0xFFFF_FFFF) as i64);
         if std::fs::read_to_string("/proc/2/comm").is_ok_and(|name| name == "kthreadd\n") {
-            let own = seen.iter().find(|it| it.is(0x0303, 2)).unwrap();
+            let own = events.iter().find(|event| event.is(0x0303, 2)).unwrap();
             assert_eq!((own.text("ImageFileName"), own.text("CommandLine")), ("kthreadd", ""));
             assert_eq!(own.text("UserSID"), "S-1-22-1-0");
-            assert!(!seen.iter().any(|it| it.is(0x0321, 2)), "it has no memory of its own");
+            assert!(!events.iter().any(|event| event.is(0x0321, 2)), "a kernel thread has no user memory");
         }
-        let counters = seen.iter().find(|it| it.is(0x0321, me)).unwrap();
+        let counters = events.iter().find(|event| event.is(0x0321, me)).unwrap();
         assert!(counters.number("PageFaultCount") > 0 && counters.number("HandleCount") > 2);
         let [peak, now] = ["PeakWorkingSetSize", "WorkingSetSize"].map(|name| counters.number(name));
         assert!(peak >= now && now > 1 << 20 && counters.number("PrivatePageCount") > 0);
@@ -307,86 +317,95 @@ fn everything_alive_is_in_the_rundowns() {
 }
 
 #[test]
-fn a_storm_of_forks_loses_nothing_and_leaves_nothing() {
+fn many_forks_lose_no_events_and_leave_no_processes() {
     again(5, || {
         const FORKS: usize = 2_000;
         let script = format!("i=0; while [ $i -lt {FORKS} ]; do (exit 5); i=$((i+1)); done");
-        let Some((seen, (pid, status))) = capture(&wanted(), |_| shell(&script)) else { return };
+        let Some((events, (pid, status))) = capture(&wanted(), |_| shell(&script)) else { return };
         assert!(status.success());
-        let started: Vec<u32> = seen
+        let started: Vec<u32> = events
             .iter()
-            .filter(|it| it.hook == 0x0301 && it.number("ParentId") == i64::from(pid))
-            .map(Seen::pid)
+            .filter(|event| event.hook == 0x0301 && event.number("ParentId") == i64::from(pid))
+            .map(CapturedEvent::pid)
             .collect();
         assert_eq!(started.len(), FORKS);
         let children: BTreeSet<u32> = started.iter().copied().collect();
         let mut ends: BTreeMap<i32, usize> = BTreeMap::new();
-        for end in seen.iter().filter(|it| it.hook == 0x0302 && it.number("ParentId") == i64::from(pid)) {
+        for end in
+            events.iter().filter(|event| event.hook == 0x0302 && event.number("ParentId") == i64::from(pid))
+        {
             *ends.entry(end.status()).or_default() += 1;
         }
         assert_eq!(ends, BTreeMap::from([(5, FORKS)]));
-        let left = seen.iter().filter(|it| matches!(it.hook, 0x0304 | 0x0504 | 0x0327));
-        assert_eq!(left.filter(|it| children.contains(&it.pid()) || it.pid() == pid).count(), 0);
+        let remaining = events.iter().filter(|event| matches!(event.hook, 0x0304 | 0x0504 | 0x0327));
+        assert_eq!(
+            remaining.filter(|event| children.contains(&event.pid()) || event.pid() == pid).count(),
+            0
+        );
     });
 }
 
 #[test]
-fn what_starts_while_a_capture_begins_is_told_once() {
+fn process_that_starts_while_a_capture_begins_is_recorded_once() {
     again(5, || {
         for _ in 0..3 {
             let script = "i=0; while [ $i -lt 300 ]; do (sleep 0.02) & i=$((i+1)); done; wait";
             let mut storm = Command::new("sh").args(["-c", script]).spawn().unwrap();
             std::thread::sleep(std::time::Duration::from_millis(20));
             let done = capture(&wanted(), |_| storm.wait().unwrap());
-            let Some((seen, _)) = done else {
+            let Some((events, _)) = done else {
                 let _ = storm.wait();
                 return;
             };
             let mut alive: BTreeSet<u32> = BTreeSet::new();
-            for it in seen.iter().filter(|it| matches!(it.hook, 0x0301..=0x0303)) {
-                let pid = it.pid();
-                match it.hook {
-                    0x0302 => assert!(alive.remove(&pid), "it ends and never began: {it:?}"),
-                    _ => assert!(alive.insert(pid), "{pid} is told twice: {it:?}"),
+            for event in events.iter().filter(|event| matches!(event.hook, 0x0301..=0x0303)) {
+                let pid = event.pid();
+                match event.hook {
+                    0x0302 => assert!(alive.remove(&pid), "an end without a start: {event:?}"),
+                    _ => assert!(alive.insert(pid), "{pid} starts twice: {event:?}"),
                 }
             }
-            let ends: BTreeSet<u32> = seen.iter().filter(|it| it.hook == 0x0304).map(Seen::pid).collect();
+            let ends: BTreeSet<u32> =
+                events.iter().filter(|event| event.hook == 0x0304).map(CapturedEvent::pid).collect();
             assert!(alive.is_subset(&ends), "{:?}", alive.difference(&ends).collect::<Vec<_>>());
         }
     });
 }
 
 #[test]
-fn a_rundown_on_demand_tells_of_all_again() {
+fn rundown_on_request_repeats_all_processes() {
     again(5, || {
-        // So that it is certain from the first look on that this process is older than the rings.
+        // From the first poll on it must be certain that this process is older than the rings.
         std::thread::sleep(std::time::Duration::from_millis(100));
         let work = |control: &Control| {
             control.run_down();
             std::thread::sleep(std::time::Duration::from_millis(60));
         };
-        let Some((seen, ())) = capture(&wanted(), work) else { return };
+        let Some((events, ())) = capture(&wanted(), work) else { return };
         let me = std::process::id();
-        assert_eq!(seen.iter().filter(|it| it.is(0x0303, me)).count(), 2);
-        assert_eq!(seen.iter().filter(|it| it.is(0x0304, me)).count(), 1);
+        assert_eq!(events.iter().filter(|event| event.is(0x0303, me)).count(), 2);
+        assert_eq!(events.iter().filter(|event| event.is(0x0304, me)).count(), 1);
     });
 }
 
 #[test]
-fn stacks_of_starts_and_ends_follow_them() {
+fn stacks_follow_starts_and_ends() {
     again(5, || {
         const FORKS: usize = 50;
         let mut wanted = wanted();
         wanted.stacks = vec![0x0301, 0x0501, 0x0302, 0x0502];
         let script = format!("i=0; while [ $i -lt {FORKS} ]; do (exit 5); i=$((i+1)); done");
-        let Some((seen, (pid, _))) = capture(&wanted, |_| shell(&script)) else { return };
-        let is_child = |it: &Seen| {
-            matches!(it.hook, 0x0301 | 0x0302) && !it.is_stack && it.number("ParentId") == i64::from(pid)
+        let Some((events, (pid, _))) = capture(&wanted, |_| shell(&script)) else { return };
+        let is_child = |event: &CapturedEvent| {
+            matches!(event.hook, 0x0301 | 0x0302)
+                && !event.is_stack
+                && event.number("ParentId") == i64::from(pid)
         };
-        let children: BTreeSet<u32> = seen.iter().filter(|it| is_child(it)).map(Seen::pid).collect();
+        let children: BTreeSet<u32> =
+            events.iter().filter(|event| is_child(event)).map(CapturedEvent::pid).collect();
         assert_eq!(children.len(), FORKS);
         for hook in [0x0301, 0x0302, 0x0501, 0x0502] {
-            let pairs = seen.windows(2).filter(|pair| {
+            let pairs = events.windows(2).filter(|pair| {
                 pair[0].hook == hook && !pair[0].is_stack && children.contains(&pair[0].pid())
             });
             let (count, with) = pairs.fold((0, 0), |(count, with), pair| {
@@ -395,12 +414,13 @@ fn stacks_of_starts_and_ends_follow_them() {
             });
             assert_eq!((count, with), (FORKS, FORKS), "{hook:x}");
         }
-        let ends = seen.iter().filter(|it| it.hook == 0x0302 && children.contains(&it.pid()));
-        assert!(ends.map(Seen::status).all(|status| status == 5));
+        let ends = events.iter().filter(|event| event.hook == 0x0302 && children.contains(&event.pid()));
+        assert!(ends.map(CapturedEvent::status).all(|status| status == 5));
     });
 }
 
-/// Threads that a shell cannot make: one that outlives the first, one that runs another program, one that crashes.
+/// A program for what a shell cannot do: a thread that outlives the first, one that executes
+/// another program, and one that crashes.
 const PROGRAM: &str = r#"
 #include <pthread.h>
 #include <stdlib.h>
@@ -422,8 +442,9 @@ int main(int argc, char **argv) {
 }
 "#;
 
-/// Runs the program, and gives what was told of its process behind its exec: hook, and the exit status or whether it is the first thread.
-fn lives(how: &str) -> Option<Vec<(u16, i32)>> {
+/// Runs the program. Returns the events of its process after its exec: the hook, and the exit
+/// status of a process or whether a thread is the first.
+fn task_events(how: &str) -> Option<Vec<(u16, i32)>> {
     let folder = tempfile::tempdir().unwrap();
     let (source, program) = (folder.path().join("tasks.c"), folder.path().join("tasks"));
     std::fs::write(&source, PROGRAM).unwrap();
@@ -436,44 +457,46 @@ fn lives(how: &str) -> Option<Vec<(u16, i32)>> {
         child.wait().unwrap();
         child.id()
     };
-    let (seen, pid) = capture(&wanted(), work)?;
-    let own = of(&seen, pid);
-    let brief = own.iter().map(|it| match it.hook {
-        0x0301 | 0x0302 => (it.hook, it.status()),
-        _ => (it.hook, i32::from(it.tid() == pid)),
+    let (events, pid) = capture(&wanted(), work)?;
+    let own = events_of(&events, pid);
+    let brief = own.iter().map(|event| match event.hook {
+        0x0301 | 0x0302 => (event.hook, event.status()),
+        _ => (event.hook, i32::from(event.tid() == pid)),
     });
     Some(brief.skip(6).collect())
 }
 
 #[test]
-fn a_process_ends_with_the_last_of_its_threads() {
+fn process_ends_with_its_last_thread() {
     again(5, || {
-        let Some(told) = lives("outlive") else { return };
-        assert_eq!(told, [(0x0501, 0), (0x0502, 1), (0x0502, 0), (0x0302, 6)]);
+        let Some(recorded) = task_events("outlive") else { return };
+        assert_eq!(recorded, [(0x0501, 0), (0x0502, 1), (0x0502, 0), (0x0302, 6)]);
     });
 }
 
 #[test]
-fn a_thread_that_runs_another_program_becomes_the_first() {
+fn thread_that_executes_a_program_becomes_the_first() {
     again(5, || {
-        let Some(told) = lives("exec") else { return };
-        // The first thread ends; then the program, the other thread with it; the new program has one thread, the first.
+        let Some(recorded) = task_events("exec") else { return };
+        // The first thread ends; then the program, and with it the other thread. The new program
+        // has one thread, the first.
         let exec = [(0x0502, 0), (0x0302, 0), (0x0301, 259), (0x0501, 1)];
-        let whole = [&[(0x0501, 0), (0x0502, 1)][..], &exec, &[(0x0502, 1), (0x0302, 8)]].concat();
-        assert_eq!(told, whole);
+        let expected = [&[(0x0501, 0), (0x0502, 1)][..], &exec, &[(0x0502, 1), (0x0302, 8)]].concat();
+        assert_eq!(recorded, expected);
     });
 }
 
 #[test]
-fn a_crash_is_told_by_its_signal() {
+fn crash_is_recorded_with_its_signal() {
     again(5, || {
-        let Some(told) = lives("crash") else { return };
-        assert_eq!((told.len(), told.first(), told.last()), (4, Some(&(0x0501, 0)), Some(&(0x0302, -11))));
+        let Some(recorded) = task_events("crash") else { return };
+        let (first, last) = (recorded.first(), recorded.last());
+        assert_eq!((recorded.len(), first, last), (4, Some(&(0x0501, 0)), Some(&(0x0302, -11))));
     });
 }
 
 #[test]
-fn a_process_in_another_namespace_says_who_it_is_there() {
+fn process_in_another_namespace_is_recorded_with_its_id_there() {
     again(5, || {
         let can = Command::new("unshare").args(["--pid", "--fork", "true"]).stderr(Stdio::null()).status();
         if !skip::can(can.is_ok_and(|can| can.success()), "root", "namespaces are not allowed here") {
@@ -490,25 +513,27 @@ fn a_process_in_another_namespace_says_who_it_is_there() {
             child.wait().unwrap();
             link
         };
-        let Some((seen, link)) = capture(&wanted(), work) else { return };
-        let told = |command: &str| -> Vec<String> {
-            let starts =
-                seen.iter().filter(|it| it.hook == 0x0301 && it.text("CommandLine").starts_with(command));
-            starts.map(|it| it.text("ApplicationId").to_owned()).collect()
+        let Some((events, link)) = capture(&wanted(), work) else { return };
+        let ids = |command: &str| -> Vec<String> {
+            let starts = events
+                .iter()
+                .filter(|event| event.hook == 0x0301 && event.text("CommandLine").starts_with(command));
+            starts.map(|event| event.text("ApplicationId").to_owned()).collect()
         };
         let first = format!("{}:1", link.trim());
-        let shells = told("sh -c \"readlink");
-        // The shell is the first process there; those that it forks have numbers of their own before they run anything.
+        let shells = ids("sh -c \"readlink");
+        // The shell is the first process in the namespace. Its forks have ids of their own before
+        // they execute anything.
         assert_eq!(shells[0], first);
-        assert!(shells[1..].iter().all(|it| it.starts_with(link.trim()) && *it != first), "{shells:?}");
-        for sleep in [told("sleep 0.6"), told("sleep 0.5")] {
+        assert!(shells[1..].iter().all(|id| id.starts_with(link.trim()) && *id != first), "{shells:?}");
+        for sleep in [ids("sleep 0.6"), ids("sleep 0.5")] {
             assert!(sleep.len() == 1 && sleep[0].starts_with(link.trim()) && sleep[0] != first, "{sleep:?}");
         }
     });
 }
 
 #[test]
-fn programs_that_begin_others_at_once_are_told_apart() {
+fn programs_that_execute_others_at_once_are_distinguished() {
     again(5, || {
         use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().unwrap();
@@ -520,14 +545,15 @@ fn programs_that_begin_others_at_once_are_told_apart() {
             child.wait().unwrap();
             child.id()
         };
-        let Some((seen, pid)) = capture(&wanted(), work) else { return };
-        let starts: Vec<&Seen> = seen.iter().filter(|it| it.is(0x0301, pid)).collect();
+        let Some((events, pid)) = capture(&wanted(), work) else { return };
+        let starts: Vec<&CapturedEvent> = events.iter().filter(|event| event.is(0x0301, pid)).collect();
         let path = script.to_str().unwrap();
-        let lines: Vec<&str> = starts.iter().map(|it| it.text("CommandLine")).collect();
+        let lines: Vec<&str> = starts.iter().map(|event| event.text("CommandLine")).collect();
         assert_eq!(lines.len(), 3, "a fork and two programs: {lines:?}");
-        // The first is gone in a millisecond: where its arguments were not read in time, its file is there.
+        // The first program ends within a millisecond: if its arguments were not read in time, its
+        // file name is recorded.
         let first = [format!("/usr/bin/env sh {path} \"a b\""), format!("{path} …")];
-        assert!(first.iter().any(|it| it == lines[1]), "{lines:?}");
+        assert!(first.iter().any(|line| line == lines[1]), "{lines:?}");
         assert_eq!(lines[2], format!("sh {path} \"a b\""));
         let shell = std::fs::canonicalize("/bin/sh").unwrap();
         assert_eq!(starts[2].text("ImageFileName"), shell.file_name().unwrap().to_str().unwrap());
@@ -539,18 +565,21 @@ fn command_lines_of_short_programs_are_read_in_time() {
     again(5, || {
         const RUNS: usize = 200;
         let script = format!("i=0; while [ $i -lt {RUNS} ]; do /bin/true $i; i=$((i+1)); done");
-        let Some((seen, (pid, _))) = capture(&wanted(), |_| shell(&script)) else { return };
-        let of_shell = |it: &&Seen| it.number("ParentId") == i64::from(pid);
-        let starts: Vec<&Seen> = seen.iter().filter(|it| it.hook == 0x0301).filter(of_shell).collect();
+        let Some((events, (pid, _))) = capture(&wanted(), |_| shell(&script)) else { return };
+        let is_child = |event: &&CapturedEvent| event.number("ParentId") == i64::from(pid);
+        let starts: Vec<&CapturedEvent> =
+            events.iter().filter(|event| event.hook == 0x0301).filter(is_child).collect();
         assert_eq!(starts.len(), 2 * RUNS, "a fork and an exec each");
         let lines: Vec<&str> = starts
             .iter()
-            .map(|it| it.text("CommandLine"))
-            .filter(|it| it.starts_with("/bin/true "))
+            .map(|event| event.text("CommandLine"))
+            .filter(|line| line.starts_with("/bin/true "))
             .collect();
-        // A busy machine may look too late for some. What is gone before one looks, and has a gap in its stack that hides them, has no arguments; that can be seen.
-        let whole: BTreeSet<&&str> = lines.iter().filter(|line| !line.ends_with('…')).collect();
-        println!("{} of {RUNS} command lines are whole", whole.len());
-        assert!(whole.len() >= RUNS / 3, "{}", whole.len());
+        // On a busy machine some polls are late. A process that has ended before the poll, and
+        // whose stack has a gap that hides its arguments, has none; that is visible in the command
+        // line.
+        let complete: BTreeSet<&&str> = lines.iter().filter(|line| !line.ends_with('…')).collect();
+        println!("{} of {RUNS} command lines are complete", complete.len());
+        assert!(complete.len() >= RUNS / 3, "{}", complete.len());
     });
 }

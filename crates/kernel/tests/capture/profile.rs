@@ -1,4 +1,5 @@
-//! Samples of programs of known behaviour, intervals, and counters beside events: an extra, which needs the right to open perf events of the whole machine.
+//! Samples of programs with known behaviour, intervals, and counters in events. These tests need
+//! access to perf events of the whole machine.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -8,7 +9,8 @@ use traceweir_kernel::{Counter, Group, Wanted};
 
 use crate::again::again;
 use crate::support::{
-    Fresh, Seen, capture, capture_changing, cpus, groups, of, own_priority, pin, this_thread, wanting,
+    CapturedEvent, Fresh, capture, capture_changing, cpus, groups, own_priority, pin, this_thread, wanting,
+    with_hooks,
 };
 
 const SAMPLE: u16 = 0x0F2E;
@@ -20,10 +22,10 @@ const COLLECTION_END: u16 = 0x0F4A;
 const PAGE_FAULTS: u32 = 0x0801;
 const CONTEXT_SWITCHES: u32 = 0x0802;
 
-/// What this thread has used of a processor.
+/// Returns the processor time that this thread has used.
 fn used() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the call writes a time.
+    // SAFETY: the call writes to the structure.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
     Duration::new(time.tv_sec.try_into().unwrap(), time.tv_nsec.try_into().unwrap())
 }
@@ -38,19 +40,19 @@ fn be_busy(long: Duration) {
     }
 }
 
-/// Three standard errors of a count that is as large as expected, and the ends.
+/// Returns three standard errors of an expected count, plus two for the ends.
 fn error_of(expected: f64) -> f64 {
     3.0 * expected.sqrt() + 2.0
 }
 
-fn samples_of(seen: &[Seen], thread: u32) -> f64 {
-    let samples = of(seen, &[SAMPLE]);
-    let mine = samples.iter().filter(|it| it.fields().number("ThreadId") == u64::from(thread));
+fn samples_of(events: &[CapturedEvent], thread: u32) -> f64 {
+    let samples = with_hooks(events, &[SAMPLE]);
+    let mine = samples.iter().filter(|event| event.fields().number("ThreadId") == u64::from(thread));
     f64::from(u32::try_from(mine.count()).unwrap())
 }
 
 #[test]
-fn a_thread_is_sampled_as_often_as_it_runs() {
+fn thread_is_sampled_in_proportion_to_its_run_time() {
     again(5, || {
         let (thread, ran) = (AtomicU32::new(0), AtomicU64::new(0));
         let work = || {
@@ -58,7 +60,7 @@ fn a_thread_is_sampled_as_often_as_it_runs() {
                 scope.spawn(|| {
                     pin(0);
                     thread.store(this_thread(), Relaxed);
-                    // A third of the time at most.
+                    // At most a third of the time.
                     for _ in 0..20 {
                         be_busy(Duration::from_millis(20));
                         std::thread::sleep(Duration::from_millis(40));
@@ -68,36 +70,47 @@ fn a_thread_is_sampled_as_often_as_it_runs() {
             });
         };
         let wanted = wanting(&[Group::PROFILE, Group::CSWITCH]);
-        let Some((seen, capture)) = capture(&wanted, work) else { return };
+        let Some((events, capture)) = capture(&wanted, work) else { return };
         assert_eq!(capture.lost(), 0);
         let expected = f64::from(u32::try_from(ran.into_inner()).unwrap()) / 1000.0;
         let thread = thread.into_inner();
-        let counted = samples_of(&seen, thread);
+        let counted = samples_of(&events, thread);
         assert!((counted - expected).abs() <= error_of(expected), "{counted} samples in {expected} ms");
         let mut known = 0;
-        for sample in of(&seen, &[SAMPLE]) {
+        for sample in with_hooks(&events, &[SAMPLE]) {
             let fields = sample.fields();
             assert_eq!((fields.number("Count"), fields.number("Rank")), (1, 0));
             assert_ne!(fields.number("InstructionPointer"), 0);
             if fields.number("ThreadId") == u64::from(thread) {
-                // As nice as this one, or not known where the switch to it was not told.
+                // The same nice value as this thread, or unknown if the switch to it is missing.
                 assert!([own_priority(), 0].contains(&(fields.number("Flags") >> 3)));
                 known += u32::from(fields.number("Flags") >> 3 == own_priority());
             }
         }
-        assert!(known > 0, "switches tell priorities");
-        let told: Vec<(u16, String, u64)> = of(&seen, &[COLLECTION_START, COLLECTION_END, INTERVAL_SET])
-            .iter()
-            .map(|it| (it.hook, it.fields().text("SourceName").to_owned(), it.fields().number("NewInterval")))
-            .collect();
+        assert!(known > 0, "switches contain priorities");
+        let recorded: Vec<(u16, String, u64)> =
+            with_hooks(&events, &[COLLECTION_START, COLLECTION_END, INTERVAL_SET])
+                .iter()
+                .map(|event| {
+                    (
+                        event.hook,
+                        event.fields().text("SourceName").to_owned(),
+                        event.fields().number("NewInterval"),
+                    )
+                })
+                .collect();
         let timer = |hook| (hook, "Timer".to_owned(), 10_000);
-        assert_eq!(told, [timer(COLLECTION_START), timer(COLLECTION_END)]);
-        assert!(of(&seen, &[COLLECTION_START]).iter().all(|it| it.is_system() && it.payload.len() == 24));
+        assert_eq!(recorded, [timer(COLLECTION_START), timer(COLLECTION_END)]);
+        assert!(
+            with_hooks(&events, &[COLLECTION_START])
+                .iter()
+                .all(|event| event.is_system() && event.payload.len() == 24)
+        );
     });
 }
 
 #[test]
-fn an_interval_that_changes_is_told_and_heeded() {
+fn changed_interval_is_recorded_and_applied() {
     again(5, || {
         let mut before = wanting(&[Group::PROFILE]);
         before.interval = 20_000;
@@ -105,37 +118,40 @@ fn an_interval_that_changes_is_told_and_heeded() {
         let none = Wanted { groups: groups(&[]), ..after.clone() };
         let thread = this_thread();
         let mut ran = 0;
-        let work = |control: &traceweir_kernel::Control, look: &mut dyn FnMut()| {
+        let work = |control: &traceweir_kernel::Control, poll: &mut dyn FnMut()| {
             control.set(&after).expect("a change");
-            look();
+            poll();
             let begun = used();
             be_busy(Duration::from_millis(300));
             ran = u32::try_from((used() - begun).as_micros()).unwrap();
-            look();
+            poll();
             control.set(&none).expect("a change");
-            look();
+            poll();
         };
-        let Some((seen, _)) = capture_changing(&before, work) else { return };
+        let Some((events, _)) = capture_changing(&before, work) else { return };
         let expected = f64::from(ran) / 500.0;
-        let counted = samples_of(&seen, thread);
+        let counted = samples_of(&events, thread);
         assert!((counted - expected).abs() <= error_of(expected) + 4.0, "{counted} samples, not {expected}");
-        let told: Vec<(u16, u64, u64)> = of(&seen, &[COLLECTION_START, INTERVAL_SET, COLLECTION_END])
-            .iter()
-            .map(|it| (it.hook, it.fields().number("NewInterval"), it.fields().number("OldInterval")))
-            .collect();
+        let recorded: Vec<(u16, u64, u64)> =
+            with_hooks(&events, &[COLLECTION_START, INTERVAL_SET, COLLECTION_END])
+                .iter()
+                .map(|event| {
+                    (event.hook, event.fields().number("NewInterval"), event.fields().number("OldInterval"))
+                })
+                .collect();
         assert_eq!(
-            told,
+            recorded,
             [
                 (COLLECTION_START, 20_000, 20_000),
                 (INTERVAL_SET, 5_000, 20_000),
                 (COLLECTION_END, 5_000, 5_000),
             ],
-            "and nothing more at the end, where nothing is sampled any more"
+            "nothing more at the end, when nothing is sampled any more"
         );
     });
 }
 
-/// Sends datagrams to itself for some time: half of that is a soft interrupt.
+/// Sends datagrams to itself for some time, half of which is spent in soft interrupts.
 fn send_and_receive(long: Duration) {
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
     let (to, begun, mut buffer) = (socket.local_addr().expect("an address"), used(), [0; 1000]);
@@ -148,26 +164,30 @@ fn send_and_receive(long: Duration) {
 }
 
 #[test]
-fn samples_within_a_deferred_call_say_so() {
+fn samples_within_a_deferred_call_are_marked() {
     again(5, || {
         let thread = u64::from(this_thread());
         let wanted = Wanted { interval: 2_000, ..wanting(&[Group::PROFILE, Group::DPC]) };
-        let Some((seen, capture)) = capture(&wanted, || send_and_receive(Duration::from_millis(200))) else {
+        let Some((events, capture)) = capture(&wanted, || send_and_receive(Duration::from_millis(200)))
+        else {
             return;
         };
         assert_eq!(capture.lost(), 0);
-        // By processor and end: those of one do not overlap. There are many, whose shape is checked elsewhere.
-        let mut calls: Vec<(u16, u64, u64)> =
-            of(&seen, &[0x0F44, 0x0F45]).iter().map(|it| (it.cpu, it.raw, u64_at(&it.payload, 0))).collect();
+        // Sorted by processor and end; calls of one processor do not overlap. Other tests check the
+        // shape of these many events.
+        let mut calls: Vec<(u16, u64, u64)> = with_hooks(&events, &[0x0F44, 0x0F45])
+            .iter()
+            .map(|event| (event.cpu, event.raw, u64_at(&event.payload, 0)))
+            .collect();
         calls.sort_unstable();
         let mut within = 0;
-        for sample in of(&seen, &[SAMPLE]) {
+        for sample in with_hooks(&events, &[SAMPLE]) {
             let fields = sample.fields();
             if fields.number("ThreadId") != thread {
                 continue;
             }
             let next = calls.partition_point(|(cpu, ended, _)| (*cpu, *ended) <= (sample.cpu, sample.raw));
-            let is_within = calls.get(next).is_some_and(|it| it.0 == sample.cpu && it.2 <= sample.raw);
+            let is_within = calls.get(next).is_some_and(|call| call.0 == sample.cpu && call.2 <= sample.raw);
             assert_eq!(fields.number("Flags") & 1 == 1, is_within, "{}", sample.raw);
             within += u32::from(is_within);
         }
@@ -180,7 +200,7 @@ fn counter(id: u32, name: &str, interval: u32) -> Counter {
 }
 
 #[test]
-fn a_counter_samples_each_time_it_has_counted() {
+fn counter_samples_after_each_interval() {
     again(5, || {
         const PAGES: usize = 500;
         let wanted = Wanted {
@@ -189,22 +209,23 @@ fn a_counter_samples_each_time_it_has_counted() {
         };
         let thread = u64::from(this_thread());
         let fresh = Fresh::pages(PAGES);
-        let Some((seen, capture)) = capture(&wanted, || fresh.write()) else { return };
+        let Some((events, capture)) = capture(&wanted, || fresh.write()) else { return };
         assert_eq!(capture.lost(), 0);
-        let samples: Vec<_> = of(&seen, &[COUNTER_SAMPLE]).iter().map(|it| it.fields()).collect();
-        let mine: Vec<_> = samples.iter().filter(|it| it.number("ThreadId") == thread).collect();
-        // Others of this thread are a few: the memory of the capture itself.
+        let samples: Vec<_> =
+            with_hooks(&events, &[COUNTER_SAMPLE]).iter().map(|event| event.fields()).collect();
+        let mine: Vec<_> = samples.iter().filter(|fields| fields.number("ThreadId") == thread).collect();
+        // This thread has few other faults, for the memory of the capture itself.
         assert!((PAGES..PAGES + 100).contains(&mine.len()), "{}", mine.len());
-        assert!(mine.iter().all(|it| it.number("ProfileSource") == u64::from(PAGE_FAULTS)));
-        let told = of(&seen, &[COLLECTION_START]);
-        assert_eq!(told.len(), 1);
-        let told = told[0].fields();
-        assert_eq!((told.number("Source"), told.text("SourceName")), (0x0801, "PageFaults"));
+        assert!(mine.iter().all(|fields| fields.number("ProfileSource") == u64::from(PAGE_FAULTS)));
+        let starts = with_hooks(&events, &[COLLECTION_START]);
+        assert_eq!(starts.len(), 1);
+        let start = starts[0].fields();
+        assert_eq!((start.number("Source"), start.text("SourceName")), (0x0801, "PageFaults"));
     });
 }
 
 #[test]
-fn counters_are_read_with_the_events_that_are_to_carry_them() {
+fn counters_are_read_with_the_selected_events() {
     again(5, || {
         let wanted = Wanted {
             counters: vec![
@@ -223,15 +244,16 @@ fn counters_are_read_with_the_events_that_are_to_carry_them() {
             std::thread::sleep(Duration::from_millis(1));
             pin_to_all();
         };
-        let Some((seen, capture)) = capture(&wanted, work) else { return };
+        let Some((events, capture)) = capture(&wanted, work) else { return };
         assert_eq!(capture.lost(), 0);
         for cpu in 0..cpus() {
-            let switches: Vec<&Seen> = of(&seen, &[0x0524]).into_iter().filter(|it| it.cpu == cpu).collect();
+            let switches: Vec<&CapturedEvent> =
+                with_hooks(&events, &[0x0524]).into_iter().filter(|event| event.cpu == cpu).collect();
             let counters: Vec<[u64; 2]> =
-                switches.iter().map(|it| it.counters().try_into().expect("two counters")).collect();
+                switches.iter().map(|event| event.counters().try_into().expect("two counters")).collect();
             for (pair, values) in switches.windows(2).zip(counters.windows(2)) {
                 let [before, after] = [values[0], values[1]];
-                // Where the switch between them was not told, it is counted nevertheless.
+                // A switch that is missing between the two is counted nevertheless.
                 let is_next =
                     pair[0].fields().number("NewThreadId") == pair[1].fields().number("OldThreadId");
                 let is_right = if is_next { after[0] == before[0] + 1 } else { after[0] > before[0] + 1 };
@@ -241,18 +263,19 @@ fn counters_are_read_with_the_events_that_are_to_carry_them() {
             if let (0, Some(first), Some(last)) = (cpu, counters.first(), counters.last()) {
                 assert!(last[1] - first[1] >= 50, "{first:?} {last:?}");
             }
-            assert!(switches.iter().all(|it| it.fields().number("OldThreadState") <= 5));
+            assert!(switches.iter().all(|event| event.fields().number("OldThreadState") <= 5));
         }
-        assert!(of(&seen, &[0x0532]).iter().all(|it| it.counters().is_empty()));
-        assert!(seen.iter().any(|it| it.is_stack), "stacks come as well");
-        let names = of(&seen, &[COUNTERS]);
+        assert!(with_hooks(&events, &[0x0532]).iter().all(|event| event.counters().is_empty()));
+        assert!(events.iter().any(|event| event.is_stack), "stacks are recorded too");
+        let names = with_hooks(&events, &[COUNTERS]);
         assert_eq!(names[0].fields().texts("CounterName"), ["ContextSwitches", "PageFaults"]);
     });
 }
 
-/// Undoes a pin.
+/// Lets this thread run on all processors again.
 fn pin_to_all() {
-    // SAFETY: a set of processors is plain bits, and the call reads as much of it as it is told.
+    // SAFETY: a set of processors is plain bits, and the call reads as many bytes as its argument
+    // says.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         (0..usize::from(cpus())).for_each(|cpu| libc::CPU_SET(cpu, &mut set));
@@ -261,7 +284,7 @@ fn pin_to_all() {
 }
 
 #[test]
-fn a_counter_that_this_machine_does_not_have_is_missing_or_refused() {
+fn unknown_counter_is_missing_or_rejected() {
     again(5, || {
         let wanted = Wanted {
             profile_sources: vec![counter(0x1FFF, "no-such-event", 1)],
@@ -278,7 +301,7 @@ fn a_counter_that_this_machine_does_not_have_is_missing_or_refused() {
                 profile_sources: vec![counter(19, "TotalCycles", 1_000_000)],
                 ..wanting(&[Group::PMC_PROFILE])
             };
-            control.set(&cycles).expect("what is not there is left out");
+            control.set(&cycles).expect("missing sources are skipped");
             let has_counters = std::fs::exists("/sys/bus/event_source/devices/cpu").unwrap_or(false);
             assert_eq!(control.missing().is_empty(), has_counters, "{:?}", control.missing());
             let refused = control.set(&with).expect_err("no such counter");

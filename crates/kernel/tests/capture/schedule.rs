@@ -1,4 +1,5 @@
-//! Context switches, ready threads and lent priorities of programs of known behaviour: an extra, which needs the right to open tracepoints.
+//! Context switches, ready threads and priority inheritance of programs with known behaviour. These
+//! tests need access to tracepoints.
 
 use std::io::{Read, Write, pipe};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -7,7 +8,7 @@ use std::time::Duration;
 use traceweir_kernel::{Group, now_ns};
 
 use crate::again::again;
-use crate::support::{Seen, capture, of, own_priority, pin, skip, this_thread, wanting};
+use crate::support::{CapturedEvent, capture, own_priority, pin, skip, this_thread, wanting, with_hooks};
 
 const SWITCH: u16 = 0x0524;
 const READY: u16 = 0x0532;
@@ -15,13 +16,13 @@ const SET_PRIORITY: u16 = 0x0530;
 const WAITING: u64 = 5;
 const TERMINATED: u64 = 4;
 
-/// Switches to a thread and away from it, and when it was made ready, in time order.
-fn life(seen: &[Seen], thread: u32) -> Vec<&Seen> {
+/// Returns the switches to and from a thread and its ready events, in time order.
+fn life(events: &[CapturedEvent], thread: u32) -> Vec<&CapturedEvent> {
     let thread = u64::from(thread);
-    let mut all = of(seen, &[SWITCH, READY]);
-    all.retain(|it| {
-        let fields = it.fields();
-        match it.hook {
+    let mut all = with_hooks(events, &[SWITCH, READY]);
+    all.retain(|event| {
+        let fields = event.fields();
+        match event.hook {
             SWITCH => [fields.number("NewThreadId"), fields.number("OldThreadId")].contains(&thread),
             _ => fields.number("ThreadId") == thread,
         }
@@ -30,7 +31,7 @@ fn life(seen: &[Seen], thread: u32) -> Vec<&Seen> {
 }
 
 #[test]
-fn a_thread_that_sleeps_is_switched_away_as_often_and_as_long_as_it_sleeps() {
+fn sleeping_thread_is_switched_out_for_each_sleep() {
     again(5, || {
         const SLEEPS: usize = 20;
         const LONG: Duration = Duration::from_millis(5);
@@ -43,18 +44,18 @@ fn a_thread_that_sleeps_is_switched_away_as_often_and_as_long_as_it_sleeps() {
                     (0..SLEEPS).for_each(|_| std::thread::sleep(LONG));
                 });
             });
-            // Until the end of the thread is the end of its last time slice.
+            // Waits until the thread has been switched out for the last time.
             std::thread::sleep(Duration::from_millis(50));
         };
-        let Some((seen, capture)) = capture(&wanting(&[Group::CSWITCH, Group::DISPATCHER]), work) else {
+        let Some((events, capture)) = capture(&wanting(&[Group::CSWITCH, Group::DISPATCHER]), work) else {
             return;
         };
         assert_eq!(capture.lost(), 0);
         let thread = thread.into_inner();
         let (mut sleeps, mut ready_at, mut away_at) = (0, None, None);
-        let life = life(&seen, thread);
-        let first = life.first().expect("it began");
-        assert_eq!((first.hook, first.fields().number("AdjustReason")), (READY, 0), "it waited for nothing");
+        let life = life(&events, thread);
+        let first = life.first().expect("the start of the thread");
+        assert_eq!((first.hook, first.fields().number("AdjustReason")), (READY, 0), "no wait before");
         for event in &life {
             let fields = event.fields();
             if event.hook == READY {
@@ -64,7 +65,7 @@ fn a_thread_that_sleeps_is_switched_away_as_often_and_as_long_as_it_sleeps() {
                     assert_eq!(fields.number("Flags"), 1, "the timer wakes it, in an interrupt");
                 }
             } else if fields.number("NewThreadId") == u64::from(thread) {
-                let since = ready_at.take().or(away_at).expect("it was made ready");
+                let since = ready_at.take().or(away_at).expect("a ready event");
                 assert_eq!(fields.number("NewThreadWaitTime"), event.raw - since);
                 if let Some(away) = away_at.take() {
                     assert!(event.raw - away >= LONG.as_nanos() as u64, "{}", event.raw - away);
@@ -75,12 +76,12 @@ fn a_thread_that_sleeps_is_switched_away_as_often_and_as_long_as_it_sleeps() {
                 assert_eq!(fields.number("OldThreadWaitMode"), 1);
                 (sleeps, away_at, ready_at) = (sleeps + 1, Some(event.raw), None);
             } else {
-                // Others had their turn: it stays ready from now on.
+                // The thread was preempted and stays ready.
                 ready_at = Some(event.raw);
             }
         }
         assert_eq!(sleeps, SLEEPS);
-        let last = life.last().expect("it ended").fields();
+        let last = life.last().expect("the end of the thread").fields();
         assert_eq!(
             (last.number("OldThreadId"), last.number("OldThreadState")),
             (u64::from(thread), TERMINATED)
@@ -88,16 +89,16 @@ fn a_thread_that_sleeps_is_switched_away_as_often_and_as_long_as_it_sleeps() {
     });
 }
 
-/// What the kernel itself has counted of a thread, from one moment to another.
+/// The switches of a thread during a time span, as the kernel counts them.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counted {
     thread: u64,
     span: (u64, u64),
-    /// How often it was switched away because it waited, and although it could have gone on.
+    /// The number of voluntary and of involuntary switches.
     switches: (usize, usize),
 }
 
-/// Counts what this thread does.
+/// Counts the switches of this thread while `work` runs.
 fn counting(work: impl FnOnce()) -> Counted {
     let counts = || {
         // SAFETY: the call fills the structure.
@@ -106,9 +107,9 @@ fn counting(work: impl FnOnce()) -> Counted {
             libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage);
             usage
         };
-        [usage.ru_nvcsw, usage.ru_nivcsw].map(|it| usize::try_from(it).expect("a count"))
+        [usage.ru_nvcsw, usage.ru_nivcsw].map(|count| usize::try_from(count).expect("a count"))
     };
-    // A switch between the count and the time would be taken for one too many: then it is asked again.
+    // Repeats if a switch falls between reading the count and the time.
     let moment = || loop {
         let (before, time) = (counts(), now_ns());
         if counts() == before {
@@ -123,7 +124,7 @@ fn counting(work: impl FnOnce()) -> Counted {
 }
 
 #[test]
-fn two_threads_on_one_processor_are_switched_as_often_as_the_kernel_counts() {
+fn switches_on_one_processor_match_the_kernel_counts() {
     again(5, || {
         const ROUNDS: usize = 300;
         let mut threads = [Counted::default(); 2];
@@ -153,77 +154,78 @@ fn two_threads_on_one_processor_are_switched_as_often_as_the_kernel_counts() {
                 });
             });
         };
-        let Some((seen, capture)) = capture(&wanting(&[Group::CSWITCH]), work) else { return };
+        let Some((events, capture)) = capture(&wanting(&[Group::CSWITCH]), work) else { return };
         assert_eq!(capture.lost(), 0);
         let mut running: Option<u64> = None;
-        let mut told = [(0, 0); 2];
-        for event in of(&seen, &[SWITCH]).iter().filter(|it| it.cpu == 0) {
+        let mut recorded = [(0, 0); 2];
+        for event in with_hooks(&events, &[SWITCH]).iter().filter(|event| event.cpu == 0) {
             let fields = event.fields();
             let (new, old) = (fields.number("NewThreadId"), fields.number("OldThreadId"));
-            let is_mine = |thread| threads.iter().any(|it| it.thread == thread);
+            let is_mine = |thread| threads.iter().any(|counted| counted.thread == thread);
             assert!(
                 !running.is_some_and(is_mine) || running == Some(old),
-                "who ran is who is switched away from"
+                "the old thread is the one that ran"
             );
             running = Some(new);
-            for (it, told) in threads.iter().zip(&mut told) {
-                if it.thread == old && (it.span.0..it.span.1).contains(&event.raw) {
+            for (counted, recorded) in threads.iter().zip(&mut recorded) {
+                if counted.thread == old && (counted.span.0..counted.span.1).contains(&event.raw) {
                     let is_waiting = fields.number("OldThreadState") == WAITING;
-                    *(if is_waiting { &mut told.0 } else { &mut told.1 }) += 1;
+                    *(if is_waiting { &mut recorded.0 } else { &mut recorded.1 }) += 1;
                 }
             }
             let is_idle = |thread: u64, name| thread != 0 || fields.number(name) == 0;
             assert!(is_idle(new, "NewThreadPriority") && is_idle(old, "OldThreadPriority"));
             assert!(new != 0 || fields.number("NewThreadWaitTime") == 0);
         }
-        assert_eq!(told, threads.map(|it| it.switches));
-        assert!(told.iter().all(|(waits, turns)| waits + turns + 2 >= ROUNDS), "{told:?}");
+        assert_eq!(recorded, threads.map(|counted| counted.switches));
+        assert!(recorded.iter().all(|(waits, turns)| waits + turns + 2 >= ROUNDS), "{recorded:?}");
     });
 }
 
-/// A mutex that lends the priority of who waits to who holds it.
-struct Lending(std::cell::UnsafeCell<libc::pthread_mutex_t>);
+/// A mutex with priority inheritance.
+struct InheritingMutex(std::cell::UnsafeCell<libc::pthread_mutex_t>);
 
-// SAFETY: a mutex is made to be used from all threads.
-unsafe impl Sync for Lending {}
+// SAFETY: a mutex may be used from all threads.
+unsafe impl Sync for InheritingMutex {}
 
-impl Lending {
+impl InheritingMutex {
     fn new() -> Self {
-        let it = Self(std::cell::UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER));
-        // SAFETY: nobody uses it yet; the attributes live until it is made. It is not moved once it is locked.
+        let mutex = Self(std::cell::UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER));
+        // SAFETY: nothing uses the mutex yet, the attributes live until it is initialized, and it
+        // is not moved once it is locked.
         unsafe {
             let mut attributes: libc::pthread_mutexattr_t = std::mem::zeroed();
             libc::pthread_mutexattr_init(&raw mut attributes);
             libc::pthread_mutexattr_setprotocol(&raw mut attributes, libc::PTHREAD_PRIO_INHERIT);
-            assert_eq!(libc::pthread_mutex_init(it.0.get(), &raw const attributes), 0);
+            assert_eq!(libc::pthread_mutex_init(mutex.0.get(), &raw const attributes), 0);
         }
-        it
+        mutex
     }
 
     fn lock(&self) {
-        // SAFETY: it was initialised, and lives.
+        // SAFETY: the mutex is initialized and alive.
         assert_eq!(unsafe { libc::pthread_mutex_lock(self.0.get()) }, 0);
     }
 
     fn unlock(&self) {
-        // SAFETY: by who locked it.
+        // SAFETY: the thread that locked the mutex unlocks it.
         assert_eq!(unsafe { libc::pthread_mutex_unlock(self.0.get()) }, 0);
     }
 }
 
-/// Whether this thread is one of the first-come kind with a priority now.
+/// Gives this thread a real-time priority. Returns whether that succeeded.
 fn become_urgent(priority: i32) -> bool {
     let parameter = libc::sched_param { sched_priority: priority };
-    // SAFETY: the parameter is read.
+    // SAFETY: the call only reads the parameter.
     unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameter) == 0 }
 }
 
 #[test]
-fn a_priority_that_is_lent_is_told_when_it_comes_and_when_it_goes() {
+fn inherited_priority_is_recorded_when_it_begins_and_ends() {
     again(5, || {
         let (holder, may) = (AtomicU32::new(0), AtomicU32::new(0));
         let work = || {
-            let mutex = Lending::new();
+            let mutex = InheritingMutex::new();
             std::thread::scope(|scope| {
                 scope.spawn(|| {
                     mutex.lock();
@@ -243,19 +245,20 @@ fn a_priority_that_is_lent_is_told_when_it_comes_and_when_it_goes() {
                 });
             });
         };
-        let Some((seen, _)) = capture(&wanting(&[Group::PRIORITY]), work) else { return };
+        let Some((events, _)) = capture(&wanting(&[Group::PRIORITY]), work) else { return };
         if !skip::can(may.into_inner() == 1, "root", "real-time priorities need CAP_SYS_NICE") {
             return;
         }
         let holder = u64::from(holder.into_inner());
-        let told: Vec<_> = of(&seen, &[SET_PRIORITY]).iter().map(|it| it.fields()).collect();
-        let changes: Vec<(u64, u64)> = told
+        let recorded: Vec<_> =
+            with_hooks(&events, &[SET_PRIORITY]).iter().map(|event| event.fields()).collect();
+        let changes: Vec<(u64, u64)> = recorded
             .iter()
-            .filter(|it| it.number("ThreadId") == holder)
-            .map(|it| (it.number("OldPriority"), it.number("NewPriority")))
+            .filter(|fields| fields.number("ThreadId") == holder)
+            .map(|fields| (fields.number("OldPriority"), fields.number("NewPriority")))
             .filter(|(old, new)| old != new)
             .collect();
         let own = own_priority();
-        assert_eq!(changes, [(own, 24), (24, own)], "{told:?}");
+        assert_eq!(changes, [(own, 24), (24, own)], "{recorded:?}");
     });
 }

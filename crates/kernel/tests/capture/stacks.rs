@@ -1,4 +1,5 @@
-//! Stacks of real events: by the tables of a program that has no frame pointers, and by frame pointers.
+//! Stacks of events: with DWARF tables of a program without frame pointers, and with frame
+//! pointers.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
@@ -27,7 +28,8 @@ int main(void) {
 }
 "#;
 
-/// A program that sleeps, four functions deep, each time it is told to.
+/// Starts a program that sleeps, four functions deep, for each byte of input. Returns it with the
+/// addresses of its functions.
 fn sleeper(folder: &Path, flags: &[&str]) -> (Child, Vec<u64>) {
     let (source, program) = (folder.join("deep.c"), folder.join("deep"));
     std::fs::write(&source, SOURCE).expect("written");
@@ -39,19 +41,19 @@ fn sleeper(folder: &Path, flags: &[&str]) -> (Child, Vec<u64>) {
         .arg(&source)
         .status();
     assert!(made.expect("a C compiler").success());
-    // The tables of what others may write are not believed.
+    // Tables of files that others may write are not trusted.
     let only_ours = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(&program, only_ours).expect("permitted");
     let mut child = Command::new(program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("runs");
     let mut line = String::new();
-    // Nothing comes behind the line until it is told to sleep.
+    // The program prints nothing after this line before it gets input.
     BufReader::new(child.stdout.as_mut().expect("its output")).read_line(&mut line).expect("addresses");
     let address = |text: &str| u64::from_str_radix(text.trim_start_matches("0x"), 16).expect("an address");
     let addresses = line.split_whitespace().map(address).collect();
     (child, addresses)
 }
 
-/// Frames of the program in the switches away from a thread, after it slept some times.
+/// Returns the user frames of the switches away from the program while it sleeps some times.
 fn stacks(wanted: &Wanted, child: &mut Child) -> Option<Vec<Vec<u64>>> {
     const ROUNDS: usize = 20;
     let cpus = support::cpus();
@@ -65,13 +67,13 @@ fn stacks(wanted: &Wanted, child: &mut Child) -> Option<Vec<Vec<u64>>> {
     let mut input = child.stdin.take().expect("its input");
     capture.look(&Plain, false);
     input.write_all(&[b'x'; ROUNDS]).expect("written");
-    // It answers behind each.
+    // It answers after each sleep.
     let mut answers = [0; ROUNDS];
     child.stdout.as_mut().expect("its output").read_exact(&mut answers).expect("answers");
     capture.end(&Plain);
     drop(input);
     child.wait().expect("ended");
-    let mut found = Vec::new();
+    let mut user_stacks = Vec::new();
     for cpu in 0..cpus {
         while let Some(next) = capture.peek(cpu) {
             let mut bytes = vec![0; next.length];
@@ -83,19 +85,19 @@ fn stacks(wanted: &Wanted, child: &mut Child) -> Option<Vec<Vec<u64>>> {
                 .map(|word| u64::from_le_bytes(word.try_into().unwrap()))
                 .collect();
             let is_ours =
-                words.get(1).is_some_and(|who| *who == u64::from(child.id()) << 32 | u64::from(child.id()));
+                words.get(1).is_some_and(|ids| *ids == u64::from(child.id()) << 32 | u64::from(child.id()));
             if record.hook() == Some(0x1820) && is_ours && words.get(2).is_some_and(|frame| frame >> 63 == 0)
             {
-                found.push(words[2..].to_vec());
+                user_stacks.push(words[2..].to_vec());
             }
         }
     }
-    Some(found)
+    Some(user_stacks)
 }
 
-/// Asserts that the sleeps were seen through these functions, innermost first.
+/// Asserts that the stacks of the sleeps contain these functions, innermost first.
 fn assert_through(stacks: &[Vec<u64>], functions: &[u64]) {
-    // Each function is shorter than this.
+    // Each function is shorter than this, in bytes.
     const LONGEST: u64 = 256;
     let goes_through = |stack: &&Vec<u64>| {
         let mut rest = stack.iter();
@@ -121,7 +123,7 @@ fn wanted(stack_bytes: u32) -> Wanted {
 }
 
 #[test]
-fn a_program_without_frame_pointers_is_unwound_by_its_tables() {
+fn program_without_frame_pointers_is_unwound_with_tables() {
     again(5, || {
         let folder = tempfile::tempdir().expect("a folder");
         for flags in [&["-fomit-frame-pointer"][..], &["-fomit-frame-pointer", "-no-pie"]] {
@@ -133,12 +135,12 @@ fn a_program_without_frame_pointers_is_unwound_by_its_tables() {
 }
 
 #[test]
-fn a_program_with_frame_pointers_needs_no_tables() {
+fn program_with_frame_pointers_needs_no_tables() {
     again(5, || {
         let folder = tempfile::tempdir().expect("a folder");
         let (mut child, functions) = sleeper(folder.path(), &["-fno-omit-frame-pointer"]);
         let Some(stacks) = stacks(&wanted(0), &mut child) else { return };
-        // The C library's function has no frame of its own, so that of its caller is skipped.
+        // The C library's function has no frame of its own, so its caller is skipped.
         assert_through(&stacks, &functions[1..]);
     });
 }

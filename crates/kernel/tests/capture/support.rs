@@ -1,7 +1,7 @@
-//! Real captures, and payloads read by their published shapes.
+//! Runs captures, and decodes payloads by their published shapes.
 //!
-//! What is captured is of the whole machine: a test looks for its own threads, files and addresses, and counts only those.
-#![allow(dead_code)] // Each test program uses its part.
+//! A capture covers the whole machine: a test selects its own threads, files and addresses.
+#![allow(dead_code)] // Each test program uses a part of this module.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use traceweir_kernel::{Capture, Clock, Control, Group, Groups, Wanted};
 #[path = "../../../../tests/support/skip.rs"]
 pub(crate) mod skip;
 
-/// Everything in nanoseconds.
+/// A clock whose values are all nanoseconds.
 pub(crate) struct Plain;
 
 impl Clock for Plain {
@@ -29,42 +29,42 @@ impl Clock for Plain {
     }
 }
 
-/// One captured record.
+/// A captured record.
 #[derive(Clone, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct CapturedEvent {
     pub(crate) cpu: u16,
-    /// When it happened, in nanoseconds.
+    /// The time of the event, in nanoseconds.
     pub(crate) raw: u64,
-    /// 0 where it has none.
+    /// The hook id; 0 if the record has none.
     pub(crate) hook: u16,
-    /// The record as it is, for what is not here.
+    /// The bytes of the entire record.
     pub(crate) bytes: Vec<u8>,
     pub(crate) is_stack: bool,
     pub(crate) payload: Vec<u8>,
 }
 
-impl Seen {
+impl CapturedEvent {
     pub(crate) fn record(&self) -> Record<'_> {
         Record::parse(&self.bytes, self.cpu).expect("a record")
     }
 
-    /// Its fields by their published names. Fails where the payload is not the shape to the last byte.
+    /// Decodes the payload. Panics unless the payload matches its published shape to the last byte.
     pub(crate) fn fields(&self) -> Fields {
-        Fields::of(&self.record())
+        Fields::parse(&self.record())
     }
 
-    /// Counters in its header.
+    /// Returns the counters in the header.
     pub(crate) fn counters(&self) -> Vec<u64> {
         self.record().pmc_counters().chunks_exact(8).map(|word| u64_at(word, 0)).collect()
     }
 
-    /// Whether the header names process and thread.
+    /// Returns whether the header contains process and thread id.
     pub(crate) fn is_system(&self) -> bool {
         self.record().family() == Family::System
     }
 }
 
-/// Values of a payload: numbers, and bytes of what is none (texts and SIDs as UTF-8).
+/// The values of a payload: numbers, and bytes for all other types (texts and SIDs as UTF-8).
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Fields {
     numbers: BTreeMap<&'static str, Vec<u64>>,
@@ -72,8 +72,8 @@ pub(crate) struct Fields {
 }
 
 impl Fields {
-    /// Reads a payload by its published shape. Fails where it is not that to the last byte.
-    pub(crate) fn of(record: &Record<'_>) -> Self {
+    /// Decodes a payload. Panics unless it matches its published shape to the last byte.
+    pub(crate) fn parse(record: &Record<'_>) -> Self {
         let (descriptor, payload) = (record.descriptor(), record.payload());
         let what = || format!("{:#06x} of {}", record.hook().unwrap_or(0), record.provider());
         let (shape, _) = shape_of(&record.provider(), descriptor.opcode, descriptor.version)
@@ -89,36 +89,36 @@ impl Fields {
         fields
     }
 
-    /// The number of a field, if there is one.
+    /// Returns the first number of a field, if there is one.
     pub(crate) fn find(&self, name: &str) -> Option<u64> {
         self.numbers.get(name)?.first().copied()
     }
 
-    /// A number, the first of several.
+    /// Returns the first number of a field.
     #[track_caller]
     pub(crate) fn number(&self, name: &str) -> u64 {
         self.find(name).unwrap_or_else(|| panic!("no {name} in {self:?}"))
     }
 
-    /// All numbers of a field.
+    /// Returns all numbers of a field.
     pub(crate) fn numbers(&self, name: &str) -> &[u64] {
         self.numbers.get(name).map_or(&[], |all| all)
     }
 
-    /// What is no number.
+    /// Returns the first value of a field that is not a number.
     #[track_caller]
     pub(crate) fn bytes(&self, name: &str) -> &[u8] {
         let all = self.others.get(name).and_then(|all| all.first());
         all.unwrap_or_else(|| panic!("no {name} in {self:?}"))
     }
 
-    /// A text.
+    /// Returns the first text of a field.
     #[track_caller]
     pub(crate) fn text(&self, name: &str) -> &str {
         std::str::from_utf8(self.bytes(name)).expect("text")
     }
 
-    /// All texts of a field.
+    /// Returns all texts of a field.
     pub(crate) fn texts(&self, name: &str) -> Vec<String> {
         let all = self.others.get(name).map_or(&[][..], |all| all);
         all.iter().map(|text| String::from_utf8_lossy(text).into_owned()).collect()
@@ -132,7 +132,7 @@ impl Fields {
             Repeat::ToEnd => u64::MAX,
         };
         for _ in 0..count {
-            // What newer systems append may be missing as a whole.
+            // Fields that newer systems append may be missing entirely.
             let may_be_missing =
                 field.repeat == Repeat::ToEnd || field.ty == Ty::Rest || field.name == "ExtraFlags";
             if rest.is_empty() && may_be_missing {
@@ -149,7 +149,8 @@ impl Fields {
         match (field.ty, size) {
             (Ty::Wz | Ty::W(_), _) => {
                 let units = value.chunks_exact(2).map(|unit| u16_at(unit, 0)).take_while(|unit| *unit != 0);
-                let text: String = char::decode_utf16(units).map(|it| it.unwrap_or('\u{fffd}')).collect();
+                let text =
+                    char::decode_utf16(units).map(|unit| unit.unwrap_or('\u{fffd}')).collect::<String>();
                 self.others.entry(field.name).or_default().push(text.into_bytes());
             }
             (Ty::Az | Ty::Utf8z, _) => {
@@ -178,7 +179,7 @@ impl Fields {
     }
 }
 
-/// The bytes of the next value.
+/// Returns the size of the next value in bytes.
 fn size_of_value(ty: Ty, bytes: &[u8]) -> Option<usize> {
     ty.size(8).or_else(|| match ty {
         Ty::Az | Ty::Utf8z => Some(bytes.iter().position(|byte| *byte == 0)? + 1),
@@ -191,30 +192,30 @@ fn size_of_value(ty: Ty, bytes: &[u8]) -> Option<usize> {
 }
 
 pub(crate) fn groups(wanted: &[Group]) -> Groups {
-    Groups::of(wanted)
+    Groups::new(wanted)
 }
 
-/// Wants some groups, with rings that hold what a busy machine does while a test works.
+/// Returns settings for some groups, with rings for the events of a busy machine during a test.
 pub(crate) fn wanting(wanted: &[Group]) -> Wanted {
     Wanted { groups: groups(wanted), ring_bytes: 16 << 20, ..Wanted::default() }
 }
 
 pub(crate) fn cpus() -> u16 {
-    // SAFETY: asks for a number.
+    // SAFETY: returns a number; no memory is involved.
     let all = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
     u16::try_from(all).unwrap_or(1)
 }
 
-/// Takes everything that is captured while `work` runs.
-pub(crate) fn capture(wanted: &Wanted, work: impl FnOnce()) -> Option<(Vec<Seen>, Capture)> {
+/// Returns everything that is captured while `work` runs.
+pub(crate) fn capture(wanted: &Wanted, work: impl FnOnce()) -> Option<(Vec<CapturedEvent>, Capture)> {
     capture_changing(wanted, |_, _| work())
 }
 
-/// The same, for work that changes what is wanted and looks in between.
+/// Like [`capture`], for work that changes the settings and polls in between.
 pub(crate) fn capture_changing(
     wanted: &Wanted,
     work: impl FnOnce(&Control, &mut dyn FnMut()),
-) -> Option<(Vec<Seen>, Capture)> {
+) -> Option<(Vec<CapturedEvent>, Capture)> {
     let (mut capture, control) = match Capture::start(wanted, cpus(), cpus()) {
         Ok(started) => started,
         Err(error) => {
@@ -225,62 +226,64 @@ pub(crate) fn capture_changing(
     capture.look(&Plain, false);
     work(&control, &mut || capture.look(&Plain, false));
     capture.end(&Plain);
-    let mut seen = Vec::new();
+    let mut events = Vec::new();
     for cpu in 0..cpus() {
         while let Some(next) = capture.peek(cpu) {
             let mut bytes = vec![0; next.length];
             capture.take(cpu, &mut bytes);
             let record = Record::parse(&bytes, cpu).expect("a record");
             let (payload, hook) = (record.payload().to_vec(), record.hook().unwrap_or(0));
-            seen.push(Seen { cpu, raw: next.raw, hook, is_stack: next.is_stack, payload, bytes });
+            events.push(CapturedEvent { cpu, raw: next.raw, hook, is_stack: next.is_stack, payload, bytes });
         }
     }
-    Some((seen, capture))
+    Some((events, capture))
 }
 
-/// The same, once more where the rest of the machine did so much meanwhile that something was lost.
-pub(crate) fn capture_whole(
+/// Like [`capture_changing`], but repeats the capture if other load on the machine caused losses.
+pub(crate) fn capture_without_loss(
     wanted: &Wanted,
     mut work: impl FnMut(&Control, &mut dyn FnMut()),
-) -> Option<Vec<Seen>> {
+) -> Option<Vec<CapturedEvent>> {
     for _ in 0..5 {
-        let (seen, capture) = capture_changing(wanted, &mut work)?;
+        let (events, capture) = capture_changing(wanted, &mut work)?;
         if capture.lost() == 0 {
-            return Some(seen);
+            return Some(events);
         }
     }
     panic!("records are lost each time")
 }
 
-/// Those of some hooks in time order.
-pub(crate) fn of<'s>(seen: &'s [Seen], hooks: &[u16]) -> Vec<&'s Seen> {
-    let mut found: Vec<&Seen> = seen.iter().filter(|it| hooks.contains(&it.hook)).collect();
-    found.sort_by_key(|it| it.raw);
-    found
+/// Returns the events with these hooks in time order.
+pub(crate) fn with_hooks<'s>(events: &'s [CapturedEvent], hooks: &[u16]) -> Vec<&'s CapturedEvent> {
+    let mut selected: Vec<&CapturedEvent> =
+        events.iter().filter(|event| hooks.contains(&event.hook)).collect();
+    selected.sort_by_key(|event| event.raw);
+    selected
 }
 
-/// The events with this hook whose stack was taken in that thread.
-pub(crate) fn of_thread(seen: &[Seen], hook: u16, thread: u32) -> Vec<&Seen> {
-    let pairs = seen.windows(2).filter(|pair| pair[0].hook == hook && pair[1].is_stack);
+/// Returns the events with this hook whose stack belongs to a thread.
+pub(crate) fn of_thread(events: &[CapturedEvent], hook: u16, thread: u32) -> Vec<&CapturedEvent> {
+    let pairs = events.windows(2).filter(|pair| pair[0].hook == hook && pair[1].is_stack);
     pairs.filter(|pair| u32_at(&pair[1].payload, 12) == thread).map(|pair| &pair[0]).collect()
 }
 
-/// The number of this thread.
+/// Returns the id of this thread.
 pub(crate) fn this_thread() -> u32 {
-    // SAFETY: asks for a number.
+    // SAFETY: returns a number; no memory is involved.
     u32::try_from(unsafe { libc::syscall(libc::SYS_gettid) }).expect("a thread")
 }
 
-/// The priority of a thread as nice as this one, on the scale of the events: nice −20 to 19 are 15 to 1.
+/// Returns the priority of this thread on the scale of the events: nice −20 to 19 are 15 to 1.
 pub(crate) fn own_priority() -> u64 {
-    // SAFETY: asks for a number. It may be −1, which is no error: this thread is there.
+    // SAFETY: returns a number. A result of −1 is not an error here, because this thread exists.
     let nice = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
     u64::try_from(15 - (20 + nice) * 14 / 39).expect("a priority")
 }
 
-/// Lets this thread run on one processor alone.
+/// Restricts this thread to one processor.
 pub(crate) fn pin(cpu: usize) {
-    // SAFETY: a set of processors is plain bits, of which zeros are none, and the call reads as much of it as it is told.
+    // SAFETY: a set of processors is plain bits, for which zeros are valid, and the call reads as
+    // many bytes as its argument says.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         libc::CPU_SET(cpu, &mut set);
@@ -288,7 +291,7 @@ pub(crate) fn pin(cpu: usize) {
     }
 }
 
-/// Memory of this process's own that nobody has touched, in small pages.
+/// Private memory of this process that was never accessed, in small pages.
 pub(crate) struct Fresh {
     pub(crate) start: u64,
     pub(crate) length: usize,
@@ -301,10 +304,10 @@ impl Fresh {
         let length = count * PAGE;
         let (protection, flags) =
             (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-        // SAFETY: a new mapping where the kernel likes it; advice about it changes nothing of what it holds.
+        // SAFETY: creates a new mapping at an address that the kernel chooses.
         let start = unsafe { libc::mmap(std::ptr::null_mut(), length, protection, flags, -1, 0) };
         assert_ne!(start, libc::MAP_FAILED);
-        // SAFETY: the mapping just made.
+        // SAFETY: advice about the mapping just created does not change its contents.
         unsafe { libc::madvise(start, length, libc::MADV_NOHUGEPAGE) };
         Self { start: start as u64, length }
     }
@@ -318,14 +321,14 @@ impl Fresh {
     /// Reads a byte of each page.
     pub(crate) fn read(&self) {
         self.each(|byte| {
-            // SAFETY: inside the mapping, which lives as long as this.
+            // SAFETY: the address lies inside the mapping, which lives as long as `self`.
             std::hint::black_box(unsafe { byte.read_volatile() });
         });
     }
 
     /// Writes a byte of each page.
     pub(crate) fn write(&self) {
-        // SAFETY: inside the mapping, which is this one's own.
+        // SAFETY: the address lies inside the mapping, which `self` owns.
         self.each(|byte| unsafe { byte.write_volatile(1) });
     }
 
@@ -336,7 +339,7 @@ impl Fresh {
 
 impl Drop for Fresh {
     fn drop(&mut self) {
-        // SAFETY: the mapping that was made, which nothing borrows.
+        // SAFETY: unmaps the mapping that `self` owns; nothing borrows it.
         unsafe { libc::munmap(self.start as *mut libc::c_void, self.length) };
     }
 }

@@ -1,6 +1,7 @@
-//! Real captures on this machine: an extra, which needs the right to open tracepoints.
+//! Context switches, changes of groups and detached mounts of tracefs. These tests need access to
+//! tracepoints.
 //!
-//! Whoever changes a family adds what must be seen here, with programs of known behaviour.
+//! A change to a family adds its expected events here, with programs of known behaviour.
 
 use std::time::{Duration, Instant};
 
@@ -9,10 +10,10 @@ use traceweir_kernel::{Group, Wanted};
 
 use crate::again::again;
 use crate::support;
-use crate::support::{Seen, capture, capture_changing, groups, of};
+use crate::support::{CapturedEvent, capture, capture_changing, groups, with_hooks};
 
 #[test]
-fn switches_of_two_threads_that_play_ping_pong_are_seen() {
+fn switches_between_two_threads_are_recorded() {
     again(5, || {
         const ROUNDS: usize = 200;
         let wanted = Wanted {
@@ -36,27 +37,27 @@ fn switches_of_two_threads_that_play_ping_pong_are_seen() {
             });
         };
         let begun = Instant::now();
-        let Some((seen, capture)) = capture(&wanted, play) else { return };
+        let Some((events, capture)) = capture(&wanted, play) else { return };
         assert!(begun.elapsed() < Duration::from_secs(30));
-        let switches = seen.iter().filter(|it| it.hook == 0x0524).count();
-        let ready = seen.iter().filter(|it| it.hook == 0x0532).count();
+        let switches = events.iter().filter(|event| event.hook == 0x0524).count();
+        let ready = events.iter().filter(|event| event.hook == 0x0532).count();
         assert!(switches >= ROUNDS && ready >= ROUNDS, "{switches} switches, {ready} ready");
         assert_eq!(capture.lost(), 0);
-        let stacks = seen.iter().filter(|it| it.is_stack).count();
+        let stacks = events.iter().filter(|event| event.is_stack).count();
         assert!(stacks >= ROUNDS, "{stacks} stacks");
-        for pair in seen.windows(2).filter(|pair| pair[0].cpu == pair[1].cpu) {
+        for pair in events.windows(2).filter(|pair| pair[0].cpu == pair[1].cpu) {
             assert!(
                 !pair[1].is_stack || pair[0].hook == 0x0524 || pair[0].is_stack,
-                "a stack behind its event"
+                "a stack follows its event"
             );
-            assert!(pair[0].raw <= pair[1].raw + 100_000, "in order");
+            assert!(pair[0].raw <= pair[1].raw + 100_000, "in time order");
         }
-        assert!(seen.iter().all(|it| it.hook != 0x0524 || it.payload.len() == 24));
+        assert!(events.iter().all(|event| event.hook != 0x0524 || event.payload.len() == 24));
     });
 }
 
 #[test]
-fn what_is_there_is_told_once_when_its_groups_are_switched_on() {
+fn rundown_is_written_once_when_its_groups_are_enabled() {
     again(5, || {
         let nothing = support::wanting(&[]);
         let (tasks, all) =
@@ -68,42 +69,53 @@ fn what_is_there_is_told_once_when_its_groups_are_switched_on() {
             support::wanting(&[&all[..], &[Group::DISK_FILE_IO]].concat()),
             support::wanting(&[&all[..], &[Group::DISK_FILE_IO, Group::FILE_IO]].concat()),
         ];
-        let mut is_wanted = true;
-        let captured = capture_changing(&nothing, |control, look| {
+        let mut is_set = true;
+        let captured = capture_changing(&nothing, |control, poll| {
             for wanted in &changes {
-                is_wanted &= control.set(wanted).is_ok();
-                look();
-                look();
+                is_set &= control.set(wanted).is_ok();
+                poll();
+                poll();
             }
         });
-        let Some((seen, capture)) = captured else { return };
+        let Some((events, capture)) = captured else { return };
         drop(file);
-        assert!(is_wanted && capture.lost() == 0, "{} lost", capture.lost());
+        assert!(is_set && capture.lost() == 0, "{} lost", capture.lost());
         let own = std::process::id();
-        let count = |hook, is_own: &dyn Fn(&Seen) -> bool| {
-            of(&seen, &[hook]).into_iter().filter(|it| is_own(it)).count()
+        let count = |hook, is_own: &dyn Fn(&CapturedEvent) -> bool| {
+            with_hooks(&events, &[hook]).into_iter().filter(|event| is_own(event)).count()
         };
-        assert_eq!(count(0x0303, &|it| it.fields().number("ProcessId") == u64::from(own)), 1, "this process");
-        assert_eq!(count(0x0503, &|it| u32_at(&it.payload, 4) == support::this_thread()), 1, "this thread");
-        let images: Vec<u64> = of(&seen, &[0x1403])
+        assert_eq!(
+            count(0x0303, &|event| event.fields().number("ProcessId") == u64::from(own)),
+            1,
+            "this process"
+        );
+        assert_eq!(
+            count(0x0503, &|event| u32_at(&event.payload, 4) == support::this_thread()),
+            1,
+            "this thread"
+        );
+        let images: Vec<u64> = with_hooks(&events, &[0x1403])
             .iter()
-            .filter(|it| u32_at(&it.payload, 16) == own)
-            .map(|it| u64_at(&it.payload, 0))
+            .filter(|event| u32_at(&event.payload, 16) == own)
+            .map(|event| u64_at(&event.payload, 0))
             .collect();
         let different: std::collections::BTreeSet<u64> = images.iter().copied().collect();
         assert!(!images.is_empty() && images.len() == different.len(), "each image once: {images:x?}");
-        assert_eq!(count(0x1421, &|_| true), 2, "the kernel, when images are switched on and at the end");
-        let names: Vec<String> =
-            of(&seen, &[0x0400]).iter().map(|it| it.fields().text("FileName").to_owned()).collect();
+        assert_eq!(count(0x1421, &|_| true), 2, "the kernel, when images are enabled and at the end");
+        let names: Vec<String> = with_hooks(&events, &[0x0400])
+            .iter()
+            .map(|event| event.fields().text("FileName").to_owned())
+            .collect();
         let own = std::env::current_exe().expect("a path").display().to_string();
         assert!(names.contains(&own), "{own} is open: {names:?}");
         let keys: std::collections::BTreeSet<u64> =
-            of(&seen, &[0x0400]).iter().map(|it| it.fields().number("FileObject")).collect();
+            with_hooks(&events, &[0x0400]).iter().map(|event| event.fields().number("FileObject")).collect();
         assert_eq!(keys.len(), names.len(), "each name once");
     });
 }
 
-/// Set for the process of [`tracefs_that_is_not_mounted_is_mounted_detached`] that has a mount namespace of its own.
+/// Set for the child of [`tracefs_that_is_not_mounted_is_mounted_detached`], which has a mount
+/// namespace of its own.
 const WITHOUT_TRACEFS: &str = "TRACEWEIR_TEST_WITHOUT_TRACEFS";
 
 #[test]
@@ -112,7 +124,7 @@ fn tracefs_that_is_not_mounted_is_mounted_detached() {
     if std::env::var_os(WITHOUT_TRACEFS).is_some() {
         return capture_without_tracefs();
     }
-    // Mount points are removed in a namespace of its own: no other process loses them.
+    // The mount points are removed in a separate namespace, so other processes keep them.
     let script = "for at in /sys/kernel/tracing /sys/kernel/debug; do \
                   while umount -l $at 2>/dev/null; do :; done; done; exec \"$@\"";
     let mut command = std::process::Command::new("unshare");
@@ -121,8 +133,8 @@ fn tracefs_that_is_not_mounted_is_mounted_detached() {
     let can_unshare = std::process::Command::new("unshare")
         .args(["--mount", "true"])
         .output()
-        .is_ok_and(|it| it.status.success());
-    if support::skip::can(can_unshare, "root", "a mount namespace takes root and unshare") {
+        .is_ok_and(|output| output.status.success());
+    if support::skip::can(can_unshare, "root", "a mount namespace needs root and unshare") {
         let run = command.env(WITHOUT_TRACEFS, "1").output().expect("a program");
         let output = String::from_utf8_lossy(&run.stdout);
         assert!(
@@ -142,15 +154,15 @@ fn capture_without_tracefs() {
     let started = traceweir_kernel::Capture::start(&wanted, support::cpus(), 1);
     let (mut capture, control) = match started {
         Ok(started) => started,
-        // Root without the right to tracepoints, as in a container: the command is named.
+        // Root without access to tracepoints, as in a container: the error names the command.
         Err(error) => {
             assert!(error.to_string().contains("mount -t tracefs"), "{error}");
             return support::skip::skip("kernel events", &error.to_string());
         }
     };
     assert_eq!(control.missing(), Vec::<String>::new());
-    assert_eq!(mounts(), before, "while it captures");
-    let is_seen = |capture: &mut traceweir_kernel::Capture| {
+    assert_eq!(mounts(), before, "during the capture");
+    let has_switch = |capture: &mut traceweir_kernel::Capture| {
         std::thread::sleep(Duration::from_millis(1));
         capture.look(&support::Plain, true);
         while let Some(next) = capture.peek(0) {
@@ -164,7 +176,7 @@ fn capture_without_tracefs() {
         false
     };
     let deadline = Instant::now() + Duration::from_secs(60);
-    while !is_seen(&mut capture) {
+    while !has_switch(&mut capture) {
         assert!(Instant::now() < deadline, "no context switch was captured");
     }
     capture.end(&support::Plain);

@@ -1,4 +1,4 @@
-//! A capture that is looked at step by step, and payloads read by their published shapes.
+//! Captures that a test polls step by step, with decoded payloads.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use traceweir_format::header::Record;
@@ -7,19 +7,19 @@ use traceweir_kernel::{Capture, Control, Group, Groups, Wanted};
 use crate::support::skip::skip;
 use crate::support::{Fields, Plain, cpus};
 
-/// The hook of stacks.
+/// The hook id of stacks.
 const STACK: u16 = 0x1820;
 
-/// One captured record.
+/// A captured record with its decoded payload.
 #[derive(Clone, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct CapturedEvent {
     pub(crate) raw: u64,
     pub(crate) hook: u16,
     pub(crate) is_stack: bool,
     fields: Fields,
 }
 
-impl Seen {
+impl CapturedEvent {
     pub(crate) fn number(&self, name: &str) -> u64 {
         self.fields.number(name)
     }
@@ -33,7 +33,7 @@ impl Seen {
     }
 }
 
-/// A capture under way.
+/// A running capture.
 pub(crate) struct Running {
     capture: Capture,
     control: Control,
@@ -45,12 +45,12 @@ impl Running {
     }
 
     pub(crate) fn start_with_rings(groups: &[Group], stacks: &[u16], ring_bytes: usize) -> Option<Self> {
-        let groups = Groups::of(groups);
+        let groups = Groups::new(groups);
         let wanted = Wanted { groups, stacks: stacks.to_vec(), ring_bytes, ..Wanted::default() };
         match Capture::start(&wanted, cpus(), cpus()) {
             Ok((capture, control)) => {
                 let mut running = Self { capture, control };
-                running.look();
+                running.poll();
                 Some(running)
             }
             Err(error) => {
@@ -60,45 +60,46 @@ impl Running {
         }
     }
 
-    /// Whether the kernel has a tracepoint.
+    /// Returns whether the kernel has a tracepoint.
     pub(crate) fn has(&self, name: &str) -> bool {
-        !self.control.missing().iter().any(|it| it == name)
+        !self.control.missing().iter().any(|missing| missing == name)
     }
 
-    pub(crate) fn look(&mut self) {
+    pub(crate) fn poll(&mut self) {
         self.capture.look(&Plain, false);
     }
 
-    /// Waits until the capture wants to be looked at; whether it did.
+    /// Waits until the capture requests a poll. Returns whether it did.
     pub(crate) fn is_woken(&self) -> bool {
         let mut waiting = [PollFd::from_borrowed_fd(self.capture.wake(), PollFlags::IN)];
         let limit = Timespec { tv_sec: 5, tv_nsec: 0 };
         poll(&mut waiting, Some(&limit)).is_ok_and(|ready| ready > 0)
     }
 
-    /// Everything that was captured, in time order. Every payload is what its shape says, to the last byte.
-    pub(crate) fn end(self) -> Vec<Seen> {
-        let (seen, lost) = self.end_with_losses();
+    /// Ends the capture and returns all events in time order. Panics if records were lost, or
+    /// unless every payload matches its shape to the last byte.
+    pub(crate) fn end(self) -> Vec<CapturedEvent> {
+        let (events, lost) = self.end_with_losses();
         assert_eq!(lost, 0);
-        seen
+        events
     }
 
-    /// The same, and how many records were lost.
-    pub(crate) fn end_with_losses(mut self) -> (Vec<Seen>, u64) {
+    /// Like [`end`](Self::end), but also returns the number of lost records.
+    pub(crate) fn end_with_losses(mut self) -> (Vec<CapturedEvent>, u64) {
         self.capture.end(&Plain);
-        let mut seen = Vec::new();
+        let mut events = Vec::new();
         for cpu in 0..cpus() {
             while let Some(next) = self.capture.peek(cpu) {
                 let mut bytes = vec![0; next.length];
                 self.capture.take(cpu, &mut bytes);
                 let record = Record::parse(&bytes, cpu).expect("a record");
                 let Some(hook) = record.hook().filter(|hook| is_ours(*hook)) else { continue };
-                let fields = if hook == STACK { Fields::default() } else { Fields::of(&record) };
-                seen.push(Seen { raw: next.raw, hook, is_stack: next.is_stack, fields });
+                let fields = if hook == STACK { Fields::default() } else { Fields::parse(&record) };
+                events.push(CapturedEvent { raw: next.raw, hook, is_stack: next.is_stack, fields });
             }
         }
-        seen.sort_by_key(|it| it.raw);
-        (seen, self.capture.lost())
+        events.sort_by_key(|event| event.raw);
+        (events, self.capture.lost())
     }
 }
 
@@ -106,7 +107,8 @@ pub(crate) fn thread_id() -> u64 {
     u64::try_from(rustix::thread::gettid().as_raw_nonzero().get()).expect("a thread")
 }
 
-/// Whether an event is one of disks, files or the network, or a stack: others are told beside.
+/// Returns whether an event is a disk, file or network event or a stack. Captures contain others
+/// too.
 fn is_ours(hook: u16) -> bool {
     hook == STACK || [0x01, 0x04, 0x06, 0x08, 0x1B].contains(&hook.to_be_bytes()[0])
 }

@@ -1,5 +1,5 @@
-//! What a real capture told, with payloads taken apart by the published shapes to their last byte.
-#![allow(dead_code)] // Each test program uses its part.
+//! Captures with payloads that are decoded by the published shapes to the last byte.
+#![allow(dead_code)] // Each test program uses a part of this module.
 
 use traceweir_format::Guid;
 use traceweir_format::header::Record;
@@ -8,9 +8,9 @@ use traceweir_kernel::{Capture, Wanted};
 
 use crate::support::{Fields, Plain, cpus, skip};
 
-/// One event of a class that has a shape.
+/// A captured event with its decoded payload.
 #[derive(Clone, Debug)]
-pub(crate) struct Told {
+pub(crate) struct DecodedEvent {
     pub(crate) cpu: u16,
     pub(crate) raw: u64,
     pub(crate) class: Guid,
@@ -21,7 +21,7 @@ pub(crate) struct Told {
     pub(crate) payload: Vec<u8>,
 }
 
-impl Told {
+impl DecodedEvent {
     pub(crate) fn number(&self, field: &str) -> u64 {
         self.fields.number(field)
     }
@@ -30,14 +30,14 @@ impl Told {
         self.fields.text(field)
     }
 
-    /// Whether it is that event of the image class.
+    /// Returns whether this is the event of the image class with an opcode.
     pub(crate) fn is_image(&self, opcode: u8) -> bool {
         self.class == class::IMAGE && self.opcode == opcode
     }
 }
 
-/// Takes all events of classes that count here, while `work` runs, in the order of time.
-pub(crate) fn capture(wanted: &Wanted, work: impl FnOnce()) -> Option<Vec<Told>> {
+/// Returns all image and configuration events that are captured while `work` runs, in time order.
+pub(crate) fn capture(wanted: &Wanted, work: impl FnOnce()) -> Option<Vec<DecodedEvent>> {
     let (mut capture, _control) = match Capture::start(wanted, cpus(), cpus()) {
         Ok(started) => started,
         Err(error) => {
@@ -45,7 +45,7 @@ pub(crate) fn capture(wanted: &Wanted, work: impl FnOnce()) -> Option<Vec<Told>>
             return None;
         }
     };
-    let mut told = Vec::new();
+    let mut events = Vec::new();
     capture.look(&Plain, false);
     work();
     capture.end(&Plain);
@@ -53,29 +53,29 @@ pub(crate) fn capture(wanted: &Wanted, work: impl FnOnce()) -> Option<Vec<Told>>
         while let Some(next) = capture.peek(cpu) {
             let mut bytes = vec![0; next.length];
             capture.take(cpu, &mut bytes);
-            told.extend(read(&Record::parse(&bytes, cpu).expect("a record"), cpu, next.raw));
+            events.extend(read(&Record::parse(&bytes, cpu).expect("a record"), cpu, next.raw));
         }
     }
     assert_eq!(capture.lost(), 0);
-    // What one processor told stays in its order.
-    told.sort_by_key(|it: &Told| it.raw);
-    Some(told)
+    // The sort is stable: events of one processor keep their order.
+    events.sort_by_key(|event: &DecodedEvent| event.raw);
+    Some(events)
 }
 
-fn read(record: &Record<'_>, cpu: u16, raw: u64) -> Option<Told> {
+fn read(record: &Record<'_>, cpu: u16, raw: u64) -> Option<DecodedEvent> {
     let class = record.provider();
     if ![class::IMAGE, class::IMAGE_ID, class::CONFIG, class::SYS_CONFIG_EX].contains(&class) {
         return None;
     }
     let descriptor = record.descriptor();
-    Some(Told {
+    Some(DecodedEvent {
         cpu,
         raw,
         class,
         opcode: descriptor.opcode,
         hook: record.hook(),
         header: (record.process_id(), record.thread_id()),
-        fields: Fields::of(record),
+        fields: Fields::parse(record),
         payload: record.payload().to_vec(),
     })
 }
