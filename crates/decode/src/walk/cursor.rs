@@ -1,4 +1,4 @@
-//! Where a walk stands in the payload, what it may still visit, and why it ended.
+//! The position of a walk in the payload, its allowance, and the errors that end it.
 
 use traceweir_format::wire::chunk;
 
@@ -18,7 +18,7 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
     }
 
     #[inline]
-    pub(super) fn take(&mut self, field: &Field, n: usize) -> Step<&'p [u8]> {
+    pub(super) fn take_bytes(&mut self, field: &Field, n: usize) -> Step<&'p [u8]> {
         let out = self.rest().get(..n).ok_or_else(|| self.short(field))?;
         self.at = self.at.saturating_add(n);
         Ok(out)
@@ -31,7 +31,7 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
         Ok(out)
     }
 
-    /// Pays for something that took no bytes.
+    /// Subtracts one from the allowance for something that took no bytes.
     #[cold]
     pub(super) fn spend(&mut self, field: &Field) -> Step<()> {
         match self.allowance.checked_sub(1) {
@@ -57,8 +57,8 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
     }
 
     #[cold]
-    pub(super) fn bad(&mut self, field: &Field, why: &'static str) -> Ended {
-        let fault = Undecoded::BadField { field: field.name.to_string(), offset: self.at, why };
+    pub(super) fn bad(&mut self, field: &Field, reason: &'static str) -> Ended {
+        let fault = Undecoded::BadField { field: field.name.to_string(), offset: self.at, reason };
         self.fault = Some(Box::new(fault));
         Ended
     }
