@@ -1,4 +1,4 @@
-//! Golden rows of types and bytes, and the promise that JSON parses.
+//! Expected text and JSON for types and bytes, and proof that all JSON parses.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ fn rendered(field: Field, bytes: &[u8], style: Style) -> (String, String) {
     (String::from_utf8(both.text).unwrap(), String::from_utf8(both.json).unwrap())
 }
 
-/// Text and JSON of a value of these types that takes all the bytes.
+/// Returns the text and JSON of a value of these types that takes all the bytes.
 fn shown(input: InType, output: OutType, bytes: &[u8]) -> (String, String) {
     let length = match input {
         InType::BINARY | InType::ANSISTRING => Length::Fixed(bytes.len() as u16),
@@ -358,7 +358,7 @@ fn invalid_text_is_replaced_or_read_as_the_windows_code_page() {
 
 #[test]
 fn packed_text_is_unpacked() {
-    // One stored chunk of four bytes behind the size.
+    // One stored chunk of four bytes after the size.
     let packed = [&[4, 0, 0, 0][..], &[3, 0x30], &wide("hi")].concat();
     row(InType::BINARY, OutType::XML, &packed, "hi", "\"hi\"");
     row(InType::BINARY, OutType::XML, b"<a/>", "<a/>", "\"<a/>\"");

@@ -2,7 +2,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Expands with `values` as the inserts, each a number of four bytes or, without a number format, its text.
+/// Expands with `values` as the inserts: a number of four bytes, or its text without a number
+/// format.
 fn expand(message: &str, values: &[i128]) -> String {
     let mut out = b">".to_vec();
     Message::parse(message).expand(&mut out, &mut |number, spec, out| {

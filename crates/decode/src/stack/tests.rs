@@ -31,7 +31,7 @@ fn sample(time: i64, thread: u32) -> Vec<u8> {
     perf(SAMPLE, time, &payload)
 }
 
-/// A joiner, and the definitions of its trace. The clock counts units of 100 ns.
+/// A joiner with the stack definitions of its trace. The clock counts units of 100 ns.
 #[derive(Default)]
 struct Bench {
     joiner: Joiner<&'static str>,
@@ -172,7 +172,7 @@ fn what_waits_is_bounded_whatever_a_trace_does() {
     let mut joiner = Joiner::default();
     let claim = Claim { source: 0, time: 5, wall: 5, cpu: 0, threads: Threads::One(1) };
     let mut given = 0;
-    // All at one stamp, so that no window ever ends.
+    // All events have the same time stamp, so that no window ends.
     for number in 0..3 * MAX_WAITING {
         joiner.expect(claim, number, 0, std::iter::empty());
         while let Some(joined) = joiner.next_ready() {
@@ -192,7 +192,7 @@ fn what_waits_is_bounded_whatever_a_trace_does() {
     assert!(joiner.is_empty() && joiner.by_stamp.is_empty() && joiner.bytes == 0);
 }
 
-/// What happens in a trace: an event with the parts of its stack, each so many ticks later.
+/// An event of a random trace, with the delay in ticks of each part of its stack.
 #[derive(Clone, Debug)]
 struct Happening {
     thread: u32,
@@ -208,20 +208,20 @@ fn happening() -> impl Strategy<Value = Happening> {
 proptest! {
     #[test]
     fn every_event_gets_exactly_its_own_frames(all in proptest::collection::vec(happening(), 0..60)) {
-        // Events lie ten ticks apart, so that stacks of one come between the events behind it.
+        // Events are ten ticks apart, so that stacks of one come between later events.
         let mut records: Vec<(i64, u16, Vec<u8>)> = Vec::new();
         let mut wanted = Vec::new();
-        for (index, it) in all.iter().enumerate() {
+        for (index, event) in all.iter().enumerate() {
             let time = index as i64 * 10;
             let (kernel, user) = (KERNEL + index as u64, 1000 + index as u64);
-            records.push((time, it.thread as u16, sample(time, it.thread)));
-            for (delay, frame, cpu) in [(it.kernel, kernel, it.thread as u16), (it.user, user, 9)] {
+            records.push((time, event.thread as u16, sample(time, event.thread)));
+            for (delay, frame, cpu) in [(event.kernel, kernel, event.thread as u16), (event.user, user, 9)] {
                 if let Some(delay) = delay {
                     let at = time + i64::from(delay);
-                    records.push((at, cpu, walk(0x1820, at, (time, 4, it.thread), &[frame])));
+                    records.push((at, cpu, walk(0x1820, at, (time, 4, event.thread), &[frame])));
                 }
             }
-            let frames = [it.kernel.map(|_| kernel), it.user.map(|_| user)];
+            let frames = [event.kernel.map(|_| kernel), event.user.map(|_| user)];
             wanted.push(frames.into_iter().flatten().collect::<Vec<u64>>());
         }
         records.sort_by_key(|(time, ..)| *time);

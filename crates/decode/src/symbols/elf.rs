@@ -30,7 +30,7 @@ use traceweir_format::wire;
 
 use super::dwarf::{Dwarf, Sections};
 use super::table::Table;
-use crate::source::identified::{MAX_SECTIONS, Sparingly, own_build_id};
+use crate::source::identified::{MAX_SECTIONS, LimitedReader, own_build_id};
 use crate::{Error, Result};
 
 /// Bytes of headers, notes and names that are read.
@@ -130,7 +130,7 @@ impl Elf {
         is_it: impl FnOnce(&Identity) -> bool,
     ) -> Result<Option<Self>> {
         let (cache, left) = (ReadCache::new(file), Cell::new(MAX_HEADERS));
-        let sparing = Sparingly { file: &cache, left: &left };
+        let sparing = LimitedReader { file: &cache, left: &left };
         let found = match sparing.read_bytes_at(0, 16).map_err(|()| Error::Binary("no ELF file".into()))? {
             [0x7F, b'E', b'L', b'F', ELFCLASS32, ..] => {
                 look::<FileHeader32<Endianness>, _>(sparing, &left, parts, is_it)?

@@ -1,4 +1,4 @@
-//! Schemas and maps that merging put into the trace: who goes before whom, damage and bounds.
+//! Schemas and maps that a merge put into the trace: precedence, damage and bounds.
 
 use super::*;
 

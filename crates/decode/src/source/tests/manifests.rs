@@ -1,4 +1,5 @@
-//! Manifests that come in the trace, in chunks: order, repetition, bounds, and which version counts.
+//! Manifests that come in the trace, in chunks: order, repetition, bounds, and which version
+//! applies.
 
 use super::*;
 

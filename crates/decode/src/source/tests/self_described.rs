@@ -1,4 +1,5 @@
-//! Events that carry their own metadata (TraceLogging): what makes two of them the same, and what is no metadata.
+//! Events that carry their own metadata (TraceLogging): when two share a schema, and what is not
+//! metadata.
 
 use super::*;
 
@@ -24,7 +25,7 @@ fn tracelogging_events_describe_themselves() {
 
 #[test]
 fn metadata_of_one_hash_is_still_told_apart() {
-    // The cheap hash looks at the ends only; these differ in the middle.
+    // The cheap hash reads the ends only; these differ in the middle.
     let metadata = |middle: char| {
         let mut builder = MetadataBuilder::new("AnEventOfALongName", 0);
         builder.add_field(&format!("{middle}{middle}"), 8, 0, 0).add_field("AFieldOfALongName", 8, 0, 0);

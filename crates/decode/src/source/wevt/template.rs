@@ -60,7 +60,7 @@ impl Reader<'_> {
     }
 
     fn read_template(&mut self, offset: u32) -> Result<Schema> {
-        let mut header = self.at(offset)?;
+        let mut header = self.cursor_at(offset)?;
         if header.array::<4>()? != b"TEMP" {
             return Err(header.invalid("signature is not TEMP").into());
         }
@@ -70,7 +70,7 @@ impl Reader<'_> {
             return Err(header.invalid("too many items").into());
         }
         self.spend(count.saturating_mul(ITEM_SIZE))?;
-        let mut items = self.at(items)?;
+        let mut items = self.cursor_at(items)?;
         let fields =
             (0..count).map(|_| Ok(self.item(&mut items)?.into_field())).collect::<Result<Vec<_>>>()?;
         check_members(&fields)?;
@@ -101,7 +101,7 @@ impl Reader<'_> {
         if let Some(known) = self.maps.get(&offset) {
             return Ok(known.clone());
         }
-        let mut map = self.at(offset)?;
+        let mut map = self.cursor_at(offset)?;
         let bits = match map.array()? {
             b"VMAP" => false,
             b"BMAP" => true,
