@@ -13,7 +13,7 @@ use crate::source::provider::{EventSchema, ProviderSchemas};
 const EVERYTHING: &[u8] = include_bytes!("../../../../../fixtures/manifests/everything.man");
 const EVENT_SOURCE: &[u8] = include_bytes!("../../../../../fixtures/manifests/eventsource.man");
 
-/// A manifest with this inside its provider.
+/// Builds a manifest with this text inside its provider.
 fn manifest(provider: &str) -> String {
     format!(
         r#"<instrumentationManifest xmlns:win="w"><instrumentation><events>
@@ -22,7 +22,7 @@ fn manifest(provider: &str) -> String {
     )
 }
 
-/// A manifest with one event and one template of these fields.
+/// Builds a manifest with one event and one template of these fields.
 fn template(fields: &str) -> String {
     manifest(&format!(
         r#"<templates><template tid="T">{fields}</template></templates>
@@ -34,10 +34,10 @@ fn first(xml: &str) -> EventSchema {
     parse(xml.as_bytes()).unwrap().remove(0).events.remove(0)
 }
 
-/// The reason why a manifest is refused, and the text that stands at the offset.
+/// Returns the reason why a manifest is refused, and the text at the offset.
 fn refused(xml: &str) -> (String, String) {
     match parse(xml.as_bytes()) {
-        Err(Error::Xml { offset, why }) => (why, xml[offset as usize..].chars().take(12).collect()),
+        Err(Error::Xml { offset, reason }) => (reason, xml[offset as usize..].chars().take(12).collect()),
         Err(other) => panic!("{other}"),
         Ok(_) => panic!("accepted: {xml}"),
     }
@@ -222,7 +222,7 @@ fn every_encoding_gives_the_same_schemas() {
     for bytes in [wide(u16::to_le_bytes), wide(u16::to_be_bytes), [b"\xEF\xBB\xBF", EVERYTHING].concat()] {
         assert_eq!(format!("{:?}", parse(&bytes).unwrap()), plain);
     }
-    // In a trace the text may be followed by a line end and the terminator.
+    // In a trace, a line end and the terminator may follow the text.
     assert_eq!(format!("{:?}", parse(&[EVERYTHING, b"\r\n\0"].concat()).unwrap()), plain);
 }
 
@@ -267,8 +267,8 @@ fn what_is_used_must_be_defined() {
         (r#"<levels><level name="L" value="256"/></levels>"#, "value 256 is not a number up to 255"),
         (r#"<keywords><keyword name="K" value="1"/></keywords>"#, "element keyword has no attribute mask"),
     ] {
-        let (why, at) = refused(&manifest(provider));
-        assert_eq!(why, reason);
+        let (refusal, at) = refused(&manifest(provider));
+        assert_eq!(refusal, reason);
         let element = ["<event", "<level ", "<keyword "].iter().any(|start| at.starts_with(start));
         assert!(element, "{at}");
     }
@@ -329,8 +329,8 @@ fn entities_and_document_types_are_refused() {
         manifest("<events>&b;</events>")
     );
     assert_eq!(refused(&bomb).0, "document type declarations are not accepted");
-    let (why, at) = refused(&manifest(r#"<events><event value="1" symbol="&b;"/></events>"#));
-    assert!(why.contains('b') && at.starts_with("<event "), "{why}");
+    let (reason, at) = refused(&manifest(r#"<events><event value="1" symbol="&b;"/></events>"#));
+    assert!(reason.contains('b') && at.starts_with("<event "), "{reason}");
     assert_eq!(refused(&manifest("<events>&b;</events>")).1, "&b;</events>");
     let named = first(&manifest(r#"<events><event value="1" symbol="&lt;&#x41;&amp;"/></events>"#));
     assert_eq!(named.schema.names.event.as_deref(), Some("<A&"));
@@ -396,7 +396,7 @@ fn one_definition_cannot_be_multiplied_without_bound() {
     assert_eq!(refused(&xml).0, "texts of maps are repeated too often");
 }
 
-/// Microsoft's manifest of its QUIC implementation, a large one written by hand.
+/// Reads Microsoft's manifest of its QUIC implementation, a large one written by hand.
 #[test]
 fn a_manifest_of_microsoft_is_read() {
     let samples = std::env::var_os("TRACEWEIR_SAMPLES")

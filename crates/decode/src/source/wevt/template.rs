@@ -1,4 +1,4 @@
-//! Templates (the fields of events) and maps (the names of field values).
+//! Reads templates (the fields of events) and maps (the names of field values).
 //!
 //! ```text
 //!   TEMP │ u32 size │ u32 top-level items │ u32 items │ u32 → items │ u32 kind │ GUID │ BinXML
@@ -15,9 +15,9 @@
 //!   VMAP │ u32 16 + 8 n │ u32 → name │         u32 n │ …                                    version 3.1
 //! ```
 //!
-//! The flags are not those of EVENT_PROPERTY_INFO. Which map layout is meant is seen from the size that fits
-//! its own count. Templates and maps are read once however many events use them; an entry of a map whose text
-//! is not at hand is left out.
+//! The flags are not those of EVENT_PROPERTY_INFO. The map layout is the one whose size fits its
+//! own count. Templates and maps are read once, however many events use them; a map entry without a
+//! text is left out.
 //!
 //! Source: Observed on the CLR's event resources; flag 2 and version 3.1 from public descriptions.
 
@@ -40,7 +40,8 @@ pub(super) const FIXED_COUNT: u32 = 0x08;
 pub(super) const COUNT_IN_ITEM: u32 = 0x10;
 
 impl Reader<'_> {
-    /// The fields of the template at an offset, as a schema without names; none at offset 0.
+    /// Returns the fields of the template at an offset, as a schema without names; no fields at
+    /// offset 0.
     pub(super) fn template(&mut self, offset: u32) -> Result<Schema> {
         if offset == 0 {
             return Ok(Schema::default());
@@ -96,7 +97,7 @@ impl Reader<'_> {
         })
     }
 
-    /// The map at an offset.
+    /// Returns the map at an offset.
     fn map(&mut self, offset: u32) -> Result<Arc<ValueMap>> {
         if let Some(known) = self.maps.get(&offset) {
             return Ok(known.clone());
@@ -137,7 +138,7 @@ impl Reader<'_> {
         Ok(entries)
     }
 
-    /// Pays for a text that a map copies.
+    /// Subtracts a text that a map copies from the budget.
     fn spend_map_text(&mut self, text: &str) -> Result<()> {
         let left = self.map_text_left.checked_sub(text.len());
         self.map_text_left = left.ok_or(Error::Schema("too much text in maps"))?;

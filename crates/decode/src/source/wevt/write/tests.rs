@@ -18,7 +18,8 @@ fn read(compiled: &Compiled) -> Vec<ProviderSchemas> {
     providers(&compiled.template, &MessageTable::parse(&compiled.messages).unwrap()).unwrap()
 }
 
-/// What a reader must give back. Names that the manifest does not give may be filled in by number.
+/// Checks that the reader returns the written event. It may fill in names by number that the
+/// manifest does not have.
 fn assert_same(written: &EventSchema, read: &EventSchema) {
     assert_eq!(written.descriptor, read.descriptor);
     let cut =
@@ -121,7 +122,7 @@ fn a_message_that_no_table_can_hold_is_refused() {
     assert!(compile(&definitions(xml.as_bytes(), "en-US").unwrap()).is_err());
 }
 
-/// One field: type, out type, how its count and length are given.
+/// One field: type, out type, forms of its count and length.
 type Shape = (usize, usize, u8, u8);
 
 const IN_TYPES: [&str; 20] = [
@@ -156,7 +157,7 @@ fn field(xml: &mut String, index: usize, (input, output, count, length): Shape) 
     let _ = match count {
         0 => write!(xml, r#" count="3""#),
         1 => write!(xml, r#" count="N""#),
-        // Integers alone have maps.
+        // Only integers have maps.
         2 if matches!(input, 2..=9 | 14 | 18) => write!(xml, r#" map="M""#),
         _ => Ok(()),
     };

@@ -19,7 +19,7 @@ fn annotation(strings: &[&str]) -> Vec<u8> {
     symbol(S_ANNOTATION, &body)
 }
 
-/// A global procedure whose scope ends at `end` of the module stream.
+/// Encodes a global procedure whose scope ends at `end` of the module stream.
 fn procedure(name: &str, end: u32) -> Vec<u8> {
     let mut body = Vec::new();
     body.put_u32(0).put_u32(end);
@@ -40,7 +40,7 @@ fn debug_stream(globals: u16, modules: &[u8]) -> Vec<u8> {
     stream
 }
 
-/// A PDB with one module of these symbols and these global symbols.
+/// Builds a PDB with one module of these symbols and these global symbols.
 fn pdb(symbols: &[u8], globals: &[u8]) -> Vec<u8> {
     let mut stream = Vec::new();
     stream.put_u32(4).put(symbols);
@@ -105,7 +105,7 @@ fn a_damaged_module_costs_only_itself() {
     let mut good = Vec::new();
     good.put_u32(4).put(&message);
     let good_size = u32::try_from(good.len()).unwrap();
-    // An unsupported signature, a size past the stream, a stream that is not there, and the good one.
+    // An unsupported signature, a size past the stream, a missing stream, and the good one.
     let modules =
         [module(4, 8), module(5, u32::MAX), module(77, 8), module(NO_STREAM, 8), module(5, good_size)]
             .concat();
@@ -136,7 +136,8 @@ fn files_that_are_no_pdb_or_have_no_message_are_errors() {
 #[test]
 fn a_directory_that_repeats_its_pages_is_not_followed() {
     let mut file = pdb(&two_messages(), &[]);
-    // The directory says how long stream 3 is: make it longer than the file, then as long as can be.
+    // The directory gives the length of stream 3: make it longer than the file, then as long as
+    // possible.
     for size in [0x0100_0000_u32, 0xFFFF_FFFE] {
         file[4 * PAGE + 16..4 * PAGE + 20].copy_from_slice(&size.to_le_bytes());
         assert!(matches!(load(Cursor::new(&file)), Err(Error::Binary(_))));
@@ -170,7 +171,7 @@ fn holes_of_a_file_are_not_taken_into_memory() {
     let slice = |size: usize| [SourceSlice { offset: 0, size }];
     assert!(bounded.view(&slice(found.len() as usize)).is_ok());
     assert!(bounded.view(&slice(8 << 20)).is_err());
-    // A stream of more memory than there is for one is refused however long the file is.
+    // A stream above the memory limit is refused however long the file is.
     let mut whole = Bounded::new(&file, u64::MAX).unwrap();
     assert!(whole.view(&slice(1 << 20)).is_ok() && whole.view(&slice((256 << 20) + 1)).is_err());
     file.set_len(9 << 30).unwrap();
@@ -178,10 +179,10 @@ fn holes_of_a_file_are_not_taken_into_memory() {
 }
 
 #[test]
-fn a_pdb_is_a_plain_file() {
+fn pdb_must_be_a_regular_file() {
     let (reading, _writing) = io::pipe().unwrap();
     let pipe = File::from(std::os::fd::OwnedFd::from(reading));
-    assert!(matches!(load_file(pipe), Err(Error::Binary(why)) if why.contains("plain file")));
+    assert!(matches!(load_file(pipe), Err(Error::Binary(reason)) if reason.contains("regular file")));
 }
 
 proptest! {
@@ -202,7 +203,7 @@ proptest! {
     fn damaged_tables_never_panic(page in prop::sample::select(vec![0_usize, 3, 4, 5, 6]), changes in proptest::collection::vec((0_usize..240, any::<u8>()), 1..6)) {
         let mut file = pdb(&two_messages(), &[]);
         for (at, byte) in changes {
-            // The magic number stays, or nothing behind it would be looked at.
+            // The magic number stays, because otherwise nothing after it would be read.
             let at = page * PAGE + at + if page == 0 { 32 } else { 0 };
             file[at] = byte;
         }
