@@ -1,4 +1,4 @@
-//! Files whose symbols ask for more than they are worth.
+//! Tests with files whose symbols demand more work than they are worth.
 
 use std::cell::Cell;
 use std::io::{self, Cursor, Read, Seek, SeekFrom};
@@ -12,7 +12,8 @@ use super::*;
 const SYMBOLS: Parts = Parts { symbols: true, dwarf: false };
 const HEADER: usize = 64;
 
-/// A file of sections, each with its kind, flags, link, and where it lies in what follows the header.
+/// Builds a file of sections, each with its kind, flags, link, and its range in the bytes after the
+/// header.
 fn file_of(body: &[u8], sections: &[(u32, u32, u32, std::ops::Range<usize>)]) -> Vec<u8> {
     let mut file = vec![0x7F, b'E', b'L', b'F', 2, 1, 1];
     file.resize(16, 0);
@@ -39,7 +40,7 @@ fn file_of(body: &[u8], sections: &[(u32, u32, u32, std::ops::Range<usize>)]) ->
     file
 }
 
-/// Functions of 16 bytes one behind the other, whose names stand at such offsets.
+/// Encodes adjacent functions of 16 bytes with names at these offsets.
 fn functions(names: impl Iterator<Item = usize>) -> Vec<u8> {
     let mut all = Vec::new();
     for (at, name) in names.enumerate() {
@@ -51,7 +52,7 @@ fn functions(names: impl Iterator<Item = usize>) -> Vec<u8> {
     all
 }
 
-/// A file with one table of symbols.
+/// Builds a file with one table of symbols.
 fn with_symbols(symbols: &[u8], names: &[u8]) -> Vec<u8> {
     let body = [symbols, names].concat();
     let code = (SHT_PROGBITS, SHF_EXECINSTR, 0, 0..0);
@@ -66,7 +67,7 @@ fn table_of(file: Vec<u8>) -> Table {
 #[test]
 fn honest_symbols_are_all_there() {
     let table = table_of(with_symbols(&functions([1, 5, 900].into_iter()), b"\0one\0two\0"));
-    let name = |address| table.lookup(address).map(|it| it.text().into_owned());
+    let name = |address| table.lookup(address).map(|symbol| symbol.text().into_owned());
     assert_eq!((name(0x1008).as_deref(), name(0x101F).as_deref()), (Some("one"), Some("two")));
     assert_eq!((name(0x1020), table.is_cut()), (None, false));
 }
@@ -80,8 +81,8 @@ fn a_table_that_is_too_large_leaves_the_other() {
     let code = (SHT_PROGBITS, SHF_EXECINSTR, 0, 0..0);
     let (large, small) = ((SHT_SYMTAB, 0, 3, 0..TOO_LARGE), (SHT_DYNSYM, 0, 3, 0..symbols.len()));
     let table = table_of(file_of(&body, &[large, code, names, small]));
-    assert!(table.lookup(0x1008).is_some_and(|it| it.name == b"one"));
-    assert!(table.lookup(0x1018).is_some_and(|it| it.name == b"two"));
+    assert!(table.lookup(0x1008).is_some_and(|symbol| symbol.name == b"one"));
+    assert!(table.lookup(0x1018).is_some_and(|symbol| symbol.name == b"two"));
     assert!(table.is_cut(), "which is said");
 }
 
@@ -99,10 +100,10 @@ fn names_that_lie_over_each_other_fill_the_table_and_no_more() {
     names.push(0);
     let table = table_of(with_symbols(&functions((0..20_000).map(|_| 0)), &names));
     assert!(table.is_cut() && table.len() > 1000, "{}", table.len());
-    assert!(table.lookup(0x1000).is_some_and(|it| it.name.len() == MAX_NAME));
+    assert!(table.lookup(0x1000).is_some_and(|symbol| symbol.name.len() == MAX_NAME));
 }
 
-/// Counts the bytes that are read.
+/// A file that counts the bytes that are read.
 struct Counted<'a>(Cursor<Vec<u8>>, &'a Cell<u64>);
 
 impl Read for Counted<'_> {
