@@ -1,8 +1,8 @@
 //! Finds the process and thread that an event is about, from the kernel events of the trace itself.
 //!
 //! ```text
-//!   thread 42   ──start──[ process 7 ]──end──      ──start──[ process 9 ]──────▶   ids are used again
-//!   look-up     (thread, time) ──▶ process,  (process, time) ──▶ image name
+//!   thread 42  ──start──[ process 7 ]──end──      ──start──[ process 9 ]────▶   ids are reused
+//!   lookup     (thread, time) ──▶ process,  (process, time) ──▶ image name
 //! ```
 //!
 //! A rundown event at the start or end of a session means that a process or thread was alive all
@@ -185,7 +185,9 @@ impl Actors {
 
     /// Learns from a process or thread event.
     pub fn observe(&mut self, record: &Record<'_>, found: &Found<'_, '_>) {
-        let (class, Some(life)) = (record.provider(), Life::from_opcode(record.descriptor().opcode)) else { return };
+        let (class, Some(life)) = (record.provider(), Life::from_opcode(record.descriptor().opcode)) else {
+            return;
+        };
         let names = self.names(record, found);
         let time = record.time();
         match (names.pid, names.tid, names.image) {

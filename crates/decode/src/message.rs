@@ -27,8 +27,9 @@
 //!
 //! The caller supplies the text of each insert; [`Messages`] uses the fields of an event.
 //!
-//! Source: Documented ("FormatMessage function (winbase.h)", "Message Text Files"). Line ends at the end of the
-//! text, which the message compiler adds, are Observed in compiled message tables and cut.
+//! Source: Documented ("FormatMessage function (winbase.h)", "Message Text Files"). Line ends at
+//! the end of the text, which the message compiler adds, are Observed in compiled message tables
+//! and cut.
 
 mod expand;
 #[cfg(test)]
@@ -198,10 +199,10 @@ impl Insert {
         }
         let number = number.parse().ok()?;
         let mut spec = None;
-        if let Some((format, behind)) = after.strip_prefix('!').and_then(|f| f.split_once('!')) {
+        if let Some((format, rest)) = after.strip_prefix('!').and_then(|f| f.split_once('!')) {
             spec = Spec::parse(format);
             if spec.is_some() {
-                after = behind;
+                after = rest;
             }
         }
         Some((Self { number, spec }, after))

@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!   records in time order
-//!     sample  t=10 thread 7 ──expect──▶ ┌ waiting, oldest first ──────────┐
-//!     stack of (10, 7), kernel ─attach─▶│ sample 10/7: kernel, user       │──next──▶ sample, its whole stack
-//!     stack of (10, 7), user ──attach──▶│ switch 12/8|9: …                │          once its time is over
-//!                                       └─────────────────────────────────┘
+//!     sample  t=10 thread 7 ──expect──▶ ┌ waiting, oldest first ─────┐
+//!     stack of (10, 7), kernel ─attach─▶│ sample 10/7: kernel, user  │─next─▶ sample with stack
+//!     stack of (10, 7), user ──attach──▶│ switch 12/8|9: …           │        after the window
+//!                                       └────────────────────────────┘
 //! ```
 //!
 //! A stack-walk event follows its event and has the event's time stamp and thread. Its user part
@@ -24,7 +24,8 @@
 //! thread (PERFINFO headers) belongs to the thread that ran on its processor: the first stack from
 //! that processor names it.
 //!
-//! Sources: Documented ("StackWalk_Event class"); that user parts come late and from other processors is Observed.
+//! Sources: Documented ("StackWalk_Event class"); that user parts come late and from other
+//! processors is Observed.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -67,7 +68,7 @@ pub enum Threads {
 impl Threads {
     /// Returns the threads whose stacks a record may have.
     #[must_use]
-    pub fn of(record: &Record<'_>) -> Self {
+    pub fn from_record(record: &Record<'_>) -> Self {
         let payload = record.payload();
         match record.hook() {
             Some(SWITCH) => Self::Either(u32_at(payload, 0), u32_at(payload, 4)),
@@ -105,7 +106,7 @@ impl Claim {
     /// Creates the claim of a record of trace `source`, at the wall time `wall`.
     #[must_use]
     pub fn of(record: &Record<'_>, source: usize, wall: i64) -> Self {
-        Self { source, time: record.time(), wall, cpu: record.cpu(), threads: Threads::of(record) }
+        Self { source, time: record.time(), wall, cpu: record.cpu(), threads: Threads::from_record(record) }
     }
 }
 

@@ -40,7 +40,7 @@ impl Value<'_> {
     /// form.
     #[inline]
     #[must_use]
-    #[allow(clippy::cast_sign_loss)] // Two's complement is meant.
+    #[allow(clippy::cast_sign_loss)] // The two's complement is intended.
     pub fn as_u64(&self) -> Option<u64> {
         Some(match *self {
             Self::I8(v) => i64::from(v) as u64,

@@ -98,7 +98,11 @@ mod tests {
         switch(&mut processors, 0, 10, (5, 6), false);
         assert_eq!((processors.running(0, 10), processors.running(0, 19)), (Some(6), Some(6)));
         switch(&mut processors, 0, 20, (6, 7), false);
-        assert_eq!((processors.running(0, 20), processors.running(0, 15)), (Some(7), None), "the old thread has left");
+        assert_eq!(
+            (processors.running(0, 20), processors.running(0, 15)),
+            (Some(7), None),
+            "the old thread has left"
+        );
         switch(&mut processors, 0, 10, (5, 6), false);
         assert_eq!(processors.running(0, 11), Some(6), "read again");
         assert_eq!(processors.running(9, 15), Some(2), "another processor");

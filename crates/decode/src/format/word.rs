@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_quoted_only_where_they_must_be() {
+    fn words_are_quoted_only_when_necessary() {
         for (text, shown) in [
             ("espresso", "espresso"),
             (r"C:\Windows\", r"C:\Windows\"),

@@ -125,7 +125,7 @@ fn padding_counts_characters_and_is_bounded() {
 }
 
 #[test]
-fn what_is_no_format_is_refused() {
+fn invalid_formats_are_refused() {
     for bad in ["", "q", "5", "-", "s ", "ds", "*d", ".*s", "%d", "5.5.5d", "I65d", "ä"] {
         assert_eq!(Spec::parse(bad), None, "{bad:?}");
     }
@@ -148,7 +148,7 @@ proptest! {
     }
 
     #[test]
-    fn a_text_without_percent_signs_is_itself(message in "[^%\r\n\0]*") {
+    fn text_without_percent_signs_is_unchanged(message in "[^%\r\n\0]*") {
         prop_assert_eq!(expand(&message, &[]), message);
     }
 

@@ -1,12 +1,12 @@
 //! Reads event metadata from programs: PE files of Windows and ELF files of Linux.
 //!
 //! ```text
-//!   PE    resource directory   type "WEVT_TEMPLATE" ▸ name 1 ▸ any language      the compiled manifest
-//!                              type 11              ▸ name 1 ▸ English, or any   the message table
+//!   PE   resource directory   type "WEVT_TEMPLATE" ▸ name 1 ▸ any language     compiled manifest
+//!                             type 11              ▸ name 1 ▸ English, or any  message table
 //!
-//!   ELF   section .etw_manifest
-//!         CRIM … as long as its size field says │ padding to 4 bytes
-//!         │ message table, if there is one │ padding │ CRIM …
+//!   ELF  section .etw_manifest
+//!        CRIM … as long as its size field says │ padding to 4 bytes
+//!        │ message table, if there is one │ padding │ CRIM …
 //! ```
 //!
 //! Both hold the same two structures, which [`wevt`] and [`messages`](super::messages) read. The
@@ -19,8 +19,8 @@
 //! Files are only read, never loaded or run. The `object` crate reads the containers; their
 //! contents are as hostile as any other input.
 //!
-//! Source: Documented ("PE Format": the .rsrc section), Observed on the CLR's event resources; the section's
-//! layout is defined here.
+//! Source: Documented ("PE Format": the .rsrc section), Observed on the CLR's event resources; the
+//! section's layout is defined here.
 
 use object::read::elf::{ElfFile32, ElfFile64};
 use object::read::pe::{

@@ -2,19 +2,26 @@
 //! payloads.
 //!
 //! ```text
-//!   opcode 32   TRACE_EVENT_INFO                             opcode 33   GUID provider, then EVENT_MAP_INFO
-//!   00 GUID provider                                         00 u32 → name
-//!   10 GUID event (MOF or WPP class)                         04 u32 flags
-//!   20 EVENT_DESCRIPTOR                                      08 u32 entries
-//!   30 u32 decoding source                                   0C u32 value type: 0 number, 1 text
-//!   34 u32 → provider, level, channel, keywords (list),      10 entries × { u32 → text │ u32 value or → text }
-//!          task, opcode, event message,
-//!          provider message, BinXML                          property
-//!   58 u32 BinXML size                                       00 u32 flags
-//!   5C u32 → event name, 60 u32 → attributes                 04 u32 → name
-//!   64 u32 properties, 68 u32 top-level properties           08 u16 in type, u16 out type, u32 → map name
-//!   6C u32 template flags: 4, tags: 28                          or u16 first member, u16 members, u32 0
-//!   70 properties × 24 bytes                                 10 u16 count or index, 12 u16 length or index, 14 u32 tags
+//!   opcode 32: TRACE_EVENT_INFO
+//!   00 GUID provider
+//!   10 GUID event (MOF or WPP class)
+//!   20 EVENT_DESCRIPTOR
+//!   30 u32 decoding source
+//!   34 u32 → provider, level, channel, keywords (list), task, opcode, event message,
+//!          provider message, BinXML
+//!   58 u32 BinXML size
+//!   5C u32 → event name, 60 u32 → attributes
+//!   64 u32 properties, 68 u32 top-level properties
+//!   6C u32 template flags: 4, tags: 28
+//!   70 properties × 24 bytes
+//!
+//!   property                                           opcode 33: GUID provider, EVENT_MAP_INFO
+//!   00 u32 flags                                       00 u32 → name
+//!   04 u32 → name                                      04 u32 flags
+//!   08 u16 in type, u16 out type, u32 → map name       08 u32 entries
+//!      or u16 first member, u16 members, u32 0         0C u32 value type: 0 number, 1 text
+//!   10 u16 count or index, 12 u16 length or index      10 entries × { u32 → text
+//!   14 u32 tags                                                       │ u32 value or → text }
 //! ```
 //!
 //! Offsets count from the start of the structure, 0 is "none", texts are NUL-terminated UTF-16.

@@ -2,8 +2,8 @@
 //! trace.
 //!
 //! ```text
-//!   ELF header ─▶ section headers ─▶ notes: the build id ─▶ as expected? ─▶ section .etw_manifest ─▶ providers
-//!   └──────────────── at most MAX_HEADERS bytes, whatever they claim ───┘   └── at most MAX_SECTION ──┘
+//!   ELF header ─▶ section headers ─▶ notes: build id ─▶ as expected? ─▶ .etw_manifest ─▶ providers
+//!   └──────────────── at most MAX_HEADERS bytes ──────────────────┘   └ at most MAX_SECTION ┘
 //! ```
 //!
 //! The writer of the trace chooses which file is read, how much of it and how often, and a file may
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_file_claims_is_not_what_is_read() {
+    fn claimed_sizes_do_not_decide_what_is_read() {
         let manifest = compiled(true);
         for (kind, many) in [(7, 64), (2, 64), (11, 64), (7, 1)] {
             let names: Vec<String> = (0..many).map(|n| format!(".huge{n}")).collect();

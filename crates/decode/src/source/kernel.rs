@@ -2,20 +2,20 @@
 //! `format::kernel`.
 //!
 //! ```text
-//!   shape (class, type, version) ──▶ each field ──▶ Schema { provider = class, event = "Class/Type" }
+//!  shape (class, type, version) ─▶ each field ─▶ Schema { provider = class, event = "Class/Type" }
 //!
-//!   Ty                 in type, length               out type      │ Ty            in type, length        out type
-//!   U8 … I64           the integer                   default       │ W(n)          UNICODESTRING, n       default
-//!   Hex8, Hex16        UINT8, UINT16                 HEXINT8, …    │ Wz            UNICODESTRING          default
-//!   Hex32, Hex64       HEXINT32, HEXINT64            default       │ Az, Utf8z     ANSISTRING             default, UTF8
-//!   Ptr                POINTER                       default       │ Guid          GUID                   default
-//!   Size               SIZET                         UNSIGNEDLONG  │ FileTime      FILETIME               default
-//!   Pid, Tid           UINT32                        PID, TID      │ RawTime       INT64                  ETWTIME
-//!   Port               UINT16                        PORT          │ SidBlock      WBEMSID                default
-//!   Ip4                UINT32                        IPV4          │ Bytes(n)      BINARY, n              default
-//!   Ip6                BINARY, 16                    IPV6          │ Pad(n)        BINARY, n              NOPRINT
-//!   NtStatus           UINT32                        NTSTATUS      │ Rest          BINARY, natural        HEXBINARY
-//!                                                                  │ Lznt1Text     BINARY, natural        XML
+//!   Ty            in type, length     out type     │ Ty         in type, length   out type
+//!   U8 … I64      the integer         default      │ W(n)       UNICODESTRING, n  default
+//!   Hex8, Hex16   UINT8, UINT16       HEXINT8, …   │ Wz         UNICODESTRING     default
+//!   Hex32, Hex64  HEXINT32, HEXINT64  default      │ Az, Utf8z  ANSISTRING        default, UTF8
+//!   Ptr           POINTER             default      │ Guid       GUID              default
+//!   Size          SIZET               UNSIGNEDLONG │ FileTime   FILETIME          default
+//!   Pid, Tid      UINT32              PID, TID     │ RawTime    INT64             ETWTIME
+//!   Port          UINT16              PORT         │ SidBlock   WBEMSID           default
+//!   Ip4           UINT32              IPV4         │ Bytes(n)   BINARY, n         default
+//!   Ip6           BINARY, 16          IPV6         │ Pad(n)     BINARY, n         NOPRINT
+//!   NtStatus      UINT32              NTSTATUS     │ Rest       BINARY, natural   HEXBINARY
+//!                                                  │ Lznt1Text  BINARY, natural   XML
 //! ```
 //!
 //! Two conventions hold for schemas of [`Origin::Kernel`] only. BINARY of natural length is the

@@ -1,7 +1,7 @@
 //! Reads message tables: the texts that compiled manifests refer to by number.
 //!
 //! ```text
-//!   u32 blocks │ blocks × { u32 low │ u32 high │ u32 offset }      offsets count from the table's start
+//!   u32 blocks │ blocks × { u32 low │ u32 high │ u32 offset }   offsets from the table's start
 //!                                                 │
 //!                ┌────────────────────────────────┘
 //!                ▼ one entry for each id from low to high, in sequence
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_without_entries_ends_at_once() {
+    fn message_blocks_must_hold_their_entries() {
         let mut bytes = Vec::new();
         bytes.put_u32(1).put_u32(0).put_u32(u32::MAX).put_u32(16).put(&[0; 64]);
         assert!(MessageTable::parse(&bytes).is_err(), "entries of length 0");

@@ -131,7 +131,8 @@ impl Decoder {
         Self::default()
     }
 
-    /// Adds manifests from a file's bytes: XML, or a PE or ELF file with compiled ones. Returns the number of events.
+    /// Adds manifests from a file's bytes: XML, or a PE or ELF file with compiled ones. Returns the
+    /// number of events.
     pub fn add_manifest(&mut self, bytes: &[u8]) -> Result<usize> {
         self.add_providers(read_manifest(bytes)?, Standing::Named)
     }

@@ -2,8 +2,8 @@
 //! full.
 //!
 //! ```text
-//!   provider, all items ──cheap hash──▶ repeat ──equal bytes?──▶ schema        (usual: no item is parsed)
-//!   provider, traits, metadata ──cheap hash──▶ slot ──equal bytes?──▶ schema    (usual: nanoseconds)
+//!   provider, all items ──cheap hash──▶ repeat ──equal bytes?──▶ schema   (usual: no parsing)
+//!   provider, traits, metadata ──cheap hash──▶ slot ──equal bytes?──▶ schema  (usual: nanoseconds)
 //!                                                └─no─▶ map by a full hash ──▶ schema, or parse it
 //! ```
 //!
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crowded_hash_empties_the_cache() {
+    fn hash_collisions_clear_the_cache() {
         let mut cache = SelfDescribed::default();
         for n in 0..MAX_COLLISIONS + 1 {
             cache.insert(Guid::NULL, &[], &metadata(&n.to_string(), 1), 42).unwrap();

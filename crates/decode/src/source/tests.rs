@@ -223,7 +223,7 @@ fn messages_need_their_format() {
 }
 
 #[test]
-fn events_with_damaged_items_are_not_guessed_at() {
+fn events_with_damaged_items_are_not_decoded() {
     let mut decoder = Decoder::new();
     decoder.add_manifest(manifest(&[(1, 0, "a")]).as_bytes()).unwrap();
     let mut record = with_items(&[Item { kind: ExtType::SID, data: &[0; 12] }], id_of(1, 0), &[0; 4]);
@@ -233,13 +233,13 @@ fn events_with_damaged_items_are_not_guessed_at() {
 }
 
 #[test]
-fn records_without_a_layout_say_so() {
+fn records_without_a_layout_are_reported() {
     let record = [16, 0, 13, 0xC0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     assert_eq!(fields(&mut Decoder::new(), &record), Err(Undecoded::UnknownRecord(13)));
 }
 
 #[test]
-fn ordinary_events_teach_nothing() {
+fn ordinary_events_are_not_observed() {
     let mut decoder = Decoder::new();
     for record in [event(1, 0, &[]), system(0x0301, 4, false), classic(class::PROCESS, 1, 4, &[])] {
         assert!(!decoder.observe(&Record::parse(&record, 0).unwrap()));

@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn unreadable_traits_cost_the_name_only() {
+    fn unreadable_traits_lose_only_the_name() {
         let mut metadata = MetadataBuilder::new("e", 0);
         let schema = schema(Guid::NULL, Some(&[9, 0, b'x']), metadata.finish().unwrap()).unwrap();
         assert_eq!((schema.names.provider, schema.names.event.as_deref()), (None, Some("e")));
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_laid_out_is_refused() {
+    fn invalid_layouts_are_refused() {
         for (fields, reason) in [
             (&b"f\0\x4e"[..], "variable array of binary"),
             (b"f\0\x2e\x02\0", "fixed array of binary"),

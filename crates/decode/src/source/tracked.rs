@@ -2,9 +2,9 @@
 //! sessions.
 //!
 //! ```text
-//!   FULL EventTraceGuid 0x43: GUIDs, path, build id ──observe──▶ a list ──take_tracked──▶ the caller
-//!                                                                                         │
-//!   schemas of those GUIDs ◀── section .etw_manifest ◀── same build id? ◀──add_tracked── the file
+//!   FULL EventTraceGuid 0x43: GUIDs, path, build id ─observe──▶ a list ──take_tracked─▶ the caller
+//!                                                                                       │
+//!   schemas of those GUIDs ◀── section .etw_manifest ◀── same build id? ◀──add_tracked─ the file
 //! ```
 //!
 //! A trace may come from an untrusted source, and so may its paths. This module opens no files; it
@@ -53,7 +53,8 @@ impl Tracked {
         }
         known.extend_from_slice(&binary.guids);
         // A file in the list is read once for all its providers.
-        let is_same_file = |listed: &&mut BinaryPath| listed.path == binary.path && listed.build_id == binary.build_id;
+        let is_same_file =
+            |listed: &&mut BinaryPath| listed.path == binary.path && listed.build_id == binary.build_id;
         match self.waiting.iter_mut().find(is_same_file) {
             Some(listed) => listed.guids.append(&mut binary.guids),
             None => self.waiting.push(binary),
@@ -141,12 +142,16 @@ mod tests {
     }
 
     #[test]
-    fn a_program_is_believed_by_its_build_id_about_its_own_providers() {
+    fn program_with_the_same_build_id_describes_its_listed_providers() {
         for wide in [true, false] {
             let add = |binary: &BinaryPath| Decoder::new().add_tracked(binary, Cursor::new(program(wide)));
             assert_eq!(add(&binary_path("ab010203", &[PROVIDER])), Ok(3));
             assert_eq!(add(&binary_path("AB010203", &[Guid::NULL, PROVIDER])), Ok(3));
-            assert_eq!(add(&binary_path("ab010203", &[Guid::NULL])), Ok(0), "a provider that the file does not have");
+            assert_eq!(
+                add(&binary_path("ab010203", &[Guid::NULL])),
+                Ok(0),
+                "a provider that the file does not have"
+            );
             for other in ["", "ab0102", "ab01020304", "cd010203"] {
                 assert!(matches!(add(&binary_path(other, &[PROVIDER])), Err(Error::Binary(_))), "{other}");
             }
@@ -154,10 +159,11 @@ mod tests {
     }
 
     #[test]
-    fn a_program_without_build_id_or_manifest_says_nothing() {
+    fn program_without_build_id_or_manifest_is_refused() {
         let manifest = compiled(true);
         let nameless = elf_sections(true, &[(binary::ELF_SECTION, 1, &manifest)]);
-        let add = |file: Vec<u8>| Decoder::new().add_tracked(&binary_path("", &[PROVIDER]), Cursor::new(file));
+        let add =
+            |file: Vec<u8>| Decoder::new().add_tracked(&binary_path("", &[PROVIDER]), Cursor::new(file));
         assert!(matches!(add(nameless), Err(Error::Binary(_))));
         assert!(matches!(add(elf_sections(true, &[(".text", 1, b"x")])), Err(Error::NoMetadata(_))));
         assert!(matches!(add(Vec::new()), Err(Error::Binary(_))));
@@ -165,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn each_file_is_named_once_and_their_number_is_bounded() {
+    fn each_file_is_listed_once_and_their_number_is_bounded() {
         let mut decoder = Decoder::new();
         for _ in 0..3 {
             observe(&mut decoder, &binary_path("01", &[PROVIDER]));

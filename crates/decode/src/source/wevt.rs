@@ -9,11 +9,12 @@
 //!                                                                          │
 //!   ┌──────────────────────────────────────────────────────────────────────┘
 //!   ▼
-//!   signature │ u32 size │ u32 count │ entries       LEVL TASK OPCO KEYW CHAN   names        (`names`)
-//!                                                    PRVA                       provider name
-//!                                                    MAPS TTBL                  maps, layouts (`template`)
-//!                                                    EVNT │ u32 0 │ events      48 bytes each, below
-//!                                                    SYMB                       { u16 id │ u8 version │ u8 0 │ u32 → symbol }
+//!   signature │ u32 size │ u32 count │ entries
+//!     LEVL TASK OPCO KEYW CHAN   names (`names`)
+//!     PRVA                       provider name
+//!     MAPS TTBL                  maps, layouts (`template`)
+//!     EVNT │ u32 0 │ events      48 bytes each, below
+//!     SYMB                       { u16 id │ u8 version │ u8 0 │ u32 → symbol }
 //!
 //!   event: EVENT_DESCRIPTOR │ u32 message │ u32 → TEMP │ u32 → OPCO │ u32 → LEVL │ u32 → TASK
 //!          │ u32 keywords │ u32 → (u32 → KEYW)[] │ u32 → CHAN

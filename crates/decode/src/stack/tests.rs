@@ -89,7 +89,7 @@ fn one_event_may_hold_both_parts() {
 }
 
 #[test]
-fn a_key_stands_for_its_stack() {
+fn stack_key_resolves_to_its_stack() {
     let mut bench = Bench::default();
     let mut definition = Vec::new();
     put_definition(5, &[1_u64, 2].map(u64::to_le_bytes).concat(), 30, &mut definition).unwrap();
@@ -101,7 +101,7 @@ fn a_key_stands_for_its_stack() {
 }
 
 #[test]
-fn a_switch_takes_the_stack_of_either_thread_but_not_of_both() {
+fn switch_accepts_stacks_of_one_of_its_threads() {
     let switch = |time, new: u32, old: u32| {
         let mut payload = Vec::new();
         payload.put_u32(new).put_u32(old).put(&[0; 16]);
@@ -117,7 +117,7 @@ fn a_switch_takes_the_stack_of_either_thread_but_not_of_both() {
 }
 
 #[test]
-fn a_thread_that_goes_and_comes_at_one_stamp_is_told_by_the_processor() {
+fn processor_decides_between_events_of_one_thread_and_stamp() {
     let switch = |new: u32, old: u32| {
         let mut payload = Vec::new();
         payload.put_u32(new).put_u32(old).put(&[0; 16]);
@@ -131,7 +131,7 @@ fn a_thread_that_goes_and_comes_at_one_stamp_is_told_by_the_processor() {
 }
 
 #[test]
-fn an_event_without_a_thread_is_that_of_the_first_stack_from_its_processor() {
+fn event_without_thread_gets_the_first_stack_of_its_processor() {
     let mut bench = Bench::default();
     let system = SystemHeader {
         pointer_size: 8,
@@ -168,7 +168,7 @@ fn an_event_waits_for_the_window_and_no_longer() {
 }
 
 #[test]
-fn what_waits_is_bounded_whatever_a_trace_does() {
+fn waiting_events_are_bounded() {
     let mut joiner = Joiner::default();
     let claim = Claim { source: 0, time: 5, wall: 5, cpu: 0, threads: Threads::One(1) };
     let mut given = 0;

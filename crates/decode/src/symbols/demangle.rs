@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_as_people_wrote_them() {
+    fn names_are_demangled() {
         for (mangled, text) in [
             ("main", "main"),
             ("_ZN4shop4Cart3addEib", "shop::Cart::add(int, bool)"),
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_print_for_ever_stay_as_they_are() {
+    fn names_that_expand_without_end_stay_mangled() {
         // Each template argument is twice as long as the one before.
         let mut bomb = String::from("_Z1fI1aS_S_E");
         for at in 0..30 {

@@ -32,7 +32,7 @@ use traceweir_format::wire;
 
 use super::dwarf::{Dwarf, Sections};
 use super::table::Table;
-use crate::source::identified::{MAX_SECTIONS, LimitedReader, own_build_id};
+use crate::source::identified::{LimitedReader, MAX_SECTIONS, own_build_id};
 use crate::{Error, Result};
 
 /// The most bytes of headers, notes and names that are read.

@@ -2,10 +2,10 @@
 //! generated at run time.
 //!
 //! ```text
-//!   /proc/kallsyms    ffffffffa1000000 T _stext                     address, kind, name
-//!                     ffffffffc0a01000 t ext4_read    [ext4]        with the module of the symbol
-//!   System.map        ffffffff81000000 T _stext
-//!   perf-PID.map      7f12a0001000 40 LazyCompile:~work app.js:3    address, size, name to the line end
+//!   /proc/kallsyms  ffffffffa1000000 T _stext                   address, kind, name
+//!                   ffffffffc0a01000 t ext4_read    [ext4]      with the module of the symbol
+//!   System.map      ffffffff81000000 T _stext
+//!   perf-PID.map    7f12a0001000 40 LazyCompile:~work app.js:3  address, size, rest is the name
 //! ```
 //!
 //! Addresses are hexadecimal. Other lines are skipped.
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kernel_lists_its_code_and_that_of_its_modules() {
+    fn kernel_list_has_code_of_kernel_and_modules() {
         let list = "ffffffff81000000 T _stext\nffffffff81000000 T _text\nffffffff81000100 t do_work\n\
                     ffffffff81000180 D data\nffffffff81000200 W weak\nnonsense\n\nffffffffc0001000 t ext4_read\t[ext4]\n";
         let table = of_kernel(list.as_bytes()).unwrap();
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn made_code_has_names_with_blanks() {
+    fn generated_code_has_names_with_blanks() {
         let list = "7f0000001000 40 Interpreter: do it()\n0x7f0000001040 10 stub\n7f x y\n7f0000002000 20\n";
         let table = of_made_code(list.as_bytes()).unwrap();
         assert_eq!(table.lookup(0x7F00_0000_103F).unwrap().text(), "Interpreter: do it()");
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_an_end_is_no_trouble() {
+    fn line_without_an_end_is_cut() {
         let table = of_kernel(io::repeat(b'f').take(4 << 20)).unwrap();
         assert!(table.is_empty());
         let same = "0 T a\n".repeat(100_000);

@@ -1,11 +1,11 @@
 //! Finds functions by address in programs, their debug files and lists of symbols.
 //!
 //! ```text
-//!   ELF ──▶ Elf: build id, linked base ───────────┬─▶ Table: symbols by address ──▶ name, start
-//!                                                 └─▶ Dwarf: units ▸ functions ▸ inlined ones ▸ lines ──▶ sites
-//!   PDB ──▶ Pdb: signature and age ─────────────────▶ Table
-//!   kallsyms, System.map, perf-PID.map ──▶ listing ─▶ Table
-//!   _ZN3foo3barEv, _RNvC…, ?bar@foo@@… ──▶ demangle ──▶ foo::bar()
+//!   ELF ──▶ Elf: build id, linked base ──────────┬─▶ Table: symbols by address ──▶ name, start
+//!                                                └─▶ Dwarf: functions ▸ inlined ▸ lines ─▶ sites
+//!   PDB ──▶ Pdb: signature and age ────────────────▶ Table
+//!   kallsyms, System.map, perf-PID.map ─▶ listing ─▶ Table
+//!   _ZN3foo3barEv, _RNvC…, ?bar@foo@@… ─▶ demangle ──▶ foo::bar()
 //! ```
 //!
 //! This module turns bytes into names; the caller decides which file is the right one, and where it

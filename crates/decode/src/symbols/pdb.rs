@@ -94,8 +94,10 @@ impl Pdb {
         let headers = optional(SECTION_HEADERS).map(|index| pdb.raw_stream(StreamIndex(index)));
         let headers = headers.transpose().map_err(unreadable)?.flatten();
         let headers: &[u8] = headers.as_ref().map_or(&[], |headers| headers);
-        let section_addresses: Vec<u32> =
-            headers.chunks_exact(SECTION_HEADER).map(|header| wire::u32_at(header, SECTION_ADDRESS)).collect();
+        let section_addresses: Vec<u32> = headers
+            .chunks_exact(SECTION_HEADER)
+            .map(|header| wire::u32_at(header, SECTION_ADDRESS))
+            .collect();
         let mut symbols = Table::default();
         let mut modules = debug.modules().map_err(unreadable)?;
         for _ in 0..MAX_MODULES {
@@ -124,7 +126,11 @@ fn optional_stream(stream: &[u8], which: usize) -> Option<u16> {
     let size = |at| usize::try_from(wire::u32_at(stream, at)).unwrap_or(usize::MAX);
     let list = SIZES.iter().map(|at| size(*at)).fold(HEADER, usize::saturating_add);
     let list = stream.get(list..list.saturating_add(size(LIST_SIZE)))?;
-    list.as_chunks::<2>().0.get(which).map(|number| u16::from_le_bytes(*number)).filter(|number| *number != u16::MAX)
+    list.as_chunks::<2>()
+        .0
+        .get(which)
+        .map(|number| u16::from_le_bytes(*number))
+        .filter(|number| *number != u16::MAX)
 }
 
 /// Adds the functions among records to the table, up to the first unreadable record.
@@ -175,13 +181,13 @@ mod tests {
     }
 
     #[test]
-    fn another_pdb_and_one_of_moved_code_are_not_taken() {
+    fn other_pdb_and_pdb_of_moved_code_are_not_read() {
         assert!(Pdb::read(Cursor::new(functions(u16::MAX)), |_, age| age != AGE).unwrap().is_none());
         assert!(Pdb::read(Cursor::new(functions(8)), |_, _| true).is_err());
     }
 
     #[test]
-    fn spoilt_pdbs_give_errors_or_less() {
+    fn damaged_pdbs_give_errors_or_fewer_symbols() {
         let whole = functions(u16::MAX);
         let mut random = 7_u64;
         for at in (0..whole.len()).step_by(97) {

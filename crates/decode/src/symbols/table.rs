@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_are_told_and_names_are_bounded() {
+    fn groups_are_kept_and_names_are_bounded() {
         let mut table = Table::default();
         table.push(1, 1, b"a", Rank::Global);
         table.push_in_group(2, 1, b"b", Rank::Global, Some("ext4"));

@@ -48,14 +48,14 @@ fn a_function_of_this_program_is_found_by_symbol_and_by_line() {
 }
 
 #[test]
-fn a_file_that_is_another_is_not_read() {
+fn file_with_another_identity_is_not_read() {
     let read = |wanted| Elf::read(Cursor::new(own()), ALL, |_| wanted).unwrap();
     assert!(read(false).is_none());
     assert!(read(true).is_some());
 }
 
 /// Returns files that begin like this program and are damaged at different offsets.
-fn spoilt(bytes: &[u8]) -> Vec<Vec<u8>> {
+fn damaged_copies(bytes: &[u8]) -> Vec<Vec<u8>> {
     let mut all: Vec<Vec<u8>> = [0, 15, 16, 63, 64, 100, 4096].iter().map(|n| bytes[..*n].to_vec()).collect();
     all.push(bytes[..bytes.len() / 2].to_vec());
     // The section headers are at the end: counts, offsets and sizes of all kinds become nonsense.
@@ -71,9 +71,9 @@ fn spoilt(bytes: &[u8]) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn spoilt_files_give_errors_or_less() {
+fn damaged_elf_files_give_errors_or_fewer_symbols() {
     let bytes = own();
-    for bad in spoilt(&bytes) {
+    for bad in damaged_copies(&bytes) {
         if let Ok(Some(mut elf)) = Elf::read(Cursor::new(bad), ALL, |_| true)
             && let Some(dwarf) = &mut elf.dwarf
         {
@@ -86,12 +86,13 @@ fn spoilt_files_give_errors_or_less() {
 
 /// DWARF with random bytes changed.
 #[test]
-fn spoilt_sections_give_errors_or_less() {
+fn damaged_sections_give_errors_or_fewer_functions() {
     let bytes = own();
     let elf = object::File::parse(&*bytes).unwrap();
     let pick = |id: gimli::SectionId| {
         use object::{Object, ObjectSection};
-        let section = elf.section_by_name(id.name()).and_then(|section| section.data().ok().map(<[u8]>::to_vec));
+        let section =
+            elf.section_by_name(id.name()).and_then(|section| section.data().ok().map(<[u8]>::to_vec));
         // A part of the section is enough, and fast.
         section.map(|mut bytes| {
             bytes.truncate(100_000);
@@ -147,9 +148,9 @@ fn shared_ranges(functions: usize, ranges: usize) -> dwarf::Sections {
 }
 
 #[test]
-fn functions_that_share_a_long_list_end_the_look_and_not_the_machine() {
-    let mut honest = Dwarf::new(shared_ranges(1, 4), gimli::RunTimeEndian::Little);
-    let sites = honest.find(18);
+fn shared_range_list_ends_reading_early() {
+    let mut sound = Dwarf::new(shared_ranges(1, 4), gimli::RunTimeEndian::Little);
+    let sites = sound.find(18);
     assert_eq!(sites.first().and_then(|site| site.function.as_deref()), Some("f"));
     assert_eq!(sites.first().map(|site| site.start), Some(17));
     // Ten thousand functions with a hundred thousand ranges each.
@@ -160,14 +161,14 @@ fn functions_that_share_a_long_list_end_the_look_and_not_the_machine() {
 }
 
 #[test]
-fn what_is_no_pdb_is_an_error() {
+fn other_files_are_not_pdbs() {
     for bytes in [Vec::new(), b"Microsoft C/C++ MSF 7.00\r\n\x1ADS\0\0\0".to_vec(), own()] {
         assert!(Pdb::read(Cursor::new(bytes), |_, _| true).is_err());
     }
 }
 
 #[test]
-fn a_kernel_tells_its_build_id_among_other_notes() {
+fn kernel_build_id_is_found_among_other_notes() {
     let note = |name: &[u8], kind: u8, data: &[u8]| {
         let mut note = vec![name.len() as u8, 0, 0, 0, data.len() as u8, 0, 0, 0, kind, 0, 0, 0];
         note.extend(name);

@@ -4,7 +4,7 @@
 //! property of its own, which the array or the bytes refer to:
 //!
 //! ```text
-//!   schema       a │ values (count in front) │ blob (length in front)
+//!   schema       a │ values (count first)    │ blob (length first)
 //!   properties   a │ values.Count │ values (count = 1) │ blob.Length │ blob (length = 3)
 //! ```
 //!
@@ -19,7 +19,8 @@
 //! Members stay adjacent and come after all fields of the level above, so the levels are laid out
 //! again, one after the other.
 //!
-//! Source: Documented in outline ("TraceLogging"); the name of the count Observed in what public viewers show.
+//! Source: Documented in outline ("TraceLogging"); the name of the count Observed in what public
+//! viewers show.
 
 use std::collections::VecDeque;
 
@@ -39,7 +40,8 @@ pub(super) fn expanded(schema: &Schema, metadata_sizes: Option<MetadataSizes>) -
     }
     let mut expansion =
         Expansion { fields: Vec::new(), indexes: vec![0; schema.fields().len()], levels: VecDeque::new() };
-    for (name, size) in ["ProviderMetadata", "EventMetadata"].into_iter().zip(metadata_sizes.into_iter().flatten())
+    for (name, size) in
+        ["ProviderMetadata", "EventMetadata"].into_iter().zip(metadata_sizes.into_iter().flatten())
     {
         let mut bytes = Field::value(name, InType::BINARY, OutType::NOPRINT);
         bytes.length = Length::Fixed(size);

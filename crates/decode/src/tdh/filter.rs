@@ -1,8 +1,8 @@
 //! Payload filters: predicates on the fields of an event, as TdhCreatePayloadFilter takes them.
 //!
 //! ```text
-//!   manifest ──▶ Layout: fields up to the last that is compared ──┐
-//!   predicates: name, operator, value as text ────────────────────┴──▶ payload::Event ──▶ aggregate: one blob for an enable
+//!   manifest ──▶ Layout: fields up to the last that is compared ─┐
+//!   predicates: name, operator, value as text ───────────────────┴─▶ payload::Event ─▶ one blob
 //! ```
 //!
 //! The process that writes an event has no schema, so a filter carries the layout of the fields.

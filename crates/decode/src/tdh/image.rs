@@ -97,8 +97,11 @@ impl Image {
 
     /// Like [`Image::of`], for a payload that follows metadata of these sizes.
     pub(super) fn with_metadata_before(schema: &Schema, metadata_sizes: Option<MetadataSizes>) -> Self {
-        let listed =
-            if schema.origin == Origin::Wpp { Some(wpp::properties()) } else { expanded(schema, metadata_sizes) };
+        let listed = if schema.origin == Origin::Wpp {
+            Some(wpp::properties())
+        } else {
+            expanded(schema, metadata_sizes)
+        };
         let shown = listed.as_ref().unwrap_or(schema);
         let to_end = Open::find(shown);
         let bytes = encode(schema, shown);

@@ -99,7 +99,8 @@ pub(super) fn fields<'s>(
         Some(value) if kind == FieldKind::Keyword => name.value != 0 && name.value & value == name.value,
         Some(value) => name.value == value,
     };
-    let mut all: Vec<_> = known.flat_map(|provider| kind.select_names(&provider.named)).filter(is_wanted).collect();
+    let mut all: Vec<_> =
+        known.flat_map(|provider| kind.select_names(&provider.named)).filter(is_wanted).collect();
     all.sort();
     all.dedup();
     if all.is_empty() {

@@ -2,12 +2,12 @@
 //! structures.
 //!
 //! ```text
-//!   Event ──▶ Library ──▶ Known ──▶ Image       TRACE_EVENT_INFO, made once for each schema (questions)
-//!               │           └─────▶ property    the bytes of one field in a payload
-//!               │           └─────▶ map         EVENT_MAP_INFO
-//!               ├─ lists                        providers, keywords, levels, events …
-//!               └─ filter                       payload filters, by the fields that a manifest describes
-//!   value                                       one value as text, without any schema
+//!   Event ─▶ Library ──▶ Known ─▶ Image     TRACE_EVENT_INFO, encoded once for each schema
+//!              │           └────▶ property  the bytes of one field in a payload
+//!              │           └────▶ map       EVENT_MAP_INFO
+//!              ├─ lists                     providers, keywords, levels, events …
+//!              └─ filter                    payload filters on fields of manifests
+//!   value                                   one value as text, without any schema
 //! ```
 //!
 //! This module deals in bytes and numbers only; the C library handles pointers, buffers that are

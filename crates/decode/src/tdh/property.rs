@@ -1,9 +1,9 @@
 //! Finds the bytes of one property in a payload.
 //!
 //! ```text
-//!   descriptors   Values[1] · Name                   path   (field 1, element 1) · (field 3, whole)
-//!   payload       Count │ ┌ Values[0]: Id Name ┐ ┌ Values[1]: Id Name ┐
-//!                                                                ╰──╯ found
+//!   descriptors  Values[1] · Name                   path   (field 1, element 1) · (field 3, whole)
+//!   payload      Count │ ┌ Values[0]: Id Name ┐ ┌ Values[1]: Id Name ┐
+//!                                                               ╰──╯ found
 //! ```
 //!
 //! The payload is walked until the property has passed. The result is the payload's own bytes:

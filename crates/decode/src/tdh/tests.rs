@@ -265,7 +265,7 @@ fn text_shared_by_fields_is_stored_once() {
 
 proptest! {
     #[test]
-    fn any_metadata_and_payload_are_answered_within_bounds(
+    fn any_metadata_and_payload_stay_within_bounds(
         fields in prop::collection::vec(prop_oneof![any::<u8>(), Just(0), Just(0x98), Just(0x8e), 1_u8..26, 0x40_u8..0x5a], 0..120),
         payload in prop::collection::vec(any::<u8>(), 0..80),
         at in any::<u32>(),

@@ -79,8 +79,12 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
             InType::COUNTEDBINARY => Value::Bytes(self.counted(field, false)?),
             InType::REVERSEDCOUNTEDSTRING => Value::Text16(self.counted(field, true)?),
             InType::REVERSEDCOUNTEDANSISTRING => Value::Text8(self.counted(field, true)?),
-            InType::NONNULLTERMINATEDSTRING => Value::Text16(trim16(self.take_bytes(field, self.rest().len())?)),
-            InType::NONNULLTERMINATEDANSISTRING => Value::Text8(trim8(self.take_bytes(field, self.rest().len())?)),
+            InType::NONNULLTERMINATEDSTRING => {
+                Value::Text16(trim16(self.take_bytes(field, self.rest().len())?))
+            }
+            InType::NONNULLTERMINATEDANSISTRING => {
+                Value::Text8(trim8(self.take_bytes(field, self.rest().len())?))
+            }
             InType::UNICODECHAR => Value::Text16(trim16(self.take_bytes(field, 2)?)),
             InType::ANSICHAR => Value::Text8(trim8(self.take_bytes(field, 1)?)),
             InType::HEXDUMP => {
@@ -135,7 +139,9 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
         let Kind::Value { input, output, .. } = field.kind else { return Ok(None) };
         let text = output == OutType::STRING;
         match input {
-            InType::UINT8 | InType::INT8 if text => Ok(Some(Value::Text8(trim8(self.take_bytes(field, count)?)))),
+            InType::UINT8 | InType::INT8 if text => {
+                Ok(Some(Value::Text8(trim8(self.take_bytes(field, count)?))))
+            }
             InType::ANSICHAR => Ok(Some(Value::Text8(trim8(self.take_bytes(field, count)?)))),
             InType::UINT16 if text => {
                 Ok(Some(Value::Text16(trim16(self.take_bytes(field, count.saturating_mul(2))?))))

@@ -161,7 +161,7 @@ fn pe_files_of_both_widths_give_their_providers() {
 }
 
 #[test]
-fn english_messages_are_preferred_and_any_will_do() {
+fn english_messages_are_preferred_to_other_languages() {
     let (blob, german, english) =
         (compiled(true), message_table(&[(1, "Fehler")]), message_table(&[(1, "Oops")]));
     let file = |messages: &[Resource<'_>]| {
@@ -189,7 +189,7 @@ fn elf_files_hold_the_manifest_and_then_the_messages() {
 }
 
 #[test]
-fn files_without_metadata_are_told_from_broken_ones() {
+fn missing_metadata_and_broken_files_are_different_errors() {
     let icon = resource_section(&[(Ok(3), 0x409, b"icon")]);
     for file in [pe_file(true, None), pe_file(false, Some(&icon)), elf_file(true, ".text", b"code")] {
         assert!(matches!(load(&file), Err(Error::NoMetadata(_))));
@@ -200,7 +200,7 @@ fn files_without_metadata_are_told_from_broken_ones() {
 }
 
 #[test]
-fn the_first_bytes_tell_the_kind() {
+fn first_bytes_decide_the_kind() {
     for (bytes, kind) in [
         (&b"MZ\x90"[..], Kind::Pe),
         (b"\x7FELF\x02", Kind::Elf),

@@ -2,9 +2,9 @@
 //! symbol, and all mistakes at once.
 //!
 //! ```text
-//!   text ──reader──▶ raw definitions ──┬─ resolve ─▶ schemas of events      (what a decoder needs)
-//!                          │           └─ here ────▶ tables of names, maps  (what a compiler needs besides)
-//!                          └─ mistakes: line, column, why
+//!   text ─reader─▶ raw definitions ──┬─ resolve ─▶ schemas of events      (for a decoder)
+//!                        │           └─ here ────▶ tables of names, maps  (and a compiler)
+//!                        └─ mistakes: line, column, reason
 //! ```
 //!
 //! A decoder reads what it can; a compiler must refuse what would produce undecodable events. So
@@ -127,8 +127,9 @@ pub struct EventDefinition {
 /// Reads a manifest for a compiler, with texts of `culture` if the manifest has them. Returns all
 /// mistakes if there are any.
 pub fn definitions(xml: &[u8], culture: &str) -> Result<Vec<ProviderDefinition>, Vec<Mistake>> {
-    let in_bytes =
-        |error: Error| vec![to_mistake(error, |offset| String::from_utf8_lossy(before(xml, offset)).into_owned())];
+    let in_bytes = |error: Error| {
+        vec![to_mistake(error, |offset| String::from_utf8_lossy(before(xml, offset)).into_owned())]
+    };
     if xml.len() > MAX_BYTES {
         return Err(in_bytes(invalid(0, "the manifest is larger than 64 MiB")));
     }
@@ -427,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn all_mistakes_are_told_at_once_with_their_lines() {
+    fn all_mistakes_are_reported_at_once_with_their_lines() {
         let found = mistakes(
             "<keywords><keyword name=\"K\" mask=\"x\"/></keywords>
             <maps><valueMap name=\"M\"><map value=\"0x100000000\" message=\"$(string.no)\"/></valueMap></maps>

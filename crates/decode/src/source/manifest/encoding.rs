@@ -2,9 +2,9 @@
 //! bytes.
 //!
 //! ```text
-//!   EF BB BF          UTF-8            FF FE / FE FF            UTF-16, little / big end first
-//!   3C 00 / 00 3C     UTF-16 without   otherwise                as declared: UTF-8 unless the declaration says
-//!                     its mark                                  iso-8859-1 or windows-1252
+//!   EF BB BF       UTF-8           FF FE / FE FF    UTF-16, little / big end first
+//!   3C 00 / 00 3C  UTF-16 without  otherwise        as declared: UTF-8 unless the declaration says
+//!                  its mark                         iso-8859-1 or windows-1252
 //! ```
 //!
 //! The bytes take precedence over the declaration: a converted manifest keeps its old

@@ -14,7 +14,8 @@
 //! │     ├─ maps       valueMap, bitMap  name ── map  value message
 //! │     ├─ templates  template tid ── data  name inType outType map count length
 //! │     │                          └─ struct name count ── data …
-//! │     ├─ events     event    value version level opcode task keywords template message symbol channel
+//! │     ├─ events     event    value version level opcode task keywords template message
+//! │     │                      symbol channel
 //! │     └─ filters    filter   name value version tid message
 //! └─ localization / resources culture / stringTable / string  id value        for "$(string.id)"
 //! ```

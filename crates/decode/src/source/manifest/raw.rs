@@ -134,7 +134,7 @@ pub(super) struct Strings {
 }
 
 impl Strings {
-    /// Adds a text of a culture; `preferred` tells whether it is the preferred one. The first text
+    /// Adds a text of a culture; `preferred` is whether it is the preferred one. The first text
     /// of a culture stays. Returns whether the preferred culture already had one.
     pub(super) fn add(&mut self, id: String, preferred: bool, text: &str) -> bool {
         let known = self.texts.get(&id).map(|(known, _)| *known);

@@ -125,7 +125,10 @@ fn may_be_in(parent: ElementKind, name: &str) -> bool {
         ElementKind::Events => name == "event",
         ElementKind::Filters => name == "filter",
         ElementKind::StringTable { .. } => name == "string",
-        ElementKind::Outside | ElementKind::Localization | ElementKind::Resources { .. } | ElementKind::Ignored => true,
+        ElementKind::Outside
+        | ElementKind::Localization
+        | ElementKind::Resources { .. }
+        | ElementKind::Ignored => true,
     }
 }
 
@@ -249,9 +252,13 @@ impl Collector<'_> {
                 ElementKind::Resources { preferred }
             }
             (ElementKind::Resources { preferred }, "stringTable") => ElementKind::StringTable { preferred },
-            (ElementKind::Outside | ElementKind::Task | ElementKind::Localization | ElementKind::Resources { .. }, _) => {
-                ElementKind::Ignored
-            }
+            (
+                ElementKind::Outside
+                | ElementKind::Task
+                | ElementKind::Localization
+                | ElementKind::Resources { .. },
+                _,
+            ) => ElementKind::Ignored,
             _ => return self.define(parent, tag),
         })
     }
@@ -274,9 +281,11 @@ impl Collector<'_> {
                 Ok(ElementKind::Ignored)
             }
             ElementKind::Template | ElementKind::Struct => self.define_field(&mut tag),
-            ElementKind::Maps | ElementKind::Map | ElementKind::Templates | ElementKind::Events | ElementKind::Filters => {
-                self.define_content(parent, &mut tag)
-            }
+            ElementKind::Maps
+            | ElementKind::Map
+            | ElementKind::Templates
+            | ElementKind::Events
+            | ElementKind::Filters => self.define_content(parent, &mut tag),
             _ => self.define_name(parent, &mut tag),
         }
     }

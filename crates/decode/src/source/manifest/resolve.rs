@@ -191,7 +191,7 @@ fn display_name(definition: &Definition, strings: &Strings) -> Arc<str> {
     message.filter(|text| !text.trim().is_empty()).unwrap_or_else(|| without_prefix(&definition.name).into())
 }
 
-/// Returns a predefined name without its prefix, as people know it.
+/// Returns a predefined name without its prefix, for display.
 pub(super) fn without_prefix(name: &str) -> &str {
     let name = name.trim();
     name.strip_prefix("win:").unwrap_or(name)

@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn each_rule_is_told_when_it_is_broken() {
+    fn each_broken_rule_is_reported() {
         for (inside, expected) in [
             ("<levels><level name='L' value='15'/></levels>", "0xf is reserved"),
             (
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_rules_allow_is_accepted() {
+    fn allowed_definitions_are_accepted() {
         for inside in [
             "<levels><level name='win:Error' value='2'/><level name='L' value='255'/></levels>",
             "<opcodes><opcode name='win:Start' value='1'/><opcode name='O' value='10'/><opcode name='P' value='239'/></opcodes>",
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_culture_that_is_asked_for_must_be_there() {
+    fn requested_culture_must_exist() {
         let xml = b"<instrumentationManifest><provider name='P' guid='{11223344-5566-7788-99aa-bbccddeeff00}'/></instrumentationManifest>";
         assert!(definitions(xml, "en-us").is_ok());
         assert_eq!(definitions(xml, "de_DE").unwrap_err()[0].why, "there are no texts of culture de_DE");

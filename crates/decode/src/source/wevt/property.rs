@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn unflagged_numbers_mean_what_they_say_only_where_they_can() {
+    fn unflagged_numbers_count_only_for_suitable_types() {
         use Rule::{Fixed, Implied, Reference};
         let (one, natural) = (Count::One, Length::Natural);
         assert_eq!(field(InType::UINT32, (Implied, 1), (Implied, 4)), (one, natural));

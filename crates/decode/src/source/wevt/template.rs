@@ -3,16 +3,17 @@
 //! ```text
 //!   TEMP │ u32 size │ u32 top-level items │ u32 items │ u32 → items │ u32 kind │ GUID │ BinXML
 //!
-//!   item    0  u32  flags: 1 struct, 2 fixed length, 4 length in item, 8 fixed count, 0x10 count in item
+//!   item    0  u32  flags: 1 struct, 2 fixed length, 4 length in item, 8 fixed count,
+//!                 0x10 count in item
 //!           4  u8 in type, u8 out type, u16 0     or, of a struct, u16 first member, u16 members
 //!           8  u32  → map or 0
 //!          12  u16  count, or index of the item that holds it
 //!          14  u16  length, or index of the item that holds it
 //!          16  u32  → name record
 //!
-//!   VMAP │ u32 20 + 8 n │ u32 → name │ u32 0 │ u32 n │ n × { u32 value │ u32 message }      version 5.1
+//!   VMAP │ u32 20 + 8 n │ u32 → name │ u32 0 │ u32 n │ n × { u32 value │ u32 message } version 5.1
 //!   BMAP                              u32 1
-//!   VMAP │ u32 16 + 8 n │ u32 → name │         u32 n │ …                                    version 3.1
+//!   VMAP │ u32 16 + 8 n │ u32 → name │         u32 n │ …                               version 3.1
 //! ```
 //!
 //! The flags are not those of EVENT_PROPERTY_INFO. The map layout is the one whose size fits its

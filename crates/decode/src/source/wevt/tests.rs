@@ -153,7 +153,7 @@ fn header(size: usize, providers: u32) -> Bytes {
 }
 
 #[test]
-fn providers_that_share_a_block_do_not_multiply_its_events() {
+fn shared_provider_block_does_not_multiply_events() {
     let mut b = header(16 + 20 * 4000 + 24 + 16 + 48 * 4000, 4000);
     b.0.put(b"WEVT").put_u32(0).put_u32(u32::MAX).put_u32(1).put_u32(4);
     let events = b.hole();
@@ -163,7 +163,7 @@ fn providers_that_share_a_block_do_not_multiply_its_events() {
 }
 
 #[test]
-fn elements_that_share_a_table_do_not_multiply_its_entries() {
+fn shared_name_table_does_not_multiply_entries() {
     let (elements, entries) = (8000_u32, 8000_u32);
     let mut b = header(36 + 16 + (8 * elements + 12 + 12 * entries) as usize, 1);
     b.0.put(b"WEVT").put_u32(0).put_u32(u32::MAX).put_u32(elements);
@@ -213,7 +213,7 @@ fn events_may_share_a_template_but_not_without_bound() {
 }
 
 #[test]
-fn structures_in_a_circle_or_with_shared_members_are_refused() {
+fn cyclic_structures_and_shared_members_are_refused() {
     for (first, members, reason) in [
         (0_u32, 1_u32, "share members"),
         (1, 1, "share members"),

@@ -1,15 +1,16 @@
 //! Reads texts inside a structure by offset: each is decoded once and then shared.
 //!
 //! ```text
-//!   record        u32 size │ UTF-16LE text │ NUL │ padding        size counts itself and the padding
-//!   terminated    UTF-16LE text │ NUL
+//!   record      u32 size │ UTF-16LE text │ NUL │ padding        size counts itself and the padding
+//!   terminated  UTF-16LE text │ NUL
 //! ```
 //!
 //! A sound structure holds each text once and texts do not overlap, so their total size is at most
 //! that of the structure. Hostile offsets must keep the same limit: a thousand names that point
 //! into one long text are an error, not a thousand copies.
 //!
-//! Source: Observed (string records of compiled manifests), Documented (offsets of "TRACE_EVENT_INFO").
+//! Source: Observed (string records of compiled manifests), Documented (offsets of
+//! "TRACE_EVENT_INFO").
 
 use std::collections::HashMap;
 use std::sync::Arc;

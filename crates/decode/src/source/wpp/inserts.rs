@@ -7,11 +7,11 @@
 //!
 //! | in the TMF | here |
 //! |---|---|
-//! | `%0` | the standard prefix: dropped, because a formatter shows those values from the event itself |
+//! | `%0` | the standard prefix: dropped; a formatter shows these values from the event |
 //! | `%1`, `%2` | component and type name, replaced by text |
-//! | `%3` … `%9` | thread, time, kernel time, user time, sequence, process, CPU: dropped with their format |
+//! | `%3` … `%9` | thread, time, kernel/user time, sequence, process, CPU: dropped with format |
 //! | `%10` … | the argument of that number, counted from `%1`; a missing format becomes `!s!` |
-//! | `%!FUNC!`, `LEVEL`, `FLAGS`, `FILE`, `COMPNAME`, `SUBCOMP` | replaced by text; empty if unknown |
+//! | `%!FUNC!`, `LEVEL`, `FLAGS`, `FILE`, `COMPNAME`, `SUBCOMP` | text; empty if unknown |
 //! | `%!STDPREFIX!` | dropped, as `%0` |
 //! | `%%`, `%n`, `%r`, `%t`, `%b` | kept |
 //!
@@ -227,13 +227,13 @@ mod tests {
     }
 
     #[test]
-    fn a_text_cannot_be_blown_up_by_names() {
+    fn inserted_names_cannot_exceed_the_text_limit() {
         let info = WppInfo { component: Some("x".repeat(1000).into()), ..WppInfo::default() };
         assert!(renumber(&"%1".repeat(30_000), &info, in_order).len() < MAX_TEXT + 2000);
     }
 
     #[test]
-    fn the_format_of_an_argument_tells_whether_it_is_a_number() {
+    fn format_of_an_argument_decides_whether_it_is_a_number() {
         assert_eq!(integers("a %10!c! b %11!02x! c %12 d %13!I64d!"), [11, 13].into());
     }
 }

@@ -143,7 +143,7 @@ mod tests {
     use crate::schema::Kind;
 
     #[test]
-    fn every_item_type_has_its_layout_and_its_look() {
+    fn every_item_type_has_its_layout_and_format() {
         /// Item, in type, out type, fixed length, size with 64-bit pointers.
         type Row = (&'static str, u16, u16, Option<u16>, Option<usize>);
         #[rustfmt::skip]

@@ -63,9 +63,9 @@ fn opening(inner: &str) -> Option<usize> {
 pub(super) fn quoted(line: &str) -> Option<(&str, &str, &str)> {
     let (head, rest) = line.split_once('"')?;
     rest.rmatch_indices('"').find_map(|(at, _)| {
-        let (text, behind) = rest.split_at_checked(at)?;
-        let behind = behind.strip_prefix('"')?.trim_start();
-        let comment = if behind.is_empty() { Some("") } else { behind.strip_prefix("//") };
+        let (text, after) = rest.split_at_checked(at)?;
+        let after = after.strip_prefix('"')?.trim_start();
+        let comment = if after.is_empty() { Some("") } else { after.strip_prefix("//") };
         comment.map(|comment| (head, text, comment))
     })
 }

@@ -4,10 +4,10 @@
 //! types are only in the PDB of the binary, from which a TMF file may have been extracted:
 //!
 //! ```text
-//!   file.tmf ──▶ tmf::parse ──┐
-//!                             ├──▶ MessageFormat (guid, number, Schema) ──▶ the decoder, by (guid, number)
-//!   file.pdb ──▶ pdb::load ───┘        ▲                  ▲
-//!                                items: types       inserts: %10 → %1
+//!   file.tmf ─▶ tmf::parse ─┐
+//!                           ├─▶ MessageFormat (guid, number, Schema) ─▶ decoder, by (guid, number)
+//!   file.pdb ─▶ pdb::load ──┘       ▲                  ▲
+//!                             items: types       inserts: %10 → %1
 //! ```
 //!
 //! Invariants: every [`MessageFormat`] has a sealed schema whose fields are the arguments in

@@ -1,6 +1,7 @@
 //! Reads message formats from PDB files.
 //!
-//! WPP leaves each message in the object code as an annotation, which the linker copies into the symbols of its module:
+//! WPP leaves each message in the object code as an annotation, which the linker copies into the
+//! symbols of its module:
 //!
 //! | offset | S_ANNOTATION (0x1019) |
 //! |---|---|

@@ -3,7 +3,7 @@
 //! ```text
 //!   subprogram main            ranges ─▶ depth 0       only what has code is kept
 //!     lexical block
-//!       inlined subroutine     ranges ─▶ depth 1       call_file, call_line: where in main it was called
+//!       inlined subroutine     ranges ─▶ depth 1       call_file, call_line: the call in main
 //!         origin ─▶ subprogram add, without code ─▶ specification ─▶ its name
 //! ```
 
@@ -244,7 +244,12 @@ impl<'a> Names<'_, 'a> {
         elsewhere.map_or(NameSource::Name(None), NameSource::Entry)
     }
 
-    fn read_name_at(&mut self, (unit, start): (&Unit<'a>, usize), at: usize, effort: &mut Effort) -> Option<NameSource> {
+    fn read_name_at(
+        &mut self,
+        (unit, start): (&Unit<'a>, usize),
+        at: usize,
+        effort: &mut Effort,
+    ) -> Option<NameSource> {
         let here = UnitOffset(at.checked_sub(start).unwrap_or(usize::MAX));
         if here.0 != usize::MAX && here.is_in_bounds(&unit.header) {
             let entry = unit.entry(here);

@@ -118,7 +118,8 @@ impl Lines {
     pub(super) fn find(&self, address: u64) -> (Option<Arc<str>>, Option<u32>) {
         let row = || {
             let after = self.sequences.partition_point(|sequence| sequence.begin <= address);
-            let sequence = self.sequences.get(after.checked_sub(1)?).filter(|sequence| address < sequence.end)?;
+            let sequence =
+                self.sequences.get(after.checked_sub(1)?).filter(|sequence| address < sequence.end)?;
             let rows = self.rows.get(sequence.first..sequence.after)?;
             rows.get(rows.partition_point(|row| row.address <= address).checked_sub(1)?)
         };

@@ -1,9 +1,9 @@
 //! Finds inlined functions and lines in DWARF 2 to 5.
 //!
 //! ```text
-//!   address ──▶ units that cover it ──▶ functions of that unit, by depth ──▶ lines
-//!               (read once)             depth 0   [──────── main ────────)   main, call at line 12
-//!                                       depth 1        [── add ──)           add, line 3 of its file
+//!   address ─▶ units that cover it ─▶ functions of that unit, by depth ──▶ lines
+//!              (read once)            depth 0   [──────── main ────────)   main, call at line 12
+//!                                     depth 1        [── add ──)           add, line 3 of its file
 //! ```
 //!
 //! `gimli` parses the format. A unit is read when an address is in it, and dropped when all units

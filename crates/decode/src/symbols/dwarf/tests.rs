@@ -55,13 +55,13 @@ fn name(sections: Sections, address: u64) -> Option<Arc<str>> {
 }
 
 #[test]
-fn an_honest_unit_tells_its_functions() {
-    let honest = sections(3, &SHAPES, b"work\0".to_vec(), lines(3));
-    assert_eq!(name(honest, CODE + 40).as_deref(), Some("work"));
+fn sound_unit_has_its_functions() {
+    let sound = sections(3, &SHAPES, b"work\0".to_vec(), lines(3));
+    assert_eq!(name(sound, CODE + 40).as_deref(), Some("work"));
 }
 
 #[test]
-fn texts_without_an_end_are_not_looked_through_for_each_name() {
+fn search_for_the_end_of_a_text_is_bounded() {
     let began = Instant::now();
     let hostile = sections(50_000, &SHAPES, vec![b'a'; 64 << 20], lines(3));
     assert_eq!(name(hostile, CODE + 40), None);
@@ -69,7 +69,7 @@ fn texts_without_an_end_are_not_looked_through_for_each_name() {
 }
 
 #[test]
-fn a_unit_of_too_many_shapes_or_folders_is_left_out() {
+fn unit_with_too_many_abbreviations_or_folders_is_skipped() {
     // A third abbreviation, with attributes that take no bytes.
     let mut shapes = SHAPES[..22].to_vec();
     shapes.extend([3, 0x2E, 0]);

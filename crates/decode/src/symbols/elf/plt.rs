@@ -10,7 +10,8 @@
 //! slot that its own code jumps through.
 //!
 //! Invariants:
-//! 1. A stub whose code is not one of these, or whose slot no relocation fills with a symbol, has no name.
+//! 1. A stub whose code is not one of these, or whose slot no relocation fills with a symbol, has
+//!    no name.
 //! 2. Slots ([`MAX_SLOTS`]) and bytes of each section ([`MAX_SECTION`], [`MAX_STUBS`]) are bounded;
 //!    each stub and each relocation is subtracted from the effort.
 
@@ -144,7 +145,8 @@ where
 
     /// Returns the symbols that relocations refer to, and their names.
     fn linked(&self, link: SectionIndex) -> Option<(&'data [Elf::Sym], &'data [u8])> {
-        let symbols = self.sections.section(link).ok().filter(|section| self.has_bytes(section, MAX_SECTION))?;
+        let symbols =
+            self.sections.section(link).ok().filter(|section| self.has_bytes(section, MAX_SECTION))?;
         let strings = self.sections.section(SectionIndex(symbols.sh_link(self.endian) as usize));
         let strings = strings.ok().filter(|section| self.has_bytes(section, MAX_SECTION))?;
         self.allow(symbols);
@@ -188,14 +190,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stub_is_known_by_the_slot_that_it_jumps_through() {
+    fn stub_is_named_by_its_slot() {
         let x86 = |code: &[u8]| slot_of(EM_X86_64, code, 0x1020);
         // jmp *0x2fe2(%rip); push 0; jmp
         assert_eq!(x86(b"\xFF\x25\xE2\x2F\0\0\x68\0\0\0\0\xE9\xE0\xFF\xFF\xFF"), Some(0x4008));
         // endbr64; jmp *0x2fde(%rip); nop — and with bnd
         assert_eq!(x86(b"\xF3\x0F\x1E\xFA\xFF\x25\xDE\x2F\0\0\x66\x0F\x1F\x44\0\0"), Some(0x4008));
         assert_eq!(x86(b"\xF3\x0F\x1E\xFA\xF2\xFF\x25\xDD\x2F\0\0\x0F\x1F\x44\0\0"), Some(0x4008));
-        assert_eq!(x86(b"\xFF\x25\xE2\xFF\xFF\xFF\x66\x90"), Some(0x1008), "a slot before the stub, in 8 bytes");
+        assert_eq!(
+            x86(b"\xFF\x25\xE2\xFF\xFF\xFF\x66\x90"),
+            Some(0x1008),
+            "a slot before the stub, in 8 bytes"
+        );
         // The first stub of lazy binding, one that only pushes, and one that is truncated.
         assert_eq!(x86(b"\xFF\x35\xE2\x2F\0\0\xFF\x25\xE4\x2F\0\0\x0F\x1F\x40\0"), None);
         assert_eq!(x86(b"\xF3\x0F\x1E\xFA\x68\0\0\0\0\xF2\xE9\xE1\xFF\xFF\xFF\x90"), None);

@@ -71,8 +71,11 @@ where
     Elf: FileHeader<Endian = Endianness>,
     R: ReadRef<'data>,
 {
-    let code = sections.iter().filter(|section| section.sh_flags(endian).into() & u64::from(SHF_EXECINSTR) != 0);
-    let end = |section: &Elf::SectionHeader| section.sh_addr(endian).into().saturating_add(section.sh_size(endian).into());
+    let code =
+        sections.iter().filter(|section| section.sh_flags(endian).into() & u64::from(SHF_EXECINSTR) != 0);
+    let end = |section: &Elf::SectionHeader| {
+        section.sh_addr(endian).into().saturating_add(section.sh_size(endian).into())
+    };
     code.filter(|section| section.sh_size(endian).into() > 0).map(end).collect()
 }
 
@@ -142,7 +145,8 @@ where
     fn may_be_code(&self, symbol: &Elf::Sym) -> bool {
         let endian = self.endian;
         let place = symbol.st_shndx(endian);
-        let of_code = |section: &Elf::SectionHeader| section.sh_flags(endian).into() & u64::from(SHF_EXECINSTR) != 0;
+        let of_code =
+            |section: &Elf::SectionHeader| section.sh_flags(endian).into() & u64::from(SHF_EXECINSTR) != 0;
         match symbol.st_type() {
             _ if place == SHN_UNDEF => false,
             STT_FUNC | STT_GNU_IFUNC => true,

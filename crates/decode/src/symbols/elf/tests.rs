@@ -65,7 +65,7 @@ fn table_of(file: Vec<u8>) -> Table {
 }
 
 #[test]
-fn honest_symbols_are_all_there() {
+fn sound_symbols_are_complete() {
     let table = table_of(with_symbols(&functions([1, 5, 900].into_iter()), b"\0one\0two\0"));
     let name = |address| table.lookup(address).map(|symbol| symbol.text().into_owned());
     assert_eq!((name(0x1008).as_deref(), name(0x101F).as_deref()), (Some("one"), Some("two")));
@@ -73,7 +73,7 @@ fn honest_symbols_are_all_there() {
 }
 
 #[test]
-fn a_table_that_is_too_large_leaves_the_other() {
+fn oversized_symbol_table_does_not_hide_the_other() {
     const TOO_LARGE: usize = 24 * (12 << 20);
     let symbols = functions([1, 5].into_iter());
     let body = [&symbols[..], b"\0one\0two\0"].concat();
@@ -87,7 +87,7 @@ fn a_table_that_is_too_large_leaves_the_other() {
 }
 
 #[test]
-fn names_without_an_end_are_not_looked_for_in_the_whole_file() {
+fn search_for_the_end_of_a_name_is_bounded() {
     let began = Instant::now();
     let table = table_of(with_symbols(&functions(0..400_000), &vec![b'a'; 8 << 20]));
     assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
@@ -95,7 +95,7 @@ fn names_without_an_end_are_not_looked_for_in_the_whole_file() {
 }
 
 #[test]
-fn names_that_lie_over_each_other_fill_the_table_and_no_more() {
+fn overlapping_names_fill_the_table_up_to_its_limit() {
     let mut names = vec![b'a'; MAX_NAME];
     names.push(0);
     let table = table_of(with_symbols(&functions((0..20_000).map(|_| 0)), &names));
@@ -121,7 +121,7 @@ impl Seek for Counted<'_> {
 }
 
 #[test]
-fn of_many_tables_one_is_read() {
+fn only_one_of_many_symbol_tables_is_read() {
     let symbols = functions((0..50_000).map(|_| 1));
     let body = [&symbols[..], b"\0name\0"].concat();
     let mut sections = vec![(SHT_STRTAB, 0, 0, symbols.len()..body.len())];

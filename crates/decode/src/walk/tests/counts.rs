@@ -61,9 +61,11 @@ fn arrays_of_strings_need_bytes_for_each() {
 fn arrays_of_characters_are_one_text() {
     let text8 = [Seen::Value(0, Value::Text8(b"ab"))];
     let text16 = [Seen::Value(0, Value::Text16(b"a\0b\0"))];
-    for field in
-        [shown(InType::UINT8, OutType::STRING), shown(InType::INT8, OutType::STRING), field_of(InType::ANSICHAR)]
-    {
+    for field in [
+        shown(InType::UINT8, OutType::STRING),
+        shown(InType::INT8, OutType::STRING),
+        field_of(InType::ANSICHAR),
+    ] {
         assert_eq!(walk(&flat(vec![field.clone().times(Count::Fixed(4))]), b"ab\0c", 8).0, text8);
         assert_eq!(walk(&flat(vec![field.clone().times(Count::Prefixed)]), b"\x02\0ab", 8).0, text8);
         assert_eq!(walk(&flat(vec![field.times(Count::ToEnd)]), b"ab\0", 8).0, text8);
@@ -114,7 +116,8 @@ fn structures_nest_and_repeat() {
 
 #[test]
 fn structures_repeat_to_the_end_of_the_payload() {
-    let fields = vec![structure(1, 2).times(Count::ToEnd), field_of(InType::UINT8), field_of(InType::ANSISTRING)];
+    let fields =
+        vec![structure(1, 2).times(Count::ToEnd), field_of(InType::UINT8), field_of(InType::ANSISTRING)];
     let seen = values(&sealed(fields, 1), b"\x01a\0\x02b\0\x03", 0);
     assert_eq!(
         seen,

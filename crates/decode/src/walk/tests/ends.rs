@@ -4,7 +4,12 @@ use super::*;
 
 #[test]
 fn payloads_may_end_at_a_field_boundary_and_bytes_may_remain() {
-    let schema = flat(vec![field_of(InType::UINT8), field_of(InType::UINT16), field_of(InType::ANSISTRING), field_of(InType::GUID)]);
+    let schema = flat(vec![
+        field_of(InType::UINT8),
+        field_of(InType::UINT16),
+        field_of(InType::ANSISTRING),
+        field_of(InType::GUID),
+    ]);
     let mut payload = vec![1, 2, 0];
     payload.put_ansi_z("x").put_guid(&GUID).put_u8(99);
     for (length, count, rest) in [(0, 0, 0), (1, 1, 0), (3, 2, 0), (5, 3, 0), (21, 4, 0), (22, 4, 1)] {
@@ -68,7 +73,9 @@ fn hostile_counts_of_empty_values_are_bounded() {
 #[test]
 fn impossible_counts_and_lengths_are_refused() {
     for input in [InType::INT32, InType::INT64] {
-        for field in [field_of(InType::UINT8).times(Count::Field(0)), field_of(InType::NULL).times(Count::Field(0))] {
+        for field in
+            [field_of(InType::UINT8).times(Count::Field(0)), field_of(InType::NULL).times(Count::Field(0))]
+        {
             assert_eq!(
                 bad_field(&flat(vec![field_of(input), field]), &[0xFF; 12], input.size(8).unwrap()).len(),
                 1

@@ -126,7 +126,11 @@ fn lengths_count_utf16_characters_or_bytes() {
         let fixed = flat(vec![field_of(input).long(Length::Fixed(length)), field_of(InType::UINT8)]);
         assert_eq!(values(&fixed, b"a\0b\0!", 0), [expected, Value::U8(b'!')], "{input:?}");
         too_short(&fixed, b"a\0b", 0);
-        let by_field = flat(vec![field_of(InType::UINT16), field_of(input).long(Length::Field(0)), field_of(InType::UINT8)]);
+        let by_field = flat(vec![
+            field_of(InType::UINT16),
+            field_of(input).long(Length::Field(0)),
+            field_of(InType::UINT8),
+        ]);
         let payload = [&length.to_le_bytes(), &b"a\0b\0!"[..]].concat();
         assert_eq!(values(&by_field, &payload, 0)[1..], [expected, Value::U8(b'!')], "{input:?}");
         too_short(&by_field, &payload[..5], 2);
@@ -191,6 +195,10 @@ fn sid_blocks_are_four_zeros_or_two_pointers_and_a_sid() {
 #[test]
 fn types_without_a_layout_are_refused() {
     for code in [24, 26, 99, 299, 311, u16::MAX] {
-        assert_eq!(bad_field(&flat(vec![field_of(InType(code))]), &[1; 8], 0), Vec::<String>::new(), "{code}");
+        assert_eq!(
+            bad_field(&flat(vec![field_of(InType(code))]), &[1; 8], 0),
+            Vec::<String>::new(),
+            "{code}"
+        );
     }
 }

@@ -3,7 +3,8 @@
 //! ```text
 //!   0F 01 01 00                                                        fragment
 //!   01 FFFF size EventData 02                                          <EventData>
-//!     41 FFFF size Data attributes 06 Name 05 01 text 02 0D index type 04   <Data Name="text">%index</Data>
+//!     41 FFFF size Data attributes 06 Name 05 01 text 02               <Data Name="text">
+//!     0D index type 04                                                 %index</Data>
 //!   04 00                                                              </EventData>
 //! ```
 //!

@@ -81,7 +81,7 @@ fn annotations_of_a_module_give_its_messages() {
 }
 
 #[test]
-fn an_annotation_behind_the_end_of_a_procedure_is_not_in_it() {
+fn annotation_after_the_end_of_a_procedure_has_no_function() {
     let message = annotation(&["TMF:", SECTION, "#typev t 1 \"%!FUNC!.\"", "{", "}"]);
     let mut symbols = procedure("Other", 8);
     symbols.put(&message);
@@ -98,7 +98,7 @@ fn global_symbols_are_read_too() {
 }
 
 #[test]
-fn a_damaged_module_costs_only_itself() {
+fn damaged_module_loses_only_its_own_messages() {
     let message = annotation(&["TMF:", SECTION, "#typev t 1 \"x\"", "{", "}"]);
     let mut bad = vec![0; 4];
     bad.put_u32(9);
@@ -116,7 +116,7 @@ fn a_damaged_module_costs_only_itself() {
 }
 
 #[test]
-fn an_annotation_that_promises_too_much_is_named() {
+fn annotation_with_missing_strings_gives_a_warning() {
     let mut message = annotation(&["TMF:", SECTION, "#typev t 1 \"x\"", "{", "}"]);
     message[10] = 200;
     let parsed = load(Cursor::new(pdb(&message, &[]))).unwrap();
@@ -125,7 +125,7 @@ fn an_annotation_that_promises_too_much_is_named() {
 }
 
 #[test]
-fn files_that_are_no_pdb_or_have_no_message_are_errors() {
+fn other_files_and_pdbs_without_messages_are_errors() {
     assert!(matches!(load(Cursor::new(vec![0; 10_000])), Err(Error::Binary(_))));
     assert!(matches!(load(Cursor::new(vec![])), Err(Error::Binary(_))));
     assert!(matches!(load(Cursor::new(pdb(&[], &[]))), Err(Error::NoMetadata(_))));
@@ -134,7 +134,7 @@ fn files_that_are_no_pdb_or_have_no_message_are_errors() {
 }
 
 #[test]
-fn a_directory_that_repeats_its_pages_is_not_followed() {
+fn stream_longer_than_the_file_is_refused() {
     let mut file = pdb(&two_messages(), &[]);
     // The directory gives the length of stream 3: make it longer than the file, then as long as
     // possible.
@@ -145,7 +145,7 @@ fn a_directory_that_repeats_its_pages_is_not_followed() {
 }
 
 #[test]
-fn modules_that_share_one_stream_are_read_until_the_budget_is_gone() {
+fn shared_module_stream_is_read_within_the_budget() {
     let mut stream = Vec::new();
     stream.put_u32(4).put(&annotation(&["TMF:", SECTION, "#typev t 1 \"x\"", "{", "}"]));
     // Symbols of an unused kind fill the stream.
@@ -160,7 +160,7 @@ fn modules_that_share_one_stream_are_read_until_the_budget_is_gone() {
 }
 
 #[test]
-fn holes_of_a_file_are_not_taken_into_memory() {
+fn holes_of_a_file_are_not_read_into_memory() {
     let mut file = tempfile::tempfile().unwrap();
     io::Write::write_all(&mut file, &pdb(&two_messages(), &[])).unwrap();
     let found = file.metadata().unwrap();

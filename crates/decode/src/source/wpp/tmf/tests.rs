@@ -53,7 +53,7 @@ fn the_sample_gives_its_messages_in_order() {
 }
 
 #[test]
-fn the_sample_keeps_what_the_source_says() {
+fn sample_keeps_the_facts_of_the_source() {
     let parsed = parse(SAMPLE).unwrap();
     let [first, second, .., last] = &parsed.formats[..] else { panic!() };
     assert_eq!(first.guid, GUID.parse().unwrap());
@@ -170,7 +170,7 @@ fn inserts_follow_argument_numbers_and_fields_follow_lines() {
 }
 
 #[test]
-fn what_is_wrong_with_a_message_costs_only_that_message() {
+fn faulty_message_does_not_affect_others() {
     let good = "#typev good 7 \"fine\"\n{\n}\n";
     for (bad, reason) in [
         (
@@ -232,7 +232,7 @@ fn sizes_are_bounded() {
 }
 
 #[test]
-fn a_million_messages_are_enough() {
+fn number_of_messages_is_limited() {
     let error = parse(&file(&"#type t 1 \"\"\n".repeat(MAX_MESSAGES + 1))).unwrap_err();
     assert!(matches!(error, Error::Tmf { reason: "more than a million messages", .. }));
 }
