@@ -260,7 +260,7 @@ impl Spec {
     pub fn number(&self, value: i128, bytes: usize, out: &mut Vec<u8>) {
         let bits = u32::try_from(bytes.clamp(1, 8)).unwrap_or(8).saturating_mul(8);
         let mask = u64::MAX.checked_shr(64_u32.saturating_sub(bits)).unwrap_or(u64::MAX);
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // The low 64 bits are meant.
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // The low 64 bits are intended.
         let raw = value as u64 & mask;
         let hex = matches!(self.conversion, Conversion::Hex | Conversion::UpperHex | Conversion::Pointer);
         let (prefix, magnitude, radix) = match self.conversion {

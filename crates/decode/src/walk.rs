@@ -168,7 +168,7 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
 
     /// Visits a field of one of the most common kinds; returns false for others.
     ///
-    /// Each kind makes its own call, so that a visitor that is inlined here knows the kind.
+    /// Each kind makes its own call, so that a visitor that is inlined here is specialised for it.
     #[inline(always)]
     fn plain(&mut self, index: usize, field: &Field) -> Step<bool> {
         match field.short {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   processor 0   ──?──┤ A ─▶ B ├──── B ────┤ B ─▶ C ├──── C ──▶
-//!                  A: the first switch says who left            an event here is about C
+//!                  A: the thread that the first switch left    an event here is about C
 //! ```
 //!
 //! Invariants:

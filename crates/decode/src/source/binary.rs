@@ -145,7 +145,7 @@ fn pe<'data, Pe: ImageNtHeaders>(
     let data = |resource: (u32, u32)| {
         let (address, size) = resource;
         let data = sections.pe_data_at(bytes, address).and_then(|d| d.get(..usize::try_from(size).ok()?));
-        data.ok_or_else(|| Error::Binary("a resource lies outside the file".into()))
+        data.ok_or_else(|| Error::Binary("a resource is outside the file".into()))
     };
     let blob = find_resource(directory, |id| is_named(id, directory, WEVT_TEMPLATE), None)?;
     let blob =

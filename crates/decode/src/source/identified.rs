@@ -41,12 +41,12 @@ const NAME: u64 = 4096;
 pub(super) fn load_identified(file: impl Read + Seek, build_id: &str) -> Result<Vec<ProviderSchemas>> {
     let (cache, left) = (ReadCache::new(file), Cell::new(MAX_HEADERS));
     let file = LimitedReader { file: &cache, left: &left };
-    match file.read_bytes_at(0, 16).map_err(|()| Error::Binary("no ELF file".into()))? {
+    match file.read_bytes_at(0, 16).map_err(|()| Error::Binary("not an ELF file".into()))? {
         [0x7F, b'E', b'L', b'F', ELFCLASS32, ..] => {
             identified::<FileHeader32<Endianness>, _>(file, build_id, &left)
         }
         [0x7F, b'E', b'L', b'F', ..] => identified::<FileHeader64<Endianness>, _>(file, build_id, &left),
-        _ => Err(Error::Binary("no ELF file".into())),
+        _ => Err(Error::Binary("not an ELF file".into())),
     }
 }
 
@@ -59,7 +59,7 @@ where
     let endian = header.endian().map_err(unreadable)?;
     let sections = header.sections(endian, file).map_err(unreadable)?;
     if sections.len() > MAX_SECTIONS {
-        return Err(Error::Binary("more sections than a program has".into()));
+        return Err(Error::Binary("too many sections".into()));
     }
     let section = sections.section_by_name(endian, ELF_SECTION.as_bytes());
     let (_, section) =

@@ -177,7 +177,7 @@ impl Decoder {
     fn keep(&mut self, schema: Schema) -> Result<u32> {
         let derived = self.derived_bytes.saturating_add(Known::derived_bytes(&schema));
         if derived > MAX_DERIVED_BYTES {
-            return Err(Error::Schema("names and messages are too large in sum"));
+            return Err(Error::Schema("names and messages are too large in total"));
         }
         self.derived_bytes = derived;
         Ok(self.push(schema))
@@ -289,7 +289,7 @@ impl Decoder {
 
     fn locate_event<'p>(&mut self, record: &Record<'p>) -> Result<Located<'p>, Undecoded> {
         if record.items_damaged() {
-            let reason = Error::Schema("extended items leave the record");
+            let reason = Error::Schema("extended data items exceed the record");
             return Err(Undecoded::BadMetadata(reason));
         }
         let (event, alone) = Event::from_record(record);

@@ -71,7 +71,7 @@ fn kernel_and_user_part_become_one_stack_whatever_their_order_and_processor() {
     assert_eq!(bench.stack(&walk(0x1820, 12, (10, 4, 7), &[1, 2]), 3), Some("a"));
     assert_eq!(bench.stack(&walk(0x1820, 11, (10, 4, 7), &[KERNEL]), 0), Some("a"));
     assert_eq!(bench.stack(&walk(0x1820, 13, (10, 4, 8), &[3]), 1), Some("b"));
-    assert_eq!(bench.stack(&walk(0x1820, 13, (10, 4, 8), &[3]), 1), None, "it has one");
+    assert_eq!(bench.stack(&walk(0x1820, 13, (10, 4, 8), &[3]), 1), None, "the event has a stack");
     assert_eq!(bench.stack(&walk(0x1820, 13, (11, 4, 8), &[3]), 1), None, "no such event");
     assert_eq!(bench.joiner.late(), 2);
     assert_eq!(bench.rest(), [("a", vec![KERNEL, 1, 2]), ("b", vec![3])]);
@@ -82,7 +82,7 @@ fn one_event_may_hold_both_parts() {
     let mut bench = Bench::default();
     bench.event(&sample(10, 7), 0, "a");
     assert_eq!(bench.stack(&walk(0x1820, 11, (10, 4, 7), &[KERNEL, KERNEL + 1, 2, 3]), 0), Some("a"));
-    assert_eq!(bench.stack(&walk(0x1820, 12, (10, 4, 7), &[9]), 0), None, "it has a user part");
+    assert_eq!(bench.stack(&walk(0x1820, 12, (10, 4, 7), &[9]), 0), None, "the event has a user part");
     bench.joiner.end();
     let stack = bench.joiner.next_ready().unwrap().stack;
     assert_eq!((stack.kernel, stack.user, stack.owner), (vec![KERNEL, KERNEL + 1], vec![2, 3], Some((4, 7))));
@@ -96,7 +96,7 @@ fn stack_key_resolves_to_its_stack() {
     bench.known.observe(&Record::parse(&definition, 0).unwrap());
     bench.event(&sample(10, 7), 0, "a");
     assert_eq!(bench.stack(&walk(0x1826, 12, (10, 4, 7), &[5]), 0), Some("a"));
-    assert_eq!(bench.stack(&walk(0x1825, 12, (10, 4, 7), &[6]), 0), None, "nothing defines it");
+    assert_eq!(bench.stack(&walk(0x1825, 12, (10, 4, 7), &[6]), 0), None, "undefined key");
     assert_eq!(bench.rest(), [("a", vec![1, 2])]);
 }
 
@@ -111,7 +111,7 @@ fn switch_accepts_stacks_of_one_of_its_threads() {
     bench.event(&switch(10, 7, 8), 0, "out");
     bench.event(&switch(20, 7, 8), 0, "in");
     assert_eq!(bench.stack(&walk(0x1820, 11, (10, 4, 8), &[KERNEL]), 0), Some("out"));
-    assert_eq!(bench.stack(&walk(0x1820, 11, (10, 4, 7), &[1]), 0), None, "the other's");
+    assert_eq!(bench.stack(&walk(0x1820, 11, (10, 4, 7), &[1]), 0), None, "a stack of the other thread");
     assert_eq!(bench.stack(&walk(0x1820, 21, (20, 4, 7), &[2]), 0), Some("in"));
     assert_eq!(bench.rest(), [("out", vec![KERNEL]), ("in", vec![2])]);
 }

@@ -135,14 +135,14 @@ impl Elf {
     ) -> Result<Option<Self>> {
         let (cache, left) = (ReadCache::new(file), Cell::new(MAX_HEADERS));
         let reader = LimitedReader { file: &cache, left: &left };
-        let found = match reader.read_bytes_at(0, 16).map_err(|()| Error::Binary("no ELF file".into()))? {
+        let found = match reader.read_bytes_at(0, 16).map_err(|()| Error::Binary("not an ELF file".into()))? {
             [0x7F, b'E', b'L', b'F', ELFCLASS32, ..] => {
                 read_contents::<FileHeader32<Endianness>, _>(reader, &left, parts, accept)?
             }
             [0x7F, b'E', b'L', b'F', ..] => {
                 read_contents::<FileHeader64<Endianness>, _>(reader, &left, parts, accept)?
             }
-            _ => return Err(Error::Binary("no ELF file".into())),
+            _ => return Err(Error::Binary("not an ELF file".into())),
         };
         let Some(Contents { identity, symbols, is_stripped, starts, parts, endian }) = found else {
             return Ok(None);
@@ -174,7 +174,7 @@ where
     let endian = header.endian().map_err(unreadable)?;
     let sections = header.sections(endian, file).map_err(unreadable)?;
     if sections.len() > MAX_SECTIONS {
-        return Err(Error::Binary("more sections than a program has".into()));
+        return Err(Error::Binary("too many sections".into()));
     }
     let identity = identity(header, &sections, endian, file)?;
     if !accept(&identity) {

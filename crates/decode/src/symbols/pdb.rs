@@ -89,7 +89,7 @@ impl Pdb {
         let tables = pdb.raw_stream(StreamIndex(DEBUG_STREAM)).map_err(unreadable)?;
         let optional = |which| tables.as_ref().and_then(|tables| optional_stream(tables, which));
         if optional(MOVED_CODE).is_some() {
-            return Err(Error::Binary("the code of its image was moved after linking".into()));
+            return Err(Error::Binary("the code of the image was moved after linking".into()));
         }
         let headers = optional(SECTION_HEADERS).map(|index| pdb.raw_stream(StreamIndex(index)));
         let headers = headers.transpose().map_err(unreadable)?.flatten();

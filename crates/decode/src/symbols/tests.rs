@@ -40,7 +40,7 @@ fn a_function_of_this_program_is_found_by_symbol_and_by_line() {
     assert_eq!(symbol.start, address);
     let sites = elf.dwarf.as_mut().unwrap().find(address);
     let site = sites.last().unwrap();
-    // Compilers that are asked for lines only leave out functions without inlined ones.
+    // With line tables only, compilers leave out functions without inlined ones.
     assert!(site.function.as_deref().is_none_or(|name| name.ends_with("marked")), "{site:?}");
     assert!(site.file.as_deref().unwrap().ends_with("symbols/tests.rs"), "{site:?}");
     assert!(site.line.is_some() && !site.is_inlined && site.start == address, "{site:?}");

@@ -51,7 +51,7 @@ impl Filter {
         for predicate in predicates {
             let place = layout
                 .find(&predicate.field)
-                .map_err(|_| Refusal::Invalid("there is no field of this name to compare"))?;
+                .map_err(|_| Refusal::Invalid("no comparable field has this name"))?;
             add(&mut layout.event, &place, predicate)?;
         }
         // A filter that is too large alone is too large with others.
@@ -87,7 +87,7 @@ fn refused(error: Error) -> Refusal {
 }
 
 fn add(event: &mut Event, place: &Place<'_>, predicate: &Predicate) -> Answer<()> {
-    const BAD_VALUE: Refusal = Refusal::Invalid("the value is none of the field's type");
+    const BAD_VALUE: Refusal = Refusal::Invalid("the value does not fit the field's type");
     const INCOMPARABLE: Refusal = Refusal::Invalid("fields of this type cannot be compared");
     // The `weir` command line can compare pointers; the published functions refuse them.
     let kind = place

@@ -69,7 +69,7 @@ pub(super) fn providers<'s>(
     source: Option<u32>,
 ) -> Answer<Vec<u8>> {
     if source.is_some_and(|source| source >= SOURCES) {
-        return Err(Refusal::Invalid("there is no such source"));
+        return Err(Refusal::Invalid("no such decoding source"));
     }
     let wanted = |one: u32| source.is_none_or(|source| source == one);
     let mut all: BTreeMap<[u8; 16], (u32, &str)> = BTreeMap::new();

@@ -91,7 +91,7 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
                 let length = u32::from_le_bytes(*self.take_array::<4>(field)?);
                 Value::Bytes(self.take_bytes(field, length as usize)?)
             }
-            _ => return Err(self.bad(field, "type is not known")),
+            _ => return Err(self.bad(field, "unknown type")),
         })
     }
 

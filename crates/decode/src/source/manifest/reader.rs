@@ -177,7 +177,7 @@ impl Collector<'_> {
     fn check_and_enter(&mut self, parent: ElementKind, tag: Tag<'_>) -> Result<ElementKind> {
         if self.mistakes.is_some() {
             if !may_be_in(parent, tag.name) {
-                return Err(invalid(tag.offset, format!("element {} is not known in this place", tag.name)));
+                return Err(invalid(tag.offset, format!("element {} is not known here", tag.name)));
             }
             if let Some(attribute) = tag.unknown_attribute() {
                 let reason = format!("element {} has no attribute {attribute} in manifests", tag.name);

@@ -6,12 +6,12 @@
 //! | opcode | 10 to 239 |
 //! | task | 1 to 65535 |
 //! | keyword | one bit, of the lower 48 |
-//! | channel | 16 to 255 where it has a value; its chid and its name are its own |
-//! | all of these, entries of maps | a value stands for one of them |
+//! | channel | 16 to 255 if it has a value; unique chid and name |
+//! | all of these, entries of maps | each value is unique |
 //! | map | has entries |
-//! | field | a name of its own; a length if it is text or bytes, a map if it is an integer |
-//! | provider | an id and a name of its own |
-//! | symbol | in the whole manifest for one thing: an event, a provider, or one number |
+//! | field | a unique name; a length if it is text or bytes, a map if it is an integer |
+//! | provider | a unique id and name |
+//! | symbol | names one thing in the whole manifest: an event, a provider, or one number |
 //!
 //! Predefined names may be declared again with their own value. A decoder does not check these
 //! rules.
@@ -175,7 +175,7 @@ impl Rules<'_> {
                 return;
             };
             if before.is_some_and(|before| value.is_none() || before != value) {
-                self.report(offset, format!("symbol {symbol} is the name of something else already"));
+                self.report(offset, format!("symbol {symbol} already names something else"));
             }
         };
         for provider in &manifest.providers {
@@ -201,7 +201,7 @@ impl Rules<'_> {
             {
                 self.report(
                     event.offset,
-                    format!("symbol {made} is what is made of event {symbol}; call one of them otherwise"),
+                    format!("symbol {made} is generated for event {symbol}; rename one of them"),
                 );
             }
         }
@@ -271,15 +271,15 @@ mod tests {
             ("<events><event value='1' keyword='K'/></events>", "no attribute keyword"),
             (
                 "<tasks><task name='T' value='1' symbol='E'/></tasks><events><event value='1' symbol='E'/></events>",
-                "symbol E is the name",
+                "symbol E already names",
             ),
             (
                 "<tasks><task name='T' value='1' symbol='S'/></tasks><opcodes><opcode name='O' value='11' symbol='S'/></opcodes>",
-                "symbol S is the name",
+                "symbol S already names",
             ),
             (
                 "<events><event value='1' symbol='E'/><event value='2' symbol='E_Activity'/></events>",
-                "E_Activity is what is made of event E",
+                "E_Activity is generated for event E",
             ),
             ("</provider><provider name='P' guid='{11223344-5566-7788-99aa-bbccddeeff01}'>", "provider P"),
             (

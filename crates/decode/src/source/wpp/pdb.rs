@@ -176,7 +176,7 @@ fn message(annotation: &[u8], parser: &mut Parser) -> Result<()> {
     }
     for _ in 1..count {
         if strings.is_empty() {
-            parser.warn("the annotation has fewer strings than it says");
+            parser.warn("the annotation has fewer strings than it declares");
             break;
         }
         parser.line(&text::ansi(strings.ansi_z()))?;

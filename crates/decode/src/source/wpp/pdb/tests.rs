@@ -121,7 +121,7 @@ fn annotation_with_missing_strings_gives_a_warning() {
     message[10] = 200;
     let parsed = load(Cursor::new(pdb(&message, &[]))).unwrap();
     assert_eq!(parsed.formats.len(), 1);
-    assert!(parsed.warnings.iter().any(|w| w.1 == "the annotation has fewer strings than it says"));
+    assert!(parsed.warnings.iter().any(|w| w.1 == "the annotation has fewer strings than it declares"));
 }
 
 #[test]
