@@ -95,7 +95,7 @@ impl Walker {
         let mut walk = Walk {
             schema,
             payload,
-            at: 0,
+            offset: 0,
             pointer_size,
             allowance,
             referenced: &mut self.referenced,
@@ -103,7 +103,7 @@ impl Walker {
             fault: None,
         };
         match walk.top() {
-            Ok(()) => Ok(payload.get(walk.at..).unwrap_or_default()),
+            Ok(()) => Ok(payload.get(walk.offset..).unwrap_or_default()),
             Err(Ended) => Err(walk.fault.map_or(Undecoded::NoSchema, |fault| *fault)),
         }
     }
@@ -114,7 +114,7 @@ const TOO_MANY: &str = "more elements than the payload can hold";
 struct Walk<'w, 'p, V> {
     schema: &'w Schema,
     payload: &'p [u8],
-    at: usize,
+    offset: usize,
     pointer_size: usize,
     /// The number of values, arrays and structures without bytes that the walk may still visit.
     allowance: usize,
@@ -136,14 +136,14 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
     fn top(&mut self) -> Step<()> {
         let schema = self.schema;
         for (index, field) in schema.top().iter().enumerate() {
-            if self.at >= self.payload.len() && !self.is_empty_here(field) {
+            if self.offset >= self.payload.len() && !self.is_empty_here(field) {
                 return Ok(());
             }
-            self.visitor.set_offset(self.at);
+            self.visitor.set_offset(self.offset);
             if !self.plain(index, field)? {
                 self.field(index, field)?;
             }
-            self.visitor.set_offset(self.at);
+            self.visitor.set_offset(self.offset);
             self.check_room()?;
         }
         Ok(())
@@ -153,9 +153,9 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
         let schema = self.schema;
         let fields = schema.fields().get(first..first.saturating_add(count)).unwrap_or_default();
         for (offset, field) in fields.iter().enumerate() {
-            self.visitor.set_offset(self.at);
+            self.visitor.set_offset(self.offset);
             self.field(first.saturating_add(offset), field)?;
-            self.visitor.set_offset(self.at);
+            self.visitor.set_offset(self.offset);
             self.check_room()?;
         }
         Ok(())
@@ -163,7 +163,7 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
 
     #[inline(always)]
     fn check_room(&mut self) -> Step<()> {
-        if self.visitor.is_full() { Err(self.full()) } else { Ok(()) }
+        if self.visitor.is_full() { Err(self.fail_full()) } else { Ok(()) }
     }
 
     /// Visits a field of one of the most common kinds; returns false for others.
@@ -247,13 +247,13 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
     }
 
     fn structure(&mut self, index: usize, field: &Field, first: usize, members: usize) -> Step<()> {
-        let before = self.at;
+        let before = self.offset;
         self.visitor.begin_struct(index, field);
         let done = self.fields(first, members);
-        self.visitor.set_offset(self.at);
+        self.visitor.set_offset(self.offset);
         self.visitor.end_struct(index, field);
         done?;
-        if self.at == before { self.spend(field) } else { Ok(()) }
+        if self.offset == before { self.spend(field) } else { Ok(()) }
     }
 
     fn array(&mut self, index: usize, field: &Field, count: Count) -> Step<()> {
@@ -270,15 +270,15 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
             self.spend(field)?;
         }
         if count > self.rest().len().saturating_add(self.allowance) {
-            return Err(self.bad(field, TOO_MANY));
+            return Err(self.fail_field(field, TOO_MANY));
         }
-        let start = self.at;
+        let start = self.offset;
         if let Some(text) = self.characters(field, count)? {
             self.visitor.set_offset(start);
             self.visitor.value(index, field, text);
             return Ok(());
         }
-        self.visitor.set_offset(self.at);
+        self.visitor.set_offset(self.offset);
         self.visitor.begin_array(index, field, count);
         let mut done = Ok(());
         for _ in 0..count {
@@ -287,7 +287,7 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
                 break;
             }
         }
-        self.visitor.set_offset(self.at);
+        self.visitor.set_offset(self.offset);
         self.visitor.end_array(index, field);
         done
     }
@@ -302,40 +302,40 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
         if count == 0 {
             self.spend(field)?;
         }
-        let start = self.at;
+        let start = self.offset;
         if let Some(text) = self.characters(field, count)? {
             self.visitor.set_offset(start);
             self.visitor.value(index, field, text);
             return Ok(());
         }
-        self.visitor.set_offset(self.at);
+        self.visitor.set_offset(self.offset);
         self.visitor.begin_array(index, field, count);
         let mut done = Ok(());
         while done.is_ok() && self.rest().len() >= size {
-            let before = self.at;
+            let before = self.offset;
             done = self.element(index, field);
-            if self.at == before {
+            if self.offset == before {
                 break;
             }
         }
-        self.visitor.set_offset(self.at);
+        self.visitor.set_offset(self.offset);
         self.visitor.end_array(index, field);
         done
     }
 
     #[inline]
     fn element(&mut self, index: usize, field: &Field) -> Step<()> {
-        self.visitor.set_offset(self.at);
+        self.visitor.set_offset(self.offset);
         match &field.kind {
             Kind::Value { input, output, .. } => {
                 // The last string may lack its terminator, but each string that a count claims
                 // needs at least one byte.
                 if self.rest().is_empty() && is_terminated(*input) && field.length == Length::Natural {
-                    return Err(self.short(field));
+                    return Err(self.fail_too_short(field));
                 }
                 let value = self.value(field, *input, *output)?;
                 self.visitor.value(index, field, value);
-                self.visitor.set_offset(self.at);
+                self.visitor.set_offset(self.offset);
                 self.check_room()
             }
             Kind::Struct { first, members } => {

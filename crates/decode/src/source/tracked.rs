@@ -87,7 +87,7 @@ impl Decoder {
     /// Adds the schemas of the providers that `binary` lists from its file. Returns the number of
     /// events.
     ///
-    /// Returns an error if the file has another build id, or does not describe these providers.
+    /// Returns an error if the file has another build id or no manifest.
     pub fn add_tracked<R: Read + Seek>(&mut self, binary: &BinaryPath, file: R) -> Result<usize> {
         let mut events = 0_usize;
         for provider in identified::load_identified(file, &binary.build_id)? {

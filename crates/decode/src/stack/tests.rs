@@ -194,20 +194,20 @@ fn waiting_events_are_bounded() {
 
 /// An event of a random trace, with the delay in ticks of each part of its stack.
 #[derive(Clone, Debug)]
-struct Happening {
+struct TestEvent {
     thread: u32,
     kernel: Option<u8>,
     user: Option<u8>,
 }
 
-fn happening() -> impl Strategy<Value = Happening> {
+fn test_event() -> impl Strategy<Value = TestEvent> {
     let part = || proptest::option::of(1_u8..40);
-    (0_u32..4, part(), part()).prop_map(|(thread, kernel, user)| Happening { thread, kernel, user })
+    (0_u32..4, part(), part()).prop_map(|(thread, kernel, user)| TestEvent { thread, kernel, user })
 }
 
 proptest! {
     #[test]
-    fn every_event_gets_exactly_its_own_frames(all in proptest::collection::vec(happening(), 0..60)) {
+    fn every_event_gets_exactly_its_own_frames(all in proptest::collection::vec(test_event(), 0..60)) {
         // Events are ten ticks apart, so that stacks of one come between later events.
         let mut records: Vec<(i64, u16, Vec<u8>)> = Vec::new();
         let mut wanted = Vec::new();

@@ -87,7 +87,7 @@ fn path(schema: &Schema, wanted: &[Wanted<'_>]) -> Answer<Vec<Step>> {
 #[derive(Debug, Default)]
 struct Finder<'w> {
     path: &'w [Step],
-    at: usize,
+    offset: usize,
     /// Number of structures that are open.
     depth: usize,
     /// Number of open structures that are steps of the path.
@@ -141,7 +141,7 @@ impl Finder<'_> {
 
     fn close(&mut self) {
         if let Some((start, _)) = self.open.take_if(|(_, depth)| *depth == self.depth) {
-            self.found = Some(start..self.at);
+            self.found = Some(start..self.offset);
         }
     }
 }
@@ -156,7 +156,7 @@ impl<'p> Visitor<'p> for Finder<'_> {
             };
             let character = step.element.filter(|_| is_text).map(|element| (element, size));
             if character.is_some() || self.is_meant(&step) {
-                self.pending = Some(Part { start: self.at, character });
+                self.pending = Some(Part { start: self.offset, character });
             }
         }
         self.advance();
@@ -164,7 +164,7 @@ impl<'p> Visitor<'p> for Finder<'_> {
 
     fn begin_array(&mut self, index: usize, _field: &Field, _count: usize) {
         if let Some((Step { element: None, .. }, true)) = self.step(index) {
-            self.open = Some((self.at, self.depth));
+            self.open = Some((self.offset, self.depth));
         }
         self.set_next(Some(0));
     }
@@ -179,7 +179,7 @@ impl<'p> Visitor<'p> for Finder<'_> {
             && self.is_meant(&step)
         {
             if is_last {
-                self.open = Some((self.at, self.depth));
+                self.open = Some((self.offset, self.depth));
             } else {
                 self.matched = self.matched.saturating_add(1);
             }
@@ -212,7 +212,7 @@ impl<'p> Visitor<'p> for Finder<'_> {
                 self.found = Some(start..end);
             }
         }
-        self.at = offset;
+        self.offset = offset;
     }
 
     fn is_full(&self) -> bool {

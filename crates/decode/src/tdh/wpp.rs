@@ -122,28 +122,31 @@ impl Messages {
     }
 
     /// Returns the bytes of a property of a message; texts have their terminator.
-    pub fn property(&mut self, event: &Event<'_>, said: &Said, name: &str) -> Answer<Vec<u8>> {
+    pub fn property(&mut self, event: &Event<'_>, message: &Said, name: &str) -> Answer<Vec<u8>> {
         let (known, info, expander) = self.format(event)?;
         let words = |text: Option<&str>| wide(text.unwrap_or_default());
         Ok(match name {
             "FormattedString" => {
                 let mut text = Vec::new();
                 let found = Found { known, payload: event.payload };
-                if let Some(walked) = expander.expand(&found, said.pointer_size, Style::default(), &mut text)
+                if let Some(walked) =
+                    expander.expand(&found, message.pointer_size, Style::default(), &mut text)
                 {
                     walked?;
                 }
                 wide(&String::from_utf8_lossy(&text))
             }
-            "SequenceNum" => {
-                said.sequence.ok_or(Refusal::NotFound("sequence number in the record"))?.to_le_bytes().into()
-            }
+            "SequenceNum" => message
+                .sequence
+                .ok_or(Refusal::NotFound("sequence number in the record"))?
+                .to_le_bytes()
+                .into(),
             "FunctionName" => words(info.function.as_deref()),
             "ComponentName" => words(info.major.as_deref().or(info.component.as_deref())),
             "SubComponentName" => words(info.minor.as_deref()),
             "TraceGuid" => event.provider.to_bytes().into(),
             "GuidTypeName" => words(info.type_name.as_deref()),
-            "SystemTime" => wide(&said.time.civil().to_string()),
+            "SystemTime" => wide(&message.time.civil().to_string()),
             "FlagsName" => words(info.flags.as_deref()),
             "LevelName" => words(info.level.as_deref()),
             _ => return Err(Refusal::NotFound("property of this name")),

@@ -35,9 +35,9 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
             }
             InType::POINTER | InType::SIZET => Value::Pointer(u64::from_le_bytes(*self.take_array(field)?)),
             _ => {
-                let before = self.at;
+                let before = self.offset;
                 let value = self.variable(field, input, output)?;
-                if self.at == before {
+                if self.offset == before {
                     self.spend(field)?;
                 }
                 value
@@ -91,7 +91,7 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
                 let length = u32::from_le_bytes(*self.take_array::<4>(field)?);
                 Value::Bytes(self.take_bytes(field, length as usize)?)
             }
-            _ => return Err(self.bad(field, "unknown type")),
+            _ => return Err(self.fail_field(field, "unknown type")),
         })
     }
 
@@ -105,8 +105,9 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
 
     pub(super) fn reference(&mut self, field: &Field, index: u16) -> Step<usize> {
         let value = self.referenced.get(usize::from(index)).copied().flatten();
-        let value = value.ok_or_else(|| self.bad(field, "its count or length has not been read yet"))?;
-        usize::try_from(value).map_err(|_| self.bad(field, "count or length is impossible"))
+        let value =
+            value.ok_or_else(|| self.fail_field(field, "its count or length has not been read yet"))?;
+        usize::try_from(value).map_err(|_| self.fail_field(field, "count or length is impossible"))
     }
 
     fn counted(&mut self, field: &Field, reversed: bool) -> Step<&'p [u8]> {
@@ -116,16 +117,16 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
     }
 
     fn sid(&mut self, field: &Field) -> Step<&'p [u8]> {
-        let count = self.rest().get(1).copied().ok_or_else(|| self.short(field))?;
+        let count = self.rest().get(1).copied().ok_or_else(|| self.fail_too_short(field))?;
         if count > 15 {
-            return Err(self.bad(field, "a SID has at most 15 sub-authorities"));
+            return Err(self.fail_field(field, "a SID has at most 15 sub-authorities"));
         }
         self.take_bytes(field, 8_usize.saturating_add(usize::from(count).saturating_mul(4)))
     }
 
     /// Reads a SID after two pointers, whose values are ignored, or four zero bytes for no SID.
     fn sid_block(&mut self, field: &Field) -> Step<Value<'p>> {
-        let first = chunk::<4>(self.rest(), 0).ok_or_else(|| self.short(field))?;
+        let first = chunk::<4>(self.rest(), 0).ok_or_else(|| self.fail_too_short(field))?;
         if *first == [0; 4] {
             self.skip(4);
             return Ok(Value::Null);

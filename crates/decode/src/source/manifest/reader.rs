@@ -1,7 +1,7 @@
 //! Reads XML into [`raw`] definitions in one pass, with a stack of open elements; resolves nothing.
 //!
-//! Each open element has an [`ElementKind`], which decides which children it may have. Any other
-//! child opens [`ElementKind::Ignored`], and so does everything below it.
+//! Each open element has an [`Element`], which decides which children it may have. Any other
+//! child opens [`Element::Ignored`], and so does everything below it.
 
 use quick_xml::events::Event;
 use quick_xml::name::{Namespace, NamespaceError, NamespaceResolver, QName, ResolveResult};
@@ -30,7 +30,7 @@ pub(super) const MAX_MISTAKES: usize = 100;
 
 /// The kind of an open element.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum ElementKind {
+enum Element {
     Outside,
     Provider,
     Levels,
@@ -74,7 +74,7 @@ fn read_into(text: &str, mut collector: Collector<'_>) -> Result<Manifest> {
         let offset = reader.buffer_position();
         match reader.read_event().map_err(|e| invalid(reader.error_position(), reason(&e)))? {
             Event::Start(start) if is_foreign(reader.resolver(), start.name()) => {
-                collector.open(ElementKind::Ignored, offset)?
+                collector.open(Element::Ignored, offset)?
             }
             Event::Start(start) => collector.start(&start, offset)?,
             Event::End(_) => collector.end(offset)?,
@@ -96,9 +96,9 @@ fn read_into(text: &str, mut collector: Collector<'_>) -> Result<Manifest> {
 
 /// Returns whether manifests have such an element inside `parent`; elements outside of providers
 /// are not checked.
-fn may_be_in(parent: ElementKind, name: &str) -> bool {
+fn may_be_in(parent: Element, name: &str) -> bool {
     match parent {
-        ElementKind::Provider => matches!(
+        Element::Provider => matches!(
             name,
             "levels"
                 | "tasks"
@@ -111,24 +111,21 @@ fn may_be_in(parent: ElementKind, name: &str) -> bool {
                 | "filters"
                 | "namedQueries"
         ),
-        ElementKind::Levels => name == "level",
-        ElementKind::Tasks => name == "task",
-        ElementKind::Task => matches!(name, "opcodes" | "events"),
-        ElementKind::TaskOpcodes | ElementKind::Opcodes => name == "opcode",
-        ElementKind::Keywords => name == "keyword",
-        ElementKind::Channels => matches!(name, "channel" | "importChannel"),
-        ElementKind::Maps => matches!(name, "valueMap" | "bitMap" | "patternMaps"),
-        ElementKind::Map => name == "map",
-        ElementKind::Templates => name == "template",
-        ElementKind::Template => matches!(name, "data" | "struct" | "UserData" | "binary"),
-        ElementKind::Struct => matches!(name, "data" | "struct"),
-        ElementKind::Events => name == "event",
-        ElementKind::Filters => name == "filter",
-        ElementKind::StringTable { .. } => name == "string",
-        ElementKind::Outside
-        | ElementKind::Localization
-        | ElementKind::Resources { .. }
-        | ElementKind::Ignored => true,
+        Element::Levels => name == "level",
+        Element::Tasks => name == "task",
+        Element::Task => matches!(name, "opcodes" | "events"),
+        Element::TaskOpcodes | Element::Opcodes => name == "opcode",
+        Element::Keywords => name == "keyword",
+        Element::Channels => matches!(name, "channel" | "importChannel"),
+        Element::Maps => matches!(name, "valueMap" | "bitMap" | "patternMaps"),
+        Element::Map => name == "map",
+        Element::Templates => name == "template",
+        Element::Template => matches!(name, "data" | "struct" | "UserData" | "binary"),
+        Element::Struct => matches!(name, "data" | "struct"),
+        Element::Events => name == "event",
+        Element::Filters => name == "filter",
+        Element::StringTable { .. } => name == "string",
+        Element::Outside | Element::Localization | Element::Resources { .. } | Element::Ignored => true,
     }
 }
 
@@ -154,7 +151,7 @@ struct Collector<'m> {
     culture: Option<String>,
     /// Collects mistakes that do not end the reading.
     mistakes: Option<&'m mut Vec<Error>>,
-    open_elements: Vec<ElementKind>,
+    open_elements: Vec<Element>,
     /// Structures whose end has not been seen, the outermost first.
     structs: Vec<Field>,
     definitions: usize,
@@ -162,8 +159,8 @@ struct Collector<'m> {
 
 impl Collector<'_> {
     fn start(&mut self, start: &quick_xml::events::BytesStart<'_>, offset: u64) -> Result<()> {
-        let kind = match self.open_elements.last().copied().unwrap_or(ElementKind::Outside) {
-            ElementKind::Ignored => ElementKind::Ignored,
+        let kind = match self.open_elements.last().copied().unwrap_or(Element::Outside) {
+            Element::Ignored => Element::Ignored,
             parent => match Tag::new(start, offset).and_then(|tag| self.check_and_enter(parent, tag)) {
                 Ok(kind) => kind,
                 Err(error) => self.list_mistake(error)?,
@@ -174,7 +171,7 @@ impl Collector<'_> {
 
     /// Reads an element. A decoder ignores unknown elements and attributes; for a compiler they are
     /// mistakes, because a misspelt name would lose a field or an event.
-    fn check_and_enter(&mut self, parent: ElementKind, tag: Tag<'_>) -> Result<ElementKind> {
+    fn check_and_enter(&mut self, parent: Element, tag: Tag<'_>) -> Result<Element> {
         if self.mistakes.is_some() {
             if !may_be_in(parent, tag.name) {
                 return Err(invalid(tag.offset, format!("element {} is not known here", tag.name)));
@@ -188,17 +185,17 @@ impl Collector<'_> {
     }
 
     /// Lists a mistake and skips the element; returns the error if there is no list.
-    fn list_mistake(&mut self, error: Error) -> Result<ElementKind> {
+    fn list_mistake(&mut self, error: Error) -> Result<Element> {
         match &mut self.mistakes {
             Some(mistakes) if mistakes.len() < MAX_MISTAKES && self.definitions <= MAX_DEFINITIONS => {
                 mistakes.push(error);
-                Ok(ElementKind::Ignored)
+                Ok(Element::Ignored)
             }
             _ => Err(error),
         }
     }
 
-    fn open(&mut self, kind: ElementKind, offset: u64) -> Result<()> {
+    fn open(&mut self, kind: Element, offset: u64) -> Result<()> {
         if self.open_elements.len() >= MAX_DEPTH {
             return Err(invalid(offset, "elements are nested too deeply"));
         }
@@ -207,7 +204,7 @@ impl Collector<'_> {
     }
 
     fn end(&mut self, offset: u64) -> Result<()> {
-        if self.open_elements.pop() == Some(ElementKind::Struct)
+        if self.open_elements.pop() == Some(Element::Struct)
             && let Some(field) = self.structs.pop()
         {
             self.add_field(field, offset)?;
@@ -226,51 +223,47 @@ impl Collector<'_> {
     }
 
     /// Reads an element and returns its kind.
-    fn enter(&mut self, parent: ElementKind, tag: Tag<'_>) -> Result<ElementKind> {
+    fn enter(&mut self, parent: Element, tag: Tag<'_>) -> Result<Element> {
         Ok(match (parent, tag.name) {
-            (ElementKind::Outside, "instrumentationManifest" | "assembly" | "instrumentation" | "events") => {
-                ElementKind::Outside
+            (Element::Outside, "instrumentationManifest" | "assembly" | "instrumentation" | "events") => {
+                Element::Outside
             }
-            (ElementKind::Outside, "provider") => self.provider(tag)?,
-            (ElementKind::Outside, "localization") => ElementKind::Localization,
-            (ElementKind::Provider, section) => match section {
-                "levels" => ElementKind::Levels,
-                "tasks" => ElementKind::Tasks,
-                "opcodes" => ElementKind::Opcodes,
-                "keywords" => ElementKind::Keywords,
-                "channels" => ElementKind::Channels,
-                "maps" => ElementKind::Maps,
-                "templates" => ElementKind::Templates,
-                "events" => ElementKind::Events,
-                "filters" => ElementKind::Filters,
-                _ => ElementKind::Ignored,
+            (Element::Outside, "provider") => self.provider(tag)?,
+            (Element::Outside, "localization") => Element::Localization,
+            (Element::Provider, section) => match section {
+                "levels" => Element::Levels,
+                "tasks" => Element::Tasks,
+                "opcodes" => Element::Opcodes,
+                "keywords" => Element::Keywords,
+                "channels" => Element::Channels,
+                "maps" => Element::Maps,
+                "templates" => Element::Templates,
+                "events" => Element::Events,
+                "filters" => Element::Filters,
+                _ => Element::Ignored,
             },
-            (ElementKind::Task, "opcodes") => ElementKind::TaskOpcodes,
-            (ElementKind::Localization, "resources") => {
+            (Element::Task, "opcodes") => Element::TaskOpcodes,
+            (Element::Localization, "resources") => {
                 let preferred = tag.is("culture", self.culture.as_deref().unwrap_or("en-US"));
                 self.manifest.has_culture |= preferred;
-                ElementKind::Resources { preferred }
+                Element::Resources { preferred }
             }
-            (ElementKind::Resources { preferred }, "stringTable") => ElementKind::StringTable { preferred },
-            (
-                ElementKind::Outside
-                | ElementKind::Task
-                | ElementKind::Localization
-                | ElementKind::Resources { .. },
-                _,
-            ) => ElementKind::Ignored,
+            (Element::Resources { preferred }, "stringTable") => Element::StringTable { preferred },
+            (Element::Outside | Element::Task | Element::Localization | Element::Resources { .. }, _) => {
+                Element::Ignored
+            }
             _ => return self.define(parent, tag),
         })
     }
 
     /// Reads an element that defines something.
-    fn define(&mut self, parent: ElementKind, mut tag: Tag<'_>) -> Result<ElementKind> {
+    fn define(&mut self, parent: Element, mut tag: Tag<'_>) -> Result<Element> {
         self.definitions = self.definitions.saturating_add(1);
         if self.definitions > MAX_DEFINITIONS {
             return Err(invalid(tag.offset, "too many definitions"));
         }
         match parent {
-            ElementKind::StringTable { preferred } => {
+            Element::StringTable { preferred } => {
                 if tag.name == "string" {
                     let (id, text) = (tag.required("id")?, tag.required("value")?);
                     let twice = format!("string {id} is defined twice");
@@ -278,35 +271,33 @@ impl Collector<'_> {
                         return Err(invalid(tag.offset, twice));
                     }
                 }
-                Ok(ElementKind::Ignored)
+                Ok(Element::Ignored)
             }
-            ElementKind::Template | ElementKind::Struct => self.define_field(&mut tag),
-            ElementKind::Maps
-            | ElementKind::Map
-            | ElementKind::Templates
-            | ElementKind::Events
-            | ElementKind::Filters => self.define_content(parent, &mut tag),
+            Element::Template | Element::Struct => self.define_field(&mut tag),
+            Element::Maps | Element::Map | Element::Templates | Element::Events | Element::Filters => {
+                self.define_content(parent, &mut tag)
+            }
             _ => self.define_name(parent, &mut tag),
         }
     }
 
     /// Reads a name for a number of the descriptor.
-    fn define_name(&mut self, parent: ElementKind, tag: &mut Tag<'_>) -> Result<ElementKind> {
+    fn define_name(&mut self, parent: Element, tag: &mut Tag<'_>) -> Result<Element> {
         const BYTE: u64 = u8::MAX as u64;
         const WORD: u64 = u16::MAX as u64;
         let provider = self.provider_of(tag)?;
         match (parent, tag.name) {
-            (ElementKind::Levels, "level") => provider.levels.push(tag.definition("value", BYTE)?),
-            (ElementKind::Opcodes, "opcode") => provider.opcodes.push(tag.definition("value", BYTE)?),
-            (ElementKind::Keywords, "keyword") => provider.keywords.push(tag.definition("mask", u64::MAX)?),
-            (ElementKind::Channels, "channel" | "importChannel") => provider.channels.push(tag.channel()?),
-            (ElementKind::Tasks, "task") => {
+            (Element::Levels, "level") => provider.levels.push(tag.definition("value", BYTE)?),
+            (Element::Opcodes, "opcode") => provider.opcodes.push(tag.definition("value", BYTE)?),
+            (Element::Keywords, "keyword") => provider.keywords.push(tag.definition("mask", u64::MAX)?),
+            (Element::Channels, "channel" | "importChannel") => provider.channels.push(tag.channel()?),
+            (Element::Tasks, "task") => {
                 let definition = tag.definition("value", WORD)?;
                 let class = tag.text("eventGUID");
                 provider.tasks.push(raw::Task { definition, class, opcodes: Vec::new() });
-                return Ok(ElementKind::Task);
+                return Ok(Element::Task);
             }
-            (ElementKind::TaskOpcodes, "opcode") => {
+            (Element::TaskOpcodes, "opcode") => {
                 let opcode = tag.definition("value", BYTE)?;
                 if let Some(task) = provider.tasks.last_mut() {
                     task.opcodes.push(opcode);
@@ -314,55 +305,55 @@ impl Collector<'_> {
             }
             _ => {}
         }
-        Ok(ElementKind::Ignored)
+        Ok(Element::Ignored)
     }
 
     /// Reads a map or one of its entries, a template, an event or a filter.
-    fn define_content(&mut self, parent: ElementKind, tag: &mut Tag<'_>) -> Result<ElementKind> {
+    fn define_content(&mut self, parent: Element, tag: &mut Tag<'_>) -> Result<Element> {
         let provider = self.provider_of(tag)?;
         match (parent, tag.name) {
-            (ElementKind::Maps, "valueMap" | "bitMap") => {
+            (Element::Maps, "valueMap" | "bitMap") => {
                 provider.maps.push(tag.map()?);
-                return Ok(ElementKind::Map);
+                return Ok(Element::Map);
             }
-            (ElementKind::Map, "map") => {
+            (Element::Map, "map") => {
                 let entry = tag.map_entry()?;
                 if let Some(map) = provider.maps.last_mut() {
                     map.entries.push(entry);
                 }
             }
-            (ElementKind::Templates, "template") => {
+            (Element::Templates, "template") => {
                 provider.templates.push(Template {
                     offset: tag.offset,
                     id: tag.required("tid")?,
                     fields: Vec::new(),
                 });
-                return Ok(ElementKind::Template);
+                return Ok(Element::Template);
             }
-            (ElementKind::Events, "event") => provider.events.push(tag.event()?),
-            (ElementKind::Filters, "filter") => provider.filters.push(tag.filter()?),
+            (Element::Events, "event") => provider.events.push(tag.event()?),
+            (Element::Filters, "filter") => provider.filters.push(tag.filter()?),
             _ => {}
         }
-        Ok(ElementKind::Ignored)
+        Ok(Element::Ignored)
     }
 
     /// Reads a field, or the start of a structure.
-    fn define_field(&mut self, tag: &mut Tag<'_>) -> Result<ElementKind> {
+    fn define_field(&mut self, tag: &mut Tag<'_>) -> Result<Element> {
         match tag.name {
             "data" => {
                 let field = tag.data()?;
                 self.add_field(field, tag.offset)?;
-                Ok(ElementKind::Ignored)
+                Ok(Element::Ignored)
             }
             "struct" => {
                 self.structs.push(tag.field(Shape::Struct(Vec::new()))?);
-                Ok(ElementKind::Struct)
+                Ok(Element::Struct)
             }
-            _ => Ok(ElementKind::Ignored),
+            _ => Ok(Element::Ignored),
         }
     }
 
-    fn provider(&mut self, mut tag: Tag<'_>) -> Result<ElementKind> {
+    fn provider(&mut self, mut tag: Tag<'_>) -> Result<Element> {
         if self.manifest.providers.len() >= MAX_PROVIDERS {
             return Err(invalid(tag.offset, "too many providers"));
         }
@@ -370,7 +361,7 @@ impl Collector<'_> {
         let id = guid.parse().map_err(|_| invalid(tag.offset, format!("{guid} is not a GUID")))?;
         let (offset, name, symbol) = (tag.offset, tag.text("name"), tag.text("symbol"));
         self.manifest.providers.push(Provider { offset, id, name, symbol, ..Provider::default() });
-        Ok(ElementKind::Provider)
+        Ok(Element::Provider)
     }
 
     /// Returns the open provider.
