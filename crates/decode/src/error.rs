@@ -82,7 +82,7 @@ pub enum Undecoded {
         offset: usize,
     },
     /// A count or length that the payload cannot hold.
-    #[error("field {field} at byte {offset}: {why}")]
+    #[error("field {field} at byte {offset}: {reason}")]
     BadField {
         /// Name of the field.
         field: String,
