@@ -65,7 +65,7 @@ impl<T> Default for Spans<T> {
 impl<T: Clone + PartialEq> Spans<T> {
     /// Records a start, end or rundown event; events come in order of time. `size` is the memory
     /// that `what` holds, in bytes.
-    fn note(&mut self, id: u32, life: Life, time: i64, what: T, size: usize) {
+    fn record(&mut self, id: u32, life: Life, time: i64, what: T, size: usize) {
         let cost = SPAN_BYTES.saturating_add(size);
         let has_room = self.bytes.saturating_add(cost) <= MAX_BYTES;
         let last = self.by_id.get_mut(&id).and_then(|spans| spans.last_mut());
@@ -188,19 +188,21 @@ impl Actors {
         let (class, Some(life)) = (record.provider(), Life::from_opcode(record.descriptor().opcode)) else {
             return;
         };
-        let names = self.names(record, found);
+        let names = self.read_names(record, found);
         let time = record.time();
         match (names.pid, names.tid, names.image) {
             (Some(pid), _, Some(image)) if class == class::PROCESS => {
                 let size = image.len();
-                self.processes.note(pid, life, time, image, size);
+                self.processes.record(pid, life, time, image, size);
             }
-            (Some(pid), Some(tid), _) if class == class::THREAD => self.threads.note(tid, life, time, pid, 0),
+            (Some(pid), Some(tid), _) if class == class::THREAD => {
+                self.threads.record(tid, life, time, pid, 0)
+            }
             _ => {}
         }
     }
 
-    fn names(&mut self, record: &Record<'_>, found: &Found<'_, '_>) -> Names {
+    fn read_names(&mut self, record: &Record<'_>, found: &Found<'_, '_>) -> Names {
         let mut names = Names::default();
         // A payload that ends early still gives the ids before its end.
         let _ = self.walker.walk(&found.known.schema, found.payload, record.pointer_size(), &mut names);
@@ -233,7 +235,7 @@ impl Actors {
     /// none.
     pub fn attribute(&mut self, record: &Record<'_>, found: &Found<'_, '_>) -> Option<Actor> {
         record.hook()?;
-        let names = self.names(record, found);
+        let names = self.read_names(record, found);
         let header = Actor { pid: record.process_id(), tid: record.thread_id() };
         let actor = match (names.pid, names.tid) {
             (Some(pid), Some(tid)) => Actor { pid, tid },
@@ -283,9 +285,9 @@ mod tests {
     #[test]
     fn reused_id_keeps_each_meaning_in_its_time() {
         let mut spans = Spans::default();
-        spans.note(42, Life::Rundown, 100, 7, 0);
-        spans.note(42, Life::End, 200, 7, 0);
-        spans.note(42, Life::Start, 300, 9, 0);
+        spans.record(42, Life::Rundown, 100, 7, 0);
+        spans.record(42, Life::End, 200, 7, 0);
+        spans.record(42, Life::Start, 300, 9, 0);
         let at = |t| spans.find(42, t).copied();
         assert_eq!(
             (at(0), at(150), at(299), at(301), at(i64::MAX)),
@@ -297,8 +299,8 @@ mod tests {
     #[test]
     fn missing_end_does_not_hide_the_next_start() {
         let mut spans = Spans::default();
-        spans.note(1, Life::Start, 10, "a", 0);
-        spans.note(1, Life::Start, 20, "b", 0);
+        spans.record(1, Life::Start, 10, "a", 0);
+        spans.record(1, Life::Start, 20, "b", 0);
         assert_eq!((spans.find(1, 15), spans.find(1, 25)), (Some(&"a"), Some(&"b")));
     }
 
@@ -306,7 +308,7 @@ mod tests {
     fn spans_are_bounded_and_found_by_time() {
         let mut spans = Spans::default();
         for time in 0..1_000_000_i64 {
-            spans.note(7, Life::Start, time, time, 0);
+            spans.record(7, Life::Start, time, time, 0);
         }
         assert!(spans.bytes <= MAX_BYTES && spans.by_id.len() == 1);
         let kept = spans.by_id[&7].len() as i64;
@@ -314,7 +316,7 @@ mod tests {
             assert_eq!(spans.find(7, time), Some(&time));
         }
         for id in 0..1_000_000 {
-            spans.note(id, Life::End, 0, 0, 1 << 10);
+            spans.record(id, Life::End, 0, 0, 1 << 10);
         }
         assert!(spans.bytes <= MAX_BYTES && spans.by_id.len() < 1000, "no empty lists either");
     }
@@ -322,7 +324,7 @@ mod tests {
     #[test]
     fn end_without_start_covers_the_time_before() {
         let mut spans = Spans::default();
-        spans.note(5, Life::End, 10, 3, 0);
+        spans.record(5, Life::End, 10, 3, 0);
         assert_eq!(spans.find(5, -1), Some(&3));
     }
 }

@@ -102,7 +102,7 @@ impl Walker {
             visitor,
             fault: None,
         };
-        match walk.top() {
+        match walk.visit_top() {
             Ok(()) => Ok(payload.get(walk.offset..).unwrap_or_default()),
             Err(Ended) => Err(walk.fault.map_or(Undecoded::NoSchema, |fault| *fault)),
         }
@@ -133,15 +133,15 @@ type Step<T> = Result<T, Ended>;
 impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
     /// Visits the top-level fields; the payload may end before any of them.
     #[inline(always)]
-    fn top(&mut self) -> Step<()> {
+    fn visit_top(&mut self) -> Step<()> {
         let schema = self.schema;
         for (index, field) in schema.top().iter().enumerate() {
             if self.offset >= self.payload.len() && !self.is_empty_here(field) {
                 return Ok(());
             }
             self.visitor.set_offset(self.offset);
-            if !self.plain(index, field)? {
-                self.field(index, field)?;
+            if !self.visit_plain(index, field)? {
+                self.visit_field(index, field)?;
             }
             self.visitor.set_offset(self.offset);
             self.check_room()?;
@@ -149,12 +149,12 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
         Ok(())
     }
 
-    fn fields(&mut self, first: usize, count: usize) -> Step<()> {
+    fn visit_fields(&mut self, first: usize, count: usize) -> Step<()> {
         let schema = self.schema;
         let fields = schema.fields().get(first..first.saturating_add(count)).unwrap_or_default();
         for (offset, field) in fields.iter().enumerate() {
             self.visitor.set_offset(self.offset);
-            self.field(first.saturating_add(offset), field)?;
+            self.visit_field(first.saturating_add(offset), field)?;
             self.visitor.set_offset(self.offset);
             self.check_room()?;
         }
@@ -170,7 +170,7 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
     ///
     /// Each kind makes its own call, so that a visitor that is inlined here is specialised for it.
     #[inline(always)]
-    fn plain(&mut self, index: usize, field: &Field) -> Step<bool> {
+    fn visit_plain(&mut self, index: usize, field: &Field) -> Step<bool> {
         match field.short {
             Short::U8 => {
                 let value = u8::from_le_bytes(*self.take_array(field)?);
@@ -227,10 +227,10 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
     }
 
     #[inline(never)]
-    fn field(&mut self, index: usize, field: &Field) -> Step<()> {
+    fn visit_field(&mut self, index: usize, field: &Field) -> Step<()> {
         match (&field.kind, field.count) {
             (Kind::Value { input, output, .. }, Count::One) => {
-                let value = self.value(field, *input, *output)?;
+                let value = self.read_value(field, *input, *output)?;
                 if field.referenced
                     && let Some(slot) = self.referenced.get_mut(index)
                 {
@@ -240,30 +240,30 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
                 Ok(())
             }
             (Kind::Struct { first, members }, Count::One) => {
-                self.structure(index, field, usize::from(*first), usize::from(*members))
+                self.visit_structure(index, field, usize::from(*first), usize::from(*members))
             }
-            (_, count) => self.array(index, field, count),
+            (_, count) => self.visit_array(index, field, count),
         }
     }
 
-    fn structure(&mut self, index: usize, field: &Field, first: usize, members: usize) -> Step<()> {
+    fn visit_structure(&mut self, index: usize, field: &Field, first: usize, members: usize) -> Step<()> {
         let before = self.offset;
         self.visitor.begin_struct(index, field);
-        let done = self.fields(first, members);
+        let done = self.visit_fields(first, members);
         self.visitor.set_offset(self.offset);
         self.visitor.end_struct(index, field);
         done?;
         if self.offset == before { self.spend(field) } else { Ok(()) }
     }
 
-    fn array(&mut self, index: usize, field: &Field, count: Count) -> Step<()> {
+    fn visit_array(&mut self, index: usize, field: &Field, count: Count) -> Step<()> {
         if count == Count::ToEnd {
-            return self.array_to_end(index, field);
+            return self.visit_array_to_end(index, field);
         }
         let count = match count {
             Count::Fixed(n) => usize::from(n),
             Count::Prefixed => usize::from(u16::from_le_bytes(*self.take_array::<2>(field)?)),
-            Count::Field(i) => self.reference(field, i)?,
+            Count::Field(i) => self.read_reference(field, i)?,
             Count::One | Count::ToEnd => 1,
         };
         if count == 0 {
@@ -273,7 +273,7 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
             return Err(self.fail_field(field, TOO_MANY));
         }
         let start = self.offset;
-        if let Some(text) = self.characters(field, count)? {
+        if let Some(text) = self.read_characters(field, count)? {
             self.visitor.set_offset(start);
             self.visitor.value(index, field, text);
             return Ok(());
@@ -282,7 +282,7 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
         self.visitor.begin_array(index, field, count);
         let mut done = Ok(());
         for _ in 0..count {
-            done = self.element(index, field);
+            done = self.visit_element(index, field);
             if done.is_err() {
                 break;
             }
@@ -292,7 +292,7 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
         done
     }
 
-    fn array_to_end(&mut self, index: usize, field: &Field) -> Step<()> {
+    fn visit_array_to_end(&mut self, index: usize, field: &Field) -> Step<()> {
         let left = self.rest().len();
         let size = match &field.kind {
             Kind::Value { input, .. } => input.size(self.pointer_size).unwrap_or(1).max(1),
@@ -303,7 +303,7 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
             self.spend(field)?;
         }
         let start = self.offset;
-        if let Some(text) = self.characters(field, count)? {
+        if let Some(text) = self.read_characters(field, count)? {
             self.visitor.set_offset(start);
             self.visitor.value(index, field, text);
             return Ok(());
@@ -313,7 +313,7 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
         let mut done = Ok(());
         while done.is_ok() && self.rest().len() >= size {
             let before = self.offset;
-            done = self.element(index, field);
+            done = self.visit_element(index, field);
             if self.offset == before {
                 break;
             }
@@ -324,7 +324,7 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
     }
 
     #[inline]
-    fn element(&mut self, index: usize, field: &Field) -> Step<()> {
+    fn visit_element(&mut self, index: usize, field: &Field) -> Step<()> {
         self.visitor.set_offset(self.offset);
         match &field.kind {
             Kind::Value { input, output, .. } => {
@@ -333,13 +333,13 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
                 if self.rest().is_empty() && is_terminated(*input) && field.length == Length::Natural {
                     return Err(self.fail_too_short(field));
                 }
-                let value = self.value(field, *input, *output)?;
+                let value = self.read_value(field, *input, *output)?;
                 self.visitor.value(index, field, value);
                 self.visitor.set_offset(self.offset);
                 self.check_room()
             }
             Kind::Struct { first, members } => {
-                self.structure(index, field, usize::from(*first), usize::from(*members))?;
+                self.visit_structure(index, field, usize::from(*first), usize::from(*members))?;
                 self.check_room()
             }
         }

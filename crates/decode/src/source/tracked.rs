@@ -37,7 +37,7 @@ pub(super) struct Tracked {
 
 impl Tracked {
     /// Records a file; records it again if the event lists a provider that is new for the file.
-    fn note(&mut self, mut binary: BinaryPath) {
+    fn add_file(&mut self, mut binary: BinaryPath) {
         // A file without a build id cannot be distinguished from another that now has its name.
         if binary.build_id.is_empty() || binary.path.is_empty() {
             return;
@@ -66,7 +66,7 @@ impl Decoder {
     /// Learns from an event that names a file.
     pub(super) fn observe_binary_path(&mut self, record: &Record<'_>) {
         if let Ok(binary) = BinaryPath::parse(record.payload()) {
-            self.tracked.note(binary);
+            self.tracked.add_file(binary);
         }
     }
 

@@ -47,11 +47,11 @@ pub(super) fn expanded(schema: &Schema, metadata_sizes: Option<MetadataSizes>) -
         bytes.length = Length::Fixed(size);
         expansion.fields.push(bytes);
     }
-    expansion.level(schema, 0, schema.top().len())?;
+    expansion.add_level(schema, 0, schema.top().len())?;
     let top = expansion.fields.len();
     while let Some((owner, first, members)) = expansion.levels.pop_front() {
         let start = u16::try_from(expansion.fields.len()).ok()?;
-        expansion.level(schema, first, members)?;
+        expansion.add_level(schema, first, members)?;
         let count = u16::try_from(expansion.fields.len()).ok()?.checked_sub(start)?;
         expansion.fields.get_mut(owner)?.kind = Kind::Struct { first: start, members: count };
     }
@@ -72,14 +72,14 @@ struct Expansion {
 }
 
 impl Expansion {
-    fn level(&mut self, schema: &Schema, first: usize, count: usize) -> Option<()> {
+    fn add_level(&mut self, schema: &Schema, first: usize, count: usize) -> Option<()> {
         for (index, field) in schema.fields().iter().enumerate().skip(first).take(count) {
             let mut field = field.clone();
             if field.count == Count::Prefixed {
-                let number = self.number(&field.name, "Count")?;
+                let number = self.add_number(&field.name, "Count")?;
                 field.count = Count::Field(number);
             } else if field.has_listed_length {
-                let number = self.number(&field.name, "Length")?;
+                let number = self.add_number(&field.name, "Length")?;
                 field.length = Length::Field(number);
                 if let Kind::Value { input, .. } = &mut field.kind {
                     *input = InType::BINARY;
@@ -95,7 +95,7 @@ impl Expansion {
     }
 
     /// Adds the field for the number before a field.
-    fn number(&mut self, name: &str, what: &str) -> Option<u16> {
+    fn add_number(&mut self, name: &str, what: &str) -> Option<u16> {
         let index = u16::try_from(self.fields.len()).ok()?;
         self.fields.push(Field::value(&format!("{name}.{what}"), InType::UINT16, OutType::NULL));
         Some(index)

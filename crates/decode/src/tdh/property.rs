@@ -132,7 +132,7 @@ impl Finder<'_> {
     }
 
     /// Returns whether the step selects the current element.
-    fn is_meant(&self, step: &Step) -> bool {
+    fn is_selected(&self, step: &Step) -> bool {
         match self.element() {
             Some(element) => step.element == Some(element),
             None => step.element.unwrap_or(0) == 0,
@@ -155,7 +155,7 @@ impl<'p> Visitor<'p> for Finder<'_> {
                 Kind::Struct { .. } => 1,
             };
             let character = step.element.filter(|_| is_text).map(|element| (element, size));
-            if character.is_some() || self.is_meant(&step) {
+            if character.is_some() || self.is_selected(&step) {
                 self.pending = Some(Part { start: self.offset, character });
             }
         }
@@ -176,7 +176,7 @@ impl<'p> Visitor<'p> for Finder<'_> {
 
     fn begin_struct(&mut self, index: usize, _field: &Field) {
         if let Some((step, is_last)) = self.step(index)
-            && self.is_meant(&step)
+            && self.is_selected(&step)
         {
             if is_last {
                 self.open = Some((self.offset, self.depth));

@@ -14,7 +14,7 @@ use crate::value::{Value, system_time};
 
 impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
     #[inline(always)]
-    pub(super) fn value(&mut self, field: &Field, input: InType, output: OutType) -> Step<Value<'p>> {
+    pub(super) fn read_value(&mut self, field: &Field, input: InType, output: OutType) -> Step<Value<'p>> {
         Ok(match input {
             InType::INT8 => Value::I8(i8::from_le_bytes(*self.take_array(field)?)),
             InType::UINT8 => Value::U8(u8::from_le_bytes(*self.take_array(field)?)),
@@ -36,7 +36,7 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
             InType::POINTER | InType::SIZET => Value::Pointer(u64::from_le_bytes(*self.take_array(field)?)),
             _ => {
                 let before = self.offset;
-                let value = self.variable(field, input, output)?;
+                let value = self.read_variable(field, input, output)?;
                 if self.offset == before {
                     self.spend(field)?;
                 }
@@ -46,10 +46,10 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
     }
 
     /// Reads values whose size the type alone does not give.
-    fn variable(&mut self, field: &Field, input: InType, output: OutType) -> Step<Value<'p>> {
+    fn read_variable(&mut self, field: &Field, input: InType, output: OutType) -> Step<Value<'p>> {
         Ok(match input {
             InType::NULL => Value::Null,
-            InType::UNICODESTRING => match self.length(field)? {
+            InType::UNICODESTRING => match self.read_length(field)? {
                 Some(units) => Value::Text16(trim16(self.take_bytes(field, units.saturating_mul(2))?)),
                 None => {
                     let text = until_nul16(self.rest());
@@ -57,7 +57,7 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
                     Value::Text16(text)
                 }
             },
-            InType::ANSISTRING => match self.length(field)? {
+            InType::ANSISTRING => match self.read_length(field)? {
                 Some(bytes) => Value::Text8(trim8(self.take_bytes(field, bytes)?)),
                 None => {
                     let text = until_nul8(self.rest());
@@ -67,18 +67,20 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
             },
             InType::BINARY => {
                 let natural = if output == OutType::IPV6 { 16 } else { self.rest().len() };
-                let length = self.length(field)?.unwrap_or(natural);
+                let length = self.read_length(field)?.unwrap_or(natural);
                 Value::Bytes(self.take_bytes(field, length)?)
             }
-            InType::SID => Value::Sid(self.sid(field)?),
-            InType::WBEMSID => self.sid_block(field)?,
-            InType::COUNTEDSTRING | InType::MOF_COUNTEDSTRING => Value::Text16(self.counted(field, false)?),
-            InType::COUNTEDANSISTRING | InType::MOF_COUNTEDANSISTRING => {
-                Value::Text8(self.counted(field, false)?)
+            InType::SID => Value::Sid(self.read_sid(field)?),
+            InType::WBEMSID => self.read_sid_block(field)?,
+            InType::COUNTEDSTRING | InType::MOF_COUNTEDSTRING => {
+                Value::Text16(self.read_counted(field, false)?)
             }
-            InType::COUNTEDBINARY => Value::Bytes(self.counted(field, false)?),
-            InType::REVERSEDCOUNTEDSTRING => Value::Text16(self.counted(field, true)?),
-            InType::REVERSEDCOUNTEDANSISTRING => Value::Text8(self.counted(field, true)?),
+            InType::COUNTEDANSISTRING | InType::MOF_COUNTEDANSISTRING => {
+                Value::Text8(self.read_counted(field, false)?)
+            }
+            InType::COUNTEDBINARY => Value::Bytes(self.read_counted(field, false)?),
+            InType::REVERSEDCOUNTEDSTRING => Value::Text16(self.read_counted(field, true)?),
+            InType::REVERSEDCOUNTEDANSISTRING => Value::Text8(self.read_counted(field, true)?),
             InType::NONNULLTERMINATEDSTRING => {
                 Value::Text16(trim16(self.take_bytes(field, self.rest().len())?))
             }
@@ -95,28 +97,28 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
         })
     }
 
-    fn length(&mut self, field: &Field) -> Step<Option<usize>> {
+    fn read_length(&mut self, field: &Field) -> Step<Option<usize>> {
         match field.length {
             Length::Natural => Ok(None),
             Length::Fixed(n) => Ok(Some(usize::from(n))),
-            Length::Field(i) => self.reference(field, i).map(Some),
+            Length::Field(i) => self.read_reference(field, i).map(Some),
         }
     }
 
-    pub(super) fn reference(&mut self, field: &Field, index: u16) -> Step<usize> {
+    pub(super) fn read_reference(&mut self, field: &Field, index: u16) -> Step<usize> {
         let value = self.referenced.get(usize::from(index)).copied().flatten();
         let value =
             value.ok_or_else(|| self.fail_field(field, "its count or length has not been read yet"))?;
         usize::try_from(value).map_err(|_| self.fail_field(field, "count or length is impossible"))
     }
 
-    fn counted(&mut self, field: &Field, reversed: bool) -> Step<&'p [u8]> {
+    fn read_counted(&mut self, field: &Field, reversed: bool) -> Step<&'p [u8]> {
         let prefix = *self.take_array::<2>(field)?;
         let length = if reversed { u16::from_be_bytes(prefix) } else { u16::from_le_bytes(prefix) };
         self.take_bytes(field, usize::from(length))
     }
 
-    fn sid(&mut self, field: &Field) -> Step<&'p [u8]> {
+    fn read_sid(&mut self, field: &Field) -> Step<&'p [u8]> {
         let count = self.rest().get(1).copied().ok_or_else(|| self.fail_too_short(field))?;
         if count > 15 {
             return Err(self.fail_field(field, "a SID has at most 15 sub-authorities"));
@@ -125,18 +127,18 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
     }
 
     /// Reads a SID after two pointers, whose values are ignored, or four zero bytes for no SID.
-    fn sid_block(&mut self, field: &Field) -> Step<Value<'p>> {
+    fn read_sid_block(&mut self, field: &Field) -> Step<Value<'p>> {
         let first = chunk::<4>(self.rest(), 0).ok_or_else(|| self.fail_too_short(field))?;
         if *first == [0; 4] {
             self.skip(4);
             return Ok(Value::Null);
         }
         self.take_bytes(field, self.pointer_size.saturating_mul(2))?;
-        Ok(Value::Sid(self.sid(field)?))
+        Ok(Value::Sid(self.read_sid(field)?))
     }
 
     /// Reads an array of characters as one text; returns `None` for other types.
-    pub(super) fn characters(&mut self, field: &Field, count: usize) -> Step<Option<Value<'p>>> {
+    pub(super) fn read_characters(&mut self, field: &Field, count: usize) -> Step<Option<Value<'p>>> {
         let Kind::Value { input, output, .. } = field.kind else { return Ok(None) };
         let text = output == OutType::STRING;
         match input {

@@ -186,10 +186,10 @@ struct Definer<'m> {
 
 impl Definer<'_> {
     fn report(&mut self, offset: u64, reason: impl AsRef<str>) {
-        self.note(invalid(offset, reason));
+        self.add_mistake(invalid(offset, reason));
     }
 
-    fn note(&mut self, error: Error) {
+    fn add_mistake(&mut self, error: Error) {
         if self.mistakes.len() < MAX_MISTAKES {
             self.mistakes.push(error);
         }
@@ -199,13 +199,13 @@ impl Definer<'_> {
         let mut known_maps = HashMap::new();
         match maps(provider, self.strings, budget) {
             Ok(maps) => known_maps = maps,
-            Err(error) => self.note(error),
+            Err(error) => self.add_mistake(error),
         }
         let mut templates: HashMap<&str, Layout> = HashMap::new();
         for template in &provider.templates {
             self.fields(&template.fields, &known_maps);
             let layout = lay_out(template, &known_maps).unwrap_or_else(|error| {
-                self.note(error);
+                self.add_mistake(error);
                 Layout { fields: Vec::new(), top: 0 }
             });
             if let Some((name, size)) = sized_by_array(&layout) {
@@ -259,7 +259,7 @@ impl Definer<'_> {
                     event.descriptor.keyword |= place.map_or(0, channel_bit);
                     events.push(EventDefinition { event, template: raw.template.clone() });
                 }
-                Err(error) => self.note(error),
+                Err(error) => self.add_mistake(error),
             }
         }
         events
