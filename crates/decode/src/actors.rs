@@ -1,14 +1,16 @@
-//! Who: the processes and threads that a trace's own kernel events name, at any time.
+//! Finds the process and thread that an event is about, from the kernel events of the trace itself.
 //!
 //! ```text
-//!   thread 42   ──start──[ process 7 ]──end──      ──start──[ process 9 ]──────▶   ids are used again
-//!   look-up     (thread, time) ──▶ process,  (process, time) ──▶ image name
+//!   thread 42  ──start──[ process 7 ]──end──      ──start──[ process 9 ]────▶   ids are reused
+//!   lookup     (thread, time) ──▶ process,  (process, time) ──▶ image name
 //! ```
 //!
-//! A rundown event at the start or end of a session says that something was alive all along, so a span that only such an event
-//! opens or closes reaches to the ends of time. What a hostile trace can make this keep is bounded.
+//! A rundown event at the start or end of a session means that a process or thread was alive all
+//! along, so a span that only such an event opens or closes is open-ended. The memory that a
+//! hostile trace can make this module keep is bounded.
 //!
-//! An event that names nobody, neither in its header nor in its fields, is about the thread that runs on its processor, where the trace tells of switches.
+//! An event that names no thread, neither in its header nor in its fields, is about the thread that
+//! runs on its processor, if the trace records context switches.
 
 mod processors;
 
@@ -26,20 +28,20 @@ use crate::source::Found;
 use crate::value::Value;
 use crate::walk::{Visitor, Walker};
 
-/// The most memory for spans of one kind, and what one takes without its text.
+/// The most memory for spans of one kind, and the memory of one span without its text.
 const MAX_BYTES: usize = 24 << 20;
 const SPAN_BYTES: usize = 96;
 
-/// The longest image name that is kept.
+/// The longest image name that is kept, in bytes.
 const MAX_IMAGE: usize = 1024;
 
-/// The hook of the end of a process.
+/// The hook id of a process end.
 const PROCESS_END: u16 = 0x0302;
 
-/// The opcode of an image event when an image is loaded.
+/// The opcode of an image load event.
 const IMAGE_LOAD: u8 = 10;
 
-/// A time in which an id meant one thing.
+/// A time span in which an id had one meaning.
 #[derive(Clone, Debug)]
 struct Span<T> {
     from: i64,
@@ -47,7 +49,7 @@ struct Span<T> {
     what: T,
 }
 
-/// All spans of one kind of id, each id's in order of time.
+/// All spans of one kind of id; the spans of each id are in order of time.
 #[derive(Debug)]
 struct Spans<T> {
     by_id: HashMap<u32, Vec<Span<T>>>,
@@ -61,19 +63,20 @@ impl<T> Default for Spans<T> {
 }
 
 impl<T: Clone + PartialEq> Spans<T> {
-    /// Takes in what an event says; events come in order of time. `size` is the memory that `what` holds.
-    fn note(&mut self, id: u32, life: Life, time: i64, what: T, size: usize) {
+    /// Records a start, end or rundown event; events come in order of time. `size` is the memory
+    /// that `what` holds, in bytes.
+    fn record(&mut self, id: u32, life: Life, time: i64, what: T, size: usize) {
         let cost = SPAN_BYTES.saturating_add(size);
         let has_room = self.bytes.saturating_add(cost) <= MAX_BYTES;
         let last = self.by_id.get_mut(&id).and_then(|spans| spans.last_mut());
         let known = last.as_ref().is_some_and(|s| s.until == i64::MAX && s.what == what);
-        // What nobody saw the start of began when the id was last free, or before the trace.
+        // Without a start event the span begins when the id was last free, or before the trace.
         let free_since = last.as_ref().map_or(i64::MIN, |s| if s.until == i64::MAX { time } else { s.until });
         if let Some(span) = last.filter(|s| s.until == i64::MAX) {
             match life {
                 Life::End if known => span.until = time,
                 Life::Rundown if known => {}
-                // The end of the one before was not seen.
+                // The trace has no end event for the previous span.
                 _ => span.until = time,
             }
         }
@@ -86,8 +89,9 @@ impl<T: Clone + PartialEq> Spans<T> {
         self.by_id.entry(id).or_default().push(Span { from, until, what });
     }
 
-    /// What the id meant at a time; failing that, the span that is nearest.
-    fn at(&self, id: u32, time: i64) -> Option<&T> {
+    /// Returns what the id meant at a time: from the span that holds the time, else from the
+    /// nearest one.
+    fn find(&self, id: u32, time: i64) -> Option<&T> {
         let spans = self.by_id.get(&id)?;
         let after = spans.partition_point(|s| s.from <= time);
         let before = after.checked_sub(1).and_then(|i| spans.get(i));
@@ -100,7 +104,7 @@ impl<T: Clone + PartialEq> Spans<T> {
     }
 }
 
-/// What an event says about the life of a process or thread.
+/// The kind of a process or thread event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Life {
     Start,
@@ -109,7 +113,7 @@ enum Life {
 }
 
 impl Life {
-    const fn of(opcode: u8) -> Option<Self> {
+    const fn from_opcode(opcode: u8) -> Option<Self> {
         match opcode {
             1 => Some(Self::Start),
             2 => Some(Self::End),
@@ -119,12 +123,12 @@ impl Life {
     }
 }
 
-/// Process and thread that an event is about.
+/// The process and thread that an event is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Actor {
-    /// The process, or [`NO_ID`].
+    /// Process id, or [`NO_ID`].
     pub pid: u32,
-    /// The thread, or [`NO_ID`].
+    /// Thread id, or [`NO_ID`].
     pub tid: u32,
 }
 
@@ -137,7 +141,8 @@ pub struct Actors {
     walker: Walker,
 }
 
-/// The fields of an event that name somebody, in order of their appearance.
+/// The process, thread and image name that the fields of an event hold; the first field of each
+/// kind counts.
 #[derive(Default)]
 struct Names {
     pid: Option<u32>,
@@ -168,51 +173,57 @@ impl<'p> Visitor<'p> for Names {
 }
 
 impl Actors {
-    /// Whether an event may tell something to [`Actors::observe`].
+    /// Returns whether [`Actors::observe`] may learn something from an event.
     #[inline]
     #[must_use]
     pub fn is_informative(record: &Record<'_>) -> bool {
         record.hook().is_some_and(|hook| {
             let [opcode, group] = hook.to_le_bytes();
-            matches!(group, 3 | 5) && Life::of(opcode).is_some()
+            matches!(group, 3 | 5) && Life::from_opcode(opcode).is_some()
         })
     }
 
     /// Learns from a process or thread event.
     pub fn observe(&mut self, record: &Record<'_>, found: &Found<'_, '_>) {
-        let (class, Some(life)) = (record.provider(), Life::of(record.descriptor().opcode)) else { return };
-        let names = self.names(record, found);
+        let (class, Some(life)) = (record.provider(), Life::from_opcode(record.descriptor().opcode)) else {
+            return;
+        };
+        let names = self.read_names(record, found);
         let time = record.time();
         match (names.pid, names.tid, names.image) {
             (Some(pid), _, Some(image)) if class == class::PROCESS => {
                 let size = image.len();
-                self.processes.note(pid, life, time, image, size);
+                self.processes.record(pid, life, time, image, size);
             }
-            (Some(pid), Some(tid), _) if class == class::THREAD => self.threads.note(tid, life, time, pid, 0),
+            (Some(pid), Some(tid), _) if class == class::THREAD => {
+                self.threads.record(tid, life, time, pid, 0)
+            }
             _ => {}
         }
     }
 
-    fn names(&mut self, record: &Record<'_>, found: &Found<'_, '_>) -> Names {
+    fn read_names(&mut self, record: &Record<'_>, found: &Found<'_, '_>) -> Names {
         let mut names = Names::default();
-        // A payload that ends early has named whom it could.
+        // A payload that ends early still gives the ids before its end.
         let _ = self.walker.walk(&found.known.schema, found.payload, record.pointer_size(), &mut names);
         names
     }
 
-    /// Looks at an event ahead of its time, to know who runs when the trace begins.
+    /// Reads a context switch before its turn in time order, to learn which threads run when the
+    /// trace begins.
     #[inline]
     pub fn foresee(&mut self, record: &Record<'_>) {
         self.processors.pass(record, true);
     }
 
-    /// Follows an event that goes by in order of time, to know who runs.
+    /// Follows context switches in time order, to know which threads run.
     #[inline]
     pub fn follow(&mut self, record: &Record<'_>) {
         self.processors.pass(record, false);
     }
 
-    /// Who runs on the processor of a kernel event whose header names no thread, where that is known.
+    /// Returns the thread that runs on the processor of a kernel event whose header names no
+    /// thread, if the trace says which.
     #[must_use]
     pub fn running(&self, record: &Record<'_>) -> Option<Actor> {
         record.hook().filter(|_| record.thread_id() == NO_ID)?;
@@ -220,16 +231,18 @@ impl Actors {
         Some(Actor { pid: self.process_of(tid, record.time()).unwrap_or(NO_ID), tid })
     }
 
-    /// Whom a kernel event is about, where that is not what its header says.
+    /// Returns the process and thread that a kernel event is about, if its header names others or
+    /// none.
     pub fn attribute(&mut self, record: &Record<'_>, found: &Found<'_, '_>) -> Option<Actor> {
         record.hook()?;
-        let names = self.names(record, found);
+        let names = self.read_names(record, found);
         let header = Actor { pid: record.process_id(), tid: record.thread_id() };
         let actor = match (names.pid, names.tid) {
             (Some(pid), Some(tid)) => Actor { pid, tid },
-            // The configuration names the process of a service, and its header the thread that asked.
+            // A configuration event names the process of a service; its header names the thread
+            // that requested it.
             (Some(pid), None) if record.provider() == class::CONFIG => Actor { pid, tid: header.tid },
-            // An image is loaded by a thread of its process, or by another process that starts this one.
+            // An image is loaded by a thread of its own process, or by the process that starts it.
             (Some(pid), None) if is_image_load(record) && pid == header.pid => header,
             (Some(pid), None) => Actor { pid, tid: NO_ID },
             (None, Some(tid)) => Actor { pid: self.process_of(tid, record.time()).unwrap_or(NO_ID), tid },
@@ -238,24 +251,26 @@ impl Actors {
         (actor != header).then_some(actor)
     }
 
-    /// The process that a thread belonged to at a time.
+    /// Returns the process that a thread belonged to at a time.
     #[must_use]
     pub fn process_of(&self, tid: u32, time: i64) -> Option<u32> {
-        // The idle threads all have the id 0 and belong to process 0.
-        self.threads.at(tid, time).copied().or((tid == 0).then_some(0))
+        // All idle threads have the id 0 and belong to process 0.
+        self.threads.find(tid, time).copied().or((tid == 0).then_some(0))
     }
 
-    /// The image name of the process that an event is about. One that ends is the one before: a process that runs another program ends and begins at one time.
+    /// Returns the image name of the process that an event is about. For a process end this is the
+    /// image before the event: a process that executes another program ends and starts with the
+    /// same time stamp.
     #[must_use]
     pub fn image_at(&self, pid: u32, record: &Record<'_>) -> Option<&str> {
         let is_end = record.hook() == Some(PROCESS_END);
         self.image_of(pid, record.time().saturating_sub(i64::from(is_end)))
     }
 
-    /// The image name of a process at a time.
+    /// Returns the image name of a process at a time.
     #[must_use]
     pub fn image_of(&self, pid: u32, time: i64) -> Option<&str> {
-        self.processes.at(pid, time).map(|n| &**n)
+        self.processes.find(pid, time).map(|n| &**n)
     }
 }
 
@@ -268,48 +283,48 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_used_again_means_what_it_meant_then() {
+    fn reused_id_keeps_each_meaning_in_its_time() {
         let mut spans = Spans::default();
-        spans.note(42, Life::Rundown, 100, 7, 0);
-        spans.note(42, Life::End, 200, 7, 0);
-        spans.note(42, Life::Start, 300, 9, 0);
-        let at = |t| spans.at(42, t).copied();
+        spans.record(42, Life::Rundown, 100, 7, 0);
+        spans.record(42, Life::End, 200, 7, 0);
+        spans.record(42, Life::Start, 300, 9, 0);
+        let at = |t| spans.find(42, t).copied();
         assert_eq!(
             (at(0), at(150), at(299), at(301), at(i64::MAX)),
             (Some(7), Some(7), Some(9), Some(9), Some(9))
         );
-        assert_eq!(spans.at(43, 0), None);
+        assert_eq!(spans.find(43, 0), None);
     }
 
     #[test]
-    fn a_missed_end_does_not_hide_the_next_start() {
+    fn missing_end_does_not_hide_the_next_start() {
         let mut spans = Spans::default();
-        spans.note(1, Life::Start, 10, "a", 0);
-        spans.note(1, Life::Start, 20, "b", 0);
-        assert_eq!((spans.at(1, 15), spans.at(1, 25)), (Some(&"a"), Some(&"b")));
+        spans.record(1, Life::Start, 10, "a", 0);
+        spans.record(1, Life::Start, 20, "b", 0);
+        assert_eq!((spans.find(1, 15), spans.find(1, 25)), (Some(&"a"), Some(&"b")));
     }
 
     #[test]
-    fn what_is_kept_is_bounded_and_found_quickly() {
+    fn spans_are_bounded_and_found_by_time() {
         let mut spans = Spans::default();
         for time in 0..1_000_000_i64 {
-            spans.note(7, Life::Start, time, time, 0);
+            spans.record(7, Life::Start, time, time, 0);
         }
         assert!(spans.bytes <= MAX_BYTES && spans.by_id.len() == 1);
         let kept = spans.by_id[&7].len() as i64;
         for time in (0..kept).step_by(997) {
-            assert_eq!(spans.at(7, time), Some(&time));
+            assert_eq!(spans.find(7, time), Some(&time));
         }
         for id in 0..1_000_000 {
-            spans.note(id, Life::End, 0, 0, 1 << 10);
+            spans.record(id, Life::End, 0, 0, 1 << 10);
         }
         assert!(spans.bytes <= MAX_BYTES && spans.by_id.len() < 1000, "no empty lists either");
     }
 
     #[test]
-    fn an_end_alone_reaches_back_to_the_beginning() {
+    fn end_without_start_covers_the_time_before() {
         let mut spans = Spans::default();
-        spans.note(5, Life::End, 10, 3, 0);
-        assert_eq!(spans.at(5, -1), Some(&3));
+        spans.record(5, Life::End, 10, 3, 0);
+        assert_eq!(spans.find(5, -1), Some(&3));
     }
 }

@@ -1,4 +1,4 @@
-//! Why a schema could not be loaded, and why an event could not be decoded.
+//! Errors of loading a schema, and reasons why an event could not be decoded.
 
 use traceweir_format::spec::status::Status;
 
@@ -13,12 +13,12 @@ pub enum Error {
     #[error(transparent)]
     Format(#[from] traceweir_format::Error),
     /// The XML of a manifest is not well formed or not a manifest.
-    #[error("manifest is not valid at byte {offset}: {why}")]
+    #[error("manifest is not valid at byte {offset}: {reason}")]
     Xml {
         /// Byte offset in the XML.
         offset: u64,
-        /// What is wrong.
-        why: String,
+        /// Describes the mistake.
+        reason: String,
     },
     /// A PE, ELF or PDB file without event metadata.
     #[error("no event metadata: {0}")]
@@ -27,12 +27,12 @@ pub enum Error {
     #[error("unreadable binary: {0}")]
     Binary(String),
     /// A TMF file with a line that cannot be understood.
-    #[error("TMF line {line}: {why}")]
+    #[error("TMF line {line}: {reason}")]
     Tmf {
         /// 1-based line number.
         line: usize,
-        /// What is wrong.
-        why: &'static str,
+        /// Describes the mistake.
+        reason: &'static str,
     },
     /// A schema that contradicts itself or exceeds a bound.
     #[error("schema is not usable: {0}")]
@@ -40,7 +40,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The Win32 status that the published API returns for this error.
+    /// Returns the Win32 status that the published API returns for this error.
     #[must_use]
     pub fn status(&self) -> Status {
         match self {
@@ -52,46 +52,46 @@ impl Error {
     }
 }
 
-/// Why one event has no decoded fields, or not all of them.
+/// The reason why an event has no decoded fields, or not all of them.
 #[non_exhaustive]
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Undecoded {
-    /// Nothing known describes the event.
+    /// No schema source describes the event.
     #[error("no schema for this event: give its manifest or binary with --manifest")]
     NoSchema,
     /// A kernel event of a group or type without a published layout.
     #[error("no published layout for kernel event {hook:#06x} version {version}")]
     NoKernelLayout {
-        /// Group and type.
+        /// Group in the high byte and type in the low byte.
         hook: u16,
         /// Version of the layout.
         version: u8,
     },
-    /// A WPP message whose format is not known.
+    /// No TMF file or PDB describes this WPP message.
     #[error("no message format for this WPP event: give its TMF with --tmf or its PDB with --pdb")]
     NoMessageFormat,
-    /// The schema that comes with the event cannot be used.
+    /// The schema that comes with the event is not usable.
     #[error("metadata of the event is not usable: {0}")]
     BadMetadata(#[from] Error),
     /// The payload ends inside a field.
     #[error("payload ends inside field {field} at byte {offset}")]
     PayloadTooShort {
-        /// The field's name.
+        /// Name of the field.
         field: String,
-        /// Where in the payload it starts.
+        /// Byte offset of the field in the payload.
         offset: usize,
     },
     /// A count or length that the payload cannot hold.
-    #[error("field {field} at byte {offset}: {why}")]
+    #[error("field {field} at byte {offset}: {reason}")]
     BadField {
-        /// The field's name.
+        /// Name of the field.
         field: String,
-        /// Where in the payload it starts.
+        /// Byte offset of the field in the payload.
         offset: usize,
-        /// What is wrong.
-        why: &'static str,
+        /// Describes the mistake.
+        reason: &'static str,
     },
-    /// What the payload says is larger than its receiver takes.
+    /// The decoded payload is larger than its visitor accepts.
     #[error("too large to show")]
     TooLarge,
     /// The record type has no published layout.
@@ -100,7 +100,7 @@ pub enum Undecoded {
 }
 
 impl Undecoded {
-    /// The Win32 status that the published API returns in this case.
+    /// Returns the Win32 status that the published API returns in this case.
     #[must_use]
     pub fn status(&self) -> Status {
         match self {

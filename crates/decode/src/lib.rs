@@ -1,4 +1,4 @@
-//! What event payload bytes mean.
+//! Decodes event payloads: finds the schema of an event and walks its payload.
 //!
 //! ```text
 //!   Record ──▶ source::Decoder ──▶ &Schema ──▶ Walker::walk ──▶ Visitor (value, array, struct)
@@ -7,9 +7,10 @@
 //!   PE and ELF files · merged schemas · kernel tables · TMF    format::{text, json}
 //! ```
 //!
-//! A [`schema::Schema`] is the one model that all sources produce. It is looked up once for each kind of event; after that a payload is
-//! walked without allocation and without copying. Everything from a file is hostile: schemas are checked when they are
-//! built, payloads while they are walked, and what cannot be decoded is said to be so with the reason.
+//! A [`schema::Schema`] is the one model that all sources produce. The decoder finds it once for
+//! each kind of event; after that it walks each payload without allocating or copying. Everything
+//! from a file is hostile: schemas are checked when they are built and payloads while they are
+//! walked. An event that cannot be decoded is reported with the reason, as [`Undecoded`].
 #![forbid(unsafe_code)]
 #![deny(
     clippy::indexing_slicing,

@@ -16,19 +16,20 @@
 //! | `%b`, `% ` | space | | `%.`, `%!` | the character itself |
 //! | `%0` | end of the message | | `%` and another character | that character |
 //!
-//! A format is `[-0+ #]* [width] [.precision] [h l ll w I I32 I64] conversion`, the conversion one of `s S c C
-//! d i u x X o p`. What stands between exclamation marks and is not a format is text: `Hello %1!` greets. A
-//! size prefix is read and has no effect, because a field knows its own size; `*` is not a width here, because
-//! it would count inserts differently from the field numbers.
+//! A format is `[-0+ #]* [width] [.precision] [h l ll w I I32 I64] conversion`, the conversion one
+//! of `s S c C d i u x X o p`. Anything else between exclamation marks is text: `Hello %1!` greets.
+//! A size prefix is accepted and ignored, because a field has its own size; `*` is not a width
+//! here, because it would count inserts differently from the field numbers.
 //!
-//! Invariants: a message is parsed once and expanded often; expansion allocates nothing besides the growth of
-//! the output; an insert that the caller cannot supply stays as it was written; no format pads by more than 255
-//! characters.
+//! Invariants: a message is parsed once and expanded often; expansion allocates nothing besides the
+//! growth of the output; an insert that the caller cannot supply stays as written; no format pads
+//! by more than 255 characters.
 //!
-//! Which text an insert has is the caller's business; [`Messages`] takes those of an event's fields.
+//! The caller supplies the text of each insert; [`Messages`] uses the fields of an event.
 //!
-//! Source: Documented ("FormatMessage function (winbase.h)", "Message Text Files"). Line ends at the end of the
-//! text, which the message compiler adds, are Observed in compiled message tables and cut.
+//! Source: Documented ("FormatMessage function (winbase.h)", "Message Text Files"). Line ends at
+//! the end of the text, which the message compiler adds, are Observed in compiled message tables
+//! and cut.
 
 mod expand;
 #[cfg(test)]
@@ -36,18 +37,19 @@ mod tests;
 
 pub use expand::Messages;
 
-/// A message that grows beyond this is cut: it may repeat a long insert very often.
+/// The size limit of an expanded message in bytes, since it may repeat a long insert very often.
+/// Longer messages are cut.
 const MAX_EXPANDED: usize = 1 << 20;
 
-/// A message, parsed.
+/// A parsed message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Message {
-    /// The text of all parts in a row: escapes resolved, inserts as written.
+    /// The text of all parts, one after the other: escapes resolved, inserts as written.
     text: Box<str>,
     parts: Box<[Part]>,
 }
 
-/// A stretch of the text, from the end of the part before it.
+/// A piece of the text, from the end of the part before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Part {
     end: usize,
@@ -60,36 +62,37 @@ struct Insert {
     spec: Option<Spec>,
 }
 
-/// Supplies inserts: appends the text of an insert, given its number from 1 on and its format, or returns false.
+/// Supplies inserts: gets the number of an insert, from 1 on, and its format, and appends its text
+/// or returns false.
 pub type Supply<'a> = dyn FnMut(usize, Option<&Spec>, &mut Vec<u8>) -> bool + 'a;
 
 /// The format of an insert, between exclamation marks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spec {
-    /// What the value is shown as.
+    /// The form of the value.
     pub conversion: Conversion,
-    /// The least number of characters.
+    /// The smallest number of characters.
     pub width: u8,
-    /// The least number of digits, or the most characters of a text.
+    /// The smallest number of digits, or the largest number of characters of a text.
     pub precision: Option<u8>,
-    /// Padding goes to the right of the value.
+    /// Pads on the right of the value.
     pub left: bool,
-    /// Numbers are padded with zeros.
+    /// Pads numbers with zeros.
     pub zero: bool,
-    /// Decimal numbers that are not negative get a plus sign.
+    /// Puts a plus sign before decimal numbers that are not negative.
     pub plus: bool,
-    /// Decimal numbers that are not negative get a space in front.
+    /// Puts a space before decimal numbers that are not negative.
     pub space: bool,
-    /// Hexadecimal numbers other than 0 get `0x`, octal ones `0`.
+    /// Puts `0x` before hexadecimal numbers other than 0, and `0` before octal ones.
     pub alternate: bool,
 }
 
-/// What a formatted value is shown as.
+/// The form that a formatted value takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Conversion {
     /// `s`, `S`: the text of the field, whatever its type.
     Text,
-    /// `c`, `C`: the character of that number.
+    /// `c`, `C`: the character with that number.
     Character,
     /// `d`, `i`: decimal, signed as the field's type is.
     Decimal,
@@ -106,7 +109,7 @@ pub enum Conversion {
 }
 
 impl Message {
-    /// Parses a message; every text is one.
+    /// Parses a message. Every text is a valid message.
     ///
     /// ```
     /// # use traceweir_decode::message::Message;
@@ -155,8 +158,9 @@ impl Message {
 
     /// Appends the message to `out`.
     ///
-    /// For each insert `insert` gets its number, from 1 on, and its format, if it has one, appends its text and
-    /// returns true. When it returns false, what it appended is taken back and the insert stands as written.
+    /// For each insert, `insert` gets the number, from 1 on, and the format, if there is one; it
+    /// appends the text and returns true. If it returns false, what it appended is removed and the
+    /// insert stays as written.
     pub fn expand(&self, out: &mut Vec<u8>, insert: &mut Supply<'_>) {
         let mut start = 0;
         let end = out.len().saturating_add(MAX_EXPANDED);
@@ -177,7 +181,7 @@ impl Message {
     }
 }
 
-/// Ends a part at the end of the text; a part without text is none.
+/// Ends a part at the end of the text; adds no part if it would be empty.
 fn close(parts: &mut Vec<Part>, text: &str, insert: Option<Insert>) {
     let end = text.len();
     if parts.last().map_or(0, |p| p.end) < end {
@@ -186,7 +190,7 @@ fn close(parts: &mut Vec<Part>, text: &str, insert: Option<Insert>) {
 }
 
 impl Insert {
-    /// An insert, given what follows the percent sign, and what follows the insert.
+    /// Parses an insert from what follows the percent sign; returns it with the text after it.
     fn parse(escape: &str) -> Option<(Self, &str)> {
         let digits = escape.bytes().take(2).take_while(u8::is_ascii_digit).count();
         let (number, mut after) = escape.split_at_checked(digits)?;
@@ -195,10 +199,10 @@ impl Insert {
         }
         let number = number.parse().ok()?;
         let mut spec = None;
-        if let Some((format, behind)) = after.strip_prefix('!').and_then(|f| f.split_once('!')) {
+        if let Some((format, rest)) = after.strip_prefix('!').and_then(|f| f.split_once('!')) {
             spec = Spec::parse(format);
             if spec.is_some() {
-                after = behind;
+                after = rest;
             }
         }
         Some((Self { number, spec }, after))
@@ -206,7 +210,7 @@ impl Insert {
 }
 
 impl Spec {
-    /// The format that stands between two exclamation marks, if it is one.
+    /// Parses the text between two exclamation marks as a format.
     #[must_use]
     pub fn parse(format: &str) -> Option<Self> {
         let flags = format.len().saturating_sub(format.trim_start_matches(['-', '0', '+', ' ', '#']).len());
@@ -236,7 +240,7 @@ impl Spec {
         Some(Self { conversion, width, precision, left, zero, plus, space, alternate })
     }
 
-    /// Whether the field's own text is wanted, not its number.
+    /// Returns whether the format shows the field's own text, not its number.
     #[must_use]
     pub fn is_text(&self) -> bool {
         self.conversion == Conversion::Text
@@ -249,14 +253,14 @@ impl Spec {
         self.padded("", text, false, out);
     }
 
-    /// Appends an integer, given as a value and the size in bytes that its field has.
+    /// Appends an integer. `bytes` is the size of its field.
     ///
-    /// The size decides how a negative number looks in the conversions without a sign: −1 of four bytes is
-    /// `ffffffff`.
+    /// The size decides how a negative number looks in the conversions without a sign: −1 of four
+    /// bytes is `ffffffff`.
     pub fn number(&self, value: i128, bytes: usize, out: &mut Vec<u8>) {
         let bits = u32::try_from(bytes.clamp(1, 8)).unwrap_or(8).saturating_mul(8);
         let mask = u64::MAX.checked_shr(64_u32.saturating_sub(bits)).unwrap_or(u64::MAX);
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // The low 64 bits are meant.
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // The low 64 bits are intended.
         let raw = value as u64 & mask;
         let hex = matches!(self.conversion, Conversion::Hex | Conversion::UpperHex | Conversion::Pointer);
         let (prefix, magnitude, radix) = match self.conversion {
@@ -271,7 +275,7 @@ impl Spec {
         };
         let least = match (self.conversion, self.precision) {
             (Conversion::Pointer, _) => bytes.clamp(1, 8).saturating_mul(2),
-            // As a text, a number has no digits to fill up.
+            // A number shown as text has no minimum of digits.
             (Conversion::Text, _) | (_, None) => 1,
             (_, Some(precision)) => usize::from(precision),
         };
@@ -295,7 +299,8 @@ impl Spec {
         }
     }
 
-    /// Appends prefix and body. Zeros go between the two, spaces around them; a precision or `-` rules zeros out.
+    /// Appends prefix and body. Zeros go between the two, spaces around them; with a precision or
+    /// `-` no zeros are added.
     fn padded(&self, prefix: &str, body: &str, number: bool, out: &mut Vec<u8>) {
         let length = prefix.len().saturating_add(body.chars().count());
         let missing = usize::from(self.width).saturating_sub(length);
@@ -313,10 +318,11 @@ impl Spec {
     }
 }
 
-/// The most digits a number can have: a precision is at most 255, and no 64-bit number has more.
+/// The most digits that a number can have: a precision is at most 255, and no 64-bit number has
+/// more.
 const MAX_DIGITS: usize = 255;
 
-/// The digits of a number, at least `least` of them; none for 0 when none are asked for.
+/// Returns the digits of a number, at least `least` of them; none for 0 if `least` is 0.
 fn digits_of(mut number: u128, radix: u8, upper: bool, least: usize, buffer: &mut [u8; MAX_DIGITS]) -> &str {
     let mut start = MAX_DIGITS;
     while number != 0 || MAX_DIGITS.saturating_sub(start) < least {
@@ -331,7 +337,8 @@ fn digits_of(mut number: u128, radix: u8, upper: bool, least: usize, buffer: &mu
     buffer.get(start..).and_then(|digits| std::str::from_utf8(digits).ok()).unwrap_or_default()
 }
 
-/// A decimal number, none being 0 and more than 255 being 255, and what follows it.
+/// Parses a decimal number at the start of a text, and returns the rest. Without digits the number
+/// is 0; numbers above 255 become 255.
 fn leading_number(text: &str) -> (u8, &str) {
     let rest = text.trim_start_matches(|c: char| c.is_ascii_digit());
     let digits = text.strip_suffix(rest).unwrap_or_default();

@@ -1,7 +1,8 @@
-//! Plain files that somebody names.
+//! Opens regular files by a path that a user or a trace gives.
 //!
-//! A name may lead to a pipe, on which opening waits until somebody writes, or to a device, which does something when it is opened. What is opened is looked at, not
-//! what the name led to a moment before.
+//! Such a path may lead to a pipe, where opening waits until a process writes, or to a device,
+//! where opening has side effects. The file type is checked on the open file, not on the path, so
+//! the file cannot be exchanged between the two.
 
 use std::fs::File;
 use std::io;
@@ -9,12 +10,13 @@ use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
 
-/// Opens a file for reading without waiting for anybody. An error of the kind `InvalidInput` where it is no plain file.
+/// Opens a regular file for reading without blocking. Returns an error of kind `InvalidInput` if
+/// the path leads to anything else.
 pub fn open(path: &Path) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
     if !file.metadata()?.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no plain file"));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
     }
     Ok(file)
 }
@@ -24,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_plain_file_is_told_at_once() {
+    fn opening_anything_but_a_regular_file_fails_at_once() {
         let folder = tempfile::tempdir().unwrap();
         let pipe = folder.path().join("pipe");
         rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, Mode::RUSR).unwrap();

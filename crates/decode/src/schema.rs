@@ -1,15 +1,16 @@
-//! The one model of a decoded layout, whatever source it came from.
+//! The model of an event layout that all schema sources produce.
 //!
-//! Fields stand in one flat list, top-level fields first, as TRACE_EVENT_INFO has them: a structure names the range of its members,
-//! and a count or length may be the value of an earlier field.
+//! Fields are kept in one flat list, top-level fields first, as in TRACE_EVENT_INFO: a structure
+//! names the range of its members, and a count or length may be the value of an earlier field.
 //!
 //! ```text
 //!   fields   [ Count │ Values (struct 2..4, count = field 0) │ TypeId │ Name ]
 //!             └──── top = 2 ────────────────────────────────┘└─ members ────┘
 //! ```
 //!
-//! [`Schema::seal`] checks what the walker relies on: ranges lie inside the list and behind their
-//! structure (so there is no cycle), no two structures share members, nesting and size are bounded, references point at values.
+//! [`Schema::seal`] checks what the walker relies on: member ranges lie inside the list and after
+//! their structure (so there is no cycle), no two structures share members, nesting and size are
+//! bounded, and references point at values.
 
 use std::sync::Arc;
 
@@ -18,12 +19,12 @@ use traceweir_format::spec::types::{InType, OutType};
 
 use crate::{Error, Result};
 
-/// The most fields one event may have.
+/// The largest number of fields of one event.
 pub const MAX_FIELDS: usize = 4096;
 /// The deepest nesting of structures.
 pub const MAX_DEPTH: usize = 8;
 
-/// Where a schema came from.
+/// The kind of source that a schema came from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Origin {
     /// An instrumentation manifest: XML, compiled, or carried by the trace.
@@ -31,9 +32,9 @@ pub enum Origin {
     Manifest,
     /// TraceLogging metadata in the event itself.
     TraceLogging,
-    /// A classic class known to this project.
+    /// A classic event class that this project has a table for.
     Kernel,
-    /// A TRACE_EVENT_INFO that merging put into the trace.
+    /// A TRACE_EVENT_INFO that a merge of traces put into the trace.
     Embedded,
     /// A WPP message format.
     Wpp,
@@ -44,17 +45,17 @@ pub enum Origin {
 /// Names that describe an event besides its fields. All are optional.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Names {
-    /// The provider.
+    /// Name of the provider.
     pub provider: Option<Arc<str>>,
     /// The event's own name: TraceLogging name, manifest symbol, `Class/Type` of kernel events.
     pub event: Option<Arc<str>>,
-    /// The task.
+    /// Name of the task.
     pub task: Option<Arc<str>>,
-    /// The opcode.
+    /// Name of the opcode.
     pub opcode: Option<Arc<str>>,
-    /// The level.
+    /// Name of the level.
     pub level: Option<Arc<str>>,
-    /// The channel.
+    /// Name of the channel.
     pub channel: Option<Arc<str>>,
     /// Keyword bits and their names.
     pub keywords: Vec<(u64, Arc<str>)>,
@@ -63,7 +64,7 @@ pub struct Names {
 /// The layout and the names of one kind of event.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Schema {
-    /// Which source knew it.
+    /// The kind of source that the schema came from.
     pub origin: Origin,
     /// The provider, class or message GUID.
     pub provider: Guid,
@@ -78,44 +79,45 @@ pub struct Schema {
     fields: Vec<Field>,
     top: usize,
     has_references: bool,
-    /// Whether it is that of the log-file header event, two pointers of which stand for names:
-    /// [`walk`](crate::walk).
+    /// Whether the schema describes the log-file header event, two pointers of which stand for
+    /// names: see [`walk`](crate::walk).
     pub(crate) is_log_file_header: bool,
 }
 
 /// One field of a payload.
 #[derive(Clone, Debug)]
 pub struct Field {
-    /// Its name.
+    /// Name of the field.
     pub name: Arc<str>,
     /// A value, or a structure of other fields.
     pub kind: Kind,
-    /// How many times it stands in a row.
+    /// How many values the field has.
     pub count: Count,
-    /// How long each value is.
+    /// The length of each value.
     pub length: Length,
     /// Field tags of TraceLogging, 28 bits.
     pub tags: u32,
-    /// Whether the 16-bit length in front of its bytes counts as a field of its own where properties are listed.
+    /// Whether the 16-bit length before the bytes counts as a field of its own in property lists.
     pub has_listed_length: bool,
     /// Whether a later field takes its count or length from this one. Set by [`Schema::seal`].
     pub referenced: bool,
-    /// The short way for the commonest kinds. Set by [`Schema::seal`].
+    /// The fast path for the most common kinds. Set by [`Schema::seal`].
     pub(crate) short: Short,
 }
 
 impl PartialEq for Field {
-    /// Equal as a description; what sealing derives does not count.
+    /// Compares the descriptions; `short` and `has_listed_length` do not count.
     fn eq(&self, other: &Self) -> bool {
         let facts = |f: &Self| (f.count, f.length, f.tags, f.referenced);
         self.name == other.name && self.kind == other.kind && facts(self) == facts(other)
     }
 }
 
-/// A field that stands once, has its natural length and that nothing refers to, of one of the commonest types.
+/// The fast path of a field: it has one value of one of the most common types and natural length,
+/// and no field refers to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Short {
-    /// Any other field.
+    /// Any other field, which has no fast path.
     #[default]
     No,
     U8,
@@ -128,7 +130,7 @@ pub(crate) enum Short {
 }
 
 impl Short {
-    fn of(field: &Field) -> Self {
+    fn for_field(field: &Field) -> Self {
         let plain = field.count == Count::One && field.length == Length::Natural && !field.referenced;
         match field.kind {
             Kind::Value { input, .. } if plain => match input {
@@ -146,16 +148,16 @@ impl Short {
     }
 }
 
-/// What a field is.
+/// The kind of a field: a value or a structure.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Kind {
-    /// A value.
+    /// A single value or an array of values.
     Value {
-        /// Its layout.
+        /// Layout in the payload.
         input: InType,
-        /// How it is shown; [`OutType::NULL`] is the default of `input`.
+        /// Format for display; [`OutType::NULL`] is the default format of `input`.
         output: OutType,
-        /// Names of its values.
+        /// Names of the values.
         map: Option<Arc<ValueMap>>,
     },
     /// A structure: the fields `first .. first + members`.
@@ -167,38 +169,38 @@ pub enum Kind {
     },
 }
 
-/// How often a field stands in a row.
+/// The number of values of a field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Count {
-    /// Once, shown as a value and not as an array.
+    /// One value, shown as a value and not as an array.
     #[default]
     One,
-    /// A fixed number.
+    /// A fixed number of values.
     Fixed(u16),
-    /// As the value of an earlier field says.
+    /// The number in an earlier field, by index.
     Field(u16),
-    /// As the 16-bit number in front of the values says.
+    /// The 16-bit number before the values.
     Prefixed,
-    /// To the end of the payload.
+    /// As many values as fit until the end of the payload.
     ToEnd,
 }
 
-/// How long a value is, in units of its type: characters for UTF-16, bytes otherwise.
+/// The length of a value, in units of its type: characters for UTF-16, bytes otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Length {
-    /// As the type says: its size, its terminator or its own prefix.
+    /// The length that the type defines by its size, its terminator or its own prefix.
     #[default]
     Natural,
-    /// A fixed number.
+    /// A fixed length.
     Fixed(u16),
-    /// As the value of an earlier field says.
+    /// The number in an earlier field, by index.
     Field(u16),
 }
 
 /// Names of the values or bits of a field.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ValueMap {
-    /// The map's own name.
+    /// Name of the map itself.
     pub name: Arc<str>,
     /// Whether each entry names bits instead of a value.
     pub bits: bool,
@@ -206,7 +208,7 @@ pub struct ValueMap {
 }
 
 impl ValueMap {
-    /// A map of `entries`; blanks at the end of texts, which compiled maps carry, are cut.
+    /// Creates a map of `entries`. Cuts trailing blanks, which compiled maps carry, from the texts.
     #[must_use]
     pub fn new(name: &str, bits: bool, entries: impl IntoIterator<Item = (u64, String)>) -> Self {
         let mut entries: Vec<_> = entries.into_iter().map(|(v, t)| (v, Arc::from(t.trim_end()))).collect();
@@ -216,13 +218,13 @@ impl ValueMap {
         Self { name: name.into(), bits, entries }
     }
 
-    /// The entries: values in ascending order, bits in the order of the manifest.
+    /// Returns the entries: values in ascending order, bits in the order of the manifest.
     #[must_use]
     pub fn entries(&self) -> &[(u64, Arc<str>)] {
         &self.entries
     }
 
-    /// The name of a value.
+    /// Returns the name of a value.
     #[must_use]
     pub fn value(&self, value: u64) -> Option<&str> {
         let at = self.entries.binary_search_by_key(&value, |e| e.0).ok()?;
@@ -231,13 +233,13 @@ impl ValueMap {
 }
 
 impl Field {
-    /// A value of a type, once, of natural length.
+    /// Creates a field with one value of natural length.
     #[must_use]
     pub fn value(name: &str, input: InType, output: OutType) -> Self {
         Self::new(name, Kind::Value { input, output, map: None })
     }
 
-    /// A field of a kind, once, of natural length.
+    /// Creates a field of a kind, with one value of natural length.
     #[must_use]
     pub fn new(name: &str, kind: Kind) -> Self {
         let (count, length) = (Count::One, Length::Natural);
@@ -253,21 +255,21 @@ impl Field {
         }
     }
 
-    /// The same field with another count.
+    /// Returns the field with another count.
     #[must_use]
     pub fn times(mut self, count: Count) -> Self {
         self.count = count;
         self
     }
 
-    /// The same field with another length.
+    /// Returns the field with another length.
     #[must_use]
     pub fn long(mut self, length: Length) -> Self {
         self.length = length;
         self
     }
 
-    /// The same field with a map; structures keep none.
+    /// Returns the field with a map; structures keep none.
     #[must_use]
     pub fn mapped(mut self, map: Option<Arc<ValueMap>>) -> Self {
         if let Kind::Value { map: m, .. } = &mut self.kind {
@@ -278,7 +280,7 @@ impl Field {
 }
 
 impl Schema {
-    /// Takes the fields, the first `top` of which are the payload in order, and checks them.
+    /// Sets the fields and checks them. The first `top` fields are the payload in order.
     pub fn seal(mut self, mut fields: Vec<Field>, top: usize) -> Result<Self> {
         if fields.len() > MAX_FIELDS {
             return Err(Error::Schema("too many fields"));
@@ -292,7 +294,8 @@ impl Schema {
             if let Kind::Struct { first, members } = field.kind {
                 let (first, members) = (usize::from(first), usize::from(members));
                 let inner = depth.get(index).copied().unwrap_or(0).saturating_add(1);
-                // Members stand behind their structure, so depths are known in list order and cycles cannot be.
+                // Members come after their structure, so depths are known in list order and cycles
+                // are impossible.
                 if first <= index || first < top || first.saturating_add(members) > fields.len() {
                     return Err(Error::Schema("structure members out of range"));
                 }
@@ -300,7 +303,8 @@ impl Schema {
                     return Err(Error::Schema("structures nested too deeply"));
                 }
                 for d in depth.iter_mut().skip(first).take(members) {
-                    // Shared members would describe a tree that is exponentially larger than its list.
+                    // Shared members would describe a tree that is exponentially larger than its
+                    // list.
                     if *d != 0 {
                         return Err(Error::Schema("structures share members"));
                     }
@@ -323,45 +327,46 @@ impl Schema {
             }
         }
         self.has_references = fields.iter().any(|f| f.referenced);
-        fields.iter_mut().for_each(|f| f.short = Short::of(f));
+        fields.iter_mut().for_each(|f| f.short = Short::for_field(f));
         self.fields = fields;
         self.top = top;
         Ok(self)
     }
 
-    /// Gives a map to a field; structures and indexes past the end have none.
+    /// Gives a map to a field; does nothing for structures and indexes past the end.
     pub(crate) fn set_map(&mut self, index: usize, map: &Arc<ValueMap>) {
-        if let Some(Field { kind: Kind::Value { map: place, .. }, .. }) = self.fields.get_mut(index) {
-            *place = Some(map.clone());
+        if let Some(Field { kind: Kind::Value { map: slot, .. }, .. }) = self.fields.get_mut(index) {
+            *slot = Some(map.clone());
         }
     }
 
-    /// Whether a count or length is the value of another field.
+    /// Returns whether a count or length is the value of another field.
     #[must_use]
     pub const fn has_references(&self) -> bool {
         self.has_references
     }
 
-    /// All fields, top-level ones first.
+    /// Returns all fields, top-level ones first.
     #[must_use]
     pub fn fields(&self) -> &[Field] {
         &self.fields
     }
 
-    /// The fields of the payload in order.
+    /// Returns the fields of the payload in order.
     #[must_use]
     pub fn top(&self) -> &[Field] {
         self.fields.get(..self.top).unwrap_or_default()
     }
 
-    /// The members of a structure.
+    /// Returns the members of a structure.
     #[must_use]
     pub fn members(&self, first: u16, members: u16) -> &[Field] {
         let first = usize::from(first);
         self.fields.get(first..first.saturating_add(usize::from(members))).unwrap_or_default()
     }
 
-    /// The name a person knows the event by: its own, else `Task/Opcode`, as far as there is one.
+    /// Returns the event's display name: `Task/Opcode` or the task, else the event's own name, else
+    /// the opcode.
     #[must_use]
     pub fn event_name(&self) -> Option<String> {
         let n = &self.names;
@@ -377,7 +382,7 @@ impl Schema {
     }
 }
 
-/// The default opcode adds nothing to a name.
+/// Returns whether the opcode is the default one, which adds nothing to a name.
 fn is_info(opcode: &str) -> bool {
     opcode.eq_ignore_ascii_case("info") || opcode.eq_ignore_ascii_case("win:info")
 }
@@ -391,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn members_must_stand_behind_their_structure() {
+    fn members_must_come_after_their_structure() {
         let outer = |first| Field::new("s", Kind::Struct { first, members: 1 });
         assert!(Schema::default().seal(vec![outer(1), int("m")], 1).is_ok());
         assert!(Schema::default().seal(vec![outer(0), int("m")], 1).is_err(), "itself");

@@ -1,24 +1,31 @@
-//! Call stacks that are events of their own, joined to the events they belong to.
+//! Joins stack-walk events to the events whose call stacks they hold.
 //!
 //! ```text
 //!   records in time order
-//!     sample  t=10 thread 7 ──expect──▶ ┌ waiting, oldest first ──────────┐
-//!     stack of (10, 7), kernel ─attach─▶│ sample 10/7: kernel, user       │──next──▶ sample, its whole stack
-//!     stack of (10, 7), user ──attach──▶│ switch 12/8|9: …                │          once its time is over
-//!                                       └─────────────────────────────────┘
+//!     sample  t=10 thread 7 ──expect──▶ ┌ waiting, oldest first ─────┐
+//!     stack of (10, 7), kernel ─attach─▶│ sample 10/7: kernel, user  │─next─▶ sample with stack
+//!     stack of (10, 7), user ──attach──▶│ switch 12/8|9: …           │        after the window
+//!                                       └────────────────────────────┘
 //! ```
 //!
-//! A stack follows its event with the event's stamp and thread; its user part may come later and on another processor, once the thread is back in its program. Nothing says
-//! which part is the last, so an event waits for [`WINDOW`] before it is given out.
+//! A stack-walk event follows its event and has the event's time stamp and thread. Its user part
+//! may come later and from another processor, once the thread has returned to user mode. Nothing
+//! marks the last part, so an event waits for [`WINDOW`] before it is released.
 //!
-//! J1  Events are given out in the order in which they were expected, each exactly once, with or without a stack.
-//! J2  A stack belongs to the newest event of its stamp whose thread fits and that lacks this part; one of its own processor comes before others.
-//! J3  What waits is bounded in number and bytes: behind that the oldest event is given out before its time. Stacks that come after that are counted as late.
+//! J1  Events are released in the order in which they were added, each exactly once, with or
+//! without a stack.
+//! J2  A stack belongs to the newest event with its time stamp whose thread matches and that lacks
+//! this part. An event of the same processor is preferred.
+//! J3  The number and the bytes of waiting events are bounded: beyond the limit the oldest event is
+//! released early. Stacks that come after that are counted as late.
 //!
-//! A context switch has two threads: Windows walks the stack of the one that is switched in, a trace of Linux has that of the one that is switched out. Events whose
-//! record names no thread (PERFINFO headers) happened in whatever thread ran there: the first stack from their processor says which.
+//! A context switch has two threads: Windows walks the stack of the thread that is switched in,
+//! Linux traces have the stack of the thread that is switched out. An event whose record names no
+//! thread (PERFINFO headers) belongs to the thread that ran on its processor: the first stack from
+//! that processor names it.
 //!
-//! Sources: Documented ("StackWalk_Event class"); that user parts come late and from other processors is Observed.
+//! Sources: Documented ("StackWalk_Event class"); that user parts come late and from other
+//! processors is Observed.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -28,39 +35,40 @@ use traceweir_format::stack_walk::{StackWalk, is_kernel_address};
 use traceweir_format::time::UNITS_PER_SECOND;
 use traceweir_format::wire::u32_at;
 
-/// How long an event waits for its stack, in units of 100 ns. In the traces that were looked at nothing came later than a tenth of it.
+/// How long an event waits for its stack, in units of 100 ns. In the traces examined no stack came
+/// later than a tenth of it.
 pub const WINDOW: i64 = 2 * UNITS_PER_SECOND;
-/// Events that wait at most.
+/// The most events that wait.
 const MAX_WAITING: usize = 1 << 17;
-/// Bytes that wait at most.
+/// The most bytes that waiting events hold.
 const MAX_BYTES: usize = 64 << 20;
-/// Frames of one part that are kept; recorders take 192 at most.
+/// The most frames that are kept of one part; recorders write at most 192.
 const MAX_FRAMES: usize = 1024;
-/// Events of one stamp that are looked at for one stack; real traces have two or three.
+/// The most events of one time stamp that are checked for one stack; real traces have two or three.
 const MAX_ALIKE: usize = 64;
-/// What waiting takes beside frames and what the caller counts.
+/// Bytes that a waiting event takes besides its frames and the bytes that the caller counts.
 const OVERHEAD: usize = 160;
 
-/// Group and type of a context switch, of a sample, and of a sample by a counter.
+/// Hook ids of a context switch, of a sample, and of a counter sample.
 const SWITCH: u16 = 0x0524;
 const SAMPLE: u16 = 0x0F2E;
 const COUNTER_SAMPLE: u16 = 0x0F2F;
 
-/// Whose stacks an event may have.
+/// The threads whose stacks an event may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Threads {
-    /// Those of the thread that ran on its processor, whichever that was.
+    /// The thread that ran on the event's processor; the record does not name it.
     Running,
-    /// Those of this thread.
+    /// The thread with this id.
     One(u32),
-    /// Those of either of two: the new and the old thread of a context switch.
+    /// Either of two threads: the new and the old thread of a context switch.
     Either(u32, u32),
 }
 
 impl Threads {
-    /// Those of a record.
+    /// Returns the threads whose stacks a record may have.
     #[must_use]
-    pub fn of(record: &Record<'_>) -> Self {
+    pub fn from_record(record: &Record<'_>) -> Self {
         let payload = record.payload();
         match record.hook() {
             Some(SWITCH) => Self::Either(u32_at(payload, 0), u32_at(payload, 4)),
@@ -79,47 +87,48 @@ impl Threads {
     }
 }
 
-/// What tells an event from the others that wait.
+/// The properties of a waiting event that decide which stacks belong to it.
 #[derive(Clone, Copy, Debug)]
 pub struct Claim {
-    /// Which trace it comes from.
+    /// The trace that the event comes from.
     pub source: usize,
-    /// Its stamp there.
+    /// The event's time stamp in that trace.
     pub time: i64,
-    /// Its wall time, in units of 100 ns.
+    /// The event's wall time, in units of 100 ns.
     pub wall: i64,
-    /// Its processor.
+    /// The processor of the event.
     pub cpu: u16,
-    /// Whose stacks it may have.
+    /// The threads whose stacks the event may have.
     pub threads: Threads,
 }
 
 impl Claim {
-    /// That of a record of trace `source`, at the wall time `wall`.
+    /// Creates the claim of a record of trace `source`, at the wall time `wall`.
     #[must_use]
     pub fn of(record: &Record<'_>, source: usize, wall: i64) -> Self {
-        Self { source, time: record.time(), wall, cpu: record.cpu(), threads: Threads::of(record) }
+        Self { source, time: record.time(), wall, cpu: record.cpu(), threads: Threads::from_record(record) }
     }
 }
 
-/// A whole stack.
+/// A complete call stack: kernel and user part.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stack {
-    /// Process and thread whose stack it is, where a stack-walk event said so.
+    /// Process and thread of the stack, if a stack-walk event named them.
     pub owner: Option<(u32, u32)>,
-    /// The frames in the kernel, innermost first.
+    /// The kernel frames, innermost first.
     pub kernel: Vec<u64>,
-    /// The frames in the program, innermost first.
+    /// The user frames, innermost first.
     pub user: Vec<u64>,
 }
 
 impl Stack {
-    /// All frames, innermost first.
+    /// Returns all frames, innermost first.
     pub fn frames(&self) -> impl Iterator<Item = u64> {
         self.kernel.iter().chain(&self.user).copied()
     }
 
-    /// Adds what a stack-walk event holds, from the first frame of the program on to the program's part; gives the number of frames.
+    /// Adds the frames of a stack-walk event; from the first user frame on they go to the user
+    /// part. Returns the number of frames.
     fn add(&mut self, walk: &StackWalk<'_>, frames: impl Iterator<Item = u64>) -> usize {
         let mut is_kernel = walk.is_kernel();
         let mut number = 0_usize;
@@ -135,7 +144,7 @@ impl Stack {
         number
     }
 
-    /// Whether there is no frame.
+    /// Returns whether the stack has no frames.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.kernel.is_empty() && self.user.is_empty()
@@ -145,9 +154,9 @@ impl Stack {
 /// An event with its stack.
 #[derive(Debug)]
 pub struct Joined<T> {
-    /// What was kept of the event.
+    /// The caller's data about the event.
     pub what: T,
-    /// Its stack, as far as it has come.
+    /// The frames of the stack that have arrived.
     pub stack: Stack,
 }
 
@@ -160,13 +169,13 @@ struct Waiting<T> {
     has_user: bool,
 }
 
-/// Events that wait for their stacks. `T` is what is kept of an event.
+/// Events that wait for their stacks. `T` is the caller's data about an event.
 #[derive(Debug)]
 pub struct Joiner<T> {
     waiting: VecDeque<Waiting<T>>,
-    /// The number of the oldest that waits.
+    /// The sequence number of the oldest waiting event.
     first: u64,
-    /// Numbers of waiting events by trace and stamp, oldest first.
+    /// Sequence numbers of waiting events by trace and time stamp, oldest first.
     by_stamp: HashMap<(usize, i64), VecDeque<u64>>,
     bytes: usize,
     /// The latest wall time.
@@ -183,7 +192,8 @@ impl<T> Default for Joiner<T> {
 }
 
 impl<T> Joiner<T> {
-    /// An event that may have a stack. `own` are frames that it carries itself, `bytes` what `what` holds besides its own size.
+    /// Adds an event that may have a stack. `own` are frames that the event itself carries; `bytes`
+    /// is the memory that `what` holds besides its own size.
     pub fn expect(&mut self, claim: Claim, what: T, bytes: usize, own: impl Iterator<Item = u64>) {
         let number = self.first.saturating_add(self.waiting.len() as u64);
         self.by_stamp.entry((claim.source, claim.time)).or_default().push_back(number);
@@ -192,7 +202,7 @@ impl<T> Joiner<T> {
         self.put(claim, Joined { what, stack }, bytes.saturating_add(frames.saturating_mul(8)), frames > 0);
     }
 
-    /// An event that has no stack, but keeps its place among those that do.
+    /// Adds an event that has no stack, to keep its position in the order.
     pub fn pass(&mut self, claim: Claim, what: T, bytes: usize) {
         self.put(claim, Joined { what, stack: Stack::default() }, bytes, true);
     }
@@ -204,8 +214,9 @@ impl<T> Joiner<T> {
         self.waiting.push_back(Waiting { claim, joined, bytes, has_kernel: has_user, has_user });
     }
 
-    /// A stack from trace `source`, from processor `cpu`, at the wall time `wall`; whether an event that waits has it now. `found` is shown what was kept of that event and
-    /// says how many bytes it holds more after that.
+    /// Adds a stack from trace `source`, processor `cpu`, at the wall time `wall`. Returns whether
+    /// a waiting event took it. `found` gets the caller's data about that event and returns how
+    /// many more bytes it holds afterwards.
     pub fn attach(
         &mut self,
         walk: &StackWalk<'_>,
@@ -221,10 +232,10 @@ impl<T> Joiner<T> {
         };
         let stack = &mut waiting.joined.stack;
         stack.owner = Some((walk.process_id, walk.thread_id));
-        // From here on it is known whose stack it is.
+        // The stack's thread is now known, so only its stacks match from here on.
         waiting.claim.threads = Threads::One(walk.thread_id);
         let taken = stack.add(walk, frames.take(MAX_FRAMES)).saturating_mul(8);
-        // One event may hold both parts.
+        // One stack-walk event may hold both parts.
         waiting.has_kernel |= walk.is_kernel();
         waiting.has_user |= !stack.user.is_empty();
         let taken = taken.saturating_add(found(&mut waiting.joined.what));
@@ -233,29 +244,30 @@ impl<T> Joiner<T> {
         true
     }
 
-    /// The place of the event that a stack belongs to (J2).
+    /// Returns the index of the waiting event that a stack belongs to (J2).
     fn owner(&self, walk: &StackWalk<'_>, source: usize, cpu: u16) -> Option<usize> {
         let numbers = self.by_stamp.get(&(source, walk.event_time))?;
-        let lacks = |it: &Waiting<T>| if walk.is_kernel() { !it.has_kernel } else { !it.has_user };
+        let lacks = |event: &Waiting<T>| if walk.is_kernel() { !event.has_kernel } else { !event.has_user };
         let mut elsewhere = None;
         for number in numbers.iter().rev().take(MAX_ALIKE) {
             let at = number.checked_sub(self.first).and_then(|at| usize::try_from(at).ok())?;
-            let Some(it) = self.waiting.get(at) else { continue };
-            if !it.claim.threads.fit(walk.thread_id) || !lacks(it) {
+            let Some(event) = self.waiting.get(at) else { continue };
+            if !event.claim.threads.fit(walk.thread_id) || !lacks(event) {
                 continue;
             }
-            if it.claim.cpu == cpu {
+            if event.claim.cpu == cpu {
                 return Some(at);
             }
-            // What the kernel did is told from where it was done; only that tells whose an event without a thread is.
-            if it.claim.threads != Threads::Running || !walk.is_kernel() {
+            // Kernel parts come from the processor of their event, so only such a part may name the
+            // thread of an event without one.
+            if event.claim.threads != Threads::Running || !walk.is_kernel() {
                 elsewhere = elsewhere.or(Some(at));
             }
         }
         elsewhere
     }
 
-    /// An event that need not wait any longer, the oldest first (J1).
+    /// Releases the oldest event if it need not wait any longer (J1).
     pub fn next_ready(&mut self) -> Option<Joined<T>> {
         let oldest = self.waiting.front()?;
         let is_due = self.is_over
@@ -280,18 +292,18 @@ impl<T> Joiner<T> {
         Some(joined)
     }
 
-    /// No more will come: what waits is given out.
+    /// Marks the end of the input: all waiting events may be released.
     pub fn end(&mut self) {
         self.is_over = true;
     }
 
-    /// Whether all has been given out.
+    /// Returns whether no event is waiting.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Stacks that no event was waiting for, or whose key nothing defines.
+    /// Returns the number of stacks that no waiting event matched, or whose stack key is undefined.
     #[must_use]
     pub const fn late(&self) -> u64 {
         self.late

@@ -3,7 +3,7 @@
 use traceweir_format::Guid;
 use traceweir_format::wire::u16_at;
 
-/// One value. Strings and bytes stay where they are in the payload.
+/// One decoded value. Strings and bytes are borrowed from the payload.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[allow(missing_docs)] // The names are the types.
 pub enum Value<'p> {
@@ -36,10 +36,11 @@ pub enum Value<'p> {
 }
 
 impl Value<'_> {
-    /// The value as an unsigned number, sign-extended, where it is an integer; what counts and maps are looked up by.
+    /// Returns an integer as an unsigned number, sign-extended. Counts and map lookups use this
+    /// form.
     #[inline]
     #[must_use]
-    #[allow(clippy::cast_sign_loss)] // Two's complement is meant.
+    #[allow(clippy::cast_sign_loss)] // The two's complement is intended.
     pub fn as_u64(&self) -> Option<u64> {
         Some(match *self {
             Self::I8(v) => i64::from(v) as u64,
@@ -55,7 +56,8 @@ impl Value<'_> {
         })
     }
 
-    /// The value as the bits of its own width, without sign extension: what hexadecimal forms show.
+    /// Returns the bits of an integer in its own width, without sign extension. Hexadecimal forms
+    /// show these bits.
     #[must_use]
     pub fn bits(&self) -> Option<u64> {
         Some(match *self {
@@ -66,14 +68,14 @@ impl Value<'_> {
         })
     }
 
-    /// Whether the type is a signed integer.
+    /// Returns whether the type is a signed integer.
     #[must_use]
     pub const fn is_signed(&self) -> bool {
         matches!(self, Self::I8(_) | Self::I16(_) | Self::I32(_) | Self::I64(_))
     }
 }
 
-/// The words of a SYSTEMTIME.
+/// Splits a SYSTEMTIME into its eight words.
 pub(crate) fn system_time(bytes: &[u8; 16]) -> [u16; 8] {
     core::array::from_fn(|i| u16_at(bytes, i.saturating_mul(2)))
 }

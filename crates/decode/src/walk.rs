@@ -1,4 +1,4 @@
-//! From payload bytes to values, by a schema.
+//! Walks the bytes of a payload by its schema and passes the values to a visitor.
 //!
 //! ```text
 //!   fields in order ──▶ count? length? ──▶ value ──▶ Visitor
@@ -7,11 +7,13 @@
 //! ```
 //!
 //! Invariants
-//! * Nothing is read past the payload; a field that would be is [`Undecoded::PayloadTooShort`].
-//! * A payload may end at a field boundary: older layouts are prefixes of newer ones. Bytes that remain are returned.
-//! * What takes bytes is bounded by the payload; what takes none (empty texts, structures and arrays without content) is bounded by
-//!   an allowance of twice the bytes and fields and a few more. So no count that a payload or a schema claims is ever believed.
-//! * Nothing is allocated for a schema without references.
+//! * The walk never reads past the payload; a field that would is [`Undecoded::PayloadTooShort`].
+//! * A payload may end at a field boundary: older layouts are prefixes of newer ones. The walk
+//!   returns the bytes that remain.
+//! * The payload bounds everything that takes bytes. An allowance of twice the bytes and fields,
+//!   plus 64, bounds what takes none (empty texts, structures and arrays without content). So no
+//!   count that a payload or a schema claims is trusted.
+//! * A schema without references causes no allocation.
 
 mod cursor;
 pub(crate) mod header_names;
@@ -24,23 +26,26 @@ use crate::error::Undecoded;
 use crate::schema::{Count, Field, Kind, Length, Schema, Short};
 use crate::value::Value;
 
-/// Receives the values of a payload in order. `index` is the field's place in [`Schema::fields`].
+/// Receives the values of a payload in order. `index` is the field's index in [`Schema::fields`].
 pub trait Visitor<'p> {
-    /// A value, alone or as an element of the array that was begun.
+    /// Receives a value, alone or as an element of the array that was begun.
     fn value(&mut self, index: usize, field: &Field, value: Value<'p>);
-    /// An array of `count` values or structures follows; fewer, if the payload ends inside it.
+    /// Announces an array of `count` values or structures; fewer follow if the payload ends inside
+    /// it.
     fn begin_array(&mut self, index: usize, field: &Field, count: usize);
-    /// The array is complete.
+    /// Marks the end of the array.
     fn end_array(&mut self, index: usize, field: &Field);
-    /// A structure follows: its members, then [`Visitor::end_struct`].
+    /// Announces a structure: its members follow, then [`Visitor::end_struct`].
     fn begin_struct(&mut self, index: usize, field: &Field);
-    /// The structure is complete.
+    /// Marks the end of the structure.
     fn end_struct(&mut self, index: usize, field: &Field);
-    /// The walk stands at this byte of the payload: told before and after each field and each element, and before the end of arrays and structures.
+    /// Receives the byte offset that the walk has reached: before and after each field and each
+    /// element, and before the end of arrays and structures.
     #[inline(always)]
-    fn at(&mut self, _offset: usize) {}
-    /// Whether it has had enough: the walk then ends with [`Undecoded::TooLarge`]. A few bytes can say very much, so whoever
-    /// gathers values in memory sets a bound.
+    fn set_offset(&mut self, _offset: usize) {}
+    /// Returns whether the visitor accepts no more values: the walk then ends with
+    /// [`Undecoded::TooLarge`]. A few bytes can describe many values, so visitors that gather
+    /// values in memory set a bound.
     #[inline]
     fn is_full(&self) -> bool {
         false
@@ -56,8 +61,8 @@ pub struct Walker {
 impl Walker {
     /// Visits the fields of a payload and returns the bytes that no field claimed.
     ///
-    /// `LoggerName` and `LogFileName` of the log-file header event, which are pointers by the
-    /// schema, come as the names that follow them in the payload.
+    /// By the schema, `LoggerName` and `LogFileName` of the log-file header event are pointers; the
+    /// visitor gets the names that follow them in the payload instead.
     #[inline]
     pub fn walk<'p, V: Visitor<'p>>(
         &mut self,
@@ -72,7 +77,7 @@ impl Walker {
         self.walk_bytes(schema, payload, pointer_size, visitor)
     }
 
-    /// Visits the fields as the schema describes them.
+    /// Visits the fields exactly as the schema describes them.
     #[inline]
     fn walk_bytes<'p, V: Visitor<'p>>(
         &mut self,
@@ -85,20 +90,20 @@ impl Walker {
             self.referenced.clear();
             self.referenced.resize(schema.fields().len(), None);
         }
-        // Both are far below the end of `usize`.
+        // Both lengths are far below `usize::MAX / 2`, so nothing wraps.
         let allowance = payload.len().wrapping_add(schema.fields().len()).wrapping_mul(2).wrapping_add(64);
         let mut walk = Walk {
             schema,
             payload,
-            at: 0,
+            offset: 0,
             pointer_size,
             allowance,
-            known: &mut self.referenced,
+            referenced: &mut self.referenced,
             visitor,
             fault: None,
         };
-        match walk.top() {
-            Ok(()) => Ok(payload.get(walk.at..).unwrap_or_default()),
+        match walk.visit_top() {
+            Ok(()) => Ok(payload.get(walk.offset..).unwrap_or_default()),
             Err(Ended) => Err(walk.fault.map_or(Undecoded::NoSchema, |fault| *fault)),
         }
     }
@@ -109,47 +114,48 @@ const TOO_MANY: &str = "more elements than the payload can hold";
 struct Walk<'w, 'p, V> {
     schema: &'w Schema,
     payload: &'p [u8],
-    at: usize,
+    offset: usize,
     pointer_size: usize,
-    /// Values, arrays and structures without bytes that may still be visited.
+    /// The number of values, arrays and structures without bytes that the walk may still visit.
     allowance: usize,
-    known: &'w mut Vec<Option<u64>>,
+    referenced: &'w mut Vec<Option<u64>>,
     visitor: &'w mut V,
-    /// Why the walk ended early.
+    /// The reason why the walk ended early.
     fault: Option<Box<Undecoded>>,
 }
 
-/// A walk ended early. The reason is kept apart, so that the usual way does not carry room for it in each result.
+/// Marks that a walk ended early. The reason is in [`Walk::fault`], so that results on the fast
+/// path have no room for it.
 struct Ended;
 
 type Step<T> = Result<T, Ended>;
 
 impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
-    /// The fields of the payload itself, which may end before any of them.
+    /// Visits the top-level fields; the payload may end before any of them.
     #[inline(always)]
-    fn top(&mut self) -> Step<()> {
+    fn visit_top(&mut self) -> Step<()> {
         let schema = self.schema;
         for (index, field) in schema.top().iter().enumerate() {
-            if self.at >= self.payload.len() && !self.is_empty_here(field) {
+            if self.offset >= self.payload.len() && !self.is_empty_here(field) {
                 return Ok(());
             }
-            self.visitor.at(self.at);
-            if !self.plain(index, field)? {
-                self.field(index, field)?;
+            self.visitor.set_offset(self.offset);
+            if !self.visit_plain(index, field)? {
+                self.visit_field(index, field)?;
             }
-            self.visitor.at(self.at);
+            self.visitor.set_offset(self.offset);
             self.check_room()?;
         }
         Ok(())
     }
 
-    fn fields(&mut self, first: usize, count: usize) -> Step<()> {
+    fn visit_fields(&mut self, first: usize, count: usize) -> Step<()> {
         let schema = self.schema;
         let fields = schema.fields().get(first..first.saturating_add(count)).unwrap_or_default();
         for (offset, field) in fields.iter().enumerate() {
-            self.visitor.at(self.at);
-            self.field(first.saturating_add(offset), field)?;
-            self.visitor.at(self.at);
+            self.visitor.set_offset(self.offset);
+            self.visit_field(first.saturating_add(offset), field)?;
+            self.visitor.set_offset(self.offset);
             self.check_room()?;
         }
         Ok(())
@@ -157,14 +163,14 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
 
     #[inline(always)]
     fn check_room(&mut self) -> Step<()> {
-        if self.visitor.is_full() { Err(self.full()) } else { Ok(()) }
+        if self.visitor.is_full() { Err(self.fail_full()) } else { Ok(()) }
     }
 
-    /// Visits a field of one of the commonest kinds; false for others.
+    /// Visits a field of one of the most common kinds; returns false for others.
     ///
-    /// Each kind has its own call, so that a visitor that is inlined here knows it.
+    /// Each kind makes its own call, so that a visitor that is inlined here is specialised for it.
     #[inline(always)]
-    fn plain(&mut self, index: usize, field: &Field) -> Step<bool> {
+    fn visit_plain(&mut self, index: usize, field: &Field) -> Step<bool> {
         match field.short {
             Short::U8 => {
                 let value = u8::from_le_bytes(*self.take_array(field)?);
@@ -201,12 +207,12 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
         Ok(true)
     }
 
-    /// Whether a field needs no bytes: an array of no elements, or nothing at all.
+    /// Returns whether a field needs no bytes: an array without elements, or a value of length 0.
     #[cold]
     fn is_empty_here(&self, field: &Field) -> bool {
         match (field.count, &field.kind) {
             (Count::Fixed(0) | Count::ToEnd, _) => true,
-            (Count::Field(i), _) => self.known.get(usize::from(i)).copied().flatten() == Some(0),
+            (Count::Field(i), _) => self.referenced.get(usize::from(i)).copied().flatten() == Some(0),
             (_, Kind::Value { input: InType::NULL, .. }) => true,
             (
                 Count::One,
@@ -214,19 +220,19 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
             ) => match field.length {
                 Length::Natural => false,
                 Length::Fixed(n) => n == 0,
-                Length::Field(i) => self.known.get(usize::from(i)).copied().flatten() == Some(0),
+                Length::Field(i) => self.referenced.get(usize::from(i)).copied().flatten() == Some(0),
             },
             _ => false,
         }
     }
 
     #[inline(never)]
-    fn field(&mut self, index: usize, field: &Field) -> Step<()> {
+    fn visit_field(&mut self, index: usize, field: &Field) -> Step<()> {
         match (&field.kind, field.count) {
             (Kind::Value { input, output, .. }, Count::One) => {
-                let value = self.value(field, *input, *output)?;
+                let value = self.read_value(field, *input, *output)?;
                 if field.referenced
-                    && let Some(slot) = self.known.get_mut(index)
+                    && let Some(slot) = self.referenced.get_mut(index)
                 {
                     *slot = value.as_u64();
                 }
@@ -234,59 +240,59 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
                 Ok(())
             }
             (Kind::Struct { first, members }, Count::One) => {
-                self.structure(index, field, usize::from(*first), usize::from(*members))
+                self.visit_structure(index, field, usize::from(*first), usize::from(*members))
             }
-            (_, count) => self.array(index, field, count),
+            (_, count) => self.visit_array(index, field, count),
         }
     }
 
-    fn structure(&mut self, index: usize, field: &Field, first: usize, members: usize) -> Step<()> {
-        let before = self.at;
+    fn visit_structure(&mut self, index: usize, field: &Field, first: usize, members: usize) -> Step<()> {
+        let before = self.offset;
         self.visitor.begin_struct(index, field);
-        let done = self.fields(first, members);
-        self.visitor.at(self.at);
+        let done = self.visit_fields(first, members);
+        self.visitor.set_offset(self.offset);
         self.visitor.end_struct(index, field);
         done?;
-        if self.at == before { self.spend(field) } else { Ok(()) }
+        if self.offset == before { self.spend(field) } else { Ok(()) }
     }
 
-    fn array(&mut self, index: usize, field: &Field, count: Count) -> Step<()> {
+    fn visit_array(&mut self, index: usize, field: &Field, count: Count) -> Step<()> {
         if count == Count::ToEnd {
-            return self.array_to_end(index, field);
+            return self.visit_array_to_end(index, field);
         }
         let count = match count {
             Count::Fixed(n) => usize::from(n),
             Count::Prefixed => usize::from(u16::from_le_bytes(*self.take_array::<2>(field)?)),
-            Count::Field(i) => self.reference(field, i)?,
+            Count::Field(i) => self.read_reference(field, i)?,
             Count::One | Count::ToEnd => 1,
         };
         if count == 0 {
             self.spend(field)?;
         }
         if count > self.rest().len().saturating_add(self.allowance) {
-            return Err(self.bad(field, TOO_MANY));
+            return Err(self.fail_field(field, TOO_MANY));
         }
-        let start = self.at;
-        if let Some(text) = self.characters(field, count)? {
-            self.visitor.at(start);
+        let start = self.offset;
+        if let Some(text) = self.read_characters(field, count)? {
+            self.visitor.set_offset(start);
             self.visitor.value(index, field, text);
             return Ok(());
         }
-        self.visitor.at(self.at);
+        self.visitor.set_offset(self.offset);
         self.visitor.begin_array(index, field, count);
         let mut done = Ok(());
         for _ in 0..count {
-            done = self.element(index, field);
+            done = self.visit_element(index, field);
             if done.is_err() {
                 break;
             }
         }
-        self.visitor.at(self.at);
+        self.visitor.set_offset(self.offset);
         self.visitor.end_array(index, field);
         done
     }
 
-    fn array_to_end(&mut self, index: usize, field: &Field) -> Step<()> {
+    fn visit_array_to_end(&mut self, index: usize, field: &Field) -> Step<()> {
         let left = self.rest().len();
         let size = match &field.kind {
             Kind::Value { input, .. } => input.size(self.pointer_size).unwrap_or(1).max(1),
@@ -296,43 +302,44 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
         if count == 0 {
             self.spend(field)?;
         }
-        let start = self.at;
-        if let Some(text) = self.characters(field, count)? {
-            self.visitor.at(start);
+        let start = self.offset;
+        if let Some(text) = self.read_characters(field, count)? {
+            self.visitor.set_offset(start);
             self.visitor.value(index, field, text);
             return Ok(());
         }
-        self.visitor.at(self.at);
+        self.visitor.set_offset(self.offset);
         self.visitor.begin_array(index, field, count);
         let mut done = Ok(());
         while done.is_ok() && self.rest().len() >= size {
-            let before = self.at;
-            done = self.element(index, field);
-            if self.at == before {
+            let before = self.offset;
+            done = self.visit_element(index, field);
+            if self.offset == before {
                 break;
             }
         }
-        self.visitor.at(self.at);
+        self.visitor.set_offset(self.offset);
         self.visitor.end_array(index, field);
         done
     }
 
     #[inline]
-    fn element(&mut self, index: usize, field: &Field) -> Step<()> {
-        self.visitor.at(self.at);
+    fn visit_element(&mut self, index: usize, field: &Field) -> Step<()> {
+        self.visitor.set_offset(self.offset);
         match &field.kind {
             Kind::Value { input, output, .. } => {
-                // The last string may lack its terminator, but a claimed count does not make strings of nothing.
+                // The last string may lack its terminator, but each string that a count claims
+                // needs at least one byte.
                 if self.rest().is_empty() && is_terminated(*input) && field.length == Length::Natural {
-                    return Err(self.short(field));
+                    return Err(self.fail_too_short(field));
                 }
-                let value = self.value(field, *input, *output)?;
+                let value = self.read_value(field, *input, *output)?;
                 self.visitor.value(index, field, value);
-                self.visitor.at(self.at);
+                self.visitor.set_offset(self.offset);
                 self.check_room()
             }
             Kind::Struct { first, members } => {
-                self.structure(index, field, usize::from(*first), usize::from(*members))?;
+                self.visit_structure(index, field, usize::from(*first), usize::from(*members))?;
                 self.check_room()
             }
         }

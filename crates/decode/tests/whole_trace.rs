@@ -1,4 +1,5 @@
-//! A trace from writer to JSON: every family of records, schemas before and after the events they describe.
+//! A trace from writer to JSON: every family of records, schemas before and after the events they
+//! describe.
 
 use traceweir_decode::format::{Style, json, text};
 use traceweir_decode::schema::Field;
@@ -19,7 +20,7 @@ use traceweir_format::{Guid, Record, Result};
 
 const PROVIDER: Guid = Guid::from_u128(0x00c0ffee_0000_4000_8000_000000000001);
 
-/// The payload of an event as one JSON object.
+/// Collects the payload of an event as one JSON object.
 struct Object<'k> {
     known: &'k Known,
     out: Vec<u8>,
@@ -68,7 +69,7 @@ impl<'p> Visitor<'p> for Object<'_> {
     }
 }
 
-/// Name and payload of an event.
+/// Returns name and payload of an event.
 fn decoded(decoder: &mut Decoder, record: &Record<'_>) -> Result<String, Undecoded> {
     let found = decoder.find(record)?;
     let mut object = Object { known: found.known, out: vec![b'{'], in_array: Vec::new() };
@@ -175,13 +176,13 @@ fn every_event_of_a_trace_becomes_json() {
         while let Some(record) = events.next().expect("our own events") {
             match decoded(&mut decoder, &record) {
                 Ok(line) => seen.push(line),
-                Err(why) => failed.push(why),
+                Err(reason) => failed.push(reason),
             }
         }
         assert_eq!(failed, [Undecoded::NoMessageFormat]);
         assert!(seen[0].starts_with("EventTrace/Header {"), "{}", seen[0]);
         assert_eq!(seen[1], r#"Hello {"at":[{"x":1,"x_2":"0xab"},{"x":2,"x_2":"0xcd"}],"who":"wörld"}"#);
-        assert_eq!(seen[2], r#"Later {"n":2,"v":[7,9]}"#, "its manifest comes behind it");
+        assert_eq!(seen[2], r#"Later {"n":2,"v":[7,9]}"#, "its manifest follows it");
         assert!(seen[3].starts_with("ManifestData {"));
         assert_eq!(seen[4], r#"StringOnly {"Message":"plain"}"#);
         assert_eq!(seen[5], r#"Process/Terminate {"ProcessId":4}"#);

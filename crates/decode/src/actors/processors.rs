@@ -1,35 +1,36 @@
-//! Who runs on each processor, by its switches from one thread to another.
+//! Tracks the thread that runs on each processor, by context switches.
 //!
 //! ```text
 //!   processor 0   ──?──┤ A ─▶ B ├──── B ────┤ B ─▶ C ├──── C ──▶
-//!                  A: the first switch says who left            an event here is about C
+//!                  A: the thread that the first switch left    an event here is about C
 //! ```
 //!
 //! Invariants:
-//! 1. What ran before the first switch of a processor is the thread that this switch leaves.
-//! 2. A switch that does not name the thread it goes to leaves the processor to nobody, until the next.
-//! 3. A processor takes a few bytes, and there are no more of them than numbers for them.
+//! 1. Before the first switch of a processor, the thread that this switch leaves was running.
+//! 2. After a switch that does not name its new thread, no thread is known until the next switch.
+//! 3. A processor takes a few bytes, and the 16-bit processor number bounds their number.
 
 use traceweir_format::header::{NO_ID, Record};
 use traceweir_format::wire;
 
-/// The hook of a switch, whose payload begins with the new thread and the old one in all versions.
+/// The hook id of a context switch; in all versions the payload begins with the new thread and the
+/// old one.
 const SWITCH: u16 = 0x0524;
 const NAMES: usize = 8;
 
-/// A thread and the time from which on, or up to which, it ran.
+/// A thread, and the time at which it started or stopped running.
 #[derive(Clone, Copy, Debug)]
 struct Turn {
     time: i64,
     thread: u32,
 }
 
-/// What is known about one processor.
+/// The first and the last switch of one processor.
 #[derive(Clone, Copy, Debug)]
 struct Processor {
-    /// Who left at its first switch.
+    /// The thread that the first switch left.
     first: Turn,
-    /// Who came at the last one that went by.
+    /// The thread that the last switch in time order went to.
     last: Turn,
 }
 
@@ -38,7 +39,8 @@ struct Processor {
 pub(super) struct Processors(Vec<Option<Processor>>);
 
 impl Processors {
-    /// Follows a switch; other records are nothing to it. `is_ahead` where it is seen before its time: then it tells who ran at the beginning.
+    /// Records a context switch and ignores other records. With `is_ahead`, the switch is read
+    /// before its turn in time order and sets only the thread that ran at the beginning.
     #[inline]
     pub(super) fn pass(&mut self, record: &Record<'_>, is_ahead: bool) {
         if record.hook() != Some(SWITCH) {
@@ -57,7 +59,8 @@ impl Processors {
         }
     }
 
-    /// The thread that runs on a processor at a time: now, or before its first switch.
+    /// Returns the thread that runs on a processor at a time, which is after the last switch or
+    /// before the first one.
     pub(super) fn running(&self, cpu: u16, time: i64) -> Option<u32> {
         let Processor { first, last } = (*self.0.get(usize::from(cpu))?)?;
         let turn = match time {
@@ -85,24 +88,28 @@ mod tests {
     }
 
     #[test]
-    fn a_processor_belongs_to_whom_it_was_switched_to() {
+    fn switches_give_the_running_thread() {
         let mut processors = Processors::default();
         for (cpu, time, names) in [(0, 10, (5, 6)), (0, 20, (6, 7)), (9, 15, (1, 2))] {
             switch(&mut processors, cpu, time, names, true);
         }
         assert_eq!((processors.running(0, 9), processors.running(9, 14)), (Some(5), Some(1)), "before all");
-        assert_eq!((processors.running(3, 9), processors.running(10, 9)), (None, None), "nothing is told");
+        assert_eq!((processors.running(3, 9), processors.running(10, 9)), (None, None), "no switch seen");
         switch(&mut processors, 0, 10, (5, 6), false);
         assert_eq!((processors.running(0, 10), processors.running(0, 19)), (Some(6), Some(6)));
         switch(&mut processors, 0, 20, (6, 7), false);
-        assert_eq!((processors.running(0, 20), processors.running(0, 15)), (Some(7), None), "it is over");
+        assert_eq!(
+            (processors.running(0, 20), processors.running(0, 15)),
+            (Some(7), None),
+            "the old thread has left"
+        );
         switch(&mut processors, 0, 10, (5, 6), false);
         assert_eq!(processors.running(0, 11), Some(6), "read again");
         assert_eq!(processors.running(9, 15), Some(2), "another processor");
     }
 
     #[test]
-    fn a_switch_to_nobody_leaves_the_processor_to_nobody() {
+    fn switch_to_no_thread_leaves_no_running_thread() {
         let mut processors = Processors::default();
         switch(&mut processors, 0, 10, (NO_ID, 6), false);
         switch(&mut processors, 0, 20, (6, NO_ID), false);

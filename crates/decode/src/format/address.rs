@@ -1,4 +1,4 @@
-//! Network addresses, SIDs and dates.
+//! Formats network addresses, SIDs and dates.
 
 use std::io::Write;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -16,14 +16,14 @@ pub(super) fn ipv4(bytes: [u8; 4], out: &mut Vec<u8>) {
     let _ = write!(out, "{}", Ipv4Addr::from(bytes));
 }
 
-/// `false` if there are not 16 bytes.
+/// Appends an IPv6 address; returns `false` if there are not 16 bytes.
 pub(super) fn ipv6(bytes: &[u8], out: &mut Vec<u8>) -> bool {
     let Some(address) = chunk::<16>(bytes, 0) else { return false };
     let _ = write!(out, "{}", Ipv6Addr::from(*address));
     true
 }
 
-/// `address:port` of a SOCKADDR; `false` for other families.
+/// Appends a SOCKADDR as `address:port`; returns `false` for other families.
 pub(super) fn socket_address(bytes: &[u8], out: &mut Vec<u8>) -> bool {
     let port = chunk::<2>(bytes, 2).map_or(0, |p| u16::from_be_bytes(*p));
     match (u16_at(bytes, 0), chunk::<4>(bytes, 4), chunk::<16>(bytes, 8)) {
@@ -42,7 +42,7 @@ pub(super) fn socket_address(bytes: &[u8], out: &mut Vec<u8>) -> bool {
     true
 }
 
-/// `S-1-5-…`; the authority is one big-endian number.
+/// Appends a SID as `S-1-5-…`; the authority is one big-endian number.
 pub(super) fn sid(bytes: &[u8], out: &mut Vec<u8>) {
     let (revision, count) = (bytes.first().copied().unwrap_or(0), bytes.get(1).copied().unwrap_or(0));
     let authority = bytes.get(2..8).unwrap_or_default().iter().fold(0_u64, |n, b| n << 8 | u64::from(*b));
@@ -60,7 +60,7 @@ pub(super) fn sid(bytes: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// A SYSTEMTIME as a date; `None` if it is none.
+/// Converts a SYSTEMTIME to a date; returns `None` if it is not valid.
 pub(super) fn system_time(words: [u16; 8]) -> Option<Civil> {
     let [year, month, _, day, hour, minute, second, milliseconds] = words;
     let small = |n: u16| u8::try_from(n).ok();

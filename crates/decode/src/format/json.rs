@@ -1,4 +1,4 @@
-//! Values as JSON.
+//! Formats values as JSON.
 
 use traceweir_format::spec::types::OutType;
 use traceweir_format::text::{chars16, cp1252};
@@ -13,7 +13,7 @@ use super::{Style, address, mapped, shown_as, text_of_utf16};
 use crate::schema::Field;
 use crate::value::Value;
 
-/// The largest integer that every JSON reader keeps exactly.
+/// The largest integer that every JSON reader represents exactly.
 const EXACT: u64 = 1 << 53;
 
 /// Appends a value as JSON.
@@ -29,7 +29,7 @@ pub fn json(field: &Field, value: &Value<'_>, style: Style, out: &mut Vec<u8>) {
     plain(output, value, out);
 }
 
-/// Appends a JSON string with quotes.
+/// Appends a string in quotes, with JSON's escapes.
 #[inline]
 pub fn json_string(text: &str, out: &mut Vec<u8>) {
     out.push(b'"');
@@ -138,7 +138,7 @@ fn binary(bytes: &[u8], output: OutType, out: &mut Vec<u8>) {
 /// Appends valid UTF-8 with JSON's escapes.
 #[inline]
 fn escape(bytes: &[u8], out: &mut Vec<u8>) {
-    // 0xC2 leads the control characters beyond ASCII, which some terminals obey.
+    // 0xC2 begins the control characters beyond ASCII, which some terminals obey.
     let plain = |b: &u8| *b >= 0x20 && !matches!(*b, b'"' | b'\\' | 0x7F | 0xC2);
     let mut rest = bytes;
     while let Some(at) = rest.iter().position(|b| !plain(b)) {

@@ -1,7 +1,7 @@
-//! Values as people and programs read them: by out type, with maps.
+//! Formats values by out type and map, as text for people and JSON for programs.
 //!
-//! Two forms share the rules. *Text* is what `TdhFormatProperty` gives; *JSON* keeps numbers as numbers. Both append UTF-8 to a byte vector
-//! and allocate nothing else.
+//! Both forms share the rules. *Text* is what `TdhFormatProperty` produces; *JSON* keeps numbers as
+//! numbers. Both append UTF-8 to a byte vector and allocate nothing else.
 //!
 //! | value | text | JSON |
 //! |---|---|---|
@@ -28,14 +28,14 @@ use traceweir_format::spec::types::{InType, OutType};
 use crate::schema::{Field, Kind, ValueMap};
 use crate::value::Value;
 
-/// How values are shown.
+/// Options for the display of values.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Style {
-    /// Mapped values stay numbers.
+    /// Shows mapped values as numbers.
     pub numeric: bool,
 }
 
-/// The out type and map of a field; structures have neither.
+/// Returns the out type and map of a field; structures have neither.
 fn shown_as(field: &Field, style: Style) -> (OutType, Option<&ValueMap>) {
     match &field.kind {
         Kind::Value { input, output, map } => {
@@ -45,7 +45,8 @@ fn shown_as(field: &Field, style: Style) -> (OutType, Option<&ValueMap>) {
     }
 }
 
-/// The out type that counts: hexadecimal types stay so unless theirs says otherwise. The values of all others show their default.
+/// Returns the out type that applies: hexadecimal types stay hexadecimal unless their out type is
+/// for integers. Other values keep their out type.
 #[inline]
 const fn effective(input: InType, output: OutType) -> OutType {
     match input {
@@ -73,10 +74,11 @@ const fn suits_integers(output: OutType) -> bool {
     }
 }
 
-/// The longest list of names that stands for a number.
+/// The size limit of the names that are shown for a number, in bytes.
 const MAX_NAMES: usize = 4096;
 
-/// Appends the names that a map gives a value, joined by `|`; unnamed bits follow in hexadecimal. `false` if there is none.
+/// Appends the names that a map gives a value, joined by `|`; unnamed bits follow in hexadecimal.
+/// Returns `false` if there are none.
 fn mapped(map: &ValueMap, value: &Value<'_>, out: &mut Vec<u8>) -> bool {
     let Some(bits) = value.bits() else { return false };
     if !map.bits {
@@ -94,7 +96,7 @@ fn mapped(map: &ValueMap, value: &Value<'_>, out: &mut Vec<u8>) -> bool {
             }
             out.extend_from_slice(name.as_bytes());
             left &= !mask;
-            // A map may give one bit a thousand names: the number says more.
+            // A map may give one bit a thousand names; the number is then easier to read.
             if out.len().saturating_sub(start) > MAX_NAMES {
                 out.truncate(start);
                 return false;

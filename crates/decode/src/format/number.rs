@@ -1,4 +1,4 @@
-//! Numbers as digits.
+//! Formats numbers and bytes as digits.
 
 use std::io::Write;
 
@@ -46,7 +46,8 @@ pub(super) fn bytes_lower(bytes: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Appends the shortest text that reads back equal; very large and very small numbers with an exponent.
+/// Appends the shortest text that reads back equal; very large and very small numbers get an
+/// exponent.
 pub fn push_float<F: Into<f64> + std::fmt::Display + std::fmt::LowerExp + Copy>(value: F, out: &mut Vec<u8>) {
     let magnitude = value.into().abs();
     let plain = magnitude == 0.0 || (1e-5..1e16).contains(&magnitude) || !magnitude.is_finite();

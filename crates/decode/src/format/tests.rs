@@ -1,4 +1,4 @@
-//! Golden rows of types and bytes, and the promise that JSON parses.
+//! Expected text and JSON for types and bytes, and proof that all JSON parses.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ fn rendered(field: Field, bytes: &[u8], style: Style) -> (String, String) {
     (String::from_utf8(both.text).unwrap(), String::from_utf8(both.json).unwrap())
 }
 
-/// Text and JSON of a value of these types that takes all the bytes.
+/// Returns the text and JSON of a value of these types that takes all the bytes.
 fn shown(input: InType, output: OutType, bytes: &[u8]) -> (String, String) {
     let length = match input {
         InType::BINARY | InType::ANSISTRING => Length::Fixed(bytes.len() as u16),
@@ -147,7 +147,7 @@ fn hexadecimal_types_ignore_out_types_that_do_not_suit_them() {
 }
 
 #[test]
-fn floats_read_back_and_what_is_no_number_is_named() {
+fn floats_read_back_and_non_finite_numbers_have_names() {
     let f = |v: f64, text: &str, json: &str| row(InType::DOUBLE, DEFAULT, &v.to_le_bytes(), text, json);
     f(0.1, "0.1", "0.1");
     f(1.0, "1", "1");
@@ -267,7 +267,7 @@ fn addresses_are_in_memory_order_and_ports_are_swapped() {
 }
 
 #[test]
-fn out_types_of_narrow_numbers_leave_wide_ones_alone() {
+fn out_types_of_narrow_numbers_do_not_apply_to_wide_ones() {
     let wide = 0x1_0000_0050_u64.to_le_bytes();
     for output in [OutType::PORT, OutType::IPV4, OutType::NTSTATUS, OutType::HRESULT, OutType::STRING] {
         row(InType::UINT64, output, &wide, "4294967376", "4294967376");
@@ -288,7 +288,7 @@ fn bytes_are_hexadecimal() {
 }
 
 #[test]
-fn codes_explain_themselves_where_they_can() {
+fn codes_are_shown_with_their_names() {
     row(InType::UINT32, OutType::WIN32ERROR, &[2, 0, 0, 0], "2: no such file", "2");
     row(InType::UINT32, OutType::WIN32ERROR, &[0xFF; 4], "4294967295", "4294967295");
     row(InType::UINT32, OutType::NTSTATUS, &[0; 4], "0x00000000: completed", "0");
@@ -358,7 +358,7 @@ fn invalid_text_is_replaced_or_read_as_the_windows_code_page() {
 
 #[test]
 fn packed_text_is_unpacked() {
-    // One stored chunk of four bytes behind the size.
+    // One stored chunk of four bytes after the size.
     let packed = [&[4, 0, 0, 0][..], &[3, 0x30], &wide("hi")].concat();
     row(InType::BINARY, OutType::XML, &packed, "hi", "\"hi\"");
     row(InType::BINARY, OutType::XML, b"<a/>", "<a/>", "\"<a/>\"");

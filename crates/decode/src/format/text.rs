@@ -1,4 +1,4 @@
-//! Values as text, one element at a time.
+//! Formats values as text, one element at a time.
 
 use traceweir_format::spec::status::Status;
 use traceweir_format::spec::types::OutType;
@@ -11,7 +11,7 @@ use super::{Style, address, mapped, shown_as};
 use crate::schema::Field;
 use crate::value::Value;
 
-/// The largest text that a compressed payload may unpack to.
+/// The size limit of text that a compressed payload unpacks to, in bytes.
 const MAX_UNPACKED: usize = 1 << 20;
 
 /// Appends a value as text.
@@ -52,11 +52,11 @@ fn hex(value: u64, out: &mut Vec<u8>) {
     hex_upper(value, out);
 }
 
-/// Out types that say how the bits of a narrow number are read leave wider ones alone.
+/// The largest port number. Out types for narrow numbers do not apply to wider ones.
 pub(super) const PORT_MAX: u64 = 0xFFFF;
 pub(super) const U32_MAX: u64 = 0xFFFF_FFFF;
 
-/// Whether a number can be one character of a text.
+/// Returns whether a number can be one character of a text.
 pub(super) const fn is_character(value: &Value<'_>) -> bool {
     is_narrow(value) || matches!(value, Value::U16(_) | Value::I16(_))
 }
@@ -88,7 +88,7 @@ fn integer(output: OutType, value: &Value<'_>, out: &mut Vec<u8>) {
         OutType::NTSTATUS | OutType::HRESULT | OutType::ERRORCODE if bits <= U32_MAX => {
             let code = u32::try_from(bits).unwrap_or(0);
             padded_hex(code, out);
-            // A small number other than 0 is a Win32 code, and neither a status of the kernel nor a failure of COM.
+            // A small number other than 0 is a Win32 code, neither an NTSTATUS nor a COM failure.
             let explained = output != OutType::ERRORCODE && (code == 0 || code >> 16 != 0);
             explain(explained.then_some(code), out);
         }
@@ -101,7 +101,7 @@ fn integer(output: OutType, value: &Value<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// The integer with the sign of its own width.
+/// Returns the integer with the sign of its own width.
 pub(super) fn signed_of(value: &Value<'_>) -> i64 {
     match *value {
         Value::U8(v) => i64::from(v.cast_signed()),
@@ -154,7 +154,7 @@ pub(super) fn push_char(c: char, out: &mut Vec<u8>) {
     out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
 }
 
-/// Appends UTF-16LE as UTF-8; what is invalid is replaced.
+/// Appends UTF-16LE as UTF-8; replaces invalid characters.
 #[inline]
 pub fn text_of_utf16(bytes: &[u8], out: &mut Vec<u8>) {
     if bytes.chunks_exact(2).all(|u| matches!(u, [lo, 0] if *lo < 0x80)) {
@@ -174,7 +174,7 @@ fn text8(bytes: &[u8], output: OutType, out: &mut Vec<u8>) {
     }
 }
 
-/// Whether 8-bit text of this out type is UTF-8, valid or not.
+/// Returns whether 8-bit text of this out type is UTF-8, valid or not.
 pub(super) const fn is_utf8(output: OutType) -> bool {
     matches!(output, OutType::XML | OutType::JSON | OutType::UTF8)
 }
@@ -202,12 +202,13 @@ fn binary(bytes: &[u8], output: OutType, out: &mut Vec<u8>) {
     }
 }
 
-/// The UTF-16 text of an LZNT1 stream behind its unpacked size, the form of benchmark results in merged traces.
+/// Unpacks UTF-16 text from an LZNT1 stream after its unpacked size, the form of benchmark results
+/// in merged traces.
 pub(super) fn unpacked_text(bytes: &[u8]) -> Option<Vec<u8>> {
     let size = u32::from_le_bytes(*bytes.first_chunk::<4>()?) as usize;
     let mut text = Vec::new();
     lznt1::decompress(bytes.get(4..)?, size.min(MAX_UNPACKED), &mut text).ok()?;
-    // The size counts a terminator.
+    // The size includes a terminator.
     text.truncate(until_nul16(&text).len());
     (!text.is_empty()).then_some(text)
 }

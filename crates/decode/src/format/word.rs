@@ -1,6 +1,6 @@
-//! Text on a line of words: what needs quotes, and what must not reach a terminal as it is.
+//! Quotes words of a line, and escapes characters that must not reach a terminal.
 
-/// Which bytes need no quotes around them.
+/// The bytes that need no quotes.
 #[allow(clippy::indexing_slicing)] // The index is a byte.
 static PLAIN: [bool; 256] = {
     let mut plain = [false; 256];
@@ -17,15 +17,16 @@ fn is_plain(byte: u8) -> bool {
     PLAIN.get(usize::from(byte)).copied().unwrap_or(false)
 }
 
-/// Whether text is one word that needs no quotes.
+/// Returns whether a text is one word that needs no quotes.
 #[inline]
 #[must_use]
 pub fn is_plain_word(text: &[u8]) -> bool {
-    // Without a way out in the middle the loop needs no branch for each byte.
+    // Without an early exit the loop needs no branch for each byte.
     !text.is_empty() && text.iter().fold(true, |plain, b| plain & is_plain(*b))
 }
 
-/// Appends text that is a plain word as it is, and any other in quotes with control characters and quotes escaped.
+/// Appends a plain word as it is, and any other text in quotes with control characters and quotes
+/// escaped.
 #[inline]
 pub fn push_word(text: &[u8], out: &mut Vec<u8>) {
     if is_plain_word(text) {
@@ -46,7 +47,8 @@ fn push_quoted(text: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
-/// Appends text on one line, whatever it holds: a control character could end the line or take over the terminal.
+/// Appends text on one line: escapes control characters, which could end the line or control the
+/// terminal.
 #[inline]
 pub fn push_line(text: &[u8], out: &mut Vec<u8>) {
     if text.iter().fold(true, |printable, b| printable & (b' '..0x7F).contains(b)) {
@@ -62,7 +64,8 @@ fn escape(text: &[u8], out: &mut Vec<u8>) {
             '\n' => out.extend_from_slice(b"\\n"),
             '\r' => out.extend_from_slice(b"\\r"),
             '\t' => out.extend_from_slice(b"\\t"),
-            // Marks that turn the direction of what follows, and separators that some terminals take for line ends.
+            // Marks that change the text direction, and separators that some terminals treat as
+            // line ends.
             '\u{061C}' | '\u{200E}' | '\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2066}'..='\u{2069}' => {
                 out.extend_from_slice(b"\\u{");
                 super::hex_lower(u64::from(u32::from(c)), out);
@@ -83,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_quoted_only_where_they_must_be() {
+    fn words_are_quoted_only_when_necessary() {
         for (text, shown) in [
             ("espresso", "espresso"),
             (r"C:\Windows\", r"C:\Windows\"),

@@ -1,4 +1,4 @@
-//! The message of an event with its inserts filled in.
+//! Expands the message of an event with its fields as inserts.
 
 use super::Spec;
 use crate::error::Undecoded;
@@ -8,7 +8,8 @@ use crate::source::Found;
 use crate::value::Value;
 use crate::walk::{Visitor, Walker};
 
-/// The most bytes of all inserts of a message: a few bytes of payload can say very much.
+/// The size limit of all inserts of a message, in bytes: a few bytes of payload can give a long
+/// text.
 const MAX_INSERTS: usize = 4 << 20;
 
 /// Expands messages; keeps its memory between events.
@@ -18,18 +19,20 @@ pub struct Messages {
     inserts: Inserts,
 }
 
-/// The top-level fields of one event as text, and as numbers where they are.
+/// The top-level fields of one event as text, and as numbers if they are integers.
 #[derive(Debug, Default)]
 struct Inserts {
     text: Vec<u8>,
-    /// End of each insert's text; its number and the bytes of that number's type.
+    /// For each insert, the end of its text, and its number with the size of the number's type in
+    /// bytes.
     ends: Vec<(usize, Option<(i128, usize)>)>,
     depth: usize,
     style: Style,
 }
 
 impl Messages {
-    /// Appends the message of an event, if it has one, and says whether the payload fits the schema.
+    /// Appends the message of an event, if there is one, and returns whether the payload fits the
+    /// schema.
     pub fn expand(
         &mut self,
         found: &Found<'_, '_>,
@@ -41,7 +44,7 @@ impl Messages {
         self.inserts.text.clear();
         self.inserts.ends.clear();
         (self.inserts.depth, self.inserts.style) = (0, style);
-        // A payload that ends early leaves later inserts as they are written.
+        // If the payload ends early, later inserts stay as written.
         let schema = &found.known.schema;
         let walked = self.walker.walk(schema, found.payload, pointer_size, &mut self.inserts);
         let inserts = &self.inserts;
@@ -112,7 +115,7 @@ impl<'p> Visitor<'p> for Inserts {
     }
 }
 
-/// An integer and the bytes of its type.
+/// Returns an integer and the size of its type in bytes.
 fn number_of(value: &Value<'_>) -> Option<(i128, usize)> {
     Some(match *value {
         Value::I8(v) => (i128::from(v), 1),

@@ -2,7 +2,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Expands with `values` as the inserts, each a number of four bytes or, without a number format, its text.
+/// Expands with `values` as the inserts: a number of four bytes, or its text without a number
+/// format.
 fn expand(message: &str, values: &[i128]) -> String {
     let mut out = b">".to_vec();
     Message::parse(message).expand(&mut out, &mut |number, spec, out| {
@@ -124,7 +125,7 @@ fn padding_counts_characters_and_is_bounded() {
 }
 
 #[test]
-fn what_is_no_format_is_refused() {
+fn invalid_formats_are_refused() {
     for bad in ["", "q", "5", "-", "s ", "ds", "*d", ".*s", "%d", "5.5.5d", "I65d", "ä"] {
         assert_eq!(Spec::parse(bad), None, "{bad:?}");
     }
@@ -147,7 +148,7 @@ proptest! {
     }
 
     #[test]
-    fn a_text_without_percent_signs_is_itself(message in "[^%\r\n\0]*") {
+    fn text_without_percent_signs_is_unchanged(message in "[^%\r\n\0]*") {
         prop_assert_eq!(expand(&message, &[]), message);
     }
 

@@ -1,24 +1,26 @@
-//! Event metadata in programs: PE files of Windows and ELF files of Linux.
+//! Reads event metadata from programs: PE files of Windows and ELF files of Linux.
 //!
 //! ```text
-//!   PE    resource directory   type "WEVT_TEMPLATE" ▸ name 1 ▸ any language      the compiled manifest
-//!                              type 11              ▸ name 1 ▸ English, or any   the message table
+//!   PE   resource directory   type "WEVT_TEMPLATE" ▸ name 1 ▸ any language     compiled manifest
+//!                             type 11              ▸ name 1 ▸ English, or any  message table
 //!
-//!   ELF   section .etw_manifest
-//!         CRIM … as long as its size field says │ padding to 4 bytes │ message table, if there is one │ padding │ CRIM …
+//!   ELF  section .etw_manifest
+//!        CRIM … as long as its size field says │ padding to 4 bytes
+//!        │ message table, if there is one │ padding │ CRIM …
 //! ```
 //!
-//! Both hold the same two structures, which [`wevt`] and [`messages`](super::messages) read. The PE form is
-//! what the message compiler makes; language files (`.mui`) use the same resource ids. The ELF form is this
-//! project's own: the bytes of the two PE resources, one behind the other, little-endian on every machine. A
-//! message table that begins with a zero is an empty one, so padding at the end of the section does no harm. A
-//! program made of several parts with manifests has their sections one behind the other, as linkers put them.
+//! Both hold the same two structures, which [`wevt`] and [`messages`](super::messages) read. The
+//! message compiler produces the PE form; language files (`.mui`) use the same resource ids. The
+//! ELF form is this project's own: the bytes of the two PE resources, one after the other,
+//! little-endian on every machine. A message table that begins with a zero is empty, so padding at
+//! the end of the section does no harm. If several parts of a program have manifests, the linker
+//! concatenates their sections.
 //!
-//! Files are only looked at, never loaded or run. The containers are read by the `object` crate; what is
-//! found in them is as hostile as any other input.
+//! Files are only read, never loaded or run. The `object` crate reads the containers; their
+//! contents are as hostile as any other input.
 //!
-//! Source: Documented ("PE Format": the .rsrc section), Observed on the CLR's event resources; the section's
-//! layout is defined here.
+//! Source: Documented ("PE Format": the .rsrc section), Observed on the CLR's event resources; the
+//! section's layout is defined here.
 
 use object::read::elf::{ElfFile32, ElfFile64};
 use object::read::pe::{
@@ -39,7 +41,7 @@ const RT_MESSAGETABLE: u16 = 11;
 const RESOURCE_NAME: u16 = 1;
 const ENGLISH_US: u16 = 0x409;
 
-/// What a file with schemas may be.
+/// The kinds of files that may hold schemas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A Windows program or library.
@@ -48,16 +50,17 @@ pub enum Kind {
     Elf,
     /// Text that may be a manifest.
     Xml,
-    /// None of these.
+    /// Any other file.
     Other,
 }
 
-/// Guesses from its first bytes what a file is.
+/// Guesses the kind of a file from its first bytes.
 #[must_use]
 pub fn provider_binary_kind(bytes: &[u8]) -> Kind {
     let text =
         [&b"\xEF\xBB\xBF"[..], b"\xFF\xFE", b"\xFE\xFF"].iter().find_map(|bom| bytes.strip_prefix(*bom));
-    // In UTF-16 every second byte of markup is NUL; skipping these lets one test serve all three encodings.
+    // In UTF-16 every second byte of markup is NUL; skipping NULs lets one test serve all three
+    // encodings.
     let first = text.unwrap_or(bytes).iter().find(|b| !matches!(b, 0 | b' ' | b'\t' | b'\r' | b'\n'));
     match bytes {
         [0x7F, b'E', b'L', b'F', ..] => Kind::Elf,
@@ -67,9 +70,9 @@ pub fn provider_binary_kind(bytes: &[u8]) -> Kind {
     }
 }
 
-/// The providers that a PE or ELF file describes.
+/// Reads the providers that a PE or ELF file describes.
 ///
-/// [`Error::NoMetadata`] says that the file is sound and describes none.
+/// Returns [`Error::NoMetadata`] if the file is sound but describes none.
 pub fn load(bytes: &[u8]) -> Result<Vec<ProviderSchemas>> {
     let class = |at: usize| bytes.get(at).copied();
     match provider_binary_kind(bytes) {
@@ -98,7 +101,7 @@ fn elf<'data>(file: &impl Object<'data>) -> Result<Vec<ProviderSchemas>> {
     section_providers(section.data().map_err(unreadable)?)
 }
 
-/// What section [`ELF_SECTION`] holds for a compiled manifest.
+/// Returns the content of section [`ELF_SECTION`] for a compiled manifest.
 #[must_use]
 pub fn section(compiled: &wevt::Compiled) -> Vec<u8> {
     let mut section = compiled.template.clone();
@@ -109,7 +112,7 @@ pub fn section(compiled: &wevt::Compiled) -> Vec<u8> {
     section
 }
 
-/// The providers of all manifests in a section.
+/// Reads the providers of all manifests in a section.
 pub(in crate::source) fn section_providers(section: &[u8]) -> Result<Vec<ProviderSchemas>> {
     let mut providers = Vec::new();
     let mut rest = section;
@@ -125,7 +128,7 @@ pub(in crate::source) fn section_providers(section: &[u8]) -> Result<Vec<Provide
         while let [0, 0, 0, 0, padded @ ..] = rest {
             rest = padded;
         }
-        // A tail that is no manifest is padding of another kind.
+        // A tail that does not begin a manifest is other padding.
         if !rest.starts_with(b"CRIM") {
             return Ok(providers);
         }
@@ -142,7 +145,7 @@ fn pe<'data, Pe: ImageNtHeaders>(
     let data = |resource: (u32, u32)| {
         let (address, size) = resource;
         let data = sections.pe_data_at(bytes, address).and_then(|d| d.get(..usize::try_from(size).ok()?));
-        data.ok_or_else(|| Error::Binary("a resource lies outside the file".into()))
+        data.ok_or_else(|| Error::Binary("a resource is outside the file".into()))
     };
     let blob = find_resource(directory, |id| is_named(id, directory, WEVT_TEMPLATE), None)?;
     let blob =
@@ -155,8 +158,8 @@ fn pe<'data, Pe: ImageNtHeaders>(
     wevt::providers(data(blob)?, &messages)
 }
 
-/// Address and size of the resource of a type, named 1, in `language` if it exists so, else in the first
-/// language.
+/// Returns address and size of the resource of a type, named 1, in `language` if it exists, else in
+/// the first language.
 fn find_resource(
     directory: ResourceDirectory<'_>,
     is_type: impl Fn(ResourceNameOrId) -> bool,
@@ -174,7 +177,7 @@ fn find_resource(
     Ok(Some((data.offset_to_data.get(LE), data.size.get(LE))))
 }
 
-/// The table below the first entry that `is_wanted`.
+/// Returns the table below the first entry that `is_wanted` accepts.
 fn subtable<'data>(
     directory: ResourceDirectory<'data>,
     table: &ResourceDirectoryTable<'data>,

@@ -1,4 +1,5 @@
-//! Schemas of events that need none: plain strings, and the chunks in which an event source sends its manifest.
+//! Schemas of events that need no source: plain strings, and the chunks in which an event source
+//! sends its manifest.
 
 use traceweir_format::spec::types::{InType, OutType};
 
@@ -7,11 +8,11 @@ use crate::schema::{Field, Names, Origin, Schema};
 
 #[derive(Debug)]
 pub(super) struct Builtin {
-    /// One string is the whole payload (EventWriteString).
+    /// The payload is one string (EventWriteString).
     pub(super) string_only: Known,
-    /// A piece of an event source's manifest.
+    /// A chunk of an event source's manifest.
     pub(super) manifest_chunk: Known,
-    /// No fields at all.
+    /// A schema without fields.
     pub(super) nothing: Known,
 }
 

@@ -1,30 +1,38 @@
-//! Schemas that merging put into a trace: TRACE_EVENT_INFO and EVENT_MAP_INFO as event payloads.
+//! Reads the schemas that a merge put into a trace: TRACE_EVENT_INFO and EVENT_MAP_INFO as event
+//! payloads.
 //!
 //! ```text
-//!   opcode 32   TRACE_EVENT_INFO                             opcode 33   GUID provider, then EVENT_MAP_INFO
-//!   00 GUID provider                                         00 u32 → name
-//!   10 GUID event (MOF or WPP class)                         04 u32 flags
-//!   20 EVENT_DESCRIPTOR                                      08 u32 entries
-//!   30 u32 decoding source                                   0C u32 value type: 0 number, 1 text
-//!   34 u32 → provider, level, channel, keywords (list),      10 entries × { u32 → text │ u32 value or → text }
-//!          task, opcode, event message,
-//!          provider message, BinXML                          property
-//!   58 u32 BinXML size                                       00 u32 flags
-//!   5C u32 → event name, 60 u32 → attributes                 04 u32 → name
-//!   64 u32 properties, 68 u32 top-level properties           08 u16 in type, u16 out type, u32 → map name
-//!   6C u32 template flags: 4, tags: 28                          or u16 first member, u16 members, u32 0
-//!   70 properties × 24 bytes                                 10 u16 count or index, 12 u16 length or index, 14 u32 tags
+//!   opcode 32: TRACE_EVENT_INFO
+//!   00 GUID provider
+//!   10 GUID event (MOF or WPP class)
+//!   20 EVENT_DESCRIPTOR
+//!   30 u32 decoding source
+//!   34 u32 → provider, level, channel, keywords (list), task, opcode, event message,
+//!          provider message, BinXML
+//!   58 u32 BinXML size
+//!   5C u32 → event name, 60 u32 → attributes
+//!   64 u32 properties, 68 u32 top-level properties
+//!   6C u32 template flags: 4, tags: 28
+//!   70 properties × 24 bytes
+//!
+//!   property                                           opcode 33: GUID provider, EVENT_MAP_INFO
+//!   00 u32 flags                                       00 u32 → name
+//!   04 u32 → name                                      04 u32 flags
+//!   08 u16 in type, u16 out type, u32 → map name       08 u32 entries
+//!      or u16 first member, u16 members, u32 0         0C u32 value type: 0 number, 1 text
+//!   10 u16 count or index, 12 u16 length or index      10 entries × { u32 → text
+//!   14 u32 tags                                                       │ u32 value or → text }
 //! ```
 //!
-//! Offsets count from the start of the structure, 0 is "none", texts are terminated UTF-16. Maps arrive in
-//! records of their own, before or after the events that use them: an [`EmbeddedEvent`] keeps their names
-//! until the decoder has seen the map.
+//! Offsets count from the start of the structure, 0 is "none", texts are NUL-terminated UTF-16.
+//! Maps arrive in records of their own, before or after the events that use them: an
+//! [`EmbeddedEvent`] keeps their names until the decoder has seen the map.
 //!
-//! Texts are shared and may not exceed the payload in sum; properties are bounded by what the payload holds.
-//! BinXML is not read.
+//! Texts are shared, and their total size may not exceed the payload; the payload also bounds the
+//! number of properties. BinXML is not read.
 //!
-//! Source: Documented ("TRACE_EVENT_INFO", "EVENT_PROPERTY_INFO", "EVENT_MAP_INFO"); their use as payloads
-//! Observed in a merged trace of .NET 4.5.2 (61 events and 24 maps).
+//! Source: Documented ("TRACE_EVENT_INFO", "EVENT_PROPERTY_INFO", "EVENT_MAP_INFO"); their use as
+//! payloads Observed in a merged trace of .NET 4.5.2 (61 events and 24 maps).
 
 use std::sync::Arc;
 
@@ -43,34 +51,36 @@ use traceweir_format::spec::types::property::{
     PROPERTY_PARAM_FIXED_LENGTH, PROPERTY_PARAM_LENGTH, PROPERTY_STRUCT,
 };
 
-/// `DecodingSource` of a classic (MOF) event, which has an activity name where others have their own.
+/// The `DecodingSource` of a classic (MOF) event, which has an activity name where others have
+/// their own name.
 const DECODING_SOURCE_WBEM: u32 = 1;
 
-/// Tags take the low 28 bits.
+/// The mask of the tags, which take the low 28 bits.
 const TAGS: u32 = 0x0FFF_FFFF;
 
-/// Indexes of fields and the names of their maps.
+/// Indexes of fields with the names of their maps.
 pub type MapNames = Vec<(usize, Arc<str>)>;
 
 /// An event that a TRACE_EVENT_INFO describes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EmbeddedEvent {
-    /// The provider.
+    /// GUID of the provider.
     pub provider: Guid,
-    /// The MOF or WPP class; null otherwise.
+    /// GUID of the MOF or WPP class; null otherwise.
     pub event_guid: Guid,
     /// Id, version and the other attributes of the event.
     pub descriptor: EventDescriptor,
-    /// Where the schema came from: 0 manifest, 1 MOF, 2 WPP, 3 TraceLogging.
+    /// The kind of schema source: 0 manifest, 1 MOF, 2 WPP, 3 TraceLogging.
     pub decoding_source: u32,
-    /// Names and fields.
+    /// The names and fields.
     pub schema: Schema,
-    /// Fields that have a map, by their index in [`Schema::fields`], and the map's name.
+    /// Fields that have a map, by their index in [`Schema::fields`], with the map's name.
     pub map_names: MapNames,
 }
 
 impl EmbeddedEvent {
-    /// Whether the schema describes a MOF class, found by class and type instead of provider and id.
+    /// Returns whether the schema describes a MOF class, found by class and type instead of
+    /// provider and id.
     #[must_use]
     pub fn is_classic(&self) -> bool {
         self.decoding_source == DECODING_SOURCE_WBEM
@@ -107,11 +117,12 @@ pub fn event_info(payload: &[u8]) -> Result<EmbeddedEvent> {
     Ok(EmbeddedEvent { provider, event_guid, descriptor, decoding_source, schema, map_names })
 }
 
-/// Keyword names with their bits, as far as it is certain which belongs to which.
+/// Returns keyword names with their bits, if the pairing is certain.
 ///
-/// Names stand in the order of their bits, but bits without a name leave no gap. The highest bits, which
-/// stand for channels, and those below them, which are predefined, are the usual ones without: if the names
-/// are as many as the bits with or without these, each has its bit.
+/// Names are in the order of their bits, but bits without a name leave no gap. The bits that
+/// usually have no name are the highest ones, which stand for channels, and those below them, which
+/// are predefined. If there are as many names as bits, with or without these, each name has its
+/// bit.
 fn keywords(offset: u32, keyword: u64, texts: &mut Texts<'_>) -> Result<Vec<(u64, Arc<str>)>> {
     if offset == 0 {
         return Ok(Vec::new());
@@ -123,7 +134,7 @@ fn keywords(offset: u32, keyword: u64, texts: &mut Texts<'_>) -> Result<Vec<(u64
     Ok(set.chain(std::iter::repeat(0)).zip(names).collect())
 }
 
-/// The fields of a property array, and the names of their maps.
+/// Reads a property array as fields with the names of their maps.
 fn properties(count: u32, info: &mut Cursor<'_>, texts: &mut Texts<'_>) -> Result<(Vec<Field>, MapNames)> {
     let count = usize::try_from(count).unwrap_or(usize::MAX);
     if count > MAX_FIELDS {
@@ -149,7 +160,7 @@ fn property(info: &mut Cursor<'_>, texts: &mut Texts<'_>) -> Result<(Property, O
     let (kind, map) = if is(PROPERTY_STRUCT) {
         (Kind::Struct { first, members: second }, None)
     } else {
-        // The third number of a field with a custom schema leads to that schema.
+        // For a field with a custom schema, the third number is the offset of that schema.
         let map = if is(PROPERTY_HAS_CUSTOM_SCHEMA) { None } else { texts.terminated_label(third)? };
         (Kind::Value { input: InType(first), output: OutType(second), map: None }, map)
     };
@@ -163,7 +174,7 @@ fn property(info: &mut Cursor<'_>, texts: &mut Texts<'_>) -> Result<(Property, O
     Ok((property, map))
 }
 
-/// Reads an EVENT_MAP_INFO with the provider before it, the payload of an EventMapInfo record.
+/// Reads an EVENT_MAP_INFO preceded by the provider, the payload of an EventMapInfo record.
 pub fn event_map(payload: &[u8]) -> Result<(Guid, ValueMap)> {
     let mut start = Cursor::new("EVENT_MAP_INFO", payload);
     let provider = start.guid()?;
@@ -177,7 +188,8 @@ pub fn event_map(payload: &[u8]) -> Result<(Guid, ValueMap)> {
     let wbem_flags = map::WBEM_VALUEMAP | map::WBEM_FLAG;
     let bits = flags & (map::MANIFEST_BITMAP | map::WBEM_BITMAP) != 0 || flags & wbem_flags == wbem_flags;
     let mut entries = Vec::new();
-    // Each entry gets a copy of its text. A few entries may share one, but not all of them a long one.
+    // Each entry gets a copy of its text. A few entries may share a text, but not all of them a
+    // long one.
     let mut budget = bytes.len().saturating_mul(2);
     for index in 0..count {
         let (text, value) = (info.u32()?, info.u32()?);
@@ -194,7 +206,7 @@ pub fn event_map(payload: &[u8]) -> Result<(Guid, ValueMap)> {
     Ok((provider, ValueMap::new(&texts.terminated(name)?, bits, entries)))
 }
 
-/// A number as classic classes write it: decimal, or hexadecimal with `0x`.
+/// Parses a number as classic classes write it: decimal, or hexadecimal with `0x`.
 fn number(text: &str) -> Option<u64> {
     let text = text.trim();
     match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {

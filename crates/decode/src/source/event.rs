@@ -1,4 +1,5 @@
-//! An event in parts: what a look-up needs to know of it, whether it comes from the bytes of a trace or from what a consumer was given.
+//! The parts of an event that a schema lookup needs, from a record of a trace or from a consumer's
+//! event.
 
 use traceweir_format::Guid;
 use traceweir_format::header::Record;
@@ -6,42 +7,43 @@ use traceweir_format::spec::event::{EVENT_HEADER_FLAG_STRING_ONLY, EventDescript
 use traceweir_format::text::until_nul16;
 use traceweir_format::wire::chunk;
 
-/// What kind of provider wrote an event.
+/// The kind of provider that wrote an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EventKind {
-    /// One with a manifest, or with metadata in the event.
+    /// A provider with a manifest, or with metadata in the event.
     #[default]
     Described,
-    /// A classic one: the provider is the class, the opcode the type.
+    /// A classic provider: the provider GUID is the class, the opcode is the type.
     Classic,
-    /// A WPP message: the provider is the message's GUID, the id its number.
+    /// A WPP message: the provider GUID is the message GUID, the id is the message number.
     Message,
 }
 
-/// An event in parts.
+/// The parts of an event that a schema lookup needs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Event<'p> {
-    /// What kind of provider wrote it.
+    /// The kind of provider that wrote the event.
     pub kind: EventKind,
     /// The provider, class or message GUID.
     pub provider: Guid,
     /// Id, version and the other attributes.
     pub descriptor: EventDescriptor,
-    /// Whether its header says that the payload is one text.
+    /// Whether the header says that the payload is one text.
     pub string_only: bool,
-    /// Provider traits.
+    /// Content of the provider traits item.
     pub traits: Option<&'p [u8]>,
-    /// TraceLogging metadata.
+    /// Content of the TraceLogging metadata item.
     pub metadata: Option<&'p [u8]>,
-    /// The provider by which the event was enabled, where it is decoded by another.
+    /// The provider that enabled the event, if another one decodes it.
     pub control: Option<Guid>,
-    /// The payload.
+    /// Payload, which may begin with metadata.
     pub payload: &'p [u8],
 }
 
 impl<'p> Event<'p> {
-    /// The parts of a described event's record, and whether it has no items but those that describe it.
-    pub(super) fn of(record: &Record<'p>) -> (Self, bool) {
+    /// Splits the record of a described event. Also returns whether its only extended data items
+    /// are those that describe it.
+    pub(super) fn from_record(record: &Record<'p>) -> (Self, bool) {
         let mut event = Self {
             kind: EventKind::Described,
             provider: record.provider(),
@@ -57,7 +59,7 @@ impl<'p> Event<'p> {
         (event, alone)
     }
 
-    /// Takes what an extended item says; whether it describes the event.
+    /// Uses an extended data item; returns whether it describes the event.
     pub fn take_item(&mut self, kind: ExtType, data: &'p [u8]) -> bool {
         match kind {
             ExtType::PROV_TRAITS => self.traits = Some(data),
@@ -71,7 +73,8 @@ impl<'p> Event<'p> {
         true
     }
 
-    /// An event of EventWriteString: flagged so, or without any identity and with one whole string as its payload.
+    /// Returns whether EventWriteString wrote the event: the header says so, or the event has no
+    /// identity and its payload is exactly one string.
     pub(super) fn is_string(&self) -> bool {
         let (d, payload) = (&self.descriptor, self.payload);
         let anonymous = (d.id, d.version, d.channel, d.opcode, d.task) == (0, 0, 0, 0, 0);

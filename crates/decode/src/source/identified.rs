@@ -1,12 +1,14 @@
-//! The compiled manifest of a program that a trace names: an ELF file of whoever wrote the trace.
+//! Reads the compiled manifest of an ELF file that a trace names. The file is as untrusted as the
+//! trace.
 //!
 //! ```text
-//!   ELF header ─▶ section headers ─▶ notes: the build id ─▶ the one that was told? ─▶ section .etw_manifest ─▶ providers
-//!   └──────────────── at most MAX_HEADERS bytes, whatever they claim ────────────┘   └── at most MAX_SECTION ──┘
+//!   ELF header ─▶ section headers ─▶ notes: build id ─▶ as expected? ─▶ .etw_manifest ─▶ providers
+//!   └──────────────── at most MAX_HEADERS bytes ──────────────────┘   └ at most MAX_SECTION ┘
 //! ```
 //!
-//! A stranger says what is read, how much of it and how often, and a file may have holes: each byte that is read is paid for before there is memory for it. Symbols and whatever else
-//! a file has are not looked at, so that a large program is as cheap as a small one.
+//! The writer of the trace chooses which file is read, how much of it and how often, and a file may
+//! have holes: each byte is subtracted from a budget before memory is allocated for it. Symbols and
+//! other sections are not read, so a large program costs as little as a small one.
 
 use std::cell::Cell;
 use std::io::{Read, Seek};
@@ -20,29 +22,31 @@ use super::binary::{ELF_SECTION, section_providers, unreadable};
 use super::provider::ProviderSchemas;
 use crate::{Error, Result};
 
-/// The largest section with manifests that is read.
+/// The size limit of the section with manifests, in bytes.
 const MAX_SECTION: u64 = 64 << 20;
-/// Bytes that may be read of a file besides.
+/// The most bytes that are read of the rest of a file.
 const MAX_HEADERS: u64 = 16 << 20;
 /// The most sections of a file; linkers make some dozens.
 pub(crate) const MAX_SECTIONS: usize = 2048;
-/// The largest section of notes that is looked at; those with a build id have 36 bytes.
+/// The size limit of a section of notes, in bytes; one with a build id has 36.
 const MAX_NOTES: u64 = 64 << 10;
-/// What a name may take, and is paid for.
+/// The bytes that reading one name subtracts from the budget.
 const NAME: u64 = 4096;
 
-/// The providers that an ELF file describes, if its GNU build id is `build_id` in hexadecimal digits.
+/// Reads the providers that an ELF file describes, if its GNU build id is `build_id` in hexadecimal
+/// digits.
 ///
-/// Only headers, notes and the section are read, however large the file is and says to be.
+/// Reads only headers, notes and the section, whatever the size of the file and the sizes it
+/// claims.
 pub(super) fn load_identified(file: impl Read + Seek, build_id: &str) -> Result<Vec<ProviderSchemas>> {
     let (cache, left) = (ReadCache::new(file), Cell::new(MAX_HEADERS));
-    let file = Sparingly { file: &cache, left: &left };
-    match file.read_bytes_at(0, 16).map_err(|()| Error::Binary("no ELF file".into()))? {
+    let file = LimitedReader { file: &cache, left: &left };
+    match file.read_bytes_at(0, 16).map_err(|()| Error::Binary("not an ELF file".into()))? {
         [0x7F, b'E', b'L', b'F', ELFCLASS32, ..] => {
             identified::<FileHeader32<Endianness>, _>(file, build_id, &left)
         }
         [0x7F, b'E', b'L', b'F', ..] => identified::<FileHeader64<Endianness>, _>(file, build_id, &left),
-        _ => Err(Error::Binary("no ELF file".into())),
+        _ => Err(Error::Binary("not an ELF file".into())),
     }
 }
 
@@ -55,7 +59,7 @@ where
     let endian = header.endian().map_err(unreadable)?;
     let sections = header.sections(endian, file).map_err(unreadable)?;
     if sections.len() > MAX_SECTIONS {
-        return Err(Error::Binary("more sections than a program has".into()));
+        return Err(Error::Binary("too many sections".into()));
     }
     let section = sections.section_by_name(endian, ELF_SECTION.as_bytes());
     let (_, section) =
@@ -63,7 +67,7 @@ where
     let own = own_build_id(&sections, endian, file)?;
     let digits: String = own.iter().map(|byte| format!("{byte:02x}")).collect();
     if own.is_empty() || !digits.eq_ignore_ascii_case(build_id) {
-        return Err(Error::Binary("it is not the file that was traced: its build id is another".into()));
+        return Err(Error::Binary("not the file that was traced: its build id differs".into()));
     }
     let size: u64 = section.sh_size(endian).into();
     if size > MAX_SECTION {
@@ -73,7 +77,7 @@ where
     section_providers(section.data(endian, file).map_err(unreadable)?)
 }
 
-/// The build id of a file; empty if it has none.
+/// Returns the build id of a file; empty if there is none.
 pub(crate) fn own_build_id<'data, Elf, R>(
     sections: &SectionTable<'data, Elf, R>,
     endian: Endianness,
@@ -83,8 +87,8 @@ where
     Elf: FileHeader<Endian = Endianness>,
     R: ReadRef<'data>,
 {
-    let of_notes = |it: &&Elf::SectionHeader| {
-        it.sh_type(endian) == SHT_NOTE && Into::<u64>::into(it.sh_size(endian)) <= MAX_NOTES
+    let of_notes = |section: &&Elf::SectionHeader| {
+        section.sh_type(endian) == SHT_NOTE && Into::<u64>::into(section.sh_size(endian)) <= MAX_NOTES
     };
     for section in sections.iter().filter(of_notes) {
         let Some(mut notes) = section.notes(endian, file).map_err(unreadable)? else { continue };
@@ -97,29 +101,29 @@ where
     Ok(&[])
 }
 
-/// A file of which only so much is read.
-pub(crate) struct Sparingly<'a, R: Read + Seek> {
+/// A file with a limit on the number of bytes read.
+pub(crate) struct LimitedReader<'a, R: Read + Seek> {
     pub(crate) file: &'a ReadCache<R>,
-    /// Bytes that may still be read.
+    /// The number of bytes that may still be read.
     pub(crate) left: &'a Cell<u64>,
 }
 
-impl<R: Read + Seek> Clone for Sparingly<'_, R> {
+impl<R: Read + Seek> Clone for LimitedReader<'_, R> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<R: Read + Seek> Copy for Sparingly<'_, R> {}
+impl<R: Read + Seek> Copy for LimitedReader<'_, R> {}
 
-impl<R: Read + Seek> Sparingly<'_, R> {
+impl<R: Read + Seek> LimitedReader<'_, R> {
     fn pay(&self, bytes: u64) -> std::result::Result<(), ()> {
         self.left.set(self.left.get().checked_sub(bytes).ok_or(())?);
         Ok(())
     }
 }
 
-impl<'a, R: Read + Seek> ReadRef<'a> for Sparingly<'a, R> {
+impl<'a, R: Read + Seek> ReadRef<'a> for LimitedReader<'a, R> {
     fn len(self) -> std::result::Result<u64, ()> {
         self.file.len()
     }
@@ -143,7 +147,8 @@ mod tests {
     use crate::source::binary::tests::elf_sections;
     use crate::source::wevt::build::compiled;
 
-    /// A file that goes on with zeros for a gibibyte, as one with a hole does, and counts what is read.
+    /// A file that continues with zeros for a gibibyte, like one with a hole, and counts the bytes
+    /// read.
     struct WithHole<'a> {
         bytes: Cursor<Vec<u8>>,
         at: u64,
@@ -173,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_file_claims_is_not_what_is_read() {
+    fn claimed_sizes_do_not_decide_what_is_read() {
         let manifest = compiled(true);
         for (kind, many) in [(7, 64), (2, 64), (11, 64), (7, 1)] {
             let names: Vec<String> = (0..many).map(|n| format!(".huge{n}")).collect();
@@ -181,7 +186,7 @@ mod tests {
                 names.iter().map(|name| (&name[..], kind, &[0; 24][..])).collect();
             all.push((ELF_SECTION, 1, &manifest));
             let mut bytes = elf_sections(true, &all);
-            // Each of them claims the whole file.
+            // Each section claims the whole file.
             let table = u64::from_le_bytes(bytes[0x28..0x30].try_into().unwrap()) as usize;
             let count = u16::from_le_bytes(bytes[0x3C..0x3E].try_into().unwrap());
             for index in 0..usize::from(count) {

@@ -1,18 +1,22 @@
-//! Schemas that a trace carries for its own events: manifests in chunks, and what merging embedded.
+//! Learns the schemas that a trace carries for its own events: manifests in chunks, and schemas
+//! that a merge embedded.
 //!
 //! ```text
-//!   EVENT 0xFFFE   00 u8 format 1 │ 01 u8 major, u8 minor │ 03 u8 magic 5B │ 04 u16 chunks │ 06 u16 number │ 08 XML
+//!   EVENT 0xFFFE   00 u8 format 1 │ 01 u8 major, u8 minor │ 03 u8 magic 5B
+//!                  │ 04 u16 chunks │ 06 u16 number │ 08 XML
 //!   FULL  opcode 32  TRACE_EVENT_INFO ─┐  by name, in any order
 //!   FULL  opcode 33  EVENT_MAP_INFO  ──┘
 //! ```
 //!
-//! Chunks of a provider must come in order. Chunk 0 starts anew, so a set that was interrupted is dropped; a manifest that is sent again
-//! unchanged costs its hash. A map that comes after the schemas that name it is put into them where they are.
+//! Chunks of a provider must come in order. Chunk 0 starts a new set and drops an interrupted one.
+//! A manifest that is sent again unchanged costs only its hash. A map that comes after the schemas
+//! that name it is added to these schemas in place.
 //!
-//! Invariants: what a trace makes the decoder keep is paid for from one budget, [`MAX_KEPT_FIELDS`], in fields and entries and in text
-//! as well; incomplete manifests together have at most [`MAX_MANIFEST`] bytes; each record costs time in proportion to its size.
+//! Invariants: everything that a trace makes the decoder keep is subtracted from one budget,
+//! [`MAX_KEPT_FIELDS`]: fields, entries and text. Incomplete manifests together have at most
+//! [`MAX_MANIFEST`] bytes. The time for each record is proportional to its size.
 //!
-//! Source: chunks Observed in traces of .NET 4.5; the embedded forms are told in [`super::embedded`].
+//! Source: chunks Observed in traces of .NET 4.5; [`super::embedded`] describes the embedded forms.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hasher};
@@ -33,23 +37,24 @@ use crate::schema::ValueMap;
 const MAX_MANIFEST: usize = 64 << 20;
 /// The most providers that may send chunks.
 const MAX_SENDERS: usize = 1 << 16;
-/// So many bytes of text cost as much as a field.
+/// The number of bytes of text that cost as much as a field.
 const TEXT_PER_FIELD: usize = 64;
 
 const OPCODE_EVENT_INFO: u8 = 32;
 const OPCODE_EVENT_MAP: u8 = 33;
 
-/// Provider, class, id, version, and the opcode of classic events, which have no ids.
+/// Key of an embedded schema: provider, class, id, version, and the opcode of classic events, which
+/// have no ids.
 type EmbeddedKey = (Guid, Guid, u16, u8, u8);
 
-/// Provider and name of a map.
+/// Key of a map: provider and name.
 type MapKey = (Guid, Arc<str>);
 
-/// What was learned from the trace besides finished schemas.
+/// The state of learning from a trace, besides finished schemas.
 #[derive(Debug, Default)]
 pub(super) struct InTrace {
     senders: HashMap<Guid, Chunks>,
-    /// Bytes of all manifests that are not complete yet.
+    /// The size of all incomplete manifests, in bytes.
     arriving: usize,
     embedded: HashSet<EmbeddedKey>,
     maps: HashMap<MapKey, Arc<ValueMap>>,
@@ -58,7 +63,7 @@ pub(super) struct InTrace {
     kept: usize,
 }
 
-/// The chunks of a manifest that arrive one by one.
+/// The chunks of one provider's manifest.
 #[derive(Debug, Default)]
 struct Chunks {
     total: u16,
@@ -69,19 +74,19 @@ struct Chunks {
 }
 
 impl InTrace {
-    /// Makes the budget small.
+    /// Reduces the budget to this many fields.
     #[cfg(test)]
     pub(super) fn leave(&mut self, fields: usize) {
         self.kept = MAX_KEPT_FIELDS - fields;
     }
 
-    /// Bytes of manifests that are not complete yet.
+    /// Returns the size of all incomplete manifests, in bytes.
     #[cfg(test)]
     pub(super) fn arriving(&self) -> usize {
         self.arriving
     }
 
-    /// Takes fields and bytes of text from the budget, if they are left.
+    /// Subtracts fields and bytes of text from the budget; returns false if too little is left.
     pub(super) fn pay(&mut self, fields: usize, text: usize) -> bool {
         let kept = self.kept.saturating_add(fields).saturating_add(text / TEXT_PER_FIELD).saturating_add(1);
         let affordable = kept <= MAX_KEPT_FIELDS;
@@ -128,7 +133,7 @@ impl InTrace {
 }
 
 impl Decoder {
-    /// Whether an event may tell something to [`observe`](Self::observe).
+    /// Returns whether [`observe`](Self::observe) may learn something from an event.
     #[inline(always)]
     #[must_use]
     pub fn is_informative(record: &Record<'_>) -> bool {
@@ -139,7 +144,7 @@ impl Decoder {
         }
     }
 
-    /// Learns from an event that carries schemas for others. Returns whether it was one.
+    /// Learns from an event that carries schemas for others. Returns whether it is such an event.
     #[inline]
     pub fn observe(&mut self, record: &Record<'_>) -> bool {
         let is_informative = Self::is_informative(record);
@@ -152,7 +157,7 @@ impl Decoder {
     fn learn(&mut self, record: &Record<'_>) {
         if record.family() == Family::Event {
             if let Some(xml) = self.in_trace.chunk(record.provider(), record.payload()) {
-                self.take_in(record.provider(), &xml);
+                self.add_manifest_xml(record.provider(), &xml);
             }
         } else if record.provider() == class::EVENT_METADATA {
             self.observe_metadata(record.descriptor().opcode, record.payload());
@@ -161,7 +166,7 @@ impl Decoder {
         }
     }
 
-    fn take_in(&mut self, id: Guid, xml: &[u8]) {
+    fn add_manifest_xml(&mut self, id: Guid, xml: &[u8]) {
         let Ok(providers) = manifest::parse(xml) else { return };
         let fields =
             providers.iter().flat_map(|p| &p.events).map(|e| e.schema.fields().len().saturating_add(1));
@@ -169,7 +174,8 @@ impl Decoder {
             return;
         }
         for mut provider in providers {
-            // Events carry the id of the event source, whatever the manifest says.
+            // Events carry the id of the event source, which may differ from the id in the
+            // manifest.
             provider.id = id;
             if self.add_provider(provider, Rank::InTrace).is_err() {
                 return;
@@ -195,9 +201,10 @@ impl Decoder {
 
     fn add_embedded(&mut self, mut info: EmbeddedEvent, size: usize) {
         let d = info.descriptor;
-        // Manifest events name the GUID of their task here: only the source tells a class.
+        // In manifest events this GUID is the GUID of their task; only the decoding source shows
+        // that it is a class.
         let classic = info.is_classic();
-        // The tables know what a kernel class means better than a trace does.
+        // The kernel tables take precedence over the trace.
         if classic && shape_of(&info.event_guid, d.opcode, d.version).is_some() {
             return;
         }

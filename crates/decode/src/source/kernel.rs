@@ -1,27 +1,31 @@
-//! Schemas of the kernel's events and of those that merging adds, from the shape tables of `format::kernel`.
+//! Schemas of kernel events and of events that a merge adds, from the shape tables of
+//! `format::kernel`.
 //!
 //! ```text
-//!   shape of (class, type, version) ──▶ field by field ──▶ Schema { provider = class, event = "Class/Type" }
+//!  shape (class, type, version) ─▶ each field ─▶ Schema { provider = class, event = "Class/Type" }
 //!
-//!   Ty                 in type, length               out type      │ Ty            in type, length        out type
-//!   U8 … I64           the integer                   default       │ W(n)          UNICODESTRING, n       default
-//!   Hex8, Hex16        UINT8, UINT16                 HEXINT8, …    │ Wz            UNICODESTRING          default
-//!   Hex32, Hex64       HEXINT32, HEXINT64            default       │ Az, Utf8z     ANSISTRING             default, UTF8
-//!   Ptr                POINTER                       default       │ Guid          GUID                   default
-//!   Size               SIZET                         UNSIGNEDLONG  │ FileTime      FILETIME               default
-//!   Pid, Tid           UINT32                        PID, TID      │ RawTime       INT64                  ETWTIME
-//!   Port               UINT16                        PORT          │ SidBlock      WBEMSID                default
-//!   Ip4                UINT32                        IPV4          │ Bytes(n)      BINARY, n              default
-//!   Ip6                BINARY, 16                    IPV6          │ Pad(n)        BINARY, n              NOPRINT
-//!   NtStatus           UINT32                        NTSTATUS      │ Rest          BINARY, natural        HEXBINARY
-//!                                                                  │ Lznt1Text     BINARY, natural        XML
+//!   Ty            in type, length     out type     │ Ty         in type, length   out type
+//!   U8 … I64      the integer         default      │ W(n)       UNICODESTRING, n  default
+//!   Hex8, Hex16   UINT8, UINT16       HEXINT8, …   │ Wz         UNICODESTRING     default
+//!   Hex32, Hex64  HEXINT32, HEXINT64  default      │ Az, Utf8z  ANSISTRING        default, UTF8
+//!   Ptr           POINTER             default      │ Guid       GUID              default
+//!   Size          SIZET               UNSIGNEDLONG │ FileTime   FILETIME          default
+//!   Pid, Tid      UINT32              PID, TID     │ RawTime    INT64             ETWTIME
+//!   Port          UINT16              PORT         │ SidBlock   WBEMSID           default
+//!   Ip4           UINT32              IPV4         │ Bytes(n)   BINARY, n         default
+//!   Ip6           BINARY, 16          IPV6         │ Pad(n)     BINARY, n         NOPRINT
+//!   NtStatus      UINT32              NTSTATUS     │ Rest       BINARY, natural   HEXBINARY
+//!                                                  │ Lznt1Text  BINARY, natural   XML
 //! ```
 //!
-//! Two conventions hold for schemas of [`Origin::Kernel`] only. BINARY of natural length is the rest of the payload, and the last field.
-//! Where its out type is XML it is not the text itself: a `u32` of the text's size in bytes, then an LZNT1 stream of UTF-16 text, which
-//! whoever shows the value inflates. `ETWTIME` marks a stamp of the session's raw clock, which takes that clock to show as a time.
+//! Two conventions hold for schemas of [`Origin::Kernel`] only. BINARY of natural length is the
+//! rest of the payload, and the last field. With the out type XML, the bytes are not the text
+//! itself but a `u32` of the text's size in bytes, then an LZNT1 stream of UTF-16 text, which the
+//! formatter unpacks. `ETWTIME` marks a stamp of the session's raw clock, which must be known to
+//! show the stamp as a time.
 //!
-//! Enumerations and flags that are documented in full get a map of names; flags known in part stay numbers.
+//! Enumerations and flags that are documented in full get a map of names; partly documented flags
+//! stay numbers.
 
 use std::sync::Arc;
 
@@ -33,12 +37,12 @@ use traceweir_format::spec::types::{InType, OutType};
 use crate::schema::{Count, Field, Length, Names, Origin, Schema, ValueMap};
 use crate::walk::header_names;
 
-/// The provider that consumers know kernel events by.
+/// The name of the kernel event provider for consumers.
 const KERNEL: &str = "Windows Kernel";
-/// The library that merges traces, as provider of the identities and schemas it adds.
+/// The library that merges traces, as the provider of the events it adds.
 const TRACE_CONTROL: &str = "KernelTraceControl";
 
-/// The schema of an event type of a kernel or merge class, if its layout is published.
+/// Returns the schema of an event type of a kernel or merge class, if its layout is published.
 #[must_use]
 pub fn schema(class: &Guid, opcode: u8, version: u8) -> Option<Schema> {
     let (shape, type_name) = shape_of(class, opcode, version)?;
@@ -52,7 +56,7 @@ pub fn schema(class: &Guid, opcode: u8, version: u8) -> Option<Schema> {
     schema.seal(fields, top).ok()
 }
 
-/// The names of an event type; the default type of a class adds nothing to the name of the class.
+/// Returns the names of an event type; the default type of a class adds nothing to the class name.
 fn names(class: &Guid, type_name: &str) -> Names {
     let class_name = class_name(class).unwrap_or("Kernel");
     let merged = [class::IMAGE_ID, class::EVENT_METADATA].contains(class);
@@ -66,7 +70,7 @@ fn names(class: &Guid, type_name: &str) -> Names {
     }
 }
 
-/// One field of a shape, all fields of which are `shape`.
+/// Converts one field of a shape; `shape` are all its fields.
 fn field(field: &FieldShape, shape: &[FieldShape], class: &Guid, opcode: u8) -> Field {
     let (input, output, length) = layout(field.ty);
     let count = match field.repeat {
@@ -74,7 +78,7 @@ fn field(field: &FieldShape, shape: &[FieldShape], class: &Guid, opcode: u8) -> 
         Repeat::Times(n) => Count::Fixed(n),
         Repeat::By(name) => {
             let at = shape.iter().position(|f| f.name == name).and_then(|i| u16::try_from(i).ok());
-            // A count that no field gives is refused when the schema is sealed.
+            // Sealing refuses a count that refers to no field.
             Count::Field(at.unwrap_or(u16::MAX))
         }
         Repeat::ToEnd => Count::ToEnd,
@@ -83,7 +87,7 @@ fn field(field: &FieldShape, shape: &[FieldShape], class: &Guid, opcode: u8) -> 
     Field::value(field.name, input, output).times(count).long(length).mapped(map.map(|n| Arc::new(n.map())))
 }
 
-/// How a kernel type is laid out and shown.
+/// Returns the layout and display format of a kernel type.
 const fn layout(ty: Ty) -> (InType, OutType, Length) {
     const NATURAL: Length = Length::Natural;
     match ty {
@@ -130,18 +134,18 @@ struct Named {
     names: Meaning,
 }
 
-/// What a number of a named field means.
+/// The names of the numbers of a field.
 enum Meaning {
     /// Names of the values 0, 1, 2….
     Row(&'static [&'static str]),
     /// Names of single values.
     Values(&'static [(u64, &'static str)]),
-    /// Names of bits.
+    /// Names of single bits.
     Bits(&'static [(u64, &'static str)]),
 }
 
 impl Named {
-    /// The names as a map that bears the name of the field.
+    /// Returns the names as a map that has the name of the field.
     fn map(&self) -> ValueMap {
         let owned =
             |pairs: &[(u64, &str)]| pairs.iter().map(|(v, n)| (*v, (*n).to_owned())).collect::<Vec<_>>();
@@ -159,7 +163,7 @@ const fn named(class: Guid, types: &'static [u8], field: &'static str, names: Me
     Named { class, types, field, names }
 }
 
-/// The named fields of all shapes.
+/// The fields with names, of all shapes.
 static NAMED: [Named; 17] = [
     named(class::EVENT_TRACE, &[0x50], "PartitionType", Meaning::Values(PARTITION)),
     named(class::PROCESS, &[1, 2, 3, 4, 0x27], "Flags", Meaning::Bits(PROCESS_FLAGS)),
@@ -226,7 +230,7 @@ const WAIT_REASON: &[&str] = &[
     "WrRundown",
 ];
 
-/// The name of what a thread waits for, by the number in a context switch.
+/// Returns the name of a thread's wait reason, by the number in a context switch.
 #[must_use]
 pub fn wait_reason(number: u8) -> Option<&'static str> {
     WAIT_REASON.get(usize::from(number)).copied()
@@ -240,7 +244,7 @@ const READY_FLAGS: &[(u64, &str)] =
 
 const ARCHITECTURE: &[(u64, &str)] = &[(0, "x86"), (5, "ARM"), (9, "x64"), (12, "ARM64")];
 
-/// The documentation gives 3 to a drive that spans disks, a public header 4.
+/// The documentation gives 3 to a drive that spans disks, a public header gives 4.
 const DRIVE: &[(u64, &str)] = &[(1, "Partition"), (2, "Volume"), (3, "Extended"), (4, "Extended")];
 
 const VIDEO_STATE: &[(u64, &str)] = &[

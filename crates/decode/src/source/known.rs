@@ -1,4 +1,5 @@
-//! A schema with what is derived from it once: the event's name, the parsed message, the JSON keys.
+//! A schema with the values derived from it once: the event's name, the parsed message, the JSON
+//! keys.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
@@ -8,27 +9,28 @@ use crate::message::Message;
 use crate::schema::{Kind, Schema};
 use crate::tdh::Image;
 
-/// A schema ready for use.
+/// A schema with its derived values, ready for use.
 #[derive(Clone, Debug)]
 pub struct Known {
     /// The layout and names.
     pub schema: Schema,
-    /// The name a person knows the event by.
+    /// The event's display name; see [`Schema::event_name`].
     pub event_name: Option<Arc<str>>,
-    /// The parsed message.
+    /// The parsed message text.
     pub message: Option<Message>,
-    /// `provider/event` on one line, where both are known.
+    /// The text `provider/event` on one line, if both names are known.
     pub title: Option<Box<[u8]>>,
     keys: Vec<Box<[u8]>>,
     labels: Vec<Box<[u8]>>,
-    /// Made when it is first asked for, which most programs never do.
+    /// Encoded on first use; most programs never need it.
     image: OnceLock<Box<Image>>,
 }
 
 impl Known {
-    /// How many bytes [`Known::new`] may derive. Texts of a schema may be shared by many fields and events; derived ones are not.
+    /// Returns the upper limit of bytes that [`Known::new`] derives. Fields and events may share
+    /// the texts of a schema, but not the derived ones.
     pub(super) fn derived_bytes(schema: &Schema) -> usize {
-        /// Two allocations and their places.
+        /// Bytes of two allocations and the pointers to them.
         const FIELD: usize = 96;
         /// A control character takes six bytes as JSON and four as text.
         const ESCAPED: usize = 10;
@@ -40,7 +42,7 @@ impl Known {
         fields.chain(texts).fold(0, usize::saturating_add)
     }
 
-    /// Derives what can be derived.
+    /// Creates a schema with its derived values.
     #[must_use]
     pub fn new(schema: Schema) -> Self {
         let event_name: Option<Arc<str>> = schema.event_name().map(Into::into);
@@ -49,20 +51,21 @@ impl Known {
         Self { schema, event_name, message, title, keys, labels, image: OnceLock::new() }
     }
 
-    /// The schema as TRACE_EVENT_INFO.
+    /// Returns the schema encoded as TRACE_EVENT_INFO.
     #[inline]
     pub(crate) fn image(&self) -> &Image {
         self.image.get_or_init(|| Box::new(Image::of(&self.schema)))
     }
 
-    /// The JSON key of a field, quoted, escaped and followed by a colon. Fields of the same name in one object are numbered.
+    /// Returns the JSON key of a field, quoted, escaped and followed by a colon. Fields of the same
+    /// name in one object are numbered.
     #[inline]
     #[must_use]
     pub fn json_key(&self, index: usize) -> &[u8] {
         self.keys.get(index).map_or(b"\"?\":", |k| k)
     }
 
-    /// The name of a field as a line of words has it: a blank, the name, an equals sign.
+    /// Returns the label of a field for one-line text: a blank, the name, an equals sign.
     #[inline]
     #[must_use]
     pub fn label(&self, index: usize) -> &[u8] {

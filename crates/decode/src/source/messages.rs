@@ -1,22 +1,22 @@
-//! Message tables: the texts that compiled manifests refer to by number.
+//! Reads message tables: the texts that compiled manifests refer to by number.
 //!
 //! ```text
-//!   u32 blocks │ blocks × { u32 low │ u32 high │ u32 offset }      offsets count from the table's start
+//!   u32 blocks │ blocks × { u32 low │ u32 high │ u32 offset }   offsets from the table's start
 //!                                                 │
 //!                ┌────────────────────────────────┘
 //!                ▼ one entry for each id from low to high, in sequence
 //!              u16 length │ u16 flags (1 = UTF-16LE, 0 = 8-bit) │ text … CR LF NUL padding
 //! ```
 //!
-//! Texts are decoded once and shared: whoever names a message holds the same allocation. What ends a text
-//! besides letters (line breaks, padding and the blank that map texts carry) is cut.
+//! Each text is decoded once and shared by all users of the message. Line breaks, padding and the
+//! blank that map texts carry are cut from its end.
 //!
-//! Entries of a sound table do not overlap, so together they are no longer than the table. The parser holds
-//! hostile tables to the same sum, which bounds its time and memory. Inserts such as `%1` are left to the
-//! formatter.
+//! Entries of a sound table do not overlap, so their total size is at most that of the table. The
+//! parser enforces the same limit on hostile tables, which bounds its time and memory. The
+//! formatter resolves inserts such as `%1`.
 //!
-//! Source: Documented ("MESSAGE_RESOURCE_DATA", "MESSAGE_RESOURCE_ENTRY"), Observed in the CLR's event
-//! resources.
+//! Source: Documented ("MESSAGE_RESOURCE_DATA", "MESSAGE_RESOURCE_ENTRY"), Observed in the CLR's
+//! event resources.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,20 +26,20 @@ use traceweir_format::wire::Cursor;
 
 use crate::Result;
 
-/// The id that stands for "no message".
+/// The id that means "no message".
 pub const NO_MESSAGE: u32 = u32::MAX;
 
-/// The entry holds UTF-16 text.
+/// Flag of an entry that holds UTF-16 text.
 pub(super) const MESSAGE_RESOURCE_UNICODE: u16 = 1;
 
-/// Bytes of an entry before its text.
+/// The size of an entry before its text, in bytes.
 const ENTRY_HEADER: usize = 4;
 
 /// The texts of one message table.
 #[derive(Clone, Debug, Default)]
 pub struct MessageTable {
     texts: HashMap<u32, Arc<str>>,
-    /// Where the last entry ends.
+    /// The offset at which the last entry ends.
     end: usize,
 }
 
@@ -64,11 +64,11 @@ impl MessageTable {
         Ok(table)
     }
 
-    /// Reads the entry of `id` and says how long it is.
+    /// Reads the entry of `id` and returns its length.
     fn read_entry(&mut self, id: u32, entries: &mut Cursor<'_>) -> Result<usize> {
         let length = usize::from(entries.u16()?);
         let flags = entries.u16()?;
-        // An entry without a length would let one block claim four thousand million ids.
+        // An entry of length 0 would let one block claim four billion ids.
         let text = length
             .checked_sub(ENTRY_HEADER)
             .ok_or_else(|| entries.invalid("entry shorter than its header"))?;
@@ -81,25 +81,25 @@ impl MessageTable {
         Ok(length)
     }
 
-    /// The text of a message.
+    /// Returns the text of a message.
     #[must_use]
     pub fn get(&self, id: u32) -> Option<&Arc<str>> {
         self.texts.get(&id).filter(|_| id != NO_MESSAGE)
     }
 
-    /// How many bytes of its resource the table takes.
+    /// Returns the number of bytes of its resource that the table takes.
     #[must_use]
     pub const fn extent(&self) -> usize {
         self.end
     }
 
-    /// How many messages there are.
+    /// Returns the number of messages.
     #[must_use]
     pub fn len(&self) -> usize {
         self.texts.len()
     }
 
-    /// Whether there is no message.
+    /// Returns whether the table has no messages.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.texts.is_empty()
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_without_entries_ends_at_once() {
+    fn message_blocks_must_hold_their_entries() {
         let mut bytes = Vec::new();
         bytes.put_u32(1).put_u32(0).put_u32(u32::MAX).put_u32(16).put(&[0; 64]);
         assert!(MessageTable::parse(&bytes).is_err(), "entries of length 0");

@@ -1,17 +1,19 @@
-//! Which schema describes an event: the look-up order, and the caches that make it cheap.
+//! Finds the schema of an event: the lookup order, and the caches that make it cheap.
 //!
 //! ```text
 //!   EVENT with metadata ──────────────▶ tracelogging   (cache by the metadata's bytes)
-//!   EVENT 0xFFFE ─────────────────────▶ a manifest chunk; complete manifests are taken in
-//!   EVENT (provider, id, version) ────▶ manifest in the trace ▸ schema that merging embedded ▸ program that the trace names ▸ manifests given by the user
+//!   EVENT 0xFFFE ─────────────────────▶ a manifest chunk; complete manifests are added
+//!   EVENT (provider, id, version) ────▶ manifest in the trace ▸ schema that a merge embedded
+//!                                       ▸ program that the trace names ▸ manifests from the user
 //!   SYSTEM · COMPACT · PERFINFO ──────▶ kernel tables by (class, type, version)
-//!   FULL · INSTANCE (class, type) ────▶ kernel tables ▸ schema that merging embedded
+//!   FULL · INSTANCE (class, type) ────▶ kernel tables ▸ schema that a merge embedded
 //!   MESSAGE (guid, number) ───────────▶ wpp
 //! ```
 //!
-//! A version that no manifest has is read with the next lower one, whose layout it begins with. Schemas in the trace may come after the
-//! events they describe: whoever decodes a file lets [`Decoder::observe`] see all of it when a look-up
-//! fails. What a hostile trace can make this keep is bounded by [`MAX_KEPT_FIELDS`].
+//! If no manifest has an event's version, the next lower version is used, because its layout is a
+//! prefix. Schemas in the trace may come after the events they describe: when a lookup fails, the
+//! caller passes all records of the file to [`Decoder::observe`]. [`MAX_KEPT_FIELDS`] bounds what a
+//! hostile trace can make the decoder keep.
 
 pub mod binary;
 mod builtin;
@@ -57,19 +59,20 @@ use tracked::Tracked;
 /// The most schema fields that a trace's own manifests and embedded schemas may take.
 pub const MAX_KEPT_FIELDS: usize = 1 << 20;
 
-/// The most bytes that may be derived from schemas from outside: the events of a whole Windows installation take a tenth.
+/// The most bytes that may be derived from schemas from outside: the events of a whole Windows
+/// installation take a tenth.
 const MAX_DERIVED_BYTES: usize = 256 << 20;
 
 /// A schema and the payload it describes.
 #[derive(Clone, Copy, Debug)]
 pub struct Found<'d, 'p> {
-    /// The schema with what is derived from it.
+    /// The schema with its derived values.
     pub known: &'d Known,
-    /// The payload; without metadata that stands in front of it.
+    /// The payload, without the metadata that may come before it.
     pub payload: &'p [u8],
 }
 
-/// What a manifest says: XML, or a PE or ELF file with a compiled one.
+/// Reads a manifest: XML, or a PE or ELF file with a compiled one.
 pub fn read_manifest(bytes: &[u8]) -> Result<Vec<ProviderSchemas>> {
     match binary::provider_binary_kind(bytes) {
         binary::Kind::Pe | binary::Kind::Elf => binary::load(bytes),
@@ -77,24 +80,24 @@ pub fn read_manifest(bytes: &[u8]) -> Result<Vec<ProviderSchemas>> {
     }
 }
 
-/// What a file of message formats gave.
+/// The result of adding a file of message formats.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Added {
-    /// Formats that can be used.
+    /// The number of usable formats.
     pub formats: usize,
-    /// Lines that cannot, and why.
+    /// Line numbers of unusable formats, with the reason.
     pub warnings: Vec<(usize, &'static str)>,
 }
 
-/// Where a decoder keeps the schema of an event, and the payload it describes.
+/// The location of an event's schema in a decoder, and the payload it describes.
 #[derive(Clone, Copy, Debug)]
 pub struct Located<'p> {
-    place: Place,
+    slot: SchemaSlot,
     payload: &'p [u8],
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Place {
+enum SchemaSlot {
     Kept(u32),
     SelfDescribed(usize),
     ManifestChunk,
@@ -108,7 +111,7 @@ pub struct Decoder {
     self_described: SelfDescribed,
     /// Manifest events by provider and id.
     events: HashMap<(Guid, u16), Vec<Candidate>>,
-    /// What (provider, id, version) led to last time.
+    /// Results of earlier lookups by (provider, id, version).
     resolved: HashMap<(Guid, u16, u8), Option<u32>>,
     /// Kernel and other classic events by class, type and version.
     classic: HashMap<(Guid, u8, u8), Option<u32>>,
@@ -121,18 +124,21 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// A decoder that knows what comes with events and the kernel tables.
+    /// Creates a decoder with the kernel tables, for events that describe themselves or that the
+    /// tables cover.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds manifests from a file's bytes: XML, or a PE or ELF file with compiled ones. Returns the number of events.
+    /// Adds manifests from a file's bytes: XML, or a PE or ELF file with compiled ones. Returns the
+    /// number of events.
     pub fn add_manifest(&mut self, bytes: &[u8]) -> Result<usize> {
         self.add_providers(read_manifest(bytes)?, Standing::Named)
     }
 
-    /// Adds what manifests say, to be asked in the order of their standing. Returns the number of events.
+    /// Adds the providers of manifests; `standing` decides their order of precedence. Returns the
+    /// number of events.
     pub fn add_providers(&mut self, providers: Vec<ProviderSchemas>, standing: Standing) -> Result<usize> {
         let events = providers.iter().map(|p| p.events.len()).sum();
         for provider in providers {
@@ -146,7 +152,7 @@ impl Decoder {
         self.add_formats(wpp::tmf::parse(bytes)?)
     }
 
-    /// Adds the message formats of a PDB, which is a plain file.
+    /// Adds the message formats of a PDB, which must be a regular file.
     pub fn add_pdb(&mut self, file: std::fs::File) -> Result<Added> {
         self.add_formats(wpp::pdb::load_file(file)?)
     }
@@ -160,17 +166,18 @@ impl Decoder {
         Ok(added)
     }
 
-    /// The name of a provider, as far as anything seen so far tells.
+    /// Returns the name of a provider, if a schema seen so far gives one.
     #[must_use]
     pub fn provider_name(&self, provider: &Guid) -> Option<&str> {
         self.names.get(provider).map(|n| &**n)
     }
 
-    /// Keeps a schema from outside, as long as there is room for what is derived from it.
+    /// Keeps a schema from outside; fails if the derived values of all schemas would exceed the
+    /// limit.
     fn keep(&mut self, schema: Schema) -> Result<u32> {
         let derived = self.derived_bytes.saturating_add(Known::derived_bytes(&schema));
         if derived > MAX_DERIVED_BYTES {
-            return Err(Error::Schema("names and messages are too large in sum"));
+            return Err(Error::Schema("names and messages are too large in total"));
         }
         self.derived_bytes = derived;
         Ok(self.push(schema))
@@ -200,22 +207,22 @@ impl Decoder {
         self.resolved.clear();
     }
 
-    /// The schema of an event.
+    /// Returns the schema of an event.
     #[inline(always)]
     pub fn find<'d, 'p>(&'d mut self, record: &Record<'p>) -> Result<Found<'d, 'p>, Undecoded> {
         let located = self.locate(record)?;
         Ok(self.get(&located))
     }
 
-    /// The schema of an event that its consumer holds in parts.
+    /// Returns the schema of an event that a consumer holds in parts.
     pub fn find_event<'d, 'p>(&'d mut self, event: &Event<'p>) -> Result<Found<'d, 'p>, Undecoded> {
         let kept = |id: Option<u32>, otherwise| {
-            id.map(|id| Located { place: Place::Kept(id), payload: event.payload }).ok_or(otherwise)
+            id.map(|id| Located { slot: SchemaSlot::Kept(id), payload: event.payload }).ok_or(otherwise)
         };
         let located = match (event.kind, event.metadata) {
             (EventKind::Described, Some(metadata)) => {
                 let index = self.self_described.find(event.provider, event.traits, metadata)?;
-                Located { place: Place::SelfDescribed(index), payload: event.payload }
+                Located { slot: SchemaSlot::SelfDescribed(index), payload: event.payload }
             }
             (EventKind::Described, None) => self.locate_manifest_event(event)?,
             (EventKind::Classic, _) => {
@@ -230,29 +237,31 @@ impl Decoder {
         Ok(self.get(&located))
     }
 
-    /// A located schema. It must have been located after the last change to the decoder.
+    /// Returns a located schema. It must have been located after the last change to the decoder.
     #[inline(always)]
     #[must_use]
     pub fn get<'d, 'p>(&'d self, located: &Located<'p>) -> Found<'d, 'p> {
-        let known = match located.place {
-            Place::Kept(id) => usize::try_from(id).ok().and_then(|i| self.known.get(i)),
-            Place::SelfDescribed(index) => self.self_described.get(index),
-            Place::ManifestChunk => Some(&self.builtin.manifest_chunk),
-            Place::StringOnly => Some(&self.builtin.string_only),
+        let known = match located.slot {
+            SchemaSlot::Kept(id) => usize::try_from(id).ok().and_then(|i| self.known.get(i)),
+            SchemaSlot::SelfDescribed(index) => self.self_described.get(index),
+            SchemaSlot::ManifestChunk => Some(&self.builtin.manifest_chunk),
+            SchemaSlot::StringOnly => Some(&self.builtin.string_only),
         };
         Found { known: known.unwrap_or(&self.builtin.nothing), payload: located.payload }
     }
 
-    /// Where the schema of an event is kept, for callers that need the decoder in between.
+    /// Locates the schema of an event, for callers that use the decoder before they fetch the
+    /// schema.
     #[inline(always)]
     pub fn locate<'p>(&mut self, record: &Record<'p>) -> Result<Located<'p>, Undecoded> {
         match self.repeated(record) {
-            Some(index) => Ok(Located { place: Place::SelfDescribed(index), payload: record.payload() }),
+            Some(index) => Ok(Located { slot: SchemaSlot::SelfDescribed(index), payload: record.payload() }),
             None => self.look_up(record),
         }
     }
 
-    /// The schema of a self-describing event whose like has just been seen: the way of most events, so it has no call in it.
+    /// Returns the schema of a self-describing event whose metadata repeats that of a recent event.
+    /// Most events take this path, so it contains no call.
     #[inline(always)]
     fn repeated(&self, record: &Record<'_>) -> Option<usize> {
         let described = record.family() == Family::Event && !record.items_damaged();
@@ -275,47 +284,47 @@ impl Decoder {
             }
             Family::Other(kind) => return Err(Undecoded::UnknownRecord(kind)),
         };
-        Ok(Located { place: Place::Kept(kept), payload })
+        Ok(Located { slot: SchemaSlot::Kept(kept), payload })
     }
 
     fn locate_event<'p>(&mut self, record: &Record<'p>) -> Result<Located<'p>, Undecoded> {
         if record.items_damaged() {
-            let why = Error::Schema("extended items leave the record");
-            return Err(Undecoded::BadMetadata(why));
+            let reason = Error::Schema("extended data items exceed the record");
+            return Err(Undecoded::BadMetadata(reason));
         }
-        let (event, alone) = Event::of(record);
+        let (event, alone) = Event::from_record(record);
         if let Some(metadata) = event.metadata {
             let index = self.self_described.find(event.provider, event.traits, metadata)?;
             if alone {
                 self.self_described.expect(record.bytes(), record.items().bytes(), index);
             }
-            return Ok(Located { place: Place::SelfDescribed(index), payload: event.payload });
+            return Ok(Located { slot: SchemaSlot::SelfDescribed(index), payload: event.payload });
         }
         self.locate_manifest_event(&event)
     }
 
     fn locate_manifest_event<'p>(&mut self, event: &Event<'p>) -> Result<Located<'p>, Undecoded> {
         let (d, payload) = (&event.descriptor, event.payload);
-        let at = |place| Ok(Located { place, payload });
+        let located = |slot| Ok(Located { slot, payload });
         if d.is_manifest_chunk() {
-            return at(Place::ManifestChunk);
+            return located(SchemaSlot::ManifestChunk);
         }
         let id = self.resolve(event.provider, d).or_else(|| {
-            // A decode GUID stands for the provider in manifests.
+            // Manifests may list the events of a provider under its decode GUID.
             let decode = event.traits.and_then(|t| Traits::parse(t).ok()).and_then(|t| t.decode_guid());
             decode.and_then(|g| self.resolve(g, d)).or_else(|| event.control.and_then(|g| self.resolve(g, d)))
         });
         if let Some(id) = id {
-            return at(Place::Kept(id));
+            return located(SchemaSlot::Kept(id));
         }
         if d.channel == CHANNEL_TRACELOGGING
             && let Some((traits, metadata, rest)) = metadata_in_payload(payload)
         {
             let index = self.self_described.find(event.provider, Some(traits), metadata)?;
-            return Ok(Located { place: Place::SelfDescribed(index), payload: rest });
+            return Ok(Located { slot: SchemaSlot::SelfDescribed(index), payload: rest });
         }
         if event.is_string() {
-            return at(Place::StringOnly);
+            return located(SchemaSlot::StringOnly);
         }
         Err(Undecoded::NoSchema)
     }
@@ -350,7 +359,8 @@ impl Decoder {
         id
     }
 
-    /// The kernel schema of a version. Versions that share a layout share its schema, as a hostile trace may claim all of them.
+    /// Returns the kernel schema of a version. Versions that share a layout share its schema,
+    /// because a hostile trace may claim all of them.
     fn kernel(&mut self, class: &Guid, opcode: u8, version: u8) -> Option<u32> {
         let (shape, _) = shape_of(class, opcode, version)?;
         let first = (*class, opcode, shape.version);
@@ -363,7 +373,8 @@ impl Decoder {
     }
 }
 
-/// Traits, event metadata and data, where a provider could not make ETW keep them apart.
+/// Splits a payload into traits, event metadata and data, for a provider that could not pass
+/// metadata to ETW separately.
 fn metadata_in_payload(payload: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let (traits, rest) = payload.split_at_checked(usize::from(u16_at(payload, 0)))?;
     let (metadata, data) = rest.split_at_checked(usize::from(u16_at(rest, 0)))?;

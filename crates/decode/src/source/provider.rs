@@ -1,4 +1,4 @@
-//! What a manifest says about one provider: the form that every manifest source produces.
+//! The schemas of one provider: the form that every manifest source produces.
 
 use std::sync::Arc;
 
@@ -10,25 +10,26 @@ use crate::schema::Schema;
 /// A provider and all events that its manifest describes.
 #[derive(Clone, Debug, Default)]
 pub struct ProviderSchemas {
-    /// The provider's id.
+    /// GUID of the provider.
     pub id: Guid,
-    /// Its name.
+    /// Name of the provider.
     pub name: Option<Arc<str>>,
-    /// Names for numbers: its own, and the predefined ones that it uses.
+    /// Names for numbers: the provider's own, and the predefined ones that it uses.
     pub named: Named,
-    /// Its events.
+    /// Events of the provider.
     pub events: Vec<EventSchema>,
-    /// Filters that sessions may give it; compiled manifests are read without them.
+    /// Filters that the provider accepts from sessions; compiled manifests are read without them.
     pub filters: Vec<FilterSchema>,
 }
 
 impl ProviderSchemas {
-    /// Its keywords: bits and a name for them; one that has a name for people beside its own stands twice.
+    /// Returns keyword bits with a name each; a keyword with both a message text and a name comes
+    /// twice.
     pub fn keywords(&self) -> impl Iterator<Item = (u64, &str)> {
         self.named.keywords.iter().flat_map(Name::known_as)
     }
 
-    /// Levels of its own, in the same way.
+    /// Returns the provider's own levels, in the same form as [`Self::keywords`].
     pub fn levels(&self) -> impl Iterator<Item = (u64, &str)> {
         self.named.levels.iter().filter(|level| !level.name.starts_with("win:")).flat_map(Name::known_as)
     }
@@ -37,31 +38,32 @@ impl ProviderSchemas {
 /// The names that a provider has for numbers of its events, by value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Named {
-    /// Bits.
+    /// Names of keyword bits.
     pub keywords: Vec<Name>,
-    /// Levels.
+    /// Names of levels.
     pub levels: Vec<Name>,
-    /// Channels.
+    /// Names of channels.
     pub channels: Vec<Name>,
-    /// Tasks.
+    /// Names of tasks.
     pub tasks: Vec<Name>,
-    /// Opcodes: the number in the high half of 32 bits, its task or 0 in the low one.
+    /// Names of opcodes: the value has the opcode in the high half of 32 bits, and its task or 0 in
+    /// the low half.
     pub opcodes: Vec<Name>,
 }
 
 /// A name for a number.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Name {
-    /// The number.
+    /// The number that is named.
     pub value: u64,
-    /// The name as the manifest has it, with its prefix.
+    /// The name in the manifest, with its prefix.
     pub name: Arc<str>,
-    /// What people read instead.
+    /// The message text that people read instead.
     pub text: Option<Arc<str>>,
 }
 
 impl Name {
-    /// The number with each of its names, without prefix.
+    /// Returns the number with each of its names, without prefix.
     fn known_as(&self) -> impl Iterator<Item = (u64, &str)> {
         let name = self.name.strip_prefix("win:").unwrap_or(&self.name);
         let text = self.text.as_deref().filter(|text| *text != name && !text.trim().is_empty());
@@ -74,17 +76,17 @@ impl Name {
 pub struct EventSchema {
     /// Id, version, level, opcode, task, keyword and channel as the manifest gives them.
     pub descriptor: EventDescriptor,
-    /// Its names and fields.
+    /// The event's names and fields.
     pub schema: Schema,
 }
 
-/// A filter that a provider takes: what a session gives it to choose events by.
+/// A filter that a provider accepts: a session passes it values to select events by.
 #[derive(Clone, Debug)]
 pub struct FilterSchema {
-    /// Its number.
+    /// Number of the filter.
     pub id: u8,
-    /// Which form of it.
+    /// Version of the filter.
     pub version: u8,
-    /// Its fields, and what people read.
+    /// The filter's fields and message text.
     pub schema: Schema,
 }

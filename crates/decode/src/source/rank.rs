@@ -1,6 +1,6 @@
-//! Which of several descriptions of one event is believed.
+//! Decides which of several descriptions of one event applies.
 
-/// Where a manifest schema came from, best first.
+/// The source of a manifest schema, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Rank {
     InTrace,
@@ -9,15 +9,15 @@ pub(super) enum Rank {
     Given(Standing),
 }
 
-/// In which order manifests from outside the trace are asked.
+/// The precedence of manifests from outside the trace, best first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Standing {
-    /// The program named it.
+    /// The calling program named the manifest.
     #[default]
     Named,
-    /// It is installed on the machine.
+    /// The manifest is installed on the machine.
     Installed,
-    /// It was found in a program's file.
+    /// The manifest was found in a program's file.
     Binary,
 }
 
@@ -29,7 +29,8 @@ pub(super) struct Candidate {
     pub(super) known: u32,
 }
 
-/// The best schema for a version: the same, else the next lower one, else the next higher one; then by source.
+/// Returns the best schema for a version: the same version, else the next lower one, else the next
+/// higher one; then by source.
 pub(super) fn choose(list: &[Candidate], version: u8) -> Option<u32> {
     let best = list.iter().min_by_key(|c| {
         let distance = match c.version.cmp(&version) {

@@ -1,13 +1,15 @@
-//! The cache of TraceLogging schemas: found by the bytes of their metadata, compared in full.
+//! The cache of TraceLogging schemas, keyed by the bytes of their metadata, which are compared in
+//! full.
 //!
 //! ```text
-//!   provider, all items ──cheap hash──▶ repeat ──equal bytes?──▶ schema          (the usual way: no item is looked at)
-//!   provider, traits, metadata ──cheap hash──▶ slot ──equal bytes?──▶ schema      (the usual way, some nanoseconds)
+//!   provider, all items ──cheap hash──▶ repeat ──equal bytes?──▶ schema   (usual: no parsing)
+//!   provider, traits, metadata ──cheap hash──▶ slot ──equal bytes?──▶ schema  (usual: nanoseconds)
 //!                                                └─no─▶ map by a full hash ──▶ schema, or parse it
 //! ```
 //!
-//! A trace that invents metadata for each event fills the cache; it is then emptied and fills again, so memory stays bounded. So does
-//! the time of a look-up: metadata made to collide empties the cache too.
+//! A trace that invents metadata for each event fills the cache; the cache is then cleared and
+//! fills again, so memory stays bounded. The time of a lookup is bounded as well: metadata made to
+//! collide clears the cache too.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hasher};
@@ -21,10 +23,10 @@ use crate::error::Undecoded;
 const SLOTS: usize = 1024;
 const MAX_ENTRIES: usize = 16 << 10;
 const MAX_BYTES: usize = 64 << 20;
-/// What a schema takes besides its fields, and for each of them.
+/// Bytes that a schema takes besides its fields, and for each field.
 const SCHEMA_BYTES: usize = 512;
 const FIELD_BYTES: usize = 256;
-/// So many entries may share a full hash by chance; more are made to.
+/// This many entries may share a full hash by chance; more are an attack.
 const MAX_COLLISIONS: usize = 8;
 
 #[derive(Debug)]
@@ -44,7 +46,8 @@ pub(super) struct SelfDescribed {
     repeats: Vec<Repeat>,
 }
 
-/// The items of an event as its record holds them, for events that have no others: most repeat those of an earlier event.
+/// The extended data items of an event as its record holds them, if all of them describe it. Most
+/// events repeat those of an earlier one.
 #[derive(Clone, Debug, Default)]
 struct Repeat {
     provider: [u8; 16],
@@ -53,11 +56,12 @@ struct Repeat {
 }
 
 const REPEATS: usize = 256;
-/// The longest items worth keeping for this.
+/// The longest items that are kept, in bytes.
 const MAX_ITEMS_BYTES: usize = 1024;
 
 impl SelfDescribed {
-    /// The schema of an earlier event of the same provider with the same items, if that is at hand.
+    /// Returns the schema of an earlier event of the same provider with the same items, if the
+    /// cache holds it.
     #[inline(always)]
     pub(super) fn repeated(&self, record: &[u8], items: &[u8]) -> Option<usize> {
         let repeat = self.repeats.get(repeat_slot(items))?;
@@ -81,7 +85,7 @@ impl SelfDescribed {
         }
     }
 
-    /// The index of a schema, valid until the next look-up.
+    /// Returns the index of a schema, valid until the next lookup.
     #[inline]
     pub(super) fn find(
         &mut self,
@@ -99,7 +103,7 @@ impl SelfDescribed {
         }
     }
 
-    /// The schema that the last look-up found under `index`.
+    /// Returns the schema that the last lookup found under `index`.
     #[inline]
     pub(super) fn get(&self, index: usize) -> Option<&Known> {
         self.entries.get(index).map(|e| &e.known)
@@ -143,7 +147,7 @@ impl SelfDescribed {
     ) -> Result<u32, Undecoded> {
         let usable = (!traits.is_empty()).then_some(traits);
         let schema = tracelogging::schema(provider, usable, metadata)?;
-        // The metadata itself, the fields, and what is derived from both.
+        // The size of the metadata, the fields, and the values derived from both.
         let blobs = metadata.len().saturating_add(traits.len()).saturating_add(SCHEMA_BYTES);
         let fields = schema.fields().len().saturating_mul(FIELD_BYTES);
         let size = blobs.saturating_add(fields).saturating_add(Known::derived_bytes(&schema));
@@ -168,7 +172,8 @@ impl Entry {
     }
 }
 
-/// Mixes the length and a few words from the middle and the end, where names of events and fields stand.
+/// Hashes the length and a few words from the middle and the end, where the names of events and
+/// fields are.
 #[inline(always)]
 fn repeat_slot(items: &[u8]) -> usize {
     let end = items.len();
@@ -179,7 +184,7 @@ fn repeat_slot(items: &[u8]) -> usize {
     usize::try_from(mixed.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56).unwrap_or(0)
 }
 
-/// Mixes the length and a few words: the comparison decides.
+/// Hashes the length and a few words; a comparison follows.
 #[inline]
 fn cheap_hash(provider: &Guid, metadata: &[u8]) -> usize {
     let tail = metadata.len().saturating_sub(8);
@@ -233,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crowded_hash_empties_the_cache() {
+    fn hash_collisions_clear_the_cache() {
         let mut cache = SelfDescribed::default();
         for n in 0..MAX_COLLISIONS + 1 {
             cache.insert(Guid::NULL, &[], &metadata(&n.to_string(), 1), 42).unwrap();

@@ -1,4 +1,4 @@
-//! Which schema an event gets, by what the decoder has seen before: records to ask about, and what needs no schema or has none.
+//! Tests of schema lookup: which schema an event gets after the records that the decoder has seen.
 
 mod embedded;
 mod kernel;
@@ -30,7 +30,7 @@ fn encoded(header: &EventHeader<'_>, payload: &[u8]) -> Vec<u8> {
     out
 }
 
-/// An event of [`PROVIDER`] without items.
+/// Encodes an event of [`PROVIDER`] without extended data items.
 fn event(id: u16, version: u8, payload: &[u8]) -> Vec<u8> {
     let descriptor = EventDescriptor { id, version, ..Default::default() };
     encoded(&EventHeader { provider: PROVIDER, descriptor, ..Default::default() }, payload)
@@ -71,7 +71,7 @@ fn observe(decoder: &mut Decoder, record: &[u8]) {
     assert!(decoder.observe(&Record::parse(record, 0).unwrap()));
 }
 
-/// The names of the fields that an event is found to have.
+/// Returns the names of the fields in the schema of an event.
 fn fields(decoder: &mut Decoder, record: &[u8]) -> Result<Vec<String>, Undecoded> {
     let found = decoder.find(&Record::parse(record, 0).unwrap())?;
     Ok(found.known.schema.top().iter().map(|f| f.name.to_string()).collect())
@@ -86,7 +86,7 @@ fn unknown(decoder: &mut Decoder, record: &[u8]) {
     assert_eq!(fields(decoder, record), Err(Undecoded::NoSchema));
 }
 
-/// A manifest whose events, by id and version, have one field of the given name.
+/// Builds a manifest whose events, by id and version, have one field of the given name.
 fn manifest(events: &[(u16, u8, &str)]) -> String {
     let mut xml = format!(
         "<instrumentationManifest xmlns=\"http://schemas.microsoft.com/win/2004/08/events\"><instrumentation><events>\
@@ -120,7 +120,7 @@ fn chunk_of(provider: Guid, total: u16, number: u16, body: &str) -> Vec<u8> {
     encoded(&EventHeader { provider, descriptor: CHUNK, ..Default::default() }, &payload)
 }
 
-/// A manifest as `count` chunks.
+/// Splits a manifest into `count` chunks.
 fn chunks(xml: &str, count: usize) -> Vec<Vec<u8>> {
     let size = xml.len().div_ceil(count);
     let parts: Vec<_> = xml.as_bytes().chunks(size).map(|c| std::str::from_utf8(c).unwrap()).collect();
@@ -128,7 +128,8 @@ fn chunks(xml: &str, count: usize) -> Vec<Vec<u8>> {
     (0..total).zip(parts).map(|(n, part)| chunk_of(PROVIDER, total, n, part)).collect()
 }
 
-/// A TRACE_EVENT_INFO of one field, which may name a map. With an event GUID it is one of a classic class.
+/// Builds a TRACE_EVENT_INFO of one field, which may name a map. With an event GUID it describes a
+/// classic class.
 fn info(event_guid: Guid, descriptor: EventDescriptor, field: &str, map: Option<&str>) -> Vec<u8> {
     info_from(u32::from(!event_guid.is_null()), event_guid, descriptor, field, map)
 }
@@ -159,7 +160,7 @@ fn info_from(
     classic(class::EVENT_METADATA, 32, 0, &b.0)
 }
 
-/// An EVENT_MAP_INFO with one name.
+/// Builds an EVENT_MAP_INFO with one name.
 fn map(name: &str, value: u32, text: &str) -> Vec<u8> {
     let mut b = Bytes::default();
     let at = b.hole();
@@ -177,7 +178,7 @@ fn id_of(id: u16, version: u8) -> EventDescriptor {
     EventDescriptor { id, version, ..Default::default() }
 }
 
-/// What the map of the only field calls a value.
+/// Returns the name that the map of the only field has for a value.
 fn named(decoder: &mut Decoder, record: &[u8], value: u64) -> Option<String> {
     let found = decoder.find(&Record::parse(record, 0).unwrap()).unwrap();
     match &found.known.schema.top()[0].kind {
@@ -222,7 +223,7 @@ fn messages_need_their_format() {
 }
 
 #[test]
-fn events_with_damaged_items_are_not_guessed_at() {
+fn events_with_damaged_items_are_not_decoded() {
     let mut decoder = Decoder::new();
     decoder.add_manifest(manifest(&[(1, 0, "a")]).as_bytes()).unwrap();
     let mut record = with_items(&[Item { kind: ExtType::SID, data: &[0; 12] }], id_of(1, 0), &[0; 4]);
@@ -232,13 +233,13 @@ fn events_with_damaged_items_are_not_guessed_at() {
 }
 
 #[test]
-fn records_without_a_layout_say_so() {
+fn records_without_a_layout_are_reported() {
     let record = [16, 0, 13, 0xC0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     assert_eq!(fields(&mut Decoder::new(), &record), Err(Undecoded::UnknownRecord(13)));
 }
 
 #[test]
-fn ordinary_events_teach_nothing() {
+fn ordinary_events_are_not_observed() {
     let mut decoder = Decoder::new();
     for record in [event(1, 0, &[]), system(0x0301, 4, false), classic(class::PROCESS, 1, 4, &[])] {
         assert!(!decoder.observe(&Record::parse(&record, 0).unwrap()));

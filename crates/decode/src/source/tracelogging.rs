@@ -1,7 +1,8 @@
-//! Schemas that events bring along: provider traits and event metadata of TraceLogging.
+//! Builds schemas from provider traits and event metadata of TraceLogging events.
 //!
-//! Metadata has members right behind their structure, at any depth; a [`Schema`] wants the members of each structure side by side
-//! and behind all fields of the level above. So the tree is read depth first and laid out breadth first:
+//! In metadata, members directly follow their structure, at any depth; in a [`Schema`], the members
+//! of each structure are adjacent and come after all fields of the level above. So the tree is read
+//! depth first and laid out breadth first:
 //!
 //! ```text
 //!   metadata   a │ S (2 members) │ b │ T (1 member) │ c │ d
@@ -11,11 +12,12 @@
 //!             └─── top = 3 ────┘
 //! ```
 //!
-//! Everything here comes from the process that wrote the event and is hostile. The number of fields is bounded here, the depth
-//! by [`Schema::seal`]. What cannot be laid out is an error, as a wrong guess about one field would misread all that
-//! follow. Traits only add names, so traits that cannot be read are left out instead.
+//! Everything here comes from the process that wrote the event and is hostile. This module bounds
+//! the number of fields; [`Schema::seal`] bounds the depth. Metadata that cannot be laid out is an
+//! error, because a wrong guess about one field would misread all that follow. Traits only add
+//! names, so unreadable traits are ignored instead.
 //!
-//! Source: the layout is told in [`traceweir_format::tracelogging`].
+//! Source: [`traceweir_format::tracelogging`] describes the layout.
 
 use std::sync::Arc;
 
@@ -27,7 +29,7 @@ use traceweir_format::tracelogging::{Arity, EventMetadata, FieldMetadata, Traits
 use crate::schema::{Count, Field, Kind, MAX_FIELDS, Origin, Schema};
 use crate::{Error, Result};
 
-/// The schema of an event of `provider` with these traits and this metadata.
+/// Builds the schema of an event of `provider` with these traits and this metadata.
 ///
 /// ```
 /// # use traceweir_decode::source::tracelogging::schema;
@@ -60,7 +62,7 @@ fn name(bytes: &[u8]) -> Option<Arc<str>> {
 /// The fields of an event as a tree.
 struct Tree<'a> {
     nodes: Vec<Node<'a>>,
-    /// Fields outside any structure.
+    /// Indexes of the fields outside any structure.
     top: Vec<usize>,
 }
 
@@ -72,7 +74,8 @@ struct Node<'a> {
 impl<'a> Tree<'a> {
     fn read(metadata: &EventMetadata<'a>) -> Result<Self> {
         let mut tree = Self { nodes: Vec::new(), top: Vec::new() };
-        // Structures that lack members, the innermost last, and how many each lacks.
+        // Structures that lack members, the innermost last, with the number of members that each
+        // lacks.
         let mut open: Vec<(usize, u8)> = Vec::new();
         for field in metadata.fields() {
             let field = field?;
@@ -98,7 +101,7 @@ impl<'a> Tree<'a> {
         if open.is_empty() { Ok(tree) } else { Err(Error::Schema("structure without all of its members")) }
     }
 
-    /// The fields of a schema, and how many of them are outside any structure.
+    /// Returns the fields of a schema, and how many of them are outside any structure.
     fn lay_out(self) -> Result<(Vec<Field>, usize)> {
         let top = self.top.len();
         let mut order = self.top;
@@ -111,7 +114,7 @@ impl<'a> Tree<'a> {
     }
 }
 
-/// The field of a schema; `first` is where its members are going to stand, if it has any.
+/// Converts a field; `first` is the index that its members will get, if it has any.
 fn to_field(field: &FieldMetadata<'_>, first: usize) -> Result<Field> {
     let kind = match field.members() {
         Some(members) => {
@@ -128,7 +131,7 @@ fn to_field(field: &FieldMetadata<'_>, first: usize) -> Result<Field> {
         Arity::Fixed(n) => Count::Fixed(n),
         Arity::Variable => Count::Prefixed,
     };
-    // A few bytes would stand for any number of elements.
+    // Otherwise a few bytes could claim any number of elements.
     let nothing = matches!(kind, Kind::Struct { members: 0, .. } | Kind::Value { input: InType::NULL, .. });
     if nothing && count != Count::One {
         return Err(Error::Schema("array of elements without bytes"));
@@ -140,8 +143,8 @@ fn to_field(field: &FieldMetadata<'_>, first: usize) -> Result<Field> {
     Ok(out)
 }
 
-/// The layout of a value. Binary and custom values have a 16-bit count of bytes before them, which other sources know as
-/// counted binary.
+/// Returns the layout of a value. Binary and custom values have a 16-bit count of bytes before
+/// them, which other sources call counted binary.
 fn in_type(field: &FieldMetadata<'_>) -> Result<InType> {
     if matches!(field.arity, Arity::Custom(_)) {
         return Ok(InType::COUNTEDBINARY);
@@ -179,7 +182,7 @@ mod tests {
         }
     }
 
-    /// A blob of these field bytes.
+    /// Builds metadata with these field bytes.
     fn raw(fields: &[u8]) -> Vec<u8> {
         [&(fields.len() as u16 + 5).to_le_bytes()[..], b"\0e\0", fields].concat()
     }
@@ -200,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn unreadable_traits_cost_the_name_only() {
+    fn unreadable_traits_lose_only_the_name() {
         let mut metadata = MetadataBuilder::new("e", 0);
         let schema = schema(Guid::NULL, Some(&[9, 0, b'x']), metadata.finish().unwrap()).unwrap();
         assert_eq!((schema.names.provider, schema.names.event.as_deref()), (None, Some("e")));
@@ -307,8 +310,8 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_laid_out_is_refused() {
-        for (fields, why) in [
+    fn invalid_layouts_are_refused() {
+        for (fields, reason) in [
             (&b"f\0\x4e"[..], "variable array of binary"),
             (b"f\0\x2e\x02\0", "fixed array of binary"),
             (b"f\0\x40", "array of null"),
@@ -319,7 +322,7 @@ mod tests {
             (b"f\0\x28\x01", "half a count"),
             (b"f\0\x60\x04\0abc", "type information too short"),
         ] {
-            assert!(schema(Guid::NULL, None, &raw(fields)).is_err(), "{why}");
+            assert!(schema(Guid::NULL, None, &raw(fields)).is_err(), "{reason}");
         }
         assert!(schema(Guid::NULL, None, &raw(&b"\0\x08".repeat(MAX_FIELDS))).is_ok());
         assert!(schema(Guid::NULL, None, &raw(&b"\0\x08".repeat(MAX_FIELDS + 1))).is_err());

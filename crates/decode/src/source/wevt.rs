@@ -1,4 +1,4 @@
-//! Compiled manifests: what the message compiler makes of a manifest and puts into a program.
+//! Compiled manifests: the form in which the message compiler puts a manifest into a program.
 //!
 //! ```text
 //!   CRIM │ u32 size │ u16 major │ u16 minor │ u32 providers │ providers × { GUID │ u32 offset }
@@ -9,34 +9,36 @@
 //!                                                                          │
 //!   ┌──────────────────────────────────────────────────────────────────────┘
 //!   ▼
-//!   signature │ u32 size │ u32 count │ entries       LEVL TASK OPCO KEYW CHAN   names        (`names`)
-//!                                                    PRVA                       provider name
-//!                                                    MAPS TTBL                  maps, layouts (`template`)
-//!                                                    EVNT │ u32 0 │ events      48 bytes each, below
-//!                                                    SYMB                       { u16 id │ u8 version │ u8 0 │ u32 → symbol }
+//!   signature │ u32 size │ u32 count │ entries
+//!     LEVL TASK OPCO KEYW CHAN   names (`names`)
+//!     PRVA                       provider name
+//!     MAPS TTBL                  maps, layouts (`template`)
+//!     EVNT │ u32 0 │ events      48 bytes each, below
+//!     SYMB                       { u16 id │ u8 version │ u8 0 │ u32 → symbol }
 //!
 //!   event: EVENT_DESCRIPTOR │ u32 message │ u32 → TEMP │ u32 → OPCO │ u32 → LEVL │ u32 → TASK
 //!          │ u32 keywords │ u32 → (u32 → KEYW)[] │ u32 → CHAN
 //! ```
 //!
-//! All offsets count from the start of `CRIM`. An element is what its signature says; its type number is not
-//! looked at. Templates and maps are read where an event or an item points at them, so MAPS and TTBL, whose
-//! offset arrays differ between versions 3.1 and 5.1, need not be.
+//! All offsets count from the start of `CRIM`. The signature of an element decides what it is; its
+//! type number is ignored. Templates and maps are read where an event or an item points at them, so
+//! MAPS and TTBL, whose offset arrays differ between versions 3.1 and 5.1, are not read.
 //!
-//! Invariants: what is read in total stays in proportion to the blob, however its offsets overlap: each
-//! record spends from a budget that a sound blob does not use up (`Reader::spend`), and so do the fields of
-//! events.
+//! Invariants: the total that is read stays proportional to the blob, however its offsets overlap:
+//! each record spends from a budget that a sound blob does not use up (`Reader::spend`), and so do
+//! the fields of events.
 //!
-//! SYMB is this project's own: the message compiler keeps symbols in the header it writes, and without them an
-//! event that has no task has no name. Other readers pass over an element that they do not know.
+//! SYMB is this project's own: the message compiler keeps symbols in the header it writes, and
+//! without them an event without a task has no name. Other readers skip elements with an unknown
+//! signature.
 //!
-//! An event without a template has no fields. The XML shape of templates (BinXML) is not read: items alone
-//! describe the payload.
+//! An event without a template has no fields. The XML shape of templates (BinXML) is not read:
+//! items alone describe the payload.
 //!
-//! [`compile`] is the other direction.
+//! [`compile`] is the inverse.
 //!
-//! Source: Observed on the CLR's event resources (version 5.1); version 3.1 from public descriptions; SYMB is defined
-//! here.
+//! Source: Observed on the CLR's event resources (version 5.1); version 3.1 from public
+//! descriptions; SYMB is defined here.
 
 #[cfg(test)]
 pub(in crate::source) mod build;
@@ -66,23 +68,23 @@ pub use write::{Compiled, compile};
 /// The attribute of PRVA that holds the provider's name.
 const PROVIDER_NAME: u32 = 0x1000_0001;
 
-/// Bytes of an event entry.
+/// The size of an event entry, in bytes.
 const EVENT_SIZE: usize = 48;
 
-/// An event has 64 keyword bits and so at most as many keywords.
+/// The most keywords of an event, which has 64 keyword bits.
 const MAX_KEYWORDS: u32 = 64;
 
 /// The most fields that the events of one blob may have together.
 const MAX_TOTAL_FIELDS: usize = 1 << 21;
 
-/// The most text that the maps of one blob may copy from the message table.
+/// The most bytes of text that the maps of one blob may copy from the message table.
 const MAX_MAP_TEXT: usize = 64 << 20;
 
-/// The providers that a compiled manifest describes, with names and texts from `messages`.
+/// Reads the providers that a compiled manifest describes, with names and texts from `messages`.
 pub fn providers(blob: &[u8], messages: &MessageTable) -> Result<Vec<ProviderSchemas>> {
     let blob = bounded(blob)?;
     let mut reader = Reader::new(blob, messages);
-    let mut list = reader.at(12)?;
+    let mut list = reader.cursor_at(12)?;
     let count = list.u32()?;
     let mut providers = Vec::new();
     for _ in 0..count {
@@ -93,7 +95,8 @@ pub fn providers(blob: &[u8], messages: &MessageTable) -> Result<Vec<ProviderSch
     Ok(providers)
 }
 
-/// The blob as far as its own size field says; what follows is padding or belongs to the container.
+/// Cuts the blob at the size in its size field; what follows is padding or belongs to the
+/// container.
 pub(in crate::source) fn bounded(blob: &[u8]) -> Result<&[u8]> {
     let mut header = Cursor::new("compiled manifest", blob);
     if header.array::<4>()? != b"CRIM" {
@@ -105,7 +108,7 @@ pub(in crate::source) fn bounded(blob: &[u8]) -> Result<&[u8]> {
     Ok(header.take(size)?)
 }
 
-/// Everything that is looked up by offset while a blob is read.
+/// The state of reading a blob: the caches by offset, and the budgets.
 struct Reader<'a> {
     blob: &'a [u8],
     messages: &'a MessageTable,
@@ -127,30 +130,31 @@ impl<'a> Reader<'a> {
             maps: HashMap::default(),
             templates: HashMap::default(),
             bytes_left: size,
-            // Events share templates, texts are shared by map entries: these may exceed the blob, but not by much.
+            // Events share templates and map entries share texts, so the total may exceed the blob,
+            // but not by much.
             fields_left: size.saturating_add(1 << 16).min(MAX_TOTAL_FIELDS),
             map_text_left: size.saturating_mul(32).saturating_add(1 << 16).min(MAX_MAP_TEXT),
         }
     }
 
-    /// A cursor at an offset of the blob.
-    fn at(&self, offset: u32) -> Result<Cursor<'a>> {
+    /// Returns a cursor at an offset of the blob.
+    fn cursor_at(&self, offset: u32) -> Result<Cursor<'a>> {
         let mut cursor = Cursor::new("compiled manifest", self.blob);
         cursor.seek(usize::try_from(offset).unwrap_or(usize::MAX))?;
         Ok(cursor)
     }
 
-    /// Pays for a record of `bytes`. Records of a sound blob do not overlap, so they cost no more than its
-    /// size.
+    /// Subtracts a record of `bytes` from the budget. Records of a sound blob do not overlap, so
+    /// together they cost at most its size.
     fn spend(&mut self, bytes: usize) -> Result<()> {
         self.bytes_left =
             self.bytes_left.checked_sub(bytes).ok_or(Error::Schema("records of the manifest overlap"))?;
         Ok(())
     }
 
-    /// One WEVT block.
+    /// Reads one WEVT block.
     fn provider(&mut self, id: Guid, offset: u32) -> Result<ProviderSchemas> {
-        let mut block = self.at(offset)?;
+        let mut block = self.cursor_at(offset)?;
         if block.array::<4>()? != b"WEVT" {
             return Err(block.invalid("signature is not WEVT").into());
         }
@@ -161,7 +165,7 @@ impl<'a> Reader<'a> {
         for _ in 0..count {
             let (_type, offset) = (block.u32()?, block.u32()?);
             self.spend(8)?;
-            let mut element = self.at(offset)?;
+            let mut element = self.cursor_at(offset)?;
             match element.array::<4>()? {
                 b"EVNT" => event_lists.push(offset),
                 b"SYMB" => self.symbols(element, &mut symbols)?,
@@ -181,7 +185,7 @@ impl<'a> Reader<'a> {
         Ok(provider)
     }
 
-    /// The symbols of events; the cursor stands behind the signature.
+    /// Reads the symbols of events; the cursor is after the signature.
     fn symbols(&mut self, mut element: Cursor<'_>, symbols: &mut HashMap<(u16, u8), Arc<str>>) -> Result<()> {
         let (_size, count) = (element.u32()?, element.u32()?);
         for _ in 0..count {
@@ -192,7 +196,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// The name among the provider's attributes; the cursor stands behind the signature.
+    /// Returns the name among the provider's attributes; the cursor is after the signature.
     fn provider_name(&mut self, mut element: Cursor<'_>) -> Result<Option<Arc<str>>> {
         let (_size, count) = (element.u32()?, element.u32()?);
         for _ in 0..count {
@@ -205,9 +209,9 @@ impl<'a> Reader<'a> {
         Ok(None)
     }
 
-    /// One EVNT element.
+    /// Reads one EVNT element.
     fn events(&mut self, offset: u32, tables: &Tables, provider: &mut ProviderSchemas) -> Result<()> {
-        let mut element = self.at(offset)?;
+        let mut element = self.cursor_at(offset)?;
         let (_signature, _size, count, _zero) =
             (element.u32()?, element.u32()?, element.u32()?, element.u32()?);
         for _ in 0..count {
@@ -244,12 +248,12 @@ impl<'a> Reader<'a> {
         Ok(EventSchema { descriptor, schema })
     }
 
-    /// The keywords that an event's array of offsets names.
+    /// Returns the keywords that an event's array of offsets names.
     fn keywords(&self, count: u32, offset: u32, tables: &Tables) -> Result<Vec<(u64, Arc<str>)>> {
         if count == 0 {
             return Ok(Vec::new());
         }
-        let mut array = self.at(offset)?;
+        let mut array = self.cursor_at(offset)?;
         if count > MAX_KEYWORDS {
             return Err(array.invalid("more keywords than keyword bits").into());
         }

@@ -31,7 +31,7 @@ fn sample(time: i64, thread: u32) -> Vec<u8> {
     perf(SAMPLE, time, &payload)
 }
 
-/// A joiner, and the definitions of its trace. The clock counts units of 100 ns.
+/// A joiner with the stack definitions of its trace. The clock counts units of 100 ns.
 #[derive(Default)]
 struct Bench {
     joiner: Joiner<&'static str>,
@@ -71,7 +71,7 @@ fn kernel_and_user_part_become_one_stack_whatever_their_order_and_processor() {
     assert_eq!(bench.stack(&walk(0x1820, 12, (10, 4, 7), &[1, 2]), 3), Some("a"));
     assert_eq!(bench.stack(&walk(0x1820, 11, (10, 4, 7), &[KERNEL]), 0), Some("a"));
     assert_eq!(bench.stack(&walk(0x1820, 13, (10, 4, 8), &[3]), 1), Some("b"));
-    assert_eq!(bench.stack(&walk(0x1820, 13, (10, 4, 8), &[3]), 1), None, "it has one");
+    assert_eq!(bench.stack(&walk(0x1820, 13, (10, 4, 8), &[3]), 1), None, "the event has a stack");
     assert_eq!(bench.stack(&walk(0x1820, 13, (11, 4, 8), &[3]), 1), None, "no such event");
     assert_eq!(bench.joiner.late(), 2);
     assert_eq!(bench.rest(), [("a", vec![KERNEL, 1, 2]), ("b", vec![3])]);
@@ -82,26 +82,26 @@ fn one_event_may_hold_both_parts() {
     let mut bench = Bench::default();
     bench.event(&sample(10, 7), 0, "a");
     assert_eq!(bench.stack(&walk(0x1820, 11, (10, 4, 7), &[KERNEL, KERNEL + 1, 2, 3]), 0), Some("a"));
-    assert_eq!(bench.stack(&walk(0x1820, 12, (10, 4, 7), &[9]), 0), None, "it has a user part");
+    assert_eq!(bench.stack(&walk(0x1820, 12, (10, 4, 7), &[9]), 0), None, "the event has a user part");
     bench.joiner.end();
     let stack = bench.joiner.next_ready().unwrap().stack;
     assert_eq!((stack.kernel, stack.user, stack.owner), (vec![KERNEL, KERNEL + 1], vec![2, 3], Some((4, 7))));
 }
 
 #[test]
-fn a_key_stands_for_its_stack() {
+fn stack_key_resolves_to_its_stack() {
     let mut bench = Bench::default();
     let mut definition = Vec::new();
     put_definition(5, &[1_u64, 2].map(u64::to_le_bytes).concat(), 30, &mut definition).unwrap();
     bench.known.observe(&Record::parse(&definition, 0).unwrap());
     bench.event(&sample(10, 7), 0, "a");
     assert_eq!(bench.stack(&walk(0x1826, 12, (10, 4, 7), &[5]), 0), Some("a"));
-    assert_eq!(bench.stack(&walk(0x1825, 12, (10, 4, 7), &[6]), 0), None, "nothing defines it");
+    assert_eq!(bench.stack(&walk(0x1825, 12, (10, 4, 7), &[6]), 0), None, "undefined key");
     assert_eq!(bench.rest(), [("a", vec![1, 2])]);
 }
 
 #[test]
-fn a_switch_takes_the_stack_of_either_thread_but_not_of_both() {
+fn switch_accepts_stacks_of_one_of_its_threads() {
     let switch = |time, new: u32, old: u32| {
         let mut payload = Vec::new();
         payload.put_u32(new).put_u32(old).put(&[0; 16]);
@@ -111,13 +111,13 @@ fn a_switch_takes_the_stack_of_either_thread_but_not_of_both() {
     bench.event(&switch(10, 7, 8), 0, "out");
     bench.event(&switch(20, 7, 8), 0, "in");
     assert_eq!(bench.stack(&walk(0x1820, 11, (10, 4, 8), &[KERNEL]), 0), Some("out"));
-    assert_eq!(bench.stack(&walk(0x1820, 11, (10, 4, 7), &[1]), 0), None, "the other's");
+    assert_eq!(bench.stack(&walk(0x1820, 11, (10, 4, 7), &[1]), 0), None, "a stack of the other thread");
     assert_eq!(bench.stack(&walk(0x1820, 21, (20, 4, 7), &[2]), 0), Some("in"));
     assert_eq!(bench.rest(), [("out", vec![KERNEL]), ("in", vec![2])]);
 }
 
 #[test]
-fn a_thread_that_goes_and_comes_at_one_stamp_is_told_by_the_processor() {
+fn processor_decides_between_events_of_one_thread_and_stamp() {
     let switch = |new: u32, old: u32| {
         let mut payload = Vec::new();
         payload.put_u32(new).put_u32(old).put(&[0; 16]);
@@ -131,7 +131,7 @@ fn a_thread_that_goes_and_comes_at_one_stamp_is_told_by_the_processor() {
 }
 
 #[test]
-fn an_event_without_a_thread_is_that_of_the_first_stack_from_its_processor() {
+fn event_without_thread_gets_the_first_stack_of_its_processor() {
     let mut bench = Bench::default();
     let system = SystemHeader {
         pointer_size: 8,
@@ -168,11 +168,11 @@ fn an_event_waits_for_the_window_and_no_longer() {
 }
 
 #[test]
-fn what_waits_is_bounded_whatever_a_trace_does() {
+fn waiting_events_are_bounded() {
     let mut joiner = Joiner::default();
     let claim = Claim { source: 0, time: 5, wall: 5, cpu: 0, threads: Threads::One(1) };
     let mut given = 0;
-    // All at one stamp, so that no window ever ends.
+    // All events have the same time stamp, so that no window ends.
     for number in 0..3 * MAX_WAITING {
         joiner.expect(claim, number, 0, std::iter::empty());
         while let Some(joined) = joiner.next_ready() {
@@ -192,36 +192,36 @@ fn what_waits_is_bounded_whatever_a_trace_does() {
     assert!(joiner.is_empty() && joiner.by_stamp.is_empty() && joiner.bytes == 0);
 }
 
-/// What happens in a trace: an event with the parts of its stack, each so many ticks later.
+/// An event of a random trace, with the delay in ticks of each part of its stack.
 #[derive(Clone, Debug)]
-struct Happening {
+struct TestEvent {
     thread: u32,
     kernel: Option<u8>,
     user: Option<u8>,
 }
 
-fn happening() -> impl Strategy<Value = Happening> {
+fn test_event() -> impl Strategy<Value = TestEvent> {
     let part = || proptest::option::of(1_u8..40);
-    (0_u32..4, part(), part()).prop_map(|(thread, kernel, user)| Happening { thread, kernel, user })
+    (0_u32..4, part(), part()).prop_map(|(thread, kernel, user)| TestEvent { thread, kernel, user })
 }
 
 proptest! {
     #[test]
-    fn every_event_gets_exactly_its_own_frames(all in proptest::collection::vec(happening(), 0..60)) {
-        // Events lie ten ticks apart, so that stacks of one come between the events behind it.
+    fn every_event_gets_exactly_its_own_frames(all in proptest::collection::vec(test_event(), 0..60)) {
+        // Events are ten ticks apart, so that stacks of one come between later events.
         let mut records: Vec<(i64, u16, Vec<u8>)> = Vec::new();
         let mut wanted = Vec::new();
-        for (index, it) in all.iter().enumerate() {
+        for (index, event) in all.iter().enumerate() {
             let time = index as i64 * 10;
             let (kernel, user) = (KERNEL + index as u64, 1000 + index as u64);
-            records.push((time, it.thread as u16, sample(time, it.thread)));
-            for (delay, frame, cpu) in [(it.kernel, kernel, it.thread as u16), (it.user, user, 9)] {
+            records.push((time, event.thread as u16, sample(time, event.thread)));
+            for (delay, frame, cpu) in [(event.kernel, kernel, event.thread as u16), (event.user, user, 9)] {
                 if let Some(delay) = delay {
                     let at = time + i64::from(delay);
-                    records.push((at, cpu, walk(0x1820, at, (time, 4, it.thread), &[frame])));
+                    records.push((at, cpu, walk(0x1820, at, (time, 4, event.thread), &[frame])));
                 }
             }
-            let frames = [it.kernel.map(|_| kernel), it.user.map(|_| user)];
+            let frames = [event.kernel.map(|_| kernel), event.user.map(|_| user)];
             wanted.push(frames.into_iter().flatten().collect::<Vec<u64>>());
         }
         records.sort_by_key(|(time, ..)| *time);

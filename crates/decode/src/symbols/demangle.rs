@@ -1,23 +1,24 @@
-//! Names as people wrote them: Rust, C++ and Microsoft's C++.
+//! Demangles names of Rust, C++ and Microsoft's C++.
 //!
-//! A mangled name is a small program that prints a long text, and hostile ones print for ever: names that are too long to be meant are left as they are, what is
-//! printed is cut off by the writer, and demanglers that have no limit of their own (Microsoft's) get short names with few references to what came before.
+//! A mangled name is a small program that prints a long text, and hostile ones print for ever:
+//! names that are too long to be real stay as they are, the writer cuts the output, and demanglers
+//! without a limit of their own (Microsoft's) get only short names with few back references.
 
 use std::fmt::{self, Write};
 
 use cpp_demangle::DemangleOptions;
 use msvc_demangler::DemangleFlags;
 
-/// The longest mangled name that is taken apart.
+/// The longest mangled name that is demangled, in bytes.
 const MAX_MANGLED: usize = 8 << 10;
-/// The longest text that comes of it.
+/// The longest demangled name, in bytes.
 const MAX_TEXT: usize = 4 << 10;
-/// The longest name of Microsoft's: its demangler goes one level down for each letter.
+/// The longest Microsoft name in bytes: its demangler recurses one level for each letter.
 const MAX_MICROSOFT: usize = 512;
-/// Digits in such a name: each may repeat what was printed before.
+/// The most digits in a Microsoft name: each may repeat what was printed before.
 const MAX_DIGITS: usize = 24;
 
-/// A text that takes no more than it should.
+/// A text with a limited size.
 struct Limited(String);
 
 impl Write for Limited {
@@ -30,28 +31,30 @@ impl Write for Limited {
     }
 }
 
-/// The name as people wrote it; itself, where it is not mangled or cannot be told. Never longer than 4 KiB.
+/// Demangles a name; returns the name itself if it is not mangled or not valid. The result has at
+/// most 4 KiB.
 #[must_use]
 pub fn demangle(name: &str) -> String {
-    // Linkers append a version, compilers the part of a function that was split off.
+    // Linkers append a version, compilers append the part of a function that was split off.
     let (bare, tail) = split_tail(name);
-    let told = rust(bare).or_else(|| cplusplus(bare)).or_else(|| microsoft(name));
-    let mut told = match told {
-        Some(told) if bare.len() < name.len() && !name.starts_with('?') => told + tail,
-        Some(told) => told,
+    let text = rust(bare).or_else(|| cplusplus(bare)).or_else(|| microsoft(name));
+    let mut text = match text {
+        Some(text) if bare.len() < name.len() && !name.starts_with('?') => text + tail,
+        Some(text) => text,
         None => name.to_owned(),
     };
-    if let Some((at, _)) = told.char_indices().find(|(at, c)| at.saturating_add(c.len_utf8()) > MAX_TEXT) {
-        told.truncate(at);
+    if let Some((at, _)) = text.char_indices().find(|(at, c)| at.saturating_add(c.len_utf8()) > MAX_TEXT) {
+        text.truncate(at);
     }
-    told
+    text
 }
 
-/// The mangled name and what was appended to it: `.cold`, `.part.0`, `.llvm.123`, `@@GLIBC_2.2`.
+/// Splits a name into the mangled part and the suffix: `.cold`, `.part.0`, `.llvm.123`,
+/// `@@GLIBC_2.2`.
 fn split_tail(name: &str) -> (&str, &str) {
     let is_mangled = name.starts_with("_Z") || name.starts_with("_R");
     match name.find(['.', '@']).filter(|_| is_mangled) {
-        // Rust's older names have dots of their own.
+        // Rust's older names contain dots themselves.
         Some(at) if !name.contains("17h") => name.split_at(at),
         _ => (name, ""),
     }
@@ -92,8 +95,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_as_people_wrote_them() {
-        for (mangled, told) in [
+    fn names_are_demangled() {
+        for (mangled, text) in [
             ("main", "main"),
             ("_ZN4shop4Cart3addEib", "shop::Cart::add(int, bool)"),
             ("_ZN4shop4Cart3addEib.cold", "shop::Cart::add(int, bool).cold"),
@@ -105,13 +108,13 @@ mod tests {
             ("?", "?"),
             ("", ""),
         ] {
-            assert_eq!(demangle(mangled), told, "{mangled}");
+            assert_eq!(demangle(mangled), text, "{mangled}");
         }
     }
 
     #[test]
-    fn names_that_print_for_ever_stay_as_they_are() {
-        // Each template argument is twice the one before.
+    fn names_that_expand_without_end_stay_mangled() {
+        // Each template argument is twice as long as the one before.
         let mut bomb = String::from("_Z1fI1aS_S_E");
         for at in 0..30 {
             let _ = write!(bomb, "1gIS{at}_S{at}_E");

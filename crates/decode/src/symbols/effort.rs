@@ -1,16 +1,17 @@
-//! How much work a file is worth.
+//! Limits the work that is done for one file.
 //!
-//! A few bytes can ask for a lot: a thousand functions may share one list of a million ranges, a thousand units one table of abbreviations. Each step is
-//! paid for here; where the purse is empty, or the time is up, the look ends with what was found so far.
+//! A few bytes can demand much work: a thousand functions may share one list of a million ranges, a
+//! thousand units one table of abbreviations. Each step is subtracted from a budget here; when the
+//! budget or the time is used up, reading ends with what was found so far.
 
 use std::time::{Duration, Instant};
 
-/// Steps between two looks at the clock.
+/// The number of steps between two reads of the clock.
 const CLOCK_EVERY: u64 = 4096;
-/// Bytes of a text that cost a step.
+/// The number of bytes of text that cost one step.
 const BYTES_OF_STEP: usize = 64;
 
-/// What may still be done.
+/// The remaining steps and time.
 #[derive(Debug)]
 pub(super) struct Effort {
     left: u64,
@@ -19,13 +20,13 @@ pub(super) struct Effort {
 }
 
 impl Effort {
-    /// So many steps, and so much time.
+    /// Creates a budget of steps and time.
     pub(super) fn new(steps: u64, time: Duration) -> Self {
         let now = Instant::now();
         Self { left: steps, until: now.checked_add(time).unwrap_or(now), unchecked: 0 }
     }
 
-    /// Pays for steps; `None` where there is nothing left to pay with.
+    /// Subtracts steps; returns `None` when the budget or the time is used up.
     pub(super) fn pay(&mut self, steps: usize) -> Option<()> {
         let steps = u64::try_from(steps).unwrap_or(u64::MAX);
         self.left = self.left.checked_sub(steps)?;
@@ -36,12 +37,12 @@ impl Effort {
         Some(())
     }
 
-    /// Pays for a text that is looked at.
+    /// Subtracts the steps for a text that is read.
     pub(super) fn pay_for_bytes(&mut self, bytes: usize) -> Option<()> {
         self.pay(bytes.checked_div(BYTES_OF_STEP).unwrap_or(0))
     }
 
-    /// Looks at the clock now: before a step whose length is not known.
+    /// Reads the clock at once, before a step of unknown length.
     pub(super) fn check(&mut self) -> Option<()> {
         self.unchecked = 0;
         (Instant::now() <= self.until).then_some(())

@@ -1,14 +1,16 @@
-//! Programs, libraries and debug files of Linux.
+//! Reads programs, libraries and debug files of Linux.
 //!
 //! ```text
-//!   headers ─▶ Identity: build id, place in memory, names of debug files ─▶ is it the one? ─▶ symbols ─▶ .debug_*
-//!   └──── at most MAX_HEADERS bytes ────┘                                       no: nothing more is read
+//!   headers ─▶ Identity: build id, base, names of debug files ─▶ accepted? ─▶ symbols ─▶ .debug_*
+//!   └──── at most MAX_HEADERS bytes ────┘                         no: nothing more is read
 //! ```
 //!
-//! A program lies in memory where the loader put it; symbols have the addresses that the linker gave. [`Identity::base`] is where the first byte of the file would lie by
-//! the linker's account, so `linked = address - loaded base + Identity::base`.
+//! The loader decides where a program is in memory; symbols have the addresses that the linker
+//! assigned. [`Identity::base`] is the linked address of the first byte of the file, so `linked =
+//! address - loaded base + Identity::base`.
 //!
-//! Not here: symbols in a compressed `.gnu_debugdata`, sections that are packed otherwise than by zlib, DWARF in files of its own for each unit (`.dwo`).
+//! Not supported: symbols in a compressed `.gnu_debugdata`, sections compressed with anything but
+//! zlib, DWARF in separate files for each unit (`.dwo`).
 
 mod plt;
 mod starts;
@@ -30,58 +32,60 @@ use traceweir_format::wire;
 
 use super::dwarf::{Dwarf, Sections};
 use super::table::Table;
-use crate::source::identified::{MAX_SECTIONS, Sparingly, own_build_id};
+use crate::source::identified::{LimitedReader, MAX_SECTIONS, own_build_id};
 use crate::{Error, Result};
 
-/// Bytes of headers, notes and names that are read.
+/// The most bytes of headers, notes and names that are read.
 const MAX_HEADERS: u64 = 32 << 20;
-/// Bytes of all sections about lines and inlined functions, unpacked.
+/// The size limit of all DWARF sections, uncompressed, in bytes.
 const MAX_DWARF: u64 = 768 << 20;
-/// What unpacking may make of a byte: zlib reaches about a thousand.
+/// The largest compression ratio: zlib reaches about a thousand.
 const MAX_RATIO: u64 = 1100;
-/// The longest name of a debug file.
+/// The longest name of a debug file, in bytes.
 const MAX_LINK: u64 = 4096;
-/// Pages as small as a loader uses them.
+/// The smallest page size of loaders, in bytes.
 const PAGE: u64 = 4096;
 
-/// What tells a file from others, and where it wants to lie.
+/// The properties that identify a file, and its linked addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
-    /// Its GNU build id; empty where it has none.
+    /// The GNU build id; empty if the file has none.
     pub build_id: Vec<u8>,
-    /// Where its first byte lies by the linker's account.
+    /// The linked address of the first byte.
     pub base: u64,
-    /// Bytes from there to the end of what is loaded.
+    /// The number of bytes from the base to the end of what is loaded.
     pub extent: u64,
-    /// The name of the file with its debug information, and that file's checksum.
+    /// The name of the separate debug file, and its checksum.
     pub debug_link: Option<(String, u32)>,
 }
 
-/// Which parts of a file are read.
+/// The parts of a file to read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Parts {
-    /// Its symbols.
+    /// Reads the symbols.
     pub symbols: bool,
-    /// Inlined functions and lines.
+    /// Reads inlined functions and lines.
     pub dwarf: bool,
 }
 
 /// A program, library or debug file.
 #[derive(Debug)]
 pub struct Elf {
-    /// Which it is.
+    /// The properties that identify the file.
     pub identity: Identity,
-    /// Functions by address; empty where none were wanted, and [cut](Table::is_cut) where there are too many.
+    /// Functions by address; empty if not requested, and [cut](Table::is_cut) if there are too
+    /// many.
     pub symbols: Table,
-    /// Whether it has no symbols but those that other programs need.
+    /// Whether the file has only the symbols that other programs need.
     pub is_stripped: bool,
-    /// Where functions begin by the linker's account, ascending, as far as tables for unwinding tell; of stripped files only.
+    /// Linked start addresses of functions, ascending, from the unwind tables; for stripped files
+    /// only.
     pub starts: Vec<u64>,
-    /// Inlined functions and lines, where it has them and they were wanted.
+    /// Inlined functions and lines, if requested and present.
     pub dwarf: Option<Dwarf>,
 }
 
-/// The GNU build id among notes as a kernel shows its own.
+/// Finds the GNU build id in notes, in the form in which a kernel shows its own.
 #[must_use]
 pub fn build_id_of_notes(mut notes: &[u8]) -> Option<&[u8]> {
     const HEAD: usize = 12;
@@ -98,23 +102,23 @@ pub fn build_id_of_notes(mut notes: &[u8]) -> Option<&[u8]> {
     None
 }
 
-/// Where a section about lines stands in the file.
+/// The location of a DWARF section in the file.
 #[derive(Clone, Copy)]
-struct Part {
+struct DwarfSection {
     id: SectionId,
     offset: u64,
     size: u64,
-    /// Size when unpacked.
+    /// The uncompressed size, if the section is compressed.
     unpacked: Option<u64>,
 }
 
-/// What is found by the headers.
-struct Found {
+/// What the headers lead to.
+struct Contents {
     identity: Identity,
     symbols: Table,
     is_stripped: bool,
     starts: Vec<u64>,
-    parts: Vec<Part>,
+    parts: Vec<DwarfSection>,
     endian: RunTimeEndian,
 }
 
@@ -123,31 +127,31 @@ fn unreadable(error: object::Error) -> Error {
 }
 
 impl Elf {
-    /// Reads a file if `is_it` says so of what tells it from others; `None` where it does not.
+    /// Reads a file if `accept` returns true for its identity; returns `None` otherwise.
     pub fn read<R: Read + Seek>(
         file: R,
         parts: Parts,
-        is_it: impl FnOnce(&Identity) -> bool,
+        accept: impl FnOnce(&Identity) -> bool,
     ) -> Result<Option<Self>> {
         let (cache, left) = (ReadCache::new(file), Cell::new(MAX_HEADERS));
-        let sparing = Sparingly { file: &cache, left: &left };
-        let found = match sparing.read_bytes_at(0, 16).map_err(|()| Error::Binary("no ELF file".into()))? {
+        let reader = LimitedReader { file: &cache, left: &left };
+        let found = match reader.read_bytes_at(0, 16).map_err(|()| Error::Binary("not an ELF file".into()))? {
             [0x7F, b'E', b'L', b'F', ELFCLASS32, ..] => {
-                look::<FileHeader32<Endianness>, _>(sparing, &left, parts, is_it)?
+                read_contents::<FileHeader32<Endianness>, _>(reader, &left, parts, accept)?
             }
             [0x7F, b'E', b'L', b'F', ..] => {
-                look::<FileHeader64<Endianness>, _>(sparing, &left, parts, is_it)?
+                read_contents::<FileHeader64<Endianness>, _>(reader, &left, parts, accept)?
             }
-            _ => return Err(Error::Binary("no ELF file".into())),
+            _ => return Err(Error::Binary("not an ELF file".into())),
         };
-        let Some(Found { identity, symbols, is_stripped, starts, parts, endian }) = found else {
+        let Some(Contents { identity, symbols, is_stripped, starts, parts, endian }) = found else {
             return Ok(None);
         };
         let dwarf = load(cache.into_inner(), &parts).map(|sections| Dwarf::new(sections, endian));
         Ok(Some(Self { identity, symbols, is_stripped, starts, dwarf }))
     }
 
-    /// Memory that it takes.
+    /// Returns the memory that this takes, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         let starts = size_of::<u64>().saturating_mul(self.starts.capacity());
@@ -156,12 +160,12 @@ impl Elf {
     }
 }
 
-fn look<'data, Elf, R>(
+fn read_contents<'data, Elf, R>(
     file: R,
     left: &Cell<u64>,
     parts: Parts,
-    is_it: impl FnOnce(&Identity) -> bool,
-) -> Result<Option<Found>>
+    accept: impl FnOnce(&Identity) -> bool,
+) -> Result<Option<Contents>>
 where
     Elf: FileHeader<Endian = Endianness>,
     R: ReadRef<'data>,
@@ -170,10 +174,10 @@ where
     let endian = header.endian().map_err(unreadable)?;
     let sections = header.sections(endian, file).map_err(unreadable)?;
     if sections.len() > MAX_SECTIONS {
-        return Err(Error::Binary("more sections than a program has".into()));
+        return Err(Error::Binary("too many sections".into()));
     }
     let identity = identity(header, &sections, endian, file)?;
-    if !is_it(&identity) {
+    if !accept(&identity) {
         return Ok(None);
     }
     let is_stripped = !sections.iter().any(|section| section.sh_type(endian) == SHT_SYMTAB);
@@ -188,7 +192,7 @@ where
         if parts.symbols && is_stripped { starts::read(&sections, (endian, file)) } else { Vec::new() };
     let parts = if parts.dwarf { debug_parts::<Elf, R>(&sections, endian, file) } else { Vec::new() };
     let endian = if endian == Endianness::Big { RunTimeEndian::Big } else { RunTimeEndian::Little };
-    Ok(Some(Found { identity, symbols, is_stripped, starts, parts, endian }))
+    Ok(Some(Contents { identity, symbols, is_stripped, starts, parts, endian }))
 }
 
 fn identity<'data, Elf, R>(
@@ -222,7 +226,8 @@ where
     Ok(Identity { build_id, base, extent: end.saturating_sub(base), debug_link })
 }
 
-/// The name in `.gnu_debuglink`, behind which the checksum stands at the next multiple of four.
+/// Returns the name in `.gnu_debuglink` and the checksum, which follows at the next multiple of
+/// four.
 fn debug_link<'data, Elf, R>(
     sections: &SectionTable<'data, Elf, R>,
     endian: Endianness,
@@ -247,12 +252,12 @@ where
     Some((name.to_owned(), checksum))
 }
 
-/// Where the sections about lines stand; none, where they are too large together.
+/// Locates the DWARF sections; returns none if they are too large together.
 fn debug_parts<'data, Elf, R>(
     sections: &SectionTable<'data, Elf, R>,
     endian: Endianness,
     file: R,
-) -> Vec<Part>
+) -> Vec<DwarfSection>
 where
     Elf: FileHeader<Endian = Endianness>,
     R: ReadRef<'data>,
@@ -279,13 +284,13 @@ where
             Some(rest) => left = rest,
             None => return Vec::new(),
         }
-        parts.push(Part { id, offset, size, unpacked });
+        parts.push(DwarfSection { id, offset, size, unpacked });
     }
     parts
 }
 
-/// Reads sections; `None` where there is none about functions, or one of them cannot be read.
-fn load<R: Read + Seek>(mut file: R, parts: &[Part]) -> Option<Sections> {
+/// Reads sections; returns `None` if none describes functions, or if one cannot be read.
+fn load<R: Read + Seek>(mut file: R, parts: &[DwarfSection]) -> Option<Sections> {
     let length = file.seek(SeekFrom::End(0)).ok()?;
     let mut sections = Sections::default();
     for part in parts {
@@ -303,7 +308,7 @@ fn load<R: Read + Seek>(mut file: R, parts: &[Part]) -> Option<Sections> {
     sections.has_units().then_some(sections)
 }
 
-/// As many bytes as are told; memory grows with what is there.
+/// Reads exactly `size` bytes; the memory grows with the bytes that are present.
 fn read_exactly(from: impl Read, size: u64) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     from.take(size).read_to_end(&mut bytes).ok()?;

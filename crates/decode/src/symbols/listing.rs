@@ -1,22 +1,24 @@
-//! Lists of symbols as text: of a running kernel, of one that was built, of code that a program made while it ran.
+//! Reads lists of symbols as text: of a running kernel, of a built kernel, of code that a program
+//! generated at run time.
 //!
 //! ```text
-//!   /proc/kallsyms    ffffffffa1000000 T _stext                     address, kind, name
-//!                     ffffffffc0a01000 t ext4_read    [ext4]        and the module that it belongs to
-//!   System.map        ffffffff81000000 T _stext
-//!   perf-PID.map      7f12a0001000 40 LazyCompile:~work app.js:3    address, size, and the rest of the line is the name
+//!   /proc/kallsyms  ffffffffa1000000 T _stext                   address, kind, name
+//!                   ffffffffc0a01000 t ext4_read    [ext4]      with the module of the symbol
+//!   System.map      ffffffff81000000 T _stext
+//!   perf-PID.map    7f12a0001000 40 LazyCompile:~work app.js:3  address, size, rest is the name
 //! ```
 //!
-//! Addresses are hexadecimal. Lines that are none of these are passed over.
+//! Addresses are hexadecimal. Other lines are skipped.
 
 use std::io::{self, BufRead, BufReader, Read};
 
 use super::table::{MAX_NAME, MAX_SYMBOLS, Rank, Table};
 
-/// Bytes that are read of a list.
+/// The most bytes of a list that are read.
 const MAX_LIST: u64 = 256 << 20;
 
-/// The symbols of a kernel, as `/proc/kallsyms` and `System.map` have them: code alone. All of them are at address 0 where the reader may not know.
+/// Reads the code symbols of a kernel from `/proc/kallsyms` or `System.map`. The kernel shows all
+/// addresses as 0 to readers without permission.
 pub fn of_kernel(from: impl Read) -> io::Result<Table> {
     read(from, |line, table| {
         let mut words = line.split(|byte| byte.is_ascii_whitespace()).filter(|word| !word.is_empty());
@@ -29,12 +31,12 @@ pub fn of_kernel(from: impl Read) -> io::Result<Table> {
         };
         let module = words.next().and_then(|word| word.strip_prefix(b"[")?.strip_suffix(b"]"));
         let module = module.map(String::from_utf8_lossy);
-        table.push_of(address, 0, name, rank, module.as_deref());
+        table.push_in_group(address, 0, name, rank, module.as_deref());
         Some(())
     })
 }
 
-/// The functions that a program made while it ran, as it wrote them down.
+/// Reads the functions that a program generated at run time, from the list that it wrote.
 pub fn of_made_code(from: impl Read) -> io::Result<Table> {
     read(from, |line, table| {
         let mut parts = line.splitn(3, |byte| *byte == b' ');
@@ -44,19 +46,19 @@ pub fn of_made_code(from: impl Read) -> io::Result<Table> {
     })
 }
 
-/// Gives each line to `take`.
-fn read(from: impl Read, take: impl Fn(&[u8], &mut Table) -> Option<()>) -> io::Result<Table> {
+/// Passes each line to `parse_line`.
+fn read(from: impl Read, parse_line: impl Fn(&[u8], &mut Table) -> Option<()>) -> io::Result<Table> {
     let mut from = BufReader::new(from.take(MAX_LIST));
     let mut table = Table::default();
     let mut line = Vec::new();
     while table.len() < MAX_SYMBOLS {
         line.clear();
-        // A line without an end is cut, and what follows is taken for another.
+        // A line without an end is cut, and the rest is read as another line.
         let longest = u64::try_from(MAX_NAME).unwrap_or(u64::MAX);
         if (&mut from).take(longest).read_until(b'\n', &mut line)? == 0 {
             break;
         }
-        take(line.trim_ascii_end(), &mut table);
+        parse_line(line.trim_ascii_end(), &mut table);
     }
     if table.len() >= MAX_SYMBOLS || from.get_ref().limit() == 0 {
         table.cut();
@@ -75,22 +77,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kernel_lists_its_code_and_that_of_its_modules() {
+    fn kernel_list_has_code_of_kernel_and_modules() {
         let list = "ffffffff81000000 T _stext\nffffffff81000000 T _text\nffffffff81000100 t do_work\n\
                     ffffffff81000180 D data\nffffffff81000200 W weak\nnonsense\n\nffffffffc0001000 t ext4_read\t[ext4]\n";
         let table = of_kernel(list.as_bytes()).unwrap();
-        let told = |address| {
+        let symbol = |address| {
             let symbol = table.lookup(address).unwrap();
             (symbol.text().into_owned(), address - symbol.start, symbol.group.map(ToString::to_string))
         };
-        assert_eq!(told(0xFFFF_FFFF_8100_0010), ("_text".into(), 0x10, None));
-        assert_eq!(told(0xFFFF_FFFF_8100_0190), ("do_work".into(), 0x90, None));
-        assert_eq!(told(0xFFFF_FFFF_C000_1004), ("ext4_read".into(), 4, Some("ext4".into())));
+        assert_eq!(symbol(0xFFFF_FFFF_8100_0010), ("_text".into(), 0x10, None));
+        assert_eq!(symbol(0xFFFF_FFFF_8100_0190), ("do_work".into(), 0x90, None));
+        assert_eq!(symbol(0xFFFF_FFFF_C000_1004), ("ext4_read".into(), 4, Some("ext4".into())));
         assert_eq!(table.len(), 4);
     }
 
     #[test]
-    fn made_code_has_names_with_blanks() {
+    fn generated_code_has_names_with_blanks() {
         let list = "7f0000001000 40 Interpreter: do it()\n0x7f0000001040 10 stub\n7f x y\n7f0000002000 20\n";
         let table = of_made_code(list.as_bytes()).unwrap();
         assert_eq!(table.lookup(0x7F00_0000_103F).unwrap().text(), "Interpreter: do it()");
@@ -99,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_an_end_is_no_trouble() {
+    fn line_without_an_end_is_cut() {
         let table = of_kernel(io::repeat(b'f').take(4 << 20)).unwrap();
         assert!(table.is_empty());
         let same = "0 T a\n".repeat(100_000);

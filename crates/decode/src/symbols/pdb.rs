@@ -1,10 +1,10 @@
-//! Functions in PDB files of Windows.
+//! Reads functions from PDB files of Windows.
 //!
 //! ```text
 //!   PDB stream: signature (GUID) ─┐
-//!   DBI stream: age ──────────────┴─▶ is it the one?  ─▶ sections: number ─▶ address in the image
+//!   DBI stream: age ──────────────┴─▶ accepted?  ─▶ sections: number ─▶ address in the image
 //!   modules: S_GPROC32, S_LPROC32 … length, offset, section, name        functions, undecorated
-//!   globals: S_PUB32                 flags, offset, section, name        what linkers know, decorated
+//!   globals: S_PUB32                 flags, offset, section, name        public symbols, decorated
 //! ```
 //!
 //! | offset | procedure | public |
@@ -16,8 +16,9 @@
 //! | 34 / 10 | u16 section | u16 section |
 //! | 36 / 12 | u8 flags, then the name | the name |
 //!
-//! As with messages ([`wpp::pdb`](crate::source::wpp::pdb)), the container is read by `pdb2` and records are taken apart here. Not here: lines, inlined functions, and images whose
-//! code was moved after linking (OMAP), which get no names.
+//! As with messages ([`wpp::pdb`](crate::source::wpp::pdb)), `pdb2` reads the container and this
+//! module parses the records. Not supported: lines, inlined functions, and images whose code was
+//! moved after linking (OMAP), which get no names.
 //!
 //! Source: Documented (CodeView symbol records in the published `microsoft-pdb` headers).
 
@@ -35,22 +36,22 @@ const S_PUB32: u16 = 0x110E;
 /// Local and global procedures, with a type or with an id.
 const S_LOCAL: [u16; 2] = [0x110F, 0x1146];
 const S_GLOBAL: [u16; 2] = [0x1110, 0x1147];
-/// A public symbol that is a function.
+/// The flag of a public symbol that is a function.
 const IS_FUNCTION: u32 = 2;
-/// The stream of debug information, and which of the further streams that it names are meant.
+/// The stream of debug information, and the indexes of two optional streams in its list.
 const DEBUG_STREAM: u16 = 3;
 const MOVED_CODE: usize = 4;
 const SECTION_HEADERS: usize = 5;
-/// Bytes of the header of a section, and where it has the section's distance from the base.
+/// The size of a section header, and the byte offset of the section's relative address in it.
 const SECTION_HEADER: usize = 40;
-const SECTION_PLACE: usize = 12;
-/// The most modules that are looked at: stream numbers have 16 bits.
+const SECTION_ADDRESS: usize = 12;
+/// The most modules that are read: stream numbers have 16 bits.
 const MAX_MODULES: usize = 1 << 16;
 
-/// The functions of a PDB, by their distance from the image's base.
+/// The functions of a PDB.
 #[derive(Debug)]
 pub struct Pdb {
-    /// By their distance from the image's base.
+    /// Symbols by their offset from the image's base.
     pub symbols: Table,
 }
 
@@ -59,75 +60,81 @@ fn unreadable(error: impl std::fmt::Display) -> Error {
 }
 
 impl Pdb {
-    /// Reads a plain file on disk, as [`Pdb::read`].
-    pub fn read_file(file: File, is_it: impl FnOnce(Guid, u32) -> bool) -> Result<Option<Self>> {
+    /// Reads a regular file on disk, as [`Pdb::read`].
+    pub fn read_file(file: File, accept: impl FnOnce(Guid, u32) -> bool) -> Result<Option<Self>> {
         let most = believable_length(&file)?;
-        Self::read_within(BufReader::new(file), most, is_it)
+        Self::read_within(BufReader::new(file), most, accept)
     }
 
-    /// Reads a file if `is_it` says so of its signature and age; `None` where it does not.
+    /// Reads a file if `accept` returns true for its signature and age; returns `None` otherwise.
     pub fn read<R: Read + Seek + Send>(
         file: R,
-        is_it: impl FnOnce(Guid, u32) -> bool,
+        accept: impl FnOnce(Guid, u32) -> bool,
     ) -> Result<Option<Self>> {
-        Self::read_within(file, u64::MAX, is_it)
+        Self::read_within(file, u64::MAX, accept)
     }
 
     fn read_within<R: Read + Seek + Send>(
         file: R,
         most: u64,
-        is_it: impl FnOnce(Guid, u32) -> bool,
+        accept: impl FnOnce(Guid, u32) -> bool,
     ) -> Result<Option<Self>> {
         let mut pdb = PDB::open(Bounded::new(file, most).map_err(unreadable)?).map_err(unreadable)?;
-        let told = pdb.pdb_information().map_err(unreadable)?;
+        let information = pdb.pdb_information().map_err(unreadable)?;
         let debug = pdb.debug_information().map_err(unreadable)?;
-        let signature = Guid::from_bytes(&told.guid.to_bytes_le());
-        if !is_it(signature, debug.age().unwrap_or(told.age)) {
+        let signature = Guid::from_bytes(&information.guid.to_bytes_le());
+        if !accept(signature, debug.age().unwrap_or(information.age)) {
             return Ok(None);
         }
         let tables = pdb.raw_stream(StreamIndex(DEBUG_STREAM)).map_err(unreadable)?;
-        let further = |which| tables.as_ref().and_then(|tables| further_stream(tables, which));
-        if further(MOVED_CODE).is_some() {
-            return Err(Error::Binary("the code of its image was moved after linking".into()));
+        let optional = |which| tables.as_ref().and_then(|tables| optional_stream(tables, which));
+        if optional(MOVED_CODE).is_some() {
+            return Err(Error::Binary("the code of the image was moved after linking".into()));
         }
-        let headers = further(SECTION_HEADERS).map(|index| pdb.raw_stream(StreamIndex(index)));
+        let headers = optional(SECTION_HEADERS).map(|index| pdb.raw_stream(StreamIndex(index)));
         let headers = headers.transpose().map_err(unreadable)?.flatten();
         let headers: &[u8] = headers.as_ref().map_or(&[], |headers| headers);
-        let places: Vec<u32> =
-            headers.chunks_exact(SECTION_HEADER).map(|header| wire::u32_at(header, SECTION_PLACE)).collect();
+        let section_addresses: Vec<u32> = headers
+            .chunks_exact(SECTION_HEADER)
+            .map(|header| wire::u32_at(header, SECTION_ADDRESS))
+            .collect();
         let mut symbols = Table::default();
         let mut modules = debug.modules().map_err(unreadable)?;
         for _ in 0..MAX_MODULES {
             let Ok(Some(module)) = modules.next() else { break };
-            // A stripped PDB lists modules whose streams are gone.
+            // A stripped PDB lists modules whose streams are missing.
             if let Ok(Some(info)) = pdb.module_info(&module)
                 && let Ok(records) = info.symbols()
             {
-                take(records, &places, &mut symbols);
+                add_functions(records, &section_addresses, &mut symbols);
             }
         }
         if let Ok(globals) = pdb.global_symbols() {
-            take(globals.iter(), &places, &mut symbols);
+            add_functions(globals.iter(), &section_addresses, &mut symbols);
         }
         symbols.finish();
         Ok(Some(Self { symbols }))
     }
 }
 
-/// The number of a further stream that the stream of debug information names.
-fn further_stream(stream: &[u8], which: usize) -> Option<u16> {
-    /// Where sizes stand of what is in front of the list of further streams.
+/// Returns the number of an optional stream that the stream of debug information lists.
+fn optional_stream(stream: &[u8], which: usize) -> Option<u16> {
+    /// Byte offsets of the sizes of the parts before the list of optional streams.
     const SIZES: [usize; 6] = [24, 28, 32, 36, 40, 52];
     const LIST_SIZE: usize = 48;
     const HEADER: usize = 64;
     let size = |at| usize::try_from(wire::u32_at(stream, at)).unwrap_or(usize::MAX);
     let list = SIZES.iter().map(|at| size(*at)).fold(HEADER, usize::saturating_add);
     let list = stream.get(list..list.saturating_add(size(LIST_SIZE)))?;
-    list.as_chunks::<2>().0.get(which).map(|number| u16::from_le_bytes(*number)).filter(|it| *it != u16::MAX)
+    list.as_chunks::<2>()
+        .0
+        .get(which)
+        .map(|number| u16::from_le_bytes(*number))
+        .filter(|number| *number != u16::MAX)
 }
 
-/// Takes in the functions among records, up to the first that cannot be read.
-fn take(mut records: SymbolIter<'_>, places: &[u32], to: &mut Table) {
+/// Adds the functions among records to the table, up to the first unreadable record.
+fn add_functions(mut records: SymbolIter<'_>, section_addresses: &[u32], to: &mut Table) {
     while let Ok(Some(record)) = records.next() {
         if to.len() >= MAX_SYMBOLS {
             to.cut();
@@ -141,11 +148,11 @@ fn take(mut records: SymbolIter<'_>, places: &[u32], to: &mut Table) {
             _ => continue,
         };
         let (offset, section) = (wire::u32_at(bytes, at), wire::u16_at(bytes, at.saturating_add(4)));
-        // Procedures have flags in front of their name.
+        // Procedures have flags before their name.
         let name = at.saturating_add(if length == 0 && rank == Rank::Weak { 6 } else { 7 });
         let name = text::until_nul8(bytes.get(name..).unwrap_or_default());
-        let place = usize::from(section).checked_sub(1).and_then(|at| places.get(at));
-        if let Some(start) = place.and_then(|place| place.checked_add(offset)) {
+        let address = usize::from(section).checked_sub(1).and_then(|at| section_addresses.get(at));
+        if let Some(start) = address.and_then(|address| address.checked_add(offset)) {
             to.push(start.into(), length.into(), name, rank);
         }
     }
@@ -174,21 +181,21 @@ mod tests {
     }
 
     #[test]
-    fn another_pdb_and_one_of_moved_code_are_not_taken() {
+    fn other_pdb_and_pdb_of_moved_code_are_not_read() {
         assert!(Pdb::read(Cursor::new(functions(u16::MAX)), |_, age| age != AGE).unwrap().is_none());
         assert!(Pdb::read(Cursor::new(functions(8)), |_, _| true).is_err());
     }
 
     #[test]
-    fn spoilt_pdbs_give_errors_or_less() {
+    fn damaged_pdbs_give_errors_or_fewer_symbols() {
         let whole = functions(u16::MAX);
         let mut random = 7_u64;
         for at in (0..whole.len()).step_by(97) {
             let mut bad = whole.clone();
             for _ in 0..4 {
                 random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                let place = (random >> 33) as usize % bad.len();
-                bad[place] = (random >> 20) as u8;
+                let offset = (random >> 33) as usize % bad.len();
+                bad[offset] = (random >> 20) as u8;
             }
             bad[at] ^= 0xFF;
             let _ = Pdb::read(Cursor::new(&bad), |_, _| true);

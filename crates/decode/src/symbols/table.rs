@@ -1,36 +1,40 @@
-//! Symbols by address.
+//! A table of symbols by address.
 //!
 //! ```text
-//!   start ──▶ sorted ──▶ the last start at or before an address, if its end lies behind it
-//!   names     one block of bytes; an entry knows where its own stands
-//!   groups    what a list tells the owner of a symbol to be: modules of a kernel
+//!   start ──▶ sorted ──▶ the last start at or before an address, if its end is after the address
+//!   names     one block of bytes; an entry has the offset of its name
+//!   groups    the owners of symbols in a list: modules of a kernel
 //! ```
 //!
 //! Invariants:
-//! 1. Entries are sorted by start, one for each start: one with a size before one without, global before local, then the shorter name.
-//! 2. A symbol whose size is not told reaches to the next one, but not behind the end of its section where that is told, nor further than [`MAX_REACH`].
-//! 3. At most [`MAX_SYMBOLS`] entries and [`MAX_NAMES`] bytes of names are kept; what is beyond is left out, and the table says so ([`Table::is_cut`]).
+//! 1. Entries are sorted by start, one for each start: one with a size before one without, global
+//!    before local, then the shorter name.
+//! 2. A symbol of unknown size extends to the next one, but not past the end of its section if that
+//!    is known, nor further than [`MAX_REACH`].
+//! 3. At most [`MAX_SYMBOLS`] entries and [`MAX_NAMES`] bytes of names are kept; the rest is left
+//!    out, and [`Table::is_cut`] reports it.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// Symbols that are kept of a file.
+/// The most symbols that are kept of a file.
 pub const MAX_SYMBOLS: usize = 4 << 20;
-/// Bytes of names that are kept of a file.
+/// The most bytes of names that are kept of a file.
 pub const MAX_NAMES: usize = 128 << 20;
-/// The longest name; compilers make some of a few thousand bytes.
+/// The longest name in bytes; compilers make some of a few thousand bytes.
 pub const MAX_NAME: usize = 16 << 10;
-/// How far a symbol reaches whose size is not told, and behind which no other follows.
+/// The largest extent in bytes of a symbol of unknown size.
 pub const MAX_REACH: u64 = 64 << 10;
-/// Groups of a list.
+/// The most groups of a list.
 const MAX_GROUPS: usize = 4096;
-/// Entries before the nearest one that are looked at: symbols lie within each other at times.
+/// The number of entries before the nearest one that are checked, because symbols may overlap.
 const LOOK_BACK: usize = 16;
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     start: u64,
-    /// First address behind it; the start itself until the table is finished, where no size is told.
+    /// The first address after the symbol; equal to the start for an unknown size until the table
+    /// is finished.
     end: u64,
     name: u32,
     length: u16,
@@ -38,58 +42,58 @@ struct Entry {
     rank: u8,
 }
 
-/// A symbol that was found.
+/// A symbol that a lookup found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Symbol<'t> {
-    /// Its name as the file has it.
+    /// Name as the file has it.
     pub name: &'t [u8],
-    /// Where it begins.
+    /// Start address of the symbol.
     pub start: u64,
-    /// Who owns it, where a list tells.
+    /// The owner of the symbol, if a list names one.
     pub group: Option<&'t Arc<str>>,
 }
 
 impl<'t> Symbol<'t> {
-    /// The name as text.
+    /// Returns the name as text.
     #[must_use]
     pub fn text(&self) -> Cow<'t, str> {
         String::from_utf8_lossy(self.name)
     }
 }
 
-/// Which of several symbols at one address is preferred.
+/// The rank of a symbol among several at one address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rank {
-    /// Known to other programs.
+    /// A symbol that other programs can use.
     Global,
-    /// Known to its program alone.
+    /// A symbol that only its own program can use.
     Local,
-    /// May be replaced by another.
+    /// A symbol that another may replace.
     Weak,
 }
 
-/// Symbols of one file.
+/// The symbols of one file.
 #[derive(Debug, Default)]
 pub struct Table {
     entries: Vec<Entry>,
     names: Vec<u8>,
     groups: Vec<Arc<str>>,
-    /// Where the symbols of [`KERNEL_START`] are, whatever else is there.
+    /// The addresses of the symbols of [`KERNEL_START`].
     kernel_start: [Option<u64>; 2],
     is_cut: bool,
 }
 
-/// Names of the first byte of a kernel.
+/// The names of the first byte of a kernel.
 const KERNEL_START: [&[u8]; 2] = [b"_text", b"_stext"];
 
 impl Table {
-    /// Takes a symbol in: a size of 0 is one that is not told. What is beyond the bounds is left out.
+    /// Adds a symbol; a size of 0 means unknown. Symbols beyond the limits are left out.
     pub fn push(&mut self, start: u64, size: u64, name: &[u8], rank: Rank) {
-        self.push_of(start, size, name, rank, None);
+        self.push_in_group(start, size, name, rank, None);
     }
 
-    /// Takes a symbol in that belongs to somebody.
-    pub fn push_of(&mut self, start: u64, size: u64, name: &[u8], rank: Rank, group: Option<&str>) {
+    /// Adds a symbol that belongs to a group.
+    pub fn push_in_group(&mut self, start: u64, size: u64, name: &[u8], rank: Rank, group: Option<&str>) {
         let all = self.names.len().saturating_add(name.len());
         if name.is_empty() || name.len() > MAX_NAME {
             return;
@@ -119,11 +123,12 @@ impl Table {
         self.entries.push(Entry { start, end: start.saturating_add(size), name: at, length, group, rank });
     }
 
-    /// The number of a group, counted from 1; those of one group come one behind the other.
+    /// Returns the number of a group, counted from 1; symbols of one group are added one after the
+    /// other.
     fn group(&mut self, name: Option<&str>) -> Option<u16> {
         let Some(name) = name else { return Some(0) };
-        let is_it = |it: &Arc<str>| **it == *name;
-        if !self.groups.last().is_some_and(is_it) {
+        let has_name = |group: &Arc<str>| **group == *name;
+        if !self.groups.last().is_some_and(has_name) {
             if self.groups.len() >= MAX_GROUPS {
                 return None;
             }
@@ -132,74 +137,75 @@ impl Table {
         u16::try_from(self.groups.len()).ok()
     }
 
-    /// Makes the table ready to be asked.
+    /// Prepares the table for lookups.
     pub fn finish(&mut self) {
         self.finish_within(Vec::new());
     }
 
-    /// Makes the table ready to be asked; no symbol whose size is not told goes on behind one of these ends.
+    /// Prepares the table for lookups; no symbol of unknown size extends past one of these ends.
     pub(super) fn finish_within(&mut self, mut ends: Vec<u64>) {
         ends.sort_unstable();
         let is_unsized = |entry: &Entry| entry.end == entry.start;
-        self.entries.sort_by_key(|it| (it.start, is_unsized(it), it.rank, it.length));
-        self.entries.dedup_by_key(|it| it.start);
+        self.entries.sort_by_key(|entry| (entry.start, is_unsized(entry), entry.rank, entry.length));
+        self.entries.dedup_by_key(|entry| entry.start);
         self.entries.shrink_to_fit();
         let mut next = u64::MAX;
         for entry in self.entries.iter_mut().rev() {
             if entry.end == entry.start {
-                let behind = ends.partition_point(|end| *end <= entry.start);
-                let end = ends.get(behind).copied().unwrap_or(u64::MAX);
+                let after = ends.partition_point(|end| *end <= entry.start);
+                let end = ends.get(after).copied().unwrap_or(u64::MAX);
                 entry.end = next.min(end).min(entry.start.saturating_add(MAX_REACH));
             }
             next = entry.start;
         }
     }
 
-    /// The symbol at an address.
+    /// Returns the symbol at an address.
     #[must_use]
     pub fn lookup(&self, address: u64) -> Option<Symbol<'_>> {
-        let behind = self.entries.partition_point(|entry| entry.start <= address);
-        let before = self.entries.get(..behind)?.iter().rev().take(LOOK_BACK);
+        let after = self.entries.partition_point(|entry| entry.start <= address);
+        let before = self.entries.get(..after)?.iter().rev().take(LOOK_BACK);
         let entry = before.into_iter().find(|entry| address < entry.end)?;
-        Some(self.told(entry))
+        Some(self.symbol(entry))
     }
 
-    /// Where the first byte of a kernel lies, by each of the names that it has.
+    /// Returns the addresses of the first byte of a kernel, by each of its names.
     pub fn kernel_start(&self) -> impl Iterator<Item = u64> {
         self.kernel_start.into_iter().flatten()
     }
 
-    fn told(&self, entry: &Entry) -> Symbol<'_> {
+    fn symbol(&self, entry: &Entry) -> Symbol<'_> {
         let at = usize::try_from(entry.name).unwrap_or(usize::MAX);
         let end = at.saturating_add(usize::from(entry.length));
         let group = usize::from(entry.group).checked_sub(1).and_then(|at| self.groups.get(at));
         Symbol { name: self.names.get(at..end).unwrap_or_default(), start: entry.start, group }
     }
 
-    /// Notes that there are more symbols than are here.
+    /// Marks the table as incomplete.
     pub(super) fn cut(&mut self) {
         self.is_cut = true;
     }
 
-    /// Whether symbols were left out because there are more than are kept, or because looking at them took too long.
+    /// Returns whether symbols were left out because there are too many, or because reading them
+    /// took too long.
     #[must_use]
     pub const fn is_cut(&self) -> bool {
         self.is_cut
     }
 
-    /// Whether there is nothing in it.
+    /// Returns whether the table has no symbols.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// How many symbols there are.
+    /// Returns the number of symbols.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Memory that it takes.
+    /// Returns the memory that the table takes, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.entries.capacity().saturating_mul(size_of::<Entry>()).saturating_add(self.names.capacity())
@@ -251,7 +257,7 @@ mod tests {
         table.push(0x100, 0, b"_init", Rank::Global);
         table.push(0x200, 0, b"_start", Rank::Global);
         table.push(0x230, 0, b"label", Rank::Local);
-        table.push(0x240, 0x100, b"told", Rank::Local);
+        table.push(0x240, 0x100, b"sized", Rank::Local);
         table.finish_within(vec![0x280, 0x120, 0x100]);
         for (address, expected) in [
             (0x11F, Some("_init")),
@@ -259,22 +265,22 @@ mod tests {
             (0x1FF, None),
             (0x22F, Some("_start")),
             (0x23F, Some("label")),
-            (0x33F, Some("told")),
+            (0x33F, Some("sized")),
         ] {
             assert_eq!(name(&table, address).as_deref(), expected, "{address:#x}");
         }
     }
 
     #[test]
-    fn groups_are_told_and_names_are_bounded() {
+    fn groups_are_kept_and_names_are_bounded() {
         let mut table = Table::default();
         table.push(1, 1, b"a", Rank::Global);
-        table.push_of(2, 1, b"b", Rank::Global, Some("ext4"));
-        table.push_of(3, 1, b"c", Rank::Global, Some("ext4"));
+        table.push_in_group(2, 1, b"b", Rank::Global, Some("ext4"));
+        table.push_in_group(3, 1, b"c", Rank::Global, Some("ext4"));
         table.push(4, 1, &[b'x'; MAX_NAME + 1], Rank::Global);
         table.push(5, 1, b"", Rank::Global);
         table.push(u64::MAX, 9, b"top", Rank::Global);
-        table.push_of(7, 1, b"_text", Rank::Global, Some("ext4"));
+        table.push_in_group(7, 1, b"_text", Rank::Global, Some("ext4"));
         table.push(1, 1, b"_stext", Rank::Global);
         table.finish();
         assert_eq!(
@@ -283,8 +289,8 @@ mod tests {
             "of the kernel, though another name is shorter"
         );
         assert_eq!((table.len(), table.groups.len()), (5, 1));
-        assert_eq!(table.lookup(3).and_then(|symbol| symbol.group).map(|it| &**it), Some("ext4"));
+        assert_eq!(table.lookup(3).and_then(|symbol| symbol.group).map(|group| &**group), Some("ext4"));
         assert_eq!(table.lookup(1).and_then(|symbol| symbol.group), None);
-        assert_eq!(name(&table, u64::MAX), None, "nothing lies behind the end of memory");
+        assert_eq!(name(&table, u64::MAX), None, "nothing follows the end of memory");
     }
 }

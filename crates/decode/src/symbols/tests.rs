@@ -1,4 +1,4 @@
-//! The readers on this very program, and on what hostile files may hold.
+//! Tests of the readers on the test program itself, and on hostile files.
 
 use std::fs::File;
 use std::io::Cursor;
@@ -9,12 +9,12 @@ use super::*;
 
 const ALL: Parts = Parts { symbols: true, dwarf: true };
 
-/// This program as it lies in the file.
+/// Reads the file of this program.
 fn own() -> Vec<u8> {
     std::fs::read("/proc/self/exe").unwrap()
 }
 
-/// The address of code of this program, by the linker's account.
+/// Returns the linked address of code of this program.
 fn linked(address: usize, identity: &Identity) -> u64 {
     let exe = std::env::current_exe().unwrap();
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
@@ -40,7 +40,7 @@ fn a_function_of_this_program_is_found_by_symbol_and_by_line() {
     assert_eq!(symbol.start, address);
     let sites = elf.dwarf.as_mut().unwrap().find(address);
     let site = sites.last().unwrap();
-    // Compilers that were asked for lines alone leave functions without inlined ones out.
+    // With line tables only, compilers leave out functions without inlined ones.
     assert!(site.function.as_deref().is_none_or(|name| name.ends_with("marked")), "{site:?}");
     assert!(site.file.as_deref().unwrap().ends_with("symbols/tests.rs"), "{site:?}");
     assert!(site.line.is_some() && !site.is_inlined && site.start == address, "{site:?}");
@@ -48,17 +48,17 @@ fn a_function_of_this_program_is_found_by_symbol_and_by_line() {
 }
 
 #[test]
-fn a_file_that_is_another_is_not_read() {
+fn file_with_another_identity_is_not_read() {
     let read = |wanted| Elf::read(Cursor::new(own()), ALL, |_| wanted).unwrap();
     assert!(read(false).is_none());
     assert!(read(true).is_some());
 }
 
-/// Files that begin like this program and go wrong soon or late.
-fn spoilt(bytes: &[u8]) -> Vec<Vec<u8>> {
+/// Returns files that begin like this program and are damaged at different offsets.
+fn damaged_copies(bytes: &[u8]) -> Vec<Vec<u8>> {
     let mut all: Vec<Vec<u8>> = [0, 15, 16, 63, 64, 100, 4096].iter().map(|n| bytes[..*n].to_vec()).collect();
     all.push(bytes[..bytes.len() / 2].to_vec());
-    // The headers of sections stand at the end: counts, offsets and sizes of all kinds become nonsense.
+    // The section headers are at the end: counts, offsets and sizes of all kinds become nonsense.
     let sections = u64::from_le_bytes(*bytes[40..].first_chunk().unwrap()) as usize;
     for (step, value) in [(24, 0xFF), (32, 0x7F), (24, 0), (40, 1), (4, 0xFF)] {
         let mut bad = bytes.to_vec();
@@ -71,9 +71,9 @@ fn spoilt(bytes: &[u8]) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn spoilt_files_give_errors_or_less() {
+fn damaged_elf_files_give_errors_or_fewer_symbols() {
     let bytes = own();
-    for bad in spoilt(&bytes) {
+    for bad in damaged_copies(&bytes) {
         if let Ok(Some(mut elf)) = Elf::read(Cursor::new(bad), ALL, |_| true)
             && let Some(dwarf) = &mut elf.dwarf
         {
@@ -84,15 +84,16 @@ fn spoilt_files_give_errors_or_less() {
     }
 }
 
-/// DWARF of which bytes here and there are others.
+/// DWARF with random bytes changed.
 #[test]
-fn spoilt_sections_give_errors_or_less() {
+fn damaged_sections_give_errors_or_fewer_functions() {
     let bytes = own();
     let elf = object::File::parse(&*bytes).unwrap();
     let pick = |id: gimli::SectionId| {
         use object::{Object, ObjectSection};
-        let section = elf.section_by_name(id.name()).and_then(|it| it.data().ok().map(<[u8]>::to_vec));
-        // A part is enough, and quick.
+        let section =
+            elf.section_by_name(id.name()).and_then(|section| section.data().ok().map(<[u8]>::to_vec));
+        // A part of the section is enough, and fast.
         section.map(|mut bytes| {
             bytes.truncate(100_000);
             bytes
@@ -119,7 +120,7 @@ fn spoilt_sections_give_errors_or_less() {
     }
 }
 
-/// One unit of which each of many functions has the same long list of ranges.
+/// Builds one unit in which many functions have the same long list of ranges.
 fn shared_ranges(functions: usize, ranges: usize) -> dwarf::Sections {
     let mut sections = dwarf::Sections::default();
     // 1: unit with children, low_pc and ranges; 2: subprogram without children, name and ranges.
@@ -147,12 +148,12 @@ fn shared_ranges(functions: usize, ranges: usize) -> dwarf::Sections {
 }
 
 #[test]
-fn functions_that_share_a_long_list_end_the_look_and_not_the_machine() {
-    let mut honest = Dwarf::new(shared_ranges(1, 4), gimli::RunTimeEndian::Little);
-    let sites = honest.find(18);
+fn shared_range_list_ends_reading_early() {
+    let mut sound = Dwarf::new(shared_ranges(1, 4), gimli::RunTimeEndian::Little);
+    let sites = sound.find(18);
     assert_eq!(sites.first().and_then(|site| site.function.as_deref()), Some("f"));
     assert_eq!(sites.first().map(|site| site.start), Some(17));
-    // Ten thousand times a hundred thousand.
+    // Ten thousand functions with a hundred thousand ranges each.
     let began = Instant::now();
     let mut hostile = Dwarf::new(shared_ranges(10_000, 100_000), gimli::RunTimeEndian::Little);
     let _ = hostile.find(18);
@@ -160,14 +161,14 @@ fn functions_that_share_a_long_list_end_the_look_and_not_the_machine() {
 }
 
 #[test]
-fn what_is_no_pdb_is_an_error() {
+fn other_files_are_not_pdbs() {
     for bytes in [Vec::new(), b"Microsoft C/C++ MSF 7.00\r\n\x1ADS\0\0\0".to_vec(), own()] {
         assert!(Pdb::read(Cursor::new(bytes), |_, _| true).is_err());
     }
 }
 
 #[test]
-fn a_kernel_tells_its_build_id_among_other_notes() {
+fn kernel_build_id_is_found_among_other_notes() {
     let note = |name: &[u8], kind: u8, data: &[u8]| {
         let mut note = vec![name.len() as u8, 0, 0, 0, data.len() as u8, 0, 0, 0, kind, 0, 0, 0];
         note.extend(name);

@@ -1,12 +1,13 @@
 //! Payload filters: predicates on the fields of an event, as TdhCreatePayloadFilter takes them.
 //!
 //! ```text
-//!   manifest ──▶ Layout: fields up to the last that is compared ──┐
-//!   predicates: name, operator, value as text ────────────────────┴──▶ payload::Event ──▶ aggregate: one blob for an enable
+//!   manifest ──▶ Layout: fields up to the last that is compared ─┐
+//!   predicates: name, operator, value as text ───────────────────┴─▶ payload::Event ─▶ one blob
 //! ```
 //!
-//! Whoever writes an event knows no schema, so a filter carries the layout of its fields. Values are converted to the type of the field when the filter is
-//! made; how they are compared is the runtime's business ([`payload`](traceweir_format::filter::payload)).
+//! The process that writes an event has no schema, so a filter carries the layout of the fields.
+//! Values are converted to the type of the field when the filter is built; the runtime compares
+//! them ([`payload`](traceweir_format::filter::payload)).
 
 mod layout;
 
@@ -20,27 +21,28 @@ use traceweir_format::{Error, Guid};
 use super::{Answer, Refusal};
 use crate::source::EventSchema;
 
-/// A comparison as it is asked for.
+/// A comparison, as the caller of TdhCreatePayloadFilter passes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Predicate {
-    /// The field's name.
+    /// Name of the field.
     pub field: String,
-    /// How it is compared.
+    /// The comparison operator.
     pub operator: Operator,
-    /// With what; two numbers are separated by a comma.
+    /// The value to compare with, as text; a comma separates two numbers.
     pub value: String,
 }
 
 /// The filter of one event of a provider.
 #[derive(Clone, Debug)]
 pub struct Filter {
-    /// The provider.
+    /// The provider's GUID.
     pub provider: Guid,
     event: Event,
 }
 
 impl Filter {
-    /// The filter of an event by predicates on its fields. `any`: one of them is enough.
+    /// Builds the filter of an event from predicates on its fields. With `any`, one matching
+    /// predicate is enough.
     pub fn new(provider: Guid, event: &EventSchema, any: bool, predicates: &[Predicate]) -> Answer<Self> {
         if predicates.is_empty() || predicates.len() > MAX_PAYLOAD_PREDICATES {
             return Err(Refusal::Invalid("a filter has one to eight predicates"));
@@ -49,16 +51,17 @@ impl Filter {
         for predicate in predicates {
             let place = layout
                 .find(&predicate.field)
-                .map_err(|_| Refusal::Invalid("there is no field of this name to compare"))?;
+                .map_err(|_| Refusal::Invalid("no comparable field has this name"))?;
             add(&mut layout.event, &place, predicate)?;
         }
-        // A filter that does not fit alone fits with no others.
+        // A filter that is too large alone is too large with others.
         aggregate(&[(&layout.event, false)])?;
         Ok(Self { provider, event: layout.event })
     }
 }
 
-/// The blob of several filters of one provider; a flagged one must pass, of the others one on each event.
+/// Encodes several filters of one provider as one blob. A filter with the flag must match; of the
+/// others, one must match.
 pub fn aggregated<'f>(filters: impl Iterator<Item = (&'f Filter, bool)>) -> Answer<Vec<u8>> {
     let filters: Vec<_> = filters.collect();
     let is_one = filters.windows(2).all(|pair| matches!(pair, [(a, _), (b, _)] if a.provider == b.provider));
@@ -84,9 +87,9 @@ fn refused(error: Error) -> Refusal {
 }
 
 fn add(event: &mut Event, place: &Place<'_>, predicate: &Predicate) -> Answer<()> {
-    const BAD_VALUE: Refusal = Refusal::Invalid("the value is none of the field's type");
+    const BAD_VALUE: Refusal = Refusal::Invalid("the value does not fit the field's type");
     const INCOMPARABLE: Refusal = Refusal::Invalid("fields of this type cannot be compared");
-    // Pointers can be compared by this project's command line; the published functions refuse them.
+    // The `weir` command line can compare pointers; the published functions refuse them.
     let kind = place
         .compared_as()
         .filter(|_| !matches!(place.input, InType::POINTER | InType::SIZET))

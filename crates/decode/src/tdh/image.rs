@@ -1,7 +1,9 @@
-//! A schema as TRACE_EVENT_INFO, a map as EVENT_MAP_INFO, and a filter as PROVIDER_FILTER_INFO.
+//! Encodes a schema as TRACE_EVENT_INFO, a map as EVENT_MAP_INFO, and a filter as
+//! PROVIDER_FILTER_INFO.
 //!
-//! The bytes are made once for each schema. What differs from event to event is the descriptor, which whoever hands them out puts in, and the number of
-//! elements of an array that goes to the end of the payload.
+//! The bytes are encoded once for each schema. Two things differ from event to event: the
+//! descriptor, which the caller fills in, and the number of elements of an array that extends to
+//! the end of the payload.
 //!
 //! The layouts are those that [`embedded`](crate::source::embedded) reads from merged traces.
 
@@ -10,7 +12,7 @@ use traceweir_format::spec::event::class;
 use traceweir_format::spec::types::{InType, OutType};
 use traceweir_format::wire::Put;
 
-use super::expand::{InFront, expanded};
+use super::expand::{MetadataSizes, expanded};
 use super::texts::Texts;
 use super::{MAX_ANSWER, wpp};
 use crate::schema::{Count, Field, Kind, Length, Origin, Schema, ValueMap};
@@ -21,39 +23,39 @@ use traceweir_format::spec::types::property::{
     PROPERTY_PARAM_LENGTH, PROPERTY_STRUCT,
 };
 
-/// Where the properties of a PROVIDER_FILTER_INFO begin.
+/// Byte offset of the properties in a PROVIDER_FILTER_INFO.
 const FILTER_PROPERTIES_AT: usize = 16;
-/// Where the properties of a TRACE_EVENT_INFO begin, and the bytes of each.
+/// Byte offset of the properties in a TRACE_EVENT_INFO, and the size of each in bytes.
 pub(super) const PROPERTIES_AT: usize = 112;
 pub(super) const PROPERTY_BYTES: usize = 24;
-/// Where in a property its count and its length are.
+/// Byte offsets of the count and the length in a property.
 const COUNT_IN_PROPERTY: usize = 16;
 const LENGTH_IN_PROPERTY: usize = 18;
 
 const TEMPLATE_EVENT_DATA: u32 = 1;
 
-/// A schema as TRACE_EVENT_INFO.
+/// A schema encoded as TRACE_EVENT_INFO.
 #[derive(Clone, Debug, Default)]
 pub struct Image {
-    /// Empty where it would be too large.
+    /// Empty if the structure would be too large.
     bytes: Vec<u8>,
-    /// The schema whose fields are the properties, where it is another than that of the event.
+    /// The schema whose fields are the properties, if it is not the schema of the event.
     listed: Option<Schema>,
-    /// The property that goes to the end of the payload.
+    /// The property that extends to the end of the payload.
     to_end: Option<Open>,
 }
 
-/// A property that goes to the end of the payload.
+/// A property that extends to the end of the payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Open {
-    /// As an array; the property's index.
+    /// An array of elements, with the property's index.
     Elements(usize),
-    /// As bytes.
+    /// A string of bytes, with the property's index.
     Bytes(usize),
 }
 
 impl Open {
-    fn of(schema: &Schema) -> Option<Self> {
+    fn find(schema: &Schema) -> Option<Self> {
         schema.top().iter().enumerate().find_map(|(index, field)| match field.kind {
             _ if field.count == Count::ToEnd => Some(Self::Elements(index)),
             Kind::Value { input: InType::BINARY, output, .. }
@@ -67,7 +69,7 @@ impl Open {
         })
     }
 
-    /// The property's index.
+    /// Returns the property's index.
     #[must_use]
     pub const fn index(self) -> usize {
         match self {
@@ -76,7 +78,7 @@ impl Open {
     }
 }
 
-/// Where a schema came from, by the numbers of DECODING_SOURCE.
+/// Returns the DECODING_SOURCE number of a schema's origin.
 pub(super) const fn decoding_source(origin: Origin) -> u32 {
     match origin {
         Origin::Manifest | Origin::Embedded | Origin::StringOnly => 0,
@@ -87,42 +89,45 @@ pub(super) const fn decoding_source(origin: Origin) -> u32 {
 }
 
 impl Image {
-    /// The image of a schema.
+    /// Encodes a schema as TRACE_EVENT_INFO.
     #[must_use]
     pub fn of(schema: &Schema) -> Self {
-        Self::behind(schema, None)
+        Self::with_metadata_before(schema, None)
     }
 
-    /// The same where descriptions of such sizes stand in front of the payload.
-    pub(super) fn behind(schema: &Schema, in_front: Option<InFront>) -> Self {
-        let listed =
-            if schema.origin == Origin::Wpp { Some(wpp::properties()) } else { expanded(schema, in_front) };
+    /// Like [`Image::of`], for a payload that follows metadata of these sizes.
+    pub(super) fn with_metadata_before(schema: &Schema, metadata_sizes: Option<MetadataSizes>) -> Self {
+        let listed = if schema.origin == Origin::Wpp {
+            Some(wpp::properties())
+        } else {
+            expanded(schema, metadata_sizes)
+        };
         let shown = listed.as_ref().unwrap_or(schema);
-        let to_end = Open::of(shown);
+        let to_end = Open::find(shown);
         let bytes = encode(schema, shown);
         let bytes = if bytes.len() > MAX_ANSWER { Vec::new() } else { bytes };
         Self { bytes, listed, to_end }
     }
 
-    /// The bytes of the structure; `None` where it would be too large.
+    /// Returns the bytes of the structure; `None` if it would be too large.
     #[must_use]
     pub fn bytes(&self) -> Option<&[u8]> {
         (!self.bytes.is_empty()).then_some(&self.bytes)
     }
 
-    /// The schema whose fields the properties are; `own` is that of the event.
+    /// Returns the schema whose fields are the properties; `own` is the schema of the event.
     #[must_use]
     pub fn schema<'s>(&'s self, own: &'s Schema) -> &'s Schema {
         self.listed.as_ref().unwrap_or(own)
     }
 
-    /// The property whose count or length depends on the payload.
+    /// Returns the property whose count or length depends on the payload.
     #[must_use]
     pub const fn open_property(&self) -> Option<Open> {
         self.to_end
     }
 
-    /// The bytes with the count or length of the property that is open.
+    /// Returns the bytes with the count or length of the open property filled in.
     pub(super) fn closed(&self, open: Open, number: u16) -> Vec<u8> {
         let (flag, place) = match open {
             Open::Elements(_) => (PROPERTY_PARAM_FIXED_COUNT, COUNT_IN_PROPERTY),
@@ -156,9 +161,9 @@ fn encode(schema: &Schema, shown: &Schema) -> Vec<u8> {
     out.put_u32(texts.add_optional(names.task.as_deref()));
     out.put_u32(texts.add_optional(names.opcode.as_deref()));
     out.put_u32(texts.add_optional(schema.message.as_deref()));
-    // No message of the provider, no BinXML.
+    // The provider has no message, and there is no BinXML.
     out.put_u32(0).put_u32(0).put_u32(0);
-    // Classic events have the names of activity ids in these two places.
+    // In classic events these two fields hold the names of activity ids.
     let event = names.event.as_deref().filter(|_| schema.origin != Origin::Kernel);
     out.put_u32(texts.add_optional(event)).put_u32(0);
     let count = |fields: &[Field]| u32::try_from(fields.len()).unwrap_or(u32::MAX);
@@ -172,7 +177,7 @@ fn encode(schema: &Schema, shown: &Schema) -> Vec<u8> {
     out
 }
 
-/// The provider and the class: classic events have a class of their own.
+/// Returns the provider and class GUIDs; only classic events have a class of their own.
 fn identities(schema: &Schema) -> (Guid, Guid) {
     match schema.origin {
         Origin::Kernel if schema.provider == class::EVENT_TRACE => (schema.provider, schema.provider),
@@ -182,7 +187,7 @@ fn identities(schema: &Schema) -> (Guid, Guid) {
     }
 }
 
-/// PROVIDER_FILTER_INFO.
+/// Encodes a filter as PROVIDER_FILTER_INFO.
 pub(super) fn filter_info(filter: &FilterSchema) -> Vec<u8> {
     let fields = filter.schema.fields();
     let fixed = fields.len().saturating_mul(PROPERTY_BYTES).saturating_add(FILTER_PROPERTIES_AT);
@@ -198,14 +203,14 @@ pub(super) fn filter_info(filter: &FilterSchema) -> Vec<u8> {
     out
 }
 
-/// EVENT_PROPERTY_INFO.
+/// Appends an EVENT_PROPERTY_INFO.
 fn property<'f>(field: &'f Field, texts: &mut Texts<'f>, out: &mut Vec<u8>) {
     let (count_flag, count) = match field.count {
         Count::One | Count::Prefixed | Count::ToEnd => (0, 1),
         Count::Fixed(n) => (PROPERTY_PARAM_FIXED_COUNT, n),
         Count::Field(index) => (PROPERTY_PARAM_COUNT, index),
     };
-    // Its elements are counted when there is a payload.
+    // The elements are counted when there is a payload.
     let count = if field.count == Count::ToEnd { 0 } else { count };
     let (length_flag, length) = match (field.length, &field.kind) {
         (Length::Fixed(n), _) => (PROPERTY_PARAM_FIXED_LENGTH, n),
@@ -229,13 +234,13 @@ fn property<'f>(field: &'f Field, texts: &mut Texts<'f>, out: &mut Vec<u8>) {
     out.put_u16(count).put_u16(length).put_u32(field.tags);
 }
 
-/// The bytes of a type; 0 where the payload or the size of its pointers decides.
+/// Returns the size of a type in bytes; 0 if the payload or the pointer size decides.
 fn natural_length(input: InType) -> u16 {
     let [narrow, wide] = [4, 8].map(|pointer| input.size(pointer));
     if narrow == wide { wide.and_then(|size| u16::try_from(size).ok()).unwrap_or(0) } else { 0 }
 }
 
-/// EVENT_MAP_INFO of a map from such a source. Texts of manifests end with a blank, as published.
+/// Encodes a map as EVENT_MAP_INFO. Texts of manifests end with a blank, as published.
 pub(super) fn map_info(map: &ValueMap, origin: Origin) -> Vec<u8> {
     let is_classic = origin == Origin::Kernel;
     let entries = map.entries();

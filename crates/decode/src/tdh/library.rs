@@ -1,4 +1,4 @@
-//! What a process knows of providers: manifests that it loaded, and those that are installed.
+//! The providers that a process has schemas for: manifests that it loaded, and installed ones.
 //!
 //! ```text
 //!   TdhLoadManifest ──▶ Named ┐
@@ -6,8 +6,9 @@
 //!   TdhLoadManifestFromBinary ┘
 //! ```
 //!
-//! Installed manifests are read when the first event that does not describe itself is asked about, and then kept. What is unloaded is gone: the decoder is made
-//! anew from what is left. A manifest that cannot be used changes nothing.
+//! Installed manifests are read at the first query about an event that does not describe itself,
+//! and then kept. Unloading a manifest rebuilds the decoder from the remaining ones. A manifest
+//! that is not usable changes nothing.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -19,7 +20,7 @@ use traceweir_format::Guid;
 use traceweir_format::spec::event::EventDescriptor;
 
 use super::filter::{Filter, Predicate};
-use super::lists::{self, FieldKind, is_of};
+use super::lists::{self, FieldKind, has_id};
 use super::property::Wanted;
 use super::questions::{bounded, map_of};
 use super::{Answer, Refusal};
@@ -28,27 +29,27 @@ use crate::source::{
     Decoder, Event, EventKind, EventSchema, ProviderSchemas, Standing, binary, manifest, read_manifest,
 };
 
-/// Where manifests are installed.
+/// The folders where manifests are installed.
 const FOLDERS: [&str; 2] = ["/etc/traceweir/manifests", "/usr/share/traceweir/manifests"];
-/// The most files that are looked at in a folder, and the largest of them.
+/// The most files that are read in a folder, and the size limit of each in bytes.
 const MAX_FILES: usize = 4096;
 const MAX_FILE: u64 = 64 << 20;
 
-/// What a manifest was loaded from, by which it is unloaded.
+/// The source that a manifest was loaded from, which identifies it for unloading.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// A file with a manifest.
+    /// A file with an XML manifest.
     File(PathBuf),
-    /// A program with a compiled one.
+    /// A PE or ELF file with a compiled manifest.
     Binary(PathBuf),
-    /// Memory of such length and content.
+    /// Memory, by the length and the hash of its content.
     Memory(usize, u64),
-    /// It is installed.
+    /// An installed manifest.
     Installed,
 }
 
 impl Origin {
-    /// That of a manifest in memory.
+    /// Identifies a manifest in memory.
     #[must_use]
     pub fn memory(bytes: &[u8]) -> Self {
         let mut hasher = DefaultHasher::new();
@@ -65,44 +66,44 @@ impl Origin {
     }
 }
 
-/// Schemas of a process.
+/// The schemas of a process.
 #[derive(Debug, Default)]
 pub struct Library {
     decoder: Decoder,
     loaded: Vec<(Origin, Vec<ProviderSchemas>)>,
-    /// Whether installed manifests were read.
+    /// Whether the installed manifests have been read.
     is_complete: bool,
-    /// Where they are, if not where they are installed.
+    /// The folders of installed manifests, if not the default ones.
     folders: Option<Vec<PathBuf>>,
 }
 
 impl Library {
-    /// Nothing is loaded; what is installed is read when it is needed.
+    /// Creates a library with nothing loaded; installed manifests are read when needed.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The same, with manifests in these folders in place of the installed ones.
+    /// Like [`Library::new`], with these folders instead of the default ones.
     #[must_use]
     pub fn in_folders(folders: Vec<PathBuf>) -> Self {
         Self { folders: Some(folders), ..Self::default() }
     }
 
-    /// Loads a manifest from a file: XML.
+    /// Loads an XML manifest from a file.
     pub fn load_file(&mut self, path: &Path) -> Answer<()> {
         let bytes = read(path)?;
         self.load(Origin::File(path.to_owned()), manifest::parse(&bytes)?)
     }
 
-    /// Loads the compiled manifest of a program: PE or ELF.
+    /// Loads the compiled manifest of a PE or ELF file.
     pub fn load_binary(&mut self, path: &Path) -> Answer<()> {
         let bytes = read(path)?;
         let providers = binary::load(&bytes).map_err(|_| Refusal::NoResource)?;
         self.load(Origin::Binary(path.to_owned()), providers)
     }
 
-    /// Loads a manifest from memory: XML.
+    /// Loads an XML manifest from memory.
     pub fn load_memory(&mut self, bytes: &[u8]) -> Answer<()> {
         self.load(Origin::memory(bytes), manifest::parse(bytes)?)
     }
@@ -117,14 +118,14 @@ impl Library {
                 self.loaded.push((origin, providers));
                 Ok(())
             }
-            Err(why) => {
-                self.make_anew();
-                Err(why.into())
+            Err(reason) => {
+                self.rebuild_decoder();
+                Err(reason.into())
             }
         }
     }
 
-    /// Forgets what was loaded from a file, be it a manifest or a program.
+    /// Unloads the manifest or program that was loaded from a file.
     pub fn unload_file(&mut self, path: PathBuf) -> Answer<()> {
         if !path.exists()
             && !self
@@ -138,26 +139,26 @@ impl Library {
         self.unload(&Origin::File(path)).or_else(|_| self.unload(&binary))
     }
 
-    /// Forgets a manifest.
+    /// Unloads a manifest.
     pub fn unload(&mut self, origin: &Origin) -> Answer<()> {
         let before = self.loaded.len();
         self.loaded.retain(|(known, _)| known != origin);
         if self.loaded.len() == before {
             return Err(Refusal::NotFound("such manifest that was loaded"));
         }
-        self.make_anew();
+        self.rebuild_decoder();
         Ok(())
     }
 
-    fn make_anew(&mut self) {
+    fn rebuild_decoder(&mut self) {
         self.decoder = Decoder::new();
         for (origin, providers) in &self.loaded {
-            // They had room before, together with more.
+            // They fitted before, together with more.
             let _ = self.decoder.add_providers(providers.clone(), origin.standing());
         }
     }
 
-    fn complete(&mut self) {
+    fn ensure_installed_loaded(&mut self) {
         if std::mem::replace(&mut self.is_complete, true) {
             return;
         }
@@ -165,7 +166,7 @@ impl Library {
         for file in
             folders.iter().filter_map(|folder| folder.read_dir().ok()).flat_map(|all| all.take(MAX_FILES))
         {
-            // A file that is no manifest costs its own events only.
+            // A file that is not a manifest is skipped.
             let providers = file
                 .ok()
                 .and_then(|file| read(&file.path()).ok())
@@ -183,24 +184,25 @@ impl Library {
     }
 
     fn providers(&mut self) -> impl Iterator<Item = &ProviderSchemas> {
-        self.complete();
+        self.ensure_installed_loaded();
         self.loaded.iter().flat_map(|(_, providers)| providers)
     }
 
-    /// The decoder that is asked about an event, with all that is installed where the event does not describe itself.
+    /// Returns the decoder for an event; reads the installed manifests first unless the event
+    /// describes itself.
     pub fn decoder(&mut self, event: &Event<'_>) -> &mut Decoder {
         if event.metadata.is_none() {
-            self.complete();
+            self.ensure_installed_loaded();
         }
         &mut self.decoder
     }
 
-    /// TRACE_EVENT_INFO of an event, but for its descriptor.
+    /// Returns the TRACE_EVENT_INFO of an event; the caller fills in the descriptor.
     pub fn event_info(&mut self, event: &Event<'_>, pointer_size: usize) -> Answer<Cow<'_, [u8]>> {
         self.decoder(event).event_info(event, pointer_size)
     }
 
-    /// The bytes of a property.
+    /// Returns the bytes of a property.
     pub fn property<'p>(
         &mut self,
         event: &Event<'p>,
@@ -210,43 +212,44 @@ impl Library {
         self.decoder(event).property(event, pointer_size, wanted)
     }
 
-    /// EVENT_MAP_INFO of a map by its name: one of the event, or any of its provider.
+    /// Returns the EVENT_MAP_INFO of a map by its name: a map of the event, or any of its provider.
     pub fn map(&mut self, event: &Event<'_>, name: &str) -> Answer<Vec<u8>> {
         let decoder = self.decoder(event);
         let provider = decoder.find_event(event).map_or(event.provider, |found| found.known.schema.provider);
         decoder.map(event, name).or_else(|refusal| {
-            let mut events = self.providers().filter(is_of(provider)).flat_map(|p| &p.events);
+            let mut events = self.providers().filter(has_id(provider)).flat_map(|p| &p.events);
             events.find_map(|e| map_of(&e.schema, name)).ok_or(refusal).and_then(bounded)
         })
     }
 
-    /// PROVIDER_ENUMERATION_INFO, of all or of those that are decoded by one source.
+    /// Returns a PROVIDER_ENUMERATION_INFO of all providers, or of those with one decoding source.
     pub fn provider_list(&mut self, source: Option<u32>) -> Answer<Vec<u8>> {
         lists::providers(self.providers(), source)
     }
 
-    /// PROVIDER_FIELD_INFOARRAY of a provider: all names of a kind, or those for a value.
+    /// Returns the PROVIDER_FIELD_INFOARRAY of a provider: all names of a kind, or those for a
+    /// value.
     pub fn field_list(&mut self, provider: Guid, kind: u32, value: Option<u64>) -> Answer<Vec<u8>> {
         let kind = FieldKind::from_code(kind).ok_or(Refusal::NoSuchKind)?;
-        lists::fields(self.providers().filter(is_of(provider)), kind, value)
+        lists::fields(self.providers().filter(has_id(provider)), kind, value)
     }
 
-    /// PROVIDER_EVENT_INFO of a provider.
+    /// Returns the PROVIDER_EVENT_INFO of a provider.
     pub fn event_list(&mut self, provider: Guid) -> Answer<Vec<u8>> {
-        lists::events(self.providers().filter(is_of(provider)))
+        lists::events(self.providers().filter(has_id(provider)))
     }
 
-    /// PROVIDER_FILTER_INFO of each filter that a provider takes.
+    /// Returns a PROVIDER_FILTER_INFO for each filter that a provider accepts.
     pub fn filter_list(&mut self, provider: Guid) -> Answer<Vec<Vec<u8>>> {
-        lists::filters(self.providers().filter(is_of(provider)))
+        lists::filters(self.providers().filter(has_id(provider)))
     }
 
-    /// Whether there is a manifest of a provider.
+    /// Returns whether a manifest describes a provider.
     pub fn knows(&mut self, provider: Guid) -> bool {
         self.providers().any(|known| known.id == provider)
     }
 
-    /// TRACE_EVENT_INFO of an event that a manifest has, and its descriptor there.
+    /// Returns the TRACE_EVENT_INFO of an event in a manifest, and its descriptor there.
     pub fn manifest_event_info(
         &mut self,
         provider: Guid,
@@ -259,7 +262,7 @@ impl Library {
 
     fn manifest_event(&mut self, provider: Guid, descriptor: &EventDescriptor) -> Answer<&EventSchema> {
         let is_known = self.knows(provider);
-        let mut events = self.providers().filter(is_of(provider)).flat_map(|p| &p.events);
+        let mut events = self.providers().filter(has_id(provider)).flat_map(|p| &p.events);
         let mut has_events = false;
         let found = events.find(|event| {
             has_events = true;
@@ -272,7 +275,7 @@ impl Library {
         })
     }
 
-    /// A payload filter on an event that a manifest has.
+    /// Builds a payload filter for an event in a manifest.
     pub fn payload_filter(
         &mut self,
         provider: Guid,
@@ -284,7 +287,7 @@ impl Library {
     }
 }
 
-/// The bytes of a file that is plain and not too large.
+/// Reads a regular file that is not too large.
 pub(super) fn read(path: &Path) -> Answer<Vec<u8>> {
     let file = open(path)?;
     if file.metadata().map_err(unreadable)?.len() > MAX_FILE {
@@ -295,7 +298,7 @@ pub(super) fn read(path: &Path) -> Answer<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Opens a plain file.
+/// Opens a regular file.
 pub(super) fn open(path: &Path) -> Answer<File> {
     plain::open(path).map_err(unreadable)
 }
@@ -303,7 +306,7 @@ pub(super) fn open(path: &Path) -> Answer<File> {
 fn unreadable(error: std::io::Error) -> Refusal {
     match error.kind() {
         ErrorKind::PermissionDenied => Refusal::NotPermitted,
-        ErrorKind::InvalidInput => Refusal::Invalid("it is no plain file"),
+        ErrorKind::InvalidInput => Refusal::Invalid("not a regular file"),
         _ => Refusal::NoFile,
     }
 }

@@ -1,4 +1,4 @@
-//! Lists: providers, names of a provider, its events.
+//! Lists the providers, and the names and events of a provider.
 
 use std::collections::BTreeMap;
 
@@ -11,23 +11,23 @@ use super::texts::Texts;
 use super::{Answer, MAX_ANSWER, Refusal};
 use crate::source::{FilterSchema, Name, Named, ProviderSchemas};
 
-/// EVENT_FIELD_TYPE.
+/// The EVENT_FIELD_TYPE numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldKind {
-    /// 0
+    /// Type number 0.
     Keyword,
-    /// 1
+    /// Type number 1.
     Level,
-    /// 2
+    /// Type number 2.
     Channel,
-    /// 3
+    /// Type number 3.
     Task,
-    /// 4
+    /// Type number 4.
     Opcode,
 }
 
 impl FieldKind {
-    /// The kind of a published number.
+    /// Returns the kind for an EVENT_FIELD_TYPE number.
     #[must_use]
     pub const fn from_code(code: u32) -> Option<Self> {
         Some(match code {
@@ -44,7 +44,7 @@ impl FieldKind {
         self as u32
     }
 
-    fn of(self, named: &Named) -> &[Name] {
+    fn select_names(self, named: &Named) -> &[Name] {
         match self {
             Self::Keyword => &named.keywords,
             Self::Level => &named.levels,
@@ -55,21 +55,21 @@ impl FieldKind {
     }
 }
 
-/// What the provider of kernel events is called.
+/// The published name of the kernel event provider.
 const KERNEL: &str = "Windows Kernel Trace";
 
-/// DECODING_SOURCE of manifests and of classic classes.
+/// DECODING_SOURCE numbers of manifests and of classic classes.
 const MANIFEST: u32 = 0;
 const CLASSIC: u32 = 1;
 const SOURCES: u32 = 4;
 
-/// PROVIDER_ENUMERATION_INFO of all providers, or of those that are decoded by one source.
+/// Encodes a PROVIDER_ENUMERATION_INFO of all providers, or of those with one decoding source.
 pub(super) fn providers<'s>(
     known: impl Iterator<Item = &'s ProviderSchemas>,
     source: Option<u32>,
 ) -> Answer<Vec<u8>> {
     if source.is_some_and(|source| source >= SOURCES) {
-        return Err(Refusal::Invalid("there is no such source"));
+        return Err(Refusal::Invalid("no such decoding source"));
     }
     let wanted = |one: u32| source.is_none_or(|source| source == one);
     let mut all: BTreeMap<[u8; 16], (u32, &str)> = BTreeMap::new();
@@ -88,7 +88,7 @@ pub(super) fn providers<'s>(
     finished(out, texts)
 }
 
-/// PROVIDER_FIELD_INFOARRAY of the names that a provider has, all or those for a value.
+/// Encodes a PROVIDER_FIELD_INFOARRAY of a provider's names: all of a kind, or those for a value.
 pub(super) fn fields<'s>(
     known: impl Iterator<Item = &'s ProviderSchemas>,
     kind: FieldKind,
@@ -99,7 +99,8 @@ pub(super) fn fields<'s>(
         Some(value) if kind == FieldKind::Keyword => name.value != 0 && name.value & value == name.value,
         Some(value) => name.value == value,
     };
-    let mut all: Vec<_> = known.flat_map(|provider| kind.of(&provider.named)).filter(is_wanted).collect();
+    let mut all: Vec<_> =
+        known.flat_map(|provider| kind.select_names(&provider.named)).filter(is_wanted).collect();
     all.sort();
     all.dedup();
     if all.is_empty() {
@@ -116,7 +117,7 @@ pub(super) fn fields<'s>(
     finished(out, texts)
 }
 
-/// PROVIDER_EVENT_INFO of a provider's events.
+/// Encodes a PROVIDER_EVENT_INFO of a provider's events.
 pub(super) fn events<'s>(known: impl Iterator<Item = &'s ProviderSchemas>) -> Answer<Vec<u8>> {
     let mut is_known = false;
     let mut all: BTreeMap<(u16, u8), &EventDescriptor> = BTreeMap::new();
@@ -135,7 +136,7 @@ pub(super) fn events<'s>(known: impl Iterator<Item = &'s ProviderSchemas>) -> An
     finished(out, Texts::default())
 }
 
-/// PROVIDER_FILTER_INFO of each filter that a provider takes, by number.
+/// Encodes a PROVIDER_FILTER_INFO for each filter that a provider accepts, ordered by number.
 pub(super) fn filters<'s>(known: impl Iterator<Item = &'s ProviderSchemas>) -> Answer<Vec<Vec<u8>>> {
     let mut is_known = false;
     let mut all: BTreeMap<(u8, u8), &FilterSchema> = BTreeMap::new();
@@ -168,7 +169,7 @@ fn finished(mut out: Vec<u8>, texts: Texts<'_>) -> Answer<Vec<u8>> {
     if out.len() > MAX_ANSWER { Err(Refusal::TooLarge) } else { Ok(out) }
 }
 
-/// Whether a provider is of this id.
-pub(super) fn is_of(id: Guid) -> impl Fn(&&ProviderSchemas) -> bool {
+/// Returns a predicate that matches providers with this id.
+pub(super) fn has_id(id: Guid) -> impl Fn(&&ProviderSchemas) -> bool {
     move |provider| provider.id == id
 }

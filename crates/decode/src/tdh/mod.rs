@@ -1,22 +1,25 @@
-//! What tdh.h asks: schemas, maps, properties and lists of providers, in the structures that it publishes.
+//! The queries of tdh.h: schemas, maps, properties and lists of providers, in the published
+//! structures.
 //!
 //! ```text
-//!   Event ──▶ Library ──▶ Known ──▶ Image       TRACE_EVENT_INFO, made once for each schema (questions)
-//!               │           └─────▶ property    the bytes of one field in a payload
-//!               │           └─────▶ map         EVENT_MAP_INFO
-//!               ├─ lists                        providers, keywords, levels, events …
-//!               └─ filter                       payload filters, by the fields that a manifest describes
-//!   value                                       one value as text, without any schema
+//!   Event ─▶ Library ──▶ Known ─▶ Image     TRACE_EVENT_INFO, encoded once for each schema
+//!              │           └────▶ property  the bytes of one field in a payload
+//!              │           └────▶ map       EVENT_MAP_INFO
+//!              ├─ lists                     providers, keywords, levels, events …
+//!              └─ filter                    payload filters on fields of manifests
+//!   value                                   one value as text, without any schema
 //! ```
 //!
-//! Everything here is bytes and numbers: pointers, buffers that are too small and handles are the C library's business. Offsets in the structures count from
-//! their start, 0 is "none", texts are terminated UTF-16.
+//! This module deals in bytes and numbers only; the C library handles pointers, buffers that are
+//! too small, and handles. Offsets in the structures count from their start, 0 is "none", and texts
+//! are NUL-terminated UTF-16.
 //!
-//! Invariants: what is made of a schema is bounded by [`MAX_ANSWER`]; texts that a schema repeats stand once. Payloads are walked with the bounds of
-//! [`walk`](crate::walk).
+//! Invariants: [`MAX_ANSWER`] bounds what is built from a schema; a text that a schema repeats is
+//! stored once. Payloads are walked within the bounds of [`walk`](crate::walk).
 //!
-//! Source: Documented ("TRACE_EVENT_INFO", "EVENT_PROPERTY_INFO", "EVENT_MAP_INFO", "PROVIDER_ENUMERATION_INFO", "PROVIDER_FIELD_INFOARRAY",
-//! "PROVIDER_EVENT_INFO", "PROVIDER_FILTER_INFO").
+//! Source: Documented ("TRACE_EVENT_INFO", "EVENT_PROPERTY_INFO", "EVENT_MAP_INFO",
+//! "PROVIDER_ENUMERATION_INFO", "PROVIDER_FIELD_INFOARRAY", "PROVIDER_EVENT_INFO",
+//! "PROVIDER_FILTER_INFO").
 
 mod expand;
 pub mod filter;
@@ -42,67 +45,67 @@ use traceweir_format::spec::status::Status;
 
 use crate::error::{Error, Undecoded};
 
-/// The largest structure that is handed out.
+/// The size limit of an encoded structure, in bytes.
 pub const MAX_ANSWER: usize = 4 << 20;
 
-/// Why something is not answered.
+/// The reason why a query has no answer.
 #[non_exhaustive]
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// The event, or its payload, cannot be decoded.
+    /// The event or its payload cannot be decoded.
     #[error(transparent)]
     Undecoded(#[from] Undecoded),
-    /// A manifest, program or message file that cannot be used.
+    /// A manifest, program or message file is not usable.
     #[error(transparent)]
     Unusable(#[from] Error),
-    /// There is no such thing.
+    /// The named property, map, format or element does not exist.
     #[error("there is no {0}")]
     NotFound(&'static str),
-    /// There is no file that would describe the provider.
+    /// No loaded or installed file describes the provider.
     #[error("nothing describes this provider: load its manifest")]
     NoMetadata,
     /// The provider's manifest describes no events.
     #[error("the manifest describes no events")]
     Empty,
-    /// The question makes no sense.
+    /// The arguments of the query are not valid.
     #[error("{0}")]
     Invalid(&'static str),
-    /// There are no fields of this kind.
+    /// No names of this kind exist.
     #[error("there is no such kind of field")]
     NoSuchKind,
     /// The payload does not fit, or a map has no name for the value.
     #[error("{0}")]
     Data(&'static str),
-    /// A program without a compiled manifest.
-    #[error("the file is no program with event metadata")]
+    /// The file is not a program with a compiled manifest.
+    #[error("the file is not a program with event metadata")]
     NoResource,
-    /// There is no such file.
+    /// The file does not exist.
     #[error("there is no such file")]
     NoFile,
-    /// The file may not be read.
-    #[error("the file may not be read")]
+    /// The process has no permission to read the file.
+    #[error("no permission to read the file")]
     NotPermitted,
-    /// A filter that no enable takes.
-    #[error("the filter is larger than an enable takes")]
+    /// The filter is larger than an enable request accepts.
+    #[error("the filter is larger than an enable accepts")]
     TooLong,
-    /// The answer would be larger than anybody can use.
+    /// The answer would be larger than [`MAX_ANSWER`].
     #[error("the answer is too large")]
     TooLarge,
 }
 
 impl Refusal {
-    /// Whether nothing is known of the event at all, so that somebody else may be asked.
+    /// Returns whether the event has no schema at all, so that the caller may try another source.
     #[must_use]
     pub fn is_ignorance(&self) -> bool {
         matches!(self, Self::Undecoded(Undecoded::NoSchema))
     }
 
-    /// The Win32 status that the published functions return in this case.
+    /// Returns the Win32 status that the published functions return in this case.
     #[must_use]
     pub fn status(&self) -> Status {
         match self {
-            Self::Undecoded(why) => why.status(),
-            Self::Unusable(why) => why.status(),
+            Self::Undecoded(reason) => reason.status(),
+            Self::Unusable(reason) => reason.status(),
             Self::NotFound(_) => Status::ERROR_NOT_FOUND,
             Self::NoResource => Status::ERROR_RESOURCE_NOT_FOUND,
             Self::NotPermitted => Status::ERROR_ACCESS_DENIED,
@@ -117,5 +120,5 @@ impl Refusal {
     }
 }
 
-/// What a question is answered with.
+/// The result of a query.
 pub type Answer<T> = Result<T, Refusal>;

@@ -1,12 +1,13 @@
-//! The bytes of one property in a payload.
+//! Finds the bytes of one property in a payload.
 //!
 //! ```text
-//!   descriptors   Values[1] · Name                   path   (field 1, element 1) · (field 3, whole)
-//!   payload       Count │ ┌ Values[0]: Id Name ┐ ┌ Values[1]: Id Name ┐
-//!                                                                ╰──╯ found
+//!   descriptors  Values[1] · Name                   path   (field 1, element 1) · (field 3, whole)
+//!   payload      Count │ ┌ Values[0]: Id Name ┐ ┌ Values[1]: Id Name ┐
+//!                                                               ╰──╯ found
 //! ```
 //!
-//! A payload is walked until the property has passed. Bytes are those of the payload: texts with their terminator, counted ones with their count.
+//! The payload is walked until the property has passed. The result is the payload's own bytes:
+//! texts with their terminator, counted values with their count.
 
 use std::ops::Range;
 
@@ -16,23 +17,23 @@ use crate::schema::{Count, Field, Kind, MAX_DEPTH, Schema};
 use crate::value::Value;
 use crate::walk::{Visitor, Walker};
 
-/// One step to a property: its name, and which element of an array is meant.
+/// One step of the path to a property: a name, and the element if it is an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted<'n> {
-    /// The name; case counts.
+    /// Name of the property, case-sensitive.
     pub name: &'n str,
-    /// The element; `None` is all of it.
+    /// Index of the element; `None` selects the whole property.
     pub element: Option<u32>,
 }
 
-/// A step as the walk meets it.
+/// A step of the path with the name resolved to an index.
 #[derive(Clone, Copy, Debug)]
 struct Step {
     index: usize,
     element: Option<usize>,
 }
 
-/// The bytes of a property in a payload that a schema describes.
+/// Finds the bytes of a property in a payload that a schema describes.
 pub(super) fn find<'p>(
     schema: &Schema,
     payload: &'p [u8],
@@ -43,16 +44,16 @@ pub(super) fn find<'p>(
     let mut finder = Finder { path: &path, ..Finder::default() };
     let end = Walker::default().walk(schema, payload, pointer_size, &mut finder);
     match (finder.found, end) {
-        // Structures and arrays end for the visitor where the payload ends within them, too.
+        // The visitor also sees the end of structures and arrays that the payload cuts short.
         (Some(range), Ok(_) | Err(Undecoded::TooLarge)) => {
             payload.get(range).ok_or(Refusal::Data("the payload ends before the property"))
         }
-        (_, Err(why)) => Err(why.into()),
+        (_, Err(reason)) => Err(reason.into()),
         (None, Ok(_)) => Err(Refusal::NotFound("such element in the payload")),
     }
 }
 
-/// Names as indexes of fields.
+/// Resolves names to indexes of fields.
 fn path(schema: &Schema, wanted: &[Wanted<'_>]) -> Answer<Vec<Step>> {
     if wanted.is_empty() || wanted.len() > MAX_DEPTH.saturating_add(1) {
         return Err(Refusal::Invalid("a property is named by itself, or by its structures and itself"));
@@ -66,10 +67,10 @@ fn path(schema: &Schema, wanted: &[Wanted<'_>]) -> Answer<Vec<Step>> {
         let is_last = at.saturating_add(1) == wanted.len();
         let element = step.element.and_then(|e| usize::try_from(e).ok());
         if field.count == Count::One && element.is_some_and(|element| element != 0) {
-            return Err(Refusal::Invalid("the property is no array"));
+            return Err(Refusal::Invalid("the property is not an array"));
         }
         if !is_last && field.count != Count::One && element.is_none() {
-            return Err(Refusal::Invalid("which element of an array of structures is meant has to be said"));
+            return Err(Refusal::Invalid("an element of an array of structures needs its index"));
         }
         path.push(Step { index: place.saturating_add(first), element });
         match field.kind {
@@ -82,33 +83,34 @@ fn path(schema: &Schema, wanted: &[Wanted<'_>]) -> Answer<Vec<Step>> {
     Ok(path)
 }
 
-/// How deep the walk is in structures, and where on the path.
+/// The visitor that finds a property: its depth in structures and its position on the path.
 #[derive(Debug, Default)]
 struct Finder<'w> {
     path: &'w [Step],
-    at: usize,
-    /// Structures that are open.
+    offset: usize,
+    /// Number of structures that are open.
     depth: usize,
-    /// As many of them as are those of the path.
+    /// Number of open structures that are steps of the path.
     matched: usize,
-    /// At each depth, the element that comes next, within an array.
+    /// At each depth inside an array, the index of the next element.
     next: [Option<usize>; MAX_DEPTH + 1],
-    /// Where the property began, and at which depth, while it is open.
+    /// Start offset and depth of the property while it is open.
     open: Option<(usize, usize)>,
-    /// Which part of the value that has just been told is the property, once its end is known.
-    told: Option<Part>,
+    /// The start of the property if the last value is or contains it; its end is not known yet.
+    pending: Option<Part>,
     found: Option<Range<usize>>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Part {
     start: usize,
-    /// Element and bytes of each, in a row of characters that is told as one text.
+    /// Index and size in bytes of an element in an array of characters, which arrives as one text.
     character: Option<(usize, usize)>,
 }
 
 impl Finder<'_> {
-    /// The step that the walk is looking for here, if this field is it.
+    /// Returns the step of the path that this field is at this depth, and whether it is the last
+    /// one.
     fn step(&self, index: usize) -> Option<(Step, bool)> {
         let step =
             self.path.get(self.matched).filter(|step| self.matched == self.depth && step.index == index)?;
@@ -129,8 +131,8 @@ impl Finder<'_> {
         self.set_next(self.element().map(|element| element.saturating_add(1)));
     }
 
-    /// Whether the step means the element that comes now.
-    fn is_meant(&self, step: &Step) -> bool {
+    /// Returns whether the step selects the current element.
+    fn is_selected(&self, step: &Step) -> bool {
         match self.element() {
             Some(element) => step.element == Some(element),
             None => step.element.unwrap_or(0) == 0,
@@ -139,7 +141,7 @@ impl Finder<'_> {
 
     fn close(&mut self) {
         if let Some((start, _)) = self.open.take_if(|(_, depth)| *depth == self.depth) {
-            self.found = Some(start..self.at);
+            self.found = Some(start..self.offset);
         }
     }
 }
@@ -153,8 +155,8 @@ impl<'p> Visitor<'p> for Finder<'_> {
                 Kind::Struct { .. } => 1,
             };
             let character = step.element.filter(|_| is_text).map(|element| (element, size));
-            if character.is_some() || self.is_meant(&step) {
-                self.told = Some(Part { start: self.at, character });
+            if character.is_some() || self.is_selected(&step) {
+                self.pending = Some(Part { start: self.offset, character });
             }
         }
         self.advance();
@@ -162,7 +164,7 @@ impl<'p> Visitor<'p> for Finder<'_> {
 
     fn begin_array(&mut self, index: usize, _field: &Field, _count: usize) {
         if let Some((Step { element: None, .. }, true)) = self.step(index) {
-            self.open = Some((self.at, self.depth));
+            self.open = Some((self.offset, self.depth));
         }
         self.set_next(Some(0));
     }
@@ -174,10 +176,10 @@ impl<'p> Visitor<'p> for Finder<'_> {
 
     fn begin_struct(&mut self, index: usize, _field: &Field) {
         if let Some((step, is_last)) = self.step(index)
-            && self.is_meant(&step)
+            && self.is_selected(&step)
         {
             if is_last {
-                self.open = Some((self.at, self.depth));
+                self.open = Some((self.offset, self.depth));
             } else {
                 self.matched = self.matched.saturating_add(1);
             }
@@ -189,7 +191,7 @@ impl<'p> Visitor<'p> for Finder<'_> {
     fn end_struct(&mut self, _index: usize, _field: &Field) {
         self.depth = self.depth.saturating_sub(1);
         self.matched = self.matched.min(self.depth);
-        // Of an array that is wanted as a whole no element is its end.
+        // If the whole array is wanted, the end of an element is not its end.
         if self.element().is_none() || self.path.get(self.matched).is_some_and(|step| step.element.is_some())
         {
             self.close();
@@ -197,8 +199,8 @@ impl<'p> Visitor<'p> for Finder<'_> {
         self.advance();
     }
 
-    fn at(&mut self, offset: usize) {
-        if let Some(Part { start, character }) = self.told.take() {
+    fn set_offset(&mut self, offset: usize) {
+        if let Some(Part { start, character }) = self.pending.take() {
             let (start, end) = match character {
                 None => (start, offset),
                 Some((element, size)) => {
@@ -210,7 +212,7 @@ impl<'p> Visitor<'p> for Finder<'_> {
                 self.found = Some(start..end);
             }
         }
-        self.at = offset;
+        self.offset = offset;
     }
 
     fn is_full(&self) -> bool {

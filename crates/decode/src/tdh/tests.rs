@@ -28,7 +28,7 @@ const fn element(name: &str, element: u32) -> Wanted<'_> {
     Wanted { name, element: Some(element) }
 }
 
-/// `n`, then `n` structures of an id and a text, then three words.
+/// A schema of `n`, then `n` structures of an id and a text, then three words.
 fn rows() -> Schema {
     let fields = vec![
         value("n", InType::UINT8),
@@ -64,7 +64,7 @@ fn a_property_is_found_by_its_structures_and_elements() {
 }
 
 #[test]
-fn what_is_not_there_is_told_apart_from_what_makes_no_sense() {
+fn missing_properties_and_invalid_paths_are_different_errors() {
     let (schema, status) =
         (rows(), |wanted: &[Wanted<'_>]| find(&rows(), ROWS, 8, wanted).unwrap_err().status().0);
     assert_eq!(status(&[whole("N")]), 1168, "case counts");
@@ -80,7 +80,7 @@ fn what_is_not_there_is_told_apart_from_what_makes_no_sense() {
 }
 
 #[test]
-fn numbers_in_front_become_properties() {
+fn count_and_length_prefixes_become_properties() {
     let mut builder = MetadataBuilder::new("e", 0);
     builder
         .add_array("list", 6, 0, 0)
@@ -105,7 +105,7 @@ fn numbers_in_front_become_properties() {
 }
 
 #[test]
-fn descriptions_in_front_of_the_payload_are_its_first_properties() {
+fn metadata_before_the_payload_becomes_the_first_properties() {
     let mut builder = MetadataBuilder::new("e", 0);
     let metadata = builder
         .add_field("n", 4, 0, 0)
@@ -122,14 +122,14 @@ fn descriptions_in_front_of_the_payload_are_its_first_properties() {
     let read = event_info(&info).unwrap().schema;
     let names: Vec<_> = read.fields().iter().map(|f| &*f.name).collect();
     assert_eq!(names, ["ProviderMetadata", "EventMetadata", "n", "blob.Length", "blob", "s", "m"]);
-    // Whoever goes through the whole payload by the properties comes to its end.
+    // Walking the whole payload by its properties arrives at its end.
     let mut found = Vec::new();
     for name in &names[..6] {
         found.extend_from_slice(library.property(&event, 8, &[whole(name)]).unwrap());
     }
     assert_eq!(found, payload);
     assert_eq!(library.property(&event, 8, &[element("s", 0), whole("m")]), Ok(&b"\x09"[..]));
-    // The same event with its descriptions kept apart has none of them in its payload.
+    // The same event with separate metadata has none in its payload.
     let apart = Event { traits: Some(&traits), metadata: Some(&metadata), payload: b"\x07", ..event };
     assert_eq!(library.property(&apart, 8, &[whole("n")]), Ok(&b"\x07"[..]));
     let info = library.event_info(&apart, 8).unwrap().into_owned();
@@ -137,7 +137,7 @@ fn descriptions_in_front_of_the_payload_are_its_first_properties() {
 }
 
 #[test]
-fn filters_are_told_with_their_fields() {
+fn filter_info_lists_the_fields_of_filters() {
     let text = |inside: &str| {
         format!(
             "<instrumentationManifest><provider name='P' guid='{PROVIDER}'><templates><template tid='T'>\
@@ -167,7 +167,7 @@ fn filters_are_told_with_their_fields() {
 }
 
 #[test]
-fn a_schema_is_read_back_from_its_image() {
+fn encoded_schema_reads_back_equal() {
     for provider in manifest::parse(EVERYTHING).unwrap() {
         for event in &provider.events {
             let image = Image::of(&event.schema);
@@ -196,7 +196,7 @@ fn a_schema_is_read_back_from_its_image() {
 }
 
 #[test]
-fn a_map_is_read_back_and_its_texts_end_with_a_blank() {
+fn encoded_map_reads_back_and_its_texts_end_with_a_blank() {
     let map = ValueMap::new("Colour", true, [(1, "red".to_owned()), (4, "green".to_owned())]);
     let bytes = map_info(&map, crate::schema::Origin::Manifest);
     assert_eq!(event_map(&[&PROVIDER.to_bytes()[..], &bytes].concat()), Ok((PROVIDER, map.clone())));
@@ -209,7 +209,7 @@ fn a_map_is_read_back_and_its_texts_end_with_a_blank() {
 }
 
 #[test]
-fn names_stand_for_a_number_only_if_they_say_all_of_it() {
+fn names_are_returned_only_if_they_cover_all_bits() {
     let entries = || [(1, "read"), (4, "run"), (0, "none")].into_iter();
     assert_eq!(names_of(true, entries(), &Value::U32(5)), Ok(vec!["read", "run"]));
     assert_eq!(names_of(true, entries(), &Value::U8(0)), Ok(vec!["none"]));
@@ -227,10 +227,10 @@ fn event_of(id: u16, version: u8) -> Event<'static> {
 }
 
 #[test]
-fn what_is_unloaded_is_gone() {
+fn unloaded_manifest_no_longer_describes_events() {
     let mut library = Library::new();
     let status = |library: &mut Library| {
-        library.event_info(&event_of(1, 2), 8).map_or_else(|why| why.status().0, |_| 0)
+        library.event_info(&event_of(1, 2), 8).map_or_else(|reason| reason.status().0, |_| 0)
     };
     assert_eq!(status(&mut library), 1168);
     library.load_memory(EVERYTHING).unwrap();
@@ -246,7 +246,7 @@ fn what_is_unloaded_is_gone() {
 }
 
 #[test]
-fn an_open_end_is_counted_by_the_payload() {
+fn payload_gives_the_count_of_an_open_array() {
     let fields = vec![value("first", InType::UINT8), value("rest", InType::UINT16).times(Count::ToEnd)];
     let image = Image::of(&Schema::default().seal(fields, 2).unwrap());
     assert_eq!(image.open_property(), Some(Open::Elements(1)));
@@ -256,7 +256,7 @@ fn an_open_end_is_counted_by_the_payload() {
 }
 
 #[test]
-fn a_text_that_many_fields_share_stands_once() {
+fn text_shared_by_fields_is_stored_once() {
     let map = std::sync::Arc::new(ValueMap::new(&"long".repeat(4096), false, []));
     let fields: Vec<_> = (0..4096).map(|_| value("x", InType::UINT8).mapped(Some(map.clone()))).collect();
     let image = Image::of(&Schema::default().seal(fields, 4096).unwrap());
@@ -265,7 +265,7 @@ fn a_text_that_many_fields_share_stands_once() {
 
 proptest! {
     #[test]
-    fn any_metadata_and_payload_are_answered_within_bounds(
+    fn any_metadata_and_payload_stay_within_bounds(
         fields in prop::collection::vec(prop_oneof![any::<u8>(), Just(0), Just(0x98), Just(0x8e), 1_u8..26, 0x40_u8..0x5a], 0..120),
         payload in prop::collection::vec(any::<u8>(), 0..80),
         at in any::<u32>(),

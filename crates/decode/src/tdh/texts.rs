@@ -1,8 +1,8 @@
-//! The texts behind the fixed part of a structure.
+//! The texts after the fixed part of a structure.
 
 use std::collections::HashMap;
 
-/// Texts in UTF-16 behind `base` bytes; each stands once.
+/// UTF-16 texts that begin `base` bytes after the start of the structure; each is stored once.
 #[derive(Debug, Default)]
 pub(super) struct Texts<'t> {
     base: usize,
@@ -15,7 +15,7 @@ impl<'t> Texts<'t> {
         Self { base, ..Self::default() }
     }
 
-    /// Where a text stands, with its terminator.
+    /// Adds a text with its terminator and returns its offset.
     pub(super) fn add(&mut self, text: &'t str) -> u32 {
         if let Some(at) = self.known.get(text) {
             return *at;
@@ -26,19 +26,20 @@ impl<'t> Texts<'t> {
         at
     }
 
-    /// Where a text stands; 0 where there is none.
+    /// Adds a text and returns its offset; 0 for `None`.
     pub(super) fn add_optional(&mut self, text: Option<&'t str>) -> u32 {
         text.map_or(0, |text| self.add(text))
     }
 
-    /// Where a text stands that ends with one blank, as compiled maps have it.
+    /// Adds a text with one blank at its end, as in compiled maps, and returns its offset.
     pub(super) fn add_blank_ended(&mut self, text: &str) -> u32 {
         let at = self.here();
         self.bytes.extend(text.encode_utf16().chain([b' '.into(), 0]).flat_map(u16::to_le_bytes));
         at
     }
 
-    /// Where a list stands: each text with its terminator, and one more. An empty list is none.
+    /// Adds a list, each text with its terminator and one more NUL at the end, and returns its
+    /// offset. An empty list has offset 0.
     pub(super) fn add_list(&mut self, texts: impl Iterator<Item = &'t str>) -> u32 {
         let at = self.here();
         let mut is_empty = true;
@@ -53,18 +54,18 @@ impl<'t> Texts<'t> {
         at
     }
 
-    /// Where the next text stands.
+    /// Returns the offset of the next text.
     fn here(&self) -> u32 {
         u32::try_from(self.base.saturating_add(self.bytes.len())).unwrap_or(u32::MAX)
     }
 
     fn put(&mut self, text: &str) {
-        // A text ends at its first NUL for whoever reads it.
+        // Readers end a text at its first NUL.
         let units = text.encode_utf16().take_while(|unit| *unit != 0);
         self.bytes.extend(units.chain([0]).flat_map(u16::to_le_bytes));
     }
 
-    /// All of them.
+    /// Returns the encoded texts.
     pub(super) fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }

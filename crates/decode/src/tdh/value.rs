@@ -1,4 +1,4 @@
-//! One value as text, without any schema: what TdhFormatProperty does.
+//! Formats one value as text without any schema, as TdhFormatProperty does.
 
 use traceweir_format::Guid;
 use traceweir_format::spec::types::{InType, OutType};
@@ -9,17 +9,18 @@ use crate::schema::{Field, Kind, Length, Schema};
 use crate::value::Value;
 use crate::walk::{Visitor, Walker, header_names};
 
-/// A value at the start of some bytes.
+/// A value that was read from the start of some bytes.
 #[derive(Clone, Debug)]
 pub struct One<'p> {
-    /// The value.
+    /// The decoded value.
     pub value: Value<'p>,
-    /// Its bytes, terminators and counts among them.
+    /// The number of bytes read, including terminators and counts.
     pub consumed: usize,
     field: Field,
 }
 
-/// Reads the value at the start of `data`. `length` is that of its property, in characters of UTF-16 and in bytes for other types; 0 is as long as the type says.
+/// Reads the value at the start of `data`. `length` is the length of its property, in UTF-16
+/// characters or in bytes for other types; 0 means the length that the type defines.
 pub fn decode_one(
     input: InType,
     output: OutType,
@@ -28,14 +29,15 @@ pub fn decode_one(
     data: &[u8],
 ) -> Answer<One<'_>> {
     let takes_length = matches!(input, InType::UNICODESTRING | InType::ANSISTRING | InType::BINARY);
-    // Bytes of no length are none: whoever has a length of 0 in another property says so.
+    // Binary data of length 0 is empty: the length comes from another property that is 0.
     let is_fixed = takes_length && (length != 0 || (input == InType::BINARY && output != OutType::IPV6));
     let field =
         Field::value("", input, output).long(if is_fixed { Length::Fixed(length) } else { Length::Natural });
     let schema = Schema::default().seal(vec![field.clone()], 1)?;
     let mut first = First(None);
     let rest = Walker::default().walk(&schema, data, pointer_size, &mut first)?;
-    // A text up to its terminator whose event has ended before it: nothing, and the terminator is missing, as it may. Events of older versions end before their last texts.
+    // A terminated text after the end of the event is empty, and its terminator may be missing:
+    // events of older versions end before their last texts.
     let nothing = match input {
         InType::UNICODESTRING if !is_fixed => Some(Value::Text16(&[])),
         InType::ANSISTRING if !is_fixed => Some(Value::Text8(&[])),
@@ -46,9 +48,9 @@ pub fn decode_one(
 }
 
 impl<'p> One<'p> {
-    /// The same value as an event of `class` and `opcode` shows it, where `rest` is the event's
-    /// payload from this value to its end: `LoggerName` and `LogFileName` of the log-file header
-    /// event become the names they stand for.
+    /// Returns the value as an event of `class` and `opcode` shows it: `LoggerName` and
+    /// `LogFileName` of the log-file header event become the names they stand for. `rest` is the
+    /// event's payload from this value to its end.
     #[must_use]
     pub fn shown_in(mut self, class: &Guid, opcode: u8, pointer_size: usize, rest: &'p [u8]) -> Self {
         let is_pointer = matches!(self.field.kind, Kind::Value { input: InType::POINTER, .. });
@@ -62,7 +64,7 @@ impl<'p> One<'p> {
         self
     }
 
-    /// Appends it as text.
+    /// Appends the value as text.
     pub fn text(&self, out: &mut Vec<u8>) {
         format::text(&self.field, &self.value, Style::default(), out);
     }
@@ -80,11 +82,12 @@ impl<'p> Visitor<'p> for First<'p> {
     fn end_struct(&mut self, _index: usize, _field: &Field) {}
 }
 
-/// The most names that stand for a number.
+/// The most names that are returned for a number.
 const MAX_NAMES: usize = 64;
 
-/// The names that the entries of a map have for a number: one for a value, one for each of its bits. A number that has none, or bits that have none, is an error: the
-/// caller then shows the number.
+/// Returns the names that the entries of a map have for a number: one for a value, one for each of
+/// its bits. Returns an error if the number or one of its bits has no name; the caller then shows
+/// the number.
 pub fn names_of<T>(bits: bool, entries: impl Iterator<Item = (u32, T)>, value: &Value<'_>) -> Answer<Vec<T>> {
     const NONE: Refusal = Refusal::Data("the map has no name for the value");
     let number = value.bits().and_then(|bits| u32::try_from(bits).ok()).ok_or(NONE)?;

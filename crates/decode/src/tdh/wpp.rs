@@ -1,7 +1,9 @@
-//! WPP messages as tdh.h shows them: ten properties of fixed names, one of which is the message in words.
+//! WPP messages as tdh.h presents them: ten properties of fixed names, one of which is the
+//! formatted message.
 //!
 //! ```text
-//!   TMF file, TMF search path (GUID.tmf), PDB ──▶ Messages ──▶ by (message GUID, number) ──▶ FormattedString, FunctionName …
+//!   TMF file, TMF search path (GUID.tmf), PDB ──▶ Messages
+//!   (message GUID, number) ──▶ Messages ──▶ FormattedString, FunctionName …
 //! ```
 //!
 //! Source: Documented ("TdhGetWppProperty").
@@ -21,12 +23,12 @@ use crate::schema::{Field, Origin, Schema};
 use crate::source::wpp::{MessageFormat, Parsed, WppInfo, pdb, tmf};
 use crate::source::{Event, Found, Known};
 
-/// GUIDs that are looked for in search paths and not found are remembered up to this number.
+/// The most GUIDs to remember that no search path has a TMF file for.
 const MAX_MISSED: usize = 4096;
-/// The most formats that files may bring.
+/// The most formats that files may add.
 const MAX_FORMATS: usize = 1 << 20;
 
-/// Names of the properties with their types.
+/// The names and types of the properties.
 const PROPERTIES: [(&str, InType); 10] = [
     ("FormattedString", InType::UNICODESTRING),
     ("SequenceNum", InType::UINT32),
@@ -40,7 +42,7 @@ const PROPERTIES: [(&str, InType); 10] = [
     ("LevelName", InType::UNICODESTRING),
 ];
 
-/// The schema that lists them.
+/// Builds the schema that lists the properties.
 pub(super) fn properties() -> Schema {
     let fields: Vec<_> =
         PROPERTIES.iter().map(|(name, input)| Field::value(name, *input, OutType::NULL)).collect();
@@ -51,18 +53,18 @@ pub(super) fn properties() -> Schema {
     schema.seal(fields, top).unwrap_or_default()
 }
 
-/// What is known of a message that is asked about.
+/// Facts about a message that its record holds.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Said {
-    /// Its number in the trace, where that is known.
+    /// Sequence number of the message, if the record has one.
     pub sequence: Option<u32>,
-    /// When it was written.
+    /// Time when the message was written.
     pub time: FileTime,
-    /// 4 or 8.
+    /// Size of a pointer in bytes: 4 or 8.
     pub pointer_size: usize,
 }
 
-/// Message formats, and where more are looked for.
+/// Message formats, and the folders to search for more.
 #[derive(Debug, Default)]
 pub struct Messages {
     formats: HashMap<(Guid, u16), (Known, WppInfo)>,
@@ -84,7 +86,7 @@ impl Messages {
         Ok(())
     }
 
-    /// Adds folders in which `GUID.tmf` is looked for, separated by semicolons.
+    /// Adds folders to search for `GUID.tmf`, separated by semicolons.
     pub fn add_search_path(&mut self, folders: &str) {
         self.folders.extend(folders.split(';').filter(|folder| !folder.is_empty()).map(PathBuf::from));
         self.missed.clear();
@@ -113,35 +115,38 @@ impl Messages {
         Ok((known, info, &mut self.expander))
     }
 
-    /// TRACE_EVENT_INFO of a message, but for its descriptor.
+    /// Returns the TRACE_EVENT_INFO of a message; the caller fills in the descriptor.
     pub fn event_info(&mut self, event: &Event<'_>) -> Answer<&[u8]> {
         let (known, ..) = self.format(event)?;
         known.image().bytes().ok_or(Refusal::TooLarge)
     }
 
-    /// A property of a message as its bytes, texts with their terminator.
-    pub fn property(&mut self, event: &Event<'_>, said: &Said, name: &str) -> Answer<Vec<u8>> {
+    /// Returns the bytes of a property of a message; texts have their terminator.
+    pub fn property(&mut self, event: &Event<'_>, message: &Said, name: &str) -> Answer<Vec<u8>> {
         let (known, info, expander) = self.format(event)?;
         let words = |text: Option<&str>| wide(text.unwrap_or_default());
         Ok(match name {
             "FormattedString" => {
                 let mut text = Vec::new();
                 let found = Found { known, payload: event.payload };
-                if let Some(walked) = expander.expand(&found, said.pointer_size, Style::default(), &mut text)
+                if let Some(walked) =
+                    expander.expand(&found, message.pointer_size, Style::default(), &mut text)
                 {
                     walked?;
                 }
                 wide(&String::from_utf8_lossy(&text))
             }
-            "SequenceNum" => {
-                said.sequence.ok_or(Refusal::NotFound("sequence number in the record"))?.to_le_bytes().into()
-            }
+            "SequenceNum" => message
+                .sequence
+                .ok_or(Refusal::NotFound("sequence number in the record"))?
+                .to_le_bytes()
+                .into(),
             "FunctionName" => words(info.function.as_deref()),
             "ComponentName" => words(info.major.as_deref().or(info.component.as_deref())),
             "SubComponentName" => words(info.minor.as_deref()),
             "TraceGuid" => event.provider.to_bytes().into(),
             "GuidTypeName" => words(info.type_name.as_deref()),
-            "SystemTime" => wide(&said.time.civil().to_string()),
+            "SystemTime" => wide(&message.time.civil().to_string()),
             "FlagsName" => words(info.flags.as_deref()),
             "LevelName" => words(info.level.as_deref()),
             _ => return Err(Refusal::NotFound("property of this name")),

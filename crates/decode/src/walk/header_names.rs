@@ -1,4 +1,4 @@
-//! The log-file header event: `LoggerName` and `LogFileName` show the names of session and file.
+//! The log-file header event: `LoggerName` and `LogFileName` become the session and file names.
 //!
 //! ```text
 //!   … │ LoggerName │ LogFileName │ time zone … clock … │ SessionNameString │ LogFileNameString
@@ -7,8 +7,8 @@
 //! ```
 //!
 //! In the payload the two fields are pointers of the process that wrote the file, or timer sources
-//! since Windows 7. Visitors get the names in their place, as text. The schema keeps the pointers,
-//! and so do the bytes of a property: they describe the payload.
+//! since Windows 7. Visitors get the names instead, as text. The schema and the bytes of a property
+//! keep the pointers, because they describe the payload.
 
 use traceweir_format::Guid;
 use traceweir_format::spec::event::class;
@@ -22,12 +22,12 @@ use crate::value::Value;
 
 /// The opcode of the log-file header event.
 const HEADER: u8 = 0;
-/// The pointers, and the fields that hold the names.
+/// The pointer fields, each with the field that holds its name.
 const NAMES: [(&str, &str); 2] = [("LoggerName", "SessionNameString"), ("LogFileName", "LogFileNameString")];
-/// The field that holds the clock of the file: 1, 2 or 3.
+/// The field that holds the clock type of the file: 1, 2 or 3.
 const CLOCK: &str = "ReservedFlags";
 
-/// Whether events of this class and opcode are log-file header events.
+/// Returns whether events of this class and opcode are log-file header events.
 pub(crate) fn is_log_file_header(class: &Guid, opcode: u8) -> bool {
     (*class, opcode) == (class::EVENT_TRACE, HEADER)
 }
@@ -43,18 +43,18 @@ impl Walker {
         visitor: &mut V,
     ) -> Result<&'p [u8], Undecoded> {
         let mut tail = Tail::default();
-        // A payload that ends early has no names, and the second walk reports it.
+        // A payload that ends early has no names; the second walk reports the error.
         let _ = self.walk_bytes(schema, payload, pointer_size, &mut tail);
         let mut named = Named { visitor, names: tail.names };
         self.walk_bytes(schema, payload, pointer_size, &mut named)
     }
 }
 
-/// Returns the name that the pointer at the start of `rest` stands for, where `rest` is a log-file
-/// header event from `LoggerName` or from `LogFileName` to its end.
+/// Returns the name that the pointer at the start of `rest` stands for. `rest` is a log-file header
+/// event from `LoggerName` or from `LogFileName` to its end.
 ///
-/// The clock tells which of the two it is: read as the other one, a part of a time or of the
-/// session's name stands in its place. `None` if neither fits, or both do.
+/// The clock field decides which of the two it is: with the wrong guess, part of a time or of the
+/// session's name is in its place. Returns `None` if neither guess fits, or both do.
 pub(crate) fn name_at_pointer(rest: &[u8], pointer_size: usize) -> Option<Value<'_>> {
     let schema = kernel::schema(&class::EVENT_TRACE, HEADER, 0)?;
     let mut names = NAMES.iter().enumerate().filter_map(|(place, (pointer, _))| {
@@ -70,7 +70,7 @@ pub(crate) fn name_at_pointer(rest: &[u8], pointer_size: usize) -> Option<Value<
     names.next().is_none().then_some(name)
 }
 
-/// The two names and the clock, as far as they are there.
+/// The two names and the clock, as far as the payload holds them.
 #[derive(Default)]
 struct Tail<'p> {
     names: [Option<Value<'p>>; 2],
@@ -94,7 +94,7 @@ impl<'p> Visitor<'p> for Tail<'p> {
     fn end_struct(&mut self, _: usize, _: &Field) {}
 }
 
-/// Passes fields on, with the names in place of the pointers.
+/// Passes fields to another visitor, with the names instead of the pointers.
 struct Named<'v, 'p, V> {
     visitor: &'v mut V,
     names: [Option<Value<'p>>; 2],
@@ -123,8 +123,8 @@ impl<'p, V: Visitor<'p>> Visitor<'p> for Named<'_, 'p, V> {
     fn end_struct(&mut self, index: usize, field: &Field) {
         self.visitor.end_struct(index, field);
     }
-    fn at(&mut self, offset: usize) {
-        self.visitor.at(offset);
+    fn set_offset(&mut self, offset: usize) {
+        self.visitor.set_offset(offset);
     }
     fn is_full(&self) -> bool {
         self.visitor.is_full()

@@ -1,6 +1,7 @@
-//! One value of a payload, by its type.
+//! Reads one value of a payload by its type.
 //!
-//! The size comes from the type, from the field's length, from a prefix in the payload, or from what is left of it.
+//! The size comes from the type, from the field's length, from a prefix in the payload, or from the
+//! number of bytes that are left.
 
 use traceweir_format::Guid;
 use traceweir_format::spec::types::{InType, OutType};
@@ -13,7 +14,7 @@ use crate::value::{Value, system_time};
 
 impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
     #[inline(always)]
-    pub(super) fn value(&mut self, field: &Field, input: InType, output: OutType) -> Step<Value<'p>> {
+    pub(super) fn read_value(&mut self, field: &Field, input: InType, output: OutType) -> Step<Value<'p>> {
         Ok(match input {
             InType::INT8 => Value::I8(i8::from_le_bytes(*self.take_array(field)?)),
             InType::UINT8 => Value::U8(u8::from_le_bytes(*self.take_array(field)?)),
@@ -34,9 +35,9 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
             }
             InType::POINTER | InType::SIZET => Value::Pointer(u64::from_le_bytes(*self.take_array(field)?)),
             _ => {
-                let before = self.at;
-                let value = self.variable(field, input, output)?;
-                if self.at == before {
+                let before = self.offset;
+                let value = self.read_variable(field, input, output)?;
+                if self.offset == before {
                     self.spend(field)?;
                 }
                 value
@@ -44,20 +45,20 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
         })
     }
 
-    /// Values whose size the type alone does not give.
-    fn variable(&mut self, field: &Field, input: InType, output: OutType) -> Step<Value<'p>> {
+    /// Reads values whose size the type alone does not give.
+    fn read_variable(&mut self, field: &Field, input: InType, output: OutType) -> Step<Value<'p>> {
         Ok(match input {
             InType::NULL => Value::Null,
-            InType::UNICODESTRING => match self.length(field)? {
-                Some(units) => Value::Text16(trim16(self.take(field, units.saturating_mul(2))?)),
+            InType::UNICODESTRING => match self.read_length(field)? {
+                Some(units) => Value::Text16(trim16(self.take_bytes(field, units.saturating_mul(2))?)),
                 None => {
                     let text = until_nul16(self.rest());
                     self.skip(text.len().wrapping_add(2));
                     Value::Text16(text)
                 }
             },
-            InType::ANSISTRING => match self.length(field)? {
-                Some(bytes) => Value::Text8(trim8(self.take(field, bytes)?)),
+            InType::ANSISTRING => match self.read_length(field)? {
+                Some(bytes) => Value::Text8(trim8(self.take_bytes(field, bytes)?)),
                 None => {
                     let text = until_nul8(self.rest());
                     self.skip(text.len().wrapping_add(1));
@@ -66,88 +67,97 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
             },
             InType::BINARY => {
                 let natural = if output == OutType::IPV6 { 16 } else { self.rest().len() };
-                let length = self.length(field)?.unwrap_or(natural);
-                Value::Bytes(self.take(field, length)?)
+                let length = self.read_length(field)?.unwrap_or(natural);
+                Value::Bytes(self.take_bytes(field, length)?)
             }
-            InType::SID => Value::Sid(self.sid(field)?),
-            InType::WBEMSID => self.sid_block(field)?,
-            InType::COUNTEDSTRING | InType::MOF_COUNTEDSTRING => Value::Text16(self.counted(field, false)?),
+            InType::SID => Value::Sid(self.read_sid(field)?),
+            InType::WBEMSID => self.read_sid_block(field)?,
+            InType::COUNTEDSTRING | InType::MOF_COUNTEDSTRING => {
+                Value::Text16(self.read_counted(field, false)?)
+            }
             InType::COUNTEDANSISTRING | InType::MOF_COUNTEDANSISTRING => {
-                Value::Text8(self.counted(field, false)?)
+                Value::Text8(self.read_counted(field, false)?)
             }
-            InType::COUNTEDBINARY => Value::Bytes(self.counted(field, false)?),
-            InType::REVERSEDCOUNTEDSTRING => Value::Text16(self.counted(field, true)?),
-            InType::REVERSEDCOUNTEDANSISTRING => Value::Text8(self.counted(field, true)?),
-            InType::NONNULLTERMINATEDSTRING => Value::Text16(trim16(self.take(field, self.rest().len())?)),
-            InType::NONNULLTERMINATEDANSISTRING => Value::Text8(trim8(self.take(field, self.rest().len())?)),
-            InType::UNICODECHAR => Value::Text16(trim16(self.take(field, 2)?)),
-            InType::ANSICHAR => Value::Text8(trim8(self.take(field, 1)?)),
+            InType::COUNTEDBINARY => Value::Bytes(self.read_counted(field, false)?),
+            InType::REVERSEDCOUNTEDSTRING => Value::Text16(self.read_counted(field, true)?),
+            InType::REVERSEDCOUNTEDANSISTRING => Value::Text8(self.read_counted(field, true)?),
+            InType::NONNULLTERMINATEDSTRING => {
+                Value::Text16(trim16(self.take_bytes(field, self.rest().len())?))
+            }
+            InType::NONNULLTERMINATEDANSISTRING => {
+                Value::Text8(trim8(self.take_bytes(field, self.rest().len())?))
+            }
+            InType::UNICODECHAR => Value::Text16(trim16(self.take_bytes(field, 2)?)),
+            InType::ANSICHAR => Value::Text8(trim8(self.take_bytes(field, 1)?)),
             InType::HEXDUMP => {
                 let length = u32::from_le_bytes(*self.take_array::<4>(field)?);
-                Value::Bytes(self.take(field, length as usize)?)
+                Value::Bytes(self.take_bytes(field, length as usize)?)
             }
-            _ => return Err(self.bad(field, "type is not known")),
+            _ => return Err(self.fail_field(field, "unknown type")),
         })
     }
 
-    fn length(&mut self, field: &Field) -> Step<Option<usize>> {
+    fn read_length(&mut self, field: &Field) -> Step<Option<usize>> {
         match field.length {
             Length::Natural => Ok(None),
             Length::Fixed(n) => Ok(Some(usize::from(n))),
-            Length::Field(i) => self.reference(field, i).map(Some),
+            Length::Field(i) => self.read_reference(field, i).map(Some),
         }
     }
 
-    pub(super) fn reference(&mut self, field: &Field, index: u16) -> Step<usize> {
-        let value = self.known.get(usize::from(index)).copied().flatten();
-        let value = value.ok_or_else(|| self.bad(field, "its count or length has not been read yet"))?;
-        usize::try_from(value).map_err(|_| self.bad(field, "count or length is impossible"))
+    pub(super) fn read_reference(&mut self, field: &Field, index: u16) -> Step<usize> {
+        let value = self.referenced.get(usize::from(index)).copied().flatten();
+        let value =
+            value.ok_or_else(|| self.fail_field(field, "its count or length has not been read yet"))?;
+        usize::try_from(value).map_err(|_| self.fail_field(field, "count or length is impossible"))
     }
 
-    fn counted(&mut self, field: &Field, reversed: bool) -> Step<&'p [u8]> {
+    fn read_counted(&mut self, field: &Field, reversed: bool) -> Step<&'p [u8]> {
         let prefix = *self.take_array::<2>(field)?;
         let length = if reversed { u16::from_be_bytes(prefix) } else { u16::from_le_bytes(prefix) };
-        self.take(field, usize::from(length))
+        self.take_bytes(field, usize::from(length))
     }
 
-    fn sid(&mut self, field: &Field) -> Step<&'p [u8]> {
-        let count = self.rest().get(1).copied().ok_or_else(|| self.short(field))?;
+    fn read_sid(&mut self, field: &Field) -> Step<&'p [u8]> {
+        let count = self.rest().get(1).copied().ok_or_else(|| self.fail_too_short(field))?;
         if count > 15 {
-            return Err(self.bad(field, "a SID has at most 15 sub-authorities"));
+            return Err(self.fail_field(field, "a SID has at most 15 sub-authorities"));
         }
-        self.take(field, 8_usize.saturating_add(usize::from(count).saturating_mul(4)))
+        self.take_bytes(field, 8_usize.saturating_add(usize::from(count).saturating_mul(4)))
     }
 
-    /// Four zero bytes, or two pointers without meaning and a SID.
-    fn sid_block(&mut self, field: &Field) -> Step<Value<'p>> {
-        let first = chunk::<4>(self.rest(), 0).ok_or_else(|| self.short(field))?;
+    /// Reads a SID after two pointers, whose values are ignored, or four zero bytes for no SID.
+    fn read_sid_block(&mut self, field: &Field) -> Step<Value<'p>> {
+        let first = chunk::<4>(self.rest(), 0).ok_or_else(|| self.fail_too_short(field))?;
         if *first == [0; 4] {
             self.skip(4);
             return Ok(Value::Null);
         }
-        self.take(field, self.pointer_size.saturating_mul(2))?;
-        Ok(Value::Sid(self.sid(field)?))
+        self.take_bytes(field, self.pointer_size.saturating_mul(2))?;
+        Ok(Value::Sid(self.read_sid(field)?))
     }
 
-    /// An array of characters is one text.
-    pub(super) fn characters(&mut self, field: &Field, count: usize) -> Step<Option<Value<'p>>> {
+    /// Reads an array of characters as one text; returns `None` for other types.
+    pub(super) fn read_characters(&mut self, field: &Field, count: usize) -> Step<Option<Value<'p>>> {
         let Kind::Value { input, output, .. } = field.kind else { return Ok(None) };
         let text = output == OutType::STRING;
         match input {
-            InType::UINT8 | InType::INT8 if text => Ok(Some(Value::Text8(trim8(self.take(field, count)?)))),
-            InType::ANSICHAR => Ok(Some(Value::Text8(trim8(self.take(field, count)?)))),
+            InType::UINT8 | InType::INT8 if text => {
+                Ok(Some(Value::Text8(trim8(self.take_bytes(field, count)?))))
+            }
+            InType::ANSICHAR => Ok(Some(Value::Text8(trim8(self.take_bytes(field, count)?)))),
             InType::UINT16 if text => {
-                Ok(Some(Value::Text16(trim16(self.take(field, count.saturating_mul(2))?))))
+                Ok(Some(Value::Text16(trim16(self.take_bytes(field, count.saturating_mul(2))?))))
             }
             InType::UNICODECHAR => {
-                Ok(Some(Value::Text16(trim16(self.take(field, count.saturating_mul(2))?))))
+                Ok(Some(Value::Text16(trim16(self.take_bytes(field, count.saturating_mul(2))?))))
             }
             _ => Ok(None),
         }
     }
 }
 
-/// Fixed-size text ends at its first NUL.
+/// Cuts fixed-size text at its first NUL.
 fn trim8(bytes: &[u8]) -> &[u8] {
     until_nul8(bytes)
 }

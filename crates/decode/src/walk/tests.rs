@@ -1,4 +1,4 @@
-//! The walker: what all its tests share.
+//! Tests of the walker, and what they share.
 //!
 //! ```text
 //!   types    each type by itself          ends   where payloads stop
@@ -19,7 +19,7 @@ use crate::schema::MAX_DEPTH;
 use traceweir_format::Guid;
 use traceweir_format::spec::types::OutType;
 
-/// What a visitor saw, in order.
+/// One call that the visitor received.
 #[derive(Clone, Debug, PartialEq)]
 enum Seen<'p> {
     Value(usize, Value<'p>),
@@ -62,10 +62,10 @@ fn sealed(fields: Vec<Field>, top: usize) -> Schema {
     Schema::default().seal(fields, top).unwrap()
 }
 
-/// Takes so many values and no more.
-struct Sated(usize);
+/// A visitor that accepts this many values and no more.
+struct LimitedVisitor(usize);
 
-impl<'p> Visitor<'p> for Sated {
+impl<'p> Visitor<'p> for LimitedVisitor {
     fn value(&mut self, _: usize, _: &Field, _: Value<'p>) {
         self.0 = self.0.saturating_sub(1);
     }
@@ -79,24 +79,24 @@ impl<'p> Visitor<'p> for Sated {
 }
 
 #[test]
-fn a_visitor_that_has_had_enough_ends_the_walk() {
-    let row = flat(vec![of(InType::UINT8), of(InType::UINT8), of(InType::UINT8)]);
-    let array = flat(vec![of(InType::UINT8).times(Count::ToEnd)]);
-    let nested = sealed(vec![structure(1, 1).times(Count::Fixed(9)), of(InType::UINT8)], 1);
+fn full_visitor_ends_the_walk() {
+    let row = flat(vec![field_of(InType::UINT8), field_of(InType::UINT8), field_of(InType::UINT8)]);
+    let array = flat(vec![field_of(InType::UINT8).times(Count::ToEnd)]);
+    let nested = sealed(vec![structure(1, 1).times(Count::Fixed(9)), field_of(InType::UINT8)], 1);
     for schema in [row, array, nested] {
-        let ended = Walker::default().walk(&schema, &[0; 9], 8, &mut Sated(2));
+        let ended = Walker::default().walk(&schema, &[0; 9], 8, &mut LimitedVisitor(2));
         assert_eq!(ended, Err(Undecoded::TooLarge));
-        assert!(Walker::default().walk(&schema, &[0; 9], 8, &mut Sated(10)).is_ok());
+        assert!(Walker::default().walk(&schema, &[0; 9], 8, &mut LimitedVisitor(10)).is_ok());
     }
 }
 
-/// All fields on the top level.
+/// Builds a schema with all fields on the top level.
 fn flat(fields: Vec<Field>) -> Schema {
     let top = fields.len();
     sealed(fields, top)
 }
 
-fn of(input: InType) -> Field {
+fn field_of(input: InType) -> Field {
     Field::value("f", input, OutType::NULL)
 }
 
@@ -108,7 +108,7 @@ fn structure(first: u16, members: u16) -> Field {
     Field::new("s", Kind::Struct { first, members })
 }
 
-/// The values of a walk that succeeds and leaves `rest` bytes.
+/// Returns the values of a walk that succeeds and leaves `rest` bytes.
 #[track_caller]
 fn values<'p>(schema: &Schema, payload: &'p [u8], rest: usize) -> Vec<Value<'p>> {
     let (seen, result) = walk(schema, payload, 8);
@@ -131,5 +131,5 @@ fn bad_field(schema: &Schema, payload: &[u8], at: usize) -> Vec<String> {
 }
 
 const GUID: Guid = Guid::from_u128(0x00112233_4455_6677_8899_aabbccddeeff);
-/// S-1-5-32-544.
+/// The SID S-1-5-32-544.
 const SID: [u8; 16] = [1, 2, 0, 0, 0, 0, 0, 5, 32, 0, 0, 0, 0x20, 2, 0, 0];

@@ -5,13 +5,13 @@ use traceweir_format::wire::Put;
 use super::*;
 use crate::source::wevt::build::{Bytes, compiled, hostile, message_table, messages};
 
-/// Where the only section of a built PE file is loaded.
+/// The load address of the only section of a built PE file.
 const RVA: u32 = 0x1000;
 
 /// A resource: type, language, bytes.
 type Resource<'a> = (Result<u16, &'a str>, u16, &'a [u8]);
 
-/// A `.rsrc` section. Resources of one type must follow one another; all are named 1.
+/// Builds a `.rsrc` section. Resources of one type must be adjacent; all are named 1.
 fn resource_section(resources: &[Resource<'_>]) -> Vec<u8> {
     const SUBDIRECTORY: u32 = 0x8000_0000;
     let mut b = Bytes::default();
@@ -57,7 +57,7 @@ fn resource_section(resources: &[Resource<'_>]) -> Vec<u8> {
     b.0
 }
 
-/// A PE file of one section, the resources if there are any.
+/// Builds a PE file of one section, which holds the resources if there are any.
 fn pe_file(wide: bool, section: Option<&[u8]>) -> Vec<u8> {
     let body = section.unwrap_or(&[0; 16]);
     let optional_size = if wide { 240 } else { 224 };
@@ -89,12 +89,12 @@ fn pe_file(wide: bool, section: Option<&[u8]>) -> Vec<u8> {
     out
 }
 
-/// An ELF file, 64 or 32 bits wide, with one section of a name besides its string table.
+/// Builds an ELF file, 64 or 32 bits wide, with one named section besides its string table.
 fn elf_file(wide: bool, name: &str, body: &[u8]) -> Vec<u8> {
     elf_sections(wide, &[(name, 1, body)])
 }
 
-/// An ELF file with sections: name, type, content.
+/// Builds an ELF file with sections: name, type, content.
 pub(in crate::source) fn elf_sections(wide: bool, sections: &[(&str, u32, &[u8])]) -> Vec<u8> {
     let mut strings = vec![0];
     let mut names: Vec<usize> = Vec::new();
@@ -143,7 +143,7 @@ pub(in crate::source) fn elf_sections(wide: bool, sections: &[(&str, u32, &[u8])
     out
 }
 
-/// The level name of the first event, which comes from the message table if there is one.
+/// Returns the level name of the first event, which comes from the message table if there is one.
 fn level(file: &[u8]) -> String {
     let providers = load(file).unwrap();
     assert_eq!((providers.len(), providers[0].events.len()), (1, 3));
@@ -161,7 +161,7 @@ fn pe_files_of_both_widths_give_their_providers() {
 }
 
 #[test]
-fn english_messages_are_preferred_and_any_will_do() {
+fn english_messages_are_preferred_to_other_languages() {
     let (blob, german, english) =
         (compiled(true), message_table(&[(1, "Fehler")]), message_table(&[(1, "Oops")]));
     let file = |messages: &[Resource<'_>]| {
@@ -189,7 +189,7 @@ fn elf_files_hold_the_manifest_and_then_the_messages() {
 }
 
 #[test]
-fn files_without_metadata_are_told_from_broken_ones() {
+fn missing_metadata_and_broken_files_are_different_errors() {
     let icon = resource_section(&[(Ok(3), 0x409, b"icon")]);
     for file in [pe_file(true, None), pe_file(false, Some(&icon)), elf_file(true, ".text", b"code")] {
         assert!(matches!(load(&file), Err(Error::NoMetadata(_))));
@@ -200,7 +200,7 @@ fn files_without_metadata_are_told_from_broken_ones() {
 }
 
 #[test]
-fn the_first_bytes_tell_the_kind() {
+fn first_bytes_decide_the_kind() {
     for (bytes, kind) in [
         (&b"MZ\x90"[..], Kind::Pe),
         (b"\x7FELF\x02", Kind::Elf),
@@ -217,7 +217,7 @@ fn the_first_bytes_tell_the_kind() {
 
 #[test]
 fn damage_never_panics() {
-    // Containers around small contents: the contents have tests of their own.
+    // Containers around small contents; the contents have tests of their own.
     let texts = message_table(&[(1, "Oops")]);
     let section = resource_section(&[
         (Err("WEVT_TEMPLATE"), 0x409, b"CRIM\x10\0\0\0\x05\0\x01\0\0\0\0\0"),

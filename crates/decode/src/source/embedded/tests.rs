@@ -154,7 +154,8 @@ fn classic_maps_count_by_position_or_hold_texts() {
     assert_eq!(entries(0x48, 0, &rows), (false, vec![0, 1]));
     assert_eq!(entries(0x50, 0, &rows), (true, vec![1, 2]));
     assert_eq!(entries(0x28, 0, &rows), (true, vec![9, 4]));
-    // Entries of 8 bytes from 0x10 on, the name (16 bytes), then the texts: the value of each is the text of the next.
+    // Entries of 8 bytes from 0x10 on, the name (16 bytes), then the texts: the value of each is
+    // the text of the next.
     let at = |n: u32| 0x10 + 8 * 3 + 16 + n * 8;
     assert_eq!(entries(0x08, 1, &[("0x1", at(1)), ("22 ", at(0)), ("x", at(2))]), (false, vec![1, 22]));
     assert!(event_map(&map(4, 0, &rows)).is_err(), "a pattern map");

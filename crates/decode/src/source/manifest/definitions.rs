@@ -1,22 +1,23 @@
-//! A manifest for a compiler: besides the schemas everything that has a name, with its symbol, and all
-//! mistakes at once.
+//! Reads a manifest for a compiler: besides the schemas, everything that has a name, with its
+//! symbol, and all mistakes at once.
 //!
 //! ```text
-//!   text ──reader──▶ raw definitions ──┬─ resolve ─▶ schemas of events      (what a decoder needs)
-//!                          │           └─ here ────▶ tables of names, maps  (what a compiler needs besides)
-//!                          └─ mistakes: line, column, why
+//!   text ─reader─▶ raw definitions ──┬─ resolve ─▶ schemas of events      (for a decoder)
+//!                        │           └─ here ────▶ tables of names, maps  (and a compiler)
+//!                        └─ mistakes: line, column, reason
 //! ```
 //!
-//! A decoder reads what it can; a compiler must refuse what would make events that nobody can read. So this is
-//! stricter than [`parse`](super::parse): texts and maps that are referred to must exist, ids and symbols are
-//! given once, symbols are identifiers, types are those of manifests, bytes have a length. [`rules`](super::rules)
-//! has those that can be told from the definitions as written.
+//! A decoder reads what it can; a compiler must refuse what would produce undecodable events. So
+//! this is stricter than [`parse`](super::parse): referenced texts and maps must exist, ids and
+//! symbols are unique, symbols are identifiers, types are those of manifests, bytes have a length.
+//! [`rules`](super::rules) has the rules that apply to the definitions as written.
 //!
-//! Events of a channel get the keyword bit that the message compiler reserves for it: the highest for the
-//! first channel of the manifest, the next lower for the next.
+//! Events of a channel get the keyword bit that the message compiler reserves for it: the highest
+//! for the first channel of the manifest, the next lower for the next.
 //!
-//! Source: Documented ("EventManifest Schema", "Defining Channels"); the channels' bits as Event Viewer shows
-//! them in the keywords of logged events (0x8000000000000000 for the first channel of most providers).
+//! Source: Documented ("EventManifest Schema", "Defining Channels"); the channels' bits as Event
+//! Viewer shows them in the keywords of logged events (0x8000000000000000 for the first channel of
+//! most providers).
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -34,42 +35,42 @@ use crate::Error;
 use crate::schema::{Count, Length, ValueMap};
 use crate::source::provider::EventSchema;
 
-/// The most channels of a provider: each takes one of the bits that are reserved for them.
+/// The most channels of a provider: each takes one of the reserved bits.
 const MAX_CHANNELS: usize = 8;
 
-/// The culture whose texts are taken where nobody asks for another; a manifest may be without.
+/// The default culture for texts; a manifest need not have it.
 const USUAL_CULTURE: &str = "en-US";
 
-/// What is wrong with a manifest, and where.
+/// A mistake in a manifest, with its position.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}, column {column}: {why}")]
 pub struct Mistake {
-    /// 1-based line.
+    /// Line number, from 1 on.
     pub line: usize,
-    /// 1-based column, in characters.
+    /// Column number in characters, from 1 on.
     pub column: usize,
-    /// What is wrong.
+    /// Describes the mistake.
     pub why: String,
 }
 
-/// A provider with all that its manifest defines.
+/// A provider with everything that its manifest defines.
 #[derive(Clone, Debug, Default)]
 pub struct ProviderDefinition {
-    /// Its id.
+    /// GUID of the provider.
     pub id: Guid,
-    /// Its name.
+    /// Name of the provider.
     pub name: Option<Arc<str>>,
-    /// The identifier that generated code has for it.
+    /// The identifier of the provider in generated code.
     pub symbol: Option<String>,
-    /// Levels of its own.
+    /// Levels that the manifest defines.
     pub levels: Vec<Name>,
-    /// Tasks of its own.
+    /// Tasks that the manifest defines.
     pub tasks: Vec<Name>,
-    /// Opcodes of its own, those of tasks among them.
+    /// Opcodes that the manifest defines, including those of tasks.
     pub opcodes: Vec<Name>,
-    /// Keywords of its own.
+    /// Keywords that the manifest defines.
     pub keywords: Vec<Name>,
-    /// Channels, imported ones among them.
+    /// Channels, including imported ones.
     pub channels: Vec<Name>,
     /// Maps in the order of the manifest.
     pub maps: Vec<MapDefinition>,
@@ -82,20 +83,20 @@ pub struct ProviderDefinition {
 pub struct Name {
     /// The name as the manifest has it, with its prefix.
     pub name: String,
-    /// The identifier that generated code has for it.
+    /// The identifier of the name in generated code.
     pub symbol: Option<String>,
-    /// What people read instead of the name.
+    /// The message text that people read instead of the name.
     pub text: Option<Arc<str>>,
-    /// The number.
+    /// The number that is named.
     pub value: u64,
-    /// Of an opcode: the task it belongs to, 0 where it belongs to all.
+    /// The task of an opcode; 0 if the opcode belongs to all tasks.
     pub task: u16,
-    /// Of a task: the class that its events had before manifests, or null.
+    /// The class GUID of a task, which its events have as classic events, or null.
     pub class: Guid,
 }
 
 impl Name {
-    /// What people read.
+    /// Returns the text that people read.
     #[must_use]
     pub fn display(&self) -> &str {
         let text = self.text.as_deref().filter(|text| !text.trim().is_empty());
@@ -106,27 +107,29 @@ impl Name {
 /// A map with the identifiers of its entries.
 #[derive(Clone, Debug, Default)]
 pub struct MapDefinition {
-    /// The identifier that generated code has for it.
+    /// The identifier of the map in generated code.
     pub symbol: Option<String>,
-    /// Its name and texts.
+    /// The map's name and texts.
     pub map: Arc<ValueMap>,
-    /// Value, text and identifier of each entry in the order of the manifest.
+    /// Value, text and identifier of each entry, in the order of the manifest.
     pub entries: Vec<(u32, Option<Arc<str>>, Option<String>)>,
 }
 
-/// An event.
+/// One event of a manifest.
 #[derive(Clone, Debug)]
 pub struct EventDefinition {
-    /// Its descriptor, names, message and fields.
+    /// The event's descriptor, names, message and fields.
     pub event: EventSchema,
-    /// The id of its template.
+    /// The id of the event's template.
     pub template: Option<String>,
 }
 
-/// Reads a manifest for a compiler, with texts of `culture` where it has them, or says all that is wrong with it.
+/// Reads a manifest for a compiler, with texts of `culture` if the manifest has them. Returns all
+/// mistakes if there are any.
 pub fn definitions(xml: &[u8], culture: &str) -> Result<Vec<ProviderDefinition>, Vec<Mistake>> {
-    let in_bytes =
-        |error: Error| vec![place(error, |offset| String::from_utf8_lossy(before(xml, offset)).into_owned())];
+    let in_bytes = |error: Error| {
+        vec![to_mistake(error, |offset| String::from_utf8_lossy(before(xml, offset)).into_owned())]
+    };
     if xml.len() > MAX_BYTES {
         return Err(in_bytes(invalid(0, "the manifest is larger than 64 MiB")));
     }
@@ -148,7 +151,7 @@ pub fn definitions(xml: &[u8], culture: &str) -> Result<Vec<ProviderDefinition>,
         return Ok(providers);
     }
     let in_text = |offset| String::from_utf8_lossy(before(document.text.as_bytes(), offset)).into_owned();
-    let mut mistakes: Vec<_> = mistakes.into_iter().map(|error| place(error, in_text)).collect();
+    let mut mistakes: Vec<_> = mistakes.into_iter().map(|error| to_mistake(error, in_text)).collect();
     mistakes.sort_by_key(|mistake| (mistake.line, mistake.column));
     Err(mistakes)
 }
@@ -157,21 +160,22 @@ fn before(bytes: &[u8], offset: u64) -> &[u8] {
     usize::try_from(offset).ok().and_then(|end| bytes.get(..end)).unwrap_or(bytes)
 }
 
-/// An error with its line and column; `text_before` gives what stands before an offset.
-fn place(error: Error, text_before: impl Fn(u64) -> String) -> Mistake {
-    let Error::Xml { offset, why } = error else {
+/// Converts an error to a mistake with line and column; `text_before` returns the text before an
+/// offset.
+fn to_mistake(error: Error, text_before: impl Fn(u64) -> String) -> Mistake {
+    let Error::Xml { offset, reason } = error else {
         return Mistake { line: 1, column: 1, why: error.to_string() };
     };
     let text = text_before(offset);
     let line_start = text.rfind('\n').map_or(0, |at| at.saturating_add(1));
     let column = text.get(line_start..).map_or(0, |line| line.chars().count()).saturating_add(1);
-    Mistake { line: text.matches('\n').count().saturating_add(1), column, why }
+    Mistake { line: text.matches('\n').count().saturating_add(1), column, why: reason }
 }
 
 fn define(manifest: &Manifest, size: usize, mistakes: &mut Vec<Error>) -> Vec<ProviderDefinition> {
     let mut budget = Budget::new(size);
     let mut definer = Definer { strings: &manifest.strings, mistakes };
-    rules::check(manifest, &mut |offset, why| definer.wrong(offset, why));
+    rules::check(manifest, &mut |offset, reason| definer.report(offset, reason));
     manifest.providers.iter().map(|provider| definer.provider(provider, &mut budget)).collect()
 }
 
@@ -181,11 +185,11 @@ struct Definer<'m> {
 }
 
 impl Definer<'_> {
-    fn wrong(&mut self, offset: u64, why: impl AsRef<str>) {
-        self.note(invalid(offset, why));
+    fn report(&mut self, offset: u64, reason: impl AsRef<str>) {
+        self.add_mistake(invalid(offset, reason));
     }
 
-    fn note(&mut self, error: Error) {
+    fn add_mistake(&mut self, error: Error) {
         if self.mistakes.len() < MAX_MISTAKES {
             self.mistakes.push(error);
         }
@@ -195,25 +199,25 @@ impl Definer<'_> {
         let mut known_maps = HashMap::new();
         match maps(provider, self.strings, budget) {
             Ok(maps) => known_maps = maps,
-            Err(error) => self.note(error),
+            Err(error) => self.add_mistake(error),
         }
         let mut templates: HashMap<&str, Layout> = HashMap::new();
         for template in &provider.templates {
             self.fields(&template.fields, &known_maps);
             let layout = lay_out(template, &known_maps).unwrap_or_else(|error| {
-                self.note(error);
+                self.add_mistake(error);
                 Layout { fields: Vec::new(), top: 0 }
             });
             if let Some((name, size)) = sized_by_array(&layout) {
-                let why = format!("field {size}, the count or length of {name}, is an array itself");
-                self.wrong(template.offset, why);
+                let reason = format!("field {size}, the count or length of {name}, is an array itself");
+                self.report(template.offset, reason);
             }
             if templates.insert(&template.id, layout).is_some() {
-                self.wrong(template.offset, format!("template {} is defined twice", template.id));
+                self.report(template.offset, format!("template {} is defined twice", template.id));
             }
         }
         if provider.name.is_none() {
-            self.wrong(provider.offset, "element provider has no attribute name");
+            self.report(provider.offset, "element provider has no attribute name");
         }
         self.symbol(provider.offset, provider.symbol.as_deref());
         let name = provider.name.as_deref().map(Arc::from);
@@ -244,7 +248,7 @@ impl Definer<'_> {
         let mut events = Vec::with_capacity(context.provider.events.len());
         for raw in &context.provider.events {
             if !ids.insert((raw.id, raw.version)) {
-                self.wrong(raw.offset, format!("event {} version {} is defined twice", raw.id, raw.version));
+                self.report(raw.offset, format!("event {} version {} is defined twice", raw.id, raw.version));
             }
             self.symbol(raw.offset, raw.symbol.as_deref());
             self.message(raw.offset, raw.message.as_deref());
@@ -255,7 +259,7 @@ impl Definer<'_> {
                     event.descriptor.keyword |= place.map_or(0, channel_bit);
                     events.push(EventDefinition { event, template: raw.template.clone() });
                 }
-                Err(error) => self.note(error),
+                Err(error) => self.add_mistake(error),
             }
         }
         events
@@ -266,7 +270,7 @@ impl Definer<'_> {
         let mut names = Vec::new();
         for definition in definitions {
             if !seen.insert(definition.name.trim()) {
-                self.wrong(definition.offset, format!("{} is defined twice", definition.name));
+                self.report(definition.offset, format!("{} is defined twice", definition.name));
             }
             names.push(self.name(definition));
         }
@@ -291,7 +295,7 @@ impl Definer<'_> {
             let Some(class) = &task.class else { continue };
             match class.trim().parse() {
                 Ok(class) => name.class = class,
-                Err(_) => self.wrong(task.definition.offset, format!("{class} is not a GUID")),
+                Err(_) => self.report(task.definition.offset, format!("{class} is not a GUID")),
             }
         }
         names
@@ -311,7 +315,7 @@ impl Definer<'_> {
         let mut names = Vec::new();
         for channel in &provider.channels {
             if names.len() == MAX_CHANNELS {
-                self.wrong(channel.offset, "a provider has at most eight channels");
+                self.report(channel.offset, "a provider has at most eight channels");
                 break;
             }
             self.symbol(channel.offset, channel.symbol.as_deref());
@@ -333,7 +337,7 @@ impl Definer<'_> {
         let mut maps = Vec::new();
         for raw in &provider.maps {
             if !seen.insert(raw.name.as_str()) {
-                self.wrong(raw.offset, format!("map {} is defined twice", raw.name));
+                self.report(raw.offset, format!("map {} is defined twice", raw.name));
             }
             self.symbol(raw.offset, raw.symbol.as_deref());
             let mut entries = Vec::with_capacity(raw.entries.len());
@@ -341,7 +345,7 @@ impl Definer<'_> {
                 self.symbol(entry.offset, entry.symbol.as_deref());
                 self.message(entry.offset, Some(&entry.message));
                 let Ok(value) = u32::try_from(entry.value) else {
-                    self.wrong(entry.offset, "the value of a map has 32 bits");
+                    self.report(entry.offset, "the value of a map has 32 bits");
                     continue;
                 };
                 entries.push((value, self.strings.resolve(&entry.message), entry.symbol.clone()));
@@ -352,22 +356,22 @@ impl Definer<'_> {
         maps
     }
 
-    /// Looks at fields for what a decoder forgives. Nesting is bounded by the reader.
+    /// Checks fields for mistakes that a decoder tolerates. The reader bounds the nesting.
     fn fields(&mut self, fields: &[raw::Field], maps: &HashMap<&str, Arc<ValueMap>>) {
         for field in fields {
             match &field.shape {
                 Shape::Struct(members) => self.fields(members, maps),
                 Shape::Value { input, map, output } => {
                     if let Some(map) = map.as_deref().filter(|map| !maps.contains_key(*map)) {
-                        self.wrong(field.offset, format!("map {map} is not defined"));
+                        self.report(field.offset, format!("map {map} is not defined"));
                     }
                     if input.0 > u16::from(u8::MAX) {
-                        let why = format!("field {}: its inType belongs to classic events", field.name);
-                        self.wrong(field.offset, why);
+                        let reason = format!("field {}: its inType belongs to classic events", field.name);
+                        self.report(field.offset, reason);
                     }
                     let sized = field.length.is_some() || *output == OutType::IPV6;
                     if *input == InType::BINARY && !sized {
-                        self.wrong(field.offset, format!("field {}: win:Binary needs a length", field.name));
+                        self.report(field.offset, format!("field {}: win:Binary needs a length", field.name));
                     }
                 }
             }
@@ -376,18 +380,18 @@ impl Definer<'_> {
 
     fn message(&mut self, offset: u64, message: Option<&str>) {
         if let Some(message) = message.filter(|message| self.strings.lacks(message)) {
-            self.wrong(offset, format!("{} is in no string table", message.trim()));
+            self.report(offset, format!("{} is in no string table", message.trim()));
         }
     }
 
     fn symbol(&mut self, offset: u64, symbol: Option<&str>) {
         if let Some(symbol) = symbol.filter(|symbol| !is_identifier(symbol)) {
-            self.wrong(offset, format!("symbol {symbol} is not an identifier"));
+            self.report(offset, format!("symbol {symbol} is not an identifier"));
         }
     }
 }
 
-/// A field whose count or length is a field that stands there more than once, and that field.
+/// Returns a field whose count or length refers to an array, and the name of the array.
 fn sized_by_array(layout: &Layout) -> Option<(&str, &str)> {
     layout.fields.iter().find_map(|field| {
         let (count, length) = (field.count, field.length);
@@ -401,9 +405,9 @@ fn sized_by_array(layout: &Layout) -> Option<(&str, &str)> {
     })
 }
 
-/// The keyword bit of the channel that stands at a place of the list.
-fn channel_bit(place: usize) -> u64 {
-    u32::try_from(place).ok().and_then(|place| (1_u64 << 63).checked_shr(place)).unwrap_or(0)
+/// Returns the keyword bit of the channel at this index of the list.
+fn channel_bit(index: usize) -> u64 {
+    u32::try_from(index).ok().and_then(|index| (1_u64 << 63).checked_shr(index)).unwrap_or(0)
 }
 
 fn is_identifier(symbol: &str) -> bool {
@@ -424,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn all_mistakes_are_told_at_once_with_their_lines() {
+    fn all_mistakes_are_reported_at_once_with_their_lines() {
         let found = mistakes(
             "<keywords><keyword name=\"K\" mask=\"x\"/></keywords>
             <maps><valueMap name=\"M\"><map value=\"0x100000000\" message=\"$(string.no)\"/></valueMap></maps>

@@ -1,13 +1,15 @@
-//! From the bytes of a manifest to its text, and from places in the text back to the bytes.
+//! Decodes the bytes of a manifest to text, and converts offsets in the text back to offsets in the
+//! bytes.
 //!
 //! ```text
-//!   EF BB BF          UTF-8            FF FE / FE FF            UTF-16, little / big end first
-//!   3C 00 / 00 3C     UTF-16 without   otherwise                as declared: UTF-8 unless the declaration says
-//!                     its mark                                  iso-8859-1 or windows-1252
+//!   EF BB BF       UTF-8           FF FE / FE FF    UTF-16, little / big end first
+//!   3C 00 / 00 3C  UTF-16 without  otherwise        as declared: UTF-8 unless the declaration says
+//!                  its mark                         iso-8859-1 or windows-1252
 //! ```
 //!
-//! Bytes win over the declaration: a manifest that was converted keeps its old `encoding="utf-16"`, and files
-//! differ in this more often than not. Text that is invalid in its encoding is refused with the offset.
+//! The bytes take precedence over the declaration: a converted manifest keeps its old
+//! `encoding="utf-16"`, and the two often disagree. Text that is invalid in its encoding is refused
+//! with the offset.
 //!
 //! Source: Documented (XML 1.0, appendix F, "Autodetection of Character Encodings").
 
@@ -18,13 +20,13 @@ use traceweir_format::text::cp1252;
 use super::invalid;
 use crate::Result;
 
-/// The text of a manifest.
+/// The decoded text of a manifest.
 pub(super) struct Document<'a> {
     pub(super) text: Cow<'a, str>,
     encoding: Encoding,
 }
 
-/// How the bytes encode the text; `mark` bytes stand before it.
+/// The encoding of the text; `mark` is the number of bytes before it.
 #[derive(Clone, Copy)]
 enum Encoding {
     Utf8 { mark: u64 },
@@ -33,7 +35,7 @@ enum Encoding {
 }
 
 impl<'a> Document<'a> {
-    /// Finds the encoding and decodes.
+    /// Detects the encoding and decodes the bytes.
     pub(super) fn decode(bytes: &'a [u8]) -> Result<Self> {
         match bytes {
             [0xEF, 0xBB, 0xBF, rest @ ..] => Self::utf8(rest, 3),
@@ -70,7 +72,7 @@ impl<'a> Document<'a> {
         Ok(Self { text: Cow::Owned(text), encoding: Encoding::Utf16 { mark } })
     }
 
-    /// The offset in the bytes of an offset in the text.
+    /// Converts an offset in the text to an offset in the bytes.
     pub(super) fn source_offset(&self, offset: u64) -> u64 {
         let before = usize::try_from(offset).ok().and_then(|end| self.text.get(..end)).unwrap_or(&self.text);
         match self.encoding {
@@ -81,17 +83,17 @@ impl<'a> Document<'a> {
     }
 }
 
-/// Where in the bytes the text behind `before` stands.
+/// Returns the byte offset of the text after `before`.
 fn utf16_offset(before: &str, mark: u64) -> u64 {
     as_offset(before.encode_utf16().count()).saturating_mul(2).saturating_add(mark)
 }
 
-/// A length as an offset; a `usize` has no more than 64 bits.
+/// Converts a length to an offset; a `usize` has at most 64 bits.
 pub(super) fn as_offset(length: usize) -> u64 {
     u64::try_from(length).unwrap_or(u64::MAX)
 }
 
-/// Whether the XML declaration names an encoding of one byte a character that is not a subset of UTF-8.
+/// Returns whether the XML declaration names a single-byte encoding that is not a subset of UTF-8.
 fn declares_single_byte(bytes: &[u8]) -> bool {
     let Some(declaration) = bytes.strip_prefix(b"<?xml") else { return false };
     let length = declaration.iter().take(256).position(|&b| b == b'>').unwrap_or(0);

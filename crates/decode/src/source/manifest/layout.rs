@@ -1,4 +1,4 @@
-//! From a template to the flat list of fields that a [`Schema`](crate::Schema) has.
+//! Converts a template to the flat list of fields that a [`Schema`](crate::Schema) has.
 //!
 //! ```text
 //!   template                           fields
@@ -9,9 +9,9 @@
 //!   Last                               4  Data     length = field 3
 //! ```
 //!
-//! Top-level fields come first, then the members of each structure in the order in which the structures stand
-//! in the list: a structure's members always stand behind it. A count or length names an earlier field of the
-//! same structure, or one that stands before the structure in those around it.
+//! Top-level fields come first, then the members of each structure, in the order of the structures
+//! in the list: the members of a structure always come after it. A count or length names an earlier
+//! field of the same structure, or a field before the structure in those around it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,23 +26,23 @@ use crate::schema::{Count, Field, Kind, Length, MAX_DEPTH, MAX_FIELDS, ValueMap}
 /// The maps of a provider by name.
 pub(super) type Maps<'m> = HashMap<&'m str, Arc<ValueMap>>;
 
-/// The fields of a template, the first `top` of them the payload in order.
+/// The fields of a template; the first `top` fields are the payload in order.
 pub(super) struct Layout {
     pub(super) fields: Vec<Field>,
     pub(super) top: usize,
 }
 
-/// The fields of the template or of one structure, and where names lead from there.
+/// The fields of the template or of one structure, and the names that they can refer to.
 struct Scope<'t> {
     members: &'t [raw::Field],
-    /// Where in the flat list each name stands first.
+    /// The index in the flat list of the first field of each name.
     names: HashMap<&'t str, usize>,
-    /// The scope around it, and the index of the structure in the flat list.
+    /// The enclosing scope, and the index of the structure in the flat list.
     outer: Option<(usize, usize)>,
     depth: usize,
 }
 
-/// Lays a template out.
+/// Lays out a template as a flat list.
 pub(super) fn lay_out(template: &Template, maps: &Maps<'_>) -> Result<Layout> {
     let mut builder = Builder { maps, fields: Vec::new(), scopes: Vec::new(), reserved: 0 };
     builder.reserve(&template.fields, None, template.offset)?;
@@ -60,13 +60,14 @@ pub(super) fn lay_out(template: &Template, maps: &Maps<'_>) -> Result<Layout> {
 struct Builder<'t> {
     maps: &'t Maps<'t>,
     fields: Vec<Field>,
-    /// Scopes in the order of their members in the list; those not yet built have reserved their places.
+    /// Scopes in the order of their members in the list; scopes not yet built have reserved their
+    /// indexes.
     scopes: Vec<Scope<'t>>,
     reserved: usize,
 }
 
 impl<'t> Builder<'t> {
-    /// Gives members their places at the end of the list; returns the first.
+    /// Reserves indexes for members at the end of the list; returns the first.
     fn reserve(
         &mut self,
         members: &'t [raw::Field],
@@ -92,7 +93,7 @@ impl<'t> Builder<'t> {
         Ok(first)
     }
 
-    /// The next field of the list, a member of `scope`.
+    /// Builds the next field of the list, a member of `scope`.
     fn field(&mut self, member: &'t raw::Field, scope: usize) -> Result<Field> {
         let index = self.fields.len();
         let kind = match &member.shape {
@@ -118,14 +119,14 @@ impl<'t> Builder<'t> {
                 Size::Number(n) => Length::Fixed(*n),
                 Size::Field(name) => Length::Field(self.reference(member, name, scope)?),
             },
-            // An address in plain bytes has the size of an address.
+            // An IPv6 address in plain bytes has 16 bytes.
             (None, Kind::Value { input: InType::BINARY, output: OutType::IPV6, .. }) => Length::Fixed(16),
             _ => Length::Natural,
         };
         Ok(Field::new(&member.name, kind).times(count).long(length))
     }
 
-    /// The index of the field that a count or length of the next field names.
+    /// Returns the index of the field that a count or length of the next field names.
     fn reference(&self, member: &raw::Field, name: &str, scope: usize) -> Result<u16> {
         let mut place = Some((scope, self.fields.len()));
         while let Some((scope, before)) = place {
@@ -150,12 +151,12 @@ impl<'t> Builder<'t> {
     }
 }
 
-/// An index below [`MAX_FIELDS`] in 16 bits.
+/// Converts an index below [`MAX_FIELDS`] to 16 bits.
 fn narrow(index: usize) -> u16 {
     u16::try_from(index).unwrap_or(u16::MAX)
 }
 
-/// Types whose size a length decides; for others a length is meaningless.
+/// Returns whether a length decides the size of a type; for other types a length is meaningless.
 pub(super) fn has_length(input: InType) -> bool {
     matches!(input, InType::UNICODESTRING | InType::ANSISTRING | InType::BINARY)
 }

@@ -1,4 +1,5 @@
-//! Instrumentation manifests as XML: files of providers, and the text that EventSource writes into its traces.
+//! Reads instrumentation manifests as XML: files of providers, and the text that EventSource writes
+//! into its traces.
 //!
 //! ```text
 //! instrumentationManifest                       (or assembly)
@@ -13,7 +14,8 @@
 //! │     ├─ maps       valueMap, bitMap  name ── map  value message
 //! │     ├─ templates  template tid ── data  name inType outType map count length
 //! │     │                          └─ struct name count ── data …
-//! │     ├─ events     event    value version level opcode task keywords template message symbol channel
+//! │     ├─ events     event    value version level opcode task keywords template message
+//! │     │                      symbol channel
 //! │     └─ filters    filter   name value version tid message
 //! └─ localization / resources culture / stringTable / string  id value        for "$(string.id)"
 //! ```
@@ -22,22 +24,25 @@
 //!   bytes ──encoding──▶ text ──reader──▶ raw definitions ──resolve, layout──▶ ProviderSchemas
 //! ```
 //!
-//! Parts may stand in any order, so everything is read first and resolved then. Elements and attributes not in
-//! the picture are ignored, elements of foreign namespaces among them.
+//! Parts may come in any order, so everything is read first and resolved afterwards. Elements and
+//! attributes that the picture does not show are ignored, and so are elements of foreign
+//! namespaces.
 //!
-//! Invariants, for input that is hostile:
-//! - memory and time are bounded by the input: its size, nesting, attributes and number of definitions are
-//!   capped, and so is what one definition can multiply into (a template in many events, a text in many maps);
-//! - document type declarations and entities beyond the five predefined ones are errors; nothing outside the
-//!   text is opened;
-//! - a name that is used and not defined is an error with its place, except a map, without which the number is
-//!   shown.
+//! Invariants, because the input is hostile:
+//! - The input bounds memory and time: its size, nesting, attributes and number of definitions are
+//!   limited, and so is what one definition can multiply into (a template in many events, a text in
+//!   many maps).
+//! - Document type declarations and entities beyond the five predefined ones are errors; nothing
+//!   outside the text is opened.
+//! - A name that is used and not defined is an error with its offset, except a map, without which
+//!   the number is shown.
 //!
-//! [`definitions`] reads the same for a compiler, which needs more and forgives less. Not here: message files (`$(mc.…)`
-//! resolves to nothing), pattern maps, the XML shape of `UserData`.
+//! [`definitions`] reads the same for a compiler, which needs more and tolerates less. Not
+//! supported: message files (`$(mc.…)` resolves to nothing), pattern maps, the XML shape of
+//! `UserData`.
 //!
-//! Source: Documented ("EventManifest Schema"); the text of EventSource Observed in traces of .NET Framework
-//! programs.
+//! Source: Documented ("EventManifest Schema"); the text of EventSource Observed in traces of .NET
+//! Framework programs.
 
 mod definitions;
 mod encoding;
@@ -59,7 +64,7 @@ use crate::{Error, Result};
 /// Keywords that every provider has without declaring them, with their bits.
 pub const WELL_KNOWN_KEYWORDS: &[(&str, u64)] = winmeta::KEYWORDS;
 
-/// The most bytes of a manifest. One of 187 events has 170 KiB.
+/// The size limit of a manifest, in bytes. One of 187 events has 170 KiB.
 const MAX_BYTES: usize = 64 << 20;
 
 /// The most characters of a reason, which may quote the manifest.
@@ -67,8 +72,8 @@ const MAX_REASON: usize = 200;
 
 /// Reads a manifest: one entry for each provider, in the order of the text.
 ///
-/// The bytes are UTF-8 or UTF-16 with or without byte order mark, or what the XML declaration names. Errors
-/// carry the byte offset of the element at fault.
+/// The bytes are UTF-8 or UTF-16 with or without byte order mark, or in the encoding that the XML
+/// declaration names. Errors have the byte offset of the faulty element.
 ///
 /// ```
 /// let manifest = br#"
@@ -93,14 +98,14 @@ pub fn parse(xml: &[u8]) -> Result<Vec<ProviderSchemas>> {
     let providers =
         reader::read(&document.text).and_then(|manifest| resolve::providers(&manifest, xml.len()));
     providers.map_err(|error| match error {
-        Error::Xml { offset, why } => Error::Xml { offset: document.source_offset(offset), why },
+        Error::Xml { offset, reason } => Error::Xml { offset: document.source_offset(offset), reason },
         other => other,
     })
 }
 
-/// The error of a manifest, its reason cut to a readable length.
-fn invalid(offset: u64, why: impl AsRef<str>) -> Error {
-    let why = why.as_ref();
-    let cut = why.char_indices().nth(MAX_REASON).and_then(|(end, _)| why.get(..end));
-    Error::Xml { offset, why: cut.map_or_else(|| why.to_owned(), |start| format!("{start}…")) }
+/// Creates the error of a manifest, with the reason cut to a readable length.
+fn invalid(offset: u64, reason: impl AsRef<str>) -> Error {
+    let reason = reason.as_ref();
+    let cut = reason.char_indices().nth(MAX_REASON).and_then(|(end, _)| reason.get(..end));
+    Error::Xml { offset, reason: cut.map_or_else(|| reason.to_owned(), |start| format!("{start}…")) }
 }

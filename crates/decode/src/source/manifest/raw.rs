@@ -1,6 +1,6 @@
 //! The definitions of a manifest as written: names and references are still text.
 //!
-//! `offset` is where the element starts, for errors that only show when all is read.
+//! `offset` is the start of the element, for errors that show only after everything is read.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use traceweir_format::spec::types::{InType, OutType};
 pub(super) struct Manifest {
     pub(super) providers: Vec<Provider>,
     pub(super) strings: Strings,
-    /// Whether it has texts of the culture that is preferred.
+    /// Whether the manifest has texts of the preferred culture.
     pub(super) has_culture: bool,
 }
 
@@ -44,14 +44,14 @@ pub(super) struct Definition {
 
 pub(super) struct Task {
     pub(super) definition: Definition,
-    /// The class that events of the task had before manifests.
+    /// The class GUID that the events of the task have as classic events.
     pub(super) class: Option<String>,
     pub(super) opcodes: Vec<Definition>,
 }
 
 pub(super) struct Channel {
     pub(super) offset: u64,
-    /// How events refer to it; without one they use the name.
+    /// The id that events refer to; without one they use the name.
     pub(super) id: Option<String>,
     pub(super) name: String,
     pub(super) value: Option<u8>,
@@ -94,7 +94,7 @@ pub(super) enum Shape {
     Struct(Vec<Field>),
 }
 
-/// A count or length: a number, or the name of the field that has it.
+/// A count or length: a number, or the name of the field that holds it.
 pub(super) enum Size {
     Number(u16),
     Field(String),
@@ -114,7 +114,7 @@ pub(super) struct Event {
     pub(super) symbol: Option<String>,
 }
 
-/// What a session may give a provider to choose events by.
+/// A filter that a session may pass to a provider to select events.
 pub(super) struct Filter {
     pub(super) offset: u64,
     pub(super) id: u8,
@@ -123,16 +123,19 @@ pub(super) struct Filter {
     pub(super) message: Option<String>,
 }
 
-/// The string tables of all cultures in one: en-US where it has a text, else the first culture that has it.
+/// The string tables of all cultures in one: the text of the preferred culture (en-US by default)
+/// if it has one, else of the first culture that has it.
 ///
-/// The standard hasher is meant: names come from the manifest and may be chosen to collide under a simpler one.
+/// This uses the standard hasher on purpose: names come from the manifest and may be chosen to
+/// collide under a simpler one.
 #[derive(Default)]
 pub(super) struct Strings {
     texts: HashMap<String, (bool, Arc<str>)>,
 }
 
 impl Strings {
-    /// Adds a text of a culture, which is the preferred one or not; the first of a culture stays. Says whether the preferred culture had one.
+    /// Adds a text of a culture; `preferred` is whether it is the preferred one. The first text
+    /// of a culture stays. Returns whether the preferred culture already had one.
     pub(super) fn add(&mut self, id: String, preferred: bool, text: &str) -> bool {
         let known = self.texts.get(&id).map(|(known, _)| *known);
         if known.is_none_or(|known| preferred && !known) {
@@ -141,14 +144,14 @@ impl Strings {
         preferred && known == Some(true)
     }
 
-    /// Whether a message attribute refers to a text that no table has.
+    /// Returns whether a message attribute refers to a text that no table has.
     pub(super) fn lacks(&self, message: &str) -> bool {
         let id = message.trim().strip_prefix("$(string.").map(|id| id.strip_suffix(')').unwrap_or(id));
         id.is_some_and(|id| !self.texts.contains_key(id))
     }
 
-    /// The text of a message attribute: that of `$(string.id)`, or the attribute itself when it is not a
-    /// reference. An empty text is none.
+    /// Returns the text of a message attribute: the text of `$(string.id)`, or the attribute itself
+    /// if it is not a reference. Returns `None` for an empty text.
     pub(super) fn resolve(&self, message: &str) -> Option<Arc<str>> {
         let message = message.trim();
         let Some(reference) = message.strip_prefix("$(") else {

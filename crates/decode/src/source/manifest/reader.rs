@@ -1,7 +1,7 @@
-//! From XML to [`raw`] definitions: one pass, a stack of places, nothing resolved.
+//! Reads XML into [`raw`] definitions in one pass, with a stack of open elements; resolves nothing.
 //!
-//! Each open element has a [`Place`], which decides what its children may be; whatever may not be there opens
-//! [`Place::Ignored`], as does everything below it.
+//! Each open element has an [`Element`], which decides which children it may have. Any other
+//! child opens [`Element::Ignored`], and so does everything below it.
 
 use quick_xml::events::Event;
 use quick_xml::name::{Namespace, NamespaceError, NamespaceResolver, QName, ResolveResult};
@@ -13,24 +13,24 @@ use super::raw::{self, Field, Manifest, Provider, Shape, Template};
 use super::tag::Tag;
 use crate::{Error, Result};
 
-/// The namespace of manifests, for those that use it with a prefix.
+/// The namespace of manifests, for manifests that use it with a prefix.
 const EVENTS: &str = "http://schemas.microsoft.com/win/2004/08/events";
-/// The deepest nesting of elements. Manifests have 10 levels, and those of `UserData`.
+/// The deepest nesting of elements. Manifests have 10 levels, plus those of `UserData`.
 const MAX_DEPTH: usize = 64;
-/// The most namespace declarations in force at a place.
+/// The most namespace declarations in force at one element.
 const MAX_NAMESPACES: usize = 64;
-/// The most definitions of all kinds: eight for each event id there can be.
+/// The most definitions of all kinds: eight for each possible event id.
 const MAX_DEFINITIONS: usize = 1 << 19;
 
-/// The most providers of a manifest; each brings tables of predefined names with it while it is resolved.
+/// The most providers of a manifest; resolving each needs tables of predefined names.
 const MAX_PROVIDERS: usize = 4096;
 
-/// The most mistakes that are listed; what is wrong so often is wrong as a whole.
+/// The most mistakes that are listed.
 pub(super) const MAX_MISTAKES: usize = 100;
 
-/// What an open element is.
+/// The kind of an open element.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum Element {
     Outside,
     Provider,
     Levels,
@@ -58,8 +58,8 @@ pub(super) fn read(text: &str) -> Result<Manifest> {
     read_into(text, Collector::default())
 }
 
-/// The same for a compiler: texts of `culture` are preferred, and definitions that are wrong are left out and
-/// listed, as far as the XML itself can be followed.
+/// Like [`read`], for a compiler: texts of `culture` are preferred, and wrong definitions are
+/// skipped and listed, as long as the XML itself can be followed.
 pub(super) fn read_all(text: &str, culture: &str, mistakes: &mut Vec<Error>) -> Result<Manifest> {
     let collector =
         Collector { culture: Some(culture.to_owned()), mistakes: Some(mistakes), ..Collector::default() };
@@ -74,7 +74,7 @@ fn read_into(text: &str, mut collector: Collector<'_>) -> Result<Manifest> {
         let offset = reader.buffer_position();
         match reader.read_event().map_err(|e| invalid(reader.error_position(), reason(&e)))? {
             Event::Start(start) if is_foreign(reader.resolver(), start.name()) => {
-                collector.open(Place::Ignored, offset)?
+                collector.open(Element::Ignored, offset)?
             }
             Event::Start(start) => collector.start(&start, offset)?,
             Event::End(_) => collector.end(offset)?,
@@ -87,17 +87,18 @@ fn read_into(text: &str, mut collector: Collector<'_>) -> Result<Manifest> {
                 }
             }
             Event::Eof => break,
-            // Text, comments and instructions say nothing that a decoder needs.
+            // Text, comments and instructions hold nothing that a decoder needs.
             _ => {}
         }
     }
     collector.finish(as_offset(text.len()))
 }
 
-/// Whether manifests have such an element in a place; of the places outside of providers nothing is said.
-fn may_be_in(parent: Place, name: &str) -> bool {
+/// Returns whether manifests have such an element inside `parent`; elements outside of providers
+/// are not checked.
+fn may_be_in(parent: Element, name: &str) -> bool {
     match parent {
-        Place::Provider => matches!(
+        Element::Provider => matches!(
             name,
             "levels"
                 | "tasks"
@@ -110,25 +111,25 @@ fn may_be_in(parent: Place, name: &str) -> bool {
                 | "filters"
                 | "namedQueries"
         ),
-        Place::Levels => name == "level",
-        Place::Tasks => name == "task",
-        Place::Task => matches!(name, "opcodes" | "events"),
-        Place::TaskOpcodes | Place::Opcodes => name == "opcode",
-        Place::Keywords => name == "keyword",
-        Place::Channels => matches!(name, "channel" | "importChannel"),
-        Place::Maps => matches!(name, "valueMap" | "bitMap" | "patternMaps"),
-        Place::Map => name == "map",
-        Place::Templates => name == "template",
-        Place::Template => matches!(name, "data" | "struct" | "UserData" | "binary"),
-        Place::Struct => matches!(name, "data" | "struct"),
-        Place::Events => name == "event",
-        Place::Filters => name == "filter",
-        Place::StringTable { .. } => name == "string",
-        Place::Outside | Place::Localization | Place::Resources { .. } | Place::Ignored => true,
+        Element::Levels => name == "level",
+        Element::Tasks => name == "task",
+        Element::Task => matches!(name, "opcodes" | "events"),
+        Element::TaskOpcodes | Element::Opcodes => name == "opcode",
+        Element::Keywords => name == "keyword",
+        Element::Channels => matches!(name, "channel" | "importChannel"),
+        Element::Maps => matches!(name, "valueMap" | "bitMap" | "patternMaps"),
+        Element::Map => name == "map",
+        Element::Templates => name == "template",
+        Element::Template => matches!(name, "data" | "struct" | "UserData" | "binary"),
+        Element::Struct => matches!(name, "data" | "struct"),
+        Element::Events => name == "event",
+        Element::Filters => name == "filter",
+        Element::StringTable { .. } => name == "string",
+        Element::Outside | Element::Localization | Element::Resources { .. } | Element::Ignored => true,
     }
 }
 
-/// What the XML reader complains of, without its advice to programmers.
+/// Returns the XML reader's message without its advice to programmers.
 fn reason(error: &quick_xml::Error) -> String {
     match error {
         quick_xml::Error::Namespace(NamespaceError::TooManyBindings(_)) => {
@@ -138,7 +139,7 @@ fn reason(error: &quick_xml::Error) -> String {
     }
 }
 
-/// Whether an element has the prefix of another namespace than that of manifests.
+/// Returns whether an element has the prefix of another namespace than that of manifests.
 fn is_foreign(resolver: &NamespaceResolver, name: QName<'_>) -> bool {
     name.prefix().is_some() && resolver.resolve_element(name).0 != ResolveResult::Bound(Namespace(EVENTS))
 }
@@ -146,11 +147,11 @@ fn is_foreign(resolver: &NamespaceResolver, name: QName<'_>) -> bool {
 #[derive(Default)]
 struct Collector<'m> {
     manifest: Manifest,
-    /// The culture whose texts are preferred, where it is not the usual one.
+    /// The culture whose texts are preferred, if it is not the default one.
     culture: Option<String>,
-    /// Where mistakes go that do not end the reading.
+    /// Collects mistakes that do not end the reading.
     mistakes: Option<&'m mut Vec<Error>>,
-    places: Vec<Place>,
+    open_elements: Vec<Element>,
     /// Structures whose end has not been seen, the outermost first.
     structs: Vec<Field>,
     definitions: usize,
@@ -158,51 +159,52 @@ struct Collector<'m> {
 
 impl Collector<'_> {
     fn start(&mut self, start: &quick_xml::events::BytesStart<'_>, offset: u64) -> Result<()> {
-        let place = match self.places.last().copied().unwrap_or(Place::Outside) {
-            Place::Ignored => Place::Ignored,
-            parent => match Tag::new(start, offset).and_then(|tag| self.judge(parent, tag)) {
-                Ok(place) => place,
-                Err(error) => self.forgive(error)?,
+        let kind = match self.open_elements.last().copied().unwrap_or(Element::Outside) {
+            Element::Ignored => Element::Ignored,
+            parent => match Tag::new(start, offset).and_then(|tag| self.check_and_enter(parent, tag)) {
+                Ok(kind) => kind,
+                Err(error) => self.list_mistake(error)?,
             },
         };
-        self.open(place, offset)
+        self.open(kind, offset)
     }
 
-    /// Takes in an element. A decoder passes over what it does not know; for a compiler that is a slip of the pen, which would cost a field or an event.
-    fn judge(&mut self, parent: Place, tag: Tag<'_>) -> Result<Place> {
+    /// Reads an element. A decoder ignores unknown elements and attributes; for a compiler they are
+    /// mistakes, because a misspelt name would lose a field or an event.
+    fn check_and_enter(&mut self, parent: Element, tag: Tag<'_>) -> Result<Element> {
         if self.mistakes.is_some() {
             if !may_be_in(parent, tag.name) {
-                return Err(invalid(tag.offset, format!("element {} is not known in this place", tag.name)));
+                return Err(invalid(tag.offset, format!("element {} is not known here", tag.name)));
             }
             if let Some(attribute) = tag.unknown_attribute() {
-                let why = format!("element {} has no attribute {attribute} in manifests", tag.name);
-                return Err(invalid(tag.offset, why));
+                let reason = format!("element {} has no attribute {attribute} in manifests", tag.name);
+                return Err(invalid(tag.offset, reason));
             }
         }
         self.enter(parent, tag)
     }
 
-    /// Notes a mistake where there is a list for them, and goes on without the element.
-    fn forgive(&mut self, error: Error) -> Result<Place> {
+    /// Lists a mistake and skips the element; returns the error if there is no list.
+    fn list_mistake(&mut self, error: Error) -> Result<Element> {
         match &mut self.mistakes {
             Some(mistakes) if mistakes.len() < MAX_MISTAKES && self.definitions <= MAX_DEFINITIONS => {
                 mistakes.push(error);
-                Ok(Place::Ignored)
+                Ok(Element::Ignored)
             }
             _ => Err(error),
         }
     }
 
-    fn open(&mut self, place: Place, offset: u64) -> Result<()> {
-        if self.places.len() >= MAX_DEPTH {
+    fn open(&mut self, kind: Element, offset: u64) -> Result<()> {
+        if self.open_elements.len() >= MAX_DEPTH {
             return Err(invalid(offset, "elements are nested too deeply"));
         }
-        self.places.push(place);
+        self.open_elements.push(kind);
         Ok(())
     }
 
     fn end(&mut self, offset: u64) -> Result<()> {
-        if self.places.pop() == Some(Place::Struct)
+        if self.open_elements.pop() == Some(Element::Struct)
             && let Some(field) = self.structs.pop()
         {
             self.add_field(field, offset)?;
@@ -211,7 +213,7 @@ impl Collector<'_> {
     }
 
     fn finish(self, end: u64) -> Result<Manifest> {
-        if !self.places.is_empty() {
+        if !self.open_elements.is_empty() {
             return Err(invalid(end, "the text ends inside an element"));
         }
         if self.manifest.providers.is_empty() {
@@ -220,48 +222,48 @@ impl Collector<'_> {
         Ok(self.manifest)
     }
 
-    /// Takes in an element and says what it is.
-    fn enter(&mut self, parent: Place, tag: Tag<'_>) -> Result<Place> {
+    /// Reads an element and returns its kind.
+    fn enter(&mut self, parent: Element, tag: Tag<'_>) -> Result<Element> {
         Ok(match (parent, tag.name) {
-            (Place::Outside, "instrumentationManifest" | "assembly" | "instrumentation" | "events") => {
-                Place::Outside
+            (Element::Outside, "instrumentationManifest" | "assembly" | "instrumentation" | "events") => {
+                Element::Outside
             }
-            (Place::Outside, "provider") => self.provider(tag)?,
-            (Place::Outside, "localization") => Place::Localization,
-            (Place::Provider, section) => match section {
-                "levels" => Place::Levels,
-                "tasks" => Place::Tasks,
-                "opcodes" => Place::Opcodes,
-                "keywords" => Place::Keywords,
-                "channels" => Place::Channels,
-                "maps" => Place::Maps,
-                "templates" => Place::Templates,
-                "events" => Place::Events,
-                "filters" => Place::Filters,
-                _ => Place::Ignored,
+            (Element::Outside, "provider") => self.provider(tag)?,
+            (Element::Outside, "localization") => Element::Localization,
+            (Element::Provider, section) => match section {
+                "levels" => Element::Levels,
+                "tasks" => Element::Tasks,
+                "opcodes" => Element::Opcodes,
+                "keywords" => Element::Keywords,
+                "channels" => Element::Channels,
+                "maps" => Element::Maps,
+                "templates" => Element::Templates,
+                "events" => Element::Events,
+                "filters" => Element::Filters,
+                _ => Element::Ignored,
             },
-            (Place::Task, "opcodes") => Place::TaskOpcodes,
-            (Place::Localization, "resources") => {
+            (Element::Task, "opcodes") => Element::TaskOpcodes,
+            (Element::Localization, "resources") => {
                 let preferred = tag.is("culture", self.culture.as_deref().unwrap_or("en-US"));
                 self.manifest.has_culture |= preferred;
-                Place::Resources { preferred }
+                Element::Resources { preferred }
             }
-            (Place::Resources { preferred }, "stringTable") => Place::StringTable { preferred },
-            (Place::Outside | Place::Task | Place::Localization | Place::Resources { .. }, _) => {
-                Place::Ignored
+            (Element::Resources { preferred }, "stringTable") => Element::StringTable { preferred },
+            (Element::Outside | Element::Task | Element::Localization | Element::Resources { .. }, _) => {
+                Element::Ignored
             }
             _ => return self.define(parent, tag),
         })
     }
 
-    /// Takes in an element that defines something.
-    fn define(&mut self, parent: Place, mut tag: Tag<'_>) -> Result<Place> {
+    /// Reads an element that defines something.
+    fn define(&mut self, parent: Element, mut tag: Tag<'_>) -> Result<Element> {
         self.definitions = self.definitions.saturating_add(1);
         if self.definitions > MAX_DEFINITIONS {
             return Err(invalid(tag.offset, "too many definitions"));
         }
         match parent {
-            Place::StringTable { preferred } => {
+            Element::StringTable { preferred } => {
                 if tag.name == "string" {
                     let (id, text) = (tag.required("id")?, tag.required("value")?);
                     let twice = format!("string {id} is defined twice");
@@ -269,33 +271,33 @@ impl Collector<'_> {
                         return Err(invalid(tag.offset, twice));
                     }
                 }
-                Ok(Place::Ignored)
+                Ok(Element::Ignored)
             }
-            Place::Template | Place::Struct => self.define_field(&mut tag),
-            Place::Maps | Place::Map | Place::Templates | Place::Events | Place::Filters => {
+            Element::Template | Element::Struct => self.define_field(&mut tag),
+            Element::Maps | Element::Map | Element::Templates | Element::Events | Element::Filters => {
                 self.define_content(parent, &mut tag)
             }
             _ => self.define_name(parent, &mut tag),
         }
     }
 
-    /// A name for a number of the descriptor.
-    fn define_name(&mut self, parent: Place, tag: &mut Tag<'_>) -> Result<Place> {
+    /// Reads a name for a number of the descriptor.
+    fn define_name(&mut self, parent: Element, tag: &mut Tag<'_>) -> Result<Element> {
         const BYTE: u64 = u8::MAX as u64;
         const WORD: u64 = u16::MAX as u64;
         let provider = self.provider_of(tag)?;
         match (parent, tag.name) {
-            (Place::Levels, "level") => provider.levels.push(tag.definition("value", BYTE)?),
-            (Place::Opcodes, "opcode") => provider.opcodes.push(tag.definition("value", BYTE)?),
-            (Place::Keywords, "keyword") => provider.keywords.push(tag.definition("mask", u64::MAX)?),
-            (Place::Channels, "channel" | "importChannel") => provider.channels.push(tag.channel()?),
-            (Place::Tasks, "task") => {
+            (Element::Levels, "level") => provider.levels.push(tag.definition("value", BYTE)?),
+            (Element::Opcodes, "opcode") => provider.opcodes.push(tag.definition("value", BYTE)?),
+            (Element::Keywords, "keyword") => provider.keywords.push(tag.definition("mask", u64::MAX)?),
+            (Element::Channels, "channel" | "importChannel") => provider.channels.push(tag.channel()?),
+            (Element::Tasks, "task") => {
                 let definition = tag.definition("value", WORD)?;
                 let class = tag.text("eventGUID");
                 provider.tasks.push(raw::Task { definition, class, opcodes: Vec::new() });
-                return Ok(Place::Task);
+                return Ok(Element::Task);
             }
-            (Place::TaskOpcodes, "opcode") => {
+            (Element::TaskOpcodes, "opcode") => {
                 let opcode = tag.definition("value", BYTE)?;
                 if let Some(task) = provider.tasks.last_mut() {
                     task.opcodes.push(opcode);
@@ -303,55 +305,55 @@ impl Collector<'_> {
             }
             _ => {}
         }
-        Ok(Place::Ignored)
+        Ok(Element::Ignored)
     }
 
-    /// A map or one of its entries, a template, an event, a filter.
-    fn define_content(&mut self, parent: Place, tag: &mut Tag<'_>) -> Result<Place> {
+    /// Reads a map or one of its entries, a template, an event or a filter.
+    fn define_content(&mut self, parent: Element, tag: &mut Tag<'_>) -> Result<Element> {
         let provider = self.provider_of(tag)?;
         match (parent, tag.name) {
-            (Place::Maps, "valueMap" | "bitMap") => {
+            (Element::Maps, "valueMap" | "bitMap") => {
                 provider.maps.push(tag.map()?);
-                return Ok(Place::Map);
+                return Ok(Element::Map);
             }
-            (Place::Map, "map") => {
+            (Element::Map, "map") => {
                 let entry = tag.map_entry()?;
                 if let Some(map) = provider.maps.last_mut() {
                     map.entries.push(entry);
                 }
             }
-            (Place::Templates, "template") => {
+            (Element::Templates, "template") => {
                 provider.templates.push(Template {
                     offset: tag.offset,
                     id: tag.required("tid")?,
                     fields: Vec::new(),
                 });
-                return Ok(Place::Template);
+                return Ok(Element::Template);
             }
-            (Place::Events, "event") => provider.events.push(tag.event()?),
-            (Place::Filters, "filter") => provider.filters.push(tag.filter()?),
+            (Element::Events, "event") => provider.events.push(tag.event()?),
+            (Element::Filters, "filter") => provider.filters.push(tag.filter()?),
             _ => {}
         }
-        Ok(Place::Ignored)
+        Ok(Element::Ignored)
     }
 
-    /// A field, or the start of a structure.
-    fn define_field(&mut self, tag: &mut Tag<'_>) -> Result<Place> {
+    /// Reads a field, or the start of a structure.
+    fn define_field(&mut self, tag: &mut Tag<'_>) -> Result<Element> {
         match tag.name {
             "data" => {
                 let field = tag.data()?;
                 self.add_field(field, tag.offset)?;
-                Ok(Place::Ignored)
+                Ok(Element::Ignored)
             }
             "struct" => {
                 self.structs.push(tag.field(Shape::Struct(Vec::new()))?);
-                Ok(Place::Struct)
+                Ok(Element::Struct)
             }
-            _ => Ok(Place::Ignored),
+            _ => Ok(Element::Ignored),
         }
     }
 
-    fn provider(&mut self, mut tag: Tag<'_>) -> Result<Place> {
+    fn provider(&mut self, mut tag: Tag<'_>) -> Result<Element> {
         if self.manifest.providers.len() >= MAX_PROVIDERS {
             return Err(invalid(tag.offset, "too many providers"));
         }
@@ -359,15 +361,15 @@ impl Collector<'_> {
         let id = guid.parse().map_err(|_| invalid(tag.offset, format!("{guid} is not a GUID")))?;
         let (offset, name, symbol) = (tag.offset, tag.text("name"), tag.text("symbol"));
         self.manifest.providers.push(Provider { offset, id, name, symbol, ..Provider::default() });
-        Ok(Place::Provider)
+        Ok(Element::Provider)
     }
 
-    /// The provider that is open.
+    /// Returns the open provider.
     fn provider_of(&mut self, tag: &Tag<'_>) -> Result<&mut Provider> {
         self.manifest.providers.last_mut().ok_or_else(|| invalid(tag.offset, "definition outside a provider"))
     }
 
-    /// Adds a field to the innermost structure that is open, or to the template.
+    /// Adds a field to the innermost open structure, or to the template.
     fn add_field(&mut self, field: Field, offset: u64) -> Result<()> {
         let template = self.manifest.providers.last_mut().and_then(|p| p.templates.last_mut());
         let fields = match (self.structs.last_mut(), template) {

@@ -1,4 +1,5 @@
-//! From raw definitions to schemas: names find their definitions, messages their texts, events their fields.
+//! Resolves raw definitions to schemas: names to their definitions, messages to their texts, events
+//! to their fields.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,17 +18,17 @@ use crate::source::provider::{EventSchema, FilterSchema, Name, Named, ProviderSc
 /// The most fields of all events together.
 const MAX_FIELDS: usize = 1 << 20;
 
-/// What may still be made of definitions that are used more than once.
+/// A limit on what definitions that are used more than once may multiply into.
 ///
-/// A template of many fields in many events, or a long text in many map entries, takes few bytes of XML each. What a
-/// manifest becomes stays within a small multiple of its size.
+/// A template of many fields in many events, or a long text in many map entries, takes few bytes of
+/// XML each. The result stays within a small multiple of the manifest's size.
 pub(super) struct Budget {
     fields: usize,
     map_bytes: usize,
 }
 
 impl Budget {
-    /// What a manifest of `size` bytes may become.
+    /// Creates the budget of a manifest of `size` bytes.
     pub(super) fn new(size: usize) -> Self {
         Self {
             fields: size.saturating_add(16 << 10).min(MAX_FIELDS),
@@ -36,7 +37,7 @@ impl Budget {
     }
 }
 
-/// The schemas of all providers of a manifest of `size` bytes.
+/// Resolves the schemas of all providers of a manifest of `size` bytes.
 pub(super) fn providers(manifest: &Manifest, size: usize) -> Result<Vec<ProviderSchemas>> {
     let mut budget = Budget::new(size);
     manifest.providers.iter().map(|p| provider(p, &manifest.strings, &mut budget)).collect()
@@ -59,7 +60,7 @@ fn provider(provider: &Provider, strings: &Strings, budget: &mut Budget) -> Resu
     Ok(ProviderSchemas { id: provider.id, name: context.name, named, events, filters })
 }
 
-/// The names of a provider: its own, and the predefined ones that its events use.
+/// Returns the names of a provider: its own, and the predefined ones that its events use.
 fn named(provider: &Provider, tables: &Tables<'_>, strings: &Strings, events: &[EventSchema]) -> Named {
     let own = |definition: &Definition, value| Name {
         value,
@@ -87,7 +88,7 @@ fn named(provider: &Provider, tables: &Tables<'_>, strings: &Strings, events: &[
     });
     let opcodes = |value: u64| events.iter().any(|e| u64::from(e.descriptor.opcode) == value >> 16);
     add_used(&mut named.opcodes, winmeta::OPCODES, 16, opcodes);
-    // Keywords stay in the order of the manifest, in which people are told of them.
+    // Keywords stay in the order of the manifest, because they are displayed in that order.
     for list in [&mut named.levels, &mut named.channels, &mut named.tasks, &mut named.opcodes] {
         list.sort();
         list.dedup();
@@ -95,7 +96,7 @@ fn named(provider: &Provider, tables: &Tables<'_>, strings: &Strings, events: &[
     named
 }
 
-/// Adds predefined names of numbers that are used and have none of the provider's.
+/// Adds predefined names of used numbers that have no name from the provider.
 fn add_used(to: &mut Vec<Name>, predefined: &[(&str, u64)], shift: u32, is_used: impl Fn(u64) -> bool) {
     for (name, value) in predefined {
         let value = value << shift;
@@ -105,7 +106,8 @@ fn add_used(to: &mut Vec<Name>, predefined: &[(&str, u64)], shift: u32, is_used:
     }
 }
 
-/// The value and bit maps; an entry whose text is not known is left out, so that the number is shown.
+/// Resolves the value and bit maps. An entry without a text is left out, so that the number is
+/// shown.
 pub(super) fn maps<'m>(provider: &'m Provider, strings: &Strings, budget: &mut Budget) -> Result<Maps<'m>> {
     let mut maps = Maps::new();
     for map in &provider.maps {
@@ -126,7 +128,7 @@ pub(super) fn maps<'m>(provider: &'m Provider, strings: &Strings, budget: &mut B
 
 /// Numbers and display names by the names that events use.
 pub(super) struct Table<'m> {
-    /// What the table holds, for errors.
+    /// The kind of names in the table, for errors.
     what: &'static str,
     entries: HashMap<&'m str, (u64, Arc<str>)>,
 }
@@ -149,7 +151,7 @@ impl<'m> Table<'m> {
         Self { what, entries }
     }
 
-    /// All entries under the names to show.
+    /// Returns all entries with their display names.
     fn listed(&self) -> Vec<Name> {
         self.entries
             .values()
@@ -157,7 +159,8 @@ impl<'m> Table<'m> {
             .collect()
     }
 
-    /// The number of a name and the name to show. A number is its own name and shows none.
+    /// Returns the number and the display name of a name. A number stands for itself and has no
+    /// display name.
     pub(super) fn find(&self, name: &str, offset: u64) -> Result<(u64, Option<Arc<str>>)> {
         let name = name.trim();
         if let Some((value, display)) = self.entries.get(name) {
@@ -168,7 +171,7 @@ impl<'m> Table<'m> {
         Ok((number, None))
     }
 
-    /// The same for a reference that may be absent and a number of limited size.
+    /// Like [`Self::find`], for an optional reference to a number of limited size.
     fn find_optional<T: TryFrom<u64> + Default>(
         &self,
         name: Option<&String>,
@@ -182,13 +185,13 @@ impl<'m> Table<'m> {
     }
 }
 
-/// The text of a definition's message, or else its name.
+/// Returns the text of a definition's message, or else its name.
 fn display_name(definition: &Definition, strings: &Strings) -> Arc<str> {
     let message = definition.message.as_deref().and_then(|message| strings.resolve(message));
     message.filter(|text| !text.trim().is_empty()).unwrap_or_else(|| without_prefix(&definition.name).into())
 }
 
-/// A predefined name as people know it.
+/// Returns a predefined name without its prefix, for display.
 pub(super) fn without_prefix(name: &str) -> &str {
     let name = name.trim();
     name.strip_prefix("win:").unwrap_or(name)
@@ -200,7 +203,7 @@ pub(super) struct Tables<'m> {
     tasks: Table<'m>,
     keywords: Table<'m>,
     pub(super) channels: Table<'m>,
-    /// The opcodes of tasks that have their own, by task.
+    /// The opcodes of tasks that define their own, by task.
     task_opcodes: HashMap<&'m str, Table<'m>>,
 }
 
@@ -224,7 +227,8 @@ impl<'m> Tables<'m> {
     }
 }
 
-/// Channels by id and by name. Those without a number get the next free one, as the message compiler gives them.
+/// Builds the table of channels by id and by name. Channels without a number get the next free one,
+/// as from the message compiler.
 fn channels(channels: &[Channel]) -> Table<'_> {
     let mut taken = [false; 256];
     for value in channels.iter().filter_map(|channel| channel.value) {
@@ -256,7 +260,7 @@ fn channels(channels: &[Channel]) -> Table<'_> {
     Table { what: "channel", entries }
 }
 
-/// What the events of a provider refer to.
+/// The tables that the events of a provider refer to.
 pub(super) struct Context<'m> {
     pub(super) provider: &'m Provider,
     pub(super) name: Option<Arc<str>>,
@@ -286,7 +290,7 @@ impl Context<'_> {
         Ok(FilterSchema { id: filter.id, version: filter.version, schema })
     }
 
-    /// A schema with the fields of a template, if it has one.
+    /// Completes a schema with the fields of a template, if there is one.
     fn with_fields(
         &self,
         schema: Schema,
@@ -306,7 +310,7 @@ impl Context<'_> {
         schema.seal(layout.fields.clone(), layout.top)
     }
 
-    /// The numbers of an event and the names for them.
+    /// Returns the descriptor of an event and the names of its numbers.
     fn describe(&self, event: &Event) -> Result<(EventDescriptor, Names)> {
         let (tables, at) = (&self.tables, event.offset);
         let (level, level_name) = tables.levels.find_optional(event.level.as_ref(), at)?;
@@ -334,7 +338,8 @@ impl Context<'_> {
         Ok((descriptor, names))
     }
 
-    /// The table that knows the event's opcode: that of its task, if it does, else that of the provider.
+    /// Returns the table with the event's opcode: that of its task if it has the opcode, else that
+    /// of the provider.
     fn opcodes_for(&self, event: &Event) -> &Table<'_> {
         let of_task = event.task.as_deref().and_then(|task| self.tables.task_opcodes.get(task.trim()));
         let known = of_task

@@ -1,4 +1,4 @@
-//! What manifests may say: the rules that a definition keeps by itself, or with others of its kind.
+//! The rules that a definition must keep by itself, or together with others of its kind.
 //!
 //! | What | Rule |
 //! |---|---|
@@ -6,17 +6,19 @@
 //! | opcode | 10 to 239 |
 //! | task | 1 to 65535 |
 //! | keyword | one bit, of the lower 48 |
-//! | channel | 16 to 255 where it has a value; its chid and its name are its own |
-//! | all of these, entries of maps | a value stands for one of them |
+//! | channel | 16 to 255 if it has a value; unique chid and name |
+//! | all of these, entries of maps | each value is unique |
 //! | map | has entries |
-//! | field | a name of its own; a length if it is text or bytes, a map if it is an integer |
-//! | provider | an id and a name of its own |
-//! | symbol | in the whole manifest for one thing: an event, a provider, or one number |
+//! | field | a unique name; a length if it is text or bytes, a map if it is an integer |
+//! | provider | a unique id and name |
+//! | symbol | names one thing in the whole manifest: an event, a provider, or one number |
 //!
-//! What is predefined may be declared again with its own value. A decoder asks for none of this.
+//! Predefined names may be declared again with their own value. A decoder does not check these
+//! rules.
 //!
-//! Source: Documented ("EventManifest Schema", "Defining Severity Levels", "Defining Tasks and Opcodes", "Defining Keywords Used to Classify Types of
-//! Events"); that values are given once, and symbols, is what makes the generated code and the names of numbers mean one thing.
+//! Source: Documented ("EventManifest Schema", "Defining Severity Levels", "Defining Tasks and
+//! Opcodes", "Defining Keywords Used to Classify Types of Events"). Values and symbols must be
+//! unique so that names of numbers and the generated code are unambiguous.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
@@ -26,20 +28,20 @@ use super::layout::{has_length, is_integer};
 use super::raw::{Channel, Definition, Field, Manifest, Map, Provider, Shape};
 use super::winmeta;
 
-/// What the message compiler makes of an event's symbol by putting something behind it.
+/// Suffixes that the message compiler appends to an event's symbol to form other names.
 const ENDINGS: [&str; 3] = ["_value", "_AssumeEnabled", "_Activity"];
 
-/// Keywords of a provider are below the bits that are reserved.
+/// The bits for a provider's keywords, below the reserved ones.
 const KEYWORD_BITS: u64 = (1 << 48) - 1;
 
-/// Tells of every rule that a manifest breaks: where, and which.
-pub(super) fn check(manifest: &Manifest, wrong: &mut dyn FnMut(u64, String)) {
-    let mut rules = Rules { wrong };
+/// Reports every rule that a manifest breaks, with its offset.
+pub(super) fn check(manifest: &Manifest, report: &mut dyn FnMut(u64, String)) {
+    let mut rules = Rules { report };
     let (mut ids, mut names) = (HashSet::new(), HashSet::new());
     for provider in &manifest.providers {
         let name = provider.name.as_deref().unwrap_or_default();
         if !ids.insert(provider.id) || (!name.is_empty() && !names.insert(name)) {
-            rules.tell(provider.offset, format!("provider {name} {} is defined twice", provider.id));
+            rules.report(provider.offset, format!("provider {name} {} is defined twice", provider.id));
         }
         rules.provider(provider);
     }
@@ -47,12 +49,12 @@ pub(super) fn check(manifest: &Manifest, wrong: &mut dyn FnMut(u64, String)) {
 }
 
 struct Rules<'w> {
-    wrong: &'w mut dyn FnMut(u64, String),
+    report: &'w mut dyn FnMut(u64, String),
 }
 
 impl Rules<'_> {
-    fn tell(&mut self, offset: u64, why: String) {
-        (self.wrong)(offset, why);
+    fn report(&mut self, offset: u64, reason: String) {
+        (self.report)(offset, reason);
     }
 
     fn provider(&mut self, provider: &Provider) {
@@ -64,7 +66,7 @@ impl Rules<'_> {
         }
         self.numbers("keyword", &provider.keywords, winmeta::KEYWORDS, 1..=KEYWORD_BITS);
         for keyword in provider.keywords.iter().filter(|keyword| keyword.value.count_ones() > 1) {
-            self.tell(
+            self.report(
                 keyword.offset,
                 format!("keyword {}: its mask has more than one bit", keyword.name.trim()),
             );
@@ -86,17 +88,17 @@ impl Rules<'_> {
             let (name, value) = (definition.name.trim(), definition.value);
             if !range.contains(&value) && !predefined.contains(&(name, value)) {
                 let (least, most) = range.clone().into_inner();
-                let why = format!(
+                let reason = format!(
                     "{what} {name}: {value:#x} is reserved, its value is from {least:#x} to {most:#x}"
                 );
-                self.tell(definition.offset, why);
+                self.report(definition.offset, reason);
             }
-            self.once(&mut values, value, name, definition.offset, what);
+            self.check_unique(&mut values, value, name, definition.offset, what);
         }
     }
 
-    /// Notes a value, and tells if another name has it.
-    fn once<'n, T: Hash + Eq>(
+    /// Records a value, and reports a mistake if another name has it.
+    fn check_unique<'n, T: Hash + Eq>(
         &mut self,
         values: &mut HashMap<T, &'n str>,
         value: T,
@@ -105,7 +107,7 @@ impl Rules<'_> {
         what: &str,
     ) {
         if let Some(other) = values.insert(value, name) {
-            self.tell(offset, format!("{what} {name} has the value of {other}"));
+            self.report(offset, format!("{what} {name} has the value of {other}"));
         }
     }
 
@@ -115,64 +117,65 @@ impl Rules<'_> {
             let name = channel.name.trim();
             let is_new = channel.id.as_deref().is_none_or(|id| ids.insert(id.trim()));
             if !names.insert(name) || !is_new {
-                self.tell(channel.offset, format!("channel {name} or its chid is defined twice"));
+                self.report(channel.offset, format!("channel {name} or its chid is defined twice"));
             }
             let Some(value) = channel.value else { continue };
             if value < winmeta::FIRST_OWN_CHANNEL && !channel.imported {
-                self.tell(
+                self.report(
                     channel.offset,
                     format!("channel {name}: {value:#x} is reserved, its value is from 0x10 to 0xff"),
                 );
             }
-            self.once(&mut values, value, name, channel.offset, "channel");
+            self.check_unique(&mut values, value, name, channel.offset, "channel");
         }
     }
 
     fn map(&mut self, map: &Map) {
         if map.entries.is_empty() {
-            self.tell(map.offset, format!("map {} has no entries", map.name));
+            self.report(map.offset, format!("map {} has no entries", map.name));
         }
         let mut values = HashSet::new();
         for entry in map.entries.iter().filter(|entry| !values.insert(entry.value)) {
-            self.tell(entry.offset, format!("map {} has value {:#x} twice", map.name, entry.value));
+            self.report(entry.offset, format!("map {} has value {:#x} twice", map.name, entry.value));
         }
     }
 
-    /// Nesting is bounded by the reader.
+    /// Checks fields and members of structures. The reader bounds the nesting.
     fn fields(&mut self, fields: &[Field]) {
         let mut names = HashSet::new();
         for field in fields {
             let name = field.name.trim();
             if !names.insert(name) {
-                self.tell(field.offset, format!("field {name} is defined twice"));
+                self.report(field.offset, format!("field {name} is defined twice"));
             }
             match &field.shape {
                 Shape::Struct(members) => self.fields(members),
                 Shape::Value { input, map, .. } => {
                     if field.length.is_some() && !has_length(*input) {
-                        self.tell(
+                        self.report(
                             field.offset,
                             format!("field {name}: only text and win:Binary have a length"),
                         );
                     }
                     if map.is_some() && !is_integer(*input) {
-                        self.tell(field.offset, format!("field {name}: only integers have a map"));
+                        self.report(field.offset, format!("field {name}: only integers have a map"));
                     }
                 }
             }
         }
     }
 
-    /// All symbols of a manifest are names of one C header.
+    /// Checks that all symbols of a manifest, which are names in one C header, are unique.
     fn symbols<'m>(&mut self, manifest: &'m Manifest) {
-        // What a symbol stands for: a number, which may be named twice, or something that is there once.
+        // The number that a symbol stands for, which may be named twice, or `None` for something
+        // unique.
         let mut known: HashMap<&'m str, Option<u64>> = HashMap::new();
         let mut add = |offset: u64, symbol: &'m Option<String>, value: Option<u64>| {
             let Some((symbol, before)) = symbol.as_deref().map(|s| (s, known.insert(s, value))) else {
                 return;
             };
             if before.is_some_and(|before| value.is_none() || before != value) {
-                self.tell(offset, format!("symbol {symbol} is the name of something else already"));
+                self.report(offset, format!("symbol {symbol} already names something else"));
             }
         };
         for provider in &manifest.providers {
@@ -196,9 +199,9 @@ impl Rules<'_> {
                 .iter()
                 .filter(|made| known.contains_key(made.as_str()))
             {
-                self.tell(
+                self.report(
                     event.offset,
-                    format!("symbol {made} is what is made of event {symbol}; call one of them otherwise"),
+                    format!("symbol {made} is generated for event {symbol}; rename one of them"),
                 );
             }
         }
@@ -217,8 +220,8 @@ mod tests {
     }
 
     #[test]
-    fn each_rule_is_told_when_it_is_broken() {
-        for (inside, told) in [
+    fn each_broken_rule_is_reported() {
+        for (inside, expected) in [
             ("<levels><level name='L' value='15'/></levels>", "0xf is reserved"),
             (
                 "<levels><level name='L' value='16'/><level name='M' value='16'/></levels>",
@@ -268,15 +271,15 @@ mod tests {
             ("<events><event value='1' keyword='K'/></events>", "no attribute keyword"),
             (
                 "<tasks><task name='T' value='1' symbol='E'/></tasks><events><event value='1' symbol='E'/></events>",
-                "symbol E is the name",
+                "symbol E already names",
             ),
             (
                 "<tasks><task name='T' value='1' symbol='S'/></tasks><opcodes><opcode name='O' value='11' symbol='S'/></opcodes>",
-                "symbol S is the name",
+                "symbol S already names",
             ),
             (
                 "<events><event value='1' symbol='E'/><event value='2' symbol='E_Activity'/></events>",
-                "E_Activity is what is made of event E",
+                "E_Activity is generated for event E",
             ),
             ("</provider><provider name='P' guid='{11223344-5566-7788-99aa-bbccddeeff01}'>", "provider P"),
             (
@@ -286,14 +289,14 @@ mod tests {
         ] {
             let found = mistakes(inside);
             assert!(
-                found.len() == 1 && found.iter().all(|why| why.contains(told)),
-                "{inside}: {told}: {found:#?}"
+                found.len() == 1 && found.iter().all(|reason| reason.contains(expected)),
+                "{inside}: {expected}: {found:#?}"
             );
         }
     }
 
     #[test]
-    fn what_the_rules_allow_is_accepted() {
+    fn allowed_definitions_are_accepted() {
         for inside in [
             "<levels><level name='win:Error' value='2'/><level name='L' value='255'/></levels>",
             "<opcodes><opcode name='win:Start' value='1'/><opcode name='O' value='10'/><opcode name='P' value='239'/></opcodes>",
@@ -309,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_culture_that_is_asked_for_must_be_there() {
+    fn requested_culture_must_exist() {
         let xml = b"<instrumentationManifest><provider name='P' guid='{11223344-5566-7788-99aa-bbccddeeff00}'/></instrumentationManifest>";
         assert!(definitions(xml, "en-us").is_ok());
         assert_eq!(definitions(xml, "de_DE").unwrap_err()[0].why, "there are no texts of culture de_DE");

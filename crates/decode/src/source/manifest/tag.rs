@@ -1,4 +1,4 @@
-//! A start tag with its attributes, and the definitions that can be made of the attributes alone.
+//! A start tag with its attributes, and the definitions that need nothing but the attributes.
 
 use std::borrow::Cow;
 
@@ -10,13 +10,13 @@ use super::raw::{Channel, Definition, Event, Field, Filter, Map, MapEntry, Shape
 use super::winmeta;
 use crate::Result;
 
-/// The most attributes of an element; a check for duplicates compares each with each.
+/// The most attributes of an element; the check for duplicates compares each with each.
 const MAX_ATTRIBUTES: usize = 64;
 
 pub(super) struct Tag<'t> {
-    /// Where it starts.
+    /// Byte offset of the tag.
     pub(super) offset: u64,
-    /// Its name without prefix.
+    /// Name of the element without prefix.
     pub(super) name: &'t str,
     attributes: Vec<(&'t str, Cow<'t, str>)>,
 }
@@ -41,19 +41,20 @@ impl<'t> Tag<'t> {
         self.attributes.iter().find(|(key, _)| *key == name).map(|(_, value)| &**value)
     }
 
-    /// Whether an attribute has a value, without regard to case.
+    /// Returns whether an attribute has a value, ignoring case.
     pub(super) fn is(&self, name: &str, value: &str) -> bool {
         self.get(name).is_some_and(|v| v.eq_ignore_ascii_case(value))
     }
 
-    /// Takes an attribute; an empty one counts as absent, which is how EventSource writes what it cannot name.
+    /// Removes and returns an attribute. An empty one counts as absent, because EventSource writes
+    /// such attributes for what it cannot name.
     pub(super) fn text(&mut self, name: &str) -> Option<String> {
         let (_, value) = self.attributes.iter_mut().find(|(key, _)| *key == name)?;
         let value = std::mem::take(value);
         if value.trim().is_empty() { None } else { Some(value.into_owned()) }
     }
 
-    /// Takes an attribute that must be there.
+    /// Removes and returns an attribute that must be present.
     pub(super) fn required(&mut self, name: &str) -> Result<String> {
         let present = self.get(name).is_some();
         let text = self.text(name);
@@ -64,7 +65,8 @@ impl<'t> Tag<'t> {
         invalid(self.offset, format!("element {} has no attribute {name}", self.name))
     }
 
-    /// An attribute that events, fields and filters do not have; those of other namespaces may be there.
+    /// Returns an attribute that events, fields and filters do not have; attributes of other
+    /// namespaces are allowed.
     pub(super) fn unknown_attribute(&self) -> Option<&'t str> {
         let known: &[&str] = match self.name {
             "event" => &[
@@ -91,7 +93,7 @@ impl<'t> Tag<'t> {
         keys.filter(|key| *key != "xmlns" && !key.contains(':')).find(|key| !known.contains(key))
     }
 
-    /// A number up to `most`, decimal or hexadecimal with `0x`.
+    /// Parses a number up to `most`, decimal or hexadecimal with `0x`.
     fn number(&self, name: &str, most: u64) -> Result<Option<u64>> {
         let Some(text) = self.get(name).filter(|text| !text.trim().is_empty()) else { return Ok(None) };
         match parse_number(text).filter(|number| *number <= most) {
@@ -100,7 +102,7 @@ impl<'t> Tag<'t> {
         }
     }
 
-    /// A number that must be there.
+    /// Parses a number that must be present.
     pub(super) fn required_number(&self, name: &str, most: u64) -> Result<u64> {
         self.number(name, most)?.ok_or_else(|| self.missing(name))
     }
@@ -109,7 +111,7 @@ impl<'t> Tag<'t> {
         Ok(self.number(name, u8::MAX.into())?.and_then(|n| u8::try_from(n).ok()))
     }
 
-    /// A name for a number, which stands in attribute `value`.
+    /// Reads a name for a number, which is in attribute `value`.
     pub(super) fn definition(&mut self, value: &str, most: u64) -> Result<Definition> {
         let value = self.required_number(value, most)?;
         Ok(Definition {
@@ -168,7 +170,7 @@ impl<'t> Tag<'t> {
         Ok(Field { offset: self.offset, name: self.required("name")?, shape, count, length })
     }
 
-    /// A count or length. Names of fields do not start with a digit.
+    /// Reads a count or length. Names of fields do not start with a digit.
     fn size(&mut self, name: &str) -> Result<Option<Size>> {
         let is_number =
             self.get(name).is_some_and(|text| text.trim().starts_with(|c: char| c.is_ascii_digit()));
@@ -209,7 +211,7 @@ impl<'t> Tag<'t> {
     }
 }
 
-/// A decimal number, or a hexadecimal one with `0x`.
+/// Parses a decimal number, or a hexadecimal one with `0x`.
 pub(super) fn parse_number(text: &str) -> Option<u64> {
     let text = text.trim();
     match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {

@@ -13,7 +13,7 @@ use crate::source::provider::{EventSchema, ProviderSchemas};
 const EVERYTHING: &[u8] = include_bytes!("../../../../../fixtures/manifests/everything.man");
 const EVENT_SOURCE: &[u8] = include_bytes!("../../../../../fixtures/manifests/eventsource.man");
 
-/// A manifest with this inside its provider.
+/// Builds a manifest with this text inside its provider.
 fn manifest(provider: &str) -> String {
     format!(
         r#"<instrumentationManifest xmlns:win="w"><instrumentation><events>
@@ -22,7 +22,7 @@ fn manifest(provider: &str) -> String {
     )
 }
 
-/// A manifest with one event and one template of these fields.
+/// Builds a manifest with one event and one template of these fields.
 fn template(fields: &str) -> String {
     manifest(&format!(
         r#"<templates><template tid="T">{fields}</template></templates>
@@ -34,10 +34,10 @@ fn first(xml: &str) -> EventSchema {
     parse(xml.as_bytes()).unwrap().remove(0).events.remove(0)
 }
 
-/// The reason why a manifest is refused, and the text that stands at the offset.
+/// Returns the reason why a manifest is refused, and the text at the offset.
 fn refused(xml: &str) -> (String, String) {
     match parse(xml.as_bytes()) {
-        Err(Error::Xml { offset, why }) => (why, xml[offset as usize..].chars().take(12).collect()),
+        Err(Error::Xml { offset, reason }) => (reason, xml[offset as usize..].chars().take(12).collect()),
         Err(other) => panic!("{other}"),
         Ok(_) => panic!("accepted: {xml}"),
     }
@@ -63,7 +63,7 @@ fn everything() -> ProviderSchemas {
 }
 
 #[test]
-fn a_descriptor_has_the_numbers_that_names_stand_for() {
+fn descriptor_has_the_numbers_of_the_names() {
     let provider = everything();
     assert_eq!(provider.id.to_string(), "6f0a4d5e-3c41-4a53-9c0b-1f2e3d4c5b6a");
     assert_eq!(provider.name.as_deref(), Some("Traceweir-Example-Everything"));
@@ -159,7 +159,7 @@ fn every_type_has_its_number() {
 }
 
 #[test]
-fn structures_stand_behind_the_top_and_references_are_indexes() {
+fn members_follow_the_top_level_and_references_are_indexes() {
     let provider = everything();
     let schema = &provider.events[1].schema;
     let field = |index: usize| {
@@ -222,12 +222,12 @@ fn every_encoding_gives_the_same_schemas() {
     for bytes in [wide(u16::to_le_bytes), wide(u16::to_be_bytes), [b"\xEF\xBB\xBF", EVERYTHING].concat()] {
         assert_eq!(format!("{:?}", parse(&bytes).unwrap()), plain);
     }
-    // In a trace the text may be followed by a line end and the terminator.
+    // In a trace, a line end and the terminator may follow the text.
     assert_eq!(format!("{:?}", parse(&[EVERYTHING, b"\r\n\0"].concat()).unwrap()), plain);
 }
 
 #[test]
-fn offsets_of_errors_are_those_of_the_bytes() {
+fn error_offsets_count_bytes_of_the_file() {
     let text = manifest("é𝄞<events><event/></events>");
     let at = text.find("<event/>").unwrap();
     let utf16: Vec<u8> =
@@ -252,7 +252,7 @@ fn prefixed_elements_count_only_in_the_namespace_of_manifests() {
 }
 
 #[test]
-fn what_is_used_must_be_defined() {
+fn used_names_must_be_defined() {
     for (provider, reason) in [
         (r#"<events><event/></events>"#, "element event has no attribute value"),
         (r#"<events><event value="65536"/></events>"#, "value 65536 is not a number up to 65535"),
@@ -267,8 +267,8 @@ fn what_is_used_must_be_defined() {
         (r#"<levels><level name="L" value="256"/></levels>"#, "value 256 is not a number up to 255"),
         (r#"<keywords><keyword name="K" value="1"/></keywords>"#, "element keyword has no attribute mask"),
     ] {
-        let (why, at) = refused(&manifest(provider));
-        assert_eq!(why, reason);
+        let (refusal, at) = refused(&manifest(provider));
+        assert_eq!(refusal, reason);
         let element = ["<event", "<level ", "<keyword "].iter().any(|start| at.starts_with(start));
         assert!(element, "{at}");
     }
@@ -329,15 +329,15 @@ fn entities_and_document_types_are_refused() {
         manifest("<events>&b;</events>")
     );
     assert_eq!(refused(&bomb).0, "document type declarations are not accepted");
-    let (why, at) = refused(&manifest(r#"<events><event value="1" symbol="&b;"/></events>"#));
-    assert!(why.contains('b') && at.starts_with("<event "), "{why}");
+    let (reason, at) = refused(&manifest(r#"<events><event value="1" symbol="&b;"/></events>"#));
+    assert!(reason.contains('b') && at.starts_with("<event "), "{reason}");
     assert_eq!(refused(&manifest("<events>&b;</events>")).1, "&b;</events>");
     let named = first(&manifest(r#"<events><event value="1" symbol="&lt;&#x41;&amp;"/></events>"#));
     assert_eq!(named.schema.names.event.as_deref(), Some("<A&"));
 }
 
 #[test]
-fn text_that_is_no_manifest_is_refused() {
+fn text_without_a_manifest_is_refused() {
     let no_provider = "no provider element: this is not an instrumentation manifest";
     for (xml, reason) in [
         ("", no_provider),
@@ -396,9 +396,9 @@ fn one_definition_cannot_be_multiplied_without_bound() {
     assert_eq!(refused(&xml).0, "texts of maps are repeated too often");
 }
 
-/// Microsoft's manifest of its QUIC implementation, a large one written by hand.
+/// Reads Microsoft's manifest of its QUIC implementation, a large one written by hand.
 #[test]
-fn a_manifest_of_microsoft_is_read() {
+fn manifest_of_msquic_is_read() {
     let samples = std::env::var_os("TRACEWEIR_SAMPLES")
         .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data"), Into::into);
     let Ok(xml) = std::fs::read(samples.join("MsQuicEtw.man")) else {
@@ -439,7 +439,7 @@ proptest! {
     }
 
     #[test]
-    fn soup_of_elements_never_panics(parts in prop::collection::vec(0..24_usize, 0..60)) {
+    fn random_elements_never_panic(parts in prop::collection::vec(0..24_usize, 0..60)) {
         const PARTS: [&str; 24] = [
             "<instrumentationManifest>", "<events>", "<provider guid='6f0a4d5e3c414a539c0b1f2e3d4c5b6a'>",
             "</provider>", "</events>", "<templates>", "<template tid='T'>",
@@ -454,7 +454,7 @@ proptest! {
 }
 
 #[test]
-fn keywords_are_named_as_declared_and_as_people_read_them() {
+fn keywords_have_declared_names_and_message_texts() {
     let provider = everything();
     let names: Vec<_> = provider.keywords().collect();
     assert_eq!(names, [(1, "Network"), (1, "Network & more"), (8, "Disk")]);

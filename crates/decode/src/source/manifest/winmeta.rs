@@ -1,16 +1,16 @@
-//! What manifests may use without declaring it: levels, opcodes, keywords, channels and types of the prefixes
+//! The predefined names of manifests: levels, opcodes, keywords, channels and types of the prefixes
 //! `win:` and `xs:`.
 //!
-//! Declared names are compared as written, as XML does; types by their local name and without regard to case,
+//! Declared names are compared as written, as in XML; types by their local name and ignoring case,
 //! because tools differ in both (`win:HResult`, `win:HRESULT`, `xs:GUID`, `win:GUID`).
 //!
-//! Source: Documented ("LevelType Complex Type", "OpcodeType Complex Type", "KeywordType Complex Type",
-//! "InputType Complex Type", and the constants of winmeta.h). Types that only classic classes have go by the
-//! names of their TDH_INTYPE constants.
+//! Source: Documented ("LevelType Complex Type", "OpcodeType Complex Type", "KeywordType Complex
+//! Type", "InputType Complex Type", and the constants of winmeta.h). Types that only classic
+//! classes have are named after their TDH_INTYPE constants.
 
 use traceweir_format::spec::types::{InType, OutType};
 
-/// Levels below 16.
+/// The predefined levels, which are below 16.
 pub(super) const LEVELS: &[(&str, u64)] = &[
     ("win:LogAlways", 0),
     ("win:Critical", 1),
@@ -30,7 +30,7 @@ pub(super) const LEVELS: &[(&str, u64)] = &[
     ("win:ReservedLevel15", 15),
 ];
 
-/// Opcodes below 10 and from 240 on.
+/// The predefined opcodes, below 10 and from 240 on.
 pub(super) const OPCODES: &[(&str, u64)] = &[
     ("win:Info", 0),
     ("win:Start", 1),
@@ -60,10 +60,10 @@ pub(super) const OPCODES: &[(&str, u64)] = &[
     ("win:ReservedOpcode255", 255),
 ];
 
-/// The task that is none.
+/// The predefined task, which means "no task".
 pub(super) const TASKS: &[(&str, u64)] = &[("win:None", 0)];
 
-/// Keywords of the upper 16 bits.
+/// The predefined keywords, in the upper 16 bits.
 pub(super) const KEYWORDS: &[(&str, u64)] = &[
     ("win:AnyKeyword", 0),
     ("win:ResponseTime", 0x0001_0000_0000_0000),
@@ -95,7 +95,7 @@ pub(super) const CHANNELS: &[(&str, u64)] = &[
     ("ProviderMetadata", 12),
 ];
 
-/// The first channel number that a manifest gives out itself.
+/// The first channel number that a manifest may assign.
 pub(super) const FIRST_OWN_CHANNEL: u8 = 16;
 
 const IN_TYPES: &[(&str, InType)] = &[
@@ -173,13 +173,13 @@ const OUT_TYPES: &[(&str, OutType)] = &[
     ("NoPrint", OutType::NOPRINT),
 ];
 
-/// The layout that a type name stands for.
+/// Returns the layout that a type name stands for.
 pub(super) fn in_type(name: &str) -> Option<InType> {
     find(IN_TYPES, name)
 }
 
-/// The presentation that a type name stands for; an unknown one is the default of the in type, as for other
-/// decoders.
+/// Returns the out type that a type name stands for. An unknown name means the default of the in
+/// type, as in other decoders.
 pub(super) fn out_type(name: &str) -> OutType {
     find(OUT_TYPES, name).unwrap_or(OutType::NULL)
 }

@@ -1,9 +1,9 @@
-//! Schemas and maps that merging put into the trace: who goes before whom, damage and bounds.
+//! Schemas and maps that a merge put into the trace: precedence, damage and bounds.
 
 use super::*;
 
 #[test]
-fn the_trace_knows_better_than_merging_and_merging_better_than_the_user() {
+fn trace_manifest_precedes_embedded_schema_precedes_user_manifest() {
     let mut decoder = Decoder::new();
     let record = event(1, 0, &[]);
     assert_eq!(decoder.add_manifest(manifest(&[(1, 0, "given"), (1, 7, "given7")]).as_bytes()), Ok(2));
@@ -68,7 +68,7 @@ fn embedded_schemas_cannot_fill_the_memory() {
 }
 
 #[test]
-fn texts_that_many_fields_share_are_paid_for_by_each() {
+fn each_use_of_a_shared_text_counts_against_the_limit() {
     let long: Arc<str> = "n".repeat(60_000).into();
     let field = Field { name: long, ..Field::value("", InType::UINT8, OutType::NULL) };
     let schema = Schema::default().seal(vec![field; 50], 50).unwrap();
@@ -81,7 +81,7 @@ fn texts_that_many_fields_share_are_paid_for_by_each() {
 }
 
 #[test]
-fn a_decode_guid_or_control_guid_stands_for_the_provider() {
+fn schema_is_found_by_decode_guid_or_control_guid() {
     let mut decoder = Decoder::new();
     decoder.add_manifest(manifest(&[(1, 0, "a")]).as_bytes()).unwrap();
     let mut traits = TraitsBuilder::new("Controlled");

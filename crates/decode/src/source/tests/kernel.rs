@@ -1,4 +1,4 @@
-//! Kernel and classic events: by table, by class and type, by what merging described.
+//! Kernel and classic events: by table, by class and type, by schemas that a merge embedded.
 
 use super::*;
 

@@ -1,4 +1,5 @@
-//! Manifests that come in the trace, in chunks: order, repetition, bounds, and which version counts.
+//! Manifests that come in the trace, in chunks: order, repetition, bounds, and which version
+//! applies.
 
 use super::*;
 
@@ -22,7 +23,7 @@ fn a_manifest_in_the_trace_arrives_in_chunks() {
 }
 
 #[test]
-fn the_id_of_the_event_counts_and_not_that_of_the_manifest() {
+fn provider_id_comes_from_the_event_not_the_manifest() {
     let mut decoder = Decoder::new();
     observe(&mut decoder, &chunk_of(OTHER, 1, 0, &manifest(&[(1, 0, "a")])));
     unknown(&mut decoder, &event(1, 0, &[]));
@@ -46,7 +47,7 @@ fn chunks_out_of_order_wait_for_the_next_set() {
 }
 
 #[test]
-fn a_partial_set_is_dropped_when_another_begins() {
+fn partial_chunks_are_dropped_when_a_new_set_begins() {
     let mut decoder = Decoder::new();
     let (old, new) = (chunks(&manifest(&[(1, 0, "old")]), 3), chunks(&manifest(&[(1, 0, "new")]), 3));
     for chunk in [&old[0], &old[1], &new[0], &new[1], &new[2], &old[2]] {
@@ -66,7 +67,7 @@ fn two_processes_may_send_one_manifest_at_the_same_time() {
 }
 
 #[test]
-fn the_last_complete_manifest_counts_and_repetitions_cost_nothing() {
+fn last_complete_manifest_wins_and_repetitions_are_free() {
     let mut decoder = Decoder::new();
     let first = chunks(&manifest(&[(1, 0, "first"), (2, 0, "kept")]), 2);
     (0..50).for_each(|_| first.iter().for_each(|c| observe(&mut decoder, c)));
@@ -79,7 +80,7 @@ fn the_last_complete_manifest_counts_and_repetitions_cost_nothing() {
 }
 
 #[test]
-fn chunks_that_are_none_change_nothing() {
+fn invalid_chunks_are_ignored() {
     let mut decoder = Decoder::new();
     let xml = manifest(&[(1, 0, "a")]);
     let sound = chunk_of(PROVIDER, 1, 0, &xml);

@@ -1,4 +1,5 @@
-//! Events that carry their own metadata (TraceLogging): what makes two of them the same, and what is no metadata.
+//! Events that carry their own metadata (TraceLogging): when two share a schema, and what is not
+//! metadata.
 
 use super::*;
 
@@ -23,8 +24,8 @@ fn tracelogging_events_describe_themselves() {
 }
 
 #[test]
-fn metadata_of_one_hash_is_still_told_apart() {
-    // The cheap hash looks at the ends only; these differ in the middle.
+fn metadata_with_equal_hashes_stays_distinct() {
+    // The cheap hash reads the ends only; these differ in the middle.
     let metadata = |middle: char| {
         let mut builder = MetadataBuilder::new("AnEventOfALongName", 0);
         builder.add_field(&format!("{middle}{middle}"), 8, 0, 0).add_field("AFieldOfALongName", 8, 0, 0);
@@ -58,7 +59,7 @@ fn traits_and_providers_are_part_of_the_identity() {
 }
 
 #[test]
-fn bad_metadata_is_said_to_be_bad() {
+fn bad_metadata_is_reported() {
     let items = [Item { kind: ExtType::EVENT_SCHEMA_TL, data: &[200, 0, 0] }];
     let record = with_items(&items, EventDescriptor::default(), &[]);
     assert!(matches!(fields(&mut Decoder::new(), &record), Err(Undecoded::BadMetadata(_))));

@@ -4,10 +4,10 @@ use traceweir_format::Guid;
 use traceweir_format::spec::event::EventDescriptor;
 use traceweir_format::wire::Put;
 
-/// The provider of [`compiled`].
+/// The GUID of the provider in [`compiled`].
 pub(in crate::source) const PROVIDER: Guid = Guid::from_u128(0x11223344_5566_7788_99aa_bbccddeeff00);
 
-/// A text record: size, text, NUL, padding to 4 bytes.
+/// Encodes a text record: size, text, NUL, padding to 4 bytes.
 pub(in crate::source) fn record(text: &str) -> Vec<u8> {
     let mut body = Vec::new();
     body.put_wide_z(text);
@@ -17,7 +17,7 @@ pub(in crate::source) fn record(text: &str) -> Vec<u8> {
     out
 }
 
-/// A message table; ids that follow one another share a block.
+/// Builds a message table; consecutive ids share a block.
 pub(in crate::source) fn message_table(messages: &[(u32, &str)]) -> Vec<u8> {
     let mut blocks: Vec<Vec<(u32, &str)>> = Vec::new();
     for &(id, text) in messages {
@@ -51,7 +51,7 @@ impl Bytes {
         self.0.len() as u32
     }
 
-    /// Leaves room for a number and says where.
+    /// Reserves space for a number and returns its offset.
     pub(in crate::source) fn hole(&mut self) -> usize {
         self.0.put_u32(0);
         self.0.len() - 4
@@ -66,7 +66,7 @@ impl Bytes {
         self.fill(hole, self.here());
     }
 
-    /// Writes the records for holes that want a name.
+    /// Writes the text records whose offsets belong into these holes.
     pub(in crate::source) fn records(&mut self, names: Vec<(usize, &str)>) {
         for (hole, name) in names {
             self.land(hole);
@@ -74,7 +74,7 @@ impl Bytes {
         }
     }
 
-    /// Begins an element: signature, size to be filled, count.
+    /// Begins an element: signature, size to be filled in, count.
     fn element(&mut self, signature: &[u8; 4], count: u32) -> usize {
         self.0.put(signature);
         let size = self.hole();
@@ -87,8 +87,8 @@ impl Bytes {
     }
 }
 
-/// The messages that [`compiled`] refers to. Id 9 and those of the last level, opcode and map value are
-/// missing on purpose.
+/// Builds the messages that [`compiled`] refers to. Id 9 and those of the last level, opcode and
+/// map value are missing on purpose.
 pub(in crate::source) fn messages() -> Vec<u8> {
     message_table(&[
         (1, "Error\r\n"),
@@ -103,10 +103,10 @@ pub(in crate::source) fn messages() -> Vec<u8> {
     ])
 }
 
-/// A manifest of one provider with every kind of element.
+/// Builds a manifest of one provider with every kind of element.
 ///
-/// `flag_word` chooses the map layout of version 5.1 over that of 3.1. Events: 1 version 0 (full), 1 version
-/// 1 (no template), 2 version 0 (template, no references to names).
+/// `flag_word` selects the map layout of version 5.1 instead of that of 3.1. Events: 1 version 0
+/// (full), 1 version 1 (no template), 2 version 0 (template, no references to names).
 pub(in crate::source) fn compiled(flag_word: bool) -> Vec<u8> {
     let mut b = Bytes::default();
     b.0.put(b"CRIM");
@@ -117,7 +117,7 @@ pub(in crate::source) fn compiled(flag_word: bool) -> Vec<u8> {
     b.0.put(b"WEVT");
     let block_size = b.hole();
     b.0.put_u32(u32::MAX).put_u32(9);
-    // The type numbers are wrong on purpose: signatures count.
+    // The type numbers are wrong on purpose, because only signatures count.
     let elements: Vec<_> = (0..9)
         .map(|_| {
             b.0.put_u32(77);
@@ -171,7 +171,7 @@ pub(in crate::source) fn compiled(flag_word: bool) -> Vec<u8> {
     b.0
 }
 
-/// A name table; gives the offsets of its entries.
+/// Writes a name table; returns the offsets of its entries.
 fn table(b: &mut Bytes, signature: &[u8; 4], entries: &[(u64, u32, &'static str)]) -> Vec<u32> {
     let size = b.element(signature, entries.len() as u32);
     let (mut offsets, mut names) = (Vec::new(), Vec::new());
@@ -200,7 +200,7 @@ fn table(b: &mut Bytes, signature: &[u8; 4], entries: &[(u64, u32, &'static str)
     offsets
 }
 
-/// A value map and a bit map; gives their offsets.
+/// Writes a value map and a bit map; returns their offsets.
 fn maps(b: &mut Bytes, flag_word: bool) -> Vec<u32> {
     let size = b.element(b"MAPS", 2);
     let holes = if flag_word { vec![b.hole(), b.hole()] } else { vec![b.hole()] };
@@ -230,7 +230,7 @@ fn maps(b: &mut Bytes, flag_word: bool) -> Vec<u32> {
 /// One item of a template: flags, the four type bytes, map, count, length, name.
 type Item = (u32, [u8; 4], u32, u16, u16, &'static str);
 
-/// A template with each form of count and length and a structure; gives its offset.
+/// Writes a template with each form of count and length and a structure; returns its offset.
 fn template(b: &mut Bytes, maps: &[u32]) -> u32 {
     let items: [Item; 9] = [
         (0, [8, 8, 0, 0], maps[0], 0, 0, "Size"),
@@ -262,8 +262,8 @@ fn template(b: &mut Bytes, maps: &[u32]) -> u32 {
     offset
 }
 
-/// Hands a parser every truncation of `bytes`, every single-bit flip, and every aligned word replaced by
-/// telling numbers.
+/// Calls a parser with every truncation of `bytes`, every single-bit flip, and every aligned word
+/// replaced by boundary values.
 pub(in crate::source) fn hostile(bytes: &[u8], mut parse: impl FnMut(&[u8])) {
     for end in 0..bytes.len() {
         parse(&bytes[..end]);

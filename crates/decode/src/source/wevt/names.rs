@@ -1,7 +1,7 @@
-//! Names of levels, tasks, opcodes, keywords and channels.
+//! Reads the names of levels, tasks, opcodes, keywords and channels.
 //!
-//! Behind signature, size and count, every table is a row of entries with the same three facts at different
-//! places:
+//! After signature, size and count, every table is a list of entries with the same three values at
+//! different offsets:
 //!
 //! ```text
 //!          size   value              message   name record
@@ -12,11 +12,11 @@
 //!   CHAN    16    u32 @0                12          4       u32 @8 unknown
 //! ```
 //!
-//! What a person reads is the message, if the table at hand has it, else the name without `win:`. A channel
-//! keeps its name, which is a path such as `Provider/Operational`, because its message leaves the provider
-//! out.
+//! The display name is the message, if the message table has it, else the name without `win:`. A
+//! channel keeps its name, which is a path such as `Provider/Operational`, because its message
+//! leaves the provider out.
 //!
-//! Events refer to entries by offset. Where an offset is 0 the entry of equal value is taken.
+//! Events refer to entries by offset. If an offset is 0, the entry of equal value is used.
 //!
 //! Source: Observed on the CLR's event resources; CHAN from public descriptions.
 
@@ -40,7 +40,7 @@ pub(super) struct Tables {
     pub(super) channels: Table,
 }
 
-/// One kind of names, by the offset of their entry and by their value.
+/// The names of one kind, by the offset of their entry and by their value.
 #[derive(Default)]
 pub(super) struct Table {
     entries: HashMap<u32, (u64, Arc<str>)>,
@@ -48,7 +48,7 @@ pub(super) struct Table {
     listed: Vec<Name>,
 }
 
-/// Where an entry holds what.
+/// The size of an entry and the offsets in it.
 struct Layout {
     size: usize,
     wide_value: bool,
@@ -58,7 +58,7 @@ struct Layout {
 }
 
 impl Tables {
-    /// The table that a signature announces.
+    /// Returns the table for a signature.
     fn select(&mut self, signature: &[u8; 4]) -> Option<(&mut Table, Layout)> {
         let layout =
             |size, message, name| Layout { size, wide_value: false, message, name, prefer_name: false };
@@ -72,7 +72,7 @@ impl Tables {
         })
     }
 
-    /// All names, which are then gone from here.
+    /// Removes and returns all names.
     pub(super) fn take_listed(&mut self) -> Named {
         Named {
             keywords: self.keywords.all(),
@@ -83,7 +83,7 @@ impl Tables {
         }
     }
 
-    /// The opcode's name: the entry at `offset`, else the one for this task, else the one for any task.
+    /// Returns the opcode's name: of the entry at `offset`, else for this task, else for any task.
     pub(super) fn opcode(&self, offset: u32, descriptor: &EventDescriptor) -> Option<Arc<str>> {
         let any_task = u64::from(descriptor.opcode) << 16;
         let own_task = any_task | u64::from(descriptor.task);
@@ -92,17 +92,17 @@ impl Tables {
 }
 
 impl Table {
-    /// The name of the entry at `offset`, else that of `value`.
+    /// Returns the name of the entry at `offset`, else that of `value`.
     pub(super) fn find(&self, offset: u32, value: u64) -> Option<Arc<str>> {
         self.entries.get(&offset).map(|e| &e.1).or_else(|| self.values.get(&value)).cloned()
     }
 
-    /// The value and the name of the entry at `offset`.
+    /// Returns the value and the name of the entry at `offset`.
     pub(super) fn entry(&self, offset: u32) -> Option<(u64, Arc<str>)> {
         self.entries.get(&offset).cloned()
     }
 
-    /// All names, by value.
+    /// Returns all names, by value.
     fn all(&mut self) -> Vec<Name> {
         self.listed.sort();
         self.listed.dedup();
@@ -111,7 +111,7 @@ impl Table {
 }
 
 impl Reader<'_> {
-    /// Reads one name table; other elements are passed over. The cursor stands behind the signature.
+    /// Reads one name table; ignores other elements. The cursor is after the signature.
     pub(super) fn name_table(
         &mut self,
         signature: &[u8; 4],
@@ -127,7 +127,7 @@ impl Reader<'_> {
             let value = if layout.wide_value { u64_at(entry, 0) } else { u64::from(u32_at(entry, 0)) };
             let message = self.messages.get(u32_at(entry, layout.message)).filter(|t| !t.is_empty()).cloned();
             let at = u32_at(entry, layout.name);
-            // A name that cannot be read is one only where there is no message.
+            // An unreadable name is ignored here; below it is an error if it is the display name.
             let own = if at == 0 { None } else { self.texts.record(at).ok().filter(|name| !name.is_empty()) };
             if let Some(name) = own.or_else(|| message.clone()) {
                 table.listed.push(Name { value, name, text: message.clone() });

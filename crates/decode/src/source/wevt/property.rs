@@ -1,7 +1,8 @@
-//! What an entry of a property array says, in the two encodings that share it.
+//! An entry of a property array, in the two encodings that share it.
 //!
-//! TEMP items of compiled manifests and EVENT_PROPERTY_INFO carry the same facts under different flag bits.
-//! Both readers translate their bits into [`Property`]; the rules for counts and lengths stand here once.
+//! TEMP items of compiled manifests and EVENT_PROPERTY_INFO hold the same facts under different
+//! flag bits. Both readers translate their bits into [`Property`]; the rules for counts and lengths
+//! are here only.
 //!
 //! Sources: Documented ("EVENT_PROPERTY_INFO"), Observed (TEMP items).
 
@@ -12,19 +13,19 @@ use traceweir_format::spec::types::InType;
 use crate::schema::{Count, Field, Kind, Length, MAX_FIELDS};
 use crate::{Error, Result};
 
-/// How the count or the length of a property is to be read.
+/// The rule for reading the count or the length of a property.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::source) enum Rule {
-    /// Nothing is said: a number may stand there all the same.
+    /// No flag is set; the number may be meaningful nevertheless.
     Implied,
-    /// The number is meant.
+    /// The number is the count or length.
     Fixed,
     /// The number is the index of the property that holds it.
     Reference,
 }
 
 impl Rule {
-    /// The rule that two flag bits make; a reference wins over a number.
+    /// Returns the rule for two flag bits; a reference takes precedence over a number.
     pub(in crate::source) const fn new(fixed: bool, reference: bool) -> Self {
         match (fixed, reference) {
             (_, true) => Self::Reference,
@@ -44,10 +45,10 @@ pub(in crate::source) struct Property {
 }
 
 impl Property {
-    /// The field that the property describes.
+    /// Returns the field that the property describes.
     ///
-    /// A number without a flag is an array from two elements on: older systems do not write the flag for
-    /// arrays. An unflagged 0 or 1 is a single value.
+    /// A number without a flag means an array from two elements on, because older systems do not
+    /// write the flag for arrays. An unflagged 0 or 1 means a single value.
     pub(in crate::source) fn into_field(self) -> Field {
         let count = match self.count {
             (Rule::Reference, index) => Count::Field(index),
@@ -57,7 +58,8 @@ impl Property {
         let length = match (self.length, &self.kind) {
             ((Rule::Reference, index), Kind::Value { .. }) => Length::Field(index),
             ((_, n @ 1..), Kind::Value { input, .. }) if takes_length(*input) => Length::Fixed(n),
-            // The size that is given for a pointer is that of the machine which wrote the schema, not the event's.
+            // The length of a pointer is that of the machine that wrote the schema, not that of the
+            // event.
             _ => Length::Natural,
         };
         let mut field = Field::new("", self.kind).times(count).long(length);
@@ -66,15 +68,16 @@ impl Property {
     }
 }
 
-/// Whether a number of bytes or characters can be given for a type; all others know their size themselves.
+/// Returns whether a number of bytes or characters applies to a type; all others define their own
+/// size.
 fn takes_length(input: InType) -> bool {
     matches!(input, InType::UNICODESTRING | InType::ANSISTRING | InType::BINARY)
 }
 
 /// Refuses structures that share members.
 ///
-/// Each member belongs to one structure in every sound schema. Structures that share members describe a tree
-/// that may be exponentially larger than its list.
+/// In every sound schema each member belongs to one structure. Structures that share members
+/// describe a tree that may be exponentially larger than its list.
 pub(in crate::source) fn check_members(fields: &[Field]) -> Result<()> {
     let mut owned = vec![false; fields.len().min(MAX_FIELDS)];
     for field in fields {
@@ -100,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn unflagged_numbers_mean_what_they_say_only_where_they_can() {
+    fn unflagged_numbers_count_only_for_suitable_types() {
         use Rule::{Fixed, Implied, Reference};
         let (one, natural) = (Count::One, Length::Natural);
         assert_eq!(field(InType::UINT32, (Implied, 1), (Implied, 4)), (one, natural));

@@ -1,23 +1,24 @@
-//! Templates (the fields of events) and maps (the names of field values).
+//! Reads templates (the fields of events) and maps (the names of field values).
 //!
 //! ```text
 //!   TEMP │ u32 size │ u32 top-level items │ u32 items │ u32 → items │ u32 kind │ GUID │ BinXML
 //!
-//!   item    0  u32  flags: 1 struct, 2 fixed length, 4 length in item, 8 fixed count, 0x10 count in item
+//!   item    0  u32  flags: 1 struct, 2 fixed length, 4 length in item, 8 fixed count,
+//!                 0x10 count in item
 //!           4  u8 in type, u8 out type, u16 0     or, of a struct, u16 first member, u16 members
 //!           8  u32  → map or 0
 //!          12  u16  count, or index of the item that holds it
 //!          14  u16  length, or index of the item that holds it
 //!          16  u32  → name record
 //!
-//!   VMAP │ u32 20 + 8 n │ u32 → name │ u32 0 │ u32 n │ n × { u32 value │ u32 message }      version 5.1
+//!   VMAP │ u32 20 + 8 n │ u32 → name │ u32 0 │ u32 n │ n × { u32 value │ u32 message } version 5.1
 //!   BMAP                              u32 1
-//!   VMAP │ u32 16 + 8 n │ u32 → name │         u32 n │ …                                    version 3.1
+//!   VMAP │ u32 16 + 8 n │ u32 → name │         u32 n │ …                               version 3.1
 //! ```
 //!
-//! The flags are not those of EVENT_PROPERTY_INFO. Which map layout is meant is seen from the size that fits
-//! its own count. Templates and maps are read once however many events use them; an entry of a map whose text
-//! is not at hand is left out.
+//! The flags are not those of EVENT_PROPERTY_INFO. The map layout is the one whose size fits its
+//! own count. Templates and maps are read once, however many events use them; a map entry without a
+//! text is left out.
 //!
 //! Source: Observed on the CLR's event resources; flag 2 and version 3.1 from public descriptions.
 
@@ -40,7 +41,8 @@ pub(super) const FIXED_COUNT: u32 = 0x08;
 pub(super) const COUNT_IN_ITEM: u32 = 0x10;
 
 impl Reader<'_> {
-    /// The fields of the template at an offset, as a schema without names; none at offset 0.
+    /// Returns the fields of the template at an offset, as a schema without names; no fields at
+    /// offset 0.
     pub(super) fn template(&mut self, offset: u32) -> Result<Schema> {
         if offset == 0 {
             return Ok(Schema::default());
@@ -60,7 +62,7 @@ impl Reader<'_> {
     }
 
     fn read_template(&mut self, offset: u32) -> Result<Schema> {
-        let mut header = self.at(offset)?;
+        let mut header = self.cursor_at(offset)?;
         if header.array::<4>()? != b"TEMP" {
             return Err(header.invalid("signature is not TEMP").into());
         }
@@ -70,7 +72,7 @@ impl Reader<'_> {
             return Err(header.invalid("too many items").into());
         }
         self.spend(count.saturating_mul(ITEM_SIZE))?;
-        let mut items = self.at(items)?;
+        let mut items = self.cursor_at(items)?;
         let fields =
             (0..count).map(|_| Ok(self.item(&mut items)?.into_field())).collect::<Result<Vec<_>>>()?;
         check_members(&fields)?;
@@ -96,12 +98,12 @@ impl Reader<'_> {
         })
     }
 
-    /// The map at an offset.
+    /// Returns the map at an offset.
     fn map(&mut self, offset: u32) -> Result<Arc<ValueMap>> {
         if let Some(known) = self.maps.get(&offset) {
             return Ok(known.clone());
         }
-        let mut map = self.at(offset)?;
+        let mut map = self.cursor_at(offset)?;
         let bits = match map.array()? {
             b"VMAP" => false,
             b"BMAP" => true,
@@ -137,7 +139,7 @@ impl Reader<'_> {
         Ok(entries)
     }
 
-    /// Pays for a text that a map copies.
+    /// Subtracts a text that a map copies from the budget.
     fn spend_map_text(&mut self, text: &str) -> Result<()> {
         let left = self.map_text_left.checked_sub(text.len());
         self.map_text_left = left.ok_or(Error::Schema("too much text in maps"))?;

@@ -1,4 +1,4 @@
-//! Compiled manifests, sound, damaged and malicious.
+//! Tests with sound, damaged and malicious compiled manifests.
 
 use std::time::{Duration, Instant};
 
@@ -134,15 +134,15 @@ fn damage_never_panics() {
     }
 }
 
-/// Reads a hostile blob and checks that it is refused for the reason meant and without delay.
-fn refuse(blob: &Bytes, messages: &MessageTable, why: &str) {
+/// Reads a hostile blob and checks that it is refused for this reason and without delay.
+fn refuse(blob: &Bytes, messages: &MessageTable, reason: &str) {
     let start = Instant::now();
     let error = providers(&blob.0, messages).unwrap_err().to_string();
-    assert!(error.contains(why), "{error}");
+    assert!(error.contains(reason), "{error}");
     assert!(start.elapsed() < Duration::from_secs(5), "took {:?}", start.elapsed());
 }
 
-/// The start of a blob whose `providers` all lie at the same block, which is next.
+/// Builds the start of a blob whose `providers` all refer to the same block, which follows.
 fn header(size: usize, providers: u32) -> Bytes {
     let mut b = Bytes::default();
     b.0.put(b"CRIM").put_u32(size as u32).put_u16(5).put_u16(1).put_u32(providers);
@@ -153,7 +153,7 @@ fn header(size: usize, providers: u32) -> Bytes {
 }
 
 #[test]
-fn providers_that_share_a_block_do_not_multiply_its_events() {
+fn shared_provider_block_does_not_multiply_events() {
     let mut b = header(16 + 20 * 4000 + 24 + 16 + 48 * 4000, 4000);
     b.0.put(b"WEVT").put_u32(0).put_u32(u32::MAX).put_u32(1).put_u32(4);
     let events = b.hole();
@@ -163,7 +163,7 @@ fn providers_that_share_a_block_do_not_multiply_its_events() {
 }
 
 #[test]
-fn elements_that_share_a_table_do_not_multiply_its_entries() {
+fn shared_name_table_does_not_multiply_entries() {
     let (elements, entries) = (8000_u32, 8000_u32);
     let mut b = header(36 + 16 + (8 * elements + 12 + 12 * entries) as usize, 1);
     b.0.put(b"WEVT").put_u32(0).put_u32(u32::MAX).put_u32(elements);
@@ -175,8 +175,8 @@ fn elements_that_share_a_table_do_not_multiply_its_entries() {
     refuse(&b, &MessageTable::default(), "records of the manifest overlap");
 }
 
-/// A blob of `events` events with one template of `items` items, the bytes of each being `item` and the name
-/// `name`.
+/// Builds a blob of `events` events with one template of `items` items; each item has the bytes
+/// `item` and the name `name`.
 fn one_template(events: usize, items: usize, item: [u32; 4], name: &[u8]) -> Bytes {
     let mut b = header(0, 1);
     b.0.put(b"WEVT").put_u32(0).put_u32(u32::MAX).put_u32(1).put_u32(4);
@@ -213,8 +213,8 @@ fn events_may_share_a_template_but_not_without_bound() {
 }
 
 #[test]
-fn structures_in_a_circle_or_with_shared_members_are_refused() {
-    for (first, members, why) in [
+fn cyclic_structures_and_shared_members_are_refused() {
+    for (first, members, reason) in [
         (0_u32, 1_u32, "share members"),
         (1, 1, "share members"),
         (0, 0xFFFF, "share members"),
@@ -222,7 +222,7 @@ fn structures_in_a_circle_or_with_shared_members_are_refused() {
         (0xFFFF, 0xFFFF, "out of range"),
     ] {
         let blob = one_template(1, 8, [1, first | members << 16, 0, 0], &record("S"));
-        refuse(&blob, &MessageTable::default(), why);
+        refuse(&blob, &MessageTable::default(), reason);
     }
     let own_member = one_template(1, 1, [1, 1 << 16, 0, 0], &record("S"));
     refuse(&own_member, &MessageTable::default(), "out of range");
@@ -231,7 +231,7 @@ fn structures_in_a_circle_or_with_shared_members_are_refused() {
 #[test]
 fn maps_do_not_multiply_a_long_message() {
     let entries = 40_000_u32;
-    // The map stands where the item's name would, right behind the item; the name follows the map.
+    // The map is directly after the item, where its name would be; the name follows the map.
     let map = 36 + 24 + 16 + 48 + 40 + 20;
     let mut b = one_template(1, 1, [0, 8, map, 0], &[]);
     assert_eq!(b.here(), map);

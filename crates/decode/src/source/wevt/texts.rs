@@ -1,15 +1,16 @@
-//! Texts inside a structure, by offset: each is decoded once and then shared.
+//! Reads texts inside a structure by offset: each is decoded once and then shared.
 //!
 //! ```text
-//!   record        u32 size │ UTF-16LE text │ NUL │ padding        size counts itself and the padding
-//!   terminated    UTF-16LE text │ NUL
+//!   record      u32 size │ UTF-16LE text │ NUL │ padding        size counts itself and the padding
+//!   terminated  UTF-16LE text │ NUL
 //! ```
 //!
-//! A sound structure holds each text once and texts do not overlap, so all of them together are no longer
-//! than the structure. Hostile offsets are held to the same sum: a thousand names that point into one long
-//! text are an error, not a thousand copies.
+//! A sound structure holds each text once and texts do not overlap, so their total size is at most
+//! that of the structure. Hostile offsets must keep the same limit: a thousand names that point
+//! into one long text are an error, not a thousand copies.
 //!
-//! Source: Observed (string records of compiled manifests), Documented (offsets of "TRACE_EVENT_INFO").
+//! Source: Observed (string records of compiled manifests), Documented (offsets of
+//! "TRACE_EVENT_INFO").
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use traceweir_format::wire::Cursor;
 
 use crate::{Error, Result};
 
-/// What the names of predefined levels, opcodes and keywords begin with.
+/// The prefix of the names of predefined levels, opcodes and keywords.
 const PREDEFINED: &[u8] = b"w\0i\0n\0:\0";
 
 /// The texts of one structure.
@@ -31,19 +32,19 @@ pub(in crate::source) struct Texts<'a> {
 }
 
 impl<'a> Texts<'a> {
-    /// Texts within `bytes`, which hold a `what`.
+    /// Creates the texts of `bytes`, which hold a `what`.
     pub(in crate::source) fn new(what: &'static str, bytes: &'a [u8]) -> Self {
         Self { what, bytes, known: HashMap::default(), budget: bytes.len() }
     }
 
-    /// The terminated text at an offset.
+    /// Returns the terminated text at an offset.
     pub(in crate::source) fn terminated(&mut self, offset: u32) -> Result<Arc<str>> {
         let cursor = self.cursor_at(offset)?;
         self.intern(cursor.position(), cursor.rest())
     }
 
-    /// The terminated text at an offset, without the `win:` of predefined names; none at offset 0 or if
-    /// empty.
+    /// Returns the terminated text at an offset, without the `win:` of predefined names; `None` at
+    /// offset 0 or if empty.
     pub(in crate::source) fn terminated_label(&mut self, offset: u32) -> Result<Option<Arc<str>>> {
         if offset == 0 {
             return Ok(None);
@@ -52,7 +53,7 @@ impl<'a> Texts<'a> {
         Ok(Some(self.label(cursor.position(), cursor.rest())?).filter(|t| !t.is_empty()))
     }
 
-    /// The terminated texts at an offset, up to an empty one.
+    /// Returns the terminated texts at an offset, up to an empty one.
     pub(in crate::source) fn list(&mut self, offset: u32) -> Result<Vec<Arc<str>>> {
         let mut list = Vec::new();
         let mut cursor = self.cursor_at(offset)?;
@@ -66,14 +67,14 @@ impl<'a> Texts<'a> {
         }
     }
 
-    /// The text of the record at an offset.
+    /// Returns the text of the record at an offset.
     pub(in crate::source) fn record(&mut self, offset: u32) -> Result<Arc<str>> {
         let (start, text) = self.record_bytes(offset)?;
         self.intern(start, text)
     }
 
-    /// The text of the record at an offset, without the `win:` of predefined names; none at offset 0 or if
-    /// empty.
+    /// Returns the text of the record at an offset, without the `win:` of predefined names; `None`
+    /// at offset 0 or if empty.
     pub(in crate::source) fn record_label(&mut self, offset: u32) -> Result<Option<Arc<str>>> {
         if offset == 0 {
             return Ok(None);
@@ -82,7 +83,7 @@ impl<'a> Texts<'a> {
         Ok(Some(self.label(start, text)?).filter(|t| !t.is_empty()))
     }
 
-    /// Where the text of a record starts, and its bytes with padding.
+    /// Returns the start of a record's text, and its bytes with padding.
     fn record_bytes(&self, offset: u32) -> Result<(usize, &'a [u8])> {
         let mut cursor = self.cursor_at(offset)?;
         let size = usize::try_from(cursor.u32()?).unwrap_or(usize::MAX);

@@ -1,15 +1,15 @@
-//! Writes compiled manifests: the other direction of the reader, from what a compiler knows about a manifest.
+//! Writes compiled manifests: the inverse of the reader, from a compiler's definitions.
 //!
 //! ```text
 //!   definitions ──▶ CRIM │ WEVT: MAPS TTBL PRVA OPCO LEVL TASK KEYW CHAN EVNT SYMB │ …
 //!               └─▶ texts ──▶ message table
 //! ```
 //!
-//! Elements stand in the order of the message compiler. Entries of names are those that the manifest defines and
-//! the predefined ones that its events use. What [`super::providers`] reads from the result are the schemas that
-//! the definitions have.
+//! Elements are in the order of the message compiler. The name tables hold the names that the
+//! manifest defines and the predefined ones that its events use. Reading the result with
+//! [`super::providers`] gives the schemas of the definitions.
 //!
-//! Source: as the reader; the order of elements Observed on the CLR's event resources.
+//! Source: as for the reader; the order of elements Observed on the CLR's event resources.
 
 mod messages;
 mod table;
@@ -25,19 +25,19 @@ use crate::{Error, Result};
 use messages::{Kind, Messages};
 use table::Tables;
 
-/// What a manifest is compiled to.
+/// The result of compiling a manifest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Compiled {
     /// The resource WEVT_TEMPLATE.
     pub template: Vec<u8>,
-    /// The message table that it refers to.
+    /// The message table that the resource refers to.
     pub messages: Vec<u8>,
 }
 
 /// The version of the structure that is written.
 const VERSION: (u16, u16) = (5, 1);
 
-/// The numbers that elements have in the list of a provider's block.
+/// The type numbers of elements in a provider's block.
 mod element {
     pub(super) const LEVL: u32 = 0;
     pub(super) const TASK: u32 = 1;
@@ -48,7 +48,7 @@ mod element {
     pub(super) const MAPS: u32 = 6;
     pub(super) const TTBL: u32 = 7;
     pub(super) const PRVA: u32 = 13;
-    /// This project's own, far from what others use.
+    /// This project's own element, far from the numbers of others.
     pub(super) const SYMB: u32 = 0x5457_0001;
 }
 
@@ -106,7 +106,7 @@ fn write_provider(blob: &mut Blob, messages: &mut Messages, provider: &ProviderD
     blob.end(start)
 }
 
-/// The provider's name.
+/// Writes the provider's name.
 fn write_attributes(blob: &mut Blob, provider: &ProviderDefinition) -> Result<()> {
     let start = blob.begin(b"PRVA");
     blob.bytes.put_u32(1).put_u32(PROVIDER_NAME);
@@ -149,7 +149,7 @@ fn write_events(
     blob.end(start)
 }
 
-/// The symbols of events, which the message compiler leaves to the header and people want to read.
+/// Writes the symbols of events, which the message compiler puts only into the header.
 fn write_symbols(blob: &mut Blob, events: &[&EventDefinition]) -> Result<()> {
     let named =
         || events.iter().filter_map(|e| Some((&e.event.descriptor, e.event.schema.names.event.as_deref()?)));
@@ -176,7 +176,7 @@ impl Blob {
             .map_err(|_| Error::Schema("the compiled manifest is larger than 4 GiB"))
     }
 
-    /// Leaves room for a number and says where.
+    /// Reserves space for a number and returns its offset.
     fn hole(&mut self) -> usize {
         let at = self.bytes.len();
         self.bytes.put_u32(0);
@@ -200,27 +200,27 @@ impl Blob {
         Ok(())
     }
 
-    /// Begins a structure with signature and size; returns where it starts.
+    /// Begins a structure with signature and size; returns its start.
     fn begin(&mut self, signature: &[u8; 4]) -> usize {
         let start = self.bytes.len();
         self.bytes.put(signature).put_u32(0);
         start
     }
 
-    /// Ends a structure: its size is known now.
+    /// Ends a structure and fills in its size.
     fn end(&mut self, start: usize) -> Result<()> {
         let size = self.here()?.saturating_sub(u32::try_from(start).unwrap_or(u32::MAX));
         self.fill(start.saturating_add(4), size);
         Ok(())
     }
 
-    /// Everything begins at a multiple of 4.
+    /// Pads to a multiple of 4, where every structure begins.
     fn pad(&mut self) {
         let padded = self.bytes.len().next_multiple_of(4);
         self.bytes.resize(padded, 0);
     }
 
-    /// Writes text records for holes that want them.
+    /// Writes the text records whose offsets belong into these holes.
     fn records<'n>(&mut self, names: impl IntoIterator<Item = (usize, &'n str)>) -> Result<()> {
         for (hole, name) in names {
             self.land(hole)?;

@@ -1,4 +1,4 @@
-//! The text of a WPP message, from TMF inserts to inserts that count the arguments.
+//! Converts the text of a WPP message from TMF inserts to inserts that count the arguments.
 //!
 //! ```text
 //!   in   "%0[%1!s!] %!FUNC! read %10!d! of %11!s! (100%%)"
@@ -7,67 +7,69 @@
 //!
 //! | in the TMF | here |
 //! |---|---|
-//! | `%0` | the standard prefix: dropped, a formatter shows those values from the event itself |
-//! | `%1`, `%2` | component and type name, put in as text |
-//! | `%3` … `%9` | thread, time, kernel time, user time, sequence, process, CPU: dropped with their format |
+//! | `%0` | the standard prefix: dropped; a formatter shows these values from the event |
+//! | `%1`, `%2` | component and type name, replaced by text |
+//! | `%3` … `%9` | thread, time, kernel/user time, sequence, process, CPU: dropped with format |
 //! | `%10` … | the argument of that number, counted from `%1`; a missing format becomes `!s!` |
-//! | `%!FUNC!`, `LEVEL`, `FLAGS`, `FILE`, `COMPNAME`, `SUBCOMP` | put in as text; empty where unknown |
+//! | `%!FUNC!`, `LEVEL`, `FLAGS`, `FILE`, `COMPNAME`, `SUBCOMP` | text; empty if unknown |
 //! | `%!STDPREFIX!` | dropped, as `%0` |
 //! | `%%`, `%n`, `%r`, `%t`, `%b` | kept |
 //!
-//! Text that is put in has its percent signs doubled, so the result has exactly the inserts that are arguments. An insert
-//! whose argument has no field reads `<?>`.
+//! Percent signs in inserted text are doubled, so the only inserts in the result are arguments. An
+//! insert whose argument has no field reads `<?>`.
 //!
-//! Source: Documented ("Trace Message Prefix", "FormatMessage", "What are the WPP extended format specification strings?").
+//! Source: Documented ("Trace Message Prefix", "FormatMessage", "What are the WPP extended format
+//! specification strings?").
 
 use std::collections::BTreeSet;
 
 use super::WppInfo;
 
-/// The longest format between exclamation marks that is taken for one.
+/// The longest text between exclamation marks that is read as a format.
 const MAX_FORMAT: usize = 32;
-/// Where a text ends that only grows because names are put into it again and again.
+/// The size limit of a text in bytes; a text that inserts names again and again is cut there.
 const MAX_TEXT: usize = 128 << 10;
 /// The number of the first argument.
 pub(super) const FIRST_ARGUMENT: u16 = 10;
 
-/// A piece of a message text.
+/// A token of a message text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Token<'a> {
     /// Characters without a percent sign.
     Text(&'a str),
     /// A percent sign or a control escape, with its percent sign.
     Escape(&'a str),
-    /// `%n!format!`
+    /// An insert `%n!format!`.
     Insert { number: u16, format: Option<&'a str> },
-    /// `%!NAME!`
+    /// A named insert `%!NAME!`.
     Named(&'a str),
 }
 
 struct Tokens<'a>(&'a str);
 
 impl<'a> Tokens<'a> {
-    /// Takes the first `n` bytes; all of them if that is no character boundary.
-    fn take(&mut self, n: usize) -> &'a str {
+    /// Takes the first `n` bytes; all of them if `n` is not a character boundary.
+    fn take_bytes(&mut self, n: usize) -> &'a str {
         let (head, tail) = self.0.split_at_checked(n).unwrap_or((self.0, ""));
         self.0 = tail;
         head
     }
 
     fn insert(&mut self, digits: usize) -> Token<'a> {
-        let number = self.take(digits).parse().unwrap_or(u16::MAX);
+        let number = self.take_bytes(digits).parse().unwrap_or(u16::MAX);
         let format = self.0.strip_prefix('!').and_then(|rest| {
             let end = rest.bytes().take(MAX_FORMAT).position(|b| b == b'!')?;
             rest.get(..end).filter(|f| f.bytes().all(|b| b.is_ascii_alphanumeric() || b" .+-#*".contains(&b)))
         });
         if let Some(format) = format {
-            self.take(format.len().saturating_add(2));
+            self.take_bytes(format.len().saturating_add(2));
         }
         Token::Insert { number, format }
     }
 }
 
-/// How many of the digits at the start of `rest` are the number of an insert: two at most, unless a format follows.
+/// Returns how many of the digits at the start of `rest` are the number of an insert: at most two,
+/// unless a format follows.
 fn number_digits(rest: &str) -> usize {
     let digits = rest.bytes().take(5).take_while(u8::is_ascii_digit).count();
     if rest.as_bytes().get(digits) == Some(&b'!') { digits } else { digits.min(2) }
@@ -79,16 +81,16 @@ impl<'a> Iterator for Tokens<'a> {
     fn next(&mut self) -> Option<Token<'a>> {
         let Some(rest) = self.0.strip_prefix('%') else {
             let end = self.0.find('%').unwrap_or(self.0.len());
-            return (end > 0).then(|| Token::Text(self.take(end)));
+            return (end > 0).then(|| Token::Text(self.take_bytes(end)));
         };
         match rest.bytes().next() {
             Some(b'0'..=b'9') => {
                 self.0 = rest;
                 Some(self.insert(number_digits(rest)))
             }
-            Some(b'%' | b'n' | b'r' | b't' | b'b') => Some(Token::Escape(self.take(2))),
+            Some(b'%' | b'n' | b'r' | b't' | b'b') => Some(Token::Escape(self.take_bytes(2))),
             Some(b'!') => {
-                self.take(2);
+                self.take_bytes(2);
                 let end = self
                     .0
                     .bytes()
@@ -98,8 +100,8 @@ impl<'a> Iterator for Tokens<'a> {
                 if end == 0 || self.0.as_bytes().get(end) != Some(&b'!') {
                     return Some(Token::Text("!"));
                 }
-                let name = self.take(end);
-                self.take(1);
+                let name = self.take_bytes(end);
+                self.take_bytes(1);
                 Some(Token::Named(name))
             }
             _ => {
@@ -110,17 +112,18 @@ impl<'a> Iterator for Tokens<'a> {
     }
 }
 
-/// Which field an insert shows.
+/// The field that an insert shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
-    /// The field, from 0.
+pub(super) struct FieldRef {
+    /// Index of the field.
     pub(super) index: usize,
-    /// Its bytes are raw: they have no other form than their own, whatever the text asks for.
+    /// Whether the field is raw bytes, which are shown as such whatever the format in the text.
     pub(super) plain: bool,
 }
 
-/// The text with inserts that count from `%1`. `place` finds the field of an argument number.
-pub(super) fn renumber(text: &str, info: &WppInfo, place: impl Fn(u16) -> Option<Place>) -> String {
+/// Returns the text with inserts that count from `%1`. `find_field` returns the field of an
+/// argument number.
+pub(super) fn renumber(text: &str, info: &WppInfo, find_field: impl Fn(u16) -> Option<FieldRef>) -> String {
     let mut out = String::with_capacity(text.len());
     for token in Tokens(text) {
         if out.len() > MAX_TEXT {
@@ -131,8 +134,8 @@ pub(super) fn renumber(text: &str, info: &WppInfo, place: impl Fn(u16) -> Option
             Token::Insert { number: 1, .. } => put_text(&mut out, info.component.as_deref()),
             Token::Insert { number: 2, .. } => put_text(&mut out, info.type_name.as_deref()),
             Token::Insert { number: 0..FIRST_ARGUMENT, .. } => {}
-            Token::Insert { number, format } => match place(number) {
-                Some(Place { index, plain }) => {
+            Token::Insert { number, format } => match find_field(number) {
+                Some(FieldRef { index, plain }) => {
                     let format = format.filter(|_| !plain).unwrap_or("s");
                     let insert = index.saturating_add(1);
                     out.push_str(&format!("%{insert}!{format}!"));
@@ -169,7 +172,7 @@ fn put_text(out: &mut String, text: Option<&str>) {
     out.push_str(&text.unwrap_or_default().replace('%', "%%"));
 }
 
-/// The numbers of the inserts that the text shows as integers.
+/// Returns the numbers of the inserts that the text shows as integers.
 pub(super) fn integers(text: &str) -> BTreeSet<u16> {
     let number = |token| match token {
         Token::Insert { number, format } => {
@@ -195,10 +198,10 @@ mod tests {
         }
     }
 
-    /// Three arguments, the last of them raw.
-    fn in_order(number: u16) -> Option<Place> {
+    /// Maps three arguments in order, the last of which is raw.
+    fn in_order(number: u16) -> Option<FieldRef> {
         let index = usize::from(number.checked_sub(FIRST_ARGUMENT)?);
-        (index < 3).then_some(Place { index, plain: index == 2 })
+        (index < 3).then_some(FieldRef { index, plain: index == 2 })
     }
 
     #[test]
@@ -224,13 +227,13 @@ mod tests {
     }
 
     #[test]
-    fn a_text_cannot_be_blown_up_by_names() {
+    fn inserted_names_cannot_exceed_the_text_limit() {
         let info = WppInfo { component: Some("x".repeat(1000).into()), ..WppInfo::default() };
         assert!(renumber(&"%1".repeat(30_000), &info, in_order).len() < MAX_TEXT + 2000);
     }
 
     #[test]
-    fn the_format_of_an_argument_tells_whether_it_is_a_number() {
+    fn format_of_an_argument_decides_whether_it_is_a_number() {
         assert_eq!(integers("a %10!c! b %11!02x! c %12 d %13!I64d!"), [11, 13].into());
     }
 }

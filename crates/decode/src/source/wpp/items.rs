@@ -1,4 +1,4 @@
-//! Item types: how one argument of a WPP message lies in the payload.
+//! Item types: the layout of one argument of a WPP message in the payload.
 //!
 //! ```text
 //!   ItemLong                         i32               ItemString    bytes, NUL
@@ -7,11 +7,11 @@
 //!   ItemSetLong(Read,Write,Delete)   u32, bit → name   ItemSid       SID
 //! ```
 //!
-//! Names compare without case. Names in parentheses count from value 0 or bit 0. What `ItemEnum` refers to is a type in the PDB:
-//! its number is shown, its names are not looked up.
+//! Names compare ignoring case. Names in parentheses count from value 0 or bit 0. `ItemEnum` refers
+//! to a type in the PDB: its number is shown, its names are not looked up.
 //!
-//! Source: Documented for the meaning ("What are the WPP extended format specification strings?", `defaultwpp.ini` of the
-//! Windows SDK); sizes as public readers of WPP traces have them.
+//! Source: Documented for the meaning ("What are the WPP extended format specification strings?",
+//! `defaultwpp.ini` of the Windows SDK); sizes as in public readers of WPP traces.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::schema::{Count, Field, Length, ValueMap};
 /// The most names that all lists of one file may hold together.
 const MAX_NAMES: usize = 1_000_000;
 
-/// Item name, in type, out type, and the length in bytes where the type needs one (else 0).
+/// Item name, in type, out type, and the length in bytes if the type needs one (else 0).
 #[rustfmt::skip]
 const TABLE: &[(&str, InType, OutType, u16)] = &[
     ("ItemChar",         InType::ANSICHAR,          OutType::NULL,       0),
@@ -80,7 +80,8 @@ const TABLE: &[(&str, InType, OutType, u16)] = &[
     ("ItemSid",          InType::SID,               OutType::NULL,       0),
 ];
 
-/// The name lists of one file. The same few lists come back in thousands of messages, so each is kept once.
+/// The name lists of one file. The same few lists recur in thousands of messages, so each is kept
+/// once.
 #[derive(Debug, Default)]
 pub(super) struct Maps {
     known: HashMap<String, Arc<ValueMap>>,
@@ -88,7 +89,8 @@ pub(super) struct Maps {
 }
 
 impl Maps {
-    /// The map that the names in the parentheses of an `item` make, if it is a list or a set and there is room for it.
+    /// Returns the map of the names in the parentheses of an `item`, if it is a list or a set and
+    /// the limit allows it.
     fn get(&mut self, item: &str, input: InType, names: &str) -> Option<Arc<ValueMap>> {
         let bits = starts_with_ignoring_case(item, "ItemSet");
         if !bits && !starts_with_ignoring_case(item, "ItemList") || names.trim().is_empty() {
@@ -118,14 +120,15 @@ impl Maps {
     }
 }
 
-/// The field of an argument: its name, item type, and the names in parentheses behind the type. `None` if the type is not known.
+/// Returns the field of an argument: its name, item type, and the names in parentheses after the
+/// type. Returns `None` for an unknown type.
 pub(super) fn field(name: &str, item: &str, names: &str, maps: &mut Maps) -> Option<Field> {
     let &(_, input, output, length) = TABLE.iter().find(|row| row.0.eq_ignore_ascii_case(item))?;
     let length = if length == 0 { Length::Natural } else { Length::Fixed(length) };
     Some(Field::value(name, input, output).long(length).mapped(maps.get(item, input, names)))
 }
 
-/// A field for everything that is left of the payload.
+/// Creates a field for the rest of the payload.
 pub(super) fn raw_rest(name: &str) -> Field {
     Field::value(name, InType::UINT8, OutType::HEXINT8).times(Count::ToEnd)
 }
@@ -140,7 +143,7 @@ mod tests {
     use crate::schema::Kind;
 
     #[test]
-    fn every_item_type_has_its_layout_and_its_look() {
+    fn every_item_type_has_its_layout_and_format() {
         /// Item, in type, out type, fixed length, size with 64-bit pointers.
         type Row = (&'static str, u16, u16, Option<u16>, Option<usize>);
         #[rustfmt::skip]

@@ -1,17 +1,17 @@
-//! The lines of a TMF file, each taken apart.
+//! Splits the lines of a TMF file into their parts.
 //!
 //! ```text
 //!   expression, ItemType(names) -- number          argument
 //!   type name number "text" // LEVEL=… FUNC=…      quoted, keyed
 //! ```
 //!
-//! Expressions, texts and names are program text: they may hold the commas, parentheses, quotes and slashes that
-//! the format uses too. Lines are therefore read from whichever end is not program text. Every function
-//! looks at each byte a fixed number of times.
+//! Expressions, texts and names are program text: they may contain the commas, parentheses, quotes
+//! and slashes that the format itself uses. Lines are therefore read from the end that is not
+//! program text. Every function reads each byte a fixed number of times.
 
 use std::sync::Arc;
 
-/// The longest name of a component, function, level and the like; longer ones are cut.
+/// The longest name of a component, function, level and the like, in bytes; longer ones are cut.
 pub(super) const MAX_NAME: usize = 512;
 
 /// One line of an argument block.
@@ -19,12 +19,13 @@ pub(super) const MAX_NAME: usize = 512;
 pub(super) struct Argument<'a> {
     pub(super) expression: &'a str,
     pub(super) item: &'a str,
-    /// What stands in parentheses behind the item type.
+    /// The text in parentheses after the item type.
     pub(super) names: &'a str,
     pub(super) number: Option<u16>,
 }
 
-/// Splits `expression, ItemType(names) -- number`. The expression may hold commas and parentheses, so it is read from the end.
+/// Splits `expression, ItemType(names) -- number`. The expression may contain commas and
+/// parentheses, so it is read from the end.
 pub(super) fn argument(line: &str) -> Option<Argument<'_>> {
     let (head, number) = match line.rsplit_once("--").or_else(|| line.rsplit_once("//")) {
         Some((head, number)) => (head.trim_end(), Some(number.trim().parse().ok()?)),
@@ -44,7 +45,7 @@ pub(super) fn argument(line: &str) -> Option<Argument<'_>> {
     is_item.then_some(Argument { expression, item, names, number })
 }
 
-/// Where the parenthesis opens that closes behind `inner`.
+/// Returns the position of the parenthesis that closes after `inner`.
 fn opening(inner: &str) -> Option<usize> {
     let mut depth = 0_usize;
     for (at, byte) in inner.bytes().enumerate().rev() {
@@ -58,22 +59,22 @@ fn opening(inner: &str) -> Option<usize> {
     None
 }
 
-/// Splits `head "text" // comment`: what is before the text, in it and behind it.
+/// Splits `head "text" // comment` into the parts before, in and after the quotes.
 pub(super) fn quoted(line: &str) -> Option<(&str, &str, &str)> {
     let (head, rest) = line.split_once('"')?;
     rest.rmatch_indices('"').find_map(|(at, _)| {
-        let (text, behind) = rest.split_at_checked(at)?;
-        let behind = behind.strip_prefix('"')?.trim_start();
-        let comment = if behind.is_empty() { Some("") } else { behind.strip_prefix("//") };
+        let (text, after) = rest.split_at_checked(at)?;
+        let after = after.strip_prefix('"')?.trim_start();
+        let comment = if after.is_empty() { Some("") } else { after.strip_prefix("//") };
         comment.map(|comment| (head, text, comment))
     })
 }
 
-/// The values behind keys that stand in this order; each value reaches to the next key.
+/// Returns the values after keys that occur in this order; each value extends to the next key.
 pub(super) fn keyed<const N: usize>(comment: &str, keys: [&str; N]) -> [Option<Arc<str>>; N] {
     let start = |key: &str| {
         let mut found = comment.match_indices(key).map(|(at, _)| at);
-        // A key is a word: SRC= may not be the end of another one.
+        // A key is a whole word: SRC= may not be the end of another one.
         found.find(|&at| {
             comment
                 .get(..at)
@@ -90,13 +91,13 @@ pub(super) fn keyed<const N: usize>(comment: &str, keys: [&str; N]) -> [Option<A
     values
 }
 
-/// A name, if there is one.
+/// Returns a name; `None` if the text is empty.
 pub(super) fn name(text: &str) -> Option<Arc<str>> {
     let text = cut(text.trim());
     (!text.is_empty()).then(|| text.into())
 }
 
-/// The text up to the longest allowed name.
+/// Cuts a text to the longest allowed name.
 fn cut(text: &str) -> &str {
     let ends = text.char_indices().map(|(at, _)| at).chain([text.len()]);
     text.get(..ends.take_while(|&end| end <= MAX_NAME).last().unwrap_or(0)).unwrap_or(text)

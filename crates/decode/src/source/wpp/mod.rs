@@ -1,23 +1,24 @@
-//! WPP messages: what the arguments of a trace message mean.
+//! Formats of WPP messages: the layout and the text of their arguments.
 //!
-//! A WPP message in a trace is a GUID, a number and raw argument bytes. The text and the argument types stay behind in
-//! the PDB of the binary, from where they may have been extracted into a TMF file:
+//! A WPP message in a trace is a GUID, a number and raw argument bytes. The text and the argument
+//! types are only in the PDB of the binary, from which a TMF file may have been extracted:
 //!
 //! ```text
-//!   file.tmf ──▶ tmf::parse ──┐
-//!                             ├──▶ MessageFormat (guid, number, Schema) ──▶ the decoder, by (guid, number)
-//!   file.pdb ──▶ pdb::load ───┘        ▲                  ▲
-//!                                items: types       inserts: %10 → %1
+//!   file.tmf ─▶ tmf::parse ─┐
+//!                           ├─▶ MessageFormat (guid, number, Schema) ─▶ decoder, by (guid, number)
+//!   file.pdb ─▶ pdb::load ──┘       ▲                  ▲
+//!                             items: types       inserts: %10 → %1
 //! ```
 //!
-//! Invariants: every [`MessageFormat`] has a sealed schema whose fields are the arguments in payload order; its message
-//! counts inserts from `%1` = first field. A message whose types are not all known keeps the arguments up to the
-//! first unknown one, and one field of raw bytes for what follows.
+//! Invariants: every [`MessageFormat`] has a sealed schema whose fields are the arguments in
+//! payload order; its message counts inserts from `%1` = first field. A message with an unknown
+//! argument type keeps the arguments before it, and one field of raw bytes for the rest.
 //!
-//! Not here: the record header of a message, and finding the files that hold its format.
+//! Other modules read the record header of a message, and find the files that hold its format.
 //!
-//! Source: Documented ("Trace Message Format File", "Trace Message Prefix", "What are the WPP extended format
-//! specification strings?"); the text of TMF files is not published and is taken from public readers of them.
+//! Source: Documented ("Trace Message Format File", "Trace Message Prefix", "What are the WPP
+//! extended format specification strings?"); the text of TMF files is not published and is taken
+//! from public readers of them.
 
 use std::sync::Arc;
 
@@ -36,7 +37,7 @@ pub const MAX_MESSAGES: usize = 1_000_000;
 /// The most warnings that are kept for one file.
 pub const MAX_WARNINGS: usize = 1000;
 
-/// What a message's source says about it besides the layout. All names are as written there.
+/// Facts about a message besides its layout. All names are as written in its source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WppInfo {
     /// The friendly name of the message GUID, by default the directory that was built.
@@ -57,33 +58,34 @@ pub struct WppInfo {
     pub type_name: Option<Arc<str>>,
 }
 
-/// How one message is laid out and worded.
+/// The layout and the text of one message.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MessageFormat {
-    /// The message GUID, which the trace has as the provider.
+    /// The message GUID, which is the provider GUID in the trace.
     pub guid: Guid,
-    /// The message number, which the trace has as the event id.
+    /// The message number, which is the event id in the trace.
     pub number: u16,
     /// The arguments and the text.
     pub schema: Schema,
-    /// Where the message stands in its source.
+    /// The location of the message in its source code.
     pub info: WppInfo,
 }
 
-/// What a TMF file or PDB held.
+/// The contents of a TMF file or PDB.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Parsed {
     /// The messages in order.
     pub formats: Vec<MessageFormat>,
-    /// 1-based lines that were passed over or not fully understood, and why; at most [`MAX_WARNINGS`]. In a PDB each string of
-    /// an annotation is a line; 0 stands for a module that could not be read.
+    /// Line numbers, from 1 on, of lines that were skipped or partly understood, with the reason;
+    /// at most [`MAX_WARNINGS`]. In a PDB each string of an annotation is a line; 0 means a module
+    /// that could not be read.
     pub warnings: Vec<(usize, &'static str)>,
 }
 
 impl Parsed {
-    fn warn(&mut self, line: usize, why: &'static str) {
+    fn warn(&mut self, line: usize, reason: &'static str) {
         if self.warnings.len() < MAX_WARNINGS {
-            self.warnings.push((line, why));
+            self.warnings.push((line, reason));
         }
     }
 }

@@ -1,6 +1,7 @@
-//! Message formats in PDB files.
+//! Reads message formats from PDB files.
 //!
-//! WPP leaves each message in the object code as an annotation, which the linker copies into the symbols of its module:
+//! WPP leaves each message in the object code as an annotation, which the linker copies into the
+//! symbols of its module:
 //!
 //! | offset | S_ANNOTATION (0x1019) |
 //! |---|---|
@@ -11,21 +12,26 @@
 //! | 10 | the strings, each with a NUL |
 //!
 //! ```text
-//!   "TMF:"  "<guid> disk // SRC=read.c MJ= MN="  "#typev read_c123 10 "%0…" // LEVEL=…"  "{"  "length, ItemLong -- 10"  "}"
-//!   mark    └──────────────────────── the lines that a TMF file would have, one message for each annotation ────────────┘
+//!   "TMF:"  "<guid> disk // SRC=read.c MJ= MN="  "#typev read_c123 10 "%0…" // LEVEL=…"  "{"
+//!   "length, ItemLong -- 10"  "}"
+//!
+//!   mark "TMF:", then the lines that a TMF file would have, one message for each annotation
 //! ```
 //!
-//! The annotation stands between its procedure and the procedure's end, which gives the function where the line has none.
+//! The annotation is between its procedure and the procedure's end; the procedure gives the
+//! function if the line has none.
 //!
-//! Invariants: no stream may be longer than the file, and all streams that are read may not be longer than a few times the file,
-//! so a hostile directory that repeats pages cannot make much of little. A file that is mostly holes counts as what is stored of it. The container and the module list are read by the
-//! `pdb2` crate, of which only the parts are used that check every length; records are taken apart here.
+//! Invariants: no stream may be longer than the file, and the streams that are read may in total be
+//! at most a few times as long as the file, so a hostile directory that repeats pages cannot
+//! multiply a small file. A file that is mostly holes counts by what is stored of it. The `pdb2`
+//! crate reads the container and the module list; only those of its parts are used that check every
+//! length. This module parses the records.
 //!
-//! A module that cannot be read costs its own messages and a warning. Not here: names of enumerations (`ItemEnum`), control
-//! GUIDs and flags (annotations marked `TMC:`).
+//! A module that cannot be read loses only its own messages, with a warning. Not supported: names
+//! of enumerations (`ItemEnum`), control GUIDs and flags (annotations marked `TMC:`).
 //!
-//! Source: Documented (CodeView symbol records in the published `microsoft-pdb` headers); the order of the strings as public
-//! tools show them.
+//! Source: Documented (CodeView symbol records in the published `microsoft-pdb` headers); the order
+//! of the strings as public tools show them.
 
 use std::fmt;
 use std::fs::{File, Metadata};
@@ -43,53 +49,56 @@ use crate::{Error, Result};
 const S_ANNOTATION: u16 = 0x1019;
 /// Local and global procedures, with a type or with an id.
 const S_PROCEDURES: [u16; 4] = [0x110F, 0x1110, 0x1146, 0x1147];
-/// Where the strings of an annotation start.
+/// Byte offset of the strings in an annotation.
 const STRINGS: usize = 10;
-/// Where a procedure has the offset of its end record, and its name.
+/// Byte offsets in a procedure record of its end record's offset, and of its name.
 const PROCEDURE_END: usize = 6;
 const PROCEDURE_NAME: usize = 37;
 
-/// The most modules that are looked at: stream numbers have 16 bits.
+/// The most modules that are read: stream numbers have 16 bits.
 const MAX_MODULES: usize = 1 << 16;
-/// How many times its own length a file may be read.
+/// The limit of bytes read, in multiples of the file's length.
 const READ_TIMES: u64 = 4;
-/// Room for the header page of small files.
+/// Extra bytes to read for the header page of small files.
 const READ_EXTRA: u64 = 64 << 10;
-/// The longest stream that is taken into memory.
+/// The size limit of a stream that is read into memory, in bytes.
 const MAX_STREAM: u64 = 256 << 20;
-/// The largest file: what the widest page numbers of common files reach.
+/// The largest file in bytes: the range of the widest page numbers in common files.
 const MAX_FILE: u64 = 8 << 30;
-/// Bytes of a file for each that is stored: file systems may pack what they store, but not like holes.
+/// The most file bytes for each stored byte: file systems may compress data, but not as much as
+/// holes.
 const PACKED: u64 = 16;
-/// What `st_blocks` counts.
+/// The unit of `st_blocks`, in bytes.
 const BLOCK: u64 = 512;
 
 /// Reads the message formats of a PDB.
 ///
-/// An error is a file that is no PDB, or one without any message. Lines in warnings count the strings of all annotations.
+/// Returns an error if the file is not a PDB or has no message. Line numbers in warnings count the
+/// strings of all annotations.
 pub fn load<R: Read + Seek + Send>(file: R) -> Result<Parsed> {
     load_within(file, u64::MAX)
 }
 
-/// Reads the message formats of a PDB on disk, as [`load`], from a plain file.
+/// Reads the message formats of a PDB on disk, as [`load`], from a regular file.
 pub fn load_file(file: File) -> Result<Parsed> {
     let most = believable_length(&file)?;
     load_within(BufReader::new(file), most)
 }
 
-/// How long a plain file may count as; an error where it is none, or too large.
+/// Returns the length that a regular file may count as; an error if it is not a regular file, or
+/// too large.
 pub(crate) fn believable_length(file: &File) -> Result<u64> {
     let found = file.metadata().map_err(unreadable)?;
     if !found.is_file() || found.len() > MAX_FILE {
-        return Err(Error::Binary("it is no plain file of at most 8 GiB".into()));
+        return Err(Error::Binary("not a regular file of at most 8 GiB".into()));
     }
     Ok(believable(&found))
 }
 
-/// How long a file may count as, by what is stored of it.
+/// Returns the length that a file may count as, by what is stored of it.
 fn believable(found: &Metadata) -> u64 {
     match found.blocks().saturating_mul(BLOCK) {
-        // Some file systems do not tell.
+        // Some file systems do not report blocks.
         0 => u64::MAX,
         stored => stored.saturating_mul(PACKED).saturating_add(READ_EXTRA),
     }
@@ -109,7 +118,7 @@ fn load_within<R: Read + Seek + Send>(file: R, most: u64) -> Result<Parsed> {
                 Ok(symbols) => annotations(symbols, &mut parser)?,
                 Err(_) => false,
             },
-            // A stripped PDB lists modules whose streams are gone.
+            // A stripped PDB lists modules whose streams are missing.
             Ok(None) | Err(pdb2::Error::StreamNotFound(_)) => true,
             Err(_) => false,
         };
@@ -132,7 +141,8 @@ fn unreadable(error: impl fmt::Display) -> Error {
     Error::Binary(error.to_string())
 }
 
-/// Gives the messages among the symbols to the parser. False if the symbols end in an unreadable record.
+/// Passes the messages among the symbols to the parser. Returns false if the symbols end in an
+/// unreadable record.
 fn annotations(mut symbols: SymbolIter<'_>, parser: &mut Parser) -> Result<bool> {
     let mut procedure: Option<(u32, Option<Arc<str>>)> = None;
     loop {
@@ -157,7 +167,7 @@ fn annotations(mut symbols: SymbolIter<'_>, parser: &mut Parser) -> Result<bool>
     }
 }
 
-/// Gives the strings of one annotation to the parser, if they are a message.
+/// Passes the strings of one annotation to the parser, if they are a message.
 fn message(annotation: &[u8], parser: &mut Parser) -> Result<()> {
     let count = usize::from(wire::u16_at(annotation, 8));
     let mut strings = wire::Cursor::new("annotation", annotation.get(STRINGS..).unwrap_or_default());
@@ -166,7 +176,7 @@ fn message(annotation: &[u8], parser: &mut Parser) -> Result<()> {
     }
     for _ in 1..count {
         if strings.is_empty() {
-            parser.warn("the annotation has fewer strings than it says");
+            parser.warn("the annotation has fewer strings than it declares");
             break;
         }
         parser.line(&text::ansi(strings.ansi_z()))?;
@@ -174,7 +184,7 @@ fn message(annotation: &[u8], parser: &mut Parser) -> Result<()> {
     parser.end_message()
 }
 
-/// A file of which no stream is longer than the file, read a limited number of times over.
+/// A file with limits: no stream is longer than the file, and the total that is read is bounded.
 pub(crate) struct Bounded<R> {
     file: R,
     length: u64,
@@ -182,7 +192,7 @@ pub(crate) struct Bounded<R> {
 }
 
 impl<R: Read + Seek> Bounded<R> {
-    /// A file that counts as no longer than `most`.
+    /// Creates the limits of a file that counts as no longer than `most`.
     pub(crate) fn new(mut file: R, most: u64) -> io::Result<Self> {
         let length = file.seek(SeekFrom::End(0))?.min(most);
         let budget = length.saturating_mul(READ_TIMES).saturating_add(READ_EXTRA);

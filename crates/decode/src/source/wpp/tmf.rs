@@ -1,24 +1,25 @@
-//! TMF files: the text form of message formats.
+//! Reads TMF files, the text form of message formats.
 //!
 //! ```text
 //! // PDB:  disk.pdb                                            comment
-//! 2158e7d3-9867-cde3-18b5-9713c628abdf disk // SRC=read.c MJ= MN=     section: GUID, component, source
+//! 2158e7d3-9867-cde3-18b5-9713c628abdf disk // SRC=read.c MJ= MN=  section: GUID, component, file
 //! #typev read_c123 10 "%0%!FUNC! read %10!d!" // LEVEL=Noise FLAGS=IO FUNC=ReadBlock
 //! {                                                            message: type name, number, text
-//! Irp->Length, ItemLong -- 10                                  argument: expression, item type, number
+//! Irp->Length, ItemLong -- 10                                  argument: expression, type, number
 //! }
 //! ```
 //!
-//! Invariants: every line is either understood or named in a warning; a line, a file and the number of messages are bounded, and work is
-//! linear in the file. Arguments lie in the payload in the order of their lines, whatever their numbers are.
+//! Invariants: every line is either understood or listed in a warning; the length of a line and of
+//! the file and the number of messages are bounded, and the work is linear in the file. Arguments
+//! are in the payload in the order of their lines, whatever their numbers.
 //!
-//! A text may hold quotes and line ends, since the source may: it ends at the last quote of its line that is followed by
-//! nothing or by `//`, and goes on in the next line if there is none. What cannot be read costs the message it stands
-//! in, or the arguments from there on, never the file. Other directives than `#typev` and `#type`
-//! are passed over with their block.
+//! A text may contain quotes and line ends, since the source may: it ends at the last quote of its
+//! line that is followed by nothing or by `//`, and continues in the next line if there is none. An
+//! unreadable line loses its message, or the arguments from there on, never the file. Directives
+//! other than `#typev` and `#type` are skipped with their block.
 //!
-//! Source: Documented in outline ("Trace Message Format File", which declares the syntax internal); the syntax as public
-//! readers of such files have it.
+//! Source: Documented in outline ("Trace Message Format File", which declares the syntax internal);
+//! the syntax as in public readers of such files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
@@ -27,27 +28,28 @@ use std::sync::Arc;
 use traceweir_format::spec::types::InType;
 use traceweir_format::{Guid, text};
 
-use super::inserts::{self, Place};
+use super::inserts::{self, FieldRef};
 use super::items::{self, Maps};
 use super::lines::{Argument, argument, keyed, name, quoted};
 use super::{MAX_MESSAGES, MessageFormat, Parsed, WppInfo};
 use crate::schema::{Field, Kind, Origin};
 use crate::{Error, Result, Schema};
 
-/// The largest file that is read.
+/// The size limit of a file, in bytes.
 pub const MAX_FILE: usize = 64 << 20;
-/// The longest line, and the longest text over several lines.
+/// The longest line, and the longest text over several lines, in bytes.
 pub const MAX_LINE: usize = 64 << 10;
 /// The most arguments of one message: inserts have two digits, and one is left for the raw rest.
 const MAX_ARGUMENTS: usize = 98;
 /// The most lines of one text.
 const MAX_TEXT_LINES: usize = 32;
-/// All texts of a file together, names put in.
+/// The size limit of all texts of a file together, with names inserted, in bytes.
 const MAX_TEXTS: usize = 4 * MAX_FILE;
 
 /// Reads a TMF file: UTF-8, Windows code page 1252, or UTF-16 with a byte order mark.
 ///
-/// An error is a file that is too large or describes no message at all; anything less is a warning.
+/// Returns an error if the file is too large or describes no message at all; everything less is a
+/// warning.
 ///
 /// ```
 /// # use traceweir_decode::source::wpp::tmf;
@@ -60,7 +62,7 @@ const MAX_TEXTS: usize = 4 * MAX_FILE;
 /// ```
 pub fn parse(file: &[u8]) -> Result<Parsed> {
     if file.len() > MAX_FILE {
-        return Err(Error::Tmf { line: 0, why: "the file is larger than 64 MiB" });
+        return Err(Error::Tmf { line: 0, reason: "the file is larger than 64 MiB" });
     }
     let mut parser = Parser::default();
     for line in characters(file).lines() {
@@ -68,7 +70,7 @@ pub fn parse(file: &[u8]) -> Result<Parsed> {
     }
     let parsed = parser.finish()?;
     if parsed.formats.is_empty() {
-        return Err(Error::Tmf { line: 1, why: "the file describes no message" });
+        return Err(Error::Tmf { line: 1, reason: "the file describes no message" });
     }
     Ok(parsed)
 }
@@ -85,7 +87,7 @@ fn characters(file: &[u8]) -> String {
     }
 }
 
-/// Takes the lines of one file or PDB and gathers its messages.
+/// Parses the lines of one file or PDB and collects its messages.
 #[derive(Debug, Default)]
 pub(super) struct Parser {
     parsed: Parsed,
@@ -99,15 +101,15 @@ pub(super) struct Parser {
     pub(super) function: Option<Arc<str>>,
 }
 
-/// Where the next line stands.
+/// The context of the next line.
 #[derive(Debug, Default)]
 enum State {
     /// Outside of any block.
     #[default]
     Outside,
-    /// In a message text of several lines, so many of them so far.
+    /// Inside a message text of several lines, with the number of lines so far.
     Text(String, usize),
-    /// In the argument block of the draft; without a draft in a block to be passed over.
+    /// Inside the argument block of the draft; without a draft, inside a block to skip.
     Block,
 }
 
@@ -122,12 +124,12 @@ struct Draft {
     fields: Vec<Field>,
     /// The insert number of each field.
     numbers: Vec<u16>,
-    /// An argument was not understood: where later ones lie is not known.
+    /// Whether an argument was not understood, so that the offsets of later ones are unknown.
     open_ended: bool,
 }
 
 impl Parser {
-    /// Takes the next line, without its line end.
+    /// Parses the next line, without its line end.
     pub(super) fn line(&mut self, line: &str) -> Result<()> {
         self.line = self.line.saturating_add(1);
         if line.len() > MAX_LINE {
@@ -152,7 +154,7 @@ impl Parser {
         }
     }
 
-    /// Ends the message under way. Its block may lack the closing brace.
+    /// Ends the current message. Its block may lack the closing brace.
     pub(super) fn end_message(&mut self) -> Result<()> {
         self.state = State::Outside;
         let Some(draft) = self.draft.take() else { return Ok(()) };
@@ -170,13 +172,13 @@ impl Parser {
         }
         match draft.seal(guid, message) {
             Ok(format) => self.parsed.formats.push(format),
-            Err(Error::Schema(why)) => self.warn(why),
+            Err(Error::Schema(reason)) => self.warn(reason),
             Err(other) => return Err(other),
         }
         Ok(())
     }
 
-    /// Everything that was read.
+    /// Returns everything that was read.
     pub(super) fn finish(mut self) -> Result<Parsed> {
         if matches!(self.state, State::Text(..)) {
             self.warn("the file ends inside a message text");
@@ -185,12 +187,12 @@ impl Parser {
         Ok(self.parsed)
     }
 
-    pub(super) fn warn(&mut self, why: &'static str) {
-        self.parsed.warn(self.line, why);
+    pub(super) fn warn(&mut self, reason: &'static str) {
+        self.parsed.warn(self.line, reason);
     }
 
-    fn error(&self, why: &'static str) -> Error {
-        Error::Tmf { line: self.line, why }
+    fn error(&self, reason: &'static str) -> Error {
+        Error::Tmf { line: self.line, reason }
     }
 
     fn section_line(&mut self, line: &str) -> Result<()> {
@@ -218,7 +220,7 @@ impl Parser {
         Ok(())
     }
 
-    /// Takes what follows `#typev`, so far of `lines` lines.
+    /// Parses what follows `#typev`, which takes `lines` lines so far.
     fn message_line(&mut self, rest: &str, lines: usize) {
         match quoted(rest) {
             Some((head, text, comment)) => {
@@ -246,7 +248,8 @@ impl Parser {
 
     fn more_text(&mut self, mut head: String, lines: usize, line: &str) -> Result<()> {
         let trimmed = line.trim();
-        // No text goes past the start of its block or of another message: there the quote is missing.
+        // A text cannot extend past the start of its block or of another message: there the quote
+        // is missing.
         if trimmed == "{" || trimmed.starts_with("#typev ") {
             self.warn("the message text does not end");
             self.state = if trimmed == "{" { State::Block } else { State::Outside };
@@ -284,8 +287,8 @@ impl Parser {
             return self.warn("the argument is not understood: from here on the payload is raw");
         };
         let number = number.unwrap_or_else(|| {
-            let place = u16::try_from(draft.fields.len()).unwrap_or(u16::MAX);
-            inserts::FIRST_ARGUMENT.saturating_add(place)
+            let index = u16::try_from(draft.fields.len()).unwrap_or(u16::MAX);
+            inserts::FIRST_ARGUMENT.saturating_add(index)
         });
         draft.numbers.push(number);
         if let Some(field) = items::field(expression, item, names, &mut self.maps) {
@@ -298,7 +301,7 @@ impl Parser {
 }
 
 impl Draft {
-    /// Characters that the text shows as numbers are numbers.
+    /// Turns characters that the text shows as numbers into numbers.
     fn as_number(&self, mut field: Field, argument: u16) -> Field {
         if let Kind::Value { input, .. } = &mut field.kind
             && *input == InType::ANSICHAR
@@ -311,10 +314,10 @@ impl Draft {
 
     fn message(&self) -> String {
         let raw = self.open_ended.then(|| self.fields.len().saturating_sub(1));
-        let places: BTreeMap<u16, Place> = (self.numbers.iter().copied().zip(0..))
-            .map(|(number, index)| (number, Place { index, plain: Some(index) == raw }))
+        let fields_by_number: BTreeMap<u16, FieldRef> = (self.numbers.iter().copied().zip(0..))
+            .map(|(number, index)| (number, FieldRef { index, plain: Some(index) == raw }))
             .collect();
-        inserts::renumber(&self.text, &self.info, |number| places.get(&number).copied())
+        inserts::renumber(&self.text, &self.info, |number| fields_by_number.get(&number).copied())
     }
 
     fn seal(self, guid: Guid, message: String) -> Result<MessageFormat> {

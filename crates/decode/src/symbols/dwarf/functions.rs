@@ -1,9 +1,9 @@
-//! The functions of a unit, with those that were made part of them.
+//! Reads the functions of a unit, with the functions that were inlined into them.
 //!
 //! ```text
 //!   subprogram main            ranges ─▶ depth 0       only what has code is kept
 //!     lexical block
-//!       inlined subroutine     ranges ─▶ depth 1       call_file, call_line: where in main it was called
+//!       inlined subroutine     ranges ─▶ depth 1       call_file, call_line: the call in main
 //!         origin ─▶ subprogram add, without code ─▶ specification ─▶ its name
 //! ```
 
@@ -24,28 +24,28 @@ use super::{Info, Slice, Unit, is_code, text};
 
 type Entry<'a> = DebuggingInformationEntry<Slice<'a>>;
 
-/// Functions of a unit.
+/// The most functions of a unit.
 const MAX_FUNCTIONS: usize = 1 << 20;
-/// Ranges of all of them.
+/// The most address ranges of all functions.
 const MAX_SPANS: usize = 4 << 20;
-/// Functions within functions.
+/// The deepest nesting of inlined functions.
 const MAX_DEPTH: usize = 64;
-/// Functions around an entry that are remembered: those of languages that have functions in functions.
+/// The most enclosing functions that are tracked for languages with nested functions.
 const MAX_AROUND: usize = 1024;
-/// References from a function to the one that has its name.
+/// The most references that are followed from a function to the entry with its name.
 const MAX_HOPS: usize = 8;
-/// Bytes of names of a unit.
+/// The most bytes of names of a unit.
 const MAX_NAMES: usize = 64 << 20;
-/// Other units that are kept open while one is read.
+/// The most other units that are kept open while one is read.
 const MAX_OTHERS: usize = 8;
-/// What opening another unit costs.
+/// The number of steps that opening another unit costs.
 const OTHER_STEPS: usize = 4096;
 
-/// A function, or one that was made part of another.
+/// A function, or one that was inlined into another.
 #[derive(Debug)]
 pub(super) struct Function {
     pub(super) name: Option<Arc<str>>,
-    /// Where it was called, if it was made part of another.
+    /// The file and line of the call, if the function was inlined.
     pub(super) call_file: u64,
     pub(super) call_line: Option<u32>,
 }
@@ -61,7 +61,7 @@ struct Span {
 #[derive(Debug, Default)]
 pub(super) struct Functions {
     all: Vec<Function>,
-    /// Their ranges, by depth and then by begin.
+    /// Address ranges of the functions, by depth and then by start.
     by_depth: Vec<Vec<Span>>,
     spans: usize,
     name_bytes: usize,
@@ -92,7 +92,7 @@ impl Functions {
     ) -> Option<()> {
         let mut entries = unit.entries_raw(None).ok()?;
         let mut entry = Entry::null();
-        // Functions around the entry: how deep they stand in the tree, and in each other.
+        // The enclosing functions of the entry: their depth in the tree, and their inlining level.
         let mut around: Vec<(isize, usize)> = Vec::new();
         while !entries.is_empty() {
             let is_entry = entries.read_entry(&mut entry).ok()?;
@@ -112,10 +112,10 @@ impl Functions {
                 continue;
             }
             around.push((depth, level));
-            if self.take_ranges(names.info, unit, (&entry, level), effort)? {
-                // Past the bound none is looked for: what is found is remembered, whether it is kept or not.
+            if self.add_ranges(names.info, unit, (&entry, level), effort)? {
+                // Beyond the limit no name is resolved, because resolved names stay in the cache.
                 let has_room = self.name_bytes <= MAX_NAMES;
-                let name = if has_room { names.of((unit, start), &entry, effort)? } else { None };
+                let name = if has_room { names.find((unit, start), &entry, effort)? } else { None };
                 let bytes = name.as_ref().map_or(0, |name| name.len());
                 effort.pay(bytes)?;
                 self.name_bytes = self.name_bytes.saturating_add(bytes);
@@ -129,8 +129,8 @@ impl Functions {
         Some(())
     }
 
-    /// Notes where the next function lies; false if it has no code.
-    fn take_ranges<'a>(
+    /// Adds the address ranges of the next function; returns false if it has no code.
+    fn add_ranges<'a>(
         &mut self,
         info: &Info<'a>,
         unit: &Unit<'a>,
@@ -158,11 +158,12 @@ impl Functions {
         Some(has_code)
     }
 
-    /// The functions at an address, the outermost first, and where the part of each begins.
-    pub(super) fn at(&self, address: u64) -> Vec<(&Function, u64)> {
+    /// Returns the functions at an address, the outermost first, with the start of the range that
+    /// holds the address.
+    pub(super) fn find(&self, address: u64) -> Vec<(&Function, u64)> {
         let at_depth = |spans: &Vec<Span>| {
-            let behind = spans.partition_point(|span| span.begin <= address);
-            let span = spans.get(behind.checked_sub(1)?).filter(|span| address < span.end)?;
+            let after = spans.partition_point(|span| span.begin <= address);
+            let span = spans.get(after.checked_sub(1)?).filter(|span| address < span.end)?;
             Some((self.all.get(span.function)?, span.begin))
         };
         self.by_depth.iter().map_while(at_depth).collect()
@@ -175,61 +176,62 @@ impl Functions {
     }
 }
 
-fn number(entry: &Entry<'_>, of: gimli::DwAt) -> Option<u64> {
-    match entry.attr_value(of)? {
+fn number(entry: &Entry<'_>, name: gimli::DwAt) -> Option<u64> {
+    match entry.attr_value(name)? {
         AttributeValue::FileIndex(index) => Some(index),
         value => value.udata_value(),
     }
 }
 
-/// Names of functions, which may stand with another entry, and in another unit.
+/// Resolves names of functions, which may be in another entry or another unit.
 struct Names<'i, 'a> {
     info: &'i Info<'a>,
     units: &'i Units,
-    /// By the offset of the entry that was asked.
+    /// Resolved names by the offset of the entry that has them.
     known: HashMap<usize, Option<Arc<str>>>,
     others: Vec<(usize, Arc<Unit<'a>>)>,
 }
 
-/// Where a name is.
-enum Told {
-    Here(Option<Arc<str>>),
-    There(usize),
+/// The result of reading the name of an entry: the name, or the offset of the entry that may have
+/// it.
+enum NameSource {
+    Name(Option<Arc<str>>),
+    Entry(usize),
 }
 
 impl<'a> Names<'_, 'a> {
-    /// The name of an entry of a unit; `None` where there is nothing left to pay with.
-    fn of(
+    /// Returns the name of an entry of a unit; `None` when the effort is used up.
+    fn find(
         &mut self,
         (unit, start): (&Unit<'a>, usize),
         entry: &Entry<'a>,
         effort: &mut Effort,
     ) -> Option<Option<Arc<str>>> {
-        let mut told = self.told((unit, start), entry);
-        let first = match &told {
-            Told::Here(name) => return Some(name.clone()),
-            Told::There(at) => *at,
+        let mut source = self.read_name((unit, start), entry);
+        let first = match &source {
+            NameSource::Name(name) => return Some(name.clone()),
+            NameSource::Entry(at) => *at,
         };
         if let Some(known) = self.known.get(&first) {
             return Some(known.clone());
         }
         for _ in 0..MAX_HOPS {
-            let Told::There(at) = told else { break };
-            told = self.told_at((unit, start), at, effort)?;
+            let NameSource::Entry(at) = source else { break };
+            source = self.read_name_at((unit, start), at, effort)?;
         }
-        let name = match told {
-            Told::Here(name) => name,
-            Told::There(_) => None,
+        let name = match source {
+            NameSource::Name(name) => name,
+            NameSource::Entry(_) => None,
         };
         self.known.insert(first, name.clone());
         Some(name)
     }
 
-    fn told(&self, (unit, start): (&Unit<'a>, usize), entry: &Entry<'a>) -> Told {
+    fn read_name(&self, (unit, start): (&Unit<'a>, usize), entry: &Entry<'a>) -> NameSource {
         for kind in [DW_AT_linkage_name, DW_AT_MIPS_linkage_name, DW_AT_name] {
             let text = entry.attr_value(kind).and_then(|value| text(self.info, unit, value, MAX_NAME));
             if let Some(text) = text {
-                return Told::Here(Some(demangle(&text.to_string_lossy()).into()));
+                return NameSource::Name(Some(demangle(&text.to_string_lossy()).into()));
             }
         }
         let elsewhere = [DW_AT_abstract_origin, DW_AT_specification].iter().find_map(|kind| {
@@ -239,35 +241,40 @@ impl<'a> Names<'_, 'a> {
                 _ => None,
             }
         });
-        elsewhere.map_or(Told::Here(None), Told::There)
+        elsewhere.map_or(NameSource::Name(None), NameSource::Entry)
     }
 
-    fn told_at(&mut self, (unit, start): (&Unit<'a>, usize), at: usize, effort: &mut Effort) -> Option<Told> {
+    fn read_name_at(
+        &mut self,
+        (unit, start): (&Unit<'a>, usize),
+        at: usize,
+        effort: &mut Effort,
+    ) -> Option<NameSource> {
         let here = UnitOffset(at.checked_sub(start).unwrap_or(usize::MAX));
         if here.0 != usize::MAX && here.is_in_bounds(&unit.header) {
             let entry = unit.entry(here);
             effort.pay(entry.as_ref().map_or(1, |entry| entry.attrs.len()))?;
-            return Some(entry.map_or(Told::Here(None), |entry| self.told((unit, start), &entry)));
+            return Some(entry.map_or(NameSource::Name(None), |entry| self.read_name((unit, start), &entry)));
         }
-        let Some((other, start)) = self.other(at, effort)? else { return Some(Told::Here(None)) };
-        let Some(there) = at.checked_sub(start) else { return Some(Told::Here(None)) };
+        let Some((other, start)) = self.other(at, effort)? else { return Some(NameSource::Name(None)) };
+        let Some(there) = at.checked_sub(start) else { return Some(NameSource::Name(None)) };
         let entry = other.entry(UnitOffset(there));
         effort.pay(entry.as_ref().map_or(1, |entry| entry.attrs.len()))?;
-        Some(entry.map_or(Told::Here(None), |entry| self.told((&other, start), &entry)))
+        Some(entry.map_or(NameSource::Name(None), |entry| self.read_name((&other, start), &entry)))
     }
 
-    /// The unit around an offset, and where it begins.
+    /// Returns the unit that contains an offset, and the unit's start.
     fn other(&mut self, at: usize, effort: &mut Effort) -> Option<Option<(Arc<Unit<'a>>, usize)>> {
-        let Some(number) = self.units.around(at) else { return Some(None) };
+        let Some(number) = self.units.containing(at) else { return Some(None) };
         if let Some((start, unit)) =
-            self.others.iter().find(|(start, _)| self.units.around(*start) == Some(number))
+            self.others.iter().find(|(start, _)| self.units.containing(*start) == Some(number))
         {
             return Some(Some((Arc::clone(unit), *start)));
         }
         effort.check()?;
         effort.pay(OTHER_STEPS)?;
         let Some((mut unit, start)) = self.units.open(self.info, number) else { return Some(None) };
-        // Names alone are looked for in it.
+        // Only names are read from this unit.
         unit.line_program = None;
         let unit = Arc::new(unit);
         if self.others.len() >= MAX_OTHERS {

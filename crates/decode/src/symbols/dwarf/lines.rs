@@ -1,8 +1,8 @@
-//! The lines of a unit.
+//! Reads the line table of a unit.
 //!
 //! ```text
-//!   row       address, file, line: from here on to the next row
-//!   sequence  rows of rising address, and where the last one ends
+//!   row       address, file, line: valid up to the next row
+//!   sequence  rows with ascending addresses, and the end of the last one
 //! ```
 
 use std::collections::HashMap;
@@ -13,11 +13,11 @@ use gimli::{AttributeValue, LineProgramHeader, Range};
 use super::super::effort::Effort;
 use super::{Info, Slice, Unit, is_code, text};
 
-/// Rows of a unit.
+/// The most rows of a unit.
 const MAX_ROWS: usize = 8 << 20;
-/// Sources of a unit.
+/// The most source files of a unit.
 const MAX_FILES: usize = 1 << 15;
-/// The longest path, and all of a unit.
+/// The longest path, and the most bytes of all paths of a unit.
 const MAX_PATH: usize = 4096;
 const MAX_PATHS: usize = 8 << 20;
 
@@ -32,16 +32,16 @@ struct Row {
 struct Sequence {
     begin: u64,
     end: u64,
-    /// Its rows.
+    /// The range of rows in [`Lines`].
     first: usize,
-    behind: usize,
+    after: usize,
 }
 
-/// The lines of a unit.
+/// The line table of a unit.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     rows: Vec<Row>,
-    /// By their begin.
+    /// Sequences sorted by start address.
     sequences: Vec<Sequence>,
     files: HashMap<u64, Arc<str>>,
     path_bytes: usize,
@@ -58,7 +58,7 @@ impl Lines {
 
     fn gather<'a>(&mut self, info: &Info<'a>, unit: &Unit<'a>, effort: &mut Effort) -> Option<()> {
         let program = unit.line_program.clone()?;
-        self.take_files(info, unit, program.header(), effort)?;
+        self.add_files(info, unit, program.header(), effort)?;
         let mut rows = program.rows();
         let mut first = 0;
         while let Some((_, row)) = rows.next_row().ok()? {
@@ -77,18 +77,18 @@ impl Lines {
 
     /// Ends a sequence whose first row is known.
     fn end(&mut self, first: usize, end: u64) {
-        let behind = self.rows.len();
+        let after = self.rows.len();
         let Some(rows) = self.rows.get_mut(first..) else { return };
         if !rows.is_sorted_by_key(|row| row.address) {
             rows.sort_by_key(|row| row.address);
         }
         let begin = rows.first().map_or(0, |row| row.address);
         if is_code(&Range { begin, end }) {
-            self.sequences.push(Sequence { begin, end, first, behind });
+            self.sequences.push(Sequence { begin, end, first, after });
         }
     }
 
-    fn take_files<'a>(
+    fn add_files<'a>(
         &mut self,
         info: &Info<'a>,
         unit: &Unit<'a>,
@@ -96,7 +96,7 @@ impl Lines {
         effort: &mut Effort,
     ) -> Option<()> {
         let count = u64::try_from(header.file_names().len().min(MAX_FILES)).ok()?;
-        // Numbers begin at 0 or 1, by the version.
+        // Numbers begin at 0 or 1, depending on the version.
         for number in 0..=count {
             effort.pay(1)?;
             let Some(file) = header.file(number) else { continue };
@@ -114,21 +114,22 @@ impl Lines {
         Some(())
     }
 
-    /// Source and line at an address.
-    pub(super) fn at(&self, address: u64) -> (Option<Arc<str>>, Option<u32>) {
+    /// Returns source file and line at an address.
+    pub(super) fn find(&self, address: u64) -> (Option<Arc<str>>, Option<u32>) {
         let row = || {
-            let behind = self.sequences.partition_point(|it| it.begin <= address);
-            let sequence = self.sequences.get(behind.checked_sub(1)?).filter(|it| address < it.end)?;
-            let rows = self.rows.get(sequence.first..sequence.behind)?;
+            let after = self.sequences.partition_point(|sequence| sequence.begin <= address);
+            let sequence =
+                self.sequences.get(after.checked_sub(1)?).filter(|sequence| address < sequence.end)?;
+            let rows = self.rows.get(sequence.first..sequence.after)?;
             rows.get(rows.partition_point(|row| row.address <= address).checked_sub(1)?)
         };
-        // Line 0 is code that compilers made up, of no line.
+        // Line 0 marks compiler-generated code without a line.
         row().map_or((None, None), |row| {
             (self.file(row.file.into()), Some(row.line).filter(|line| *line != 0))
         })
     }
 
-    /// A source by its number.
+    /// Returns a source file by its number.
     pub(super) fn file(&self, number: u64) -> Option<Arc<str>> {
         self.files.get(&number).cloned()
     }
@@ -140,7 +141,7 @@ impl Lines {
     }
 }
 
-/// A path of its parts, of which the last absolute one begins it.
+/// Joins the parts of a path, beginning with the last absolute one.
 fn join<'a>(parts: impl Iterator<Item = Slice<'a>>) -> String {
     let mut path = String::new();
     for part in parts {

@@ -1,17 +1,19 @@
-//! Inlined functions and lines, as compilers describe them (DWARF 2 to 5).
+//! Finds inlined functions and lines in DWARF 2 to 5.
 //!
 //! ```text
-//!   address ──▶ units: which covers it? ──▶ functions of that unit, by depth ──▶ lines
-//!               read once for all              depth 0   [──────── main ────────)      main, called inlined functions at line 12
-//!                                              depth 1        [── add ──)              add, which stands in line 3 of its file
+//!   address ─▶ units that cover it ─▶ functions of that unit, by depth ──▶ lines
+//!              (read once)            depth 0   [──────── main ────────)   main, call at line 12
+//!                                     depth 1        [── add ──)           add, line 3 of its file
 //! ```
 //!
-//! The reading of the format is `gimli`'s. Units are looked into when an address lies in them, and forgotten when they take too much memory.
+//! `gimli` parses the format. A unit is read when an address is in it, and dropped when all units
+//! take too much memory.
 //!
 //! Invariants:
-//! 1. Sections lie in memory as they were given; everything else is made of them within `Effort` and the bounds below.
-//! 2. A unit that cannot be read whole is as good as what was read of it, and is not tried again.
-//! 3. Names and paths are cut; neither loops nor chains of references are followed for more than a few steps.
+//! 1. Sections are in memory as given; everything else is derived from them within `Effort` and the
+//!    limits below.
+//! 2. A unit that is only partly readable counts as what was read, and is not tried again.
+//! 3. Names and paths are cut; loops and chains of references are followed for a few steps only.
 
 mod functions;
 mod lines;
@@ -28,26 +30,27 @@ use self::lines::Lines;
 use self::units::Units;
 use super::effort::Effort;
 
-/// Memory for what was found in units; past it, they are forgotten.
+/// The most bytes of unit contents that are kept; beyond it, all units are dropped.
 const MAX_KEPT: usize = 256 << 20;
-/// Steps and time for one unit.
+/// Steps and time for reading one unit.
 const UNIT_STEPS: u64 = 64 << 20;
 const UNIT_TIME: Duration = Duration::from_secs(10);
-/// Time for all units of a file together.
+/// The time for all units of a file together.
 const FILE_TIME: Duration = Duration::from_secs(60);
-/// Units that may cover one address.
+/// The most units that may cover one address.
 const MAX_CANDIDATES: usize = 8;
 
 type Slice<'a> = EndianSlice<'a, RunTimeEndian>;
 type Info<'a> = gimli::Dwarf<Slice<'a>>;
 type Unit<'a> = gimli::Unit<Slice<'a>>;
 
-/// Whether there is code in a range: linkers leave those at 0 or 1 that they left out of the file.
+/// Returns whether a range has code: linkers set the address of removed code to 0 or 1.
 fn is_code(range: &gimli::Range) -> bool {
     range.begin > 1 && range.begin < range.end
 }
 
-/// A text of a unit, if it ends within `most` bytes. Sections of texts may have no end in them: it is not looked for further.
+/// Returns a text of a unit, if it ends within `most` bytes. Text sections may have no terminator,
+/// so the search stops there.
 fn text<'a>(
     info: &Info<'a>,
     unit: &Unit<'a>,
@@ -70,12 +73,12 @@ fn text<'a>(
     }
 }
 
-/// The sections of a file that tell of functions and lines.
+/// The sections of a file that describe functions and lines.
 #[derive(Debug, Default)]
 pub struct Sections(Vec<(SectionId, Vec<u8>)>);
 
 impl Sections {
-    /// Those that are looked at.
+    /// The sections that are read.
     pub const WANTED: [SectionId; 9] = [
         SectionId::DebugInfo,
         SectionId::DebugAbbrev,
@@ -88,19 +91,19 @@ impl Sections {
         SectionId::DebugRngLists,
     ];
 
-    /// Takes a section in.
+    /// Adds a section.
     pub fn set(&mut self, id: SectionId, bytes: Vec<u8>) {
         self.0.push((id, bytes));
     }
 
-    /// Whether there is anything about functions.
+    /// Returns whether any section describes functions.
     #[must_use]
     pub fn has_units(&self) -> bool {
         !self.get(SectionId::DebugInfo).is_empty()
     }
 
     fn get(&self, id: SectionId) -> &[u8] {
-        self.0.iter().find(|(it, _)| *it == id).map_or(&[], |(_, bytes)| bytes)
+        self.0.iter().find(|(known, _)| *known == id).map_or(&[], |(_, bytes)| bytes)
     }
 
     fn info(&self, endian: RunTimeEndian) -> Info<'_> {
@@ -115,19 +118,19 @@ impl Sections {
 /// One function at an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Site {
-    /// Its name as people wrote it, where it has one.
+    /// The demangled name, if there is one.
     pub function: Option<Arc<str>>,
-    /// Where it begins: the part of it that the address lies in.
+    /// The start of the function's address range that holds the address.
     pub start: u64,
-    /// The source.
+    /// Path of the source file.
     pub file: Option<Arc<str>>,
-    /// The line in it.
+    /// The line in the source file.
     pub line: Option<u32>,
-    /// Whether it was made part of the next one.
+    /// Whether the function was inlined into the next one.
     pub is_inlined: bool,
 }
 
-/// What was found in one unit.
+/// The functions and lines of one unit.
 #[derive(Debug, Default)]
 struct Contents {
     functions: Functions,
@@ -140,7 +143,7 @@ impl Contents {
     }
 }
 
-/// Functions and lines of a file.
+/// The functions and lines of a file.
 #[derive(Debug)]
 pub struct Dwarf {
     sections: Sections,
@@ -152,19 +155,20 @@ pub struct Dwarf {
 }
 
 impl Dwarf {
-    /// What the sections tell.
+    /// Creates a reader of these sections.
     #[must_use]
     pub fn new(sections: Sections, endian: RunTimeEndian) -> Self {
         Self { sections, endian, units: None, kept: HashMap::new(), kept_bytes: 0, spent: Duration::ZERO }
     }
 
-    /// The functions at an address, the innermost first; empty where none is told. Where a source is told but no function, one without name.
+    /// Returns the functions at an address, the innermost first; empty if there are none. If only
+    /// the source line is known, returns one entry without a name.
     pub fn find(&mut self, address: u64) -> Vec<Site> {
         if self.units.is_none() {
             self.units = Some(Units::read(&self.sections.info(self.endian)));
         }
         let candidates: Vec<usize> =
-            self.units.iter().flat_map(|units| units.at(address)).take(MAX_CANDIDATES).collect();
+            self.units.iter().flat_map(|units| units.find(address)).take(MAX_CANDIDATES).collect();
         let mut line_only = Vec::new();
         for unit in candidates {
             let contents = self.contents(unit);
@@ -203,7 +207,7 @@ impl Dwarf {
         contents
     }
 
-    /// Memory that it takes.
+    /// Returns the memory that this takes, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.sections.0.iter().fold(self.kept_bytes, |sum, (_, bytes)| sum.saturating_add(bytes.len()))
@@ -212,15 +216,15 @@ impl Dwarf {
 
 impl Contents {
     fn sites(&self, address: u64) -> Vec<Site> {
-        let mut place = self.lines.at(address);
+        let mut position = self.lines.find(address);
         let mut sites = Vec::new();
-        for (depth, (function, start)) in self.functions.at(address).into_iter().enumerate().rev() {
-            let (file, line) = place;
+        for (depth, (function, start)) in self.functions.find(address).into_iter().enumerate().rev() {
+            let (file, line) = position;
             sites.push(Site { function: function.name.clone(), start, file, line, is_inlined: depth > 0 });
-            place = (self.lines.file(function.call_file), function.call_line);
+            position = (self.lines.file(function.call_file), function.call_line);
         }
-        if sites.is_empty() && place.0.is_some() {
-            let (file, line) = place;
+        if sites.is_empty() && position.0.is_some() {
+            let (file, line) = position;
             sites.push(Site { function: None, start: address, file, line, is_inlined: false });
         }
         sites

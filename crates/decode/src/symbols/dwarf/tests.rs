@@ -1,19 +1,20 @@
-//! Sections that ask for more than they are worth.
+//! Tests with sections that demand more work than they are worth.
 
 use std::time::{Duration, Instant};
 
 use super::*;
 
-/// Shapes of entries: 1 is a unit with a place and a line program, 2 a function with a place and a name at an offset of the texts.
+/// Abbreviations: 1 is a unit with an address and a line program, 2 a function with an address and
+/// a name at an offset of the texts.
 const SHAPES: [u8; 27] = [
     1, 0x11, 1, 0x11, 0x01, 0x12, 0x07, 0x10, 0x17, 0, 0, // low_pc, high_pc, stmt_list
     2, 0x2E, 0, 0x11, 0x01, 0x12, 0x07, 0x03, 0x0E, 0, 0, // low_pc, high_pc, name
     0, 0, 0, 0, 0,
 ];
-/// Where the first function lies; each has 16 bytes.
+/// The address of the first function; each has 16 bytes.
 const CODE: u64 = 0x1000;
 
-/// A unit of functions, all with the same name, and its sections.
+/// Builds a unit of functions, all with the same name, and its sections.
 fn sections(functions: u64, shapes: &[u8], texts: Vec<u8>, lines: Vec<u8>) -> Sections {
     let mut info = vec![4, 0, 0, 0, 0, 0, 8, 1];
     info.extend(CODE.to_le_bytes());
@@ -36,7 +37,7 @@ fn sections(functions: u64, shapes: &[u8], texts: Vec<u8>, lines: Vec<u8>) -> Se
     all
 }
 
-/// A line program of version 4 without lines, with a folder for each of so many bytes.
+/// Builds a line program of version 4 without lines, with this many one-byte folders.
 fn lines(folders: usize) -> Vec<u8> {
     let mut head = vec![1, 1, 1, 0, 1, 1];
     head.extend([b'a', 0].repeat(folders));
@@ -54,13 +55,13 @@ fn name(sections: Sections, address: u64) -> Option<Arc<str>> {
 }
 
 #[test]
-fn an_honest_unit_tells_its_functions() {
-    let honest = sections(3, &SHAPES, b"work\0".to_vec(), lines(3));
-    assert_eq!(name(honest, CODE + 40).as_deref(), Some("work"));
+fn sound_unit_has_its_functions() {
+    let sound = sections(3, &SHAPES, b"work\0".to_vec(), lines(3));
+    assert_eq!(name(sound, CODE + 40).as_deref(), Some("work"));
 }
 
 #[test]
-fn texts_without_an_end_are_not_looked_through_for_each_name() {
+fn search_for_the_end_of_a_text_is_bounded() {
     let began = Instant::now();
     let hostile = sections(50_000, &SHAPES, vec![b'a'; 64 << 20], lines(3));
     assert_eq!(name(hostile, CODE + 40), None);
@@ -68,8 +69,8 @@ fn texts_without_an_end_are_not_looked_through_for_each_name() {
 }
 
 #[test]
-fn a_unit_of_too_many_shapes_or_folders_is_left_out() {
-    // A third shape, of attributes that take no bytes.
+fn unit_with_too_many_abbreviations_or_folders_is_skipped() {
+    // A third abbreviation, with attributes that take no bytes.
     let mut shapes = SHAPES[..22].to_vec();
     shapes.extend([3, 0x2E, 0]);
     shapes.extend([0x3F, 0x19].repeat(1 << 20));

@@ -1,4 +1,4 @@
-//! Which unit covers an address.
+//! Finds the unit that covers an address.
 
 use std::time::Duration;
 
@@ -10,21 +10,23 @@ use gimli::{
 use super::super::effort::Effort;
 use super::{Info, Slice, Unit, is_code};
 
-/// Units of a file; a browser has some ten thousand.
+/// The most units of a file; a browser has some ten thousand.
 const MAX_UNITS: usize = 1 << 18;
-/// Ranges of addresses of all units.
+/// The most address ranges of all units.
 const MAX_SPANS: usize = 4 << 20;
-/// Steps and time for a look at all units.
+/// Steps and time for reading all units.
 const STEPS: u64 = 64 << 20;
 const TIME: Duration = Duration::from_secs(20);
-/// What a unit costs before its ranges are counted.
+/// The number of steps that a unit costs besides its ranges.
 const UNIT_STEPS: usize = 256;
-/// Ranges before the nearest one that are looked at: those of units may lie within each other.
+/// The number of ranges before the nearest one that are checked, because ranges of units may
+/// overlap.
 const LOOK_BACK: usize = 64;
 
-/// Bytes that describe the shapes of a unit's entries: a compiler writes some thousands, of which a few hundred times as much is made.
+/// The size limit of a unit's abbreviations in bytes: a compiler writes some thousands, which
+/// expand to a few hundred times as much.
 const MAX_SHAPES: usize = 1 << 20;
-/// Bytes with the sources of a unit, of each of which a hundred may be made.
+/// The size limit of the list of a unit's source files in bytes; each byte may expand to a hundred.
 const MAX_SOURCES: usize = 2 << 20;
 
 #[derive(Debug)]
@@ -37,9 +39,9 @@ struct Span {
 /// The units of a file.
 #[derive(Debug, Default)]
 pub(super) struct Units {
-    /// Where each begins, in rising order.
+    /// Start offsets of the units, ascending.
     starts: Vec<usize>,
-    /// By their begin.
+    /// Address ranges sorted by start.
     spans: Vec<Span>,
 }
 
@@ -63,7 +65,7 @@ impl Units {
             self.starts.push(start);
             effort.check()?;
             effort.pay(UNIT_STEPS)?;
-            // A unit that cannot be read does not keep the others from it.
+            // An unreadable unit does not prevent reading the others.
             let Some(parsed) = parse(info, header) else { continue };
             let Ok(mut ranges) = info.unit_ranges(&parsed) else { continue };
             while let Ok(Some(range)) = ranges.next() {
@@ -76,27 +78,27 @@ impl Units {
         Some(())
     }
 
-    /// The units that cover an address.
-    pub(super) fn at(&self, address: u64) -> impl Iterator<Item = usize> {
-        let behind = self.spans.partition_point(|span| span.begin <= address);
-        let before = self.spans.get(..behind).unwrap_or_default().iter().rev().take(LOOK_BACK);
+    /// Returns the units that cover an address.
+    pub(super) fn find(&self, address: u64) -> impl Iterator<Item = usize> {
+        let after = self.spans.partition_point(|span| span.begin <= address);
+        let before = self.spans.get(..after).unwrap_or_default().iter().rev().take(LOOK_BACK);
         before.filter(move |span| address < span.end).map(|span| span.unit)
     }
 
-    /// A unit by its number, and where it begins.
+    /// Opens a unit by its number; also returns its start.
     pub(super) fn open<'a>(&self, info: &Info<'a>, unit: usize) -> Option<(Unit<'a>, usize)> {
         let start = *self.starts.get(unit)?;
         let header = info.unit_header(DebugInfoOffset(start)).ok()?;
         Some((parse(info, header)?, start))
     }
 
-    /// The number of the unit around an offset.
-    pub(super) fn around(&self, offset: usize) -> Option<usize> {
+    /// Returns the number of the unit that contains an offset.
+    pub(super) fn containing(&self, offset: usize) -> Option<usize> {
         self.starts.partition_point(|start| *start <= offset).checked_sub(1)
     }
 }
 
-/// Makes ready to read a unit, unless that takes more memory than a unit is worth.
+/// Opens a unit, unless it would take too much memory.
 fn parse<'a>(info: &Info<'a>, header: UnitHeader<Slice<'a>>) -> Option<Unit<'a>> {
     let start = header.debug_abbrev_offset();
     let end = start.0.saturating_add(MAX_SHAPES);
@@ -114,14 +116,14 @@ fn parse<'a>(info: &Info<'a>, header: UnitHeader<Slice<'a>>) -> Option<Unit<'a>>
     Unit::new_with_abbreviations(info, header, shapes.into()).ok()
 }
 
-/// How long the head of a line program is, with its folders and files.
+/// Returns the length of a line program's header, with its folders and files.
 fn source_bytes(info: &Info<'_>, at: DebugLineOffset) -> Option<usize> {
     let mut input = *info.debug_line.reader();
     input.skip(at.0).ok()?;
     let (_, format) = input.read_initial_length().ok()?;
     let version = input.read_u16().ok()?;
     if version >= 5 {
-        // Sizes of addresses and of segments.
+        // Skips the sizes of addresses and of segments.
         input.skip(2).ok()?;
     }
     input.read_length(format).ok()

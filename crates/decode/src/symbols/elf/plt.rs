@@ -1,4 +1,4 @@
-//! Stubs through which a program calls functions of others.
+//! Names the stubs through which a program calls functions of shared libraries.
 //!
 //! ```text
 //!   .plt, .plt.sec, .plt.got   [endbr64] [bnd] jmp *slot(%rip)     x86-64
@@ -6,11 +6,14 @@
 //!                                        └─▶ slot ──.rela.plt, .rela.dyn──▶ symbol ──▶ "name@plt"
 //! ```
 //!
-//! Linkers order stubs and relocations as they like, so nothing is counted: a stub is named by the slot that its own code jumps through.
+//! Linkers order stubs and relocations in any way, so nothing is counted: a stub is named by the
+//! slot that its own code jumps through.
 //!
 //! Invariants:
-//! 1. A stub whose code is not one of these, or whose slot no relocation fills with a symbol, has no name.
-//! 2. Slots ([`MAX_SLOTS`]) and bytes of each section ([`MAX_SECTION`], [`MAX_STUBS`]) are bounded; each stub and each relocation is paid for.
+//! 1. A stub whose code is not one of these, or whose slot no relocation fills with a symbol, has
+//!    no name.
+//! 2. Slots ([`MAX_SLOTS`]) and bytes of each section ([`MAX_SECTION`], [`MAX_STUBS`]) are bounded;
+//!    each stub and each relocation is subtracted from the effort.
 
 use std::collections::HashMap;
 
@@ -23,20 +26,20 @@ use object::{Endianness, ReadRef, SectionIndex};
 
 use super::super::effort::Effort;
 use super::super::table::{Rank, Table};
-use super::symbols::{Taker, name_at};
+use super::symbols::{SymbolReader, name_at};
 
-/// Slots that are remembered.
+/// The most slots that are kept.
 const MAX_SLOTS: usize = 1 << 18;
-/// The largest section of relocations, or of what they are about, and of stubs.
+/// The size limits in bytes of a section of relocations, symbols or names, and of stubs.
 const MAX_SECTION: u64 = 64 << 20;
 const MAX_STUBS: u64 = 8 << 20;
-/// The sections of stubs, and those that fill their slots.
+/// The sections of stubs, each with the section of relocations that fill its slots.
 const STUBS: [(&[u8], &[u8]); 3] =
     [(b".plt", b".rela.plt"), (b".plt.sec", b".rela.plt"), (b".plt.got", b".rela.dyn")];
-/// The size of a stub where the section does not tell it.
+/// The size of a stub in bytes if the section has no entry size.
 const STUB: usize = 16;
 
-/// The slot that a stub at an address jumps through.
+/// Returns the slot that a stub at an address jumps through.
 fn slot_of(machine: u16, code: &[u8], address: u64) -> Option<u64> {
     match machine {
         EM_X86_64 => x86_64(code, address),
@@ -45,7 +48,7 @@ fn slot_of(machine: u16, code: &[u8], address: u64) -> Option<u64> {
     }
 }
 
-/// Whether a relocation puts the address of a function where a stub finds it.
+/// Returns whether a relocation writes the address of a function into the slot of a stub.
 const fn fills_a_slot(machine: u16, kind: u32) -> bool {
     match machine {
         EM_X86_64 => matches!(kind, R_X86_64_GLOB_DAT | R_X86_64_JUMP_SLOT),
@@ -57,14 +60,14 @@ fn x86_64(code: &[u8], address: u64) -> Option<u64> {
     let bare = code.strip_prefix(&[0xF3, 0x0F, 0x1E, 0xFA]).unwrap_or(code);
     let bare = bare.strip_prefix(&[0xF2]).unwrap_or(bare);
     let (distance, rest) = bare.strip_prefix(&[0xFF, 0x25])?.split_first_chunk::<4>()?;
-    // Counted from the instruction behind it.
-    let behind = address.wrapping_add(u64::try_from(code.len().checked_sub(rest.len())?).ok()?);
-    Some(behind.wrapping_add_signed(i64::from(i32::from_le_bytes(*distance))))
+    // The offset counts from the next instruction.
+    let next = address.wrapping_add(u64::try_from(code.len().checked_sub(rest.len())?).ok()?);
+    Some(next.wrapping_add_signed(i64::from(i32::from_le_bytes(*distance))))
 }
 
 fn aarch64(code: &[u8], address: u64) -> Option<u64> {
     const BTI_C: u32 = 0xD503_245F;
-    let word = |at: usize| code.get(at..)?.first_chunk().map(|it| u32::from_le_bytes(*it));
+    let word = |at: usize| code.get(at..)?.first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
     let at = if word(0)? == BTI_C { 4 } else { 0 };
     let (adrp, ldr) = (word(at)?, word(at.checked_add(4)?)?);
     // adrp x16, page; ldr x17, [x16, #offset]
@@ -72,20 +75,20 @@ fn aarch64(code: &[u8], address: u64) -> Option<u64> {
         return None;
     }
     let pages = (adrp >> 5 & 0x7_FFFF) << 2 | (adrp >> 29 & 3);
-    // 21 bits with a sign.
+    // The page offset has 21 bits with a sign.
     let pages = i64::from((pages << 11).cast_signed() >> 11);
     let here = address.wrapping_add(u64::try_from(at).ok()?) & !0xFFF;
     let page = here.wrapping_add_signed(pages.checked_mul(4096)?);
     Some(page.wrapping_add(u64::from(ldr >> 10 & 0xFFF) << 3))
 }
 
-impl<'data, Elf, R> Taker<'_, 'data, Elf, R>
+impl<'data, Elf, R> SymbolReader<'_, 'data, Elf, R>
 where
     Elf: FileHeader<Endian = Endianness>,
     R: ReadRef<'data>,
 {
-    /// Takes in the stubs of a program; `None` where there is more than is taken.
-    pub(super) fn take_stubs(&self, machine: u16, effort: &mut Effort, to: &mut Table) -> Option<()> {
+    /// Adds the stubs of a program to the table; returns `None` if a limit ends the reading.
+    pub(super) fn add_stubs(&self, machine: u16, effort: &mut Effort, to: &mut Table) -> Option<()> {
         let named = |name: &[u8], most| {
             let (_, section) = self.sections.section_by_name(self.endian, name)?;
             self.has_bytes(section, most).then_some(section)
@@ -110,7 +113,7 @@ where
         section.sh_type(self.endian) != SHT_NOBITS && section.sh_size(self.endian).into() <= most
     }
 
-    /// Notes which symbols fill which slots.
+    /// Maps slots to the names of the symbols that fill them.
     fn fill(
         &self,
         (machine, section): (u16, &'data Elf::SectionHeader),
@@ -128,8 +131,8 @@ where
             let Some(index) = relocation.symbol(self.endian, false) else { continue };
             let Some(symbol) = symbols.get(index.0) else { continue };
             let at = usize::try_from(symbol.st_name(self.endian)).unwrap_or(usize::MAX);
-            let (name, looked_at) = name_at(strings, at);
-            effort.pay_for_bytes(looked_at)?;
+            let (name, bytes_read) = name_at(strings, at);
+            effort.pay_for_bytes(bytes_read)?;
             if slots.len() >= MAX_SLOTS {
                 return None;
             }
@@ -140,11 +143,12 @@ where
         Some(())
     }
 
-    /// The symbols that relocations are about, and their names.
+    /// Returns the symbols that relocations refer to, and their names.
     fn linked(&self, link: SectionIndex) -> Option<(&'data [Elf::Sym], &'data [u8])> {
-        let symbols = self.sections.section(link).ok().filter(|it| self.has_bytes(it, MAX_SECTION))?;
+        let symbols =
+            self.sections.section(link).ok().filter(|section| self.has_bytes(section, MAX_SECTION))?;
         let strings = self.sections.section(SectionIndex(symbols.sh_link(self.endian) as usize));
-        let strings = strings.ok().filter(|it| self.has_bytes(it, MAX_SECTION))?;
+        let strings = strings.ok().filter(|section| self.has_bytes(section, MAX_SECTION))?;
         self.allow(symbols);
         self.allow(strings);
         let symbols = symbols.data_as_array(self.endian, self.file).ok()?;
@@ -161,8 +165,8 @@ where
         self.allow(section);
         let Ok(code) = section.data(self.endian, self.file) else { return Some(()) };
         let start: u64 = section.sh_addr(self.endian).into();
-        let told = usize::try_from(section.sh_entsize(self.endian).into()).unwrap_or(0);
-        let size = if matches!(told, 8 | 16 | 24) { told } else { STUB };
+        let entry_size = usize::try_from(section.sh_entsize(self.endian).into()).unwrap_or(0);
+        let size = if matches!(entry_size, 8 | 16 | 24) { entry_size } else { STUB };
         let mut name = Vec::new();
         for (address, stub) in (start..).step_by(size).zip(code.chunks_exact(size)) {
             effort.pay(1)?;
@@ -186,20 +190,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stub_is_known_by_the_slot_that_it_jumps_through() {
+    fn stub_is_named_by_its_slot() {
         let x86 = |code: &[u8]| slot_of(EM_X86_64, code, 0x1020);
         // jmp *0x2fe2(%rip); push 0; jmp
         assert_eq!(x86(b"\xFF\x25\xE2\x2F\0\0\x68\0\0\0\0\xE9\xE0\xFF\xFF\xFF"), Some(0x4008));
         // endbr64; jmp *0x2fde(%rip); nop — and with bnd
         assert_eq!(x86(b"\xF3\x0F\x1E\xFA\xFF\x25\xDE\x2F\0\0\x66\x0F\x1F\x44\0\0"), Some(0x4008));
         assert_eq!(x86(b"\xF3\x0F\x1E\xFA\xF2\xFF\x25\xDD\x2F\0\0\x0F\x1F\x44\0\0"), Some(0x4008));
-        assert_eq!(x86(b"\xFF\x25\xE2\xFF\xFF\xFF\x66\x90"), Some(0x1008), "a slot before it, in 8 bytes");
-        // The first one of lazy binding, one that only pushes, and one that is cut.
+        assert_eq!(
+            x86(b"\xFF\x25\xE2\xFF\xFF\xFF\x66\x90"),
+            Some(0x1008),
+            "a slot before the stub, in 8 bytes"
+        );
+        // The first stub of lazy binding, one that only pushes, and one that is truncated.
         assert_eq!(x86(b"\xFF\x35\xE2\x2F\0\0\xFF\x25\xE4\x2F\0\0\x0F\x1F\x40\0"), None);
         assert_eq!(x86(b"\xF3\x0F\x1E\xFA\x68\0\0\0\0\xF2\xE9\xE1\xFF\xFF\xFF\x90"), None);
         assert_eq!(x86(b"\xFF\x25\xE2\x2F"), None);
         let arm = |words: &[u32], address| {
-            let code: Vec<u8> = words.iter().flat_map(|it| it.to_le_bytes()).collect();
+            let code: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
             slot_of(EM_AARCH64, &code, address)
         };
         // adrp x16, +0x10000; ldr x17, [x16, #0xfa8]; add x16, x16, #0xfa8; br x17

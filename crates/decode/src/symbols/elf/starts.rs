@@ -1,26 +1,28 @@
-//! Where functions of a stripped file begin, by the table for whoever unwinds.
+//! Reads the start addresses of functions of a stripped file from its unwind table.
 //!
 //! ```text
-//!   .eh_frame_hdr    0 version 1 │ 1 how .eh_frame is told │ 2 0x03: u32 │ 3 0x3B: i32 from here │ 4 .eh_frame │ 8 count │ C { function i32, entry i32 } × count
+//!   .eh_frame_hdr    0 version 1 │ 1 encoding of .eh_frame │ 2 0x03: u32 │ 3 0x3B: i32 from here
+//!                    │ 4 .eh_frame │ 8 count │ C { function i32, entry i32 } × count
 //! ```
 //!
-//! Linkers write this form alone; others are left alone. Source: Documented ("Linux Standard Base Core Specification", exception frames).
+//! Linkers write only this form; other forms are ignored. Source: Documented ("Linux Standard Base
+//! Core Specification", exception frames).
 
 use object::Endianness;
 use object::ReadRef;
 use object::read::elf::{FileHeader, SectionHeader, SectionTable};
 use traceweir_format::wire;
 
-/// Functions that are kept.
+/// The most functions that are kept.
 const MAX_STARTS: usize = 1 << 20;
 const VERSION: u8 = 1;
 const COUNT_U32: u8 = 0x03;
 const TABLE_FROM_HERE_I32: u8 = 0x3B;
-/// Bytes before the table, and of an entry.
+/// The size of the header before the table, and of an entry, in bytes.
 const HEAD: usize = 12;
 const ENTRY: usize = 8;
 
-/// Where functions begin by the linker's account, ascending; empty where nothing tells.
+/// Returns the linked start addresses of functions, ascending; empty if the file has no such table.
 pub(super) fn read<'data, Elf, R>(
     sections: &SectionTable<'data, Elf, R>,
     (endian, file): (Endianness, R),
@@ -32,18 +34,18 @@ where
     let section = sections.section_by_name(endian, b".eh_frame_hdr").map(|(_, section)| section);
     let Some(section) = section.filter(|_| endian == Endianness::Little) else { return Vec::new() };
     let bytes = section.data(endian, file).unwrap_or_default();
-    of_table(bytes, section.sh_addr(endian).into()).unwrap_or_default()
+    parse_table(bytes, section.sh_addr(endian).into()).unwrap_or_default()
 }
 
-/// The same of the bytes of the section, which lies there.
-fn of_table(bytes: &[u8], at: u64) -> Option<Vec<u64>> {
+/// Parses the bytes of the section, whose linked address is `at`.
+fn parse_table(bytes: &[u8], at: u64) -> Option<Vec<u64>> {
     let [VERSION, _, COUNT_U32, TABLE_FROM_HERE_I32] = *bytes.first_chunk::<4>()? else { return None };
     let count = usize::try_from(wire::u32_at(bytes, 8)).ok()?.min(MAX_STARTS);
     let entries = bytes.get(HEAD..)?.chunks_exact(ENTRY).take(count);
     let mut starts: Vec<u64> = entries
         .map(|entry| at.wrapping_add_signed(i64::from(wire::u32_at(entry, 0).cast_signed())))
         .collect();
-    // They are sorted in sound files.
+    // In sound files the entries are sorted already.
     starts.sort_unstable();
     starts.dedup();
     Some(starts)
@@ -61,10 +63,10 @@ mod tests {
             bytes.extend([0; 4]);
         }
         bytes.push(7);
-        assert_eq!(of_table(&bytes, 0x1000).unwrap(), [0xFF0, 0x1000, 0x1020], "as many as there are");
-        assert!(of_table(&bytes[..12], 0).unwrap().is_empty());
+        assert_eq!(parse_table(&bytes, 0x1000).unwrap(), [0xFF0, 0x1000, 0x1020], "as many as there are");
+        assert!(parse_table(&bytes[..12], 0).unwrap().is_empty());
         bytes[3] = 0x1B;
-        assert_eq!(of_table(&bytes, 0), None);
-        assert_eq!(of_table(&[1], 0), None);
+        assert_eq!(parse_table(&bytes, 0), None);
+        assert_eq!(parse_table(&[1], 0), None);
     }
 }

@@ -1,15 +1,19 @@
-//! The functions among the symbols of a program or debug file.
+//! Reads the functions among the symbols of a program or debug file.
 //!
 //! ```text
 //!   .symtab, .dynsym   name ─┐ value, size, kind, section
-//!   .strtab, .dynstr   ──────┴─▶ a text up to the next NUL, if that is near
+//!   .strtab, .dynstr   ──────┴─▶ a text up to the next NUL, if that is near enough
 //! ```
 //!
 //! Invariants:
-//! 1. One table of each kind is read, as the format has it: a stranger's file may list thousands that lie over each other.
-//! 2. A name ends within [`MAX_NAME`] bytes or is none: where no NUL stands in the whole block, looking for it again and again is what takes time.
-//! 3. A function whose size is not told ends with its section: what lies behind is another's, stubs for example.
-//! 4. What ends the look before the last symbol (bounds, effort, a table that is too large) marks the result as [cut](Table::is_cut).
+//! 1. One table of each kind is read, as in the format: a hostile file may list thousands that
+//!    overlap.
+//! 2. A name ends within [`MAX_NAME`] bytes or is ignored: in a block without any NUL, searching
+//!    for it again and again would take too long.
+//! 3. A function of unknown size ends with its section: what follows is something else, for example
+//!    stubs.
+//! 4. If reading ends before the last symbol (limits, effort, a table that is too large), the
+//!    result is marked as [cut](Table::is_cut).
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -24,13 +28,15 @@ use object::{Endianness, ReadRef, SectionIndex};
 use super::super::effort::Effort;
 use super::super::table::{MAX_NAME, Rank, Table};
 
-/// The largest table of symbols, and the largest block of their names.
+/// The size limits of the table of symbols and of the block of their names, in bytes.
 const MAX_SECTION: u64 = 256 << 20;
-/// Steps and time for all symbols of a file: one step for each, and what [`Effort::pay_for_bytes`] takes for its name.
+/// Steps and time for all symbols of a file: one step for each, plus the steps of
+/// [`Effort::pay_for_bytes`] for its name.
 const STEPS: u64 = 64 << 20;
 const TIME: Duration = Duration::from_secs(20);
 
-/// The functions that the tables of a file tell; addresses lose the bits that are not in `mask`.
+/// Reads the functions in the symbol tables of a file; clears the address bits that are not in
+/// `mask`.
 pub(super) fn read<'data, Elf, R>(
     sections: &SectionTable<'data, Elf, R>,
     (endian, file): (Endianness, R),
@@ -43,50 +49,53 @@ where
 {
     let mut table = Table::default();
     let mut effort = Effort::new(STEPS, TIME);
-    let taker = Taker { sections, endian, file, left, mask };
-    // Told at the end: until then a table that is cut is one that is full.
-    let mut is_all = true;
+    let reader = SymbolReader { sections, endian, file, left, mask };
+    // Applied at the end: until then, a table that is cut is a full one.
+    let mut is_complete = true;
     for kind in [SHT_SYMTAB, SHT_DYNSYM] {
-        let Some(section) = sections.iter().find(|it| it.sh_type(endian) == kind) else { continue };
-        // A table that cannot be read, or is too large, leaves the other.
-        is_all &= !matches!(taker.take(section, &mut effort, &mut table), Ok(None));
+        let Some(section) = sections.iter().find(|section| section.sh_type(endian) == kind) else { continue };
+        // If one table is unreadable or too large, the other is still read.
+        is_complete &= !matches!(reader.read_table(section, &mut effort, &mut table), Ok(None));
     }
-    is_all &= taker.take_stubs(machine, &mut effort, &mut table).is_some();
-    if !is_all {
+    is_complete &= reader.add_stubs(machine, &mut effort, &mut table).is_some();
+    if !is_complete {
         table.cut();
     }
     table.finish_within(ends_of_code(sections, endian));
     table
 }
 
-/// Where sections of code end: no function goes on behind that.
+/// Returns the end addresses of code sections; no function extends past them.
 fn ends_of_code<'data, Elf, R>(sections: &SectionTable<'data, Elf, R>, endian: Endianness) -> Vec<u64>
 where
     Elf: FileHeader<Endian = Endianness>,
     R: ReadRef<'data>,
 {
-    let code = sections.iter().filter(|it| it.sh_flags(endian).into() & u64::from(SHF_EXECINSTR) != 0);
-    let end = |it: &Elf::SectionHeader| it.sh_addr(endian).into().saturating_add(it.sh_size(endian).into());
-    code.filter(|it| it.sh_size(endian).into() > 0).map(end).collect()
+    let code =
+        sections.iter().filter(|section| section.sh_flags(endian).into() & u64::from(SHF_EXECINSTR) != 0);
+    let end = |section: &Elf::SectionHeader| {
+        section.sh_addr(endian).into().saturating_add(section.sh_size(endian).into())
+    };
+    code.filter(|section| section.sh_size(endian).into() > 0).map(end).collect()
 }
 
-/// Reads tables of one file.
-pub(super) struct Taker<'s, 'data, Elf: FileHeader<Endian = Endianness>, R: ReadRef<'data>> {
+/// Reads the symbol tables of one file.
+pub(super) struct SymbolReader<'s, 'data, Elf: FileHeader<Endian = Endianness>, R: ReadRef<'data>> {
     pub(super) sections: &'s SectionTable<'data, Elf, R>,
     pub(super) endian: Endianness,
     pub(super) file: R,
-    /// Bytes that may still be read.
+    /// The number of bytes that may still be read.
     left: &'s Cell<u64>,
     mask: u64,
 }
 
-impl<'data, Elf, R> Taker<'_, 'data, Elf, R>
+impl<'data, Elf, R> SymbolReader<'_, 'data, Elf, R>
 where
     Elf: FileHeader<Endian = Endianness>,
     R: ReadRef<'data>,
 {
-    /// Takes in the functions of one table; `None` where there is more than is taken.
-    fn take(
+    /// Adds the functions of one table; returns `None` if a limit ends the reading.
+    fn read_table(
         &self,
         section: &'data Elf::SectionHeader,
         effort: &mut Effort,
@@ -110,8 +119,8 @@ where
                 continue;
             }
             let at = usize::try_from(symbol.st_name(endian)).unwrap_or(usize::MAX);
-            let (name, looked_at) = name_at(strings, at);
-            if effort.pay_for_bytes(looked_at).is_none() {
+            let (name, bytes_read) = name_at(strings, at);
+            if effort.pay_for_bytes(bytes_read).is_none() {
                 return Ok(None);
             }
             let Some(name) = name.filter(|name| symbol.st_type() != STT_NOTYPE || !is_made_up(name)) else {
@@ -127,16 +136,17 @@ where
         Ok(Some(()))
     }
 
-    /// Lets the bytes of a section be read.
+    /// Adds the size of a section to the bytes that may be read.
     pub(super) fn allow(&self, section: &Elf::SectionHeader) {
         self.left.set(self.left.get().saturating_add(section.sh_size(self.endian).into()));
     }
 
-    /// Whether it is a function, or a label in code.
+    /// Returns whether a symbol is a function, or a label in code.
     fn may_be_code(&self, symbol: &Elf::Sym) -> bool {
         let endian = self.endian;
         let place = symbol.st_shndx(endian);
-        let of_code = |it: &Elf::SectionHeader| it.sh_flags(endian).into() & u64::from(SHF_EXECINSTR) != 0;
+        let of_code =
+            |section: &Elf::SectionHeader| section.sh_flags(endian).into() & u64::from(SHF_EXECINSTR) != 0;
         match symbol.st_type() {
             _ if place == SHN_UNDEF => false,
             STT_FUNC | STT_GNU_IFUNC => true,
@@ -146,7 +156,7 @@ where
     }
 }
 
-/// The text at an offset, if it ends soon enough, and the bytes that were looked at.
+/// Returns the text at an offset, if it ends soon enough, and the number of bytes that were read.
 pub(super) fn name_at(strings: &[u8], at: usize) -> (Option<&[u8]>, usize) {
     let near = strings.get(at..at.saturating_add(MAX_NAME).saturating_add(1).min(strings.len()));
     let near = near.unwrap_or_default();
@@ -156,7 +166,7 @@ pub(super) fn name_at(strings: &[u8], at: usize) -> (Option<&[u8]>, usize) {
     }
 }
 
-/// Labels that assemblers make, and marks of what is code and what is data.
+/// Returns whether a name is a label of an assembler, or a mapping symbol that marks code or data.
 fn is_made_up(name: &[u8]) -> bool {
     name.starts_with(b"$") || name.starts_with(b".L")
 }

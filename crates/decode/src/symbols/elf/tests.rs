@@ -1,4 +1,4 @@
-//! Files whose symbols ask for more than they are worth.
+//! Tests with files whose symbols demand more work than they are worth.
 
 use std::cell::Cell;
 use std::io::{self, Cursor, Read, Seek, SeekFrom};
@@ -12,7 +12,8 @@ use super::*;
 const SYMBOLS: Parts = Parts { symbols: true, dwarf: false };
 const HEADER: usize = 64;
 
-/// A file of sections, each with its kind, flags, link, and where it lies in what follows the header.
+/// Builds a file of sections, each with its kind, flags, link, and its range in the bytes after the
+/// header.
 fn file_of(body: &[u8], sections: &[(u32, u32, u32, std::ops::Range<usize>)]) -> Vec<u8> {
     let mut file = vec![0x7F, b'E', b'L', b'F', 2, 1, 1];
     file.resize(16, 0);
@@ -39,7 +40,7 @@ fn file_of(body: &[u8], sections: &[(u32, u32, u32, std::ops::Range<usize>)]) ->
     file
 }
 
-/// Functions of 16 bytes one behind the other, whose names stand at such offsets.
+/// Encodes adjacent functions of 16 bytes with names at these offsets.
 fn functions(names: impl Iterator<Item = usize>) -> Vec<u8> {
     let mut all = Vec::new();
     for (at, name) in names.enumerate() {
@@ -51,7 +52,7 @@ fn functions(names: impl Iterator<Item = usize>) -> Vec<u8> {
     all
 }
 
-/// A file with one table of symbols.
+/// Builds a file with one table of symbols.
 fn with_symbols(symbols: &[u8], names: &[u8]) -> Vec<u8> {
     let body = [symbols, names].concat();
     let code = (SHT_PROGBITS, SHF_EXECINSTR, 0, 0..0);
@@ -64,15 +65,15 @@ fn table_of(file: Vec<u8>) -> Table {
 }
 
 #[test]
-fn honest_symbols_are_all_there() {
+fn sound_symbols_are_complete() {
     let table = table_of(with_symbols(&functions([1, 5, 900].into_iter()), b"\0one\0two\0"));
-    let name = |address| table.lookup(address).map(|it| it.text().into_owned());
+    let name = |address| table.lookup(address).map(|symbol| symbol.text().into_owned());
     assert_eq!((name(0x1008).as_deref(), name(0x101F).as_deref()), (Some("one"), Some("two")));
     assert_eq!((name(0x1020), table.is_cut()), (None, false));
 }
 
 #[test]
-fn a_table_that_is_too_large_leaves_the_other() {
+fn oversized_symbol_table_does_not_hide_the_other() {
     const TOO_LARGE: usize = 24 * (12 << 20);
     let symbols = functions([1, 5].into_iter());
     let body = [&symbols[..], b"\0one\0two\0"].concat();
@@ -80,13 +81,13 @@ fn a_table_that_is_too_large_leaves_the_other() {
     let code = (SHT_PROGBITS, SHF_EXECINSTR, 0, 0..0);
     let (large, small) = ((SHT_SYMTAB, 0, 3, 0..TOO_LARGE), (SHT_DYNSYM, 0, 3, 0..symbols.len()));
     let table = table_of(file_of(&body, &[large, code, names, small]));
-    assert!(table.lookup(0x1008).is_some_and(|it| it.name == b"one"));
-    assert!(table.lookup(0x1018).is_some_and(|it| it.name == b"two"));
+    assert!(table.lookup(0x1008).is_some_and(|symbol| symbol.name == b"one"));
+    assert!(table.lookup(0x1018).is_some_and(|symbol| symbol.name == b"two"));
     assert!(table.is_cut(), "which is said");
 }
 
 #[test]
-fn names_without_an_end_are_not_looked_for_in_the_whole_file() {
+fn search_for_the_end_of_a_name_is_bounded() {
     let began = Instant::now();
     let table = table_of(with_symbols(&functions(0..400_000), &vec![b'a'; 8 << 20]));
     assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
@@ -94,15 +95,15 @@ fn names_without_an_end_are_not_looked_for_in_the_whole_file() {
 }
 
 #[test]
-fn names_that_lie_over_each_other_fill_the_table_and_no_more() {
+fn overlapping_names_fill_the_table_up_to_its_limit() {
     let mut names = vec![b'a'; MAX_NAME];
     names.push(0);
     let table = table_of(with_symbols(&functions((0..20_000).map(|_| 0)), &names));
     assert!(table.is_cut() && table.len() > 1000, "{}", table.len());
-    assert!(table.lookup(0x1000).is_some_and(|it| it.name.len() == MAX_NAME));
+    assert!(table.lookup(0x1000).is_some_and(|symbol| symbol.name.len() == MAX_NAME));
 }
 
-/// Counts the bytes that are read.
+/// A file that counts the bytes that are read.
 struct Counted<'a>(Cursor<Vec<u8>>, &'a Cell<u64>);
 
 impl Read for Counted<'_> {
@@ -120,7 +121,7 @@ impl Seek for Counted<'_> {
 }
 
 #[test]
-fn of_many_tables_one_is_read() {
+fn only_one_of_many_symbol_tables_is_read() {
     let symbols = functions((0..50_000).map(|_| 1));
     let body = [&symbols[..], b"\0name\0"].concat();
     let mut sections = vec![(SHT_STRTAB, 0, 0, symbols.len()..body.len())];

@@ -1,4 +1,5 @@
-//! The fields of an event as a payload filter describes them: from the start of the payload, as far as their sizes follow from the payload.
+//! The fields of an event as a payload filter describes them: from the start of the payload to the
+//! first field whose size the payload alone does not give.
 
 use traceweir_format::filter::payload::{self, Shape, Type};
 use traceweir_format::spec::types::{InType, OutType};
@@ -6,25 +7,25 @@ use traceweir_format::spec::types::{InType, OutType};
 use crate::schema::{Count, Field, Kind, Length, Schema, ValueMap};
 use crate::source::EventSchema;
 
-/// Events that are filtered are those of programs that run here.
+/// Filters apply to events of processes on this machine, which have 8-byte pointers.
 const POINTER_SIZE: usize = 8;
 
 /// A field that can be compared.
 #[derive(Clone, Debug)]
 pub struct Place<'s> {
-    /// Its name behind those of the structures that it is in.
+    /// The field's name, after the names of the structures that contain it.
     pub path: String,
-    /// Its number in the filter.
+    /// The field's number in the filter.
     pub at: u8,
-    /// Its type.
+    /// The type in the payload.
     pub input: InType,
     map: Option<&'s ValueMap>,
-    /// Its number in the schema.
+    /// The field's index in the schema.
     index: usize,
 }
 
 impl Place<'_> {
-    /// As what it is compared; `None` where it is neither a number, a GUID nor text.
+    /// Returns the type for comparisons; `None` if the field is neither a number, a GUID nor text.
     #[must_use]
     pub fn compared_as(&self) -> Option<Type> {
         let number = |bytes, signed| Type::Integer { bytes, signed };
@@ -46,7 +47,7 @@ impl Place<'_> {
         })
     }
 
-    /// A number as people write it, or by the name that the field has for it.
+    /// Parses a number: decimal, hexadecimal, or the name that the field's map has for it.
     #[must_use]
     pub fn number(&self, text: &str) -> Option<i128> {
         let text = text.trim();
@@ -68,19 +69,19 @@ impl Place<'_> {
     }
 }
 
-/// The filter of an event, with all fields that can be described.
+/// The filter of an event, with all fields that a filter can describe.
 #[derive(Debug)]
 pub struct Layout<'s> {
-    /// What has been described so far; takes predicates.
+    /// The filter that has been built so far; predicates are added to it.
     pub event: payload::Event,
     schema: &'s Schema,
     places: Vec<Place<'s>>,
-    /// The first field that cannot be described; none behind it can.
+    /// The first field that a filter cannot describe; no field after it can be described either.
     end: Option<String>,
 }
 
 impl<'s> Layout<'s> {
-    /// The fields of an event. `any`: one of its predicates is enough.
+    /// Describes the fields of an event. With `any`, one matching predicate is enough.
     #[must_use]
     pub fn of(event: &'s EventSchema, any: bool) -> Self {
         let descriptor = &event.descriptor;
@@ -90,7 +91,8 @@ impl<'s> Layout<'s> {
         layout
     }
 
-    /// Structures nest at most eight deep.
+    /// Describes fields, and the members of structures recursively; structures nest at most eight
+    /// deep.
     fn fields(&mut self, first: usize, fields: &'s [Field], within: &str) {
         for (index, field) in (first..).zip(fields) {
             if self.end.is_some() {
@@ -145,12 +147,12 @@ impl<'s> Layout<'s> {
         }
     }
 
-    /// The number in the filter of a field of the schema.
+    /// Returns the number in the filter of a field of the schema.
     fn number_of(&self, index: u16) -> Option<u8> {
         self.places.iter().find(|place| place.index == usize::from(index)).map(|place| place.at)
     }
 
-    /// A field by its name, or by that of its structure and its own.
+    /// Finds a field by its own name, or by the names of its structures and its own.
     pub fn find(&self, name: &str) -> Result<Place<'s>, String> {
         let wanted = name.to_lowercase();
         let is_whole = |place: &&Place<'_>| place.path.to_lowercase() == wanted;

@@ -1,13 +1,14 @@
-//! Against anything: random schemas on random payloads.
+//! Random schemas on random payloads.
 //!
-//! What simple schemas come to is told by an oracle that steps through the bytes; of all others it is asked that the walk ends, stays inside the payload and closes
-//! what it opened.
+//! For simple schemas an oracle that steps through the bytes gives the expected values. For all
+//! others the walk must end, stay inside the payload and close every array and structure that it
+//! began.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// Sizes of the types that the oracle knows.
+/// Types that the oracle reads, with their sizes.
 const SIMPLE: [(InType, usize); 8] = [
     (InType::UINT8, 1),
     (InType::UINT16, 2),
@@ -19,7 +20,8 @@ const SIMPLE: [(InType, usize); 8] = [
     (InType::ANSISTRING, 0),
 ];
 
-/// A slow and obvious walker of simple types: the offset and size of each value, and the bytes left if all went well.
+/// A slow and obvious walker of simple types. Returns the offset and size of each value, and the
+/// bytes left if the walk succeeds.
 fn oracle(schema: &Schema, payload: &[u8]) -> (Vec<(usize, usize)>, Option<usize>) {
     let (mut at, mut found) = (0, Vec::new());
     for field in schema.top() {
@@ -55,7 +57,7 @@ fn oracle(schema: &Schema, payload: &[u8]) -> (Vec<(usize, usize)>, Option<usize
     (found, Some(payload.len() - at))
 }
 
-/// The bytes that a value stands for.
+/// Returns the number of payload bytes that a value takes.
 fn size_of(value: &Value<'_>) -> usize {
     match value {
         Value::U8(_) => 1,
@@ -69,7 +71,7 @@ fn size_of(value: &Value<'_>) -> usize {
 
 fn simple_field() -> impl Strategy<Value = Field> {
     let count = prop_oneof![4 => Just(Count::One), 1 => (0_u16..4).prop_map(Count::Fixed), 1 => Just(Count::Prefixed)];
-    ((0..SIMPLE.len()), count).prop_map(|(i, count)| of(SIMPLE[i].0).times(count))
+    ((0..SIMPLE.len()), count).prop_map(|(i, count)| field_of(SIMPLE[i].0).times(count))
 }
 
 fn any_field() -> impl Strategy<Value = Field> {

@@ -1,4 +1,4 @@
-//! By count and length: arrays, structures, and fields that say how many others there are.
+//! Counts and lengths: arrays, structures, and fields that hold the count or length of others.
 
 use super::*;
 
@@ -9,17 +9,17 @@ fn arrays_of_each_count_are_announced_and_closed() {
         vec![Seen::Array(index, 2), value(1), value(2), Seen::EndArray(index)]
     };
     let two: &[u8] = &[1, 0, 2, 0];
-    let fixed = flat(vec![of(InType::UINT16).times(Count::Fixed(2))]);
+    let fixed = flat(vec![field_of(InType::UINT16).times(Count::Fixed(2))]);
     assert_eq!(walk(&fixed, two, 8), (elements(0), Ok(&[][..])));
-    let prefixed = flat(vec![of(InType::UINT16).times(Count::Prefixed)]);
+    let prefixed = flat(vec![field_of(InType::UINT16).times(Count::Prefixed)]);
     assert_eq!(walk(&prefixed, &[&[2, 0], two, &[9]].concat(), 8), (elements(0), Ok(&[9][..])));
-    let to_end = flat(vec![of(InType::UINT16).times(Count::ToEnd)]);
+    let to_end = flat(vec![field_of(InType::UINT16).times(Count::ToEnd)]);
     assert_eq!(
         walk(&to_end, &[two, &[9]].concat(), 8),
         (elements(0), Ok(&[9][..])),
         "half an element is left"
     );
-    let by_field = flat(vec![of(InType::UINT8), of(InType::UINT16).times(Count::Field(0))]);
+    let by_field = flat(vec![field_of(InType::UINT8), field_of(InType::UINT16).times(Count::Field(0))]);
     let (seen, rest) = walk(&by_field, &[2, 1, 0, 2, 0], 8);
     assert_eq!((&seen[1..], rest), (&elements(1)[..], Ok(&[][..])));
 }
@@ -27,21 +27,21 @@ fn arrays_of_each_count_are_announced_and_closed() {
 #[test]
 fn empty_arrays_are_arrays() {
     let nothing = [Seen::Array(0, 0), Seen::EndArray(0)];
-    assert_eq!(walk(&flat(vec![of(InType::UINT16).times(Count::Fixed(0))]), &[], 8).0, nothing);
-    assert_eq!(walk(&flat(vec![of(InType::UINT16).times(Count::ToEnd)]), &[], 8).0, nothing);
-    assert_eq!(walk(&flat(vec![of(InType::UINT16).times(Count::Prefixed)]), &[0, 0], 8).0, nothing);
+    assert_eq!(walk(&flat(vec![field_of(InType::UINT16).times(Count::Fixed(0))]), &[], 8).0, nothing);
+    assert_eq!(walk(&flat(vec![field_of(InType::UINT16).times(Count::ToEnd)]), &[], 8).0, nothing);
+    assert_eq!(walk(&flat(vec![field_of(InType::UINT16).times(Count::Prefixed)]), &[0, 0], 8).0, nothing);
     assert_eq!(
-        walk(&flat(vec![of(InType::UINT16).times(Count::Prefixed)]), &[], 8).0,
+        walk(&flat(vec![field_of(InType::UINT16).times(Count::Prefixed)]), &[], 8).0,
         [],
         "not even a count"
     );
-    let by_field = flat(vec![of(InType::UINT8), of(InType::UINT16).times(Count::Field(0))]);
+    let by_field = flat(vec![field_of(InType::UINT8), field_of(InType::UINT16).times(Count::Field(0))]);
     assert_eq!(walk(&by_field, &[0], 8).0[1..], [Seen::Array(1, 0), Seen::EndArray(1)]);
 }
 
 #[test]
-fn an_array_cut_short_is_closed_and_an_error() {
-    let schema = flat(vec![of(InType::UINT16).times(Count::Fixed(3))]);
+fn array_cut_short_is_closed_and_an_error() {
+    let schema = flat(vec![field_of(InType::UINT16).times(Count::Fixed(3))]);
     let (seen, result) = walk(&schema, &[1, 0, 2, 0, 3], 8);
     let value = |v| Seen::Value(0, Value::U16(v));
     assert_eq!(seen, [Seen::Array(0, 3), value(1), value(2), Seen::EndArray(0)]);
@@ -50,10 +50,10 @@ fn an_array_cut_short_is_closed_and_an_error() {
 
 #[test]
 fn arrays_of_strings_need_bytes_for_each() {
-    let schema = |count| flat(vec![of(InType::ANSISTRING).times(Count::Fixed(count))]);
+    let schema = |count| flat(vec![field_of(InType::ANSISTRING).times(Count::Fixed(count))]);
     assert_eq!(values(&schema(3), b"a\0\0b", 0), [Value::Text8(b"a"), Value::Text8(b""), Value::Text8(b"b")]);
     too_short(&schema(4), b"a\0\0b", 4);
-    let to_end = flat(vec![of(InType::UNICODESTRING).times(Count::ToEnd)]);
+    let to_end = flat(vec![field_of(InType::UNICODESTRING).times(Count::ToEnd)]);
     assert_eq!(values(&to_end, b"a\0\0\0b\0", 0), [Value::Text16(b"a\0"), Value::Text16(b"b\0")]);
 }
 
@@ -61,14 +61,16 @@ fn arrays_of_strings_need_bytes_for_each() {
 fn arrays_of_characters_are_one_text() {
     let text8 = [Seen::Value(0, Value::Text8(b"ab"))];
     let text16 = [Seen::Value(0, Value::Text16(b"a\0b\0"))];
-    for field in
-        [shown(InType::UINT8, OutType::STRING), shown(InType::INT8, OutType::STRING), of(InType::ANSICHAR)]
-    {
+    for field in [
+        shown(InType::UINT8, OutType::STRING),
+        shown(InType::INT8, OutType::STRING),
+        field_of(InType::ANSICHAR),
+    ] {
         assert_eq!(walk(&flat(vec![field.clone().times(Count::Fixed(4))]), b"ab\0c", 8).0, text8);
         assert_eq!(walk(&flat(vec![field.clone().times(Count::Prefixed)]), b"\x02\0ab", 8).0, text8);
         assert_eq!(walk(&flat(vec![field.times(Count::ToEnd)]), b"ab\0", 8).0, text8);
     }
-    for field in [shown(InType::UINT16, OutType::STRING), of(InType::UNICODECHAR)] {
+    for field in [shown(InType::UINT16, OutType::STRING), field_of(InType::UNICODECHAR)] {
         assert_eq!(walk(&flat(vec![field.clone().times(Count::Fixed(3))]), b"a\0b\0\0\0", 8).0, text16);
         assert_eq!(
             walk(&flat(vec![field.clone().times(Count::ToEnd)]), b"a\0b\0!", 8),
@@ -81,13 +83,13 @@ fn arrays_of_characters_are_one_text() {
 #[test]
 fn structures_nest_and_repeat() {
     // S[2] { a, T { b, c[2] } }, d
-    let pair = of(InType::UINT8).times(Count::Fixed(2));
+    let pair = field_of(InType::UINT8).times(Count::Fixed(2));
     let fields = vec![
         structure(2, 2).times(Count::Fixed(2)),
-        of(InType::UINT8),
-        of(InType::UINT8),
+        field_of(InType::UINT8),
+        field_of(InType::UINT8),
         structure(4, 2),
-        of(InType::UINT8),
+        field_of(InType::UINT8),
         pair,
     ];
     let schema = sealed(fields, 2);
@@ -114,7 +116,8 @@ fn structures_nest_and_repeat() {
 
 #[test]
 fn structures_repeat_to_the_end_of_the_payload() {
-    let fields = vec![structure(1, 2).times(Count::ToEnd), of(InType::UINT8), of(InType::ANSISTRING)];
+    let fields =
+        vec![structure(1, 2).times(Count::ToEnd), field_of(InType::UINT8), field_of(InType::ANSISTRING)];
     let seen = values(&sealed(fields, 1), b"\x01a\0\x02b\0\x03", 0);
     assert_eq!(
         seen,
@@ -126,8 +129,8 @@ fn structures_repeat_to_the_end_of_the_payload() {
 fn members_refer_to_their_own_element() {
     let fields = vec![
         structure(1, 2).times(Count::Prefixed),
-        of(InType::UINT8),
-        of(InType::UINT8).times(Count::Field(1)),
+        field_of(InType::UINT8),
+        field_of(InType::UINT8).times(Count::Field(1)),
     ];
     let seen = values(&sealed(fields, 1), &[2, 0, 1, 10, 2, 20, 21], 0);
     assert_eq!(seen, [1, 10, 2, 20, 21].map(Value::U8));
@@ -142,7 +145,7 @@ fn each_integer_type_can_be_a_count() {
         (InType::INT64, &[2, 0, 0, 0, 0, 0, 0, 0]),
         (InType::POINTER, &[2, 0, 0, 0, 0, 0, 0, 0]),
     ] {
-        let schema = flat(vec![of(input), of(InType::UINT8).times(Count::Field(0))]);
+        let schema = flat(vec![field_of(input), field_of(InType::UINT8).times(Count::Field(0))]);
         let payload = [bytes, &[5, 6]].concat();
         assert_eq!(values(&schema, &payload, 0)[1..], [Value::U8(5), Value::U8(6)], "{input:?}");
     }
@@ -150,18 +153,18 @@ fn each_integer_type_can_be_a_count() {
 
 #[test]
 fn counts_that_are_not_known_yet_are_errors() {
-    let forward = flat(vec![of(InType::UINT8).times(Count::Field(1)), of(InType::UINT8)]);
+    let forward = flat(vec![field_of(InType::UINT8).times(Count::Field(1)), field_of(InType::UINT8)]);
     bad_field(&forward, &[1, 1], 0);
-    let text = flat(vec![of(InType::ANSISTRING), of(InType::BINARY).long(Length::Field(0))]);
+    let text = flat(vec![field_of(InType::ANSISTRING), field_of(InType::BINARY).long(Length::Field(0))]);
     bad_field(&text, b"2\0ab", 2);
-    let itself = flat(vec![of(InType::UINT8).times(Count::Field(0))]);
+    let itself = flat(vec![field_of(InType::UINT8).times(Count::Field(0))]);
     bad_field(&itself, &[1, 1], 0);
 }
 
 #[test]
 fn referenced_values_do_not_outlive_their_event() {
-    let schema = flat(vec![of(InType::UINT8), of(InType::UINT8).times(Count::Field(0))]);
-    let forward = flat(vec![of(InType::UINT8).times(Count::Field(1)), of(InType::UINT8)]);
+    let schema = flat(vec![field_of(InType::UINT8), field_of(InType::UINT8).times(Count::Field(0))]);
+    let forward = flat(vec![field_of(InType::UINT8).times(Count::Field(1)), field_of(InType::UINT8)]);
     let mut walker = Walker::default();
     assert!(walker.walk(&schema, &[1, 1], 8, &mut Recorder::default()).is_ok());
     assert!(walker.walk(&forward, &[1, 1], 8, &mut Recorder::default()).is_err());

@@ -1,10 +1,15 @@
-//! At the ends of payloads, and with counts that nobody means.
+//! Payloads that end early, and counts that no payload can hold.
 
 use super::*;
 
 #[test]
 fn payloads_may_end_at_a_field_boundary_and_bytes_may_remain() {
-    let schema = flat(vec![of(InType::UINT8), of(InType::UINT16), of(InType::ANSISTRING), of(InType::GUID)]);
+    let schema = flat(vec![
+        field_of(InType::UINT8),
+        field_of(InType::UINT16),
+        field_of(InType::ANSISTRING),
+        field_of(InType::GUID),
+    ]);
     let mut payload = vec![1, 2, 0];
     payload.put_ansi_z("x").put_guid(&GUID).put_u8(99);
     for (length, count, rest) in [(0, 0, 0), (1, 1, 0), (3, 2, 0), (5, 3, 0), (21, 4, 0), (22, 4, 1)] {
@@ -17,34 +22,34 @@ fn payloads_may_end_at_a_field_boundary_and_bytes_may_remain() {
 }
 
 #[test]
-fn a_structure_does_not_end_early() {
-    let schema = sealed(vec![structure(1, 2), of(InType::UINT8), of(InType::UINT8)], 1);
+fn payload_must_not_end_inside_a_structure() {
+    let schema = sealed(vec![structure(1, 2), field_of(InType::UINT8), field_of(InType::UINT8)], 1);
     too_short(&schema, &[1], 1);
     assert_eq!(values(&schema, &[], 0), [], "but it may be absent");
 }
 
 #[test]
-fn many_small_structures_are_as_good_as_few_large_ones() {
-    // Eight structures around each byte.
+fn many_small_structures_stay_within_the_allowance() {
+    // Each byte is inside eight structures.
     let mut fields: Vec<_> = (1..=8).map(|first| structure(first, 1)).collect();
     fields[0].count = Count::ToEnd;
-    fields.push(of(InType::UINT8));
+    fields.push(field_of(InType::UINT8));
     assert_eq!(values(&sealed(fields, 1), &[7; 5000], 0).len(), 5000);
     let optional = vec![
         structure(1, 4).times(Count::ToEnd),
-        of(InType::UINT16),
-        of(InType::BINARY).long(Length::Field(1)),
-        of(InType::UINT8).times(Count::Field(1)),
-        of(InType::NULL),
+        field_of(InType::UINT16),
+        field_of(InType::BINARY).long(Length::Field(1)),
+        field_of(InType::UINT8).times(Count::Field(1)),
+        field_of(InType::NULL),
     ];
     assert_eq!(values(&sealed(optional, 1), &[0; 600], 0).len(), 300 * 3);
 }
 
 #[test]
-fn hostile_counts_of_nothing_are_bounded() {
+fn hostile_counts_of_empty_values_are_bounded() {
     let empty = Field::new("s", Kind::Struct { first: 1, members: 0 });
-    let no_text = of(InType::UNICODESTRING).long(Length::Fixed(0));
-    for field in [empty, of(InType::NULL), no_text.clone(), of(InType::NONNULLTERMINATEDSTRING)] {
+    let no_text = field_of(InType::UNICODESTRING).long(Length::Fixed(0));
+    for field in [empty, field_of(InType::NULL), no_text.clone(), field_of(InType::NONNULLTERMINATEDSTRING)] {
         for count in [Count::Fixed(u16::MAX), Count::Prefixed] {
             let schema = flat(vec![field.clone().times(count)]);
             let (seen, result) = walk(&schema, &[0xFF, 0xFF], 8);
@@ -52,15 +57,15 @@ fn hostile_counts_of_nothing_are_bounded() {
             assert!(seen.len() < 200, "{} for {field:?}", seen.len());
         }
     }
-    // Arrays of arrays of arrays of nothing.
+    // Arrays of arrays of arrays of empty values.
     let mut fields: Vec<_> =
         (1..=MAX_DEPTH as u16).map(|first| structure(first, 1).times(Count::Fixed(u16::MAX))).collect();
     fields.push(no_text.times(Count::Fixed(u16::MAX)));
     let (seen, result) = walk(&sealed(fields, 1), &[1; 100], 8);
     assert!(result.is_err() && seen.len() < 2000, "{}", seen.len());
-    // One byte for four thousand members.
-    let mut fields = vec![structure(1, 4001).times(Count::ToEnd), of(InType::UINT8)];
-    fields.resize(4002, of(InType::NULL));
+    // Each element of 4,001 members needs one byte only.
+    let mut fields = vec![structure(1, 4001).times(Count::ToEnd), field_of(InType::UINT8)];
+    fields.resize(4002, field_of(InType::NULL));
     let (seen, result) = walk(&sealed(fields, 1), &[1; 1000], 8);
     assert!(result.is_err() && seen.len() < 20_000, "{}", seen.len());
 }
@@ -68,13 +73,15 @@ fn hostile_counts_of_nothing_are_bounded() {
 #[test]
 fn impossible_counts_and_lengths_are_refused() {
     for input in [InType::INT32, InType::INT64] {
-        for field in [of(InType::UINT8).times(Count::Field(0)), of(InType::NULL).times(Count::Field(0))] {
+        for field in
+            [field_of(InType::UINT8).times(Count::Field(0)), field_of(InType::NULL).times(Count::Field(0))]
+        {
             assert_eq!(
-                bad_field(&flat(vec![of(input), field]), &[0xFF; 12], input.size(8).unwrap()).len(),
+                bad_field(&flat(vec![field_of(input), field]), &[0xFF; 12], input.size(8).unwrap()).len(),
                 1
             );
         }
-        let long = flat(vec![of(input), of(InType::UNICODESTRING).long(Length::Field(0))]);
+        let long = flat(vec![field_of(input), field_of(InType::UNICODESTRING).long(Length::Field(0))]);
         too_short(&long, &[0xFF; 9], input.size(8).unwrap());
     }
 }

@@ -1,4 +1,4 @@
-//! The log-file header event: names in place of two pointers.
+//! The log-file header event: names instead of two pointers.
 
 use traceweir_format::logfile::LogFileHeader;
 use traceweir_format::spec::event::class;
@@ -8,7 +8,7 @@ use super::*;
 use crate::source::kernel;
 use crate::tdh::decode_one;
 
-/// Where the two pointers begin.
+/// Byte offset of the two pointers.
 const POINTERS: usize = 0x38;
 const NAMES: [(&str, &str); 5] = [
     ("session", "C:\\trace.etl"),
@@ -18,7 +18,7 @@ const NAMES: [(&str, &str); 5] = [
     ("a longer name of a session", ""),
 ];
 
-/// The payload of a header event whose pointers are 5 and 6.
+/// Builds the payload of a header event whose pointers are 5 and 6.
 fn payload(session: &str, file: &str, pointer_size: usize) -> Vec<u8> {
     let header = LogFileHeader {
         start_time: FileTime(133_000_000_000_000_000),
@@ -38,7 +38,7 @@ fn payload(session: &str, file: &str, pointer_size: usize) -> Vec<u8> {
     payload
 }
 
-/// The values and types of the fields with these names.
+/// Collects name, type and text of each field.
 #[derive(Default)]
 struct ByName(Vec<(String, InType, String)>);
 
@@ -63,7 +63,7 @@ fn shown(schema: &Schema, payload: &[u8], pointer_size: usize, name: &str) -> (I
 }
 
 #[test]
-fn header_event_shows_names_in_place_of_pointers() {
+fn header_event_shows_names_instead_of_pointers() {
     let schema = kernel::schema(&class::EVENT_TRACE, 0, 2).unwrap();
     for pointer_size in [4, 8] {
         for (session, file) in NAMES {
@@ -78,7 +78,7 @@ fn header_event_shows_names_in_place_of_pointers() {
                 assert_eq!(shown(&schema, &payload, pointer_size, field), expected, "{field}");
             }
         }
-        // The event ends with the session's name: the file's is not known.
+        // The event ends with the session's name, so the file's name is unknown.
         let all = payload("s", "f", pointer_size);
         let cut = &all[..all.len() - 4];
         assert_eq!(shown(&schema, cut, pointer_size, "LoggerName"), (InType::UNICODESTRING, "s".into()));

@@ -1,4 +1,4 @@
-//! By type: how many bytes a value takes, and what it is.
+//! Types: the number of bytes that a value takes, and the value that results.
 
 use super::*;
 
@@ -32,7 +32,7 @@ fn each_fixed_type_takes_its_size() {
         (InType::UNICODECHAR, 2, Value::Text16(&bytes[..2])),
         (InType::ANSICHAR, 1, Value::Text8(&bytes[..1])),
     ] {
-        let schema = flat(vec![of(input)]);
+        let schema = flat(vec![field_of(input)]);
         assert_eq!(values(&schema, &bytes, 16 - size), [expected], "{input:?}");
         assert_eq!(values(&schema, &bytes[..size], 0), [expected], "{input:?} that fits exactly");
         assert_eq!(values(&schema, &[], 0), [], "{input:?} of an older layout is absent");
@@ -44,7 +44,7 @@ fn each_fixed_type_takes_its_size() {
 
 #[test]
 fn pointers_have_the_size_of_the_event() {
-    let schema = flat(vec![of(InType::POINTER), of(InType::SIZET)]);
+    let schema = flat(vec![field_of(InType::POINTER), field_of(InType::SIZET)]);
     let payload = [1, 0, 0, 0, 2, 0, 0, 0];
     let (seen, rest) = walk(&schema, &payload, 4);
     assert_eq!(seen, [Seen::Value(0, Value::Pointer(1)), Seen::Value(1, Value::Pointer(2))]);
@@ -54,13 +54,13 @@ fn pointers_have_the_size_of_the_event() {
 
 #[test]
 fn booleans_have_four_bytes_and_any_of_them_counts() {
-    let schema = flat(vec![of(InType::BOOLEAN).times(Count::ToEnd)]);
+    let schema = flat(vec![field_of(InType::BOOLEAN).times(Count::ToEnd)]);
     assert_eq!(values(&schema, &[0, 0, 0, 0, 0, 0, 0, 1], 0), [Value::Bool(false), Value::Bool(true)]);
 }
 
 #[test]
 fn null_takes_nothing() {
-    let schema = flat(vec![of(InType::NULL), of(InType::UINT8), of(InType::NULL)]);
+    let schema = flat(vec![field_of(InType::NULL), field_of(InType::UINT8), field_of(InType::NULL)]);
     assert_eq!(values(&schema, &[7], 0), [Value::Null, Value::U8(7), Value::Null]);
 }
 
@@ -77,7 +77,7 @@ fn counted_types_carry_their_size_in_bytes() {
         (InType::REVERSEDCOUNTEDANSISTRING, &[0, 4], Value::Text8(data)),
         (InType::HEXDUMP, &[4, 0, 0, 0], Value::Bytes(data)),
     ] {
-        let schema = flat(vec![of(input), of(InType::UINT8)]);
+        let schema = flat(vec![field_of(input), field_of(InType::UINT8)]);
         let payload = [prefix, data, &[9, 10]].concat();
         assert_eq!(values(&schema, &payload, 1), [expected, Value::U8(9)], "{input:?}");
         too_short(&schema, &payload[..prefix.len() + 3], prefix.len());
@@ -89,7 +89,7 @@ fn counted_types_carry_their_size_in_bytes() {
 
 #[test]
 fn text_to_the_end_takes_all_and_stops_at_a_nul() {
-    let schema = |input| flat(vec![of(InType::UINT8), of(input)]);
+    let schema = |input| flat(vec![field_of(InType::UINT8), field_of(input)]);
     let wide = schema(InType::NONNULLTERMINATEDSTRING);
     assert_eq!(values(&wide, b"\x01a\0b\0", 0)[1], Value::Text16(b"a\0b\0"));
     assert_eq!(values(&wide, b"\x01a\0\0\0b\0", 0)[1], Value::Text16(b"a\0"));
@@ -100,7 +100,7 @@ fn text_to_the_end_takes_all_and_stops_at_a_nul() {
 
 #[test]
 fn strings_end_at_their_nul_and_the_last_one_may_lack_it() {
-    let wide = flat(vec![of(InType::UNICODESTRING), of(InType::UNICODESTRING)]);
+    let wide = flat(vec![field_of(InType::UNICODESTRING), field_of(InType::UNICODESTRING)]);
     assert_eq!(values(&wide, b"a\0\0\0b\0\0\0", 0), [Value::Text16(b"a\0"), Value::Text16(b"b\0")]);
     assert_eq!(values(&wide, b"a\0\0\0b\0", 0), [Value::Text16(b"a\0"), Value::Text16(b"b\0")]);
     assert_eq!(
@@ -110,23 +110,27 @@ fn strings_end_at_their_nul_and_the_last_one_may_lack_it() {
     );
     assert_eq!(values(&wide, b"\0\0\0\0", 0), [Value::Text16(b""), Value::Text16(b"")]);
     assert_eq!(values(&wide, b"a\0\0\0", 0), [Value::Text16(b"a\0")]);
-    let narrow = flat(vec![of(InType::ANSISTRING), of(InType::ANSISTRING)]);
+    let narrow = flat(vec![field_of(InType::ANSISTRING), field_of(InType::ANSISTRING)]);
     assert_eq!(values(&narrow, b"a\0b\0", 0), [Value::Text8(b"a"), Value::Text8(b"b")]);
     assert_eq!(values(&narrow, b"a\0b", 0), [Value::Text8(b"a"), Value::Text8(b"b")]);
     assert_eq!(values(&narrow, b"\0\0z", 1), [Value::Text8(b""), Value::Text8(b"")]);
 }
 
 #[test]
-fn lengths_count_characters_of_wide_text_and_bytes_of_all_else() {
+fn lengths_count_utf16_characters_or_bytes() {
     for (input, length, expected) in [
         (InType::UNICODESTRING, 2, Value::Text16(b"a\0b\0")),
         (InType::ANSISTRING, 4, Value::Text8(b"a")),
         (InType::BINARY, 4, Value::Bytes(b"a\0b\0")),
     ] {
-        let fixed = flat(vec![of(input).long(Length::Fixed(length)), of(InType::UINT8)]);
+        let fixed = flat(vec![field_of(input).long(Length::Fixed(length)), field_of(InType::UINT8)]);
         assert_eq!(values(&fixed, b"a\0b\0!", 0), [expected, Value::U8(b'!')], "{input:?}");
         too_short(&fixed, b"a\0b", 0);
-        let by_field = flat(vec![of(InType::UINT16), of(input).long(Length::Field(0)), of(InType::UINT8)]);
+        let by_field = flat(vec![
+            field_of(InType::UINT16),
+            field_of(input).long(Length::Field(0)),
+            field_of(InType::UINT8),
+        ]);
         let payload = [&length.to_le_bytes(), &b"a\0b\0!"[..]].concat();
         assert_eq!(values(&by_field, &payload, 0)[1..], [expected, Value::U8(b'!')], "{input:?}");
         too_short(&by_field, &payload[..5], 2);
@@ -136,11 +140,11 @@ fn lengths_count_characters_of_wide_text_and_bytes_of_all_else() {
 }
 
 #[test]
-fn lengths_of_types_that_know_their_size_are_ignored() {
+fn lengths_of_fixed_size_types_are_ignored() {
     let fields = vec![
-        of(InType::UINT8),
-        of(InType::UINT32).long(Length::Field(0)),
-        of(InType::GUID).long(Length::Fixed(0)),
+        field_of(InType::UINT8),
+        field_of(InType::UINT32).long(Length::Field(0)),
+        field_of(InType::GUID).long(Length::Fixed(0)),
     ];
     let schema = flat(fields);
     assert_eq!(values(&schema, &[0, 1, 0, 0, 0], 0), [Value::U8(0), Value::U32(1)]);
@@ -153,12 +157,12 @@ fn binary_without_a_length_is_an_address_or_the_rest() {
     let address = flat(vec![shown(InType::BINARY, OutType::IPV6)]);
     assert_eq!(values(&address, &bytes, 4), [Value::Bytes(&bytes[..16])]);
     too_short(&address, &bytes[..15], 0);
-    assert_eq!(values(&flat(vec![of(InType::BINARY)]), &bytes, 0), [Value::Bytes(&bytes)]);
+    assert_eq!(values(&flat(vec![field_of(InType::BINARY)]), &bytes, 0), [Value::Bytes(&bytes)]);
 }
 
 #[test]
-fn sids_say_their_own_size() {
-    let schema = flat(vec![of(InType::SID), of(InType::UINT8)]);
+fn sids_hold_their_own_size() {
+    let schema = flat(vec![field_of(InType::SID), field_of(InType::UINT8)]);
     let payload = [&SID[..], &[7]].concat();
     assert_eq!(values(&schema, &payload, 0), [Value::Sid(&SID), Value::U8(7)]);
     too_short(&schema, &SID[..15], 0);
@@ -172,7 +176,7 @@ fn sids_say_their_own_size() {
 
 #[test]
 fn sid_blocks_are_four_zeros_or_two_pointers_and_a_sid() {
-    let schema = flat(vec![of(InType::WBEMSID), of(InType::UINT8)]);
+    let schema = flat(vec![field_of(InType::WBEMSID), field_of(InType::UINT8)]);
     for pointer_size in [4, 8] {
         let none = [0, 0, 0, 0, 7];
         let (seen, rest) = walk(&schema, &none, pointer_size);
@@ -191,6 +195,10 @@ fn sid_blocks_are_four_zeros_or_two_pointers_and_a_sid() {
 #[test]
 fn types_without_a_layout_are_refused() {
     for code in [24, 26, 99, 299, 311, u16::MAX] {
-        assert_eq!(bad_field(&flat(vec![of(InType(code))]), &[1; 8], 0), Vec::<String>::new(), "{code}");
+        assert_eq!(
+            bad_field(&flat(vec![field_of(InType(code))]), &[1; 8], 0),
+            Vec::<String>::new(),
+            "{code}"
+        );
     }
 }

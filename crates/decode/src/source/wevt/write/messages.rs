@@ -1,13 +1,14 @@
-//! The texts of a compiled manifest, by number.
+//! Assigns message ids to the texts of a compiled manifest.
 //!
 //! ```text
-//!   id   31..28 kind (1 keyword, 3 opcode, 5 level, 7 task, B event, D value map, F bit map) │ 27..0 ordinal
+//!   id   31..28 kind: 1 keyword, 3 opcode, 5 level, 7 task, B event, D value map, F bit map
+//!        27..0  ordinal
 //! ```
 //!
-//! The kinds are those of the message compiler; equal texts of a kind share a number.
+//! The kinds are those of the message compiler; equal texts of a kind share an id.
 //!
-//! Source: Documented ("MESSAGE_RESOURCE_DATA"), the kinds Observed on the CLR's event resources; that of channels is
-//! this project's own.
+//! Source: Documented ("MESSAGE_RESOURCE_DATA"), the kinds Observed on the CLR's event resources;
+//! the kind of channels is this project's own.
 
 use std::collections::BTreeMap;
 use std::collections::HashMap;
@@ -17,7 +18,7 @@ use traceweir_format::wire::Put;
 use crate::source::messages::{MESSAGE_RESOURCE_UNICODE, NO_MESSAGE};
 use crate::{Error, Result};
 
-/// What a text belongs to: the highest four bits of its id.
+/// The kind of object that a text belongs to: the highest four bits of its id.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Kind {
     Keyword = 1,
@@ -38,7 +39,7 @@ pub(super) struct Messages {
 }
 
 impl Messages {
-    /// The id of a text; none has the id that says so.
+    /// Returns the id of a text; [`NO_MESSAGE`] for `None`.
     pub(super) fn id(&mut self, kind: Kind, text: Option<&str>) -> Result<u32> {
         let Some(text) = text else { return Ok(NO_MESSAGE) };
         if let Some(id) = self.ids.get(&(kind, text.to_owned())) {
@@ -55,7 +56,7 @@ impl Messages {
         Ok(id)
     }
 
-    /// The table: one block for each kind, whose ids follow one another.
+    /// Encodes the table: one block of consecutive ids for each kind.
     pub(super) fn table(&self) -> Result<Vec<u8>> {
         let mut blocks: Vec<(u32, u32)> = Vec::new();
         for &id in self.texts.keys() {

@@ -1,7 +1,8 @@
-//! Names of levels, tasks, opcodes, keywords and channels: the entries, and which of them an event uses.
+//! Writes the names of levels, tasks, opcodes, keywords and channels, and finds the entries that an
+//! event uses.
 //!
-//! An event knows its names as people read them, so an entry is found by number and such a name. Predefined
-//! names are in no manifest; those that events use are added.
+//! An event has its names in display form, so an entry is found by number and display name.
+//! Predefined names are in no manifest; those that events use are added.
 
 use std::collections::HashMap;
 
@@ -13,7 +14,7 @@ use crate::Result;
 use crate::source::manifest::{Name, ProviderDefinition};
 use crate::source::provider::EventSchema;
 
-/// Entries of one kind, with the offsets that they were written at.
+/// The entries of one kind, with the offsets that they were written at.
 struct Table {
     names: Vec<Name>,
     offsets: HashMap<(u64, String), u32>,
@@ -24,7 +25,7 @@ impl Table {
         Self { names: names.to_vec(), offsets: HashMap::new() }
     }
 
-    /// Adds the predefined name of a number, unless there is an entry that reads the same.
+    /// Adds the predefined name of a number, unless there is an entry with the same display name.
     fn add(&mut self, value: u64, display: Option<&str>) {
         let Some(display) = display else { return };
         if !self.names.iter().any(|name| name.value == value && name.display() == display) {
@@ -55,7 +56,7 @@ pub(super) struct Tables {
     channels: Table,
 }
 
-/// The number of an OPCO entry.
+/// Returns the value of an OPCO entry.
 fn opcode_value(opcode: u64, task: u16) -> u64 {
     (opcode << 16) | u64::from(task)
 }
@@ -146,7 +147,7 @@ impl Tables {
     }
 }
 
-/// Writes an entry and gives the place for the offset of its name.
+/// Writes an entry; returns the hole for the offset of its name.
 fn write_entry(blob: &mut Blob, signature: &[u8; 4], name: &Name, message: u32) -> usize {
     let narrow = u32::try_from(name.value).unwrap_or(u32::MAX);
     match signature {

@@ -1,13 +1,14 @@
-//! Templates and maps of a compiled manifest, and the XML shape of events.
+//! Writes the templates and maps of a compiled manifest, and the XML shape of events.
 //!
 //! ```text
 //!   0F 01 01 00                                                        fragment
 //!   01 FFFF size EventData 02                                          <EventData>
-//!     41 FFFF size Data attributes 06 Name 05 01 text 02 0D index type 04   <Data Name="text">%index</Data>
+//!     41 FFFF size Data attributes 06 Name 05 01 text 02               <Data Name="text">
+//!     0D index type 04                                                 %index</Data>
 //!   04 00                                                              </EventData>
 //! ```
 //!
-//! Names stand inline: hash, length, UTF-16, NUL. Structures are substituted as a whole.
+//! Names are inline: hash, length, UTF-16, NUL. A structure is substituted as a whole.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,10 +23,10 @@ use crate::schema::{Count, Field, Kind, Length, Schema};
 use crate::source::manifest::{EventDefinition, MapDefinition};
 use crate::{Error, Result};
 
-/// A template of the shape `EventData`.
+/// The kind of a template with the shape `EventData`.
 const EVENT_DATA: u32 = 1;
 
-/// Writes MAPS; gives the offset of each map by name.
+/// Writes MAPS; returns the offset of each map by name.
 pub(super) fn write_maps(
     blob: &mut Blob,
     messages: &mut Messages,
@@ -56,7 +57,7 @@ pub(super) fn write_maps(
     Ok(offsets)
 }
 
-/// Writes TTBL: each template that an event uses, once; gives their offsets.
+/// Writes TTBL: each template that an event uses, once; returns their offsets.
 pub(super) fn write_templates<'e>(
     blob: &mut Blob,
     events: &'e [EventDefinition],
@@ -95,7 +96,7 @@ fn write_template(blob: &mut Blob, id: &str, schema: &Schema, maps: &HashMap<Arc
     blob.end(start)
 }
 
-/// Writes an item and gives the place for the offset of its name.
+/// Writes an item; returns the hole for the offset of its name.
 fn write_item(blob: &mut Blob, field: &Field, maps: &HashMap<Arc<str>, u32>) -> Result<usize> {
     let (count_flag, count) = match field.count {
         Count::One => (0, 0),
@@ -155,7 +156,7 @@ fn write_fragment(blob: &mut Blob, fields: &[Field]) -> Result<()> {
     Ok(())
 }
 
-/// Fills in a size that counts from behind itself.
+/// Fills in a size that counts from after itself.
 fn fill_size(blob: &mut Blob, hole: usize) -> Result<()> {
     let size = blob.here()?.saturating_sub(u32::try_from(hole).unwrap_or(u32::MAX)).saturating_sub(4);
     blob.fill(hole, size);

@@ -18,7 +18,8 @@ fn read(compiled: &Compiled) -> Vec<ProviderSchemas> {
     providers(&compiled.template, &MessageTable::parse(&compiled.messages).unwrap()).unwrap()
 }
 
-/// What a reader must give back. Names that the manifest does not give may be filled in by number.
+/// Checks that the reader returns the written event. It may fill in names by number that the
+/// manifest does not have.
 fn assert_same(written: &EventSchema, read: &EventSchema) {
     assert_eq!(written.descriptor, read.descriptor);
     let cut =
@@ -54,12 +55,12 @@ fn round_trip(xml: &[u8]) {
 }
 
 #[test]
-fn a_manifest_with_everything_is_read_back_as_it_was() {
+fn full_manifest_reads_back_equal() {
     round_trip(WORKSHOP);
 }
 
 #[test]
-fn the_decoder_s_own_reading_of_the_text_has_the_same_events() {
+fn decoder_reads_the_same_events_from_the_text() {
     let parsed = crate::source::manifest::parse(WORKSHOP).unwrap();
     let read = read(&compile(&definitions(WORKSHOP, "en-US").unwrap()).unwrap());
     for (mut parsed, mut read) in parsed.into_iter().zip(read) {
@@ -72,7 +73,7 @@ fn the_decoder_s_own_reading_of_the_text_has_the_same_events() {
 }
 
 #[test]
-fn texts_are_those_of_the_culture_that_was_asked_for() {
+fn texts_are_those_of_the_requested_culture() {
     let message = |culture: &str| {
         let invoices = definitions(WORKSHOP, culture).unwrap().remove(1).events;
         let paid = invoices.iter().find(|e| e.event.descriptor.id == 1).unwrap();
@@ -83,7 +84,7 @@ fn texts_are_those_of_the_culture_that_was_asked_for() {
 }
 
 #[test]
-fn sections_of_several_parts_are_read_one_behind_the_other() {
+fn concatenated_sections_are_read_in_order() {
     let compiled = compile(&definitions(WORKSHOP, "en-US").unwrap()).unwrap();
     let one = binary::section(&compiled);
     let alone = binary::section_providers(&one).unwrap();
@@ -97,7 +98,7 @@ fn sections_of_several_parts_are_read_one_behind_the_other() {
 }
 
 #[test]
-fn damage_to_what_is_written_never_panics() {
+fn damaged_compiled_manifests_never_panic() {
     let small = r#"<instrumentationManifest><instrumentation><events>
         <provider name="P" guid="{11223344-5566-7788-99aa-bbccddeeff00}">
         <maps><bitMap name="M"><map value="1" message="one"/></bitMap></maps>
@@ -121,7 +122,7 @@ fn a_message_that_no_table_can_hold_is_refused() {
     assert!(compile(&definitions(xml.as_bytes(), "en-US").unwrap()).is_err());
 }
 
-/// One field: type, out type, how its count and length are given.
+/// One field: type, out type, forms of its count and length.
 type Shape = (usize, usize, u8, u8);
 
 const IN_TYPES: [&str; 20] = [
@@ -156,7 +157,7 @@ fn field(xml: &mut String, index: usize, (input, output, count, length): Shape) 
     let _ = match count {
         0 => write!(xml, r#" count="3""#),
         1 => write!(xml, r#" count="N""#),
-        // Integers alone have maps.
+        // Only integers have maps.
         2 if matches!(input, 2..=9 | 14 | 18) => write!(xml, r#" map="M""#),
         _ => Ok(()),
     };
@@ -230,7 +231,7 @@ fn manifest(
 
 proptest! {
     #[test]
-    fn whatever_a_manifest_says_is_read_back(
+    fn any_manifest_reads_back(
         templates in prop::collection::vec((prop::collection::vec((0..20_usize, 0..6_usize, 0..5_u8, 0..3_u8), 0..9),
             prop::collection::vec((0..20_usize, 0..6_usize, 0..5_u8, 0..3_u8), 0..5)), 0..5),
         events in prop::collection::vec((any::<u16>(), 0..3_u8, 0..6_usize, any::<u8>()), 0..20),

@@ -19,7 +19,7 @@ fn annotation(strings: &[&str]) -> Vec<u8> {
     symbol(S_ANNOTATION, &body)
 }
 
-/// A global procedure whose scope ends at `end` of the module stream.
+/// Encodes a global procedure whose scope ends at `end` of the module stream.
 fn procedure(name: &str, end: u32) -> Vec<u8> {
     let mut body = Vec::new();
     body.put_u32(0).put_u32(end);
@@ -40,7 +40,7 @@ fn debug_stream(globals: u16, modules: &[u8]) -> Vec<u8> {
     stream
 }
 
-/// A PDB with one module of these symbols and these global symbols.
+/// Builds a PDB with one module of these symbols and these global symbols.
 fn pdb(symbols: &[u8], globals: &[u8]) -> Vec<u8> {
     let mut stream = Vec::new();
     stream.put_u32(4).put(symbols);
@@ -81,7 +81,7 @@ fn annotations_of_a_module_give_its_messages() {
 }
 
 #[test]
-fn an_annotation_behind_the_end_of_a_procedure_is_not_in_it() {
+fn annotation_after_the_end_of_a_procedure_has_no_function() {
     let message = annotation(&["TMF:", SECTION, "#typev t 1 \"%!FUNC!.\"", "{", "}"]);
     let mut symbols = procedure("Other", 8);
     symbols.put(&message);
@@ -98,14 +98,14 @@ fn global_symbols_are_read_too() {
 }
 
 #[test]
-fn a_damaged_module_costs_only_itself() {
+fn damaged_module_loses_only_its_own_messages() {
     let message = annotation(&["TMF:", SECTION, "#typev t 1 \"x\"", "{", "}"]);
     let mut bad = vec![0; 4];
     bad.put_u32(9);
     let mut good = Vec::new();
     good.put_u32(4).put(&message);
     let good_size = u32::try_from(good.len()).unwrap();
-    // An unsupported signature, a size past the stream, a stream that is not there, and the good one.
+    // An unsupported signature, a size past the stream, a missing stream, and the good one.
     let modules =
         [module(4, 8), module(5, u32::MAX), module(77, 8), module(NO_STREAM, 8), module(5, good_size)]
             .concat();
@@ -116,16 +116,16 @@ fn a_damaged_module_costs_only_itself() {
 }
 
 #[test]
-fn an_annotation_that_promises_too_much_is_named() {
+fn annotation_with_missing_strings_gives_a_warning() {
     let mut message = annotation(&["TMF:", SECTION, "#typev t 1 \"x\"", "{", "}"]);
     message[10] = 200;
     let parsed = load(Cursor::new(pdb(&message, &[]))).unwrap();
     assert_eq!(parsed.formats.len(), 1);
-    assert!(parsed.warnings.iter().any(|w| w.1 == "the annotation has fewer strings than it says"));
+    assert!(parsed.warnings.iter().any(|w| w.1 == "the annotation has fewer strings than it declares"));
 }
 
 #[test]
-fn files_that_are_no_pdb_or_have_no_message_are_errors() {
+fn other_files_and_pdbs_without_messages_are_errors() {
     assert!(matches!(load(Cursor::new(vec![0; 10_000])), Err(Error::Binary(_))));
     assert!(matches!(load(Cursor::new(vec![])), Err(Error::Binary(_))));
     assert!(matches!(load(Cursor::new(pdb(&[], &[]))), Err(Error::NoMetadata(_))));
@@ -134,9 +134,10 @@ fn files_that_are_no_pdb_or_have_no_message_are_errors() {
 }
 
 #[test]
-fn a_directory_that_repeats_its_pages_is_not_followed() {
+fn stream_longer_than_the_file_is_refused() {
     let mut file = pdb(&two_messages(), &[]);
-    // The directory says how long stream 3 is: make it longer than the file, then as long as can be.
+    // The directory gives the length of stream 3: make it longer than the file, then as long as
+    // possible.
     for size in [0x0100_0000_u32, 0xFFFF_FFFE] {
         file[4 * PAGE + 16..4 * PAGE + 20].copy_from_slice(&size.to_le_bytes());
         assert!(matches!(load(Cursor::new(&file)), Err(Error::Binary(_))));
@@ -144,7 +145,7 @@ fn a_directory_that_repeats_its_pages_is_not_followed() {
 }
 
 #[test]
-fn modules_that_share_one_stream_are_read_until_the_budget_is_gone() {
+fn shared_module_stream_is_read_within_the_budget() {
     let mut stream = Vec::new();
     stream.put_u32(4).put(&annotation(&["TMF:", SECTION, "#typev t 1 \"x\"", "{", "}"]));
     // Symbols of an unused kind fill the stream.
@@ -159,7 +160,7 @@ fn modules_that_share_one_stream_are_read_until_the_budget_is_gone() {
 }
 
 #[test]
-fn holes_of_a_file_are_not_taken_into_memory() {
+fn holes_of_a_file_are_not_read_into_memory() {
     let mut file = tempfile::tempfile().unwrap();
     io::Write::write_all(&mut file, &pdb(&two_messages(), &[])).unwrap();
     let found = file.metadata().unwrap();
@@ -170,7 +171,7 @@ fn holes_of_a_file_are_not_taken_into_memory() {
     let slice = |size: usize| [SourceSlice { offset: 0, size }];
     assert!(bounded.view(&slice(found.len() as usize)).is_ok());
     assert!(bounded.view(&slice(8 << 20)).is_err());
-    // A stream of more memory than there is for one is refused however long the file is.
+    // A stream above the memory limit is refused however long the file is.
     let mut whole = Bounded::new(&file, u64::MAX).unwrap();
     assert!(whole.view(&slice(1 << 20)).is_ok() && whole.view(&slice((256 << 20) + 1)).is_err());
     file.set_len(9 << 30).unwrap();
@@ -178,10 +179,10 @@ fn holes_of_a_file_are_not_taken_into_memory() {
 }
 
 #[test]
-fn a_pdb_is_a_plain_file() {
+fn pdb_must_be_a_regular_file() {
     let (reading, _writing) = io::pipe().unwrap();
     let pipe = File::from(std::os::fd::OwnedFd::from(reading));
-    assert!(matches!(load_file(pipe), Err(Error::Binary(why)) if why.contains("plain file")));
+    assert!(matches!(load_file(pipe), Err(Error::Binary(reason)) if reason.contains("regular file")));
 }
 
 proptest! {
@@ -202,7 +203,7 @@ proptest! {
     fn damaged_tables_never_panic(page in prop::sample::select(vec![0_usize, 3, 4, 5, 6]), changes in proptest::collection::vec((0_usize..240, any::<u8>()), 1..6)) {
         let mut file = pdb(&two_messages(), &[]);
         for (at, byte) in changes {
-            // The magic number stays, or nothing behind it would be looked at.
+            // The magic number stays, because otherwise nothing after it would be read.
             let at = page * PAGE + at + if page == 0 { 32 } else { 0 };
             file[at] = byte;
         }

@@ -15,7 +15,7 @@ fn types(format: &MessageFormat) -> Vec<(&str, InType, OutType)> {
     format.schema.top().iter().map(|f| (&*f.name, of(f).0, of(f).1)).collect()
 }
 
-/// A file of one section with these lines.
+/// Builds a file of one section with these lines.
 fn file(lines: &str) -> Vec<u8> {
     format!("{GUID} comp // SRC=a.c MJ= MN=\n{lines}").into_bytes()
 }
@@ -53,7 +53,7 @@ fn the_sample_gives_its_messages_in_order() {
 }
 
 #[test]
-fn the_sample_keeps_what_the_source_says() {
+fn sample_keeps_the_facts_of_the_source() {
     let parsed = parse(SAMPLE).unwrap();
     let [first, second, .., last] = &parsed.formats[..] else { panic!() };
     assert_eq!(first.guid, GUID.parse().unwrap());
@@ -170,9 +170,9 @@ fn inserts_follow_argument_numbers_and_fields_follow_lines() {
 }
 
 #[test]
-fn what_is_wrong_with_a_message_costs_only_that_message() {
+fn faulty_message_does_not_affect_others() {
     let good = "#typev good 7 \"fine\"\n{\n}\n";
-    for (bad, why) in [
+    for (bad, reason) in [
         (
             "#typev t many \"x\"\n{\na, ItemLong -- 10\n}\n",
             "the message has no name or no number up to 65535",
@@ -187,7 +187,7 @@ fn what_is_wrong_with_a_message_costs_only_that_message() {
         let parsed = parse(&file(&format!("{bad}{good}"))).unwrap();
         assert_eq!(parsed.formats.len(), 1, "{bad}");
         assert_eq!((parsed.formats[0].number, message(&parsed.formats[0])), (7, "fine"), "{bad}");
-        assert_eq!(parsed.warnings.iter().map(|w| w.1).collect::<Vec<_>>(), [why], "{bad}");
+        assert_eq!(parsed.warnings.iter().map(|w| w.1).collect::<Vec<_>>(), [reason], "{bad}");
     }
     let parsed = parse(&file(&format!("#typev t 1 \"x\"\n{{\na, ItemLong -- 10\n{good}"))).unwrap();
     assert_eq!(parsed.formats.len(), 2, "a block without its end keeps its message");
@@ -201,7 +201,7 @@ fn what_is_wrong_with_a_message_costs_only_that_message() {
 #[test]
 fn files_without_messages_are_errors() {
     for bytes in [&b""[..], b"hello", &file("")] {
-        assert_eq!(parse(bytes), Err(Error::Tmf { line: 1, why: "the file describes no message" }));
+        assert_eq!(parse(bytes), Err(Error::Tmf { line: 1, reason: "the file describes no message" }));
     }
     let orphan = parse(b"#typev t 1 \"x\"\n{\n}\n");
     assert!(orphan.is_err(), "a message needs a GUID");
@@ -232,9 +232,9 @@ fn sizes_are_bounded() {
 }
 
 #[test]
-fn a_million_messages_are_enough() {
+fn number_of_messages_is_limited() {
     let error = parse(&file(&"#type t 1 \"\"\n".repeat(MAX_MESSAGES + 1))).unwrap_err();
-    assert!(matches!(error, Error::Tmf { why: "more than a million messages", .. }));
+    assert!(matches!(error, Error::Tmf { reason: "more than a million messages", .. }));
 }
 
 proptest! {
