@@ -36,7 +36,7 @@ fn open(ring_bytes: u32) -> (RegionReader, Ticket) {
 fn drain(reader: &mut RegionReader, out: &mut [u8]) -> (u64, u64) {
     let (before, mut records) = (thread_ns(), 0);
     for ring in reader.rings() {
-        ring.look().unwrap();
+        ring.poll().unwrap();
         while ring.peek().unwrap().is_some() {
             ring.take(out);
             records += 1;

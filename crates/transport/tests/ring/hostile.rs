@@ -26,7 +26,7 @@ fn region(cpus: u16, ring_bytes: u32) -> (RegionReader, Mapping) {
 fn drain(ring: &mut RingReader, cpus: u16, ring_bytes: u32) -> Result<(), Damaged> {
     let mut out = vec![0; MAX_RECORD as usize];
     let mut bytes = 0;
-    ring.look()?;
+    ring.poll()?;
     while let Some(head) = ring.peek()? {
         assert!(head.length > 0 && head.length <= MAX_RECORD as usize);
         assert!(head.cpu < cpus);
@@ -103,7 +103,7 @@ fn spoiled_rings_are_found_damaged_or_read_sanely() {
                 Err(Damaged) => {
                     damaged += 1;
                     assert!(reader.is_damaged());
-                    assert!(reader.rings().iter_mut().all(|ring| ring.look() == Err(Damaged)));
+                    assert!(reader.rings().iter_mut().all(|ring| ring.poll() == Err(Damaged)));
                     break;
                 }
             }

@@ -205,7 +205,7 @@ mod points {
         Mark::of(0, 0, 100).write(outlet, ticket).unwrap();
         let rings = reader.rings();
         let (sequences, _) = rings.split_at_mut(rings.len() / 2);
-        if sequences.iter_mut().any(|ring| ring.look().unwrap()) {
+        if sequences.iter_mut().any(|ring| ring.poll().unwrap()) {
             [1, 2, 20].into_iter().for_each(|pass| kill_at("published", pass, Counter::Cycles));
         }
         outlet.close();

@@ -93,7 +93,7 @@ fn run(clock: Counter, ring_bytes: u32, steps: &[Step]) {
             }
             Step::Read(records) => {
                 for ring in 0..reader.rings().len() {
-                    if reader.rings()[ring].look().unwrap() {
+                    if reader.rings()[ring].poll().unwrap() {
                         assert_eq!(*used.get_or_insert(ring), ring, "records in two rings");
                     }
                 }

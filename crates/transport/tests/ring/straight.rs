@@ -102,7 +102,7 @@ impl Pieces {
 fn taken(reader: &mut RegionReader) -> Vec<(u16, Vec<u8>)> {
     let mut all = Vec::new();
     for ring in reader.rings() {
-        ring.look().unwrap();
+        ring.poll().unwrap();
         while let Some(head) = ring.peek().unwrap() {
             let mut bytes = vec![0; head.length];
             ring.take(&mut bytes);

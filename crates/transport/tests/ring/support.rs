@@ -108,7 +108,7 @@ impl Mark {
 /// Takes all that is in a ring now.
 pub(crate) fn drain_ring(ring: &mut RingReader, mut each: impl FnMut(Head, Mark)) -> Result<(), Damaged> {
     let mut bytes = vec![0; 65536];
-    ring.look()?;
+    ring.poll()?;
     while let Some(head) = ring.peek()? {
         let record = &mut bytes[..head.length];
         ring.take(record);
@@ -126,7 +126,7 @@ const OUT_OF_ORDER: u64 = 100_000_000;
 pub(crate) fn discard(ring: &mut RingReader) -> u64 {
     let mut bytes = vec![0; 65536];
     let mut records = 0;
-    ring.look().unwrap();
+    ring.poll().unwrap();
     while ring.peek().unwrap().is_some() {
         ring.take(&mut bytes);
         records += 1;

@@ -114,8 +114,8 @@ fn where_the_c_library_registers_sequences_they_are_used() {
     }
     let rings = reader.rings();
     let (sequences, locks) = rings.split_at_mut(rings.len() / 2);
-    assert!(sequences.iter_mut().any(|ring| ring.look().unwrap()));
-    assert!(!locks.iter_mut().any(|ring| ring.look().unwrap()));
+    assert!(sequences.iter_mut().any(|ring| ring.poll().unwrap()));
+    assert!(!locks.iter_mut().any(|ring| ring.poll().unwrap()));
     assert!(outlet.close());
 }
 
@@ -153,8 +153,8 @@ fn a_thread_without_a_registered_area_uses_the_lock() {
     let rings = reader.rings();
     let (sequences, locks) = rings.split_at_mut(rings.len() / 2);
     if unregistered {
-        assert!(locks.iter_mut().any(|ring| ring.look().unwrap()));
-        assert!(!sequences.iter_mut().any(|ring| ring.look().unwrap()));
+        assert!(locks.iter_mut().any(|ring| ring.poll().unwrap()));
+        assert!(!sequences.iter_mut().any(|ring| ring.poll().unwrap()));
     }
     assert!(outlet.close());
 }
