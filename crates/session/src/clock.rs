@@ -185,7 +185,8 @@ mod tests {
     #[test]
     fn first_raw_value_of_a_stamp_is_exact() {
         for rate in [1_000_000_u64, 10_000_000, 24_000_000, 3_123_456_789] {
-            let clock = SessionClock::from_anchor(2, Counter::Cycles, anchor(u64::MAX >> 8, 500_000_000), rate);
+            let clock =
+                SessionClock::from_anchor(2, Counter::Cycles, anchor(u64::MAX >> 8, 500_000_000), rate);
             for stamp in [500_000_000, 500_000_001, 500_000_777, 499_999_990, 987_654_321] {
                 let raw = clock.first_raw(stamp);
                 assert!(clock.stamp(raw) >= stamp && clock.stamp(raw - 1) < stamp, "{rate} Hz: {stamp}");

@@ -56,7 +56,7 @@ use crate::output::Job;
 use crate::pool::Buffer;
 use crate::record::Writer;
 use crate::region::Cost;
-use crate::stacks::{Stacks, StackOwners};
+use crate::stacks::{StackOwners, Stacks};
 
 /// Bytes that a stream takes before it is the turn of the next.
 const SLICE: usize = 256 << 10;
@@ -145,7 +145,7 @@ pub(crate) struct Collector {
     /// Bytes collected since the completeness stamp was last sent.
     unreported_bytes: usize,
     /// Whether the regions are closed because the session can store no more (K6).
-    is_shut: bool,
+    is_closed: bool,
     /// Cache that stores equal stacks once, if enabled.
     stacks: Option<Stacks>,
     /// The capture of kernel events, if the session has one.
@@ -178,7 +178,7 @@ impl Collector {
             complete: i64::MIN,
             newest: i64::MIN,
             unreported_bytes: 0,
-            is_shut: false,
+            is_closed: false,
             stacks: None,
             capturing: None,
         }
@@ -203,8 +203,8 @@ impl Collector {
     /// Adds a region.
     fn add(&mut self, mut source: Source) {
         self.shared.stats.processes.fetch_add(1, Relaxed);
-        if let Some(reader) = source.reader.as_mut().filter(|_| self.is_shut) {
-            reader.set_shut(true);
+        if let Some(reader) = source.reader.as_mut().filter(|_| self.is_closed) {
+            reader.set_closed(true);
         }
         self.has_backlog |= !source.backlog.is_empty();
         self.sources.push(source);
@@ -213,15 +213,15 @@ impl Collector {
     /// Opens closed regions again, because there is about to be a place for their events.
     pub(crate) fn reopen(&mut self) {
         self.shared.set_full(false);
-        self.set_shut(false);
+        self.set_closed(false);
     }
 
-    fn set_shut(&mut self, shut: bool) {
-        if std::mem::replace(&mut self.is_shut, shut) == shut {
+    fn set_closed(&mut self, closed: bool) {
+        if std::mem::replace(&mut self.is_closed, closed) == closed {
             return;
         }
         for reader in self.sources.iter_mut().filter_map(|source| source.reader.as_mut()) {
-            reader.set_shut(shut);
+            reader.set_closed(closed);
         }
     }
 
@@ -298,7 +298,7 @@ impl Collector {
         }
         self.count_source_losses(&outcome.damaged);
         self.count_capture_losses();
-        self.set_shut(self.shared.is_full());
+        self.set_closed(self.shared.is_full());
         Drained { took: outcome.took, waits: outcome.waits }
     }
 

@@ -196,8 +196,7 @@ impl Session {
     ) -> Result<(SourceId, OwnedFd)> {
         let regions = &self.shared().regions;
         let Some(cost) = regions.claim_made(params) else {
-            let why =
-                "the region that a process made has the wrong layout, or exceeds the session's memory";
+            let why = "the region that a process made has the wrong layout, or exceeds the session's memory";
             return Err(Error::Properties { status: Status::ERROR_NO_SYSTEM_RESOURCES, why });
         };
         let adopt = || {

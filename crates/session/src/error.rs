@@ -12,6 +12,7 @@ pub enum Error {
     /// The properties contradict each other or the published rules.
     #[error("{why}")]
     Properties {
+        /// Win32 status of the error.
         status: Status,
         /// Names the rule.
         why: &'static str,
@@ -19,6 +20,7 @@ pub enum Error {
     /// The published rules or this machine do not allow the query or setting.
     #[error("{why}")]
     Information {
+        /// Win32 status of the error.
         status: Status,
         /// Names the rule.
         why: &'static str,
@@ -26,6 +28,7 @@ pub enum Error {
     /// The capture of kernel events cannot start.
     #[error("{why}")]
     Capture {
+        /// Win32 status of the error.
         status: Status,
         /// Says what is missing and how to fix it.
         why: String,

@@ -122,7 +122,8 @@ pub(crate) struct Items {
 /// Returns whether only the session may add items of this type: they identify a process, or refer
 /// to a stack that the session stored.
 pub(crate) fn is_ours(kind: ExtType) -> bool {
-    matches!(kind, ExtType::STACK_KEY32 | ExtType::STACK_KEY64) || IDENTITY_ITEMS.iter().any(|(_, item)| *item == kind)
+    matches!(kind, ExtType::STACK_KEY32 | ExtType::STACK_KEY64)
+        || IDENTITY_ITEMS.iter().any(|(_, item)| *item == kind)
 }
 
 fn utf16(text: &str) -> Vec<u8> {

@@ -184,7 +184,8 @@ impl LogFile {
     /// and the file is as before.
     fn reserve(&mut self, facts: &Facts) -> Result<()> {
         let mode = Mode(facts.config.log_file_mode);
-        let (Limit::Stop(bytes) | Limit::Next(bytes) | Limit::Wrap(bytes)) = config::file_limit(&facts.config)
+        let (Limit::Stop(bytes) | Limit::Next(bytes) | Limit::Wrap(bytes)) =
+            config::file_limit(&facts.config)
         else {
             return Ok(());
         };

@@ -19,7 +19,7 @@ mod fall;
 mod files;
 mod live;
 
-pub(crate) use files::{Held, FileSequence};
+pub(crate) use files::{FileSequence, Held};
 
 use std::collections::VecDeque;
 use std::fs::File;

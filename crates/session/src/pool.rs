@@ -319,7 +319,11 @@ impl Pool {
             state.free.is_empty() && state.existing >= state.maximum && state.in_progress > 0
         };
         let state = self.settled.wait_while(self.lock(), starved).unwrap_or_else(PoisonError::into_inner);
-        if state.free.is_empty() && state.existing >= state.maximum { Wait::NoneInProgress } else { Wait::Again }
+        if state.free.is_empty() && state.existing >= state.maximum {
+            Wait::NoneInProgress
+        } else {
+            Wait::Again
+        }
     }
 
     /// Changes the maximum; existing buffers stay.
@@ -384,7 +388,11 @@ mod tests {
         for _ in 0..3 {
             let buffer = pool.try_take().unwrap();
             assert!(pool.try_take().is_none());
-            assert_eq!(pool.wait(), Wait::NoneInProgress, "the waiting thread learns it and submits partly filled buffers");
+            assert_eq!(
+                pool.wait(),
+                Wait::NoneInProgress,
+                "the waiting thread learns it and submits partly filled buffers"
+            );
             pool.submitted();
             pool.give(buffer);
             pool.settled();

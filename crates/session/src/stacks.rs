@@ -109,7 +109,9 @@ impl Stacks {
         let record = bytes.get(start..end)?;
         let position = find_stack(record)?;
         let frames: Box<[u8]> = match &position {
-            StackPosition::Item { frames, .. } | StackPosition::Walk { frames } => record.get(frames.0..frames.1)?.into(),
+            StackPosition::Item { frames, .. } | StackPosition::Walk { frames } => {
+                record.get(frames.0..frames.1)?.into()
+            }
         };
         let key = self.key_for(&frames);
         let mut out = Vec::new();

@@ -279,7 +279,10 @@ mod tests {
     #[test]
     fn slow_device_gets_cached_writes_for_a_while() {
         let mut flow = Flow::new();
-        assert!(!flow.should_write_directly(HIGH_RATE - 1) && flow.should_write_directly(1), "the rate is high from then on");
+        assert!(
+            !flow.should_write_directly(HIGH_RATE - 1) && flow.should_write_directly(1),
+            "the rate is high from then on"
+        );
         flow.measure(MEASURED, Duration::from_nanos(MEASURED * SLOW_NS_PER_BYTE / 2));
         assert!(flow.should_write_directly(1));
         flow.measure(1, Duration::from_millis(500));

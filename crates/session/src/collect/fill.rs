@@ -180,7 +180,7 @@ impl Filler<'_, '_> {
         if kept == Kept::New {
             let _ = self.jobs.send(Job::Module(record.to_vec()));
         }
-        if kept != Kept::NoRoom && self.shared.keeps_modules_in_front() {
+        if kept != Kept::NoRoom && self.shared.keeps_modules_at_front() {
             buffer.filled = start;
             buffer.events = buffer.events.saturating_sub(1);
             self.events = self.events.saturating_sub(1);
@@ -263,8 +263,8 @@ impl Filler<'_, '_> {
         ring.take(record);
         stream.key = stream.key.max(stamp);
         stream.time = stream.time.max(self.clock.stamp(stream.key));
-        let of_event = stream.captured.filter(|_| is_stack);
-        let is_signed = capture::sign(record, stream.time, of_event);
+        let event_time = stream.captured.filter(|_| is_stack);
+        let is_signed = capture::sign(record, stream.time, event_time);
         if !is_stack {
             stream.captured = is_signed.then_some(stream.time);
         }

@@ -204,7 +204,9 @@ fn flush_completes_the_end_of_the_previous_one() {
     stage.collector.drain(Reach::All);
     stage.collector.flush();
     stage.collector.report_complete();
-    let [Sent::Piece(stamps), Sent::Complete(complete)] = &stage.sent()[..] else { panic!("a piece and its completeness stamp") };
+    let [Sent::Piece(stamps), Sent::Complete(complete)] = &stage.sent()[..] else {
+        panic!("a piece and its completeness stamp")
+    };
     let newest = stamps[0];
     assert!(newest > *complete);
     stage.collector.clock.set_back(90_000);

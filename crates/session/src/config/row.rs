@@ -17,7 +17,8 @@ const EXTRA_DIGITS: usize = 8;
 
 /// Rejects a path that is no valid pattern.
 pub fn check(pattern: &Path) -> Result<()> {
-    let count_placeholders = |bytes: &[u8]| bytes.windows(PLACEHOLDER.len()).filter(|&w| w == PLACEHOLDER).count();
+    let count_placeholders =
+        |bytes: &[u8]| bytes.windows(PLACEHOLDER.len()).filter(|&w| w == PLACEHOLDER).count();
     let invalid = |why| refuse(Status::ERROR_INVALID_PARAMETER, why);
     if count_placeholders(pattern.as_os_str().as_bytes()) != 1 {
         return invalid("the name of a file sequence has one %d, for the number");
@@ -36,7 +37,9 @@ pub fn check(pattern: &Path) -> Result<()> {
 #[must_use]
 pub fn numbered(pattern: &Path, number: u32) -> PathBuf {
     let bytes = pattern.as_os_str().as_bytes();
-    let Some(at) = bytes.windows(PLACEHOLDER.len()).position(|w| w == PLACEHOLDER) else { return pattern.to_owned() };
+    let Some(at) = bytes.windows(PLACEHOLDER.len()).position(|w| w == PLACEHOLDER) else {
+        return pattern.to_owned();
+    };
     let (before, rest) = bytes.split_at(at);
     let after = rest.get(PLACEHOLDER.len()..).unwrap_or_default();
     let name = [before, number.to_string().as_bytes(), after].concat();

@@ -110,7 +110,11 @@ fn system_loggers_are_recognised_by_mode_guid_or_name() {
     assert_eq!(status(SessionConfig { enable_flags: 1, ..raw(1) }), INVALID);
     assert_eq!(status(SessionConfig { guid: SYSTEM_TRACE_CONTROL, ..raw(1) }), INVALID, "another name");
     let other_guid = SessionConfig { guid: Guid::from_u128(7), ..kernel };
-    assert_eq!(Config::new(other_guid, 4).unwrap().properties().guid, SYSTEM_TRACE_CONTROL, "GUID of the kernel logger");
+    assert_eq!(
+        Config::new(other_guid, 4).unwrap().properties().guid,
+        SYSTEM_TRACE_CONTROL,
+        "GUID of the kernel logger"
+    );
 }
 
 #[test]

@@ -342,7 +342,11 @@ impl Shared {
 
     /// Wraps a file as storage that may or may not use root's reserved blocks.
     pub(crate) fn store(&self, file: File) -> LogStorage {
-        if self.has_roots_room.load(Relaxed) { LogStorage::new(file) } else { LogStorage::without_reserved_blocks(file) }
+        if self.has_roots_room.load(Relaxed) {
+            LogStorage::new(file)
+        } else {
+            LogStorage::without_reserved_blocks(file)
+        }
     }
 
     pub(crate) fn set_log_file(&self, name: &Path) {

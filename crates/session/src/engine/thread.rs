@@ -24,7 +24,7 @@ use crate::error::{Error, Result};
 use crate::fault::contained;
 use crate::flush::Schedule;
 use crate::logfile::Facts;
-use crate::output::{Held, Job, Log, Output, FileSequence};
+use crate::output::{FileSequence, Held, Job, Log, Output};
 use crate::pool::Buffer;
 use crate::realtime::Realtime;
 use crate::stats::Stats;

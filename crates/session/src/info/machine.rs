@@ -110,7 +110,9 @@ impl Machine {
         if self.has_counters {
             let mut named = BTreeSet::new();
             devices.iter().for_each(|device| add_events(&device.join("events"), &mut named));
-            all.extend((FIRST_NAMED..).zip(named).map(|(id, name)| profile_source(id, name, COUNTER_INTERVALS)));
+            all.extend(
+                (FIRST_NAMED..).zip(named).map(|(id, name)| profile_source(id, name, COUNTER_INTERVALS)),
+            );
         }
         all
     }
@@ -210,7 +212,11 @@ impl Machine {
 const NO_COUNTERS: &str =
     "the processor, or the virtual machine, has no performance counters that perf events show";
 
-fn profile_source(source: u32, name: impl Into<String>, (min_interval, max_interval): (u32, u32)) -> ProfileSource {
+fn profile_source(
+    source: u32,
+    name: impl Into<String>,
+    (min_interval, max_interval): (u32, u32),
+) -> ProfileSource {
     ProfileSource { source, min_interval, max_interval, description: name.into() }
 }
 
@@ -230,8 +236,10 @@ fn is_fixed(id: u32) -> bool {
 /// Returns the sysfs folders of processor counters.
 fn counter_devices(devices: &Path) -> Vec<PathBuf> {
     let all = fs::read_dir(devices).into_iter().flatten().flatten();
-    let mut found: Vec<PathBuf> =
-        all.filter(|entry| entry.file_name().as_encoded_bytes().starts_with(b"cpu")).map(|entry| entry.path()).collect();
+    let mut found: Vec<PathBuf> = all
+        .filter(|entry| entry.file_name().as_encoded_bytes().starts_with(b"cpu"))
+        .map(|entry| entry.path())
+        .collect();
     found.sort();
     found
 }

@@ -79,12 +79,10 @@ impl Settings {
                     );
                 }
             },
-            Set::StackCaching(caching) => {
- self.kernel_stacks = caching.is_enabled.then(|| caching.adjusted())
-},
+            Set::StackCaching(caching) => self.kernel_stacks = caching.is_enabled.then(|| caching.adjusted()),
             Set::UnifiedStackCaching(caching) => {
- self.all_stacks = caching.is_enabled.then(|| caching.adjusted())
-},
+                self.all_stacks = caching.is_enabled.then(|| caching.adjusted())
+            }
             Set::ContextRegister { events, .. } => self.registers.clone_from(events),
             // The session itself stores them: its properties show the first word.
             Set::SystemTraceEnableFlags(_) => {}

@@ -73,7 +73,11 @@ fn missing_hardware_is_not_supported_whatever_the_buffer_contains() {
         assert_eq!(status(settings.set(&set, &machine)), 50, "{set:?}");
     }
     assert_eq!(settings, Settings::default());
-    assert_eq!(status(settings.set(&Set::LbrEventList(vec![]), &machine)), 0, "clearing works without support");
+    assert_eq!(
+        status(settings.set(&Set::LbrEventList(vec![]), &machine)),
+        0,
+        "clearing works without support"
+    );
     let interval = |source, interval| Set::SampledProfileInterval(ProfileInterval { source, interval });
     assert_eq!(status(system.set(&Set::ProfileSourceConfig(vec![2, 2]), &machine)), 50);
     assert_eq!(status(system.set(&Set::ProfileSourceConfig(vec![]), &machine)), 0);
@@ -138,7 +142,11 @@ fn machine_with_counters_lists_reads_and_owns_them() {
     assert_eq!(status(settings.set(&Set::PmcEventList(vec![SWITCH]), &machine)), 87, "may be set once");
     let session = PmcSession { logger_id: 3, sources: vec![19, 0x1001], hook_ids: vec![0x0524] };
     assert_eq!(settings.pmc_session(3), Some(session));
-    assert_eq!(status(settings.set(&Set::LbrEventList(vec![0x0524]), &machine)), 87, "class 20 must come first");
+    assert_eq!(
+        status(settings.set(&Set::LbrEventList(vec![0x0524]), &machine)),
+        87,
+        "class 20 must come first"
+    );
     assert_eq!(status(settings.set(&Set::LbrConfiguration(3), &machine)), 87);
     assert_eq!(status(settings.set(&Set::LbrConfiguration(1), &machine)), 0);
     assert_eq!(status(settings.set(&Set::LbrEventList(vec![0x0524]), &machine)), 0);

@@ -296,7 +296,8 @@ fn with_decreasing_stamps(facts: &Facts, numbers: std::ops::Range<u32>) -> Buffe
     let records = &lower.bytes[HEADER_SIZE..lower.filled];
     let end = with_decreasing_stamps.filled + records.len();
     with_decreasing_stamps.bytes[with_decreasing_stamps.filled..end].copy_from_slice(records);
-    (with_decreasing_stamps.filled, with_decreasing_stamps.time, with_decreasing_stamps.events) = (end, lower.time, with_decreasing_stamps.events + lower.events);
+    (with_decreasing_stamps.filled, with_decreasing_stamps.time, with_decreasing_stamps.events) =
+        (end, lower.time, with_decreasing_stamps.events + lower.events);
     with_decreasing_stamps
 }
 

@@ -79,7 +79,8 @@ fn stack_is_defined_once_and_each_event_refers_to_it() {
     let mut stacks = stacks(1 << 20, false);
     let mut buffer = StackBuffer::new(4096);
     let (one, other) = ([1, 2, 3, 4, 5], [6, 7, 8, 9]);
-    let added = [&one[..], &one, &other, &one, &[1, 2, 3]].map(|frames| buffer.put(&mut stacks, &record(frames)));
+    let added =
+        [&one[..], &one, &other, &one, &[1, 2, 3]].map(|frames| buffer.put(&mut stacks, &record(frames)));
     assert_eq!(added, [1, 0, 1, 0, 0]);
     let events = buffer.events();
     let frames: Vec<_> = events.iter().map(|(frames, _)| frames.clone().unwrap()).collect();

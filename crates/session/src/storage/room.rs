@@ -43,7 +43,11 @@ pub(super) struct UnreservedSpace {
 
 impl UnreservedSpace {
     pub(super) fn new(file: &File) -> Self {
-        Self { end: file.metadata().map_or(0, |metadata| metadata.len()), share: 0, queried_at: Instant::now() }
+        Self {
+            end: file.metadata().map_or(0, |metadata| metadata.len()),
+            share: 0,
+            queried_at: Instant::now(),
+        }
     }
 
     /// Claims space for `length` bytes at `offset`. Fails with ENOSPC if there is not enough.

@@ -2,7 +2,7 @@
 
 use traceweir_transport::clock::{Anchor, Counter};
 
-use super::{Command, CollectorThread};
+use super::{CollectorThread, Command};
 use crate::fault::contained;
 use crate::flush::BEAT;
 use crate::output::Job;
