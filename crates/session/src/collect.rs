@@ -234,7 +234,7 @@ impl Collector {
     /// Forgets which stacks are defined, because the session changes to another file or to other
     /// readers, which do not have the earlier definitions.
     pub(crate) fn define_stacks_anew(&mut self) {
-        let is_lossy = Mode(self.shared.config().log_file_mode).overwrites_old_events();
+        let is_lossy = Mode(self.shared.config().log_file_mode).can_lose_old_buffers();
         if let Some(stacks) = &mut self.stacks {
             stacks.define_anew(is_lossy);
         }
@@ -279,8 +279,8 @@ impl Collector {
         let report_interval_bytes = self.report_interval_bytes();
         for turn in 1..=TURNS {
             let bytes = if turn < TURNS { SLICE } else { usize::MAX };
-            unfinished.retain(|&at| {
-                let has_more = self.merge_stream(at, bytes, reach, &mut outcome);
+            unfinished.retain(|&stream_index| {
+                let has_more = self.merge_stream(stream_index, bytes, reach, &mut outcome);
                 if self.unreported_bytes >= report_interval_bytes && !self.has_backlog {
                     self.report_progress();
                 }
@@ -291,9 +291,9 @@ impl Collector {
             }
         }
         // Backlogs of regions that were adopted after their stream was finished.
-        for at in 0..streams {
+        for stream_index in 0..streams {
             if self.has_backlog {
-                self.merge_backlog(at, usize::MAX, &mut outcome);
+                self.merge_backlog(stream_index, usize::MAX, &mut outcome);
             }
         }
         self.count_source_losses(&outcome.damaged);
@@ -303,7 +303,13 @@ impl Collector {
     }
 
     /// Merges up to `bytes` bytes of a stream. Returns whether it has more.
-    fn merge_stream(&mut self, at: usize, bytes: usize, reach: Reach, outcome: &mut Outcome) -> bool {
+    fn merge_stream(
+        &mut self,
+        stream_index: usize,
+        bytes: usize,
+        reach: Reach,
+        outcome: &mut Outcome,
+    ) -> bool {
         let counter = self.clock.counter();
         let mut now = counter.now();
         // After the counter was read: a process that gets its memory here and attaches later writes
@@ -311,7 +317,7 @@ impl Collector {
         for source in self.shared.take_attached() {
             self.add(source);
         }
-        if self.has_backlog && self.merge_backlog(at, bytes, outcome) {
+        if self.has_backlog && self.merge_backlog(stream_index, bytes, outcome) {
             return true;
         }
         let mut ahead = self.ahead;
@@ -327,10 +333,10 @@ impl Collector {
             Reach::All => Until { now: counter.now(), ahead: 0, bytes },
         };
         let (mut readers, mut writers) = split(&mut self.sources, |_| true);
-        let rings = stream_rings(&mut readers, at, self.shared.width(), self.cpus);
+        let rings = stream_rings(&mut readers, stream_index, self.shared.width(), self.cpus);
         let mut filler = Filler {
             streams: &mut self.streams,
-            at,
+            stream_index,
             writers: &mut writers,
             clock: &self.clock,
             shared: &self.shared,
@@ -347,7 +353,7 @@ impl Collector {
             let mut mixed: Vec<(usize, Mixed<'_>)> =
                 rings.map(|(source, ring)| (source, Mixed::Region(ring))).collect();
             // Captured records have no source process.
-            mixed.push((usize::MAX, capturing.ring(u16::try_from(at).unwrap_or(u16::MAX))));
+            mixed.push((usize::MAX, capturing.ring(u16::try_from(stream_index).unwrap_or(u16::MAX))));
             let rings = mixed.iter_mut().map(|(source, ring)| (*source, ring));
             merge_all(open_lanes(rings, outcome), until, &mut filler, outcome);
         } else {
@@ -355,7 +361,7 @@ impl Collector {
         }
         drop(filler);
         self.unreported_bytes = self.unreported_bytes.saturating_add(outcome.bytes);
-        if let Some(stream) = self.streams.get_mut(at).filter(|_| !outcome.more) {
+        if let Some(stream) = self.streams.get_mut(stream_index).filter(|_| !outcome.more) {
             stream.merged = Some(now);
         }
         outcome.more
@@ -364,15 +370,16 @@ impl Collector {
     /// Collects up to `bytes` bytes of events of adopted regions that a stream has already passed,
     /// into its late stream. Returns whether there is more.
     #[cold]
-    fn merge_backlog(&mut self, at: usize, bytes: usize, outcome: &mut Outcome) -> bool {
-        let Some(stream) = self.streams.get(at) else { return false };
+    fn merge_backlog(&mut self, stream_index: usize, bytes: usize, outcome: &mut Outcome) -> bool {
+        let Some(stream) = self.streams.get(stream_index) else { return false };
         // The stream itself takes later stamps unchanged.
         let passed = stream.key.max(self.clock.first_raw(stream.time)).min(self.clock.counter().now());
-        let (mut readers, mut writers) = split(&mut self.sources, |source| source.backlog.contains(&at));
-        let rings = stream_rings(&mut readers, at, self.shared.width(), self.cpus);
+        let (mut readers, mut writers) =
+            split(&mut self.sources, |source| source.backlog.contains(&stream_index));
+        let rings = stream_rings(&mut readers, stream_index, self.shared.width(), self.cpus);
         let mut filler = Filler {
             streams: &mut self.streams,
-            at: at.saturating_add(usize::from(self.shared.streams)),
+            stream_index: stream_index.saturating_add(usize::from(self.shared.streams)),
             writers: &mut writers,
             clock: &self.clock,
             shared: &self.shared,
@@ -399,7 +406,7 @@ impl Collector {
         outcome.damaged.append(&mut late.damaged);
         if !late.more {
             for source in &mut self.sources {
-                source.backlog.remove(&at);
+                source.backlog.remove(&stream_index);
             }
             self.has_backlog = self.sources.iter().any(|source| !source.backlog.is_empty());
         }
@@ -495,7 +502,7 @@ fn split(
 /// Returns the rings of a stream, each with the index of its source.
 fn stream_rings<'r>(
     readers: &'r mut [Option<&mut RegionReader>],
-    at: usize,
+    stream_index: usize,
     width: usize,
     cpus: usize,
 ) -> impl Iterator<Item = (usize, &'r mut RingReader)> {
@@ -503,7 +510,11 @@ fn stream_rings<'r>(
         readers.iter_mut().enumerate().filter_map(|(source, reader)| Some((source, reader.as_mut()?)));
     readers.flat_map(move |(source, reader)| {
         let (fast, locked) = reader.rings().split_at_mut_checked(cpus).unwrap_or_default();
-        let rings = fast.iter_mut().skip(at).take(width).chain(locked.iter_mut().skip(at).take(width));
+        let rings = fast
+            .iter_mut()
+            .skip(stream_index)
+            .take(width)
+            .chain(locked.iter_mut().skip(stream_index).take(width));
         rings.map(move |ring| (source, ring))
     })
 }

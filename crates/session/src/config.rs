@@ -121,7 +121,7 @@ impl Config {
             return refuse(Status::ERROR_BAD_PATHNAME, "a log file is needed and none is named");
         }
         if raw.clock > 3 {
-            return refuse(Status::ERROR_INVALID_PARAMETER, "the clock is none of 0 to 3");
+            return refuse(Status::ERROR_INVALID_PARAMETER, "the clock must be 0, 1, 2 or 3");
         }
         check_enable_flags(&raw, raw.enable_flags)?;
         check_filters(&raw)?;

@@ -237,8 +237,8 @@ impl Session {
 
     /// Returns the largest region layout and a wake descriptor, for private sessions.
     pub fn region_params(&self) -> Result<(RegionParams, OwnedFd)> {
-        let (ours, theirs) = self.shared().new_wake()?;
-        self.shared().keep_wake(ours);
+        let (own_end, theirs) = self.shared().new_wake()?;
+        self.shared().keep_wake(own_end);
         Ok((*self.shared().regions.full(), theirs))
     }
 

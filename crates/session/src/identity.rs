@@ -157,8 +157,8 @@ mod tests {
 
     #[test]
     fn identity_of_ended_process_has_user_only() {
-        let gone = Identity::of(u32::MAX, 7);
-        assert_eq!(gone, Identity { user: Some(7), ..Identity::from(u32::MAX) });
+        let ended = Identity::of(u32::MAX, 7);
+        assert_eq!(ended, Identity { user: Some(7), ..Identity::from(u32::MAX) });
     }
 
     #[test]

@@ -14,9 +14,9 @@
 //!   size, EXTENDED_INFO and linkage are adjusted
 //! ```
 //!
-//! A record that already has items of those types is rejected: readers could not tell a forged
-//! identity from a true one. So is one with a stack key: the session assigns keys, and an invented
-//! one is the key of another process's stack.
+//! A record that already has items of those types is rejected: readers could not distinguish a
+//! forged identity from a true one. So is one with a stack key: the session assigns keys, and an
+//! invented one is the key of another process's stack.
 
 use std::collections::HashMap;
 use std::fmt;

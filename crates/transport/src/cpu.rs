@@ -88,7 +88,7 @@ pub fn count_of(list: &str) -> Option<u32> {
 
 /// Returns the number from the C library, if `/sys` cannot be read.
 fn configured() -> u32 {
-    // SAFETY: `sysconf` reads nothing of ours and has no preconditions.
+    // SAFETY: `sysconf` accesses no memory of this program and has no preconditions.
     let count = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
     u32::try_from(count).unwrap_or(1)
 }

@@ -7,9 +7,8 @@
 //! ```
 //!
 //! 1. A descriptor that came through an `exec` has no close-on-exec flag, or it would not have
-//!    come. Rust sets the flag on everything it opens. So the flag tells the two apart, and nothing
-//!    is closed that has an owner here.
-//! 2. Standard streams stay open: they belong to the user who runs the program.
+//!    come. Rust sets the flag on everything it opens. So the flag distinguishes the two, and
+//!    nothing is closed that has an owner here.
 //!
 //! A process that has descriptors of its own without the flag, as C libraries may, must not use
 //! this once they exist.

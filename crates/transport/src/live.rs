@@ -299,9 +299,9 @@ impl QueueReader {
         let mut next = self.poll()?;
         if next == Next::Empty {
             // Signals are taken before the second poll: a later one leaves the descriptor readable.
-            let gone = self.take_signals()?;
+            let is_closed = self.take_signals()?;
             next = self.poll()?;
-            if next == Next::Empty && gone {
+            if next == Next::Empty && is_closed {
                 next = Next::Ended;
             }
         }

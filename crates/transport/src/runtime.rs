@@ -94,7 +94,7 @@ impl RuntimeDir {
 
     /// Returns the folders in which a controller or consumer searches, in that order: the requested
     /// one, or without a request the system's and the user's. The system's is left out if it must
-    /// not be used: in a user namespace its owner is nobody.
+    /// not be used: in a user namespace its owner is the overflow user `nobody`.
     pub fn for_controllers(scope: Option<Scope>) -> Result<Vec<Self>> {
         let scopes = scopes(scope, named().is_some());
         let is_passed_over =

@@ -29,7 +29,7 @@ use crate::stacks::Stacks;
 pub(super) struct Filler<'a, 'w> {
     pub(super) streams: &'a mut [Stream],
     /// Index of the stream.
-    pub(super) at: usize,
+    pub(super) stream_index: usize,
     pub(super) writers: &'a mut [&'w mut Writer],
     pub(super) clock: &'a SessionClock,
     pub(super) shared: &'a Shared,
@@ -59,7 +59,7 @@ impl Filler<'_, '_> {
     /// Submits the stream's buffer and takes a free one. Returns whether there was one.
     #[cold]
     fn turn_over(&mut self) -> bool {
-        let Some(stream) = self.streams.get_mut(self.at) else { return false };
+        let Some(stream) = self.streams.get_mut(self.stream_index) else { return false };
         if let Some(full) = stream.buffer.take() {
             submit(full, self.shared, self.jobs, self.reported_lost);
         }
@@ -76,7 +76,9 @@ impl Filler<'_, '_> {
     /// before they are written. Live consumers get what the buffer holds so far; if they cannot
     /// take it now, the buffer is submitted.
     pub(super) fn go_back(&mut self, stamp: u64, start: (u64, i64)) {
-        let Some(stream) = self.streams.get_mut(self.at).filter(|stream| stamp < stream.key) else { return };
+        let Some(stream) = self.streams.get_mut(self.stream_index).filter(|stream| stamp < stream.key) else {
+            return;
+        };
         if let Some(buffer) = stream.buffer.as_mut().filter(|buffer| !buffer.is_empty()) {
             buffer.expect_lower_stamps();
             let is_live = self.shared.mode().is_real_time();
@@ -107,11 +109,12 @@ impl Filler<'_, '_> {
         let whole = head.length.saturating_add(gap.unwrap_or(0));
         let padded = whole.next_multiple_of(8);
         let fits = |b: &Buffer| b.filled.saturating_add(padded) <= b.bytes.len();
-        let has_room = self.streams.get(self.at).and_then(|s| s.buffer.as_ref()).is_some_and(fits);
+        let has_room = self.streams.get(self.stream_index).and_then(|s| s.buffer.as_ref()).is_some_and(fits);
         if !has_room && !self.turn_over() {
             return false;
         }
-        let (Some(stream), Some(writer)) = (self.streams.get_mut(self.at), self.writers.get_mut(source))
+        let (Some(stream), Some(writer)) =
+            (self.streams.get_mut(self.stream_index), self.writers.get_mut(source))
         else {
             return false;
         };
@@ -166,7 +169,9 @@ impl Filler<'_, '_> {
     /// Keeps the record stored last, which names a provider's module, for the front of files. If
     /// that is the only place for it, removes it from the events.
     fn keep_module(&mut self, source: usize, length: usize) {
-        let (Some(stream), Some(writer)) = (self.streams.get_mut(self.at), self.writers.get(source)) else {
+        let (Some(stream), Some(writer)) =
+            (self.streams.get_mut(self.stream_index), self.writers.get(source))
+        else {
             return;
         };
         let Some(buffer) = stream.buffer.as_mut() else { return };
@@ -197,7 +202,8 @@ impl Filler<'_, '_> {
         } else {
             self.store(source, ring, head, stamp, None)
         };
-        let (Some(stream), Some(stacks)) = (self.streams.get_mut(self.at), self.stacks.as_mut()) else {
+        let (Some(stream), Some(stacks)) = (self.streams.get_mut(self.stream_index), self.stacks.as_mut())
+        else {
             return is_put;
         };
         if let Some(buffer) = stream.buffer.as_mut().filter(|_| self.events != before) {
@@ -232,7 +238,7 @@ impl Filler<'_, '_> {
     fn skip_captured<R: Ring>(&mut self, ring: &mut R, is_stack: bool) -> bool {
         ring.take(&mut []);
         self.too_large = self.too_large.saturating_add(1);
-        if let Some(stream) = self.streams.get_mut(self.at).filter(|_| !is_stack) {
+        if let Some(stream) = self.streams.get_mut(self.stream_index).filter(|_| !is_stack) {
             stream.captured = None;
         }
         true
@@ -243,16 +249,16 @@ impl Filler<'_, '_> {
         let padded = head.length.next_multiple_of(8);
         let most = self.shared.pool.buffer_bytes().saturating_sub(HEADER_SIZE);
         let is_stack = capture::is_stack(head);
-        let is_alone = is_stack && self.streams.get(self.at).is_some_and(|s| s.captured.is_none());
+        let is_alone = is_stack && self.streams.get(self.stream_index).is_some_and(|s| s.captured.is_none());
         if head.length > MAX_RECORD || padded > most || is_alone {
             return self.skip_captured(ring, is_stack);
         }
         let fits = |b: &Buffer| b.filled.saturating_add(padded) <= b.bytes.len();
-        let has_room = self.streams.get(self.at).and_then(|s| s.buffer.as_ref()).is_some_and(fits);
+        let has_room = self.streams.get(self.stream_index).and_then(|s| s.buffer.as_ref()).is_some_and(fits);
         if !has_room && !self.turn_over() {
             return false;
         }
-        let Some(stream) = self.streams.get_mut(self.at) else { return false };
+        let Some(stream) = self.streams.get_mut(self.stream_index) else { return false };
         let Some(buffer) = stream.buffer.as_mut() else { return false };
         let end = buffer.filled.saturating_add(padded);
         let Some(room) = buffer.bytes.get_mut(buffer.filled..end) else { return false };

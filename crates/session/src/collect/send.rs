@@ -148,7 +148,7 @@ fn mark_lost(buffer: &mut Buffer, shared: &Shared, reported_lost: &mut u64) {
 }
 
 /// Sends live consumers the records of a buffer that they have not had. Returns whether they have
-/// all of them: not if the writer is busy or gone, or without memory.
+/// all of them: not if the writer is busy or has ended, or without memory.
 pub(super) fn deliver_piece(
     buffer: &mut Buffer,
     ends_flush: bool,

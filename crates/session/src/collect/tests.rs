@@ -232,7 +232,7 @@ fn no_completeness_stamp_while_a_piece_is_refused() {
     let now = stage.now();
     stage.publish(0, now, 0);
     let (_, complete) = stage.deliver();
-    // The writer is far behind and takes no more pieces.
+    // The writer has a long backlog and takes no more pieces.
     let shared = Arc::clone(&stage.collector.shared);
     let most = shared.pool.buffer_bytes() * shared.maximum_buffers();
     while shared.send_piece(64) {}

@@ -92,7 +92,7 @@ impl Mode {
     }
 
     /// Returns whether older buffers may be gone before newer ones are read.
-    pub(crate) const fn overwrites_old_events(self) -> bool {
+    pub(crate) const fn can_lose_old_buffers(self) -> bool {
         self.has(CIRCULAR | BUFFERING | REAL_TIME | NEWFILE)
     }
 

@@ -181,10 +181,11 @@ impl Shared {
     /// Creates a descriptor that wakes the collector. Returns the session's end, which must stay
     /// open, and the other side's.
     pub(crate) fn new_wake(&self) -> Result<(OwnedFd, OwnedFd)> {
-        let ours = new_event()?;
-        let theirs = ours.try_clone().map_err(|e| Error::Transport(TransportError::system("dup", e)))?;
-        self.listen_to(&ours)?;
-        Ok((ours, theirs))
+        let own_end = new_event()?;
+        let other_end =
+            own_end.try_clone().map_err(|e| Error::Transport(TransportError::system("dup", e)))?;
+        self.listen_to(&own_end)?;
+        Ok((own_end, other_end))
     }
 
     /// Keeps a wake descriptor until the session ends.

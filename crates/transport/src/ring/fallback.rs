@@ -48,7 +48,7 @@ pub(super) unsafe fn write(
     for attempt in 0..view.cpus.saturating_mul(2).min(TRIES) {
         let cpu = (here + attempt) % view.cpus;
         let ring = (view.cpus + cpu) as usize;
-        // SAFETY: the view's range stays mapped for ever.
+        // SAFETY: the view's range stays mapped forever.
         let words = unsafe { view.words(ring) };
         if !words.try_lock(thread) {
             continue;
@@ -60,7 +60,7 @@ pub(super) unsafe fn write(
             words.unlock_if_held_by(thread);
             return Outcome::Closed;
         }
-        // SAFETY: as promised by the caller; the lock is ours.
+        // SAFETY: as promised by the caller; this thread holds the lock.
         let outcome = unsafe { write_inside_lock(view, ring, cpu, record, length) };
         words.unlock();
         points::pass("fallback_unlocked");
@@ -80,7 +80,7 @@ unsafe fn write_inside_lock(
     record: &mut Gather<'_>,
     length: usize,
 ) -> Outcome {
-    // SAFETY: the view's range stays mapped for ever.
+    // SAFETY: the view's range stays mapped forever.
     let words = unsafe { view.words(ring) };
     let size = abi::size_in_ring(length);
     let Some(slot) = words.find_slot(size as u64, u64::from(view.ring_bytes)) else {
@@ -91,9 +91,9 @@ unsafe fn write_inside_lock(
     if let [first, second, ..] = record.staged {
         (*first, *second) = (prefix, counter.now());
     }
-    // SAFETY: `place` lies inside the ring's data and outside what the reader may read (R3); nobody
-    // else writes while we hold the lock (R2); the record is sound, so its staged part is readable
-    // for the bytes copied and all parts together fill `size`.
+    // SAFETY: `slot` lies inside the ring's data and outside what the reader may read (R3); no
+    // other thread writes while this one holds the lock (R2); the record is sound, so its staged
+    // part is readable for the bytes copied and all parts together fill `size`.
     unsafe {
         let data = view.data(ring);
         if let Some(marker) = slot.marker {

@@ -62,7 +62,7 @@ impl Ring {
             words.count_lost();
             return None;
         };
-        // SAFETY: loom checks that nobody else has access.
+        // SAFETY: loom checks that no other thread has access.
         self.cells[slot.offset / 8].with_mut(|cell| unsafe { *cell = value });
         words.publish(slot.end);
         Some(slot.end)
@@ -87,7 +87,7 @@ impl Ring {
         assert!(head >= *position && head - *position <= RING, "R3");
         while *position < head {
             let cell = (*position % RING / 8) as usize;
-            // SAFETY: loom checks that nobody writes meanwhile.
+            // SAFETY: loom checks that no thread writes meanwhile.
             out.push(self.cells[cell].with(|cell| unsafe { *cell }));
             *position += 8;
         }

@@ -296,7 +296,7 @@ impl Outlet {
     /// for its ticket afterwards.
     fn owner_wake(&self) -> Wake {
         let descriptor = self.cold.wake.load(Ordering::Relaxed);
-        // SAFETY: null, or stored by `set_wake` from a reference that lives for ever.
+        // SAFETY: null, or stored by `set_wake` from a reference that lives forever.
         match unsafe { self.cold.doorbell.load(Ordering::Relaxed).as_ref() } {
             Some(doorbell) => Wake::Doorbell(doorbell, self.cold.line.load(Ordering::Relaxed) as u8),
             None if descriptor >= 0 => Wake::Descriptor(descriptor),

@@ -80,7 +80,8 @@ impl<'a> Block<'a> {
     #[inline(always)]
     #[must_use]
     pub unsafe fn from_described(first: *const u8, count: usize) -> &'a [Self] {
-        // SAFETY: by the contract; a block is in memory as such a descriptor.
+        // SAFETY: the caller passes `count` EVENT_DATA_DESCRIPTORs that live for `'a`, and a block
+        // has the memory layout of such a descriptor.
         unsafe { core::slice::from_raw_parts(first.cast(), count) }
     }
 
@@ -174,7 +175,7 @@ impl<'a> Blocks<'a> {
     #[inline(always)]
     #[must_use]
     pub unsafe fn described(first: *const u8, count: usize, bytes: usize) -> Self {
-        // SAFETY: by the contract.
+        // SAFETY: the caller makes the promises of `Block::from_described`.
         Self { all: unsafe { Block::from_described(first, count) }, bytes }
     }
 }

@@ -34,8 +34,8 @@ impl View {
     /// The view is one that an outlet had while it was open, and `ring` is one of its rings.
     #[inline]
     pub(super) unsafe fn words<'a>(&self, ring: usize) -> Words<'a> {
-        // SAFETY: ranges of outlets stay mapped for ever; control blocks are multiples of 256 from
-        // their page-aligned base.
+        // SAFETY: ranges of outlets stay mapped forever; control blocks are at multiples of 256
+        // from their page-aligned base.
         unsafe { Words::from_control(self.control(ring)) }
     }
 

@@ -68,8 +68,8 @@ impl Sweep {
                 self.removed = self.removed.saturating_add(1);
             } else if let Ok(below) = open(self.folder.as_fd(), name) {
                 has_more |= self.empty(&below);
-                let gone = unlinkat(&self.folder, name, AtFlags::REMOVEDIR).is_ok();
-                self.removed = self.removed.saturating_add(usize::from(gone));
+                let is_removed = unlinkat(&self.folder, name, AtFlags::REMOVEDIR).is_ok();
+                self.removed = self.removed.saturating_add(usize::from(is_removed));
             }
         }
         Ok(has_more)

@@ -108,8 +108,12 @@ fn named_folder_may_be_readable_but_not_writable_for_others() {
     assert!(is_refused(dir.ensure()));
     chmod(&dir.providers(), 0o1777);
     dir.ensure().unwrap();
-    let stranger = own_uid() + 1;
-    assert_eq!(is_refused(dir.check_folder(stranger)), own_uid() != 0, "root's folders are good for all");
+    let other_user = own_uid() + 1;
+    assert_eq!(
+        is_refused(dir.check_folder(other_user)),
+        own_uid() != 0,
+        "folders of root are valid for all users"
+    );
 }
 
 #[test]
@@ -148,7 +152,7 @@ fn only_provider_sockets_are_listed() {
     paths.sort();
     assert_eq!(found.iter().map(|socket| &socket.path).collect::<Vec<_>>(), paths.iter().collect::<Vec<_>>());
     assert!(found.iter().all(|socket| socket.uid == own_uid() && [4, 17].contains(&socket.pid)));
-    assert_eq!(dir.provider_sockets(1).unwrap().len(), 1, "so many of each user");
+    assert_eq!(dir.provider_sockets(1).unwrap().len(), 1, "the limit for each user");
     for socket in &mut found {
         assert!(socket.connect(Duration::ZERO).is_ok());
         socket.uid += 1;
@@ -182,8 +186,8 @@ fn named_folder_takes_precedence_over_any_scope() {
 
 #[test]
 fn system_sockets_are_open_to_all_and_others_to_their_owner() {
-    let of = |scope| RuntimeDir { scope, path: PathBuf::new() }.socket_mode();
-    assert_eq!([Scope::System, Scope::User, Scope::Named].map(of), [0o666, 0o600, 0o600]);
+    let socket_mode = |scope| RuntimeDir { scope, path: PathBuf::new() }.socket_mode();
+    assert_eq!([Scope::System, Scope::User, Scope::Named].map(socket_mode), [0o666, 0o600, 0o600]);
 }
 
 #[test]

@@ -110,7 +110,7 @@ impl UserSocket {
 }
 
 /// Returns the folders of provider sockets in which processes of this network namespace listen, if
-/// they look like those of users.
+/// their names are those of user folders.
 pub fn user_folders() -> Result<Vec<PathBuf>> {
     let failed = |e| Error::system("reading the lists of sockets and mounts", e);
     let mounts = std::fs::read(MOUNTS).map_err(failed)?;
@@ -207,8 +207,8 @@ fn claimed_uid(name: &OsStr) -> Option<u32> {
 }
 
 /// Returns the folders of users in a list of sockets, each once and ordered by owner, which `owner`
-/// returns. Beyond the limit, folders of users with the most folders are left out, then of those to
-/// whom `chance` gives the highest numbers.
+/// returns. Beyond the limit, folders of users with the most folders are left out, then of users
+/// with the highest numbers from `chance`.
 fn find_folders(
     mut sockets: impl BufRead,
     mounts: &Mounts,

@@ -5,7 +5,7 @@
 //!   chmod    .1f3a…  mode
 //!   listen
 //!   rename   .1f3a… → control.sock       unless that name is taken:
-//!                                           somebody listens there → EADDRINUSE
+//!                                           a process listens there → EADDRINUSE
 //!                                           a socket, refused      → stale: renamed over
 //! ```
 //!

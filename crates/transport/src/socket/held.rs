@@ -1,9 +1,9 @@
 //! Sockets that are checked before each use.
 //!
 //! ```text
-//!   plain     the table of descriptors is the library's alone: used as it is
-//!   guarded   the program has the same table: a high number, and before each use
-//!             fstat: device, inode and kind are those of the socket ─▶ ours
+//!   plain     only the library uses the descriptor table: no check
+//!   guarded   the program shares the table: a high number, and before each use
+//!             fstat: device, inode and kind are those of the socket ─▶ unchanged
 //!                    anything else ─▶ the program closed the number: neither used nor closed
 //! ```
 //!

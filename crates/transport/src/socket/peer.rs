@@ -61,7 +61,7 @@ pub(super) fn peer_process(socket: BorrowedFd<'_>) -> rustix::io::Result<OwnedFd
     if status != 0 {
         return Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO));
     }
-    // SAFETY: the system has just made it for us, and nobody else knows its number.
+    // SAFETY: the system has just created it for this call, and no other code knows its number.
     Ok(unsafe { OwnedFd::from_raw_fd(found) })
 }
 

@@ -173,7 +173,7 @@ mod points {
     fn the_writer_that_is_killed() {
         let Ok(numbers) = std::env::var(VARIABLE) else { return };
         let numbers: Vec<i32> = numbers.split(' ').map(|number| number.parse().unwrap()).collect();
-        // SAFETY: the descriptors were left open for this process, and nobody else here owns them.
+        // SAFETY: the descriptors were left open for this process, and nothing else here owns them.
         let [memory, wake, file] = [0, 1, 2].map(|at| unsafe { OwnedFd::from_raw_fd(numbers[at]) });
         let progress = Mapping::of_file(file.as_fd(), PAGE, true).unwrap();
         let params = params(Counter::from_number(numbers[3] as u32).unwrap());

@@ -186,10 +186,10 @@ fn consumers_are_counted_and_limited() {
     let mut readers: Vec<Reader> = (0..8).map(|_| stage.consumer().unwrap()).collect();
     let refused = answer(|done| stage.session.open_consumer(done)).unwrap_err();
     assert_eq!(refused.status(), Status::ERROR_NO_SYSTEM_RESOURCES);
-    let mut gone = readers.pop().unwrap();
-    stage.session.close_consumer(gone.id);
+    let mut closed = readers.pop().unwrap();
+    stage.session.close_consumer(closed.id);
     assert_eq!(stage.flush().consumers, 7);
-    assert_eq!(gone.read(), None, "its queue has ended");
+    assert_eq!(closed.read(), None, "its queue has ended");
     readers.push(stage.consumer().unwrap());
     stage.stop();
     assert!(readers.iter_mut().all(|r| r.read().is_none()));

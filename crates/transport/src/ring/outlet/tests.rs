@@ -68,10 +68,10 @@ fn forget_works_with_a_visitor_that_never_leaves() {
         assert!(words.try_lock(5), "no lock of the parent was touched");
         words.unlock();
         let (mut own, ticket) = open(outlet, &params);
-        assert_ne!(outlet.view().base, late.base, "somebody may be there");
+        assert_ne!(outlet.view().base, late.base, "a thread may still use the old addresses");
         assert_eq!(write(outlet, ticket), Ok(()));
         outlet.count_lost(ticket);
-        assert!(outlet.close(), "the visitor is in nobody's way");
+        assert!(outlet.close(), "the visitor does not block the close");
         assert_eq!((reader.lost(), own.lost()), (1, 1));
     }
 }

@@ -179,7 +179,7 @@ impl Outlet {
     /// of its ring.
     #[inline(always)]
     fn after_sequence(&self, ticket: Ticket, control: *mut u8, end: u64) {
-        // SAFETY: a record was just published by it, and ranges of outlets stay mapped for ever.
+        // SAFETY: a record was just published by it, and ranges of outlets stay mapped forever.
         let words = unsafe { Words::from_control(control) };
         if words.wake_may_be_due(end, self.wake_at.load(Ordering::Relaxed)) {
             self.wake(ticket, self.ring_of(control), end);

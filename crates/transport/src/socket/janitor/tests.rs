@@ -54,7 +54,7 @@ fn handing_over_never_waits_and_everything_is_closed() {
     assert!(start.elapsed() < Duration::from_secs(300), "none of the closes was waited for");
     drop(other_ends);
     assert_eq!(rustix::io::read(&reader, &mut [0; 1]).unwrap(), 0, "closed when a thread got free");
-    until("the threads are gone", || threads(&janitor) == 0);
+    until("the threads have ended", || threads(&janitor) == 0);
 }
 
 #[test]
