@@ -333,7 +333,7 @@ fn ended_peer_process_is_recognised() {
     assert!(!listener.accept().unwrap().unwrap().peer_has_ended(), "it is this process");
     assert!(!mine.peer_has_ended());
     let mut other = std::process::Command::new(std::env::current_exe().unwrap());
-    other.args(["--exact", "socket::tests::a_peer_whose_process_has_ended_is_known_to_have"]);
+    other.args(["--exact", "socket::tests::ended_peer_process_is_recognised"]);
     let ended = other.env(SOCKET, &path).output().unwrap();
     assert!(ended.status.success(), "{ended:?}");
     let connection = listener.accept().unwrap().unwrap();
