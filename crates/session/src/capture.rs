@@ -98,7 +98,7 @@ pub(crate) struct Capturing {
     lost: CaptureLoss,
     start: Anchor,
     base: Anchor,
-    /// Ticks per nanosecond.
+    /// Ticks per nanosecond, in fixed point.
     rate: u128,
     has_ended: bool,
 }

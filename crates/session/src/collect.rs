@@ -13,7 +13,7 @@
 //! - K4 A region that breaks the rules of its rings is dropped at once and disturbs no other.
 //! - K5 Events that a process counts as lost are added once.
 //! - K6 While the session can store no more events, regions are closed and writers see the reason.
-//!   They are opened again before a new consumer is announced.
+//!   They are opened again before a new consumer gets its reply.
 //! - K7 With a capture, everything is merged up to the start of the last poll of the capture:
 //!   however long a poll takes, it moves no event above its time.
 //! - K8 A process that attaches during a drain takes part from the next stream on, so that drain

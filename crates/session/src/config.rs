@@ -54,7 +54,7 @@ const ENABLE_EXTENSION: u32 = 0x8000_0000;
 /// The starter of a session: some modes are for one of them only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Starter {
-    /// A controller.
+    /// A controller, by a request.
     Controller,
     /// The daemon itself, by its configuration.
     Autologger,
@@ -72,7 +72,7 @@ pub struct Config {
 /// Size limit of a log file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Limit {
-    /// No limit.
+    /// The file has no limit.
     None,
     /// The session ends at this many bytes.
     Stop(u64),

@@ -14,7 +14,7 @@ pub enum Error {
     Properties {
         /// Win32 status of the error.
         status: Status,
-        /// Names the rule.
+        /// The rule that is violated, as text for people.
         why: &'static str,
     },
     /// The published rules or this machine do not allow the query or setting.
@@ -22,7 +22,7 @@ pub enum Error {
     Information {
         /// Win32 status of the error.
         status: Status,
-        /// Names the rule.
+        /// The rule that is violated, as text for people.
         why: &'static str,
     },
     /// The capture of kernel events cannot start.

@@ -3,7 +3,8 @@
 //! ```text
 //!   collector panics ──▶ counts its buffers as lost, drops regions and capture
 //!            ├─▶ Job::Fault ──▶ the writer notifies the owner
-//!            └─▶ refuses every command except stop, which finishes the file as it is
+//!            └─▶ refuses every command except stop, which finishes the file with what had
+//!                reached the writer
 //!   writer panics ────▶ notifies the owner; the file stays as it is, like that of a killed process
 //!            └─▶ counts later buffers as lost, until the stop
 //! ```

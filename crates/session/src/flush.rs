@@ -23,7 +23,7 @@ pub(crate) struct Due {
     pub(crate) beat: bool,
 }
 
-/// The collector's timetable.
+/// The timers of the collector.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     period: Option<Duration>,

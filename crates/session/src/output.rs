@@ -81,7 +81,7 @@ pub(crate) enum Job {
     Close(u64),
     /// The collector has panicked: the session ends by itself.
     Fault,
-    /// Finalises everything.
+    /// Finalises the file and ends live delivery.
     Stop {
         /// Buffers that a flight recorder is still filling.
         partial: Vec<Buffer>,
@@ -128,9 +128,9 @@ impl Job {
 
 /// Destination of the buffers of a session.
 pub(crate) enum Log {
-    /// No log: live delivery only.
+    /// The session has no log: live delivery only.
     None,
-    /// A log file.
+    /// Buffers go to a log file.
     File(Box<LogFile>),
     /// Memory, written on request to the session's own file.
     Flight(Flight, Option<File>),

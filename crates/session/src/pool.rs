@@ -57,7 +57,7 @@ impl Bytes {
         Some(Self { memory, from: 0 })
     }
 
-    /// Changes the length.
+    /// Changes the number of bytes.
     pub(crate) fn resize(&mut self, size: usize, value: u8) {
         self.memory.resize(self.from.saturating_add(size), value);
     }
@@ -108,7 +108,7 @@ pub(crate) struct Buffer {
     pub(crate) cpu: u16,
     /// Whether the records are older than records of this CPU that were sent before.
     pub(crate) is_late: bool,
-    /// Number of records.
+    /// Number of records in the buffer.
     pub(crate) events: u32,
     /// Stamp of the last record.
     pub(crate) time: i64,

@@ -1,4 +1,4 @@
-//! Sequence numbers of WPP and classic messages: 1, 2, 3 …, assigned when a message is collected.
+//! Sequence numbers of messages: 1, 2, 3 …, assigned when a message is collected.
 //!
 //! ```text
 //!   USE_LOCAL_SEQUENCE    numbers of the session

@@ -38,9 +38,9 @@ pub(crate) struct Stats {
     pub(crate) real_time_buffers_lost: AtomicU32,
     /// Events in buffers that a live consumer did not get.
     pub(crate) real_time_events_lost: AtomicU64,
-    /// Regions attached.
+    /// Number of attached regions.
     pub(crate) processes: AtomicU32,
-    /// Live consumers.
+    /// Number of live consumers.
     pub(crate) consumers: AtomicU32,
     /// Thread id of the collector.
     pub(crate) logger_thread_id: AtomicU32,

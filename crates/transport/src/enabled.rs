@@ -79,7 +79,7 @@ fn new_path(dir: &RuntimeDir) -> PathBuf {
     dir.path().join(".enabled")
 }
 
-/// Removes the file.
+/// Removes the file of enabled providers.
 pub fn remove(dir: &RuntimeDir) {
     // Usually there is none.
     let _ = fs::remove_file(path(dir));
@@ -87,7 +87,7 @@ pub fn remove(dir: &RuntimeDir) {
     let _ = fs::remove_file(new_path(dir));
 }
 
-/// Replaces the file.
+/// Replaces the file of enabled providers.
 pub fn write(dir: &RuntimeDir, all: &[Enabled]) -> io::Result<()> {
     let new = new_path(dir);
     // A daemon that was killed may have left such a file.

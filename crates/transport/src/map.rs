@@ -89,7 +89,7 @@ pub(crate) fn check_seals(file: BorrowedFd<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Rejects anything except a memory file of this size whose creator cannot remove pages: touching a
+/// Rejects anything except a memory file of this size that is sealed against shrinking: touching a
 /// missing page would kill the process. Rejects files of huge pages too, since the machine may have
 /// none left when one is touched.
 pub fn check_memory_file(file: BorrowedFd<'_>, bytes: usize) -> Result<()> {

@@ -123,7 +123,7 @@ pub enum Message {
     SetTraits {
         /// Number of the registration in the process.
         registration: u32,
-        /// Provider traits.
+        /// Traits to set (EventSetInformation).
         traits: Vec<u8>,
     },
     /// Provider: removes a registration.
@@ -143,7 +143,7 @@ pub enum Message {
         order: u32,
         /// The registration that is concerned; none if it is the session as a whole.
         registration: Option<u32>,
-        /// Session id.
+        /// Id of the session.
         session: u64,
         /// Win32 status of the failure.
         status: u32,
@@ -157,7 +157,7 @@ pub enum Message {
     },
     /// Daemon: provides the memory for a session; with memory file and wake eventfd.
     Region {
-        /// Session id.
+        /// Id of the session.
         session: u64,
         /// Layout and use of the memory.
         params: RegionParams,
@@ -169,7 +169,7 @@ pub enum Message {
         order: u32,
         /// Numbers in the process; at most [`MAX_REGISTRATIONS`].
         registrations: Vec<u32>,
-        /// Session id.
+        /// Id of the session.
         session: u64,
         /// Enable, disable or capture state.
         code: EnableCode,
@@ -180,14 +180,14 @@ pub enum Message {
     CloseSession {
         /// Number to acknowledge.
         order: u32,
-        /// Session id.
+        /// Id of the session.
         session: u64,
     },
     /// Daemon: asks for records in a session's region that name the modules of these registrations.
     TellModules {
         /// Numbers in the process; at most [`MAX_REGISTRATIONS`].
         registrations: Vec<u32>,
-        /// Session id.
+        /// Id of the session.
         session: u64,
     },
     /// Daemon: starts a private session in the process, with its memory and privileges; answered
@@ -195,7 +195,7 @@ pub enum Message {
     PrivateStart {
         /// Repeated in the answer.
         order: u32,
-        /// Session id.
+        /// Id of the session.
         session: u64,
         /// The user who asks for it.
         starter: u32,
@@ -206,7 +206,7 @@ pub enum Message {
     PrivateControl {
         /// Repeated in the answer.
         order: u32,
-        /// Session id.
+        /// Id of the session.
         session: u64,
         /// The user who asks for it.
         asker: u32,
@@ -217,7 +217,7 @@ pub enum Message {
     PrivateEnable {
         /// Repeated in the answer.
         order: u32,
-        /// Session id.
+        /// Id of the session.
         session: u64,
         /// GUID of the provider.
         provider: Guid,
@@ -230,7 +230,7 @@ pub enum Message {
     PrivateState {
         /// Number of the order.
         order: u32,
-        /// Session id.
+        /// Id of the session.
         session: u64,
         /// Win32 status; 0 if it was carried out.
         status: u32,
@@ -246,7 +246,7 @@ pub enum Message {
     Control {
         /// The session or provider.
         session: SessionRef,
-        /// The operation.
+        /// The operation on the session.
         control: Control,
     },
     /// Daemon: returns the state of the session after the request.
@@ -271,7 +271,7 @@ pub enum Message {
     },
     /// Controller: enables or disables a provider, or requests its state.
     EnableProvider {
-        /// The session.
+        /// The session that is meant.
         session: SessionRef,
         /// GUID of the provider.
         provider: Guid,
@@ -351,7 +351,7 @@ pub enum Message {
     SetInformation {
         /// The session; id 0 for the system.
         session: SessionRef,
-        /// TRACE_INFO_CLASS.
+        /// Information class (TRACE_INFO_CLASS).
         class: u32,
         /// The buffer of that class.
         data: Vec<u8>,
@@ -359,7 +359,7 @@ pub enum Message {
     /// Controller: configures last branch records of a session at kernel events, completely or not
     /// at all (TraceConfigureLastBranchRecord).
     ConfigureBranches {
-        /// The session.
+        /// The session that is meant.
         session: SessionRef,
         /// Kinds of branches, as in the class `TraceLbrConfigurationInfo`.
         configuration: u32,
@@ -370,7 +370,7 @@ pub enum Message {
     QueryInformation {
         /// The session; id 0 for the system.
         session: SessionRef,
-        /// TRACE_INFO_CLASS.
+        /// Information class (TRACE_INFO_CLASS).
         class: u32,
         /// Input value of the buffer: a profile source or CPU.
         input: u32,
@@ -382,7 +382,7 @@ pub enum Message {
     },
     /// Controller: queries lost kernel events of a session. Answered by `KernelLosses`.
     QueryKernelLosses {
-        /// The session.
+        /// The session that is meant.
         session: SessionRef,
     },
     /// Daemon: returns the kernel events that found no room in the kernel's buffers.
@@ -412,7 +412,7 @@ pub enum Message {
     },
     /// Daemon: returns the queue of a live session; with queue, cursor and signal descriptors.
     Consumer {
-        /// The session.
+        /// State of the session.
         properties: Box<Properties>,
         /// Slots of the queue.
         slots: u32,

@@ -53,7 +53,7 @@ pub const RUNTIME_VARIABLE: &str = "TRACEWEIR_RUNTIME_DIR";
 const SYSTEM: &str = "/run/traceweir";
 const STICKY: u32 = 0o1000;
 
-/// Selects a daemon.
+/// The daemon that a folder belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scope {
     /// The daemon of the folder that `TRACEWEIR_RUNTIME_DIR` names.
@@ -67,7 +67,7 @@ pub enum Scope {
 /// The folder in which one daemon and its providers meet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuntimeDir {
-    /// The daemon that it belongs to.
+    /// The daemon that meets its providers here.
     pub scope: Scope,
     path: PathBuf,
 }

@@ -5,18 +5,18 @@ use traceweir_format::Guid;
 /// The operation of an enable call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EnableCode {
-    /// EVENT_CONTROL_CODE_DISABLE_PROVIDER.
+    /// Disables the provider (EVENT_CONTROL_CODE_DISABLE_PROVIDER).
     Disable,
-    /// EVENT_CONTROL_CODE_ENABLE_PROVIDER.
+    /// Enables the provider (EVENT_CONTROL_CODE_ENABLE_PROVIDER).
     Enable,
-    /// EVENT_CONTROL_CODE_CAPTURE_STATE.
+    /// Requests the provider's state (EVENT_CONTROL_CODE_CAPTURE_STATE).
     CaptureState,
 }
 
 /// One filter of an enable call (EVENT_FILTER_DESCRIPTOR).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter {
-    /// EVENT_FILTER_TYPE_….
+    /// Type of the filter (EVENT_FILTER_TYPE_…).
     pub kind: u32,
     /// Data of the filter.
     pub data: Vec<u8>,
@@ -35,11 +35,11 @@ pub struct EnableParams {
     pub match_any: u64,
     /// Keywords of which an event must have all.
     pub match_all: u64,
-    /// `EVENT_ENABLE_PROPERTY_…`.
+    /// Properties of the enable (`EVENT_ENABLE_PROPERTY_…`).
     pub property: u32,
     /// GUID of the caller (SourceId).
     pub source: Guid,
-    /// At most [`MAX_FILTERS`](super::MAX_FILTERS).
+    /// Filters of the enable, at most [`MAX_FILTERS`](super::MAX_FILTERS).
     pub filters: Vec<Filter>,
 }
 
@@ -54,7 +54,7 @@ pub struct EnableEntry {
     pub any: u64,
     /// Keywords of which an event must have all.
     pub all: u64,
-    /// `EVENT_ENABLE_PROPERTY_…`.
+    /// Properties of the enable (`EVENT_ENABLE_PROPERTY_…`).
     pub property: u32,
     /// Filters as requested, at most [`MAX_FILTERS`](super::MAX_FILTERS); one without data was too
     /// large for the message.

@@ -10,9 +10,9 @@ use super::Filter;
 /// Identifies a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SessionRef {
-    /// By id.
+    /// The session with this id.
     Id(u64),
-    /// By name, ignoring case, or by GUID in text form.
+    /// The session with this name, ignoring case, or with this GUID in text form.
     Name(String),
 }
 
@@ -42,11 +42,11 @@ impl SessionRef {
 /// An operation on a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Control {
-    /// Returns its state.
+    /// Returns the state of the session.
     Query,
     /// Collects everything, finalises the file and disables all providers.
     Stop,
-    /// Changes properties.
+    /// Changes properties of the session.
     Update(Update),
     /// Writes all buffers out; a flight recorder writes its snapshot to the file passed along, or
     /// to its own.
@@ -84,7 +84,7 @@ pub struct SessionConfig {
     pub name: String,
     /// Unique GUID; a null GUID is replaced by a new one.
     pub guid: Guid,
-    /// `EVENT_TRACE_…_MODE` bits.
+    /// Log file mode (`EVENT_TRACE_…_MODE` bits).
     pub log_file_mode: u32,
     /// Clock: 0 default, 1 counter, 2 system time, 3 cycles.
     pub clock: u32,

@@ -47,7 +47,7 @@ pub(super) trait Wire: Sized {
 
     /// Appends the encoded value.
     fn put(&self, out: &mut Vec<u8>) -> Decoded<()>;
-    /// Decodes a value.
+    /// Decodes a value at the cursor.
     fn get(from: &mut Cursor<'_>) -> Decoded<Self>;
 }
 

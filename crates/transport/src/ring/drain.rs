@@ -106,7 +106,8 @@ impl RegionReader {
     }
 
     /// Adopts a region that a process has made and may have written to. The memory is the
-    /// process's, so it is rejected unless it is sealed against removing its pages.
+    /// process's, so it is rejected unless it is a memory file of the right size, sealed against
+    /// shrinking.
     pub fn adopt(memory: BorrowedFd<'_>, params: &RegionParams) -> Result<Self> {
         params.check()?;
         let bytes = params.layout.region_bytes();
@@ -170,9 +171,8 @@ impl RegionReader {
         }
     }
 
-    /// Gives pages before the tail back to the system if little is written. Called now and then:
-    /// the bytes that went through a ring between two calls decide how it is treated until the
-    /// next.
+    /// Gives pages that were read back to the system if little is written. Called now and then: the
+    /// bytes that went through a ring between two calls decide how it is treated until the next.
     pub fn give_back(&mut self) {
         for ring in &mut self.rings {
             ring.measure_rate();

@@ -83,7 +83,7 @@ pub enum RegionSource {
 enum Wake {
     /// The owner is not woken.
     None,
-    /// This eventfd.
+    /// An eventfd, by its number.
     Descriptor(i32),
     /// A line of a doorbell.
     Doorbell(&'static Doorbell, u8),
@@ -126,7 +126,7 @@ pub struct Outlet {
 /// Fields that the fast path does not read.
 #[repr(C, align(64))]
 struct ColdFields {
-    /// See `gate.rs`.
+    /// Opening and number of visitors (gate.rs).
     visitors: AtomicU64,
     /// Descriptor of the eventfd, or −1.
     wake: AtomicI32,
@@ -263,7 +263,7 @@ impl Outlet {
     /// inside the lock of a ring for longer than a tenth of a second (then `false`).
     ///
     /// Call it only in the process that opened the outlet: a forked child would stop its parent's
-    /// writers. It calls [`forget`](Self::forget).
+    /// writers. The child calls [`forget`](Self::forget).
     pub fn close(&self) -> bool {
         let (range, view) = (self.range(), self.view());
         if !self.gate().close() {

@@ -101,7 +101,7 @@ impl<'a> Block<'a> {
         self.size as u32 as usize
     }
 
-    /// Returns the bytes.
+    /// Returns the bytes of the block.
     #[inline]
     #[must_use]
     pub fn bytes(&self) -> &'a [u8] {
