@@ -395,7 +395,7 @@ impl Collector {
         let mut lanes = open_lanes(rings, &mut late);
         lanes.retain(|lane| lane.stamp() < passed);
         if let Some(first) = lanes.iter().map(Lane::stamp).min() {
-            filler.go_back(first, self.start);
+            filler.restart_at(first, self.start);
             // Later records stay in their ring, for the stream.
             let until = Until { now: passed.saturating_sub(1), ahead: u64::MAX, bytes };
             merge::merge(&mut lanes, until, &mut filler, &mut late);

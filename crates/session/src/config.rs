@@ -281,7 +281,7 @@ fn affordable_buffers(buffer_kib: u32, memory: u64) -> u32 {
 /// Returns the size limit of the log file.
 pub(crate) fn file_limit(properties: &SessionConfig) -> Limit {
     let mode = Mode(properties.log_file_mode);
-    let unit = if mode.counts_kib() { 10 } else { 20 };
+    let unit = if mode.has_limit_in_kib() { 10 } else { 20 };
     match u64::from(properties.maximum_file_size) << unit {
         0 => Limit::None,
         bytes if mode.is_circular() => Limit::Wrap(bytes),

@@ -71,13 +71,13 @@ impl Modules {
 /// Checks a record of `length` bytes, padded with zeros, and sets the true process id. Returns
 /// whether it is a valid module record.
 pub(crate) fn sign(record: &mut [u8], length: usize, process: u32) -> bool {
-    let is_sound = record
+    let is_valid = record
         .get(..length)
         .and_then(|record| Record::parse(record, 0).ok())
         .is_some_and(|view| BinaryPath::is_in(&view) && BinaryPath::parse(view.payload()).is_ok());
     let at = classic::SIZE.saturating_add(PROCESS_ID);
     match record.get_mut(at..).and_then(<[u8]>::first_chunk_mut) {
-        Some(place) if is_sound => {
+        Some(place) if is_valid => {
             *place = process.to_le_bytes();
             true
         }
@@ -122,16 +122,16 @@ mod tests {
 
     #[test]
     fn invalid_module_record_stays_unchanged() {
-        let sound = record("/lib/x.so");
+        let valid = record("/lib/x.so");
         for (at, byte) in [(4, 0x44), (6, 2), (0x18, 9), (0x3C, 200), (3, 0)] {
-            let mut wrong = sound.clone();
+            let mut wrong = valid.clone();
             wrong[at] = byte;
             let before = wrong.clone();
-            assert!(!sign(&mut wrong, length_of(&sound), 4711), "{at}");
+            assert!(!sign(&mut wrong, length_of(&valid), 4711), "{at}");
             assert_eq!(wrong, before);
         }
         assert!(!sign(&mut [], 0, 1));
-        assert!(!sign(&mut sound.clone(), 20, 1));
+        assert!(!sign(&mut valid.clone(), 20, 1));
     }
 
     #[test]

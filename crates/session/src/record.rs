@@ -115,11 +115,11 @@ impl Writer {
     /// more items than a record can have.
     pub(crate) fn add_items(&self, room: &mut [u8], flags: u16) -> Option<usize> {
         let items = self.items.get(&(flags & abi::WITH_ITEMS))?;
-        let (whole, gap) = (room.len(), items.bytes.len());
+        let (total_length, gap) = (room.len(), items.bytes.len());
         let kind = HeaderType(*room.get(gap.checked_add(KIND)?)?);
         if gap == 0 || !matches!(kind, HeaderType::EVENT_HEADER64 | HeaderType::EVENT_HEADER32) {
             room.copy_within(gap.., 0);
-            let length = whole.checked_sub(gap)?;
+            let length = total_length.checked_sub(gap)?;
             // The bytes after it may become its padding.
             room.get_mut(length..)?.fill(0);
             return Some(length);
@@ -131,9 +131,9 @@ impl Writer {
         added.copy_from_slice(&items.bytes);
         *added.get_mut(items.last.checked_add(LINKAGE)?)? |= u8::from(has_items);
         *room.get_mut(FLAGS)? |= EVENT_HEADER_FLAG_EXTENDED_INFO.to_le_bytes()[0];
-        *room.first_chunk_mut()? = u16::try_from(whole).ok()?.to_le_bytes();
-        let sound = !has_items || Record::parse(room, 0).is_ok_and(|record| !record.items_damaged());
-        sound.then_some(whole)
+        *room.first_chunk_mut()? = u16::try_from(total_length).ok()?.to_le_bytes();
+        let is_valid = !has_items || Record::parse(room, 0).is_ok_and(|record| !record.items_damaged());
+        is_valid.then_some(total_length)
     }
 
     /// Returns the true process id.

@@ -76,7 +76,7 @@ impl Stacks {
     }
 
     /// Returns whether stacks of events that programs write are stored once.
-    pub(crate) fn are_of_programs(&self) -> bool {
+    pub(crate) fn include_programs(&self) -> bool {
         self.owners == StackOwners::All
     }
 

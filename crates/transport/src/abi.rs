@@ -140,8 +140,8 @@ impl Layout {
         if cpus == 0 || cpus > MAX_CPUS {
             return Err(Error::Invalid("a region has rings for 1 to 1024 processors"));
         }
-        let sound = ring_bytes.is_power_of_two() && (MIN_RING..=MAX_RING).contains(&ring_bytes);
-        if ring_bytes != 0 && !sound {
+        let is_valid = ring_bytes.is_power_of_two() && (MIN_RING..=MAX_RING).contains(&ring_bytes);
+        if ring_bytes != 0 && !is_valid {
             return Err(Error::Invalid("a ring has a power of two of bytes, from 4 KiB to 256 MiB"));
         }
         Ok(Self { version: VERSION, cpus, ring_bytes })
@@ -305,10 +305,10 @@ mod tests {
     #[test]
     fn largest_record_of_a_region_is_bounded() {
         let layout = Layout::new(1, 8192).unwrap();
-        for (max_record, sound) in [(0, false), (1, true), (65535, true), (65536, false)] {
+        for (max_record, is_valid) in [(0, false), (1, true), (65535, true), (65536, false)] {
             let params =
                 RegionParams { layout, clock: crate::clock::Counter::Cycles, wake_at: 1, max_record };
-            assert_eq!(params.check().is_ok(), sound);
+            assert_eq!(params.check().is_ok(), is_valid);
         }
     }
 }

@@ -89,8 +89,8 @@ struct QueueLayout {
 impl QueueLayout {
     fn new(slots: u32, buffer_bytes: u32) -> Result<Self> {
         let layout = Self { slots, buffer_bytes };
-        let sound = (1..=MAX_SLOTS).contains(&slots) && (1..=MAX_BUFFER).contains(&buffer_bytes);
-        if !sound || layout.bytes() > MAX_QUEUE {
+        let is_valid = (1..=MAX_SLOTS).contains(&slots) && (1..=MAX_BUFFER).contains(&buffer_bytes);
+        if !is_valid || layout.bytes() > MAX_QUEUE {
             return Err(Error::Invalid(
                 "a queue has 1 to 65536 slots of 1 byte to 16 MiB, and 4 GiB at most",
             ));

@@ -167,7 +167,7 @@ pub enum Message {
     Enable {
         /// Number to acknowledge; 0 for none.
         order: u32,
-        /// Numbers in the process; at most [`MAX_REGISTRATIONS`].
+        /// Numbers of the registrations in the process; at most [`MAX_REGISTRATIONS`].
         registrations: Vec<u32>,
         /// Id of the session.
         session: u64,
@@ -185,7 +185,7 @@ pub enum Message {
     },
     /// Daemon: asks for records in a session's region that name the modules of these registrations.
     TellModules {
-        /// Numbers in the process; at most [`MAX_REGISTRATIONS`].
+        /// Numbers of the registrations in the process; at most [`MAX_REGISTRATIONS`].
         registrations: Vec<u32>,
         /// Id of the session.
         session: u64,
@@ -197,7 +197,7 @@ pub enum Message {
         order: u32,
         /// Id of the session.
         session: u64,
-        /// The user who asks for it.
+        /// Id of the user who asks for it.
         starter: u32,
         /// Configuration of the session, with the log file of this process.
         config: Box<SessionConfig>,
@@ -208,7 +208,7 @@ pub enum Message {
         order: u32,
         /// Id of the session.
         session: u64,
-        /// The user who asks for it.
+        /// Id of the user who asks for it.
         asker: u32,
         /// The operation; the process opens files itself.
         control: Control,
@@ -244,7 +244,7 @@ pub enum Message {
     Start(Box<SessionConfig>),
     /// Controller: controls a session; with the new log file's descriptor, if one is named.
     Control {
-        /// The session or provider.
+        /// The session that is meant.
         session: SessionRef,
         /// The operation on the session.
         control: Control,
@@ -392,7 +392,7 @@ pub enum Message {
     },
     /// Controller: queries the registrations of a provider, from this index on.
     QueryRegistrations {
-        /// The session or provider.
+        /// GUID of the provider.
         provider: Guid,
         /// Index of the first entry.
         from: u32,
@@ -407,7 +407,7 @@ pub enum Message {
 
     /// Consumer: opens a live session.
     OpenConsumer {
-        /// The session or provider.
+        /// The session that is meant.
         session: SessionRef,
     },
     /// Daemon: returns the queue of a live session; with queue, cursor and signal descriptors.

@@ -68,9 +68,9 @@ const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 pub struct Peer {
     /// Process id in this process's namespace; 0 for a process that is not visible here.
     pub pid: u32,
-    /// Effective user id of the process.
+    /// User id of the process.
     pub uid: u32,
-    /// Effective group id of the process.
+    /// Group id of the process.
     pub gid: u32,
 }
 

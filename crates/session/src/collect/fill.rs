@@ -58,7 +58,7 @@ impl Drop for Filler<'_, '_> {
 impl Filler<'_, '_> {
     /// Submits the stream's buffer and takes a free one. Returns whether there was one.
     #[cold]
-    fn turn_over(&mut self) -> bool {
+    fn replace_buffer(&mut self) -> bool {
         let Some(stream) = self.streams.get_mut(self.stream_index) else { return false };
         if let Some(full) = stream.buffer.take() {
             submit(full, self.shared, self.jobs, self.reported_lost);
@@ -75,7 +75,7 @@ impl Filler<'_, '_> {
     /// the stream restarts at the session's start in the same buffer, whose records are sorted
     /// before they are written. Live consumers get what the buffer holds so far; if they cannot
     /// take it now, the buffer is submitted.
-    pub(super) fn go_back(&mut self, stamp: u64, start: (u64, i64)) {
+    pub(super) fn restart_at(&mut self, stamp: u64, start: (u64, i64)) {
         let Some(stream) = self.streams.get_mut(self.stream_index).filter(|stream| stamp < stream.key) else {
             return;
         };
@@ -106,11 +106,11 @@ impl Filler<'_, '_> {
         stamp: u64,
         gap: Option<usize>,
     ) -> bool {
-        let whole = head.length.saturating_add(gap.unwrap_or(0));
-        let padded = whole.next_multiple_of(8);
+        let total_length = head.length.saturating_add(gap.unwrap_or(0));
+        let padded = total_length.next_multiple_of(8);
         let fits = |b: &Buffer| b.filled.saturating_add(padded) <= b.bytes.len();
         let has_room = self.streams.get(self.stream_index).and_then(|s| s.buffer.as_ref()).is_some_and(fits);
-        if !has_room && !self.turn_over() {
+        if !has_room && !self.replace_buffer() {
             return false;
         }
         let (Some(stream), Some(writer)) =
@@ -125,7 +125,7 @@ impl Filler<'_, '_> {
         if let Some(padding) = room.last_chunk_mut::<8>() {
             *padding = [0; 8];
         }
-        let Some(record) = room.get_mut(gap.unwrap_or(0)..whole) else { return false };
+        let Some(record) = room.get_mut(gap.unwrap_or(0)..total_length) else { return false };
         ring.take(record);
         // A late record counts as written now (M4, K3).
         stream.key = stream.key.max(stamp);
@@ -133,13 +133,13 @@ impl Filler<'_, '_> {
         let latest = stream.time;
         let stamp = if head.flags & KEEP_STAMP != 0 { Stamp::Kept { latest } } else { Stamp::Ours(latest) };
         let mut end = end;
-        let mut sound = writer.sign(record, stamp);
-        if gap.is_some() && sound {
-            let grown = room.get_mut(..whole).and_then(|room| writer.add_items(room, head.flags));
-            sound = grown.is_some();
+        let mut is_valid = writer.sign(record, stamp);
+        if gap.is_some() && is_valid {
+            let grown = room.get_mut(..total_length).and_then(|room| writer.add_items(room, head.flags));
+            is_valid = grown.is_some();
             end = buffer.filled.saturating_add(grown.unwrap_or(0).next_multiple_of(8));
         }
-        if !sound {
+        if !is_valid {
             self.damaged = self.damaged.saturating_add(1);
             return true;
         }
@@ -194,7 +194,7 @@ impl Filler<'_, '_> {
 
     /// Like [`put_special`](Self::put_special), for any record while equal stacks are stored once.
     #[cold]
-    fn put_keyed<R: Ring>(&mut self, source: usize, ring: &mut R, head: &Head, stamp: u64) -> bool {
+    fn put_with_stack_key<R: Ring>(&mut self, source: usize, ring: &mut R, head: &Head, stamp: u64) -> bool {
         let before = self.events;
         let is_special = head.flags & (WITH_ITEMS | BINARY_PATH) != 0;
         let is_put = if is_special {
@@ -220,9 +220,9 @@ impl Filler<'_, '_> {
     fn put_with_items<R: Ring>(&mut self, source: usize, ring: &mut R, head: &Head, stamp: u64) -> bool {
         let Some(writer) = self.writers.get_mut(source) else { return false };
         let gap = writer.item_bytes(head.flags);
-        let whole = head.length.saturating_add(gap);
+        let total_length = head.length.saturating_add(gap);
         let most = self.shared.pool.buffer_bytes().saturating_sub(HEADER_SIZE);
-        if whole <= MAX_RECORD && whole.next_multiple_of(8) <= most {
+        if total_length <= MAX_RECORD && total_length.next_multiple_of(8) <= most {
             return self.store(source, ring, head, stamp, Some(gap));
         }
         ring.take(&mut []);
@@ -255,7 +255,7 @@ impl Filler<'_, '_> {
         }
         let fits = |b: &Buffer| b.filled.saturating_add(padded) <= b.bytes.len();
         let has_room = self.streams.get(self.stream_index).and_then(|s| s.buffer.as_ref()).is_some_and(fits);
-        if !has_room && !self.turn_over() {
+        if !has_room && !self.replace_buffer() {
             return false;
         }
         let Some(stream) = self.streams.get_mut(self.stream_index) else { return false };
@@ -299,8 +299,8 @@ impl<R: Ring> Sink<R> for Filler<'_, '_> {
         if ring.is_captured() {
             return self.put_captured(ring, head, stamp);
         }
-        if self.stacks.as_ref().is_some_and(|stacks| stacks.are_of_programs()) {
-            return self.put_keyed(source, ring, head, stamp);
+        if self.stacks.as_ref().is_some_and(|stacks| stacks.include_programs()) {
+            return self.put_with_stack_key(source, ring, head, stamp);
         }
         if head.flags & (WITH_ITEMS | BINARY_PATH) != 0 {
             return self.put_special(source, ring, head, stamp);

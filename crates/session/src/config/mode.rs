@@ -96,7 +96,7 @@ impl Mode {
         self.has(CIRCULAR | BUFFERING | REAL_TIME | NEWFILE)
     }
 
-    pub(crate) const fn appends(self) -> bool {
+    pub(crate) const fn is_appending(self) -> bool {
         self.has(APPEND)
     }
 
@@ -127,7 +127,7 @@ impl Mode {
         self.has(ONE_STREAM)
     }
 
-    pub(crate) const fn counts_kib(self) -> bool {
+    pub(crate) const fn has_limit_in_kib(self) -> bool {
         self.has(KBYTES)
     }
 

@@ -107,7 +107,7 @@ impl Output {
     fn begin_file(&self, file: File, name: Option<&PathBuf>, anchor: Anchor) -> Result<LogFile> {
         let name = name.map(PathBuf::as_path);
         let storage = self.shared.store(file);
-        if Mode(self.facts.config.log_file_mode).appends() {
+        if Mode(self.facts.config.log_file_mode).is_appending() {
             LogFile::append_to(storage, &self.facts, name, anchor)
         } else {
             LogFile::create(Box::new(storage), &self.facts, name, anchor)

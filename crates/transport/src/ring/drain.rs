@@ -304,13 +304,14 @@ impl RingReader {
             word = self.prefix()?;
         }
         let (length, cpu, flags) = ((word as u32) as usize, (word >> 32) as u16, (word >> 48) as u16);
-        let sound = length != 0 && length <= self.max_record && cpu == self.cpu && flags & !abi::FLAGS == 0;
+        let is_valid =
+            length != 0 && length <= self.max_record && cpu == self.cpu && flags & !abi::FLAGS == 0;
         let size = u64::try_from(abi::size_in_ring(length.min(abi::MAX_RECORD))).ok()?;
         let end = self.position.checked_add(size).filter(|end| *end <= self.seen)?;
-        let inside = self.offset()?.checked_add(size)? <= self.ring_bytes;
+        let is_inside = self.offset()?.checked_add(size)? <= self.ring_bytes;
         let stamp = self.word(8)?;
         let head = Head { length, cpu, flags, stamp };
-        (sound && inside).then_some((head, end))
+        (is_valid && is_inside).then_some((head, end))
     }
 
     /// Reads the first word at the position.
@@ -390,9 +391,9 @@ impl RingReader {
             let bytes = until.saturating_sub(from).min(self.ring_bytes.saturating_sub(offset));
             let start = data.saturating_add(offset);
             let first = start.saturating_add(mask) & !mask;
-            let whole = (start.saturating_add(bytes) & !mask).saturating_sub(first);
-            if let (Ok(first), Ok(whole)) = (usize::try_from(first), usize::try_from(whole)) {
-                self.shared.map.give_back(first, whole);
+            let page_bytes = (start.saturating_add(bytes) & !mask).saturating_sub(first);
+            if let (Ok(first), Ok(page_bytes)) = (usize::try_from(first), usize::try_from(page_bytes)) {
+                self.shared.map.give_back(first, page_bytes);
             }
             from = from.saturating_add(bytes.max(8));
         }

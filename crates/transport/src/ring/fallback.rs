@@ -32,8 +32,9 @@ const TRIES: u32 = 64;
 
 /// Writes a sound record of `length` bytes.
 ///
-/// # Safety The view was read while the outlet was open for this ticket, and the record is sound
-/// for `length` (see [`Gather`]).
+/// # Safety
+/// The view was read while the outlet was open for this ticket, and the record is sound for
+/// `length` (see [`Gather`]).
 pub(super) unsafe fn write(
     outlet: &Outlet,
     ticket: Ticket,

@@ -165,8 +165,9 @@ impl Words<'_> {
 impl Words<'_> {
     /// Returns the words of a control block.
     ///
-    /// # Safety `control` is the beginning of a control block, a multiple of eight, mapped for as
-    /// long as the words are used.
+    /// # Safety
+    /// `control` is the beginning of a control block, a multiple of eight, mapped for as long as
+    /// the words are used.
     #[inline]
     pub(crate) unsafe fn from_control(control: *mut u8) -> Self {
         // SAFETY: the caller promises a mapped, aligned control block; all offsets lie inside it

@@ -89,7 +89,7 @@ impl CollectorThread {
         let mode = self.mode;
         config::check_enable_flags(&config, update.enable_flags.unwrap_or(0))?;
         let switches = update.real_time.is_some_and(|on| on != mode.is_real_time());
-        if switches && (mode.is_buffering() || mode.is_private() || mode.appends()) {
+        if switches && (mode.is_buffering() || mode.is_private() || mode.is_appending()) {
             return refuse("this kind of session does not deliver events live");
         }
         if switches && config.log_file.is_none() && update.log_file.is_none() {
