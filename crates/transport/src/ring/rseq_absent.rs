@@ -20,6 +20,7 @@ pub(super) enum Attempt {
 
 /// Always returns [`Attempt::Unfit`], as there is no area.
 ///
+/// # Safety
 /// No requirements; the signature is that of the real implementation.
 pub(super) unsafe fn write(_: &Outlet, _: Ticket, _: isize, _: &Frame) -> Attempt {
     Attempt::Unfit
