@@ -18,7 +18,7 @@ const MAX_RECORD: u32 = 1000;
 fn drain(ring: &mut RingReader, layout: &Layout) {
     let mut out = [0; MAX_RECORD as usize];
     let mut bytes = 0;
-    let _ = ring.look();
+    let _ = ring.poll();
     while let Ok(Some(head)) = ring.peek() {
         assert!((1..=out.len()).contains(&head.length) && head.cpu < layout.cpus());
         bytes += abi::size_in_ring(head.length);

@@ -1,14 +1,17 @@
-//! Records that come from elsewhere than the regions of processes: those that are made of what the kernel tells.
+//! Records that do not come from regions of processes: kernel events.
 //!
 //! ```text
-//!   Capture::look ──▶ queues, one a stream ──peek, take──▶ merged with the rings of the same processor ──▶ its buffer
+//!   Capture::look ──▶ one queue per stream ──peek, take──▶ merged with the rings of the same CPU
 //!        ▲ CaptureClock: nanoseconds of CLOCK_MONOTONIC_RAW ─▶ raw counter ─▶ session's clock
 //! ```
 //!
-//! P1 The session trusts what it captures as it trusts itself: nothing is signed but the time. P2 A stack repeats the time of the event in front of it, as it was
-//! written. P3 Whoever captures counts what it lost; the session adds it once. P4 Both clocks are paired anew each second, so that a rate that is not exact does not
-//! carry them apart. P5 It captures from [`begin`](Capture::begin) on, which is called when the session runs, so that each
-//! record keeps its time; nothing is older than the session.
+//! - P1 The session trusts captured records as its own: it sets only their time.
+//! - P2 A stack repeats the time of the event before it, as written.
+//! - P3 The capture counts what it lost; the session adds it once.
+//! - P4 The two clocks are paired again each second, so that an inexact rate does not make them
+//!   drift apart.
+//! - P5 A capture starts with [`begin`](Capture::begin), which is called when the session runs, so
+//!   that each record keeps its time; no record is older than the session.
 
 use std::os::fd::BorrowedFd;
 
@@ -20,89 +23,92 @@ use traceweir_transport::ring::{Damaged, Head, RingReader};
 use crate::clock::SessionClock;
 use crate::merge::Ring;
 
-/// Bits behind the point of the rate.
+/// Fractional bits of the rate.
 const FRACTION: u32 = 32;
 const NANOS: u64 = 1_000_000_000;
-/// In the head of a captured record: it is the stack of the one before.
+/// Flag in the head of a captured record: it is the stack of the record before it.
 const IS_STACK: u16 = 1;
 
-/// Somebody who captures records beside the processes that write them.
+/// A source of records other than the processes of the session.
 pub trait Capture: Send {
-    /// Readable when there is something to look at that should not wait.
+    /// Returns a descriptor that is readable when there is something to collect that should not
+    /// wait.
     fn wake(&self) -> BorrowedFd<'_>;
 
-    /// What happens from now on is captured. Called once, while the session runs already; who captures from the start has nothing to do.
+    /// Starts the capture. Called once, when the session already runs; a capture that runs from its
+    /// creation need not implement it.
     fn begin(&mut self) {}
 
-    /// Takes in what has happened up to now; `all`: however young it is.
+    /// Takes in what has happened up to now; with `all`, however recent it is.
     fn look(&mut self, clock: &dyn CaptureClock, all: bool);
 
-    /// The next record of a stream.
+    /// Returns the next record of a stream.
     fn peek(&self, stream: u16) -> Option<Captured>;
 
-    /// Takes it: as much as `out` has room for.
+    /// Removes the next record and copies as much of it as `out` has room for.
     fn take(&mut self, stream: u16, out: &mut [u8]);
 
-    /// Records that were lost so far.
+    /// Returns the number of records that were lost so far.
     fn lost(&self) -> u64;
 
-    /// Those of them that found no room in the kernel.
+    /// Returns how many of the lost records found no room in the kernel's buffers.
     fn lost_in_kernel(&self) -> u64 {
         0
     }
 
-    /// The session stops: takes in the rest, and tells what is told at the end.
+    /// Ends the capture: takes in the rest and the final rundown.
     fn end(&mut self, clock: &dyn CaptureClock);
 }
 
-/// From `CLOCK_MONOTONIC_RAW` in nanoseconds to the clocks of the session.
+/// Converts `CLOCK_MONOTONIC_RAW` in nanoseconds to the clocks of the session.
 pub trait CaptureClock {
-    /// The raw counter that puts records in order.
+    /// Returns the raw counter, by which records are ordered.
     fn raw(&self, ns: u64) -> u64;
-    /// The session's clock.
+    /// Returns the stamp on the session's clock.
     fn stamp(&self, ns: u64) -> i64;
-    /// A span in ticks of the counter.
+    /// Converts a duration to ticks of the counter.
     fn ticks(&self, ns: u64) -> u64;
 }
 
 /// A record that waits to be taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Captured {
-    /// Its bytes, without padding.
+    /// Length in bytes, without padding.
     pub length: usize,
-    /// When it happened, by the raw counter.
+    /// Time of the event on the raw counter.
     pub raw: u64,
-    /// It is the stack of the record before it, whose time it repeats in the first eight bytes of its payload.
+    /// Whether it is the stack of the record before it, whose time it repeats in the first eight
+    /// bytes of its payload.
     pub is_stack: bool,
 }
 
-/// Captured records that were lost.
+/// Numbers of captured records that were lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CaptureLoss {
-    /// Before they reached the capture.
+    /// Lost in the kernel, before they reached the capture.
     pub(crate) in_kernel: u64,
-    /// After that: too large, or too many for what waits.
+    /// Lost later: too large, or too many for the queues.
     pub(crate) later: u64,
 }
 
-/// What a session captures, and the pair of clocks for it.
+/// The capture of a session, with the pair of clocks for it.
 pub(crate) struct Capturing {
     source: Box<dyn Capture>,
-    /// What is counted already.
+    /// Lost records that are already counted.
     lost: CaptureLoss,
     start: Anchor,
     base: Anchor,
-    /// Ticks a nanosecond.
+    /// Ticks per nanosecond, in fixed point.
     rate: u128,
     has_ended: bool,
 }
 
-/// One pair of clocks, for as long as a look takes.
+/// The pair of clocks during one poll.
 struct Paired<'a> {
     session: &'a SessionClock,
     base: Anchor,
     rate: u128,
-    /// The counter when the session started.
+    /// Counter value at the start of the session.
     from: u64,
 }
 
@@ -114,7 +120,7 @@ impl Capturing {
             lost: CaptureLoss::default(),
             start: base,
             base,
-            rate: rate_of(clock.frequency()),
+            rate: fixed_point_rate(clock.frequency()),
             has_ended: false,
         }
     }
@@ -123,13 +129,13 @@ impl Capturing {
         Paired { session, base: self.base, rate: self.rate, from: session.anchor().counter }
     }
 
-    /// Pairs the clocks anew.
+    /// Pairs the clocks again.
     pub(crate) fn follow(&mut self, clock: &SessionClock) {
         self.base = Anchor::now(clock.counter());
-        self.rate = rate_of(refined_frequency(clock.counter(), &self.start, &self.base));
+        self.rate = fixed_point_rate(refined_frequency(clock.counter(), &self.start, &self.base));
     }
 
-    pub(crate) fn look(&mut self, clock: &SessionClock, all: bool) {
+    pub(crate) fn poll(&mut self, clock: &SessionClock, all: bool) {
         if !self.has_ended {
             let paired = self.paired(clock);
             self.source.look(&paired, all);
@@ -143,7 +149,7 @@ impl Capturing {
         }
     }
 
-    /// What was lost since the last time.
+    /// Returns the records lost since the last call.
     pub(crate) fn newly_lost(&mut self) -> CaptureLoss {
         let in_kernel = self.source.lost_in_kernel();
         let later = self.source.lost().saturating_sub(in_kernel);
@@ -157,7 +163,7 @@ impl Capturing {
         new
     }
 
-    /// What waits for a stream, as a ring.
+    /// Returns the waiting records of a stream as a ring.
     pub(crate) fn ring(&mut self, stream: u16) -> Mixed<'_> {
         Mixed::Captured { source: self.source.as_mut(), stream }
     }
@@ -188,20 +194,20 @@ impl CaptureClock for Paired<'_> {
     }
 }
 
-fn rate_of(ticks_a_second: u64) -> u128 {
+fn fixed_point_rate(ticks_a_second: u64) -> u128 {
     (u128::from(ticks_a_second) << FRACTION) / u128::from(NANOS)
 }
 
-/// A ring of a process, or what was captured for a stream.
+/// A ring of a process, or the captured records of a stream.
 pub(crate) enum Mixed<'r> {
     Region(&'r mut RingReader),
     Captured { source: &'r mut dyn Capture, stream: u16 },
 }
 
 impl Ring for Mixed<'_> {
-    fn look(&mut self) -> Result<bool, Damaged> {
+    fn poll(&mut self) -> Result<bool, Damaged> {
         match self {
-            Self::Region(ring) => ring.look(),
+            Self::Region(ring) => ring.poll(),
             Self::Captured { source, stream } => Ok(source.peek(*stream).is_some()),
         }
     }
@@ -236,13 +242,14 @@ impl Ring for Mixed<'_> {
     }
 }
 
-/// Whether a captured record is the stack of the one before.
+/// Returns whether a captured record is the stack of the record before it.
 pub(crate) const fn is_stack(head: &Head) -> bool {
     head.flags & IS_STACK != 0
 }
 
-/// Writes the time into a captured record, and into a stack that of its event. Whether it is a record that can be captured.
-pub(crate) fn sign(record: &mut [u8], time: i64, of_event: Option<i64>) -> bool {
+/// Writes the time into a captured record, and the time of its event into a stack. Returns whether
+/// the record is of a type that can be captured.
+pub(crate) fn sign(record: &mut [u8], time: i64, event_time: Option<i64>) -> bool {
     let (at, payload) = match record.get(2).map(|kind| HeaderType(*kind)) {
         Some(HeaderType::SYSTEM64) => (0x10, system::SIZE),
         Some(HeaderType::PERFINFO64) => (0x08, perfinfo::SIZE),
@@ -250,8 +257,8 @@ pub(crate) fn sign(record: &mut [u8], time: i64, of_event: Option<i64>) -> bool 
         _ => return false,
     };
     let mut put = |at: usize, time: i64| -> bool {
-        let place = record.get_mut(at..).and_then(|rest| rest.first_chunk_mut::<8>());
-        place.map(|place| *place = time.to_le_bytes()).is_some()
+        let field = record.get_mut(at..).and_then(|rest| rest.first_chunk_mut::<8>());
+        field.map(|field| *field = time.to_le_bytes()).is_some()
     };
-    put(at, time) && of_event.is_none_or(|event| put(payload, event))
+    put(at, time) && event_time.is_none_or(|event| put(payload, event))
 }

@@ -1,23 +1,24 @@
-//! The control groups of a process, as the system tells them; what they mean is in [`traceweir_format::linux::cgroup`].
+//! Reads the control groups of a process. [`traceweir_format::linux::cgroup`] interprets them.
 
 use std::fs::File;
 use std::io::Read;
 
 pub use traceweir_format::linux::cgroup::{application, container, is_container_id, package};
 
-/// Bytes of a file in `/proc` that are looked at.
-const READ: u64 = 64 << 10;
+/// Bytes that are read of a file in `/proc`, at most.
+const MAX_READ: u64 = 64 << 10;
 
-/// The control groups of a process, for the functions below; empty where they cannot be read.
+/// Returns the text of `/proc/PID/cgroup`, for the functions re-exported here; empty if the file
+/// cannot be read.
 #[must_use]
 pub fn of(pid: u32) -> String {
     beginning(&format!("/proc/{pid}/cgroup")).unwrap_or_default()
 }
 
-/// The beginning of a file, as much as is ever looked at of one in `/proc`.
+/// Reads the first 64 KiB of a file, as text.
 #[must_use]
 pub fn beginning(path: &str) -> Option<String> {
     let mut bytes = Vec::new();
-    File::open(path).ok()?.take(READ).read_to_end(&mut bytes).ok()?;
+    File::open(path).ok()?.take(MAX_READ).read_to_end(&mut bytes).ok()?;
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }

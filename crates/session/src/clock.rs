@@ -1,22 +1,24 @@
-//! From the raw counter that stamps records to the session's clock.
+//! Converts the raw counter that stamps records to the session's clock.
 //!
 //! ```text
 //!   1 counter       the raw counter itself; its rate is refined when the file is finalised
-//!   2 system time   wall + (raw − base) × 10⁷ / rate, in 64.48 fixed point; base and wall are taken anew each second
+//!   2 system time   wall + (raw − base) × 10⁷ / rate, in 64.48 fixed point; base and wall are set
+//!                   again each second
 //!   3 cycles        the raw counter itself; its rate in MHz
 //! ```
 //!
-//! C1 Within one base the way is monotonic. C2 Across bases system time follows the machine's clock forward at once and back by
-//! at most ten milliseconds; a clock that was set back further is not followed, so that stamps do not stand still. What C2 leaves
-//! is evened out by the streams, which never write a stamp before the last one.
+//! - C1 The conversion is monotonic between two settings of the base.
+//! - C2 When the base is set, system time follows the machine's clock forward at once and back by
+//!   at most ten milliseconds. A clock that was set back further is not followed, so that stamps do
+//!   not stand still. The streams even out the rest: they never write a stamp before the last one.
 
 use traceweir_format::time::UNITS_PER_SECOND;
 use traceweir_transport::clock::{Anchor, Counter, frequency, refined_frequency};
 
-/// Bits behind the point of the rate.
+/// Fractional bits of the rate.
 const FRACTION: u32 = 48;
-/// How far system time is followed back, in 100 ns.
-const BACK: i64 = UNITS_PER_SECOND / 100;
+/// Limit up to which system time is followed back, in 100 ns.
+const MAX_BACK: i64 = UNITS_PER_SECOND / 100;
 
 /// The clock of a session.
 #[derive(Clone, Debug)]
@@ -26,59 +28,59 @@ pub(crate) struct SessionClock {
     start: Anchor,
     base: u64,
     wall: i64,
-    /// 100 ns units a tick.
+    /// Units of 100 ns per tick.
     rate: u64,
 }
 
 impl SessionClock {
-    /// A clock of the published kind (1 to 3; 3 becomes 2 where there is no cycle counter) that starts now.
+    /// Starts a clock of the published kind now (1 to 3; 3 becomes 2 if there is no cycle counter).
     pub(crate) fn start(kind: u32, counter: Counter) -> Self {
         let kind = match kind {
             3 if counter == Counter::Monotonic => 2,
             2 | 3 => kind,
             _ => 1,
         };
-        Self::at(kind, counter, Anchor::now(counter), frequency(counter))
+        Self::from_anchor(kind, counter, Anchor::now(counter), frequency(counter))
     }
 
-    fn at(kind: u32, counter: Counter, start: Anchor, ticks_a_second: u64) -> Self {
+    fn from_anchor(kind: u32, counter: Counter, start: Anchor, ticks_per_second: u64) -> Self {
         let (base, wall) = (start.counter, start.wall.0);
-        Self { kind, counter, start, base, wall, rate: rate_of(ticks_a_second) }
+        Self { kind, counter, start, base, wall, rate: fixed_point_rate(ticks_per_second) }
     }
 
-    /// 1 counter, 2 system time, 3 cycles.
+    /// Returns the kind: 1 counter, 2 system time, 3 cycles.
     pub(crate) fn kind(&self) -> u32 {
         self.kind
     }
 
-    /// Where raw stamps come from.
+    /// Returns the counter that raw stamps come from.
     pub(crate) fn counter(&self) -> Counter {
         self.counter
     }
 
-    /// The moment that a file header names.
+    /// Returns the start of the session, which file headers name.
     pub(crate) fn anchor(&self) -> &Anchor {
         &self.start
     }
 
-    /// The stamp of a file header for a moment.
+    /// Returns the stamp of a file header for `anchor`.
     pub(crate) fn anchor_stamp(&self, anchor: &Anchor) -> i64 {
         if self.kind == 2 { anchor.wall.0 } else { as_stamp(anchor.counter) }
     }
 
-    /// The stamp of a raw counter value.
+    /// Converts a raw counter value to a stamp.
     #[inline]
     pub(crate) fn stamp(&self, raw: u64) -> i64 {
         if self.kind != 2 {
             return as_stamp(raw);
         }
-        // A value before the base is as good as one behind it: both lie within seconds of it.
+        // Values before the base work too: all lie within seconds of it.
         let ticks = i128::from(as_stamp(raw.wrapping_sub(self.base)));
         let units = ticks.saturating_mul(i128::from(self.rate)) >> FRACTION;
         self.wall.saturating_add(i64::try_from(units).unwrap_or(i64::MAX))
     }
 
-    /// The first raw counter value that has at least this stamp.
+    /// Returns the first raw counter value with at least this stamp.
     pub(crate) fn first_raw(&self, stamp: i64) -> u64 {
         if self.kind != 2 {
             return u64::try_from(stamp).unwrap_or(0);
@@ -91,16 +93,16 @@ impl SessionClock {
         u64::try_from(raw.max(0)).unwrap_or(u64::MAX)
     }
 
-    /// Takes a new base, for clocks that have one.
+    /// Sets a new base, for clocks that have one.
     pub(crate) fn follow(&mut self) {
         if self.kind == 2 {
             let now = Anchor::now(self.counter);
-            let rate = rate_of(refined_frequency(self.counter, &self.start, &now));
+            let rate = fixed_point_rate(refined_frequency(self.counter, &self.start, &now));
             self.rebase(&now, rate);
         }
     }
 
-    /// As if the machine's clock had been set back by so many 100 ns units.
+    /// Acts as if the machine's clock had been set back by `units` of 100 ns.
     #[cfg(test)]
     pub(crate) fn set_back(&mut self, units: i64) {
         self.wall -= units;
@@ -108,18 +110,18 @@ impl SessionClock {
 
     fn rebase(&mut self, now: &Anchor, rate: u64) {
         let expected = self.stamp(now.counter);
-        let is_set_back = now.wall.0 < expected.saturating_sub(BACK);
+        let is_set_back = now.wall.0 < expected.saturating_sub(MAX_BACK);
         self.wall = if is_set_back { expected } else { now.wall.0 };
         self.base = now.counter;
         self.rate = rate;
     }
 
-    /// Ticks a second as measured between two moments.
+    /// Returns the ticks per second measured between two moments.
     pub(crate) fn refined(&self, from: &Anchor, to: &Anchor) -> i64 {
         i64::try_from(refined_frequency(self.counter, from, to)).unwrap_or(i64::MAX)
     }
 
-    /// Ticks a second as known at the start.
+    /// Returns the ticks per second as known at the start.
     pub(crate) fn frequency(&self) -> u64 {
         frequency(self.counter).max(1)
     }
@@ -130,9 +132,9 @@ const fn as_stamp(raw: u64) -> i64 {
     raw as i64
 }
 
-fn rate_of(ticks_a_second: u64) -> u64 {
+fn fixed_point_rate(ticks_per_second: u64) -> u64 {
     let units = (UNITS_PER_SECOND.unsigned_abs() as u128) << FRACTION;
-    let rate = units.checked_div(u128::from(ticks_a_second)).unwrap_or(1);
+    let rate = units.checked_div(u128::from(ticks_per_second)).unwrap_or(1);
     u64::try_from(rate).unwrap_or(u64::MAX)
 }
 
@@ -144,21 +146,21 @@ mod tests {
         Anchor { counter, monotonic_ns: counter, wall: traceweir_format::time::FileTime(wall) }
     }
 
-    fn system(ticks_a_second: u64) -> SessionClock {
-        SessionClock::at(2, Counter::Cycles, anchor(1_000, 500_000_000), ticks_a_second)
+    fn system(ticks_per_second: u64) -> SessionClock {
+        SessionClock::from_anchor(2, Counter::Cycles, anchor(1_000, 500_000_000), ticks_per_second)
     }
 
     #[test]
-    fn without_a_cycle_counter_the_third_kind_is_system_time() {
+    fn cycles_become_system_time_without_cycle_counter() {
         let kind = |kind, counter| SessionClock::start(kind, counter).kind();
-        assert_eq!([0, 1, 2, 3].map(|it| kind(it, Counter::Monotonic)), [1, 1, 2, 2]);
+        assert_eq!([0, 1, 2, 3].map(|wanted| kind(wanted, Counter::Monotonic)), [1, 1, 2, 2]);
         assert_eq!(kind(3, Counter::Cycles), 3);
     }
 
     #[test]
     fn counter_and_cycles_are_the_raw_value() {
         for kind in [1, 3] {
-            let clock = SessionClock::at(kind, Counter::Cycles, anchor(7, 9), 3_000_000_000);
+            let clock = SessionClock::from_anchor(kind, Counter::Cycles, anchor(7, 9), 3_000_000_000);
             assert_eq!(clock.stamp(0x7FFF_0000_0000_0001), 0x7FFF_0000_0000_0001);
             assert_eq!(clock.anchor_stamp(clock.anchor()), 7);
         }
@@ -183,7 +185,8 @@ mod tests {
     #[test]
     fn first_raw_value_of_a_stamp_is_exact() {
         for rate in [1_000_000_u64, 10_000_000, 24_000_000, 3_123_456_789] {
-            let clock = SessionClock::at(2, Counter::Cycles, anchor(u64::MAX >> 8, 500_000_000), rate);
+            let clock =
+                SessionClock::from_anchor(2, Counter::Cycles, anchor(u64::MAX >> 8, 500_000_000), rate);
             for stamp in [500_000_000, 500_000_001, 500_000_777, 499_999_990, 987_654_321] {
                 let raw = clock.first_raw(stamp);
                 assert!(clock.stamp(raw) >= stamp && clock.stamp(raw - 1) < stamp, "{rate} Hz: {stamp}");
@@ -191,21 +194,21 @@ mod tests {
             assert!(clock.first_raw(i64::MAX) > u64::MAX >> 8, "without an overflow");
             assert_eq!(system(rate).first_raw(i64::MIN), 0);
         }
-        let counter = SessionClock::at(1, Counter::Cycles, anchor(7, 9), 3_000_000_000);
+        let counter = SessionClock::from_anchor(1, Counter::Cycles, anchor(7, 9), 3_000_000_000);
         assert_eq!([-1, 0, 12].map(|stamp| counter.first_raw(stamp)), [0, 0, 12]);
     }
 
     #[test]
     fn system_time_follows_forward_and_a_little_back_but_not_far_back() {
-        let rate = rate_of(10_000_000);
+        let rate = fixed_point_rate(10_000_000);
         let mut clock = system(10_000_000);
         clock.rebase(&anchor(11_000, 500_090_000), rate);
         assert_eq!(clock.stamp(11_000), 500_090_000, "forward");
-        clock.rebase(&anchor(12_000, 500_091_000 - BACK), rate);
-        assert_eq!(clock.stamp(12_000), 500_091_000 - BACK, "a little back");
+        clock.rebase(&anchor(12_000, 500_091_000 - MAX_BACK), rate);
+        assert_eq!(clock.stamp(12_000), 500_091_000 - MAX_BACK, "a little back");
         let before = clock.stamp(13_000);
         clock.rebase(&anchor(13_000, 5), rate);
         assert_eq!(clock.stamp(13_000), before, "set back");
-        assert_eq!(clock.stamp(14_000), before + 1_000, "and goes on");
+        assert_eq!(clock.stamp(14_000), before + 1_000, "and continues");
     }
 }

@@ -1,23 +1,30 @@
-//! The collector: regions in, full buffers out.
+//! The collector: moves records from regions into buffers.
 //!
 //! ```text
-//!   streams (processors) in turn:  look at its rings in all regions ──▶ merge ──▶ its buffer ──full──▶ output
-//!   then for each region:          damaged? what has its process lost?
+//!   each stream (CPU) in turn:  poll its rings in all regions ──▶ merge ──▶ its buffer ──▶ output
+//!   then each region:           damaged? how many events has its process lost?
 //! ```
 //!
-//! K1 A buffer holds records of one stream; at most one buffer of a stream is being filled. K2 Stamps of a stream never fall. K3 What live
-//! consumers were told to be complete stays so: no stream writes a stamp up to there any more, however late a record comes. (A record
-//! that keeps its own stamp stands outside this, and so do late streams.)
-//! K4 A region that breaks the rules of its rings is dropped at once and disturbs no other. K5 What a process counts as lost is added once. K6 While there is no place for what comes, regions are shut, and writers told why;
-//! they are opened again before a consumer hears that it is one. K7 Where something is captured, all is merged up to the moment at which
-//! the last look at it began: however long a look takes, no event is raised above its time by it. K8 A process that attaches while a
-//! drain goes on takes part from the next stream on, so its events are not raised above their time by that drain.
-//! K9 Memory that a process made before it attached holds older events. Those that their stream has
-//! passed by then keep their stamps: they go into the late stream of their processor, whose buffers
-//! hold nothing else. Stamps of a late stream fall only when another backlog begins: the buffer goes
-//! on, so that no process can make the session send buffers that are nearly empty, and its records
-//! are put in order before a file has it. Live consumers get each backlog in a piece of its own.
-//! K10 Live consumers are told how far they have everything only when no backlog is half collected.
+//! - K1 A buffer holds records of one stream; at most one buffer of a stream is being filled.
+//! - K2 Stamps of a stream never decrease.
+//! - K3 A stamp up to which live consumers were promised to have everything stays complete: no
+//!   stream writes such a stamp again, however late a record comes. Records that keep their own
+//!   stamp and late streams are exempt.
+//! - K4 A region that breaks the rules of its rings is dropped at once and disturbs no other.
+//! - K5 Events that a process counts as lost are added once.
+//! - K6 While the session can store no more events, regions are closed and writers see the reason.
+//!   They are opened again before a new consumer gets its reply.
+//! - K7 With a capture, everything is merged up to the start of the last poll of the capture:
+//!   however long a poll takes, it moves no event above its time.
+//! - K8 A process that attaches during a drain takes part from the next stream on, so that drain
+//!   moves none of its events above their time.
+//! - K9 Memory that a process made before it attached holds older events. Those that their stream
+//!   has already passed keep their stamps: they go into the late stream of their CPU, whose buffers
+//!   hold nothing else. Stamps of a late stream decrease only when another backlog begins. The
+//!   buffer is used further, so that no process can make the session send nearly empty buffers, and
+//!   its records are sorted before they are written to a file. Live consumers get each backlog as a
+//!   piece of its own.
+//! - K10 Live consumers get a completeness stamp only when no backlog is partly collected.
 //!
 //! ```text
 //!   a region is adopted   90 ── 120 ── 150 ── 205 ── 210
@@ -49,96 +56,99 @@ use crate::output::Job;
 use crate::pool::Buffer;
 use crate::record::Writer;
 use crate::region::Cost;
-use crate::stacks::{Stacks, StacksOf};
+use crate::stacks::{StackOwners, Stacks};
 
-/// Bytes that a stream takes before it is the turn of the next, and turns of a drain; in the last, each takes all there is.
+/// Bytes that a stream takes before it is the turn of the next.
 const SLICE: usize = 256 << 10;
+/// Turns of a drain; in the last turn, each stream takes all there is.
 const TURNS: u32 = 64;
 
-/// A region and who writes it.
+/// A region and the process that writes it.
 #[derive(Debug)]
 pub(crate) struct Source {
     pub(crate) id: SourceId,
     pub(crate) writer: Writer,
-    /// `None` once it was given up.
+    /// `None` once the region was dropped as damaged.
     pub(crate) reader: Option<RegionReader>,
-    /// Wakes the collector; kept to be taken out of its waiting list.
+    /// Wakes the collector; kept so that it can be removed from the epoll set.
     pub(crate) wake: Option<OwnedFd>,
-    /// What the region takes of the session's share.
+    /// The region's part of the session's memory share.
     pub(crate) cost: Cost,
-    /// Events its process has lost, as far as they are counted.
+    /// Lost events of the process that are already counted.
     pub(crate) lost: u64,
-    /// Streams that have not taken what the region held when it was adopted.
+    /// Streams that have not yet collected what the region held when it was adopted.
     pub(crate) backlog: BTreeSet<usize>,
 }
 
-/// The records of one processor on their way to the file.
+/// Collection state of one CPU.
 #[derive(Debug, Default)]
 struct Stream {
     cpu: u16,
-    /// Whether it takes the backlog of adopted regions only.
+    /// Whether it collects only the backlog of adopted regions.
     is_late: bool,
     buffer: Option<Buffer>,
-    /// Raw stamp that the next record has at least: that of the last one, or what was told to be complete.
+    /// Lowest raw stamp of the next record: that of the last record, or the completeness stamp sent
+    /// to live consumers.
     key: u64,
-    /// The same on the session's clock.
+    /// `key` on the session's clock.
     time: i64,
-    /// Raw stamp up to which everything was merged when a merge last left nothing over.
+    /// Raw stamp up to which everything was merged, at the last merge that left nothing over.
     merged: Option<u64>,
-    /// When the last event happened that was captured, as it was written: its stack says so too. `None`: it was not written.
+    /// Written stamp of the last captured event, which its stack repeats. `None` if the event was
+    /// not written.
     captured: Option<i64>,
-    /// Keys of stacks that the buffer defines.
+    /// Keys of the stacks that the current buffer defines.
     defined: HashSet<u64>,
 }
 
-/// What a drain found.
+/// Result of a drain.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Drained {
-    /// Records were taken.
+    /// Whether records were collected.
     pub(crate) took: bool,
-    /// Records wait, being too young.
+    /// Whether records wait for the next drain because they are younger than this one.
     pub(crate) waits: bool,
 }
 
 /// How far a drain goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
-    /// Records younger than the drain wait for the next.
-    Settled,
-    /// Everything that is published.
+    /// Leaves records younger than the drain for the next one.
+    BeforeDrain,
+    /// Takes everything that is published.
     All,
 }
 
-/// Collects the records of all regions.
+/// Collects the records of all regions into buffers.
 pub(crate) struct Collector {
     shared: Arc<Shared>,
     jobs: Sender<Job>,
     clock: SessionClock,
-    /// Ticks that a stamp may be ahead.
+    /// Counter ticks that a stamp may be ahead of now.
     ahead: u64,
     cpus: usize,
     sources: Vec<Source>,
-    /// The streams, then the late streams of the same processors.
+    /// The streams, followed by the late streams of the same CPUs.
     streams: Vec<Stream>,
-    /// Where late streams begin: raw stamp and stamp of the session's start.
+    /// Raw stamp and session stamp of the session's start, where late streams begin.
     start: (u64, i64),
     /// Whether a source may have a backlog.
     has_backlog: bool,
-    /// Lost events that buffers have told of.
-    told_lost: u64,
-    /// When the last drain began.
+    /// Lost events that buffers have reported so far.
+    reported_lost: u64,
+    /// Raw stamp of the start of the last drain.
     drained: u64,
-    /// The stamp up to which live consumers were told that they have everything.
-    told: i64,
-    /// The latest stamp of all streams when that was told.
+    /// Completeness stamp: live consumers have everything up to here.
+    complete: i64,
+    /// Latest stamp of all streams when the completeness stamp was last sent.
     newest: i64,
-    /// Bytes collected since live consumers were told something.
-    untold: usize,
-    /// Whether the regions are shut.
-    is_shut: bool,
-    /// Stacks that are stored once, where that was asked for.
+    /// Bytes collected since the completeness stamp was last sent.
+    unreported_bytes: usize,
+    /// Whether the regions are closed because the session can store no more (K6).
+    is_closed: bool,
+    /// Cache that stores equal stacks once, if enabled.
     stacks: Option<Stacks>,
-    /// Kernel events, where there are.
+    /// The capture of kernel events, if the session has one.
     capturing: Option<Capturing>,
 }
 
@@ -163,65 +173,68 @@ impl Collector {
             streams,
             start,
             has_backlog: false,
-            told_lost: 0,
+            reported_lost: 0,
             drained: 0,
-            told: i64::MIN,
+            complete: i64::MIN,
             newest: i64::MIN,
-            untold: 0,
-            is_shut: false,
+            unreported_bytes: 0,
+            is_closed: false,
             stacks: None,
             capturing: None,
         }
     }
 
-    /// Captures records from now on. A session has one capture: what another one tells would be told twice, and what the first has not told yet would be lost.
+    /// Starts to collect from a capture. A session has one capture and ignores further ones: a
+    /// second one would report the same events again, and replacing the first would lose what it
+    /// has not delivered yet.
     pub(crate) fn capture(&mut self, source: Box<dyn Capture>) {
         if self.capturing.is_none() {
             self.capturing = Some(Capturing::new(source, &self.clock));
         }
     }
 
-    /// Takes in what is told at the end, for the last drain.
+    /// Ends the capture and takes in its rundown, for the last drain.
     pub(crate) fn end_capture(&mut self) {
         if let Some(capturing) = &mut self.capturing {
             capturing.end(&self.clock);
         }
     }
 
-    /// A region from now on.
+    /// Adds a region.
     fn add(&mut self, mut source: Source) {
         self.shared.stats.processes.fetch_add(1, Relaxed);
-        if let Some(reader) = source.reader.as_mut().filter(|_| self.is_shut) {
-            reader.set_shut(true);
+        if let Some(reader) = source.reader.as_mut().filter(|_| self.is_closed) {
+            reader.set_closed(true);
         }
         self.has_backlog |= !source.backlog.is_empty();
         self.sources.push(source);
     }
 
-    /// Lets writers write again, as there is about to be a place for what they write.
+    /// Opens closed regions again, because there is about to be a place for their events.
     pub(crate) fn reopen(&mut self) {
         self.shared.set_full(false);
-        self.set_shut(false);
+        self.set_closed(false);
     }
 
-    fn set_shut(&mut self, shut: bool) {
-        if std::mem::replace(&mut self.is_shut, shut) == shut {
+    fn set_closed(&mut self, closed: bool) {
+        if std::mem::replace(&mut self.is_closed, closed) == closed {
             return;
         }
         for reader in self.sources.iter_mut().filter_map(|source| source.reader.as_mut()) {
-            reader.set_shut(shut);
+            reader.set_closed(closed);
         }
     }
 
-    /// Stores equal stacks once from now on, or no longer.
-    pub(crate) fn cache_stacks(&mut self, cache: Option<StackCaching>, of: StacksOf) {
-        self.stacks = cache.map(|cache| Stacks::new(cache, of));
+    /// Turns the storing of equal stacks once on or off.
+    pub(crate) fn cache_stacks(&mut self, cache: Option<StackCaching>, owners: StackOwners) {
+        self.stacks = cache.map(|cache| Stacks::new(cache, owners));
         self.define_stacks_anew();
     }
 
-    /// What was written is not where what comes now will be: the session goes to another file, or to other readers.
+    /// Forgets which stacks are defined, because the session changes to another file or to other
+    /// readers, which do not have the earlier definitions.
     pub(crate) fn define_stacks_anew(&mut self) {
-        let is_lossy = Mode(self.shared.config().log_file_mode).forgets();
+        let is_lossy = Mode(self.shared.config().log_file_mode).can_lose_old_buffers();
         if let Some(stacks) = &mut self.stacks {
             stacks.define_anew(is_lossy);
         }
@@ -230,7 +243,7 @@ impl Collector {
         }
     }
 
-    /// Drops regions, of which everything has been collected.
+    /// Drops regions that are completely collected.
     pub(crate) fn remove(&mut self, leaving: &[SourceId]) {
         let shared = &self.shared;
         self.sources.retain_mut(|source| {
@@ -242,8 +255,8 @@ impl Collector {
         });
     }
 
-    /// Follows the machine's clock, sends late events out and lets idle pages go.
-    pub(crate) fn look_around(&mut self) {
+    /// Follows the machine's clock, sends late events out and returns idle pages.
+    pub(crate) fn do_housekeeping(&mut self) {
         self.send_late();
         self.clock.follow();
         if let Some(capturing) = &mut self.capturing {
@@ -254,22 +267,22 @@ impl Collector {
         }
     }
 
-    /// Collects what the rings hold.
+    /// Collects the records in all rings.
     pub(crate) fn drain(&mut self, reach: Reach) -> Drained {
         let mut outcome = Outcome::default();
-        let looked = self.look_at_captured(reach);
-        // What happened behind this is captured by the next look.
-        self.drained = looked;
-        // Streams take turns, so that the rings of none stand full while those of another are emptied.
+        let polled = self.poll_capture(reach);
+        // The next poll captures what happened after this.
+        self.drained = polled;
+        // Streams take turns, so that no stream's rings stay full while another's are emptied.
         let streams = usize::from(self.shared.streams);
         let mut unfinished: Vec<usize> = (0..streams).collect();
-        let tell_after = self.tell_after();
+        let report_interval_bytes = self.report_interval_bytes();
         for turn in 1..=TURNS {
             let bytes = if turn < TURNS { SLICE } else { usize::MAX };
-            unfinished.retain(|&at| {
-                let has_more = self.merge_stream(at, bytes, reach, &mut outcome);
-                if self.untold >= tell_after && !self.has_backlog {
-                    self.tell_progress();
+            unfinished.retain(|&stream_index| {
+                let has_more = self.merge_stream(stream_index, bytes, reach, &mut outcome);
+                if self.unreported_bytes >= report_interval_bytes && !self.has_backlog {
+                    self.report_progress();
                 }
                 has_more
             });
@@ -277,50 +290,58 @@ impl Collector {
                 break;
             }
         }
-        // Of regions that were adopted meanwhile, for streams that were finished by then.
-        for at in 0..streams {
+        // Backlogs of regions that were adopted after their stream was finished.
+        for stream_index in 0..streams {
             if self.has_backlog {
-                self.merge_backlog(at, usize::MAX, &mut outcome);
+                self.merge_backlog(stream_index, usize::MAX, &mut outcome);
             }
         }
-        self.settle_sources(&outcome.damaged);
-        self.settle_capture();
-        self.set_shut(self.shared.is_full());
+        self.count_source_losses(&outcome.damaged);
+        self.count_capture_losses();
+        self.set_closed(self.shared.is_full());
         Drained { took: outcome.took, waits: outcome.waits }
     }
 
-    /// Merges up to so many bytes of a stream; returns whether it has more.
-    fn merge_stream(&mut self, at: usize, bytes: usize, reach: Reach, outcome: &mut Outcome) -> bool {
+    /// Merges up to `bytes` bytes of a stream. Returns whether it has more.
+    fn merge_stream(
+        &mut self,
+        stream_index: usize,
+        bytes: usize,
+        reach: Reach,
+        outcome: &mut Outcome,
+    ) -> bool {
         let counter = self.clock.counter();
         let mut now = counter.now();
-        // After the counter was read: a process that gets its memory here and attaches later writes later (K8).
+        // After the counter was read: a process that gets its memory here and attaches later writes
+        // later (K8).
         for source in self.shared.take_attached() {
             self.add(source);
         }
-        if self.has_backlog && self.merge_backlog(at, bytes, outcome) {
+        if self.has_backlog && self.merge_backlog(stream_index, bytes, outcome) {
             return true;
         }
         let mut ahead = self.ahead;
-        // Younger events of processes wait for the next look, too: however long this one took, they are not ahead.
+        // Younger events of processes wait for the next poll too: however long this poll took, they
+        // are not ahead.
         if self.capturing.is_some() {
             ahead = ahead.saturating_add(now.saturating_sub(self.drained));
             now = self.drained;
         }
         let until = || match reach {
-            Reach::Settled => Until { now, ahead, bytes },
-            // Read behind the rings: no honest stamp is younger.
+            Reach::BeforeDrain => Until { now, ahead, bytes },
+            // Read after the rings: no valid stamp is younger.
             Reach::All => Until { now: counter.now(), ahead: 0, bytes },
         };
         let (mut readers, mut writers) = split(&mut self.sources, |_| true);
-        let rings = rings_of(&mut readers, at, self.shared.width(), self.cpus);
+        let rings = stream_rings(&mut readers, stream_index, self.shared.width(), self.cpus);
         let mut filler = Filler {
             streams: &mut self.streams,
-            at,
+            stream_index,
             writers: &mut writers,
             clock: &self.clock,
             shared: &self.shared,
             jobs: &self.jobs,
-            told_lost: &mut self.told_lost,
+            reported_lost: &mut self.reported_lost,
             events: 0,
             damaged: 0,
             too_large: 0,
@@ -331,38 +352,39 @@ impl Collector {
         if let Some(capturing) = &mut self.capturing {
             let mut mixed: Vec<(usize, Mixed<'_>)> =
                 rings.map(|(source, ring)| (source, Mixed::Region(ring))).collect();
-            // What is captured has no source among the processes.
-            mixed.push((usize::MAX, capturing.ring(u16::try_from(at).unwrap_or(u16::MAX))));
+            // Captured records have no source process.
+            mixed.push((usize::MAX, capturing.ring(u16::try_from(stream_index).unwrap_or(u16::MAX))));
             let rings = mixed.iter_mut().map(|(source, ring)| (*source, ring));
-            merge_all(look(rings, outcome), until, &mut filler, outcome);
+            merge_all(open_lanes(rings, outcome), until, &mut filler, outcome);
         } else {
-            merge_all(look(rings, outcome), until, &mut filler, outcome);
+            merge_all(open_lanes(rings, outcome), until, &mut filler, outcome);
         }
         drop(filler);
-        self.untold = self.untold.saturating_add(outcome.bytes);
-        if let Some(stream) = self.streams.get_mut(at).filter(|_| !outcome.more) {
+        self.unreported_bytes = self.unreported_bytes.saturating_add(outcome.bytes);
+        if let Some(stream) = self.streams.get_mut(stream_index).filter(|_| !outcome.more) {
             stream.merged = Some(now);
         }
         outcome.more
     }
 
-    /// Collects events of adopted regions that a stream has passed already, into its late stream:
-    /// up to so many bytes. Returns whether there is more.
+    /// Collects up to `bytes` bytes of events of adopted regions that a stream has already passed,
+    /// into its late stream. Returns whether there is more.
     #[cold]
-    fn merge_backlog(&mut self, at: usize, bytes: usize, outcome: &mut Outcome) -> bool {
-        let Some(stream) = self.streams.get(at) else { return false };
-        // The stream takes later stamps as they are.
+    fn merge_backlog(&mut self, stream_index: usize, bytes: usize, outcome: &mut Outcome) -> bool {
+        let Some(stream) = self.streams.get(stream_index) else { return false };
+        // The stream itself takes later stamps unchanged.
         let passed = stream.key.max(self.clock.first_raw(stream.time)).min(self.clock.counter().now());
-        let (mut readers, mut writers) = split(&mut self.sources, |source| source.backlog.contains(&at));
-        let rings = rings_of(&mut readers, at, self.shared.width(), self.cpus);
+        let (mut readers, mut writers) =
+            split(&mut self.sources, |source| source.backlog.contains(&stream_index));
+        let rings = stream_rings(&mut readers, stream_index, self.shared.width(), self.cpus);
         let mut filler = Filler {
             streams: &mut self.streams,
-            at: at.saturating_add(usize::from(self.shared.streams)),
+            stream_index: stream_index.saturating_add(usize::from(self.shared.streams)),
             writers: &mut writers,
             clock: &self.clock,
             shared: &self.shared,
             jobs: &self.jobs,
-            told_lost: &mut self.told_lost,
+            reported_lost: &mut self.reported_lost,
             events: 0,
             damaged: 0,
             too_large: 0,
@@ -370,44 +392,45 @@ impl Collector {
             stacks: self.stacks.as_mut(),
         };
         let mut late = Outcome::default();
-        let mut lanes = look(rings, &mut late);
+        let mut lanes = open_lanes(rings, &mut late);
         lanes.retain(|lane| lane.stamp() < passed);
         if let Some(first) = lanes.iter().map(Lane::stamp).min() {
-            filler.go_back(first, self.start);
-            // Nothing waits: what is later stays in its ring, for the stream.
+            filler.restart_at(first, self.start);
+            // Later records stay in their ring, for the stream.
             let until = Until { now: passed.saturating_sub(1), ahead: u64::MAX, bytes };
             merge::merge(&mut lanes, until, &mut filler, &mut late);
         }
         drop(filler);
-        self.untold = self.untold.saturating_add(late.bytes);
+        self.unreported_bytes = self.unreported_bytes.saturating_add(late.bytes);
         outcome.took |= late.took;
         outcome.damaged.append(&mut late.damaged);
         if !late.more {
             for source in &mut self.sources {
-                source.backlog.remove(&at);
+                source.backlog.remove(&stream_index);
             }
             self.has_backlog = self.sources.iter().any(|source| !source.backlog.is_empty());
         }
         late.more
     }
 
-    /// Has what is captured taken in, and a second time where that took long, as when everything there is was told: what happened meanwhile is not to wait, nor what
-    /// processes have written since. When the last look began.
-    fn look_at_captured(&mut self, reach: Reach) -> u64 {
+    /// Polls the capture, and polls again if the first poll was slow (as during a rundown): what
+    /// happened meanwhile, and what processes have written since, must not wait. Returns the raw
+    /// stamp at which the last poll began.
+    fn poll_capture(&mut self, reach: Reach) -> u64 {
         let counter = self.clock.counter();
-        let mut looked = counter.now();
-        let Some(capturing) = &mut self.capturing else { return looked };
-        capturing.look(&self.clock, reach == Reach::All);
+        let mut polled = counter.now();
+        let Some(capturing) = &mut self.capturing else { return polled };
+        capturing.poll(&self.clock, reach == Reach::All);
         let now = counter.now();
-        if now.saturating_sub(looked) >= self.ahead / 2 {
-            looked = now;
-            capturing.look(&self.clock, reach == Reach::All);
+        if now.saturating_sub(polled) >= self.ahead / 2 {
+            polled = now;
+            capturing.poll(&self.clock, reach == Reach::All);
         }
-        looked
+        polled
     }
 
-    /// Reads what processes have lost, and gives damaged regions up.
-    fn settle_sources(&mut self, damaged: &[usize]) {
+    /// Counts the events that processes have lost, and drops damaged regions.
+    fn count_source_losses(&mut self, damaged: &[usize]) {
         let (mut no_room, mut no_region) = (0_u64, 0_u64);
         for (index, source) in self.sources.iter_mut().enumerate() {
             let Some(reader) = source.reader.as_mut() else { continue };
@@ -425,15 +448,15 @@ impl Collector {
         self.shared.stats.no_region.fetch_add(no_region, Relaxed);
     }
 
-    /// Reads what was lost of what is captured.
-    fn settle_capture(&mut self) {
+    /// Counts the events that the capture has lost.
+    fn count_capture_losses(&mut self) {
         let Some(capturing) = &mut self.capturing else { return };
         let lost = capturing.newly_lost();
         self.shared.stats.no_room.fetch_add(lost.later, Relaxed);
         self.shared.stats.kernel.fetch_add(lost.in_kernel, Relaxed);
     }
 
-    /// Events to come are not stamped below this, where a file is gone on with.
+    /// Stamps no later event below `floor`, which is where an appended file ends.
     pub(crate) fn begin_at(&mut self, floor: i64) {
         self.start.1 = self.start.1.max(floor);
         for stream in &mut self.streams {
@@ -441,7 +464,7 @@ impl Collector {
         }
     }
 
-    /// Counts what is not written any more and gives everything up, where this thread has stumbled.
+    /// Counts unwritten events as lost and drops everything, after this thread has panicked.
     pub(crate) fn abandon(&mut self) {
         for buffer in self.streams.iter_mut().filter_map(|stream| stream.buffer.take()) {
             if !buffer.is_empty() {
@@ -449,16 +472,17 @@ impl Collector {
             }
             self.shared.pool.give(buffer);
         }
-        contained(|| self.settle_sources(&[]));
-        contained(|| self.settle_capture());
+        contained(|| self.count_source_losses(&[]));
+        contained(|| self.count_capture_losses());
         for mut source in self.sources.drain(..) {
             self.shared.forget(&mut source);
         }
-        // At last: what made us stumble may do so again.
+        // Last, because the capture may have caused the panic and may panic again.
         self.capturing = None;
     }
 
-    /// Gives all regions up, at the end. The capture is closed when the collector is dropped: that may take seconds.
+    /// Drops all regions at the end of the session. The capture is closed when the collector is
+    /// dropped, which may take seconds.
     pub(crate) fn finish(&mut self) {
         for mut source in self.sources.drain(..) {
             self.shared.forget(&mut source);
@@ -466,7 +490,7 @@ impl Collector {
     }
 }
 
-/// Readers of the chosen sources and writers of all, which are borrowed apart.
+/// Borrows the readers of the chosen sources and the writers of all sources separately.
 fn split(
     sources: &mut [Source],
     is_chosen: impl Fn(&Source) -> bool,
@@ -475,10 +499,10 @@ fn split(
     chosen.map(|(chosen, source)| (source.reader.as_mut().filter(|_| chosen), &mut source.writer)).unzip()
 }
 
-/// The rings of a stream, with their sources.
-fn rings_of<'r>(
+/// Returns the rings of a stream, each with the index of its source.
+fn stream_rings<'r>(
     readers: &'r mut [Option<&mut RegionReader>],
-    at: usize,
+    stream_index: usize,
     width: usize,
     cpus: usize,
 ) -> impl Iterator<Item = (usize, &'r mut RingReader)> {
@@ -486,19 +510,23 @@ fn rings_of<'r>(
         readers.iter_mut().enumerate().filter_map(|(source, reader)| Some((source, reader.as_mut()?)));
     readers.flat_map(move |(source, reader)| {
         let (fast, locked) = reader.rings().split_at_mut_checked(cpus).unwrap_or_default();
-        let rings = fast.iter_mut().skip(at).take(width).chain(locked.iter_mut().skip(at).take(width));
+        let rings = fast
+            .iter_mut()
+            .skip(stream_index)
+            .take(width)
+            .chain(locked.iter_mut().skip(stream_index).take(width));
         rings.map(move |ring| (source, ring))
     })
 }
 
-/// Those of them that have something.
-fn look<'r, R: Ring + 'r>(
+/// Polls rings and returns lanes for those that are not empty.
+fn open_lanes<'r, R: Ring + 'r>(
     rings: impl Iterator<Item = (usize, &'r mut R)>,
     outcome: &mut Outcome,
 ) -> Vec<Lane<'r, R>> {
     let mut lanes = Vec::new();
     for (source, ring) in rings {
-        match Lane::look(ring, source) {
+        match Lane::open(ring, source) {
             Ok(Some(lane)) => lanes.push(lane),
             Ok(None) => {}
             Err(_) => outcome.damaged.push(source),
@@ -507,7 +535,7 @@ fn look<'r, R: Ring + 'r>(
     lanes
 }
 
-/// Merges lanes into buffers, up to a moment that is read behind the look at them.
+/// Merges lanes into buffers, up to a moment that is read after the rings were polled.
 fn merge_all<R: Ring>(
     mut lanes: Vec<Lane<'_, R>>,
     until: impl FnOnce() -> Until,

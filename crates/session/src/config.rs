@@ -1,12 +1,14 @@
 //! Properties of a session, checked and adjusted by the published rules.
 //!
 //! ```text
-//!   names ──▶ flag combinations ──▶ GUID and name ──▶ path ──▶ clock ──▶ EnableFlags ──▶ what there is ──▶ sizes and numbers adjusted
-//!   87        87                    87                161      87        87              50
+//!   names ─▶ flags ─▶ GUID and name ─▶ path ─▶ clock ─▶ EnableFlags ─▶ support ─▶ sizes adjusted
+//!   87       87       87               161     87       87             50
 //! ```
 //!
-//! Errors come in this order. A flag that is legal but not served is refused with a reason instead of ignored, unless ignoring it is
-//! what the rules say (the table is in `config/mode.rs`). Source: Documented ("Logging Mode Constants", "EVENT_TRACE_PROPERTIES"); the bounds of memory are our own.
+//! Errors come in this order. A flag that is legal but not supported is rejected with a reason
+//! instead of ignored, unless the rules say to ignore it (the table is in `config/mode.rs`).
+//! Source: Documented ("Logging Mode Constants", "EVENT_TRACE_PROPERTIES"); the limits of memory
+//! are Traceweir's own.
 
 mod mode;
 pub(crate) mod row;
@@ -32,29 +34,29 @@ use traceweir_transport::message::{MAX_NAME, SessionConfig};
 use crate::error::{Error, Result};
 use crate::region::{Regions, wake_at};
 
-/// Sessions at most, where nobody says otherwise.
+/// Default of the largest number of sessions.
 pub const USUAL_SESSIONS: u32 = 64;
-/// KiB of a buffer: default, least, most.
+/// Size of a buffer in KiB: default, minimum, maximum.
 const BUFFER_KIB: (u32, u32, u32) = (64, 4, 16384);
-/// Buffers that the maximum exceeds the minimum by where none is given.
+/// Difference between maximum and minimum number of buffers if no maximum is given.
 const SPARE_BUFFERS: u32 = 20;
-/// The largest ring that is chosen where none is asked for.
+/// Largest ring size that is chosen by default.
 const LARGEST_RING: u64 = 8 << 20;
 
-/// Bytes of a header buffer without the names, and some to spare.
+/// Bytes of a header buffer without the names, with some reserve.
 const HEADER_EVENT: usize = 1024;
 
 /// GUID of the global logger.
 const GLOBAL_LOGGER: Guid = Guid::from_u128(0xe890_8abc_aa84_11d2_9a93_0080_5f85_d7c6);
-/// EnableFlags of an internal extension block, which nobody may pass.
+/// EnableFlags bit of an internal extension block, which callers must not set.
 const ENABLE_EXTENSION: u32 = 0x8000_0000;
 
-/// Who starts a session: not everything is for everybody.
+/// The starter of a session: some modes are for one of them only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Starter {
-    /// A controller.
+    /// A controller, by a request.
     Controller,
-    /// The daemon itself, as it was configured to.
+    /// The daemon itself, by its configuration.
     Autologger,
 }
 
@@ -63,20 +65,20 @@ enum Starter {
 pub struct Config {
     properties: SessionConfig,
     cpus: u16,
-    /// Memory of the machine.
+    /// Memory of the machine in bytes.
     memory: u64,
 }
 
-/// Where a log file ends.
+/// Size limit of a log file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Limit {
-    /// Nowhere.
+    /// The file has no limit.
     None,
-    /// At so many bytes, and the session with it.
+    /// The session ends at this many bytes.
     Stop(u64),
-    /// At so many bytes, where the next file of the row begins.
+    /// The next file of the sequence begins at this many bytes.
     Next(u64),
-    /// At so many bytes, where it starts over.
+    /// The log wraps around at this many bytes.
     Wrap(u64),
 }
 
@@ -85,17 +87,19 @@ fn refuse<T>(status: Status, why: &'static str) -> Result<T> {
 }
 
 impl Config {
-    /// Checks flag combinations (in the published order of errors) and adjusts sizes and buffer numbers for so many processors.
+    /// Checks flag combinations (in the published order of errors) and adjusts sizes and numbers of
+    /// buffers for `cpus` CPUs.
     pub fn new(raw: SessionConfig, cpus: u16) -> Result<Self> {
         Self::with_memory(raw, cpus, memory(), Starter::Controller)
     }
 
-    /// As [`new`](Self::new), for a session that the daemon starts by itself: it may be non-stoppable, and is no row of files.
+    /// Like [`new`](Self::new), for a session that the daemon starts by itself: it may be
+    /// non-stoppable, but not a file sequence.
     pub fn for_autologger(raw: SessionConfig, cpus: u16) -> Result<Self> {
         Self::with_memory(raw, cpus, memory(), Starter::Autologger)
     }
 
-    /// As [`new`](Self::new), for a private session that a controller starts in the processes of others.
+    /// Like [`new`](Self::new), for a private session that a controller starts in other processes.
     pub fn for_private(mut raw: SessionConfig, cpus: u16) -> Result<Self> {
         raw.log_file_mode |= EVENT_TRACE_PRIVATE_LOGGER_MODE | EVENT_TRACE_PRIVATE_IN_PROC;
         let mut config = Self::new(raw, cpus)?;
@@ -117,17 +121,17 @@ impl Config {
             return refuse(Status::ERROR_BAD_PATHNAME, "a log file is needed and none is named");
         }
         if raw.clock > 3 {
-            return refuse(Status::ERROR_INVALID_PARAMETER, "the clock is none of 0 to 3");
+            return refuse(Status::ERROR_INVALID_PARAMETER, "the clock must be 0, 1, 2 or 3");
         }
         check_enable_flags(&raw, raw.enable_flags)?;
         check_filters(&raw)?;
-        mode.check_served()?;
+        mode.check_supported()?;
         if is_system(&raw) && mode.is_private() {
             let why = "kernel events are collected by the daemon: a private session gets none";
             return refuse(Status::ERROR_NOT_SUPPORTED, why);
         }
         if is_kernel_logger(&raw) {
-            // Whatever GUID was given.
+            // Replaces any GUID that was given.
             raw.guid = SYSTEM_TRACE_CONTROL;
         }
         let mut config = Self { properties: raw, cpus: cpus.clamp(1, abi::MAX_CPUS), memory };
@@ -136,7 +140,8 @@ impl Config {
         Ok(config)
     }
 
-    /// The same with other buffers at most, within the same rules.
+    /// Returns the configuration with another maximum number of buffers, adjusted by the same
+    /// rules.
     #[must_use]
     pub fn with_maximum_buffers(mut self, buffers: u32) -> Self {
         self.properties.maximum_buffers = buffers.max(1);
@@ -144,7 +149,7 @@ impl Config {
         self
     }
 
-    /// The same with other copies of a program's stack.
+    /// Returns the configuration with another number of user stack bytes per event.
     #[must_use]
     pub fn with_stack_bytes(mut self, bytes: u32) -> Self {
         self.properties.stack_bytes = bytes;
@@ -166,7 +171,7 @@ impl Config {
             n => n,
         };
         p.maximum_buffers = p.maximum_buffers.clamp(p.minimum_buffers, afford);
-        // Each stream fills one meanwhile.
+        // Each stream needs one to fill meanwhile.
         p.flush_threshold = p.flush_threshold.min(p.maximum_buffers.saturating_sub(streams));
         if p.clock == 0 {
             p.clock = 1;
@@ -175,15 +180,15 @@ impl Config {
             p.flush_timer = 1;
         }
         if p.guid.is_null() {
-            // A session without one is forbidden by no rule.
+            // If this fails: no rule forbids a session without one.
             p.guid = new_guid().unwrap_or(Guid::NULL);
         }
     }
 
-    /// A log with a limit holds its header buffer and at least one more.
+    /// Checks that a log with a limit holds its header buffer and at least one more.
     fn check_limit(&self) -> Result<()> {
         let least = u64::from(self.properties.buffer_size) << 11;
-        match limit_of(&self.properties) {
+        match file_limit(&self.properties) {
             Limit::Stop(bytes) | Limit::Wrap(bytes) | Limit::Next(bytes) if bytes < least => {
                 let why = "the limit of a log file leaves room for two buffers at least, \
                            its header and one of events: raise it, or make the buffers smaller";
@@ -193,7 +198,7 @@ impl Config {
         }
     }
 
-    /// The adjusted properties.
+    /// Returns the adjusted properties.
     #[must_use]
     pub fn properties(&self) -> &SessionConfig {
         &self.properties
@@ -203,37 +208,38 @@ impl Config {
         Mode(self.properties.log_file_mode)
     }
 
-    /// The clock that is really used.
+    /// Records the clock that is really used.
     pub(crate) fn set_clock(&mut self, kind: u32) {
         self.properties.clock = kind;
     }
 
-    /// The period of the flush timer; 0 where there is none. A flight recorder is written only when asked.
+    /// Returns the period of the flush timer; 0 means none. A flight recorder is written only on
+    /// request.
     pub(crate) fn flush_seconds(properties: &SessionConfig) -> u32 {
         if Mode(properties.log_file_mode).is_buffering() { 0 } else { properties.flush_timer }
     }
 
-    /// Processors that regions have rings for.
+    /// Returns the number of CPUs that regions have rings for.
     pub(crate) fn cpus(&self) -> u16 {
         self.cpus
     }
 
-    /// Streams that are ordered by time: one for each processor, or one for all.
+    /// Returns the number of streams that are ordered by time: one per CPU, or one in all.
     pub(crate) fn streams(&self) -> u16 {
         stream_count(&self.properties, self.cpus)
     }
 
-    /// Bytes of a buffer.
+    /// Returns the size of a buffer in bytes.
     pub(crate) fn buffer_bytes(&self) -> usize {
         (self.properties.buffer_size as usize).saturating_mul(1024)
     }
 
-    /// The most buffers that an update may ask for.
+    /// Returns the largest number of buffers that an update may set.
     pub(crate) fn affordable_buffers(&self) -> u32 {
         affordable_buffers(self.properties.buffer_size, self.memory)
     }
 
-    /// How regions of this session are cut.
+    /// Returns the layout rules of this session's regions.
     pub(crate) fn regions(&self, clock: Counter) -> Result<Regions> {
         let max_record = MAX_RECORD.min(self.buffer_bytes().saturating_sub(HEADER_SIZE));
         // Room for two of the largest records.
@@ -249,7 +255,8 @@ impl Config {
         Ok(Regions::new(full, least, cpu::online(), self.memory))
     }
 
-    /// What is asked for or a share of the session's memory, within bounds, and a power of two.
+    /// Returns the ring size: the requested one or a share of the session's memory, within limits,
+    /// and a power of two.
     fn ring_bytes(&self, least: u64) -> u32 {
         let asked = u64::from(self.properties.ring_bytes);
         let share = (self.buffer_bytes() as u64)
@@ -265,32 +272,32 @@ impl Config {
     }
 }
 
-/// Buffers for a quarter of the machine, but enough to go on with.
+/// Returns how many buffers fit into a quarter of the machine's memory, but at least two.
 fn affordable_buffers(buffer_kib: u32, memory: u64) -> u32 {
     let buffers = (memory / 4).checked_div(u64::from(buffer_kib) << 10).unwrap_or(0);
     u32::try_from(buffers).unwrap_or(u32::MAX).max(2)
 }
 
-/// Where the log file of these properties ends.
-pub(crate) fn limit_of(properties: &SessionConfig) -> Limit {
+/// Returns the size limit of the log file.
+pub(crate) fn file_limit(properties: &SessionConfig) -> Limit {
     let mode = Mode(properties.log_file_mode);
-    let unit = if mode.counts_kib() { 10 } else { 20 };
+    let unit = if mode.has_limit_in_kib() { 10 } else { 20 };
     match u64::from(properties.maximum_file_size) << unit {
         0 => Limit::None,
         bytes if mode.is_circular() => Limit::Wrap(bytes),
-        bytes if mode.is_row() => Limit::Next(bytes),
+        bytes if mode.is_file_sequence() => Limit::Next(bytes),
         bytes => Limit::Stop(bytes),
     }
 }
 
-/// Whether a session is of the kind that receives kernel events: by mode, GUID or name.
+/// Returns whether a session receives kernel events, by mode, GUID or name.
 fn is_system(raw: &SessionConfig) -> bool {
     Mode(raw.log_file_mode).is_system()
         || [SYSTEM_TRACE_CONTROL, GLOBAL_LOGGER].contains(&raw.guid)
         || has_place_of_its_own(raw)
 }
 
-/// Whether a session is of the kind that receives kernel events.
+/// Returns whether a session receives kernel events.
 #[must_use]
 pub fn is_system_logger(raw: &SessionConfig) -> bool {
     is_system(raw)
@@ -300,19 +307,20 @@ fn is_kernel_logger(raw: &SessionConfig) -> bool {
     raw.name.eq_ignore_ascii_case(KERNEL_LOGGER_NAME)
 }
 
-/// Whether a session is one of the two for which a place among the system loggers is kept; their names tell.
+/// Returns whether a session is one of the two with a reserved slot among the system loggers, by
+/// name.
 #[must_use]
 pub fn has_place_of_its_own(raw: &SessionConfig) -> bool {
     is_kernel_logger(raw) || raw.name.eq_ignore_ascii_case(CIRCULAR_KERNEL_CONTEXT_LOGGER_NAME)
 }
 
-/// Streams of buffers that a session makes on a machine of so many processors.
+/// Returns the number of buffer streams of a session on a machine with `cpus` CPUs.
 #[must_use]
 pub fn stream_count(raw: &SessionConfig, cpus: u16) -> u16 {
     if Mode(raw.log_file_mode).is_one_stream() { 1 } else { cpus.clamp(1, abi::MAX_CPUS) }
 }
 
-/// Groups of kernel events are for system sessions.
+/// Checks that only system loggers select groups of kernel events.
 pub fn check_enable_flags(raw: &SessionConfig, flags: u32) -> Result<()> {
     if flags & ENABLE_EXTENSION != 0 || flags != 0 && !is_system(raw) {
         let why = "EnableFlags select kernel events, which this session does not receive: they must be 0";
@@ -321,13 +329,13 @@ pub fn check_enable_flags(raw: &SessionConfig, flags: u32) -> Result<()> {
     Ok(())
 }
 
-/// Which processes take part can be said of private sessions only, by process id and executable name.
+/// Checks that only private sessions have filters, by process id or executable name.
 fn check_filters(raw: &SessionConfig) -> Result<()> {
-    let known = [EVENT_FILTER_TYPE_PID, EVENT_FILTER_TYPE_EXECUTABLE_NAME];
+    let supported = [EVENT_FILTER_TYPE_PID, EVENT_FILTER_TYPE_EXECUTABLE_NAME];
     let why = match raw.filters.as_slice() {
         [] => return Ok(()),
         _ if !Mode(raw.log_file_mode).is_private() => "filters of a session are for private sessions only",
-        all if all.iter().any(|filter| !known.contains(&filter.kind)) => {
+        all if all.iter().any(|filter| !supported.contains(&filter.kind)) => {
             "filters of a session are process ids and executable names"
         }
         _ => return Ok(()),
@@ -347,7 +355,7 @@ fn check_names(raw: &SessionConfig) -> Result<()> {
     Ok(())
 }
 
-/// KiB that the header buffer takes: both names stand in it.
+/// Returns the size of the header buffer in KiB; it contains both names.
 fn header_kib(properties: &SessionConfig) -> u32 {
     let path = properties.log_file.as_ref().map_or(0, |path| path.to_string_lossy().encode_utf16().count());
     let units = properties.name.encode_utf16().count().saturating_add(path);
@@ -355,19 +363,20 @@ fn header_kib(properties: &SessionConfig) -> u32 {
     u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX)
 }
 
-/// Bytes of memory that the machine has.
+/// Returns the size of the machine's memory in bytes.
 #[must_use]
 pub fn memory() -> u64 {
     let system = rustix::system::sysinfo();
     system.totalram.saturating_mul(u64::from(system.mem_unit))
 }
 
-/// A new GUID; `None` where the system has no random numbers to give.
+/// Creates a random GUID; `None` if the system has no random numbers.
 #[must_use]
 pub fn new_guid() -> Option<Guid> {
     let mut bytes = [0; 16];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()).ok()?;
-    // The marks of a random GUID (RFC 9562, version 4): it never equals one that was derived from a name.
+    // The version bits of a random GUID (RFC 9562, version 4): it never equals one that was derived
+    // from a name.
     let [_, _, _, _, _, _, _, version, variant, ..] = &mut bytes;
     *version = *version & 0x0F | 0x40;
     *variant = *variant & 0x3F | 0x80;

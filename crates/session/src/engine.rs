@@ -1,19 +1,23 @@
-//! A running session: the handle, and the two threads behind it.
+//! A running session: the handle and its two threads.
 //!
 //! ```text
 //!   Session (handle, any thread)
-//!      │ commands, in order; rings a bell
+//!      │ commands, in order; signals an eventfd
 //!      ▼
-//!   collector thread ── waits for: bell, wakes of processes, timetable (flush.rs)
+//!   collector thread ── waits for: commands, wakes of processes, schedule (flush.rs)
 //!      │ jobs: full buffers and requests, in order (output.rs)
 //!      ▼
 //!   writer thread
 //! ```
 //!
-//! E1 A request is answered once: by the thread that carried it out, or with [`Error::Ended`](crate::Error::Ended)
-//! by whoever finds that the session has ended. E2 The answer to a flush or stop comes when everything published before the call is written or counted. E3 Without handles the
-//! session stops by itself. E4 No process can make the session wait: each wakes the collector through a descriptor of its own,
-//! from which the collector never reads. E5 A thread that panics ends this session only ([`crate::fault`]).
+//! - E1 A request is answered once: by the thread that carried it out, or with
+//!   [`Error::Ended`](crate::Error::Ended) by the thread that finds that the session has ended.
+//! - E2 The answer to a flush or stop comes when everything published before the call is written or
+//!   counted.
+//! - E3 The session stops by itself when the last handle is dropped.
+//! - E4 No process can make the session wait: each wakes the collector through a descriptor of its
+//!   own, from which the collector never reads.
+//! - E5 A thread that panics ends this session only ([`crate::fault`]).
 
 mod shared;
 mod thread;
@@ -43,99 +47,102 @@ use crate::error::{Error, Result};
 use crate::identity::Identity;
 use crate::record::{Threads, Writer};
 use crate::region::Cost;
-use crate::stacks::StacksOf;
+use crate::stacks::StackOwners;
 
-/// Names one process that writes to the session.
+/// Identifies one process that writes to the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SourceId(pub u64);
 
-/// Where a session runs.
+/// Everything beside its configuration that a session needs to start.
 pub struct Place {
     /// Session id; the low 16 bits are the logger id and not 0.
     pub id: u64,
-    /// The opened log file: empty or to be emptied, or to be gone on with where the session appends. Of a row of files the first.
+    /// The open log file: empty or to be emptied, or to be continued in append mode. In a file
+    /// sequence, the first file.
     pub file: Option<File>,
-    /// Makes the further files of a row; needed where there is one.
+    /// Opens the further files of a file sequence; required in that mode.
     pub next_file: Option<NextFile>,
-    /// Whether what file systems keep back for root is there for its files. Else they are written only while there is room that everybody may
-    /// use, whatever rights the process has that writes them.
+    /// Whether its files may use the blocks that file systems reserve for root. Otherwise they are
+    /// written only while unreserved space is free, whatever privileges the writing process has.
     pub has_roots_room: bool,
-    /// Process and thread that start the session, for the header.
+    /// Ids of the process and thread that start the session, for the header.
     pub starter: (u32, u32),
-    /// Called once, from the session's thread, when the session ends by itself (limit reached, disk full, [`FAULT`](crate::FAULT)). `stop` must still be called.
+    /// Called once, from the session's thread, when the session ends by itself (limit reached, disk
+    /// full, [`FAULT`](crate::FAULT)). The owner must still call `stop`.
     pub on_end: Box<dyn FnOnce(Ended) + Send>,
 }
 
-/// Opens or creates the file of this name, which is the next of a row. Called on the session's writer thread; the session ends where it fails while a
-/// file is needed.
+/// Opens or creates the next file of a sequence, by name. Called on the session's writer thread; if
+/// it fails while a file is needed, the session ends.
 pub type NextFile = Box<dyn FnMut(&Path) -> Result<Further> + Send>;
 
-/// A further file of a row.
+/// A further file of a file sequence.
 pub struct Further {
     /// Open for reading and writing; to be emptied.
     pub file: File,
-    /// Kept for as long as the session writes the file.
+    /// Dropped when the session no longer writes the file.
     pub claim: Box<dyn Any + Send>,
 }
 
-/// Why a session ended by itself.
+/// The reason why a session ended by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended {
     /// ERROR_SUCCESS for a reached size limit, ERROR_DISK_FULL and the like otherwise.
     pub status: Status,
 }
 
-/// What a process needs to write to the session.
+/// Everything that a process needs to write to the session.
 #[derive(Debug)]
 pub struct Attached {
-    /// To detach it.
+    /// Id for [`Session::detach`].
     pub source: SourceId,
-    /// How its region is cut.
+    /// Layout of its region.
     pub params: RegionParams,
-    /// The region's memory file.
+    /// Memory file of the region.
     pub memory: OwnedFd,
-    /// Wakes the collector.
+    /// Descriptor that wakes the collector.
     pub wake: OwnedFd,
 }
 
 /// A new live consumer.
 #[derive(Debug)]
 pub struct Live {
-    /// To remove it.
+    /// Id for [`Session::close_consumer`].
     pub id: u64,
-    /// Its descriptors.
+    /// Descriptors for the consumer.
     pub ends: ConsumerEnds,
-    /// Slots of its queue.
+    /// Number of slots of its queue.
     pub slots: u32,
-    /// Bytes of a slot.
+    /// Size of a slot in bytes.
     pub buffer_bytes: u32,
     /// The header buffer of the session.
     pub header: Vec<u8>,
 }
 
-/// A running session. Its collector and its file writer are threads of their own; this handle speaks to them and may be shared.
+/// A running session. Its collector and its file writer are separate threads; this handle sends
+/// them commands and may be shared.
 #[derive(Clone)]
 pub struct Session {
     handle: Arc<Handle>,
 }
 
-/// Stops the session when the last handle goes.
+/// Stops the session when the last handle is dropped.
 struct Handle {
     shared: Arc<Shared>,
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // Already stopped where this is refused.
+        // Fails only if the session has already stopped.
         let _ = self.shared.post(Command::Stop(None));
     }
 }
 
-/// Called on the session's thread when a request was carried out; must be quick.
+/// Completion callback of a request. Called on the session's thread; must be quick.
 pub type Done<T> = Box<dyn FnOnce(Result<T>) + Send>;
 
 impl Session {
-    /// Starts the threads, writes the file's header.
+    /// Starts the threads and writes the file's header.
     pub fn start(config: Config, place: Place) -> Result<Self> {
         let shared = thread::start(config, place)?;
         Ok(Self { handle: Arc::new(Handle { shared }) })
@@ -151,12 +158,13 @@ impl Session {
         }
     }
 
-    /// Makes a region for a process. The more there are, the smaller its rings; past the session's share of the machine's memory it has
-    /// none and only counts what is lost.
-    pub fn attach(&self, who: impl Into<Identity>, threads: Threads) -> Result<Attached> {
+    /// Creates a region for a process. The more regions there are, the smaller the rings of a new
+    /// one; beyond the session's share of the machine's memory it has no rings and only counts lost
+    /// events.
+    pub fn attach(&self, process: impl Into<Identity>, threads: Threads) -> Result<Attached> {
         let regions = &self.shared().regions;
         let (params, cost) = regions.claim()?;
-        let attached = self.attach_with(params, cost, Writer::new(who, threads));
+        let attached = self.attach_with(params, cost, Writer::new(process, threads));
         if attached.is_err() {
             regions.give_back(cost);
         }
@@ -170,31 +178,32 @@ impl Session {
         Ok(Attached { source, params, memory, wake: theirs })
     }
 
-    /// How the region of the next process would be cut; `None` where it would have no rings.
+    /// Returns the layout that the region of the next process would have; `None` if it would have
+    /// no rings.
     #[must_use]
     pub fn next_region(&self) -> Option<RegionParams> {
         self.shared().regions.preview().ok().filter(|params| params.layout.ring_bytes() > 0)
     }
 
-    /// Takes over a region that a process has made, cut by an earlier [`next_region`](Self::next_region): to detach it, and what wakes the collector.
+    /// Adopts a region that a process has made with an earlier [`next_region`](Self::next_region).
+    /// Returns the id to detach it, and the descriptor that wakes the collector.
     pub fn adopt(
         &self,
         memory: BorrowedFd<'_>,
         params: &RegionParams,
-        who: impl Into<Identity>,
+        process: impl Into<Identity>,
         threads: Threads,
     ) -> Result<(SourceId, OwnedFd)> {
         let regions = &self.shared().regions;
         let Some(cost) = regions.claim_made(params) else {
-            let why =
-                "the memory that a process made is not cut as the session's, or there is too much of it";
+            let why = "the region that a process made has the wrong layout, or exceeds the session's memory";
             return Err(Error::Properties { status: Status::ERROR_NO_SYSTEM_RESOURCES, why });
         };
         let adopt = || {
             let reader = RegionReader::adopt(memory, params)?;
             let (wake, theirs) = self.shared().new_wake()?;
             let backlog = (0..usize::from(self.shared().streams)).collect();
-            let source = self.source(reader, Some(wake), cost, Writer::new(who, threads));
+            let source = self.source(reader, Some(wake), cost, Writer::new(process, threads));
             let id = source.id;
             self.shared().attach(Source { backlog, ..source })?;
             Ok((id, theirs))
@@ -221,88 +230,95 @@ impl Session {
         Source { id, writer, reader: Some(reader), wake, cost, lost: 0, backlog: BTreeSet::new() }
     }
 
-    /// Adds a region of this process (private session).
-    pub fn attach_private(&self, region: RegionReader, who: impl Into<Identity>) -> Result<SourceId> {
-        self.add(region, None, Cost::default(), Writer::new(who, Threads::AsGiven))
+    /// Adds a region of this process, for private sessions.
+    pub fn attach_private(&self, region: RegionReader, process: impl Into<Identity>) -> Result<SourceId> {
+        self.add(region, None, Cost::default(), Writer::new(process, Threads::AsGiven))
     }
 
-    /// The region parameters of a process that gets all it can use, and the wake descriptor: for private sessions.
+    /// Returns the largest region layout and a wake descriptor, for private sessions.
     pub fn region_params(&self) -> Result<(RegionParams, OwnedFd)> {
-        let (ours, theirs) = self.shared().new_wake()?;
-        self.shared().keep_wake(ours);
+        let (own_end, theirs) = self.shared().new_wake()?;
+        self.shared().keep_wake(own_end);
         Ok((*self.shared().regions.full(), theirs))
     }
 
-    /// The process is gone or needs the session no more: collects the rest and drops the region. Returns at once.
+    /// Detaches a process that has ended or no longer needs the session: collects its remaining
+    /// records and drops the region. Returns at once.
     pub fn detach(&self, source: SourceId) {
         self.post(Command::Detach(source));
     }
 
-    /// Captures records beside those of processes from now on.
+    /// Starts to collect the records of a capture.
     pub fn capture(&self, mut source: Box<dyn Capture>) {
         source.begin();
         self.post(Command::Capture(source));
     }
 
-    /// How it is.
+    /// Returns configuration and counters.
     #[must_use]
     pub fn properties(&self) -> Properties {
         self.shared().properties()
     }
 
-    /// From its next file on, what file systems keep back for root is not for this session: somebody else has chosen that file.
+    /// Stops the session from using root's reserved blocks, from its next file on, because another
+    /// user has chosen that file.
     pub fn give_up_roots_room(&self) {
         self.shared().has_roots_room.store(false, Relaxed);
     }
 
-    /// Collects everything that was published before the call, and writes it out (or the snapshot of a flight recorder, to `file` or its own).
+    /// Collects and writes everything that was published before the call. A flight recorder writes
+    /// a snapshot, to `file` or to its own file.
     pub fn flush(&self, file: Option<(File, PathBuf)>, done: Done<Properties>) {
         self.post(Command::Flush(file, done));
     }
 
-    /// Changes it.
+    /// Changes properties of the session.
     pub fn update(&self, update: Update, file: Option<File>, done: Done<Properties>) {
         self.post(Command::Update(update, file, None, done));
     }
 
-    /// Changes it, and begins another row of files: the name is a pattern, the file its first.
+    /// Changes properties and begins another file sequence: the name is a pattern, `file` is its
+    /// first file.
     pub fn update_row(&self, update: Update, file: File, next: NextFile, done: Done<Properties>) {
         self.post(Command::Update(update, Some(file), Some(next), done));
     }
 
-    /// Goes on in the next file of its row. Refused where it is no row, and where there is no such file to be had: then the session goes on in
-    /// the file it has.
+    /// Continues in the next file of its sequence. Fails if the log is no file sequence, or if the
+    /// next file cannot be opened; the session then continues in its current file.
     pub fn increment(&self, done: Done<Properties>) {
         self.post(Command::Increment(done));
     }
 
-    /// Finishes the file and delivers live from now on. Refused where there is no file, or the session is private.
+    /// Finalises the file and delivers live from now on. Fails if there is no file or the session
+    /// is private.
     pub fn convert_to_real_time(&self, done: Done<Properties>) {
         self.post(Command::Convert(done));
     }
 
-    /// Stores equal call stacks once from now on, or no longer.
-    pub fn cache_stacks(&self, cache: Option<StackCaching>, of: StacksOf) {
-        self.post(Command::CacheStacks(cache, of));
+    /// Turns the storing of equal call stacks once on or off.
+    pub fn cache_stacks(&self, cache: Option<StackCaching>, owners: StackOwners) {
+        self.post(Command::CacheStacks(cache, owners));
     }
 
-    /// Groups of kernel events that it wants; the first word is EnableFlags of its properties.
+    /// Returns the groups of kernel events that the session wants; the first word is EnableFlags of
+    /// its properties.
     #[must_use]
     pub fn groups(&self) -> GroupMask {
         self.shared().groups()
     }
 
-    /// Wants other groups of kernel events, from now on.
+    /// Changes the groups of kernel events that the session wants.
     pub fn set_groups(&self, mask: GroupMask) {
         self.shared().set_groups(mask);
     }
 
-    /// Sets the bytes of a program's stack that come with an event, as properties report them.
+    /// Sets the bytes of user stack that are copied with an event, as properties report them.
     pub fn set_stack_bytes(&self, bytes: u32) {
         self.shared().change(|config| config.stack_bytes = bytes);
     }
 
-    /// Collects everything, finalises the file, ends the threads. `done` gets the final properties.
+    /// Collects everything, finalises the file and ends the threads. `done` gets the final
+    /// properties.
     pub fn stop(&self, done: Done<Properties>) {
         self.post(Command::Stop(Some(done)));
     }

@@ -1,45 +1,45 @@
-//! Why a session cannot be had.
+//! Errors of the session engine.
 
 use traceweir_format::spec::status::Status;
 
-/// The result of anything here that can fail.
+/// Result with this crate's [`Error`].
 pub type Result<T, E = Error> = core::result::Result<T, E>;
 
-/// A failure of a session.
+/// An error of a session.
 #[non_exhaustive]
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The properties contradict each other or the published rules.
     #[error("{why}")]
     Properties {
-        /// Win32 status.
+        /// Win32 status of the error.
         status: Status,
-        /// Which rule.
+        /// The rule that is violated, as text for people.
         why: &'static str,
     },
-    /// Something cannot be set, or asked, by the published rules or on this machine.
+    /// The published rules or this machine do not allow the query or setting.
     #[error("{why}")]
     Information {
-        /// Win32 status.
+        /// Win32 status of the error.
         status: Status,
-        /// Which rule.
+        /// The rule that is violated, as text for people.
         why: &'static str,
     },
-    /// What is to be captured beside the events of processes cannot be.
+    /// The capture of kernel events cannot start.
     #[error("{why}")]
     Capture {
-        /// Win32 status.
+        /// Win32 status of the error.
         status: Status,
-        /// What is missing, and what to do.
+        /// Says what is missing and how to fix it.
         why: String,
     },
     /// The log file cannot be written.
     #[error("log file: {0}")]
     File(std::io::Error),
-    /// A buffer or header that the format refuses.
+    /// `traceweir_format` rejected a buffer or header.
     #[error(transparent)]
     Format(#[from] traceweir_format::Error),
-    /// Memory, descriptors or mappings could not be had.
+    /// Memory, descriptors or mappings are not available.
     #[error(transparent)]
     Transport(#[from] traceweir_transport::Error),
     /// The session has ended.

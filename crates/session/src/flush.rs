@@ -1,29 +1,29 @@
-//! When: the next drain, the next flush, the next look around.
+//! The collector's schedule: next drain, next flush, next housekeeping.
 //!
 //! ```text
 //!   wake of a process ──▶ drain
-//!   flush timer       ──▶ drain, partly filled buffers go out            only where a timer is set
-//!   beat, each second ──▶ drain, clocks are followed, idle pages go back
-//!   low latency       ──▶ drain again 1 ms after one that found something, until one finds nothing
+//!   flush timer       ──▶ drain, then send partly filled buffers out     only if a timer is set
+//!   beat, each second ──▶ drain, then follow clocks, return idle pages
+//!   low latency       ──▶ drain again 1 ms after one that found records, until one finds none
 //! ```
 
 use std::time::{Duration, Instant};
 
-/// At least so often everything is looked at.
+/// Interval of drain and housekeeping, if nothing else is due.
 pub(crate) const BEAT: Duration = Duration::from_secs(1);
-/// The pause between drains while events flow, in low latency.
-const AGAIN: Duration = Duration::from_millis(1);
+/// Pause between drains in low latency mode, while events arrive.
+const LOW_LATENCY_PAUSE: Duration = Duration::from_millis(1);
 
-/// What is due.
+/// Tasks that are due.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Due {
-    /// Partly filled buffers are to go out.
+    /// The collector is to send partly filled buffers out.
     pub(crate) flush: bool,
-    /// It is time to look around.
+    /// Housekeeping is due.
     pub(crate) beat: bool,
 }
 
-/// The collector's timetable.
+/// The timers of the collector.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     period: Option<Duration>,
@@ -33,25 +33,25 @@ pub(crate) struct Schedule {
 }
 
 impl Schedule {
-    /// From now on; a period of 0 seconds is none.
+    /// Creates a schedule that starts now. `flush_seconds` of 0 means no flush timer.
     pub(crate) fn new(now: Instant, flush_seconds: u32) -> Self {
         let mut schedule = Self { period: None, flush: now, beat: now + BEAT, again: None };
         schedule.set_period(now, flush_seconds);
         schedule
     }
 
-    /// Changes the flush timer.
+    /// Changes the flush timer; 0 seconds turns it off.
     pub(crate) fn set_period(&mut self, now: Instant, seconds: u32) {
         self.period = (seconds > 0).then(|| Duration::from_secs(u64::from(seconds)));
         self.flush = now + self.period.unwrap_or_default();
     }
 
-    /// Events flow: look again soon.
-    pub(crate) fn look_again(&mut self, now: Instant, soon: bool) {
-        self.again = soon.then(|| now + AGAIN);
+    /// Plans another drain in 1 ms if `soon`, or cancels it.
+    pub(crate) fn plan_next_drain(&mut self, now: Instant, soon: bool) {
+        self.again = soon.then(|| now + LOW_LATENCY_PAUSE);
     }
 
-    /// How long nothing is due.
+    /// Returns the time until something is due.
     pub(crate) fn pause(&self, now: Instant) -> Duration {
         let mut next = self.beat;
         if self.period.is_some() {
@@ -63,7 +63,7 @@ impl Schedule {
         next.saturating_duration_since(now)
     }
 
-    /// What is due now; it is then due again one period later.
+    /// Returns the tasks that are due now and plans them again one period later.
     pub(crate) fn due(&mut self, now: Instant) -> Due {
         let mut due = Due::default();
         if let Some(period) = self.period.filter(|_| now >= self.flush) {
@@ -87,9 +87,9 @@ mod tests {
         let start = Instant::now();
         let mut schedule = Schedule::new(start, 0);
         assert_eq!(schedule.pause(start), BEAT);
-        schedule.look_again(start, true);
-        assert_eq!(schedule.pause(start), AGAIN);
-        schedule.look_again(start, false);
+        schedule.plan_next_drain(start, true);
+        assert_eq!(schedule.pause(start), LOW_LATENCY_PAUSE);
+        schedule.plan_next_drain(start, false);
         let later = start + BEAT;
         assert_eq!(schedule.due(later), Due { flush: false, beat: true });
         assert_eq!(schedule.due(later), Due::default());

@@ -1,17 +1,18 @@
-//! Groups of kernel events that a session wants: eight words, of which the first is the EnableFlags of its properties.
+//! Groups of kernel events that a session wants: eight words. The first is EnableFlags of its
+//! properties.
 //!
 //! ```text
 //!   StartTrace, UPDATE: EnableFlags ─▶ word 0 ─┐
-//!                                              ├─▶ one mask, in the session ─▶ QUERY: EnableFlags, class 4
+//!                                              ├─▶ one mask in the session ─▶ QUERY, class 4
 //!   class 4: words 0 to 7 ─────────────────────┘
 //! ```
 //!
-//! Some groups have a name in two words. Either name stands for the thing: a mask has both bits, or none of them.
+//! Some groups have a bit in two words. A mask has both bits or neither.
 
 use traceweir_format::info::GroupMask;
 use traceweir_format::spec::system::GROUP_TWINS;
 
-/// Each thing with two names under both of them.
+/// Sets both bits of each group that has two and of which one is set.
 #[must_use]
 pub fn with_twins(mut mask: GroupMask) -> GroupMask {
     for (flag, word, bit) in GROUP_TWINS {
@@ -25,7 +26,8 @@ pub fn with_twins(mut mask: GroupMask) -> GroupMask {
     mask
 }
 
-/// A mask with another first word. What it does not name is off, under its other name too; a word of nothing turns all kernel events off.
+/// Replaces the first word of a mask. Groups with two bits that `flags` does not name lose their
+/// second bit too; `flags` of 0 turns all kernel events off.
 #[must_use]
 pub fn with_enable_flags(mut mask: GroupMask, flags: u32) -> GroupMask {
     if flags == 0 {
@@ -46,14 +48,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn things_with_two_names_are_shown_under_both() {
+    fn groups_with_two_bits_get_both() {
         let nothing = GroupMask::default();
         assert_eq!(with_enable_flags(nothing, 0x0100_0001), [0x0100_0001, 2, 0, 0, 0, 0, 0, 0]);
         assert_eq!(with_twins([0, 4, 0x40, 0, 0x40, 0, 0, 0]), [0x90, 4, 0x40, 0, 0x40, 0, 0, 0]);
     }
 
     #[test]
-    fn other_flags_replace_the_first_word_with_its_twins_and_no_flags_the_whole_mask() {
+    fn new_flags_replace_first_word_and_twins_and_zero_clears_mask() {
         let mask = with_twins([0x11, 0x1_0000, 0x40, 0, 0x40, 0, 0, 0]);
         assert_eq!(mask, [0x91, 0x1_0004, 0x40, 0, 0x40, 0, 0, 0]);
         assert_eq!(with_enable_flags(mask, 0x21), [0x21, 0x1_0080, 0, 0, 0x40, 0, 0, 0]);

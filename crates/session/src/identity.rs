@@ -1,17 +1,19 @@
-//! Who a process is, as the system tells and not the process itself.
+//! The identity of a process, from the system and not from the process itself.
 //!
 //! ```text
-//!   SO_PEERCRED, geteuid      user              ──▶ item  2   SID  S-1-22-1-uid
-//!   /proc/PID/sessionid       audit session     ──▶ item  3   u32
-//!   /proc/PID/cgroup          package           ──▶ item  9   UTF-16, NUL at its end        (cgroup.rs)
-//!   /proc/PID/stat, boot_id   start key         ──▶ item 13   u64
-//!   /proc/PID/cgroup          container         ──▶ item 16   8-bit text
+//!   SO_PEERCRED, geteuid      user            ──▶ item  2   SID  S-1-22-1-uid
+//!   /proc/PID/sessionid       audit session   ──▶ item  3   u32
+//!   /proc/PID/cgroup          package         ──▶ item  9   UTF-16 with a final NUL   (cgroup.rs)
+//!   /proc/PID/stat, boot_id   start key       ──▶ item 13   u64
+//!   /proc/PID/cgroup          container       ──▶ item 16   8-bit text
 //! ```
 //!
-//! Start key: `boot (16 bits) │ start in ticks (32 bits) │ process id (16 bits)`, unique for as long as the machine runs.
+//! Start key: `boot (16 bits) │ start in ticks (32 bits) │ process id (16 bits)`, unique while the
+//! machine runs.
 //!
-//! Looked up once, when a process gets its region: a process that changes its user or moves to another cgroup later is written as who it was. Each read has
-//! a bound. What cannot be found out is missing, and so is its item.
+//! The identity is read once, when a process gets its region: a process that changes its user or
+//! moves to another cgroup later keeps its first identity in events. Each read has a size limit.
+//! What cannot be determined is missing, and so is its item.
 
 use traceweir_format::header::event::{self, EventHeader};
 use traceweir_format::header::extended::{ITEM_HEAD, Item};
@@ -23,10 +25,11 @@ use traceweir_transport::abi;
 
 use crate::cgroup::{self, beginning as read};
 
-/// The audit session of a process that has none.
+/// Audit session id of a process without one.
 const NO_AUDIT_SESSION: u32 = u32::MAX;
-/// The items that tell who a process is, in the order of their numbers, and the flags of records that ask for them.
-const OURS: [(u16, ExtType); 5] = [
+/// The extended data items that identify a process, in the order of their numbers, and the flags of
+/// records that ask for them.
+const IDENTITY_ITEMS: [(u16, ExtType); 5] = [
     (abi::WITH_SID, ExtType::SID),
     (abi::WITH_TS_ID, ExtType::TS_ID),
     (abi::WITH_PSM_KEY, ExtType::PSM_KEY),
@@ -34,24 +37,24 @@ const OURS: [(u16, ExtType); 5] = [
     (abi::WITH_CONTAINER, ExtType::CONTAINER_ID),
 ];
 
-/// What is known about a process.
+/// The identity of a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
-    /// Its id, as events carry it.
+    /// Process id, as events carry it.
     pub pid: u32,
-    /// Its user.
+    /// User id of the process.
     pub user: Option<u32>,
-    /// Its audit session; 0 where it has none.
+    /// Audit session of the process; 0 if it has none.
     pub audit_session: u32,
-    /// Unique for as long as the machine runs.
+    /// Start key, unique while the machine runs.
     pub start_key: Option<u64>,
-    /// Its systemd unit, flatpak or snap.
+    /// Name of its systemd unit, flatpak or snap.
     pub package: Option<String>,
-    /// The container that it runs in.
+    /// Id of the container that it runs in.
     pub container: Option<String>,
 }
 
-/// A process of which nothing but its id is known.
+/// Creates an identity with nothing but a process id.
 impl From<u32> for Identity {
     fn from(pid: u32) -> Self {
         Self { pid, ..Self::default() }
@@ -59,7 +62,8 @@ impl From<u32> for Identity {
 }
 
 impl Identity {
-    /// A process of this namespace and its user, who is known better than from `/proc`.
+    /// Reads the identity of a process of this namespace. The caller knows its user better than
+    /// `/proc` does.
     #[must_use]
     pub fn of(pid: u32, user: u32) -> Self {
         let audit_session = read(&format!("/proc/{pid}/sessionid"))
@@ -77,13 +81,14 @@ impl Identity {
         }
     }
 
-    /// The items that the flags of a record ask for, as they stand in a record; the last is not linked to another.
+    /// Returns the extended data items that the flags of a record ask for, as they stand in a
+    /// record; the last is not linked to another.
     pub(crate) fn items(&self, flags: u16) -> Items {
         let sid = self.user.map(|user| Sid::user(user).to_bytes());
         let audit_session = self.audit_session.to_le_bytes();
         let package = self.package.as_ref().map(|name| utf16(name));
         let start_key = self.start_key.map(u64::to_le_bytes);
-        let data_of = |kind: ExtType| match kind {
+        let item_data = |kind: ExtType| match kind {
             ExtType::SID => sid.as_deref(),
             ExtType::TS_ID => Some(audit_session.as_slice()),
             ExtType::PSM_KEY => package.as_deref(),
@@ -91,12 +96,12 @@ impl Identity {
             ExtType::CONTAINER_ID => self.container.as_ref().map(String::as_bytes),
             _ => None,
         };
-        let wanted = OURS.iter().filter(|(flag, _)| flags & flag != 0);
+        let wanted = IDENTITY_ITEMS.iter().filter(|(flag, _)| flags & flag != 0);
         let items: Vec<_> =
-            wanted.filter_map(|(_, kind)| Some(Item { kind: *kind, data: data_of(*kind)? })).collect();
+            wanted.filter_map(|(_, kind)| Some(Item { kind: *kind, data: item_data(*kind)? })).collect();
         let Some(last) = items.last() else { return Items::default() };
         let mut bytes = Vec::new();
-        // Names of files are short: the items fit, and if they did not there would be none.
+        // Names of files are short, so the items fit; if not, there are none.
         if (EventHeader { items: &items, ..EventHeader::default() }).encode(&[], &mut bytes).is_err() {
             return Items::default();
         }
@@ -106,30 +111,32 @@ impl Identity {
     }
 }
 
-/// Extended items in a row.
+/// Consecutive extended data items.
 #[derive(Debug, Default)]
 pub(crate) struct Items {
     pub(crate) bytes: Box<[u8]>,
-    /// Where the last one begins.
+    /// Offset of the last item.
     pub(crate) last: usize,
 }
 
-/// Whether items of this type say who a process is, or lead to a stack that the session stored: no process is believed about that.
+/// Returns whether only the session may add items of this type: they identify a process, or refer
+/// to a stack that the session stored.
 pub(crate) fn is_ours(kind: ExtType) -> bool {
-    matches!(kind, ExtType::STACK_KEY32 | ExtType::STACK_KEY64) || OURS.iter().any(|(_, ours)| *ours == kind)
+    matches!(kind, ExtType::STACK_KEY32 | ExtType::STACK_KEY64)
+        || IDENTITY_ITEMS.iter().any(|(_, item)| *item == kind)
 }
 
 fn utf16(text: &str) -> Vec<u8> {
     text.encode_utf16().chain([0]).flat_map(u16::to_le_bytes).collect()
 }
 
-/// When a process was started, in ticks since the machine was; `None` where there is none.
+/// Returns the start of a process in ticks since boot; `None` if there is no such process.
 #[must_use]
 pub fn start_ticks(pid: u32) -> Option<u64> {
     ticks_in(read(&format!("/proc/{pid}/stat"))?.as_bytes())
 }
 
-/// This start of the machine in 16 bits.
+/// Returns 16 bits that identify this boot.
 fn boot() -> u16 {
     boot_key(&read("/proc/sys/kernel/random/boot_id").unwrap_or_default())
 }
@@ -139,23 +146,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_knows_itself() {
+    fn own_identity_is_complete_and_stable() {
         let own = Identity::of(std::process::id(), 7);
         assert_eq!((own.pid, own.user), (std::process::id(), Some(7)));
         let key = own.start_key.unwrap();
         assert_eq!(key & 0xFFFF, u64::from(std::process::id() & 0xFFFF));
         assert_eq!(key >> 16 & 0xFFFF_FFFF, start_ticks(std::process::id()).unwrap() & 0xFFFF_FFFF);
-        assert_eq!(Identity::of(std::process::id(), 7), own, "the same each time");
+        assert_eq!(Identity::of(std::process::id(), 7), own, "the same on each read");
     }
 
     #[test]
-    fn of_a_process_that_is_gone_little_is_known() {
-        let gone = Identity::of(u32::MAX, 7);
-        assert_eq!(gone, Identity { user: Some(7), ..Identity::from(u32::MAX) });
+    fn identity_of_ended_process_has_user_only() {
+        let ended = Identity::of(u32::MAX, 7);
+        assert_eq!(ended, Identity { user: Some(7), ..Identity::from(u32::MAX) });
     }
 
     #[test]
-    fn a_program_may_be_called_anything() {
+    fn process_name_does_not_disturb_start_ticks() {
         let stat = b"12 (a) R 1 (b c) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4711 20";
         assert_eq!(ticks_in(stat), Some(4711));
         assert_eq!(ticks_in(b"12 (a) S 1 2"), None);
@@ -163,8 +170,8 @@ mod tests {
     }
 
     #[test]
-    fn items_have_the_published_bytes_in_the_order_of_their_numbers() {
-        let who = Identity {
+    fn items_have_published_bytes_and_order() {
+        let identity = Identity {
             pid: 1,
             user: Some(1000),
             audit_session: 3,
@@ -172,7 +179,7 @@ mod tests {
             package: Some("ü.service".into()),
             container: Some("c0ffee".into()),
         };
-        let items = who.items(abi::FLAGS);
+        let items = identity.items(abi::FLAGS);
         let mut record = Vec::new();
         EventHeader { items: &[Item { kind: ExtType(2), data: &[] }], ..EventHeader::default() }
             .encode(&[], &mut record)
@@ -194,14 +201,14 @@ mod tests {
                 (16, b"c0ffee"),
             ]
         );
-        assert_eq!(items.bytes.get(items.last + 2), Some(&16), "the last one");
+        assert_eq!(items.bytes.get(items.last + 2), Some(&16), "the last item");
         assert!(view.items().all(|item| is_ours(item.kind)));
     }
 
     #[test]
-    fn what_is_unknown_is_left_out() {
+    fn unknown_items_are_left_out() {
         let items = Identity::from(1).items(abi::FLAGS);
-        assert_eq!(items.bytes.len(), 16, "the audit session alone");
+        assert_eq!(items.bytes.len(), 16, "only the audit session");
         assert!(Identity::from(1).items(abi::WITH_SID | abi::KEEP_STAMP).bytes.is_empty());
     }
 }

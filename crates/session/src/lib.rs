@@ -1,20 +1,25 @@
-//! The session engine: what a session does with records, without sockets.
+//! The session engine: collects the records of a session's processes and writes them out.
 //!
 //! ```text
-//!   region of a process ─┐                                   ┌─▶ logfile   sequential, circular, appending, a row, snapshot of a flight recorder
-//!   region of a process ─┼─▶ collect ──full buffers──▶ output ┤
-//!   region of a process ─┘      ▲ merge: order per processor  └─▶ realtime  queues of live consumers, backlog
-//!                               └────────── pool ◀── buffers ──┘
-//!   collector thread                          writer thread
+//!   regions of ─┐                                    ┌─▶ logfile   sequential, circular, append,
+//!   processes  ─┼─▶ collect ──full buffers──▶ output ┤             file sequence, snapshot
+//!              ─┘      ▲ merge: order per CPU        └─▶ realtime  live consumers, backlog
+//!                      └────────── pool ◀── buffers ──┘
+//!   collector thread                   writer thread
 //! ```
 //!
-//! An event that a process offered is in the file, in a consumer's hands, or counted: S1 a record leaves its ring only when it is
-//! in a buffer; S2 a buffer that cannot be written or delivered adds its events to a counter; S3 what the processes themselves
-//! could not write is read from their regions at each drain and once more when they leave. Where there is no free buffer, records
-//! stay in the rings, and the processes count what then finds no room: nobody ever waits for a disk or a consumer but the session.
+//! Every event that a process offers is in the file, delivered to a consumer, or counted as lost:
 //!
-//! The engine knows no sockets, no names of other sessions and no payloads. It is `forbid(unsafe_code)`: shared memory is
-//! touched by `transport` alone.
+//! - S1 A record leaves its ring only when it is in a buffer.
+//! - S2 A buffer that cannot be written or delivered adds its events to a counter.
+//! - S3 The session reads what the processes themselves could not write from their regions, at each
+//!   drain and once more when a process leaves.
+//!
+//! Without a free buffer, records stay in the rings, and processes count the events that then find
+//! no room: only the session ever waits for a disk or a consumer.
+//!
+//! The engine knows no sockets, no names of other sessions and no payloads. It is
+//! `forbid(unsafe_code)`: only `transport` touches shared memory.
 #![forbid(unsafe_code)]
 #![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -55,4 +60,4 @@ pub use fault::{FAULT, is_contained};
 pub use identity::Identity;
 pub use open::{LOG_FILE_RIGHTS, create_output, enter, is_trusted_link, open_log_file};
 pub use record::Threads;
-pub use stacks::StacksOf;
+pub use stacks::StackOwners;

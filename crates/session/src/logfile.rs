@@ -1,19 +1,29 @@
-//! The log file: sequential, circular, continued, one of a row, or the snapshot of a flight recorder.
+//! The log file: sequential, circular, appending, one of a sequence, or a flight recorder's
+//! snapshot.
 //!
 //! ```text
-//!   sequential        header │ 1 │ 2 │ 3 │ 4 │ …            to the limit; there the file is finalised and the session ends
-//!   circular          header │ 7 │ 8 │ 3 │ 4 │ 5 │ 6 │      never past the limit; of each processor the last buffers are there
-//!   appending         header │ 1 │ 2 ┊ 3 │ 4 │ …            a file of before, gone on with; counts of its header are sums
-//!   row of files      header │ 1 │ 2 │  header │ 1 │ 2 │ …  at the limit the next file begins; each is complete, with counts of its own
-//!   preallocated      header │ 1 │ 2 │ zeros       limit    any of these, with its full length from the start; cut when finalised
-//!   flight recorder   memory: 5 6 7 8 + those being filled  ──flush, stop──▶  header │ 5 │ 6 │ 7 │ 8 │ …
+//!   sequential       header │ 1 │ 2 │ 3 │ 4 │ …
+//!                    up to the limit, where the file is finalised and the session ends
+//!   circular         header │ 7 │ 8 │ 3 │ 4 │ 5 │ 6 │
+//!                    never past the limit; the last buffers of each CPU are there
+//!   appending        header │ 1 │ 2 ┊ 3 │ 4 │ …
+//!                    an earlier file, continued; counts of its header are sums
+//!   file sequence    header │ 1 │ 2 │  header │ 1 │ …
+//!                    at the limit the next file begins; each is complete, with its own counts
+//!   preallocated     header │ 1 │ 2 │ zeros       limit
+//!                    any of these, with its full length from the start; cut when finalised
+//!   flight recorder  memory: 5 6 7 8 + partial ──flush, stop──▶ header │ 5 │ 6 │ 7 │ 8 │ …
 //! ```
 //!
-//! L1 Buffers are written whole: a file is valid up to its last buffer at any time. L2 A write that fails leaves nothing behind: the
-//! file is cut behind its last whole buffer and finalised, which needs no new blocks. (A device that fails while a circular log
-//! overwrites its oldest buffer may leave that one torn.) L3 A finalised file takes no more buffers; its
-//! header is written again at the stop, with the final counts. L4 Processors' buffers are written in the order they were filled. L5 The files
-//! of a row have the clock anchor of the session: no event in them is earlier, however long its buffer took to fill.
+//! - L1 Buffers are written whole: a file is valid up to its last buffer at any time.
+//! - L2 A failed write leaves nothing behind: the file is cut after its last whole buffer and
+//!   finalised, which needs no new blocks. (A device that fails while a circular log overwrites its
+//!   oldest buffer may leave that one torn.)
+//! - L3 A finalised file takes no more buffers; its header is written again at the stop, with the
+//!   final counts.
+//! - L4 Buffers of a CPU are written in the order in which they were filled.
+//! - L5 The files of a sequence have the clock anchor of the session: no event in them is earlier,
+//!   however long its buffer took to fill.
 
 mod append;
 mod facts;
@@ -42,7 +52,7 @@ use crate::pool::Buffer;
 use crate::storage::Storage;
 use ledger::{Ledger, WrittenBuffer};
 
-/// Why the last write failed, if it did.
+/// The error of the last failed write, if any.
 #[derive(Clone, Debug, Default)]
 struct Failure(Arc<Mutex<Option<io::Error>>>);
 
@@ -60,7 +70,7 @@ impl Failure {
     }
 }
 
-/// A storage that remembers why it failed: errors of the format carry text only.
+/// Storage that keeps its I/O error: errors of the format carry only text.
 struct Disk {
     storage: Box<dyn Storage>,
     failure: Failure,
@@ -85,16 +95,16 @@ fn in_place(buffer: &mut Buffer) -> InPlace<'_> {
     InPlace { cpu: *cpu, time: *time, loss: *loss, bytes, filled: *filled }
 }
 
-/// What became of a buffer.
+/// Result of writing a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Written {
-    /// It is in the file.
+    /// The buffer is in the file.
     Yes,
-    /// The file takes no more: it was finalised before.
+    /// The file was finalised before and takes no more buffers.
     No,
-    /// The file takes no more from now on, for this reason; `ERROR_SUCCESS` at the limit.
+    /// The file was finalised now, for this reason; `ERROR_SUCCESS` at the limit.
     Ended(Status),
-    /// Not: it belongs into the next file of the row.
+    /// The buffer belongs into the next file of the sequence.
     Full,
 }
 
@@ -103,25 +113,26 @@ pub(crate) struct LogFile {
     writer: Writer<Disk>,
     limit: Option<u64>,
     /// Whether another file follows at the limit.
-    is_in_row: bool,
-    /// It is longer than what was written.
+    is_in_sequence: bool,
+    /// Whether the file is preallocated, and so longer than what was written.
     is_reserved: bool,
     anchor: Anchor,
     clock: SessionClock,
     failure: Failure,
-    /// Events and buffers that were lost before it began, which it does not count.
+    /// Events and buffers lost before the file began, which it does not count.
     before: (u64, u32),
-    /// Those that it counted before it was gone on with.
+    /// Events and buffers lost that its header counted before it was continued.
     carried: (u32, u32),
-    /// No event in it is later yet.
+    /// Stamp of its last event before it was continued.
     floor: i64,
-    /// When it was finalised.
+    /// Time at which it was finalised.
     ended: Option<FileTime>,
-    /// When the session stopped; until then a file that is finalised ends at that moment.
+    /// Time at which the session stopped; a file that is finalised earlier ends at that earlier
+    /// time.
     stopped: Option<Anchor>,
-    /// What it should hold.
+    /// The buffers that the file should hold.
     ledger: Ledger,
-    /// Keeps others from writing it.
+    /// Keeps other sessions from writing the file.
     _claim: Option<Box<dyn Any + Send>>,
 }
 
@@ -144,7 +155,7 @@ impl LogFile {
     }
 
     fn new(mut writer: Writer<Disk>, facts: &Facts, anchor: Anchor, failure: Failure) -> Self {
-        let limit = config::limit_of(&facts.config);
+        let limit = config::file_limit(&facts.config);
         if let Limit::Wrap(bytes) = limit {
             writer.wrap_at(bytes);
         }
@@ -155,7 +166,7 @@ impl LogFile {
             writer,
             ledger,
             limit: if let Limit::Stop(bytes) | Limit::Next(bytes) = limit { Some(bytes) } else { None },
-            is_in_row: matches!(limit, Limit::Next(_)),
+            is_in_sequence: matches!(limit, Limit::Next(_)),
             is_reserved: false,
             anchor,
             clock: facts.clock.clone(),
@@ -169,10 +180,12 @@ impl LogFile {
         }
     }
 
-    /// Reserves the room that the file may take, where the mode says so. Without it there is no session, and the file is as before.
+    /// Preallocates the file, if the mode asks for it. If that fails, the session does not start,
+    /// and the file is as before.
     fn reserve(&mut self, facts: &Facts) -> Result<()> {
         let mode = Mode(facts.config.log_file_mode);
-        let (Limit::Stop(bytes) | Limit::Next(bytes) | Limit::Wrap(bytes)) = config::limit_of(&facts.config)
+        let (Limit::Stop(bytes) | Limit::Next(bytes) | Limit::Wrap(bytes)) =
+            config::file_limit(&facts.config)
         else {
             return Ok(());
         };
@@ -188,40 +201,41 @@ impl LogFile {
         reserved.map_err(Error::File)
     }
 
-    /// Counts what is lost from now on: so much was lost before.
+    /// Sets the losses before this file, so that it counts only later ones.
     pub(crate) fn counts_from(&mut self, lost: (u64, u32)) {
         self.before = lost;
     }
 
-    /// Keeps a claim on the file for as long as it is written.
+    /// Keeps a claim on the file while it is written.
     pub(crate) fn keep(&mut self, claim: Box<dyn Any + Send>) {
         self._claim = Some(claim);
     }
 
-    /// The stamp that events to come must not be below.
+    /// Returns the stamp that later events must not be below.
     pub(crate) fn floor(&self) -> i64 {
         self.floor
     }
 
-    /// Appends a buffer. Where the file ends with it, or cannot take it, it is finalised with the counts given.
+    /// Appends a buffer. If the file ends with it or cannot take it, finalises the file with the
+    /// counts that `lost` returns.
     pub(crate) fn append(&mut self, buffer: &mut Buffer, lost: impl FnOnce() -> (u64, u32)) -> Written {
         if self.ended.is_some() {
             return Written::No;
         }
         let size = buffer.bytes.len() as u64;
         if self.limit.is_some_and(|limit| self.writer.position().saturating_add(size) > limit) {
-            if self.is_in_row {
+            if self.is_in_sequence {
                 return Written::Full;
             }
             self.finalise(lost());
             return Written::Ended(Status::ERROR_SUCCESS);
         }
         self.inspect();
-        buffer.put_in_order();
+        buffer.sort_records();
         let before = self.writer.position();
         if self.writer.append_in_place(in_place(buffer)).is_ok() {
             let after = self.writer.position();
-            // A circular log may have gone back to its start.
+            // A circular log may have wrapped around.
             let size = if after > before { after.saturating_sub(before) } else { size };
             self.note_written(buffer, after.saturating_sub(size), size);
             self.note_own_write();
@@ -233,8 +247,9 @@ impl LogFile {
         Written::Ended(status)
     }
 
-    /// Appends several buffers by one write; `false` where that cannot be done, and then none is in the file.
-    pub(crate) fn append_row(&mut self, buffers: &mut [Buffer]) -> bool {
+    /// Appends several buffers with one write. Returns `false` if that is not possible; then none
+    /// is in the file.
+    pub(crate) fn append_batch(&mut self, buffers: &mut [Buffer]) -> bool {
         let size = buffers.iter().map(|b| b.bytes.len() as u64).sum();
         let fits = self.limit.is_none_or(|limit| self.writer.position().saturating_add(size) <= limit);
         if self.ended.is_some() || !fits || !self.writer.has_room_in_a_row(buffers.len()) {
@@ -242,9 +257,9 @@ impl LogFile {
         }
         self.inspect();
         let mut offset = self.writer.position();
-        buffers.iter_mut().for_each(Buffer::put_in_order);
-        let mut row: Vec<InPlace<'_>> = buffers.iter_mut().map(in_place).collect();
-        let done = self.writer.append_row_in_place(&mut row).is_ok();
+        buffers.iter_mut().for_each(Buffer::sort_records);
+        let mut batch: Vec<InPlace<'_>> = buffers.iter_mut().map(in_place).collect();
+        let done = self.writer.append_row_in_place(&mut batch).is_ok();
         if !done {
             self.cut();
             return false;
@@ -258,15 +273,15 @@ impl LogFile {
         true
     }
 
-    /// Compares the file with what was written and returns what another process has changed since
+    /// Compares the file with what was written, and returns what other processes have changed since
     /// the last call.
     pub(crate) fn overwritten(&mut self) -> Overwritten {
         self.compare();
         self.ledger.take_found()
     }
 
-    /// Compares the file with what was written, until it is finalised: then it is no longer the
-    /// session's.
+    /// Compares the file with what was written, unless it is finalised: then it no longer belongs
+    /// to the session.
     fn compare(&mut self) {
         if self.ended.is_none() {
             self.ledger.compare(&*self.writer.sink_mut().storage);
@@ -285,30 +300,32 @@ impl LogFile {
         self.ledger.add(&WrittenBuffer { offset, size, events: buffer.events, time: buffer.time });
     }
 
-    /// Adds the record of a module to the front of the file. In vain where the file has ended or has no room there.
+    /// Adds the record of a module to the front of the file. Does nothing if the file has ended or
+    /// has no room there.
     pub(crate) fn add_module(&mut self, record: &[u8]) {
         if self.ended.is_none() {
             self.inspect();
             let time = self.clock.anchor_stamp(&self.anchor);
-            // A write that fails is done again with the final header.
+            // A failed write is repeated with the final header.
             let _ = self.writer.add_header_record(&modules::stamped(record, time));
             self.note_own_write();
         }
     }
 
-    /// What was written of a buffer goes; should even this fail, readers drop a cut buffer by themselves.
+    /// Removes a partly written buffer. If that fails too, readers ignore the torn buffer.
     fn cut(&mut self) {
         let length = self.writer.length();
         let _ = self.writer.sink_mut().storage.truncate(length);
         self.note_own_write();
     }
 
-    /// Sets the end of the recording, which may be finalised later.
+    /// Sets the end time of the recording; the file may be finalised later.
     pub(crate) fn stop_at(&mut self, end: Anchor) {
         self.stopped = Some(end);
     }
 
-    /// Writes the final header: events and buffers lost. May be repeated with later counts.
+    /// Writes the final header with the numbers of lost events and buffers. May be repeated with
+    /// later counts.
     pub(crate) fn finalise(&mut self, (events_lost, buffers_lost): (u64, u32)) -> Option<Status> {
         self.compare();
         let end_time = *self.ended.get_or_insert_with(|| {
@@ -329,35 +346,36 @@ impl LogFile {
         done.err().map(|_| self.failure.take_status())
     }
 
-    /// Whether it takes no more buffers.
+    /// Returns whether the file takes no more buffers.
     pub(crate) fn has_ended(&self) -> bool {
         self.ended.is_some()
     }
 
-    /// Buffers written, the header buffer included.
+    /// Returns the number of buffers written, including the header buffer.
     pub(crate) fn buffers_written(&self) -> u32 {
         self.writer.buffers_written()
     }
 }
 
-/// A flight recorder: the last buffers, in memory.
+/// A flight recorder: keeps the last buffers in memory.
 #[derive(Debug, Default)]
 pub(crate) struct Flight {
     history: VecDeque<Buffer>,
 }
 
 impl Flight {
-    /// Keeps a full buffer.
+    /// Adds a full buffer to the history.
     pub(crate) fn keep(&mut self, buffer: Buffer) {
         self.history.push_back(buffer);
     }
 
-    /// Gives the oldest buffer up.
-    pub(crate) fn oldest(&mut self) -> Option<Buffer> {
+    /// Removes the oldest buffer.
+    pub(crate) fn take_oldest(&mut self) -> Option<Buffer> {
         self.history.pop_front()
     }
 
-    /// Writes what is kept, and then `partial`, as a complete file. Buffers written.
+    /// Writes the history, followed by `partial`, as a complete file. Returns the number of buffers
+    /// written.
     pub(crate) fn snapshot(
         &mut self,
         storage: Box<dyn Storage>,
@@ -367,7 +385,7 @@ impl Flight {
         lost: (u64, u32),
     ) -> Result<u32> {
         let mut file = LogFile::create(storage, facts, name, *facts.clock.anchor())?;
-        // A recorder keeps what fits its memory: there is no limit to the file.
+        // A flight recorder is limited by its memory: its file has no limit.
         file.limit = None;
         for buffer in self.history.iter_mut().chain(partial) {
             match file.append(buffer, || lost) {
@@ -384,7 +402,7 @@ impl Flight {
 }
 
 pub(crate) fn failed(status: Status) -> Error {
-    Error::Properties { status, why: "the log file could not be written to its end" }
+    Error::Properties { status, why: "the log file could not be completely written" }
 }
 
 #[cfg(test)]

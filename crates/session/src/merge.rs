@@ -1,17 +1,21 @@
-//! The rings of one processor become one stream in time order.
+//! Merges the rings of one CPU into one stream in time order.
 //!
 //! ```text
 //!   ring of process A   10 ── 14 ── 15 ────────── 40 ┐
-//!   ring of process B   11 ── 12 ──────── 30 ────────┼─▶ 10 11 12 14 15 30   (40 is younger than "now": next time)
+//!   ring of process B   11 ── 12 ──────── 30 ────────┼─▶ 10 11 12 14 15 30
 //!   ring of process B'  ───────────────────────── 41 ┘
-//!                                              ▲ now, read before the rings are looked at
+//!                                              ▲ now, read before the rings are polled:
+//!                                                40 and 41 are younger and wait
 //! ```
 //!
-//! M1 Each ring is in the order of its stamps, or its process is to blame. M2 What was published before `now` is merged by stamp. M3 A
-//! record younger than `now` waits for the next drain, when all rings can show what they have beside it; one that is
-//! [`FUTURE`] or more ahead is not from this machine's counter and is taken as written now. M4 A record that comes late (its writer was
-//! held up between reading the counter and publishing) is raised to the stamp before it: the stream never goes back. M5 A drain takes
-//! only what a ring held when it was looked at, so that it ends.
+//! - M1 Each ring is in the order of its stamps, or its process is at fault.
+//! - M2 Records published before `now` are merged by stamp.
+//! - M3 A record younger than `now` waits for the next drain, when all rings can show the records
+//!   that belong before it. One that is [`FUTURE`] or more ahead is not from this machine's counter
+//!   and counts as written now.
+//! - M4 A late record (its writer was delayed between reading the counter and publishing) gets the
+//!   stamp of its predecessor: stamps of the stream never decrease.
+//! - M5 A drain takes only what a ring held when it was polled, so that it ends.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -19,19 +23,19 @@ use std::time::Duration;
 
 use traceweir_transport::ring::{Damaged, Head, RingReader};
 
-/// How far ahead of us a stamp may be and still be believed.
+/// Limit by which a stamp may be ahead of now and still be believed.
 pub(crate) const FUTURE: Duration = Duration::from_millis(10);
 
-/// Bytes taken from a ring before they are given back to its writer, at the latest.
+/// Bytes taken from a ring after which they are given back to its writer.
 const RELEASE_AFTER: usize = 64 << 10;
 
 /// The reading side of a ring.
 pub(crate) trait Ring {
-    fn look(&mut self) -> Result<bool, Damaged>;
+    fn poll(&mut self) -> Result<bool, Damaged>;
     fn peek(&mut self) -> Result<Option<Head>, Damaged>;
     fn take(&mut self, out: &mut [u8]);
     fn release(&mut self);
-    /// Whether its records are not a process's.
+    /// Returns whether its records come from a capture instead of a process.
     #[inline(always)]
     fn is_captured(&self) -> bool {
         false
@@ -40,8 +44,8 @@ pub(crate) trait Ring {
 
 impl Ring for RingReader {
     #[inline]
-    fn look(&mut self) -> Result<bool, Damaged> {
-        Self::look(self)
+    fn poll(&mut self) -> Result<bool, Damaged> {
+        Self::poll(self)
     }
 
     #[inline]
@@ -60,50 +64,50 @@ impl Ring for RingReader {
     }
 }
 
-/// A ring that has something, and whose it is.
+/// A ring with records, and the index of its source.
 pub(crate) struct Lane<'r, R> {
     pub(crate) ring: &'r mut R,
-    /// Index of the source.
     pub(crate) source: usize,
     next: Head,
     taken: usize,
 }
 
 impl<'r, R: Ring> Lane<'r, R> {
-    /// Looks at a ring; `None` where it is empty.
-    pub(crate) fn look(ring: &'r mut R, source: usize) -> Result<Option<Self>, Damaged> {
-        if !ring.look()? {
+    /// Polls a ring; `None` if it is empty.
+    pub(crate) fn open(ring: &'r mut R, source: usize) -> Result<Option<Self>, Damaged> {
+        if !ring.poll()? {
             return Ok(None);
         }
         match ring.peek()? {
             Some(next) => Ok(Some(Self { ring, source, next, taken: 0 })),
             None => {
-                // Nothing but the unused end of the ring was read.
+                // Only the unused end of the ring was read.
                 ring.release();
                 Ok(None)
             }
         }
     }
 
-    /// The stamp of its next record.
+    /// Returns the stamp of the next record.
     pub(crate) fn stamp(&self) -> u64 {
         self.next.stamp
     }
 }
 
-/// Until when records are taken, in ticks of the counter.
+/// Limits of a merge, in ticks of the counter.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Until {
-    /// The counter.
+    /// Value of the counter now.
     pub(crate) now: u64,
-    /// How far ahead a stamp may be to wait; 0: nothing waits.
+    /// Ticks by which a stamp may be ahead of `now` and make its record wait; with 0, no record
+    /// waits.
     pub(crate) ahead: u64,
-    /// Bytes after which it is the turn of others.
+    /// Bytes after which the next stream has its turn.
     pub(crate) bytes: usize,
 }
 
 impl Until {
-    /// The stamp that a record counts with, or `None` if it has to wait.
+    /// Returns the stamp to use for a record, or `None` if the record has to wait.
     #[inline]
     fn admit(&self, stamp: u64) -> Option<u64> {
         if stamp <= self.now {
@@ -116,31 +120,32 @@ impl Until {
     }
 }
 
-/// Takes the merged records.
+/// Receives the merged records.
 pub(crate) trait Sink<R> {
-    /// Takes the next record of a ring, of which `head` was peeked and whose stamp counts as `stamp`. `false`: there is no room, and nothing was taken.
+    /// Takes the next record of `ring`, which `head` describes, and stamps it `stamp`. Returns
+    /// `false`, and takes nothing, if there is no room.
     fn put(&mut self, source: usize, ring: &mut R, head: &Head, stamp: u64) -> bool;
 
-    /// Waits for room. Called when all rings have been released.
+    /// Waits for room. All rings have been released before the call.
     fn wait_for_room(&mut self);
 }
 
-/// What a merge did.
+/// Result of a merge.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Outcome {
     /// Whether any record was taken.
     pub(crate) took: bool,
     /// Whether any record waits for the next drain.
     pub(crate) waits: bool,
-    /// Whether more could be taken at once, had it not been the turn of others.
+    /// Whether the merge stopped at its byte limit with records left.
     pub(crate) more: bool,
     /// Bytes of the records that were taken.
     pub(crate) bytes: usize,
-    /// Sources whose rings broke the rules.
+    /// Indices of sources whose rings broke the protocol.
     pub(crate) damaged: Vec<usize>,
 }
 
-/// Merges lanes into a sink.
+/// Merges lanes into a sink by stamp.
 pub(crate) fn merge<R: Ring>(
     lanes: &mut [Lane<'_, R>],
     until: Until,
@@ -162,7 +167,7 @@ pub(crate) fn merge<R: Ring>(
         }
         let limit = order.peek().map_or(u64::MAX, |Reverse((stamp, _))| *stamp);
         let run = Run { index, limit, until, left: &mut left };
-        if let Some(stamp) = run.take(lanes, stamp, sink, outcome) {
+        if let Some(stamp) = run.drain(lanes, stamp, sink, outcome) {
             order.push(Reverse((stamp, index)));
         }
     }
@@ -172,7 +177,7 @@ pub(crate) fn merge<R: Ring>(
     }
 }
 
-/// Records that follow each other in one lane.
+/// Consecutive records of one lane.
 struct Run<'a> {
     index: usize,
     /// The oldest stamp of the other lanes.
@@ -182,8 +187,9 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Takes from the lane while no other has an older record. The stamp of its next one, if it has more.
-    fn take<R: Ring>(
+    /// Takes records from the lane while no other lane has an older one. Returns the stamp of the
+    /// next record, if the lane has more.
+    fn drain<R: Ring>(
         self,
         lanes: &mut [Lane<'_, R>],
         mut stamp: u64,
@@ -245,7 +251,7 @@ mod tests {
     const BROKEN: u64 = u64::MAX;
 
     impl Ring for Fake {
-        fn look(&mut self) -> Result<bool, Damaged> {
+        fn poll(&mut self) -> Result<bool, Damaged> {
             self.seen = self.records.len();
             Ok(self.seen > 0)
         }
@@ -317,7 +323,7 @@ mod tests {
         let mut lanes: Vec<_> = rings
             .iter_mut()
             .enumerate()
-            .filter_map(|(i, ring)| Lane::look(ring, i).unwrap_or(None))
+            .filter_map(|(i, ring)| Lane::open(ring, i).unwrap_or(None))
             .collect();
         merge(&mut lanes, until, sink, &mut outcome);
         outcome
@@ -326,7 +332,7 @@ mod tests {
     const UNTIL: Until = Until { now: 100, ahead: 50, bytes: usize::MAX };
 
     #[test]
-    fn records_come_by_stamp_and_young_ones_wait() {
+    fn records_come_by_stamp_and_younger_ones_wait() {
         let mut rings = fakes(&[&[10, 14, 15, 120], &[11, 12, 30], &[121]]);
         let mut sink = Collected::default();
         let outcome = drain(&mut rings, UNTIL, &mut sink);
@@ -340,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stamp_from_far_ahead_counts_as_now_and_at_the_end_nothing_waits() {
+    fn stamp_far_ahead_counts_as_now_and_final_merge_leaves_nothing() {
         let mut sink = Collected::default();
         drain(&mut fakes(&[&[10, 150, 160]]), UNTIL, &mut sink);
         assert_eq!(sink.records, [(10, 1), (100, 2), (100, 3)]);
@@ -369,14 +375,14 @@ mod tests {
             all.sort_unstable();
             let views: Vec<&[u64]> = sorted.iter().map(Vec::as_slice).collect();
             let mut rings = fakes(&views);
-            // Every first call refused would never end.
+            // If every call were refused, the merge would never end.
             let mut sink = Collected { refuse: if refuse == 1 { 2 } else { refuse }, ..Collected::default() };
             drain(&mut rings, UNTIL, &mut sink);
             drain(&mut rings, Until { now: 1000, ..UNTIL }, &mut sink);
             let mut numbers: Vec<u64> = sink.records.iter().map(|r| r.1).collect();
             numbers.sort_unstable();
             prop_assert_eq!(numbers, (1..=all.len() as u64).collect::<Vec<_>>());
-            // What waited came with the second drain; within each drain stamps rise.
+            // Waiting records came with the second drain; within each drain, stamps increase.
             let falls = sink.records.windows(2).filter(|w| w[0].0 > w[1].0).count();
             prop_assert!(falls <= 1);
         }

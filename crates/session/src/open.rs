@@ -1,15 +1,18 @@
-//! Opening a log file: the way to its folder, and its name in there.
+//! Opens log files and outputs safely in folders that other users may write.
 //!
 //! ```text
 //!   /home/me/logs          folders are entered one by one, each by its descriptor
-//!    └──┬─┘└┬┘└┬─┘         a link is followed only where it is root's or the user's and nobody else can put another in its place
-//!       └───┴──┘
-//!   folder (descriptor) ── name ──▶ not there:  created, exclusively, never through a link
-//!                                   there:      a plain file, not a link; where everybody can write the folder, a file of the user's own with one name
+//!    └──┬─┘└┬┘└┬─┘         a link is followed only if it belongs to root or the user, and no other
+//!       └───┴──┘           user can replace it
+//!   folder (descriptor) ── name ──▶ missing:  created, exclusively, never through a link
+//!                                   exists:   must be a plain file, not a link; in a folder that
+//!                                             all users can write, a file of the user's own with
+//!                                             one name
 //! ```
 //!
-//! Nothing is emptied here. Controllers open the file of a session like this, with their own rights, and a daemon the further files of a row, with the rights
-//! of who started it, and those of autologgers, with its own: one rule for all.
+//! Opening a log file does not truncate it. Controllers open the file of a session with their own
+//! privileges; a daemon opens further files of a sequence with those of the user who started it,
+//! and files of autologgers with its own: one rule for all.
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -21,18 +24,19 @@ use traceweir_format::spec::status::Status;
 
 use crate::error::{Error, Result};
 
-/// Rights of a new log file, less the umask.
+/// Permission bits of a new log file, before the umask.
 pub const LOG_FILE_RIGHTS: u32 = 0o640;
 const ALL_WRITE: u32 = 0o002;
 const ANY_OTHER_WRITES: u32 = 0o022;
 const STICKY: u32 = 0o1000;
-/// Looks at a file that comes and goes meanwhile.
-const ROUNDS: u32 = 8;
+/// Retry limit for a file that appears and disappears meanwhile.
+const MAX_RETRIES: u32 = 8;
 
 const FOREIGN_LINK: &str = "a symbolic link that other users can change is not followed";
 const LINK: &str = "a log file is not written through a symbolic link";
 
-/// Enters an absolute folder step by step, for this user; `LOOP` where a link on the way is one that others can change.
+/// Opens an absolute folder step by step, for this user. Fails with `LOOP` if other users can
+/// change a link on the way.
 pub fn enter(folder: &Path, user: u32) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let mut dir = rustix::fs::openat(CWD, "/", flags, Mode::empty())?;
@@ -43,7 +47,7 @@ pub fn enter(folder: &Path, user: u32) -> rustix::io::Result<OwnedFd> {
             Component::RootDir | Component::CurDir | Component::Prefix(_) => continue,
         };
         dir = match rustix::fs::openat(&dir, name, flags | OFlags::NOFOLLOW, Mode::empty()) {
-            // How a link is refused when a folder is wanted.
+            // This is how the kernel refuses a link with these flags.
             Err(Errno::NOTDIR | Errno::LOOP) => {
                 let link = rustix::fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
                 if FileType::from_raw_mode(link.st_mode) != FileType::Symlink {
@@ -60,19 +64,19 @@ pub fn enter(folder: &Path, user: u32) -> rustix::io::Result<OwnedFd> {
     Ok(dir)
 }
 
-/// Whether a link was put where it is by this user or by root, and nobody else can put another one in its place.
+/// Returns whether this user or root made a link, and no other user can replace it.
 fn is_own_link(link: &Stat, folder: &Stat, user: u32) -> bool {
     let own = |stat: &Stat| stat.st_uid == user || stat.st_uid == 0;
     let others_write = folder.st_mode & ANY_OTHER_WRITES != 0;
     own(folder) && (!others_write || (folder.st_mode & STICKY != 0 && own(link)))
 }
 
-/// Opens a log file for reading and writing as this user, whose rights the calling thread has; creates it with these rights where it is not there, and then
-/// says `true`.
+/// Opens a log file for reading and writing as this user, whose privileges the calling thread has.
+/// Creates it with `rights` if it does not exist, and then returns `true`.
 pub fn open_log_file(folder: impl AsFd, name: &Path, user: u32, rights: u32) -> Result<(File, bool)> {
     let folder = folder.as_fd();
-    // Between the two looks the file may come or go; a few rounds settle it.
-    for _ in 0..ROUNDS {
+    // The file may appear or disappear between the two calls; retry a few times.
+    for _ in 0..MAX_RETRIES {
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let mode = Mode::from_raw_mode(rights & LOG_FILE_RIGHTS);
         match rustix::fs::openat(folder, name, flags | OFlags::CREATE | OFlags::EXCL, mode) {
@@ -80,7 +84,7 @@ pub fn open_log_file(folder: impl AsFd, name: &Path, user: u32, rights: u32) -> 
             Err(Errno::EXIST) => {}
             Err(e) => return Err(failed(e)),
         }
-        match existing(folder, name, flags, user) {
+        match open_existing(folder, name, flags, user) {
             Err(Error::File(e)) if e.kind() == std::io::ErrorKind::NotFound => {}
             other => return other.map(|file| (file, false)),
         }
@@ -88,8 +92,8 @@ pub fn open_log_file(folder: impl AsFd, name: &Path, user: u32, rights: u32) -> 
     Err(failed(Errno::AGAIN))
 }
 
-/// Opens a file that is there already.
-fn existing(folder: BorrowedFd<'_>, name: &Path, flags: OFlags, user: u32) -> Result<File> {
+/// Opens an existing log file.
+fn open_existing(folder: BorrowedFd<'_>, name: &Path, flags: OFlags, user: u32) -> Result<File> {
     let before = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW).map_err(failed)?;
     match FileType::from_raw_mode(before.st_mode) {
         FileType::RegularFile => {}
@@ -105,20 +109,20 @@ fn existing(folder: BorrowedFd<'_>, name: &Path, flags: OFlags, user: u32) -> Re
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return refuse(Status::ERROR_BAD_PATHNAME, "this is no plain file");
     }
-    let around = rustix::fs::fstat(folder).map_err(failed)?;
-    let foreign = stat.st_uid != user || stat.st_nlink != 1;
-    if around.st_mode & ALL_WRITE != 0 && foreign {
+    let folder_stat = rustix::fs::fstat(folder).map_err(failed)?;
+    let is_foreign = stat.st_uid != user || stat.st_nlink != 1;
+    if folder_stat.st_mode & ALL_WRITE != 0 && is_foreign {
         let why = "in a folder that everybody can write, a log file replaces only a file of your own";
         return refuse(Status::ERROR_ACCESS_DENIED, why);
     }
     Ok(file.into())
 }
 
-/// Opens an output file for writing as this user, creates it or empties it. With `new`, anything
-/// that is there already is [`std::io::ErrorKind::AlreadyExists`].
+/// Opens an output file for writing as this user; creates or truncates it. With `new`, an existing
+/// file is [`std::io::ErrorKind::AlreadyExists`].
 ///
-/// A symbolic link is followed only where other users cannot put another one in its place, and a
-/// file of another user is not written in a folder that everybody can write.
+/// Follows a symbolic link only if other users cannot replace it. Does not write a file of another
+/// user in a folder that all users can write.
 pub fn create_output(path: &Path, user: u32, new: bool) -> Result<File> {
     let path = std::path::absolute(path).map_err(Error::File)?;
     let Some((folder, Component::Normal(name))) = path.parent().zip(path.components().next_back()) else {
@@ -129,13 +133,13 @@ pub fn create_output(path: &Path, user: u32, new: bool) -> Result<File> {
         folder => folder.map_err(failed)?,
     };
     let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
-    for _ in 0..ROUNDS {
+    for _ in 0..MAX_RETRIES {
         let exclusive = flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
         match rustix::fs::openat(&folder, name, exclusive, Mode::from_raw_mode(0o666)) {
             Err(Errno::EXIST) if !new => {}
             file => return Ok(file.map_err(failed)?.into()),
         }
-        match existing_output(folder.as_fd(), Path::new(name), flags, user) {
+        match open_existing_output(folder.as_fd(), Path::new(name), flags, user) {
             Err(Error::File(e)) if e.kind() == std::io::ErrorKind::NotFound => {}
             other => return other,
         }
@@ -143,12 +147,12 @@ pub fn create_output(path: &Path, user: u32, new: bool) -> Result<File> {
     Err(failed(Errno::AGAIN))
 }
 
-/// Opens and empties an output that is there already.
-fn existing_output(folder: BorrowedFd<'_>, name: &Path, flags: OFlags, user: u32) -> Result<File> {
-    let there = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW).map_err(failed)?;
-    let around = rustix::fs::fstat(folder).map_err(failed)?;
-    if FileType::from_raw_mode(there.st_mode) == FileType::Symlink {
-        if !is_own_link(&there, &around, user) {
+/// Opens and truncates an existing output.
+fn open_existing_output(folder: BorrowedFd<'_>, name: &Path, flags: OFlags, user: u32) -> Result<File> {
+    let existing_stat = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW).map_err(failed)?;
+    let folder_stat = rustix::fs::fstat(folder).map_err(failed)?;
+    if FileType::from_raw_mode(existing_stat.st_mode) == FileType::Symlink {
+        if !is_own_link(&existing_stat, &folder_stat, user) {
             return refuse(Status::ERROR_ACCESS_DENIED, FOREIGN_LINK);
         }
         let flags = flags | OFlags::CREATE | OFlags::TRUNC;
@@ -158,14 +162,14 @@ fn existing_output(folder: BorrowedFd<'_>, name: &Path, flags: OFlags, user: u32
     let is_plain = |stat: &Stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
     let check_owner = |stat: &Stat| {
         let is_foreign = stat.st_uid != user || is_plain(stat) && stat.st_nlink != 1;
-        if around.st_mode & ALL_WRITE == 0 || !is_foreign {
+        if folder_stat.st_mode & ALL_WRITE == 0 || !is_foreign {
             return Ok(());
         }
         let why = "in a folder that everybody can write, an output replaces only a file of your own";
         refuse(Status::ERROR_ACCESS_DENIED, why)
     };
-    // Before it is opened: opening a pipe of another user waits for that user.
-    check_owner(&there)?;
+    // Checked before the open: opening a pipe of another user waits for that user.
+    check_owner(&existing_stat)?;
     let file = match rustix::fs::openat(folder, name, flags | OFlags::NOFOLLOW, Mode::empty()) {
         Err(Errno::LOOP) => return refuse(Status::ERROR_ACCESS_DENIED, FOREIGN_LINK),
         file => file.map_err(failed)?,
@@ -180,7 +184,7 @@ fn existing_output(folder: BorrowedFd<'_>, name: &Path, flags: OFlags, user: u32
     Ok(file)
 }
 
-/// Whether a path is a symbolic link. One that other users could have put there is refused.
+/// Returns whether a path is a symbolic link. Fails for one that other users could have made.
 pub fn is_trusted_link(path: &Path, user: u32) -> Result<bool> {
     let path = std::path::absolute(path).map_err(Error::File)?;
     let Some((folder, Component::Normal(name))) = path.parent().zip(path.components().next_back()) else {
@@ -190,11 +194,11 @@ pub fn is_trusted_link(path: &Path, user: u32) -> Result<bool> {
         Err(Errno::LOOP) => return refuse(Status::ERROR_ACCESS_DENIED, FOREIGN_LINK),
         folder => folder.map_err(failed)?,
     };
-    let there = rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW).map_err(failed)?;
-    if FileType::from_raw_mode(there.st_mode) != FileType::Symlink {
+    let existing_stat = rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW).map_err(failed)?;
+    if FileType::from_raw_mode(existing_stat.st_mode) != FileType::Symlink {
         return Ok(false);
     }
-    if !is_own_link(&there, &rustix::fs::fstat(&folder).map_err(failed)?, user) {
+    if !is_own_link(&existing_stat, &rustix::fs::fstat(&folder).map_err(failed)?, user) {
         return refuse(Status::ERROR_ACCESS_DENIED, FOREIGN_LINK);
     }
     Ok(true)

@@ -1,20 +1,25 @@
-//! The writer thread: full buffers go to the file and to live consumers, then back to the pool.
+//! The writer thread: writes full buffers to the file and to live consumers, then returns them to
+//! the pool.
 //!
 //! ```text
-//!   Job::Buffer ──▶ realtime ──▶ held, to the flush threshold ──▶ file, or history of a flight recorder ──▶ pool
+//!   Job::Buffer ──▶ realtime ──▶ held to the flush threshold ──▶ file or flight recorder ──▶ pool
 //!   Job::Live   ──▶ realtime                          (a copy of what a buffer holds so far)
-//!   Job::…      ──▶ requests, in the order of the buffers before them: what was submitted before a request is written when it is answered
+//!   Job::…      ──▶ requests, in order: earlier buffers are written before the answer
 //! ```
 //!
-//! O1 Every buffer is written, kept or counted, and returns to the pool. O2 When the file ends by itself, the owner is told once; what
-//! comes later counts as not written, and live consumers go on. O3 A buffer that is held is written before any request is answered, at each
-//! flush, and when the collector is short of buffers. Which file a buffer goes to is told in `output/files.rs`.
+//! - O1 Every buffer is written, kept or counted, and returns to the pool.
+//! - O2 When the file ends by itself, the owner is notified once; later buffers count as not
+//!   written, and live delivery continues.
+//! - O3 A held buffer is written before any request is answered, at each flush, and when the
+//!   collector is short of buffers.
+//!
+//! `output/files.rs` decides which file a buffer goes to.
 
 mod fall;
 mod files;
 mod live;
 
-pub(crate) use files::{Held, Row};
+pub(crate) use files::{FileSequence, Held};
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -37,67 +42,69 @@ use crate::pool::Buffer;
 use crate::realtime::Realtime;
 use crate::stats::Stats;
 
-/// Bytes of one write to the log file, unless a single buffer has more: enough that the device is busy while the next are filled.
+/// Bytes of one write to the log file, unless a single buffer is larger: enough to keep the device
+/// busy while the next buffers are filled.
 const MAX_WRITE: usize = 1 << 20;
 
-/// Something for the writer thread.
+/// A job for the writer thread.
 pub(crate) enum Job {
     /// A buffer of the pool.
     Buffer(Buffer),
     /// A piece for live consumers only.
     Live(Buffer),
-    /// A record that tells of a module: kept for the front of this file and of all that follow.
+    /// A record that names a provider's module, for the front of this file and of all later ones.
     Module(Vec<u8>),
-    /// Everything up to this stamp was handed over before: live consumers are told.
+    /// Everything up to this stamp was sent before: live consumers get it as their completeness
+    /// stamp.
     Complete(i64),
-    /// What is held is to be written.
+    /// Writes the held buffers.
     WriteOut,
-    /// Everything before is written: say so.
+    /// Answers when everything before is written.
     Flush(Done<Properties>),
-    /// Write a flight recorder's snapshot.
+    /// Writes a flight recorder's snapshot.
     Snapshot {
-        /// Where, if not to the session's own file.
+        /// The target, if not the session's own file.
         file: Option<(File, PathBuf)>,
-        /// What is still being filled.
+        /// Buffers that are still being filled.
         partial: Vec<Buffer>,
         done: Done<Properties>,
     },
-    /// Go on in another file, or with another backlog, or without live consumers.
+    /// Changes the file, the size of the backlog, or live delivery.
     Update(Box<Change>),
-    /// Go on in the next file of the row.
+    /// Continues in the next file of the sequence.
     Increment(Done<Properties>),
-    /// Finish the file and go on live.
+    /// Finalises the file and continues live.
     Convert(Done<Properties>),
-    /// A new consumer.
+    /// Opens a live consumer.
     Open(Done<Live>),
-    /// A consumer leaves.
+    /// Removes a live consumer.
     Close(u64),
-    /// The collector has fallen: the session ends by itself.
+    /// The collector has panicked: the session ends by itself.
     Fault,
-    /// Finalise everything.
+    /// Finalises the file and ends live delivery.
     Stop {
-        /// What a flight recorder is still filling.
+        /// Buffers that a flight recorder is still filling.
         partial: Vec<Buffer>,
-        /// When the last event was collected: the end of the recording, however long the rest takes.
+        /// Time of the last collection: the end of the recording, however long the rest takes.
         at: Anchor,
         done: Option<Done<Properties>>,
     },
 }
 
-/// What an update changes here.
+/// The part of an update that the writer thread carries out.
 pub(crate) struct Change {
-    /// New file and its name, or the first of a new row and its pattern.
+    /// New file and its name, or the first file of a new sequence and its pattern.
     pub(crate) file: Option<(File, PathBuf)>,
-    /// Makes the others of a new row.
+    /// Opens the other files of a new sequence.
     pub(crate) next: Option<NextFile>,
-    /// What is still being filled, for the snapshot of a flight recorder.
+    /// Buffers that are still being filled, for the snapshot of a flight recorder.
     pub(crate) partial: Vec<Buffer>,
     pub(crate) real_time: bool,
     pub(crate) done: Done<Properties>,
 }
 
 impl Job {
-    /// Answers that the session has ended.
+    /// Answers with [`Error::Ended`].
     pub(crate) fn refuse(self) {
         match self {
             Self::Flush(done)
@@ -119,13 +126,13 @@ impl Job {
     }
 }
 
-/// Where the buffers of a session go.
+/// Destination of the buffers of a session.
 pub(crate) enum Log {
-    /// Nowhere: live only.
+    /// The session has no log: live delivery only.
     None,
-    /// To a file.
+    /// Buffers go to a log file.
     File(Box<LogFile>),
-    /// To memory, and now and then to the session's own file.
+    /// Memory, written on request to the session's own file.
     Flight(Flight, Option<File>),
 }
 
@@ -135,32 +142,33 @@ pub(crate) struct Output {
     pub(crate) facts: Facts,
     pub(crate) log: Log,
     pub(crate) live: Option<Realtime<QueueWriter>>,
-    /// Where the log is a row of files.
-    pub(crate) row: Option<Row>,
-    /// Full buffers that are not written yet.
+    /// Set if the log is a file sequence.
+    pub(crate) sequence: Option<FileSequence>,
+    /// Full buffers below the flush threshold.
     pub(crate) held: Held,
-    /// Buffers that are being written: should they make us fall, they are counted.
+    /// Buffers that are being written; counted as lost if this thread panics.
     pub(crate) in_hand: VecDeque<Buffer>,
-    /// Copies of what a flight recorder fills, while a snapshot is written.
+    /// Copies of the buffers that a flight recorder fills, while a snapshot is written.
     pub(crate) partial: Vec<Buffer>,
     pub(crate) on_end: Option<Box<dyn FnOnce(Ended) + Send>>,
-    /// Buffers that a flight recorder gives up ahead, so that the collector need not wait for the next.
+    /// Number of free buffers that a flight recorder keeps by dropping its oldest, so that the
+    /// collector need not wait.
     pub(crate) reserve: u32,
-    /// Everything is being finalised; who is told when it is.
+    /// Set when the session is being finalised, with the callback of the request.
     pub(crate) ending: Option<Option<Done<Properties>>>,
-    /// The job behind the buffers that are being written: should they make us fall, it is still served.
+    /// The job that follows the buffers being written; still served if this thread panics.
     pub(crate) next: Option<Job>,
 }
 
 impl Output {
-    /// Works until the stop.
+    /// Runs jobs until the stop.
     pub(crate) fn run(&mut self, jobs: &Receiver<Job>) {
         while let Some(job) = self.next.take().or_else(|| jobs.recv().ok()) {
             match job {
                 Job::Buffer(buffer) => {
                     self.in_hand.push_back(buffer);
                     self.next = self.gather(jobs);
-                    self.buffers();
+                    self.take_buffers();
                 }
                 Job::Live(mut piece) => {
                     if let Some(live) = &mut self.live {
@@ -219,18 +227,19 @@ impl Output {
             }
             Stats::note_thread_time(&self.shared.stats.writer_ns);
         }
-        // The collector is gone without a stop: the file is finalised all the same.
+        // The collector has ended without a stop: finalise the file all the same.
         self.stop();
     }
 
-    /// Buffers of one write, at most.
+    /// Returns the largest number of buffers in one write.
     fn in_one_write(&self) -> usize {
         MAX_WRITE.checked_div(self.shared.pool.buffer_bytes()).unwrap_or(1).max(1)
     }
 
-    /// Takes buffers that wait already, as many as one write is to have; the job behind them, if it is another.
+    /// Takes the buffers that already wait, up to the size of one write. Returns the job after
+    /// them, if it is no buffer.
     fn gather(&mut self, jobs: &Receiver<Job>) -> Option<Job> {
-        // The pool has to breathe meanwhile.
+        // The collector needs free buffers meanwhile.
         let limit = self.in_one_write().min(self.shared.maximum_buffers() / 4);
         while self.in_hand.len() < limit {
             match jobs.try_recv() {
@@ -242,8 +251,8 @@ impl Output {
         None
     }
 
-    /// Buffers that came one behind the other: live consumers have them at once, the file when enough are there.
-    fn buffers(&mut self) {
+    /// Delivers the buffers in hand to live consumers, and writes them once enough are held.
+    fn take_buffers(&mut self) {
         if let Some(live) = &mut self.live {
             for buffer in &mut self.in_hand {
                 live.deliver(buffer, &self.shared.stats);
@@ -257,7 +266,7 @@ impl Output {
         }
     }
 
-    /// Writes what is held.
+    /// Writes all held buffers.
     fn write_out(&mut self) {
         let most = self.in_one_write();
         while self.held.hand_over(&mut self.in_hand, most) {
@@ -265,11 +274,11 @@ impl Output {
         }
     }
 
-    /// Writes the buffers in hand to the file, by one write where that can be.
+    /// Writes the buffers in hand to the file, with one write if possible.
     fn write(&mut self) {
         if let Log::File(file) = &mut self.log
             && self.in_hand.len() > 1
-            && file.append_row(self.in_hand.make_contiguous())
+            && file.append_batch(self.in_hand.make_contiguous())
         {
             for buffer in self.in_hand.drain(..) {
                 self.shared.pool.give(buffer);
@@ -285,12 +294,13 @@ impl Output {
         while !self.in_hand.is_empty() {
             let written = self.append();
             let Some(buffer) = self.in_hand.pop_front() else { return };
-            self.log_one(buffer, written);
+            self.finish_buffer(buffer, written);
         }
     }
 
-    /// Lets go of a buffer that the file has, or not.
-    fn log_one(&mut self, buffer: Buffer, written: Written) {
+    /// Counts the result of writing a buffer, then returns it to the pool or keeps it in the flight
+    /// recorder.
+    fn finish_buffer(&mut self, buffer: Buffer, written: Written) {
         match &mut self.log {
             Log::None => self.shared.pool.give(buffer),
             Log::File(_) => {
@@ -310,7 +320,7 @@ impl Output {
             Log::Flight(flight, _) => {
                 flight.keep(buffer);
                 while self.shared.pool.available() < self.reserve {
-                    let Some(oldest) = flight.oldest() else { break };
+                    let Some(oldest) = flight.take_oldest() else { break };
                     self.shared.pool.give(oldest);
                 }
             }
@@ -318,7 +328,7 @@ impl Output {
         self.shared.pool.settled();
     }
 
-    /// The session ends by itself: tells its owner, once.
+    /// Records that the session ends by itself, and notifies its owner once.
     fn end(&mut self, status: Status) {
         self.shared.stats.end_status.store(status.0, Relaxed);
         if let Some(on_end) = self.on_end.take() {
@@ -328,7 +338,7 @@ impl Output {
 
     fn snapshot(&mut self, file: Option<(File, PathBuf)>) -> Result<()> {
         let Log::Flight(flight, own) = &mut self.log else { return Ok(()) };
-        let lost = counts(&self.shared.stats, 0);
+        let lost = lost_counts(&self.shared.stats, 0);
         let (file, name) = match (file, own) {
             (Some((file, name)), _) => (file, Some(name)),
             (None, Some(own)) => (own.try_clone().map_err(Error::File)?, self.facts.config.log_file.clone()),
@@ -358,7 +368,7 @@ impl Output {
         done(changed.map(|()| self.shared.properties()));
     }
 
-    /// Counts what another process has changed in the log file.
+    /// Counts the buffers that another process has changed in the log file.
     fn count_overwritten(&mut self) {
         if let Log::File(file) = &mut self.log {
             self.shared.stats.count_overwritten(file.overwritten());
@@ -370,12 +380,12 @@ impl Output {
         self.count_overwritten();
         let stats = &self.shared.stats;
         let failed = match &mut self.log {
-            Log::File(file) => file.finalise(counts(stats, 0)),
+            Log::File(file) => file.finalise(lost_counts(stats, 0)),
             Log::Flight(_, Some(_)) => self.snapshot(None).err().map(|error| error.status()),
             Log::Flight(_, None) | Log::None => None,
         };
         if matches!(self.log, Log::Flight(..)) {
-            // Written, or told not to be.
+            // It is written, or the error is reported below.
             (self.log, self.partial) = (Log::None, Vec::new());
         }
         self.end_live();
@@ -386,14 +396,14 @@ impl Output {
         self.answer_stop();
     }
 
-    /// Tells who waits for the stop how the session was.
+    /// Answers the stop request with the final properties.
     fn answer_stop(&mut self) {
         if let Some(done) = self.ending.take().flatten() {
             done(Ok(self.shared.properties()));
         }
     }
 
-    /// A buffer that is not written.
+    /// Counts a buffer as lost and returns it to the pool.
     fn give_up(&self, buffer: Buffer) {
         self.shared.stats.count_unwritten(buffer.events);
         self.shared.pool.give(buffer);
@@ -401,8 +411,9 @@ impl Output {
     }
 }
 
-/// Events and buffers lost so far, with a buffer of so many events that is about to be counted.
-fn counts(stats: &Stats, events: u32) -> (u64, u32) {
+/// Returns the events and buffers lost so far, including a buffer of `events` events that is about
+/// to be counted.
+fn lost_counts(stats: &Stats, events: u32) -> (u64, u32) {
     let buffers = stats.log_buffers_lost.load(Relaxed).saturating_add(u32::from(events > 0));
     let buffers = buffers.saturating_add(stats.overwritten_buffers.load(Relaxed));
     (stats.events_lost().saturating_add(u64::from(events)), buffers)

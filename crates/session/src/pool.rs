@@ -1,12 +1,17 @@
-//! The session's buffers: how many there are, which are free, and who waits for one.
+//! The session's buffers: how many exist, which are free, and waiting for one.
 //!
 //! ```text
 //!   free ──try_take──▶ a stream fills it ──submitted──▶ the writer has it ──give──▶ free
-//!                                                            └──settled: one job less under way
+//!                                                            └──settled: one job less in progress
 //! ```
 //!
-//! P1 No more than `maximum` buffers exist, and one at least: it is made before the session starts, and with one everything gets done, if
-//! slowly. P2 Those that the session is to have at least are made then too, as far as they are [small](MADE_AHEAD); the others on demand; none is given back to the system before the session ends, nor lost where a thread falls: P1 holds then too. P3 Whoever waits is woken by each settled job, and is told when nothing is under way that could free a buffer.
+//! - P1 At most `maximum` buffers exist, and at least one: it is allocated before the session
+//!   starts, and one is enough for everything, if slowly.
+//! - P2 The minimum number of buffers is allocated before the start as well, as far as they are
+//!   [small](MADE_AHEAD); others are allocated on demand. No buffer is freed before the session
+//!   ends, and none is lost when a thread panics, so that P1 still holds.
+//! - P3 Each finished job wakes the waiting thread, and [`Pool::wait`] reports when no job is in
+//!   progress that could free a buffer.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -19,19 +24,20 @@ use traceweir_transport::map::check_headroom;
 use crate::error::{Error, Result};
 use crate::storage::ALIGNMENT;
 
-/// Bytes of buffers that are made before the session starts, at most.
+/// Bytes of buffers that are allocated before the session starts, at most.
 const MADE_AHEAD: usize = 64 << 20;
 
-/// Bytes that can begin at a multiple of a page: a device fetches such bytes itself, others have to be copied for it.
+/// Bytes that can begin at a page boundary, from where a device transfers them directly, without a
+/// copy.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Bytes {
     memory: Vec<u8>,
-    /// Where they begin in the memory.
+    /// Offset of the first byte in `memory`.
     from: usize,
 }
 
 impl Bytes {
-    /// So many zeros that begin at a multiple of [`ALIGNMENT`], if there is memory.
+    /// Allocates `size` zeros at a multiple of [`ALIGNMENT`], if there is memory.
     fn aligned(size: usize) -> Option<Self> {
         let mut memory = Vec::new();
         let room = size.checked_add(ALIGNMENT)?;
@@ -43,7 +49,7 @@ impl Bytes {
         Some(Self { memory, from })
     }
 
-    /// Nothing yet, with room for so many bytes anywhere in memory, if there is memory.
+    /// Returns no bytes, with capacity for `bytes` without alignment, if there is memory.
     fn with_capacity(bytes: usize) -> Option<Self> {
         let mut memory = Vec::new();
         check_headroom(bytes).ok()?;
@@ -51,12 +57,12 @@ impl Bytes {
         Some(Self { memory, from: 0 })
     }
 
-    /// Makes it longer or shorter.
+    /// Changes the number of bytes.
     pub(crate) fn resize(&mut self, size: usize, value: u8) {
         self.memory.resize(self.from.saturating_add(size), value);
     }
 
-    /// Appends, if there is memory; else changes nothing and returns `false`.
+    /// Appends bytes, if there is memory; otherwise changes nothing and returns `false`.
     #[must_use]
     pub(crate) fn try_extend(&mut self, more: &[u8]) -> bool {
         let wanted = self.memory.len().saturating_add(more.len());
@@ -92,76 +98,75 @@ impl DerefMut for Bytes {
     }
 }
 
-/// A buffer as it will stand in the file: room for the header, then records of one processor.
+/// A buffer as in the file: room for the header, then records of one CPU.
 #[derive(Debug, Default)]
 pub(crate) struct Buffer {
-    /// All its bytes.
     pub(crate) bytes: Bytes,
-    /// Bytes in use, the header's room included; a multiple of eight.
+    /// Bytes in use, including the room for the header; a multiple of eight.
     pub(crate) filled: usize,
-    /// Whose records.
+    /// CPU of the records.
     pub(crate) cpu: u16,
-    /// Whether they are older than records of this processor that were sent before.
+    /// Whether the records are older than records of this CPU that were sent before.
     pub(crate) is_late: bool,
-    /// How many.
+    /// Number of records in the buffer.
     pub(crate) events: u32,
-    /// Stamp of the last one.
+    /// Stamp of the last record.
     pub(crate) time: i64,
-    /// The latest stamp before stamps fell, where they did: such records are to be put in order.
-    pub(crate) before_fall: Option<i64>,
-    /// Flags of loss that the buffer is to carry in the file.
+    /// The latest stamp before stamps decreased, if they did: the records must then be sorted.
+    pub(crate) latest_before_decrease: Option<i64>,
+    /// Loss flags of the buffer in the file.
     pub(crate) loss: u16,
-    /// Those that live consumers have not been told yet.
+    /// Loss flags that live consumers have not got yet.
     pub(crate) news: u16,
     /// Whether a flush ends with this buffer.
     pub(crate) ends_flush: bool,
-    /// Bytes that live consumers have had, the header's room included.
+    /// Bytes that live consumers have, including the room for the header.
     pub(crate) delivered: usize,
-    /// Events in those.
+    /// Events in the delivered bytes.
     pub(crate) delivered_events: u32,
 }
 
 impl Buffer {
-    /// Allocates a buffer of so many bytes.
+    /// Allocates a buffer of `size` bytes.
     fn allocate(size: usize) -> Result<Self> {
-        let why = "there is no memory for a buffer";
+        let why = "out of memory for a session buffer";
         let no_memory = Error::Properties { status: Status::ERROR_NOT_ENOUGH_MEMORY, why };
         Ok(Self { bytes: Bytes::aligned(size).ok_or(no_memory)?, ..Self::default() })
     }
 
-    /// Copies a buffer that is being filled.
+    /// Copies a buffer that is still being filled.
     pub(crate) fn copy(&self) -> Result<Self> {
         let mut copy = Self::allocate(self.bytes.len())?;
         copy.bytes.copy_from_slice(&self.bytes);
         let Self { filled, cpu, is_late, events, time, loss, news, ends_flush, .. } = *self;
         let (bytes, delivered) = (copy.bytes, HEADER_SIZE);
         let copy = Self { bytes, filled, cpu, is_late, events, time, loss, news, ends_flush, ..copy };
-        Ok(Self { delivered, before_fall: self.before_fall, ..copy })
+        Ok(Self { delivered, latest_before_decrease: self.latest_before_decrease, ..copy })
     }
 
-    /// Makes it empty.
+    /// Empties the buffer for another CPU.
     pub(crate) fn reset(&mut self, cpu: u16) {
         let bytes = std::mem::take(&mut self.bytes);
         *self = Self { bytes, filled: HEADER_SIZE, delivered: HEADER_SIZE, cpu, ..Self::default() };
     }
 
-    /// Notes that stamps of records to come may be lower than those of the records it holds.
-    pub(crate) fn let_stamps_fall(&mut self) {
-        self.before_fall = self.before_fall.max(Some(self.time));
+    /// Records that later stamps may be lower than those of the records in the buffer.
+    pub(crate) fn expect_lower_stamps(&mut self) {
+        self.latest_before_decrease = self.latest_before_decrease.max(Some(self.time));
     }
 
-    /// Puts the records in the order of their stamps, where those fell: readers go by the stamp of
-    /// the first record. Without memory for a copy the records stay as they are: readers take that,
-    /// but may deliver such records later than others.
-    pub(crate) fn put_in_order(&mut self) {
-        let Some(latest) = self.before_fall.take() else { return };
+    /// Sorts the records by stamp, if stamps decreased: readers go by the stamp of the first
+    /// record. Without memory for a copy the records stay as they are; readers accept that, but may
+    /// deliver such records later than others.
+    pub(crate) fn sort_records(&mut self) {
+        let Some(latest) = self.latest_before_decrease.take() else { return };
         self.time = self.time.max(latest);
         let Some(mut groups) = self.groups() else { return };
         if groups.is_sorted_by_key(|group| group.0) {
             return;
         }
         let Some(mut ordered) = Bytes::with_capacity(self.filled) else { return };
-        // Equal stamps stay in the order in which they came.
+        // Equal stamps keep their order.
         groups.sort_unstable_by_key(|&(stamp, start, _)| (stamp, start));
         for (_, start, end) in groups {
             if !ordered.try_extend(self.bytes.get(start..end).unwrap_or_default()) {
@@ -174,8 +179,8 @@ impl Buffer {
         }
     }
 
-    /// Stamp, start and end of each record that has a stamp, together with those behind it that have
-    /// none. `None` where there is no memory for them.
+    /// Returns stamp, start and end of each record with a stamp, together with the following
+    /// records that have none. `None` if there is no memory for them.
     fn groups(&self) -> Option<Vec<(i64, usize, usize)>> {
         let mut groups: Vec<(i64, usize, usize)> = Vec::new();
         let count = self.events as usize;
@@ -195,12 +200,13 @@ impl Buffer {
         Some(groups).filter(|_| start == self.filled)
     }
 
-    /// Whether it holds no record.
+    /// Returns whether the buffer holds no record.
     pub(crate) fn is_empty(&self) -> bool {
         self.filled <= HEADER_SIZE
     }
 
-    /// Copies what follows the first `from` bytes, if there is memory. The copy is only as large as its records.
+    /// Copies the records after the first `from` bytes, if there is memory. The copy is only as
+    /// large as its records.
     pub(crate) fn copy_from(&self, from: usize, events: u32) -> Option<Self> {
         let records = self.bytes.get(from..self.filled).unwrap_or_default();
         let mut bytes = Bytes::with_capacity(HEADER_SIZE.saturating_add(records.len()))?;
@@ -216,13 +222,13 @@ impl Buffer {
     }
 }
 
-/// What became of waiting for a buffer.
+/// Result of waiting for a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
-    /// There may be one now.
+    /// A buffer may be available now.
     Again,
-    /// Nothing is under way that would free one.
-    Nobody,
+    /// No job is in progress that would free a buffer.
+    NoneInProgress,
 }
 
 #[derive(Debug)]
@@ -230,10 +236,10 @@ struct State {
     free: Vec<Buffer>,
     existing: u32,
     maximum: u32,
-    under_way: u32,
+    in_progress: u32,
 }
 
-/// The buffers of one session.
+/// The buffer pool of one session.
 #[derive(Debug)]
 pub(crate) struct Pool {
     state: Mutex<State>,
@@ -242,14 +248,14 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// Refused where there is no memory for a single buffer.
+    /// Creates a pool with one buffer; fails if there is no memory for it.
     pub(crate) fn new(buffer_bytes: usize, maximum: u32) -> Result<Self> {
         let first = Buffer::allocate(buffer_bytes)?;
-        let state = State { free: vec![first], existing: 1, maximum: maximum.max(1), under_way: 0 };
+        let state = State { free: vec![first], existing: 1, maximum: maximum.max(1), in_progress: 0 };
         Ok(Self { state: Mutex::new(state), settled: Condvar::new(), buffer_bytes })
     }
 
-    /// Makes so many buffers, if they are small and there is memory.
+    /// Allocates buffers until `wanted` exist, as far as they are small and there is memory.
     pub(crate) fn make_ahead(&self, wanted: u32) {
         let afford = MADE_AHEAD.checked_div(self.buffer_bytes).unwrap_or(0);
         let mut state = self.lock();
@@ -265,12 +271,12 @@ impl Pool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Bytes of a buffer.
+    /// Returns the size of a buffer.
     pub(crate) fn buffer_bytes(&self) -> usize {
         self.buffer_bytes
     }
 
-    /// A free buffer, or a new one.
+    /// Takes a free buffer or allocates one; `None` at the maximum.
     pub(crate) fn try_take(&self) -> Option<Buffer> {
         let mut state = self.lock();
         if let Some(buffer) = state.free.pop() {
@@ -280,7 +286,7 @@ impl Pool {
             return None;
         }
         let Ok(buffer) = Buffer::allocate(self.buffer_bytes) else {
-            // Then those that exist have to do: at least the first one does (P1).
+            // The existing buffers have to suffice: there is at least one (P1).
             state.maximum = state.existing;
             return None;
         };
@@ -288,48 +294,52 @@ impl Pool {
         Some(buffer)
     }
 
-    /// A buffer is free again.
+    /// Returns a buffer to the pool.
     pub(crate) fn give(&self, buffer: Buffer) {
         self.lock().free.push(buffer);
     }
 
-    /// A buffer is under way to the writer.
+    /// Counts a buffer that is sent to the writer.
     pub(crate) fn submitted(&self) {
         let mut state = self.lock();
-        state.under_way = state.under_way.saturating_add(1);
+        state.in_progress = state.in_progress.saturating_add(1);
     }
 
-    /// The writer is done with one that was under way.
+    /// Counts a buffer that the writer has finished, and wakes the waiting thread.
     pub(crate) fn settled(&self) {
         let mut state = self.lock();
-        state.under_way = state.under_way.saturating_sub(1);
+        state.in_progress = state.in_progress.saturating_sub(1);
         drop(state);
         self.settled.notify_all();
     }
 
-    /// Waits until a buffer may be had.
+    /// Waits until a buffer may be available, or nothing is in progress that could free one.
     pub(crate) fn wait(&self) -> Wait {
         let starved = |state: &mut State| {
-            state.free.is_empty() && state.existing >= state.maximum && state.under_way > 0
+            state.free.is_empty() && state.existing >= state.maximum && state.in_progress > 0
         };
         let state = self.settled.wait_while(self.lock(), starved).unwrap_or_else(PoisonError::into_inner);
-        if state.free.is_empty() && state.existing >= state.maximum { Wait::Nobody } else { Wait::Again }
+        if state.free.is_empty() && state.existing >= state.maximum {
+            Wait::NoneInProgress
+        } else {
+            Wait::Again
+        }
     }
 
-    /// Changes how many there may be; those that are there stay.
+    /// Changes the maximum; existing buffers stay.
     pub(crate) fn set_maximum(&self, maximum: u32) {
         self.lock().maximum = maximum.max(1);
         self.settled.notify_all();
     }
 
-    /// How many can be had without waiting.
+    /// Returns how many buffers can be taken without waiting.
     pub(crate) fn available(&self) -> u32 {
         let state = self.lock();
         let free = u32::try_from(state.free.len()).unwrap_or(u32::MAX);
         free.saturating_add(state.maximum.saturating_sub(state.existing))
     }
 
-    /// How many exist, and how many of those are in use.
+    /// Returns how many buffers exist and how many of those are in use.
     pub(crate) fn numbers(&self) -> (u32, u32) {
         let state = self.lock();
         let free = u32::try_from(state.free.len()).unwrap_or(u32::MAX);
@@ -343,7 +353,7 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn no_more_than_the_maximum_exist_and_free_ones_are_used_again() {
+    fn pool_reuses_free_buffers_up_to_maximum() {
         let pool = Pool::new(1024, 2).unwrap();
         let (first, second) = (pool.try_take().unwrap(), pool.try_take().unwrap());
         assert_eq!(first.bytes.len(), 1024);
@@ -358,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn small_buffers_are_made_ahead() {
+    fn small_buffers_are_allocated_before_start() {
         let pool = Pool::new(1024, 6).unwrap();
         pool.make_ahead(4);
         assert_eq!((pool.numbers(), pool.available()), ((4, 0), 6));
@@ -370,15 +380,19 @@ mod tests {
     }
 
     #[test]
-    fn without_memory_for_more_the_first_buffer_goes_round() {
+    fn first_buffer_is_reused_without_memory_for_more() {
         let refused = Pool::new(usize::MAX, 4).unwrap_err();
         assert_eq!(refused.status(), Status::ERROR_NOT_ENOUGH_MEMORY);
-        // One buffer exists, and no other can be made.
+        // One buffer exists, and no other can be allocated.
         let pool = Pool { buffer_bytes: usize::MAX, ..Pool::new(1024, 4).unwrap() };
         for _ in 0..3 {
             let buffer = pool.try_take().unwrap();
             assert!(pool.try_take().is_none());
-            assert_eq!(pool.wait(), Wait::Nobody, "who waits is told, and sends out what is being filled");
+            assert_eq!(
+                pool.wait(),
+                Wait::NoneInProgress,
+                "the waiting thread learns it and submits partly filled buffers"
+            );
             pool.submitted();
             pool.give(buffer);
             pool.settled();
@@ -388,11 +402,11 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_is_woken_by_a_settled_job_or_told_that_there_is_none() {
+    fn finished_job_wakes_waiting_thread() {
         let pool = Arc::new(Pool::new(1024, 1).unwrap());
-        assert_eq!(pool.wait(), Wait::Again, "there is one");
+        assert_eq!(pool.wait(), Wait::Again, "a buffer is free");
         let buffer = pool.try_take().unwrap();
-        assert_eq!(pool.wait(), Wait::Nobody);
+        assert_eq!(pool.wait(), Wait::NoneInProgress);
         pool.submitted();
         let waiting = std::thread::spawn({
             let pool = Arc::clone(&pool);

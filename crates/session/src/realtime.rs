@@ -1,15 +1,19 @@
-//! Live consumers: each has a queue that the session fills and never waits for.
+//! Live consumers: each has a queue that the session fills without ever waiting.
 //!
 //! ```text
-//!   no consumer     buffers ──▶ backlog (at most the session's maximum; then the newest are lost, counted, and it is full)
+//!   no consumer     buffers ──▶ backlog (at most the session's maximum; then the newest are lost
+//!                   and counted, and the backlog is full)
 //!   the first one   backlog ──▶ its queue, then live buffers
-//!   further ones                live buffers ──▶ queue of each; a full queue loses the buffer for that consumer, counted
+//!   further ones    live buffers ──▶ each queue; a full queue loses the buffer for that consumer,
+//!                   counted
 //! ```
 //!
-//! V1 What a consumer does not get is counted, and the next buffer it gets says so in its flags. V2 Delivery changes nothing about
-//! the file: the buffer's bytes are as before when it returns. V3 A buffer may be delivered in pieces, each once: `delivered` says
-//! how far. V4 The header of a late buffer has no stamp: consumers put its events in order apart from
-//! those of its processor.
+//! - V1 Buffers that a consumer does not get are counted, and the flags of the next buffer it gets
+//!   report them.
+//! - V2 Delivery does not affect the file: the buffer's bytes are unchanged when it returns.
+//! - V3 A buffer may be delivered in pieces, each once: `delivered` is the position.
+//! - V4 The header of a late buffer has no stamp: consumers sort its events separately from those
+//!   of its CPU.
 
 use std::collections::VecDeque;
 
@@ -23,10 +27,10 @@ use traceweir_transport::live::QueueWriter;
 use crate::pool::Buffer;
 use crate::stats::Stats;
 
-/// The most consumers of a session.
+/// Largest number of consumers of a session.
 pub(crate) const MAX_CONSUMERS: usize = 8;
 
-/// The session's side of a consumer's queue.
+/// The session's end of a consumer's queue.
 pub(crate) trait Queue {
     fn push(&mut self, buffer: &[u8]) -> bool;
     fn set_lost(&mut self, buffers: u64, events: u64);
@@ -58,45 +62,46 @@ struct Consumer<Q> {
     queue: Q,
     buffers_lost: u64,
     events_lost: u64,
-    /// Flags of loss that its next buffer is to carry.
-    owed: u16,
+    /// Loss flags for its next buffer.
+    pending_flags: u16,
 }
 
 impl<Q: Queue> Consumer<Q> {
-    /// Delivers a piece, whose header is `head` and stands in front of it.
+    /// Delivers a piece, after writing the header `head` to its start.
     fn deliver(&mut self, head: &BufferHeader, piece: &mut [u8], events: u32, stats: &Stats) {
-        let head = BufferHeader { flags: head.flags | self.owed, ..*head };
+        let head = BufferHeader { flags: head.flags | self.pending_flags, ..*head };
         if let Some(room) = piece.first_chunk_mut() {
             *room = head.to_bytes();
         }
         if self.queue.push(piece) {
-            self.owed = 0;
+            self.pending_flags = 0;
             return;
         }
         stats.count_undelivered(events);
-        self.owe(1, u64::from(events));
-        // What the buffer was to say is still to be said, but for the end of a flush, which comes again.
-        self.owed |= head.flags & (BUFFER_FLAG_EVENTS_LOST | BUFFER_FLAG_BUFFER_LOST);
+        self.report_lost(1, u64::from(events));
+        // Report the buffer's loss flags with the next one; the end of a flush comes again by
+        // itself.
+        self.pending_flags |= head.flags & (BUFFER_FLAG_EVENTS_LOST | BUFFER_FLAG_BUFFER_LOST);
     }
 
-    fn owe(&mut self, buffers: u64, events: u64) {
-        self.owed |= BUFFER_FLAG_BUFFER_LOST;
+    fn report_lost(&mut self, buffers: u64, events: u64) {
+        self.pending_flags |= BUFFER_FLAG_BUFFER_LOST;
         self.buffers_lost = self.buffers_lost.saturating_add(buffers);
         self.events_lost = self.events_lost.saturating_add(events);
         self.queue.set_lost(self.buffers_lost, self.events_lost);
     }
 }
 
-/// The live side of a session.
+/// Live delivery of a session.
 #[derive(Debug)]
 pub(crate) struct Realtime<Q> {
     consumers: Vec<Consumer<Q>>,
     backlog: VecDeque<Buffer>,
     /// Buffers and events that the backlog could not take.
     backlog_lost: (u64, u64),
-    /// Bytes of a session buffer.
+    /// Size of a session buffer in bytes.
     buffer_bytes: usize,
-    /// Buffers that the backlog may have.
+    /// Largest number of buffers in the backlog.
     room: usize,
     logger_id: u16,
     sequence: i64,
@@ -117,27 +122,27 @@ impl<Q: Queue> Realtime<Q> {
         }
     }
 
-    /// Whether the backlog has refused something and nobody has come for it since.
+    /// Returns whether the backlog has refused a buffer and no consumer has come since.
     pub(crate) fn is_full(&self) -> bool {
         self.backlog_lost.0 > 0 && self.consumers.is_empty() && self.backlog.len() >= self.room
     }
 
-    /// Changes how many buffers the backlog may have.
+    /// Changes the size of the backlog.
     pub(crate) fn set_room(&mut self, room: usize) {
         self.room = room;
     }
 
-    /// Consumers now.
+    /// Returns the number of consumers.
     pub(crate) fn consumers(&self) -> usize {
         self.consumers.len()
     }
 
-    /// Slots that a new consumer's queue needs at least.
+    /// Returns the number of slots that a new consumer's queue needs at least.
     pub(crate) fn backlog(&self) -> usize {
         self.backlog.len()
     }
 
-    /// Delivers what consumers have not had of a buffer.
+    /// Delivers the part of a buffer that consumers have not had.
     pub(crate) fn deliver(&mut self, buffer: &mut Buffer, stats: &Stats) {
         if buffer.filled <= buffer.delivered {
             return;
@@ -154,11 +159,12 @@ impl<Q: Queue> Realtime<Q> {
         (buffer.delivered, buffer.delivered_events, buffer.news) = (buffer.filled, buffer.events, 0);
     }
 
-    /// Pushes the undelivered part of a buffer to all consumers. Its header takes the place of the bytes before, for the moment.
+    /// Pushes the undelivered part of a buffer to all consumers. The header temporarily replaces
+    /// the bytes before that part.
     fn push(&mut self, buffer: &mut Buffer, events: u32, stats: &Stats) {
         self.sequence = self.sequence.saturating_add(1);
         let start = buffer.delivered.saturating_sub(HEADER_SIZE);
-        let head = self.header_of(buffer, buffer.filled.saturating_sub(start));
+        let head = self.buffer_header(buffer, buffer.filled.saturating_sub(start));
         let Some(piece) = buffer.bytes.get_mut(start..buffer.filled) else { return };
         let Some(before) = piece.first_chunk::<HEADER_SIZE>().copied() else { return };
         for consumer in &mut self.consumers {
@@ -169,14 +175,14 @@ impl<Q: Queue> Realtime<Q> {
         }
     }
 
-    fn header_of(&self, buffer: &Buffer, valid: usize) -> BufferHeader {
+    fn buffer_header(&self, buffer: &Buffer, valid: usize) -> BufferHeader {
         let offset = u32::try_from(valid).unwrap_or(u32::MAX);
         let marker = if buffer.ends_flush { BUFFER_FLAG_FLUSH_MARKER } else { 0 };
         BufferHeader {
             buffer_size: u32::try_from(self.buffer_bytes).unwrap_or(u32::MAX),
             saved_offset: offset,
             current_offset: offset,
-            // Without a stamp: such a buffer does not say how far its processor is complete.
+            // No stamp: a late buffer does not say up to where its CPU is complete.
             time_stamp: if buffer.is_late { 0 } else { buffer.time },
             sequence_number: self.sequence,
             processor_index: buffer.cpu,
@@ -188,9 +194,9 @@ impl<Q: Queue> Realtime<Q> {
         }
     }
 
-    /// Keeps a piece for the first consumer: after the last one of its processor where it fits, else
-    /// as one more. Late pieces share buffers of their own, and are put in order when one comes: the
-    /// stamps of the next may be lower.
+    /// Adds a piece to the backlog: to the last buffer of its CPU if it fits, otherwise as another
+    /// one. Late pieces share buffers of their own, which are sorted when a consumer opens, because
+    /// stamps of the next piece may be lower.
     fn keep(&mut self, piece: Buffer, stats: &Stats) {
         let records = piece.bytes.get(HEADER_SIZE..).unwrap_or_default();
         let last =
@@ -200,7 +206,7 @@ impl<Q: Queue> Realtime<Q> {
             && kept.bytes.try_extend(records)
         {
             if piece.is_late {
-                kept.let_stamps_fall();
+                kept.expect_lower_stamps();
             }
             kept.filled = kept.bytes.len();
             kept.events = kept.events.saturating_add(piece.events);
@@ -220,31 +226,31 @@ impl<Q: Queue> Realtime<Q> {
         self.backlog_lost.1 = self.backlog_lost.1.saturating_add(u64::from(events));
     }
 
-    /// Everything up to this stamp has been delivered.
+    /// Sends consumers their completeness stamp.
     pub(crate) fn complete(&mut self, stamp: i64) {
         for consumer in &mut self.consumers {
             consumer.queue.set_complete(stamp);
         }
     }
 
-    /// Adds a consumer; the first one gets the backlog. Its id.
+    /// Adds a consumer and returns its id. The first one gets the backlog.
     pub(crate) fn open(&mut self, queue: Q, stats: &Stats) -> u64 {
         let id = self.next_id;
         self.next_id = id.saturating_add(1);
         let first = self.consumers.is_empty();
-        self.consumers.push(Consumer { id, queue, buffers_lost: 0, events_lost: 0, owed: 0 });
+        self.consumers.push(Consumer { id, queue, buffers_lost: 0, events_lost: 0, pending_flags: 0 });
         if !first {
             return id;
         }
         for mut piece in std::mem::take(&mut self.backlog) {
-            piece.put_in_order();
+            piece.sort_records();
             let events = piece.events;
             self.push(&mut piece, events, stats);
         }
         let (buffers, events) = std::mem::take(&mut self.backlog_lost);
         if let Some(consumer) = self.consumers.first_mut().filter(|_| buffers > 0) {
-            // Already counted when the backlog refused them.
-            consumer.owe(buffers, events);
+            // The session counted these when the backlog refused them.
+            consumer.report_lost(buffers, events);
         }
         id
     }
@@ -259,7 +265,7 @@ impl<Q: Queue> Realtime<Q> {
         });
     }
 
-    /// Nothing more comes: ends all queues. What nobody fetched is counted.
+    /// Ends all queues. What no consumer fetched is counted as lost.
     pub(crate) fn end(&mut self, stats: &Stats) {
         for consumer in &mut self.consumers {
             consumer.queue.end();

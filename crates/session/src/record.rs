@@ -1,16 +1,22 @@
-//! One record on its way from a ring into a buffer: is it what it says, and what the process cannot know or is not trusted with.
+//! Checks a record from a ring, and sets the fields that the process cannot know or is not trusted
+//! with.
 //!
 //! ```text
-//!   EVENT, FULL, INSTANCE   08 u32 thread (translated) │ 0C u32 process (ours) │ 10 i64 stamp (the stream's)
-//!   MESSAGE                 the same, where its flags give room, and the sequence number
-//!   anything else           refused: kernel events do not come from a process
+//!   EVENT, FULL, INSTANCE   08 u32 thread (translated)
+//!                           0C u32 process (true id)
+//!                           10 i64 stamp (the stream's)
+//!   MESSAGE                 the same, if its flags have these fields, and the sequence number
+//!   anything else           rejected: kernel events do not come from a process
 //!
-//!   EVENT, where its flags in the ring ask for it: what the process is (identity.rs), in front of the items that it has
-//!     │ header │ items, payload │   ──▶   │ header │ SID │ … │ items, payload │        size, EXTENDED_INFO and linkage follow
+//!   EVENT, if its flags in the ring ask for it: the identity of the process (identity.rs) as
+//!   extended data items before its own
+//!     │ header │ items, payload │   ──▶   │ header │ SID │ … │ items, payload │
+//!   size, EXTENDED_INFO and linkage are adjusted
 //! ```
 //!
-//! A record that brings items of those types itself is refused: it would say who wrote it, and nobody could tell the difference. So is one with the key of a
-//! stack: keys are the session's, and one that is invented is that of somebody else's stack.
+//! A record that already has items of those types is rejected: readers could not distinguish a
+//! forged identity from a true one. So is one with a stack key: the session assigns keys, and an
+//! invented one is the key of another process's stack.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -24,19 +30,19 @@ use traceweir_transport::abi;
 use crate::identity::{self, Identity, Items};
 use crate::sequence::Sequence;
 
-/// Thread ids remembered for a process before all are asked for again.
-const REMEMBERED: usize = 4096;
+/// Thread ids cached per process before the cache is cleared.
+const MAX_TRANSLATED: usize = 4096;
 
-/// Where the type of a record and the flags of an EVENT header are, and the linkage of an item.
+/// Offsets of the type of a record, of the flags of an EVENT header, and of the linkage of an item.
 const KIND: usize = 2;
 const FLAGS: usize = 4;
 const LINKAGE: usize = 4;
 
-/// How thread ids of a process are written.
+/// Treatment of a process's thread ids.
 pub enum Threads {
-    /// As the process gave them: it lives in this process's namespace.
+    /// Unchanged: the process is in the namespace of this process.
     AsGiven,
-    /// Translated: called once for each new id.
+    /// Translated by this function, which is called once for each new id.
     Translated(Box<dyn FnMut(u32) -> u32 + Send>),
 }
 
@@ -49,21 +55,22 @@ impl fmt::Debug for Threads {
     }
 }
 
-/// What becomes of a record's own time stamp.
+/// Treatment of a record's own time stamp.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Stamp {
-    /// It is replaced by this one.
+    /// Replaces it with this one.
     Ours(i64),
-    /// It is kept, but nothing was written later than it was collected: a stamp from the future would hold up every live consumer.
+    /// Keeps it, but no later than the time of collection: a stamp from the future would delay
+    /// every live consumer.
     Kept {
-        /// When it was written at the latest.
+        /// Latest possible time of writing.
         latest: i64,
     },
 }
 
 impl Stamp {
-    /// The stamp to be written in place of the record's own; `None`: its own stays.
-    fn instead_of(self, own: i64) -> Option<i64> {
+    /// Returns the stamp that replaces the record's own, or `None` to keep that.
+    fn replacement_for(self, own: i64) -> Option<i64> {
         match self {
             Self::Ours(time) => Some(time),
             Self::Kept { latest } => (own > latest).then_some(latest),
@@ -71,63 +78,65 @@ impl Stamp {
     }
 }
 
-/// Who writes the records of a region.
+/// The process that writes the records of a region.
 #[derive(Debug)]
 pub(crate) struct Writer {
     process: u32,
     threads: Threads,
-    known: HashMap<u32, u32>,
+    translated_ids: HashMap<u32, u32>,
     identity: Identity,
-    /// Its items for each combination of flags that was asked for: thirty-two at most.
+    /// Its extended data items for each combination of flags that was asked for: at most
+    /// thirty-two.
     items: HashMap<u16, Items>,
     sequence: Sequence,
 }
 
 impl Writer {
-    pub(crate) fn new(who: impl Into<Identity>, threads: Threads) -> Self {
-        let identity = who.into();
-        let (known, items, sequence) = (HashMap::new(), HashMap::new(), Sequence::None);
-        Self { process: identity.pid, threads, known, identity, items, sequence }
+    pub(crate) fn new(process: impl Into<Identity>, threads: Threads) -> Self {
+        let identity = process.into();
+        let (translated_ids, items, sequence) = (HashMap::new(), HashMap::new(), Sequence::None);
+        Self { process: identity.pid, threads, translated_ids, identity, items, sequence }
     }
 
-    /// Whose messages get their numbers from here.
+    /// Numbers its messages from `sequence`.
     pub(crate) fn numbered(self, sequence: Sequence) -> Self {
         Self { sequence, ..self }
     }
 
-    /// Bytes of the items that these flags ask for.
+    /// Returns the size of the extended data items that these flags ask for.
     pub(crate) fn item_bytes(&mut self, flags: u16) -> usize {
         let asked = flags & abi::WITH_ITEMS;
         let items = self.items.entry(asked).or_insert_with(|| self.identity.items(asked));
         items.bytes.len()
     }
 
-    /// Puts the items into a signed record that lies behind room for them; the record begins with `room` then. Its length, or `None` where it would have
-    /// more items than a record can.
+    /// Inserts the extended data items into a signed record, which lies after room for them; the
+    /// record then begins at the start of `room`. Returns its length, or `None` if it would have
+    /// more items than a record can have.
     pub(crate) fn add_items(&self, room: &mut [u8], flags: u16) -> Option<usize> {
         let items = self.items.get(&(flags & abi::WITH_ITEMS))?;
-        let (whole, gap) = (room.len(), items.bytes.len());
+        let (total_length, gap) = (room.len(), items.bytes.len());
         let kind = HeaderType(*room.get(gap.checked_add(KIND)?)?);
         if gap == 0 || !matches!(kind, HeaderType::EVENT_HEADER64 | HeaderType::EVENT_HEADER32) {
             room.copy_within(gap.., 0);
-            let length = whole.checked_sub(gap)?;
-            // What is behind it may become its padding.
+            let length = total_length.checked_sub(gap)?;
+            // The bytes after it may become its padding.
             room.get_mut(length..)?.fill(0);
             return Some(length);
         }
         let header: [u8; event::SIZE] = *room.get(gap..)?.first_chunk()?;
         let has_items = u16::from(*header.get(FLAGS)?) & EVENT_HEADER_FLAG_EXTENDED_INFO != 0;
         *room.first_chunk_mut()? = header;
-        let place = room.get_mut(event::SIZE..)?.get_mut(..gap)?;
-        place.copy_from_slice(&items.bytes);
-        *place.get_mut(items.last.checked_add(LINKAGE)?)? |= u8::from(has_items);
+        let added = room.get_mut(event::SIZE..)?.get_mut(..gap)?;
+        added.copy_from_slice(&items.bytes);
+        *added.get_mut(items.last.checked_add(LINKAGE)?)? |= u8::from(has_items);
         *room.get_mut(FLAGS)? |= EVENT_HEADER_FLAG_EXTENDED_INFO.to_le_bytes()[0];
-        *room.first_chunk_mut()? = u16::try_from(whole).ok()?.to_le_bytes();
-        let sound = !has_items || Record::parse(room, 0).is_ok_and(|record| !record.items_damaged());
-        sound.then_some(whole)
+        *room.first_chunk_mut()? = u16::try_from(total_length).ok()?.to_le_bytes();
+        let is_valid = !has_items || Record::parse(room, 0).is_ok_and(|record| !record.items_damaged());
+        is_valid.then_some(total_length)
     }
 
-    /// The process, as the session knows it.
+    /// Returns the true process id.
     pub(crate) const fn process(&self) -> u32 {
         self.process
     }
@@ -137,23 +146,23 @@ impl Writer {
         match &mut self.threads {
             Threads::AsGiven => given,
             Threads::Translated(translate) => {
-                if self.known.len() >= REMEMBERED {
-                    self.known.clear();
+                if self.translated_ids.len() >= MAX_TRANSLATED {
+                    self.translated_ids.clear();
                 }
-                if let Some(known) = self.known.get(&given) {
-                    return *known;
+                if let Some(translated_ids) = self.translated_ids.get(&given) {
+                    return *translated_ids;
                 }
                 let found = translate(given);
-                // A thread that is not known yet may be the next time.
+                // Not cached if unknown: the next translation may succeed.
                 if found != header::NO_ID {
-                    self.known.insert(given, found);
+                    self.translated_ids.insert(given, found);
                 }
                 found
             }
         }
     }
 
-    /// Checks a record and signs it. Whether it may be stored.
+    /// Checks a record and sets its identity and time. Returns whether it may be stored.
     #[inline]
     pub(crate) fn sign(&mut self, record: &mut [u8], stamp: Stamp) -> bool {
         if self.is_plain_event(record) {
@@ -163,7 +172,7 @@ impl Writer {
         self.sign_other(record, stamp)
     }
 
-    /// The common case: an EVENT without extended items.
+    /// Recognises the common case: an EVENT without extended data items.
     #[inline]
     fn is_plain_event(&self, record: &[u8]) -> bool {
         let Some(&[low, high, kind, 0xC0, flags, ..]) = record.first_chunk::<{ event::SIZE }>() else {
@@ -179,7 +188,7 @@ impl Writer {
         if view.bytes().len() != record.len() || view.items_damaged() {
             return false;
         }
-        let (given, time) = (view.thread_id(), stamp.instead_of(view.time()));
+        let (given, time) = (view.thread_id(), stamp.replacement_for(view.time()));
         if view.items().any(|item| identity::is_ours(item.kind)) {
             return false;
         }
@@ -206,7 +215,7 @@ impl Writer {
         header[0x0C..0x10].copy_from_slice(&self.process.to_le_bytes());
         let time = match stamp {
             Stamp::Ours(time) => Some(time),
-            Stamp::Kept { .. } => stamp.instead_of(i64_at(header, 0x10)),
+            Stamp::Kept { .. } => stamp.replacement_for(i64_at(header, 0x10)),
         };
         if let Some(time) = time {
             header[0x10..0x18].copy_from_slice(&time.to_le_bytes());

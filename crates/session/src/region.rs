@@ -1,23 +1,29 @@
-//! How large the rings of each process are: those that come first get what the session is set up for, later ones less, the last ones none.
+//! Chooses the ring size of each process: early processes get the configured size, later ones less,
+//! the last ones none.
 //!
 //! ```text
 //!   memory / 4 ├──────────── budget ────────────┤
-//!              ├── large rings ──┼── least ─────┤ none
-//!               an eighth of what   two of the     the region only counts what is lost
-//!               is left for each,   largest
+//!              ├── large rings ──┼── smallest ──┤ none
+//!               an eighth of the    two of the     the region only counts lost events
+//!               rest for each,      largest
 //!               halved until it     records
 //!               fits
 //! ```
 //!
-//! Regions are sparse: a page of a ring is memory from the moment an event is written to it, and given back where little flows.
-//! So addresses cost nothing, and what is bounded is what can *become* memory if every process is busy at once:
+//! Regions are sparse: a page of a ring takes memory once an event is written to it, and is given
+//! back when few events come. So addresses cost nothing; the limit is on what can *become* memory
+//! if every process is busy at once:
 //!
-//! G1 A region counts for the rings that can fill: those of processors that are online, and of each processor one, because a thread
-//! writes either to the rings of restartable sequences or to those of the lock, and so do nearly always all threads of a process. (A
-//! process that fills more fills memory that the system charges to it, as it could without us.) G2 The sum stays within a
-//! quarter of the machine's memory, the share that the buffers of a session may have too. G3 Half of it is kept for the least rings, so that
-//! thousands of processes have some before one has none. G4 Addresses are bounded as well, far above that: a session that asks for huge rings
-//! on many processors must not use up the address space of its owner.
+//! - G1 A region counts for the rings that can fill: those of CPUs that are online, and one for
+//!   each CPU, because a thread writes either to the rings of restartable sequences or to those of
+//!   the lock, and nearly always all threads of a process do the same. (A process that fills more
+//!   fills memory that the kernel charges to it, as it could without Traceweir.)
+//! - G2 The sum stays within a quarter of the machine's memory, the same share that the buffers of
+//!   a session may have.
+//! - G3 Half of it is kept for the smallest rings, so that thousands of processes have some before
+//!   one has none.
+//! - G4 Addresses are bounded as well, far above that: a session that asks for huge rings on many
+//!   CPUs must not use up the address space of its owner.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -25,12 +31,12 @@ use traceweir_transport::abi::{Layout, RegionParams};
 
 use crate::error::Result;
 
-/// Address space of all regions of a session together: a hundredth of what a process has.
+/// Address space of all regions of a session: a hundredth of that of a process.
 const MAX_ADDRESSES: u64 = 1 << 40;
-/// A large region takes at most this part of what is left for large ones.
+/// A large region takes at most this fraction of what is left for large ones.
 const SHARES: u64 = 8;
 
-/// What regions take.
+/// Memory and address space of regions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cost {
     /// Bytes that can become memory.
@@ -54,8 +60,8 @@ impl Cost {
         }
     }
 
-    fn part(self, of: u64) -> Self {
-        let part = |bytes: u64| bytes.checked_div(of).unwrap_or(0);
+    fn divided_by(self, divisor: u64) -> Self {
+        let part = |bytes: u64| bytes.checked_div(divisor).unwrap_or(0);
         Self { memory: part(self.memory), addresses: part(self.addresses) }
     }
 
@@ -64,11 +70,11 @@ impl Cost {
     }
 }
 
-/// The regions of a session: how each is cut, and what all of them take.
+/// Layout and total cost of a session's regions.
 #[derive(Debug)]
 pub(crate) struct Regions {
     full: RegionParams,
-    /// Bytes of the smallest ring that is worth having.
+    /// Bytes of the smallest useful ring.
     least: u32,
     online: u16,
     budget: Cost,
@@ -76,19 +82,20 @@ pub(crate) struct Regions {
 }
 
 impl Regions {
-    /// Regions like `full` at first, with rings of at least `least` bytes, on a machine with so many processors online and so much
-    /// memory.
+    /// Creates regions like `full` at first, with rings of at least `least` bytes, for a machine
+    /// with `online` CPUs and `memory` bytes.
     pub(crate) fn new(full: RegionParams, least: u32, online: u16, memory: u64) -> Self {
         let budget = Cost { memory: memory / 4, addresses: MAX_ADDRESSES };
         Self { full, least, online, budget, taken: Mutex::default() }
     }
 
-    /// How a region is cut that gets all it can use.
+    /// Returns the largest region layout.
     pub(crate) fn full(&self) -> &RegionParams {
         &self.full
     }
 
-    /// How the next region is cut, and what it takes until it is [given back](Self::give_back).
+    /// Claims the next region. Returns its layout, and its cost until it is [given
+    /// back](Self::give_back).
     pub(crate) fn claim(&self) -> Result<(RegionParams, Cost)> {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let (params, cost) = self.next(*taken)?;
@@ -96,22 +103,24 @@ impl Regions {
         Ok((params, cost))
     }
 
-    /// How the next region would be cut now.
+    /// Returns the layout that the next region would have.
     pub(crate) fn preview(&self) -> Result<RegionParams> {
         let taken = *self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         self.next(taken).map(|(params, _)| params)
     }
 
-    /// What a region takes that a process has cut by an earlier [preview](Self::preview); `None` where it is no cut of this session's, or there is no room left.
+    /// Claims a region that a process has made with the layout of an earlier
+    /// [preview](Self::preview). Returns its cost; `None` if the layout is none of this session's,
+    /// or the budget is used up.
     pub(crate) fn claim_made(&self, params: &RegionParams) -> Option<Cost> {
         let ring_bytes = params.layout.ring_bytes();
         let is_ours = ring_bytes > 0
             && ring_bytes <= self.full.layout.ring_bytes()
-            && cut(&self.full, ring_bytes).is_ok_and(|ours| ours == *params);
+            && with_ring_bytes(&self.full, ring_bytes).is_ok_and(|ours| ours == *params);
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let cost = self.cost(params);
-        // As in `next`: half is kept for the smallest rings.
-        let budget = if ring_bytes > self.least { self.budget.part(2) } else { self.budget };
+        // As in `next`: half is reserved for the smallest rings.
+        let budget = if ring_bytes > self.least { self.budget.divided_by(2) } else { self.budget };
         if !is_ours || !cost.fits(budget.minus(*taken)) {
             return None;
         }
@@ -120,19 +129,19 @@ impl Regions {
     }
 
     fn next(&self, taken: Cost) -> Result<(RegionParams, Cost)> {
-        let share = self.budget.part(2).minus(taken).part(SHARES);
+        let share = self.budget.divided_by(2).minus(taken).divided_by(SHARES);
         let mut params = self.full;
         while params.layout.ring_bytes() > self.least && !self.cost(&params).fits(share) {
-            params = cut(&params, params.layout.ring_bytes() / 2)?;
+            params = with_ring_bytes(&params, params.layout.ring_bytes() / 2)?;
         }
         let cost = self.cost(&params);
         if !cost.fits(self.budget.minus(taken)) {
-            return Ok((cut(&params, 0)?, Cost::default()));
+            return Ok((with_ring_bytes(&params, 0)?, Cost::default()));
         }
         Ok((params, cost))
     }
 
-    /// A region is gone.
+    /// Gives the cost of a region back.
     pub(crate) fn give_back(&self, cost: Cost) {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         *taken = taken.minus(cost);
@@ -145,14 +154,14 @@ impl Regions {
     }
 }
 
-/// The same region with other rings: it wakes its owner at the same part of a ring.
-fn cut(params: &RegionParams, ring_bytes: u32) -> Result<RegionParams> {
+/// Returns the layout with another ring size, and the same fraction of a ring for wakes.
+fn with_ring_bytes(params: &RegionParams, ring_bytes: u32) -> Result<RegionParams> {
     let wakes_at_once = params.wake_at <= 1;
     let wake_at = if wakes_at_once { params.wake_at } else { wake_at(ring_bytes) };
     Ok(RegionParams { layout: Layout::new(params.layout.cpus(), ring_bytes)?, wake_at, ..*params })
 }
 
-/// The fill at which a ring wakes its owner, where latency does not matter.
+/// Returns the fill at which a ring wakes its owner, unless low latency is requested.
 pub(crate) const fn wake_at(ring_bytes: u32) -> u32 {
     ring_bytes / 4
 }
@@ -165,7 +174,7 @@ mod tests {
     const GIB: u64 = 1 << 30;
     const LEAST: u32 = 256 << 10;
 
-    /// Regions for so many processors, all of them online or a few.
+    /// Regions for `cpus` CPUs, of which `online` are online.
     fn regions(ring_bytes: u32, cpus: u16, online: u16, memory: u64) -> Regions {
         let layout = Layout::new(cpus, ring_bytes).unwrap();
         let params =
@@ -173,13 +182,13 @@ mod tests {
         Regions::new(params, LEAST, online, memory)
     }
 
-    /// Ring sizes of so many processes that come one after the other.
+    /// Ring sizes of `processes` processes, one after the other.
     fn sizes(regions: &Regions, processes: usize) -> Vec<u32> {
         (0..processes).map(|_| regions.claim().unwrap().0.layout.ring_bytes()).collect()
     }
 
     #[test]
-    fn first_comes_the_full_ring_then_smaller_ones_and_none_only_at_the_end() {
+    fn rings_shrink_with_each_process_down_to_the_smallest() {
         for (cpus, online, memory) in
             [(2, 2, GIB), (4, 4, 16 * GIB), (128, 2, 8 * GIB), (128, 128, 256 * GIB)]
         {
@@ -192,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sum_stays_within_a_quarter_of_the_memory() {
+    fn rings_stay_within_quarter_of_memory() {
         let regions = regions(8 << 20, 2, 2, 4 * GIB);
         let sizes = sizes(&regions, 3000);
         let sum: u64 = sizes.iter().map(|&size| 2 * u64::from(size)).sum();
@@ -203,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_back_can_be_had_again() {
+    fn returned_region_can_be_claimed_again() {
         let regions = regions(8 << 20, 2, 2, GIB);
         let (first, cost) = regions.claim().unwrap();
         let others: Vec<_> = std::iter::repeat_with(|| regions.claim().unwrap())
@@ -218,15 +227,15 @@ mod tests {
     }
 
     #[test]
-    fn regions_that_processes_made_count_and_are_cut_as_ours() {
+    fn adopted_regions_count_and_must_have_a_session_layout() {
         let regions = regions(8 << 20, 2, 2, 4 * GIB);
         let preview = regions.preview().unwrap();
-        assert_eq!(regions.preview().unwrap(), preview, "nothing is taken by it");
+        assert_eq!(regions.preview().unwrap(), preview, "a preview claims nothing");
         let cost = regions.claim_made(&preview).unwrap();
         regions.give_back(cost);
         assert_eq!(regions.claim().unwrap(), (preview, cost));
-        let larger = cut(&preview, 16 << 20).unwrap();
-        let (eager, none) = (RegionParams { wake_at: 3, ..preview }, cut(&preview, 0).unwrap());
+        let larger = with_ring_bytes(&preview, 16 << 20).unwrap();
+        let (eager, none) = (RegionParams { wake_at: 3, ..preview }, with_ring_bytes(&preview, 0).unwrap());
         for other in [larger, eager, none, RegionParams { max_record: 1 << 30, ..preview }] {
             assert_eq!(regions.claim_made(&other), None, "{other:?}");
         }
@@ -235,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn huge_rings_on_many_processors_do_not_use_up_the_addresses() {
+    fn huge_rings_stay_within_address_limit() {
         let regions = regions(1 << 28, 1024, 1, 1 << 50);
         let sum: u64 = (0..2000).map(|_| regions.claim().unwrap().1.addresses).sum();
         assert!(sum <= MAX_ADDRESSES);
@@ -243,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_smaller_ring_wakes_at_a_quarter_and_one_that_wakes_at_once_still_does() {
+    fn smaller_ring_keeps_wake_fraction_or_immediate_wake() {
         let mut regions = regions(8 << 20, 2, 2, 256 << 20);
         let (params, _) = regions.claim().unwrap();
         assert!(params.layout.ring_bytes() < 8 << 20);

@@ -1,18 +1,23 @@
-//! Call stacks that are stored once (TraceUnifiedStackCachingInfo): a record that was just stored gets a key in the place of its stack.
+//! Stores equal call stacks once (TraceUnifiedStackCachingInfo): replaces the stack of a record
+//! that was just stored by a key.
 //!
 //! ```text
-//!   in the buffer   │ … │ event, stack │           ──▶   │ … │ definition │ event, key │     the first time
-//!                                                   ──▶   │ … │ event, key │                  from then on
+//!   in the buffer  │ … │ event, stack │   ──▶   │ … │ definition │ event, key │   the first time
+//!                                         ──▶   │ … │ event, key │                from then on
 //! ```
 //!
-//! S1 A key means one stack, for as long as the session lives: a cache that is full forgets all stacks, and those that come again get new keys. S2 Where older
-//! buffers may be gone before newer ones are read, each buffer defines the keys that it uses. S3 Where the definition finds no room in the buffer, the event stays as
-//! it is. S4 What processes send can fill the cache, and no more than that.
+//! - S1 A key stands for one stack as long as the session lives: a full cache forgets all stacks,
+//!   and those that come again get new keys.
+//! - S2 If older buffers may be gone before newer ones are read, each buffer defines the keys that
+//!   it uses.
+//! - S3 If the definition does not fit into the buffer, the event stays as it is.
+//! - S4 Processes can fill the cache, but not exceed it.
 //!
-//! The stacks of kernel events are events of their own, which become two: the definition, and one that names the key. They are stored once where either class asks for it
-//! (TraceStackCachingInfo for them alone).
+//! The stacks of kernel events are events of their own. Each becomes two: the definition, and one
+//! that names the key. They are stored once if either class asks for it (TraceStackCachingInfo for
+//! them alone).
 //!
-//! Stacks of 32-bit processes stay as they are: their items have room for 32 bits of a key.
+//! Stacks of 32-bit processes stay as they are: their items have room for only 32 bits of a key.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -26,61 +31,64 @@ use traceweir_format::stack_key::{
 };
 use traceweir_format::wire::{u8_at, u16_at, u64_at};
 
-/// Bytes that an entry takes beside its frames.
+/// Bytes of a cache entry in addition to its frames.
 const OVERHEAD: usize = 64;
 
-/// Whose stacks are stored once.
+/// Which stacks are stored once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StacksOf {
-    /// Those of kernel events.
+pub enum StackOwners {
+    /// Stacks of kernel events.
     Kernel,
-    /// Those of all events.
+    /// Stacks of all events.
     All,
 }
 
-/// The stacks of a session.
+/// The stack cache of a session.
 #[derive(Debug)]
 pub(crate) struct Stacks {
-    of: StacksOf,
+    owners: StackOwners,
     keys: HashMap<Box<[u8]>, u64>,
     last: u64,
     bytes: usize,
     most: usize,
-    /// Keys that the file has a definition of; not where each buffer must have its own.
+    /// Keys that the file defines; `None` if each buffer must define its own.
     defined: Option<HashSet<u64>>,
 }
 
-/// A stack in a record: where its frames begin and end.
-enum Found {
-    /// It is an item, which begins and ends there.
+/// Position of a stack in a record: start and end of its frames.
+enum StackPosition {
+    /// The stack is an extended data item with this start and end.
     Item { item: (usize, usize), frames: (usize, usize) },
-    /// It is the record.
+    /// The record is a stack-walk event.
     Walk { frames: (usize, usize) },
 }
 
 impl Stacks {
-    /// An empty cache; each buffer defines what it uses until [`define_anew`](Self::define_anew) says otherwise.
-    pub(crate) fn new(cache: StackCaching, of: StacksOf) -> Self {
+    /// Creates an empty cache. Each buffer defines the keys that it uses until
+    /// [`define_anew`](Self::define_anew) changes that.
+    pub(crate) fn new(cache: StackCaching, owners: StackOwners) -> Self {
         let most = cache.bytes as usize;
         let capacity = (cache.buckets as usize).min(most / OVERHEAD);
-        // Keys of other sessions in the same file, and of caches before this one, are others.
+        // Keys must differ from those of other sessions in the same file and of earlier caches.
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let last = u64::try_from(since.as_nanos()).unwrap_or(0);
-        Self { of, keys: HashMap::with_capacity(capacity), last, bytes: 0, most, defined: None }
+        Self { owners, keys: HashMap::with_capacity(capacity), last, bytes: 0, most, defined: None }
     }
 
-    /// Whether stacks of events that programs write are stored once.
-    pub(crate) fn are_of_programs(&self) -> bool {
-        self.of == StacksOf::All
+    /// Returns whether stacks of events that programs write are stored once.
+    pub(crate) fn include_programs(&self) -> bool {
+        self.owners == StackOwners::All
     }
 
-    /// Nothing is defined where the next records go. `is_lossy`: there, older buffers may be gone before newer ones are read.
+    /// Forgets which keys are defined, because the next records go elsewhere. `is_lossy` means that
+    /// older buffers may be gone there before newer ones are read.
     pub(crate) fn define_anew(&mut self, is_lossy: bool) {
         self.defined = (!is_lossy).then(HashSet::new);
     }
 
-    /// Puts a key into the record that begins at `start` and ends, with its padding, at `end`, which is where the buffer is filled to; `here`: the keys that this buffer
-    /// has defined. Where it is filled to now, and how many records were added.
+    /// Replaces the stack of the record from `start` to `end`, including its padding, by a key.
+    /// `end` is the fill of the buffer; `here` are the keys that the buffer defines. Returns the
+    /// new fill and the number of added records.
     pub(crate) fn replace(
         &mut self,
         bytes: &mut [u8],
@@ -99,20 +107,22 @@ impl Stacks {
         here: &mut HashSet<u64>,
     ) -> Option<(usize, u32)> {
         let record = bytes.get(start..end)?;
-        let found = find(record)?;
-        let frames: Box<[u8]> = match &found {
-            Found::Item { frames, .. } | Found::Walk { frames } => record.get(frames.0..frames.1)?.into(),
+        let position = find_stack(record)?;
+        let frames: Box<[u8]> = match &position {
+            StackPosition::Item { frames, .. } | StackPosition::Walk { frames } => {
+                record.get(frames.0..frames.1)?.into()
+            }
         };
-        let key = self.key_of(&frames);
+        let key = self.key_for(&frames);
         let mut out = Vec::new();
         let defined = self.defined.as_mut().unwrap_or(here);
         let is_new = !defined.contains(&key);
         if is_new {
             put_definition(key, &frames, time, &mut out).ok()?;
         }
-        match found {
-            Found::Item { item, .. } => put_with_key(record, item, key, &mut out)?,
-            Found::Walk { .. } => put_walk_with_key(record, &frames, key, time, &mut out)?,
+        match position {
+            StackPosition::Item { item, .. } => put_with_key(record, item, key, &mut out)?,
+            StackPosition::Walk { .. } => put_walk_with_key(record, &frames, key, time, &mut out)?,
         }
         let filled = start.checked_add(out.len())?;
         bytes.get_mut(start..filled)?.copy_from_slice(&out);
@@ -120,7 +130,7 @@ impl Stacks {
         Some((filled, u32::from(is_new)))
     }
 
-    fn key_of(&mut self, frames: &[u8]) -> u64 {
+    fn key_for(&mut self, frames: &[u8]) -> u64 {
         if let Some(key) = self.keys.get(frames) {
             return *key;
         }
@@ -137,13 +147,13 @@ impl Stacks {
     }
 }
 
-/// The stack that is worth a key: of an EVENT, or a stack-walk event.
-fn find(record: &[u8]) -> Option<Found> {
+/// Finds a stack that is long enough for a key, in an EVENT or a stack-walk event.
+fn find_stack(record: &[u8]) -> Option<StackPosition> {
     if HeaderType(u8_at(record, 2)) == HeaderType::PERFINFO64 {
         let is_walk = u16_at(record, 6) == STACK_WALK_HOOK;
         let (begin, end) = (perfinfo::SIZE.checked_add(BEFORE_KEY)?, usize::from(u16_at(record, 4)));
         let is_long = end.checked_sub(begin)? >= MIN_FRAMES.saturating_mul(8);
-        return (is_walk && is_long).then_some(Found::Walk { frames: (begin, end) });
+        return (is_walk && is_long).then_some(StackPosition::Walk { frames: (begin, end) });
     }
     let is_event = HeaderType(u8_at(record, 2)) == HeaderType::EVENT_HEADER64;
     if !is_event || u16_at(record, 4) & EVENT_HEADER_FLAG_EXTENDED_INFO == 0 {
@@ -157,14 +167,14 @@ fn find(record: &[u8]) -> Option<Found> {
             let data = at.checked_add(ITEM_HEAD)?;
             let frames = (data.checked_add(8)?, data.checked_add(item.data.len())?);
             let is_long = item.data.len() >= MIN_FRAMES.saturating_add(1).saturating_mul(8);
-            return is_long.then_some(Found::Item { item: (at, next), frames });
+            return is_long.then_some(StackPosition::Item { item: (at, next), frames });
         }
         at = next;
     }
     None
 }
 
-/// Appends the record with a key instead of its stack, padded.
+/// Appends the record, padded, with a key instead of its stack.
 fn put_with_key(record: &[u8], item_at: (usize, usize), key: u64, out: &mut Vec<u8>) -> Option<()> {
     let begin = out.len();
     let length = usize::from(u16_at(record, 0));
@@ -185,10 +195,10 @@ fn put_with_key(record: &[u8], item_at: (usize, usize), key: u64, out: &mut Vec<
 
 /// Appends the event that names the key of a stack-walk event's stack.
 fn put_walk_with_key(record: &[u8], frames: &[u8], key: u64, time: i64, out: &mut Vec<u8>) -> Option<()> {
-    let of = record.get(perfinfo::SIZE..)?.first_chunk::<BEFORE_KEY>()?;
-    // Kernels live in the upper half of the addresses.
+    let event_id = record.get(perfinfo::SIZE..)?.first_chunk::<BEFORE_KEY>()?;
+    // Kernel addresses are in the upper half of the address space.
     let is_kernel = u64_at(frames, 0) >> 63 != 0;
-    put_reference(of, key, is_kernel, time, out).ok()
+    put_reference(event_id, key, is_kernel, time, out).ok()
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The counters people read. Each is written by one of the session's threads and read by anybody.
+//! The counters of a session. One of the session's threads writes each; any thread reads them.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -6,13 +6,14 @@ use traceweir_transport::message::LostByCause;
 
 use crate::logfile::Overwritten;
 
-/// What a session has counted so far. Relaxed throughout: each number stands for itself; a reader that needs several to agree
-/// asks behind a flush or stop, whose answer is handed over by a lock.
+/// Counters of a session. All accesses are relaxed: each number stands for itself. A reader that
+/// needs several to agree reads them after a flush or stop, whose reply is passed through a lock.
 #[derive(Debug, Default)]
 pub(crate) struct Stats {
     /// Events collected into buffers.
     pub(crate) events: AtomicU64,
-    /// Events that processes could not write, and those that the items they asked for made too large.
+    /// Events that found no room in a ring, and events that became too large with the extended data
+    /// items they asked for.
     pub(crate) no_room: AtomicU64,
     /// Events of processes whose regions have no rings.
     pub(crate) no_region: AtomicU64,
@@ -22,11 +23,12 @@ pub(crate) struct Stats {
     pub(crate) not_written: AtomicU64,
     /// Events in buffers of the log file that another process truncated or overwrote.
     pub(crate) overwritten: AtomicU64,
-    /// Those buffers, the header buffer included.
+    /// Buffers of the log file that another process truncated or overwrote, header buffers
+    /// included.
     pub(crate) overwritten_buffers: AtomicU32,
-    /// Records whose bytes were wrong.
+    /// Records with invalid bytes.
     pub(crate) damaged: AtomicU64,
-    /// Regions given up.
+    /// Regions that were dropped because they broke the ring protocol.
     pub(crate) damaged_regions: AtomicU32,
     /// Buffers written, header buffers included.
     pub(crate) buffers_written: AtomicU32,
@@ -34,11 +36,11 @@ pub(crate) struct Stats {
     pub(crate) log_buffers_lost: AtomicU32,
     /// Buffers that a live consumer did not get.
     pub(crate) real_time_buffers_lost: AtomicU32,
-    /// Events in those.
+    /// Events in buffers that a live consumer did not get.
     pub(crate) real_time_events_lost: AtomicU64,
-    /// Regions attached.
+    /// Number of attached regions.
     pub(crate) processes: AtomicU32,
-    /// Live consumers.
+    /// Number of live consumers.
     pub(crate) consumers: AtomicU32,
     /// Thread id of the collector.
     pub(crate) logger_thread_id: AtomicU32,
@@ -46,12 +48,12 @@ pub(crate) struct Stats {
     pub(crate) collector_ns: AtomicU64,
     /// Processor time of the writer thread.
     pub(crate) writer_ns: AtomicU64,
-    /// Why the session ended by itself.
+    /// Win32 status with which the session ended by itself.
     pub(crate) end_status: AtomicU32,
 }
 
 impl Stats {
-    /// Why events were lost.
+    /// Returns the lost events by cause.
     pub(crate) fn lost(&self) -> LostByCause {
         LostByCause {
             no_room: self.no_room.load(Relaxed),
@@ -63,34 +65,34 @@ impl Stats {
         }
     }
 
-    /// How many events were lost.
+    /// Returns the total number of lost events.
     pub(crate) fn events_lost(&self) -> u64 {
         self.lost().sum()
     }
 
-    /// A buffer that could not be written.
+    /// Counts a buffer that could not be written.
     pub(crate) fn count_unwritten(&self, events: u32) {
         self.log_buffers_lost.fetch_add(1, Relaxed);
         self.not_written.fetch_add(u64::from(events), Relaxed);
     }
 
-    /// Buffers that another process truncated or overwrote in the log file.
+    /// Counts buffers that another process truncated or overwrote in the log file.
     pub(crate) fn count_overwritten(&self, found: Overwritten) {
         self.overwritten_buffers.fetch_add(found.buffers, Relaxed);
         self.overwritten.fetch_add(found.events, Relaxed);
     }
 
-    /// A buffer that a consumer, or the backlog, did not take.
+    /// Counts a buffer that a live consumer, or the backlog, did not take.
     pub(crate) fn count_undelivered(&self, events: u32) {
         self.real_time_buffers_lost.fetch_add(1, Relaxed);
         self.real_time_events_lost.fetch_add(u64::from(events), Relaxed);
     }
 
-    /// Notes the processor time of the calling thread.
-    pub(crate) fn note_thread_time(place: &AtomicU64) {
+    /// Stores the processor time of the calling thread in `counter`.
+    pub(crate) fn note_thread_time(counter: &AtomicU64) {
         let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
         let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
         let nanos = u64::try_from(time.tv_nsec).unwrap_or(0);
-        place.store(seconds.saturating_mul(1_000_000_000).saturating_add(nanos), Relaxed);
+        counter.store(seconds.saturating_mul(1_000_000_000).saturating_add(nanos), Relaxed);
     }
 }

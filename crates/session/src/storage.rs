@@ -1,15 +1,19 @@
-//! Where a log is stored, and how the bytes get there.
+//! Writes a log to storage, through the page cache or directly to the device.
 //!
 //! ```text
-//!   little flows   ──▶ page cache ──▶ (later, by the system) device      bursts are absorbed, the device may sleep
-//!   much flows     ──▶ device, which fetches the buffer itself           no stalls of the system's write-back, no copy for the cache
+//!   low data rate    ──▶ page cache ──▶ (later, by the kernel) device
+//!                        bursts are absorbed, the device may sleep
+//!   high data rate   ──▶ device, from the buffer itself (O_DIRECT)
+//!                        no write-back stalls, no copy for the cache
 //! ```
 //!
-//! A log that is written faster than people read it gains nothing from the page cache, and loses whenever the system decides to write back: a write
-//! then stands still for tens of milliseconds, which is longer than the buffers of a busy session last. So whole buffers go straight to the device
-//! while much flows and the device is quick; a slow device, or a file system that refuses, gets them by the cache.
+//! A log that is written faster than people read it gains nothing from the page cache, and loses
+//! whenever the kernel decides to write back: a write then stalls for tens of milliseconds, which
+//! is longer than the buffers of a busy session last. So whole buffers go directly to the device
+//! while the data rate is high and the device is fast; a slow device, or a file system that refuses
+//! O_DIRECT, gets them through the cache.
 //!
-//! Whose room it takes is told in `storage/room.rs`.
+//! `storage/room.rs` limits the log to space that is not reserved for root.
 
 mod room;
 
@@ -21,13 +25,13 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 
-use room::Room;
+use room::UnreservedSpace;
 
-/// Where a log is stored.
+/// Storage of a log.
 pub(crate) trait Storage: Send {
-    /// Writes all bytes at an offset.
+    /// Writes all bytes at `offset`.
     fn write_all_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<()>;
-    /// Writes all bytes of several pieces, one behind the other.
+    /// Writes all bytes of several pieces, one after the other.
     fn write_row_at(&mut self, pieces: &[&[u8]], mut offset: u64) -> io::Result<()> {
         for piece in pieces {
             self.write_all_at(piece, offset)?;
@@ -35,119 +39,121 @@ pub(crate) trait Storage: Send {
         }
         Ok(())
     }
-    /// Cuts it to a length.
+    /// Truncates the storage to `length`.
     fn truncate(&mut self, length: u64) -> io::Result<()>;
-    /// Makes it so long, with room on the device for all of it.
+    /// Extends the storage to `length`, with blocks allocated on the device.
     fn reserve(&mut self, length: u64) -> io::Result<()>;
-    /// How it is now, where it is a file that other processes could change.
+    /// Returns its current state, if it is a file that other processes could change.
     fn state(&self) -> Option<FileState> {
         None
     }
-    /// Reads at an offset; a short count means that the bytes end there.
+    /// Reads at `offset`; a short count means that the storage ends there.
     fn read_at(&self, _bytes: &mut [u8], _offset: u64) -> io::Result<usize> {
         Ok(0)
     }
 }
 
-/// What changes whenever a process writes to a file or truncates it.
+/// Attributes that change whenever a process writes to a file or truncates it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FileState {
     pub(crate) size: u64,
-    /// When its contents changed last: seconds and nanoseconds.
+    /// Modification time: seconds and nanoseconds.
     pub(crate) changed: (i64, i64),
 }
 
-/// What devices ask of addresses, offsets and lengths.
+/// Alignment that devices require of addresses, offsets and lengths.
 pub(crate) const ALIGNMENT: usize = 4096;
-/// So many bytes in a second are much.
-const MUCH: u64 = 8 << 20;
-/// A device that takes longer than this for a byte, on average, is slow: 100 MB/s.
+/// Bytes per second from which on the data rate is high.
+const HIGH_RATE: u64 = 8 << 20;
+/// A device that takes longer per byte, on average, is slow: 100 MB/s.
 const SLOW_NS_PER_BYTE: u64 = 10;
-/// Bytes over which the device is judged, and for which a slow one is left alone. Not after a single slow write: what the cache then takes has to go
-/// to the same device, and makes it slower still.
-const JUDGED: u64 = 64 << 20;
-const LEFT_ALONE: u64 = 256 << 20;
+/// Bytes over which the speed of the device is measured. A single slow write is not enough: what
+/// the cache then takes has to go to the same device, and makes it slower still.
+const MEASURED: u64 = 64 << 20;
+/// Bytes that go through the cache after the device was found slow.
+const CACHED_AFTER_SLOW: u64 = 256 << 20;
 
-/// A file, by the page cache or straight to the device.
+/// A log file, written through the page cache or directly to the device.
 pub(crate) struct LogStorage {
     file: File,
-    /// The same file, opened for direct transfer; missing where that is refused.
+    /// The same file, opened with O_DIRECT; `None` if that is refused.
     direct: Option<File>,
     flow: Flow,
-    /// How it keeps off what is kept back for root; nothing where it may have that.
-    room: Option<Room>,
+    /// Keeps the file off root's reserved blocks; `None` if it may use them.
+    room: Option<UnreservedSpace>,
 }
 
-/// How much flows, and how quick the device is.
+/// The data rate of a log and the speed of its device.
 struct Flow {
     second: Instant,
     in_second: u64,
-    is_much: bool,
-    judged: u64,
+    is_high_rate: bool,
+    measured: u64,
     took: Duration,
-    /// Bytes for which a slow device is still left alone.
-    alone: u64,
+    /// Bytes that still go through the cache because the device was slow.
+    cached_bytes: u64,
 }
 
 impl Flow {
     fn new() -> Self {
-        let (judged, took) = (0, Duration::ZERO);
-        Self { second: Instant::now(), in_second: 0, is_much: false, judged, took, alone: 0 }
+        let (measured, took) = (0, Duration::ZERO);
+        Self { second: Instant::now(), in_second: 0, is_high_rate: false, measured, took, cached_bytes: 0 }
     }
 
-    /// So many bytes are to be written: whether they should go straight to the device.
-    fn takes(&mut self, bytes: u64) -> bool {
+    /// Returns whether the next `bytes` bytes should go directly to the device.
+    fn should_write_directly(&mut self, bytes: u64) -> bool {
         if self.second.elapsed() >= Duration::from_secs(1) {
-            self.is_much = self.in_second >= MUCH;
+            self.is_high_rate = self.in_second >= HIGH_RATE;
             (self.second, self.in_second) = (Instant::now(), 0);
         }
         self.in_second = self.in_second.saturating_add(bytes);
-        self.is_much |= self.in_second >= MUCH;
-        self.alone = self.alone.saturating_sub(bytes);
-        self.is_much && self.alone == 0
+        self.is_high_rate |= self.in_second >= HIGH_RATE;
+        self.cached_bytes = self.cached_bytes.saturating_sub(bytes);
+        self.is_high_rate && self.cached_bytes == 0
     }
 
-    /// The device took so long for so many bytes.
-    fn judge(&mut self, bytes: u64, took: Duration) {
-        self.judged = self.judged.saturating_add(bytes);
+    /// Records how long the device took for `bytes` bytes.
+    fn measure(&mut self, bytes: u64, took: Duration) {
+        self.measured = self.measured.saturating_add(bytes);
         self.took = self.took.saturating_add(took);
-        if self.judged < JUDGED {
+        if self.measured < MEASURED {
             return;
         }
-        if self.took > Duration::from_nanos(self.judged.saturating_mul(SLOW_NS_PER_BYTE)) {
-            self.alone = LEFT_ALONE;
+        if self.took > Duration::from_nanos(self.measured.saturating_mul(SLOW_NS_PER_BYTE)) {
+            self.cached_bytes = CACHED_AFTER_SLOW;
         }
-        (self.judged, self.took) = (0, Duration::ZERO);
+        (self.measured, self.took) = (0, Duration::ZERO);
     }
 }
 
 impl LogStorage {
-    /// A log that takes all the room that this process can have.
+    /// Creates storage that may use all the space that this process can use.
     pub(crate) fn new(file: File) -> Self {
-        // A second opening of the same file: the flag belongs to the opening, and small pieces are written without it.
+        // A second open file description of the same file: O_DIRECT belongs to the description, and
+        // small pieces are written without it.
         let path = format!("/proc/thread-self/fd/{}", file.as_raw_fd());
         let flags = OFlags::RDWR | OFlags::DIRECT | OFlags::CLOEXEC;
         let direct = rustix::fs::open(path, flags, Mode::empty()).ok().map(File::from);
         Self { file, direct, flow: Flow::new(), room: None }
     }
 
-    /// A log that leaves alone what its file system keeps back for root.
-    pub(crate) fn of_everybody(file: File) -> Self {
-        let room = Some(Room::of(&file));
+    /// Creates storage that leaves the blocks alone that its file system reserves for root.
+    pub(crate) fn without_reserved_blocks(file: File) -> Self {
+        let room = Some(UnreservedSpace::new(&file));
         Self { room, ..Self::new(file) }
     }
 
-    /// The file.
     pub(crate) fn file(&self) -> &File {
         &self.file
     }
 
-    /// Writes straight to the device; bytes from the first on that were written so.
+    /// Writes directly to the device. Returns how many bytes, from the first on, were written this
+    /// way.
     fn write_direct(&mut self, pieces: &[&[u8]], offset: u64) -> io::Result<u64> {
         let is_whole = |number: u64| number.is_multiple_of(ALIGNMENT as u64);
         let fits = |p: &&[u8]| is_whole(p.len() as u64) && p.as_ptr().align_offset(ALIGNMENT) == 0;
         let length = pieces.iter().map(|p| p.len() as u64).sum();
-        if !is_whole(offset) || !pieces.iter().all(fits) || !self.flow.takes(length) {
+        if !is_whole(offset) || !pieces.iter().all(fits) || !self.flow.should_write_directly(length) {
             return Ok(0);
         }
         let Some(direct) = &self.direct else { return Ok(0) };
@@ -155,10 +161,10 @@ impl LogStorage {
         let begin = Instant::now();
         match rustix::io::pwritev(direct, &vectors, offset) {
             Ok(written) => {
-                self.flow.judge(written as u64, begin.elapsed());
+                self.flow.measure(written as u64, begin.elapsed());
                 Ok(written as u64)
             }
-            // The file system wants more than we know of: it is asked no more.
+            // The file system has further requirements: do not try again.
             Err(rustix::io::Errno::INVAL) => {
                 self.direct = None;
                 Ok(0)
@@ -180,7 +186,7 @@ impl Storage for LogStorage {
         }
         let end = offset.saturating_add(self.write_direct(pieces, offset)?);
         for piece in pieces {
-            // What was not taken at once goes by the cache.
+            // The rest goes through the cache.
             let done = end.saturating_sub(offset).min(piece.len() as u64);
             let rest = usize::try_from(done).ok().and_then(|done| piece.get(done..)).unwrap_or_default();
             if !rest.is_empty() {
@@ -215,7 +221,7 @@ impl Storage for LogStorage {
     fn truncate(&mut self, length: u64) -> io::Result<()> {
         self.file.set_len(length)?;
         if let Some(room) = &mut self.room {
-            room.cut(length);
+            room.truncate(length);
         }
         Ok(())
     }
@@ -226,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_goes_either_way_is_in_the_file_in_its_place() {
+    fn direct_and_cached_writes_reach_their_offsets() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
         let open =
@@ -235,8 +241,8 @@ mod tests {
         let buffer = |n: u64| vec![u8::try_from(n % 251).unwrap(); 64 << 10];
         let mut memory = vec![0; (64 << 10) + ALIGNMENT];
         let from = memory.as_ptr().align_offset(ALIGNMENT);
-        // Twice as much as it takes to be much.
-        let buffers = 2 * MUCH / (64 << 10);
+        // Twice the bytes of a high data rate.
+        let buffers = 2 * HIGH_RATE / (64 << 10);
         for n in 0..buffers {
             let aligned = &mut memory[from..from + (64 << 10)];
             aligned.copy_from_slice(&buffer(n));
@@ -255,7 +261,7 @@ mod tests {
             }
             assert!(found == wanted, "buffer {n}");
         }
-        // A row of which one piece is odd, and one that is all whole, are in their places too.
+        // Batches with and without an unaligned piece are written correctly too.
         let whole = &memory[from..from + (64 << 10)];
         storage.write_row_at(&[whole, b"odd", whole], 0).unwrap();
         storage.write_row_at(&[whole, whole, &whole[..ALIGNMENT]], 1 << 20).unwrap();
@@ -264,21 +270,24 @@ mod tests {
         {
             let mut found = vec![0; wanted.len()];
             open().read_exact_at(&mut found, at).unwrap();
-            assert!(found == wanted, "row at {at}");
+            assert!(found == wanted, "batch at {at}");
         }
         storage.truncate(100).unwrap();
         assert_eq!(open().metadata().unwrap().size(), 100);
     }
 
     #[test]
-    fn a_slow_device_is_left_alone_for_a_while() {
+    fn slow_device_gets_cached_writes_for_a_while() {
         let mut flow = Flow::new();
-        assert!(!flow.takes(MUCH - 1) && flow.takes(1), "from then on much flows");
-        flow.judge(JUDGED, Duration::from_nanos(JUDGED * SLOW_NS_PER_BYTE / 2));
-        assert!(flow.takes(1));
-        flow.judge(1, Duration::from_millis(500));
-        assert!(flow.takes(1), "a single slow write says little");
-        flow.judge(JUDGED, Duration::from_nanos(JUDGED * SLOW_NS_PER_BYTE * 2));
-        assert!(!flow.takes(LEFT_ALONE - 1) && flow.takes(1));
+        assert!(
+            !flow.should_write_directly(HIGH_RATE - 1) && flow.should_write_directly(1),
+            "the rate is high from then on"
+        );
+        flow.measure(MEASURED, Duration::from_nanos(MEASURED * SLOW_NS_PER_BYTE / 2));
+        assert!(flow.should_write_directly(1));
+        flow.measure(1, Duration::from_millis(500));
+        assert!(flow.should_write_directly(1), "a single slow write does not count");
+        flow.measure(MEASURED, Duration::from_nanos(MEASURED * SLOW_NS_PER_BYTE * 2));
+        assert!(!flow.should_write_directly(CACHED_AFTER_SLOW - 1) && flow.should_write_directly(1));
     }
 }

@@ -1,51 +1,60 @@
-//! A region: the memory that one process and the owner of one session share. Everything that lives in it is written down here.
+//! The layout of a region: the memory that one process and the owner of one session share.
 //!
 //! ```text
-//!   0                     256                                      data_offset (a multiple of 4096)
-//!   ┌──────────┬───────────┬───────────┬─ … ─┬─────────────────────┬───────────┬───────────┬─ … ─┐
-//!   │ header   │ control 0 │ control 1 │     │ control 2·cpus − 1  │ data 0    │ data 1    │     │
-//!   └──────────┴───────────┴───────────┴─ … ─┴─────────────────────┴───────────┴───────────┴─ … ─┘
-//!                256 bytes each                                      ring_bytes each, a power of two
+//!   0          256                                     data_offset (a multiple of 4096)
+//!   ┌──────────┬───────────┬─ … ─┬─────────────────────┬───────────┬───────────┬─ … ─┐
+//!   │ header   │ control 0 │     │ control 2·cpus − 1  │ data 0    │ data 1    │     │
+//!   └──────────┴───────────┴─ … ─┴─────────────────────┴───────────┴───────────┴─ … ─┘
+//!                256 bytes each                          ring_bytes each, a power of two
 //!
-//!   ring c, c < cpus             written by threads on processor c inside a restartable sequence
-//!   ring cpus + c                written under the ring's lock word (compare-exchange), mostly from processor c
+//!   ring c, c < cpus   written by threads on CPU c inside a restartable sequence
+//!   ring cpus + c      written under the ring's lock word (compare-exchange), mostly from CPU c
 //! ```
 //!
-//! Header (256 bytes), for people with a debugger; both sides take the numbers from the control message, the version too, never from here:
+//! Header (256 bytes), for people with a debugger. Both sides take these numbers, including the
+//! version, from the control message and never from here:
 //!
 //! ```text
-//!   00 u64 MAGIC │ 08 u32 VERSION │ 0C u32 cpus │ 10 u32 ring_bytes │ 14 u32 clock │ 18 u32 max_record │ 1C u32 wake_at │ 20 zero
+//!   00 u64 MAGIC │ 08 u32 VERSION │ 0C u32 cpus │ 10 u32 ring_bytes │ 14 u32 clock
+//!   18 u32 max_record │ 1C u32 wake_at │ 20 zero
 //! ```
 //!
 //! Control block of a ring (256 bytes, four cache lines in two pairs):
 //!
 //! ```text
-//!   00 u64 head       written by the process: position behind the last published record
-//!   08 u32 lock       written by the process: 0 free, else the id of the thread inside; rings of the second kind only
+//!   00 u64 head       written by the process: position after the last published record
+//!   08 u32 lock       written by the process: 0 free, else the id of the thread inside; only in
+//!                     rings of the second kind
 //!   40 u64 lost       written by the process: events that found no room or did not fit
 //!   48 u64 woken      written by the process: the `read` at which it last woke the owner, plus one
-//!   80 u64 tail       written by the owner: position up to which bytes are free again; with the bit SHUT nothing is taken for now
-//!   88 u64 read       written by the owner, before tail: position up to which records were taken; tail ≤ read
+//!   80 u64 tail       written by the owner: position up to which bytes are free again; with the
+//!                     bit SHUT, no records are taken for now
+//!   88 u64 read       written by the owner, before tail: position up to which records were taken;
+//!                     tail ≤ read
 //! ```
 //!
-//! A tail with the bit SHUT is further than a ring away from every head, so that whoever looks for room finds none: writers need not know the
-//! bit, and those who do can tell a store that is full from a ring that is.
+//! A tail with the bit SHUT is more than a ring away from every head, so that a writer finds no
+//! room: writers need not know the bit, and those that do can distinguish a full store from a full
+//! ring.
 //!
-//! Positions only grow; the byte at position p is at `p & (ring_bytes − 1)`. `head − tail` never exceeds `ring_bytes`.
-//! Between tail and head stand records, each at a multiple of eight and never split by the end of the ring:
+//! Positions only grow; the byte at position p is at `p & (ring_bytes − 1)`. `head − tail` never
+//! exceeds `ring_bytes`. Between tail and head are records, each at a multiple of eight and never
+//! split by the end of the ring:
 //!
 //! ```text
-//!   00 u32 length of the record in bytes, 1 … 65535; SKIP: the rest of the ring up to its end is unused
-//!   04 u16 processor │ 06 u16 flags (KEEP_STAMP, WITH_…, BINARY_PATH)
+//!   00 u32 length of the record in bytes, 1 … 65535; SKIP: the rest of the ring is unused
+//!   04 u16 CPU │ 06 u16 flags (KEEP_STAMP, WITH_…, BINARY_PATH)
 //!   08 u64 raw counter at which the record was written
 //!   10 the record, then padding to a multiple of eight (its bytes mean nothing)
 //! ```
 //!
-//! Who may touch what: the process writes all but `tail` and `read`; the owner writes these and nothing else. The owner believes nothing
-//! it reads: each word is copied once, checked, and the copy used. The memory file is sealed against shrinking and growing; holes punched into
-//! it read as zeros, which are no record.
+//! Access: the process writes everything except `tail` and `read`; the owner writes only these two.
+//! The owner trusts nothing it reads: each word is copied once, checked, and the copy used. The
+//! memory file is sealed against shrinking and growing; holes punched into it read as zeros, which
+//! are no record.
 //!
-//! All sizes here are the same on every machine; where pages are larger than [`PAGE`], a page holds parts of several rings.
+//! All sizes are the same on every machine; if pages are larger than [`PAGE`], a page holds parts
+//! of several rings.
 
 use crate::error::{Error, Result};
 
@@ -54,64 +63,69 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"TWREGION");
 /// Version of everything in this file.
 pub const VERSION: u32 = 1;
 
-/// Bytes of the header.
+/// Size of the header in bytes.
 pub const HEADER_BYTES: usize = 256;
-/// Bytes of one ring's control block.
+/// Size of a ring's control block in bytes.
 pub const CONTROL_BYTES: usize = 256;
 /// Offsets in a control block.
 pub mod control {
-    /// Position behind the last published record.
+    /// Position after the last published record.
     pub const HEAD: usize = 0x00;
     /// Lock word of rings of the second kind.
     pub const LOCK: usize = 0x08;
-    /// Events lost.
+    /// Number of lost events.
     pub const LOST: usize = 0x40;
-    /// What `READ` was at the last wake, plus one.
+    /// Value of `READ` at the last wake, plus one.
     pub const WOKEN: usize = 0x48;
     /// Position up to which bytes are free.
     pub const TAIL: usize = 0x80;
-    /// Position up to which records were taken. Runs ahead of the tail while the owner gives pages back to the system.
+    /// Position up to which records were taken. Ahead of the tail while the owner gives pages back
+    /// to the system.
     pub const READ: usize = 0x88;
 }
 
-/// Bit of a published tail: the owner takes nothing for now, because what it keeps events in is full. No position has it.
+/// Bit of a published tail: the owner takes no events for now, because its store is full. No
+/// position has it.
 pub const SHUT: u64 = 1 << 63;
 
-/// Bytes in front of each record.
+/// Size of the prefix of each record in bytes.
 pub const PREFIX_BYTES: usize = 16;
-/// The length that marks the unused end of a ring.
+/// Length that marks the unused end of a ring.
 pub const SKIP: u32 = u32::MAX;
-/// Flag of a record whose own time stamp is to be kept.
+/// Flag: the owner keeps the record's own time stamp.
 pub const KEEP_STAMP: u16 = 1;
-/// The owner adds extended items that it knows better than the process: user, terminal session, application, start key, container.
+/// Flag: the owner adds the user's SID as an extended data item. The owner knows these items better
+/// than the process.
 pub const WITH_SID: u16 = 0x02;
-/// Terminal session.
+/// Flag: the owner adds the terminal session id.
 pub const WITH_TS_ID: u16 = 0x04;
-/// Application key.
+/// Flag: the owner adds the application key.
 pub const WITH_PSM_KEY: u16 = 0x08;
-/// Process start key.
+/// Flag: the owner adds the process start key.
 pub const WITH_START_KEY: u16 = 0x10;
-/// Container id.
+/// Flag: the owner adds the container id.
 pub const WITH_CONTAINER: u16 = 0x20;
-/// The flags that ask for items.
+/// All flags that ask for extended data items.
 pub const WITH_ITEMS: u16 = WITH_SID | WITH_TS_ID | WITH_PSM_KEY | WITH_START_KEY | WITH_CONTAINER;
-/// The record tells which module a provider lives in: the owner keeps it in front of each of its files.
+/// Flag: the record names the module of a provider. The owner writes it to the front of each of its
+/// files.
 pub const BINARY_PATH: u16 = 0x40;
 /// All flags that are defined.
 pub const FLAGS: u16 = KEEP_STAMP | WITH_ITEMS | BINARY_PATH;
-/// The largest record.
+/// Size of the largest record in bytes.
 pub const MAX_RECORD: usize = 0xFFFF;
-/// The most processors a region has rings for.
+/// Largest number of CPUs that a region has rings for.
 pub const MAX_CPUS: u16 = 1024;
-/// The largest ring.
+/// Size of the largest ring in bytes.
 pub const MAX_RING: u32 = 1 << 28;
-/// The smallest ring that is not empty.
+/// Size of the smallest ring in bytes, except 0.
 pub const MIN_RING: u32 = 1 << 12;
 
-/// The unit in which shared memory is cut. Not the size of a page, which differs between machines: see [`crate::map::page_size`].
+/// Unit of the layout of shared memory. It is not the size of a page, which differs between
+/// machines: see [`crate::map::page_size`].
 pub const PAGE: usize = 4096;
 
-/// How a region is cut.
+/// The layout of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     version: u32,
@@ -120,82 +134,83 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// A region of this [`VERSION`]. `ring_bytes` is a power of two, or 0 for a region that only counts what is lost.
+    /// Creates a layout of this [`VERSION`]. `ring_bytes` is a power of two, or 0 for a region that
+    /// only counts lost events.
     pub fn new(cpus: u16, ring_bytes: u32) -> Result<Self> {
         if cpus == 0 || cpus > MAX_CPUS {
             return Err(Error::Invalid("a region has rings for 1 to 1024 processors"));
         }
-        let sound = ring_bytes.is_power_of_two() && (MIN_RING..=MAX_RING).contains(&ring_bytes);
-        if ring_bytes != 0 && !sound {
+        let is_valid = ring_bytes.is_power_of_two() && (MIN_RING..=MAX_RING).contains(&ring_bytes);
+        if ring_bytes != 0 && !is_valid {
             return Err(Error::Invalid("a ring has a power of two of bytes, from 4 KiB to 256 MiB"));
         }
         Ok(Self { version: VERSION, cpus, ring_bytes })
     }
 
-    /// A region as a message describes it. Only one of this [`VERSION`] is judged: the rules of others are not known here, and
-    /// [`RegionParams::check`] refuses to use them.
+    /// Creates a layout that a message describes. Checks it only for this [`VERSION`]: the rules of
+    /// others are not known here, and [`RegionParams::check`] rejects them.
     pub fn of_version(version: u32, cpus: u16, ring_bytes: u32) -> Result<Self> {
         if version == VERSION { Self::new(cpus, ring_bytes) } else { Ok(Self { version, cpus, ring_bytes }) }
     }
 
-    /// The version of the rules that the region follows.
+    /// Returns the version of the layout.
     #[must_use]
     pub const fn version(&self) -> u32 {
         self.version
     }
 
-    /// Processors that have rings of their own.
+    /// Returns the number of CPUs that have rings.
     #[must_use]
     pub const fn cpus(&self) -> u16 {
         self.cpus
     }
 
-    /// Bytes of one ring.
+    /// Returns the size of one ring in bytes.
     #[must_use]
     pub const fn ring_bytes(&self) -> u32 {
         self.ring_bytes
     }
 
-    /// Number of rings: two for each processor.
+    /// Returns the number of rings: two for each CPU.
     #[must_use]
     pub const fn rings(&self) -> usize {
         self.cpus as usize * 2
     }
 
-    /// Where the control block of a ring begins.
+    /// Returns the offset of a ring's control block.
     #[must_use]
     pub const fn control_offset(&self, ring: usize) -> usize {
         HEADER_BYTES + ring * CONTROL_BYTES
     }
 
-    /// Where the bytes of a ring begin.
+    /// Returns the offset of a ring's data.
     #[must_use]
     pub const fn data_offset(&self, ring: usize) -> usize {
         self.control_offset(self.rings()).next_multiple_of(PAGE) + ring * self.ring_bytes as usize
     }
 
-    /// Bytes of the whole region, a multiple of [`PAGE`].
+    /// Returns the size of the whole region in bytes, a multiple of [`PAGE`].
     #[must_use]
     pub const fn region_bytes(&self) -> usize {
         self.data_offset(self.rings())
     }
 }
 
-/// What both sides of a region must agree on; sent with its descriptor.
+/// Parameters that both sides of a region must agree on; sent with its descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegionParams {
-    /// How it is cut.
+    /// Layout of the region.
     pub layout: Layout,
-    /// Which counter stamps are taken from.
+    /// Counter that stamps are read from.
     pub clock: crate::clock::Counter,
-    /// The owner is woken when a ring holds this many bytes; 1 wakes it at the first record, and so does 0.
+    /// Fill of a ring, in bytes, at which the owner is woken; 0 and 1 wake it at the first record.
     pub wake_at: u32,
-    /// The largest record the session can store.
+    /// Size of the largest record that the session can store, in bytes.
     pub max_record: u32,
 }
 
 impl RegionParams {
-    /// Refuses what no region can be used with, and regions of another version.
+    /// Rejects invalid parameters, and regions of another version.
     pub fn check(&self) -> Result<()> {
         if self.layout.version != VERSION {
             return Err(Error::RegionVersion { theirs: self.layout.version, ours: VERSION });
@@ -206,7 +221,7 @@ impl RegionParams {
         Ok(())
     }
 
-    /// The header of a region, for people with a debugger.
+    /// Returns the header of a region, for people with a debugger.
     #[must_use]
     pub fn header(&self) -> [u8; HEADER_BYTES] {
         let mut header = [0; HEADER_BYTES];
@@ -227,7 +242,7 @@ impl RegionParams {
     }
 }
 
-/// The first word of a record's prefix: length, processor, flags.
+/// Returns the first word of a record's prefix: length, CPU, flags.
 #[must_use]
 #[inline]
 #[cfg(not(loom))]
@@ -235,7 +250,7 @@ pub(crate) const fn prefix_word(length: u32, cpu: u16, flags: u16) -> u64 {
     length as u64 | (cpu as u64) << 32 | (flags as u64) << 48
 }
 
-/// Bytes that a record takes in a ring: prefix, record, padding to a multiple of eight.
+/// Returns the bytes that a record takes in a ring: prefix, record, padding to a multiple of eight.
 #[must_use]
 #[inline]
 pub const fn size_in_ring(length: usize) -> usize {
@@ -258,7 +273,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_region_is_cut_into_header_controls_and_rings_on_pages() {
+    fn region_has_header_controls_and_page_aligned_rings() {
         let layout = Layout::new(2, 8192).unwrap();
         assert_eq!(layout.rings(), 4);
         assert_eq!(layout.control_offset(0), 256);
@@ -270,14 +285,14 @@ mod tests {
     }
 
     #[test]
-    fn sizes_that_no_ring_can_have_are_refused() {
+    fn invalid_ring_sizes_are_rejected() {
         for (cpus, ring_bytes) in [(0, 8192), (1025, 8192), (1, 2048), (1, 12288), (1, 1 << 29)] {
             assert!(Layout::new(cpus, ring_bytes).is_err(), "{cpus} processors, {ring_bytes} bytes");
         }
     }
 
     #[test]
-    fn the_header_tells_a_debugger_what_the_region_is() {
+    fn header_describes_the_region_for_a_debugger() {
         let layout = Layout::new(2, 8192).unwrap();
         let clock = crate::clock::Counter::Monotonic;
         let params = RegionParams { layout, clock, wake_at: 4096, max_record: 1000 };
@@ -288,12 +303,12 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_record_of_a_region_is_bounded() {
+    fn largest_record_of_a_region_is_bounded() {
         let layout = Layout::new(1, 8192).unwrap();
-        for (max_record, sound) in [(0, false), (1, true), (65535, true), (65536, false)] {
+        for (max_record, is_valid) in [(0, false), (1, true), (65535, true), (65536, false)] {
             let params =
                 RegionParams { layout, clock: crate::clock::Counter::Cycles, wake_at: 1, max_record };
-            assert_eq!(params.check().is_ok(), sound);
+            assert_eq!(params.check().is_ok(), is_valid);
         }
     }
 }

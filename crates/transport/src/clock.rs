@@ -1,20 +1,25 @@
-//! The raw counter that stamps records, and its way to wall time.
+//! The raw counter that stamps records, and its conversion to wall time.
 //!
 //! ```text
 //!   record ──stamp──▶ counter ──rate──▶ nanoseconds ──anchor──▶ wall time
 //!                     (TSC, CNTVCT)     (CLOCK_MONOTONIC_RAW)   (CLOCK_REALTIME)
 //! ```
 //!
-//! 1. A stamp is the raw counter, because only that can be read inside a restartable sequence: a clock of the C library is a call,
-//!    and a call leaves the sequence.
-//! 2. The counter is used only where it is invariant: it runs at one rate on every processor, in every power state.
-//! 3. Reading the counter is ordered with nothing: a processor may read it while loads and stores before it are under way, or begin the
-//!    ones behind it early. No fence is paid for that, because nobody relies on it to the tick. A stamp may be older than the lock under
-//!    which it was taken, and a record may be published just before `now` was read and not be seen by a look at the heads that follows it in
-//!    the program. Whoever drains raises a stamp that comes out of order to the last one, so the order in the file holds all the same.
-//! 4. An anchor pairs all clocks at one moment; two anchors far apart give the rate more exactly than the first measurement.
+//! 1. A stamp is the raw counter, because only that can be read inside a restartable sequence: a
+//!    clock of the C library is a call, and a call leaves the sequence.
+//! 2. The counter is used only if it is invariant: it runs at one rate on every CPU, in every power
+//!    state.
+//! 3. Reading the counter has no memory order: a CPU may read it before earlier loads and stores
+//!    have finished, or start later ones early. A fence would cost time, and nothing relies on the
+//!    exact tick. A stamp may be older than the lock under which it was taken, and a record may be
+//!    published just before `now` was read and not be seen by a poll of the heads that follows it
+//!    in the program. The reader raises a stamp that comes out of order to the last one, so the
+//!    order in the file still holds.
+//! 4. An anchor pairs all clocks at one moment; two anchors far apart give the rate more exactly
+//!    than the first measurement.
 //!
-//! Nothing here follows steps of the wall clock or a suspended machine: whoever holds anchors takes a new one.
+//! Anchors do not follow steps of the wall clock or a suspended machine: their owner takes a new
+//! one.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -25,12 +30,12 @@ use traceweir_format::time::FileTime;
 use crate::error::{Error, Result};
 
 const NANOS: u64 = 1_000_000_000;
-/// How long the counter is measured on first use.
+/// Duration of the measurement on first use.
 const MEASURE: Duration = Duration::from_millis(60);
 /// Anchors closer than this give no better rate than the measurement.
 const REFINE_NS: u64 = NANOS;
 
-/// Where stamps come from.
+/// The counter that stamps come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Counter {
@@ -41,7 +46,7 @@ pub enum Counter {
 }
 
 impl Counter {
-    /// The best counter of this machine; `TRACEWEIR_NO_TSC=1` chooses the monotonic clock.
+    /// Returns the best counter of this machine; `TRACEWEIR_NO_TSC=1` chooses the monotonic clock.
     #[must_use]
     pub fn best() -> Self {
         static BEST: OnceLock<Counter> = OnceLock::new();
@@ -54,16 +59,16 @@ impl Counter {
         })
     }
 
-    /// From its number in a message.
+    /// Returns the counter of a number in a message.
     pub fn from_number(number: u32) -> Result<Self> {
         match number {
             0 => Ok(Self::Cycles),
             1 => Ok(Self::Monotonic),
-            _ => Err(Error::Invalid("a counter of this number is not known")),
+            _ => Err(Error::Invalid("unknown counter number")),
         }
     }
 
-    /// Reads it. Orders nothing.
+    /// Reads the counter, without any memory order.
     #[must_use]
     #[inline]
     pub fn now(self) -> u64 {
@@ -74,7 +79,7 @@ impl Counter {
     }
 }
 
-/// Whether an environment variable is set to anything but nothing and `0`.
+/// Returns whether an environment variable is set to anything except an empty string or `0`.
 pub(crate) fn switched_on(variable: &str) -> bool {
     std::env::var_os(variable).is_some_and(|value| !value.is_empty() && value != "0")
 }
@@ -82,21 +87,22 @@ pub(crate) fn switched_on(variable: &str) -> bool {
 /// One moment on all clocks.
 #[derive(Clone, Copy, Debug)]
 pub struct Anchor {
-    /// The raw counter.
+    /// Value of the raw counter.
     pub counter: u64,
-    /// `CLOCK_MONOTONIC_RAW`, nanoseconds.
+    /// `CLOCK_MONOTONIC_RAW` in nanoseconds.
     pub monotonic_ns: u64,
-    /// Wall time.
+    /// Wall time (CLOCK_REALTIME).
     pub wall: FileTime,
 }
 
 impl Anchor {
-    /// Now, as exact as a few tries allow: the try that took the fewest ticks is taken, because nothing came between its clocks.
+    /// Reads all clocks now. Of several tries, takes the one with the fewest ticks, because nothing
+    /// interrupted it.
     #[must_use]
     pub fn now(counter: Counter) -> Self {
-        let (mut best, mut width) = Self::once(counter);
+        let (mut best, mut width) = Self::read_once(counter);
         for _ in 0..7 {
-            let (anchor, ticks) = Self::once(counter);
+            let (anchor, ticks) = Self::read_once(counter);
             if ticks < width {
                 (best, width) = (anchor, ticks);
             }
@@ -104,8 +110,8 @@ impl Anchor {
         best
     }
 
-    /// One try, and how many ticks it took.
-    fn once(counter: Counter) -> (Self, u64) {
+    /// Reads all clocks once. Returns the anchor and how many ticks it took.
+    fn read_once(counter: Counter) -> (Self, u64) {
         let before = counter.now();
         let monotonic_ns = monotonic_ns();
         let wall = clock_gettime(ClockId::Realtime);
@@ -115,7 +121,8 @@ impl Anchor {
     }
 }
 
-/// Ticks a second of the counter: measured over at least 50 ms on first use, then remembered for the process.
+/// Returns the ticks per second of the counter: measured over at least 50 ms on first use, then
+/// cached for the process.
 #[must_use]
 pub fn frequency(counter: Counter) -> u64 {
     static CYCLES: OnceLock<u64> = OnceLock::new();
@@ -129,7 +136,8 @@ pub fn frequency(counter: Counter) -> u64 {
     }
 }
 
-/// The rate between two anchors, where they are at least a second apart; else [`frequency`].
+/// Returns the rate between two anchors if they are at least a second apart, otherwise
+/// [`frequency`].
 #[must_use]
 pub fn refined_frequency(counter: Counter, from: &Anchor, to: &Anchor) -> u64 {
     let far = to.monotonic_ns.saturating_sub(from.monotonic_ns) >= REFINE_NS;
@@ -139,14 +147,14 @@ pub fn refined_frequency(counter: Counter, from: &Anchor, to: &Anchor) -> u64 {
     }
 }
 
-/// Ticks a second between two anchors; `None` where either clock stood still.
+/// Returns the ticks per second between two anchors; `None` if either clock stood still.
 fn rate(from: &Anchor, to: &Anchor) -> Option<u64> {
     let ticks = to.counter.checked_sub(from.counter).filter(|ticks| *ticks > 0)?;
     let ns = to.monotonic_ns.checked_sub(from.monotonic_ns).filter(|ns| *ns > 0)?;
     u64::try_from(u128::from(ticks) * u128::from(NANOS) / u128::from(ns)).ok()
 }
 
-/// When the machine started.
+/// Returns the time at which the machine started.
 #[must_use]
 pub fn boot_time() -> FileTime {
     let wall = clock_gettime(ClockId::Realtime);
@@ -173,7 +181,8 @@ mod cycles {
 
     #[inline]
     pub(super) fn now() -> u64 {
-        // SAFETY: every x86-64 processor has the instruction; a process that forbade it to itself (PR_SET_TSC) does not trace.
+        // SAFETY: every x86-64 processor has the instruction; a process that forbade it to itself
+        // (PR_SET_TSC) does not trace.
         unsafe { _rdtsc() }
     }
 }
@@ -181,7 +190,7 @@ mod cycles {
 /// The virtual count of the generic timer.
 #[cfg(target_arch = "aarch64")]
 mod cycles {
-    /// The architecture says that it runs at one rate always.
+    /// The architecture guarantees one constant rate.
     pub(super) fn invariant() -> bool {
         true
     }
@@ -189,7 +198,8 @@ mod cycles {
     #[inline]
     pub(super) fn now() -> u64 {
         let count: u64;
-        // SAFETY: Linux lets programs read this register; reading it changes nothing. `nomem`, as it orders nothing (see 3. above).
+        // SAFETY: Linux lets programs read this register; reading it changes nothing. `nomem`, as
+        // it orders nothing (see 3. above).
         unsafe {
             core::arch::asm!("mrs {}, cntvct_el0", out(reg) count, options(nomem, nostack, preserves_flags))
         };
@@ -197,7 +207,7 @@ mod cycles {
     }
 }
 
-/// No counter that could be read without a call.
+/// Fallback without a counter that can be read without a call.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod cycles {
     pub(super) fn invariant() -> bool {
@@ -225,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn the_measured_rate_agrees_with_a_longer_measurement() {
+    fn measured_rate_agrees_with_longer_measurement() {
         let counter = Counter::best();
         let from = Anchor::now(counter);
         let measured = frequency(counter);
@@ -236,14 +246,14 @@ mod tests {
     }
 
     #[test]
-    fn anchors_too_close_fall_back_to_the_measured_rate() {
+    fn anchors_too_close_use_the_measured_rate() {
         let anchor = Anchor::now(Counter::Cycles);
         assert_eq!(refined_frequency(Counter::Cycles, &anchor, &anchor), frequency(Counter::Cycles));
         assert_eq!(refined_frequency(Counter::Monotonic, &anchor, &anchor), 1_000_000_000);
     }
 
     #[test]
-    fn the_machine_started_before_now() {
+    fn boot_time_is_in_the_past() {
         let anchor = Anchor::now(Counter::Monotonic);
         assert!(boot_time().0 < anchor.wall.0);
     }

@@ -1,24 +1,25 @@
-//! Where: processors of the machine and the one that runs this thread.
+//! The CPUs of the machine, and the one that runs this thread.
 
 use std::sync::OnceLock;
 
 use crate::abi::MAX_CPUS;
 
-/// Processors that may ever be there (the highest possible index plus one), at most [`crate::abi::MAX_CPUS`].
+/// Returns the number of CPUs that may ever exist (the highest possible index plus one), at most
+/// [`crate::abi::MAX_CPUS`].
 ///
-/// Possible, not online: a processor that is plugged in later has a ring already.
+/// Possible, not online: a CPU that is added later already has a ring.
 #[must_use]
 pub fn possible() -> u16 {
     static POSSIBLE: OnceLock<u16> = OnceLock::new();
     *POSSIBLE.get_or_init(|| {
         let listed = std::fs::read_to_string("/sys/devices/system/cpu/possible").ok();
-        let highest = listed.as_deref().and_then(highest_of).and_then(|highest| highest.checked_add(1));
+        let highest = listed.as_deref().and_then(highest_in_list).and_then(|highest| highest.checked_add(1));
         let count = highest.unwrap_or_else(configured).clamp(1, u32::from(MAX_CPUS));
         u16::try_from(count).unwrap_or(MAX_CPUS)
     })
 }
 
-/// Processors that run now.
+/// Returns the number of CPUs that are online.
 #[must_use]
 pub fn online() -> u16 {
     let listed = std::fs::read_to_string("/sys/devices/system/cpu/online").ok();
@@ -26,24 +27,25 @@ pub fn online() -> u16 {
     u16::try_from(count).map_or(possible(), |count| count.clamp(1, possible()))
 }
 
-/// The processor that runs this thread right now.
+/// Returns the CPU that runs this thread now.
 #[must_use]
 #[inline]
 pub fn current() -> u32 {
     u32::try_from(rustix::thread::sched_getcpu()).unwrap_or(0)
 }
 
-/// Performance counters of each processor that can count any event, as the processor itself tells; `None` where it does not.
+/// Returns the number of general performance counters of each CPU, as the CPU reports it; `None` if
+/// it does not.
 #[must_use]
 pub fn counters() -> Option<u32> {
-    counters_told().filter(|count| *count != 0)
+    reported_counters().filter(|count| *count != 0)
 }
 
-/// CPUID: leaf 0xA, or what processors of AMD have instead.
+/// Reads CPUID leaf 0xA, or its equivalent on AMD processors.
 #[cfg(target_arch = "x86_64")]
-// Later compilers know the instruction to be safe.
+// Later compilers declare the intrinsic safe.
 #[allow(unused_unsafe)]
-fn counters_told() -> Option<u32> {
+fn reported_counters() -> Option<u32> {
     use std::arch::x86_64::{__cpuid, CpuidResult};
     const MONITORING: u32 = 0xA;
     const EXTENDED: u32 = 0x8000_0000;
@@ -51,29 +53,30 @@ fn counters_told() -> Option<u32> {
     const MONITORING_V2: u32 = 0x8000_0022;
     // SAFETY: every x86-64 processor has the instruction.
     let leaf = |number: u32| -> CpuidResult { unsafe { __cpuid(number) } };
-    let told = |number: u32| (leaf(number & EXTENDED).eax >= number).then(|| leaf(number));
-    let of_leaf_a = told(MONITORING).filter(|it| it.eax & 0xFF != 0).map(|it| it.eax >> 8 & 0xFF);
-    let of_v2 = || told(MONITORING_V2).filter(|it| it.eax & 1 != 0).map(|it| it.ebx & 0xF);
-    // Bit 23: the six counters that there are since family 0x15.
-    let of_features = || told(FEATURES).filter(|it| it.ecx & 1 << 23 != 0).map(|_| 6);
-    of_leaf_a.or_else(of_v2).or_else(of_features)
+    let supported = |number: u32| (leaf(number & EXTENDED).eax >= number).then(|| leaf(number));
+    let from_leaf_a =
+        supported(MONITORING).filter(|leaf| leaf.eax & 0xFF != 0).map(|leaf| leaf.eax >> 8 & 0xFF);
+    let from_v2 = || supported(MONITORING_V2).filter(|leaf| leaf.eax & 1 != 0).map(|leaf| leaf.ebx & 0xF);
+    // Bit 23: six counters, since family 0x15.
+    let from_features = || supported(FEATURES).filter(|leaf| leaf.ecx & 1 << 23 != 0).map(|_| 6);
+    from_leaf_a.or_else(from_v2).or_else(from_features)
 }
 
-/// The register that tells (PMCR_EL0 of ARM) is the kernel's alone.
+/// Returns `None`: only the kernel can read the register (PMCR_EL0 on ARM).
 #[cfg(not(target_arch = "x86_64"))]
-const fn counters_told() -> Option<u32> {
+const fn reported_counters() -> Option<u32> {
     None
 }
 
-/// The highest number of a list such as `0-3,8,10-11`.
-fn highest_of(list: &str) -> Option<u32> {
+/// Returns the highest number of a list such as `0-3,8,10-11`.
+fn highest_in_list(list: &str) -> Option<u32> {
     list.trim()
         .split([',', '-'])
         .map(|number| number.parse().ok())
         .try_fold(0, |most, n: Option<u32>| Some(most.max(n?)))
 }
 
-/// How many numbers a list such as `0-3,8,10-11` has; `None` where it is no such list.
+/// Returns how many numbers a list such as `0-3,8,10-11` has; `None` if it is no such list.
 #[must_use]
 pub fn count_of(list: &str) -> Option<u32> {
     list.trim().split(',').try_fold(0_u32, |count, range| {
@@ -83,9 +86,9 @@ pub fn count_of(list: &str) -> Option<u32> {
     })
 }
 
-/// What the C library says, where `/sys` cannot be read.
+/// Returns the number from the C library, if `/sys` cannot be read.
 fn configured() -> u32 {
-    // SAFETY: `sysconf` reads nothing of ours and has no preconditions.
+    // SAFETY: `sysconf` accesses no memory of this program and has no preconditions.
     let count = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
     u32::try_from(count).unwrap_or(1)
 }
@@ -95,16 +98,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_highest_number_of_a_list_is_found() {
-        assert_eq!(highest_of("0\n"), Some(0));
-        assert_eq!(highest_of("0-127\n"), Some(127));
-        assert_eq!(highest_of("0-3,8,10-11"), Some(11));
-        assert_eq!(highest_of(""), None);
-        assert_eq!(highest_of("0-x"), None);
+    fn highest_number_of_a_list_is_found() {
+        assert_eq!(highest_in_list("0\n"), Some(0));
+        assert_eq!(highest_in_list("0-127\n"), Some(127));
+        assert_eq!(highest_in_list("0-3,8,10-11"), Some(11));
+        assert_eq!(highest_in_list(""), None);
+        assert_eq!(highest_in_list("0-x"), None);
     }
 
     #[test]
-    fn the_numbers_of_a_list_are_counted() {
+    fn numbers_of_a_list_are_counted() {
         assert_eq!(count_of("0\n"), Some(1));
         assert_eq!(count_of("0-3,8,10-11\n"), Some(7));
         for wrong in ["", "3-0", "0-x", "0-4294967295"] {
@@ -114,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn this_thread_runs_on_a_possible_processor() {
+    fn this_thread_runs_on_a_possible_cpu() {
         assert!(current() < u32::from(possible()));
     }
 }

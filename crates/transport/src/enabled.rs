@@ -1,20 +1,25 @@
-//! What a daemon has enabled, in a file beside its socket, for processes that register while the daemon is busy.
+//! The file of a daemon's enabled providers, for processes that register while the daemon is busy.
 //!
 //! ```text
-//!   RUNTIME/enabled      one message after the other, as they are sent (the system's daemon: RUNTIME/own/enabled):
-//!                          Region            how the memory of a session is cut
+//!   RUNTIME/enabled      messages one after the other, as they are sent
+//!                        (the system's daemon: RUNTIME/own/enabled):
+//!                          Region            layout of a session's memory
 //!                          EnableProvider    what the session wants of a provider or group
 //!
-//!   daemon    writes a file of another name, renames it; removes it when it leaves and before it listens
-//!   process   connects, reads the file, makes the memory for sessions that want its provider, writes events,
-//!             and sends Hello, Region with the memory, Register: they wait in the connection until the daemon reads them
+//!   daemon    writes a file of another name and renames it; removes it on exit and before it
+//!             listens
+//!   process   connects, reads the file, makes the memory for sessions that want its provider,
+//!             writes events, and sends Hello, Region with the memory, Register: they wait in the
+//!             connection until the daemon reads them
 //! ```
 //!
-//! 1. The file is believed where it belongs to the user who listens at the daemon's socket. A daemon removes the file of its predecessor before it
-//!    listens, so a process that has connected never reads that one.
-//! 2. The daemon decides all the same: it takes the memory for sessions that want the registration when it reads of it, and for no others.
-//! 3. The file is read, never mapped: a file that is cut short is an error and no signal.
-//! 4. Only the daemon's user can read the file: it says what is traced. The system's daemon writes
+//! 1. The file is trusted if it belongs to the user who listens at the daemon's socket. A daemon
+//!    removes the file of its predecessor before it listens, so a process that has connected never
+//!    reads that one.
+//! 2. The daemon still decides: when it reads the registration, it takes the memory only for
+//!    sessions that want it.
+//! 3. The file is read, never mapped: a truncated file is an error and no signal.
+//! 4. Only the daemon's user can read the file: it shows what is traced. The system's daemon writes
 //!    it to RUNTIME/own, which only the daemon's user can enter, beside a second socket for that
 //!    user's processes. Processes of other users wait for the system's daemon.
 
@@ -31,7 +36,7 @@ use crate::abi::RegionParams;
 use crate::message::{EnableCode, EnableParams, Message, SessionRef};
 use crate::runtime::RuntimeDir;
 
-/// The largest file. What has no room is not in it, and waits for the daemon.
+/// Largest size of the file. Providers that do not fit are left out, and wait for the daemon.
 const MAX_BYTES: usize = 1 << 20;
 /// Bytes before the body of a message; the last four are the length of the body.
 const HEAD_BYTES: usize = 16;
@@ -39,20 +44,21 @@ const HEAD_BYTES: usize = 16;
 /// One provider or group that a session has enabled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Enabled {
-    /// Provider, or group where the property of the parameters says so.
+    /// Provider, or group if the property of the parameters says so.
     pub target: Guid,
-    /// The name that the provider was enabled by; empty where it was enabled by its GUID.
+    /// Name by which the provider was enabled; empty if it was enabled by its GUID.
     pub name: String,
-    /// The session's id.
+    /// Id of the session.
     pub session: u64,
-    /// How the memory of a process is cut for the session.
+    /// Layout of a process's memory for the session.
     pub region: RegionParams,
-    /// What the session wants.
+    /// Level, keywords and filters of the enable.
     pub params: EnableParams,
 }
 
 impl Enabled {
-    /// Whether it is for registrations of this provider, of members of this group, or of this name.
+    /// Returns whether it applies to registrations of this provider, of members of this group, or
+    /// of this name.
     #[must_use]
     pub fn is_for(&self, provider: Guid, group: Option<Guid>, name: &str) -> bool {
         if self.params.property & EVENT_ENABLE_PROPERTY_PROVIDER_GROUP != 0 {
@@ -68,30 +74,30 @@ fn path(dir: &RuntimeDir) -> PathBuf {
     dir.path().join("enabled")
 }
 
-/// The name under which the file is written before it is renamed.
+/// Returns the name of the file before it is renamed.
 fn new_path(dir: &RuntimeDir) -> PathBuf {
     dir.path().join(".enabled")
 }
 
-/// Removes the file.
+/// Removes the file of enabled providers.
 pub fn remove(dir: &RuntimeDir) {
-    // Most of the time there is none.
+    // Usually there is none.
     let _ = fs::remove_file(path(dir));
-    // What a daemon that was killed while it wrote has left.
+    // A daemon that was killed while it wrote may have left this.
     let _ = fs::remove_file(new_path(dir));
 }
 
-/// Replaces the file.
+/// Replaces the file of enabled providers.
 pub fn write(dir: &RuntimeDir, all: &[Enabled]) -> io::Result<()> {
     let new = new_path(dir);
-    // A file of that name is what a daemon that was killed has left.
+    // A daemon that was killed may have left such a file.
     let _ = fs::remove_file(&new);
     let mut file = File::options().write(true).create_new(true).mode(0o600).open(&new)?;
     file.write_all(&encode(all))?;
     fs::rename(new, path(dir))
 }
 
-/// Reads what a daemon of this user has enabled; nothing where there is no such file.
+/// Reads the providers that a daemon of this user has enabled; empty if there is no such file.
 #[must_use]
 pub fn read(dir: &RuntimeDir, owner: u32) -> Vec<Enabled> {
     read_bytes(dir, owner).map(|bytes| decode(&bytes)).unwrap_or_default()
@@ -104,7 +110,7 @@ fn read_bytes(dir: &RuntimeDir, owner: u32) -> Option<Vec<u8>> {
 }
 
 fn open(dir: &RuntimeDir, owner: u32) -> Option<File> {
-    // Of a pipe, or a device, opening waits for nothing.
+    // With these flags, opening a pipe or a device does not wait.
     let flags = i32::try_from((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits()).ok()?;
     let file = File::options().read(true).custom_flags(flags).open(path(dir)).ok()?;
     let found = file.metadata().ok()?;
@@ -128,8 +134,8 @@ fn encode(all: &[Enabled]) -> Vec<u8> {
             name: enabled.name.clone(),
             timeout_ms: 0,
         };
-        let is_said = last == Some((enabled.session, enabled.region));
-        let written = if is_said { Ok(()) } else { region.encode(0, &mut bytes) };
+        let is_region_written = last == Some((enabled.session, enabled.region));
+        let written = if is_region_written { Ok(()) } else { region.encode(0, &mut bytes) };
         if written.and_then(|()| enable.encode(0, &mut bytes)).is_err() || bytes.len() > MAX_BYTES {
             bytes.truncate(before);
         } else {
@@ -147,8 +153,8 @@ fn decode(mut bytes: &[u8]) -> Vec<Enabled> {
         match message {
             Message::Region { session, params } => region = Some((session, params)),
             Message::EnableProvider { session: SessionRef::Id(id), provider, params, name, .. } => {
-                let of_session = region.filter(|(session, _)| *session == id);
-                all.extend(of_session.map(|(session, region)| Enabled {
+                let session_region = region.filter(|(session, _)| *session == id);
+                all.extend(session_region.map(|(session, region)| Enabled {
                     target: provider,
                     name,
                     session,
@@ -162,7 +168,7 @@ fn decode(mut bytes: &[u8]) -> Vec<Enabled> {
     all
 }
 
-/// The first message and what follows it.
+/// Decodes the first message. Returns it and the following bytes.
 fn next(bytes: &[u8]) -> Option<(Message, &[u8])> {
     let length = bytes.get(HEAD_BYTES - 4..HEAD_BYTES)?;
     let length = u32::from_le_bytes(length.try_into().ok()?) as usize;
@@ -224,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn links_and_writable_files_are_not_believed() {
+    fn links_and_writable_files_are_not_trusted() {
         use std::os::unix::fs::PermissionsExt;
         let (folder, dir, owner) = folder();
         write(&dir, &[enabled(1)]).unwrap();
@@ -237,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn any_beginning_of_a_file_and_any_bytes_are_read_without_harm() {
+    fn truncated_and_changed_files_are_read_without_harm() {
         let all: Vec<Enabled> = (0..3).map(enabled).collect();
         let bytes = encode(&all);
         for length in 0..bytes.len() {

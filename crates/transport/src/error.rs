@@ -1,29 +1,29 @@
-//! What can go wrong between processes.
+//! Errors of the transport between processes.
 
 use traceweir_format::spec::status::Status;
 
-/// The result of anything here that can fail.
+/// Result with this crate's [`Error`].
 pub type Result<T, E = Error> = core::result::Result<T, E>;
 
-/// A failure between processes.
+/// An error of the transport between processes.
 #[non_exhaustive]
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A system call failed.
     #[error("{operation}: {source}")]
     System {
-        /// What was tried.
+        /// The failed operation.
         operation: &'static str,
-        /// What the system said.
+        /// The error of the system.
         source: std::io::Error,
     },
-    /// A message that cannot be understood.
+    /// A message cannot be decoded.
     #[error("message is not valid: {0}")]
     Message(#[from] traceweir_format::Error),
-    /// A message of an unknown kind, or one that has no place here.
+    /// A message has an unknown kind, or is not expected here.
     #[error("message of kind {0} is not expected here")]
     Unexpected(u16),
-    /// Both sides speak, but no common version.
+    /// The two sides have no common protocol version.
     #[error("the other side speaks versions {theirs:?} of the control protocol, this one speaks {ours:?}")]
     Version {
         /// Lowest and highest version of the other side.
@@ -31,7 +31,7 @@ pub enum Error {
         /// Lowest and highest version of this side.
         ours: (u16, u16),
     },
-    /// A region that follows other rules than this side knows.
+    /// A region has another version of the shared memory layout.
     #[error(
         "the region follows version {theirs} of the rules of shared memory, this side knows version {ours}"
     )]
@@ -41,13 +41,13 @@ pub enum Error {
         /// Version of this side.
         ours: u32,
     },
-    /// A region, queue or size that contradicts itself.
+    /// A region, queue or size is inconsistent.
     #[error("{0}")]
     Invalid(&'static str),
-    /// The other side is gone.
+    /// The other side has closed the connection.
     #[error("the connection was closed")]
     Closed,
-    /// No answer in time.
+    /// No answer came in time.
     #[error("no answer in time")]
     TimedOut,
 }
@@ -58,7 +58,7 @@ impl Error {
         Self::System { operation, source: source.into() }
     }
 
-    /// The Win32 status that the published API returns for this error.
+    /// Returns the Win32 status that the published API returns for this error.
     #[must_use]
     pub fn status(&self) -> Status {
         match self {
@@ -71,7 +71,7 @@ impl Error {
     }
 }
 
-/// The Win32 status for an error of the system.
+/// Returns the Win32 status for an error of the system.
 #[must_use]
 pub fn status_of(error: &std::io::Error) -> Status {
     match error.raw_os_error().unwrap_or(0) {

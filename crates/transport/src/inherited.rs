@@ -1,36 +1,39 @@
-//! Descriptors that a process was born with and does not want.
+//! Closes descriptors that a process inherited through `exec` and does not want.
 //!
 //! ```text
-//!   whoever starts a daemon ──fork, exec──▶ daemon      0 1 2   its standard streams, which it knows about
-//!     lock files, pipes, sockets ─────────▶             3 …     kept for nothing: locks stay held, pipes never end
+//!   starter ──fork, exec──▶ daemon      0 1 2   its standard streams, which it knows about
+//!   lock files, pipes, ───▶             3 …     useless: locks stay held, pipes never end
+//!   sockets
 //! ```
 //!
-//! 1. What came through an `exec` has no close-on-exec flag, or it would not have come. What Rust opens has it. So the flag tells the two
-//!    apart, and nothing is closed that has an owner here.
-//! 2. Standard streams are left alone: they are the business of whoever runs the program.
+//! 1. A descriptor that came through an `exec` has no close-on-exec flag, or it would not have
+//!    come. Rust sets the flag on everything it opens. So the flag distinguishes the two, and
+//!    nothing is closed that has an owner here.
 //!
-//! A process that keeps descriptors of its own without the flag, as C libraries may, must not use this once they exist.
+//! A process that has descriptors of its own without the flag, as C libraries may, must not use
+//! this once they exist.
 
 use std::os::fd::RawFd;
 
-/// The first descriptor that is no standard stream.
+/// First descriptor that is no standard stream.
 const FIRST: RawFd = libc::STDERR_FILENO + 1;
-/// Descriptors that are tried one by one where the system does not list them.
+/// Descriptors that are tried one by one if the system does not list them.
 const TRIED: RawFd = 4096;
 
-/// Closes every descriptor above the standard streams that came from the process that started this one. Meant for the first lines of a
-/// program.
+/// Closes every descriptor above the standard streams that came from the process that started this
+/// one. Call it at the start of a program.
 pub fn close_inherited() {
     for fd in open_descriptors() {
         if came_through_exec(fd) {
-            // SAFETY: the descriptor is open and without the close-on-exec flag, so it was inherited and has no owner here (point 1);
-            // it is no standard stream, which the library would use by number.
+            // SAFETY: the descriptor is open and without the close-on-exec flag, so it was
+            // inherited and has no owner here (point 1); it is no standard stream, which the
+            // library would use by number.
             unsafe { libc::close(fd) };
         }
     }
 }
 
-/// Numbers that may be open descriptors, standard streams left out.
+/// Returns the numbers that may be open descriptors, without standard streams.
 fn open_descriptors() -> Vec<RawFd> {
     let Ok(listed) = std::fs::read_dir("/proc/self/fd") else { return (FIRST..TRIED).collect() };
     let numbers = listed.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
@@ -49,12 +52,12 @@ mod tests {
     use std::os::fd::AsRawFd;
 
     #[test]
-    fn what_was_opened_here_is_not_taken_for_inherited() {
+    fn own_descriptors_do_not_count_as_inherited() {
         let file = std::fs::File::open("/dev/null").unwrap();
         assert!(open_descriptors().contains(&file.as_raw_fd()));
         assert!(!came_through_exec(file.as_raw_fd()));
         assert!(!came_through_exec(-1));
-        assert!(came_through_exec(libc::STDERR_FILENO), "as every standard stream");
+        assert!(came_through_exec(libc::STDERR_FILENO), "like every standard stream");
         assert!(open_descriptors().iter().all(|fd| *fd > libc::STDERR_FILENO));
     }
 }

@@ -1,17 +1,19 @@
-//! Between processes: rings in shared memory, control messages over a Unix socket, and the counter both sides read.
+//! Communication between processes: rings in shared memory, control messages over a Unix socket,
+//! and the counter that both sides read.
 //!
 //! ```text
-//!   provider process                               owner: the daemon, or the same process for a private session
-//!   ────────────────                               ─────────────────────────────────────────────────────────────
+//!   provider process                            owner: the daemon, or the same process for a
+//!   ────────────────                            private session
+//!                                               ────────────────────────────────────────────
 //!   ring::Outlet ──records──▶ region (memory file) ──▶ ring::RegionReader ──▶ session
 //!        └──────── wake (eventfd) ─────────────────▶
-//!   socket::Connection ◀────── message::Message, descriptors, peer identity ──────▶ socket::Listener
+//!   socket::Connection ◀──── message::Message, descriptors, peer identity ────▶ socket::Listener
 //!
 //!   consumer process
 //!   live::QueueReader ◀── finished buffers (memory file, read only) ── live::QueueWriter
 //! ```
 //!
-//! Nothing here knows what an event means: a record is bytes with a length and a stamp.
+//! This crate does not know what an event means: a record is bytes with a length and a stamp.
 #![deny(unsafe_op_in_unsafe_fn)]
 
 pub mod abi;

@@ -1,36 +1,42 @@
-//! Live consumers' queues: finished buffers of a session, in memory that the session writes and the consumer can only read.
+//! Queues of live consumers: finished buffers of a session, in memory that the session writes and
+//! the consumer can only read.
 //!
 //! ```text
 //!   the session: QueueWriter                                   the consumer: QueueReader
 //!        │                                                          │
-//!        ├──▶ queue (memory file, sealed: nobody else may write) ──▶┤   buffers, head, ended, lost
+//!        ├──▶ queue (memory file, sealed against other writers) ───▶┤   buffers, head, ended, lost
 //!        ├◀── cursor (memory file of one page) ◀────────────────────┤   tail
-//!        └──▶ signal (socket pair) ────────────────────────────────▶┘   readable: look again; at its end: the session is gone
+//!        └──▶ signal (socket pair) ────────────────────────────────▶┘   readable: poll again;
+//!                                                                       closed: the session ended
 //!
 //!   queue    0            100                   data (a multiple of 1000)
 //!            ┌────────────┬─────────────────────┬──────────┬──────────┬─ … ─┐
-//!            │ header     │ an entry for each   │ buffer 0 │ buffer 1 │     │      buffer_bytes, rounded up to 1000 each
+//!            │ header     │ an entry for each   │ buffer 0 │ buffer 1 │     │
 //!            └────────────┴─────────────────────┴──────────┴──────────┴─ … ─┘
+//!                                                 buffer_bytes, rounded up to 1000 each
 //!
 //!   header   00 u64 MAGIC │ 08 u32 VERSION │ 0C u32 slots │ 10 u32 buffer_bytes
 //!            40 u64 head: buffers added so far │ 48 u64 1 when no more will come
-//!            80 u64 buffers lost to this consumer │ 88 u64 events in those │ 90 i64 complete: every event up to this stamp was added or lost
-//!   entry    00 i64 complete as it was when the buffer was added │ 08 u32 length of the buffer │ 0C u32 0
+//!            80 u64 buffers lost to this consumer │ 88 u64 events in those
+//!            90 i64 complete: every event up to this stamp was added or lost
+//!   entry    00 i64 complete as it was when the buffer was added
+//!            08 u32 length of the buffer │ 0C u32 0
 //!   cursor   00 u64 tail: buffers taken so far
 //! ```
 //!
 //! Buffer n stands in slot n mod `slots`. Offsets are hexadecimal.
 //!
-//! 1. The writer never waits: without a free slot a buffer is refused, and whoever offers it counts the loss. Signals are sent with flags
-//!    of the call, because a descriptor's own are shared with the consumer, who could change them.
-//! 2. The writer believes of the cursor only what is between the last value it saw and `head`. A consumer that lies loses or repeats
-//!    buffers of its own queue.
-//! 3. The reader believes nothing either: both files must be sealed against shrinking, each word is checked, and a buffer is copied before
-//!    its slot is freed.
-//! 4. `head` is stored after a buffer (release) and read before it (acquire), so is `tail` for the slot that becomes free, and so is the
-//!    end: who sees it sees every buffer.
+//! 1. The writer never waits: without a free slot it refuses a buffer, and the caller counts the
+//!    loss. Signals are sent with flags of the call, because the flags of a descriptor are shared
+//!    with the consumer, which could change them.
+//! 2. The writer trusts the cursor only between the last value it saw and `head`. A consumer that
+//!    writes wrong values loses or repeats buffers of its own queue.
+//! 3. The reader trusts nothing either: both files must be sealed against shrinking, each word is
+//!    checked, and a buffer is copied before its slot is freed.
+//! 4. `head` is stored after a buffer (release) and read before it (acquire), so is `tail` for the
+//!    slot that becomes free, and so is the end: a reader that sees it sees every buffer.
 //!
-//! What is in a buffer is not known here. Who is granted a queue is decided by the daemon.
+//! This module does not know what is in a buffer. The daemon decides who gets a queue.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -47,11 +53,11 @@ use crate::map::{self, Mapping, memory_file, seal};
 pub const MAGIC: u64 = u64::from_le_bytes(*b"TWQUEUE1");
 /// Version of the queue's layout.
 pub const VERSION: u32 = 2;
-/// The most slots of a queue.
+/// Largest number of slots of a queue.
 pub const MAX_SLOTS: u32 = 1 << 16;
-/// The most bytes of a buffer.
+/// Largest size of a buffer in bytes.
 pub const MAX_BUFFER: u32 = 1 << 24;
-/// The most bytes of a queue.
+/// Largest size of a queue in bytes.
 const MAX_QUEUE: usize = 1 << 32;
 
 /// Offsets in the queue.
@@ -66,30 +72,30 @@ mod at {
     pub(super) const LOST_EVENTS: usize = 0x88;
     pub(super) const COMPLETE: usize = 0x90;
     pub(super) const ENTRIES: usize = 0x100;
-    /// In an entry.
+    /// Offset in an entry.
     pub(super) const LENGTH: usize = 0x08;
     pub(super) const ENTRY_BYTES: usize = 0x10;
-    /// In the cursor.
+    /// Offset in the cursor.
     pub(super) const TAIL: usize = 0x00;
 }
 
-/// How a queue is cut.
+/// The layout of a queue.
 #[derive(Clone, Copy, Debug)]
-struct Cut {
+struct QueueLayout {
     slots: u32,
     buffer_bytes: u32,
 }
 
-impl Cut {
+impl QueueLayout {
     fn new(slots: u32, buffer_bytes: u32) -> Result<Self> {
-        let cut = Self { slots, buffer_bytes };
-        let sound = (1..=MAX_SLOTS).contains(&slots) && (1..=MAX_BUFFER).contains(&buffer_bytes);
-        if !sound || cut.bytes() > MAX_QUEUE {
+        let layout = Self { slots, buffer_bytes };
+        let is_valid = (1..=MAX_SLOTS).contains(&slots) && (1..=MAX_BUFFER).contains(&buffer_bytes);
+        if !is_valid || layout.bytes() > MAX_QUEUE {
             return Err(Error::Invalid(
                 "a queue has 1 to 65536 slots of 1 byte to 16 MiB, and 4 GiB at most",
             ));
         }
-        Ok(cut)
+        Ok(layout)
     }
 
     fn slot(self, position: u64) -> usize {
@@ -104,22 +110,22 @@ impl Cut {
         self.entry_offset(position) + at::LENGTH
     }
 
-    fn offset_of_slot(self, slot: usize) -> usize {
+    fn slot_offset(self, slot: usize) -> usize {
         let entries = at::ENTRY_BYTES * self.slots as usize;
         (at::ENTRIES + entries).next_multiple_of(PAGE)
             + slot * (self.buffer_bytes as usize).next_multiple_of(PAGE)
     }
 
     fn data_offset(self, position: u64) -> usize {
-        self.offset_of_slot(self.slot(position))
+        self.slot_offset(self.slot(position))
     }
 
     fn bytes(self) -> usize {
-        self.offset_of_slot(self.slots as usize)
+        self.slot_offset(self.slots as usize)
     }
 }
 
-/// A word that every queue and cursor has.
+/// Returns a word that every queue and cursor has.
 fn word(memory: &Mapping, offset: usize) -> Result<&AtomicU64> {
     memory.word(offset).ok_or(Error::Invalid("a queue is smaller than its own header"))
 }
@@ -128,39 +134,39 @@ fn half(memory: &Mapping, offset: usize) -> Result<&AtomicU32> {
     memory.half(offset).ok_or(Error::Invalid("a queue is smaller than its own header"))
 }
 
-/// The descriptors a consumer is given.
+/// The descriptors that a consumer gets.
 #[derive(Debug)]
 pub struct ConsumerEnds {
     /// Finished buffers; can only be mapped for reading.
     pub queue: OwnedFd,
-    /// One page that the consumer writes: how far it has read.
+    /// One page that the consumer writes: the number of buffers it has taken.
     pub cursor: OwnedFd,
     /// Readable when a buffer was added or the session ended.
     pub signal: OwnedFd,
 }
 
-/// The session's side: writes finished buffers and never waits.
+/// The session's end of a queue: writes finished buffers and never waits.
 #[derive(Debug)]
 pub struct QueueWriter {
-    cut: Cut,
+    layout: QueueLayout,
     queue: Mapping,
     cursor: Mapping,
     signal: OwnedFd,
     head: u64,
-    /// The last tail that was believed.
+    /// Last tail that was accepted.
     tail: u64,
-    /// What the consumer was told to be complete; 0: nothing yet.
+    /// Completeness stamp that the consumer has; 0 means none yet.
     complete: i64,
 }
 
 impl QueueWriter {
-    /// A queue of `slots` buffers of `buffer_bytes` at most.
+    /// Creates a queue of `slots` buffers of at most `buffer_bytes`.
     pub fn create(slots: u32, buffer_bytes: u32) -> Result<(Self, ConsumerEnds)> {
-        let cut = Cut::new(slots, buffer_bytes)?;
-        map::check_headroom(cut.bytes())?;
-        let file = memory_file(c"traceweir-queue", cut.bytes())?;
-        let queue = Mapping::of_file(file.as_fd(), cut.bytes(), true)?;
-        // Only now: this mapping stays writable, and no other will be.
+        let layout = QueueLayout::new(slots, buffer_bytes)?;
+        map::check_headroom(layout.bytes())?;
+        let file = memory_file(c"traceweir-queue", layout.bytes())?;
+        let queue = Mapping::of_file(file.as_fd(), layout.bytes(), true)?;
+        // Only now: this mapping stays writable, and no later one is.
         seal(file.as_fd(), SealFlags::FUTURE_WRITE)?;
         let cursor_file = memory_file(c"traceweir-cursor", PAGE)?;
         seal(cursor_file.as_fd(), SealFlags::empty())?;
@@ -174,11 +180,12 @@ impl QueueWriter {
         half(&queue, at::VERSION)?.store(VERSION, Ordering::Relaxed);
         half(&queue, at::SLOTS)?.store(slots, Ordering::Relaxed);
         half(&queue, at::BUFFER_BYTES)?.store(buffer_bytes, Ordering::Relaxed);
-        let writer = Self { cut, queue, cursor, signal, head: 0, tail: 0, complete: 0 };
+        let writer = Self { layout, queue, cursor, signal, head: 0, tail: 0, complete: 0 };
         Ok((writer, ConsumerEnds { queue: file, cursor: cursor_file, signal: listened }))
     }
 
-    /// Adds a buffer; `false` when the consumer is too far behind, or the buffer is none for this queue. Signals it.
+    /// Adds a buffer and signals the consumer. Returns `false` if the queue is full, or the buffer
+    /// does not fit into a slot.
     pub fn push(&mut self, buffer: &[u8]) -> bool {
         let added = self.has_room() && self.put(buffer).is_some();
         if added {
@@ -187,26 +194,28 @@ impl QueueWriter {
         added
     }
 
-    /// Whether a slot is free. The acquire pairs with the release in [`QueueReader::pop`]: the consumer has copied what stood there.
+    /// Returns whether a slot is free. The acquire pairs with the release in [`QueueReader::pop`]:
+    /// the consumer has copied what was there.
     fn has_room(&mut self) -> bool {
         let Ok(tail) = word(&self.cursor, at::TAIL) else { return false };
         self.tail = tail.load(Ordering::Acquire).clamp(self.tail, self.head);
-        self.head - self.tail < u64::from(self.cut.slots)
+        self.head - self.tail < u64::from(self.layout.slots)
     }
 
     fn put(&mut self, buffer: &[u8]) -> Option<()> {
-        let length = u32::try_from(buffer.len()).ok().filter(|n| (1..=self.cut.buffer_bytes).contains(n))?;
-        self.queue.copy_in(self.cut.data_offset(self.head), buffer).then_some(())?;
+        let length =
+            u32::try_from(buffer.len()).ok().filter(|n| (1..=self.layout.buffer_bytes).contains(n))?;
+        self.queue.copy_in(self.layout.data_offset(self.head), buffer).then_some(())?;
         let complete = self.complete.cast_unsigned();
-        self.queue.word(self.cut.entry_offset(self.head))?.store(complete, Ordering::Relaxed);
-        self.queue.half(self.cut.length_offset(self.head))?.store(length, Ordering::Relaxed);
+        self.queue.word(self.layout.entry_offset(self.head))?.store(complete, Ordering::Relaxed);
+        self.queue.half(self.layout.length_offset(self.head))?.store(length, Ordering::Relaxed);
         self.head += 1;
         // Pairs with the acquire in `QueueReader::waiting`: buffer and entry come first.
         self.queue.word(at::HEAD)?.store(self.head, Ordering::Release);
         Some(())
     }
 
-    /// Tells the consumer what it has lost so far: buffers, events.
+    /// Publishes the buffers and events that the consumer has lost so far.
     pub fn set_lost(&mut self, buffers: u64, events: u64) {
         for (offset, value) in [(at::LOST_BUFFERS, buffers), (at::LOST_EVENTS, events)] {
             if let Some(word) = self.queue.word(offset) {
@@ -215,80 +224,84 @@ impl QueueWriter {
         }
     }
 
-    /// Tells the consumer that no event up to this stamp will be added any more, but for those that bring a stamp of their own. The stamps
-    /// told never fall. Takes no slot; buffers that are added later carry it too.
+    /// Publishes the completeness stamp: no event up to this stamp will be added any more, except
+    /// events with a stamp of their own. The stamps never decrease. Takes no slot; buffers that are
+    /// added later carry it too.
     pub fn set_complete(&mut self, stamp: i64) {
         self.complete = stamp;
         if let Some(word) = self.queue.word(at::COMPLETE) {
-            // Pairs with the acquire in `QueueReader::complete`: every buffer that was added before is seen with it.
+            // Pairs with the acquire in `QueueReader::complete`: every buffer that was added before
+            // is seen with it.
             word.store(stamp.cast_unsigned(), Ordering::Release);
         }
         self.wake();
     }
 
-    /// Tells the consumer that nothing more comes.
+    /// Publishes the end of the session.
     pub fn end(&mut self) {
         if let Some(ended) = self.queue.word(at::ENDED) {
-            // Pairs with the acquire in `QueueReader::look`: every buffer and the lost ones come first.
+            // Pairs with the acquire in `QueueReader::poll`: every buffer and the lost ones come
+            // first.
             ended.store(1, Ordering::Release);
         }
         self.wake();
     }
 
-    /// Best effort: when there is no room for another signal, there are unread ones; when nobody listens, nobody needs it.
+    /// Signals the consumer. Best effort: without room for another signal there are unread ones;
+    /// without a reader, none is needed.
     fn wake(&self) {
         let _ = rustix::net::send(&self.signal, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
     }
 }
 
-/// The consumer's side.
+/// The consumer's end of a queue.
 #[derive(Debug)]
 pub struct QueueReader {
-    cut: Cut,
+    layout: QueueLayout,
     queue: Mapping,
     cursor: Mapping,
     signal: OwnedFd,
     tail: u64,
-    /// What the entry of the last buffer taken says to be complete.
-    taken: i64,
+    /// Completeness stamp in the entry of the last buffer taken.
+    last_complete: i64,
 }
 
-/// What a consumer finds in its queue.
+/// Result of reading a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// A buffer was copied; so many bytes.
+    /// A buffer of this many bytes was copied.
     Buffer(usize),
-    /// Nothing now.
+    /// The queue is empty now.
     Empty,
-    /// Nothing any more.
+    /// The session has ended.
     Ended,
 }
 
 impl QueueReader {
     /// Maps the descriptors; sizes come from the control message.
     pub fn open(ends: ConsumerEnds, slots: u32, buffer_bytes: u32) -> Result<Self> {
-        let cut = Cut::new(slots, buffer_bytes)?;
+        let layout = QueueLayout::new(slots, buffer_bytes)?;
         map::check_seals(ends.queue.as_fd())?;
         map::check_seals(ends.cursor.as_fd())?;
-        let queue = Mapping::of_file(ends.queue.as_fd(), cut.bytes(), false)?;
+        let queue = Mapping::of_file(ends.queue.as_fd(), layout.bytes(), false)?;
         let cursor = Mapping::of_file(ends.cursor.as_fd(), PAGE, true)?;
-        let known = word(&queue, at::MAGIC)?.load(Ordering::Relaxed) == MAGIC
+        let is_known = word(&queue, at::MAGIC)?.load(Ordering::Relaxed) == MAGIC
             && half(&queue, at::VERSION)?.load(Ordering::Relaxed) == VERSION;
-        if !known {
-            return Err(Error::Invalid("not a queue of a version that is known here"));
+        if !is_known {
+            return Err(Error::Invalid("the memory is no queue of a known version"));
         }
-        Ok(Self { cut, queue, cursor, signal: ends.signal, tail: 0, taken: 0 })
+        Ok(Self { layout, queue, cursor, signal: ends.signal, tail: 0, last_complete: 0 })
     }
 
-    /// Copies the next buffer into `out`, which then holds that buffer alone, and frees its slot. [`Next::Ended`] also when the session's
-    /// process is gone.
+    /// Copies the next buffer into `out`, which then holds that buffer alone, and frees its slot.
+    /// Returns [`Next::Ended`] also if the session's process has ended.
     pub fn pop(&mut self, out: &mut Vec<u8>) -> Result<Next> {
-        let mut next = self.look()?;
+        let mut next = self.poll()?;
         if next == Next::Empty {
-            // Signals are taken before the second look: one that comes later leaves the descriptor readable.
-            let gone = self.take_signals()?;
-            next = self.look()?;
-            if next == Next::Empty && gone {
+            // Signals are taken before the second poll: a later one leaves the descriptor readable.
+            let is_closed = self.take_signals()?;
+            next = self.poll()?;
+            if next == Next::Empty && is_closed {
                 next = Next::Ended;
             }
         }
@@ -300,46 +313,48 @@ impl QueueReader {
         Ok(next)
     }
 
-    /// What is next, without taking it.
-    fn look(&self) -> Result<Next> {
-        // Before `head`, so that an end that is seen is behind every buffer.
+    /// Returns what is next, without taking it.
+    fn poll(&self) -> Result<Next> {
+        // Before `head`, so that an end that is seen comes after every buffer.
         let ended = word(&self.queue, at::ENDED)?.load(Ordering::Acquire) != 0;
         if self.waiting()? == 0 {
             return Ok(if ended { Next::Ended } else { Next::Empty });
         }
-        let length = half(&self.queue, self.cut.length_offset(self.tail))?.load(Ordering::Relaxed);
-        if !(1..=self.cut.buffer_bytes).contains(&length) {
+        let length = half(&self.queue, self.layout.length_offset(self.tail))?.load(Ordering::Relaxed);
+        if !(1..=self.layout.buffer_bytes).contains(&length) {
             return Err(Error::Invalid("a queue holds a buffer of an impossible length"));
         }
         Ok(Next::Buffer(length as usize))
     }
 
-    /// Buffers that wait. The acquire pairs with the release in [`QueueWriter::push`].
+    /// Returns the number of waiting buffers. The acquire pairs with the release in
+    /// [`QueueWriter::push`].
     fn waiting(&self) -> Result<u64> {
         let head = word(&self.queue, at::HEAD)?.load(Ordering::Acquire);
-        let waiting = head.checked_sub(self.tail).filter(|n| *n <= u64::from(self.cut.slots));
+        let waiting = head.checked_sub(self.tail).filter(|n| *n <= u64::from(self.layout.slots));
         waiting.ok_or(Error::Invalid("a queue holds more buffers than it has slots"))
     }
 
     fn take(&mut self, length: usize, out: &mut Vec<u8>) -> Result<()> {
         out.resize(length, 0);
-        if !self.queue.copy_out(self.cut.data_offset(self.tail), out) {
+        if !self.queue.copy_out(self.layout.data_offset(self.tail), out) {
             return Err(Error::Invalid("a queue is smaller than its slots"));
         }
-        let complete = word(&self.queue, self.cut.entry_offset(self.tail))?.load(Ordering::Relaxed);
-        // A writer that keeps the rules cannot have come round; one that does not is found out here.
+        let complete = word(&self.queue, self.layout.entry_offset(self.tail))?.load(Ordering::Relaxed);
+        // A correct writer cannot have wrapped around; an incorrect one is detected here.
         self.waiting()?;
-        self.taken = complete.cast_signed();
+        self.last_complete = complete.cast_signed();
         self.tail += 1;
         // Pairs with the acquire in `QueueWriter::has_room`: the copy is finished.
         word(&self.cursor, at::TAIL)?.store(self.tail, Ordering::Release);
         Ok(())
     }
 
-    /// Empties the signal; `true` when nobody is left to send one.
+    /// Reads all signals. Returns `true` if the other end is closed.
     fn take_signals(&self) -> Result<bool> {
         let mut bytes = [0_u8; 512];
-        // Not for ever, whatever is sent meanwhile: what stays leaves the descriptor readable, which costs one look more.
+        // Bounded, whatever is sent meanwhile: the rest leaves the descriptor readable, which costs
+        // one more poll.
         for _ in 0..8 {
             match rustix::net::recv(&self.signal, &mut bytes, RecvFlags::DONTWAIT) {
                 Ok((0, _)) | Err(Errno::CONNRESET) => return Ok(true),
@@ -351,34 +366,37 @@ impl QueueReader {
         Ok(false)
     }
 
-    /// Whether the session itself said that nothing more comes: [`Next::Ended`] without it means that the session's process is gone.
+    /// Returns whether the session itself announced its end: [`Next::Ended`] without it means that
+    /// the session's process has ended.
     #[must_use]
     pub fn said_end(&self) -> bool {
         self.queue.word(at::ENDED).is_some_and(|ended| ended.load(Ordering::Acquire) != 0)
     }
 
-    /// Once every buffer that is in the queue now was taken, no event up to this stamp will come any more, unless its writer gave it a stamp
-    /// of its own; 0: not known.
+    /// Returns the completeness stamp: once every buffer that is in the queue now was taken, no
+    /// event up to this stamp will come any more, unless its writer gave it a stamp of its own. 0
+    /// means unknown.
     #[must_use]
     pub fn complete(&self) -> i64 {
         self.queue.word(at::COMPLETE).map_or(0, |word| word.load(Ordering::Acquire)).cast_signed()
     }
 
-    /// Like [`complete`](Self::complete), as it was when the buffer that was taken last was added: no event
+    /// Like [`complete`](Self::complete), as it was when the last taken buffer was added: no event
     /// up to this stamp will come any more, however many buffers wait in the queue.
     #[must_use]
     pub fn complete_before_last(&self) -> i64 {
-        self.taken
+        self.last_complete
     }
 
-    /// Buffers and events lost to this consumer so far.
+    /// Returns the buffers and events that this consumer has lost so far.
     #[must_use]
     pub fn lost(&self) -> (u64, u64) {
         let read = |offset| self.queue.word(offset).map_or(0, |word| word.load(Ordering::Relaxed));
         (read(at::LOST_BUFFERS), read(at::LOST_EVENTS))
     }
 
-    /// Readable when there may be something new; [`pop`](Self::pop) takes the signals.
+    /// Returns the descriptor that is readable when there may be something new; [`pop`](Self::pop)
+    /// takes the signals.
     #[must_use]
     pub fn signal(&self) -> BorrowedFd<'_> {
         self.signal.as_fd()

@@ -1,16 +1,19 @@
-//! Memory that two parties share: created, sealed, mapped, bounds-checked, given back.
+//! Shared memory: created, sealed, mapped, bounds-checked, given back.
 //!
 //! ```text
-//!   memory_file ──seal──▶ descriptor ──(socket)──▶ Range::map_file        in the process: a fixed range of addresses
-//!        └──────────────▶ Mapping::of_file                                in the owner
+//!   memory_file ──seal──▶ descriptor ──(socket)──▶ Range::map_file     in the process
+//!        └──────────────▶ Mapping::of_file                             in the owner
 //! ```
 //!
-//! 1. Nobody makes a Rust reference to shared bytes: words are atomics, everything else is copied in and out by raw copies.
-//! 2. Every access is checked against the size of the mapping, which the seals keep the file from falling below.
-//! 3. Pages are as large as the machine has them; sizes of files and mappings need not be multiples of them. What is given back is
-//!    whole pages, because the kernel takes whole pages whatever it is asked for.
-//! 4. A [`Mapping`] ends with its owner; a [`Range`] never ends, because a writer interrupted for any length of time may still
-//!    look at it. What is covered reads as zeros.
+//! 1. No Rust reference to shared bytes exists: words are atomics, everything else is copied in and
+//!    out by raw copies.
+//! 2. Every access is checked against the size of the mapping, below which the seals keep the file
+//!    from shrinking.
+//! 3. Pages have the size of the machine's pages; sizes of files and mappings need not be multiples
+//!    of it. Only whole pages are given back, because the kernel removes whole pages whatever range
+//!    it gets.
+//! 4. A [`Mapping`] ends with its owner; a [`Range`] never ends, because a writer interrupted for
+//!    any length of time may still access it. A covered range reads as zeros.
 
 use core::ffi::CStr;
 use core::ptr::{self, NonNull};
@@ -22,24 +25,25 @@ use rustix::mm::{Advice, MapFlags, MremapFlags, ProtFlags};
 
 use crate::error::{Error, Result};
 
-/// The file system of memory files with pages of the usual size (statfs(2)).
+/// File system type of memory files with normal pages (statfs(2)).
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 
-/// Bytes of a page on this machine, a power of two: the smallest unit that is given back.
+/// Returns the size of a page on this machine, a power of two: the smallest unit that is given
+/// back.
 #[must_use]
 pub fn page_size() -> usize {
     rustix::param::page_size()
 }
 
-/// Memory that [`check_headroom`] keeps free. Small allocations cannot report a failure: the process
-/// aborts.
+/// Memory that [`check_headroom`] keeps free. Small allocations cannot report a failure: the
+/// process aborts.
 const HEADROOM: usize = 64 << 20;
 
-/// Fails where an allocation or mapping of so many bytes would leave this process too little memory
-/// or address space for its small allocations and its threads.
+/// Fails if an allocation or mapping of `bytes` bytes would leave this process too little memory or
+/// address space for its small allocations and its threads.
 pub fn check_headroom(bytes: usize) -> Result<()> {
     let bytes = bytes.saturating_add(HEADROOM);
-    // SAFETY: a new mapping at an address of the kernel's choice disturbs nobody.
+    // SAFETY: a new mapping at an address that the kernel chooses affects no existing memory.
     let base = unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), bytes, RW, MapFlags::PRIVATE) };
     let base = base.map_err(|e| Error::system("too little memory or address space is left", e))?;
     // SAFETY: this mapping was just made with this size, and nothing refers to it.
@@ -47,7 +51,7 @@ pub fn check_headroom(bytes: usize) -> Result<()> {
     Ok(())
 }
 
-/// Creates a memory file of so many bytes that read as zeros; nothing is sealed yet.
+/// Creates a memory file of `bytes` zeros, without seals.
 pub fn memory_file(name: &CStr, bytes: usize) -> Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     // Before Linux 6.3 the flag is unknown; after it a system may insist on it.
@@ -58,46 +62,49 @@ pub fn memory_file(name: &CStr, bytes: usize) -> Result<OwnedFd> {
     Ok(file)
 }
 
-/// Seals a memory file against shrinking, growing and further seals, and whatever else is named.
+/// Seals a memory file against shrinking, growing and further seals, and with the seals in `more`.
 pub fn seal(file: BorrowedFd<'_>, more: SealFlags) -> Result<()> {
     let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL | more;
     rustix::fs::fcntl_add_seals(file, seals).map_err(|e| Error::system("seal a memory file", e))
 }
 
-/// Refuses a file that is smaller than what is about to be mapped of it: touching the missing part would kill the process.
+/// Rejects a file that is smaller than the planned mapping: touching the missing part would kill
+/// the process.
 fn check_size(file: BorrowedFd<'_>, bytes: usize) -> Result<()> {
-    let stat = rustix::fs::fstat(file).map_err(|e| Error::system("look at a memory file", e))?;
+    let stat = rustix::fs::fstat(file).map_err(|e| Error::system("inspect a memory file", e))?;
     if u64::try_from(stat.st_size).unwrap_or(0) < bytes as u64 {
-        return Err(Error::Invalid("the memory file is smaller than it was said to be"));
+        return Err(Error::Invalid("the memory file is smaller than announced"));
     }
     Ok(())
 }
 
-/// Refuses memory that its maker could take away from under a mapping: touching it then would kill the process.
+/// Rejects memory that its creator could remove from under a mapping: touching it then would kill
+/// the process.
 pub(crate) fn check_seals(file: BorrowedFd<'_>) -> Result<()> {
-    let seals = rustix::fs::fcntl_get_seals(file)
-        .map_err(|e| Error::system("look at the seals of shared memory", e))?;
+    let seals =
+        rustix::fs::fcntl_get_seals(file).map_err(|e| Error::system("read the seals of shared memory", e))?;
     if !seals.contains(SealFlags::SHRINK) {
         return Err(Error::Invalid("shared memory is not sealed against shrinking"));
     }
     Ok(())
 }
 
-/// Refuses anything but a memory file of this size that its maker cannot take pages from: touching a missing page would kill the process. A file of huge pages
-/// is refused too, since the machine may have none left when one is touched.
+/// Rejects anything except a memory file of this size that is sealed against shrinking: touching a
+/// missing page would kill the process. Rejects files of huge pages too, since the machine may have
+/// none left when one is touched.
 pub fn check_memory_file(file: BorrowedFd<'_>, bytes: usize) -> Result<()> {
     check_seals(file)?;
-    let system = rustix::fs::fstatfs(file).map_err(|e| Error::system("look at a memory file", e))?;
-    let stat = rustix::fs::fstat(file).map_err(|e| Error::system("look at a memory file", e))?;
+    let system = rustix::fs::fstatfs(file).map_err(|e| Error::system("inspect a memory file", e))?;
+    let stat = rustix::fs::fstat(file).map_err(|e| Error::system("inspect a memory file", e))?;
     if u64::try_from(system.f_type).ok() != Some(TMPFS_MAGIC)
         || u64::try_from(stat.st_size).ok() != Some(bytes as u64)
     {
-        return Err(Error::Invalid("shared memory is not a memory file of the size it was said to have"));
+        return Err(Error::Invalid("shared memory is not a memory file of the announced size"));
     }
     Ok(())
 }
 
-/// Shared memory, mapped for as long as this lives.
+/// Shared memory, mapped as long as this value lives.
 #[derive(Debug)]
 pub struct Mapping {
     base: NonNull<u8>,
@@ -106,17 +113,18 @@ pub struct Mapping {
     page: usize,
 }
 
-// SAFETY: the mapping belongs to the value, not to a thread; all access goes through atomics and raw copies.
+// SAFETY: the mapping belongs to the value, not to a thread; all access goes through atomics and
+// raw copies.
 unsafe impl Send for Mapping {}
 // SAFETY: as above; nothing hands out references to bytes.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps the beginning of a memory file, to be read, or to be read and written.
+    /// Maps the beginning of a memory file for reading, or for reading and writing.
     pub fn of_file(file: BorrowedFd<'_>, bytes: usize, writable: bool) -> Result<Self> {
         check_size(file, bytes)?;
         let rights = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
-        // SAFETY: a new mapping at an address of the kernel's choice disturbs nobody.
+        // SAFETY: a new mapping at an address that the kernel chooses affects no existing memory.
         let base = unsafe { rustix::mm::mmap(ptr::null_mut(), bytes, rights, MapFlags::SHARED, file, 0) };
         Self::from_kernel(base, bytes, writable)
     }
@@ -132,7 +140,7 @@ impl Mapping {
         Ok(Self { base, bytes, writable, page: page_size() })
     }
 
-    /// The same on a machine with larger pages.
+    /// Pretends that the machine has larger pages.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn with_page(mut self, page: usize) -> Self {
         assert!(page.is_power_of_two() && page.is_multiple_of(page_size()));
@@ -140,70 +148,76 @@ impl Mapping {
         self
     }
 
-    /// Bytes of a page: what is given back is a multiple of it, at a multiple of it.
+    /// Returns the page size: ranges that are given back are multiples of it, at multiples of it.
     #[must_use]
     pub fn page(&self) -> usize {
         self.page
     }
 
-    /// Bytes of the mapping.
+    /// Returns the size of the mapping in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Where `length` bytes at an offset are, if they are inside and aligned.
+    /// Returns the address of `length` bytes at `offset`, if they are inside and aligned.
     #[inline]
-    fn at(&self, offset: usize, length: usize, align: usize) -> Option<*mut u8> {
+    fn address(&self, offset: usize, length: usize, align: usize) -> Option<*mut u8> {
         let inside = offset.checked_add(length)? <= self.bytes && offset.is_multiple_of(align);
-        // SAFETY: offset + length lies inside the mapping, which is one allocation of `bytes` bytes.
+        // SAFETY: offset + length lies inside the mapping, which is one allocation of `bytes`
+        // bytes.
         inside.then(|| unsafe { self.base.as_ptr().add(offset) })
     }
 
-    /// The word at a multiple of eight. Written only where the mapping is writable.
+    /// Returns the word at a multiple of eight. Only stored to if the mapping is writable.
     #[must_use]
     #[inline]
     pub fn word(&self, offset: usize) -> Option<&AtomicU64> {
-        // SAFETY: `at` checked bounds and alignment (the base is page aligned); the word is only ever used as an atomic here.
-        self.at(offset, 8, 8).map(|word| unsafe { AtomicU64::from_ptr(word.cast()) })
+        // SAFETY: `address` checked bounds and alignment (the base is page aligned); the word is
+        // only ever used as an atomic here.
+        self.address(offset, 8, 8).map(|word| unsafe { AtomicU64::from_ptr(word.cast()) })
     }
 
-    /// The half word at a multiple of four. Written only where the mapping is writable.
+    /// Returns the half word at a multiple of four. Only stored to if the mapping is writable.
     #[must_use]
     #[inline]
     pub fn half(&self, offset: usize) -> Option<&AtomicU32> {
         // SAFETY: as in `word`.
-        self.at(offset, 4, 4).map(|word| unsafe { AtomicU32::from_ptr(word.cast()) })
+        self.address(offset, 4, 4).map(|word| unsafe { AtomicU32::from_ptr(word.cast()) })
     }
 
-    /// Copies bytes out; `false`, and nothing done, where they are not all inside.
+    /// Copies bytes out; returns `false`, and does nothing, if they are not all inside.
     #[must_use]
     #[inline]
     pub fn copy_out(&self, offset: usize, out: &mut [u8]) -> bool {
-        let Some(from) = self.at(offset, out.len(), 1) else { return false };
-        // SAFETY: `at` checked the source; `out` is exclusive memory of ours and no part of a mapping nobody has references to. Should
-        // another process write meanwhile, the copy holds some mixture of bytes, which is all that is promised.
+        let Some(from) = self.address(offset, out.len(), 1) else { return false };
+        // SAFETY: `address` checked the source; `out` is exclusive memory of this process and no
+        // part of a mapping, to which no references exist. If another process writes meanwhile, the
+        // copy holds some mixture of bytes, which is all that is promised.
         unsafe { ptr::copy_nonoverlapping(from, out.as_mut_ptr(), out.len()) };
         true
     }
 
-    /// Copies bytes in; `false`, and nothing done, where there is no room or no right.
+    /// Copies bytes in; returns `false`, and does nothing, if they are not all inside or the
+    /// mapping is read-only.
     #[must_use]
     pub fn copy_in(&self, offset: usize, bytes: &[u8]) -> bool {
-        let Some(to) = self.at(offset, bytes.len(), 1).filter(|_| self.writable) else { return false };
-        // SAFETY: `at` checked the destination; nobody has references to it, so it cannot overlap `bytes`.
+        let Some(to) = self.address(offset, bytes.len(), 1).filter(|_| self.writable) else { return false };
+        // SAFETY: `address` checked the destination; no references to it exist, so it cannot
+        // overlap `bytes`.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
         true
     }
 
-    /// Gives whole pages back to the system; they read as zeros from now on. Best effort; what are not whole pages stays, as the kernel
-    /// would take what is around it too.
+    /// Gives whole pages back to the system; they read as zeros from now on. Best effort; ignores
+    /// ranges that are not whole pages, as the kernel would remove the bytes around them too.
     pub fn give_back(&self, offset: usize, bytes: usize) {
         if bytes == 0 || !bytes.is_multiple_of(self.page) || !self.writable {
             return;
         }
-        if let Some(from) = self.at(offset, bytes, self.page) {
-            // SAFETY: the pages are inside this mapping, whose bytes nobody has references to; they become zeros, never unmapped.
+        if let Some(from) = self.address(offset, bytes, self.page) {
+            // SAFETY: the pages are inside this mapping, to whose bytes no references exist; they
+            // become zeros and stay mapped.
             let _ = unsafe { rustix::mm::madvise(from.cast(), bytes, Advice::LinuxRemove) };
         }
     }
@@ -211,12 +225,13 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the mapping was made by this type with this size, and whoever borrowed from it is gone.
+        // SAFETY: this type made the mapping with this size, and all borrows of it have ended.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) };
     }
 }
 
-/// Addresses that are kept for ever: mapped to shared memory now and then, to zeros of their own otherwise.
+/// Addresses that stay reserved forever: mapped to shared memory at times, and to private zeros
+/// otherwise.
 #[derive(Clone, Copy, Debug)]
 pub struct Range {
     base: NonNull<u8>,
@@ -224,18 +239,18 @@ pub struct Range {
 }
 
 impl Range {
-    /// Keeps addresses for at least so many bytes. The size is rounded up to a power of two, so that a growing need leaves no more
-    /// behind than it uses.
+    /// Reserves addresses for at least `bytes` bytes. The size is rounded up to a power of two, so
+    /// that growing needs waste no more than they use.
     pub fn reserve(bytes: usize) -> Result<Self> {
         let bytes = bytes.checked_next_power_of_two().ok_or(Error::Invalid("the region is too large"))?;
-        // SAFETY: a new mapping at an address of the kernel's choice disturbs nobody.
+        // SAFETY: a new mapping at an address that the kernel chooses affects no existing memory.
         let base = unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), bytes, RW, COVER) };
         let base = base.map_err(|e| Error::system("reserve addresses", e))?;
         let base = NonNull::new(base.cast()).ok_or(Error::Invalid("a range cannot be at address zero"))?;
         Ok(Self { base, bytes })
     }
 
-    /// A range that was taken apart.
+    /// Recreates a range from its parts.
     ///
     /// # Safety
     /// Base and size are those of a range from [`reserve`](Self::reserve).
@@ -244,32 +259,33 @@ impl Range {
         NonNull::new(base).map(|base| Self { base, bytes })
     }
 
-    /// Its first address.
+    /// Returns the first address.
     #[must_use]
     pub fn base(self) -> *mut u8 {
         self.base.as_ptr()
     }
 
-    /// Its size.
+    /// Returns the size in bytes.
     #[must_use]
     pub fn bytes(self) -> usize {
         self.bytes
     }
 
-    /// Puts the beginning of a memory file there.
+    /// Maps the beginning of a memory file into the range.
     pub fn map_file(self, file: BorrowedFd<'_>, bytes: usize) -> Result<()> {
         check_seals(file)?;
         check_size(file, bytes)?;
         self.check_bytes(bytes)?;
         let flags = MapFlags::SHARED | MapFlags::FIXED;
-        // SAFETY: the addresses are this range's, kept for this purpose; nobody has references into them.
+        // SAFETY: the addresses are this range's, reserved for this purpose; no references into
+        // them exist.
         let mapped =
             unsafe { rustix::mm::mmap(self.base.as_ptr().cast(), bytes, RW, flags, file.as_fd(), 0) };
-        // A mapping that fails may have taken away what was there before.
+        // A failed mapping may have removed the previous one.
         mapped.map(drop).map_err(|e| Error::system("map a region", e)).inspect_err(|_| self.cover())
     }
 
-    /// Puts new memory there that forks share, and maps it a second time for the reader.
+    /// Maps new memory that forks share into the range, and maps it a second time for the reader.
     pub fn map_shared(self, bytes: usize) -> Result<Mapping> {
         self.check_bytes(bytes)?;
         let flags = MapFlags::SHARED | MapFlags::FIXED | MapFlags::NORESERVE;
@@ -277,12 +293,13 @@ impl Range {
         let mapped = unsafe { rustix::mm::mmap_anonymous(self.base.as_ptr().cast(), bytes, RW, flags) };
         let mapped =
             mapped.map_err(|e| Error::system("map a private region", e)).inspect_err(|_| self.cover())?;
-        // SAFETY: an old size of zero leaves the old mapping and makes a second one of the same shared pages elsewhere (mremap(2)).
+        // SAFETY: an old size of zero leaves the old mapping and makes a second one of the same
+        // shared pages elsewhere (mremap(2)).
         let twin = unsafe { rustix::mm::mremap(mapped, 0, bytes, MremapFlags::MAYMOVE) };
         Mapping::from_kernel(twin, bytes, true).inspect_err(|_| self.cover())
     }
 
-    /// Puts zeros there that nobody else sees. Whoever still looks or writes there disturbs nothing.
+    /// Maps private zeros into the range. Threads that still access it disturb nothing.
     pub fn cover(self) {
         let flags = COVER | MapFlags::FIXED;
         // SAFETY: as in `map_file`. Should it fail, what was there stays, which is memory too.
@@ -314,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sealed_file_keeps_its_size() {
+    fn sealed_file_keeps_its_size() {
         let file = file(8192);
         assert!(rustix::fs::ftruncate(&file, 4096).is_err());
         assert!(rustix::fs::ftruncate(&file, 16384).is_err());
@@ -322,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_inside_is_refused() {
+    fn access_outside_the_mapping_is_refused() {
         let map = Mapping::of_file(file(8192).as_fd(), 8192, true).unwrap();
         assert!(map.word(8184).is_some() && map.word(8192).is_none() && map.word(8188).is_none());
         assert!(map.half(8188).is_some() && map.half(8190).is_none());
@@ -333,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_could_shrink_later_is_refused() {
+    fn file_that_could_shrink_is_rejected() {
         let file = memory_file(c"traceweir-test", 4096).unwrap();
         assert!(Range::reserve(4096).unwrap().map_file(file.as_fd(), 4096).is_err());
         seal(file.as_fd(), SealFlags::empty()).unwrap();
@@ -341,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_smaller_than_said_is_refused() {
+    fn file_smaller_than_announced_is_rejected() {
         let file = file(4096);
         assert!(Mapping::of_file(file.as_fd(), 8192, true).is_err());
         assert!(Range::reserve(8192).unwrap().map_file(file.as_fd(), 8192).is_err());
@@ -396,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_serves_several_regions_and_is_covered_between_them() {
+    fn range_serves_several_regions_and_is_covered_in_between() {
         let page = page_size();
         let range = Range::reserve(3 * page).unwrap();
         assert_eq!(range.bytes(), 4 * page);

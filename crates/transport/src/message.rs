@@ -1,25 +1,29 @@
-//! Control messages: what providers, controllers, consumers and a daemon say to each other.
+//! Control messages between providers, controllers, consumers and a daemon.
 //!
 //! ```text
-//!   provider ──Hello──▶ daemon            controller ──Hello──▶ daemon          consumer ──Hello──▶ daemon
-//!            ◀─Welcome─                              ◀─Welcome─                          ◀─Welcome─
-//!            ──Register──▶                           ──Start + file──▶                   ──OpenConsumer──▶
-//!            ◀─Region + memory, wake─                ◀─Properties─                       ◀─Consumer + queue, cursor, signal─
-//!            ◀─Enable (for each session)─            ──EnableProvider──▶                 (closes when done)
-//!            ◀─Registered─                           ◀─Done─
-//!            ──Ack──▶                                ──Control──▶
-//!            ◀─CloseSession─  ──Ack──▶               ◀─Properties─
+//!   provider ──Hello──▶ daemon      controller ──Hello──▶ daemon   consumer ──Hello──▶ daemon
+//!            ◀─Welcome─                        ◀─Welcome─                   ◀─Welcome─
+//!            ──Register──▶                     ──Start + file──▶            ──OpenConsumer──▶
+//!            ◀─Region + memory, wake─          ◀─Properties─                ◀─Consumer + queue,
+//!            ◀─Enable (for each session)─      ──EnableProvider──▶            cursor, signal─
+//!            ◀─Registered─                     ◀─Done─                      (closes when done)
+//!            ──Ack──▶                          ──Control──▶
+//!            ◀─CloseSession─  ──Ack──▶         ◀─Properties─
 //!            ◀─PrivateStart, PrivateControl, PrivateEnable─  ──PrivateState──▶
 //! ```
 //!
-//! Everything before `Registered` has been carried out when a registration returns.
+//! The process has carried out everything before `Registered` when a registration returns.
 //!
-//! 1. One packet is one message; a reply carries the number of its request, which is not 0. Orders of a daemon are no requests: they have
-//!    number 0, an `Ack` says which were carried out and a `Failed` before it which of those were not.
-//! 2. Nothing that was received is trusted: [`wire`] checks that it is a message at all, its receiver whether it has a place.
-//! 3. Long lists are asked for page by page ([`Message::sessions_page`], [`Message::providers_page`], [`Message::access_lists_page`]).
+//! 1. One packet is one message; a reply carries the number of its request, which is not 0. Orders
+//!    of a daemon are no requests: they have number 0. An `Ack` confirms all orders up to a number,
+//!    after a `Failed` for each of them that could not be carried out.
+//! 2. Received data is not trusted: [`wire`] checks that it is a message, and its receiver whether
+//!    the message is expected.
+//! 3. Long lists are requested page by page ([`Message::sessions_page`],
+//!    [`Message::providers_page`], [`Message::access_lists_page`]).
 //!
-//! The bytes are in [`wire`] and `message/layout.rs`; who carries the messages is [`socket`](crate::socket).
+//! The encoding is in [`wire`] and `message/layout.rs`; [`socket`](crate::socket) carries the
+//! messages.
 #![deny(
     clippy::indexing_slicing,
     clippy::unwrap_used,
@@ -51,361 +55,370 @@ use traceweir_format::spec::enable::MAX_EVENT_FILTERS_COUNT;
 
 use crate::abi::RegionParams;
 
-/// The largest message.
+/// Size of the largest message in bytes.
 pub const MAX_MESSAGE: usize = 60 * 1024;
-/// The most descriptors with one message.
+/// Largest number of descriptors with one message.
 pub const MAX_DESCRIPTORS: usize = 4;
-/// The longest session name and file name, in UTF-16 units without the terminator.
+/// Length of the longest session name and file name, in UTF-16 units without the terminator.
 pub const MAX_NAME: usize = 1023;
 
-/// The longest name that an enable call gives its provider, in UTF-16 units.
+/// Length of the longest provider name in an enable call, in UTF-16 units.
 pub const MAX_PROVIDER_NAME: usize = 255;
 
-/// The most filters of one enable call.
+/// Largest number of filters of one enable call.
 pub const MAX_FILTERS: usize = MAX_EVENT_FILTERS_COUNT;
-/// The most registrations of one process.
+/// Largest number of registrations of one process.
 pub const MAX_REGISTRATIONS: usize = 1024;
 
-/// Everything that is said.
+/// A control message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// First message of whoever connects, or of a provider to which a daemon connected.
+    /// First message of a client that connects, or of a provider to which a daemon connected.
     Hello {
-        /// Lowest and highest version spoken.
+        /// Lowest and highest supported protocol version.
         versions: (u16, u16),
-        /// Why.
+        /// Role of the client.
         role: Role,
-        /// A random number for the life of the process's library.
+        /// Random number that identifies the library in this process.
         instance: u64,
         /// Name of the program.
         program: String,
     },
-    /// First message of a daemon that connects to a provider: please say hello.
+    /// First message of a daemon that connects to a provider: asks for `Hello`.
     Knock {
-        /// Lowest and highest version spoken.
+        /// Lowest and highest supported protocol version.
         versions: (u16, u16),
     },
-    /// The answer to `Hello`.
+    /// Answer to `Hello`.
     Welcome {
-        /// The version from now on.
+        /// Protocol version from now on.
         version: u16,
-        /// A random number for the life of the daemon.
+        /// Random number that identifies the daemon.
         daemon: u64,
     },
     /// A request failed, or a connection is refused.
     Refused {
-        /// Win32 status.
+        /// Win32 status of the failure.
         status: u32,
-        /// For people.
+        /// Reason, as text for people.
         reason: String,
     },
-    /// A request without further answer was carried out.
+    /// Answer to a request that returns no data.
     Done,
 
-    /// Provider: a registration.
+    /// Provider: registers a provider.
     Register {
-        /// Number in the process.
+        /// Number of the registration in the process.
         registration: u32,
-        /// GUID.
+        /// GUID of the provider.
         provider: Guid,
-        /// Traits, if set.
+        /// Provider traits, if set.
         traits: Vec<u8>,
-        /// Registered by RegisterTraceGuids: one session has it at a time, and gets level and flags only.
+        /// Registered by RegisterTraceGuids: one session at a time has it, and gets only level and
+        /// flags.
         classic: bool,
     },
-    /// Provider: traits for a registration that came without; it joins the group that they name. All that is enabled there was said when the
-    /// answer comes.
+    /// Provider: sets traits of a registration that had none; it joins the group that they name.
+    /// Everything that is enabled for the group is sent before the answer.
     SetTraits {
-        /// Number in the process.
+        /// Number of the registration in the process.
         registration: u32,
-        /// Traits.
+        /// Traits to set (EventSetInformation).
         traits: Vec<u8>,
     },
-    /// Provider: it is gone.
+    /// Provider: removes a registration.
     Unregister {
-        /// Number in the process.
+        /// Number of the registration in the process.
         registration: u32,
     },
-    /// Provider: everything up to this order was carried out.
+    /// Provider: confirms all orders up to this one.
     Ack {
         /// Number of the order.
         order: u32,
     },
-    /// Provider: an order, or a region, could not be carried out. Said before the acknowledgement of that order.
+    /// Provider: reports that an order or a region could not be carried out. Sent before the
+    /// acknowledgement of that order.
     Failed {
-        /// Number of the order; 0 where it has none.
+        /// Number of the order; 0 if it has none.
         order: u32,
-        /// The registration that is not as it was to be; none where it is the session as a whole.
+        /// The registration that is concerned; none if it is the session as a whole.
         registration: Option<u32>,
-        /// Session id.
+        /// Id of the session.
         session: u64,
-        /// Win32 status.
+        /// Win32 status of the failure.
         status: u32,
-        /// For people.
+        /// Reason, as text for people.
         reason: String,
     },
-    /// Daemon: the registration is known, and all that belongs to it was said.
+    /// Daemon: confirms a registration, after everything that belongs to it was sent.
     Registered {
-        /// Number in the process.
+        /// Number of the registration in the process.
         registration: u32,
     },
-    /// Daemon: memory for a session; with memory file and wake eventfd.
+    /// Daemon: provides the memory for a session; with memory file and wake eventfd.
     Region {
-        /// Session id.
+        /// Id of the session.
         session: u64,
-        /// How to use it.
+        /// Layout and use of the memory.
         params: RegionParams,
     },
-    /// Daemon: a session wants, or no longer wants, some registrations: all that are to be told the same, so that large filters are said once.
+    /// Daemon: enables or disables some registrations for a session: all that get the same
+    /// parameters, so that large filters are sent once.
     Enable {
-        /// To be acknowledged; 0: not.
+        /// Number to acknowledge; 0 for none.
         order: u32,
-        /// Numbers in the process; at most [`MAX_REGISTRATIONS`].
+        /// Numbers of the registrations in the process; at most [`MAX_REGISTRATIONS`].
         registrations: Vec<u32>,
-        /// Session id.
+        /// Id of the session.
         session: u64,
-        /// What.
+        /// Enable, disable or capture state.
         code: EnableCode,
-        /// How.
+        /// Level, keywords, properties and filters.
         params: Box<EnableParams>,
     },
-    /// Daemon: the session ends; write nothing more to it, then acknowledge.
+    /// Daemon: ends a session; the process stops writing to it, then acknowledges.
     CloseSession {
-        /// To be acknowledged.
+        /// Number to acknowledge.
         order: u32,
-        /// Session id.
+        /// Id of the session.
         session: u64,
     },
-    /// Daemon: tell a session which modules these registrations live in, by records in its region.
+    /// Daemon: asks for records in a session's region that name the modules of these registrations.
     TellModules {
-        /// Numbers in the process; at most [`MAX_REGISTRATIONS`].
+        /// Numbers of the registrations in the process; at most [`MAX_REGISTRATIONS`].
         registrations: Vec<u32>,
-        /// Session id.
+        /// Id of the session.
         session: u64,
     },
-    /// Daemon: run this private session in your own memory, with your own rights; answered with `PrivateState`.
+    /// Daemon: starts a private session in the process, with its memory and privileges; answered
+    /// with `PrivateState`.
     PrivateStart {
         /// Repeated in the answer.
         order: u32,
-        /// Session id.
+        /// Id of the session.
         session: u64,
-        /// The user who asks for it.
+        /// Id of the user who asks for it.
         starter: u32,
-        /// The session, with the log file that is this process's.
+        /// Configuration of the session, with the log file of this process.
         config: Box<SessionConfig>,
     },
-    /// Daemon: the same to the private session of that id.
+    /// Daemon: controls a private session.
     PrivateControl {
         /// Repeated in the answer.
         order: u32,
-        /// Session id.
+        /// Id of the session.
         session: u64,
-        /// The user who asks for it.
+        /// Id of the user who asks for it.
         asker: u32,
-        /// What; files are opened by the process.
+        /// The operation; the process opens files itself.
         control: Control,
     },
-    /// Daemon: the private session wants, or no longer wants, a provider of this process.
+    /// Daemon: enables or disables a provider of this process for a private session.
     PrivateEnable {
         /// Repeated in the answer.
         order: u32,
-        /// Session id.
+        /// Id of the session.
         session: u64,
-        /// Provider.
+        /// GUID of the provider.
         provider: Guid,
-        /// What.
+        /// Enable, disable or capture state.
         code: EnableCode,
-        /// How.
+        /// Level, keywords, properties and filters.
         params: Box<EnableParams>,
     },
-    /// Provider: what came of an order about a private session.
+    /// Provider: reports the result of an order about a private session.
     PrivateState {
-        /// Which order.
+        /// Number of the order.
         order: u32,
-        /// Session id.
+        /// Id of the session.
         session: u64,
-        /// Win32 status; 0: it was carried out.
+        /// Win32 status; 0 if it was carried out.
         status: u32,
-        /// For people, where it was not.
+        /// Reason of a failure, as text for people.
         reason: String,
-        /// How the session is in this process.
+        /// State of the session in this process.
         properties: Box<Properties>,
     },
 
-    /// Controller: start a session; with the log file's descriptor where there is one.
+    /// Controller: starts a session; with the log file's descriptor, if there is one.
     Start(Box<SessionConfig>),
-    /// Controller: control a session; with the new log file's descriptor where one is named.
+    /// Controller: controls a session; with the new log file's descriptor, if one is named.
     Control {
-        /// Which.
+        /// The session that is meant.
         session: SessionRef,
-        /// What.
+        /// The operation on the session.
         control: Control,
     },
-    /// Daemon: the session after what was asked.
+    /// Daemon: returns the state of the session after the request.
     Properties(Box<Properties>),
-    /// Controller: all sessions, from this index on.
+    /// Controller: queries all sessions, from this index on.
     QueryAll {
-        /// First index.
+        /// Index of the first entry.
         from: u32,
     },
-    /// Daemon: sessions from the index asked for; `total` of all.
+    /// Daemon: returns sessions from the requested index on.
     Sessions {
-        /// Number of all.
+        /// Total number of entries.
         total: u32,
-        /// Those that fit.
+        /// Entries that fit into the message.
         sessions: Vec<Properties>,
     },
-    /// Controller: sessions that have ended, the latest first, from this index on. Answered by `Sessions`.
+    /// Controller: queries sessions that have ended, the latest first, from this index on. Answered
+    /// by `Sessions`.
     QueryEnded {
-        /// First index.
+        /// Index of the first entry.
         from: u32,
     },
-    /// Controller: enable, disable or ask for state.
+    /// Controller: enables or disables a provider, or requests its state.
     EnableProvider {
-        /// Which session.
+        /// The session that is meant.
         session: SessionRef,
-        /// Provider.
+        /// GUID of the provider.
         provider: Guid,
-        /// What.
+        /// Enable, disable or capture state.
         code: EnableCode,
-        /// How.
+        /// Level, keywords, properties and filters.
         params: Box<EnableParams>,
-        /// What the provider is called by who asks, at most [`MAX_PROVIDER_NAME`] and no control characters; empty: nothing. Remembered with an
-        /// enable, for people.
+        /// Name of the provider as the caller knows it, at most [`MAX_PROVIDER_NAME`] and without
+        /// control characters; may be empty. Stored with an enable, for people.
         name: String,
-        /// Wait so long for all processes; 0: do not wait.
+        /// Time to wait for all processes, in milliseconds; 0 to not wait.
         timeout_ms: u32,
     },
-    /// Controller: may I enable these? Changes nothing; answered by `Done`, or refused as the enable would be.
+    /// Controller: checks whether the caller may enable these providers. Changes nothing; answered
+    /// by `Done`, or refused as the enable would be.
     CheckEnables {
-        /// Providers and groups.
+        /// Providers and groups to check.
         providers: Vec<Guid>,
     },
-    /// Controller: all providers, page by page.
+    /// Controller: queries all providers, page by page.
     QueryProviders {
-        /// GUID of the last one that was told, and whether it is a group; none: from the first on.
+        /// GUID of the last entry of the previous page, and whether it is a group; none for the
+        /// first page.
         after: Option<(Guid, bool)>,
     },
-    /// Daemon: the providers behind the one that was named, by their GUIDs, and then the groups.
+    /// Daemon: returns the providers after the named one, by GUID, followed by the groups.
     Providers {
-        /// Others follow.
+        /// Whether more entries follow.
         more: bool,
-        /// Those that fit.
+        /// Entries that fit into the message.
         providers: Vec<ProviderEntry>,
     },
-    /// Controller: change who may do what with a session, provider or group (EventAccessControl).
+    /// Controller: changes the access rights of a session, provider or group (EventAccessControl).
     SetAccess {
-        /// Session, provider or group.
+        /// GUID of the session, provider or group.
         object: Guid,
         /// EVENTSECURITYOPERATION: 0 set DACL, 1 set SACL, 2 add DACL, 3 add SACL.
         operation: u32,
-        /// Whom it concerns, as the bytes of a SID.
+        /// SID of the trustee, in binary form.
         sid: Vec<u8>,
-        /// WMIGUID_… and TRACELOG_….
+        /// Access mask of WMIGUID_… and TRACELOG_… bits.
         rights: u32,
-        /// Granted or denied.
+        /// Whether the rights are granted instead of denied.
         allow: bool,
     },
-    /// Controller: who may do what (EventAccessQuery).
+    /// Controller: queries access rights (EventAccessQuery).
     QueryAccess {
-        /// Session, provider or group.
+        /// GUID of the session, provider or group.
         object: Guid,
     },
-    /// Daemon: the self-relative security descriptor that holds.
+    /// Daemon: returns the effective security descriptor, self-relative.
     Access {
-        /// Its bytes.
+        /// The security descriptor in binary form.
         descriptor: Vec<u8>,
     },
-    /// Controller: the default holds again (EventAccessRemove).
+    /// Controller: restores default access rights (EventAccessRemove).
     RemoveAccess {
-        /// Session, provider or group.
+        /// GUID of the session, provider or group.
         object: Guid,
     },
 
-    /// Controller: what has a list of its own, from this index on.
+    /// Controller: queries the objects with their own access list, from this index on.
     QueryAccessLists {
-        /// First index.
+        /// Index of the first entry.
         from: u32,
     },
-    /// Daemon: sessions, providers and groups with a list of their own, from the index asked for.
+    /// Daemon: returns sessions, providers and groups with their own access list, from the
+    /// requested index on.
     AccessLists {
-        /// Number of all.
+        /// Total number of entries.
         total: u32,
-        /// Those that fit.
+        /// Entries that fit into the message.
         objects: Vec<Guid>,
     },
 
-    /// Controller: set information (TraceSetInformation).
+    /// Controller: sets information (TraceSetInformation).
     SetInformation {
-        /// Of which session; the id 0 where it is about the system.
+        /// The session; id 0 for the system.
         session: SessionRef,
-        /// TRACE_INFO_CLASS.
+        /// Information class (TRACE_INFO_CLASS).
         class: u32,
         /// The buffer of that class.
         data: Vec<u8>,
     },
-    /// Controller: record the last branches of a session at kernel events, all of it or nothing (TraceConfigureLastBranchRecord).
+    /// Controller: configures last branch records of a session at kernel events, completely or not
+    /// at all (TraceConfigureLastBranchRecord).
     ConfigureBranches {
-        /// Of which session.
+        /// The session that is meant.
         session: SessionRef,
-        /// Which branches, as the class `TraceLbrConfigurationInfo` says it.
+        /// Kinds of branches, as in the class `TraceLbrConfigurationInfo`.
         configuration: u32,
         /// CLASSIC_EVENT_IDs, one after the other.
         events: Vec<u8>,
     },
-    /// Controller: query information (TraceQueryInformation). Answered by `Information`.
+    /// Controller: queries information (TraceQueryInformation). Answered by `Information`.
     QueryInformation {
-        /// Of which session; the id 0 where it is about the system.
+        /// The session; id 0 for the system.
         session: SessionRef,
-        /// TRACE_INFO_CLASS.
+        /// Information class (TRACE_INFO_CLASS).
         class: u32,
-        /// What the buffer said: a profile source or processor.
+        /// Input value of the buffer: a profile source or CPU.
         input: u32,
     },
-    /// Daemon: what was asked for.
+    /// Daemon: returns the requested information.
     Information {
         /// The buffer of that class.
         data: Vec<u8>,
     },
-    /// Controller: kernel events of a session that found no room. Answered by `KernelLosses`.
+    /// Controller: queries lost kernel events of a session. Answered by `KernelLosses`.
     QueryKernelLosses {
-        /// Of which session.
+        /// The session that is meant.
         session: SessionRef,
     },
-    /// Daemon: kernel events that the kernel itself had no room for.
+    /// Daemon: returns the kernel events that found no room in the kernel's buffers.
     KernelLosses {
-        /// By processor; none where the session receives no kernel events.
+        /// Number of lost events per CPU; empty if the session receives no kernel events.
         lost: Vec<u64>,
     },
-    /// Controller: the registrations of a provider, from this index on.
+    /// Controller: queries the registrations of a provider, from this index on.
     QueryRegistrations {
-        /// Which.
+        /// GUID of the provider.
         provider: Guid,
-        /// First index.
+        /// Index of the first entry.
         from: u32,
     },
-    /// Daemon: registrations from the index asked for.
+    /// Daemon: returns registrations from the requested index on.
     Registrations {
-        /// Number of all.
+        /// Total number of entries.
         total: u32,
-        /// Those that fit.
+        /// Entries that fit into the message.
         registrations: Vec<RegistrationEntry>,
     },
 
-    /// Consumer: read a live session.
+    /// Consumer: opens a live session.
     OpenConsumer {
-        /// Which.
+        /// The session that is meant.
         session: SessionRef,
     },
-    /// Daemon: the queue; with queue, cursor and signal.
+    /// Daemon: returns the queue of a live session; with queue, cursor and signal descriptors.
     Consumer {
-        /// The session.
+        /// State of the session.
         properties: Box<Properties>,
         /// Slots of the queue.
         slots: u32,
         /// Bytes of a slot.
         buffer_bytes: u32,
-        /// The valid bytes of the log-file header buffer: clock, names, machine.
+        /// Valid bytes of the log-file header buffer: clock, names, machine.
         header: Vec<u8>,
     },
 }

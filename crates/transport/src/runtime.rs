@@ -1,4 +1,4 @@
-//! Where daemons and providers find each other: one folder for each daemon.
+//! The runtime folder, where daemons and providers find each other: one folder for each daemon.
 //!
 //! ```text
 //!   RUNTIME/
@@ -10,22 +10,26 @@
 //!       1234-0f1e2d3c4b5a6978.sock
 //!                       a provider process listens: a daemon that starts connects to each
 //!
-//!   scope     RUNTIME                                               RUNTIME  providers  owner
-//!   Named     $TRACEWEIR_RUNTIME_DIR                                0700     0700       this user or root
-//!   User      $XDG_RUNTIME_DIR/traceweir, if that folder is ours,   0700     0700       this user
-//!             else traceweir-UID in the temporary folder
-//!   System    /run/traceweir                                        0755     1777       root
+//!   scope     RUNTIME                                         RUNTIME  providers  owner
+//!   Named     $TRACEWEIR_RUNTIME_DIR                          0700     0700       user or root
+//!   User      $XDG_RUNTIME_DIR/traceweir, if it is the        0700     0700       this user
+//!             user's, else traceweir-UID in the temporary
+//!             folder
+//!   System    /run/traceweir                                  0755     1777       root
 //! ```
 //!
-//! 1. Sockets are looked for only in folders that nobody but their owner (and root) can change: a folder that others may write to, has
-//!    a foreign owner or, for the user's, is a symbolic link or open to others, is refused.
-//! 2. An existing folder is never changed, only checked; missing ones are made.
-//! 3. A program with more rights than its caller (set-user-id, set-group-id, capabilities of its file) does not believe the caller's environment, and
-//!    announces itself to the system's daemon only: the user's folder is the caller's to change, and its daemon the caller's to replace.
-//! 4. Nobody can take the name of another's provider socket: it holds 64 random bits. The process id in it is for people and for
-//!    the process itself; who listens is told by the socket. Nor can one user's files hide those of another: they are counted by owner.
-//! 5. The variable wins, where it is set and may be believed, for daemons, controllers and providers alike: nothing but the folder it
-//!    names is used, whatever scope is asked for.
+//! 1. Sockets are searched only in folders that only their owner (and root) can change: a folder
+//!    that other users may write to, or that has a foreign owner, is rejected; for the user's
+//!    folder, so is a symbolic link or one that is open to others.
+//! 2. An existing folder is never changed, only checked; missing ones are created.
+//! 3. A program with more privileges than its caller (set-user-id, set-group-id, file capabilities)
+//!    does not trust the caller's environment, and announces itself only to the system's daemon:
+//!    the caller can change the user's folder and replace its daemon.
+//! 4. No user can take the name of another user's provider socket: it holds 64 random bits. The
+//!    process id in it is for people and for the process itself; the socket identifies the process
+//!    that listens. Nor can one user's files hide those of another: they are counted by owner.
+//! 5. The variable, if set and trusted, takes precedence for daemons, controllers and providers
+//!    alike: only the folder it names is used, whatever scope is requested.
 
 mod sweep;
 mod users;
@@ -42,35 +46,36 @@ use crate::error::{Error, Result};
 use crate::socket::Connection;
 pub use users::{UserSocket, user_folders, user_sockets};
 
-/// The variable that names the folder of a daemon outright.
+/// Environment variable that names the folder of a daemon directly.
 pub const RUNTIME_VARIABLE: &str = "TRACEWEIR_RUNTIME_DIR";
 
-/// The folder of the system's daemon.
+/// Folder of the system's daemon.
 const SYSTEM: &str = "/run/traceweir";
 const STICKY: u32 = 0o1000;
 
-/// Which daemon.
+/// The daemon that a folder belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scope {
-    /// The one named by `TRACEWEIR_RUNTIME_DIR`.
+    /// The daemon of the folder that `TRACEWEIR_RUNTIME_DIR` names.
     Named,
-    /// The system's, in `/run/traceweir`.
+    /// The system's daemon, in `/run/traceweir`.
     System,
-    /// The user's own.
+    /// The user's own daemon.
     User,
 }
 
-/// The folder in which one daemon and the providers it may reach meet.
+/// The folder in which one daemon and its providers meet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuntimeDir {
-    /// Whose.
+    /// The daemon that meets its providers here.
     pub scope: Scope,
     path: PathBuf,
 }
 
 impl RuntimeDir {
-    /// The folders that a provider of this process announces itself in: the named one alone, or the user's and the system's. A program
-    /// with more rights than its caller: the system's alone.
+    /// Returns the folders in which a provider of this process announces itself: only the named
+    /// one, or the user's and the system's. A program with more privileges than its caller uses
+    /// only the system's.
     #[must_use]
     pub fn for_providers() -> Vec<Self> {
         if named().is_some() {
@@ -81,13 +86,15 @@ impl RuntimeDir {
         user.into_iter().chain(system).collect()
     }
 
-    /// The folder of the daemon that is asked for: the named one where the variable names one, else that of the scope.
+    /// Returns the folder of a daemon: the one that the variable names, otherwise that of the
+    /// scope.
     pub fn resolve(scope: Scope) -> Result<Self> {
         Self::of(if named().is_some() { Scope::Named } else { scope })
     }
 
-    /// The folders in which a controller or consumer looks, in that order: the one asked for; if none is, the system's and the user's. The
-    /// system's is left out where it must not be used: in a user namespace its owner is nobody.
+    /// Returns the folders in which a controller or consumer searches, in that order: the requested
+    /// one, or without a request the system's and the user's. The system's is left out if it must
+    /// not be used: in a user namespace its owner is the overflow user `nobody`.
     pub fn for_controllers(scope: Option<Scope>) -> Result<Vec<Self>> {
         let scopes = scopes(scope, named().is_some());
         let is_passed_over =
@@ -96,69 +103,73 @@ impl RuntimeDir {
         folders.filter(|(scope, found)| !is_passed_over(*scope, found)).map(|(_, found)| found).collect()
     }
 
-    /// Whether a daemon here is to find the processes of all users, also those that have not announced themselves in this folder: it is the system's
-    /// folder, and this process is root's.
+    /// Returns whether a daemon here finds the processes of all users, also those that have not
+    /// announced themselves in this folder: it is the system's folder, and this process is root's.
     #[must_use]
     pub fn is_for_all_users(&self) -> bool {
         self.scope == Scope::System && self.path == Path::new(SYSTEM) && own_uid() == 0
     }
 
-    /// Whether a controller of this process may start the daemon of this folder: its user's own, and for root the system's too. A program that
-    /// has root's rights from its file is not root.
+    /// Returns whether a controller of this process may start the daemon of this folder: its user's
+    /// own, and for root the system's too. A program with root privileges from its file does not
+    /// count as root.
     #[must_use]
     pub fn may_be_started(&self) -> bool {
         self.scope != Scope::System || (own_uid() == 0 && !is_privileged_by_file())
     }
 
-    /// The folder of one scope; an error where it cannot be told (none is named) or must not be used (a foreign owner). It may be missing.
+    /// Returns the folder of one scope, which may not exist. Fails if it is unknown (no name is
+    /// given) or must not be used (foreign owner).
     pub fn of(scope: Scope) -> Result<Self> {
         let path = match scope {
             Scope::Named => named().ok_or(Error::Invalid("TRACEWEIR_RUNTIME_DIR names no folder"))?,
             Scope::System => SYSTEM.into(),
-            Scope::User => users(trusted_variable("XDG_RUNTIME_DIR"), temporary(), own_uid()),
+            Scope::User => user_folder(trusted_variable("XDG_RUNTIME_DIR"), temporary(), own_uid()),
         };
         let found = Self { scope, path };
         found.check_folder(own_uid())?;
         Ok(found)
     }
 
-    /// A folder given by its path.
+    /// Returns the folder at a path.
     #[must_use]
     pub fn at(path: &Path) -> Self {
         Self { scope: Scope::Named, path: path.to_owned() }
     }
 
-    /// Creates it where it is missing (mode 0700 and owner checked for the user's; `providers` with mode 1777 for the system's).
+    /// Creates the folder if it does not exist (mode 0700 and owner checked for the user's;
+    /// `providers` with mode 1777 for the system's).
     pub fn ensure(&self) -> Result<()> {
         let (folder, providers) = match self.scope {
             Scope::System => (0o755, 0o777 | STICKY),
             Scope::Named | Scope::User => (0o700, 0o700),
         };
-        make(&self.path, folder)?;
+        create_folder(&self.path, folder)?;
         self.check_folder(own_uid())?;
-        make(&self.providers(), providers)?;
+        create_folder(&self.providers(), providers)?;
         self.check_providers(own_uid())
     }
 
-    /// The folder.
+    /// Returns the path of the folder.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The permissions of the sockets in it: whoever may reach the folder of the system's daemon may connect, and is asked who he is.
+    /// Returns the permissions of the sockets in it: every process that can reach the folder of the
+    /// system's daemon may connect, and is identified then.
     #[must_use]
     pub fn socket_mode(&self) -> u32 {
         if self.scope == Scope::System { 0o666 } else { 0o600 }
     }
 
-    /// The daemon's socket.
+    /// Returns the path of the daemon's socket.
     #[must_use]
     pub fn control_socket(&self) -> PathBuf {
         self.path.join("control.sock")
     }
 
-    /// The lock that a running daemon holds.
+    /// Returns the path of the lock file that a running daemon holds.
     #[must_use]
     pub fn lock_file(&self) -> PathBuf {
         self.path.join("daemon.lock")
@@ -168,9 +179,9 @@ impl RuntimeDir {
         Self { scope: Scope::User, path: self.path.join("own") }
     }
 
-    /// Returns the folder for processes of the daemon's own user, where it exists and belongs to
-    /// the user of this process alone. Its `control.sock` and `enabled` are out of reach of all
-    /// other users.
+    /// Returns the folder for processes of the daemon's own user, if it exists and belongs only to
+    /// the user of this process. Its `control.sock` and `enabled` are out of reach of all other
+    /// users.
     #[must_use]
     pub fn own(&self) -> Option<Self> {
         let own = self.own_folder();
@@ -183,7 +194,7 @@ impl RuntimeDir {
     /// process.
     pub fn make_own(&self) -> Result<Self> {
         let own = self.own_folder();
-        make(&own.path, 0o700)?;
+        create_folder(&own.path, 0o700)?;
         own.check_folder(own_uid())?;
         Ok(own)
     }
@@ -194,24 +205,25 @@ impl RuntimeDir {
         let Some(own) = self.own() else { return };
         #[cfg(not(loom))]
         crate::enabled::remove(&own);
-        // What cannot be removed is replaced by the next daemon.
+        // The next daemon replaces what cannot be removed.
         let _ = fs::remove_file(own.control_socket());
         let _ = fs::remove_dir(own.path);
     }
 
-    /// The folder of provider sockets.
+    /// Returns the folder of provider sockets.
     #[must_use]
     pub fn providers(&self) -> PathBuf {
         self.path.join("providers")
     }
 
-    /// A name for the socket of a provider process, which nobody can guess.
+    /// Returns a name for the socket of a provider process, which no other process can guess.
     #[must_use]
     pub fn new_provider_socket(&self, pid: u32) -> PathBuf {
         self.providers().join(format!("{pid}-{:016x}.sock", random()))
     }
 
-    /// The sockets among the providers, somebody behind them or not: at most so many of each user, the users in turn.
+    /// Returns the sockets of providers, stale or not: at most `of_each` of each user, the users in
+    /// turn.
     pub fn provider_sockets(&self, of_each: usize) -> Result<Vec<ProviderSocket>> {
         let entries = match fs::read_dir(self.providers()) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -219,7 +231,7 @@ impl RuntimeDir {
         };
         let mut by_owner: BTreeMap<u32, Vec<ProviderSocket>> = BTreeMap::new();
         for entry in entries.flatten() {
-            if let Some(socket) = ProviderSocket::of(&entry) {
+            if let Some(socket) = ProviderSocket::from_entry(&entry) {
                 let others = by_owner.entry(socket.uid).or_default();
                 if others.len() < of_each {
                     others.push(socket);
@@ -232,14 +244,14 @@ impl RuntimeDir {
         Ok(all.into_iter().map(|(_, socket)| socket).collect())
     }
 
-    /// Whether sockets may be looked for in the folder; a missing one is fine.
+    /// Checks whether sockets may be searched in the folder; a missing one is fine.
     fn check_folder(&self, uid: u32) -> Result<()> {
-        // A name given outright may be a link; one that others could have put there may not.
+        // A named folder may be a link; one that other users could have created may not.
         let found = match self.scope {
             Scope::Named => fs::metadata(&self.path),
             Scope::User | Scope::System => fs::symlink_metadata(&self.path),
         };
-        let Some(found) = present(found)? else { return Ok(()) };
+        let Some(found) = existing(found)? else { return Ok(()) };
         let (owner_is_right, forbidden) = match self.scope {
             Scope::Named => (found.uid() == uid || found.uid() == 0, 0o022),
             Scope::User => (found.uid() == uid, 0o077),
@@ -254,10 +266,10 @@ impl RuntimeDir {
         Ok(())
     }
 
-    /// The same for the folder of provider sockets, which many users share under the system's daemon.
+    /// Checks the folder of provider sockets, which many users share under the system's daemon.
     fn check_providers(&self, uid: u32) -> Result<()> {
         let found = fs::symlink_metadata(self.providers());
-        let Some(found) = present(found)? else { return Ok(()) };
+        let Some(found) = existing(found)? else { return Ok(()) };
         if !found.is_dir() || (found.uid() != uid && found.uid() != 0) {
             return Err(refused("the folder of provider sockets is not a folder of the right owner"));
         }
@@ -272,17 +284,17 @@ impl RuntimeDir {
 /// A socket in the folder of providers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProviderSocket {
-    /// Where.
+    /// Path of the socket.
     pub path: PathBuf,
-    /// The process that its name claims, in the process's own namespace.
+    /// Process id in its name, in the process's own namespace.
     pub pid: u32,
-    /// Who owns the file.
+    /// Owner of the file.
     pub uid: u32,
 }
 
 impl ProviderSocket {
-    /// A folder's entry, where it is one: links and files that are no socket are nobody's provider.
-    fn of(entry: &fs::DirEntry) -> Option<Self> {
+    /// Returns the provider socket of a folder entry; links and other files are none.
+    fn from_entry(entry: &fs::DirEntry) -> Option<Self> {
         let pid = claimed_pid(entry.file_name().to_str()?)?;
         if !entry.file_type().ok()?.is_socket() {
             return None;
@@ -290,16 +302,18 @@ impl ProviderSocket {
         Some(Self { path: entry.path(), pid, uid: entry.metadata().ok()?.uid() })
     }
 
-    /// Connects to who listens, whom the connection names, and takes no descriptors of him. A socket that nobody listens to is stale:
-    /// it is removed, where that is allowed. One that leads to somebody else than the file's owner is not believed.
+    /// Connects to the process that listens, which the connection identifies, and takes no
+    /// descriptors from it. A socket without a listener is stale and is removed, if that is
+    /// allowed. A listener that is not the file's owner is rejected.
     pub fn connect(&self, within: Duration) -> Result<Connection> {
         let connected = Connection::connect_warily(&self.path, within);
         match &connected {
             Ok(connection) if connection.peer().uid != self.uid => {
-                Err(Error::Invalid("a provider socket leads to somebody else than its owner"))
+                Err(Error::Invalid("the listener of a provider socket is not the socket's owner"))
             }
             Err(Error::System { source, .. }) if source.kind() == io::ErrorKind::ConnectionRefused => {
-                // Gone already, or not ours to remove: either way it stays stale and harmless.
+                // Already removed, or owned by another user: either way it stays stale and
+                // harmless.
                 let _ = fs::remove_file(&self.path);
                 connected
             }
@@ -308,29 +322,29 @@ impl ProviderSocket {
     }
 }
 
-/// The process id in the name of a provider socket.
+/// Returns the process id in the name of a provider socket.
 fn claimed_pid(name: &str) -> Option<u32> {
     let (pid, random) = name.strip_suffix(".sock")?.split_once('-')?;
     let is_random = random.len() == 16 && random.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
     if is_random { pid.parse().ok() } else { None }
 }
 
-/// What was found; `None` where nothing is.
-fn present(found: io::Result<fs::Metadata>) -> Result<Option<fs::Metadata>> {
+/// Returns metadata; `None` if the file does not exist.
+fn existing(found: io::Result<fs::Metadata>) -> Result<Option<fs::Metadata>> {
     match found {
         Ok(found) => Ok(Some(found)),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(e) => Err(Error::system("looking at the runtime folder", e)),
+        Err(e) => Err(Error::system("inspecting the runtime folder", e)),
     }
 }
 
-fn refused(why: &'static str) -> Error {
-    Error::system(why, io::Error::from_raw_os_error(libc::EACCES))
+fn refused(reason: &'static str) -> Error {
+    Error::system(reason, io::Error::from_raw_os_error(libc::EACCES))
 }
 
-/// Makes a folder with exactly this mode, whatever the umask; one that is there stays as it is.
-fn make(path: &Path, mode: u32) -> Result<()> {
-    // Never wider than meant, not even for a moment; then as wide as meant.
+/// Creates a folder with exactly this mode, whatever the umask; an existing one stays unchanged.
+fn create_folder(path: &Path, mode: u32) -> Result<()> {
+    // Never wider than intended, not even for a moment; then as wide as intended.
     match fs::DirBuilder::new().mode(mode & 0o700).create(path) {
         Ok(()) => fs::set_permissions(path, fs::Permissions::from_mode(mode))
             .map_err(|e| Error::system("setting the permissions of the runtime folder", e)),
@@ -339,8 +353,9 @@ fn make(path: &Path, mode: u32) -> Result<()> {
     }
 }
 
-/// The user's folder. A runtime folder of somebody else, which `su` and `sudo` leave in the environment, is not used.
-fn users(runtime: Option<OsString>, temporary: PathBuf, uid: u32) -> PathBuf {
+/// Returns the user's folder. Does not use a runtime folder of another user, which `su` and `sudo`
+/// leave in the environment.
+fn user_folder(runtime: Option<OsString>, temporary: PathBuf, uid: u32) -> PathBuf {
     let runtime = runtime.map(PathBuf::from).filter(|path| {
         path.is_absolute() && fs::metadata(path).is_ok_and(|found| found.is_dir() && found.uid() == uid)
     });
@@ -351,7 +366,7 @@ fn users(runtime: Option<OsString>, temporary: PathBuf, uid: u32) -> PathBuf {
 }
 
 fn named() -> Option<PathBuf> {
-    // Absolute, so that a process that changes its folder stays where it is.
+    // Absolute, so that it stays valid if the process changes its working directory.
     std::path::absolute(trusted_variable(RUNTIME_VARIABLE)?).ok()
 }
 
@@ -369,7 +384,8 @@ fn temporary() -> PathBuf {
     if is_privileged_by_file() { "/tmp".into() } else { env::temp_dir() }
 }
 
-/// A variable that is set, not empty, and whose giver may be believed: a program with more rights than its caller believes none.
+/// Returns a variable that is set, not empty, and trusted: a program with more privileges than its
+/// caller trusts none.
 #[must_use]
 pub fn trusted_variable(name: &str) -> Option<OsString> {
     env::var_os(name).filter(|value| !value.is_empty() && !is_privileged_by_file())
@@ -379,17 +395,18 @@ fn own_uid() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// Whether the program file gave this process rights that its caller does not have.
+/// Returns whether the program file gave this process privileges that its caller does not have.
 #[must_use]
 pub fn is_privileged_by_file() -> bool {
     // SAFETY: reads a word of the auxiliary vector; no preconditions.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }
 
-/// A number that no other process, daemon or library has drawn.
+/// Returns a random number that no other process, daemon or library uses.
 #[must_use]
 pub fn random() -> u64 {
-    // The hasher is keyed at random once for each thread; a forked child has its parent's keys, and another thread id or moment.
+    // The hasher has a random key per thread; a forked child has its parent's keys, but another
+    // thread id or time.
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     let thread = rustix::thread::gettid().as_raw_nonzero().get();
     RandomState::new().hash_one((now.tv_sec, now.tv_nsec, thread))

@@ -1,23 +1,28 @@
 //! Control connections: messages, descriptors and the identity of the other end over a Unix socket.
 //!
 //! ```text
-//!   Listener ──accept──▶ Connection ◀──── SOCK_SEQPACKET: one packet = one message + up to 4 descriptors ────▶ Connection
-//!      │                     └─ peer: pid, uid, gid from SO_PEERCRED, fixed when the connection was made
-//!      └─ a socket file that always leads to somebody who listens, until its owner is gone (then it is stale)
+//!   Listener ──accept──▶ Connection ◀── SOCK_SEQPACKET ──▶ Connection
+//!      │                     │          one packet = one message + up to 4 descriptors
+//!      │                     └─ peer: pid, uid, gid from SO_PEERCRED, fixed at the connect
+//!      └─ a socket file with a listener, until its owner ends (then it is stale)
 //! ```
 //!
-//! 1. No call waits longer than it was told to, no matter what the other end does; zero means not at all.
-//! 2. Descriptors that arrive belong to their envelope and are closed with it. A packet that was cut, has too many of them, or is not a
-//!    message, is an error; its descriptors are closed. Closing may wait, so whoever hears strangers has that done by a [`Janitor`].
-//! 3. A socket file appears under its name only when its owner listens and its permissions are set: it is bound under another name,
-//!    prepared, and renamed. So whoever is refused at that name knows the socket to be stale.
-//! 4. What a listener accepts takes no descriptors until [`Connection::take_descriptors`] says so (Linux 6.16 and later; before, strangers
-//!    can send them at any time).
+//! 1. No call waits longer than its timeout, whatever the other end does; zero means not at all.
+//! 2. Received descriptors belong to their envelope and are closed with it. A packet that was cut,
+//!    has too many of them, or is no message, is an error; its descriptors are closed. Closing may
+//!    wait, so a process that receives from untrusted peers leaves that to a [`Janitor`].
+//! 3. A socket file appears under its name only when its owner listens and its permissions are set:
+//!    it is bound under another name, prepared, and renamed. So a client that is refused at that
+//!    name knows that the socket is stale.
+//! 4. An accepted connection takes no descriptors until [`Connection::take_descriptors`] (Linux
+//!    6.16 and later; before, untrusted peers can send them at any time).
 //! 5. End of file, `EPIPE` and `ECONNRESET` are all [`Error::Closed`]. No signal is raised.
-//! 6. Where a program has the same table of descriptors, each use of a socket is preceded by a check that its number still leads to it
-//!    ([`Held`]). A connection that is not there any more is [`Error::Closed`], and its number is left alone.
+//! 6. If a program shares the descriptor table, each use of a socket is preceded by a check that
+//!    its number still refers to it ([`Held`]). If not, the connection is [`Error::Closed`], and
+//!    its number is not touched.
 //!
-//! Any number of threads may send. One at a time may receive. Who may say what is the business of both ends, not of this module.
+//! Any number of threads may send; one at a time may receive. Both ends decide who may send what,
+//! not this module.
 
 mod address;
 mod held;
@@ -46,33 +51,35 @@ use crate::error::{Error, Result};
 use crate::message::{MAX_DESCRIPTORS, MAX_MESSAGE, Message};
 pub use held::Held;
 pub use janitor::Janitor;
-use peer::{groups_of, peer_of, process_of};
+use peer::{peer_credentials, peer_group_ids, peer_process};
 
-/// Room for the control message that carries the descriptors of a message.
+/// Room for the control message with the descriptors of a message.
 const CONTROL_BYTES: usize = rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS));
-/// Room for all that a packet can carry (SCM_MAX_FD): what has no room is closed by the system, on the thread that receives.
+/// Room for all descriptors that a packet can carry (SCM_MAX_FD): without room, the kernel closes
+/// them on the receiving thread.
 const ALL_CONTROL_BYTES: usize = rustix::cmsg_space!(ScmRights(253));
-/// The most groups of a peer that are looked at. A user can be in 65536, but somebody who keeps that for each connection can be filled up.
+/// Largest number of a peer's groups that are read. A user can be in 65536, but storing that per
+/// connection would let peers use up memory.
 pub const MAX_GROUPS: usize = 1024;
 const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
-/// Who is at the other end, as the kernel vouches for it.
+/// The process at the other end, as the kernel reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Process id in this process's namespace; 0 for a process that cannot be seen from here.
+    /// Process id in this process's namespace; 0 for a process that is not visible here.
     pub pid: u32,
-    /// User.
+    /// User id of the process.
     pub uid: u32,
-    /// Group.
+    /// Group id of the process.
     pub gid: u32,
 }
 
 /// A message with its request number and descriptors.
 #[derive(Debug)]
 pub struct Envelope {
-    /// Number of the request; a reply carries that of its request; 0 where no reply is wanted.
+    /// Number of the request; a reply carries that of its request; 0 if no reply is expected.
     pub request: u32,
-    /// What is said.
+    /// The message itself.
     pub message: Message,
     /// Descriptors that came with it, at most four.
     pub descriptors: Vec<OwnedFd>,
@@ -86,89 +93,94 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Connects to a socket, waiting at most so long.
+    /// Connects to a socket, waiting at most `within`.
     pub fn connect(path: &Path, within: Duration) -> Result<Self> {
         Self::from_fd(address::connect(path, true, Deadline::after(within))?)
     }
 
-    /// As [`connect`](Self::connect), to somebody who is not to send descriptors, or not before he is known.
+    /// Like [`connect`](Self::connect), to a peer that must not send descriptors, or not before it
+    /// is identified.
     pub fn connect_warily(path: &Path, within: Duration) -> Result<Self> {
         Self::from_fd(address::connect(path, false, Deadline::after(within))?)
     }
 
-    /// Takes a connected socket over.
+    /// Takes over a connected socket.
     pub fn from_fd(socket: OwnedFd) -> Result<Self> {
         prepare(&socket)?;
-        let peer = peer_of(&socket)?;
+        let peer = peer_credentials(&socket)?;
         Ok(Self { socket: Held::plain(socket), peer })
     }
 
-    /// Moves the connection to a descriptor of `lowest` or more, and checks before each use that the program has not closed it.
+    /// Moves the connection to a descriptor of `lowest` or more, and checks before each use that
+    /// the program has not closed it.
     #[must_use]
     pub fn guard(self, lowest: RawFd) -> Self {
         Self { socket: self.socket.guard(lowest), ..self }
     }
 
-    /// Whether the descriptor still leads to this connection.
+    /// Returns whether the descriptor still refers to this connection.
     #[must_use]
     pub fn is_own(&self) -> bool {
         self.socket.is_own()
     }
 
-    /// Has all that would be closed here, the connection itself included, closed by a janitor.
+    /// Leaves all closing, that of the connection included, to a janitor.
     #[must_use]
     pub fn with_janitor(mut self, janitor: &Janitor) -> Self {
         self.socket.set_janitor(janitor);
         self
     }
 
-    /// The other end is known and may send descriptors from now on.
+    /// Lets the other end send descriptors from now on.
     pub fn take_descriptors(&self) -> Result<()> {
         rights::set(self, true).map(drop)
     }
 
-    /// The other end may send no descriptors from now on.
+    /// Lets the other end send no descriptors from now on.
     pub fn refuse_descriptors(&self) -> Result<()> {
         rights::set(self, false).map(drop)
     }
 
-    /// Two connected ends in this process, for tests.
+    /// Creates two connected ends in this process, for tests.
     pub fn pair() -> Result<(Self, Self)> {
         let (a, b) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, FLAGS, None)
             .map_err(|e| Error::system("socketpair", e))?;
         Ok((Self::from_fd(a)?, Self::from_fd(b)?))
     }
 
-    /// Who is at the other end. Of a connection that this process made to a listener: who began to listen there.
+    /// Returns the process at the other end. For a connection to a listener, the process that began
+    /// to listen there.
     #[must_use]
     pub fn peer(&self) -> Peer {
         self.peer
     }
 
-    /// The groups besides the first that the other end had when [`peer`](Self::peer) was fixed, sorted; `None` where the system does not tell
-    /// (Linux before 4.13), or names more than [`MAX_GROUPS`].
+    /// Returns the supplementary groups that the other end had when [`peer`](Self::peer) was fixed,
+    /// sorted; `None` if the system does not report them (Linux before 4.13), or more than
+    /// [`MAX_GROUPS`].
     #[must_use]
     pub fn peer_groups(&self) -> Option<Vec<u32>> {
         self.socket.check().ok()?;
-        groups_of(self.socket.as_fd())
+        peer_group_ids(self.socket.as_fd())
     }
 
-    /// Whether the process that [`peer`](Self::peer) names has ended, so that its id may be another's by now. Where the system does not tell (Linux before
-    /// 6.5), it is taken to be there.
+    /// Returns whether the process that [`peer`](Self::peer) names has ended, so that another
+    /// process may have its id by now. Returns `false` if the system does not report it (Linux
+    /// before 6.5).
     #[must_use]
     pub fn peer_has_ended(&self) -> bool {
-        match process_of(self.socket.as_fd()) {
+        match peer_process(self.socket.as_fd()) {
             Ok(process) => {
                 let now = Some(&Timespec { tv_sec: 0, tv_nsec: 0 });
-                // A descriptor of a process can be read when that has ended.
+                // The descriptor of a process becomes readable when the process has ended.
                 poll(&mut [PollFd::new(&process, PollFlags::IN)], now).is_ok_and(|ready| ready > 0)
             }
-            // So the system says of one that nobody waits for any more.
+            // The errors for a process that was already reaped.
             Err(e) => matches!(e, Errno::SRCH | Errno::INVAL),
         }
     }
 
-    /// Sends a message, waiting at most so long for room (zero: not at all; then `TimedOut`).
+    /// Sends a message, waiting at most `within` for room (with zero not at all; then `TimedOut`).
     pub fn send(
         &self,
         request: u32,
@@ -185,7 +197,7 @@ impl Connection {
         loop {
             match self.send_packet(&bytes, descriptors) {
                 Ok(sent) if sent == bytes.len() => return Ok(()),
-                Ok(_) => return Err(Error::Invalid("the system cut a message")),
+                Ok(_) => return Err(Error::Invalid("the system truncated a message")),
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => {
                     if !deadline.wait(self.as_fd(), PollFlags::OUT)? {
@@ -208,7 +220,7 @@ impl Connection {
         sendmsg(self, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
     }
 
-    /// Receives a message, waiting at most so long (zero: not at all). `None` when none came.
+    /// Receives a message, waiting at most `within` (with zero not at all). `None` if none came.
     pub fn receive(&self, within: Duration) -> Result<Option<Envelope>> {
         let deadline = Deadline::after(within);
         loop {
@@ -226,10 +238,12 @@ impl Connection {
         }
     }
 
-    /// The next packet. Outside: what the system said; inside: what is wrong with the packet.
+    /// Receives the next packet. The outer result is the system's, the inner one says what is wrong
+    /// with the packet.
     fn receive_packet(&self) -> rustix::io::Result<Result<Envelope>> {
         self.socket.check()?;
-        // The length first, so that a provider, which gets small messages, keeps no memory for the largest.
+        // The length first, so that a provider, which gets small messages, needs no memory for the
+        // largest.
         let length = self.next_length()?.min(MAX_MESSAGE);
         let mut bytes = vec![0; length];
         let mut space = [MaybeUninit::uninit(); ALL_CONTROL_BYTES];
@@ -244,7 +258,7 @@ impl Connection {
         }
         bytes.truncate(got.bytes);
         let cut = got.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC);
-        match understand(&bytes, cut || descriptors.len() > MAX_DESCRIPTORS) {
+        match decode_packet(&bytes, cut || descriptors.len() > MAX_DESCRIPTORS) {
             Ok((request, message)) => Ok(Ok(Envelope { request, message, descriptors })),
             Err(e) => {
                 if let Some(janitor) = self.socket.janitor() {
@@ -255,7 +269,7 @@ impl Connection {
         }
     }
 
-    /// Bytes of the next packet, which stays; 0 at the end.
+    /// Returns the size of the next packet without taking it; 0 at the end.
     fn next_length(&self) -> rustix::io::Result<usize> {
         let flags = RecvFlags::PEEK | RecvFlags::TRUNC | RecvFlags::DONTWAIT;
         let (_, length) = rustix::net::recv(self, &mut [0_u8; 0][..], flags)?;
@@ -276,44 +290,50 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Binds and listens; `mode` are the permission bits of the socket file. A stale socket (nobody listens) is replaced; a live one is
-    /// an error with `EADDRINUSE`, and so is a file that is no socket.
+    /// Binds and listens; `mode` are the permission bits of the socket file. A stale socket
+    /// (without a listener) is replaced; a live one is an error with `EADDRINUSE`, and so is a file
+    /// that is no socket.
     ///
-    /// Of two that replace the same stale socket at the same moment, the later wins: where that may happen the caller holds a lock.
-    /// Dropping the listener leaves a stale socket file; who wants it gone removes it.
+    /// Of two listeners that replace the same stale socket at the same moment, the later wins: the
+    /// caller holds a lock if that may happen. Dropping the listener leaves a stale socket file;
+    /// remove it if it must not stay.
     pub fn bind(path: &Path, mode: u32) -> Result<Self> {
         address::listen(path, mode).map(|socket| Self { socket: Held::plain(socket) })
     }
 
-    /// Moves the listener to a descriptor of `lowest` or more, and checks before each use that the program has not closed it.
+    /// Moves the listener to a descriptor of `lowest` or more, and checks before each use that the
+    /// program has not closed it.
     #[must_use]
     pub fn guard(self, lowest: RawFd) -> Self {
         Self { socket: self.socket.guard(lowest) }
     }
 
-    /// Whether the descriptor still leads to this listener.
+    /// Returns whether the descriptor still refers to this listener.
     #[must_use]
     pub fn is_own(&self) -> bool {
         self.socket.is_own()
     }
 
-    /// Takes a listening socket over (socket activation).
+    /// Takes over a listening socket (socket activation).
     pub fn from_fd(socket: OwnedFd) -> Result<Self> {
         prepare(&socket)?;
         if !sockopt::socket_acceptconn(&socket).map_err(|e| Error::system("SO_ACCEPTCONN", e))? {
             return Err(Error::Invalid("the socket does not listen"));
         }
-        // Connections that wait already are not changed by it; what they send still is taken, and closed with care.
+        // Connections that already wait are not changed by it; descriptors they send are still
+        // received, and closed with care.
         rights::set(&socket, false)?;
         Ok(Self { socket: Held::plain(socket) })
     }
 
-    /// Connections take descriptors from the start, also those that are not accepted yet. Whoever accepts may have them [refused](Connection::refuse_descriptors).
+    /// Lets connections take descriptors from the start, also those that are not accepted yet. The
+    /// caller may [refuse](Connection::refuse_descriptors) them after the accept.
     pub fn take_descriptors(&self) -> Result<()> {
         rights::set(&self.socket, true).map(drop)
     }
 
-    /// The next waiting connection, if any. It takes no descriptors yet, unless the listener does.
+    /// Accepts the next waiting connection, if any. It takes no descriptors yet, unless the
+    /// listener does.
     pub fn accept(&self) -> Result<Option<Connection>> {
         loop {
             self.socket.check().map_err(|_| Error::Closed)?;
@@ -333,9 +353,9 @@ impl AsFd for Listener {
     }
 }
 
-/// Request and message of a packet.
-fn understand(bytes: &[u8], is_cut: bool) -> Result<(u32, Message)> {
-    // Both an empty packet, which nobody sends who knows this protocol, and the end of the connection.
+/// Decodes request number and message of a packet.
+fn decode_packet(bytes: &[u8], is_cut: bool) -> Result<(u32, Message)> {
+    // Either an empty packet, which this protocol never sends, or the end of the connection.
     if bytes.is_empty() {
         return Err(Error::Closed);
     }
@@ -345,18 +365,18 @@ fn understand(bytes: &[u8], is_cut: bool) -> Result<(u32, Message)> {
     Message::decode(bytes)
 }
 
-/// A socket of ours: of the right kind, never waiting, not inherited by programs.
+/// Checks the type of a socket, and makes it non-blocking and close-on-exec.
 fn prepare(socket: &OwnedFd) -> Result<()> {
     let kind = sockopt::socket_type(socket).map_err(|e| Error::system("SO_TYPE", e))?;
     let domain = sockopt::socket_domain(socket).map_err(|e| Error::system("SO_DOMAIN", e))?;
     if kind != SocketType::SEQPACKET || domain != AddressFamily::UNIX {
-        return Err(Error::Invalid("not a Unix socket of packets in sequence"));
+        return Err(Error::Invalid("not a Unix socket of type SOCK_SEQPACKET"));
     }
     rustix::io::ioctl_fionbio(socket, true).map_err(|e| Error::system("FIONBIO", e))?;
     rustix::io::fcntl_setfd(socket, rustix::io::FdFlags::CLOEXEC).map_err(|e| Error::system("F_SETFD", e))
 }
 
-/// Until when to wait; `None` for a time further away than the clock goes.
+/// End of a wait; `None` for a time beyond the range of the clock.
 #[derive(Clone, Copy, Debug)]
 struct Deadline(Option<Instant>);
 
@@ -365,12 +385,12 @@ impl Deadline {
         Self(Instant::now().checked_add(within))
     }
 
-    /// What is left; `None` for ever.
+    /// Returns the remaining time; `None` means forever.
     fn left(self) -> Option<Duration> {
         self.0.map(|until| until.saturating_duration_since(Instant::now()))
     }
 
-    /// Waits until the socket may be worth another try; `false` when the time is over.
+    /// Waits until the socket is ready; returns `false` when the time is over.
     fn wait(self, socket: BorrowedFd<'_>, events: PollFlags) -> Result<bool> {
         loop {
             let left = self.left();

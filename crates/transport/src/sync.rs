@@ -1,6 +1,8 @@
-//! Atomics of the words that several threads or processes meet at: those of the standard library, or loom's where a model runs.
+//! Atomics of the words that several threads or processes share: those of the standard library, or
+//! loom's for a model.
 //!
-//! Only `ring/words.rs` and `ring/gate.rs` use them: it is the code that the models run. All else in this crate is plain `core`.
+//! Only `ring/words.rs` and `ring/gate.rs`, the code that the models run, use them. Everything else
+//! in this crate uses plain `core`.
 
 #[cfg(not(loom))]
 pub(crate) use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};

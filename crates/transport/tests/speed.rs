@@ -1,4 +1,4 @@
-//! What one write costs, measured by hand and never asserted:
+//! The cost of one write, measured manually and never asserted:
 //!
 //! ```text
 //! cargo test --release -p traceweir-transport --test speed -- --ignored --nocapture
@@ -32,11 +32,11 @@ fn open(ring_bytes: u32) -> (RegionReader, Ticket) {
     (reader, ticket)
 }
 
-/// Drains everything; how many records there were and what each cost.
+/// Drains everything. Returns the number of records and the cost of each.
 fn drain(reader: &mut RegionReader, out: &mut [u8]) -> (u64, u64) {
     let (before, mut records) = (thread_ns(), 0);
     for ring in reader.rings() {
-        ring.look().unwrap();
+        ring.poll().unwrap();
         while ring.peek().unwrap().is_some() {
             ring.take(out);
             records += 1;
@@ -89,7 +89,7 @@ fn staged<const WORDS: usize>(template: &[u64; 40]) {
 
 #[test]
 #[ignore = "a measurement, to be run by hand"]
-fn what_one_write_costs() {
+fn cost_of_one_write() {
     let template = black_box([3u64; 40]);
     let text = black_box([b'x'; 4096]);
     staged::<10>(&template);

@@ -36,7 +36,7 @@ impl Memory {
     pub(super) fn arrived(&mut self) -> Vec<(u16, Vec<u8>)> {
         let mut all = Vec::new();
         for ring in self.reader.rings() {
-            ring.look().unwrap();
+            ring.poll().unwrap();
             while let Some(head) = ring.peek().unwrap() {
                 let mut bytes = vec![0; head.length];
                 ring.take(&mut bytes);

@@ -196,7 +196,7 @@ impl Process {
         let region = self.region.as_mut().unwrap();
         let mut payloads = Vec::new();
         for ring in region.rings() {
-            ring.look().unwrap();
+            ring.poll().unwrap();
             while let Some(head) = ring.peek().unwrap() {
                 let mut bytes = vec![0; head.length];
                 ring.take(&mut bytes);

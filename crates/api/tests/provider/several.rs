@@ -167,7 +167,7 @@ fn a_session_without_room_withholds_the_event_from_all_but_the_independent_ones(
     for region in &mut regions {
         let mut records = 0;
         for ring in region.rings() {
-            ring.look().unwrap();
+            ring.poll().unwrap();
             while let Some(head) = ring.peek().unwrap() {
                 ring.take(&mut vec![0; head.length]);
                 records += 1;

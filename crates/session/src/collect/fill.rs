@@ -1,6 +1,8 @@
-//! Records on their way into the buffer of their stream: room, order, signature, and the items that the session adds.
+//! Copies records into the buffer of their stream: room, order, signature, and the extended data
+//! items that the session adds.
 //!
-//! A record that fits, but with its items no longer does (64 KiB, or the buffer), is dropped and counted as an event without room.
+//! A record that fits, but not with its items (64 KiB, or the buffer), is dropped and counted as an
+//! event without room.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
@@ -26,23 +28,24 @@ use crate::stacks::Stacks;
 /// Copies records into the buffer of a stream.
 pub(super) struct Filler<'a, 'w> {
     pub(super) streams: &'a mut [Stream],
-    pub(super) at: usize,
+    /// Index of the stream.
+    pub(super) stream_index: usize,
     pub(super) writers: &'a mut [&'w mut Writer],
     pub(super) clock: &'a SessionClock,
     pub(super) shared: &'a Shared,
     pub(super) jobs: &'a Sender<Job>,
-    pub(super) told_lost: &'a mut u64,
+    pub(super) reported_lost: &'a mut u64,
     pub(super) events: u64,
     pub(super) damaged: u64,
-    /// Records that their items made too large.
+    /// Records that became too large with their extended data items.
     pub(super) too_large: u64,
-    /// Where the record that was stored last begins.
+    /// Offset of the record that was stored last.
     pub(super) last: usize,
-    /// Stacks that are stored once.
+    /// Cache that stores equal stacks once.
     pub(super) stacks: Option<&'a mut Stacks>,
 }
 
-/// What it counted is added however the drain ends: the buffers hold it, whatever comes of them.
+/// Adds the counts however the drain ends: the buffers hold these events in any case.
 impl Drop for Filler<'_, '_> {
     fn drop(&mut self) {
         let stats = &self.shared.stats;
@@ -53,12 +56,12 @@ impl Drop for Filler<'_, '_> {
 }
 
 impl Filler<'_, '_> {
-    /// Makes room for a record in the stream's buffer, or a new one. Whether there is.
+    /// Submits the stream's buffer and takes a free one. Returns whether there was one.
     #[cold]
-    fn turn_over(&mut self) -> bool {
-        let Some(stream) = self.streams.get_mut(self.at) else { return false };
+    fn replace_buffer(&mut self) -> bool {
+        let Some(stream) = self.streams.get_mut(self.stream_index) else { return false };
         if let Some(full) = stream.buffer.take() {
-            submit(full, self.shared, self.jobs, self.told_lost);
+            submit(full, self.shared, self.jobs, self.reported_lost);
         }
         let Some(mut buffer) = self.shared.pool.try_take() else { return false };
         buffer.reset(stream.cpu);
@@ -68,20 +71,22 @@ impl Filler<'_, '_> {
         true
     }
 
-    /// Lets a late stream go on with this raw stamp. Where that is lower than its last one, the
-    /// stream begins anew at the session's start, in the same buffer: its records are put in order
-    /// before they are written. Live consumers get what the buffer holds so far; where they cannot
-    /// have it now, the buffer goes out.
-    pub(super) fn go_back(&mut self, stamp: u64, start: (u64, i64)) {
-        let Some(stream) = self.streams.get_mut(self.at).filter(|stream| stamp < stream.key) else { return };
+    /// Prepares a late stream for records from this raw stamp on. If that is below its last stamp,
+    /// the stream restarts at the session's start in the same buffer, whose records are sorted
+    /// before they are written. Live consumers get what the buffer holds so far; if they cannot
+    /// take it now, the buffer is submitted.
+    pub(super) fn restart_at(&mut self, stamp: u64, start: (u64, i64)) {
+        let Some(stream) = self.streams.get_mut(self.stream_index).filter(|stream| stamp < stream.key) else {
+            return;
+        };
         if let Some(buffer) = stream.buffer.as_mut().filter(|buffer| !buffer.is_empty()) {
-            buffer.let_stamps_fall();
+            buffer.expect_lower_stamps();
             let is_live = self.shared.mode().is_real_time();
             if is_live
-                && !deliver_piece(buffer, false, self.shared, self.jobs, self.told_lost)
+                && !deliver_piece(buffer, false, self.shared, self.jobs, self.reported_lost)
                 && let Some(buffer) = stream.buffer.take()
             {
-                submit(buffer, self.shared, self.jobs, self.told_lost);
+                submit(buffer, self.shared, self.jobs, self.reported_lost);
             }
         }
         stream.defined.clear();
@@ -90,7 +95,8 @@ impl Filler<'_, '_> {
 }
 
 impl Filler<'_, '_> {
-    /// Stores a record in front of which `gap` bytes of items are to stand. For one without, all that has to do with items is gone.
+    /// Stores a record with `gap` bytes left in front of it for extended data items. `None`
+    /// compiles without any item handling.
     #[inline(always)]
     fn store<R: Ring>(
         &mut self,
@@ -100,39 +106,40 @@ impl Filler<'_, '_> {
         stamp: u64,
         gap: Option<usize>,
     ) -> bool {
-        let whole = head.length.saturating_add(gap.unwrap_or(0));
-        let padded = whole.next_multiple_of(8);
+        let total_length = head.length.saturating_add(gap.unwrap_or(0));
+        let padded = total_length.next_multiple_of(8);
         let fits = |b: &Buffer| b.filled.saturating_add(padded) <= b.bytes.len();
-        let has_room = self.streams.get(self.at).and_then(|s| s.buffer.as_ref()).is_some_and(fits);
-        if !has_room && !self.turn_over() {
+        let has_room = self.streams.get(self.stream_index).and_then(|s| s.buffer.as_ref()).is_some_and(fits);
+        if !has_room && !self.replace_buffer() {
             return false;
         }
-        let (Some(stream), Some(writer)) = (self.streams.get_mut(self.at), self.writers.get_mut(source))
+        let (Some(stream), Some(writer)) =
+            (self.streams.get_mut(self.stream_index), self.writers.get_mut(source))
         else {
             return false;
         };
         let Some(buffer) = stream.buffer.as_mut() else { return false };
         let end = buffer.filled.saturating_add(padded);
         let Some(room) = buffer.bytes.get_mut(buffer.filled..end) else { return false };
-        // The record covers all but the padding.
+        // The record covers everything except the padding.
         if let Some(padding) = room.last_chunk_mut::<8>() {
             *padding = [0; 8];
         }
-        let Some(record) = room.get_mut(gap.unwrap_or(0)..whole) else { return false };
+        let Some(record) = room.get_mut(gap.unwrap_or(0)..total_length) else { return false };
         ring.take(record);
-        // What is late counts as written now (M4, K3).
+        // A late record counts as written now (M4, K3).
         stream.key = stream.key.max(stamp);
         stream.time = stream.time.max(self.clock.stamp(stream.key));
         let latest = stream.time;
         let stamp = if head.flags & KEEP_STAMP != 0 { Stamp::Kept { latest } } else { Stamp::Ours(latest) };
         let mut end = end;
-        let mut sound = writer.sign(record, stamp);
-        if gap.is_some() && sound {
-            let grown = room.get_mut(..whole).and_then(|room| writer.add_items(room, head.flags));
-            sound = grown.is_some();
+        let mut is_valid = writer.sign(record, stamp);
+        if gap.is_some() && is_valid {
+            let grown = room.get_mut(..total_length).and_then(|room| writer.add_items(room, head.flags));
+            is_valid = grown.is_some();
             end = buffer.filled.saturating_add(grown.unwrap_or(0).next_multiple_of(8));
         }
-        if !sound {
+        if !is_valid {
             self.damaged = self.damaged.saturating_add(1);
             return true;
         }
@@ -154,14 +161,17 @@ impl Filler<'_, '_> {
             return false;
         }
         if self.events != before {
-            self.take_module(source, head.length);
+            self.keep_module(source, head.length);
         }
         true
     }
 
-    /// The record stored last tells of a module: kept for the front of files, where it then need not be among the events.
-    fn take_module(&mut self, source: usize, length: usize) {
-        let (Some(stream), Some(writer)) = (self.streams.get_mut(self.at), self.writers.get(source)) else {
+    /// Keeps the record stored last, which names a provider's module, for the front of files. If
+    /// that is the only place for it, removes it from the events.
+    fn keep_module(&mut self, source: usize, length: usize) {
+        let (Some(stream), Some(writer)) =
+            (self.streams.get_mut(self.stream_index), self.writers.get(source))
+        else {
             return;
         };
         let Some(buffer) = stream.buffer.as_mut() else { return };
@@ -170,21 +180,21 @@ impl Filler<'_, '_> {
         if !modules::sign(record, length, writer.process()) {
             return;
         }
-        let mut known = self.shared.modules.lock().unwrap_or_else(PoisonError::into_inner);
-        let kept = known.add(record);
+        let mut modules = self.shared.modules.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = modules.add(record);
         if kept == Kept::New {
             let _ = self.jobs.send(Job::Module(record.to_vec()));
         }
-        if kept != Kept::No && self.shared.keeps_modules_in_front() {
+        if kept != Kept::NoRoom && self.shared.keeps_modules_at_front() {
             buffer.filled = start;
             buffer.events = buffer.events.saturating_sub(1);
             self.events = self.events.saturating_sub(1);
         }
     }
 
-    /// As [`put_special`](Self::put_special) for all records, while stacks are stored once.
+    /// Like [`put_special`](Self::put_special), for any record while equal stacks are stored once.
     #[cold]
-    fn put_keyed<R: Ring>(&mut self, source: usize, ring: &mut R, head: &Head, stamp: u64) -> bool {
+    fn put_with_stack_key<R: Ring>(&mut self, source: usize, ring: &mut R, head: &Head, stamp: u64) -> bool {
         let before = self.events;
         let is_special = head.flags & (WITH_ITEMS | BINARY_PATH) != 0;
         let is_put = if is_special {
@@ -192,12 +202,13 @@ impl Filler<'_, '_> {
         } else {
             self.store(source, ring, head, stamp, None)
         };
-        let (Some(stream), Some(stacks)) = (self.streams.get_mut(self.at), self.stacks.as_mut()) else {
+        let (Some(stream), Some(stacks)) = (self.streams.get_mut(self.stream_index), self.stacks.as_mut())
+        else {
             return is_put;
         };
         if let Some(buffer) = stream.buffer.as_mut().filter(|_| self.events != before) {
-            let place = (self.last, buffer.filled);
-            let (filled, added) = stacks.replace(&mut buffer.bytes, place, stream.time, &mut stream.defined);
+            let range = (self.last, buffer.filled);
+            let (filled, added) = stacks.replace(&mut buffer.bytes, range, stream.time, &mut stream.defined);
             buffer.filled = filled;
             buffer.events = buffer.events.saturating_add(added);
             self.events = self.events.saturating_add(u64::from(added));
@@ -209,9 +220,9 @@ impl Filler<'_, '_> {
     fn put_with_items<R: Ring>(&mut self, source: usize, ring: &mut R, head: &Head, stamp: u64) -> bool {
         let Some(writer) = self.writers.get_mut(source) else { return false };
         let gap = writer.item_bytes(head.flags);
-        let whole = head.length.saturating_add(gap);
+        let total_length = head.length.saturating_add(gap);
         let most = self.shared.pool.buffer_bytes().saturating_sub(HEADER_SIZE);
-        if whole <= MAX_RECORD && whole.next_multiple_of(8) <= most {
+        if total_length <= MAX_RECORD && total_length.next_multiple_of(8) <= most {
             return self.store(source, ring, head, stamp, Some(gap));
         }
         ring.take(&mut []);
@@ -221,32 +232,33 @@ impl Filler<'_, '_> {
 }
 
 impl Filler<'_, '_> {
-    /// Passes over a captured record that is too large, and over the stacks behind it, which would be taken for another event's.
+    /// Skips a captured record that is too large, and the stacks that follow it, which would
+    /// otherwise belong to another event.
     #[cold]
-    fn pass_over<R: Ring>(&mut self, ring: &mut R, is_stack: bool) -> bool {
+    fn skip_captured<R: Ring>(&mut self, ring: &mut R, is_stack: bool) -> bool {
         ring.take(&mut []);
         self.too_large = self.too_large.saturating_add(1);
-        if let Some(stream) = self.streams.get_mut(self.at).filter(|_| !is_stack) {
+        if let Some(stream) = self.streams.get_mut(self.stream_index).filter(|_| !is_stack) {
             stream.captured = None;
         }
         true
     }
 
-    /// Stores a captured record.
+    /// Copies a captured record into the buffer.
     fn put_captured<R: Ring>(&mut self, ring: &mut R, head: &Head, stamp: u64) -> bool {
         let padded = head.length.next_multiple_of(8);
         let most = self.shared.pool.buffer_bytes().saturating_sub(HEADER_SIZE);
         let is_stack = capture::is_stack(head);
-        let is_alone = is_stack && self.streams.get(self.at).is_some_and(|s| s.captured.is_none());
+        let is_alone = is_stack && self.streams.get(self.stream_index).is_some_and(|s| s.captured.is_none());
         if head.length > MAX_RECORD || padded > most || is_alone {
-            return self.pass_over(ring, is_stack);
+            return self.skip_captured(ring, is_stack);
         }
         let fits = |b: &Buffer| b.filled.saturating_add(padded) <= b.bytes.len();
-        let has_room = self.streams.get(self.at).and_then(|s| s.buffer.as_ref()).is_some_and(fits);
-        if !has_room && !self.turn_over() {
+        let has_room = self.streams.get(self.stream_index).and_then(|s| s.buffer.as_ref()).is_some_and(fits);
+        if !has_room && !self.replace_buffer() {
             return false;
         }
-        let Some(stream) = self.streams.get_mut(self.at) else { return false };
+        let Some(stream) = self.streams.get_mut(self.stream_index) else { return false };
         let Some(buffer) = stream.buffer.as_mut() else { return false };
         let end = buffer.filled.saturating_add(padded);
         let Some(room) = buffer.bytes.get_mut(buffer.filled..end) else { return false };
@@ -257,8 +269,8 @@ impl Filler<'_, '_> {
         ring.take(record);
         stream.key = stream.key.max(stamp);
         stream.time = stream.time.max(self.clock.stamp(stream.key));
-        let of_event = stream.captured.filter(|_| is_stack);
-        let is_signed = capture::sign(record, stream.time, of_event);
+        let event_time = stream.captured.filter(|_| is_stack);
+        let is_signed = capture::sign(record, stream.time, event_time);
         if !is_stack {
             stream.captured = is_signed.then_some(stream.time);
         }
@@ -266,13 +278,13 @@ impl Filler<'_, '_> {
             self.damaged = self.damaged.saturating_add(1);
             return true;
         }
-        let place = (buffer.filled, end);
+        let range = (buffer.filled, end);
         buffer.filled = end;
         buffer.events = buffer.events.saturating_add(1);
         buffer.time = stream.time;
         self.events = self.events.saturating_add(1);
         if is_stack && let Some(stacks) = self.stacks.as_mut() {
-            let (filled, added) = stacks.replace(&mut buffer.bytes, place, stream.time, &mut stream.defined);
+            let (filled, added) = stacks.replace(&mut buffer.bytes, range, stream.time, &mut stream.defined);
             buffer.filled = filled;
             buffer.events = buffer.events.saturating_add(added);
             self.events = self.events.saturating_add(u64::from(added));
@@ -287,8 +299,8 @@ impl<R: Ring> Sink<R> for Filler<'_, '_> {
         if ring.is_captured() {
             return self.put_captured(ring, head, stamp);
         }
-        if self.stacks.as_ref().is_some_and(|stacks| stacks.are_of_programs()) {
-            return self.put_keyed(source, ring, head, stamp);
+        if self.stacks.as_ref().is_some_and(|stacks| stacks.include_programs()) {
+            return self.put_with_stack_key(source, ring, head, stamp);
         }
         if head.flags & (WITH_ITEMS | BINARY_PATH) != 0 {
             return self.put_special(source, ring, head, stamp);
@@ -298,23 +310,23 @@ impl<R: Ring> Sink<R> for Filler<'_, '_> {
 
     fn wait_for_room(&mut self) {
         if self.shared.flush_threshold > 1 {
-            // Full buffers may gather where they are needed now.
+            // Full buffers below the flush threshold may be waiting; they are needed now.
             let _ = self.jobs.send(Job::WriteOut);
         }
         if self.shared.pool.wait() == Wait::Again {
             return;
         }
-        // All buffers are being filled, by other streams: they have to go as they are.
-        let mut any = false;
+        // All buffers are being filled by other streams: submit them as they are.
+        let mut submitted_any = false;
         for stream in &mut *self.streams {
             if let Some(buffer) = stream.buffer.take_if(|b| !b.is_empty()) {
-                submit(buffer, self.shared, self.jobs, self.told_lost);
-                any = true;
+                submit(buffer, self.shared, self.jobs, self.reported_lost);
+                submitted_any = true;
             } else if let Some(empty) = stream.buffer.take() {
                 self.shared.pool.give(empty);
             }
         }
-        if !any {
+        if !submitted_any {
             std::thread::sleep(Duration::from_millis(1));
         }
     }

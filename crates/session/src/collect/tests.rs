@@ -1,4 +1,5 @@
-//! Events keep their time and order, and what live consumers were told to be complete stays complete.
+//! Tests that events keep their time and order, and that completeness stamps of live consumers stay
+//! true.
 
 use super::*;
 use std::collections::VecDeque;
@@ -26,7 +27,7 @@ mod backlog;
 
 const CPUS: u16 = 2;
 
-/// A collector, one region, and what the writer thread would get.
+/// A collector, one region, and the jobs for the writer thread.
 struct Stage {
     collector: Collector,
     jobs: Receiver<Job>,
@@ -37,12 +38,12 @@ struct Stage {
 struct Region {
     memory: File,
     layout: Layout,
-    /// Where the next record of each ring goes.
+    /// Head of each ring.
     heads: Vec<u64>,
 }
 
 impl Region {
-    /// Makes a region for a process of this id, and what the collector needs of it.
+    /// Creates a region for a process, and its source for the collector.
     fn new(shared: &Shared, process: u32) -> (Self, Source) {
         let (params, cost) = shared.regions.claim().unwrap();
         let (reader, memory) = RegionReader::create(&params).unwrap();
@@ -54,7 +55,7 @@ impl Region {
         (Self { memory: File::from(memory), layout: params.layout, heads }, source)
     }
 
-    /// Publishes a record on a processor, as a process does that read the counter at `stamp`.
+    /// Publishes a record on a CPU, like a process that read the counter at `stamp`.
     fn publish(&mut self, cpu: u16, stamp: u64, flags: u16, payload: &[u8]) {
         let mut record = Vec::new();
         EventHeader { time: 5, ..EventHeader::default() }.encode(payload, &mut record).unwrap();
@@ -70,7 +71,7 @@ impl Region {
     }
 }
 
-/// What was sent.
+/// A job that was sent to the writer.
 #[derive(Debug, PartialEq, Eq)]
 enum Sent {
     /// Stamps of a piece's events.
@@ -108,8 +109,8 @@ impl Stage {
         let counter = Counter::best();
         let shared = Arc::new(Shared::new(1, &config, counter).unwrap());
         let (region, source) = Region::new(&shared, 1);
-        let (tell, jobs) = channel();
-        let mut collector = Collector::new(shared, tell, SessionClock::start(clock, counter));
+        let (sender, jobs) = channel();
+        let mut collector = Collector::new(shared, sender, SessionClock::start(clock, counter));
         collector.add(source);
         Self { collector, jobs, region }
     }
@@ -123,98 +124,101 @@ impl Stage {
     }
 
     fn sent(&self) -> Vec<Sent> {
-        let sent = |job| match job {
+        let classify = |job| match job {
             Job::Live(piece) | Job::Buffer(piece) => {
                 Sent::Piece(events(&piece).into_iter().map(|(_, stamp)| stamp).collect())
             }
             Job::Complete(stamp) => Sent::Complete(stamp),
             _ => panic!("nothing else is sent"),
         };
-        self.jobs.try_iter().map(sent).collect()
+        self.jobs.try_iter().map(classify).collect()
     }
 
-    /// Drains and delivers; what was told.
+    /// Drains and delivers. Returns the stamps that were sent and the completeness stamp.
     fn deliver(&mut self) -> (Vec<i64>, i64) {
-        self.collector.drain(Reach::Settled);
+        self.collector.drain(Reach::BeforeDrain);
         assert!(self.collector.deliver());
         let mut sent = self.sent();
-        let Some(Sent::Complete(told)) = sent.pop() else { panic!("nothing was told") };
+        let Some(Sent::Complete(complete)) = sent.pop() else { panic!("no completeness stamp") };
         let mut stamps = Vec::new();
         for one in sent {
-            let Sent::Piece(mut more) = one else { panic!("told before everything was sent") };
+            let Sent::Piece(mut more) = one else { panic!("complete before everything was sent") };
             stamps.append(&mut more);
         }
-        (stamps, told)
+        (stamps, complete)
     }
 }
 
 #[test]
-fn everything_up_to_what_is_told_was_sent_before() {
+fn everything_up_to_the_completeness_stamp_was_sent_before() {
     let mut stage = Stage::new(1);
     let (first, second) = (stage.now(), stage.now());
     stage.publish(0, first, 0);
     stage.publish(1, second, 0);
-    let (stamps, told) = stage.deliver();
+    let (stamps, complete) = stage.deliver();
     assert_eq!(stamps, [first, second].map(u64::cast_signed));
-    assert!(told >= second.cast_signed());
+    assert!(complete >= second.cast_signed());
 }
 
 #[test]
-fn a_straggler_is_written_behind_what_was_told_on_every_clock() {
+fn late_record_is_stamped_after_completeness_on_every_clock() {
     for clock in 1..=3 {
         let mut stage = Stage::new(clock);
-        let held_up = stage.now();
+        let delayed = stage.now();
         let on_time = stage.now();
         stage.publish(0, on_time, 0);
-        let (_, told) = stage.deliver();
-        // Of a processor that had no record before, and of one that had.
-        stage.publish(1, held_up, 0);
-        stage.publish(0, held_up, 0);
+        let (_, complete) = stage.deliver();
+        // From a CPU without earlier records, and from one with.
+        stage.publish(1, delayed, 0);
+        stage.publish(0, delayed, 0);
         let (stamps, again) = stage.deliver();
         assert_eq!(stamps.len(), 2);
-        assert!(stamps.iter().all(|&stamp| stamp > told), "clock {clock}: {stamps:?} after {told}");
-        assert!(again >= told);
+        assert!(stamps.iter().all(|&stamp| stamp > complete), "clock {clock}: {stamps:?} after {complete}");
+        assert!(again >= complete);
     }
 }
 
 #[test]
-fn a_clock_that_is_set_back_takes_nothing_back() {
+fn clock_set_back_keeps_completeness() {
     let mut stage = Stage::new(2);
     let now = stage.now();
     stage.publish(0, now, 0);
-    let (_, told) = stage.deliver();
+    let (_, complete) = stage.deliver();
     stage.collector.clock.set_back(90_000);
     let now = stage.now();
     stage.publish(1, now, 0);
     let (stamps, again) = stage.deliver();
-    assert!(stamps.iter().all(|&stamp| stamp > told), "{stamps:?} after {told}");
-    assert!(again >= told, "{again} after {told}");
+    assert!(stamps.iter().all(|&stamp| stamp > complete), "{stamps:?} after {complete}");
+    assert!(again >= complete, "{again} after {complete}");
     let now = stage.now();
     stage.publish(0, now, 0);
     assert!(stage.deliver().0.iter().all(|&stamp| stamp > again));
 }
 
 #[test]
-fn a_flush_completes_what_the_one_before_ended_with() {
+fn flush_completes_the_end_of_the_previous_one() {
     let mut stage = Stage::new(2);
-    // A request collects also what is published while it drains, and more than it can say to be complete.
+    // A request also collects what is published while it drains, which can be more than the
+    // completeness stamp covers.
     stage.publish(0, u64::MAX >> 1, 0);
     stage.collector.drain(Reach::All);
     stage.collector.flush();
-    stage.collector.tell_complete();
-    let [Sent::Piece(stamps), Sent::Complete(told)] = &stage.sent()[..] else { panic!("piece, told") };
+    stage.collector.report_complete();
+    let [Sent::Piece(stamps), Sent::Complete(complete)] = &stage.sent()[..] else {
+        panic!("a piece and its completeness stamp")
+    };
     let newest = stamps[0];
-    assert!(newest > *told);
+    assert!(newest > *complete);
     stage.collector.clock.set_back(90_000);
-    let (_, told) = stage.deliver();
-    assert!(told >= newest, "{told} after {newest}");
+    let (_, complete) = stage.deliver();
+    assert!(complete >= newest, "{complete} after {newest}");
     let now = stage.now();
     stage.publish(1, now, 0);
-    assert!(stage.deliver().0[0] > told);
+    assert!(stage.deliver().0[0] > complete);
 }
 
 #[test]
-fn a_record_that_keeps_its_stamp_keeps_it() {
+fn record_with_own_stamp_keeps_it() {
     let mut stage = Stage::new(1);
     stage.deliver();
     let now = stage.now();
@@ -223,29 +227,29 @@ fn a_record_that_keeps_its_stamp_keeps_it() {
 }
 
 #[test]
-fn nothing_is_told_while_a_piece_is_refused() {
+fn no_completeness_stamp_while_a_piece_is_refused() {
     let mut stage = Stage::new(1);
     let now = stage.now();
     stage.publish(0, now, 0);
-    let (_, told) = stage.deliver();
-    // The writer is far behind.
+    let (_, complete) = stage.deliver();
+    // The writer has a long backlog and takes no more pieces.
     let shared = Arc::clone(&stage.collector.shared);
     let most = shared.pool.buffer_bytes() * shared.maximum_buffers();
     while shared.send_piece(64) {}
     let now = stage.now();
     stage.publish(1, now, 0);
-    stage.collector.drain(Reach::Settled);
+    stage.collector.drain(Reach::BeforeDrain);
     assert!(!stage.collector.deliver());
     assert_eq!(stage.sent(), []);
-    // It has caught up.
+    // The writer has caught up.
     shared.piece_arrived(most - 64);
     let (stamps, later) = stage.deliver();
     assert_eq!(stamps, [now.cast_signed()]);
-    assert!(later >= now.cast_signed() && later > told);
+    assert!(later >= now.cast_signed() && later > complete);
 }
 
 #[test]
-fn consumers_get_events_of_idle_processors_before_they_hold_too_much() {
+fn consumers_get_events_of_idle_cpus_in_time() {
     const PAYLOAD: [u8; 8 << 10] = [0; 8 << 10];
     let raw = SessionConfig {
         name: "s".into(),
@@ -261,13 +265,13 @@ fn consumers_get_events_of_idle_processors_before_they_hold_too_much() {
     let idle = stage.now();
     stage.publish(1, idle, 0);
     let (mut sent, mut complete, mut is_there) = (0, None, false);
-    while complete.is_none() && sent < stage.collector.tell_after() * 2 {
+    while complete.is_none() && sent < stage.collector.report_interval_bytes() * 2 {
         for _ in 0..8 {
             let now = stage.now();
             stage.region.publish(0, now, 0, &PAYLOAD);
             sent += PAYLOAD.len();
         }
-        stage.collector.drain(Reach::Settled);
+        stage.collector.drain(Reach::BeforeDrain);
         for job in stage.jobs.try_iter() {
             match job {
                 Job::Buffer(buffer) | Job::Live(buffer) => {
@@ -321,7 +325,7 @@ fn process_that_attaches_during_a_drain_keeps_its_time() {
         }
         (joined.cast_signed(), all)
     });
-    collector.drain(Reach::Settled);
+    collector.drain(Reach::BeforeDrain);
     collector.drain(Reach::All);
     collector.flush();
     drop(collector);
@@ -331,24 +335,25 @@ fn process_that_attaches_during_a_drain_keeps_its_time() {
     assert_eq!(late, [joined]);
 }
 
-/// Something happens in the middle of each of its looks, which take so long, and is told at the next.
-struct Slow {
+/// A capture with slow polls: an event happens in the middle of each poll and is reported by the
+/// next.
+struct SlowCapture {
     wake: OwnedFd,
-    looks: VecDeque<Duration>,
+    polls: VecDeque<Duration>,
     happened: VecDeque<u64>,
-    told: VecDeque<u64>,
-    /// The counter in the middle of each look.
+    reported: VecDeque<u64>,
+    /// Counter in the middle of each poll.
     middles: Arc<Mutex<Vec<i64>>>,
 }
 
-impl Capture for Slow {
+impl Capture for SlowCapture {
     fn wake(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }
 
     fn look(&mut self, clock: &dyn CaptureClock, _: bool) {
-        self.told.extend(self.happened.drain(..).map(|ns| clock.raw(ns)));
-        let half = self.looks.pop_front().unwrap_or_default() / 2;
+        self.reported.extend(self.happened.drain(..).map(|ns| clock.raw(ns)));
+        let half = self.polls.pop_front().unwrap_or_default() / 2;
         std::thread::sleep(half);
         let now = Anchor::now(Counter::best());
         self.middles.lock().unwrap().push(now.counter.cast_signed());
@@ -357,7 +362,7 @@ impl Capture for Slow {
     }
 
     fn peek(&self, stream: u16) -> Option<Captured> {
-        let raw = *self.told.front().filter(|_| stream == 0)?;
+        let raw = *self.reported.front().filter(|_| stream == 0)?;
         Some(Captured { length: classic::SIZE, raw, is_stack: false })
     }
 
@@ -366,7 +371,7 @@ impl Capture for Slow {
         ClassicHeader::default().encode(&[], &mut record).unwrap();
         assert_eq!(record.len(), classic::SIZE);
         out.copy_from_slice(&record);
-        self.told.pop_front();
+        self.reported.pop_front();
     }
 
     fn lost(&self) -> u64 {
@@ -377,17 +382,17 @@ impl Capture for Slow {
 }
 
 #[test]
-fn what_happens_during_a_look_keeps_its_time_however_long_that_takes() {
+fn events_during_a_slow_poll_keep_their_time() {
     let mut stage = Stage::new(1);
     let middles = Arc::new(Mutex::new(Vec::new()));
-    let looks = [60, 2, 2, 60, 60, 2].map(Duration::from_millis).into();
+    let polls = [60, 2, 2, 60, 60, 2].map(Duration::from_millis).into();
     let wake = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
-    let (happened, told) = (VecDeque::new(), VecDeque::new());
-    let slow = Slow { wake, looks, happened, told, middles: Arc::clone(&middles) };
+    let (happened, reported) = (VecDeque::new(), VecDeque::new());
+    let slow = SlowCapture { wake, polls, happened, reported, middles: Arc::clone(&middles) };
     stage.collector.capture(Box::new(slow));
     let ticks = |millis: u64| millis * stage.collector.clock.frequency() / 1000;
     let (half_behind, error) = (ticks(45), ticks(1).cast_signed());
-    // A process writes while the first look is under way, mostly behind what happens in its middle.
+    // A process writes during the first poll, mostly after the event in its middle.
     let written = stage.now() + half_behind;
     stage.publish(0, written, 0);
     let mut stamps = Vec::new();

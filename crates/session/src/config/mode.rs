@@ -1,20 +1,27 @@
-//! LogFileMode: which flags go together, and what becomes of each.
+//! LogFileMode: which flags go together, and where each takes effect.
 //!
 //! ```text
-//!   where the file goes      SEQUENTIAL  CIRCULAR  APPEND  NEWFILE  PREALLOCATE  COMPRESSED  USE_KBYTES_FOR_SIZE      logfile.rs, output.rs
-//!   where events go          REAL_TIME  BUFFERING  PRIVATE_LOGGER  PRIVATE_IN_PROC                                    output.rs, realtime.rs
-//!   streams                  NO_PER_PROCESSOR_BUFFERING                                                               collect.rs
-//!   who may                  SECURE (who writes)  NONSTOPPABLE (nobody stops; autologgers only)                       the daemon
-//!   numbers of messages      USE_GLOBAL_SEQUENCE  USE_LOCAL_SEQUENCE                                                  sequence.rs
-//!   beside other sessions    INDEPENDENT_SESSION (no room in one session is nothing to the others)                    the processes, told when enabled
-//!   nothing to do here       USE_PAGED_MEMORY: all buffers are pageable      ADDTO_TRIAGE_DUMP: they are in every core dump
-//!                            STOP_ON_/PERSIST_ON_HYBRID_SHUTDOWN: there is no such shutdown
-//!                            DELAY_OPEN_FILE, ADD_HEADER: obsolete            MODE_RESERVED, LOST_EVENTS_DEBUG: ignored
-//!   kernel events            SYSTEM_LOGGER                                                                            the daemon, which captures them
-//!   refused                  internal flags: 87
+//!   file              SEQUENTIAL  CIRCULAR  APPEND  NEWFILE  PREALLOCATE
+//!                     COMPRESSED  USE_KBYTES_FOR_SIZE                       logfile.rs, output.rs
+//!   destination       REAL_TIME  BUFFERING  PRIVATE_LOGGER
+//!                     PRIVATE_IN_PROC                                       output.rs, realtime.rs
+//!   streams           NO_PER_PROCESSOR_BUFFERING                            collect.rs
+//!   access            SECURE (who writes)
+//!                     NONSTOPPABLE (autologgers only)                       the daemon
+//!   sequence numbers  USE_GLOBAL_SEQUENCE  USE_LOCAL_SEQUENCE               sequence.rs
+//!   other sessions    INDEPENDENT_SESSION (a full session does not affect
+//!                     the others)                                           the enabled processes
+//!   kernel events     SYSTEM_LOGGER                                         the daemon
+//!   without effect    USE_PAGED_MEMORY: all buffers are pageable
+//!                     ADDTO_TRIAGE_DUMP: buffers are in every core dump
+//!                     STOP_ON_/PERSIST_ON_HYBRID_SHUTDOWN: no such shutdown exists
+//!                     DELAY_OPEN_FILE, ADD_HEADER: obsolete
+//!                     MODE_RESERVED, LOST_EVENTS_DEBUG: ignored
+//!   rejected          internal flags: 87
 //! ```
 //!
-//! Flags with nothing to do are kept in the properties and, but for those of [`NOT_IN_FILES`], in the file's header, as published.
+//! Flags without effect are kept in the properties and, except those of [`NOT_IN_FILES`], in the
+//! file's header, as published.
 
 use traceweir_format::spec::session::{
     EVENT_TRACE_BLOCKING_MODE as BLOCKING, EVENT_TRACE_BUFFER_INTERFACE_MODE as BUFFER_INTERFACE,
@@ -37,15 +44,15 @@ use traceweir_transport::message::SessionConfig;
 use super::{Starter, refuse, row};
 use crate::error::Result;
 
-/// The one bit without a name.
+/// The only bit without a name.
 const UNDEFINED: u32 = 0x4000_0000;
 
-/// Flags of a session that its file does not show.
+/// Flags of a session that its file header does not show.
 pub(crate) const NOT_IN_FILES: u32 = REAL_TIME | STOP_ON_SHUTDOWN | PERSIST_ON_SHUTDOWN | COMPRESSED;
 
-/// Flags that exclude each other: one of the first with any of the second.
+/// Flags that exclude each other: any of the first with any of the second.
 const EXCLUSIVE: [(u32, u32, &str); 13] = [
-    (SEQUENTIAL, CIRCULAR | NEWFILE, "a sequential log is neither circular nor a row of files"),
+    (SEQUENTIAL, CIRCULAR | NEWFILE, "a sequential log is neither circular nor a file sequence"),
     (CIRCULAR, APPEND | NEWFILE, "a circular log neither appends nor starts new files"),
     (APPEND, NEWFILE, "a log either appends or starts new files"),
     (APPEND, REAL_TIME | PRIVATE, "an appending session is neither real-time nor private"),
@@ -60,10 +67,10 @@ const EXCLUSIVE: [(u32, u32, &str); 13] = [
     (INTERNAL, INTERNAL, "a flag is internal or not defined"),
 ];
 
-/// Flags that nobody may set.
+/// Internal flags, which callers must not set.
 const INTERNAL: u32 = MS_FLUSH_TIMER | RELOG | BUFFER_INTERFACE | KD_FILTER | BLOCKING | UNDEFINED;
 
-/// The flags of a session.
+/// The LogFileMode flags of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mode(pub(crate) u32);
 
@@ -84,22 +91,23 @@ impl Mode {
         self.has(CIRCULAR)
     }
 
-    /// Whether buffers may be gone before those behind them are read.
-    pub(crate) const fn forgets(self) -> bool {
+    /// Returns whether older buffers may be gone before newer ones are read.
+    pub(crate) const fn can_lose_old_buffers(self) -> bool {
         self.has(CIRCULAR | BUFFERING | REAL_TIME | NEWFILE)
     }
 
-    pub(crate) const fn appends(self) -> bool {
+    pub(crate) const fn is_appending(self) -> bool {
         self.has(APPEND)
     }
 
-    /// Whether the header buffer of a file may be written again with more in it: not where it is another session's, nor where it is just as large as it must be.
+    /// Returns whether the header buffer of a file may be written again with more records: not if
+    /// another session wrote it, nor if it is only as large as its contents.
     pub(crate) const fn has_open_front(self) -> bool {
         !self.has(APPEND | COMPRESSED)
     }
 
-    /// Whether the log is a row of files.
-    pub(crate) const fn is_row(self) -> bool {
+    /// Returns whether the log is a file sequence.
+    pub(crate) const fn is_file_sequence(self) -> bool {
         self.has(NEWFILE)
     }
 
@@ -119,26 +127,26 @@ impl Mode {
         self.has(ONE_STREAM)
     }
 
-    pub(crate) const fn counts_kib(self) -> bool {
+    pub(crate) const fn has_limit_in_kib(self) -> bool {
         self.has(KBYTES)
     }
 
-    /// The mode with real-time delivery on or off.
+    /// Returns the mode with real-time delivery on or off.
     pub(crate) const fn with_real_time(self, on: bool) -> Self {
         Self(if on { self.0 | REAL_TIME } else { self.0 & !REAL_TIME })
     }
 
-    /// The mode of a session that goes on without a file, live.
+    /// Returns the mode of a session that continues live, without a file.
     pub(crate) const fn without_file(self) -> Self {
         Self(self.0 & !(SEQUENTIAL | CIRCULAR | APPEND | NEWFILE | PREALLOCATE) | REAL_TIME)
     }
 
-    /// Whether there must be a file name.
+    /// Returns whether a file name is required.
     pub(super) const fn needs_path(self) -> bool {
         self.has(SEQUENTIAL | CIRCULAR | APPEND | NEWFILE) || !self.has(REAL_TIME | BUFFERING)
     }
 
-    /// Refuses combinations that are not valid.
+    /// Rejects invalid combinations.
     pub(super) fn check(self, raw: &SessionConfig, starter: Starter) -> Result<()> {
         let invalid = |why| refuse(Status::ERROR_INVALID_PARAMETER, why);
         for (one, others, why) in EXCLUSIVE {
@@ -169,7 +177,7 @@ impl Mode {
         Ok(())
     }
 
-    /// Refuses what does not go with kernel events, whatever makes the session one of theirs.
+    /// Rejects flags that do not go with kernel events.
     pub(super) fn check_system(self) -> Result<()> {
         if self.has(PAGED) {
             let why = "kernel events cannot be logged to pageable memory";
@@ -178,8 +186,8 @@ impl Mode {
         Ok(())
     }
 
-    /// Refuses what is valid but not there.
-    pub(super) fn check_served(self) -> Result<()> {
+    /// Rejects flags that are valid but not supported.
+    pub(super) fn check_supported(self) -> Result<()> {
         if self.has(PRIVATE) && !self.has(IN_PROC) {
             let why = "private sessions are started by their own process (PRIVATE_IN_PROC)";
             return refuse(Status::ERROR_NOT_SUPPORTED, why);

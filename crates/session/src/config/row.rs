@@ -1,4 +1,4 @@
-//! Names of a row of files: a pattern whose `%d` stands for a number.
+//! Names of a file sequence: a pattern whose `%d` stands for a number.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -10,36 +10,39 @@ use traceweir_transport::message::MAX_NAME;
 use super::refuse;
 use crate::error::Result;
 
-/// What stands for the number.
-const PLACE: &[u8] = b"%d";
-/// Digits of the largest number beyond the two bytes that they replace.
-const LONGER: usize = 8;
+/// The placeholder for the number.
+const PLACEHOLDER: &[u8] = b"%d";
+/// Digits of the largest number, less the two bytes that they replace.
+const EXTRA_DIGITS: usize = 8;
 
-/// Refuses what is no pattern.
+/// Rejects a path that is no valid pattern.
 pub fn check(pattern: &Path) -> Result<()> {
-    let places = |bytes: &[u8]| bytes.windows(PLACE.len()).filter(|&w| w == PLACE).count();
+    let count_placeholders =
+        |bytes: &[u8]| bytes.windows(PLACEHOLDER.len()).filter(|&w| w == PLACEHOLDER).count();
     let invalid = |why| refuse(Status::ERROR_INVALID_PARAMETER, why);
-    if places(pattern.as_os_str().as_bytes()) != 1 {
-        return invalid("the name of a row of files has one %d, for the number");
+    if count_placeholders(pattern.as_os_str().as_bytes()) != 1 {
+        return invalid("the name of a file sequence has one %d, for the number");
     }
-    if places(pattern.file_name().unwrap_or_default().as_bytes()) != 1 {
-        return invalid("the %d of a row of files stands in the name of the file, not of its folder");
+    if count_placeholders(pattern.file_name().unwrap_or_default().as_bytes()) != 1 {
+        return invalid("the %d of a file sequence stands in the name of the file, not of its folder");
     }
     let length = pattern.to_string_lossy().encode_utf16().count();
-    if length.saturating_add(LONGER) > MAX_NAME {
-        return invalid("the name of a row of files leaves no room for its number");
+    if length.saturating_add(EXTRA_DIGITS) > MAX_NAME {
+        return invalid("the name of a file sequence leaves no room for its number");
     }
     Ok(())
 }
 
-/// The name of a file of a row; the first has number 1.
+/// Returns the name of a file of a sequence; the first has number 1.
 #[must_use]
 pub fn numbered(pattern: &Path, number: u32) -> PathBuf {
     let bytes = pattern.as_os_str().as_bytes();
-    let Some(at) = bytes.windows(PLACE.len()).position(|w| w == PLACE) else { return pattern.to_owned() };
+    let Some(at) = bytes.windows(PLACEHOLDER.len()).position(|w| w == PLACEHOLDER) else {
+        return pattern.to_owned();
+    };
     let (before, rest) = bytes.split_at(at);
-    let behind = rest.get(PLACE.len()..).unwrap_or_default();
-    let name = [before, number.to_string().as_bytes(), behind].concat();
+    let after = rest.get(PLACEHOLDER.len()..).unwrap_or_default();
+    let name = [before, number.to_string().as_bytes(), after].concat();
     OsString::from_vec(name).into()
 }
 
@@ -48,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_number_stands_for_the_one_place_in_the_file_name() {
+    fn number_replaces_the_placeholder_in_the_file_name() {
         assert_eq!(numbered(Path::new("/a/b%d.etl"), 1), Path::new("/a/b1.etl"));
         assert_eq!(numbered(Path::new("/a/%d"), u32::MAX), Path::new("/a/4294967295"));
         let wrong = ["/a/b.etl", "/a/%d%d", "/%d/b", "/%d/%d", "/a/%"];

@@ -20,10 +20,10 @@ fn status(raw: SessionConfig) -> Option<Status> {
 
 const INVALID: Option<Status> = Some(Status::ERROR_INVALID_PARAMETER);
 const BAD_PATH: Option<Status> = Some(Status::ERROR_BAD_PATHNAME);
-const NOT_SERVED: Option<Status> = Some(Status::ERROR_NOT_SUPPORTED);
+const NOT_SUPPORTED: Option<Status> = Some(Status::ERROR_NOT_SUPPORTED);
 
 #[test]
-fn combinations_that_are_not_valid_are_refused() {
+fn invalid_flag_combinations_are_rejected() {
     for mode in [
         0x3,
         0x9,
@@ -68,7 +68,7 @@ fn combinations_that_are_not_valid_are_refused() {
 }
 
 #[test]
-fn a_path_is_needed_unless_events_go_elsewhere() {
+fn log_file_is_required_unless_live_or_buffering() {
     for mode in [0, 1, 2, 0x101, 0x20800] {
         assert_eq!(status(SessionConfig { log_file: None, ..raw(mode) }), BAD_PATH, "{mode:#x}");
     }
@@ -79,9 +79,9 @@ fn a_path_is_needed_unless_events_go_elsewhere() {
 }
 
 #[test]
-fn what_is_legal_but_not_there_says_so_after_what_is_wrong() {
+fn unsupported_modes_are_reported_after_invalid_ones() {
     for mode in [0x800, 0x0202_0801] {
-        assert_eq!(status(raw(mode)), NOT_SERVED, "{mode:#x}");
+        assert_eq!(status(raw(mode)), NOT_SUPPORTED, "{mode:#x}");
     }
     for mode in [0x20801, 0x0130_5201, 0x0C40_0001, 0x1000_0002, 0x8000_0001, 0x81, 0x21, 0x22, 0x0080_0001] {
         assert_eq!(status(raw(mode)), None, "{mode:#x}");
@@ -90,7 +90,7 @@ fn what_is_legal_but_not_there_says_so_after_what_is_wrong() {
 }
 
 #[test]
-fn kernel_events_are_for_system_loggers_by_mode_guid_or_name() {
+fn system_loggers_are_recognised_by_mode_guid_or_name() {
     let kernel = SessionConfig { name: "nt kernel logger".into(), guid: SYSTEM_TRACE_CONTROL, ..raw(1) };
     let circular = SessionConfig { name: "circular kernel context logger".into(), ..raw(1) };
     let global = SessionConfig { guid: GLOBAL_LOGGER, ..raw(1) };
@@ -110,11 +110,15 @@ fn kernel_events_are_for_system_loggers_by_mode_guid_or_name() {
     assert_eq!(status(SessionConfig { enable_flags: 1, ..raw(1) }), INVALID);
     assert_eq!(status(SessionConfig { guid: SYSTEM_TRACE_CONTROL, ..raw(1) }), INVALID, "another name");
     let other_guid = SessionConfig { guid: Guid::from_u128(7), ..kernel };
-    assert_eq!(Config::new(other_guid, 4).unwrap().properties().guid, SYSTEM_TRACE_CONTROL, "the name's");
+    assert_eq!(
+        Config::new(other_guid, 4).unwrap().properties().guid,
+        SYSTEM_TRACE_CONTROL,
+        "GUID of the kernel logger"
+    );
 }
 
 #[test]
-fn rows_of_files_have_a_place_for_the_number_and_room_for_two_buffers() {
+fn file_sequence_needs_placeholder_and_two_buffers() {
     let row = |path: &str, maximum_file_size| SessionConfig {
         log_file: Some(path.into()),
         maximum_file_size,
@@ -131,7 +135,7 @@ fn rows_of_files_have_a_place_for_the_number_and_room_for_two_buffers() {
 }
 
 #[test]
-fn what_is_for_some_sessions_only_is_refused_for_others() {
+fn flags_and_filters_are_rejected_for_other_sessions() {
     use traceweir_transport::message::Filter;
     assert_eq!(status(SessionConfig { enable_flags: 1, ..raw(1) }), INVALID);
     let filters = |kind| vec![Filter { kind, data: vec![0; 4] }];
@@ -147,7 +151,7 @@ fn what_is_for_some_sessions_only_is_refused_for_others() {
 }
 
 #[test]
-fn the_flush_threshold_leaves_a_buffer_for_each_stream() {
+fn flush_threshold_leaves_a_buffer_for_each_stream() {
     let threshold = |wanted, maximum_buffers| {
         let raw = SessionConfig { flush_threshold: wanted, maximum_buffers, ..raw(1) };
         Config::with_memory(raw, 4, 16 * GIB, Starter::Controller).unwrap().properties().flush_threshold
@@ -184,7 +188,7 @@ fn sizes_and_numbers_are_adjusted() {
 }
 
 #[test]
-fn a_flight_recorder_has_no_flush_timer() {
+fn flight_recorder_has_no_flush_timer() {
     for (mode, seconds) in [(1, 5), (0x100, 5), (0x400, 0)] {
         assert_eq!(Config::flush_seconds(&SessionConfig { flush_timer: 5, ..raw(mode) }), seconds);
     }
@@ -192,15 +196,15 @@ fn a_flight_recorder_has_no_flush_timer() {
 
 #[test]
 fn limits_count_mib_or_kib() {
-    assert_eq!(limit_of(&raw(1)), Limit::Stop(100 << 20));
-    assert_eq!(limit_of(&raw(0x2002)), Limit::Wrap(100 << 10));
-    assert_eq!(limit_of(&SessionConfig { maximum_file_size: 0, ..raw(0) }), Limit::None);
+    assert_eq!(file_limit(&raw(1)), Limit::Stop(100 << 20));
+    assert_eq!(file_limit(&raw(0x2002)), Limit::Wrap(100 << 10));
+    assert_eq!(file_limit(&SessionConfig { maximum_file_size: 0, ..raw(0) }), Limit::None);
     assert_eq!(status(SessionConfig { maximum_file_size: 127, ..raw(0x2002) }), INVALID, "under two buffers");
     assert_eq!(status(SessionConfig { maximum_file_size: 128, ..raw(0x2002) }), None);
 }
 
 #[test]
-fn a_ring_holds_two_of_the_largest_records() {
+fn ring_holds_two_of_the_largest_records() {
     for (buffer_size, ring_bytes, maximum) in
         [(4, 0, 0), (64, 0, 0), (64, 1, 0), (1024, 0, 4000), (16_384, 0, 0)]
     {

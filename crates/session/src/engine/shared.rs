@@ -1,4 +1,4 @@
-//! What the handle and both threads have in common.
+//! State shared by the handle and both threads.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -23,11 +23,11 @@ use crate::modules::Modules;
 use crate::pool::Pool;
 use crate::region::Regions;
 use crate::sequence::Sequence;
-use crate::stacks::StacksOf;
+use crate::stacks::StackOwners;
 use crate::stats::Stats;
 use crate::storage::LogStorage;
 
-/// Something for the collector.
+/// A command to the collector.
 pub(crate) enum Command {
     Capture(Box<dyn Capture>),
     Detach(SourceId),
@@ -35,14 +35,14 @@ pub(crate) enum Command {
     Update(Update, Option<File>, Option<NextFile>, Done<Properties>),
     Increment(Done<Properties>),
     Convert(Done<Properties>),
-    CacheStacks(Option<StackCaching>, StacksOf),
+    CacheStacks(Option<StackCaching>, StackOwners),
     Stop(Option<Done<Properties>>),
     Open(Done<Live>),
     Close(u64),
 }
 
 impl Command {
-    /// Answers that the session has ended.
+    /// Answers with [`Error::Ended`].
     pub(crate) fn refuse(self) {
         match self {
             Self::Flush(_, done)
@@ -60,10 +60,10 @@ impl Command {
     }
 }
 
-/// How a session is set up: all that may change while it runs.
+/// The settings of a session that may change while it runs.
 struct Configured {
     properties: SessionConfig,
-    /// Groups of kernel events beyond the first word, which is EnableFlags of the properties.
+    /// Groups of kernel events after the first word, which is EnableFlags of the properties.
     further_groups: [u32; 7],
 }
 
@@ -88,41 +88,43 @@ impl Configured {
     }
 }
 
-/// The common part of a session.
+/// The state of a session that its handle and threads share.
 pub(crate) struct Shared {
     pub(crate) id: u64,
     pub(crate) cpus: u16,
     pub(crate) streams: u16,
     pub(crate) regions: Regions,
-    /// Full buffers that gather before they are written.
+    /// Full buffers that are collected before they are written (FlushThreshold).
     pub(crate) flush_threshold: u32,
-    /// Buffers that there may be at most, whatever is asked for.
+    /// Upper limit of the number of buffers, whatever an update requests.
     affordable_buffers: u32,
-    /// Numbers for messages.
+    /// Sequence numbers of messages.
     pub(crate) sequence: Sequence,
     pub(crate) stats: Stats,
     pub(crate) pool: Pool,
     config: Mutex<Configured>,
-    /// `None` once the session takes no more.
+    /// `None` once the session takes no more commands.
     commands: Mutex<Option<VecDeque<Command>>>,
-    /// Sources for the collector, which takes them before each stream of a drain, ahead of commands.
+    /// New sources for the collector, which takes them before each stream of a drain, ahead of
+    /// commands.
     attaching: Mutex<Vec<Source>>,
-    /// Whether there are such sources.
+    /// Whether `attaching` is not empty.
     is_attaching: AtomicBool,
-    /// Everything that may wake the collector; edge-triggered, so that nothing need ever be read from a descriptor that a
-    /// process could make block.
+    /// The epoll set of everything that may wake the collector; edge-triggered, so that the
+    /// collector never reads from a descriptor that a process could make block.
     waiting: OwnedFd,
     bell: OwnedFd,
-    /// Wakes without a source of their own.
+    /// Wake descriptors that belong to no source.
     wakes: Mutex<Vec<OwnedFd>>,
     sources: AtomicU64,
-    /// Bytes of pieces for live consumers that are under way to the writer.
+    /// Bytes of pieces for live consumers that the writer has not received yet.
     pieces: AtomicU64,
-    /// Modules of providers that the session was told of.
+    /// Modules of providers that processes have reported.
     pub(crate) modules: Mutex<Modules>,
-    /// Nothing more can be kept: there is no log, and the backlog for the first consumer is full.
+    /// Whether the session can store no more events: there is no log, and the backlog for the first
+    /// consumer is full.
     is_full: AtomicBool,
-    /// Whether its files may take what file systems keep back for root.
+    /// Whether its files may use the blocks that file systems reserve for root.
     pub(crate) has_roots_room: AtomicBool,
 }
 
@@ -151,7 +153,7 @@ impl Shared {
             regions: config.regions(counter)?,
             flush_threshold: properties.flush_threshold,
             affordable_buffers: config.affordable_buffers(),
-            sequence: Sequence::of_mode(properties.log_file_mode),
+            sequence: Sequence::from_mode(properties.log_file_mode),
             stats: Stats::default(),
             pool,
             config: Mutex::new(Configured::new(properties)),
@@ -176,31 +178,33 @@ impl Shared {
         epoll::add(&self.waiting, event, epoll::EventData::new_u64(0), flags).map_err(system("epoll_ctl"))
     }
 
-    /// A descriptor that wakes the collector: ours to keep as long as it is to work, and the other side's.
+    /// Creates a descriptor that wakes the collector. Returns the session's end, which must stay
+    /// open, and the other side's.
     pub(crate) fn new_wake(&self) -> Result<(OwnedFd, OwnedFd)> {
-        let ours = new_event()?;
-        let theirs = ours.try_clone().map_err(|e| Error::Transport(TransportError::system("dup", e)))?;
-        self.listen_to(&ours)?;
-        Ok((ours, theirs))
+        let own_end = new_event()?;
+        let other_end =
+            own_end.try_clone().map_err(|e| Error::Transport(TransportError::system("dup", e)))?;
+        self.listen_to(&own_end)?;
+        Ok((own_end, other_end))
     }
 
-    /// Keeps a wake to the end of the session.
+    /// Keeps a wake descriptor until the session ends.
     pub(crate) fn keep_wake(&self, wake: OwnedFd) {
         locked(&self.wakes).push(wake);
     }
 
-    /// Waits at most so long for a command or a wake.
+    /// Waits at most `pause` for a command or a wake.
     pub(crate) fn wait(&self, pause: std::time::Duration) {
         let timeout = rustix::event::Timespec {
             tv_sec: i64::try_from(pause.as_secs()).unwrap_or(1),
             tv_nsec: i64::from(pause.subsec_nanos()),
         };
         let mut events = Vec::with_capacity(16);
-        // An interrupted wait is one that ends early: everything is looked at anyway.
+        // An interrupted wait just ends early: every caller checks everything afterwards.
         let _ = epoll::wait(&self.waiting, rustix::buffer::spare_capacity(&mut events), Some(&timeout));
     }
 
-    /// Hands a command to the collector, or back where the session has ended.
+    /// Sends a command to the collector; returns it if the session has ended.
     pub(crate) fn post(&self, command: Command) -> Result<(), Command> {
         match locked(&self.commands).as_mut() {
             Some(queue) => queue.push_back(command),
@@ -210,9 +214,9 @@ impl Shared {
         Ok(())
     }
 
-    /// Hands a source to the collector; refused where the session has ended.
+    /// Gives a source to the collector; fails if the session has ended.
     pub(crate) fn attach(&self, source: Source) -> Result<()> {
-        // Held to the end, so that the session does not end in between.
+        // Locked to the end, so that the session does not end in between.
         let commands = locked(&self.commands);
         if commands.is_none() {
             return Err(Error::Ended);
@@ -236,11 +240,11 @@ impl Shared {
 
     /// Wakes the collector.
     fn ring(&self) {
-        // Fails only if the counter overflows, and then the bell has rung.
+        // Fails only if the eventfd counter overflows, and then the collector is awake.
         let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
     }
 
-    /// Whether anything can be kept that comes; the collector is woken where that has changed.
+    /// Sets whether the session can store no more events, and wakes the collector on a change.
     pub(crate) fn set_full(&self, full: bool) {
         if self.is_full.swap(full, Relaxed) != full {
             self.ring();
@@ -251,30 +255,31 @@ impl Shared {
         self.is_full.load(Relaxed)
     }
 
-    /// Whether a command or a source waits.
+    /// Returns whether a command or a source waits.
     pub(crate) fn has_commands(&self) -> bool {
         self.is_attaching.load(Relaxed)
             || locked(&self.commands).as_ref().is_some_and(|queue| !queue.is_empty())
     }
 
-    /// The next command.
+    /// Takes the next command.
     pub(crate) fn next_command(&self) -> Option<Command> {
         locked(&self.commands).as_mut()?.pop_front()
     }
 
-    /// Takes no more commands; those that wait.
+    /// Accepts no more commands and returns the waiting ones.
     pub(crate) fn close(&self) -> VecDeque<Command> {
         locked(&self.commands).take().unwrap_or_default()
     }
 
-    /// Whether a piece of so many bytes may be sent: those under way are bounded as the buffers are.
+    /// Reserves `bytes` for a piece to live consumers. Returns whether they are available: pieces
+    /// are bounded like buffers.
     pub(crate) fn send_piece(&self, bytes: usize) -> bool {
         let most = (self.pool.buffer_bytes() as u64).saturating_mul(self.maximum_buffers() as u64);
         let add = |sum: u64| sum.checked_add(bytes as u64).filter(|&sum| sum <= most);
         self.pieces.fetch_update(Relaxed, Relaxed, add).is_ok()
     }
 
-    /// A piece has arrived.
+    /// Releases the bytes of a piece that the writer has received.
     pub(crate) fn piece_arrived(&self, bytes: usize) {
         self.pieces.fetch_sub(bytes as u64, Relaxed);
     }
@@ -283,27 +288,28 @@ impl Shared {
         SourceId(self.sources.fetch_add(1, Relaxed))
     }
 
-    /// A source wakes nobody any more.
+    /// Stops a source from waking the collector.
     pub(crate) fn silence(&self, source: &mut Source) {
         if let Some(wake) = source.wake.take() {
-            // The process may hold a duplicate, so that closing ours would not take it off the list.
+            // The process may hold a duplicate, so closing this descriptor would not remove it from
+            // the epoll set.
             let _ = epoll::delete(&self.waiting, wake);
         }
     }
 
-    /// A source is gone: its wake and its share of the memory with it.
+    /// Releases the wake and the memory share of a source.
     pub(crate) fn forget(&self, source: &mut Source) {
         self.silence(source);
         self.regions.give_back(source.cost);
         self.stats.processes.fetch_sub(1, Relaxed);
     }
 
-    /// The configuration as it is now.
+    /// Returns a copy of the current configuration.
     pub(crate) fn config(&self) -> SessionConfig {
         locked(&self.config).properties.clone()
     }
 
-    /// The session's mode.
+    /// Returns the current mode.
     pub(crate) fn mode(&self) -> Mode {
         Mode(locked(&self.config).properties.log_file_mode)
     }
@@ -313,38 +319,42 @@ impl Shared {
         change(&mut locked(&self.config).properties);
     }
 
-    /// Groups of kernel events that the session wants.
+    /// Returns the groups of kernel events that the session wants.
     pub(crate) fn groups(&self) -> GroupMask {
         locked(&self.config).groups()
     }
 
-    /// Wants other groups of kernel events.
+    /// Changes the groups of kernel events that the session wants.
     pub(crate) fn set_groups(&self, mask: GroupMask) {
         locked(&self.config).set_groups(groups::with_twins(mask));
     }
 
-    /// The same by their first word.
+    /// Changes the groups of kernel events by their first word.
     pub(crate) fn set_enable_flags(&self, flags: u32) {
         let mut config = locked(&self.config);
         let mask = groups::with_enable_flags(config.groups(), flags);
         config.set_groups(mask);
     }
 
-    /// Processors whose rings one stream takes.
+    /// Returns the number of CPUs whose rings one stream takes.
     pub(crate) fn width(&self) -> usize {
         if self.streams == 1 { usize::from(self.cpus) } else { 1 }
     }
 
-    /// A file of the session, written with the rights to room that the session has.
+    /// Wraps a file as storage that may or may not use root's reserved blocks.
     pub(crate) fn store(&self, file: File) -> LogStorage {
-        if self.has_roots_room.load(Relaxed) { LogStorage::new(file) } else { LogStorage::of_everybody(file) }
+        if self.has_roots_room.load(Relaxed) {
+            LogStorage::new(file)
+        } else {
+            LogStorage::without_reserved_blocks(file)
+        }
     }
 
     pub(crate) fn set_log_file(&self, name: &Path) {
         self.change(|config| config.log_file = Some(name.to_owned()));
     }
 
-    /// Changes the number of buffers, within the same bounds as at the start.
+    /// Changes the maximum number of buffers, within the same limits as at the start.
     pub(crate) fn set_maximum_buffers(&self, wanted: u32) {
         let config = &mut locked(&self.config).properties;
         // The memory of a flight recorder is its minimum.
@@ -360,15 +370,16 @@ impl Shared {
         locked(&self.config).properties.maximum_buffers as usize
     }
 
-    /// Whether the front of the log is the only place for what is kept of modules: there is a log that has one, and nobody who listens live.
-    pub(crate) fn keeps_modules_in_front(&self) -> bool {
+    /// Returns whether module records are stored at the front of the log only: the log has such a
+    /// front, and the session does not deliver live.
+    pub(crate) fn keeps_modules_at_front(&self) -> bool {
         let config = self.config();
         let mode = Mode(config.log_file_mode);
         let has_log = config.log_file.is_some() || mode.is_buffering();
         has_log && mode.has_open_front() && !mode.is_real_time()
     }
 
-    /// How the session is.
+    /// Returns configuration and counters.
     pub(crate) fn properties(&self) -> Properties {
         let config = self.config();
         let stats = &self.stats;

@@ -1,4 +1,5 @@
-//! Whole sessions: regions are written from this process as any other would, files are read back by the format's own reader.
+//! Tests of whole sessions: this process writes regions as any other would, and the format's own
+//! reader reads the files back.
 
 use super::*;
 use crate::error::Error;
@@ -22,8 +23,8 @@ mod files;
 mod live;
 mod modes;
 
-/// Waits so long for what takes milliseconds.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Timeout of waits that normally take milliseconds.
+const TIMEOUT: Duration = Duration::from_secs(60);
 const CPUS: u16 = 4;
 
 /// A session in a folder of its own.
@@ -34,15 +35,15 @@ struct Stage {
 }
 
 fn answer<T: Send + 'static>(ask: impl FnOnce(Done<T>)) -> Result<T> {
-    let (tell, told) = channel();
+    let (sender, answers) = channel();
     ask(Box::new(move |answer| {
-        let _ = tell.send(answer);
+        let _ = sender.send(answer);
     }));
-    told.recv_timeout(PATIENCE).expect("an answer")
+    answers.recv_timeout(TIMEOUT).expect("an answer")
 }
 
 fn properties(mode: u32) -> SessionConfig {
-    // Rings that no test fills but those that mean to, however late the collector runs.
+    // Rings that tests do not fill by accident, however late the collector runs.
     let ring_bytes = 4 << 20;
     SessionConfig {
         name: "test".into(),
@@ -62,7 +63,7 @@ impl Stage {
         Self::start(SessionConfig { log_file: Some(path), ..raw }, Some(file), folder)
     }
 
-    /// Starts one without.
+    /// Starts a session without a file.
     fn without_file(raw: SessionConfig) -> Self {
         Self::start(raw, None, tempfile::tempdir().expect("a folder"))
     }
@@ -81,8 +82,8 @@ impl Stage {
         next_file: Option<NextFile>,
         folder: tempfile::TempDir,
     ) -> Result<Self, (Error, tempfile::TempDir)> {
-        let (tell, ended) = channel();
-        let on_end = Box::new(move |end| tell.send(end).expect("somebody listens"));
+        let (sender, ended) = channel();
+        let on_end = Box::new(move |end| sender.send(end).expect("the test still runs"));
         let cpus = traceweir_transport::cpu::possible().max(CPUS);
         let config = Config::new(raw, cpus).expect("a valid configuration");
         let place = Place { id: 0x10007, file, next_file, has_roots_room: true, starter: (10, 11), on_end };
@@ -104,7 +105,7 @@ impl Stage {
         answer(|done| self.session.stop(done)).expect("stopped")
     }
 
-    /// A process that writes to the session.
+    /// Attaches a process that writes to the session.
     fn pen(&self, pid: u32) -> Pen {
         let attached = self.session.attach(pid, Threads::AsGiven).expect("a region");
         // Outlets are never freed.
@@ -119,7 +120,7 @@ fn open(path: &Path) -> File {
     File::options().read(true).write(true).create(true).truncate(false).open(path).expect("a file")
 }
 
-/// A process's way into a session.
+/// The end of a session in a writing process.
 #[derive(Clone, Copy)]
 struct Pen {
     outlet: &'static Outlet,
@@ -128,7 +129,7 @@ struct Pen {
 }
 
 impl Pen {
-    /// Writes an event with a number and so many further bytes.
+    /// Writes an event with a number and `more` further bytes.
     fn write(&self, number: u64, more: usize) -> Result<(), Failure> {
         let mut payload = number.to_le_bytes().to_vec();
         payload.resize(8 + more.next_multiple_of(8), 0x5A);
@@ -150,12 +151,13 @@ impl Pen {
     }
 }
 
-/// What a file holds: (process, processor, number, stamp) of each event in the reader's order, after a check of its rules.
+/// Returns (process, CPU, number, stamp) of each event of a file in the reader's order, after a
+/// check of its rules.
 fn read(path: &Path) -> Vec<(u32, u16, u64, i64)> {
     read_but(path, &[])
 }
 
-/// The same, where some rules may be broken.
+/// Like [`read`], but some rules may be broken.
 fn read_but(path: &Path, excused: &[Rule]) -> Vec<(u32, u16, u64, i64)> {
     let trace = Trace::open(File::open(path).expect("the file")).expect("a trace");
     let mut findings = Vec::new();
@@ -177,9 +179,9 @@ fn numbers(path: &Path) -> Vec<u64> {
     read(path).into_iter().map(|e| e.2).collect()
 }
 
-/// Asserts that no number is there twice.
+/// Returns the numbers as a set; asserts that none occurs twice.
 fn set(numbers: &[u64]) -> BTreeSet<u64> {
     let set: BTreeSet<u64> = numbers.iter().copied().collect();
-    assert_eq!(set.len(), numbers.len(), "twice");
+    assert_eq!(set.len(), numbers.len(), "a number occurs twice");
     set
 }

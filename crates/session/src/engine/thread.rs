@@ -1,4 +1,4 @@
-//! The collector thread: starts both threads, then turns wakes, commands and time into drains.
+//! The collector thread: drains the rings on wakes, commands and timers. Starts both threads.
 
 mod change;
 mod fall;
@@ -24,20 +24,20 @@ use crate::error::{Error, Result};
 use crate::fault::contained;
 use crate::flush::Schedule;
 use crate::logfile::Facts;
-use crate::output::{Held, Job, Log, Output, Row};
+use crate::output::{FileSequence, Held, Job, Log, Output};
 use crate::pool::Buffer;
 use crate::realtime::Realtime;
 use crate::stats::Stats;
 
-/// Stack of a session's thread: nothing deep runs there.
+/// Stack size of a session's thread: nothing deep runs there.
 const STACK: usize = 256 << 10;
 
-/// So many wakes in a row may find nothing before they are answered with pauses.
+/// Consecutive wakes that may find nothing before the thread pauses after each.
 const IDLE_WAKES: u32 = 100;
-/// Such a pause.
+/// Pause after a wake that finds nothing, beyond [`IDLE_WAKES`].
 const IDLE_PAUSE: Duration = Duration::from_millis(1);
 
-/// How much sooner than others a session's threads get a processor: those who write must not keep those who collect from it.
+/// Nice value of a session's threads: writers must not keep the collector from a CPU.
 const NICE: i32 = -10;
 
 /// Starts a session's threads.
@@ -63,7 +63,7 @@ pub(super) fn start(mut config: Config, place: Place) -> Result<Arc<Shared>> {
     let live = config.mode().is_real_time();
     let room = shared.maximum_buffers();
     let live = live.then(|| Realtime::new(config.buffer_bytes(), room, logger_id));
-    let row = row_of(&config, place.next_file)?;
+    let sequence = file_sequence(&config, place.next_file)?;
     let on_end = Some(place.on_end);
     let reserve = (config.properties().minimum_buffers / 8).clamp(1, 16);
     let held = Held::new(shared.flush_threshold);
@@ -72,7 +72,7 @@ pub(super) fn start(mut config: Config, place: Place) -> Result<Arc<Shared>> {
         facts,
         log: Log::None,
         live,
-        row,
+        sequence,
         on_end,
         reserve,
         held,
@@ -86,16 +86,16 @@ pub(super) fn start(mut config: Config, place: Place) -> Result<Arc<Shared>> {
     Ok(shared)
 }
 
-fn row_of(config: &Config, next: Option<NextFile>) -> Result<Option<Row>> {
-    if !config.mode().is_row() {
+fn file_sequence(config: &Config, next: Option<NextFile>) -> Result<Option<FileSequence>> {
+    if !config.mode().is_file_sequence() {
         return Ok(None);
     }
     let pattern = config.properties().log_file.clone();
     let Some((next, pattern)) = next.zip(pattern) else {
-        let why = "the folder of a row of files was not passed along";
+        let why = "the folder of a file sequence was not passed along";
         return Err(Error::Properties { status: Status::ERROR_BAD_PATHNAME, why });
     };
-    Ok(Some(Row::new(pattern, next)))
+    Ok(Some(FileSequence::new(pattern, next)))
 }
 
 fn refuse<T>(why: &'static str) -> Result<T> {
@@ -109,7 +109,7 @@ fn spawn(shared: &Arc<Shared>, mut output: Output, clock: SessionClock) -> Resul
     let config = shared.config();
     let mut collector = Collector::new(Arc::clone(shared), jobs.clone(), clock);
     collector.begin_at(output.floor());
-    let mut keeper = Keeper {
+    let mut collector_thread = CollectorThread {
         shared: Arc::clone(shared),
         collector,
         jobs,
@@ -121,12 +121,12 @@ fn spawn(shared: &Arc<Shared>, mut output: Output, clock: SessionClock) -> Resul
         ending: None,
     };
     let writer = std::thread::Builder::new().name("weir-write".into()).stack_size(STACK);
-    // Where the second thread cannot be had, the first finds its inbox closed and finalises the file.
+    // If the second thread cannot start, the first finds its inbox closed and finalises the file.
     writer
         .spawn(move || {
-            come_first();
+            raise_priority();
             if !contained(|| output.run(&inbox)) {
-                output.fall(&inbox);
+                output.end_after_panic(&inbox);
             }
         })
         .map_err(failed)?;
@@ -134,71 +134,71 @@ fn spawn(shared: &Arc<Shared>, mut output: Output, clock: SessionClock) -> Resul
     collect
         .spawn(move || {
             let id = rustix::thread::gettid().as_raw_nonzero().get();
-            keeper.shared.stats.logger_thread_id.store(u32::try_from(id).unwrap_or(0), Relaxed);
-            come_first();
-            // Nobody waits any more if this fails.
+            collector_thread.shared.stats.logger_thread_id.store(u32::try_from(id).unwrap_or(0), Relaxed);
+            raise_priority();
+            // Fails only if no caller waits any more.
             let _ = ready.send(());
-            if !contained(|| keeper.run()) {
-                keeper.fall();
+            if !contained(|| collector_thread.run()) {
+                collector_thread.end_after_panic();
             }
         })
         .map_err(failed)?;
-    // Fails only if the thread ended at once, and then every request is refused.
+    // Fails only if the thread ended at once; then every request is refused.
     let _ = started.recv();
     Ok(())
 }
 
-/// Raises the priority of this thread, where that is allowed: ordinary users' daemons do without.
-fn come_first() {
+/// Raises the priority of this thread, if allowed: daemons of ordinary users run without.
+fn raise_priority() {
     let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICE);
 }
 
-/// Keeps the collector going.
-struct Keeper {
+/// The state of the collector thread.
+struct CollectorThread {
     shared: Arc<Shared>,
     collector: Collector,
     jobs: Sender<Job>,
     schedule: Schedule,
     low_latency: bool,
     mode: Mode,
-    /// Live consumers have not got all they could have: the writer was too busy.
+    /// Whether live consumers still lack records because the writer was busy.
     is_behind: bool,
-    /// Sources to be dropped after the next drain.
+    /// Sources to drop after the next drain.
     leaving: Vec<SourceId>,
-    /// The session is to stop; who is told when it has.
+    /// Set when the session is to stop, with the callback of the request.
     ending: Option<Option<Done<Properties>>>,
 }
 
-/// Whether the session goes on.
+/// Whether the thread continues.
 #[derive(PartialEq, Eq)]
 enum Next {
     On,
     Stop,
 }
 
-impl Keeper {
+impl CollectorThread {
     fn run(&mut self) {
         let mut idle = 0_u32;
         loop {
             self.shared.wait(self.schedule.pause(Instant::now()));
-            let asked = self.shared.has_commands();
+            let had_commands = self.shared.has_commands();
             if self.commands() == Next::Stop {
                 break;
             }
-            let useful = self.turn() || asked;
+            let useful = self.turn() || had_commands;
             Stats::note_thread_time(&self.shared.stats.collector_ns);
             idle = if useful { 0 } else { idle.saturating_add(1) };
             if idle > IDLE_WAKES {
-                // Somebody wakes us for nothing, over and over: that is not to cost more than this.
+                // A process wakes this thread again and again for nothing: limit the cost.
                 std::thread::sleep(IDLE_PAUSE);
             }
         }
     }
 
-    /// One drain and what is due beside it. Whether there was anything to do.
+    /// Drains once and does what is due. Returns whether there was anything to do.
     fn turn(&mut self) -> bool {
         let due = self.schedule.due(Instant::now());
-        let reach = if self.leaving.is_empty() { Reach::Settled } else { Reach::All };
+        let reach = if self.leaving.is_empty() { Reach::BeforeDrain } else { Reach::All };
         let drained = self.collector.drain(reach);
         let leaving = std::mem::take(&mut self.leaving);
         if !leaving.is_empty() {
@@ -210,14 +210,14 @@ impl Keeper {
             self.is_behind = !self.collector.deliver();
         }
         if due.beat {
-            self.collector.look_around();
+            self.collector.do_housekeeping();
         }
         let flows = drained.took || drained.waits || self.is_behind;
-        self.schedule.look_again(Instant::now(), self.low_latency && flows);
+        self.schedule.plan_next_drain(Instant::now(), self.low_latency && flows);
         flows || due.flush || due.beat
     }
 
-    /// Sends everything out that was collected.
+    /// Submits everything that was collected.
     fn flush_all(&mut self) {
         self.collector.flush();
         self.is_behind = false;
@@ -225,7 +225,7 @@ impl Keeper {
             self.send(Job::WriteOut);
         }
         if self.mode.is_real_time() {
-            self.collector.tell_complete();
+            self.collector.report_complete();
         }
     }
 
@@ -233,7 +233,7 @@ impl Keeper {
         while let Some(command) = self.shared.next_command() {
             match command {
                 Command::Capture(source) => {
-                    // Where it cannot wake us, we look when it is time.
+                    // If this fails, the capture is polled on schedule only.
                     let _ = self.shared.listen_to(source.wake());
                     self.collector.capture(source);
                 }
@@ -242,7 +242,7 @@ impl Keeper {
                 Command::Update(update, file, next, done) => self.update(&update, file, next, done),
                 Command::Increment(done) => self.increment(done),
                 Command::Convert(done) => self.convert(done),
-                Command::CacheStacks(cache, of) => self.collector.cache_stacks(cache, of),
+                Command::CacheStacks(cache, owners) => self.collector.cache_stacks(cache, owners),
                 Command::Open(done) => {
                     self.collector.reopen();
                     self.send(Job::Open(done));
@@ -258,14 +258,14 @@ impl Keeper {
         Next::On
     }
 
-    /// Hands a request to the writer thread.
+    /// Sends a request to the writer thread.
     fn send(&self, job: Job) {
         if let Err(refused) = self.jobs.send(job) {
             refused.0.refuse();
         }
     }
 
-    /// Collects everything and sends it out; a flight recorder keeps its buffers.
+    /// Collects and submits everything; a flight recorder keeps its buffers.
     fn collect_all(&mut self) {
         self.collector.drain(Reach::All);
         if !self.mode.is_buffering() {
@@ -273,7 +273,8 @@ impl Keeper {
         }
     }
 
-    /// Like [`collect_all`](Self::collect_all); copies the buffers that a flight recorder fills.
+    /// Like [`collect_all`](Self::collect_all), and copies the buffers that a flight recorder
+    /// fills.
     fn gather(&mut self) -> Result<Vec<Buffer>> {
         self.collect_all();
         if self.mode.is_buffering() { self.collector.copy_partial() } else { Ok(Vec::new()) }
@@ -294,19 +295,19 @@ impl Keeper {
         let at = Anchor::now(Counter::best());
         self.collector.finish();
         Stats::note_thread_time(&self.shared.stats.collector_ns);
-        // Before the answer: who has it finds the session ended.
+        // Before the answer: a caller that gets it finds the session ended.
         self.close();
         self.end(partial, at);
     }
 
-    /// Takes no more commands.
+    /// Refuses all waiting and later commands.
     fn close(&self) {
         for command in self.shared.close() {
             command.refuse();
         }
     }
 
-    /// Has the writer finish and answer.
+    /// Makes the writer thread finish and answer the stop.
     fn end(&mut self, partial: Vec<Buffer>, at: Anchor) {
         let done = self.ending.take().flatten();
         self.send(Job::Stop { partial, at, done });

@@ -1,15 +1,15 @@
-//! What perf events offer on this machine.
+//! Perf event support of this machine.
 //!
 //! ```text
-//!   /proc/sys/kernel/perf_event_paranoid               there: the kernel has perf events
-//!   /proc/sys/kernel/perf_event_max_sample_rate        samples a second at most: the shortest interval of the timer
-//!   /sys/bus/event_source/devices/cpu*                 there: the processor has counters
-//!                                     /events/*        their names
-//!                                     /caps/branches   it records branches
+//!   /proc/sys/kernel/perf_event_paranoid          exists: the kernel has perf events
+//!   /proc/sys/kernel/perf_event_max_sample_rate   largest sample rate: the shortest timer interval
+//!   /sys/bus/event_source/devices/cpu*            exists: the processor has counters
+//!                                    /events/*       their names
+//!                                    /caps/branches  the processor records branches
 //! ```
 //!
-//! How many counters can be used at once the system does not say, but some processors do; where neither does, [`ASSUMED_COUNTERS`] is what every processor with
-//! counters has.
+//! The system does not report how many counters can be used at once, but some processors do.
+//! Otherwise [`ASSUMED_COUNTERS`] is what every processor with counters has.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -23,17 +23,17 @@ use traceweir_transport::cpu;
 use super::{invalid, refuse};
 use crate::error::Result;
 
-/// Counters at a time where the processor has any and does not say how many.
+/// Number of counters if the processor has any and does not report how many.
 const ASSUMED_COUNTERS: u32 = 4;
-/// The id of the timer, a profile source that every machine has.
+/// Id of the timer, a profile source that every machine has.
 pub const TIMER: u32 = 0;
-/// Bounds of the timer's interval, in 100 ns.
+/// Limits of the timer's interval, in 100 ns.
 const TIMER_INTERVALS: (u32, u32) = (1221, 1_000_000);
-/// Bounds of a counter's interval.
+/// Limits of a counter's interval.
 const COUNTER_INTERVALS: (u32, u32) = (4096, 0x7FFF_FFFF);
-/// Bounds of the interval of what the kernel counts itself.
+/// Limits of the interval of the kernel's software counters.
 const SOFTWARE_INTERVALS: (u32, u32) = (1, 0x7FFF_FFFF);
-/// Sources with a fixed id.
+/// Profile sources with a fixed id.
 const FIXED: [(u32, &str); 7] = [
     (2, "TotalIssues"),
     (6, "BranchInstructions"),
@@ -43,15 +43,16 @@ const FIXED: [(u32, &str); 7] = [
     (11, "BranchMispredictions"),
     (19, "TotalCycles"),
 ];
-/// The first id of those that the processor names.
+/// First id of the sources that the processor names.
 const FIRST_NAMED: u32 = 0x1000;
-/// The most of those, and the longest name.
+/// Largest number of named sources.
 const MAX_NAMED: usize = 512;
+/// Longest name of a source.
 const MAX_NAME: usize = 100;
-/// 100 ns in a second.
-const TICKS: u32 = 10_000_000;
+/// Units of 100 ns per second.
+const UNITS_PER_SECOND: u32 = 10_000_000;
 
-/// What this machine has.
+/// Perf event support of a machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Machine {
     has_perf: bool,
@@ -64,23 +65,24 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// This machine as it is now.
+    /// Inspects this machine.
     #[must_use]
     pub fn look() -> Self {
         Self::at(Path::new("/"), cpu::counters())
     }
 
-    /// The machine whose files begin there, and whose processors say that they have so many counters.
+    /// Inspects the machine whose files are below `root`, and whose processors report `counters`
+    /// counters.
     #[must_use]
     pub fn at(root: &Path, counters: Option<u32>) -> Self {
         let kernel = root.join("proc/sys/kernel");
         let number = |name: &str| fs::read_to_string(kernel.join(name)).ok()?.trim().parse::<u32>().ok();
-        let devices = processors_in(&root.join("sys/bus/event_source/devices"));
+        let devices = counter_devices(&root.join("sys/bus/event_source/devices"));
         let mut machine = Self {
             has_perf: kernel.join("perf_event_paranoid").exists(),
             has_counters: !devices.is_empty(),
             most_counters: counters.filter(|_| !devices.is_empty()).unwrap_or(ASSUMED_COUNTERS),
-            has_branches: devices.iter().any(|it| it.join("caps/branches").exists()),
+            has_branches: devices.iter().any(|device| device.join("caps/branches").exists()),
             watchdog: number("nmi_watchdog") == Some(1),
             processors: u32::from(cpu::possible()),
             sources: Vec::new(),
@@ -90,7 +92,7 @@ impl Machine {
     }
 
     fn all_sources(&self, max_rate: Option<u32>, devices: &[PathBuf]) -> Vec<ProfileSource> {
-        let least = max_rate.and_then(|rate| TICKS.checked_div(rate)).unwrap_or(0);
+        let least = max_rate.and_then(|rate| UNITS_PER_SECOND.checked_div(rate)).unwrap_or(0);
         let least = TIMER_INTERVALS.0.max(least).min(TIMER_INTERVALS.1);
         let mut all = vec![ProfileSource {
             source: TIMER,
@@ -99,50 +101,54 @@ impl Machine {
             description: "Timer".to_owned(),
         }];
         if self.has_counters {
-            all.extend(FIXED.iter().map(|(id, name)| counting(*id, *name, COUNTER_INTERVALS)));
+            all.extend(FIXED.iter().map(|(id, name)| profile_source(*id, *name, COUNTER_INTERVALS)));
         }
         if self.has_perf {
             let bounds = |id| if is_clock(id) { (least, TIMER_INTERVALS.1) } else { SOFTWARE_INTERVALS };
-            all.extend(software_source::ALL.iter().map(|(id, name)| counting(*id, *name, bounds(*id))));
+            all.extend(software_source::ALL.iter().map(|(id, name)| profile_source(*id, *name, bounds(*id))));
         }
         if self.has_counters {
             let mut named = BTreeSet::new();
-            devices.iter().for_each(|it| add_events(&it.join("events"), &mut named));
-            all.extend((FIRST_NAMED..).zip(named).map(|(id, name)| counting(id, name, COUNTER_INTERVALS)));
+            devices.iter().for_each(|device| add_events(&device.join("events"), &mut named));
+            all.extend(
+                (FIRST_NAMED..).zip(named).map(|(id, name)| profile_source(id, name, COUNTER_INTERVALS)),
+            );
         }
         all
     }
 
-    /// All profile sources, the timer first.
+    /// Returns all profile sources, the timer first.
     #[must_use]
     pub fn sources(&self) -> &[ProfileSource] {
         &self.sources
     }
 
-    /// Counters that can be used at once.
+    /// Returns the number of counters that can be used at once.
     #[must_use]
     pub const fn counters(&self) -> u32 {
         if self.has_counters { self.most_counters } else { 0 }
     }
 
-    /// Whether the kernel has perf events.
+    /// Returns whether the kernel has perf events.
     #[must_use]
     pub const fn has_perf(&self) -> bool {
         self.has_perf
     }
 
-    /// Whether the processor records branches, and shows them.
+    /// Returns whether the processor records branches and shows them.
     #[must_use]
     pub const fn has_branches(&self) -> bool {
         self.has_branches
     }
 
-    /// Counters that one call may name. Where there are none it is the usual number: that there are none is said later, and otherwise.
+    /// Returns the number of counters that one call may name. Without counters it is the usual
+    /// number: a later check reports that there are none.
     pub(super) const fn most_counters(&self) -> u32 {
         self.most_counters
     }
 
-    /// Who uses the counters of a processor. What others use cannot be told by name; the watchdog of the kernel takes one.
+    /// Returns the users of a processor's counters. Other users are not reported by the system; the
+    /// kernel's watchdog takes one counter.
     pub(super) fn counter_owners(&self, processor: u32) -> Result<Answer> {
         if processor >= self.processors {
             return invalid("no such processor");
@@ -155,7 +161,7 @@ impl Machine {
         Ok(Answer::PmcCounterOwners { processor, owners })
     }
 
-    /// Refuses what the machine can never do.
+    /// Rejects settings that the machine does not support.
     pub(super) fn check(&self, set: &Set) -> Result<()> {
         let missing = |why| refuse(Status::ERROR_NOT_SUPPORTED, why);
         match set {
@@ -163,13 +169,13 @@ impl Machine {
             Set::ProfileSourceConfig(ids) if !self.has_counters && !ids.iter().all(|id| is_software(*id)) => {
                 missing(NO_COUNTERS)
             }
-            // What there is not can be cleared.
+            // Clearing always works.
             Set::LbrEventList(hooks) if hooks.is_empty() => Ok(()),
             Set::ContextRegister { events, .. } if events.is_empty() => Ok(()),
             Set::LbrConfiguration(_) | Set::LbrEventList(_) if !self.has_branches => {
                 missing("the processor, or the virtual machine, records no branches")
             }
-            Set::SampledProfileInterval(it) if !self.has_counters && is_fixed(it.source) => {
+            Set::SampledProfileInterval(profile) if !self.has_counters && is_fixed(profile.source) => {
                 missing(NO_COUNTERS)
             }
             Set::ContextRegister { .. } | Set::SampledProfileInterval(_) if !self.has_perf => {
@@ -179,33 +185,38 @@ impl Machine {
         }
     }
 
-    /// Refuses counters that there are not.
+    /// Rejects counters that do not exist.
     pub(super) fn check_counters(&self, ids: &[u32]) -> Result<()> {
         if ids.iter().any(|id| *id == TIMER || self.source(*id).is_none()) {
-            return invalid("no such counter: TraceProfileSourceListInfo tells all of them");
+            return invalid("no such counter: TraceProfileSourceListInfo lists all of them");
         }
         Ok(())
     }
 
-    /// One source.
+    /// Finds a profile source by id.
     #[must_use]
     pub fn source(&self, id: u32) -> Option<&ProfileSource> {
-        self.sources.iter().find(|it| it.source == id)
+        self.sources.iter().find(|source| source.source == id)
     }
 
-    /// Why a source is not there: it might be elsewhere, or nowhere.
+    /// Returns the error for a source that does not exist: not supported on this machine, or
+    /// unknown.
     pub(super) fn no_source<T>(&self, id: u32) -> Result<T> {
         if is_fixed(id) && !self.has_counters {
             return refuse(Status::ERROR_NOT_SUPPORTED, NO_COUNTERS);
         }
-        invalid("no such profile source: TraceProfileSourceListInfo tells all of them")
+        invalid("no such profile source: TraceProfileSourceListInfo lists all of them")
     }
 }
 
 const NO_COUNTERS: &str =
     "the processor, or the virtual machine, has no performance counters that perf events show";
 
-fn counting(source: u32, name: impl Into<String>, (min_interval, max_interval): (u32, u32)) -> ProfileSource {
+fn profile_source(
+    source: u32,
+    name: impl Into<String>,
+    (min_interval, max_interval): (u32, u32),
+) -> ProfileSource {
     ProfileSource { source, min_interval, max_interval, description: name.into() }
 }
 
@@ -213,7 +224,7 @@ fn is_software(id: u32) -> bool {
     software_source::ALL.iter().any(|(source, _)| *source == id)
 }
 
-/// Whether the interval of a source is time.
+/// Returns whether the interval of a source is a time.
 pub(super) const fn is_clock(id: u32) -> bool {
     matches!(id, TIMER | software_source::TASK_CLOCK)
 }
@@ -222,19 +233,22 @@ fn is_fixed(id: u32) -> bool {
     FIXED.iter().any(|(source, _)| *source == id)
 }
 
-/// Folders of processors' counters.
-fn processors_in(devices: &Path) -> Vec<PathBuf> {
+/// Returns the sysfs folders of processor counters.
+fn counter_devices(devices: &Path) -> Vec<PathBuf> {
     let all = fs::read_dir(devices).into_iter().flatten().flatten();
-    let mut found: Vec<PathBuf> =
-        all.filter(|it| it.file_name().as_encoded_bytes().starts_with(b"cpu")).map(|it| it.path()).collect();
+    let mut found: Vec<PathBuf> = all
+        .filter(|entry| entry.file_name().as_encoded_bytes().starts_with(b"cpu"))
+        .map(|entry| entry.path())
+        .collect();
     found.sort();
     found
 }
 
-/// Names of events; what describes their scale and unit is no event. Of too many those are kept that come first by name, in whatever order the folder tells them.
+/// Adds the names of events; files that describe scale and unit are none. Of too many, the first by
+/// name are kept, whatever the order of the folder.
 fn add_events(folder: &Path, names: &mut BTreeSet<String>) {
     let all = fs::read_dir(folder).into_iter().flatten().flatten();
-    let all = all.filter_map(|it| it.file_name().into_string().ok());
+    let all = all.filter_map(|entry| entry.file_name().into_string().ok());
     for name in all.filter(|name| !name.contains('.') && name.len() <= MAX_NAME) {
         names.insert(name);
         if names.len() > MAX_NAMED {

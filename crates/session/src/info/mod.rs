@@ -1,17 +1,20 @@
-//! What TraceSetInformation sets, and how long it holds.
+//! Settings of TraceSetInformation, and how long they last.
 //!
 //! ```text
-//!   Set ──▶ platform: can this machine do it? (50) ──▶ content (87) ──▶ Settings of a session │ System
+//!   Set ──▶ can this machine do it? (50) ──▶ content (87) ──▶ Settings of a session │ System
 //!
-//!   Settings   stacks, counters, branches, registers of kernel events; disallow list; caches of stacks             die with the session
-//!   System     intervals of profile sources, counters that raise events                                           until they are changed, or who holds them ends
-//!   Machine    what perf events offer here: sources, counters, branch records                                     read from the system when asked
+//!   Settings   stacks, counters, branches, registers of kernel    end with the session
+//!              events; disallow list; caches of stacks
+//!   System     intervals of profile sources, counters that raise  until changed, or until their
+//!              events                                             holder ends
+//!   Machine    perf event support: sources, counters, branches    read from the system on request
 //! ```
 //!
-//! 1. A setting that is refused changes nothing.
-//! 2. What is about kernel events is kept, and told when it is asked for; it takes effect where kernel events are captured (`traceweir-kernel`, which the daemon
-//!    has). A machine that could never do it says so: nothing is kept then.
-//! 3. Which session is meant, who may, and what kind of session it is has been looked at by who calls.
+//! 1. A rejected setting changes nothing.
+//! 2. Settings of kernel events are stored and returned on request; they take effect where kernel
+//!    events are captured (`traceweir-kernel`, which the daemon has). A machine that does not
+//!    support a setting rejects it, and nothing is stored.
+//! 3. The caller has checked which session is meant, access rights, and the kind of session.
 
 mod machine;
 mod system;
@@ -29,9 +32,9 @@ use traceweir_format::info::{
 use traceweir_format::spec::status::Status;
 
 use crate::error::{Error, Result};
-use crate::stacks::StacksOf;
+use crate::stacks::StackOwners;
 
-/// The version of trace processing that `TraceVersionInfo` tells.
+/// Version of trace processing that `TraceVersionInfo` returns.
 pub const PROCESSING_VERSION: u32 = 1;
 
 /// The settings of one session.
@@ -42,7 +45,7 @@ pub struct Settings {
     pmc_counters: Option<Vec<u32>>,
     disallowed: Vec<Guid>,
     lbr: Option<u32>,
-    /// Kept: no question tells them, and nobody records branches.
+    /// Only stored: no query returns them, and no component records branches.
     lbr_events: Vec<u32>,
     registers: Vec<ClassicEventId>,
     kernel_stacks: Option<StackCaching>,
@@ -51,17 +54,18 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Sets something of the session: what the machine has, then what the buffer says. Settings of the system and those that others carry out as a whole are
-    /// judged, and kept elsewhere.
+    /// Changes a setting of the session, after checking the machine and the buffer. Settings of the
+    /// system, and those that other components carry out as a whole, are only checked; they are
+    /// stored elsewhere.
     pub fn set(&mut self, set: &Set, machine: &Machine) -> Result<()> {
         machine.check(set)?;
         set.check()?;
         match set {
             Set::StackTracing(events) => self.stack_tracing.clone_from(events),
-            Set::PmcEventList(events) => once(&mut self.pmc_events, events)?,
+            Set::PmcEventList(events) => set_once(&mut self.pmc_events, events)?,
             Set::PmcCounterList(ids) => {
                 machine.check_counters(ids)?;
-                once(&mut self.pmc_counters, ids)?;
+                set_once(&mut self.pmc_counters, ids)?;
             }
             Set::DisallowList(guids) => self.disallowed.clone_from(guids),
             Set::ProviderBinaryTracking(on) => self.tracks_binaries = *on,
@@ -75,19 +79,21 @@ impl Settings {
                     );
                 }
             },
-            Set::StackCaching(it) => self.kernel_stacks = it.is_enabled.then(|| it.adjusted()),
-            Set::UnifiedStackCaching(it) => self.all_stacks = it.is_enabled.then(|| it.adjusted()),
+            Set::StackCaching(caching) => self.kernel_stacks = caching.is_enabled.then(|| caching.adjusted()),
+            Set::UnifiedStackCaching(caching) => {
+                self.all_stacks = caching.is_enabled.then(|| caching.adjusted())
+            }
             Set::ContextRegister { events, .. } => self.registers.clone_from(events),
-            // The session itself has them: its properties tell the first word.
+            // The session itself stores them: its properties show the first word.
             Set::SystemTraceEnableFlags(_) => {}
-            // Those that are cut have been refused.
+            // Truncated ones were rejected before.
             Set::PeriodicCaptureState(_) | Set::CutPeriodicCaptureState => {}
             Set::SampledProfileInterval(_) | Set::ProfileSourceConfig(_) => {}
         }
         Ok(())
     }
 
-    /// Sets which branches are recorded, and at which events: both, or nothing.
+    /// Sets which branches are recorded and at which events: both, or neither.
     pub fn set_branches(&mut self, branches: &Branches, machine: &Machine) -> Result<()> {
         let mut changed = self.clone();
         for set in branches.sets() {
@@ -98,37 +104,39 @@ impl Settings {
         Ok(())
     }
 
-    /// The answer to a question about the settings; `None`: it is about something else.
+    /// Answers a query about the settings; `None` if it is about something else.
     #[must_use]
     pub fn answer(&self, query: Query) -> Option<Answer> {
         match query {
             Query::StackTracing => Some(Answer::StackTracing(self.stack_tracing.clone())),
             Query::DisallowList => Some(Answer::DisallowList(self.disallowed.clone())),
-            // Of the session as it runs.
+            // About the running session.
             Query::StreamCount | Query::SystemTraceEnableFlags => None,
-            // Of the system.
+            // About the system.
             Query::SampledProfileInterval(_) | Query::ProfileSourceList | Query::Version => None,
             Query::PeriodicCaptureState | Query::MaxLoggers | Query::MaxPmcCounter => None,
             Query::PmcCounterOwners(_) | Query::PmcSessions => None,
         }
     }
 
-    /// Whether the session is told where providers live.
+    /// Returns whether the session records which modules contain providers.
     #[must_use]
     pub const fn tracks_binaries(&self) -> bool {
         self.tracks_binaries
     }
 
-    /// The cache for stacks, and whose: that of all goes before one of the kernel's alone.
+    /// Returns the stack cache and which stacks it holds: a cache for all takes precedence over one
+    /// for kernel events.
     #[must_use]
-    pub fn stack_cache(&self) -> (Option<StackCaching>, StacksOf) {
+    pub fn stack_cache(&self) -> (Option<StackCaching>, StackOwners) {
         match (self.all_stacks, self.kernel_stacks) {
-            (Some(all), _) => (Some(all), StacksOf::All),
-            (None, kernels) => (kernels, StacksOf::Kernel),
+            (Some(all), _) => (Some(all), StackOwners::All),
+            (None, kernels) => (kernels, StackOwners::Kernel),
         }
     }
 
-    /// Counters that are read, and at which kernel events, by their hooks: nothing while one of the two is not set.
+    /// Returns the counters that are read and the hooks of the kernel events at which they are
+    /// read; empty until both are set.
     #[must_use]
     pub fn counting(&self) -> (&[u32], Vec<u16>) {
         match (&self.pmc_counters, &self.pmc_events) {
@@ -137,19 +145,19 @@ impl Settings {
         }
     }
 
-    /// Kernel events that are followed by a call stack, by their hooks.
+    /// Returns the hooks of kernel events that are followed by a call stack.
     #[must_use]
     pub fn stack_hooks(&self) -> Vec<u16> {
         hooks(&self.stack_tracing)
     }
 
-    /// Kernel events that are followed by the registers, by their hooks.
+    /// Returns the hooks of kernel events that are followed by the registers.
     #[must_use]
     pub fn register_hooks(&self) -> Vec<u16> {
         hooks(&self.registers)
     }
 
-    /// What the session has to do with counters, if it has.
+    /// Returns the session's use of counters, if any.
     #[must_use]
     pub fn pmc_session(&self, logger_id: u16) -> Option<PmcSession> {
         if self.pmc_events.is_none() && self.pmc_counters.is_none() {
@@ -164,7 +172,8 @@ impl Settings {
     }
 }
 
-/// A setting from the buffer of a call, judged in the published order as far as the call and this machine show, which is looked at only where that matters.
+/// Parses a setting from the buffer of a call, and checks it in the published order as far as the
+/// call and this machine allow. Inspects the machine only if needed.
 pub fn read_set<M: Borrow<Machine>>(
     class: u32,
     info: Option<&[u8]>,
@@ -178,7 +187,8 @@ pub fn read_set<M: Borrow<Machine>>(
     Ok(set)
 }
 
-/// Answers that depend on nobody but this machine, which is looked at only where that matters, and this library; `None`: another has to be asked.
+/// Answers queries that depend only on this library and this machine, which is inspected only if
+/// needed; `None` if another component has to answer.
 pub fn local_answer<M: Borrow<Machine>>(query: Query, machine: impl FnOnce() -> M) -> Result<Option<Answer>> {
     Ok(Some(match query {
         Query::ProfileSourceList => Answer::ProfileSourceList(machine().borrow().sources().to_vec()),
@@ -189,25 +199,25 @@ pub fn local_answer<M: Borrow<Machine>>(query: Query, machine: impl FnOnce() -> 
         },
         Query::MaxPmcCounter => Answer::MaxPmcCounter(machine().borrow().counters()),
         Query::PmcCounterOwners(processor) => machine().borrow().counter_owners(processor)?,
-        // Of a session.
+        // About a session.
         Query::StackTracing | Query::SystemTraceEnableFlags => return Ok(None),
         Query::DisallowList | Query::StreamCount => return Ok(None),
-        // Of who keeps sessions and the settings of the system.
+        // About the owner of sessions and system settings.
         Query::SampledProfileInterval(_) | Query::MaxLoggers | Query::PmcSessions => return Ok(None),
     }))
 }
 
-/// The hooks of events; those of types that never happen have none.
+/// Returns the hooks of events; types that never occur have none.
 fn hooks(events: &[ClassicEventId]) -> Vec<u16> {
     events.iter().filter_map(ClassicEventId::hook_id).collect()
 }
 
-/// What may be set once in the life of a session.
-fn once<T: Clone>(place: &mut Option<Vec<T>>, list: &[T]) -> Result<()> {
-    if place.is_some() {
+/// Sets a list that may be set once in the life of a session.
+fn set_once<T: Clone>(setting: &mut Option<Vec<T>>, list: &[T]) -> Result<()> {
+    if setting.is_some() {
         return invalid("this is set once in the life of a session");
     }
-    *place = Some(list.to_vec());
+    *setting = Some(list.to_vec());
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! Settings of the system: how often profile sources sample, and which of them raise events.
+//! Settings of the system: sampling intervals of profile sources, and which sources raise events.
 
 use std::collections::BTreeMap;
 
@@ -8,31 +8,32 @@ use super::invalid;
 use super::machine::{Machine, is_clock};
 use crate::error::Result;
 
-/// A clock's interval from the start, in 100 ns.
-const USUAL_TIMER: u32 = 10_000;
-/// A counter's.
-const USUAL_COUNTER: u32 = 65_536;
+/// Default interval of a clock, in 100 ns.
+const DEFAULT_TIMER: u32 = 10_000;
+/// Default interval of a counter.
+const DEFAULT_COUNTER: u32 = 65_536;
 
-/// The settings; they outlive sessions.
+/// The settings of the system, which outlive sessions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct System {
-    /// Of sources that the machine has, so there are no more than those; none where it is the usual one.
+    /// Intervals that differ from the default, by source; only of sources that the machine has,
+    /// which bounds the map.
     intervals: BTreeMap<u32, u32>,
     configured: Vec<u32>,
 }
 
 impl System {
-    /// Sets something of the system. An interval out of bounds becomes the nearest within.
+    /// Changes a setting of the system. An interval out of bounds becomes the nearest one within.
     pub fn set(&mut self, set: &Set, machine: &Machine) -> Result<()> {
         machine.check(set)?;
         set.check()?;
         match set {
             Set::SampledProfileInterval(ProfileInterval { source, interval }) => {
-                let Some(it) = machine.source(*source) else { return machine.no_source(*source) };
-                if *interval == usual(*source) {
+                let Some(found) = machine.source(*source) else { return machine.no_source(*source) };
+                if *interval == default_interval(*source) {
                     self.intervals.remove(source);
                 } else {
-                    self.intervals.insert(*source, (*interval).clamp(it.min_interval, it.max_interval));
+                    self.intervals.insert(*source, (*interval).clamp(found.min_interval, found.max_interval));
                 }
                 Ok(())
             }
@@ -45,34 +46,35 @@ impl System {
         }
     }
 
-    /// How often a source samples that there is: in 100 ns where it is a clock, in counts else.
+    /// Returns the interval of an existing source: in 100 ns if it is a clock, otherwise in counts.
     #[must_use]
     pub fn interval_of(&self, source: &ProfileSource) -> u32 {
-        let interval = self.intervals.get(&source.source).copied().unwrap_or(usual(source.source));
+        let interval = self.intervals.get(&source.source).copied().unwrap_or(default_interval(source.source));
         interval.clamp(source.min_interval, source.max_interval)
     }
 
-    /// The answer to the question how often a source samples.
+    /// Answers the query for the interval of a source.
     pub fn interval(&self, source: u32, machine: &Machine) -> Result<Answer> {
-        let Some(it) = machine.source(source) else { return machine.no_source(source) };
-        let interval = self.interval_of(it);
+        let Some(found) = machine.source(source) else { return machine.no_source(source) };
+        let interval = self.interval_of(found);
         Ok(Answer::SampledProfileInterval(ProfileInterval { source, interval }))
     }
 
-    /// Whether all is as it was from the start: whoever keeps the settings keeps nothing then.
+    /// Returns whether all settings have their defaults, so that they need not be saved.
     #[must_use]
     pub fn is_as_usual(&self) -> bool {
         self.configured.is_empty() && self.intervals.is_empty()
     }
 
-    /// Counters that raise events, for who captures kernel events: no question tells them.
+    /// Returns the counters that raise events, for the capture of kernel events: no query returns
+    /// them.
     #[must_use]
     pub fn configured(&self) -> &[u32] {
         &self.configured
     }
 }
 
-/// The interval of a source from the start.
-const fn usual(source: u32) -> u32 {
-    if is_clock(source) { USUAL_TIMER } else { USUAL_COUNTER }
+/// Returns the default interval of a source.
+const fn default_interval(source: u32) -> u32 {
+    if is_clock(source) { DEFAULT_TIMER } else { DEFAULT_COUNTER }
 }

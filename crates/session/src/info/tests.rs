@@ -1,4 +1,4 @@
-//! Settings on machines with and without counters.
+//! Tests of settings on machines with and without counters.
 
 use std::fs;
 
@@ -45,7 +45,7 @@ fn status(outcome: Result<()>) -> u32 {
 }
 
 #[test]
-fn lists_are_replaced_cleared_and_left_alone_by_what_fails() {
+fn failed_set_leaves_lists_unchanged() {
     let (machine, mut settings) = (plain(), Settings::default());
     let list = |events: &[ClassicEventId]| Set::StackTracing(events.to_vec());
     let other = ClassicEventId { class: class::PERF_INFO, opcode: 46 };
@@ -62,7 +62,7 @@ fn lists_are_replaced_cleared_and_left_alone_by_what_fails() {
 }
 
 #[test]
-fn what_the_hardware_does_not_have_is_not_supported_whatever_the_buffer_says() {
+fn missing_hardware_is_not_supported_whatever_the_buffer_contains() {
     let (machine, mut settings, mut system) = (plain(), Settings::default(), System::default());
     for set in [
         Set::PmcEventList(vec![SWITCH]),
@@ -73,24 +73,28 @@ fn what_the_hardware_does_not_have_is_not_supported_whatever_the_buffer_says() {
         assert_eq!(status(settings.set(&set, &machine)), 50, "{set:?}");
     }
     assert_eq!(settings, Settings::default());
-    assert_eq!(status(settings.set(&Set::LbrEventList(vec![]), &machine)), 0, "what there is not is cleared");
+    assert_eq!(
+        status(settings.set(&Set::LbrEventList(vec![]), &machine)),
+        0,
+        "clearing works without support"
+    );
     let interval = |source, interval| Set::SampledProfileInterval(ProfileInterval { source, interval });
     assert_eq!(status(system.set(&Set::ProfileSourceConfig(vec![2, 2]), &machine)), 50);
     assert_eq!(status(system.set(&Set::ProfileSourceConfig(vec![]), &machine)), 0);
     assert_eq!(status(system.set(&interval(19, 1), &machine)), 50);
     assert_eq!(status(system.set(&interval(1, 1), &machine)), 87);
-    let names: Vec<&str> = machine.sources().iter().map(|it| &it.description[..]).collect();
+    let names: Vec<&str> = machine.sources().iter().map(|source| &source.description[..]).collect();
     assert_eq!(
         names,
         ["Timer", "TaskClock", "PageFaults", "ContextSwitches"],
-        "what the kernel counts itself"
+        "software counters of the kernel"
     );
     assert_eq!(status(system.set(&Set::ProfileSourceConfig(vec![0x0801, 0x0800]), &machine)), 0);
     assert_eq!(status(system.set(&Set::ProfileSourceConfig(vec![0x0801, 19]), &machine)), 50);
     assert_eq!(system.configured(), [0x0801, 0x0800]);
     let usual = |source, interval| {
-        let told = System::default().interval(source, &machine).unwrap();
-        assert_eq!(told, Answer::SampledProfileInterval(ProfileInterval { source, interval }));
+        let answer = System::default().interval(source, &machine).unwrap();
+        assert_eq!(answer, Answer::SampledProfileInterval(ProfileInterval { source, interval }));
     };
     usual(0x0800, 10_000);
     usual(0x0801, 65_536);
@@ -98,7 +102,7 @@ fn what_the_hardware_does_not_have_is_not_supported_whatever_the_buffer_says() {
 }
 
 #[test]
-fn intervals_stay_within_bounds_and_until_they_are_changed() {
+fn intervals_stay_within_bounds_and_persist() {
     let (machine, mut system) = (plain(), System::default());
     let mut after = |interval| {
         let set = Set::SampledProfileInterval(ProfileInterval { source: 0, interval });
@@ -124,21 +128,25 @@ fn intervals_stay_within_bounds_and_until_they_are_changed() {
 }
 
 #[test]
-fn a_machine_with_counters_lists_reads_and_owns_them() {
+fn machine_with_counters_lists_reads_and_owns_them() {
     let (machine, mut settings, mut system) = (rich(), Settings::default(), System::default());
-    let ids: Vec<u32> = machine.sources().iter().map(|it| it.source).collect();
+    let ids: Vec<u32> = machine.sources().iter().map(|source| source.source).collect();
     assert_eq!(ids, [0, 2, 6, 8, 9, 10, 11, 19, 0x0800, 0x0801, 0x0802, 0x1000, 0x1001]);
-    let names: Vec<&str> = machine.sources().iter().map(|it| &it.description[..]).collect();
+    let names: Vec<&str> = machine.sources().iter().map(|source| &source.description[..]).collect();
     assert_eq!((names[0], names[11], names[12]), ("Timer", "bus-cycles", "mem-loads"));
     assert_eq!(status(settings.set(&Set::PmcCounterList(vec![0x2000]), &machine)), 87);
     assert_eq!(settings.pmc_session(3), None);
     assert_eq!(status(settings.set(&Set::PmcCounterList(vec![19, 0x1001]), &machine)), 0);
-    assert_eq!(status(settings.set(&Set::PmcCounterList(vec![19]), &machine)), 87, "once");
+    assert_eq!(status(settings.set(&Set::PmcCounterList(vec![19]), &machine)), 87, "may be set once");
     assert_eq!(status(settings.set(&Set::PmcEventList(vec![SWITCH]), &machine)), 0);
-    assert_eq!(status(settings.set(&Set::PmcEventList(vec![SWITCH]), &machine)), 87, "once");
+    assert_eq!(status(settings.set(&Set::PmcEventList(vec![SWITCH]), &machine)), 87, "may be set once");
     let session = PmcSession { logger_id: 3, sources: vec![19, 0x1001], hook_ids: vec![0x0524] };
     assert_eq!(settings.pmc_session(3), Some(session));
-    assert_eq!(status(settings.set(&Set::LbrEventList(vec![0x0524]), &machine)), 87, "20 comes first");
+    assert_eq!(
+        status(settings.set(&Set::LbrEventList(vec![0x0524]), &machine)),
+        87,
+        "class 20 must come first"
+    );
     assert_eq!(status(settings.set(&Set::LbrConfiguration(3), &machine)), 87);
     assert_eq!(status(settings.set(&Set::LbrConfiguration(1), &machine)), 0);
     assert_eq!(status(settings.set(&Set::LbrEventList(vec![0x0524]), &machine)), 0);
@@ -165,39 +173,39 @@ fn registers_and_caches_are_kept_in_bounds() {
     let on = StackCaching { is_enabled: true, bytes: 0, buckets: 5 };
     settings.set(&Set::UnifiedStackCaching(on), &machine).unwrap();
     let all = StackCaching { bytes: 1 << 20, buckets: 8, ..on };
-    assert_eq!(settings.stack_cache(), (Some(all), StacksOf::All));
+    assert_eq!(settings.stack_cache(), (Some(all), StackOwners::All));
     let off = StackCaching { is_enabled: false, ..on };
     settings.set(&Set::UnifiedStackCaching(off), &machine).unwrap();
     assert_eq!(settings.stack_cache().0, None);
     settings.set(&Set::StackCaching(on), &machine).unwrap();
-    assert_eq!(settings.stack_cache(), (Some(all), StacksOf::Kernel));
+    assert_eq!(settings.stack_cache(), (Some(all), StackOwners::Kernel));
 }
 
 #[test]
-fn there_are_as_many_counters_as_the_processor_says_and_one_call_names_no_more() {
-    for (machine, told, most) in [(rich_in(Some(8), &[]), 8, 8), (rich(), 4, 4), (plain(), 0, 4)] {
+fn call_names_at_most_the_reported_number_of_counters() {
+    for (machine, counters, most) in [(rich_in(Some(8), &[]), 8, 8), (rich(), 4, 4), (plain(), 0, 4)] {
         assert_eq!(
             local_answer(Query::MaxPmcCounter, || &machine).unwrap(),
-            Some(Answer::MaxPmcCounter(told))
+            Some(Answer::MaxPmcCounter(counters))
         );
         for (class, more) in [(6, 0), (9, 0), (6, 1), (9, 1)] {
             let bytes = vec![2; 4 * (most + more)];
             let read = read_set(class, Some(&bytes), bytes.len(), || &machine);
-            assert_eq!(status(read.map(drop)), if more == 0 { 0 } else { 87 }, "{class}, {told}");
+            assert_eq!(status(read.map(drop)), if more == 0 { 0 } else { 87 }, "{class}, {counters}");
         }
     }
 }
 
 #[test]
-fn of_too_many_events_those_are_named_that_come_first() {
+fn too_many_events_keep_the_first_by_name() {
     let events: Vec<String> = (0..600).rev().map(|number| format!("e{number:03}")).collect();
     let machine = rich_in(None, &events);
-    let names: Vec<&str> = machine.sources().iter().skip(11).map(|it| &it.description[..]).collect();
+    let names: Vec<&str> = machine.sources().iter().skip(11).map(|source| &source.description[..]).collect();
     assert_eq!((names.len(), names[0], names[1], names[511]), (512, "bus-cycles", "e000", "e510"));
 }
 
 #[test]
-fn branches_and_their_events_are_set_together_or_not_at_all() {
+fn branches_and_events_are_set_together_or_not_at_all() {
     let (machine, mut settings) = (rich(), Settings::default());
     let alien = ClassicEventId { class: Guid::from_u128(1), opcode: 1 };
     let branches =
@@ -219,9 +227,9 @@ fn branches_and_their_events_are_set_together_or_not_at_all() {
 }
 
 #[test]
-fn what_has_nothing_to_do_with_the_machine_does_not_look_at_it() {
-    let look = || -> Machine { panic!("it is looked at") };
-    assert_eq!(local_answer(Query::Version, look).unwrap(), Some(Answer::Version(PROCESSING_VERSION)));
-    assert_eq!(local_answer(Query::MaxLoggers, look).unwrap(), None);
-    assert_eq!(status(read_set(18, Some(&[1]), 1, look).map(drop)), 0);
+fn machine_is_inspected_only_when_needed() {
+    let inspect = || -> Machine { panic!("the machine is inspected") };
+    assert_eq!(local_answer(Query::Version, inspect).unwrap(), Some(Answer::Version(PROCESSING_VERSION)));
+    assert_eq!(local_answer(Query::MaxLoggers, inspect).unwrap(), None);
+    assert_eq!(status(read_set(18, Some(&[1]), 1, inspect).map(drop)), 0);
 }

@@ -1,7 +1,8 @@
-//! Going on with a file of before.
+//! Continues an existing file (append mode).
 //!
-//! It must have been written the same way: clock, buffer size, pointer size, processors. Everything is looked at before the first byte is written, so that a
-//! file that is refused is as it was.
+//! The file must have been written with the same clock, buffer size, pointer size and number of
+//! CPUs. Everything is checked before the first byte is written, so a rejected file stays
+//! unchanged.
 
 use traceweir_format::Error as FormatError;
 use traceweir_format::etl::{Tail, Writer};
@@ -13,9 +14,10 @@ use super::{Disk, Facts, Failure, LogFile};
 use crate::error::{Error, Result};
 use crate::storage::{LogStorage, Storage};
 
-/// Pointers of this machine's processes, as files tell it.
+/// Pointer size of this machine's processes, as file headers give it.
 const POINTER_SIZE: u32 = 8;
-/// How far the last event of the file may be ahead of the clock, in 100 ns: a clock is put right now and then.
+/// Limit by which the last event of the file may be ahead of the clock, in 100 ns: clocks get
+/// corrected now and then.
 const AHEAD: i64 = 10_000_000;
 
 fn refuse<T>(why: &'static str) -> Result<T> {
@@ -23,7 +25,7 @@ fn refuse<T>(why: &'static str) -> Result<T> {
 }
 
 impl LogFile {
-    /// Goes on with a file, or begins it where it is empty.
+    /// Continues a file, or creates it if it is empty.
     pub(crate) fn append_to(
         mut storage: LogStorage,
         facts: &Facts,
@@ -55,7 +57,7 @@ impl LogFile {
         log.floor = tail.last_time;
         let reserved = log.reserve(facts);
         if reserved.is_err() {
-            // Nothing was added: the file gets its end back.
+            // Nothing was added: restore the end of the file.
             log.finalise((0, 0));
         }
         reserved.map(|()| log)

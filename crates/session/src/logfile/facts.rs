@@ -1,4 +1,5 @@
-//! What every file of a session says about it: its header, and the records right behind that.
+//! The contents of the header buffer of a session's files: the log-file header and the records
+//! after it.
 
 use std::path::Path;
 
@@ -16,10 +17,10 @@ use crate::clock::SessionClock;
 use crate::config;
 use crate::modules;
 
-/// The longest fact about the system; the kernel's own limit.
+/// Longest text about the system; the kernel's own limit.
 const MAX_FACT: usize = 64;
 
-/// What every file of a session says about it.
+/// The facts about a session that every file's header states.
 #[derive(Clone, Debug)]
 pub(crate) struct Facts {
     pub(crate) config: SessionConfig,
@@ -27,14 +28,14 @@ pub(crate) struct Facts {
     pub(crate) processors: u32,
     pub(crate) starter: (u32, u32),
     pub(crate) clock: SessionClock,
-    /// Records of modules, for the front of each file.
+    /// Module records for the front of each file.
     pub(crate) modules: Vec<Vec<u8>>,
-    /// Groups of kernel events, where it is a system logger.
+    /// Groups of kernel events, if it is a system logger.
     pub(crate) groups: Option<GroupMask>,
 }
 
 impl Facts {
-    /// For a file of this name that starts at a moment.
+    /// Returns the writer options for a file of this name that starts at `anchor`.
     pub(crate) fn options(&self, name: Option<&Path>, anchor: &Anchor) -> Options {
         let c = &self.config;
         let mhz = self.clock.frequency().saturating_add(500_000) / 1_000_000;
@@ -61,7 +62,7 @@ impl Facts {
         }
     }
 
-    /// The records behind the log-file header.
+    /// Returns the records after the log-file header.
     fn front(&self, time: i64) -> Vec<u8> {
         let mut records = self.groups.map(|groups| self.group_masks(&groups, time)).unwrap_or_default();
         records.extend(system_record(time));
@@ -71,7 +72,8 @@ impl Facts {
         records
     }
 
-    /// The record of the groups that were wanted when the file began, behind the log-file header as readers of kernel events expect it.
+    /// Returns the record of the groups that were enabled when the file began. It follows the
+    /// log-file header, as readers of kernel events expect.
     fn group_masks(&self, groups: &GroupMask, time: i64) -> Vec<u8> {
         let (process_id, thread_id) = self.starter;
         let header = SystemHeader {
@@ -84,25 +86,25 @@ impl Facts {
             cpu_times: Some((0, 0)),
         };
         let mut record = Vec::new();
-        // Of this size it always fits.
+        // A record of this size always fits.
         let encoded = header.encode(&group_masks(groups), &mut record);
         if encoded.is_ok() { record } else { Vec::new() }
     }
 }
 
-/// The record that says on what the file was written: the log-file header has room for versions of Windows only, and its readers
-/// expect one.
+/// Returns the record that names the operating system: the log-file header has only fields for
+/// versions of Windows, and readers expect one there.
 fn system_record(time: i64) -> Vec<u8> {
     let mut text = system_name().into_bytes();
     text.push(0);
     let header = PerfInfoHeader { pointer_size: 8, version: 2, hook: BUILD_HOOK, time, counters: &[] };
     let mut record = Vec::new();
-    // A text of this size always fits a record; a file could do without it.
+    // A text of this size always fits a record; the file is valid without it.
     let encoded = header.encode(&text, &mut record);
     if encoded.is_ok() { record } else { Vec::new() }
 }
 
-/// The system and this program, as in `Linux 6.12.1 (traceweir 0.1.0)`.
+/// Returns the name of the system and of this program, as in `Linux 6.12.1 (traceweir 0.1.0)`.
 fn system_name() -> String {
     let fact = |name: &str| {
         let text = std::fs::read_to_string(Path::new("/proc/sys/kernel").join(name)).unwrap_or_default();

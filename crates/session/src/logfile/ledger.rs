@@ -1,39 +1,41 @@
-//! What the file should hold, to notice that another process truncated or overwrote it while it is
-//! written.
+//! Remembers what the file should hold, to notice that another process truncated or overwrote it
+//! during the recording.
 //!
 //! ```text
-//!   write ──▶ size and time of change noted ──▶ … ──▶ before the next write, at a flush, at the stop: as noted?
-//!               shorter           ──▶ the buffers after its end are gone
-//!               another time      ──▶ at the flush or stop, the header of each buffer is read and compared
+//!   write ──▶ record size and modification time ──▶ …
+//!             ──▶ compare before the next write, at a flush, at the stop
+//!               shorter       ──▶ the buffers after its end are gone
+//!               another time  ──▶ at the flush or stop, read and compare each buffer's header
 //! ```
 //!
 //! The time alone proves nothing (a backup tool may set it, a network file system may correct it),
-//! so only what is missing or different in the file is reported. A change within a buffer that
-//! leaves its header alone is not noticed, nor one during the few microseconds of a write of the
-//! session's own.
+//! so only missing or different buffers are reported. A change within a buffer that leaves its
+//! header alone is not noticed, nor one during the few microseconds of a write of the session's
+//! own.
 
 use traceweir_format::buffer::{BufferHeader, HEADER_SIZE};
 use traceweir_format::spec::session::BufferType;
 
 use crate::storage::{FileState, Storage};
 
-/// Buffers that are remembered: 64 GiB of the usual size take 24 MiB. Later ones are not compared.
+/// Buffers that are remembered: 64 GiB of the default size take 24 MiB. Later ones are not
+/// compared.
 const MAX_ENTRIES: usize = 1 << 20;
 
-/// Buffers of the file that are not as they were written, and the events in them.
+/// Buffers of the file that differ from what was written, and the events in them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Overwritten {
     pub(crate) buffers: u32,
     pub(crate) events: u64,
 }
 
-/// A buffer in the file.
+/// A buffer at its offset in the file.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     offset: u64,
     events: u32,
     size: u32,
-    /// The low half of its time.
+    /// Low 32 bits of its time.
     time: u32,
     is_gone: bool,
 }
@@ -48,7 +50,7 @@ impl Entry {
     }
 }
 
-/// A buffer that was written.
+/// Position and contents of a buffer that was just written.
 pub(super) struct WrittenBuffer {
     pub(super) offset: u64,
     pub(super) size: u64,
@@ -56,7 +58,7 @@ pub(super) struct WrittenBuffer {
     pub(super) time: i64,
 }
 
-/// The buffers of a file by their places, and how the file was after the last write.
+/// The buffers of a file by offset, and the state of the file after the last write.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     entries: Vec<Entry>,
@@ -73,7 +75,7 @@ impl Ledger {
         Self { header_size, ..Self::default() }
     }
 
-    /// Notes a buffer that was written at its place.
+    /// Records a buffer that was written.
     pub(super) fn add(&mut self, written: &WrittenBuffer) {
         let entry = Entry {
             offset: written.offset,
@@ -82,7 +84,7 @@ impl Ledger {
             time: low_half(written.time),
             is_gone: false,
         };
-        // A circular log writes over its oldest buffers.
+        // A circular log overwrites its oldest buffers.
         match self.entries.binary_search_by_key(&entry.offset, |entry| entry.offset) {
             Ok(index) => {
                 if let Some(old) = self.entries.get_mut(index) {
@@ -94,12 +96,12 @@ impl Ledger {
         }
     }
 
-    /// Notes how the file is after a write of the session's own.
+    /// Records the state of the file after a write of the session's own.
     pub(super) fn note(&mut self, storage: &dyn Storage) {
         self.state = storage.state();
     }
 
-    /// Compares the file with what was noted after the last write.
+    /// Compares the state of the file with that after the last write.
     pub(super) fn inspect(&mut self, storage: &dyn Storage) {
         let (Some(before), Some(now)) = (self.state, storage.state()) else { return };
         if now.size < before.size {
@@ -109,7 +111,7 @@ impl Ledger {
         self.state = Some(now);
     }
 
-    /// Inspects the file and reads it where it may have changed.
+    /// Inspects the file, and reads its buffer headers if it may have changed.
     pub(super) fn compare(&mut self, storage: &dyn Storage) {
         self.inspect(storage);
         if !std::mem::take(&mut self.must_compare) {
@@ -128,12 +130,12 @@ impl Ledger {
         }
     }
 
-    /// Returns what was found since the last call.
+    /// Returns the overwritten buffers found since the last call.
     pub(super) fn take_found(&mut self) -> Overwritten {
         std::mem::take(&mut self.found)
     }
 
-    /// Another process cut the file to `size`.
+    /// Counts the buffers after `size`, to which another process cut the file.
     fn lose_after(&mut self, size: u64) {
         if u64::from(self.header_size) > size && !self.is_header_gone {
             self.is_header_gone = true;
@@ -157,7 +159,7 @@ fn read_header(storage: &dyn Storage, offset: u64) -> Option<BufferHeader> {
     (got == HEADER_SIZE).then(|| BufferHeader::parse(&raw))
 }
 
-/// The low 32 bits of a stamp.
+/// Returns the low 32 bits of a stamp.
 #[allow(clippy::cast_possible_truncation)] // Only equality matters.
 const fn low_half(time: i64) -> u32 {
     time.cast_unsigned() as u32

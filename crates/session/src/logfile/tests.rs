@@ -12,12 +12,12 @@ use crate::storage::FileState;
 
 const SIZE: usize = 4096;
 
-/// A storage in memory that holds so many bytes.
+/// Storage in memory with room for `room` bytes.
 #[derive(Clone)]
 struct Memory {
     bytes: Arc<Mutex<Vec<u8>>>,
     room: usize,
-    /// How often it was written.
+    /// Number of writes.
     changes: Arc<AtomicI64>,
 }
 
@@ -30,7 +30,7 @@ impl Memory {
         self.bytes.lock().unwrap()
     }
 
-    /// Changes the bytes as another process does.
+    /// Changes the bytes like another process.
     fn change(&self, change: impl FnOnce(&mut Vec<u8>)) {
         change(&mut self.lock());
         self.changes.fetch_add(1, Relaxed);
@@ -38,7 +38,7 @@ impl Memory {
 }
 
 impl Storage for Memory {
-    /// Like a disk, writes what fits before it fails.
+    /// Writes what fits before it fails, like a disk.
     fn write_all_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<()> {
         let start = usize::try_from(offset).unwrap();
         let fits = bytes.len().min(self.room.saturating_sub(start));
@@ -83,7 +83,7 @@ fn facts(mode: u32, maximum_kib: u32) -> Facts {
     Facts { config, logger_id: 3, processors: 2, starter: (10, 11), clock, modules: Vec::new(), groups: None }
 }
 
-/// A buffer with events of which the thread ids are these numbers.
+/// Returns a buffer with events whose thread ids are these numbers.
 fn buffer(facts: &Facts, cpu: u16, numbers: std::ops::Range<u32>) -> Buffer {
     let base = facts.clock.anchor_stamp(facts.clock.anchor());
     let mut bytes = vec![0; HEADER_SIZE];
@@ -109,7 +109,7 @@ fn findings(bytes: &[u8]) -> Vec<Finding> {
     all
 }
 
-/// The numbers in the file, by processor and in time order.
+/// Returns the numbers of a CPU in the file, in time order.
 fn numbers(bytes: &[u8], cpu: u16) -> Vec<u32> {
     let trace = Trace::open(bytes).unwrap();
     let mut events = trace.events();
@@ -122,8 +122,8 @@ fn numbers(bytes: &[u8], cpu: u16) -> Vec<u32> {
     all
 }
 
-/// What the file says about the system that wrote it.
-fn system_of(trace: &Trace<&[u8]>) -> String {
+/// Returns the system name in the file.
+fn system_name(trace: &Trace<&[u8]>) -> String {
     let mut events = trace.events();
     while let Some(event) = events.next().unwrap() {
         if event.hook() == Some(BUILD_HOOK) {
@@ -135,7 +135,7 @@ fn system_of(trace: &Trace<&[u8]>) -> String {
 }
 
 #[test]
-fn a_sequential_file_is_what_the_format_asks_for() {
+fn sequential_file_conforms_to_the_format() {
     let (facts, storage) = (facts(1, 0), Memory::new(usize::MAX));
     let mut file = create(&facts, &storage);
     for at in 0..5 {
@@ -151,12 +151,12 @@ fn a_sequential_file_is_what_the_format_asks_for() {
     assert_eq!((h.buffers_written, h.events_lost, h.buffers_lost), (6, 77, 3));
     assert_eq!((h.session_name.as_str(), h.file_name.as_str()), ("session", "/logs/a.etl"));
     assert_eq!(trace.starter(), (11, 10), "thread, process");
-    let system = system_of(&trace);
+    let system = system_name(&trace);
     assert!(system.contains(" (traceweir ") && !system.starts_with("Windows"), "{system}");
 }
 
 #[test]
-fn the_limit_ends_a_sequential_file_and_later_counts_reach_its_header() {
+fn limit_ends_a_sequential_file_and_later_counts_reach_its_header() {
     let (facts, storage) = (facts(1, 15), Memory::new(usize::MAX));
     let mut file = create(&facts, &storage);
     let mut next = buffer(&facts, 0, 0..9);
@@ -174,7 +174,7 @@ fn the_limit_ends_a_sequential_file_and_later_counts_reach_its_header() {
 }
 
 #[test]
-fn a_circular_file_keeps_the_last_buffers_of_each_processor() {
+fn circular_file_keeps_the_last_buffers_of_each_cpu() {
     for total in 1..20 {
         let (facts, storage) = (facts(2, 24), Memory::new(usize::MAX));
         let mut file = create(&facts, &storage);
@@ -199,7 +199,7 @@ fn a_circular_file_keeps_the_last_buffers_of_each_processor() {
 }
 
 #[test]
-fn a_full_disk_leaves_a_valid_file() {
+fn full_disk_leaves_a_valid_file() {
     for room in [SIZE, SIZE + 1, 2 * SIZE + 100, 3 * SIZE - 1, 3 * SIZE] {
         let (facts, storage) = (facts(1, 0), Memory::new(room));
         let mut file = create(&facts, &storage);
@@ -221,13 +221,13 @@ fn a_full_disk_leaves_a_valid_file() {
 }
 
 #[test]
-fn a_snapshot_is_a_complete_file_and_can_be_taken_again() {
+fn snapshot_is_a_complete_file_and_repeatable() {
     let facts = facts(0x400, 0);
     let mut flight = Flight::default();
     for at in 0..6 {
         flight.keep(buffer(&facts, 0, at * 5..at * 5 + 5));
     }
-    let _ = (flight.oldest(), flight.oldest());
+    let _ = (flight.take_oldest(), flight.take_oldest());
     for extra in [3, 4] {
         let storage = Memory::new(usize::MAX);
         let mut partial = [buffer(&facts, 0, 30..30 + extra), buffer(&facts, 1, 0..extra)];
@@ -242,7 +242,7 @@ fn a_snapshot_is_a_complete_file_and_can_be_taken_again() {
 }
 
 #[test]
-fn a_preallocated_file_has_its_full_length_until_it_is_finalised() {
+fn preallocated_file_has_full_length_until_finalised() {
     for mode in [0x21, 0x22] {
         let (facts, storage) = (facts(mode, 24), Memory::new(24 << 10));
         let mut file = create(&facts, &storage);
@@ -262,7 +262,7 @@ fn a_preallocated_file_has_its_full_length_until_it_is_finalised() {
 }
 
 #[test]
-fn a_file_counts_what_is_lost_in_its_own_time() {
+fn file_counts_losses_of_its_own_time() {
     let (facts, storage) = (facts(8, 16), Memory::new(usize::MAX));
     let mut file = create(&facts, &storage);
     file.counts_from((100, 3));
@@ -274,7 +274,7 @@ fn a_file_counts_what_is_lost_in_its_own_time() {
 }
 
 #[test]
-fn a_file_of_a_row_is_full_and_not_ended_at_its_limit() {
+fn file_of_a_sequence_is_full_but_not_ended_at_its_limit() {
     let (facts, storage) = (facts(8, 12), Memory::new(usize::MAX));
     let mut file = create(&facts, &storage);
     for at in 0..2 {
@@ -287,27 +287,28 @@ fn a_file_of_a_row_is_full_and_not_ended_at_its_limit() {
     assert_eq!(findings(&storage.lock()), []);
 }
 
-/// A buffer whose second half has lower stamps than the first.
-fn fallen(facts: &Facts, numbers: std::ops::Range<u32>) -> Buffer {
+/// Returns a buffer whose second half has lower stamps than the first.
+fn with_decreasing_stamps(facts: &Facts, numbers: std::ops::Range<u32>) -> Buffer {
     let middle = numbers.start.midpoint(numbers.end);
-    let mut fallen = buffer(facts, 0, middle..numbers.end);
-    fallen.let_stamps_fall();
+    let mut with_decreasing_stamps = buffer(facts, 0, middle..numbers.end);
+    with_decreasing_stamps.expect_lower_stamps();
     let lower = buffer(facts, 0, numbers.start..middle);
     let records = &lower.bytes[HEADER_SIZE..lower.filled];
-    let end = fallen.filled + records.len();
-    fallen.bytes[fallen.filled..end].copy_from_slice(records);
-    (fallen.filled, fallen.time, fallen.events) = (end, lower.time, fallen.events + lower.events);
-    fallen
+    let end = with_decreasing_stamps.filled + records.len();
+    with_decreasing_stamps.bytes[with_decreasing_stamps.filled..end].copy_from_slice(records);
+    (with_decreasing_stamps.filled, with_decreasing_stamps.time, with_decreasing_stamps.events) =
+        (end, lower.time, with_decreasing_stamps.events + lower.events);
+    with_decreasing_stamps
 }
 
 #[test]
-fn buffers_in_which_stamps_fell_are_written_in_order() {
+fn buffers_with_decreasing_stamps_are_written_sorted() {
     for mode in [1, 0x0400_0001] {
-        for in_a_row in [false, true] {
+        for in_a_batch in [false, true] {
             let (facts, storage) = (facts(mode, 0), Memory::new(usize::MAX));
             let mut file = create(&facts, &storage);
-            let mut buffers = [0, 20, 40].map(|at| fallen(&facts, at..at + 20));
-            if !in_a_row || !file.append_row(&mut buffers) {
+            let mut buffers = [0, 20, 40].map(|at| with_decreasing_stamps(&facts, at..at + 20));
+            if !in_a_batch || !file.append_batch(&mut buffers) {
                 for buffer in &mut buffers {
                     assert_eq!(file.append(buffer, || (0, 0)), Written::Yes);
                 }
@@ -315,13 +316,13 @@ fn buffers_in_which_stamps_fell_are_written_in_order() {
             let last = facts.clock.anchor_stamp(facts.clock.anchor()) + 59;
             assert_eq!(buffers[2].time, last, "the stamp of a buffer is the latest");
             assert_eq!(file.finalise((0, 0)), None);
-            assert_eq!(findings(&storage.lock()), [], "mode {mode:#x}, in a row: {in_a_row}");
+            assert_eq!(findings(&storage.lock()), [], "mode {mode:#x}, in a batch: {in_a_batch}");
             assert_eq!(numbers(&storage.lock(), 0), (0..60).collect::<Vec<_>>());
         }
     }
 }
 
-/// A file of six buffers of ten events each, by this mode.
+/// Returns a file of six buffers of ten events each, in this mode.
 fn six_buffers(mode: u32, kib: u32) -> (Facts, Memory, LogFile) {
     let (facts, storage) = (facts(mode, kib), Memory::new(usize::MAX));
     let mut file = create(&facts, &storage);
@@ -335,12 +336,12 @@ fn six_buffers(mode: u32, kib: u32) -> (Facts, Memory, LogFile) {
 const INTACT: Overwritten = Overwritten { buffers: 0, events: 0 };
 
 #[test]
-fn a_file_that_only_its_session_writes_is_intact() {
+fn file_written_only_by_its_session_is_intact() {
     for (mode, kib) in [(1, 0), (2, 20), (1 | 0x20, 64), (0x0400_0001, 0)] {
         let (facts, _, mut file) = six_buffers(mode, kib);
         assert_eq!(file.overwritten(), INTACT, "mode {mode:#x}");
-        let mut row = [60, 70].map(|at| buffer(&facts, 1, at..at + 10));
-        file.append_row(&mut row);
+        let mut batch = [60, 70].map(|at| buffer(&facts, 1, at..at + 10));
+        file.append_batch(&mut batch);
         assert_eq!(file.overwritten(), INTACT, "mode {mode:#x}");
         file.finalise((0, 0));
         assert_eq!(file.overwritten(), INTACT, "mode {mode:#x}");
@@ -348,32 +349,32 @@ fn a_file_that_only_its_session_writes_is_intact() {
 }
 
 #[test]
-fn a_new_time_alone_is_no_damage() {
+fn changed_modification_time_alone_is_no_damage() {
     let (_, storage, mut file) = six_buffers(1, 0);
     storage.change(|_| ());
     assert_eq!(file.overwritten(), INTACT);
 }
 
 #[test]
-fn buffers_that_another_process_cut_off_are_counted_once() {
+fn buffers_cut_off_by_another_process_are_counted_once() {
     for size in [0, 100, SIZE, 3 * SIZE, 4 * SIZE - 1] {
         let whole = (size / SIZE) as u32;
         let lost = Overwritten { buffers: 7 - whole, events: u64::from(6 - whole.saturating_sub(1)) * 10 };
         // Noticed at once, or by the next write, which makes the file as long as before.
-        for goes_on in [false, true] {
+        for continues in [false, true] {
             let (facts, storage, mut file) = six_buffers(1, 0);
             storage.change(|bytes| bytes.truncate(size));
-            if goes_on {
+            if continues {
                 assert_eq!(file.append(&mut buffer(&facts, 0, 60..70), || (0, 0)), Written::Yes);
             }
-            assert_eq!(file.overwritten(), lost, "cut to {size}, goes on: {goes_on}");
+            assert_eq!(file.overwritten(), lost, "cut to {size}, continues: {continues}");
             assert_eq!(file.overwritten(), INTACT, "counted once");
         }
     }
 }
 
 #[test]
-fn buffers_that_another_process_overwrote_are_counted() {
+fn buffers_overwritten_by_another_process_are_counted() {
     let (facts, storage, mut file) = six_buffers(1, 0);
     storage.change(|bytes| bytes[2 * SIZE..4 * SIZE + 100].fill(0));
     assert_eq!(file.append(&mut buffer(&facts, 0, 60..70), || (0, 0)), Written::Yes);
@@ -383,7 +384,7 @@ fn buffers_that_another_process_overwrote_are_counted() {
 }
 
 #[test]
-fn another_trace_in_place_of_the_file_is_noticed() {
+fn replacement_by_another_trace_is_noticed() {
     let (_, storage, mut file) = six_buffers(1, 0);
     let (_, other, mut other_file) = six_buffers(1, 0);
     let other_bytes = {
@@ -400,7 +401,7 @@ fn another_trace_in_place_of_the_file_is_noticed() {
 }
 
 #[test]
-fn what_a_circular_log_writes_over_itself_is_no_damage() {
+fn circular_log_overwriting_itself_is_no_damage() {
     let (facts, storage, mut file) = six_buffers(2, 20);
     for at in 6..20 {
         assert_eq!(file.append(&mut buffer(&facts, 0, at * 10..at * 10 + 10), || (0, 0)), Written::Yes);
@@ -410,7 +411,7 @@ fn what_a_circular_log_writes_over_itself_is_no_damage() {
 }
 
 #[test]
-fn a_finalised_file_is_not_the_sessions_any_more() {
+fn changes_after_finalising_are_not_counted() {
     let (_, storage, mut file) = six_buffers(1, 0);
     file.finalise((0, 0));
     storage.change(Vec::clear);

@@ -1,4 +1,4 @@
-//! The writer thread has panicked: the session ends (see [`crate::fault`]).
+//! Ends the session after the writer thread has panicked (see [`crate::fault`]).
 
 use std::sync::mpsc::Receiver;
 
@@ -7,14 +7,14 @@ use crate::fault::{FAULT, contained};
 use crate::pool::Buffer;
 
 impl Output {
-    /// Ends the session, and serves its end.
-    pub(crate) fn fall(mut self, jobs: &Receiver<Job>) {
+    /// Ends the session and waits for its stop.
+    pub(crate) fn end_after_panic(mut self, jobs: &Receiver<Job>) {
         self.give_up_all();
         // The file stays as it is.
         contained(|| self.log = Log::None);
         contained(|| self.end_live());
         contained(|| self.end(FAULT));
-        // It may have fallen over the stop itself.
+        // The stop itself may have caused the panic.
         while self.ending.is_none() {
             let Some(job) = self.next.take().or_else(|| jobs.recv().ok()) else { return };
             match job {
@@ -24,7 +24,7 @@ impl Output {
                     self.count_partial(&partial);
                     self.ending = Some(done);
                 }
-                // What is called then is not ours.
+                // The callback is the caller's code and may panic.
                 other => {
                     contained(|| other.refuse());
                 }
@@ -33,21 +33,21 @@ impl Output {
         self.answer_stop();
     }
 
-    /// Counts all buffers that are not written any more, and returns them.
+    /// Counts all unwritten buffers as lost and returns them to the pool.
     fn give_up_all(&mut self) {
         self.held.hand_over(&mut self.in_hand, usize::MAX);
         while let Some(buffer) = self.in_hand.pop_front() {
             self.give_up(buffer);
         }
         if let Log::Flight(flight, _) = &mut self.log {
-            // These were settled when they were kept.
-            while let Some(kept) = flight.oldest() {
+            // These counted as finished when they were kept.
+            while let Some(kept) = flight.take_oldest() {
                 self.shared.stats.count_unwritten(kept.events);
                 self.shared.pool.give(kept);
             }
         }
         let partial = std::mem::take(&mut self.partial);
-        // Before the stop, what they are copies of still comes.
+        // Before the stop, the originals of these copies still come.
         if self.ending.is_some() {
             self.count_partial(&partial);
         }

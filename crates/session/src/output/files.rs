@@ -1,14 +1,16 @@
-//! Which file buffers go to: the first, the next of a row, another one, none.
+//! Chooses the file that buffers go to: the first, the next of a sequence, another one, or none.
 //!
 //! ```text
 //!   start ──▶ file 1 ──limit, Increment──▶ file 2 ──…──▶ file n ──stop──▶ final
-//!                │ each: created, then the one before is finalised with the counts of its own time
-//!                ├──Update──▶ another file, or another row
+//!                │ each: created, then the previous one is finalised with its own counts
+//!                ├──Update──▶ another file, or another sequence
 //!                └──Convert──▶ no file; live from now on
 //! ```
 //!
-//! F1 A buffer is in one file: the file changes between buffers only. F2 What was lost is in the header of the file during which it was noticed, so the
-//! headers of a row sum up to the session's counts. F3 While the next file cannot be had, the one before is as it was.
+//! - F1 A buffer is in one file: the file changes only between buffers.
+//! - F2 A loss is counted in the header of the file during which it was noticed, so the headers of
+//!   a sequence sum up to the session's counts.
+//! - F3 While the next file cannot be opened, the previous one stays unchanged.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -18,23 +20,23 @@ use std::sync::atomic::Ordering::Relaxed;
 use traceweir_format::spec::status::Status;
 use traceweir_transport::clock::Anchor;
 
-use super::{Log, Output, counts};
+use super::{Log, Output, lost_counts};
 use crate::config::{self, Mode};
 use crate::engine::NextFile;
 use crate::error::{Error, Result};
 use crate::logfile::{Flight, LogFile, Written, failed};
 use crate::pool::Buffer;
 
-/// A row of files.
-pub(crate) struct Row {
+/// A file sequence (EVENT_TRACE_FILE_MODE_NEWFILE).
+pub(crate) struct FileSequence {
     pattern: PathBuf,
-    /// Number of the file that is written.
+    /// Number of the current file.
     number: u32,
     next: NextFile,
 }
 
-impl Row {
-    /// From its first file on.
+impl FileSequence {
+    /// Starts a sequence at its first file.
     pub(crate) fn new(pattern: PathBuf, next: NextFile) -> Self {
         Self { pattern, number: 1, next }
     }
@@ -44,7 +46,7 @@ impl Row {
     }
 }
 
-/// Full buffers that gather before they are written (FlushThreshold).
+/// Full buffers that are collected before they are written (FlushThreshold).
 pub(crate) struct Held {
     buffers: Vec<Buffer>,
     threshold: usize,
@@ -55,31 +57,32 @@ impl Held {
         Self { buffers: Vec::new(), threshold: threshold as usize }
     }
 
-    /// Adds buffers, unless they are to be written now: then all there are are in `row`.
-    pub(super) fn add(&mut self, row: &mut VecDeque<Buffer>) -> bool {
-        if self.buffers.is_empty() && row.len() >= self.threshold {
+    /// Holds the buffers in `batch`. Returns `true` if the threshold is reached; then `batch` has
+    /// all held buffers, to be written now.
+    pub(super) fn add(&mut self, batch: &mut VecDeque<Buffer>) -> bool {
+        if self.buffers.is_empty() && batch.len() >= self.threshold {
             return true;
         }
-        self.buffers.extend(row.drain(..));
-        self.buffers.len() >= self.threshold && self.hand_over(row, usize::MAX)
+        self.buffers.extend(batch.drain(..));
+        self.buffers.len() >= self.threshold && self.hand_over(batch, usize::MAX)
     }
 
-    /// Gives the first of what is held, so many at most. Whether there are any.
-    pub(super) fn hand_over(&mut self, row: &mut VecDeque<Buffer>, most: usize) -> bool {
-        row.extend(self.buffers.drain(..self.buffers.len().min(most)));
-        !row.is_empty()
+    /// Moves the first held buffers to `batch`, at most `most`. Returns whether `batch` has any.
+    pub(super) fn hand_over(&mut self, batch: &mut VecDeque<Buffer>, most: usize) -> bool {
+        batch.extend(self.buffers.drain(..self.buffers.len().min(most)));
+        !batch.is_empty()
     }
 }
 
 impl Output {
-    /// Begins with the file that the session was started with, if any.
+    /// Opens the log with the file that the session was started with, if any.
     pub(crate) fn open_log(&mut self, file: Option<File>) -> Result<()> {
         let mode = Mode(self.facts.config.log_file_mode);
         let named = self.facts.config.log_file.clone();
         self.log = match file {
             _ if mode.is_buffering() => Log::Flight(Flight::default(), file),
             Some(file) => {
-                let name = self.row.as_ref().map(Row::name).or(named);
+                let name = self.sequence.as_ref().map(FileSequence::name).or(named);
                 let log = self.begin_file(file, name.as_ref(), *self.facts.clock.anchor())?;
                 if let Some(name) = name {
                     self.set_name(name);
@@ -96,7 +99,7 @@ impl Output {
         Ok(())
     }
 
-    /// The stamp that events to come must not be below.
+    /// Returns the stamp that later events must not be below.
     pub(crate) fn floor(&self) -> i64 {
         if let Log::File(file) = &self.log { file.floor() } else { i64::MIN }
     }
@@ -104,7 +107,7 @@ impl Output {
     fn begin_file(&self, file: File, name: Option<&PathBuf>, anchor: Anchor) -> Result<LogFile> {
         let name = name.map(PathBuf::as_path);
         let storage = self.shared.store(file);
-        if Mode(self.facts.config.log_file_mode).appends() {
+        if Mode(self.facts.config.log_file_mode).is_appending() {
             LogFile::append_to(storage, &self.facts, name, anchor)
         } else {
             LogFile::create(Box::new(storage), &self.facts, name, anchor)
@@ -116,18 +119,18 @@ impl Output {
         self.facts.config.log_file = Some(name);
     }
 
-    /// How many buffers the file has.
+    /// Publishes how many buffers the file has.
     pub(super) fn note_written(&self) {
         if let Log::File(file) = &self.log {
             self.shared.stats.buffers_written.store(file.buffers_written(), Relaxed);
         }
     }
 
-    /// Appends the first buffer in hand to the file, or to the next of the row.
+    /// Appends the first buffer in hand to the file, or to the next one of the sequence.
     pub(super) fn append(&mut self) -> Written {
-        // The loss of this very buffer belongs to the counts of a file that ends with it.
+        // If the file ends with this buffer, the buffer's loss belongs to the file's counts.
         let events = self.in_hand.front().map_or(0, |buffer| buffer.events);
-        let lost = |output: &Self| counts(&output.shared.stats, events);
+        let lost = |output: &Self| lost_counts(&output.shared.stats, events);
         let mut now = lost(self);
         for _ in 0..2 {
             let (Log::File(file), Some(buffer)) = (&mut self.log, self.in_hand.front_mut()) else {
@@ -145,25 +148,25 @@ impl Output {
                 return Written::Ended(error.status());
             }
         }
-        // A file of a row has room for one buffer at least.
+        // A file of a sequence has room for at least one buffer.
         Written::Full
     }
 
-    /// Goes on in the next file of the row.
+    /// Continues in the next file of the sequence.
     pub(super) fn next_file(&mut self) -> Result<()> {
         if let Log::File(file) = &self.log
             && file.has_ended()
         {
             return Err(Error::Ended);
         }
-        let Some(row) = &mut self.row else {
-            let why = "the session writes no row of files";
+        let Some(sequence) = &mut self.sequence else {
+            let why = "the session does not write a file sequence";
             return Err(Error::Properties { status: Status::ERROR_INVALID_FUNCTION, why });
         };
-        let before = row.number;
-        row.number = row.number.checked_add(1).ok_or(failed(Status::ERROR_NO_SYSTEM_RESOURCES))?;
-        let name = row.name();
-        let begun = (row.next)(&name).and_then(|further| {
+        let before = sequence.number;
+        sequence.number = sequence.number.checked_add(1).ok_or(failed(Status::ERROR_NO_SYSTEM_RESOURCES))?;
+        let name = sequence.name();
+        let begun = (sequence.next)(&name).and_then(|further| {
             let mut file = self.begin_file(further.file, Some(&name), *self.facts.clock.anchor())?;
             file.keep(further.claim);
             Ok(file)
@@ -174,25 +177,25 @@ impl Output {
                 Ok(())
             }
             Err(error) => {
-                if let Some(row) = &mut self.row {
-                    row.number = before;
+                if let Some(sequence) = &mut self.sequence {
+                    sequence.number = before;
                 }
                 Err(error)
             }
         }
     }
 
-    /// Goes on in another file, or another row.
+    /// Continues in another file or file sequence.
     pub(super) fn switch_file(&mut self, file: File, name: PathBuf, next: Option<NextFile>) -> Result<()> {
-        let row = next.map(|next| Row::new(name.clone(), next));
-        if self.row.as_ref().zip(row.as_ref()).is_some_and(|(a, b)| a.pattern == b.pattern) {
-            let why = "these are the log files now";
+        let sequence = next.map(|next| FileSequence::new(name.clone(), next));
+        if self.sequence.as_ref().zip(sequence.as_ref()).is_some_and(|(a, b)| a.pattern == b.pattern) {
+            let why = "these already are the log files";
             return Err(Error::Properties { status: Status::ERROR_BAD_PATHNAME, why });
         }
-        let name = row.as_ref().map_or(name, Row::name);
+        let name = sequence.as_ref().map_or(name, FileSequence::name);
         let anchor = Anchor::now(self.facts.clock.counter());
         let begun = self.begin_file(file, Some(&name), anchor)?;
-        self.row = row.or(self.row.take());
+        self.sequence = sequence.or(self.sequence.take());
         self.replace(begun, name);
         Ok(())
     }
@@ -200,8 +203,8 @@ impl Output {
     fn replace(&mut self, mut next: LogFile, name: PathBuf) {
         self.count_overwritten();
         self.set_name(name);
-        // Read once: what is lost meanwhile is counted in the next file.
-        let lost = counts(&self.shared.stats, 0);
+        // Read once: later losses are counted in the next file.
+        let lost = lost_counts(&self.shared.stats, 0);
         next.counts_from(lost);
         let before = std::mem::replace(&mut self.log, Log::File(Box::new(next)));
         if let Log::File(mut before) = before {
@@ -210,16 +213,16 @@ impl Output {
         self.note_written();
     }
 
-    /// Finishes the file for good and goes on live.
+    /// Finalises the file for good and continues live.
     pub(super) fn convert(&mut self) -> Result<()> {
         self.count_overwritten();
         let log = std::mem::replace(&mut self.log, Log::None);
-        self.row = None;
+        self.sequence = None;
         self.shared.change(|config| config.log_file = None);
         self.facts.config = self.shared.config();
         self.set_real_time(true);
         let Log::File(mut file) = log else { return Ok(()) };
-        match file.finalise(counts(&self.shared.stats, 0)) {
+        match file.finalise(lost_counts(&self.shared.stats, 0)) {
             None => Ok(()),
             Some(status) => Err(failed(status)),
         }

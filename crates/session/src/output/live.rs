@@ -1,4 +1,4 @@
-//! Live consumers: they come, they go, and whether there is a place for what comes.
+//! Adds and removes live consumers, and tracks whether events can still be stored.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -10,9 +10,10 @@ use crate::engine::Live;
 use crate::error::{Error, Result};
 use crate::realtime::{MAX_CONSUMERS, Realtime};
 
-/// Slots of a consumer's queue: in low latency, where each may hold a few events only, and at least.
+/// Slots of a consumer's queue: in low latency mode, in which a slot may hold only a few events,
+/// and the minimum.
 const SLOTS: (usize, usize) = (1024, 8);
-/// Address space of a queue, at most; only what is used is memory.
+/// Largest address space of a queue; only used pages take memory.
 const MAX_QUEUE: usize = 256 << 20;
 
 impl Output {
@@ -68,13 +69,14 @@ impl Output {
         self.note_full();
     }
 
-    /// Says whether there is a place for what comes: writers are told so. A log takes everything, or the session ends.
+    /// Publishes whether events can still be stored, for writers. A log takes everything, or the
+    /// session ends.
     pub(super) fn note_full(&self) {
         let is_live_only = matches!(self.log, Log::None);
         self.shared.set_full(is_live_only && self.live.as_ref().is_some_and(Realtime::is_full));
     }
 
-    /// Live consumers hear that nothing more comes.
+    /// Ends the queues of all live consumers.
     pub(super) fn end_live(&mut self) {
         if let Some(live) = &mut self.live {
             live.end(&self.shared.stats);

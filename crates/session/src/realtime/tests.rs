@@ -5,9 +5,9 @@ use traceweir_format::header::event::EventHeader;
 
 const SIZE: usize = 4096;
 
-/// What a consumer got: flags and numbers of each buffer.
+/// The buffers that a consumer got: flags and numbers of each.
 #[derive(Clone, Default)]
-struct Got {
+struct Received {
     state: Arc<Mutex<State>>,
 }
 
@@ -21,11 +21,11 @@ struct State {
     ended: bool,
 }
 
-impl Got {
+impl Received {
     fn with_room(room: usize) -> Self {
-        let got = Self::default();
-        got.state.lock().unwrap().room = room;
-        got
+        let received = Self::default();
+        received.state.lock().unwrap().room = room;
+        received
     }
 
     fn numbers(&self) -> Vec<u32> {
@@ -41,7 +41,7 @@ impl Got {
     }
 }
 
-impl Queue for Got {
+impl Queue for Received {
     fn push(&mut self, buffer: &[u8]) -> bool {
         let mut state = self.state.lock().unwrap();
         if state.buffers.len() >= state.room {
@@ -93,13 +93,13 @@ fn lost(stats: &Stats) -> (u32, u64) {
 }
 
 #[test]
-fn the_first_consumer_gets_the_backlog_and_a_second_only_what_comes() {
+fn first_consumer_gets_the_backlog_and_later_ones_new_buffers() {
     let (mut live, stats) = (Realtime::new(SIZE, 10, 1), Stats::default());
     live.deliver(&mut buffer(0, 0..5), &stats);
     live.deliver(&mut buffer(1, 5..7), &stats);
     live.deliver(&mut buffer(0, 7..9), &stats);
-    assert_eq!(live.backlog(), 2, "small pieces of a processor share a buffer");
-    let (first, second) = (Got::with_room(9), Got::with_room(9));
+    assert_eq!(live.backlog(), 2, "small pieces of a CPU share a buffer");
+    let (first, second) = (Received::with_room(9), Received::with_room(9));
     let id = live.open(first.clone(), &stats);
     live.open(second.clone(), &stats);
     live.deliver(&mut buffer(0, 9..12), &stats);
@@ -112,7 +112,7 @@ fn the_first_consumer_gets_the_backlog_and_a_second_only_what_comes() {
 }
 
 #[test]
-fn a_backlog_that_is_full_loses_the_newest_and_says_so() {
+fn full_backlog_loses_and_reports_the_newest() {
     let (mut live, stats) = (Realtime::new(SIZE, 2, 1), Stats::default());
     for at in 0..4 {
         // 46 events of 80 bytes fill a buffer so that no other 46 fit.
@@ -124,19 +124,19 @@ fn a_backlog_that_is_full_loses_the_newest_and_says_so() {
     assert!(!live.is_full());
     live.set_room(2);
     assert!(live.is_full());
-    let got = Got::with_room(9);
-    live.open(got.clone(), &stats);
+    let received = Received::with_room(9);
+    live.open(received.clone(), &stats);
     assert!(!live.is_full());
     live.deliver(&mut buffer(0, 500..501), &stats);
-    assert_eq!(got.numbers(), (0..92).chain([500]).collect::<Vec<_>>());
-    assert_eq!(got.flags(), [0, 0, BUFFER_FLAG_BUFFER_LOST]);
-    assert_eq!((got.state.lock().unwrap().lost, lost(&stats)), ((2, 92), (2, 92)), "counted once");
+    assert_eq!(received.numbers(), (0..92).chain([500]).collect::<Vec<_>>());
+    assert_eq!(received.flags(), [0, 0, BUFFER_FLAG_BUFFER_LOST]);
+    assert_eq!((received.state.lock().unwrap().lost, lost(&stats)), ((2, 92), (2, 92)), "counted once");
 }
 
 #[test]
-fn a_consumer_that_does_not_read_loses_what_others_get() {
+fn consumer_that_does_not_read_loses_only_its_own_buffers() {
     let (mut live, stats) = (Realtime::new(SIZE, 2, 1), Stats::default());
-    let (lazy, eager) = (Got::with_room(1), Got::with_room(99));
+    let (lazy, eager) = (Received::with_room(1), Received::with_room(99));
     live.open(lazy.clone(), &stats);
     live.open(eager.clone(), &stats);
     for at in 0..4 {
@@ -154,10 +154,10 @@ fn a_consumer_that_does_not_read_loses_what_others_get() {
 }
 
 #[test]
-fn pieces_of_a_buffer_are_delivered_once_and_leave_it_whole() {
+fn pieces_are_delivered_once_and_leave_the_buffer_unchanged() {
     let (mut live, stats) = (Realtime::new(SIZE, 2, 1), Stats::default());
-    let got = Got::with_room(9);
-    live.open(got.clone(), &stats);
+    let received = Received::with_room(9);
+    live.open(received.clone(), &stats);
     let mut one = buffer(0, 0..4);
     live.deliver(&mut one, &stats);
     live.deliver(&mut one, &stats);
@@ -166,11 +166,11 @@ fn pieces_of_a_buffer_are_delivered_once_and_leave_it_whole() {
     one.ends_flush = true;
     live.deliver(&mut one, &stats);
     assert_eq!(*one.bytes, *whole);
-    assert_eq!(got.numbers(), (0..7).collect::<Vec<_>>());
-    assert_eq!(got.flags(), [0, BUFFER_FLAG_FLUSH_MARKER]);
+    assert_eq!(received.numbers(), (0..7).collect::<Vec<_>>());
+    assert_eq!(received.flags(), [0, BUFFER_FLAG_FLUSH_MARKER]);
 }
 
-/// A late buffer with events of these stamps, each with its stamp as number.
+/// Returns a late buffer with events of these stamps, each with its stamp as number.
 fn late(stamps: &[u32]) -> Buffer {
     let mut late = Buffer { is_late: true, ..buffer(0, 0..0) };
     for &stamp in stamps {
@@ -183,9 +183,9 @@ fn late(stamps: &[u32]) -> Buffer {
 }
 
 #[test]
-fn late_buffers_have_no_stamp_and_stay_apart_from_those_of_their_processor() {
+fn late_buffers_have_no_stamp_and_stay_separate() {
     let (mut live, stats) = (Realtime::new(SIZE, 10, 1), Stats::default());
-    let deliver = |live: &mut Realtime<Got>, numbers, time| {
+    let deliver = |live: &mut Realtime<Received>, numbers, time| {
         live.deliver(&mut Buffer { time, ..buffer(0, numbers) }, &stats);
     };
     deliver(&mut live, 0..2, 100);
@@ -193,11 +193,11 @@ fn late_buffers_have_no_stamp_and_stay_apart_from_those_of_their_processor() {
     live.deliver(&mut late(&[40, 60]), &stats);
     deliver(&mut live, 6..8, 200);
     assert_eq!(live.backlog(), 2);
-    let got = Got::with_room(9);
-    live.open(got.clone(), &stats);
+    let received = Received::with_room(9);
+    live.open(received.clone(), &stats);
     live.deliver(&mut late(&[45]), &stats);
-    assert_eq!(got.numbers(), [0, 1, 6, 7, 40, 50, 51, 60, 45]);
-    assert_eq!(got.stamps(), [200, 0, 0]);
+    assert_eq!(received.numbers(), [0, 1, 6, 7, 40, 50, 51, 60, 45]);
+    assert_eq!(received.stamps(), [200, 0, 0]);
 }
 
 #[test]
@@ -208,14 +208,14 @@ fn single_late_events_do_not_fill_the_backlog() {
     }
     live.deliver(&mut buffer(0, 100..103), &stats);
     assert_eq!((live.backlog(), live.is_full(), lost(&stats)), (2, false, (0, 0)));
-    let got = Got::with_room(2);
-    live.open(got.clone(), &stats);
-    assert_eq!(got.numbers(), (0..40).chain(100..103).collect::<Vec<_>>());
+    let received = Received::with_room(2);
+    live.open(received.clone(), &stats);
+    assert_eq!(received.numbers(), (0..40).chain(100..103).collect::<Vec<_>>());
 }
 
 #[test]
-fn a_session_that_ends_unread_counts_its_backlog() {
-    let (mut live, stats) = (Realtime::<Got>::new(SIZE, 2, 1), Stats::default());
+fn unread_backlog_is_counted_at_the_end() {
+    let (mut live, stats) = (Realtime::<Received>::new(SIZE, 2, 1), Stats::default());
     live.deliver(&mut buffer(0, 0..5), &stats);
     live.end(&stats);
     assert_eq!(lost(&stats), (1, 5));

@@ -1,4 +1,4 @@
-//! Records of every family, signed and given items; those that are not what they say.
+//! Tests of records of every family, signed and with added items, and of forged ones.
 
 use super::*;
 use traceweir_format::Guid;
@@ -48,14 +48,14 @@ fn facts(record: &[u8]) -> (u32, u32, i64) {
 }
 
 #[test]
-fn every_family_gets_our_process_and_stamp() {
+fn every_family_gets_true_process_id_and_stamp() {
     let item = Item { kind: ExtType(1), data: &[0; 16] };
     for mut record in [event(&[]), event(&[item]), classic(), message(Some((7, 8)))] {
         assert!(Writer::new(42, Threads::AsGiven).sign(&mut record, Stamp::Ours(1234)));
         assert_eq!(facts(&record), (7, 42, 1234));
         assert!(
             Writer::new(43, Threads::AsGiven).sign(&mut record, Stamp::Kept { latest: i64::MAX }),
-            "its own stamp stays"
+            "the record's own stamp stays"
         );
         assert_eq!(facts(&record), (7, 43, 1234));
     }
@@ -66,7 +66,7 @@ fn every_family_gets_our_process_and_stamp() {
 
 const OWN: Item<'static> = Item { kind: ExtType::RELATED_ACTIVITYID, data: &[5; 16] };
 
-/// What becomes of a record whose flags ask for items.
+/// Returns a record with the items that its flags ask for.
 fn with_items(writer: &mut Writer, record: &[u8], flags: u16) -> Option<Vec<u8>> {
     let gap = writer.item_bytes(flags);
     let mut room = vec![0xEE; gap];
@@ -79,9 +79,9 @@ fn with_items(writer: &mut Writer, record: &[u8], flags: u16) -> Option<Vec<u8>>
 }
 
 #[test]
-fn items_stand_between_the_header_and_what_was_there() {
-    let who = Identity { start_key: Some(77), user: Some(5), ..Identity::from(42) };
-    let mut writer = Writer::new(who.clone(), Threads::AsGiven);
+fn items_are_inserted_after_the_header() {
+    let identity = Identity { start_key: Some(77), user: Some(5), ..Identity::from(42) };
+    let mut writer = Writer::new(identity.clone(), Threads::AsGiven);
     let (sid, key) = ([1, 2, 0, 0, 0, 0, 0, 22, 1, 0, 0, 0, 5, 0, 0, 0], 77_u64.to_le_bytes());
     let ours = [
         Item { kind: ExtType::SID, data: &sid },
@@ -103,7 +103,7 @@ fn items_stand_between_the_header_and_what_was_there() {
 }
 
 #[test]
-fn records_that_have_no_items_stay_as_they_are() {
+fn families_without_items_stay_unchanged() {
     let mut writer = Writer::new(Identity { user: Some(5), ..Identity::from(42) }, Threads::AsGiven);
     for record in [classic(), message(Some((7, 8)))] {
         let got = with_items(&mut writer, &record, abi::WITH_SID).unwrap();
@@ -114,14 +114,14 @@ fn records_that_have_no_items_stay_as_they_are() {
 }
 
 #[test]
-fn more_items_than_a_record_can_have_are_refused() {
+fn too_many_items_are_rejected() {
     let mut writer = Writer::new(Identity { user: Some(5), ..Identity::from(42) }, Threads::AsGiven);
     assert!(with_items(&mut writer, &event(&[OWN; 31]), abi::WITH_SID).is_some());
     assert!(with_items(&mut writer, &event(&[OWN; 32]), abi::WITH_SID).is_none());
 }
 
 #[test]
-fn a_process_does_not_say_itself_who_it_is() {
+fn forged_identity_items_are_rejected() {
     for kind in [2, 3, 9, 13, 16, 17, 18] {
         let mut forged = event(&[OWN, Item { kind: ExtType(kind), data: &[0; 16] }]);
         assert!(!Writer::new(1, Threads::AsGiven).sign(&mut forged, Stamp::Ours(1)), "item {kind}");
@@ -133,7 +133,7 @@ fn a_process_does_not_say_itself_who_it_is() {
 }
 
 #[test]
-fn thread_ids_are_asked_for_once() {
+fn thread_ids_are_translated_once() {
     let mut asked = 0;
     let mut writer = Writer::new(
         1,
@@ -150,7 +150,7 @@ fn thread_ids_are_asked_for_once() {
 }
 
 #[test]
-fn a_record_that_is_not_what_it_says_is_refused() {
+fn invalid_record_is_rejected() {
     let mut writer = Writer::new(1, Threads::AsGiven);
     let mut short = event(&[]);
     short[0] -= 1;
@@ -179,7 +179,7 @@ fn a_record_that_is_not_what_it_says_is_refused() {
 }
 
 #[test]
-fn a_kept_stamp_from_the_future_becomes_the_time_of_writing() {
+fn kept_stamp_from_the_future_becomes_collection_time() {
     let mut writer = Writer::new(1, Threads::AsGiven);
     for (latest, written) in [(100, 9), (9, 9), (5, 5)] {
         let mut record = event(&[]);

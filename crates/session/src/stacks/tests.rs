@@ -1,4 +1,4 @@
-//! Records with stacks in a buffer, and what becomes of them.
+//! Tests of records with stacks in a buffer.
 
 use super::*;
 use traceweir_format::buffer::HEADER_SIZE;
@@ -10,7 +10,7 @@ use traceweir_format::stack_key::{Definitions, StackKey};
 const ACTIVITY: [u8; 16] = [5; 16];
 
 fn record(frames: &[u64]) -> Vec<u8> {
-    let data: Vec<u8> = [7_u64].iter().chain(frames).flat_map(|it| it.to_le_bytes()).collect();
+    let data: Vec<u8> = [7_u64].iter().chain(frames).flat_map(|word| word.to_le_bytes()).collect();
     let items = [
         Item { kind: ExtType::PROCESS_START_KEY, data: &[1; 8] },
         Item { kind: ExtType::STACK_TRACE64, data: &data },
@@ -21,19 +21,19 @@ fn record(frames: &[u64]) -> Vec<u8> {
     out
 }
 
-/// A buffer, as far as it matters here.
-struct Place {
+/// A buffer with the keys that it defines.
+struct StackBuffer {
     bytes: Vec<u8>,
     filled: usize,
     here: HashSet<u64>,
 }
 
-impl Place {
+impl StackBuffer {
     fn new(size: usize) -> Self {
         Self { bytes: vec![0; size], filled: HEADER_SIZE, here: HashSet::new() }
     }
 
-    /// Stores a record; how many were added to it.
+    /// Stores a record. Returns how many records were added.
     fn put(&mut self, stacks: &mut Stacks, record: &[u8]) -> u32 {
         let (start, end) = (self.filled, self.filled + record.len());
         self.bytes[start..end].copy_from_slice(record);
@@ -42,25 +42,26 @@ impl Place {
         added
     }
 
-    /// Frames, keys and what else the events hold; definitions are learned, and left out.
+    /// Returns frames and keys of the events, and checks the rest of them; definitions are learned
+    /// and left out.
     fn events(&self) -> Vec<(Option<Vec<u64>>, Option<u64>)> {
-        let (mut known, mut seen, mut at) = (Definitions::default(), Vec::new(), HEADER_SIZE);
+        let (mut definitions, mut seen, mut at) = (Definitions::default(), Vec::new(), HEADER_SIZE);
         while at < self.filled {
             let record = Record::parse(&self.bytes[at..self.filled], 0).unwrap();
             at += record.bytes().len().next_multiple_of(8);
             if Definitions::is_informative(&record) {
                 assert_eq!(record.time(), 99);
-                known.observe(&record);
+                definitions.observe(&record);
                 continue;
             }
             assert!(!record.items_damaged());
             assert_eq!(record.payload(), b"payload");
             assert_eq!(record.items().data_of(ExtType::RELATED_ACTIVITYID), Some(&ACTIVITY[..]));
-            let key = StackKey::of(&record).map(|it| {
-                assert_eq!(it.match_id, 7);
-                it.key
+            let key = StackKey::of(&record).map(|reference| {
+                assert_eq!(reference.match_id, 7);
+                reference.key
             });
-            seen.push((known.frames(&record).map(Iterator::collect), key));
+            seen.push((definitions.frames(&record).map(Iterator::collect), key));
         }
         assert_eq!(at, self.filled);
         seen
@@ -68,39 +69,40 @@ impl Place {
 }
 
 fn stacks(bytes: u32, is_lossy: bool) -> Stacks {
-    let mut stacks = Stacks::new(StackCaching { is_enabled: true, bytes, buckets: 16 }, StacksOf::All);
+    let mut stacks = Stacks::new(StackCaching { is_enabled: true, bytes, buckets: 16 }, StackOwners::All);
     stacks.define_anew(is_lossy);
     stacks
 }
 
 #[test]
-fn a_stack_is_defined_once_and_each_event_leads_to_it() {
+fn stack_is_defined_once_and_each_event_refers_to_it() {
     let mut stacks = stacks(1 << 20, false);
-    let mut place = Place::new(4096);
+    let mut buffer = StackBuffer::new(4096);
     let (one, other) = ([1, 2, 3, 4, 5], [6, 7, 8, 9]);
-    let added = [&one[..], &one, &other, &one, &[1, 2, 3]].map(|it| place.put(&mut stacks, &record(it)));
+    let added =
+        [&one[..], &one, &other, &one, &[1, 2, 3]].map(|frames| buffer.put(&mut stacks, &record(frames)));
     assert_eq!(added, [1, 0, 1, 0, 0]);
-    let events = place.events();
+    let events = buffer.events();
     let frames: Vec<_> = events.iter().map(|(frames, _)| frames.clone().unwrap()).collect();
     assert_eq!(frames, [&one[..], &one, &other, &one, &[1, 2, 3]]);
     let keys: Vec<_> = events.iter().map(|(_, key)| *key).collect();
     assert!(keys[0].is_some() && keys[0] == keys[1] && keys[1] == keys[3] && keys[2] != keys[0]);
-    assert_eq!(keys[4], None, "too short to be worth it");
-    let mut next = Place::new(4096);
-    assert_eq!(next.put(&mut stacks, &record(&one)), 0, "the file has it");
+    assert_eq!(keys[4], None, "too short for a key");
+    let mut next = StackBuffer::new(4096);
+    assert_eq!(next.put(&mut stacks, &record(&one)), 0, "the file defines the key");
     stacks.define_anew(false);
-    assert_eq!(next.put(&mut stacks, &record(&one)), 1, "another file has not");
+    assert_eq!(next.put(&mut stacks, &record(&one)), 1, "another file does not");
 }
 
 #[test]
-fn where_buffers_may_be_gone_each_defines_what_it_uses() {
+fn each_buffer_defines_its_keys_if_buffers_may_be_gone() {
     let mut stacks = stacks(1 << 20, true);
     let mut keys = Vec::new();
     for _ in 0..2 {
-        let mut place = Place::new(4096);
-        let added = [0; 3].map(|_| place.put(&mut stacks, &record(&[1, 2, 3, 4])));
+        let mut buffer = StackBuffer::new(4096);
+        let added = [0; 3].map(|_| buffer.put(&mut stacks, &record(&[1, 2, 3, 4])));
         assert_eq!(added, [1, 0, 0]);
-        let events = place.events();
+        let events = buffer.events();
         assert!(events.iter().all(|(frames, _)| frames.as_deref() == Some(&[1, 2, 3, 4])));
         keys.push(events[0].1);
     }
@@ -108,26 +110,26 @@ fn where_buffers_may_be_gone_each_defines_what_it_uses() {
 }
 
 #[test]
-fn a_definition_without_room_leaves_the_event_as_it_is() {
+fn event_stays_unchanged_if_definition_does_not_fit() {
     let stored = record(&[1, 2, 3, 4]);
     for spare in 0..64 {
         let mut stacks = stacks(1 << 20, false);
-        let mut place = Place::new(HEADER_SIZE + stored.len() + spare);
-        let added = place.put(&mut stacks, &stored);
-        assert_eq!(place.events()[0].0.as_deref(), Some(&[1, 2, 3, 4][..]), "{spare}");
+        let mut buffer = StackBuffer::new(HEADER_SIZE + stored.len() + spare);
+        let added = buffer.put(&mut stacks, &stored);
+        assert_eq!(buffer.events()[0].0.as_deref(), Some(&[1, 2, 3, 4][..]), "{spare}");
         assert_eq!(added, u32::from(spare >= 32), "{spare}");
     }
 }
 
 #[test]
-fn a_full_cache_forgets_and_gives_new_keys() {
+fn full_cache_forgets_and_assigns_new_keys() {
     let mut stacks = stacks(64 << 10, false);
     let mut keys = HashSet::new();
     for round in 0..2 {
         for number in 0..1000_u64 {
-            let mut place = Place::new(4096);
-            assert_eq!(place.put(&mut stacks, &record(&[number, 2, 3, 4])), 1, "{round} {number}");
-            assert!(keys.insert(place.events()[0].1));
+            let mut buffer = StackBuffer::new(4096);
+            assert_eq!(buffer.put(&mut stacks, &record(&[number, 2, 3, 4])), 1, "{round} {number}");
+            assert!(keys.insert(buffer.events()[0].1));
             assert!(stacks.bytes <= 64 << 10);
         }
     }
@@ -145,7 +147,7 @@ fn walk(frames: &[u64]) -> Vec<u8> {
 }
 
 #[test]
-fn the_stack_of_a_kernel_event_becomes_a_key_of_its_part() {
+fn kernel_and_user_stacks_become_keys_of_their_kind() {
     let mut stacks = stacks(1 << 20, false);
     let kernel = [0xFFFF_FFFF_8100_0000, 2, 3, 4];
     let program = [0x5555_0000, 2, 3, 4];
@@ -166,18 +168,18 @@ fn the_stack_of_a_kernel_event_becomes_a_key_of_its_part() {
         seen.push((record.hook().unwrap(), words));
         at += record.bytes().len().next_multiple_of(8);
     }
-    let hooks: Vec<u16> = seen.iter().map(|it| it.0).collect();
+    let hooks: Vec<u16> = seen.iter().map(|record| record.0).collect();
     assert_eq!(hooks, [0x1822, 0x1825, 0x1822, 0x1826, 0x1825, 0x1820]);
-    let (of_event, thread) = (77, 6 << 32 | 5);
+    let (event_time, thread) = (77, 6 << 32 | 5);
     let key = seen[0].1[0];
     assert_eq!(seen[0].1[1..], kernel);
-    assert_eq!(seen[1].1, [of_event, thread, key]);
-    assert_eq!(seen[4].1, [of_event, thread, key]);
+    assert_eq!(seen[1].1, [event_time, thread, key]);
+    assert_eq!(seen[4].1, [event_time, thread, key]);
     assert_ne!(seen[2].1[0], key);
 }
 
 #[test]
-fn what_has_no_stack_or_is_no_event_stays() {
+fn records_without_a_valid_stack_stay_unchanged() {
     let mut stacks = stacks(1 << 20, false);
     let mut plain = Vec::new();
     EventHeader { time: 99, ..EventHeader::default() }.encode(b"payload!", &mut plain).unwrap();

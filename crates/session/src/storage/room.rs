@@ -1,74 +1,85 @@
-//! Room that everybody may use, for a log that is not root's.
+//! Limits a log that is not root's to space that is not reserved for root.
 //!
 //! ```text
-//!   file system:  [ used | free to all (f_bavail) | kept back for root ]
-//!                          ▲ a log of everybody ends here, even where root's process writes it
+//!   file system:  [ used | free for all users (f_bavail) | reserved for root ]
+//!                          ▲ a log without access to reserved blocks ends here, even if a root
+//!                            process writes it
 //! ```
 //!
-//! Some file systems keep blocks back, so that root can still work when users have filled the rest. The system's daemon is root and writes the
-//! logs of all users: nothing would keep a log without limit from those blocks, so they are asked for here.
+//! Some file systems reserve blocks so that root can still work when users have filled the rest.
+//! The system's daemon runs as root and writes the logs of all users: the kernel would let a log
+//! without limit use those blocks, so the free space is checked here.
 //!
-//! The file system is asked once for a share of what it has, or for a second, and not for each write: the sessions of a daemon together cannot use up more than there
-//! was (there are at most [`SHARES`]), and the fuller it is, the more often it is asked. M1 What is written in place of older bytes takes no
-//! room, so a circular log goes on and a header is finished on a full disk; but only where the file has all its blocks, since its owner
-//! may have punched holes into it. M2 Where the file system does not tell, it is left to say no by itself.
+//! The file system is queried once for a share of its free space, or once a second, and not for
+//! each write: the sessions of a daemon together cannot use up more than there was (there are at
+//! most [`SHARES`]), and the fuller it is, the more often it is queried.
+//!
+//! - M1 Overwriting older bytes takes no space, so a circular log continues and a header is
+//!   completed on a full disk; but only if the file has all its blocks, since its owner may have
+//!   punched holes into it.
+//! - M2 If the file system does not report its free space, the writes themselves fail when it is
+//!   full.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
-/// A part of the free room that is not asked for again: no daemon has more sessions.
+/// Fraction of the free space that is used without another query: no daemon has more sessions.
 const SHARES: u64 = 256;
-/// The part at most: others write too.
+/// Largest share, because other processes write too.
 const MAX_SHARE: u64 = 16 << 20;
-/// For so long.
+/// Validity of a query.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// What a log may still take.
-pub(super) struct Room {
-    /// Where its bytes end.
+/// The space that a log may still use.
+pub(super) struct UnreservedSpace {
+    /// End of its bytes.
     end: u64,
-    /// Bytes that need not be asked for.
+    /// Bytes that need no further query.
     share: u64,
-    asked: Instant,
+    queried_at: Instant,
 }
 
-impl Room {
-    pub(super) fn of(file: &File) -> Self {
-        Self { end: file.metadata().map_or(0, |it| it.len()), share: 0, asked: Instant::now() }
+impl UnreservedSpace {
+    pub(super) fn new(file: &File) -> Self {
+        Self {
+            end: file.metadata().map_or(0, |metadata| metadata.len()),
+            share: 0,
+            queried_at: Instant::now(),
+        }
     }
 
-    /// So many bytes are to be written at an offset: fails like a full disk where there is no room for them.
+    /// Claims space for `length` bytes at `offset`. Fails with ENOSPC if there is not enough.
     pub(super) fn claim(&mut self, file: &File, offset: u64, length: u64) -> io::Result<()> {
         let end = offset.saturating_add(length);
-        if self.share < length || self.asked.elapsed() >= FRESH {
-            let free = free_to_all(file);
-            if free < length && !self.is_there(file, end) {
+        if self.share < length || self.queried_at.elapsed() >= FRESH {
+            let free = unreserved_bytes(file);
+            if free < length && !self.has_blocks(file, end) {
                 return Err(rustix::io::Errno::NOSPC.into());
             }
             self.share = (free / SHARES).min(MAX_SHARE);
-            self.asked = Instant::now();
+            self.queried_at = Instant::now();
         }
         self.share = self.share.saturating_sub(length);
         self.end = self.end.max(end);
         Ok(())
     }
 
-    /// It was cut to this length.
-    pub(super) fn cut(&mut self, length: u64) {
+    /// Records that the file was truncated to `length`.
+    pub(super) fn truncate(&mut self, length: u64) {
         self.end = length;
     }
 
-    /// Whether everything up to here has its blocks.
-    fn is_there(&self, file: &File, end: u64) -> bool {
-        let blocks = |it: std::fs::Metadata| it.blocks().saturating_mul(512);
+    /// Returns whether the file has blocks for everything up to `end`.
+    fn has_blocks(&self, file: &File, end: u64) -> bool {
+        let blocks = |metadata: std::fs::Metadata| metadata.blocks().saturating_mul(512);
         end <= self.end && file.metadata().map(blocks).is_ok_and(|there| there >= self.end)
     }
 }
 
-fn free_to_all(file: &File) -> u64 {
-    rustix::fs::fstatvfs(file).map_or(u64::MAX, |it| it.f_bavail.saturating_mul(it.f_frsize))
+fn unreserved_bytes(file: &File) -> u64 {
+    rustix::fs::fstatvfs(file).map_or(u64::MAX, |stats| stats.f_bavail.saturating_mul(stats.f_frsize))
 }
 
 #[cfg(test)]
@@ -79,7 +90,7 @@ mod tests {
     use super::*;
     use crate::storage::{LogStorage, Storage};
 
-    /// A file system of 16 MiB, half of it root's; unmounted at the end.
+    /// A file system of 16 MiB, half of it reserved for root; unmounted at the end.
     struct HalfRoots {
         folder: tempfile::TempDir,
     }
@@ -90,10 +101,10 @@ mod tests {
             let (image, place) = (folder.path().join("image"), folder.path().join("place"));
             File::create(&image).unwrap().set_len(16 << 20).unwrap();
             std::fs::create_dir(&place).unwrap();
-            let run = |command: &mut Command| command.output().is_ok_and(|it| it.status.success());
-            let is_there = run(Command::new("mkfs.ext4").args(["-q", "-m", "50"]).arg(&image))
+            let run = |command: &mut Command| command.output().is_ok_and(|output| output.status.success());
+            let is_mounted = run(Command::new("mkfs.ext4").args(["-q", "-m", "50"]).arg(&image))
                 && run(Command::new("mount").args(["-o", "loop"]).args([&image, &place]));
-            is_there.then_some(Self { folder })
+            is_mounted.then_some(Self { folder })
         }
 
         fn place(&self) -> PathBuf {
@@ -113,7 +124,7 @@ mod tests {
         }
     }
 
-    /// Writes pieces of 64 KiB from an offset on, until one is refused; where that is.
+    /// Writes pieces of 64 KiB from `offset` on until one fails. Returns the offset of that one.
     fn fill(storage: &mut LogStorage, mut offset: u64) -> u64 {
         let piece = [0x5A; 64 << 10];
         loop {
@@ -128,34 +139,34 @@ mod tests {
     }
 
     fn free_to_root(place: &Path) -> u64 {
-        let it = rustix::fs::statvfs(place).unwrap();
-        it.f_bfree * it.f_frsize
+        let stats = rustix::fs::statvfs(place).unwrap();
+        stats.f_bfree * stats.f_frsize
     }
 
     #[test]
-    fn a_log_of_everybody_leaves_alone_what_is_kept_back_for_root() {
+    fn user_log_does_not_use_blocks_reserved_for_root() {
         let Some(system) = HalfRoots::mount() else {
             return crate::skip::skip("root", "a file system that keeps room back cannot be mounted here");
         };
-        let mut storage = LogStorage::of_everybody(system.open("guests"));
+        let mut storage = LogStorage::without_reserved_blocks(system.open("guests"));
         let end = fill(&mut storage, 0);
-        assert!(end > 1 << 20, "{end}: there was room");
+        assert!(end > 1 << 20, "{end}: there was free space");
         let kept = free_to_root(&system.place());
-        assert!(kept > 6 << 20, "{kept}: root's room is there");
-        assert!(storage.reserve(end + (1 << 20)).is_err(), "nor is it reserved");
+        assert!(kept > 6 << 20, "{kept}: root's blocks are free");
+        assert!(storage.reserve(end + (1 << 20)).is_err(), "preallocation fails too");
 
-        // In place of older bytes it goes on, but not where they are none.
+        // Older bytes can be overwritten, but holes cannot be filled.
         storage.write_all_at(&[1; 64 << 10], 0).unwrap();
         storage.truncate(end - (64 << 10)).unwrap();
-        let mut other = LogStorage::of_everybody(system.open("filler"));
+        let mut other = LogStorage::without_reserved_blocks(system.open("filler"));
         fill(&mut other, 0);
-        assert!(storage.write_all_at(&[1; 64 << 10], end - (64 << 10)).is_err(), "it is longer again");
+        assert!(storage.write_all_at(&[1; 64 << 10], end - (64 << 10)).is_err(), "the file would grow again");
         let holes = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
         rustix::fs::fallocate(system.open("guests"), holes, 0, 256 << 10).unwrap();
         fill(&mut other, u64::from(u32::MAX));
-        assert!(storage.write_all_at(&[1; 64 << 10], 0).is_err(), "a hole takes room");
+        assert!(storage.write_all_at(&[1; 64 << 10], 0).is_err(), "a hole needs blocks");
 
         let mut roots = LogStorage::new(system.open("roots"));
-        assert!(fill(&mut roots, 0) > 5 << 20, "root has all of it");
+        assert!(fill(&mut roots, 0) > 5 << 20, "root can use all of it");
     }
 }

@@ -40,7 +40,7 @@ fn buffers_come_out_as_they_went_in_until_the_end() {
 }
 
 #[test]
-fn how_far_a_session_is_complete_takes_no_slot_and_wakes_the_consumer() {
+fn completeness_stamp_takes_no_slot_and_wakes_the_consumer() {
     let (mut writer, mut reader) = queue(1, 64);
     assert_eq!(reader.complete(), 0);
     assert!(writer.push(b"one"));
@@ -53,7 +53,7 @@ fn how_far_a_session_is_complete_takes_no_slot_and_wakes_the_consumer() {
 }
 
 #[test]
-fn buffers_carry_how_far_the_session_was_complete_before_them() {
+fn buffers_carry_the_completeness_stamp_before_them() {
     let (mut writer, mut reader) = queue(4, 64);
     assert!(writer.push(b"one"));
     writer.set_complete(5);
@@ -68,10 +68,10 @@ fn buffers_carry_how_far_the_session_was_complete_before_them() {
 }
 
 #[test]
-fn a_consumer_that_does_not_read_loses_and_is_told() {
+fn consumer_that_does_not_read_loses_buffers_and_sees_the_count() {
     let (mut writer, mut reader) = queue(2, 64);
     assert!(writer.push(b"one") && writer.push(b"two") && !writer.push(b"three"));
-    assert!(!writer.push(&[]) && !writer.push(&[0; 65]), "what cannot be stored");
+    assert!(!writer.push(&[]) && !writer.push(&[0; 65]), "buffers of an invalid size");
     writer.set_lost(1, 17);
     assert_eq!(reader.lost(), (1, 17));
     let mut out = Vec::new();
@@ -85,7 +85,7 @@ fn a_consumer_that_does_not_read_loses_and_is_told() {
 }
 
 #[test]
-fn the_signal_is_readable_exactly_while_there_may_be_something_new() {
+fn signal_is_readable_while_there_may_be_something_new() {
     let (mut writer, mut reader) = queue(4, 64);
     let mut out = Vec::new();
     assert!(!is_readable(&reader, Duration::ZERO));
@@ -99,7 +99,7 @@ fn the_signal_is_readable_exactly_while_there_may_be_something_new() {
 }
 
 #[test]
-fn a_session_that_is_gone_without_a_word_has_ended() {
+fn session_whose_process_died_has_ended() {
     let (mut writer, mut reader) = queue(4, 64);
     assert!(writer.push(b"last"));
     drop(writer);
@@ -110,7 +110,7 @@ fn a_session_that_is_gone_without_a_word_has_ended() {
 }
 
 #[test]
-fn a_consumer_cannot_write_the_queue_or_change_either_file() {
+fn consumer_cannot_write_the_queue_or_change_either_file() {
     let (_writer, ends) = QueueWriter::create(2, 64).unwrap();
     // SAFETY: a new mapping at an address of the kernel's choice; it must not even come to be.
     let mapped = unsafe {
@@ -128,7 +128,7 @@ fn a_consumer_cannot_write_the_queue_or_change_either_file() {
 }
 
 #[test]
-fn a_consumer_that_fills_its_signal_or_makes_it_wait_does_not_make_the_session_wait() {
+fn consumer_cannot_block_the_session_by_its_signal() {
     let (mut writer, reader) = queue(1, 64);
     rustix::io::ioctl_fionbio(&reader.signal, false).unwrap();
     for _ in 0..100_000 {
@@ -140,19 +140,19 @@ fn a_consumer_that_fills_its_signal_or_makes_it_wait_does_not_make_the_session_w
 }
 
 #[test]
-fn a_cursor_that_lies_is_believed_between_the_last_and_the_head_only() {
+fn cursor_is_trusted_only_between_last_value_and_head() {
     let (mut writer, reader) = queue(2, 64);
     assert!(writer.push(b"a") && writer.push(b"b"));
     set_word(&reader.cursor, at::TAIL, u64::MAX);
-    assert!(writer.push(b"c"), "all was taken, it says");
+    assert!(writer.push(b"c"), "the cursor says that all was taken");
     assert_eq!(writer.tail, 2);
     set_word(&reader.cursor, at::TAIL, 0);
-    assert!(writer.push(b"d") && !writer.push(b"e"), "no way back");
+    assert!(writer.push(b"d") && !writer.push(b"e"), "the tail does not go back");
     assert_eq!((writer.tail, writer.head), (2, 4));
 }
 
 #[test]
-fn a_queue_that_lies_is_an_error() {
+fn invalid_queue_is_an_error() {
     let mut out = Vec::new();
     for (offset, value) in [(at::HEAD, u64::MAX), (at::HEAD, 3), (LENGTH, 0), (LENGTH, 65)] {
         let (mut writer, mut reader) = queue(2, 64);
@@ -185,7 +185,7 @@ fn sizes_and_descriptors_are_checked_before_they_are_used() {
 }
 
 #[test]
-fn two_threads_hand_over_every_buffer_that_was_taken() {
+fn every_accepted_buffer_reaches_the_other_thread() {
     const OFFERED: u64 = 20_000;
     let (mut writer, mut reader) = queue(4, 4096);
     let producer = std::thread::spawn(move || {
@@ -201,7 +201,7 @@ fn two_threads_hand_over_every_buffer_that_was_taken() {
         writer.end();
         writer
     });
-    let (mut taken, mut last, mut out) = (0, None, Vec::new());
+    let (mut accepted, mut last, mut out) = (0, None, Vec::new());
     loop {
         match reader.pop(&mut out).unwrap() {
             Next::Ended => break,
@@ -210,17 +210,17 @@ fn two_threads_hand_over_every_buffer_that_was_taken() {
                 assert_eq!(length, out.len());
                 let n = u64::from_le_bytes(*out.first_chunk().unwrap());
                 assert!(last < Some(n) && out[8..].iter().all(|byte| *byte == n as u8));
-                (taken, last) = (taken + 1, Some(n));
+                (accepted, last) = (accepted + 1, Some(n));
             }
         }
     }
-    assert_eq!(taken + reader.lost().0, OFFERED);
+    assert_eq!(accepted + reader.lost().0, OFFERED);
     drop(producer.join().unwrap());
 }
 
 proptest! {
     #[test]
-    fn a_queue_is_a_bounded_list(slots in 1_u32..6, steps in proptest::collection::vec(any::<Option<u8>>(), 0..100)) {
+    fn queue_behaves_like_a_bounded_list(slots in 1_u32..6, steps in proptest::collection::vec(any::<Option<u8>>(), 0..100)) {
         let (mut writer, mut reader) = queue(slots, 8);
         let mut model = std::collections::VecDeque::new();
         let mut out = Vec::new();

@@ -1,11 +1,11 @@
-//! What two sides agree on before anything else is said.
+//! Protocol versions and roles, which two sides exchange first.
 
 use crate::error::{Error, Result};
 
-/// The versions of the protocol that this library speaks: lowest, highest.
+/// Lowest and highest protocol version that this library supports.
 pub const VERSIONS: (u16, u16) = (1, 1);
 
-/// The highest version that both sides speak.
+/// Returns the highest version that both sides support.
 pub fn common_version(theirs: (u16, u16)) -> Result<u16> {
     let version = theirs.1.min(VERSIONS.1);
     if version < theirs.0.max(VERSIONS.0) {
@@ -14,7 +14,7 @@ pub fn common_version(theirs: (u16, u16)) -> Result<u16> {
     Ok(version)
 }
 
-/// Why somebody connects.
+/// The role of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
     /// Registers providers and writes events.

@@ -1,8 +1,9 @@
-//! The fields of each message, in the order of their bytes: written once, for both directions.
+//! The fields of each message in the order of their bytes, written once for both directions.
 //!
-//! A struct is its fields one after the other. An enum is a number and then the fields of that case; the number is a `u8`, but for
-//! messages it is the kind in the head. Numbers and orders never change their meaning within a version of the protocol. `Hello`, `Knock`
-//! and `Refused` keep theirs in all versions: they are said before a version is agreed on.
+//! A struct is its fields one after the other. An enum is a number followed by the fields of that
+//! case; the number is a `u8`, except for messages, where it is the kind in the head. Numbers and
+//! orders never change within a version of the protocol. `Hello`, `Knock` and `Refused` keep theirs
+//! in all versions: they are sent before a version is agreed on.
 
 use std::path::PathBuf;
 
@@ -17,7 +18,7 @@ use super::{
 use crate::abi::{Layout, RegionParams};
 use crate::clock::Counter;
 
-/// Bytes of a struct: its fields in this order.
+/// Encodes a struct: its fields in this order.
 macro_rules! fields {
     ($($name:ident { $($field:ident: $type:ty,)* })*) => {$(
         impl Wire for $name {
@@ -33,7 +34,7 @@ macro_rules! fields {
     )*};
 }
 
-/// Bytes of a tuple: its parts.
+/// Encodes a tuple: its parts.
 macro_rules! tuple {
     ($($part:tt: $type:ty),*) => {
         impl Wire for ($($type,)*) {
@@ -49,7 +50,7 @@ macro_rules! tuple {
     };
 }
 
-/// Bytes of an enum without fields: its number.
+/// Encodes an enum without fields: its number.
 macro_rules! codes {
     ($($name:ident { $($number:literal $case:ident,)* })*) => {$(
         impl Wire for $name {
@@ -68,11 +69,11 @@ macro_rules! codes {
     )*};
 }
 
-/// Kinds and bodies of messages.
+/// Encodes kinds and bodies of messages.
 macro_rules! messages {
     ($($kind:literal $case:ident $({ $($field:ident),* })? $(($value:ident))?,)*) => {
         impl Message {
-            /// The number of its kind, as in the head.
+            /// Returns the number of its kind, as in the head.
             #[must_use]
             pub fn kind(&self) -> u16 {
                 match self { $(messages!(@any $case $({ $($field),* })? $(($value))?) => $kind,)* }
@@ -88,7 +89,7 @@ macro_rules! messages {
                 Ok(())
             }
 
-            /// `None` for a kind that is not known.
+            /// Decodes a body; `None` for an unknown kind.
             pub(super) fn get_body(kind: u16, from: &mut Cursor<'_>) -> Decoded<Option<Self>> {
                 Ok(Some(match kind {
                     $($kind => {
@@ -221,7 +222,7 @@ impl Wire for SessionRef {
         match from.u8()? {
             1 => Wire::get(from).map(Self::Id),
             2 => Wire::get(from).map(Self::Name),
-            _ => Err(from.invalid("no such way to name a session")),
+            _ => Err(from.invalid("no such kind of session reference")),
         }
     }
 }
@@ -253,8 +254,9 @@ impl Wire for Control {
     }
 }
 
-/// `version` u32, `cpus` u16, `ring_bytes` u32, `clock` u32, `wake_at` u32, `max_record` u32. A region of another version is a message all
-/// the same: its receiver refuses the region, and the connection goes on.
+/// `version` u32, `cpus` u16, `ring_bytes` u32, `clock` u32, `wake_at` u32, `max_record` u32. A
+/// region of another version is still a valid message: its receiver rejects the region, and the
+/// connection continues.
 impl Wire for RegionParams {
     const LEAST: usize = 22;
     fn put(&self, out: &mut Vec<u8>) -> Decoded<()> {
@@ -268,7 +270,7 @@ impl Wire for RegionParams {
     fn get(from: &mut Cursor<'_>) -> Decoded<Self> {
         let (version, cpus, ring_bytes) = (from.u32()?, from.u16()?, from.u32()?);
         let layout = Layout::of_version(version, cpus, ring_bytes)
-            .map_err(|_| from.invalid("a region cannot be cut like this"))?;
+            .map_err(|_| from.invalid("no region can have this layout"))?;
         let clock = Counter::from_number(from.u32()?).map_err(|_| from.invalid("no such counter"))?;
         Ok(Self { layout, clock, wake_at: from.u32()?, max_record: from.u32()? })
     }

@@ -1,4 +1,5 @@
-//! Messages as bytes and back: random ones, the specification's own, and what is refused or cut.
+//! Tests of encoding and decoding: random messages, those of the specification, and what is
+//! rejected or shortened.
 
 mod random;
 
@@ -16,7 +17,7 @@ use crate::clock::Counter;
 use crate::error::Error;
 use traceweir_format::spec::enable::MAX_EVENT_FILTER_PAYLOAD_SIZE;
 
-fn bytes_of(message: &Message) -> Vec<u8> {
+fn encoded(message: &Message) -> Vec<u8> {
     let mut out = Vec::new();
     message.encode(7, &mut out).unwrap();
     out
@@ -24,29 +25,29 @@ fn bytes_of(message: &Message) -> Vec<u8> {
 
 proptest! {
     #[test]
-    fn what_was_encoded_decodes_to_the_same(message in random::message(), request: u32) {
+    fn encoded_message_decodes_to_itself(message in random::message(), request: u32) {
         let mut bytes = b"before".to_vec();
         message.encode(request, &mut bytes).unwrap();
         prop_assert_eq!(Message::decode(&bytes[6..]).unwrap(), (request, message));
     }
 
     #[test]
-    fn a_message_cut_anywhere_or_longer_by_a_byte_is_refused(message in random::message(), at: Index) {
-        let mut bytes = bytes_of(&message);
+    fn truncated_or_extended_message_is_rejected(message in random::message(), at: Index) {
+        let mut bytes = encoded(&message);
         prop_assert!(Message::decode(&bytes[..at.index(bytes.len())]).is_err());
         bytes.push(0);
         prop_assert!(Message::decode(&bytes).is_err());
-        // The same with a head that fits.
+        // The same with a matching head.
         let body = (bytes.len() - HEAD_BYTES) as u32;
         bytes[12..16].copy_from_slice(&body.to_le_bytes());
         prop_assert!(Message::decode(&bytes).is_err());
     }
 
     #[test]
-    fn changed_bytes_never_panic_and_what_decodes_is_canonical(
+    fn changed_bytes_never_panic_and_decode_canonically(
         message in random::message(), changes in vec((any::<Index>(), any::<u8>()), 1..6),
     ) {
-        let mut bytes = bytes_of(&message);
+        let mut bytes = encoded(&message);
         for (at, byte) in changes {
             let at = at.index(bytes.len());
             bytes[at] = byte;
@@ -60,24 +61,24 @@ proptest! {
 }
 
 #[test]
-fn the_bytes_of_a_message_are_those_of_the_specification() {
+fn encoded_bytes_match_the_specification() {
     let hello =
         Message::Hello { versions: (1, 2), role: Role::Controller, instance: 3, program: "ab".into() };
     let expected =
         [b"TWM1\x01\0\0\0\x07\0\0\0\x11\0\0\0".as_slice(), b"\x01\0\x02\0\x02\x03\0\0\0\0\0\0\0\x02\0ab"]
             .concat();
-    assert_eq!(bytes_of(&hello), expected);
+    assert_eq!(encoded(&hello), expected);
 }
 
 #[test]
-fn a_region_says_which_version_it_has_and_only_our_own_is_judged() {
+fn only_regions_of_this_version_are_checked() {
     let layout = Layout::new(2, 4096).unwrap();
     let params = RegionParams { layout, clock: Counter::Monotonic, wake_at: 5, max_record: 6 };
-    let bytes = bytes_of(&Message::Region { session: 3, params });
+    let bytes = encoded(&Message::Region { session: 3, params });
     let body =
         [b"\x03\0\0\0\0\0\0\0\x01\0\0\0\x02\0\0\x10\0\0".as_slice(), b"\x01\0\0\0\x05\0\0\0\x06\0\0\0"];
     assert_eq!(bytes[HEAD_BYTES..], body.concat());
-    // No ring of ours has 4097 bytes; those of the next version may.
+    // No ring of this version has 4097 bytes; those of the next version may.
     let mut odd = bytes;
     odd[HEAD_BYTES + 14] = 1;
     assert!(Message::decode(&odd).is_err());
@@ -87,19 +88,19 @@ fn a_region_says_which_version_it_has_and_only_our_own_is_judged() {
 }
 
 #[test]
-fn an_unknown_kind_is_unexpected() {
-    let mut bytes = bytes_of(&Message::Done);
+fn unknown_kind_is_unexpected() {
+    let mut bytes = encoded(&Message::Done);
     bytes[4] = 0x77;
     assert!(matches!(Message::decode(&bytes), Err(Error::Unexpected(0x77))));
 }
 
 #[test]
-fn a_claimed_count_allocates_nothing() {
-    let mut bytes = bytes_of(&Message::Sessions { total: 0, sessions: Vec::new() });
+fn claimed_count_allocates_nothing() {
+    let mut bytes = encoded(&Message::Sessions { total: 0, sessions: Vec::new() });
     let end = bytes.len();
     bytes[end - 2..].copy_from_slice(&[0xFF; 2]);
     assert!(Message::decode(&bytes).is_err());
-    let mut bytes = bytes_of(&Message::Register {
+    let mut bytes = encoded(&Message::Register {
         registration: 1,
         provider: Guid::NULL,
         traits: Vec::new(),
@@ -111,20 +112,20 @@ fn a_claimed_count_allocates_nothing() {
 }
 
 #[test]
-fn names_past_the_limit_are_refused_and_leave_the_buffer_alone() {
+fn too_long_names_are_rejected_and_leave_the_buffer_unchanged() {
     let of = |units: usize| Message::OpenConsumer { session: SessionRef::Name("ä".repeat(units)) };
     let mut out = vec![1, 2, 3];
     assert!(of(MAX_NAME + 1).encode(1, &mut out).is_err());
     assert_eq!(out, [1, 2, 3]);
     let longest = of(MAX_NAME);
-    assert_eq!(Message::decode(&bytes_of(&longest)).unwrap().1, longest);
+    assert_eq!(Message::decode(&encoded(&longest)).unwrap().1, longest);
     let with_nul = Message::OpenConsumer { session: SessionRef::Name("a\0b".into()) };
     assert!(with_nul.encode(1, &mut out).is_err());
 }
 
 #[test]
-fn a_name_past_the_limit_is_refused_from_the_wire_too() {
-    let mut bytes = bytes_of(&Message::OpenConsumer { session: SessionRef::Name(String::new()) });
+fn too_long_received_name_is_rejected() {
+    let mut bytes = encoded(&Message::OpenConsumer { session: SessionRef::Name(String::new()) });
     bytes.truncate(HEAD_BYTES + 1);
     bytes.extend((MAX_NAME as u16 + 1).to_le_bytes());
     bytes.resize(bytes.len() + MAX_NAME + 1, b'x');
@@ -134,36 +135,36 @@ fn a_name_past_the_limit_is_refused_from_the_wire_too() {
 }
 
 #[test]
-fn texts_for_people_are_cut_instead_of_refused() {
+fn texts_for_people_are_shortened_instead_of_rejected() {
     let long = Message::Refused { status: 5, reason: "😀".repeat(2000) };
-    let Message::Refused { reason, .. } = Message::decode(&bytes_of(&long)).unwrap().1 else {
+    let Message::Refused { reason, .. } = Message::decode(&encoded(&long)).unwrap().1 else {
         panic!("another message")
     };
     assert_eq!(reason.encode_utf16().count(), MAX_NAME - 1);
     let failed =
         Message::Failed { order: 1, registration: Some(2), session: 3, status: 4, reason: "no\0".into() };
     let cut = Message::Failed { order: 1, registration: Some(2), session: 3, status: 4, reason: "no".into() };
-    assert_eq!(Message::decode(&bytes_of(&failed)).unwrap().1, cut);
+    assert_eq!(Message::decode(&encoded(&failed)).unwrap().1, cut);
     let hello =
         Message::Hello { versions: VERSIONS, role: Role::Provider, instance: 0, program: "a\0b".into() };
-    let Message::Hello { program, .. } = Message::decode(&bytes_of(&hello)).unwrap().1 else {
+    let Message::Hello { program, .. } = Message::decode(&encoded(&hello)).unwrap().1 else {
         panic!("another message")
     };
     assert_eq!(program, "a");
 }
 
 #[test]
-fn the_largest_filters_for_all_registrations_of_a_process_are_one_message() {
+fn largest_filters_for_all_registrations_fit_one_message() {
     let data = vec![1; MAX_EVENT_FILTER_PAYLOAD_SIZE];
     let filters = (0..MAX_FILTERS).map(|kind| Filter { kind: kind as u32, data: data.clone() }).collect();
     let params = Box::new(EnableParams { filters, ..EnableParams::default() });
     let registrations = (0..MAX_REGISTRATIONS as u32).collect();
     let enable = Message::Enable { order: 1, registrations, session: 1, code: EnableCode::Enable, params };
-    assert_eq!(Message::decode(&bytes_of(&enable)).unwrap().1, enable);
+    assert_eq!(Message::decode(&encoded(&enable)).unwrap().1, enable);
 }
 
 #[test]
-fn more_filters_than_allowed_are_refused() {
+fn too_many_filters_are_rejected() {
     let filters = vec![Filter { kind: 0, data: Vec::new() }; MAX_FILTERS + 1];
     let params = Box::new(EnableParams { filters, ..EnableParams::default() });
     let enable =
@@ -172,7 +173,7 @@ fn more_filters_than_allowed_are_refused() {
 }
 
 #[test]
-fn a_message_larger_than_any_is_refused() {
+fn too_large_message_is_rejected() {
     let large = |size| Message::Register {
         registration: 0,
         provider: Guid::NULL,
@@ -180,7 +181,7 @@ fn a_message_larger_than_any_is_refused() {
         classic: false,
     };
     let fits = MAX_MESSAGE - HEAD_BYTES - 4 - 16 - 4 - 1;
-    assert_eq!(bytes_of(&large(fits)).len(), MAX_MESSAGE);
+    assert_eq!(encoded(&large(fits)).len(), MAX_MESSAGE);
     assert!(large(fits + 1).encode(0, &mut Vec::new()).is_err());
 }
 
@@ -200,7 +201,7 @@ fn pages_of_long_lists_hold_every_entry_once() {
     let mut seen = Vec::new();
     while seen.len() < all.len() {
         let page = Message::sessions_page(&all, seen.len() as u32);
-        let Message::Sessions { total: 64, sessions } = Message::decode(&bytes_of(&page)).unwrap().1 else {
+        let Message::Sessions { total: 64, sessions } = Message::decode(&encoded(&page)).unwrap().1 else {
             panic!("another message")
         };
         assert!(!sessions.is_empty());
@@ -213,7 +214,7 @@ fn pages_of_long_lists_hold_every_entry_once() {
 }
 
 #[test]
-fn an_entry_larger_than_a_message_is_cut_to_one() {
+fn too_large_entry_is_shortened_to_a_message() {
     let filters = vec![Filter { kind: 7, data: vec![0; 4000] }; 50];
     let enable = EnableEntry { filters, name: "é".repeat(3000), ..EnableEntry::default() };
     let entry = ProviderEntry {
@@ -226,18 +227,23 @@ fn an_entry_larger_than_a_message_is_cut_to_one() {
         ..ProviderEntry::default()
     };
     let page = Message::providers_page([entry]);
-    let Message::Providers { more: false, providers } = Message::decode(&bytes_of(&page)).unwrap().1 else {
+    let Message::Providers { more: false, providers } = Message::decode(&encoded(&page)).unwrap().1 else {
         panic!("another message")
     };
     assert_eq!((providers[0].name.as_str(), providers[0].pids.len()), ("n", MAX_PIDS));
-    let filters = |enable: &EnableEntry| enable.filters.iter().map(|it| it.data.len()).collect::<Vec<_>>();
+    let filters =
+        |enable: &EnableEntry| enable.filters.iter().map(|filter| filter.data.len()).collect::<Vec<_>>();
     let (first, last) = (&providers[0].sessions[0], providers[0].privates.last().unwrap());
     assert_eq!(filters(first)[..2], [4000, 0], "as many as there is room for");
-    assert_eq!((filters(last), last.filters[12].kind), (vec![0; 13], 7), "the types are told in any case");
+    assert_eq!(
+        (filters(last), last.filters[12].kind),
+        (vec![0; 13], 7),
+        "the types of filters are always there"
+    );
 }
 
 #[test]
-fn the_highest_common_version_is_chosen_or_both_ranges_are_named() {
+fn highest_common_version_is_chosen_or_error_names_both_ranges() {
     assert_eq!(common_version(VERSIONS).unwrap(), VERSIONS.1);
     assert_eq!(common_version((0, u16::MAX)).unwrap(), VERSIONS.1);
     let beyond = (VERSIONS.1 + 1, VERSIONS.1 + 2);

@@ -1,9 +1,10 @@
-//! The bytes of a message: its head, and the few ways in which values are written.
+//! The encoding of messages: the head, and the basic types.
 //!
-//! A packet is one message; little-endian, nothing aligned, nothing padded:
+//! A packet is one message; little-endian, without alignment or padding:
 //!
 //! ```text
-//!   00 u32 MAGIC "TWM1" │ 04 u16 kind │ 06 u16 zero │ 08 u32 request │ 0C u32 bytes of the body │ 10 the body
+//!   00 u32 MAGIC "TWM1" │ 04 u16 kind │ 06 u16 zero │ 08 u32 request │ 0C u32 bytes of the body
+//!   10 the body
 //!
 //!   u8 u16 u32 u64      as they are                      bool      u8, 0 or 1
 //!   Guid                16 bytes, as in a record         Option    u8 0, or u8 1 and the value
@@ -11,12 +12,16 @@
 //!   path                u16 bytes, as the system has it  bytes     u32 bytes, then those
 //! ```
 //!
-//! 1. Decoding consumes the body exactly: a byte too few or too many is an error, and so is any value without a meaning.
-//! 2. A count is believed only as far as the bytes that are left can hold it; nothing is allocated for more.
-//! 3. Text and paths hold no NUL and at most [`MAX_NAME`] UTF-16 units, so that each fits the header of a log.
-//! 4. What was encoded decodes to the same message. Texts for people (`Refused::reason`, `Failed::reason`, `Hello::program`) are cut to fit first.
+//! 1. Decoding consumes the body exactly: a byte too few or too many is an error, and so is any
+//!    invalid value.
+//! 2. A count is accepted only if the remaining bytes can hold it; nothing is allocated for more.
+//! 3. Text and paths hold no NUL and at most [`MAX_NAME`] UTF-16 units, so that each fits the
+//!    header of a log.
+//! 4. An encoded message decodes to the same message. Texts for people (`Refused::reason`,
+//!    `Failed::reason`, `Hello::program`) are shortened first if needed.
 //!
-//! Which message has which fields is in `message/layout.rs`; which of them may be said when is not known here.
+//! `message/layout.rs` has the fields of each message. This module does not know which message may
+//! be sent when.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -30,32 +35,32 @@ use crate::error::{Error, Result};
 
 /// First word of each message: `TWM1`.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"TWM1");
-/// Bytes in front of the body.
+/// Size of the head before the body, in bytes.
 pub const HEAD_BYTES: usize = 16;
 
 pub(super) type Decoded<T> = traceweir_format::Result<T>;
 
-/// A value that has bytes in a message.
+/// A value that can be encoded in a message.
 pub(super) trait Wire: Sized {
-    /// The fewest bytes one takes; bounds how many a list may claim.
+    /// Smallest encoded size; bounds how many entries a list may claim.
     const LEAST: usize;
 
-    /// Appends the bytes.
+    /// Appends the encoded value.
     fn put(&self, out: &mut Vec<u8>) -> Decoded<()>;
-    /// Reads them.
+    /// Decodes a value at the cursor.
     fn get(from: &mut Cursor<'_>) -> Decoded<Self>;
 }
 
-/// A value that stands in lists.
+/// A value that can be an entry of a list.
 pub(super) trait Entry: Wire {
-    /// The most of them in one list.
+    /// Largest number of entries in one list.
     const MOST: usize = u16::MAX as usize;
 }
 
 impl Message {
     /// Appends the message with its head: request number, kind, length.
     ///
-    /// Leaves `out` as it was when the message is too large or one of its names is not allowed.
+    /// Leaves `out` unchanged if the message is too large or one of its names is not allowed.
     pub fn encode(&self, request: u32, out: &mut Vec<u8>) -> Result<()> {
         let start = out.len();
         let written = self.put_packet(request, out);
@@ -84,14 +89,14 @@ impl Message {
         Ok(())
     }
 
-    /// From one packet: request number and message.
+    /// Decodes one packet into request number and message.
     pub fn decode(bytes: &[u8]) -> Result<(u32, Self)> {
         let mut from = Cursor::new("message", bytes);
         if bytes.len() > MAX_MESSAGE {
             return Err(from.invalid("longer than any message").into());
         }
         if from.u32()? != MAGIC {
-            return Err(from.invalid("does not begin as a message").into());
+            return Err(from.invalid("does not begin with the message magic").into());
         }
         let (kind, reserved, request, length) = (from.u16()?, from.u16()?, from.u32()?, from.u32()?);
         if reserved != 0 || length as usize != from.rest().len() {
@@ -99,12 +104,12 @@ impl Message {
         }
         let message = Self::get_body(kind, &mut from)?.ok_or(Error::Unexpected(kind))?;
         if !from.is_empty() {
-            return Err(from.invalid("bytes behind the message").into());
+            return Err(from.invalid("bytes after the message").into());
         }
         Ok((request, message))
     }
 
-    /// The message with its texts for people cut to what may be sent, where that changes anything.
+    /// Returns the message with its texts for people shortened, if that is needed.
     fn with_short_texts(&self) -> Option<Self> {
         match self {
             Self::Refused { status, reason } if !is_name(reason) => {
@@ -125,12 +130,12 @@ impl Message {
     }
 }
 
-/// Whether a text may be sent as it is.
+/// Returns whether a text may be sent unchanged.
 fn is_name(text: &str) -> bool {
     !text.contains('\0') && text.encode_utf16().count() <= MAX_NAME
 }
 
-/// The beginning of a text that may be sent.
+/// Returns the longest beginning of a text that may be sent.
 pub(super) fn short(text: &str) -> String {
     let mut units = 0_usize;
     text.chars()
@@ -177,7 +182,7 @@ impl Wire for bool {
         match from.u8()? {
             0 => Ok(false),
             1 => Ok(true),
-            _ => Err(from.invalid("neither yes nor no")),
+            _ => Err(from.invalid("not a boolean")),
         }
     }
 }
@@ -193,7 +198,7 @@ impl Wire for Guid {
     }
 }
 
-/// Bytes behind a 16-bit count.
+/// Appends bytes after their 16-bit count.
 fn put_counted(what: &'static str, bytes: &[u8], out: &mut Vec<u8>) -> Decoded<()> {
     let length =
         u16::try_from(bytes.len()).map_err(|_| too_large(what, bytes.len(), usize::from(u16::MAX)))?;
@@ -280,7 +285,7 @@ impl<T: Entry> Wire for Vec<T> {
     }
 }
 
-/// Bytes are no list of numbers: their count has 32 bits.
+/// Encodes bytes with a count of 32 bits, unlike lists.
 impl Wire for Vec<u8> {
     const LEAST: usize = 4;
     fn put(&self, out: &mut Vec<u8>) -> Decoded<()> {

@@ -1,14 +1,18 @@
 //! Wakes a thread of this process without a descriptor.
 //!
 //! ```text
-//!   writer ─ set the bit of the outlet ─ word + 1 ─ futex wake ──▶ thread that owns the eventfds ─ write ──▶ owner
+//!   writer ─ set the bit of the outlet ─ word + 1 ─ futex wake
+//!                                                      │
+//!                                                      ▼
+//!                           thread that owns the eventfds ─ write ──▶ owner
 //! ```
 //!
-//! A program may close any descriptor number it likes, and open files under the same numbers. So the threads of the program never use a descriptor of this
-//! library: they ring the doorbell, which is memory of the process, and a thread with a descriptor table of its own writes the eventfd.
+//! A program may close any descriptor number, and open files under the same numbers. So the threads
+//! of the program never use a descriptor of this library: they ring the doorbell, which is memory
+//! of the process, and a thread with its own descriptor table writes the eventfd.
 //!
-//! A bit is set before the word changes, and the waiting thread reads the word before it takes the bits. So a ring is taken, or the wait that follows
-//! returns at once.
+//! A bit is set before the word changes, and the waiting thread reads the word before it takes the
+//! bits. So a ring is either taken, or the following wait returns at once.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
@@ -27,7 +31,7 @@ pub struct Doorbell {
 pub struct Rings {
     /// One bit for each outlet.
     pub outlets: u64,
-    /// The line for requests.
+    /// Whether the line for requests was rung.
     pub requests: bool,
 }
 
@@ -40,7 +44,8 @@ impl Doorbell {
 
     /// Rings the line of an outlet. Safe in signal handlers.
     pub fn ring_outlet(&self, outlet: u8) {
-        // Release pairs with the acquire in `take`: what the caller wrote before is there when the line is answered.
+        // Release pairs with the acquire in `take_rings`: what the caller wrote before is visible
+        // when the line is answered.
         self.outlets.fetch_or(1 << (outlet & 63), Ordering::Release);
         self.wake();
     }
@@ -61,16 +66,16 @@ impl Doorbell {
     pub fn wait(&self) -> Rings {
         loop {
             let word = self.word.load(Ordering::Acquire);
-            let rings = self.take();
+            let rings = self.take_rings();
             if rings != Rings::default() {
                 return rings;
             }
-            // An interrupted wait, or a word that has changed, is another look at the lines.
+            // After an interrupted wait or a changed word, the lines are checked again.
             let _ = futex::wait(&self.word, futex::Flags::PRIVATE, word, None);
         }
     }
 
-    fn take(&self) -> Rings {
+    fn take_rings(&self) -> Rings {
         Rings {
             outlets: self.outlets.swap(0, Ordering::Acquire),
             requests: self.requests.swap(false, Ordering::Acquire),

@@ -1,18 +1,22 @@
-//! The writer that works everywhere: a lock word that is tried, never waited for.
+//! The writer that works everywhere: tries a lock word and never waits for it.
 //!
 //! ```text
-//!   lock 0 → thread ──▶ generation still ours? ──▶ place ──▶ stamp, copy ──▶ head := end ──▶ lock := 0
-//!     taken? next ring       no: unlock if ours, closed    none: full
+//!   lock 0 → thread ─▶ generation unchanged? ─▶ slot ─▶ stamp, copy ─▶ head := end ─▶ lock := 0
+//!     taken? next ring   no: unlock if held,    none: full
+//!                        closed
 //! ```
 //!
-//! The lock is taken when its holder was preempted inside, or when we are a signal handler that interrupted it. Nobody waits: the
-//! other rings of this kind are tried, and when all are taken the event is counted as lost. The processor written with a record is
-//! the ring's, so that a ring feeds exactly one processor's stream.
+//! The lock is taken if its holder was preempted inside, or if this is a signal handler that
+//! interrupted it. No thread waits: the other rings of this kind are tried, and if all are taken
+//! the event is counted as lost. The CPU in a record is the ring's, so that a ring feeds exactly
+//! one CPU's stream.
 //!
-//! A writer can be stopped between finding the outlet open and trying the lock, for so long that the region has gone from its addresses:
-//! then the word is one of zeros that cover them, or the same lock of the next region (`Outlet::prepare` sees to it that it is a lock word).
-//! Such a late-comer finds the generation changed, because that came first, and gives the lock back only if it still finds its own number
-//! there: what it took may have gone with the zeros, and what is there now may be another writer's.
+//! A writer can be stopped between finding the outlet open and trying the lock, for so long that
+//! the region is no longer at its addresses: then the word is one of the zeros that cover them, or
+//! the same lock of the next region (`Outlet::prepare` makes sure that it is a lock word). Such a
+//! late writer finds the generation changed, because that came first, and releases the lock only if
+//! it still finds its own thread id there: the word it took may have been removed with the zeros,
+//! and the word there now may be held by another writer.
 
 use core::ptr;
 
@@ -23,13 +27,14 @@ use super::{Outcome, points};
 use crate::abi;
 use crate::clock::Counter;
 
-/// How often a lock is tried in all; machines with many processors need not try every ring.
+/// Largest number of tries in all; machines with many CPUs need not try every ring.
 const TRIES: u32 = 64;
 
 /// Writes a sound record of `length` bytes.
 ///
 /// # Safety
-/// The view was read while the outlet was open for this ticket, and the record is sound for `length` (see [`Gather`]).
+/// The view was read while the outlet was open for this ticket, and the record is sound for
+/// `length` (see [`Gather`]).
 pub(super) unsafe fn write(
     outlet: &Outlet,
     ticket: Ticket,
@@ -38,25 +43,26 @@ pub(super) unsafe fn write(
     record: &mut Gather<'_>,
     length: usize,
 ) -> Outcome {
-    // Zero would be no lock at all.
+    // Zero means that the lock is free.
     let thread = thread.max(1);
     let here = view.nearest_cpu();
     for attempt in 0..view.cpus.saturating_mul(2).min(TRIES) {
         let cpu = (here + attempt) % view.cpus;
         let ring = (view.cpus + cpu) as usize;
-        // SAFETY: the view's range stays mapped for ever.
+        // SAFETY: the view's range stays mapped forever.
         let words = unsafe { view.words(ring) };
         if !words.try_lock(thread) {
             continue;
         }
         points::pass("fallback_locked");
-        // Inside the lock this is final: `close` takes every lock after it changed the generation (R5).
+        // Inside the lock this is final: `close` takes every lock after it changed the generation
+        // (R5).
         if !outlet.gate().is_open_for(ticket.0) {
-            words.unlock_if_ours(thread);
+            words.unlock_if_held_by(thread);
             return Outcome::Closed;
         }
-        // SAFETY: as promised by the caller; the lock is ours.
-        let outcome = unsafe { inside(view, ring, cpu, record, length) };
+        // SAFETY: as promised by the caller; this thread holds the lock.
+        let outcome = unsafe { write_inside_lock(view, ring, cpu, record, length) };
         words.unlock();
         points::pass("fallback_unlocked");
         return outcome;
@@ -68,11 +74,17 @@ pub(super) unsafe fn write(
 ///
 /// # Safety
 /// As for [`write()`]; the lock of `ring` is held.
-unsafe fn inside(view: &View, ring: usize, cpu: u32, record: &mut Gather<'_>, length: usize) -> Outcome {
-    // SAFETY: the view's range stays mapped for ever.
+unsafe fn write_inside_lock(
+    view: &View,
+    ring: usize,
+    cpu: u32,
+    record: &mut Gather<'_>,
+    length: usize,
+) -> Outcome {
+    // SAFETY: the view's range stays mapped forever.
     let words = unsafe { view.words(ring) };
     let size = abi::size_in_ring(length);
-    let Some(place) = words.place(size as u64, u64::from(view.ring_bytes)) else {
+    let Some(slot) = words.find_slot(size as u64, u64::from(view.ring_bytes)) else {
         return Outcome::Full { ring };
     };
     let counter = if view.cycles { Counter::Cycles } else { Counter::Monotonic };
@@ -80,14 +92,15 @@ unsafe fn inside(view: &View, ring: usize, cpu: u32, record: &mut Gather<'_>, le
     if let [first, second, ..] = record.staged {
         (*first, *second) = (prefix, counter.now());
     }
-    // SAFETY: `place` lies inside the ring's data and outside what the reader may read (R3); nobody else writes while we hold the
-    // lock (R2); the record is sound, so its staged part is readable for the bytes copied and all parts together fill `size`.
+    // SAFETY: `slot` lies inside the ring's data and outside what the reader may read (R3); no
+    // other thread writes while this one holds the lock (R2); the record is sound, so its staged
+    // part is readable for the bytes copied and all parts together fill `size`.
     unsafe {
         let data = view.data(ring);
-        if let Some(marker) = place.marker {
+        if let Some(marker) = slot.marker {
             data.add(marker).cast::<u32>().write(abi::SKIP);
         }
-        let to = data.add(place.offset);
+        let to = data.add(slot.offset);
         ptr::copy_nonoverlapping(record.staged.as_ptr().cast::<u8>(), to, record.staged_size());
         let mut to = to.add(abi::PREFIX_BYTES + record.staged_bytes);
         for part in record.rest {
@@ -97,7 +110,7 @@ unsafe fn inside(view: &View, ring: usize, cpu: u32, record: &mut Gather<'_>, le
         }
     }
     points::pass("fallback_copied");
-    words.publish(place.end);
+    words.publish(slot.end);
     points::pass("fallback_published");
-    Outcome::Published { ring, end: place.end }
+    Outcome::Published { ring, end: slot.end }
 }

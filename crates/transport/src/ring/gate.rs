@@ -1,27 +1,29 @@
-//! Who may come into an outlet, and who is inside: the two words by which an outlet is opened and shut, and the only places where they are
-//! read and written in Rust. The models run this code.
+//! The gate of an outlet: the two words that open and close it and count its visitors. Only this
+//! file accesses them in Rust; the loom models run this code.
 //!
 //! ```text
-//!   generation   even: shut      odd: open; the number is the ticket
-//!   visitors     generation that it was opened with (32 bits) │ number of visitors since (32 bits)
+//!   generation   even: closed    odd: open; the number is the ticket
+//!   visitors     generation of the opening (32 bits) │ number of visitors since (32 bits)
 //!
 //!   open    visitors := generation, 0 ─ generation := a new one
-//!   visit   generation = ticket? ─ visitors + 1 ─ fence ─ generation = ticket? ─ work ─ visitors − 1, if still of that generation
-//!   shut    generation + 1 ─ fence ─ (later) visitors = 0?
+//!   visit   generation = ticket? ─ visitors + 1 ─ fence ─ generation = ticket? ─ work
+//!           ─ visitors − 1, if still of that generation
+//!   close   generation + 1 ─ fence ─ (later) visitors = 0?
 //! ```
 //!
-//! 1. Each generation is drawn once in a process. So a ticket fits one opening of one outlet, and no other outlet either.
-//! 2. Whoever does something that must be over before the region goes is a *visitor*. Either it sees the gate shut, or whoever shuts it
-//!    sees the visitor.
-//! 3. Visitors are counted by opening. One that comes out after the outlet was opened again changes nothing; one that never comes out,
-//!    because its thread was left behind in the parent of a forked child, is in nobody's way.
+//! 1. Each generation is used once in a process. So a ticket fits one opening of one outlet.
+//! 2. A thread whose work must end before the region is removed is a *visitor*. Either it sees the
+//!    gate closed, or the thread that closes the gate sees the visitor.
+//! 3. Visitors are counted per opening. One that leaves after the outlet was opened again changes
+//!    nothing; one that never leaves, because its thread stayed in the parent of a forked child,
+//!    blocks nothing.
 //!
-//! Writers are no visitors: a restartable sequence is ended by a memory barrier, and whoever holds a lock is waited for by its lock. They only
-//! look at the generation. The sequence looks at it in assembly.
+//! Writers are no visitors: a memory barrier ends a restartable sequence, and `close` waits for a
+//! lock holder by its lock. Writers only check the generation; the sequence checks it in assembly.
 
 use crate::sync::{AtomicU64, Ordering, fence};
 
-/// An outlet's words.
+/// The gate words of an outlet.
 #[derive(Clone, Copy)]
 pub(crate) struct Gate<'a> {
     generation: &'a AtomicU64,
@@ -33,58 +35,63 @@ const NUMBER: u64 = 0xFFFF_FFFF;
 
 impl<'a> Gate<'a> {
     #[inline]
-    pub(crate) const fn of(generation: &'a AtomicU64, visitors: &'a AtomicU64) -> Self {
+    pub(crate) const fn new(generation: &'a AtomicU64, visitors: &'a AtomicU64) -> Self {
         Self { generation, visitors }
     }
 
-    /// Whether it is open. For whoever opens and shuts it, one at a time.
+    /// Returns whether the gate is open. For the thread that opens and closes it.
     pub(crate) fn is_open(&self) -> bool {
-        // Only the caller stores it.
+        // Only the calling thread stores it.
         self.generation.load(Ordering::Relaxed) % 2 == 1
     }
 
-    /// Whether this ticket's generation is the present one; an even number is no ticket.
+    /// Returns whether the gate is open for this ticket; an even number is no ticket.
     #[inline]
     pub(crate) fn is_open_for(&self, ticket: u64) -> bool {
-        // Acquire pairs with the release in `open`: whoever sees the generation sees the view and the visitors that belong to it.
+        // Acquire pairs with the release in `open`: a thread that sees the generation sees the view
+        // and the visitors that belong to it.
         ticket & 1 == 1 && self.generation.load(Ordering::Acquire) == ticket
     }
 
-    /// Lets everybody in who has this ticket: an odd number that was never used before.
+    /// Opens the gate for this ticket: an odd number that was never used before.
     pub(crate) fn open(&self, generation: u64) {
-        // An exchange as everywhere, so that all changes of the word are in one row, which a plain store would let loom doubt.
+        // An exchange like all other changes of this word, so that they have one order; loom would
+        // doubt that for a plain store.
         let _ = self.visitors.swap(generation << 32, Ordering::Relaxed);
         // Pairs with the acquire in `is_open_for`.
         self.generation.store(generation, Ordering::Release);
     }
 
-    /// Lets nobody in any more; whether it was open.
-    pub(crate) fn shut(&self) -> bool {
+    /// Closes the gate. Returns whether it was open.
+    pub(crate) fn close(&self) -> bool {
         let was_open = self.is_open();
         if was_open {
-            // Only the caller stores it.
+            // Only the calling thread stores it.
             let generation = self.generation.load(Ordering::Relaxed);
             self.generation.store(generation.wrapping_add(1), Ordering::Relaxed);
-            // Pairs with the fence in `visit`: the later of the two sees what was stored before the earlier.
+            // Pairs with the fence in `visit`: the later of the two sees what was stored before the
+            // earlier.
             fence(Ordering::SeqCst);
         }
         was_open
     }
 
-    /// Whether all visitors have left. After [`shut`](Self::shut), that stays so.
+    /// Returns whether all visitors have left. After [`close`](Self::close), that stays so.
     pub(crate) fn is_empty(&self) -> bool {
-        // Acquire pairs with the release in `leave`: the work of whoever left is done.
+        // Acquire pairs with the release in `leave`: the work of visitors that left is done.
         self.visitors.load(Ordering::Acquire) & NUMBER == 0
     }
 
-    /// Does something that must be over before the region goes, if the gate is open for this ticket; whether it was. Safe in signal handlers.
+    /// Runs `work`, which must end before the region is removed, if the gate is open for this
+    /// ticket. Returns whether it was. Safe in signal handlers.
     pub(crate) fn visit(&self, ticket: u64, work: impl FnOnce()) -> bool {
         if !self.is_open_for(ticket) {
             return false;
         }
         // Relaxed: the fence orders it.
         let before = self.visitors.fetch_add(1, Ordering::Relaxed);
-        // Pairs with the fence in `shut`: either the load below sees the gate shut, or `is_empty` sees this visitor.
+        // Pairs with the fence in `close`: either the load below sees the gate closed, or
+        // `is_empty` sees this visitor.
         fence(Ordering::SeqCst);
         let open = self.is_open_for(ticket);
         if open {
@@ -94,7 +101,7 @@ impl<'a> Gate<'a> {
         open
     }
 
-    /// Leaves an opening, which may be over by now.
+    /// Leaves an opening, which may have ended by now.
     fn leave(&self, opening: u64) {
         let mut now = self.visitors.load(Ordering::Relaxed);
         while now & !NUMBER == opening {

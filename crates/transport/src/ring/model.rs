@@ -1,12 +1,13 @@
-//! The ring's words under every order of events that the memory model allows:
+//! Loom models of the ring's words, under every order of events that the memory model allows:
 //!
 //! ```text
 //! RUSTFLAGS="--cfg loom" cargo test -p traceweir-transport --release --lib model
 //! ```
 //!
-//! What runs is `words.rs` and `gate.rs` themselves; only the atomics are loom's and the ring's bytes are cells in which loom finds every access that
-//! could meet another one. A record is one cell of eight bytes. The rseq writer is modelled as what the kernel makes of it: one writer at a
-//! time, no lock, the same `place` and `publish`.
+//! The models run `words.rs` and `gate.rs` themselves; only the atomics are loom's, and the ring's
+//! bytes are cells in which loom finds every access that could race. A record is one cell of eight
+//! bytes. The rseq writer is modelled as the kernel makes it behave: one writer at a time, no lock,
+//! the same `find_slot` and `publish`.
 
 mod reopen;
 
@@ -30,7 +31,8 @@ struct Ring {
     cells: [UnsafeCell<u64>; CELLS],
 }
 
-// SAFETY: the cells are what the model is about: loom fails the test if two accesses to one could meet.
+// SAFETY: the cells are what the model is about: loom fails the test if two accesses to one could
+// meet.
 unsafe impl Sync for Ring {}
 // SAFETY: as above.
 unsafe impl Send for Ring {}
@@ -49,23 +51,24 @@ impl Ring {
     }
 
     fn words(&self) -> Words<'_> {
-        Words::of([&self.head, &self.lost, &self.woken, &self.tail, &self.read], &self.lock)
+        Words::new([&self.head, &self.lost, &self.woken, &self.tail, &self.read], &self.lock)
     }
 
-    /// Writes inside of whatever excludes other writers; where the record ends, if it was published.
+    /// Writes under whatever excludes other writers. Returns the end of the record, if it was
+    /// published.
     fn write_inside(&self, value: u64) -> Option<u64> {
         let words = self.words();
-        let Some(place) = words.place(8, RING) else {
+        let Some(slot) = words.find_slot(8, RING) else {
             words.count_lost();
             return None;
         };
-        // SAFETY: loom checks that nobody else has access.
-        self.cells[place.offset / 8].with_mut(|cell| unsafe { *cell = value });
-        words.publish(place.end);
-        Some(place.end)
+        // SAFETY: loom checks that no other thread has access.
+        self.cells[slot.offset / 8].with_mut(|cell| unsafe { *cell = value });
+        words.publish(slot.end);
+        Some(slot.end)
     }
 
-    /// Writes under the lock, as the fallback does; a taken lock is a loss.
+    /// Writes under the lock, like the fallback; a taken lock is a loss.
     fn write_locked(&self, value: u64) -> Option<u64> {
         let words = self.words();
         if !words.try_lock(1) {
@@ -77,14 +80,14 @@ impl Ring {
         end
     }
 
-    /// Takes what is published from a position on, and gives it back.
+    /// Takes the published records from a position on, and gives their bytes back.
     fn drain(&self, position: &mut u64, out: &mut Vec<u64>) {
         let words = self.words();
         let head = words.published();
         assert!(head >= *position && head - *position <= RING, "R3");
         while *position < head {
             let cell = (*position % RING / 8) as usize;
-            // SAFETY: loom checks that nobody writes meanwhile.
+            // SAFETY: loom checks that no thread writes meanwhile.
             out.push(self.cells[cell].with(|cell| unsafe { *cell }));
             *position += 8;
         }
@@ -93,7 +96,7 @@ impl Ring {
 }
 
 #[test]
-fn model_two_locked_writers_and_a_reader_keep_every_record_or_count_it() {
+fn model_locked_writers_keep_or_count_every_record() {
     loom::model(|| {
         let ring = Ring::new();
         let writers = [1, 2].map(|value| {
@@ -113,7 +116,7 @@ fn model_two_locked_writers_and_a_reader_keep_every_record_or_count_it() {
 }
 
 #[test]
-fn model_a_writer_that_comes_around_never_meets_the_reader() {
+fn model_writer_that_wraps_around_never_races_the_reader() {
     loom::model(|| {
         let ring = Ring::new();
         let writer = {
@@ -133,7 +136,7 @@ fn model_a_writer_that_comes_around_never_meets_the_reader() {
 }
 
 #[test]
-fn model_the_head_passes_from_one_sequence_to_the_next() {
+fn model_next_sequence_continues_from_the_head() {
     loom::model(|| {
         let ring = Ring::new();
         let first = {
@@ -148,7 +151,7 @@ fn model_the_head_passes_from_one_sequence_to_the_next() {
                 (position, out)
             })
         };
-        // The next thread on this processor: what the first one did is ordered before it by the switch.
+        // The next thread on this CPU: the context switch orders it after the first one.
         assert_eq!(first.join().unwrap(), Some(8));
         assert_eq!(ring.write_inside(2), Some(16));
         let (mut position, mut out) = reader.join().unwrap();
@@ -158,14 +161,14 @@ fn model_the_head_passes_from_one_sequence_to_the_next() {
 }
 
 #[test]
-fn model_a_closer_that_takes_the_lock_sees_all_that_was_published() {
+fn model_closer_with_the_lock_sees_everything_published() {
     loom::model(|| {
         let ring = Ring::new();
         let writer = {
             let ring = Arc::clone(&ring);
             thread::spawn(move || ring.write_locked(1).is_some())
         };
-        // Kept, as `close` keeps it.
+        // Kept, as in `close`.
         let closed = ring.words().try_lock(2);
         let (mut position, mut out) = (0, Vec::new());
         if closed {
@@ -173,7 +176,7 @@ fn model_a_closer_that_takes_the_lock_sees_all_that_was_published() {
         }
         let written = writer.join().unwrap();
         if closed {
-            assert_eq!(out.len(), usize::from(written), "nothing is published behind the closer's back");
+            assert_eq!(out.len(), usize::from(written), "nothing is published after the close");
         }
     });
 }
@@ -190,7 +193,7 @@ fn model_one_of_two_writers_wakes_the_owner() {
         let here = u32::from(ring.words().wake_is_due(16));
         assert_eq!(here + other.join().unwrap(), 1);
         ring.words().taken(16, 16);
-        assert!(!ring.words().wake_is_due(16), "what was read wakes nobody");
+        assert!(!ring.words().wake_is_due(16), "records that were read wake no owner");
         assert!(ring.words().wake_is_due(24));
     });
 }

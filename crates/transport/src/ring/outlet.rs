@@ -2,23 +2,29 @@
 //!
 //! ```text
 //!   open    map the region ─ store the view ─ open the gate (gate.rs)
-//!   write   gate open for the ticket? ─ view ─ rseq, or lock ─┬─ published ─ enough unread? wake          (outlet/write.rs)
-//!                                                             └─ no room ─ count
-//!   close   shut the gate ─ barrier ─ all locks ─ no visitors ─ cover the range
-//!   forget  shut the gate ─ no visitors ─ cover the range                                                   (a forked child)
+//!   write   gate open for the ticket? ─ view ─ rseq, or lock ─┬─ published ─ enough unread? wake
+//!           (outlet/write.rs)                                 └─ no room ─ count
+//!   close   close the gate ─ barrier ─ all locks ─ no visitors ─ cover the range
+//!   forget  close the gate ─ no visitors ─ cover the range         (a forked child)
 //! ```
 //!
-//! 1. An outlet lives in a static and is never freed; its addresses are never unmapped. A writer that was stopped for an hour
-//!    in the middle of a write finds memory to look at and a generation that is not its own.
-//! 2. The view (where the region is, how it is cut) changes only while the gate is shut. Whoever reads it, then finds the gate open for
-//!    its ticket, has read the view of that opening.
-//! 3. Counting a loss and waking the owner happen outside of the rings' rules; whoever does it is a visitor, and `close` waits for
-//!    visitors to leave. So a late count never reaches the next session, nor a late wake somebody else's descriptor.
-//! 4. Where `close` gave up waiting, the range and the descriptor are given up too: nothing else will ever be where somebody may still be.
-//! 5. `write`, `count_lost` are safe in signal handlers. `open`, `close`, `forget` are called by one thread at a time.
+//! 1. An outlet lives in a static and is never freed; its addresses are never unmapped. A writer
+//!    that was stopped for an hour in the middle of a write finds readable memory and a generation
+//!    that is not its own.
+//! 2. The view (address and layout of the region) changes only while the gate is closed. A writer
+//!    that reads it, and then finds the gate open for its ticket, has read the view of that
+//!    opening.
+//! 3. Counting a loss and waking the owner happen outside of the rings' rules; a thread that does
+//!    either is a visitor, and `close` waits for visitors to leave. So a late count never reaches
+//!    the next session, nor a late wake another descriptor with the same number.
+//! 4. If `close` stops waiting, the range and the descriptor are abandoned too: nothing else will
+//!    ever be at an address or number that a thread may still use.
+//! 5. `write` and `count_lost` are safe in signal handlers. One thread at a time calls `open`,
+//!    `close` and `forget`.
 //!
-//! A forked child shares its parent's region. It may count losses there, and then [forgets](Outlet::forget) it. It must know by itself
-//! that it is one: process ids do not tell, as a child in a new namespace can have its parent's.
+//! A forked child shares its parent's region. It may count losses there, and then
+//! [forgets](Outlet::forget) it. It must know by itself that it is a child: process ids do not show
+//! it, as a child in a new namespace can have its parent's.
 
 use core::fmt;
 use core::sync::atomic::{AtomicI32, AtomicIsize, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -40,16 +46,17 @@ use crate::map::Range;
 
 mod write;
 
-/// How long `close` waits for writers inside.
-const PATIENCE: Duration = Duration::from_millis(100);
-/// How long `forget` waits for those who count a loss in the parent's region. There may be none who could ever leave.
-const CHILDS_PATIENCE: Duration = Duration::from_millis(10);
+/// Timeout of `close` for writers inside.
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(100);
+/// Timeout of `forget` for threads that count a loss in the parent's region. There may be some that
+/// can never leave.
+const FORGET_TIMEOUT: Duration = Duration::from_millis(10);
 
 /// The next generation: one counter for all outlets, so that the ticket of one never fits another.
 static GENERATIONS: AtomicU64 = AtomicU64::new(1);
 
-/// Where a region's memory comes from. Memory of the process itself needs no descriptor ([`Outlet::open_private`]); whoever comes with
-/// one says what it is, and other kinds may follow.
+/// The memory of a region and how its owner is woken. Memory of the process itself needs no
+/// descriptor ([`Outlet::open_private`]). Other kinds may follow.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum RegionSource {
@@ -57,41 +64,41 @@ pub enum RegionSource {
     File {
         /// The sealed memory file.
         memory: OwnedFd,
-        /// Written to wake the owner.
+        /// The eventfd that wakes the owner.
         wake: OwnedFd,
     },
     /// A memory file from the owner, which is woken by a doorbell of this process.
     Doorbell {
         /// The sealed memory file.
         memory: OwnedFd,
-        /// Rung to wake the owner.
+        /// The doorbell that wakes the owner.
         doorbell: &'static Doorbell,
-        /// Its line.
+        /// Line of the doorbell.
         line: u8,
     },
 }
 
-/// How the owner of a region is woken.
+/// The means to wake the owner of a region.
 #[derive(Clone, Copy)]
 enum Wake {
-    /// Not at all.
+    /// The owner is not woken.
     None,
-    /// By this eventfd.
+    /// An eventfd, by its number.
     Descriptor(i32),
-    /// By a line of a doorbell.
+    /// A line of a doorbell.
     Doorbell(&'static Doorbell, u8),
 }
 
-/// Proof that an outlet was open at a certain time; a stale one is refused by [`Outlet::write`].
+/// Proof that an outlet was open at a certain time; [`Outlet::write`] refuses a stale one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket(pub u64);
 
-/// Why a record was not taken.
+/// The reason why a record was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
     /// No room, or every lock taken: counted in the region.
     Full,
-    /// The owner takes nothing for now, because what it keeps events in is full: counted in the region.
+    /// The owner takes no events for now, because its store is full: counted in the region.
     Shut,
     /// Larger than the session can store, or empty: counted in the region.
     TooLarge,
@@ -99,11 +106,11 @@ pub enum Failure {
     Closed,
 }
 
-/// One way out of this process into one session. Lives in a static and is never freed, so a writer that was interrupted for
-/// any length of time finds memory to look at.
+/// An outlet of this process into one session. Lives in a static and is never freed, so a writer
+/// that was interrupted for any length of time finds readable memory.
 #[repr(C, align(128))]
 pub struct Outlet {
-    // What every write reads, in one cache line that is written only by `open` and `close`.
+    // Read by every write, in one cache line that only `open` and `close` write.
     pub(super) generation: AtomicU64,
     pub(super) base: AtomicPtr<u8>,
     pub(super) data_offset: AtomicUsize,
@@ -113,13 +120,13 @@ pub struct Outlet {
     wake_at: AtomicU32,
     max_record: AtomicU32,
     clock: AtomicU32,
-    aside: Aside,
+    cold: ColdFields,
 }
 
-/// What the fast path does not read.
+/// Fields that the fast path does not read.
 #[repr(C, align(64))]
-struct Aside {
-    /// See `gate.rs`.
+struct ColdFields {
+    /// Opening and number of visitors (gate.rs).
     visitors: AtomicU64,
     /// Descriptor of the eventfd, or −1.
     wake: AtomicI32,
@@ -138,7 +145,7 @@ impl fmt::Debug for Outlet {
 }
 
 impl Outlet {
-    /// A closed outlet.
+    /// Creates a closed outlet.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -151,7 +158,7 @@ impl Outlet {
             wake_at: AtomicU32::new(0),
             max_record: AtomicU32::new(0),
             clock: AtomicU32::new(0),
-            aside: Aside {
+            cold: ColdFields {
                 visitors: AtomicU64::new(0),
                 wake: AtomicI32::new(-1),
                 doorbell: AtomicPtr::new(core::ptr::null_mut()),
@@ -163,10 +170,11 @@ impl Outlet {
 
     #[inline]
     pub(super) const fn gate(&self) -> Gate<'_> {
-        Gate::of(&self.generation, &self.aside.visitors)
+        Gate::new(&self.generation, &self.cold.visitors)
     }
 
-    /// Maps a region and lets writers in. Refuses a region of another version. One caller at a time opens and closes an outlet.
+    /// Maps a region and lets writers in. Rejects a region of another version. One caller at a time
+    /// opens and closes an outlet.
     pub fn open(&self, source: RegionSource, params: &RegionParams) -> Result<Ticket> {
         let (memory, wake) = match source {
             RegionSource::File { memory, wake } => {
@@ -183,14 +191,15 @@ impl Outlet {
         })
     }
 
-    /// Opens it over memory of this process and gives the reading side: a private session.
+    /// Opens the outlet over memory of this process and returns the reading side, for a private
+    /// session.
     pub fn open_private(&self, params: &RegionParams, wake: OwnedFd) -> Result<(Ticket, RegionReader)> {
         let range = self.prepare(params)?;
         let reader = RegionReader::over(range.map_shared(params.layout.region_bytes())?, params)?;
         Ok((self.admit(params, Wake::Descriptor(wake.into_raw_fd())), reader))
     }
 
-    /// As [`open_private`](Self::open_private), where the owner is woken by a doorbell.
+    /// Like [`open_private`](Self::open_private), with a doorbell to wake the owner.
     pub fn open_private_with_doorbell(
         &self,
         params: &RegionParams,
@@ -202,35 +211,39 @@ impl Outlet {
         Ok((self.admit(params, Wake::Doorbell(doorbell, line)), reader))
     }
 
-    /// The range for a region, where it may be opened: the one in use before, if it is large enough and the region is cut alike.
+    /// Returns the range for a region, if the outlet may be opened: the previous range, if it is
+    /// large enough and the region has the same number of CPUs.
     fn prepare(&self, params: &RegionParams) -> Result<Range> {
         params.check()?;
         if self.gate().is_open() {
-            return Err(Error::Invalid("the outlet is open already"));
+            return Err(Error::Invalid("the outlet is already open"));
         }
         let needed = params.layout.region_bytes();
-        // A late-comer to the last region may still try a lock word before it looks at the generation. With as many processors as before
-        // that word is a lock word of the next region too, and trying it does no harm (fallback.rs).
-        let alike = self.cpus.load(Ordering::Relaxed) == u32::from(params.layout.cpus());
-        if let Some(range) = self.range().filter(|range| alike && range.bytes() >= needed) {
+        // A late writer to the previous region may still try a lock word before it checks the
+        // generation. With as many CPUs as before, that word is a lock word of the next region too,
+        // and trying it does no harm (fallback.rs).
+        let has_same_cpus = self.cpus.load(Ordering::Relaxed) == u32::from(params.layout.cpus());
+        if let Some(range) = self.range().filter(|range| has_same_cpus && range.bytes() >= needed) {
             return Ok(range);
         }
         let range = Range::reserve(needed)?;
         self.base.store(range.base(), Ordering::Relaxed);
-        self.aside.range_bytes.store(range.bytes(), Ordering::Relaxed);
+        self.cold.range_bytes.store(range.bytes(), Ordering::Relaxed);
         Ok(range)
     }
 
     fn range(&self) -> Option<Range> {
-        let bytes = self.aside.range_bytes.load(Ordering::Relaxed);
-        // SAFETY: both were stored together from a range that `prepare` reserved; opening and closing is one caller at a time.
+        let bytes = self.cold.range_bytes.load(Ordering::Relaxed);
+        // SAFETY: both were stored together from a range that `prepare` reserved; opening and
+        // closing is one caller at a time.
         unsafe { Range::from_parts(self.base.load(Ordering::Relaxed), bytes) }.filter(|_| bytes > 0)
     }
 
     /// Stores the view and lets writers in.
     fn admit(&self, params: &RegionParams, wake: Wake) -> Ticket {
         let layout = params.layout;
-        let offset = if params.clock == Counter::Cycles && layout.ring_bytes() > 0 { sequences() } else { 0 };
+        let offset =
+            if params.clock == Counter::Cycles && layout.ring_bytes() > 0 { rseq_area_offset() } else { 0 };
         self.rseq_offset.store(offset, Ordering::Relaxed);
         self.data_offset.store(layout.data_offset(0), Ordering::Relaxed);
         self.cpus.store(u32::from(layout.cpus()), Ordering::Relaxed);
@@ -239,27 +252,30 @@ impl Outlet {
         self.max_record.store(params.max_record, Ordering::Relaxed);
         self.clock.store(params.clock as u32, Ordering::Relaxed);
         self.set_wake(wake);
-        // Two at a time: odd numbers are openings, the even ones between them closings. Relaxed: only their being different matters.
+        // Steps of two: odd numbers are openings, the even ones between them closings. Relaxed:
+        // they only need to differ.
         let generation = GENERATIONS.fetch_add(2, Ordering::Relaxed);
         self.gate().open(generation);
         Ticket(generation)
     }
 
-    /// Shuts writers out. After the return no writer publishes any more, unless one was stopped inside the lock of a ring for longer
-    /// than a tenth of a second (then `false`).
+    /// Closes the outlet. After the return no writer publishes any more, unless one was stopped
+    /// inside the lock of a ring for longer than a tenth of a second (then `false`).
     ///
-    /// Only in the process that opened it: a forked child would shut its parent's writers out. It calls [`forget`](Self::forget).
+    /// Call it only in the process that opened the outlet: a forked child would stop its parent's
+    /// writers. The child calls [`forget`](Self::forget).
     pub fn close(&self) -> bool {
         let (range, view) = (self.range(), self.view());
-        if !self.gate().shut() {
+        if !self.gate().close() {
             return true;
         }
-        let quiet = self.still(&view);
+        let quiet = self.wait_for_writers(&view);
         if let Some(range) = range {
             range.cover();
         }
         if let (Wake::Descriptor(wake), true) = (self.vacate(quiet), quiet) {
-            // SAFETY: the descriptor was given to this outlet by `open`, and no visitor is left to use its number.
+            // SAFETY: the descriptor was given to this outlet by `open`, and no visitor is left to
+            // use its number.
             drop(unsafe { OwnedFd::from_raw_fd(wake) });
         }
         quiet
@@ -271,62 +287,67 @@ impl Outlet {
             Wake::Descriptor(descriptor) => (descriptor, core::ptr::null(), 0),
             Wake::Doorbell(doorbell, line) => (-1, core::ptr::from_ref(doorbell), line),
         };
-        self.aside.wake.store(descriptor, Ordering::Relaxed);
-        self.aside.doorbell.store(doorbell.cast_mut(), Ordering::Relaxed);
-        self.aside.line.store(u32::from(line), Ordering::Relaxed);
+        self.cold.wake.store(descriptor, Ordering::Relaxed);
+        self.cold.doorbell.store(doorbell.cast_mut(), Ordering::Relaxed);
+        self.cold.line.store(u32::from(line), Ordering::Relaxed);
     }
 
-    /// How the owner of the present opening is woken; of use once the gate was found open for its ticket.
-    fn wake_of_owner(&self) -> Wake {
-        let descriptor = self.aside.wake.load(Ordering::Relaxed);
-        // SAFETY: null, or stored by `set_wake` from a reference that lives for ever.
-        match unsafe { self.aside.doorbell.load(Ordering::Relaxed).as_ref() } {
-            Some(doorbell) => Wake::Doorbell(doorbell, self.aside.line.load(Ordering::Relaxed) as u8),
+    /// Returns the means to wake the owner of the current opening; valid if the gate is found open
+    /// for its ticket afterwards.
+    fn owner_wake(&self) -> Wake {
+        let descriptor = self.cold.wake.load(Ordering::Relaxed);
+        // SAFETY: null, or stored by `set_wake` from a reference that lives forever.
+        match unsafe { self.cold.doorbell.load(Ordering::Relaxed).as_ref() } {
+            Some(doorbell) => Wake::Doorbell(doorbell, self.cold.line.load(Ordering::Relaxed) as u8),
             None if descriptor >= 0 => Wake::Descriptor(descriptor),
             None => Wake::None,
         }
     }
 
-    /// In a forked child, for an outlet that its parent opened: forgets the parent's region and disturbs nothing there. No thread of the
-    /// child is in [`write`](Self::write) with the parent's ticket; counting losses is allowed, and every loss for which
-    /// [`count_lost`](Self::count_lost) finds the outlet open is counted in the parent's region.
+    /// Forgets the parent's region, in a forked child, and changes nothing in it. No thread of the
+    /// child is in [`write`](Self::write) with the parent's ticket; counting losses is allowed, and
+    /// every loss for which [`count_lost`](Self::count_lost) finds the outlet open is counted in
+    /// the parent's region.
     pub fn forget(&self) {
         let range = self.range();
-        if !self.gate().shut() {
+        if !self.gate().close() {
             return;
         }
-        // Visitors that the parent had at the fork are counted here and never leave. Then the region stays where it is, in case it
-        // is one of the child's own who counts.
-        let quiet = wait_until(Instant::now() + CHILDS_PATIENCE, || self.gate().is_empty());
+        // Visitors that the parent had at the fork are counted here and never leave. Then the
+        // region stays mapped, in case a thread of the child is counting.
+        let quiet = wait_until(Instant::now() + FORGET_TIMEOUT, || self.gate().is_empty());
         if let Some(range) = range.filter(|_| quiet) {
             range.cover();
         }
-        // The child's copy of a descriptor stays open: the child may have closed it and opened something of its own under that number.
+        // The child's copy of a descriptor stays open: the child may have closed it and opened a
+        // file of its own under that number.
         self.vacate(quiet);
     }
 
-    /// Makes the range ready for the next region; where a writer may still be inside, gives it up. Returns how the owner was woken.
+    /// Prepares the range for the next region, or abandons it if a writer may still be inside.
+    /// Returns the means to wake the owner.
     fn vacate(&self, quiet: bool) -> Wake {
-        let wake = self.wake_of_owner();
+        let wake = self.owner_wake();
         self.set_wake(Wake::None);
         if !quiet {
-            self.aside.range_bytes.store(0, Ordering::Relaxed);
+            self.cold.range_bytes.store(0, Ordering::Relaxed);
         }
         wake
     }
 
-    /// Waits until nobody is inside (R5). The locks are kept.
-    fn still(&self, view: &View) -> bool {
-        // Every thread of this process that is in a sequence begins again, and then sees the generation.
+    /// Waits until no writer or visitor is inside (R5). The locks are kept.
+    fn wait_for_writers(&self, view: &View) -> bool {
+        // Every thread of this process that is in a sequence starts it again, and then sees the
+        // generation.
         let stopped = view.rseq_offset == 0 || membarrier(MembarrierCommand::PrivateExpeditedRseq).is_ok();
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + CLOSE_TIMEOUT;
         let mut locked = true;
         for ring in view.cpus..view.cpus * 2 {
             // SAFETY: the view was read while the outlet was open.
             let words = unsafe { view.words(ring as usize) };
             if !wait_until(end, || words.try_lock(u32::MAX)) {
-                // Somebody was stopped inside, and what he publishes later goes nowhere. Should he have published already, it is counted in
-                // vain: better once too often than never.
+                // A writer was stopped inside, and what it publishes later is lost. If it has
+                // already published, it is counted needlessly: better once too often than never.
                 words.count_lost();
                 locked = false;
             }
@@ -347,17 +368,19 @@ impl Outlet {
     }
 }
 
-/// Refuses a descriptor on which waking could hang or kill the writer, and keeps it from blocking: only an eventfd will do.
+/// Rejects a descriptor that is no eventfd, on which waking could block or kill the writer, and
+/// makes it non-blocking.
 pub fn prepare_wake(wake: BorrowedFd<'_>) -> Result<()> {
-    // Of this thread: it may have a descriptor table of its own.
+    // The link of this thread: it may have a descriptor table of its own.
     let link = format!("/proc/thread-self/fd/{}", wake.as_raw_fd());
-    // Where a sandbox hides /proc nothing can be told; the owner is then believed.
+    // If a sandbox hides /proc, the type is unknown; the owner is then trusted.
     if let Ok(target) = std::fs::read_link(link)
         && target.as_os_str() != "anon_inode:[eventfd]"
     {
         return Err(Error::Invalid("the descriptor that wakes the owner is no eventfd"));
     }
-    let flags = rustix::fs::fcntl_getfl(wake).map_err(|e| Error::system("look at the wake descriptor", e))?;
+    let flags =
+        rustix::fs::fcntl_getfl(wake).map_err(|e| Error::system("read flags of the wake descriptor", e))?;
     rustix::fs::fcntl_setfl(wake, flags | rustix::fs::OFlags::NONBLOCK)
         .map_err(|e| Error::system("unblock the wake descriptor", e))
 }
@@ -368,11 +391,13 @@ impl Default for Outlet {
     }
 }
 
-/// The offset of the area for restartable sequences, where they may be used: the C library registered one, the environment does not
-/// forbid it, and the kernel can abort them from outside, without which an outlet could not be closed.
+/// Returns the offset of the area for restartable sequences, or 0 if they cannot be used: the C
+/// library must have registered one, the environment must not forbid it, and the kernel must be
+/// able to abort them from outside, without which an outlet could not be closed.
 ///
-/// Found out once: a forked child must not look at the environment, whose lock another thread of its parent may have held.
-fn sequences() -> isize {
+/// Determined once: a forked child must not read the environment, whose lock another thread of its
+/// parent may have held.
+fn rseq_area_offset() -> isize {
     static OFFSET: OnceLock<isize> = OnceLock::new();
     let offset =
         *OFFSET.get_or_init(|| if switched_on("TRACEWEIR_NO_RSEQ") { 0 } else { rseq::area_offset() });
@@ -380,13 +405,13 @@ fn sequences() -> isize {
     if stoppable { offset } else { 0 }
 }
 
-/// Whether threads of this process write in restartable sequences, and not under locks.
+/// Returns whether threads of this process write in restartable sequences instead of under locks.
 #[must_use]
 pub fn is_restartable() -> bool {
-    sequences() != 0
+    rseq_area_offset() != 0
 }
 
-/// Tries until it succeeds or the time is over.
+/// Calls `done` until it returns `true` or `end` is reached. Returns whether it did.
 fn wait_until(end: Instant, mut done: impl FnMut() -> bool) -> bool {
     loop {
         if done() {

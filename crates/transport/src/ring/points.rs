@@ -1,13 +1,14 @@
-//! Named points at which a test may kill a writer: `TRACEWEIR_TEST_POINT=name:N` makes the N-th pass of the point raise SIGKILL.
+//! Named points at which a test may kill a writer: `TRACEWEIR_TEST_POINT=name:N` makes the N-th
+//! pass of the point raise SIGKILL.
 //!
-//! Without the feature `test-points` a point is nothing at all.
+//! Without the feature `test-points` a point compiles to nothing.
 
-/// A point is passed.
+/// Passes a test point.
 #[cfg(not(feature = "test-points"))]
 #[inline(always)]
 pub(super) fn pass(_name: &'static str) {}
 
-/// A point is passed.
+/// Passes a test point.
 #[cfg(feature = "test-points")]
 pub(super) fn pass(name: &'static str) {
     use core::sync::atomic::{AtomicU64, Ordering};

@@ -1,14 +1,15 @@
-//! Where no restartable sequence is written for the processor: every write takes the lock of a ring.
+//! Replacement for CPUs without an implementation of restartable sequences: every write takes the
+//! lock of a ring.
 
 use super::outlet::{Outlet, Ticket};
 use super::straight::Frame;
 
-/// Where the sequence's area is, relative to the thread pointer; 0: nowhere.
+/// Returns 0: there is no area for sequences.
 pub(super) fn area_offset() -> isize {
     0
 }
 
-/// What becomes of an attempt; the others are those of the real one.
+/// Result of an attempt; the other variants are those of the real implementation.
 #[allow(dead_code)]
 pub(super) enum Attempt {
     Published(*mut u8, u64),
@@ -17,10 +18,10 @@ pub(super) enum Attempt {
     Unfit,
 }
 
-/// Never fits, as there is no area.
+/// Always returns [`Attempt::Unfit`], as there is no area.
 ///
 /// # Safety
-/// None is needed; the signature is that of the real one.
+/// No requirements; the signature is that of the real implementation.
 pub(super) unsafe fn write(_: &Outlet, _: Ticket, _: isize, _: &Frame) -> Attempt {
     Attempt::Unfit
 }

@@ -1,16 +1,23 @@
-//! A record that goes into a ring straight from where its pieces lie, without being put together first.
+//! A record that is written into a ring directly from the memory of its pieces, without being
+//! assembled first.
 //!
 //! ```text
-//!   prefix │ first  thread  0 │ provider (16) │ descriptor (16) │ 0 │ activity (16) │ items: whole words │ head  bytes  zeros │ block │ block …
-//!     16                              80 bytes: an event's header                         run                   schema               payload
+//!   prefix │ first  thread  0 │ provider (16) │ descriptor (16) │ 0 │ activity (16) │
+//!     16                        80 bytes: an event's header
+//!   │ items: whole words │ head  bytes  zeros │ block │ block …
+//!           run                  schema           payload
 //! ```
 //!
-//! Most of an event lies in memory as it will lie in the ring: the provider's id and its items in the registration, descriptor and schema in the program's
-//! constants. Copying each of them once, by moves as wide as it allows, takes half the time of gathering them on the stack and copying on.
+//! Most of an event already has its form in memory: the provider's id and its items in the
+//! registration, descriptor and schema in the program's constants. Copying each piece once, by
+//! moves as wide as it allows, takes half the time of assembling them on the stack and copying
+//! again.
 //!
-//! What a sequence works on is one [`Frame`], whether the record is such a one or a [`Gather`](super::Gather): the header is left out there, and the run is the staged part.
+//! A sequence works on one [`Frame`], for such a record as well as for a [`Gather`](super::Gather):
+//! the latter has no header, and its run is the staged part.
 //!
-//! Invariant: the sizes in a frame add up to at most `size`, and every address in it can be read for as many bytes as the frame says. The constructors see to it.
+//! Invariant: the sizes in a frame add up to at most `size`, and every address in it can be read
+//! for as many bytes as the frame says. The constructors ensure it.
 
 use core::marker::PhantomData;
 use core::mem::MaybeUninit;
@@ -20,17 +27,17 @@ use core::sync::atomic::AtomicU64;
 use super::gather::Gather;
 use crate::abi;
 
-/// Bytes of an event's header.
+/// Size of an event's header in bytes.
 const HEADER: usize = 80;
-/// A schema that is shorter is not copied by the moves of the sequence.
+/// Shortest schema that the moves of the sequence can copy.
 pub const SHORTEST_SCHEMA: usize = 16;
 
-/// Bytes of a payload where they lie; in memory as EVENT_DATA_DESCRIPTOR is.
+/// Bytes of a payload in place, with the memory layout of EVENT_DATA_DESCRIPTOR.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Block<'a> {
     at: u64,
-    /// Bytes in the lower half; the upper one means nothing here.
+    /// Number of bytes in the lower half; the upper half means nothing here.
     size: u64,
     lives: PhantomData<&'a [u8]>,
 }
@@ -38,7 +45,8 @@ pub struct Block<'a> {
 const _: () = assert!(size_of::<Block<'_>>() == 16 && core::mem::offset_of!(Block<'_>, size) == 8);
 
 impl<'a> Block<'a> {
-    /// These bytes; as many of them as 32 bits can tell. More are no part of a record in any case.
+    /// Creates a block of these bytes, limited to what 32 bits can count. More never fit into a
+    /// record.
     #[inline(always)]
     #[must_use]
     pub fn new(bytes: &'a [u8]) -> Self {
@@ -46,42 +54,46 @@ impl<'a> Block<'a> {
         Self { at: bytes.as_ptr().expose_provenance() as u64, size, lives: PhantomData }
     }
 
-    /// Slices as blocks, where they lie.
+    /// Views slices as blocks, in place.
     ///
-    /// A length beyond 32 bits stands in both halves of `size`: [`Blocks::of_slices`] refuses it, [`bytes`](Self::bytes) is as much
-    /// as the lower half says.
+    /// A length beyond 32 bits extends to the upper half of `size`: [`Blocks::of_slices`] rejects
+    /// it, and [`bytes`](Self::bytes) returns as much as the lower half says.
     #[inline(always)]
     #[must_use]
     pub fn from_slices(slices: &'a [&'a [u8]]) -> &'a [Self] {
         for slice in slices {
-            // Costs nothing: says that `bytes` may get at this memory by its address.
+            // Costs nothing: allows `bytes` to access this memory by its address.
             let _ = slice.as_ptr().expose_provenance();
         }
-        // SAFETY: a block lies in memory as a reference to a slice does (see below): an address, then a length whose lower half comes first.
+        // SAFETY: a block lies in memory as a reference to a slice does (see below): an address,
+        // then a length whose lower half comes first.
         unsafe { core::slice::from_raw_parts(slices.as_ptr().cast(), slices.len()) }
     }
 
-    /// Descriptors of C as blocks, where they lie.
+    /// Views C descriptors as blocks, in place.
     ///
     /// # Safety
     ///
-    /// `first` is the first of `count` EVENT_DATA_DESCRIPTORs that live for `'a`. Each has an address of NULL and a size of 0, or the address of so many bytes, which can be read
-    /// and do not change for `'a`.
+    /// `first` is the first of `count` EVENT_DATA_DESCRIPTORs that live for `'a`. Each has an
+    /// address of NULL and a size of 0, or the address of as many bytes as its size, which can be
+    /// read and do not change for `'a`.
     #[inline(always)]
     #[must_use]
     pub unsafe fn from_described(first: *const u8, count: usize) -> &'a [Self] {
-        // SAFETY: by the contract; a block is in memory as such a descriptor.
+        // SAFETY: the caller passes `count` EVENT_DATA_DESCRIPTORs that live for `'a`, and a block
+        // has the memory layout of such a descriptor.
         unsafe { core::slice::from_raw_parts(first.cast(), count) }
     }
 
-    /// What a C program says that this is (EVENT_DATA_DESCRIPTOR.Type); 0 for a block that was made from a slice.
+    /// Returns the type that a C program gave (EVENT_DATA_DESCRIPTOR.Type); 0 for a block made from
+    /// a slice.
     #[inline(always)]
     #[must_use]
     pub fn kind(&self) -> u8 {
         (self.size >> 32) as u8
     }
 
-    /// How many bytes it has.
+    /// Returns the number of bytes.
     #[inline(always)]
     #[must_use]
     #[allow(clippy::len_without_is_empty)]
@@ -89,7 +101,7 @@ impl<'a> Block<'a> {
         self.size as u32 as usize
     }
 
-    /// The bytes.
+    /// Returns the bytes of the block.
     #[inline]
     #[must_use]
     pub fn bytes(&self) -> &'a [u8] {
@@ -97,12 +109,13 @@ impl<'a> Block<'a> {
             return &[];
         }
         let at = ptr::with_exposed_provenance(self.at as usize);
-        // SAFETY: made from such a slice, or by whoever promises that it could have been (`Blocks::described`).
+        // SAFETY: made from such a slice, or by a caller of `Blocks::described`, which promises
+        // readable bytes.
         unsafe { core::slice::from_raw_parts(at, self.len()) }
     }
 }
 
-/// Blocks, and how many bytes they have together.
+/// Blocks and their total size.
 #[derive(Clone, Copy, Debug)]
 pub struct Blocks<'a> {
     all: &'a [Block<'a>],
@@ -110,16 +123,16 @@ pub struct Blocks<'a> {
 }
 
 impl<'a> Blocks<'a> {
-    /// These.
+    /// Adds up the sizes of these blocks.
     #[inline(always)]
     #[must_use]
     pub fn new(all: &'a [Block<'a>]) -> Self {
-        // Each has less than 2³², and there are as many as memory has room for: nothing wraps.
+        // Each has less than 2³² bytes, and memory bounds their number: nothing wraps.
         let bytes = all.iter().fold(0_usize, |sum, block| sum.wrapping_add(block.size as u32 as usize));
         Self { all, bytes }
     }
 
-    /// The same where they were added up before: a sum that is wrong makes a record that is refused.
+    /// Creates blocks whose total is already known: a wrong sum makes a record that is rejected.
     #[inline(always)]
     #[must_use]
     pub fn counted(all: &'a [Block<'a>], bytes: usize) -> Self {
@@ -127,21 +140,22 @@ impl<'a> Blocks<'a> {
         Self { all, bytes }
     }
 
-    /// All of them.
+    /// Returns all blocks.
     #[inline(always)]
     #[must_use]
     pub fn all(&self) -> &'a [Block<'a>] {
         self.all
     }
 
-    /// How many bytes they have together.
+    /// Returns the total number of bytes.
     #[inline(always)]
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Blocks that were made [from slices](Block::from_slices). `None`: one is larger than a record.
+    /// Creates blocks that were made [from slices](Block::from_slices). `None` if one is larger
+    /// than a record.
     #[inline(always)]
     #[must_use]
     pub fn of_slices(all: &'a [Block<'a>]) -> Option<Self> {
@@ -153,7 +167,7 @@ impl<'a> Blocks<'a> {
         (bits <= abi::MAX_RECORD as u64).then_some(Self { all, bytes })
     }
 
-    /// From descriptors of C that have so many bytes together.
+    /// Creates blocks from C descriptors with a total of `bytes` bytes.
     ///
     /// # Safety
     ///
@@ -161,27 +175,27 @@ impl<'a> Blocks<'a> {
     #[inline(always)]
     #[must_use]
     pub unsafe fn described(first: *const u8, count: usize, bytes: usize) -> Self {
-        // SAFETY: by the contract.
+        // SAFETY: the caller makes the promises of `Block::from_described`.
         Self { all: unsafe { Block::from_described(first, count) }, bytes }
     }
 }
 
-/// What stands in front of the items.
+/// The header of an event, before its items.
 #[derive(Clone, Copy, Debug)]
 pub struct Header<'a> {
-    /// The first word but for the size in its lowest sixteen bits, which are zero.
+    /// The first word, with zeros for the size in its lowest sixteen bits.
     pub first: u64,
-    /// The second word.
+    /// Thread id, the second word.
     pub thread: u32,
-    /// Sixteen bytes behind the third, which is zero.
+    /// The sixteen bytes after the third word, which is zero.
     pub provider: &'a [AtomicU64; 2],
-    /// The sixteen behind those.
+    /// The sixteen bytes after those.
     pub descriptor: &'a [u8; 16],
-    /// The last sixteen, behind a word of zeros.
+    /// The last sixteen bytes, after a word of zeros.
     pub activity: &'a [u8; 16],
 }
 
-/// The record.
+/// A record in pieces, ready to be written.
 #[derive(Debug)]
 pub struct Straight<'a> {
     pub(super) frame: Frame,
@@ -190,8 +204,10 @@ pub struct Straight<'a> {
 }
 
 impl<'a> Straight<'a> {
-    /// The record of these pieces: `items` as they stand in it; then `schema`, head and data, zeros up to a multiple of eight behind them; then the blocks. `flags` are those
-    /// of [`abi::FLAGS`]. `None`: it has more than [`abi::MAX_RECORD`] bytes, a schema of less than [`SHORTEST_SCHEMA`], or one word of items, which no item is.
+    /// Creates the record of these pieces: `items` as they stand in it; then `schema`, head and
+    /// data, padded with zeros to a multiple of eight; then the blocks. `flags` are those of
+    /// [`abi::FLAGS`]. `None` if it has more than [`abi::MAX_RECORD`] bytes, a schema of less than
+    /// [`SHORTEST_SCHEMA`], or one word of items, which no item is.
     #[inline(always)]
     #[must_use]
     pub fn new(
@@ -202,7 +218,7 @@ impl<'a> Straight<'a> {
         flags: u16,
     ) -> Option<Self> {
         let (schema_head, schema) = schema.unwrap_or((0, &[]));
-        // No item is so short, and the moves of the sequence are longer.
+        // No item is that short, and the moves of the sequence are longer.
         if items.len() == 1 {
             return None;
         }
@@ -240,15 +256,16 @@ impl<'a> Straight<'a> {
     }
 }
 
-/// What a sequence works on, in memory so that registers suffice. Found by `offset_of`, so the order of the fields does not matter.
+/// The input of a sequence, in memory because registers do not suffice. Fields are accessed by
+/// `offset_of`, so their order does not matter.
 #[repr(C)]
 #[derive(Debug)]
 pub(super) struct Frame {
-    /// Bytes in the ring.
+    /// Number of bytes in the ring.
     pub(super) size: u64,
-    /// The first word of the prefix, but for the processor.
+    /// The first word of the prefix, without the CPU.
     pub(super) prefix: u64,
-    /// Null: there is no header.
+    /// Null if there is no header.
     pub(super) provider: *const u8,
     pub(super) first: u64,
     pub(super) thread: u64,
@@ -256,9 +273,10 @@ pub(super) struct Frame {
     pub(super) activity: *const u8,
     pub(super) run: *const u64,
     pub(super) run_end: *const u64,
-    /// Where the rest goes, from the beginning of the prefix: up to seven bytes before the end of the run.
+    /// Offset of the rest from the start of the prefix: up to seven bytes before the end of the
+    /// run.
     pub(super) behind_run: u64,
-    /// 0: there is no schema.
+    /// 0 if there is no schema.
     pub(super) schema_head: u64,
     pub(super) schema: *const u8,
     pub(super) schema_bytes: u64,
@@ -267,8 +285,8 @@ pub(super) struct Frame {
     pub(super) blocks_end: *const u8,
 }
 
-// A reference to a slice is such a pair too. The language does not promise that, so the compiler is asked: the second word of one is its length. The lower half of a
-// length comes first.
+// A reference to a slice is such a pair too. The language does not promise that, so the compiler
+// checks it: the second word of one is its length. The lower half of a length comes first.
 const _: () = {
     union Reference {
         slice: &'static [u8],
@@ -276,13 +294,14 @@ const _: () = {
     }
     assert!(size_of::<&[u8]>() == 16 && align_of::<&[u8]>() == align_of::<Block<'_>>());
     let reference = Reference { slice: &[0; 77] };
-    // SAFETY: both fields have sixteen bytes; if this word is the address, the compiler refuses to read it as a number.
+    // SAFETY: both fields have sixteen bytes; if this word is the address, the compiler refuses to
+    // read it as a number.
     assert!(unsafe { reference.words[1].assume_init() } == 77);
     assert!(cfg!(target_endian = "little"));
 };
 
 impl Frame {
-    /// Of a record that is sound for `length`.
+    /// Creates the frame of a record that is sound for `length`.
     #[inline(always)]
     pub(super) fn gathered(record: &Gather<'_>, length: usize) -> Self {
         let rest = record.rest.as_ptr_range();

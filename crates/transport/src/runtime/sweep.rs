@@ -1,13 +1,15 @@
-//! Removing what has no place among the provider sockets, in a folder that everybody may write to.
+//! Removes everything except provider sockets, in a folder that all users may write to.
 //!
 //! ```text
-//!   providers/  socket of a provider    kept, of each user so many
+//!   providers/  socket of a provider    kept, up to a limit for each user
 //!               any other file, a link  removed
-//!               a folder                its files removed, its folders moved up into providers/, to have their turn; removed when it is empty
+//!               a folder                its files removed, its folders moved up into providers/
+//!                                       for the next round; removed when it is empty
 //! ```
 //!
-//! Whoever owns a folder changes it while it is looked at. So nothing is done by path: each folder is opened, without following a link, and its entries are named by
-//! one word below it. And nothing is descended into: folders can be nested deeper than any stack or number of descriptors goes.
+//! The owner of a folder can change it during the sweep. So nothing is done by path: each folder is
+//! opened without following a link, and its entries are named by one component below it. Nor does
+//! the sweep descend: folders can be nested deeper than any stack or number of descriptors.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,12 +21,13 @@ use rustix::io::Errno;
 use super::{RuntimeDir, claimed_pid, random};
 use crate::error::{Error, Result};
 
-/// Entries removed or moved in one go; the others have their turn in the next.
+/// Entries removed or moved in one sweep; the next sweep continues.
 const MAX_STEPS: usize = 100_000;
 
 impl RuntimeDir {
-    /// Removes what is no provider socket, and of each user the sockets past so many: everybody may make files in the folder of the system's daemon,
-    /// and nobody is to fill it. How many entries were removed.
+    /// Removes everything that is no provider socket, and sockets of a user beyond `of_each`: all
+    /// users may create files in the folder of the system's daemon, and none must fill it. Returns
+    /// how many entries were removed.
     pub fn sweep_providers(&self, of_each: usize) -> Result<usize> {
         let failed = |e: Errno| Error::system("reading the folder of providers", io::Error::from(e));
         let folder = match open(CWD, self.providers().as_os_str()) {
@@ -32,7 +35,7 @@ impl RuntimeDir {
             folder => folder.map_err(failed)?,
         };
         let mut sweep = Sweep { folder, kept: BTreeMap::new(), of_each, steps: MAX_STEPS, removed: 0 };
-        // Once for what is there, and again as long as folders were moved up.
+        // Once for the existing entries, and again while folders were moved up.
         while sweep.round().map_err(failed)? && sweep.steps > 0 {}
         Ok(sweep.removed)
     }
@@ -47,10 +50,10 @@ struct Sweep {
 }
 
 impl Sweep {
-    /// Looks at all entries; whether others have been moved up meanwhile.
+    /// Checks all entries. Returns whether others have been moved up meanwhile.
     fn round(&mut self) -> rustix::io::Result<bool> {
         self.kept.clear();
-        let mut is_more = false;
+        let mut has_more = false;
         for entry in Dir::read_from(&self.folder)? {
             let Ok(entry) = entry else { break };
             if self.steps == 0 {
@@ -64,15 +67,15 @@ impl Sweep {
             if unlinkat(&self.folder, name, AtFlags::empty()).is_ok() {
                 self.removed = self.removed.saturating_add(1);
             } else if let Ok(below) = open(self.folder.as_fd(), name) {
-                is_more |= self.empty(&below);
-                let gone = unlinkat(&self.folder, name, AtFlags::REMOVEDIR).is_ok();
-                self.removed = self.removed.saturating_add(usize::from(gone));
+                has_more |= self.empty(&below);
+                let is_removed = unlinkat(&self.folder, name, AtFlags::REMOVEDIR).is_ok();
+                self.removed = self.removed.saturating_add(usize::from(is_removed));
             }
         }
-        Ok(is_more)
+        Ok(has_more)
     }
 
-    /// Whether an entry is a provider's socket, and not one too many of its owner's.
+    /// Returns whether an entry is a provider's socket within its owner's limit.
     fn is_kept(&mut self, name: &std::ffi::CStr) -> bool {
         let is_named = name.to_str().is_ok_and(|name| claimed_pid(name).is_some());
         let Ok(stat) = statat(&self.folder, name, AtFlags::SYMLINK_NOFOLLOW) else { return true };
@@ -84,10 +87,10 @@ impl Sweep {
         *others <= self.of_each
     }
 
-    /// Removes the files of a folder and moves its folders up; whether there were some.
+    /// Removes the files of a folder and moves its folders up. Returns whether there were any.
     fn empty(&mut self, below: &OwnedFd) -> bool {
         let Ok(entries) = Dir::read_from(below) else { return false };
-        let mut is_more = false;
+        let mut has_more = false;
         for entry in entries {
             let Ok(entry) = entry else { break };
             if self.steps == 0 {
@@ -102,10 +105,10 @@ impl Sweep {
                 self.removed = self.removed.saturating_add(1);
             } else {
                 let moved = renameat(below, name, &self.folder, format!("swept-{:016x}", random()));
-                is_more |= moved.is_ok();
+                has_more |= moved.is_ok();
             }
         }
-        is_more
+        has_more
     }
 }
 

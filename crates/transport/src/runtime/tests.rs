@@ -19,7 +19,7 @@ fn is_refused(result: Result<()>) -> bool {
 }
 
 #[test]
-fn missing_folders_are_made_for_their_owner_alone() {
+fn missing_folders_are_created_for_their_owner_only() {
     let root = tempfile::tempdir().unwrap();
     for dir in [RuntimeDir::at(&root.path().join("named")), user(&root.path().join("user"))] {
         dir.ensure().unwrap();
@@ -29,10 +29,10 @@ fn missing_folders_are_made_for_their_owner_alone() {
 }
 
 #[test]
-fn the_folder_of_the_system_is_shared() {
+fn system_folder_is_shared() {
     let root = tempfile::tempdir().unwrap();
     let dir = RuntimeDir { scope: Scope::System, path: root.path().join("system") };
-    // Only root may own it: for others the folder is made here, and then refused.
+    // Only root may own it: for other users the folder is created here, and then rejected.
     let made = dir.ensure();
     assert_eq!(mode(dir.path()), 0o755);
     if own_uid() == 0 {
@@ -44,7 +44,7 @@ fn the_folder_of_the_system_is_shared() {
 }
 
 #[test]
-fn a_user_folder_that_is_a_link_or_open_or_foreign_is_refused() {
+fn linked_open_or_foreign_user_folder_is_rejected() {
     let root = tempfile::tempdir().unwrap();
     let real = root.path().join("real");
     let link = root.path().join("link");
@@ -66,7 +66,7 @@ fn a_user_folder_that_is_a_link_or_open_or_foreign_is_refused() {
 }
 
 #[test]
-fn folder_of_the_daemons_user_is_used_by_that_user_alone() {
+fn own_folder_is_used_only_by_the_daemons_user() {
     let root = tempfile::tempdir().unwrap();
     let dir = RuntimeDir::at(&root.path().join("run"));
     dir.ensure().unwrap();
@@ -97,7 +97,7 @@ fn folder_of_the_daemons_user_is_used_by_that_user_alone() {
 }
 
 #[test]
-fn a_named_folder_may_be_readable_but_not_writable_for_others() {
+fn named_folder_may_be_readable_but_not_writable_for_others() {
     let root = tempfile::tempdir().unwrap();
     let dir = RuntimeDir::at(root.path());
     chmod(root.path(), 0o755);
@@ -109,26 +109,32 @@ fn a_named_folder_may_be_readable_but_not_writable_for_others() {
     assert!(is_refused(dir.ensure()));
     chmod(&dir.providers(), 0o1777);
     dir.ensure().unwrap();
-    let stranger = own_uid() + 1;
-    assert_eq!(is_refused(dir.check_folder(stranger)), own_uid() != 0, "root's folders are good for all");
+    let other_user = own_uid() + 1;
+    assert_eq!(
+        is_refused(dir.check_folder(other_user)),
+        own_uid() != 0,
+        "folders of root are valid for all users"
+    );
 }
 
 #[test]
-fn the_users_folder_is_in_the_runtime_folder_if_that_is_the_users() {
+fn user_folder_is_in_xdg_runtime_dir_if_owned_by_the_user() {
     let root = tempfile::tempdir().unwrap();
     let uid = own_uid();
     let temporary = || PathBuf::from("/t");
-    let of = |runtime: Option<&Path>, uid| users(runtime.map(|p| p.as_os_str().to_owned()), temporary(), uid);
-    assert_eq!(of(Some(root.path()), uid), root.path().join("traceweir"));
+    let folder = |runtime: Option<&Path>, uid| {
+        user_folder(runtime.map(|p| p.as_os_str().to_owned()), temporary(), uid)
+    };
+    assert_eq!(folder(Some(root.path()), uid), root.path().join("traceweir"));
     let fallback = PathBuf::from(format!("/t/traceweir-{uid}"));
-    assert_eq!(of(None, uid), fallback);
-    assert_eq!(of(Some(&root.path().join("missing")), uid), fallback);
-    assert_eq!(of(Some(Path::new("relative")), uid), fallback);
-    assert_eq!(of(Some(root.path()), uid + 1), PathBuf::from(format!("/t/traceweir-{}", uid + 1)));
+    assert_eq!(folder(None, uid), fallback);
+    assert_eq!(folder(Some(&root.path().join("missing")), uid), fallback);
+    assert_eq!(folder(Some(Path::new("relative")), uid), fallback);
+    assert_eq!(folder(Some(root.path()), uid + 1), PathBuf::from(format!("/t/traceweir-{}", uid + 1)));
 }
 
 #[test]
-fn sockets_of_providers_are_listed_and_nothing_else() {
+fn only_provider_sockets_are_listed() {
     let root = tempfile::tempdir().unwrap();
     let dir = RuntimeDir::at(root.path());
     assert!(dir.provider_sockets(9).unwrap().is_empty(), "no folder yet");
@@ -147,7 +153,7 @@ fn sockets_of_providers_are_listed_and_nothing_else() {
     paths.sort();
     assert_eq!(found.iter().map(|socket| &socket.path).collect::<Vec<_>>(), paths.iter().collect::<Vec<_>>());
     assert!(found.iter().all(|socket| socket.uid == own_uid() && [4, 17].contains(&socket.pid)));
-    assert_eq!(dir.provider_sockets(1).unwrap().len(), 1, "so many of each user");
+    assert_eq!(dir.provider_sockets(1).unwrap().len(), 1, "the limit for each user");
     for socket in &mut found {
         assert!(socket.connect(Duration::ZERO).is_ok());
         socket.uid += 1;
@@ -161,7 +167,7 @@ fn sockets_of_providers_are_listed_and_nothing_else() {
 }
 
 #[test]
-fn a_name_of_a_provider_socket_cannot_be_guessed() {
+fn provider_socket_names_are_random() {
     let dir = RuntimeDir::at(Path::new("/run"));
     let name = dir.new_provider_socket(17);
     assert_ne!(name, dir.new_provider_socket(17));
@@ -169,7 +175,7 @@ fn a_name_of_a_provider_socket_cannot_be_guessed() {
 }
 
 #[test]
-fn a_folder_that_is_named_wins_over_any_scope() {
+fn named_folder_takes_precedence_over_any_scope() {
     for asked in [None, Some(Scope::Named), Some(Scope::System), Some(Scope::User)] {
         assert_eq!(scopes(asked, true), [Scope::Named], "{asked:?}");
     }
@@ -180,9 +186,9 @@ fn a_folder_that_is_named_wins_over_any_scope() {
 }
 
 #[test]
-fn sockets_of_the_system_are_open_to_all_and_others_to_their_owner() {
-    let of = |scope| RuntimeDir { scope, path: PathBuf::new() }.socket_mode();
-    assert_eq!([Scope::System, Scope::User, Scope::Named].map(of), [0o666, 0o600, 0o600]);
+fn system_sockets_are_open_to_all_and_others_to_their_owner() {
+    let socket_mode = |scope| RuntimeDir { scope, path: PathBuf::new() }.socket_mode();
+    assert_eq!([Scope::System, Scope::User, Scope::Named].map(socket_mode), [0o666, 0o600, 0o600]);
 }
 
 #[test]
@@ -194,7 +200,7 @@ fn random_numbers_differ() {
 }
 
 #[test]
-fn what_is_no_provider_socket_is_swept_out_and_what_is_one_stays() {
+fn sweep_removes_everything_but_provider_sockets() {
     let folder = tempfile::tempdir().unwrap();
     let dir = RuntimeDir::at(&folder.path().join("run"));
     dir.ensure().unwrap();

@@ -1,30 +1,40 @@
-//! Provider sockets in the folders of all users, for a daemon of root's that serves them all.
+//! Finds provider sockets in the folders of all users, for a root daemon that serves them all.
 //!
 //! ```text
-//!   /proc/net/unix ──▶ folders …/traceweir-UID/providers, …/traceweir/providers ──▶ sockets in them ──▶ connections
-//!     who listens        on a local file system, opened without following links     of the same user    peer the same user
+//!   /proc/net/unix            listening sockets: folders …/traceweir-UID/providers and
+//!      │                      …/traceweir/providers
+//!      ▼
+//!   folders                   on a local file system, opened without following links
+//!      ▼
+//!   sockets in them           of the same user
+//!      ▼
+//!   connections               to processes of the same user
 //! ```
 //!
-//! A process that registered before the system's folder existed listens in its user's folder only. That folder is the user's to change
-//! while it is inspected, so:
+//! A process that registered before the system's folder existed listens only in its user's folder.
+//! That user can change the folder while it is inspected, so:
 //!
-//! 1. Each folder on the way is opened below the one before, without following a link. The folder, the folder of sockets, the socket and
-//!    the process that listens must all belong to one user, and nobody else may write to the folders.
-//! 2. A socket is opened first and connected to by its descriptor: what was checked is what is connected to.
-//! 3. Nothing is created, changed or removed, not even a socket that nobody listens to.
+//! 1. Each folder on the way is opened below the previous one, without following a link. The
+//!    folder, the folder of sockets, the socket and the process that listens must all belong to one
+//!    user, and no other user may write to the folders.
+//! 2. A socket is opened first and connected to by its descriptor: the checked file is the one
+//!    connected to.
+//! 3. Nothing is created, changed or removed, not even a stale socket.
 //! 4. Folders are opened on local file systems only: another one could make this process wait for
 //!    as long as its owner likes. The list of mounts may be out of date, so the last steps, from
 //!    the folder above the user's to the socket, enter no mount (`RESOLVE_NO_XDEV`). Kernels before
 //!    5.6 have no such flag: there only the list counts.
-//! 5. A folder that `TRACEWEIR_RUNTIME_DIR` names is not searched: such processes chose to be found in that folder alone. They are told by
-//!    the name of the folder, so one that has the name of a user's folder is taken for it.
-//! 6. Where there are more folders than [`MAX_FOLDERS`], the user with the most folders loses one,
-//!    and among equals one that chance picks anew in each search. So a user with many folders hides
-//!    nobody else's. One with many user ids (of user namespaces) hides others only as often as it
-//!    hides itself, and not the same ones in the next search.
+//! 5. A folder that `TRACEWEIR_RUNTIME_DIR` names is not searched: such processes chose to be found
+//!    in that folder alone. They are recognised by the name of the folder, so one with the name of
+//!    a user's folder counts as such.
+//! 6. If there are more folders than [`MAX_FOLDERS`], the user with the most folders loses one, and
+//!    among equals a random one, chosen again in each search. So a user with many folders hides no
+//!    other user's. One with many user ids (of user namespaces) hides others only as often as
+//!    itself, and not the same ones in the next search.
 //!
-//! `/proc/net/unix` has the names that sockets were bound under, before they were renamed: it tells which folders there are. Anybody can
-//! make it list any name, so it proves nothing. A socket whose name is longer than an address holds is not found.
+//! `/proc/net/unix` has the names that sockets were bound under, before they were renamed: it shows
+//! which folders exist. Any user can make it list any name, so it proves nothing. A socket whose
+//! name is longer than an address holds is not found.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -47,7 +57,7 @@ use crate::socket::Connection;
 const SOCKETS: &str = "/proc/net/unix";
 /// The kernel's list of mounted file systems.
 const MOUNTS: &str = "/proc/self/mountinfo";
-/// File systems that answer by themselves: no program and no other machine is asked.
+/// File systems that do not depend on another program or machine.
 const LOCAL: [&[u8]; 15] = [
     b"tmpfs",
     b"ramfs",
@@ -65,11 +75,11 @@ const LOCAL: [&[u8]; 15] = [
     b"squashfs",
     b"erofs",
 ];
-/// Folders of one user that are searched: usually there is one.
+/// Folders of one user that are searched, at most; usually there is one.
 const MAX_FOLDERS_OF_USER: usize = 16;
-/// Folders of all users.
+/// Folders of all users, at most.
 const MAX_FOLDERS: usize = 65_536;
-/// Entries of one folder that are inspected.
+/// Entries of one folder that are inspected, at most.
 const MAX_ENTRIES: usize = 16_384;
 
 /// A socket in the folder of a user's provider sockets.
@@ -77,38 +87,40 @@ const MAX_ENTRIES: usize = 16_384;
 pub struct UserSocket {
     /// The socket file, opened without reading it.
     file: OwnedFd,
-    /// Device and number of the file, which no other file has at the same time.
+    /// Device and inode of the file, which no other file has at the same time.
     pub file_id: (u64, u64),
-    /// The process that its name claims, in the process's own namespace.
+    /// Process id in its name, in the process's own namespace.
     pub pid: u32,
     /// The owner of the file and of its folder.
     pub uid: u32,
 }
 
 impl UserSocket {
-    /// Connects to the process that listens, which must be the owner's, and takes no descriptors from it. A stale socket stays where it is.
+    /// Connects to the process that listens, which must be the owner's, and takes no descriptors
+    /// from it. A stale socket is not removed.
     pub fn connect(&self, within: Duration) -> Result<Connection> {
         let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
         let connection = Connection::connect_warily(Path::new(&path), within)?;
         if connection.peer().uid == self.uid {
             Ok(connection)
         } else {
-            Err(Error::Invalid("a provider socket leads to somebody else than its owner"))
+            Err(Error::Invalid("the listener of a provider socket is not the socket's owner"))
         }
     }
 }
 
-/// The folders of provider sockets in which processes of this network namespace listen, where they look like those of users.
+/// Returns the folders of provider sockets in which processes of this network namespace listen, if
+/// their names are those of user folders.
 pub fn user_folders() -> Result<Vec<PathBuf>> {
     let failed = |e| Error::system("reading the lists of sockets and mounts", e);
     let mounts = std::fs::read(MOUNTS).map_err(failed)?;
     let sockets = File::open(SOCKETS).map_err(failed)?;
     let owner = |folder: &Path| open_checked(folder).ok().map(|(_, uid)| uid);
     let chance = RandomState::new();
-    Ok(folders_in(BufReader::new(sockets), &Mounts::parse(&mounts), owner, |uid| chance.hash_one(uid)))
+    Ok(find_folders(BufReader::new(sockets), &Mounts::parse(&mounts), owner, |uid| chance.hash_one(uid)))
 }
 
-/// The sockets of a folder that [`user_folders`] names, one by one: at most so many.
+/// Returns up to `most` sockets of a folder that [`user_folders`] returned.
 pub fn user_sockets(folder: &Path, most: usize) -> Result<impl Iterator<Item = UserSocket>> {
     let failed =
         |e: Errno| Error::system("opening the folder of a user's providers", std::io::Error::from(e));
@@ -127,7 +139,8 @@ pub fn user_sockets(folder: &Path, most: usize) -> Result<impl Iterator<Item = U
     Ok(found.take(most))
 }
 
-/// Opens a folder of provider sockets that belongs to one user alone; and whose it is.
+/// Opens a folder of provider sockets that belongs to one user alone. Returns the folder and the
+/// user.
 fn open_checked(path: &Path) -> rustix::io::Result<(OwnedFd, u32)> {
     let (Some(runtime), Some(providers)) = (path.parent(), path.file_name()) else {
         return Err(Errno::INVAL);
@@ -142,16 +155,16 @@ fn open_checked(path: &Path) -> rustix::io::Result<(OwnedFd, u32)> {
     let is_private = |mode: rustix::fs::RawMode| mode & 0o077 == 0;
     let is_named = match claimed_uid(name) {
         Some(claimed) => claimed == uid,
-        // $XDG_RUNTIME_DIR is its owner's alone.
+        // Only its owner can use $XDG_RUNTIME_DIR.
         None => above.st_uid == uid && is_private(above.st_mode),
     };
-    // Without asking the folder itself: a mount on it is not entered.
+    // Opened with O_PATH, without asking the file system: a mount on it is not entered.
     let sockets = fstat(open_here(&runtime, providers, OFlags::PATH | OFlags::DIRECTORY)?)?;
     if !is_named || !is_private(found.st_mode) || sockets.st_uid != uid || sockets.st_mode & 0o022 != 0 {
         return Err(Errno::ACCESS);
     }
     let folder = open_here(&runtime, providers, OFlags::RDONLY | OFlags::DIRECTORY)?;
-    // It may have been replaced since.
+    // The folder may have been replaced since.
     let now = fstat(&folder)?;
     if (now.st_dev, now.st_ino) == (sockets.st_dev, sockets.st_ino) {
         Ok((folder, uid))
@@ -165,19 +178,19 @@ fn open_without_links(path: &Path) -> rustix::io::Result<OwnedFd> {
     for component in path.components() {
         match component {
             Component::RootDir => {}
-            Component::Normal(name) => folder = below(&folder, name, OFlags::PATH)?,
+            Component::Normal(name) => folder = open_below(&folder, name, OFlags::PATH)?,
             _ => return Err(Errno::INVAL),
         }
     }
     Ok(folder)
 }
 
-/// Opens a folder in a folder, on whatever file system it is.
-fn below(folder: &OwnedFd, name: &OsStr, how: OFlags) -> rustix::io::Result<OwnedFd> {
+/// Opens a folder in a folder, on any file system.
+fn open_below(folder: &OwnedFd, name: &OsStr, how: OFlags) -> rustix::io::Result<OwnedFd> {
     openat(folder, name, how | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// Opens a file in a folder, on the folder's own mount: `XDEV` where something is mounted on it.
+/// Opens a file in a folder, on the folder's own mount: `XDEV` if something is mounted on it.
 fn open_here(folder: &OwnedFd, name: &OsStr, how: OFlags) -> rustix::io::Result<OwnedFd> {
     let how = how | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let resolve = ResolveFlags::NO_XDEV | ResolveFlags::NO_SYMLINKS;
@@ -188,15 +201,15 @@ fn open_here(folder: &OwnedFd, name: &OsStr, how: OFlags) -> rustix::io::Result<
     }
 }
 
-/// The user in the name of a folder in the temporary folder.
+/// Returns the user id in the name of a folder in the temporary folder.
 fn claimed_uid(name: &OsStr) -> Option<u32> {
     name.to_str()?.strip_prefix("traceweir-")?.parse().ok()
 }
 
-/// The folders of users in a list of sockets, each once and ordered by owner, which another
-/// function names. Of too many, those are left out of users who have the most folders, then of
-/// those whom `chance` gives the highest numbers.
-fn folders_in(
+/// Returns the folders of users in a list of sockets, each once and ordered by owner, which `owner`
+/// returns. Beyond the limit, folders of users with the most folders are left out, then of users
+/// with the highest numbers from `chance`.
+fn find_folders(
     mut sockets: impl BufRead,
     mounts: &Mounts,
     owner: impl Fn(&Path) -> Option<u32>,
@@ -205,8 +218,8 @@ fn folders_in(
     let mut found = Folders::default();
     let (mut line, mut last) = (Vec::new(), PathBuf::new());
     while let Ok(1..) = sockets.read_until(b'\n', &mut line) {
-        let folder =
-            folder_of(line.trim_ascii_end()).filter(|folder| **folder != last && mounts.is_local(folder));
+        let folder = provider_folder(line.trim_ascii_end())
+            .filter(|folder| **folder != last && mounts.is_local(folder));
         if let Some((uid, folder)) = folder.and_then(|folder| Some((owner(folder)?, folder.to_owned()))) {
             last.clone_from(&folder);
             found.add(uid, chance(uid), folder);
@@ -216,31 +229,31 @@ fn folders_in(
     found.by_user.into_values().flatten().collect()
 }
 
-/// Folders by the user they belong to, at most [`MAX_FOLDERS`].
+/// Folders by owner, at most [`MAX_FOLDERS`].
 #[derive(Default)]
 struct Folders {
     by_user: BTreeMap<u32, BTreeSet<PathBuf>>,
-    /// Number of folders, number by chance and id of each user: the last one loses a folder first.
+    /// Number of folders, random number and id of each user: the last one loses a folder first.
     ranks: BTreeSet<(usize, u64, u32)>,
     count: usize,
 }
 
 impl Folders {
     fn add(&mut self, uid: u32, chance: u64, folder: PathBuf) {
-        let of_user = self.by_user.entry(uid).or_default();
-        let before = of_user.len();
-        if before >= MAX_FOLDERS_OF_USER || !of_user.insert(folder) {
+        let user_folders_set = self.by_user.entry(uid).or_default();
+        let before = user_folders_set.len();
+        if before >= MAX_FOLDERS_OF_USER || !user_folders_set.insert(folder) {
             return;
         }
         self.ranks.remove(&(before, chance, uid));
-        self.ranks.insert((of_user.len(), chance, uid));
+        self.ranks.insert((user_folders_set.len(), chance, uid));
         self.count = self.count.saturating_add(1);
         if self.count > MAX_FOLDERS {
-            self.leave_one_out();
+            self.drop_one();
         }
     }
 
-    fn leave_one_out(&mut self) {
+    fn drop_one(&mut self) {
         let Some((folders, chance, uid)) = self.ranks.pop_last() else { return };
         self.count = self.count.saturating_sub(1);
         if let Some(left) = folders.checked_sub(1).filter(|left| *left > 0) {
@@ -252,8 +265,8 @@ impl Folders {
     }
 }
 
-/// The folder in which a line of the kernel's list has a provider socket of a user.
-fn folder_of(line: &[u8]) -> Option<&Path> {
+/// Returns the folder of a user's provider socket in a line of the kernel's list.
+fn provider_folder(line: &[u8]) -> Option<&Path> {
     // Num: RefCount Protocol Flags Type St Inode Path
     let mut rest = line;
     let mut words = [b"".as_slice(); 7];
@@ -262,7 +275,7 @@ fn folder_of(line: &[u8]) -> Option<&Path> {
         let end = rest.iter().position(u8::is_ascii_whitespace)?;
         (*word, rest) = rest.split_at(end);
     }
-    // Sequential packets, and somebody listens.
+    // A SOCK_SEQPACKET socket that listens.
     let [_, _, _, b"00010000", b"0005", _, _] = words else { return None };
     let path = Path::new(OsStr::from_bytes(rest.strip_prefix(b" ")?));
     let folder = path.parent().filter(|folder| folder.is_absolute() && folder.ends_with("providers"))?;
@@ -270,7 +283,7 @@ fn folder_of(line: &[u8]) -> Option<&Path> {
     (runtime == "traceweir" || claimed_uid(runtime).is_some()).then_some(folder)
 }
 
-/// The file systems that are mounted, by the folders on which they are.
+/// The mounted file systems by folder, with whether each is local.
 #[derive(Debug, Default)]
 struct Mounts(Vec<(PathBuf, bool)>);
 
@@ -282,21 +295,21 @@ impl Mounts {
             let folder = words.nth(4)?;
             let kind = words.skip_while(|word| *word != b"-").nth(1)?;
             let folder = PathBuf::from(OsStr::from_bytes(&unescaped(folder)));
-            // Nothing works without the first file system, whatever it is.
+            // The root file system counts as local: nothing works without it.
             let is_local = LOCAL.contains(&kind) || folder == Path::new("/");
             Some((folder, is_local))
         });
         Self(mounts.collect())
     }
 
-    /// Whether a path is on a local file system, and so are all mounts above it.
+    /// Returns whether a path is on a local file system, and so are all mounts above it.
     fn is_local(&self, path: &Path) -> bool {
         let mut covering = self.0.iter().filter(|(folder, _)| path.starts_with(folder)).peekable();
         covering.peek().is_some() && covering.all(|(_, is_local)| *is_local)
     }
 }
 
-/// A name in the kernel's list of mounts: blanks and backslashes are three octal digits.
+/// Decodes a name in the kernel's list of mounts: blanks and backslashes are three octal digits.
 fn unescaped(name: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(name.len());
     let mut rest = name;

@@ -1,16 +1,16 @@
-//! Socket files: reached by paths of any length, made so that they are never half ready.
+//! Socket files: paths of any length, and creation without an unready state.
 //!
 //! ```text
 //!   bind     .1f3a…  (a random name beside the one wanted)
 //!   chmod    .1f3a…  mode
 //!   listen
 //!   rename   .1f3a… → control.sock       unless that name is taken:
-//!                                           somebody listens there → EADDRINUSE
+//!                                           a process listens there → EADDRINUSE
 //!                                           a socket, refused      → stale: renamed over
 //! ```
 //!
-//! An address holds 107 bytes. A longer path is reached through its folder, opened and named as `/proc/thread-self/fd/N`: a thread may have
-//! a descriptor table of its own.
+//! An address holds 107 bytes. A longer path is reached through its folder, opened and named as
+//! `/proc/thread-self/fd/N`: a thread may have its own descriptor table.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -26,14 +26,14 @@ use crate::error::{Error, Result};
 /// Connections that may wait to be accepted: more than providers start at once on a large machine.
 const BACKLOG: i32 = 1024;
 
-/// An address, and the folder that keeps it valid.
+/// A socket address, and the open folder that keeps it valid.
 struct Address {
     address: SocketAddrUnix,
     _folder: Option<OwnedFd>,
 }
 
 impl Address {
-    fn of(path: &Path) -> Result<Self> {
+    fn new(path: &Path) -> Result<Self> {
         match SocketAddrUnix::new(path) {
             Ok(address) => Ok(Self { address, _folder: None }),
             Err(Errno::NAMETOOLONG) => Self::through_folder(path),
@@ -59,11 +59,11 @@ fn socket(flags: SocketFlags) -> Result<OwnedFd> {
         .map_err(|e| Error::system("socket", e))
 }
 
-/// A socket connected to whoever listens at a path; whether it takes descriptors is settled before.
+/// Connects a socket to the listener at a path. Whether it takes descriptors is set before.
 pub(super) fn connect(path: &Path, takes_descriptors: bool, deadline: Deadline) -> Result<OwnedFd> {
-    let address = Address::of(path)?;
-    // A connect that must not wait fails while the listener's queue is full, and nothing tells when that is over; one that may wait is
-    // bounded by the time for sending.
+    let address = Address::new(path)?;
+    // A non-blocking connect fails while the listener's queue is full, and nothing signals when
+    // that ends; a blocking one is bounded by the send timeout.
     let socket = socket(SocketFlags::CLOEXEC)?;
     if !takes_descriptors {
         rights::set(&socket, false)?;
@@ -84,17 +84,17 @@ pub(super) fn connect(path: &Path, takes_descriptors: bool, deadline: Deadline) 
     }
 }
 
-/// A socket that listens at a path.
+/// Creates a socket that listens at a path.
 pub(super) fn listen(path: &Path, mode: u32) -> Result<OwnedFd> {
     let socket = socket(FLAGS)?;
     rights::set(&socket, false)?;
     let random = crate::runtime::random();
     let unready = path.with_file_name(format!(".{random:016x}"));
-    let address = Address::of(&unready)?;
+    let address = Address::new(&unready)?;
     rustix::net::bind(&socket, &address.address).map_err(|e| Error::system("binding a socket", e))?;
     let placed = publish(&socket, &unready, path, mode);
     if placed.is_err() {
-        // The first error is the one to tell.
+        // The first error is the one to report.
         let _ = std::fs::remove_file(&unready);
     }
     placed.map(|()| socket)
@@ -116,16 +116,17 @@ fn publish(socket: &OwnedFd, unready: &Path, path: &Path, mode: u32) -> Result<(
     rustix::fs::rename(unready, path).map_err(|e| Error::system("placing a socket", e))
 }
 
-/// Whether nobody listens at a path and nothing but a socket would be lost there.
+/// Returns whether no process listens at a path, and only a socket would be lost there.
 fn is_free_or_stale(path: &Path) -> Result<bool> {
     match rustix::fs::lstat(path) {
         Err(Errno::NOENT) => return Ok(true),
-        Err(e) => return Err(Error::system("looking at a socket", e)),
+        Err(e) => return Err(Error::system("inspecting a socket", e)),
         Ok(found) if FileType::from_raw_mode(found.st_mode) != FileType::Socket => return Ok(false),
         Ok(_) => {}
     }
-    // A full queue, or a socket of another type, is somebody's; refused means that nobody listens.
-    let address = Address::of(path)?;
+    // A full queue, or a socket of another type, is in use; a refused connection means that no
+    // process listens.
+    let address = Address::new(path)?;
     let tried = rustix::net::connect(&socket(FLAGS)?, &address.address);
     Ok(matches!(tried, Err(Errno::CONNREFUSED | Errno::NOENT)))
 }

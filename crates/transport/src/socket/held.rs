@@ -1,15 +1,15 @@
 //! Sockets that are checked before each use.
 //!
 //! ```text
-//!   plain     the table of descriptors is the library's alone: used as it is
-//!   guarded   the program has the same table: a high number, and before each use
-//!             fstat: device, inode and kind are those of the socket ─▶ ours
+//!   plain     only the library uses the descriptor table: no check
+//!   guarded   the program shares the table: a high number, and before each use
+//!             fstat: device, inode and kind are those of the socket ─▶ unchanged
 //!                    anything else ─▶ the program closed the number: neither used nor closed
 //! ```
 //!
-//! Every socket has an inode of its own while it is open, so a number that leads to the inode leads
-//! to the socket. Between the check and the use the program can still close the number and open
-//! something else under it: that takes both within a microsecond, and cannot be excluded.
+//! Every socket has an inode of its own while it is open, so a number that refers to the inode
+//! refers to the socket. Between the check and the use the program can still close the number and
+//! open another file under it: both within a microsecond. That cannot be excluded.
 
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
@@ -28,7 +28,7 @@ struct Identity {
 }
 
 impl Identity {
-    /// Of a descriptor that was closed before it could be guarded: nothing is this.
+    /// Identity of a descriptor that was closed before it could be guarded; equals no file.
     const CLOSED: Self = Self { device: u64::MAX, inode: u64::MAX, kind: FileType::Unknown };
 
     fn read(descriptor: BorrowedFd<'_>) -> rustix::io::Result<Self> {
@@ -40,9 +40,9 @@ impl Identity {
 /// A socket or memory file that closes itself, unless the program has taken its number.
 #[derive(Debug)]
 pub struct Held {
-    /// There until this is dropped.
+    /// Valid until this value is dropped.
     descriptor: ManuallyDrop<OwnedFd>,
-    /// What the number must lead to; missing where nothing else can close it.
+    /// File that the number must refer to; `None` if nothing else can close it.
     identity: Option<Identity>,
     janitor: Option<Janitor>,
 }
@@ -54,9 +54,9 @@ impl Held {
         Self { descriptor: ManuallyDrop::new(descriptor), identity: None, janitor: None }
     }
 
-    /// Holds a descriptor in a table that the program shares, under a number of `lowest` or more
-    /// where one is free. Only for what has an inode of its own: sockets, pipes, files; not for
-    /// eventfds and the like, which share one.
+    /// Holds a descriptor in a table that the program shares, under a number of `lowest` or more if
+    /// one is free. Only for files with an inode of their own: sockets, pipes, regular files; not
+    /// for eventfds and the like, which share one.
     #[must_use]
     pub fn guarded(descriptor: OwnedFd, lowest: RawFd) -> Self {
         Self::plain(descriptor).guard(lowest)
@@ -65,27 +65,27 @@ impl Held {
     /// Checks the descriptor before each use from now on.
     #[must_use]
     pub(super) fn guard(mut self, lowest: RawFd) -> Self {
-        // Read first: the program may take the new number as soon as it is there.
+        // Read first: the program may take the new number as soon as it exists.
         let identity = Identity::read(self.as_fd()).unwrap_or(Identity::CLOSED);
         self.identity = Some(identity);
         match fcntl_dupfd_cloexec(&self, lowest) {
             Ok(high) => {
-                // The low number is closed here: one of two closes nothing that could wait.
+                // The low number is closed here; closing one of two duplicates never waits.
                 let janitor = self.janitor.take();
                 Self { descriptor: ManuallyDrop::new(high), identity: Some(identity), janitor }
             }
-            // No number up there is free, or the limit is lower.
+            // No such number is free, or the limit is lower.
             Err(_) => self,
         }
     }
 
-    /// Whether the number still leads to what was opened here.
+    /// Returns whether the number still refers to the file that was opened here.
     #[must_use]
     pub fn is_own(&self) -> bool {
         self.identity.is_none_or(|identity| Identity::read(self.as_fd()) == Ok(identity))
     }
 
-    /// Fails where the number is not ours any more, as a connection that has ended.
+    /// Fails if the number no longer refers to it, like a connection that has ended.
     pub(super) fn check(&self) -> rustix::io::Result<()> {
         if self.is_own() { Ok(()) } else { Err(Errno::NOTCONN) }
     }
@@ -130,7 +130,7 @@ mod tests {
     use crate::message::Message;
     use crate::socket::{Connection, FLAGS, Listener};
 
-    /// Has a number lead to another open file.
+    /// Makes a number refer to another open file.
     fn replace(number: BorrowedFd<'_>, with: &OwnedFd) -> OwnedFd {
         // SAFETY: the number is held by what is tested, which must not close it any more.
         unsafe {
@@ -185,7 +185,7 @@ mod tests {
         let received = ours.receive(std::time::Duration::ZERO);
         assert!(matches!(received, Err(Error::Closed)), "{received:?}");
         drop(ours);
-        assert_eq!(rustix::io::read(&others, &mut [0; 8]), Ok(6), "it was read or closed");
+        assert_eq!(rustix::io::read(&others, &mut [0; 8]), Ok(6), "the file was read or closed");
     }
 
     #[test]

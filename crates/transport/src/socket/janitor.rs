@@ -1,19 +1,22 @@
-//! Closes what came from others, where waiting hurts nobody.
+//! Closes descriptors from other processes on threads that may wait.
 //!
 //! ```text
-//!   close(fd) may wait as long as who made fd likes:  a TCP socket with SO_LINGER, a file of a FUSE server, …
+//!   close(fd) may wait as long as the creator of fd likes:  a TCP socket with SO_LINGER, a file of
+//!   a FUSE server, …
 //!   close(connection) closes what is unread in it, descriptors included: the same
 //!
-//!   a thread that must not wait ──dispose──▶ waiting ──▶ up to four threads, started when needed, gone when idle
+//!   a thread that must not wait ──dispose──▶ queue ──▶ up to four threads, started when needed
 //! ```
 //!
-//! 1. Handing over never waits, but for a lock that is held for moments.
-//! 2. When all threads are stuck, what follows is kept open and counted ([`Janitor::kept`]), and closed when one gets free. The
-//!    bound on that is the process's limit of descriptors: what is kept was received, and takes a number.
-//! 3. A connection in which nothing is unread needs no janitor, and is closed at once: it is shut for reading first, so nothing
-//!    can come between the look and the close.
+//! 1. Handing over never waits, except for a lock that is held for moments.
+//! 2. When all threads are stuck, further descriptors stay open and are counted
+//!    ([`Janitor::kept`]), and are closed when a thread gets free. The process's descriptor limit
+//!    bounds them: each was received, and takes a number.
+//! 3. A connection without unread data needs no janitor, and is closed at once: it is shut down for
+//!    reading first, so nothing can come between the check and the close.
 //!
-//! A janitor belongs to the process that made it: a forked child has none of its threads, and makes its own.
+//! A janitor belongs to the process that created it: a forked child has none of its threads, and
+//! creates its own.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -22,12 +25,12 @@ use std::time::Duration;
 
 use rustix::net::{RecvAncillaryBuffer, RecvFlags, ReturnFlags, Shutdown, recvmsg, sockopt};
 
-/// Threads at most.
+/// Largest number of threads.
 const MAX_THREADS: usize = 4;
-/// How long a thread waits for more.
+/// Time that a thread waits for more work.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// Closes what came from others, on threads of its own. Clones are the same janitor.
+/// Closes descriptors from other processes on threads of its own. Clones are the same janitor.
 #[derive(Clone, Debug, Default)]
 pub struct Janitor(Arc<Shared>);
 
@@ -41,18 +44,18 @@ struct Shared {
 struct State {
     waiting: VecDeque<OwnedFd>,
     threads: usize,
-    /// Threads that wait for more.
+    /// Number of threads that wait for work.
     idle: usize,
 }
 
 impl Janitor {
-    /// A janitor without threads.
+    /// Creates a janitor without threads.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes descriptors of others over, to be closed.
+    /// Takes over descriptors to close them.
     pub fn dispose(&self, descriptors: impl IntoIterator<Item = OwnedFd>) {
         let mut descriptors = descriptors.into_iter().peekable();
         if descriptors.peek().is_none() {
@@ -67,7 +70,7 @@ impl Janitor {
         }
     }
 
-    /// Closes a connection.
+    /// Closes a connection, at once if it has no unread data.
     pub(super) fn close(&self, socket: OwnedFd) {
         if is_drained(&socket) {
             return;
@@ -75,13 +78,14 @@ impl Janitor {
         self.dispose([socket]);
     }
 
-    /// Descriptors that are open because the threads are stuck, or have not come to them yet.
+    /// Returns the number of descriptors that are still open because the threads are stuck or have
+    /// not reached them yet.
     #[must_use]
     pub fn kept(&self) -> usize {
         self.0.lock().waiting.len()
     }
 
-    /// Without a thread the descriptors stay for the next try.
+    /// Starts a thread. Without one the descriptors wait for the next try.
     fn start_thread(&self) -> bool {
         let shared = Arc::clone(&self.0);
         let thread = std::thread::Builder::new().name("weir-close".into()).stack_size(256 * 1024);
@@ -94,7 +98,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The body of a thread. It begins idle, as whoever started it has counted.
+    /// The main loop of a thread. The thread counts as idle at the start.
     fn work(&self) {
         let mut state = self.lock();
         loop {
@@ -118,23 +122,24 @@ impl Shared {
 }
 
 fn close(descriptor: OwnedFd) {
-    // Most that could make us wait is asked not to; who asks for it again at the right moment holds up this thread.
+    // Turns off lingering, the most common reason to wait; a sender that turns it on again at the
+    // right moment blocks only this thread.
     let _ = sockopt::set_socket_linger(&descriptor, None);
     drop(descriptor);
 }
 
-/// Whether nothing is unread in a connection, and never will be.
+/// Returns whether a connection has no unread data, and never will have.
 fn is_drained(socket: &OwnedFd) -> bool {
-    // A packet without bytes looks like the end, and what is behind it cannot be seen. With credentials asked for and no room for
-    // them, every packet says that something was left out; the end does not.
-    let look = || -> rustix::io::Result<bool> {
+    // An empty packet looks like the end, and hides what follows it. With credentials requested and
+    // no room for them, every packet reports truncation; the end does not.
+    let check = || -> rustix::io::Result<bool> {
         sockopt::set_socket_passcred(socket, true)?;
         rustix::net::shutdown(socket, Shutdown::Read)?;
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
         let found = recvmsg(socket, &mut [], &mut RecvAncillaryBuffer::default(), flags)?;
         Ok(!found.flags.contains(ReturnFlags::CTRUNC))
     };
-    look().unwrap_or(false)
+    check().unwrap_or(false)
 }
 
 #[cfg(test)]

@@ -1,10 +1,13 @@
-//! Who is at the other end of a connected socket, as the kernel keeps it with the socket.
+//! The identity of the other end of a connected socket, as the kernel stores it with the socket.
 //!
 //! ```text
-//!   SO_PEERCRED   process id, user, group         SO_PEERGROUPS   the other groups         SO_PEERPIDFD   the process itself
+//!   SO_PEERCRED     process id, user, group
+//!   SO_PEERGROUPS   the other groups
+//!   SO_PEERPIDFD    the process itself
 //! ```
 //!
-//! All of it was fixed when the connection was made: a process id may be another's by now, a descriptor of a process never is.
+//! All of it was fixed when the connection was made: another process may have the process id by
+//! now, but a process descriptor stays valid.
 
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
@@ -13,17 +16,18 @@ use rustix::io::Errno;
 use super::{MAX_GROUPS, Peer};
 use crate::error::{Error, Result};
 
-/// The same number on all architectures that this runs on; the C library's crate does not have it for all.
+/// The same on all supported architectures; the `libc` crate does not have it for all.
 const SO_PEERGROUPS: libc::c_int = 59;
-/// The same, for a descriptor of the peer's process (Linux 6.5).
+/// Option for a descriptor of the peer's process (Linux 6.5).
 const SO_PEERPIDFD: libc::c_int = 77;
 
-/// The credentials that the kernel keeps with a connected socket. The system call is made here, as a process id of 0 (a peer outside this
-/// process's namespace) has no place in `rustix`'s type.
-pub(super) fn peer_of(socket: &OwnedFd) -> Result<Peer> {
+/// Returns the credentials that the kernel stores with a connected socket. Makes the system call
+/// itself, as `rustix`'s type has no process id of 0 (a peer outside this process's namespace).
+pub(super) fn peer_credentials(socket: &OwnedFd) -> Result<Peer> {
     let mut found = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: `found` is a plain struct of the size passed along, and `length` a number; both outlive the call.
+    // SAFETY: `found` is a plain struct of the size passed along, and `length` a number; both
+    // outlive the call.
     let status = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
@@ -39,11 +43,12 @@ pub(super) fn peer_of(socket: &OwnedFd) -> Result<Peer> {
     Ok(Peer { pid: found.pid.cast_unsigned(), uid: found.uid, gid: found.gid })
 }
 
-/// A descriptor of the process that the kernel keeps with a connected socket.
-pub(super) fn process_of(socket: BorrowedFd<'_>) -> rustix::io::Result<OwnedFd> {
+/// Returns a descriptor of the process that the kernel stores with a connected socket.
+pub(super) fn peer_process(socket: BorrowedFd<'_>) -> rustix::io::Result<OwnedFd> {
     let mut found: libc::c_int = -1;
     let mut length = size_of::<libc::c_int>() as libc::socklen_t;
-    // SAFETY: `found` is a number of the size passed along, and `length` a number; both outlive the call.
+    // SAFETY: `found` is a number of the size passed along, and `length` a number; both outlive the
+    // call.
     let status = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
@@ -56,15 +61,16 @@ pub(super) fn process_of(socket: BorrowedFd<'_>) -> rustix::io::Result<OwnedFd> 
     if status != 0 {
         return Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO));
     }
-    // SAFETY: the system has just made it for us, and nobody else knows its number.
+    // SAFETY: the system has just created it for this call, and no other code knows its number.
     Ok(unsafe { OwnedFd::from_raw_fd(found) })
 }
 
-/// The groups that the kernel keeps with a connected socket.
-pub(super) fn groups_of(socket: BorrowedFd<'_>) -> Option<Vec<u32>> {
+/// Returns the groups that the kernel stores with a connected socket.
+pub(super) fn peer_group_ids(socket: BorrowedFd<'_>) -> Option<Vec<u32>> {
     let mut groups = vec![0_u32; MAX_GROUPS];
     let mut length = libc::socklen_t::try_from(size_of_val(groups.as_slice())).ok()?;
-    // SAFETY: `groups` has room for `length` bytes, and any bytes make numbers; both outlive the call.
+    // SAFETY: `groups` has room for `length` bytes, and any bytes make numbers; both outlive the
+    // call.
     let status = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),

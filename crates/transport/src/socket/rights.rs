@@ -1,22 +1,25 @@
-//! Whether a socket takes descriptors at all (`SO_PASSRIGHTS`, Linux 6.16).
+//! Controls whether a socket takes descriptors at all (`SO_PASSRIGHTS`, Linux 6.16).
 //!
 //! ```text
-//!   listener: no ──connect──▶ the connection, before it is accepted: no        a sender gets EPERM, nothing arrives
-//!                                 └─ accepted, and the other end turns out to be somebody who sends some: yes
+//!   listener: no ──connect──▶ the connection, before it is accepted: no
+//!                                 │     a sender gets EPERM, nothing arrives
+//!                                 └─ accepted, and the peer is one that sends descriptors: yes
 //! ```
 //!
-//! A descriptor is somebody else's code on our thread: its last close may wait for a network or a file server for as long as
-//! its sender likes. So it is best not to get it. Before Linux 6.16 whoever can connect can send; what comes is then for the
-//! [`Janitor`](super::Janitor).
+//! Closing a received descriptor can run its sender's code: the last close may wait for a network
+//! or a file server for as long as the sender likes. So it is best not to receive it. Before Linux
+//! 6.16 every process that can connect can send descriptors; the [`Janitor`](super::Janitor) closes
+//! them.
 
 use std::os::fd::{AsFd, AsRawFd};
 
 use crate::error::{Error, Result};
 
-/// `SO_PASSRIGHTS` of the processors that number options as most do.
+/// `SO_PASSRIGHTS` on architectures with the common option numbers.
 const SO_PASSRIGHTS: libc::c_int = 83;
 
-/// Has a socket take descriptors, or not; `false` where the kernel has no such choice, and descriptors are taken.
+/// Sets whether a socket takes descriptors. Returns `false` if the kernel has no such option, and
+/// descriptors are taken.
 pub(super) fn set(socket: impl AsFd, taken: bool) -> Result<bool> {
     let value = libc::c_int::from(taken);
     // SAFETY: `value` is a number of the size passed along, and outlives the call.

@@ -17,13 +17,13 @@ fn is_system(error: &Error, errno: i32) -> bool {
     matches!(error, Error::System { source, .. } if source.raw_os_error() == Some(errno))
 }
 
-/// The connection that a listener gets from a connect to a path.
+/// Connects to a path and returns both ends.
 fn meet(listener: &Listener, path: &Path) -> (Connection, Connection) {
     let client = Connection::connect(path, SOON).unwrap();
     (client, listener.accept().unwrap().expect("a connection waits"))
 }
 
-/// Sends bytes and descriptors that no message has.
+/// Sends bytes and descriptors that no valid message has.
 fn send_raw(to: &Connection, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(16))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -70,7 +70,7 @@ fn descriptors_come_with_their_message_and_are_not_inherited() {
 }
 
 #[test]
-fn too_many_descriptors_are_refused_on_both_sides_and_closed() {
+fn too_many_descriptors_are_rejected_on_both_sides_and_closed() {
     let (a, b) = Connection::pair().unwrap();
     let (reader, writer) = rustix::pipe::pipe().unwrap();
     let five = [writer.as_fd(); 5];
@@ -86,7 +86,7 @@ fn too_many_descriptors_are_refused_on_both_sides_and_closed() {
 }
 
 #[test]
-fn what_is_no_message_is_an_error_and_the_next_one_is_not_lost() {
+fn invalid_packet_is_an_error_and_the_next_message_arrives() {
     let (a, b) = Connection::pair().unwrap();
     send_raw(&a, b"hello, daemon", &[]);
     send_raw(&a, &vec![0; MAX_MESSAGE + 1], &[]);
@@ -97,7 +97,7 @@ fn what_is_no_message_is_an_error_and_the_next_one_is_not_lost() {
 }
 
 #[test]
-fn a_full_queue_times_out_and_goes_on_when_there_is_room() {
+fn full_queue_times_out_and_continues_when_there_is_room() {
     let (a, b) = Connection::pair().unwrap();
     let mut sent = 0;
     let full = loop {
@@ -118,7 +118,7 @@ fn a_full_queue_times_out_and_goes_on_when_there_is_room() {
 }
 
 #[test]
-fn what_was_said_before_the_end_is_heard_and_then_it_is_closed() {
+fn messages_before_the_end_arrive_and_then_it_is_closed() {
     let (a, b) = Connection::pair().unwrap();
     a.send(1, &ack(1), &[], SOON).unwrap();
     drop(a);
@@ -149,7 +149,7 @@ fn both_ends_know_each_other() {
 }
 
 #[test]
-fn a_socket_file_has_the_mode_asked_for_and_no_other_file_stays() {
+fn socket_file_has_requested_mode_and_no_other_file_stays() {
     let folder = tempfile::tempdir().unwrap();
     for mode in [0o600, 0o666] {
         let path = folder.path().join(format!("{mode:o}"));
@@ -162,14 +162,14 @@ fn a_socket_file_has_the_mode_asked_for_and_no_other_file_stays() {
 }
 
 #[test]
-fn a_live_socket_stays_and_a_stale_one_is_replaced() {
+fn live_socket_stays_and_stale_one_is_replaced() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("s");
     let missing = Connection::connect(&path, SOON).unwrap_err();
     assert!(is_system(&missing, libc::ENOENT), "{missing}");
     let first = Listener::bind(&path, 0o600).unwrap();
     assert!(is_system(&Listener::bind(&path, 0o600).unwrap_err(), libc::EADDRINUSE));
-    // The test for life has left a connection that was closed at once.
+    // The check for a listener has left a connection that was closed at once.
     let test = first.accept().unwrap().unwrap();
     assert!(matches!(test.receive(SOON), Err(Error::Closed)));
     meet(&first, &path);
@@ -181,7 +181,7 @@ fn a_live_socket_stays_and_a_stale_one_is_replaced() {
 }
 
 #[test]
-fn a_file_that_is_no_socket_is_never_replaced() {
+fn file_that_is_no_socket_is_never_replaced() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("precious");
     std::fs::write(&path, "data").unwrap();
@@ -208,7 +208,7 @@ fn paths_longer_than_an_address_work() {
 }
 
 #[test]
-fn a_full_backlog_bounds_the_wait_to_connect() {
+fn connect_to_a_full_backlog_is_bounded() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("s");
     let listener = Listener::bind(&path, 0o600).unwrap();
@@ -228,7 +228,7 @@ fn a_full_backlog_bounds_the_wait_to_connect() {
 }
 
 #[test]
-fn only_sockets_of_the_right_kind_are_taken_over() {
+fn only_seqpacket_sockets_are_taken_over() {
     let stream = std::os::unix::net::UnixStream::pair().unwrap().0;
     assert!(matches!(Connection::from_fd(stream.into()), Err(Error::Invalid(_))));
     assert!(Connection::from_fd(File::open("/dev/null").unwrap().into()).is_err());
@@ -241,14 +241,14 @@ fn only_sockets_of_the_right_kind_are_taken_over() {
     meet(&listener, &path);
 }
 
-/// Whether the kernel lets a socket refuse descriptors. Where not, says so.
+/// Returns whether the kernel lets a socket refuse descriptors; reports a skip if not.
 fn kernel_can_refuse() -> bool {
     let can = rights::set(&Connection::pair().unwrap().0, true).unwrap();
     crate::skip::can(can, "passrights", "this kernel has no SO_PASSRIGHTS")
 }
 
 #[test]
-fn what_is_accepted_takes_descriptors_only_when_told_to() {
+fn accepted_connection_takes_descriptors_only_on_request() {
     if !kernel_can_refuse() {
         return;
     }
@@ -266,13 +266,13 @@ fn what_is_accepted_takes_descriptors_only_when_told_to() {
         server.take_descriptors().unwrap();
         send().unwrap();
         assert_eq!(server.receive(SOON).unwrap().unwrap().descriptors.len(), 1);
-        // The other way was open all the time.
+        // The other direction was open all the time.
         server.send(1, &ack(1), &[reader.as_fd()], SOON).unwrap();
     }
 }
 
 #[test]
-fn who_connects_warily_takes_no_descriptors_until_it_wants_to() {
+fn wary_connection_takes_no_descriptors_until_requested() {
     if !kernel_can_refuse() {
         return;
     }
@@ -290,7 +290,7 @@ fn who_connects_warily_takes_no_descriptors_until_it_wants_to() {
 }
 
 #[test]
-fn the_groups_of_the_other_end_are_known_sorted() {
+fn groups_of_the_other_end_are_sorted() {
     let (a, _b) = Connection::pair().unwrap();
     let mut own: Vec<u32> =
         rustix::process::getgroups().unwrap().iter().map(|group| group.as_raw()).collect();
@@ -299,7 +299,7 @@ fn the_groups_of_the_other_end_are_known_sorted() {
 }
 
 #[test]
-fn groups_are_those_of_the_thread_that_connected_and_too_many_are_not_told() {
+fn groups_are_those_of_the_connecting_thread_within_a_limit() {
     if !rustix::process::geteuid().is_root() {
         return crate::skip::skip("root", "taking groups needs root");
     }
@@ -319,10 +319,10 @@ fn groups_are_those_of_the_thread_that_connected_and_too_many_are_not_told() {
 }
 
 #[test]
-fn a_peer_whose_process_has_ended_is_known_to_have() {
+fn ended_peer_process_is_recognised() {
     const SOCKET: &str = "TRACEWEIR_TEST_SOCKET";
     if let Some(path) = std::env::var_os(SOCKET) {
-        // In the process that ends: the connection waits to be accepted.
+        // In the child process: the connection waits to be accepted.
         drop(Connection::connect(Path::new(&path), Duration::from_secs(10)).unwrap());
         return;
     }
@@ -333,12 +333,12 @@ fn a_peer_whose_process_has_ended_is_known_to_have() {
     assert!(!listener.accept().unwrap().unwrap().peer_has_ended(), "it is this process");
     assert!(!mine.peer_has_ended());
     let mut other = std::process::Command::new(std::env::current_exe().unwrap());
-    other.args(["--exact", "socket::tests::a_peer_whose_process_has_ended_is_known_to_have"]);
+    other.args(["--exact", "socket::tests::ended_peer_process_is_recognised"]);
     let ended = other.env(SOCKET, &path).output().unwrap();
     assert!(ended.status.success(), "{ended:?}");
     let connection = listener.accept().unwrap().unwrap();
     assert_ne!(connection.peer().pid, std::process::id());
-    // Where the system does not tell (Linux before 6.5), it is taken to be there.
-    let tells = !matches!(process_of(connection.as_fd()), Err(Errno::NOPROTOOPT));
-    assert_eq!(connection.peer_has_ended(), tells);
+    // Without support (Linux before 6.5), the peer counts as running.
+    let is_supported = !matches!(peer_process(connection.as_fd()), Err(Errno::NOPROTOOPT));
+    assert_eq!(connection.peer_has_ended(), is_supported);
 }

@@ -1,4 +1,4 @@
-//! The example of `docs/spec/shm-abi.md`, byte by byte.
+//! Checks the example of `docs/spec/shm-abi.md` byte by byte.
 
 use std::os::fd::AsFd;
 
@@ -16,7 +16,7 @@ fn bytes<const N: usize>(map: &Mapping, offset: usize) -> [u8; N] {
 }
 
 #[test]
-fn the_example_of_the_specification_is_what_is_written() {
+fn written_bytes_match_the_specification() {
     support::pin(0);
     let layout = Layout::new(2, 0x1000).unwrap();
     let params = RegionParams { layout, clock: Counter::Monotonic, wake_at: 0x1000, max_record: 2000 };
@@ -37,7 +37,8 @@ fn the_example_of_the_specification_is_what_is_written() {
     };
 
     write(b"hello");
-    // Pinned to the first processor this process may use, which need not be the first of the machine.
+    // Pinned to the first CPU that this process may use, which need not be the first of the
+    // machine.
     let cpu = u8::from(bytes::<1>(&map, 0x300) == [0]);
     let (control, data) = (0x300 + usize::from(cpu) * 0x100, 0x3000 + usize::from(cpu) * 0x1000);
     assert_eq!(bytes(&map, data), [5, 0, 0, 0, cpu, 0, 0, 0]);

@@ -1,4 +1,4 @@
-//! Opening and closing while others write.
+//! Tests of opening and closing while other threads write.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,7 @@ use traceweir_transport::ring::{Block, Failure, Gather, RegionReader, RegionSour
 use crate::support::{self, Mark, Random};
 
 #[test]
-fn after_a_close_nobody_publishes_and_the_account_is_exact() {
+fn no_thread_publishes_after_a_close_and_counts_are_exact() {
     let outlet = support::outlet();
     let mut random = Random(7);
     let mut exact = 0;
@@ -28,7 +28,7 @@ fn after_a_close_nobody_publishes_and_the_account_is_exact() {
                     scope.spawn(move || {
                         let mut results = [0u64; 2];
                         for number in 0.. {
-                            match Mark::of(writer, number, 250).write(outlet, ticket) {
+                            match Mark::new(writer, number, 250).write(outlet, ticket) {
                                 Ok(()) => results[0] += 1,
                                 Err(Failure::Full) => results[1] += 1,
                                 Err(_) => break,
@@ -56,7 +56,7 @@ fn after_a_close_nobody_publishes_and_the_account_is_exact() {
 }
 
 #[test]
-fn an_outlet_is_opened_again_and_again_with_regions_of_all_sizes() {
+fn outlet_can_be_reopened_with_regions_of_all_sizes() {
     let outlet = support::outlet();
     let mut random = Random(11);
     let mut stale = Ticket(0);
@@ -67,9 +67,9 @@ fn an_outlet_is_opened_again_and_again_with_regions_of_all_sizes() {
         params.layout = Layout::new(1 + random.below(4) as u16, ring_bytes).unwrap();
         let (mut reader, ticket) = support::open(outlet, &params);
         for number in 0..10 {
-            Mark::of(round as u32, number, 100).write(outlet, ticket).unwrap();
+            Mark::new(round as u32, number, 100).write(outlet, ticket).unwrap();
         }
-        assert_eq!(Mark::of(0, 0, 100).write(outlet, stale), Err(Failure::Closed));
+        assert_eq!(Mark::new(0, 0, 100).write(outlet, stale), Err(Failure::Closed));
         outlet.count_lost(stale);
         let mut seen = 0;
         support::drain(&mut reader, &mut Vec::new(), |mark| {
@@ -83,10 +83,10 @@ fn an_outlet_is_opened_again_and_again_with_regions_of_all_sizes() {
 }
 
 #[test]
-fn what_is_no_ticket_is_refused() {
+fn invalid_ticket_is_refused() {
     let outlet = support::outlet();
     for ticket in [Ticket(0), Ticket(1), Ticket(2), Ticket(u64::MAX)] {
-        assert_eq!(Mark::of(0, 0, 100).write(outlet, ticket), Err(Failure::Closed));
+        assert_eq!(Mark::new(0, 0, 100).write(outlet, ticket), Err(Failure::Closed));
         outlet.count_lost(ticket);
     }
     let params = support::params(Counter::Cycles, 4096);
@@ -97,19 +97,19 @@ fn what_is_no_ticket_is_refused() {
         "it is open already"
     );
     assert!(outlet.close() && outlet.close());
-    assert_eq!(Mark::of(0, 0, 100).write(outlet, Ticket(ticket.0 + 1)), Err(Failure::Closed));
+    assert_eq!(Mark::new(0, 0, 100).write(outlet, Ticket(ticket.0 + 1)), Err(Failure::Closed));
     assert_eq!(reader.lost(), 0);
 }
 
 #[test]
-fn a_ticket_fits_no_other_outlet() {
+fn ticket_does_not_fit_another_outlet() {
     let (one, two) = (support::outlet(), support::outlet());
     let params = support::params(Counter::Cycles, 4096);
     let ((mut first, ticket), (mut second, other)) =
         (support::open(one, &params), support::open(two, &params));
     assert_ne!(ticket, other);
     for (outlet, wrong) in [(one, other), (two, ticket)] {
-        assert_eq!(Mark::of(0, 0, 100).write(outlet, wrong), Err(Failure::Closed));
+        assert_eq!(Mark::new(0, 0, 100).write(outlet, wrong), Err(Failure::Closed));
         outlet.count_lost(wrong);
     }
     for reader in [&mut first, &mut second] {
@@ -120,7 +120,7 @@ fn a_ticket_fits_no_other_outlet() {
 }
 
 #[test]
-fn a_region_of_another_version_is_refused_and_says_why() {
+fn region_of_another_version_is_rejected_with_a_reason() {
     let outlet = support::outlet();
     let mut params = support::params(Counter::Cycles, 4096);
     let (_, memory) = RegionReader::create(&params).unwrap();
@@ -137,18 +137,18 @@ fn a_region_of_another_version_is_refused_and_says_why() {
 }
 
 #[test]
-fn a_region_that_is_smaller_than_said_is_refused() {
+fn region_smaller_than_announced_is_rejected() {
     let outlet = support::outlet();
     let (_, memory) = RegionReader::create(&support::params(Counter::Cycles, 4096)).unwrap();
     let larger = support::params(Counter::Cycles, 8192);
     assert!(outlet.open(RegionSource::File { memory, wake: support::eventfd() }, &larger).is_err());
     let (_reader, ticket) = support::open(outlet, &larger);
-    assert_eq!(Mark::of(0, 0, 100).write(outlet, ticket), Ok(()));
+    assert_eq!(Mark::new(0, 0, 100).write(outlet, ticket), Ok(()));
     assert!(outlet.close());
 }
 
 #[test]
-fn a_writer_stopped_inside_a_lock_is_told_and_its_addresses_are_not_used_again() {
+fn close_reports_a_stopped_writer_and_abandons_its_addresses() {
     let outlet = support::outlet();
     let params = support::params(Counter::Monotonic, 4096);
     let (mut reader, memory) = RegionReader::create(&params).unwrap();
@@ -157,12 +157,12 @@ fn a_writer_stopped_inside_a_lock_is_told_and_its_addresses_are_not_used_again()
     let ticket = outlet.open(RegionSource::File { memory, wake: support::eventfd() }, &params).unwrap();
     let last = layout.control_offset(layout.rings() - 1) + control::LOCK;
     map.half(last).unwrap().store(99, Ordering::Relaxed);
-    assert_eq!(Mark::of(0, 0, 100).write(outlet, ticket).is_ok(), layout.cpus() > 1);
+    assert_eq!(Mark::new(0, 0, 100).write(outlet, ticket).is_ok(), layout.cpus() > 1);
     let before = reader.lost();
     assert!(!outlet.close());
     assert_eq!(reader.lost(), before + 1, "what it publishes later goes nowhere: it is counted");
     let (mut reader, ticket) = support::open(outlet, &params);
-    assert_eq!(Mark::of(0, 1, 100).write(outlet, ticket), Ok(()));
+    assert_eq!(Mark::new(0, 1, 100).write(outlet, ticket), Ok(()));
     let mut seen = 0;
     support::drain(&mut reader, &mut Vec::new(), |_| seen += 1);
     assert_eq!(seen, 1);
@@ -170,7 +170,7 @@ fn a_writer_stopped_inside_a_lock_is_told_and_its_addresses_are_not_used_again()
 }
 
 #[test]
-fn when_every_lock_is_taken_the_record_is_counted() {
+fn record_is_counted_if_every_lock_is_taken() {
     let outlet = support::outlet();
     let params = support::params(Counter::Monotonic, 4096);
     let (mut reader, memory) = RegionReader::create(&params).unwrap();
@@ -180,16 +180,16 @@ fn when_every_lock_is_taken_the_record_is_counted() {
     let locks =
         || (0..layout.rings()).map(|ring| map.half(layout.control_offset(ring) + control::LOCK).unwrap());
     locks().for_each(|lock| lock.store(99, Ordering::Relaxed));
-    assert_eq!(Mark::of(0, 0, 100).write(outlet, ticket), Err(Failure::Full));
+    assert_eq!(Mark::new(0, 0, 100).write(outlet, ticket), Err(Failure::Full));
     assert_eq!(reader.lost(), 1);
     locks().for_each(|lock| lock.store(0, Ordering::Relaxed));
-    assert_eq!(Mark::of(0, 1, 100).write(outlet, ticket), Ok(()));
+    assert_eq!(Mark::new(0, 1, 100).write(outlet, ticket), Ok(()));
     assert!(outlet.close());
 }
 
-/// Copies of 60 KB take long enough for a close to come in their midst.
+/// Copies of 60 KB take long enough for a close to happen in between.
 #[test]
-fn a_long_copy_that_is_under_way_is_published_before_the_close_returns_or_not_at_all() {
+fn long_copy_is_published_before_the_close_returns_or_never() {
     let outlet = support::outlet();
     let long = vec![7u8; 60_000];
     let mut exact = 0;

@@ -1,12 +1,13 @@
-//! A forked child and the region of its parent.
+//! Tests of a forked child and the region of its parent.
 
 use traceweir_transport::ring::{RegionReader, RegionSource};
 
 use crate::support::{self, Mark};
 
-/// Runs something in a forked child, which may not allocate; its exit status.
+/// Runs `work`, which must not allocate, in a forked child. Returns its exit status.
 fn in_child(work: impl FnOnce() -> i32) -> i32 {
-    // SAFETY: the child of this process of many threads does only what a signal handler may, and leaves by `_exit`.
+    // SAFETY: the child of this multi-threaded process does only what a signal handler may, and
+    // ends with `_exit`.
     match unsafe { libc::fork() } {
         0 => {
             let status = work();
@@ -25,7 +26,7 @@ fn in_child(work: impl FnOnce() -> i32) -> i32 {
 }
 
 #[test]
-fn a_child_counts_its_losses_in_the_region_of_its_parent_and_forgets_it_without_harm() {
+fn forked_child_counts_losses_in_parents_region_and_forgets_it() {
     for clock in support::KINDS {
         let outlet = support::outlet();
         let params = support::params(clock, 1 << 16);
@@ -40,12 +41,12 @@ fn a_child_counts_its_losses_in_the_region_of_its_parent_and_forgets_it_without_
             let Some((memory, wake)) = own.take() else { return 2 };
             let Ok(ticket) = outlet.open(RegionSource::File { memory, wake }, &params) else { return 3 };
             let written =
-                (0..20).filter(|number| Mark::of(1, *number, 200).write(outlet, ticket).is_ok()).count();
+                (0..20).filter(|number| Mark::new(1, *number, 200).write(outlet, ticket).is_ok()).count();
             i32::from(!(written == 20 && outlet.close()))
         });
         assert_eq!(status, 0);
         for number in 0..50 {
-            Mark::of(0, number, 200).write(outlet, ticket).unwrap();
+            Mark::new(0, number, 200).write(outlet, ticket).unwrap();
         }
         let (mut parents, mut childs) = (0, 0);
         support::drain(&mut reader, &mut Vec::new(), |mark| parents += u32::from(mark.writer == 0));

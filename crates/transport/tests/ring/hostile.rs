@@ -1,4 +1,5 @@
-//! Regions whose process breaks every rule: the drain says so, or reads something sane, and never does more than a ring allows.
+//! Tests of regions whose process breaks every rule: the drain reports it or reads valid records,
+//! and never does more work than a ring allows.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,11 +23,12 @@ fn region(cpus: u16, ring_bytes: u32) -> (RegionReader, Mapping) {
     (reader, map)
 }
 
-/// Drains a ring as far as it goes; whether it was sane. Panics if it is not bounded, or says what cannot be.
+/// Drains a ring as far as possible. Fails if it is damaged; panics if the work is not bounded or a
+/// value is impossible.
 fn drain(ring: &mut RingReader, cpus: u16, ring_bytes: u32) -> Result<(), Damaged> {
     let mut out = vec![0; MAX_RECORD as usize];
     let mut bytes = 0;
-    ring.look()?;
+    ring.poll()?;
     while let Some(head) = ring.peek()? {
         assert!(head.length > 0 && head.length <= MAX_RECORD as usize);
         assert!(head.cpu < cpus);
@@ -51,8 +53,8 @@ fn word(random: &mut Random, ring_bytes: u32) -> u64 {
     }
 }
 
-/// Fills a ring with whole records, then spoils a few words of it, or fills it with nonsense.
-fn spoil(random: &mut Random, map: &Mapping, layout: &Layout, ring: usize) {
+/// Fills a ring with whole records and changes a few words of it, or fills it with random words.
+fn damage(random: &mut Random, map: &Mapping, layout: &Layout, ring: usize) {
     let ring_bytes = u64::from(layout.ring_bytes());
     let put = |offset: usize, value: u64| map.word(offset).unwrap().store(value, Ordering::Relaxed);
     let (control, data) = (layout.control_offset(ring), layout.data_offset(ring));
@@ -88,7 +90,7 @@ fn spoil(random: &mut Random, map: &Mapping, layout: &Layout, ring: usize) {
 }
 
 #[test]
-fn spoiled_rings_are_found_damaged_or_read_sanely() {
+fn damaged_rings_are_reported_or_read_validly() {
     let mut random = Random(0x5EED);
     let (mut sane, mut damaged) = (0, 0);
     for _ in 0..REGIONS {
@@ -97,13 +99,13 @@ fn spoiled_rings_are_found_damaged_or_read_sanely() {
         let layout = reader.params().layout;
         for step in 0..3 {
             let ring = (step % 2) as usize;
-            spoil(&mut random, &map, &layout, ring);
+            damage(&mut random, &map, &layout, ring);
             match drain(&mut reader.rings()[ring], 1, ring_bytes) {
                 Ok(()) => sane += 1,
                 Err(Damaged) => {
                     damaged += 1;
                     assert!(reader.is_damaged());
-                    assert!(reader.rings().iter_mut().all(|ring| ring.look() == Err(Damaged)));
+                    assert!(reader.rings().iter_mut().all(|ring| ring.poll() == Err(Damaged)));
                     break;
                 }
             }
@@ -115,7 +117,7 @@ fn spoiled_rings_are_found_damaged_or_read_sanely() {
 }
 
 #[test]
-fn a_region_scribbled_over_while_it_is_read_harms_nobody() {
+fn region_overwritten_during_reading_does_no_harm() {
     let stop = AtomicBool::new(false);
     for round in 0..150u64 {
         let ring_bytes = 1 << 14;
@@ -127,7 +129,7 @@ fn a_region_scribbled_over_while_it_is_read_harms_nobody() {
                 let mut random = Random(round + 1);
                 while !stop.load(Ordering::Relaxed) {
                     let ring = random.below(4) as usize;
-                    spoil(&mut random, &map, &layout, ring);
+                    damage(&mut random, &map, &layout, ring);
                 }
             });
             for turn in 0..200 {
@@ -142,7 +144,7 @@ fn a_region_scribbled_over_while_it_is_read_harms_nobody() {
 }
 
 #[test]
-fn a_loss_counter_that_jumps_or_goes_back_does_not_spoil_the_account() {
+fn jumping_loss_counter_does_not_corrupt_the_total() {
     let (mut reader, map) = region(1, 4096);
     let lost = map.word(reader.params().layout.control_offset(0) + control::LOST).unwrap();
     lost.store(5, Ordering::Relaxed);
@@ -156,9 +158,9 @@ fn a_loss_counter_that_jumps_or_goes_back_does_not_spoil_the_account() {
     assert_eq!(reader.lost(), jumped);
 }
 
-/// Each rule of the prefix, broken alone.
+/// Breaks each rule of the prefix alone.
 #[test]
-fn each_broken_rule_is_found() {
+fn each_broken_rule_is_detected() {
     let good = 24u64;
     let spoiled: [(&str, u64, &[u64]); 11] = [
         ("a length of zero, as in a punched hole", 24, &[0]),
@@ -170,8 +172,8 @@ fn each_broken_rule_is_found() {
         ("a head that is no multiple of eight", 44, &[good]),
         ("a head too far", 4104, &[good]),
         ("a marker at the start", 4096, &[u64::from(abi::SKIP)]),
-        ("a marker with nothing behind it", 4096, &[8, 0, 0, u64::from(abi::SKIP)]),
-        ("a marker that points behind the head", 64, &[8, 0, 0, u64::from(abi::SKIP)]),
+        ("a marker with nothing after it", 4096, &[8, 0, 0, u64::from(abi::SKIP)]),
+        ("a marker that points past the head", 64, &[8, 0, 0, u64::from(abi::SKIP)]),
     ];
     for (rule, head, words) in spoiled {
         let (mut reader, map) = region(1, 4096);

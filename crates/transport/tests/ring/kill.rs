@@ -1,4 +1,5 @@
-//! Writers that are killed at any instant: whatever had returned is there or counted, at most one record more, and nothing torn.
+//! Tests of writers that are killed at any instant: every write that returned is there or counted,
+//! at most one record more, and nothing is torn.
 
 use std::collections::HashSet;
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,7 +16,7 @@ use crate::support::{self, Mark, Random};
 
 const WRITERS: usize = 3;
 
-/// A page in which writers say how many of their writes have returned.
+/// Creates a page in which writers store how many of their writes have returned.
 pub(crate) fn progress() -> (Mapping, OwnedFd) {
     let file = map::memory_file(c"traceweir-progress", PAGE).unwrap();
     (Mapping::of_file(file.as_fd(), PAGE, true).unwrap(), file)
@@ -25,20 +26,22 @@ pub(crate) fn returned(progress: &Mapping, writer: usize) -> u64 {
     progress.word(writer * 8).unwrap().load(Ordering::Acquire)
 }
 
-/// Writes for ever, or up to a number, and says after each write that it returned. Does only what a signal handler may.
-pub(crate) fn write_on(outlet: &Outlet, ticket: Ticket, writer: u32, progress: &Mapping, most: u64) {
+/// Writes up to `most` records, and records after each write that it returned. Does only what a
+/// signal handler may.
+pub(crate) fn write_many(outlet: &Outlet, ticket: Ticket, writer: u32, progress: &Mapping, most: u64) {
     let Some(word) = progress.word(writer as usize * 8) else { return };
     for number in 0..most {
-        let _ = Mark::of(writer, number, 250).write(outlet, ticket);
+        let _ = Mark::new(writer, number, 250).write(outlet, ticket);
         word.store(number + 1, Ordering::Release);
     }
 }
 
 fn spawn(outlet: &Outlet, ticket: Ticket, writer: u32, progress: &Mapping) -> libc::pid_t {
-    // SAFETY: the child of this process of many threads does only what a signal handler may, until it is killed.
+    // SAFETY: the child of this multi-threaded process does only what a signal handler may, until
+    // it is killed.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        write_on(outlet, ticket, writer, progress, u64::MAX);
+        write_many(outlet, ticket, writer, progress, u64::MAX);
         // SAFETY: ends the child without running anything of its parent's.
         unsafe { libc::_exit(1) }
     }
@@ -56,7 +59,7 @@ fn kill(child: libc::pid_t) {
     assert!(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGKILL, "{status:#x}");
 }
 
-/// What was taken of each writer's records, and the check of the account at the end.
+/// The records that were taken of each writer, and the check of the counts at the end.
 #[derive(Default)]
 pub(crate) struct Account {
     seen: [HashSet<u64>; WRITERS],
@@ -71,7 +74,8 @@ impl Account {
         });
     }
 
-    /// Every write that returned is there or counted, and at most one more for each writer.
+    /// Checks that every write that returned is there or counted, and at most one more for each
+    /// writer.
     pub(crate) fn check(&self, reader: &mut RegionReader, returned: &[u64]) {
         let lost = reader.lost();
         let (mut missing, mut begun) = (0, 0);
@@ -97,7 +101,8 @@ fn round(params: &RegionParams, random: &mut Random) {
         thread::sleep(Duration::from_micros(random.below(300)));
         account.take(&mut reader);
     }
-    // A new region for each round: a writer that is killed inside a lock takes its whole process, and thus all writers, with it.
+    // A new region for each round: a writer that is killed inside a lock ends its whole process,
+    // and thus all writers.
     children.into_iter().for_each(kill);
     account.take(&mut reader);
     let returned: Vec<u64> = (0..WRITERS).map(|writer| returned(&progress, writer)).collect();
@@ -106,13 +111,13 @@ fn round(params: &RegionParams, random: &mut Random) {
 }
 
 #[test]
-fn writers_killed_at_random_instants_tear_nothing_and_lose_nothing_uncounted() {
+fn killed_writers_leave_no_torn_or_uncounted_record() {
     let mut random = Random(3);
-    // What a first write sets up must not be set up in a child.
+    // The first write initialises things that must not be initialised in a child.
     for clock in support::KINDS {
         let outlet = support::outlet();
         let (_reader, ticket) = support::open(outlet, &support::params(clock, 4096));
-        Mark::of(0, 0, 100).write(outlet, ticket).unwrap();
+        Mark::new(0, 0, 100).write(outlet, ticket).unwrap();
         outlet.close();
     }
     for number in 0..200 {
@@ -168,18 +173,18 @@ mod points {
     fn the_writer_that_is_killed() {
         let Ok(numbers) = std::env::var(VARIABLE) else { return };
         let numbers: Vec<i32> = numbers.split(' ').map(|number| number.parse().unwrap()).collect();
-        // SAFETY: the descriptors were left open for this process, and nobody else here owns them.
+        // SAFETY: the descriptors were left open for this process, and nothing else here owns them.
         let [memory, wake, file] = [0, 1, 2].map(|at| unsafe { OwnedFd::from_raw_fd(numbers[at]) });
         let progress = Mapping::of_file(file.as_fd(), PAGE, true).unwrap();
         let params = params(Counter::from_number(numbers[3] as u32).unwrap());
         let outlet = support::outlet();
         let ticket = outlet.open(RegionSource::File { memory, wake }, &params).unwrap();
         support::pin(0);
-        write_on(outlet, ticket, 0, &progress, 500);
+        write_many(outlet, ticket, 0, &progress, 500);
     }
 
     #[test]
-    fn a_writer_killed_at_a_point_of_either_path_leaves_an_exact_account() {
+    fn writer_killed_on_either_path_leaves_exact_counts() {
         for clock in support::KINDS {
             for point in ["before_write", "before_lost", "after_lost"] {
                 [1, 2, 40].into_iter().for_each(|pass| kill_at(point, pass, clock));
@@ -191,21 +196,22 @@ mod points {
     }
 
     #[test]
-    fn a_writer_killed_at_a_point_of_the_lock_leaves_an_exact_account() {
+    fn writer_killed_in_the_lock_leaves_exact_counts() {
         for point in ["fallback_locked", "fallback_copied", "fallback_published", "fallback_unlocked"] {
             [1, 2, 20].into_iter().for_each(|pass| kill_at(point, pass, Counter::Monotonic));
         }
     }
 
     #[test]
-    fn a_writer_killed_behind_its_sequence_leaves_an_exact_account() {
-        // Without sequences (another processor, no registration) every write takes the lock, and the point is not there.
+    fn writer_killed_after_its_sequence_leaves_exact_counts() {
+        // Without sequences (another architecture, no registration) every write takes the lock, and
+        // the point is never passed.
         let outlet = support::outlet();
         let (mut reader, ticket) = support::open(outlet, &support::params(Counter::Cycles, 4096));
-        Mark::of(0, 0, 100).write(outlet, ticket).unwrap();
+        Mark::new(0, 0, 100).write(outlet, ticket).unwrap();
         let rings = reader.rings();
         let (sequences, _) = rings.split_at_mut(rings.len() / 2);
-        if sequences.iter_mut().any(|ring| ring.look().unwrap()) {
+        if sequences.iter_mut().any(|ring| ring.poll().unwrap()) {
             [1, 2, 20].into_iter().for_each(|pass| kill_at("published", pass, Counter::Cycles));
         }
         outlet.close();

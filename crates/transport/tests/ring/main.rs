@@ -1,4 +1,5 @@
-//! The rings as two parties use them: records in, the same records out, nothing lost that is not counted.
+//! Tests of rings as two processes use them: the same records come out, and nothing is lost without
+//! being counted.
 
 mod bytes;
 mod close;

@@ -1,4 +1,5 @@
-//! The ring against one that anybody can see is right: cells that are used or free, and a list of what is inside.
+//! Compares the ring with a simple model: cells that are used or free, and a list of what is
+//! inside.
 
 use std::collections::VecDeque;
 
@@ -13,7 +14,7 @@ use crate::support::{self, Mark, SHORTEST};
 struct Naive {
     used: Vec<bool>,
     cursor: usize,
-    /// What is inside: the cells of each record with the marker in front of it, and the record.
+    /// Contents: the cells of each record including a marker before it, and the record.
     inside: VecDeque<(Vec<usize>, Mark)>,
     /// Cells of records that were read but not given back.
     read: Vec<usize>,
@@ -75,7 +76,7 @@ fn steps(longest: usize) -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..300)
 }
 
-/// Runs the steps on both rings, on one processor, so that one ring takes all.
+/// Runs the steps on the ring and the model, on one CPU, so that one ring takes all.
 fn run(clock: Counter, ring_bytes: u32, steps: &[Step]) {
     support::pin(0);
     let outlet = support::outlet();
@@ -93,7 +94,7 @@ fn run(clock: Counter, ring_bytes: u32, steps: &[Step]) {
             }
             Step::Read(records) => {
                 for ring in 0..reader.rings().len() {
-                    if reader.rings()[ring].look().unwrap() {
+                    if reader.rings()[ring].poll().unwrap() {
                         assert_eq!(*used.get_or_insert(ring), ring, "records in two rings");
                     }
                 }
@@ -129,14 +130,14 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_ring_of_short_records_behaves_as_a_naive_one(steps in steps(200)) {
+    fn ring_of_short_records_behaves_like_the_model(steps in steps(200)) {
         for clock in support::KINDS {
             run(clock, 4096, &steps);
         }
     }
 
     #[test]
-    fn a_ring_of_long_records_behaves_as_a_naive_one(steps in steps(2000)) {
+    fn ring_of_long_records_behaves_like_the_model(steps in steps(2000)) {
         for clock in support::KINDS {
             run(clock, 8192, &steps);
         }
@@ -144,7 +145,7 @@ proptest! {
 }
 
 #[test]
-fn a_region_without_rings_counts_everything_as_lost() {
+fn region_without_rings_counts_everything_as_lost() {
     for clock in support::KINDS {
         let outlet = support::outlet();
         let (mut reader, ticket) = support::open(outlet, &support::params(clock, 0));
@@ -159,7 +160,7 @@ fn a_region_without_rings_counts_everything_as_lost() {
 }
 
 #[test]
-fn records_that_the_session_cannot_store_are_refused_and_counted() {
+fn too_large_records_are_refused_and_counted() {
     use traceweir_transport::ring::Gather;
 
     let outlet = support::outlet();

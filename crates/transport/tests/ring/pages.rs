@@ -1,4 +1,4 @@
-//! Memory of quiet rings goes back to the system, and nothing that was written goes with it.
+//! Tests that idle rings give memory back to the system without losing records.
 
 use std::os::fd::OwnedFd;
 
@@ -18,20 +18,20 @@ fn open(outlet: &Outlet, clock: Counter) -> (RegionReader, Ticket, OwnedFd) {
     (reader, ticket, ours)
 }
 
-/// Bytes that the memory file takes now.
+/// Returns the memory that the memory file takes now.
 fn held(memory: &OwnedFd) -> u64 {
     rustix::fs::fstat(memory).unwrap().st_blocks as u64 * 512
 }
 
 #[test]
-fn a_quiet_ring_holds_a_few_pages_however_long_it_is_used() {
+fn idle_ring_holds_few_pages_however_long_it_is_used() {
     for clock in support::KINDS {
         let outlet = support::outlet();
         let (mut reader, ticket, memory) = open(outlet, clock);
         let (mut number, mut most) = (0, 0);
         for _ in 0..600 {
             for _ in 0..40 {
-                Mark::of(0, number, 200).write(outlet, ticket).unwrap();
+                Mark::new(0, number, 200).write(outlet, ticket).unwrap();
                 number += 1;
             }
             support::drain(&mut reader, &mut Vec::new(), |_| ());
@@ -46,13 +46,13 @@ fn a_quiet_ring_holds_a_few_pages_however_long_it_is_used() {
 }
 
 #[test]
-fn a_busy_ring_keeps_its_pages_and_comes_to_rest_again() {
+fn busy_ring_keeps_its_pages_until_idle_again() {
     let outlet = support::outlet();
     let (mut reader, ticket, memory) = open(outlet, Counter::Cycles);
     let mut number = 0;
     let mut burst = |reader: &mut RegionReader, records: u64| {
         for _ in 0..records {
-            Mark::of(0, number, 400).write(outlet, ticket).unwrap();
+            Mark::new(0, number, 400).write(outlet, ticket).unwrap();
             number += 1;
         }
         support::drain(reader, &mut Vec::new(), |_| ());

@@ -1,4 +1,4 @@
-//! A signal handler that writes while the thread it interrupted writes.
+//! Tests of a signal handler that writes while the thread it interrupted writes.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,7 +19,7 @@ const HANDLER: u32 = 1000;
 extern "C" fn on_signal(_: libc::c_int) {
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let ticket = Ticket(TICKET.load(Ordering::Relaxed));
-    if Mark::of(HANDLER, number, 300).write(&OUTLET, ticket).is_err() {
+    if Mark::new(HANDLER, number, 300).write(&OUTLET, ticket).is_err() {
         REFUSED.fetch_add(1, Ordering::Relaxed);
     }
 }
@@ -35,7 +35,7 @@ fn install() {
 }
 
 #[test]
-fn a_handler_that_interrupts_a_write_writes_too() {
+fn handler_that_interrupts_a_write_can_write() {
     install();
     for clock in support::KINDS {
         let params = support::params(clock, 1 << 16);
@@ -52,7 +52,7 @@ fn a_handler_that_interrupts_a_write_writes_too() {
                     names.send(rustix::thread::gettid()).unwrap();
                     let (mut number, mut refused) = (0, 0u64);
                     while !stop.load(Ordering::Relaxed) {
-                        refused += u64::from(Mark::of(writer, number, 300).write(&OUTLET, ticket).is_err());
+                        refused += u64::from(Mark::new(writer, number, 300).write(&OUTLET, ticket).is_err());
                         number += 1;
                     }
                     (number, refused)
@@ -69,7 +69,8 @@ fn a_handler_that_interrupts_a_write_writes_too() {
         };
         for _ in 0..1500 {
             for thread in &threads {
-                // SAFETY: a signal for which there is a handler is sent to a thread that was not joined yet.
+                // SAFETY: a signal for which there is a handler is sent to a thread that was not
+                // joined yet.
                 let sent = unsafe {
                     libc::syscall(
                         libc::SYS_tgkill,

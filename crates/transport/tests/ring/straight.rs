@@ -1,4 +1,5 @@
-//! Records that go into a ring from where their pieces lie: the same bytes as if they had been put together first.
+//! Tests of records that are written directly from their pieces: the same bytes as if they had been
+//! assembled first.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -20,7 +21,7 @@ struct Pieces {
     flags: u16,
 }
 
-/// Numbers that are the same in every run.
+/// Deterministic numbers, the same in every run.
 struct Numbers(u64);
 
 impl Numbers {
@@ -45,7 +46,7 @@ impl Pieces {
             provider: [word(numbers).into(), word(numbers).into()],
             descriptor: numbers.bytes(16).try_into().unwrap(),
             activity: numbers.bytes(16).try_into().unwrap(),
-            // None, or at least an item's head and a word of data.
+            // Empty, or at least an item's head and a word of data.
             items: (0..[0, 2, 3, 4, 5, 9, 12][numbers.below(7)]).map(|_| word(numbers)).collect(),
             schema: schema.then(|| {
                 let length = 16 + numbers.below(120);
@@ -61,7 +62,7 @@ impl Pieces {
         }
     }
 
-    /// What a reader must find.
+    /// Returns the bytes that a reader must find.
     fn expected(&self) -> Vec<u8> {
         let mut record = vec![0; 8];
         record.extend(u64::from(self.thread).to_le_bytes());
@@ -98,11 +99,11 @@ impl Pieces {
     }
 }
 
-/// All records of a region, with their flags.
+/// Returns all records of a region with their flags.
 fn taken(reader: &mut RegionReader) -> Vec<(u16, Vec<u8>)> {
     let mut all = Vec::new();
     for ring in reader.rings() {
-        ring.look().unwrap();
+        ring.poll().unwrap();
         while let Some(head) = ring.peek().unwrap() {
             let mut bytes = vec![0; head.length];
             ring.take(&mut bytes);
@@ -113,7 +114,7 @@ fn taken(reader: &mut RegionReader) -> Vec<(u16, Vec<u8>)> {
     all
 }
 
-/// Whether this machine writes in this way at all.
+/// Returns whether this machine supports this way of writing.
 fn is_possible() -> bool {
     let outlet = support::outlet();
     let (_reader, ticket) = support::open(outlet, &support::params(Counter::Cycles, 1 << 16));
@@ -123,7 +124,7 @@ fn is_possible() -> bool {
 }
 
 #[test]
-fn the_bytes_are_those_of_the_pieces_wherever_the_ring_ends() {
+fn direct_write_has_the_bytes_of_its_pieces_at_any_position() {
     if !is_possible() {
         return;
     }
@@ -147,7 +148,7 @@ fn the_bytes_are_those_of_the_pieces_wherever_the_ring_ends() {
 }
 
 #[test]
-fn what_cannot_be_written_in_this_way_is_left_alone() {
+fn unsuitable_record_is_not_written_directly() {
     let pieces = Pieces::random(&mut Numbers(3));
     for clock in support::KINDS {
         let outlet = support::outlet();
@@ -181,7 +182,7 @@ fn what_cannot_be_written_in_this_way_is_left_alone() {
 }
 
 #[test]
-fn no_record_of_threads_that_are_moved_about_is_torn() {
+fn no_record_of_migrating_threads_is_torn() {
     if !is_possible() {
         return;
     }
@@ -196,7 +197,7 @@ fn no_record_of_threads_that_are_moved_about_is_torn() {
                 for _ in 0..3000 {
                     let mut pieces = Pieces::random(&mut numbers);
                     pieces.thread = writer as u32;
-                    // Full for now: the collector is on its way.
+                    // Full for now: the reader is going to drain it.
                     while !pieces.write(outlet, ticket) {
                         std::thread::yield_now();
                     }

@@ -1,4 +1,4 @@
-//! Records that can be checked, and a region with both of its sides.
+//! Records whose bytes can be checked, and a region with both of its ends.
 
 use std::os::fd::OwnedFd;
 
@@ -11,7 +11,8 @@ use traceweir_transport::ring::{
     Block, Damaged, Failure, Gather, Head, Outlet, RegionReader, RegionSource, RingReader, Ticket,
 };
 
-/// Both kinds of writers: restartable sequences where they are to be had, and the lock, which a monotonic region always uses.
+/// Both kinds of writers: restartable sequences if available, and the lock, which a monotonic
+/// region always uses.
 pub(crate) const KINDS: [Counter; 2] = [Counter::Cycles, Counter::Monotonic];
 
 pub(crate) fn params(clock: Counter, ring_bytes: u32) -> RegionParams {
@@ -28,19 +29,19 @@ pub(crate) fn eventfd() -> OwnedFd {
     rustix::event::eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).unwrap()
 }
 
-/// An outlet for one test: never freed, as the type asks.
+/// Creates an outlet for one test: never freed, as the type requires.
 pub(crate) fn outlet() -> &'static Outlet {
     Box::leak(Box::new(Outlet::new()))
 }
 
-/// A region from the owner's side, opened by an outlet.
+/// Creates a region and opens it with an outlet.
 pub(crate) fn open(outlet: &Outlet, params: &RegionParams) -> (RegionReader, Ticket) {
     let (reader, memory) = RegionReader::create(params).unwrap();
     let ticket = outlet.open(RegionSource::File { memory, wake: eventfd() }, params).unwrap();
     (reader, ticket)
 }
 
-/// Who wrote a record, its number, and how long it is: enough to check every byte of it.
+/// Writer, number and length of a record: enough to check every byte of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Mark {
     pub(crate) writer: u32,
@@ -48,7 +49,7 @@ pub(crate) struct Mark {
     pub(crate) length: usize,
 }
 
-/// The shortest record that carries a mark.
+/// Length of the shortest record that carries a mark.
 pub(crate) const SHORTEST: usize = 16;
 const LONGEST: usize = 4096;
 
@@ -57,14 +58,15 @@ fn filler(number: u64, at: usize) -> u8 {
 }
 
 impl Mark {
-    /// Some length between the shortest and `longest`, different for each number.
-    pub(crate) fn of(writer: u32, number: u64, longest: usize) -> Self {
+    /// Creates a mark with a length between the shortest and `longest`, different for each number.
+    pub(crate) fn new(writer: u32, number: u64, longest: usize) -> Self {
         let spread = number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
         let length = SHORTEST + (spread as usize) % (longest - SHORTEST + 1);
         Self { writer, number, length }
     }
 
-    /// Writes the record: a staged part, and the rest in two pieces. Uses nothing that a signal handler may not.
+    /// Writes the record: a staged part, and the rest in two pieces. Uses nothing that a signal
+    /// handler must not use.
     pub(crate) fn write(self, outlet: &Outlet, ticket: Ticket) -> Result<(), Failure> {
         let mut body = [0u8; LONGEST];
         let body = &mut body[..self.length];
@@ -92,7 +94,7 @@ impl Mark {
         outlet.write(ticket, self.writer + 1, &mut record)
     }
 
-    /// The mark of a record, every byte of which is checked.
+    /// Checks every byte of a record and returns its mark.
     pub(crate) fn check(head: Head, record: &[u8]) -> Self {
         let number = u64::from_le_bytes(record[..8].try_into().unwrap());
         let writer = u32::from_le_bytes(record[8..12].try_into().unwrap());
@@ -105,10 +107,10 @@ impl Mark {
     }
 }
 
-/// Takes all that is in a ring now.
+/// Takes all records that are in a ring now.
 pub(crate) fn drain_ring(ring: &mut RingReader, mut each: impl FnMut(Head, Mark)) -> Result<(), Damaged> {
     let mut bytes = vec![0; 65536];
-    ring.look()?;
+    ring.poll()?;
     while let Some(head) = ring.peek()? {
         let record = &mut bytes[..head.length];
         ring.take(record);
@@ -118,15 +120,15 @@ pub(crate) fn drain_ring(ring: &mut RingReader, mut each: impl FnMut(Head, Mark)
     Ok(())
 }
 
-/// Counter ticks by which a stamp may go back within a ring: a processor may read its counter before it has the lock. What is found here is
-/// nonsense in a stamp, which is off by more.
+/// Counter ticks by which a stamp may decrease within a ring: a CPU may read its counter before it
+/// has the lock. The check is for invalid stamps, which are off by more.
 const OUT_OF_ORDER: u64 = 100_000_000;
 
-/// Takes all that is in a ring now and looks at nothing of it; how many records that were.
+/// Takes all records that are in a ring now without checking them. Returns their number.
 pub(crate) fn discard(ring: &mut RingReader) -> u64 {
     let mut bytes = vec![0; 65536];
     let mut records = 0;
-    ring.look().unwrap();
+    ring.poll().unwrap();
     while ring.peek().unwrap().is_some() {
         ring.take(&mut bytes);
         records += 1;
@@ -135,7 +137,7 @@ pub(crate) fn discard(ring: &mut RingReader) -> u64 {
     records
 }
 
-/// Takes all that is in a region now; stamps hardly go back within a ring.
+/// Takes all records that are in a region now; checks that stamps hardly decrease within a ring.
 pub(crate) fn drain(reader: &mut RegionReader, stamps: &mut Vec<u64>, mut each: impl FnMut(Mark)) {
     stamps.resize(reader.rings().len(), 0);
     for (ring, last) in reader.rings().iter_mut().zip(stamps) {
@@ -148,7 +150,7 @@ pub(crate) fn drain(reader: &mut RegionReader, stamps: &mut Vec<u64>, mut each: 
     }
 }
 
-/// Lets this thread run on one processor only, chosen by a number.
+/// Pins this thread to one CPU, chosen by a number.
 pub(crate) fn pin(number: usize) {
     let mut set = CpuSet::new();
     ALLOWED.with(|allowed| set.set(allowed[number % allowed.len()]));
@@ -156,14 +158,14 @@ pub(crate) fn pin(number: usize) {
 }
 
 thread_local! {
-    /// The processors that this thread could run on when it was first asked.
+    /// The CPUs that this thread could run on at the first call.
     static ALLOWED: Vec<usize> = {
         let allowed = rustix::thread::sched_getaffinity(None).unwrap();
         (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).collect()
     };
 }
 
-/// A small generator of numbers, the same ones for the same seed.
+/// A small deterministic generator of numbers.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {

@@ -1,4 +1,5 @@
-//! Many threads that move between processors, one reader: every record once, or counted.
+//! Tests of many threads that move between CPUs, and one reader: every record arrives once or is
+//! counted.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +12,7 @@ use crate::support::{self, Mark, Random};
 
 const EACH: u64 = 20_000;
 
-/// Writes from `writers` threads that change processors, drains meanwhile, and checks the account.
+/// Writes from `writers` threads that change CPUs, drains meanwhile, and checks the counts.
 fn exchange(outlet: &'static Outlet, reader: &mut RegionReader, ticket: Ticket, writers: u32) {
     let done = AtomicBool::new(false);
     let (mut seen, mut stamps) = (HashSet::new(), Vec::new());
@@ -25,7 +26,7 @@ fn exchange(outlet: &'static Outlet, reader: &mut RegionReader, ticket: Ticket, 
                             if number.is_multiple_of(64) {
                                 support::pin(random.below(64) as usize);
                             }
-                            Mark::of(writer, *number, 300).write(outlet, ticket).is_err()
+                            Mark::new(writer, *number, 300).write(outlet, ticket).is_err()
                         })
                         .count() as u64
                 })
@@ -53,7 +54,7 @@ fn exchange(outlet: &'static Outlet, reader: &mut RegionReader, ticket: Ticket, 
 }
 
 #[test]
-fn threads_that_move_between_processors_lose_nothing_uncounted() {
+fn migrating_threads_lose_nothing_uncounted() {
     for clock in support::KINDS {
         for ring_bytes in [8192, 1 << 16] {
             let outlet = support::outlet();
@@ -65,7 +66,7 @@ fn threads_that_move_between_processors_lose_nothing_uncounted() {
 }
 
 #[test]
-fn a_private_region_works_as_one_in_a_file() {
+fn private_region_works_like_one_in_a_file() {
     for clock in support::KINDS {
         let outlet = support::outlet();
         let params = support::params(clock, 1 << 16);
@@ -76,13 +77,13 @@ fn a_private_region_works_as_one_in_a_file() {
 }
 
 #[test]
-fn a_thread_finds_room_again_when_the_reader_was_there() {
+fn writer_finds_room_again_after_a_drain() {
     let outlet = support::outlet();
     let (mut reader, ticket) = support::open(outlet, &support::params(Counter::Cycles, 4096));
     support::pin(0);
     let mut number = 0;
     for _ in 0..50 {
-        while Mark::of(0, number, 500).write(outlet, ticket).is_ok() {
+        while Mark::new(0, number, 500).write(outlet, ticket).is_ok() {
             number += 1;
         }
         number += 1;
@@ -94,10 +95,10 @@ fn a_thread_finds_room_again_when_the_reader_was_there() {
     assert!(outlet.close());
 }
 
-/// Without this test the fast path could be lost and everything else would still pass.
+/// Without this test the fast path could break unnoticed.
 #[cfg(all(target_arch = "x86_64", target_env = "gnu"))]
 #[test]
-fn where_the_c_library_registers_sequences_they_are_used() {
+fn sequences_are_used_if_the_c_library_registers_them() {
     // SAFETY: returns a static string.
     let version = unsafe { std::ffi::CStr::from_ptr(libc::gnu_get_libc_version()) }.to_str().unwrap();
     let (major, minor) = version.split_once('.').unwrap();
@@ -110,23 +111,23 @@ fn where_the_c_library_registers_sequences_they_are_used() {
     let outlet = support::outlet();
     let (mut reader, ticket) = support::open(outlet, &support::params(Counter::Cycles, 1 << 16));
     for number in 0..100 {
-        Mark::of(0, number, 100).write(outlet, ticket).unwrap();
+        Mark::new(0, number, 100).write(outlet, ticket).unwrap();
     }
     let rings = reader.rings();
     let (sequences, locks) = rings.split_at_mut(rings.len() / 2);
-    assert!(sequences.iter_mut().any(|ring| ring.look().unwrap()));
-    assert!(!locks.iter_mut().any(|ring| ring.look().unwrap()));
+    assert!(sequences.iter_mut().any(|ring| ring.poll().unwrap()));
+    assert!(!locks.iter_mut().any(|ring| ring.poll().unwrap()));
     assert!(outlet.close());
 }
 
-/// A thread that the C library did not make, or whose registration was refused, looks like this one.
+/// Simulates a thread that the C library did not create, or whose registration was refused.
 #[cfg(all(target_arch = "x86_64", target_env = "gnu"))]
 #[test]
-fn a_thread_without_a_registered_area_uses_the_lock() {
+fn thread_without_registered_area_uses_the_lock() {
     const UNREGISTER: i32 = 1;
     const SIGNATURE: u32 = 0x5305_3053;
 
-    // SAFETY: looks a name up; the result is null or the address of a variable of the C library.
+    // SAFETY: looks up a symbol; the result is null or the address of a variable of the C library.
     let offset = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_offset".as_ptr()) }.cast::<isize>();
     if offset.is_null() {
         return;
@@ -137,15 +138,15 @@ fn a_thread_without_a_registered_area_uses_the_lock() {
     let (mut reader, ticket) = support::open(outlet, &support::params(Counter::Cycles, 1 << 16));
     let unregistered = thread::spawn(move || {
         let thread: usize;
-        // SAFETY: the first word of a thread's block is its own address; the kernel forgets the area of this thread, which nothing but
-        // the writer under test looks at, and that is what it has to notice.
+        // SAFETY: the first word of a thread's block is its own address; the kernel forgets the
+        // area of this thread, which only the writer under test reads, and that must notice it.
         let result = unsafe {
             std::arch::asm!("mov {}, qword ptr fs:[0]", out(reg) thread, options(nostack, readonly));
             let area = thread.wrapping_add_signed(offset);
             libc::syscall(libc::SYS_rseq, area, 32, UNREGISTER, SIGNATURE)
         };
         for number in 0..100 {
-            Mark::of(0, number, 100).write(outlet, ticket).unwrap();
+            Mark::new(0, number, 100).write(outlet, ticket).unwrap();
         }
         result == 0
     });
@@ -153,8 +154,8 @@ fn a_thread_without_a_registered_area_uses_the_lock() {
     let rings = reader.rings();
     let (sequences, locks) = rings.split_at_mut(rings.len() / 2);
     if unregistered {
-        assert!(locks.iter_mut().any(|ring| ring.look().unwrap()));
-        assert!(!sequences.iter_mut().any(|ring| ring.look().unwrap()));
+        assert!(locks.iter_mut().any(|ring| ring.poll().unwrap()));
+        assert!(!sequences.iter_mut().any(|ring| ring.poll().unwrap()));
     }
     assert!(outlet.close());
 }

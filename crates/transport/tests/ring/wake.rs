@@ -1,4 +1,4 @@
-//! When the owner is woken, and when it is left alone.
+//! Tests of when the owner is woken.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -7,7 +7,7 @@ use traceweir_transport::ring::{Outlet, RegionReader, RegionSource, Ticket};
 
 use crate::support::{self, Mark};
 
-/// A region on one processor, and a second descriptor of its eventfd.
+/// Creates a region on one CPU, and a second descriptor of its eventfd.
 fn open(outlet: &Outlet, clock: Counter, wake_at: u32) -> (RegionReader, Ticket, OwnedFd) {
     support::pin(0);
     let mut params = support::params(clock, 1 << 16);
@@ -19,7 +19,7 @@ fn open(outlet: &Outlet, clock: Counter, wake_at: u32) -> (RegionReader, Ticket,
     (reader, ticket, ours)
 }
 
-/// How often the owner was woken since the last call.
+/// Returns how often the owner was woken since the last call.
 fn wakes(wake: BorrowedFd<'_>) -> u64 {
     let mut count = [0; 8];
     rustix::io::read(wake, &mut count).map_or(0, |_| u64::from_ne_bytes(count))
@@ -30,7 +30,7 @@ fn write(outlet: &Outlet, ticket: Ticket, numbers: std::ops::Range<u64>) {
 }
 
 #[test]
-fn the_first_record_wakes_a_low_latency_owner_once_for_each_drain() {
+fn first_record_wakes_a_low_latency_owner_once_per_drain() {
     for clock in support::KINDS {
         let outlet = support::outlet();
         let (mut reader, ticket, wake) = open(outlet, clock, 1);
@@ -45,7 +45,7 @@ fn the_first_record_wakes_a_low_latency_owner_once_for_each_drain() {
 }
 
 #[test]
-fn a_ring_wakes_the_owner_when_it_holds_enough() {
+fn ring_wakes_the_owner_at_its_threshold() {
     for clock in support::KINDS {
         let outlet = support::outlet();
         let (mut reader, ticket, wake) = open(outlet, clock, 1024);

@@ -1,5 +1,5 @@
-//! Memory that a process made before it attached: its events keep their stamps, and files of them
-//! are read in time order.
+//! Tests of memory that a process made before it attached: its events keep their stamps, and files
+//! with them are read in time order.
 
 use super::*;
 
@@ -9,7 +9,7 @@ use traceweir_format::etl::{InPlace, Options, Summary, Trace, Writer as EtlWrite
 
 const PAYLOAD: [u8; 8] = [0; 8];
 
-/// A session with a sequential file, a live one, one with both, and a flight recorder.
+/// Modes of a session with a sequential file, a live one, one with both, and a flight recorder.
 const MODES: [u32; 4] = [0x1, 0x100, 0x101, 0x400];
 
 impl Stage {
@@ -24,16 +24,16 @@ impl Stage {
         })
     }
 
-    /// Adopts a region with records at the first processor and these stamps, and drains it.
+    /// Adopts and drains a region with records of these stamps on the first CPU.
     fn adopt(&mut self, process: u32, stamps: &[u64]) {
         let records: Vec<(u16, u64)> = stamps.iter().map(|&stamp| (0, stamp)).collect();
         let source = self.early(process, &records);
         self.collector.add(source);
-        self.collector.drain(Reach::Settled);
+        self.collector.drain(Reach::BeforeDrain);
     }
 
-    /// Returns a region that a process made by itself, with records at these processors and raw
-    /// stamps.
+    /// Returns a region that a process made by itself, with records on these CPUs and with these
+    /// raw stamps.
     fn early(&self, process: u32, records: &[(u16, u64)]) -> Source {
         let (mut region, source) = Region::new(&self.collector.shared, process);
         for &(cpu, stamp) in records {
@@ -42,12 +42,13 @@ impl Stage {
         Source { backlog: (0..usize::from(CPUS)).collect(), ..source }
     }
 
-    /// The buffers that were sent, as files have them, which the pool gets back.
+    /// Returns the submitted buffers as files have them. The pool gets the originals back.
     fn buffers(&self) -> Vec<Buffer> {
         self.buffers_and_pieces().0
     }
 
-    /// The same, and what live consumers got: stamps of all of it are in order.
+    /// Returns the submitted buffers, and the pieces that live consumers got. Asserts that stamps
+    /// of all are in order.
     fn buffers_and_pieces(&self) -> (Vec<Buffer>, Vec<Buffer>) {
         let pool = &self.collector.shared.pool;
         let (mut sent, mut pieces) = (Vec::new(), Vec::new());
@@ -55,7 +56,7 @@ impl Stage {
             match job {
                 Job::Buffer(buffer) => {
                     let mut copy = buffer.copy().unwrap();
-                    copy.put_in_order();
+                    copy.sort_records();
                     sent.push(copy);
                     pieces.extend(buffer.copy_from(buffer.delivered, 0).filter(|piece| !piece.is_empty()));
                     pool.give(buffer);
@@ -77,7 +78,7 @@ impl Stage {
         (sent, pieces)
     }
 
-    /// Collects the rest.
+    /// Collects the rest and returns the submitted buffers.
     fn finish(&mut self) -> Vec<Buffer> {
         self.collector.drain(Reach::All);
         self.collector.flush();
@@ -85,12 +86,12 @@ impl Stage {
     }
 }
 
-/// Process and stamp of each event in late buffers, or in the others.
+/// Returns process and stamp of each event in late buffers, or in the others.
 fn stamps(buffers: &[Buffer], late: bool) -> Vec<(u32, i64)> {
     buffers.iter().filter(|buffer| buffer.is_late == late).flat_map(events).collect()
 }
 
-/// Process and stamp of each event, as the reader of files gives them.
+/// Returns process and stamp of each event, as a file reader returns them.
 fn read(buffers: Vec<Buffer>) -> Vec<(u32, i64)> {
     let buffer_size = u32::try_from(buffers[0].bytes.len()).unwrap();
     let options = Options { buffer_size, processors: CPUS.into(), ..Options::default() };
@@ -113,7 +114,7 @@ fn read(buffers: Vec<Buffer>) -> Vec<(u32, i64)> {
 }
 
 #[test]
-fn events_from_before_an_adoption_keep_their_stamps_on_every_clock() {
+fn events_before_adoption_keep_their_stamps_on_every_clock() {
     for clock in 1..=3 {
         let mut stage = Stage::new(clock);
         let [first, second, third] = [(); 3].map(|()| {
@@ -121,7 +122,7 @@ fn events_from_before_an_adoption_keep_their_stamps_on_every_clock() {
             stage.now()
         });
         stage.publish(0, third, 0);
-        let (_, told) = stage.deliver();
+        let (_, complete) = stage.deliver();
         let later = stage.now();
         let source = stage.early(2, &[(0, first), (0, second), (0, later), (1, first), (1, second)]);
         stage.collector.add(source);
@@ -134,12 +135,12 @@ fn events_from_before_an_adoption_keep_their_stamps_on_every_clock() {
             "clock {clock}"
         );
         assert_eq!(stamps(&buffers, false), [(1, third), (2, later)], "clock {clock}");
-        assert!(second < third && third <= told && told < later);
+        assert!(second < third && third <= complete && complete < later);
     }
 }
 
 #[test]
-fn backlogs_share_a_buffer_also_where_stamps_fall() {
+fn backlogs_share_a_buffer_even_if_stamps_decrease() {
     for mode in MODES {
         let mut stage = Stage::with_mode(mode);
         let at: Vec<u64> = (0..6).map(|_| stage.now()).collect();
@@ -154,14 +155,14 @@ fn backlogs_share_a_buffer_also_where_stamps_fall() {
         let before = [(2, 1), (2, 2), (3, 3), (3, 4), (3, 5)].map(|(process, at)| (process, stamp(at)));
         let is_live = mode & 0x100 != 0;
         assert_eq!(stamps(&pieces, true), if is_live { before.to_vec() } else { Vec::new() });
-        // Once in a while what is left goes out, and nothing is held for the next; but the history of
-        // a flight recorder is for full buffers.
-        stage.collector.look_around();
+        // Housekeeping submits what is left and holds nothing back; but the history of a flight
+        // recorder is for full buffers.
+        stage.collector.do_housekeeping();
         let (mut buffers, pieces) = stage.buffers_and_pieces();
         if mode == 0x400 {
             assert_eq!(buffers.len(), 0);
             buffers = stage.collector.take_partial();
-            buffers.iter_mut().for_each(Buffer::put_in_order);
+            buffers.iter_mut().for_each(Buffer::sort_records);
         } else if is_live {
             assert_eq!(stamps(&pieces, true), [(4, stamp(0)), (4, stamp(3))]);
         }
@@ -173,20 +174,20 @@ fn backlogs_share_a_buffer_also_where_stamps_fall() {
 }
 
 #[test]
-fn single_late_events_take_no_place_in_the_history_of_a_flight_recorder() {
+fn single_late_events_do_not_displace_flight_recorder_history() {
     const PROCESSES: u32 = 30;
     let mut stage = Stage::with_mode(0x400);
     let at: Vec<u64> = (0..PROCESSES).map(|_| stage.now()).collect();
     stage.deliver();
-    // Each event is older than the one before, and a beat follows each.
+    // Each event is older than the one before, and housekeeping follows each.
     for (process, &stamp) in (2..).zip(at.iter().rev()) {
         stage.adopt(process, &[stamp]);
-        assert_eq!(stage.buffers().len(), 0, "sent by the drain");
-        stage.collector.look_around();
-        assert_eq!(stage.buffers().len(), 0, "sent by the beat");
+        assert_eq!(stage.buffers().len(), 0, "submitted by the drain");
+        stage.collector.do_housekeeping();
+        assert_eq!(stage.buffers().len(), 0, "submitted by housekeeping");
     }
     let mut copied = stage.collector.copy_partial().unwrap();
-    copied.iter_mut().for_each(Buffer::put_in_order);
+    copied.iter_mut().for_each(Buffer::sort_records);
     let expected: Vec<(u32, i64)> = at
         .iter()
         .zip((2..PROCESSES + 2).rev())
@@ -197,7 +198,7 @@ fn single_late_events_take_no_place_in_the_history_of_a_flight_recorder() {
 }
 
 #[test]
-fn late_buffer_goes_out_where_the_writer_takes_no_piece_before_stamps_fall() {
+fn late_buffer_is_submitted_if_the_writer_takes_no_piece() {
     let mut stage = Stage::with_mode(0x100);
     let [first, second] = [stage.now(), stage.now()];
     stage.deliver();
@@ -212,16 +213,16 @@ fn late_buffer_goes_out_where_the_writer_takes_no_piece_before_stamps_fall() {
 }
 
 #[test]
-fn made_up_stamps_of_a_backlog_fill_one_buffer_and_stay_within_the_session() {
+fn forged_stamps_of_a_backlog_share_one_buffer_within_the_session() {
     let mut stage = Stage::new(1);
     let now = stage.now();
     stage.publish(0, now, 0);
     stage.deliver();
-    // Before the session, and each earlier than the one before.
+    // Stamps before the session, each earlier than the one before.
     let records: Vec<(u16, u64)> = (0..20).rev().map(|stamp| (0, stamp)).collect();
     let source = stage.early(2, &records);
     stage.collector.add(source);
-    stage.collector.drain(Reach::Settled);
+    stage.collector.drain(Reach::BeforeDrain);
     let start = stage.collector.clock.anchor().counter.cast_signed();
     let late: Vec<Vec<(u32, i64)>> =
         stage.finish().iter().filter(|buffer| buffer.is_late).map(events).collect();
@@ -229,7 +230,7 @@ fn made_up_stamps_of_a_backlog_fill_one_buffer_and_stay_within_the_session() {
 }
 
 #[test]
-fn backlog_of_a_region_that_is_adopted_during_a_drain_is_collected_by_that_drain() {
+fn backlog_adopted_during_a_drain_is_collected_by_that_drain() {
     const LARGE: [u8; 8 << 10] = [0; 8 << 10];
     let mut stage = Stage::with(SessionConfig {
         name: "s".into(),
@@ -243,7 +244,8 @@ fn backlog_of_a_region_that_is_adopted_during_a_drain_is_collected_by_that_drain
     });
     let early = stage.now();
     stage.deliver();
-    // The first stream is done in the first turn; in that of the second all buffers are waited for.
+    // The first stream is done in the first turn; in the turn of the second, the collector waits
+    // for all buffers.
     for _ in 0..=SLICE / LARGE.len() {
         let now = stage.now();
         stage.region.publish(1, now, 0, &LARGE);
@@ -266,7 +268,7 @@ fn backlog_of_a_region_that_is_adopted_during_a_drain_is_collected_by_that_drain
         }
         late
     });
-    collector.drain(Reach::Settled);
+    collector.drain(Reach::BeforeDrain);
     assert!(!collector.has_backlog);
     collector.flush();
     drop(collector);
@@ -289,7 +291,7 @@ fn large_backlog_takes_turns_with_other_streams() {
     stage.collector.add(source);
     let mut outcome = Outcome::default();
     let mut turns = 0;
-    while stage.collector.merge_stream(0, 1000, Reach::Settled, &mut outcome) {
+    while stage.collector.merge_stream(0, 1000, Reach::BeforeDrain, &mut outcome) {
         turns += 1;
         assert!(stage.collector.has_backlog && turns < 100);
     }
@@ -298,7 +300,7 @@ fn large_backlog_takes_turns_with_other_streams() {
 }
 
 #[test]
-fn nothing_is_told_while_a_backlog_is_half_collected() {
+fn no_completeness_stamp_while_a_backlog_is_partly_collected() {
     const LARGE: [u8; 8 << 10] = [0; 8 << 10];
     let mut stage = Stage::with(SessionConfig {
         name: "s".into(),
@@ -317,8 +319,8 @@ fn nothing_is_told_while_a_backlog_is_half_collected() {
     }
     region.publish(1, early, 0, &PAYLOAD);
     stage.collector.add(Source { backlog: (0..usize::from(CPUS)).collect(), ..source });
-    assert!(stage.collector.tell_after() <= SLICE, "the first turn is a reason to tell");
-    stage.collector.drain(Reach::Settled);
+    assert!(stage.collector.report_interval_bytes() <= SLICE, "the first turn exceeds the interval");
+    stage.collector.drain(Reach::BeforeDrain);
     assert!(stage.collector.deliver());
     let mut processors = BTreeSet::new();
     for job in stage.jobs.try_iter() {
@@ -326,49 +328,49 @@ fn nothing_is_told_while_a_backlog_is_half_collected() {
             Job::Buffer(buffer) | Job::Live(buffer) => {
                 processors.extend(buffer.is_late.then_some(buffer.cpu))
             }
-            Job::Complete(_) => assert_eq!(processors.len(), 2, "told before all was sent"),
+            Job::Complete(_) => assert_eq!(processors.len(), 2, "complete before all was sent"),
             _ => panic!("nothing else is sent"),
         }
     }
     assert_eq!(processors.len(), 2);
 }
 
-/// What happens in one step of a session.
+/// One step of a session.
 #[derive(Clone, Debug)]
 struct Step {
-    /// Processors on which the attached process writes, each time now.
+    /// CPUs on which the attached process writes, each time now.
     writes: Vec<u16>,
-    /// Events of the regions that are adopted: processor, and the step in which they were written.
+    /// Events of the regions that are adopted: CPU, and the step in which they were written.
     adopted: Vec<Vec<(u16, Index)>>,
-    then: Then,
+    action: Action,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Then {
+enum Action {
     Nothing,
     Flush,
     Deliver,
-    TellProgress,
-    LookAround,
+    ReportProgress,
+    Housekeeping,
 }
 
 fn step() -> impl Strategy<Value = Step> {
     let early = prop::collection::vec((0..CPUS, any::<Index>()), 0..8);
     let adopted = prop::collection::vec(early, 0..3);
-    let then = prop::sample::select(vec![
-        Then::Nothing,
-        Then::Flush,
-        Then::Deliver,
-        Then::TellProgress,
-        Then::LookAround,
+    let action = prop::sample::select(vec![
+        Action::Nothing,
+        Action::Flush,
+        Action::Deliver,
+        Action::ReportProgress,
+        Action::Housekeeping,
     ]);
-    let parts = (prop::collection::vec(0..CPUS, 0..5), adopted, then);
-    parts.prop_map(|(writes, adopted, then)| Step { writes, adopted, then })
+    let parts = (prop::collection::vec(0..CPUS, 0..5), adopted, action);
+    parts.prop_map(|(writes, adopted, action)| Step { writes, adopted, action })
 }
 
 proptest! {
     #[test]
-    fn file_of_backlogs_is_read_as_if_all_events_were_sorted_by_their_true_stamps(
+    fn file_with_backlogs_is_read_in_order_of_true_stamps(
         steps in prop::collection::vec(step(), 1..10),
         mode in prop::sample::select(MODES.to_vec()),
     ) {
@@ -392,21 +394,21 @@ proptest! {
                 let source = stage.early(process, &records);
                 stage.collector.add(source);
             }
-            stage.collector.drain(Reach::Settled);
-            match step.then {
-                Then::Nothing => {}
-                Then::Flush => {
+            stage.collector.drain(Reach::BeforeDrain);
+            match step.action {
+                Action::Nothing => {}
+                Action::Flush => {
                     stage.collector.flush();
-                    stage.collector.tell_complete();
+                    stage.collector.report_complete();
                 }
-                Then::Deliver => prop_assert!(stage.collector.deliver()),
-                Then::TellProgress => stage.collector.tell_progress(),
-                Then::LookAround => stage.collector.look_around(),
+                Action::Deliver => prop_assert!(stage.collector.deliver()),
+                Action::ReportProgress => stage.collector.report_progress(),
+                Action::Housekeeping => stage.collector.do_housekeeping(),
             }
             buffers.append(&mut stage.buffers());
         }
         buffers.append(&mut stage.finish());
-        // The oracle: stamps as they were written, in order.
+        // Expected: stamps as they were written, in order.
         expected.sort_unstable_by_key(|&(process, stamp)| (stamp, process));
         if !buffers.is_empty() {
             let read = read(buffers);

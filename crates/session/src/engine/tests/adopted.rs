@@ -1,4 +1,4 @@
-//! Regions that processes made before the session knew of them, in each kind of log.
+//! Tests of regions that processes made before the session knew of them, in each kind of log.
 
 use super::*;
 use rustix::event::{EventfdFlags, eventfd};
@@ -7,7 +7,7 @@ use traceweir_transport::ring::create_memory;
 
 const EACH: u64 = 40;
 
-/// A process that writes into memory of its own, which no session has yet.
+/// A process that writes into memory of its own, which no session has adopted yet.
 struct Early {
     pen: Pen,
     memory: OwnedFd,
@@ -26,9 +26,9 @@ impl Stage {
         Early { pen, memory, params }
     }
 
-    /// Two processes write by turns. The session has the memory of one of them, and adopts that of
-    /// the other after all was flushed and `between` was called.
-    fn write_by_turns(&self, between: impl FnOnce()) {
+    /// Two processes write in turns. The session has the memory of one of them, and adopts that of
+    /// the other after everything was flushed and `between` was called.
+    fn write_in_turns(&self, between: impl FnOnce()) {
         let (early, attached) = (self.early(), self.pen(1));
         for number in (0..EACH).step_by(2) {
             early.pen.write(number, 0).expect("written");
@@ -42,7 +42,7 @@ impl Stage {
     }
 }
 
-/// Asserts that all events are there, in the order in which they were written.
+/// Asserts that all events are in the file, in the order in which they were written.
 fn assert_in_order(path: &Path) {
     let events = read_but(path, &[Rule::TimeAcrossBuffers]);
     let numbers: Vec<u64> = events.iter().map(|event| event.2).collect();
@@ -51,13 +51,12 @@ fn assert_in_order(path: &Path) {
 }
 
 #[test]
-fn every_kind_of_log_has_adopted_events_at_their_time() {
-    // Sequential, circular, live beside the file, one stream for all processors, compressed, flight
-    // recorder.
+fn every_log_mode_keeps_time_of_adopted_events() {
+    // Sequential, circular, live and file, one stream for all CPUs, compressed, flight recorder.
     for mode in [0x1, 0x2002, 0x101, 0x1000_0001, 0x0400_0001, 0x400] {
         let sizes = SessionConfig { maximum_file_size: 4096, minimum_buffers: 12, ..properties(mode) };
         let stage = Stage::with_file(sizes);
-        stage.write_by_turns(|| {});
+        stage.write_in_turns(|| {});
         let end = stage.stop();
         assert_eq!((end.events, end.events_lost), (EACH + 1, 0), "mode {mode:#x}");
         assert_in_order(&stage.log());
@@ -65,7 +64,7 @@ fn every_kind_of_log_has_adopted_events_at_their_time() {
 }
 
 #[test]
-fn backlogs_that_are_adopted_from_the_newest_to_the_oldest_are_in_order_in_a_flight_recorder() {
+fn flight_recorder_sorts_backlogs_adopted_newest_first() {
     let stage = Stage::with_file(SessionConfig { minimum_buffers: 12, ..properties(0x400) });
     let (attached, early) = (stage.pen(1), [(); 10].map(|()| stage.early()));
     let mut next = 0..;
@@ -81,16 +80,16 @@ fn backlogs_that_are_adopted_from_the_newest_to_the_oldest_are_in_order_in_a_fli
         stage.flush();
     }
     stage.stop();
-    // In each buffer stamps are in order.
+    // Stamps are in order within each buffer.
     let events = read_but(&stage.log(), &[Rule::TimeAcrossBuffers]);
     let numbers: Vec<u64> = events.iter().map(|event| event.2).collect();
     assert_eq!(numbers, (0..44).collect::<Vec<_>>());
 }
 
 #[test]
-fn snapshot_of_a_flight_recorder_has_adopted_events_that_wait_in_a_buffer() {
+fn snapshot_contains_adopted_events_in_partial_buffers() {
     let stage = Stage::with_file(SessionConfig { minimum_buffers: 12, ..properties(0x400) });
-    stage.write_by_turns(|| {});
+    stage.write_in_turns(|| {});
     let path = stage.folder.path().join("snapshot.etl");
     let file = open(&path);
     answer(|done| stage.session.flush(Some((file, path.clone())), done)).unwrap();
@@ -107,7 +106,7 @@ fn adopted_events_keep_their_time_in_the_next_file_of_a_sequence() {
     let raw = SessionConfig { log_file, maximum_file_size: 1024, ..properties(8) };
     let next: NextFile = Box::new(|name| Ok(Further { file: open(name), claim: Box::new(()) }));
     let stage = Stage::start_row(raw, first, folder, next);
-    stage.write_by_turns(|| drop(answer(|done| stage.session.increment(done)).unwrap()));
+    stage.write_in_turns(|| drop(answer(|done| stage.session.increment(done)).unwrap()));
     stage.stop();
     let [before, after] = files.map(|path| read_but(&path, &[Rule::TimeAcrossBuffers]));
     let numbers = |events: &[(u32, u16, u64, i64)]| events.iter().map(|event| event.2).collect::<Vec<_>>();

@@ -1,4 +1,5 @@
-//! Records that are captured beside those of processes: one order, one clock, nothing signed but the time.
+//! Tests of captured records: one order with those of processes, one clock, only the time set by
+//! the session.
 
 use super::*;
 use std::collections::VecDeque;
@@ -12,21 +13,21 @@ use traceweir_transport::clock::Anchor;
 
 use crate::capture::{Capture, CaptureClock, Captured};
 
-/// What there is to be captured: nanoseconds, hook, payload.
-type Told = (u64, u16, Vec<u8>);
+/// An event to capture: nanoseconds, hook, payload.
+type PendingEvent = (u64, u16, Vec<u8>);
 
-/// Tells what the test puts into it, all of it on the first processor.
-struct Plain {
-    told: Arc<Mutex<VecDeque<Told>>>,
+/// A capture of the events that the test puts into `pending`, all on the first CPU.
+struct FakeCapture {
+    pending: Arc<Mutex<VecDeque<PendingEvent>>>,
     queue: VecDeque<(u64, bool, Vec<u8>)>,
     wake: OwnedFd,
     lost: Arc<Mutex<u64>>,
     ends_with: Option<u16>,
 }
 
-impl Plain {
+impl FakeCapture {
     fn take_in(&mut self, clock: &dyn CaptureClock) {
-        for (ns, hook, payload) in self.told.lock().unwrap().drain(..) {
+        for (ns, hook, payload) in self.pending.lock().unwrap().drain(..) {
             let mut record = Vec::new();
             let header = PerfInfoHeader { pointer_size: 8, version: 2, hook, time: 0, counters: &[] };
             header.encode(&payload, &mut record).unwrap();
@@ -36,7 +37,7 @@ impl Plain {
     }
 }
 
-impl Capture for Plain {
+impl Capture for FakeCapture {
     fn wake(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }
@@ -62,27 +63,27 @@ impl Capture for Plain {
     fn end(&mut self, clock: &dyn CaptureClock) {
         let now = Anchor::now(traceweir_transport::clock::Counter::best()).monotonic_ns;
         if let Some(hook) = self.ends_with.take() {
-            self.told.lock().unwrap().push_back((now, hook, vec![]));
+            self.pending.lock().unwrap().push_back((now, hook, vec![]));
         }
         self.take_in(clock);
     }
 }
 
 #[test]
-fn captured_records_come_in_one_order_with_those_of_processes_and_their_stacks_behind_them() {
+fn captured_and_written_records_are_merged_with_stacks_after_events() {
     let stage = Stage::with_file(properties(0));
-    let (told, lost) = (Arc::new(Mutex::new(VecDeque::new())), Arc::new(Mutex::new(0)));
+    let (pending, lost) = (Arc::new(Mutex::new(VecDeque::new())), Arc::new(Mutex::new(0)));
     let wake = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
-    let source = Plain {
-        told: Arc::clone(&told),
+    let source = FakeCapture {
+        pending: Arc::clone(&pending),
         queue: VecDeque::new(),
         wake,
         lost: Arc::clone(&lost),
         ends_with: Some(0x0020),
     };
     stage.session.capture(Box::new(source));
-    let second = Plain {
-        told: Arc::default(),
+    let second = FakeCapture {
+        pending: Arc::default(),
         queue: VecDeque::new(),
         wake: eventfd(0, EventfdFlags::NONBLOCK).unwrap(),
         lost: Arc::new(Mutex::new(100)),
@@ -91,12 +92,12 @@ fn captured_records_come_in_one_order_with_those_of_processes_and_their_stacks_b
     stage.session.capture(Box::new(second));
     let pen = stage.pen(4711);
     let now = || Anchor::now(traceweir_transport::clock::Counter::best()).monotonic_ns;
-    // Each number is told by one and by the other, in turns.
+    // Each number is captured and written, in turns.
     for number in 0..50_u64 {
         let stack: Vec<u8> = [0_u64, 9, 8, 7].iter().flat_map(|word| word.to_le_bytes()).collect();
         let event = (now(), 0x0524, number.to_le_bytes().to_vec());
         let time = event.0;
-        told.lock().unwrap().extend([event, (time, 0x1820, stack)]);
+        pending.lock().unwrap().extend([event, (time, 0x1820, stack)]);
         std::thread::sleep(Duration::from_micros(200));
         pen.write(number, 0).unwrap();
         std::thread::sleep(Duration::from_micros(200));
@@ -125,7 +126,7 @@ fn captured_records_come_in_one_order_with_those_of_processes_and_their_stacks_b
 }
 
 #[test]
-fn a_stack_goes_with_the_event_that_no_buffer_has_room_for() {
+fn stack_is_dropped_with_an_event_too_large_for_a_buffer() {
     let stage = Stage::with_file(properties(0));
     let now = Anchor::now(traceweir_transport::clock::Counter::best()).monotonic_ns;
     let stack = |number: u64| [0, number].iter().flat_map(|word| u64::to_le_bytes(*word)).collect();
@@ -134,7 +135,7 @@ fn a_stack_goes_with_the_event_that_no_buffer_has_room_for() {
         payload.resize(size, 0);
         payload
     };
-    let told = [
+    let pending = [
         (now, 0x0524, event(1, 8)),
         (now, 0x1820, stack(1)),
         (now + 1000, 0x0524, event(2, 20 << 10)),
@@ -143,8 +144,8 @@ fn a_stack_goes_with_the_event_that_no_buffer_has_room_for() {
         (now + 2000, 0x0524, event(3, 8)),
         (now + 2000, 0x1820, stack(3)),
     ];
-    let source = Plain {
-        told: Arc::new(Mutex::new(told.into())),
+    let source = FakeCapture {
+        pending: Arc::new(Mutex::new(pending.into())),
         queue: VecDeque::new(),
         wake: eventfd(0, EventfdFlags::NONBLOCK).unwrap(),
         lost: Arc::default(),
@@ -165,9 +166,9 @@ fn a_stack_goes_with_the_event_that_no_buffer_has_room_for() {
     assert_eq!(seen, [(0x0524, 1), (0x1820, 1), (0x0524, 3), (0x1820, 3)]);
 }
 
-/// A capture that takes until `may_close` to close, as perf events do for seconds.
+/// A capture that closes only after `may_close`, as perf events take seconds.
 struct SlowToClose {
-    inner: Plain,
+    inner: FakeCapture,
     may_close: Option<Receiver<()>>,
     closed: Sender<()>,
 }
@@ -200,19 +201,19 @@ impl Capture for SlowToClose {
 
 impl Drop for SlowToClose {
     fn drop(&mut self) {
-        // Ends with the test, whatever comes of it.
+        // Fails if the test has ended, whatever its result.
         let _ = self.may_close.take().map(|gate| gate.recv());
         let _ = self.closed.send(());
     }
 }
 
 #[test]
-fn closing_a_capture_neither_delays_the_stop_nor_counts_as_recorded() {
+fn closing_a_capture_does_not_delay_the_stop_or_the_end_time() {
     let stage = Stage::with_file(properties(0));
     let (close, may_close) = channel();
     let (closed, is_closed) = channel();
-    let inner = Plain {
-        told: Arc::default(),
+    let inner = FakeCapture {
+        pending: Arc::default(),
         queue: VecDeque::new(),
         wake: eventfd(0, EventfdFlags::NONBLOCK).unwrap(),
         lost: Arc::default(),
@@ -234,5 +235,5 @@ fn closing_a_capture_neither_delays_the_stop_nor_counts_as_recorded() {
     while let Some(event) = events.next().unwrap() {
         last = event.hook().or(last);
     }
-    assert_eq!(last, Some(0x0020), "what is captured at the end is in the file");
+    assert_eq!(last, Some(0x0020), "the rundown at the end is in the file");
 }

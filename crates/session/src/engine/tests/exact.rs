@@ -1,15 +1,16 @@
-//! Everything that was offered is in the file or counted, once.
+//! Tests that every offered event is in the file or counted, once.
 
 use super::*;
 use proptest::prelude::*;
 use std::sync::Arc;
 
-/// Writers on threads; each gives the numbers that were taken and how many were not.
-fn scribble(pens: &[Pen], events: u64, more: usize) -> (Vec<u64>, u64) {
-    let taken = Arc::new(Mutex::new((Vec::new(), 0)));
+/// Writes from one thread per process. Returns the numbers that were accepted and how many were
+/// not.
+fn write_from_threads(pens: &[Pen], events: u64, more: usize) -> (Vec<u64>, u64) {
+    let accepted = Arc::new(Mutex::new((Vec::new(), 0)));
     std::thread::scope(|scope| {
         for (index, pen) in pens.iter().enumerate() {
-            let taken = Arc::clone(&taken);
+            let accepted = Arc::clone(&accepted);
             scope.spawn(move || {
                 let (mut mine, mut lost) = (Vec::new(), 0);
                 for at in 0..events {
@@ -17,72 +18,73 @@ fn scribble(pens: &[Pen], events: u64, more: usize) -> (Vec<u64>, u64) {
                     match pen.write(number, if more == 0 { 0 } else { (number as usize * 37) % more }) {
                         Ok(()) => mine.push(number),
                         Err(Failure::Full | Failure::TooLarge | Failure::Shut) => lost += 1,
-                        Err(Failure::Closed) => panic!("nobody closed it"),
+                        Err(Failure::Closed) => panic!("no test closes it"),
                     }
                 }
-                let mut all = taken.lock().unwrap();
+                let mut all = accepted.lock().unwrap();
                 all.0.append(&mut mine);
                 all.1 += lost;
             });
         }
     });
-    Arc::try_unwrap(taken).unwrap().into_inner().unwrap()
+    Arc::try_unwrap(accepted).unwrap().into_inner().unwrap()
 }
 
-/// Writes, stops, and compares what was taken with what is there.
+/// Writes, stops, and compares the accepted events with the file.
 fn account(raw: SessionConfig, writers: usize, events: u64, more: usize) {
     let stage = Stage::with_file(raw);
     let pens: Vec<Pen> = (0..writers).map(|i| stage.pen(1000 + i as u32)).collect();
-    let (taken, lost) = scribble(&pens, events, more);
+    let (accepted, lost) = write_from_threads(&pens, events, more);
     let after = stage.stop();
     let there = read(&stage.log());
-    assert_eq!(set(&there.iter().map(|e| e.2).collect::<Vec<_>>()), set(&taken));
+    assert_eq!(set(&there.iter().map(|e| e.2).collect::<Vec<_>>()), set(&accepted));
     assert_eq!(after.events_lost, lost);
     assert_eq!(after.lost_by_cause.no_room, lost);
-    assert_eq!((after.events, after.damaged_regions), (taken.len() as u64, 0));
+    assert_eq!((after.events, after.damaged_regions), (accepted.len() as u64, 0));
     assert_eq!((after.processes, after.end_status), (0, 0));
-    assert!(there.iter().all(|e| u64::from(e.0) == 1000 + (e.2 >> 32)), "the process is the one we know");
+    assert!(there.iter().all(|e| u64::from(e.0) == 1000 + (e.2 >> 32)), "the process id is the true one");
     let header = Trace::open(File::open(stage.log()).unwrap()).unwrap().header().clone();
     assert_eq!(u64::from(header.events_lost), lost);
     assert_eq!(header.buffers_written, after.buffers_written);
 }
 
 #[test]
-fn one_writer() {
+fn events_of_one_writer_are_accounted_for() {
     account(properties(1), 1, 20_000, 0);
 }
 
 #[test]
-fn sixteen_writers_of_all_sizes() {
+fn events_of_sixteen_writers_are_accounted_for() {
     account(properties(1), 16, 3_000, 600);
 }
 
 #[test]
-fn rings_that_overflow_count_what_they_lose() {
-    // The smallest rings and buffers, and the largest records that fit: writers outrun the collector.
+fn overflowing_rings_count_lost_events() {
+    // The smallest rings and buffers, and the largest records that fit: writers are faster than the
+    // collector.
     let raw = SessionConfig { buffer_size: 4, ring_bytes: 1, ..properties(1) };
     account(raw, 4, 4_000, 3_900);
 }
 
 #[test]
-fn one_stream_for_all_processors() {
+fn one_stream_for_all_cpus_loses_nothing() {
     account(properties(0x1000_0001), 4, 4_000, 50);
 }
 
 #[test]
-fn a_compressed_file() {
+fn compressed_file_loses_nothing() {
     account(properties(0x0400_0001), 3, 4_000, 100);
 }
 
 #[test]
-fn too_few_buffers_for_the_processors_are_enough() {
-    // Memory that affords two buffers, for many processors.
+fn two_buffers_are_enough_for_many_cpus() {
+    // Memory for two buffers, with many CPUs.
     let raw = SessionConfig { minimum_buffers: 2, maximum_buffers: 2, ..properties(0x1000_0001) };
     account(raw, 4, 2_000, 300);
 }
 
 #[test]
-fn every_clock_gives_the_time_of_writing() {
+fn every_clock_stamps_the_time_of_writing() {
     for clock in 1..=3 {
         let stage = Stage::with_file(SessionConfig { clock, ..properties(1) });
         let counter = traceweir_transport::clock::Counter::best();
@@ -97,7 +99,8 @@ fn every_clock_gives_the_time_of_writing() {
         assert_eq!(trace.header().clock_type, after.config.clock);
         for event in read(&stage.log()) {
             let time = trace.clock().file_time(event.3);
-            // Clocks of a machine under load agree to a millisecond; rounded megahertz cost 0.05 % of a short run.
+            // Clocks of a machine under load agree to a millisecond; rounded megahertz cost 0.05 %
+            // of a short run.
             let slack = 50_000;
             assert!(
                 time.0 > before.0 - slack && time.0 < end.0 + slack,
@@ -108,7 +111,7 @@ fn every_clock_gives_the_time_of_writing() {
 }
 
 #[test]
-fn a_process_that_leaves_is_collected_to_its_last_event() {
+fn ended_process_is_collected_to_its_last_event() {
     let stage = Stage::with_file(properties(1));
     for pid in 0..20_u64 {
         let pen = stage.pen(u32::try_from(pid).unwrap());
@@ -123,11 +126,11 @@ fn a_process_that_leaves_is_collected_to_its_last_event() {
     assert!(before.processes <= 20);
     let after = stage.stop();
     assert_eq!(set(&numbers(&stage.log())), (0..1000).collect());
-    assert_eq!(after.events_lost, 20, "what a process lost stays in the sum");
+    assert_eq!(after.events_lost, 20, "losses of ended processes still count");
 }
 
 #[test]
-fn a_record_with_wrong_bytes_is_counted_and_harms_nobody() {
+fn invalid_record_is_counted_and_affects_no_other() {
     let stage = Stage::with_file(properties(1));
     let (good, bad) = (stage.pen(1), stage.pen(2));
     for number in 0..100 {
@@ -141,13 +144,13 @@ fn a_record_with_wrong_bytes_is_counted_and_harms_nobody() {
 }
 
 #[test]
-fn a_spoilt_region_ends_alone() {
+fn damaged_region_affects_no_other() {
     let stage = Stage::with_file(properties(1));
     let good = stage.pen(1);
     let attached = stage.session.attach(2, Threads::AsGiven).unwrap();
     let layout = attached.params.layout;
     let memory = File::from(attached.memory);
-    // A head that lies beyond what the ring can hold.
+    // A head beyond what the ring can hold.
     let head = layout.control_offset(0) + traceweir_transport::abi::control::HEAD;
     std::os::unix::fs::FileExt::write_all_at(&memory, &u64::MAX.to_le_bytes(), head as u64).unwrap();
     for number in 0..100 {
@@ -159,11 +162,11 @@ fn a_spoilt_region_ends_alone() {
 }
 
 #[test]
-fn regions_full_of_nonsense_disturb_nobody() {
+fn random_bytes_in_regions_affect_no_other() {
     use std::os::unix::fs::FileExt;
     let stage = Stage::with_file(SessionConfig { ring_bytes: 1, ..properties(1) });
     let good = stage.pen(1);
-    // A small generator of its own: the same nonsense each time.
+    // A small deterministic generator: the same bytes each time.
     let mut state = 0x9E37_79B9_7F4A_7C15_u64;
     let mut random = move |below: u64| {
         state ^= state << 13;
@@ -171,7 +174,7 @@ fn regions_full_of_nonsense_disturb_nobody() {
         state ^= state << 17;
         state % below
     };
-    let mut taken = Vec::new();
+    let mut accepted = Vec::new();
     for round in 0..200 {
         let attached = stage.session.attach(2, Threads::AsGiven).unwrap();
         let memory = File::from(attached.memory.try_clone().unwrap());
@@ -192,7 +195,7 @@ fn regions_full_of_nonsense_disturb_nobody() {
             .collect();
         for _ in 0..random(8) {
             let ring = used[usize::try_from(random(used.len() as u64)).unwrap()];
-            // Its words, or its records: mostly those at the start.
+            // Its control words, or its records: mostly those at the start.
             let (start, length) = match random(3) {
                 0 => (layout.control_offset(ring), 256),
                 1 => (layout.data_offset(ring), 4096),
@@ -204,21 +207,21 @@ fn regions_full_of_nonsense_disturb_nobody() {
             let bytes = &word[..if at + 8 > start + length { 4 } else { 8 }];
             memory.write_all_at(bytes, at).unwrap();
         }
-        let number = taken.len() as u64;
+        let number = accepted.len() as u64;
         good.write(number, 0).unwrap();
-        taken.push(number);
+        accepted.push(number);
         if random(2) == 0 {
             stage.flush();
         }
-        // Not closed: a scribbled lock word would be waited for.
+        // Not closed: that would wait for an overwritten lock word.
         stage.session.detach(attached.source);
     }
     let after = stage.stop();
-    // A record may ask to keep its own stamp: then order is its process's affair.
+    // A record may keep its own stamp: then its process is responsible for the order.
     let there = read_but(&stage.log(), &[Rule::TimeInBuffer, Rule::TimeAcrossBuffers]);
     let honest: Vec<u64> = there.into_iter().filter(|e| e.0 == 1).map(|e| e.2).collect();
-    assert_eq!(set(&honest), set(&taken));
-    assert!(after.damaged_regions > 0 && after.lost_by_cause.damaged > 0, "some of it was found out");
+    assert_eq!(set(&honest), set(&accepted));
+    assert!(after.damaged_regions > 0 && after.lost_by_cause.damaged > 0, "some damage was noticed");
 }
 
 proptest! {
@@ -233,13 +236,13 @@ proptest! {
         let raw = SessionConfig { buffer_size, low_latency, ring_bytes: 1, ..properties(1) };
         let stage = Stage::with_file(raw);
         let pens: Vec<Pen> = (0..writers).map(|i| stage.pen(i as u32)).collect();
-        let (mut next, mut taken, mut lost) = (0, Vec::new(), 0);
+        let (mut next, mut accepted, mut lost) = (0, Vec::new(), 0);
         for (events, more, flush) in bursts {
             for (index, pen) in pens.iter().enumerate() {
                 for at in next..next + events {
                     let number = (index as u64) << 32 | at;
                     match pen.write(number, more) {
-                        Ok(()) => taken.push(number),
+                        Ok(()) => accepted.push(number),
                         Err(_) => lost += 1,
                     }
                 }
@@ -247,11 +250,11 @@ proptest! {
             next += events;
             if flush {
                 let now = stage.flush();
-                prop_assert_eq!(now.events, taken.len() as u64, "everything published is collected");
+                prop_assert_eq!(now.events, accepted.len() as u64, "everything published is collected");
             }
         }
         let after = stage.stop();
-        prop_assert_eq!(set(&numbers(&stage.log())), set(&taken));
+        prop_assert_eq!(set(&numbers(&stage.log())), set(&accepted));
         prop_assert_eq!(after.events_lost, lost);
     }
 }

@@ -1,4 +1,4 @@
-//! A thread of a session panics: the session ends, whoever asks is answered, and everything is counted.
+//! Tests of panics: the session ends, requests are answered, and every event is counted.
 
 use super::*;
 
@@ -10,26 +10,26 @@ use traceweir_transport::clock::{Anchor, Counter};
 
 use crate::capture::{Capture, CaptureClock, Captured};
 
-/// Panics at one of its calls, and when it is dropped.
-struct Stumbling {
+/// A capture that panics in one of its calls, and when it is dropped.
+struct PanickingCapture {
     wake: OwnedFd,
-    looks: u32,
+    polls: u32,
     at_end: bool,
 }
 
-impl Stumbling {
-    fn boxed(looks: u32, at_end: bool) -> Box<Self> {
-        Box::new(Self { wake: eventfd(0, EventfdFlags::NONBLOCK).unwrap(), looks, at_end })
+impl PanickingCapture {
+    fn boxed(polls: u32, at_end: bool) -> Box<Self> {
+        Box::new(Self { wake: eventfd(0, EventfdFlags::NONBLOCK).unwrap(), polls, at_end })
     }
 }
 
-impl Capture for Stumbling {
+impl Capture for PanickingCapture {
     fn wake(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }
 
     fn look(&mut self, _: &dyn CaptureClock, _: bool) {
-        self.looks = self.looks.checked_sub(1).expect("it stumbles");
+        self.polls = self.polls.checked_sub(1).expect("panic of the test");
     }
 
     fn peek(&self, _: u16) -> Option<Captured> {
@@ -43,24 +43,24 @@ impl Capture for Stumbling {
     }
 
     fn end(&mut self, _: &dyn CaptureClock) {
-        assert!(!self.at_end, "it stumbles at the end");
+        assert!(!self.at_end, "panic of the test at the end");
     }
 }
 
-impl Drop for Stumbling {
+impl Drop for PanickingCapture {
     fn drop(&mut self) {
-        panic!("and when it goes");
+        panic!("panic of the test in drop");
     }
 }
 
 #[test]
-fn a_collector_that_panics_ends_its_session_and_the_file_holds_what_was_written() {
+fn collector_panic_ends_the_session_and_finishes_the_file() {
     let stage = Stage::with_file(properties(0));
     let pen = stage.pen(4711);
     (0..3).for_each(|number| pen.write(number, 0).unwrap());
     stage.flush();
-    stage.session.capture(Stumbling::boxed(0, false));
-    assert_eq!(stage.ended.recv_timeout(PATIENCE).expect("it ends"), Ended { status: crate::FAULT });
+    stage.session.capture(PanickingCapture::boxed(0, false));
+    assert_eq!(stage.ended.recv_timeout(TIMEOUT).expect("it ends"), Ended { status: crate::FAULT });
     assert!(matches!(answer(|done| stage.session.flush(None, done)), Err(Error::Ended)));
     assert_eq!(stage.stop().end_status, crate::FAULT.0);
     assert!(matches!(answer(|done| stage.session.stop(done)), Err(Error::Ended)), "once");
@@ -68,44 +68,44 @@ fn a_collector_that_panics_ends_its_session_and_the_file_holds_what_was_written(
 }
 
 #[test]
-fn a_collector_that_panics_counts_what_it_was_filling() {
+fn collector_panic_counts_partly_filled_buffers() {
     let stage = Stage::with_file(properties(0));
     let pen = stage.pen(4711);
-    stage.session.capture(Stumbling::boxed(u32::MAX, true));
+    stage.session.capture(PanickingCapture::boxed(u32::MAX, true));
     (0..3).for_each(|number| pen.write(number, 0).unwrap());
-    let deadline = std::time::Instant::now() + PATIENCE;
+    let deadline = std::time::Instant::now() + TIMEOUT;
     while stage.session.properties().events < 3 && std::time::Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(5));
     }
     let properties = stage.stop();
     assert_eq!((properties.end_status, properties.lost_by_cause.not_written), (crate::FAULT.0, 3));
-    assert_eq!(properties.processes, 0, "regions are given up");
+    assert_eq!(properties.processes, 0, "regions are dropped");
     assert_eq!(numbers(&stage.log()), []);
 }
 
 #[test]
-fn a_writer_that_panics_ends_its_session_and_leaves_the_file_as_it_is() {
+fn writer_panic_ends_the_session_and_leaves_the_file() {
     let stage = Stage::with_file(properties(0));
     let pen = stage.pen(4711);
     (0..3).for_each(|number| pen.write(number, 0).unwrap());
     stage.flush();
     stage.session.flush(None, Box::new(|_| panic!("on the writer's thread")));
-    assert_eq!(stage.ended.recv_timeout(PATIENCE).expect("it ends"), Ended { status: crate::FAULT });
+    assert_eq!(stage.ended.recv_timeout(TIMEOUT).expect("it ends"), Ended { status: crate::FAULT });
     assert!(matches!(answer(|done| stage.session.flush(None, done)), Err(Error::Ended)));
-    // More than all buffers hold: the collector is not to wait for a writer that is gone.
+    // More than all buffers hold: the collector must not wait for a writer that has ended.
     for number in 0..20_000 {
         let _ = pen.write(number, 0);
     }
     let properties = stage.stop();
     assert_eq!(properties.end_status, crate::FAULT.0);
     assert!(properties.lost_by_cause.not_written > 0, "{properties:?}");
-    assert_eq!(left_in(&stage.log()), 3);
+    assert_eq!(count_unfinalised(&stage.log()), 3);
     assert_eq!(properties.events, 3 + properties.lost_by_cause.not_written);
     assert!(properties.number_of_buffers <= properties.config.maximum_buffers, "{properties:?}");
 }
 
-/// How many events a file has that nobody has finished.
-fn left_in(path: &Path) -> u64 {
+/// Returns the number of events in a file that is not finalised.
+fn count_unfinalised(path: &Path) -> u64 {
     let trace = Trace::open(File::open(path).unwrap()).unwrap();
     let (mut events, mut seen) = (trace.events(), 0);
     while let Some(event) = events.next().unwrap() {
@@ -114,7 +114,7 @@ fn left_in(path: &Path) -> u64 {
     seen
 }
 
-/// Has the writer wait until what comes behind is queued: the way on.
+/// Makes the writer wait until the returned sender is dropped, so that later jobs queue up.
 fn hold_writer(stage: &Stage) -> std::sync::mpsc::Sender<()> {
     let (go, wait) = channel::<()>();
     stage.session.flush(
@@ -126,18 +126,18 @@ fn hold_writer(stage: &Stage) -> std::sync::mpsc::Sender<()> {
     go
 }
 
-/// A request to stop that has come to the writer's queue, behind the last buffers.
+/// Requests a stop and waits until it is in the writer's queue, after the last buffers.
 fn stop_queued(stage: &Stage) -> Receiver<Result<Properties>> {
-    let (tell, told) = channel();
-    stage.session.stop(Box::new(move |answer| drop(tell.send(answer))));
-    // Nothing more is taken once the last buffers are out; the stop follows them at once.
+    let (sender, answers) = channel();
+    stage.session.stop(Box::new(move |answer| drop(sender.send(answer))));
+    // Requests are refused once the last buffers are submitted; the stop follows at once.
     while !matches!(answer(|done| stage.session.increment(done)), Err(Error::Ended)) {}
     std::thread::sleep(Duration::from_millis(50));
-    told
+    answers
 }
 
 #[test]
-fn a_writer_that_panics_over_the_last_buffers_answers_the_stop_behind_them() {
+fn writer_panic_on_last_buffers_still_answers_the_stop() {
     let folder = tempfile::tempdir().unwrap();
     let first = folder.path().join("row-1.etl");
     let log_file = Some(folder.path().join("row-%d.etl"));
@@ -147,38 +147,38 @@ fn a_writer_that_panics_over_the_last_buffers_answers_the_stop_behind_them() {
     let stage = Stage::start_row(raw, open(&first), folder, next);
     let go = hold_writer(&stage);
     let pen = stage.pen(4711);
-    // Some seven buffers, of which three fit the file.
+    // About seven buffers, of which three fit into the file.
     (0..100).for_each(|number| pen.write(number, 1000).unwrap());
-    let told = stop_queued(&stage);
+    let answers = stop_queued(&stage);
     drop(go);
-    let properties = told.recv_timeout(PATIENCE).unwrap().expect("an answer as to any stop");
-    assert_eq!(stage.ended.recv_timeout(PATIENCE).unwrap(), Ended { status: crate::FAULT });
+    let properties = answers.recv_timeout(TIMEOUT).unwrap().expect("an answer as to any stop");
+    assert_eq!(stage.ended.recv_timeout(TIMEOUT).unwrap(), Ended { status: crate::FAULT });
     assert_eq!(properties.end_status, crate::FAULT.0);
-    let (written, lost) = (left_in(&first), properties.lost_by_cause.not_written);
+    let (written, lost) = (count_unfinalised(&first), properties.lost_by_cause.not_written);
     assert!(written > 0 && lost > 0, "{written} {lost}");
-    assert_eq!((properties.events, written + lost), (100, 100), "what was in hand is counted");
+    assert_eq!((properties.events, written + lost), (100, 100), "buffers in hand are counted");
     assert_eq!(properties.number_of_buffers, properties.free_buffers, "and back in the pool");
 }
 
 #[test]
-fn what_a_flight_recorder_keeps_is_counted_when_its_writer_panics() {
+fn writer_panic_counts_flight_recorder_history() {
     let stage = Stage::with_file(SessionConfig { minimum_buffers: 64, ..properties(0x400) });
     let pen = stage.pen(4711);
     (0..100).for_each(|number| pen.write(number, 1000).unwrap());
     stage.session.flush(None, Box::new(|_| panic!("on the writer's thread")));
-    assert_eq!(stage.ended.recv_timeout(PATIENCE).expect("it ends"), Ended { status: crate::FAULT });
+    assert_eq!(stage.ended.recv_timeout(TIMEOUT).expect("it ends"), Ended { status: crate::FAULT });
     let properties = stage.stop();
     assert_eq!((properties.events, properties.lost_by_cause.not_written), (100, 100));
 }
 
-/// Panics when the fourth record is taken, and has lost seven.
-struct Partway {
+/// A capture that panics when the fourth record is taken, and reports seven lost records.
+struct PanicsOnFourthRecord {
     wake: OwnedFd,
     raw: Option<u64>,
     taken: u32,
 }
 
-impl Capture for Partway {
+impl Capture for PanicsOnFourthRecord {
     fn wake(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }
@@ -194,7 +194,7 @@ impl Capture for Partway {
 
     fn take(&mut self, _: u16, out: &mut [u8]) {
         self.taken += 1;
-        assert!(self.taken < 4, "it stumbles");
+        assert!(self.taken < 4, "panic of the test");
         let header = PerfInfoHeader { pointer_size: 8, version: 2, hook: 0x0524, time: 0, counters: &[] };
         let mut record = Vec::new();
         header.encode(&[0; 8], &mut record).unwrap();
@@ -209,11 +209,11 @@ impl Capture for Partway {
 }
 
 #[test]
-fn a_collector_that_panics_within_a_drain_has_counted_what_it_took() {
+fn collector_panic_in_a_drain_counts_collected_events() {
     let stage = Stage::with_file(properties(0));
     let wake = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
-    stage.session.capture(Box::new(Partway { wake, raw: None, taken: 0 }));
-    assert_eq!(stage.ended.recv_timeout(PATIENCE).expect("it ends"), Ended { status: crate::FAULT });
+    stage.session.capture(Box::new(PanicsOnFourthRecord { wake, raw: None, taken: 0 }));
+    assert_eq!(stage.ended.recv_timeout(TIMEOUT).expect("it ends"), Ended { status: crate::FAULT });
     let properties = stage.stop();
     let lost = properties.lost_by_cause;
     assert_eq!((properties.events, lost.not_written, lost.no_room), (3, 3, 7));

@@ -1,12 +1,12 @@
-//! Rows of files, files that are continued, sessions that go live, buffers that gather.
+//! Tests of file sequences, appended files, sessions that become live, and flush thresholds.
 
 use super::*;
 
 use proptest::prelude::*;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-/// A session that writes a row of files `row-N.etl`, of which only so many can be made.
-fn row(maximum_kib: u32, raw: SessionConfig, files: u32) -> Stage {
+/// Starts a session that writes a file sequence `row-N.etl`; only `files` files can be created.
+fn start_sequence(maximum_kib: u32, raw: SessionConfig, files: u32) -> Stage {
     let folder = tempfile::tempdir().expect("a folder");
     let pattern = folder.path().join("row-%d.etl");
     let first = open(&folder.path().join("row-1.etl"));
@@ -14,7 +14,7 @@ fn row(maximum_kib: u32, raw: SessionConfig, files: u32) -> Stage {
     Stage::start_row(raw, first, folder, next_file(files))
 }
 
-/// Makes files up to a number.
+/// Opens up to `most` files, then fails.
 fn next_file(most: u32) -> NextFile {
     let mut made = 1;
     Box::new(move |name| {
@@ -26,8 +26,9 @@ fn next_file(most: u32) -> NextFile {
     })
 }
 
-/// What the files of a row hold, and the sums of their headers: events lost, buffers lost, buffers written.
-fn read_row(stage: &Stage, files: u32) -> (Vec<Vec<u64>>, (u64, u64, u64)) {
+/// Returns the numbers in each file of a sequence, and the sums of their headers: events lost,
+/// buffers lost, buffers written.
+fn read_sequence(stage: &Stage, files: u32) -> (Vec<Vec<u64>>, (u64, u64, u64)) {
     let mut sums = (0, 0, 0);
     let all = (1..=files).map(|number| {
         let path = stage.folder.path().join(format!("row-{number}.etl"));
@@ -54,14 +55,14 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_files_of_a_row_hold_what_was_offered_once(
+    fn file_sequence_holds_each_offered_event_once(
         maximum in 32..200_u32,
         sizes in proptest::collection::vec(0..3000_usize, 1..800),
         compressed: bool,
         increments in proptest::collection::btree_set(0..800_usize, 0..4),
     ) {
         let mode = if compressed { 0x0400_2008 } else { 0x2008 };
-        let stage = row(maximum, properties(mode), u32::MAX);
+        let stage = start_sequence(maximum, properties(mode), u32::MAX);
         let pen = stage.pen(1);
         for (number, &size) in sizes.iter().enumerate() {
             pen.write(number as u64, size).expect("room");
@@ -71,7 +72,7 @@ proptest! {
         }
         let after = stage.stop();
         let files = number_of_files(&stage);
-        let (there, sums) = read_row(&stage, files);
+        let (there, sums) = read_sequence(&stage, files);
         prop_assert_eq!(after.events_lost, 0);
         prop_assert_eq!((sums.0, sums.1), (0, 0));
         prop_assert_eq!(set(&there.concat()), (0..sizes.len() as u64).collect());
@@ -83,8 +84,8 @@ proptest! {
 }
 
 #[test]
-fn an_increment_begins_the_next_file_at_once() {
-    let stage = row(1 << 20, properties(0x2008), u32::MAX);
+fn increment_begins_the_next_file_at_once() {
+    let stage = start_sequence(1 << 20, properties(0x2008), u32::MAX);
     let pen = stage.pen(1);
     pen.write(1, 0).unwrap();
     let now = answer(|done| stage.session.increment(done)).unwrap();
@@ -100,8 +101,8 @@ fn an_increment_begins_the_next_file_at_once() {
 }
 
 #[test]
-fn an_increment_that_finds_no_file_leaves_the_session_as_it_is() {
-    let stage = row(1 << 20, properties(0x2008), 1);
+fn failed_increment_leaves_the_session_unchanged() {
+    let stage = start_sequence(1 << 20, properties(0x2008), 1);
     let pen = stage.pen(1);
     pen.write(1, 0).unwrap();
     let refused = answer(|done| stage.session.increment(done)).unwrap_err();
@@ -113,8 +114,8 @@ fn an_increment_that_finds_no_file_leaves_the_session_as_it_is() {
 }
 
 #[test]
-fn a_row_that_finds_no_next_file_ends_like_one_on_a_full_disk() {
-    let stage = row(48, properties(0x2008), 3);
+fn file_sequence_ends_if_next_file_cannot_be_opened() {
+    let stage = start_sequence(48, properties(0x2008), 3);
     let pen = stage.pen(1);
     for number in 0..2_000 {
         pen.write(number, 100).unwrap();
@@ -122,17 +123,17 @@ fn a_row_that_finds_no_next_file_ends_like_one_on_a_full_disk() {
             stage.flush();
         }
     }
-    let ended = stage.ended.recv_timeout(PATIENCE).unwrap();
+    let ended = stage.ended.recv_timeout(TIMEOUT).unwrap();
     assert_eq!(ended, Ended { status: Status::ERROR_ACCESS_DENIED });
     let after = stage.stop();
     assert_eq!(after.end_status, Status::ERROR_ACCESS_DENIED.0);
-    let (there, sums) = read_row(&stage, 3);
+    let (there, sums) = read_sequence(&stage, 3);
     assert_eq!(set(&there.concat()).len() as u64 + after.events_lost, 2_000);
     assert_eq!((sums.0, sums.1), (after.events_lost, u64::from(after.log_buffers_lost)));
 }
 
 #[test]
-fn a_row_needs_somebody_who_makes_its_files_and_can_become_another() {
+fn file_sequence_needs_a_file_opener_and_can_be_replaced() {
     let folder = tempfile::tempdir().unwrap();
     let raw =
         SessionConfig { log_file: Some(folder.path().join("%d.etl")), maximum_file_size: 1, ..properties(8) };
@@ -148,7 +149,7 @@ fn a_row_needs_somebody_who_makes_its_files_and_can_become_another() {
     };
     assert_eq!(Session::start(config, place).unwrap_err().status(), Status::ERROR_BAD_PATHNAME);
 
-    let stage = row(1 << 20, properties(0x2008), u32::MAX);
+    let stage = start_sequence(1 << 20, properties(0x2008), u32::MAX);
     let pen = stage.pen(1);
     pen.write(1, 0).unwrap();
     let to = |name: &str| {
@@ -160,7 +161,7 @@ fn a_row_needs_somebody_who_makes_its_files_and_can_become_another() {
     assert_eq!(to("plain.etl"), Err(Status::ERROR_INVALID_PARAMETER));
     let now = to("other-%d.etl").unwrap();
     assert_eq!(now.config.log_file, Some(stage.folder.path().join("other-1.etl")));
-    assert_eq!(to("other-%d.etl"), Err(Status::ERROR_BAD_PATHNAME), "the same again");
+    assert_eq!(to("other-%d.etl"), Err(Status::ERROR_BAD_PATHNAME), "the same name again");
     pen.write(2, 0).unwrap();
     answer(|done| stage.session.increment(done)).unwrap();
     pen.write(3, 0).unwrap();
@@ -169,7 +170,7 @@ fn a_row_needs_somebody_who_makes_its_files_and_can_become_another() {
     assert_eq!((read("row-1.etl"), read("other-1.etl"), read("other-2.etl")), (vec![1], vec![2], vec![3]));
 }
 
-/// An appending session.
+/// Properties of an appending session.
 fn appending() -> SessionConfig {
     SessionConfig { clock: 2, ..properties(4) }
 }
@@ -180,7 +181,7 @@ fn append_to(folder: tempfile::TempDir, raw: SessionConfig) -> Result<Stage, (Er
 }
 
 #[test]
-fn a_file_is_continued_again_and_again() {
+fn file_can_be_appended_to_repeatedly() {
     let mut folder = tempfile::tempdir().unwrap();
     for round in 0..4_u64 {
         let stage = append_to(folder, appending()).expect("a session");
@@ -198,7 +199,7 @@ fn a_file_is_continued_again_and_again() {
 }
 
 #[test]
-fn losses_of_a_continued_file_are_summed() {
+fn losses_of_an_appended_file_are_summed() {
     let mut folder = tempfile::tempdir().unwrap();
     let mut lost = 0;
     for _ in 0..2 {
@@ -215,14 +216,14 @@ fn losses_of_a_continued_file_are_summed() {
 }
 
 #[test]
-fn a_file_left_by_a_crash_is_continued_behind_its_last_whole_buffer() {
+fn file_left_by_a_crash_is_continued_after_its_last_whole_buffer() {
     let stage = append_to(tempfile::tempdir().unwrap(), appending()).unwrap();
     let pen = stage.pen(1);
     for number in 0..100 {
         pen.write(number, 60).unwrap();
     }
     stage.flush();
-    // What a crash leaves: no end, and half a buffer.
+    // State after a crash: no final header, and half a buffer.
     let left = std::fs::read(stage.log()).unwrap();
     stage.stop();
     let torn = [left.clone(), left[left.len() - 5000..].to_vec()].concat();
@@ -234,7 +235,7 @@ fn a_file_left_by_a_crash_is_continued_behind_its_last_whole_buffer() {
 }
 
 #[test]
-fn a_file_that_does_not_fit_is_refused_and_stays_as_it_is() {
+fn unsuitable_file_is_rejected_and_stays_unchanged() {
     let stage = append_to(tempfile::tempdir().unwrap(), appending()).unwrap();
     stage.pen(1).write(1, 0).unwrap();
     stage.stop();
@@ -270,7 +271,7 @@ fn a_file_that_does_not_fit_is_refused_and_stays_as_it_is() {
 }
 
 #[test]
-fn a_session_with_a_file_goes_on_live() {
+fn session_with_a_file_can_become_live() {
     let stage = Stage::with_file(properties(1));
     let pen = stage.pen(1);
     for number in 0..100 {
@@ -298,7 +299,7 @@ fn a_session_with_a_file_goes_on_live() {
 }
 
 #[test]
-fn filled_buffers_gather_to_the_threshold_and_a_flush_writes_them() {
+fn full_buffers_wait_for_the_threshold_or_a_flush() {
     let raw = SessionConfig { flush_threshold: 6, minimum_buffers: 40, ..properties(0x1000_0001) };
     let stage = Stage::with_file(raw);
     let pen = stage.pen(1);
@@ -321,7 +322,7 @@ fn filled_buffers_gather_to_the_threshold_and_a_flush_writes_them() {
 }
 
 #[test]
-fn a_threshold_never_starves_a_session_of_few_buffers() {
+fn threshold_never_starves_a_session_of_few_buffers() {
     let raw = SessionConfig { flush_threshold: u32::MAX, maximum_buffers: 1, ..properties(1) };
     let stage = Stage::with_file(raw);
     let pen = stage.pen(1);
@@ -353,7 +354,7 @@ fn the_largest_buffers_work() {
 }
 
 #[test]
-fn a_preallocated_file_has_its_length_and_its_blocks_from_the_start() {
+fn preallocated_file_has_length_and_blocks_from_the_start() {
     use std::os::unix::fs::MetadataExt;
     for mode in [0x2021, 0x2022] {
         let stage = Stage::with_file(SessionConfig { maximum_file_size: 512, ..properties(mode) });
@@ -367,7 +368,7 @@ fn a_preallocated_file_has_its_length_and_its_blocks_from_the_start() {
 }
 
 #[test]
-fn the_claim_on_a_file_of_a_row_ends_with_the_file() {
+fn claim_on_a_file_ends_with_the_file() {
     struct Claim(Arc<AtomicUsize>);
     impl Drop for Claim {
         fn drop(&mut self) {
@@ -393,7 +394,7 @@ fn the_claim_on_a_file_of_a_row_ends_with_the_file() {
 }
 
 #[test]
-fn an_update_follows_the_published_rules() {
+fn update_follows_the_published_rules() {
     let update = |stage: &Stage, update: Update| {
         answer(|done| stage.session.update(update, None, done)).map_err(|e| e.status())
     };

@@ -1,4 +1,4 @@
-//! Live consumers of whole sessions.
+//! Tests of live consumers of whole sessions.
 
 use super::*;
 use traceweir_format::buffer::{BufferHeader, HEADER_SIZE, Records};
@@ -19,7 +19,7 @@ impl Stage {
 }
 
 impl Reader {
-    /// Reads what is there; `None` at the end.
+    /// Reads all available numbers; `None` at the end.
     fn read(&mut self) -> Option<Vec<u64>> {
         let mut all = Vec::new();
         loop {
@@ -37,9 +37,9 @@ impl Reader {
         }
     }
 
-    /// Reads until so many events came.
-    fn read_so_many(&mut self, count: usize) -> Vec<u64> {
-        let deadline = std::time::Instant::now() + PATIENCE;
+    /// Reads until `count` events came.
+    fn read_count(&mut self, count: usize) -> Vec<u64> {
+        let deadline = std::time::Instant::now() + TIMEOUT;
         let mut all = Vec::new();
         while all.len() < count {
             assert!(std::time::Instant::now() < deadline, "{} of {count} came", all.len());
@@ -59,40 +59,40 @@ impl Reader {
 }
 
 #[test]
-fn writers_are_told_of_a_full_store_until_somebody_consumes_and_every_event_is_accounted_for() {
+fn full_session_refuses_writes_until_a_consumer_opens() {
     let small = SessionConfig { buffer_size: 4, minimum_buffers: 2, maximum_buffers: 4, ..properties(0x100) };
     let stage = Stage::without_file(small);
     let pen = stage.pen(1);
-    let (mut offered, mut told) = (0, 0);
+    let (mut offered, mut refused_writes) = (0, 0);
     let mut write = |pen: &Pen| {
         let written = pen.write(offered, 900);
         offered += 1;
-        told += u64::from(written.is_err());
+        refused_writes += u64::from(written.is_err());
         written
     };
-    let deadline = std::time::Instant::now() + PATIENCE;
+    let deadline = std::time::Instant::now() + TIMEOUT;
     while write(&pen) != Err(Failure::Shut) {
         assert!(std::time::Instant::now() < deadline, "never full");
         stage.flush();
     }
-    // Whoever comes now finds it full as well, as soon as the session knows him.
+    // A process that attaches now finds the session full as well, once the collector knows it.
     let other = stage.pen(2);
     stage.flush();
     assert_eq!(write(&other), Err(Failure::Shut));
     let mut reader = stage.consumer().unwrap();
     assert_eq!((write(&pen), write(&other)), (Ok(()), Ok(())));
-    // The store has filled the queue; what comes needs room there.
+    // The backlog has filled the queue; new buffers need room there.
     let mut got = reader.read().unwrap();
     let end = stage.stop();
     got.append(&mut reader.read_to_end());
     let got = set(&got);
     assert!(got.contains(&(offered - 1)) && got.contains(&0), "{got:?} of {offered}");
-    assert_eq!(end.lost_by_cause.no_room, told);
-    assert_eq!(got.len() as u64 + end.real_time_events_lost + told, offered);
+    assert_eq!(end.lost_by_cause.no_room, refused_writes);
+    assert_eq!(got.len() as u64 + end.real_time_events_lost + refused_writes, offered);
 }
 
 #[test]
-fn a_live_consumer_gets_everything_and_the_file_too() {
+fn live_consumer_and_file_get_everything() {
     for low_latency in [false, true] {
         let stage = Stage::with_file(SessionConfig { low_latency, ..properties(0x101) });
         let pen = stage.pen(1);
@@ -103,7 +103,7 @@ fn a_live_consumer_gets_everything_and_the_file_too() {
             pen.write(number, 0).unwrap();
             got.append(&mut reader.read().unwrap());
         }
-        got.append(&mut reader.read_so_many(500 - got.len()));
+        got.append(&mut reader.read_count(500 - got.len()));
         for number in 500..600 {
             pen.write(number, 0).unwrap();
         }
@@ -117,7 +117,7 @@ fn a_live_consumer_gets_everything_and_the_file_too() {
 }
 
 #[test]
-fn the_first_consumer_gets_what_came_before_it() {
+fn first_consumer_gets_earlier_events() {
     let stage = Stage::without_file(properties(0x100));
     let pen = stage.pen(1);
     for number in 0..100 {
@@ -135,7 +135,7 @@ fn the_first_consumer_gets_what_came_before_it() {
 }
 
 #[test]
-fn a_consumer_that_never_reads_delays_nobody_and_its_losses_are_exact() {
+fn consumer_that_never_reads_delays_no_other_and_has_exact_losses() {
     let stage = Stage::with_file(properties(0x101));
     let pen = stage.pen(1);
     let mut lazy = stage.consumer().unwrap();
@@ -162,7 +162,7 @@ fn a_consumer_that_never_reads_delays_nobody_and_its_losses_are_exact() {
 }
 
 #[test]
-fn nobody_reads_a_live_session() {
+fn live_session_without_consumer_bounds_its_backlog() {
     let stage = Stage::without_file(SessionConfig { maximum_buffers: 1, ..properties(0x100) });
     let pen = stage.pen(1);
     let mut taken = 0;
@@ -186,10 +186,10 @@ fn consumers_are_counted_and_limited() {
     let mut readers: Vec<Reader> = (0..8).map(|_| stage.consumer().unwrap()).collect();
     let refused = answer(|done| stage.session.open_consumer(done)).unwrap_err();
     assert_eq!(refused.status(), Status::ERROR_NO_SYSTEM_RESOURCES);
-    let mut gone = readers.pop().unwrap();
-    stage.session.close_consumer(gone.id);
+    let mut closed = readers.pop().unwrap();
+    stage.session.close_consumer(closed.id);
     assert_eq!(stage.flush().consumers, 7);
-    assert_eq!(gone.read(), None, "its queue has ended");
+    assert_eq!(closed.read(), None, "its queue has ended");
     readers.push(stage.consumer().unwrap());
     stage.stop();
     assert!(readers.iter_mut().all(|r| r.read().is_none()));
@@ -210,7 +210,7 @@ fn live_delivery_can_be_switched_on_and_off() {
     let mut reader = stage.consumer().unwrap();
     let pen = stage.pen(1);
     pen.write(1, 0).unwrap();
-    assert_eq!(reader.read_so_many(1), [1]);
+    assert_eq!(reader.read_count(1), [1]);
     switch(false).unwrap();
     assert_eq!(reader.read(), None);
     pen.write(2, 0).unwrap();

@@ -1,10 +1,11 @@
-//! Kinds of files, requests, ends.
+//! Tests of log file modes, requests, and ends of sessions.
 
 use super::*;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// Writes numbers from two processors by turns; which number was written where. `pause` is called now and then.
+/// Writes numbers from two CPUs in turns. Returns which number was written where. Calls `pause`
+/// after every 50 events.
 fn offer(pen: &Pen, numbers: std::ops::Range<u64>, pause: impl Fn()) -> Vec<(u16, u64)> {
     let allowed = sched_getaffinity(None).unwrap();
     let cpus: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).take(2).collect();
@@ -26,7 +27,7 @@ fn offer(pen: &Pen, numbers: std::ops::Range<u64>, pause: impl Fn()) -> Vec<(u16
     offered
 }
 
-/// Asserts that of each processor the file has the last events, without a gap. How many there are.
+/// Asserts that the file has the last events of each CPU without a gap. Returns their number.
 fn assert_suffixes(path: &Path, offered: &[(u16, u64)]) -> usize {
     let events = read(path);
     for cpu in offered.iter().map(|o| o.0).collect::<BTreeSet<_>>() {
@@ -35,12 +36,12 @@ fn assert_suffixes(path: &Path, offered: &[(u16, u64)]) -> usize {
         assert!(written.ends_with(&there), "processor {cpu}: {} of {} there", there.len(), written.len());
     }
     let newest = events.iter().map(|e| e.2).max();
-    assert_eq!(newest, offered.last().map(|o| o.1), "the newest is there");
+    assert_eq!(newest, offered.last().map(|o| o.1), "the newest event is there");
     events.len()
 }
 
 #[test]
-fn a_circular_file_keeps_the_newest_within_its_limit() {
+fn circular_log_keeps_newest_events() {
     let raw = SessionConfig { maximum_file_size: 160, ..properties(0x2002) };
     let stage = Stage::with_file(raw);
     let pen = stage.pen(1);
@@ -53,7 +54,7 @@ fn a_circular_file_keeps_the_newest_within_its_limit() {
 }
 
 #[test]
-fn a_flight_recorder_writes_its_memory_when_asked() {
+fn flight_recorder_writes_snapshots_on_request() {
     let raw = SessionConfig { minimum_buffers: 12, ..properties(0x400) };
     let stage = Stage::with_file(raw);
     let pen = stage.pen(1);
@@ -64,7 +65,7 @@ fn a_flight_recorder_writes_its_memory_when_asked() {
     };
     let mut offered = Vec::new();
     for round in 0..3_u64 {
-        // A snapshot now and then must not shorten what is remembered.
+        // Snapshots must not shorten the history.
         offered.extend(offer(&pen, round * 3000..(round + 1) * 3000, || drop(snapshot("scratch.etl"))));
         let name = format!("{round}.etl");
         assert_eq!(snapshot(&name).events_lost, 0);
@@ -81,7 +82,7 @@ fn a_flight_recorder_writes_its_memory_when_asked() {
 }
 
 #[test]
-fn a_flight_recorder_without_a_file_says_so() {
+fn flight_recorder_without_a_file_rejects_flush() {
     let stage = Stage::without_file(properties(0x400));
     let refused = answer(|done| stage.session.flush(None, done));
     assert_eq!(refused.unwrap_err().status(), Status::ERROR_BAD_PATHNAME);
@@ -89,7 +90,7 @@ fn a_flight_recorder_without_a_file_says_so() {
 }
 
 #[test]
-fn the_limit_ends_a_sequential_session_and_the_rest_is_counted() {
+fn size_limit_ends_a_sequential_session_and_counts_the_rest() {
     let raw = SessionConfig { maximum_file_size: 64, ..properties(0x2001) };
     let stage = Stage::with_file(raw);
     let pen = stage.pen(1);
@@ -99,7 +100,7 @@ fn the_limit_ends_a_sequential_session_and_the_rest_is_counted() {
             stage.flush();
         }
     }
-    assert_eq!(stage.ended.recv_timeout(PATIENCE).unwrap(), Ended { status: Status::ERROR_SUCCESS });
+    assert_eq!(stage.ended.recv_timeout(TIMEOUT).unwrap(), Ended { status: Status::ERROR_SUCCESS });
     let after = stage.stop();
     assert!(stage.log().metadata().unwrap().len() <= 64 << 10);
     let there = numbers(&stage.log());
@@ -108,12 +109,12 @@ fn the_limit_ends_a_sequential_session_and_the_rest_is_counted() {
     assert_eq!(there.len() as u64 + after.events_lost, 2_000);
     assert_eq!(after.lost_by_cause.not_written, after.events_lost);
     let header = Trace::open(File::open(stage.log()).unwrap()).unwrap().header().clone();
-    assert_eq!(u64::from(header.events_lost), after.events_lost, "the file says so too");
+    assert_eq!(u64::from(header.events_lost), after.events_lost, "the header counts them too");
     assert_eq!(after.end_status, 0);
 }
 
 #[test]
-fn a_file_that_cannot_be_written_starts_no_session() {
+fn unwritable_file_starts_no_session() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("log.etl");
     drop(open(&path));
@@ -131,22 +132,23 @@ fn a_file_that_cannot_be_written_starts_no_session() {
     assert!(matches!(refused, Error::File(_)), "{refused}");
 }
 
-/// Set in the child that has a small disk.
+/// Set in the child process that has a small file size limit.
 const SMALL_DISK: &str = "TRACEWEIR_TEST_SMALL_DISK";
 
 #[test]
-fn a_full_disk_ends_the_session_with_a_valid_file_and_tells_why() {
+fn full_disk_ends_the_session_with_a_valid_file() {
     if std::env::var_os(SMALL_DISK).is_some() {
         return fill_the_disk();
     }
-    // Blocks of 512 bytes: room for the region, which is a file too, and some buffers. A write beyond fails instead of killing.
+    // Blocks of 512 bytes: room for the region, which is a file too, and some buffers. A write
+    // beyond fails instead of killing the process.
     let cpus = traceweir_transport::cpu::possible().max(CPUS);
     let config = Config::new(SessionConfig { log_file: Some("x".into()), ..small() }, cpus).unwrap();
     let regions = config.regions(traceweir_transport::clock::Counter::best()).unwrap();
     let region = regions.full().layout.region_bytes();
     let blocks = (region + (100 << 10)) / 512;
     let script = format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$0\" --exact \"$1\"");
-    let name = "engine::tests::modes::a_full_disk_ends_the_session_with_a_valid_file_and_tells_why";
+    let name = "engine::tests::modes::full_disk_ends_the_session_with_a_valid_file";
     let program = std::env::current_exe().unwrap();
     let child = std::process::Command::new("sh")
         .args(["-c", &script])
@@ -194,7 +196,7 @@ fn fill_the_disk() {
 }
 
 #[test]
-fn a_flush_writes_everything_published_before_it() {
+fn flush_writes_everything_published_before_it() {
     let stage = Stage::with_file(properties(1));
     let pen = stage.pen(1);
     for round in 1..=5 {
@@ -203,7 +205,7 @@ fn a_flush_writes_everything_published_before_it() {
         }
         let now = stage.flush();
         assert_eq!(now.events, round * 10);
-        // The file is not finalised yet; its events are there all the same.
+        // The file is not finalised yet, but its events are readable.
         let trace = Trace::open(File::open(stage.log()).unwrap()).unwrap();
         let mut events = trace.events();
         let mut there = 0;
@@ -216,10 +218,10 @@ fn a_flush_writes_everything_published_before_it() {
 }
 
 #[test]
-fn the_flush_timer_writes_without_being_asked() {
+fn flush_timer_writes_partial_buffers() {
     let stage = Stage::with_file(SessionConfig { flush_timer: 1, ..properties(1) });
     stage.pen(1).write(5, 0).unwrap();
-    let deadline = std::time::Instant::now() + PATIENCE;
+    let deadline = std::time::Instant::now() + TIMEOUT;
     while stage.session.properties().buffers_written < 2 {
         assert!(std::time::Instant::now() < deadline, "never written");
         std::thread::sleep(Duration::from_millis(20));
@@ -229,7 +231,7 @@ fn the_flush_timer_writes_without_being_asked() {
 }
 
 #[test]
-fn an_update_changes_file_and_numbers() {
+fn update_changes_file_and_buffer_numbers() {
     let stage = Stage::with_file(properties(1));
     let pen = stage.pen(1);
     pen.write(1, 0).unwrap();
@@ -247,7 +249,7 @@ fn an_update_changes_file_and_numbers() {
     assert_eq!((now.config.flush_timer, now.config.maximum_buffers), (7, 99));
     assert_eq!(now.config.log_file.as_ref(), Some(&second));
     pen.write(2, 0).unwrap();
-    assert_eq!(update(change, Some(open(&second))), Err(Status::ERROR_BAD_PATHNAME), "the same again");
+    assert_eq!(update(change, Some(open(&second))), Err(Status::ERROR_BAD_PATHNAME), "the same name again");
     let nameless = Update { log_file: Some("/x".into()), ..Update::default() };
     assert_eq!(update(nameless, None), Err(Status::ERROR_BAD_PATHNAME));
     let unchanged = update(Update { flush_timer: Some(0), ..Update::default() }, None).unwrap();
@@ -257,7 +259,7 @@ fn an_update_changes_file_and_numbers() {
 }
 
 #[test]
-fn the_longest_names_fit_the_smallest_buffers() {
+fn longest_names_fit_the_smallest_buffers() {
     let folder = tempfile::tempdir().unwrap();
     let file = open(&folder.path().join("short.etl"));
     let raw = SessionConfig { name: "n".repeat(1023), buffer_size: 4, ..properties(1) };
@@ -268,14 +270,14 @@ fn the_longest_names_fit_the_smallest_buffers() {
 }
 
 #[test]
-fn a_process_that_wakes_for_nothing_disturbs_nobody() {
+fn needless_wakes_do_not_disturb_the_session() {
     let stage = Stage::with_file(properties(1));
     let nuisance = stage.session.attach(2, Threads::AsGiven).unwrap();
     let stop = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !stop.load(Relaxed) {
-                // Fills the counter of its own descriptor and empties it again.
+                // Fills the counter of its own eventfd and empties it again.
                 let _ = rustix::io::write(&nuisance.wake, &(u64::MAX - 1).to_ne_bytes());
                 let _ = rustix::io::read(&nuisance.wake, &mut [0_u8; 8]);
             }
@@ -292,7 +294,7 @@ fn a_process_that_wakes_for_nothing_disturbs_nobody() {
 }
 
 #[test]
-fn after_the_stop_everything_is_refused() {
+fn requests_after_the_stop_are_refused() {
     let stage = Stage::with_file(properties(1));
     stage.stop();
     let ended = |error: Error| assert_eq!(error.status(), Status::ERROR_WMI_INSTANCE_NOT_FOUND);
@@ -306,7 +308,7 @@ fn after_the_stop_everything_is_refused() {
 }
 
 #[test]
-fn a_session_without_handles_finalises_its_file() {
+fn dropping_all_handles_finalises_the_file() {
     let Stage { session, folder, ended } = Stage::with_file(properties(1));
     let path = folder.path().join("log.etl");
     let stage = Stage { session: session.clone(), folder, ended };
@@ -314,16 +316,16 @@ fn a_session_without_handles_finalises_its_file() {
     let shared = Arc::downgrade(&stage.session.handle.shared);
     let Stage { session: other, folder: _folder, .. } = stage;
     drop((session, other));
-    let deadline = std::time::Instant::now() + PATIENCE;
+    let deadline = std::time::Instant::now() + TIMEOUT;
     while shared.strong_count() > 0 {
-        assert!(std::time::Instant::now() < deadline, "threads are still there");
+        assert!(std::time::Instant::now() < deadline, "threads still run");
         std::thread::sleep(Duration::from_millis(5));
     }
     assert_eq!(numbers(&path), [9]);
 }
 
 #[test]
-fn a_private_session_reads_memory_of_its_own_process() {
+fn private_session_reads_memory_of_its_own_process() {
     let stage = Stage::with_file(properties(0x20801));
     let (params, wake) = stage.session.region_params().unwrap();
     let outlet: &'static Outlet = Box::leak(Box::new(Outlet::new()));
@@ -340,7 +342,7 @@ fn a_private_session_reads_memory_of_its_own_process() {
     assert!(there.iter().all(|e| e.0 == 4711));
 }
 
-/// The buffers of a recording.
+/// Properties with the buffers of a `weir record` session.
 fn recording() -> SessionConfig {
     SessionConfig {
         buffer_size: 256,
@@ -352,7 +354,7 @@ fn recording() -> SessionConfig {
 }
 
 #[test]
-fn two_hundred_processes_have_rings_on_a_machine_of_many_possible_processors() {
+fn two_hundred_processes_get_rings_with_128_cpus() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("log.etl");
     let file = open(&path);
@@ -377,7 +379,7 @@ fn two_hundred_processes_have_rings_on_a_machine_of_many_possible_processors() {
 }
 
 #[test]
-fn past_the_share_of_memory_a_region_only_counts_and_says_why() {
+fn region_beyond_the_memory_share_only_counts_losses() {
     let stage = Stage::with_file(properties(1));
     let shared = stage.session.shared();
     let normal = stage.pen(1);
@@ -400,7 +402,7 @@ fn past_the_share_of_memory_a_region_only_counts_and_says_why() {
 }
 
 #[test]
-fn an_update_asks_for_no_more_buffers_than_a_start_may() {
+fn update_has_the_same_buffer_limit_as_a_start() {
     let stage = Stage::with_file(properties(1));
     let most = |maximum_buffers| {
         let update = Update { maximum_buffers: Some(maximum_buffers), ..Update::default() };

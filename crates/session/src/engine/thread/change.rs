@@ -1,25 +1,25 @@
-//! Requests that change a running session: another file, another mode, other bounds.
+//! Requests that change a running session: file, mode, limits.
 
 use std::time::Instant;
 
 use traceweir_format::spec::status::Status;
 use traceweir_transport::message::{Properties, Update};
 
-use super::{Keeper, refuse};
+use super::{CollectorThread, refuse};
 use crate::config::{self, Config, row};
 use crate::engine::{Done, NextFile};
 use crate::error::{Error, Result};
 use crate::output::{Change, Job};
 
-impl Keeper {
+impl CollectorThread {
     pub(super) fn increment(&mut self, done: Done<Properties>) {
-        if !self.mode.is_row() {
+        if !self.mode.is_file_sequence() {
             done(invalid_function(
-                "only a session that writes a row of files (new-file mode) has a next file",
+                "only a session that writes a file sequence (new-file mode) has a next file",
             ));
             return;
         }
-        // What was written before the call belongs to the file before.
+        // Events that were written before the call belong to the previous file.
         self.collect_all();
         self.send(Job::Increment(done));
     }
@@ -38,7 +38,7 @@ impl Keeper {
         self.send(Job::Convert(done));
     }
 
-    /// Tells everybody of a changed mode, and ticks as it asks for.
+    /// Publishes a changed mode and adjusts the flush timer to it.
     fn set_mode(&mut self) {
         self.shared.change(|config| {
             config.log_file_mode = self.mode.0;
@@ -74,7 +74,7 @@ impl Keeper {
         self.mode = self.mode.with_real_time(real_time);
         self.set_mode();
         self.collector.reopen();
-        // What was written before the call belongs to the file before.
+        // Events that were written before the call belong to the previous file.
         let partial = match self.gather() {
             Ok(partial) => partial,
             Err(error) => return done(Err(error)),
@@ -89,25 +89,25 @@ impl Keeper {
         let mode = self.mode;
         config::check_enable_flags(&config, update.enable_flags.unwrap_or(0))?;
         let switches = update.real_time.is_some_and(|on| on != mode.is_real_time());
-        if switches && (mode.is_buffering() || mode.is_private() || mode.appends()) {
+        if switches && (mode.is_buffering() || mode.is_private() || mode.is_appending()) {
             return refuse("this kind of session does not deliver events live");
         }
         if switches && config.log_file.is_none() && update.log_file.is_none() {
-            return refuse("without live delivery the session has no place for its events");
+            return refuse("without live delivery, the session needs a log file");
         }
         if mode.is_private() && update.maximum_buffers.is_some_and(|n| n > 0) {
-            return refuse("of a private session only file and flush timer can be changed");
+            return refuse("only file and flush timer of a private session can be changed");
         }
-        if update.log_file.is_some() != has_file || has_file && mode.is_row() != has_next {
+        if update.log_file.is_some() != has_file || has_file && mode.is_file_sequence() != has_next {
             return bad_path("the log file was not passed along with its name");
         }
         let Some(name) = &update.log_file else { return Ok(()) };
-        if mode.is_row() {
+        if mode.is_file_sequence() {
             row::check(name)?;
         }
-        let current = if mode.is_row() { row::numbered(name, 1) } else { name.clone() };
+        let current = if mode.is_file_sequence() { row::numbered(name, 1) } else { name.clone() };
         if config.log_file.as_ref() == Some(name) || config.log_file == Some(current) {
-            return bad_path("this is the log file now");
+            return bad_path("this already is the log file");
         }
         Ok(())
     }

@@ -1,35 +1,35 @@
-//! The collector thread has panicked: the session ends (see [`crate::fault`]).
+//! Ends the session after the collector thread has panicked (see [`crate::fault`]).
 
 use traceweir_transport::clock::{Anchor, Counter};
 
-use super::{Command, Keeper};
+use super::{CollectorThread, Command};
 use crate::fault::contained;
 use crate::flush::BEAT;
 use crate::output::Job;
 
-impl Keeper {
-    /// Ends the session, and serves its end.
-    pub(super) fn fall(mut self) {
+impl CollectorThread {
+    /// Ends the session and waits for its stop.
+    pub(super) fn end_after_panic(mut self) {
         contained(|| self.collector.abandon());
         self.send(Job::Fault);
-        // It may have fallen over the stop itself.
+        // The stop itself may have caused the panic.
         while self.ending.is_none() {
             self.shared.wait(BEAT);
-            self.refuse_up_to_the_stop();
+            self.refuse_until_stop();
         }
         contained(|| self.close());
         let at = Anchor::now(Counter::best());
         self.end(Vec::new(), at);
     }
 
-    fn refuse_up_to_the_stop(&mut self) {
+    fn refuse_until_stop(&mut self) {
         drop(self.shared.take_attached());
         while let Some(command) = self.shared.next_command() {
             if let Command::Stop(done) = command {
                 self.ending = Some(done);
                 return;
             }
-            // What is called then is not ours.
+            // The callback is the caller's code and may panic.
             contained(|| command.refuse());
         }
     }

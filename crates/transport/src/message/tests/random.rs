@@ -1,4 +1,4 @@
-//! Random messages, in groups by who says them: what the properties below are tried with.
+//! Random messages for the property tests, grouped by sender.
 
 use super::*;
 
@@ -146,7 +146,7 @@ fn greeting() -> impl Strategy<Value = Message> {
     ]
 }
 
-fn of_providers() -> impl Strategy<Value = Message> {
+fn provider_messages() -> impl Strategy<Value = Message> {
     prop_oneof![
         (any::<(u32, bool)>(), guid(), vec(any::<u8>(), 0..300)).prop_map(
             |((registration, classic), provider, traits)| Message::Register {
@@ -178,7 +178,7 @@ fn of_providers() -> impl Strategy<Value = Message> {
     ]
 }
 
-fn of_private_sessions() -> impl Strategy<Value = Message> {
+fn private_session_messages() -> impl Strategy<Value = Message> {
     prop_oneof![
         (any::<(u32, u64, u32)>(), config()).prop_map(|((order, session, starter), config)| {
             Message::PrivateStart { order, session, starter, config: Box::new(config) }
@@ -199,7 +199,7 @@ fn of_private_sessions() -> impl Strategy<Value = Message> {
     ]
 }
 
-fn of_controllers() -> impl Strategy<Value = Message> {
+fn controller_messages() -> impl Strategy<Value = Message> {
     prop_oneof![
         config().prop_map(|config| Message::Start(Box::new(config))),
         (session(), control()).prop_map(|(session, control)| Message::Control { session, control }),
@@ -237,7 +237,7 @@ fn of_controllers() -> impl Strategy<Value = Message> {
     ]
 }
 
-fn of_information() -> impl Strategy<Value = Message> {
+fn information_messages() -> impl Strategy<Value = Message> {
     let registration = (any::<(u32, bool, bool)>(), vec(enable_entry(), 0..4)).prop_map(
         |((pid, is_ahead, is_classic), sessions)| RegistrationEntry { pid, is_ahead, is_classic, sessions },
     );
@@ -261,7 +261,7 @@ fn of_information() -> impl Strategy<Value = Message> {
     ]
 }
 
-fn of_consumers() -> impl Strategy<Value = Message> {
+fn consumer_messages() -> impl Strategy<Value = Message> {
     prop_oneof![
         session().prop_map(|session| Message::OpenConsumer { session }),
         (properties(), any::<(u32, u32)>(), vec(any::<u8>(), 0..500)).prop_map(
@@ -278,10 +278,10 @@ fn of_consumers() -> impl Strategy<Value = Message> {
 pub(super) fn message() -> impl Strategy<Value = Message> {
     prop_oneof![
         greeting(),
-        of_providers(),
-        of_private_sessions(),
-        of_controllers(),
-        of_information(),
-        of_consumers()
+        provider_messages(),
+        private_session_messages(),
+        controller_messages(),
+        information_messages(),
+        consumer_messages()
     ]
 }

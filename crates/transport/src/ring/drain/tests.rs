@@ -1,4 +1,4 @@
-//! Giving pages back on machines whose pages are larger than the unit in which regions are cut.
+//! Tests of giving pages back on machines with pages larger than the unit of the region layout.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -10,7 +10,8 @@ const CPUS: u16 = 2;
 const RING: u32 = 1 << 20;
 const LARGE: usize = 1 << 16;
 const LENGTH: usize = 1000;
-/// Fills what is not the ring under test: its neighbours, and what is left of the pages around it.
+/// Fills everything outside the ring under test: its neighbours, and the rest of the pages around
+/// it.
 const OTHERS: u8 = 0xA5;
 
 struct Stage {
@@ -24,7 +25,7 @@ struct Stage {
 }
 
 impl Stage {
-    /// A region with the rings around one filled with something that must stay.
+    /// Creates a region in which all other rings are filled with bytes that must stay.
     fn new(page: usize, ring: usize) -> Self {
         let layout = Layout::new(CPUS, RING).unwrap();
         let params = RegionParams { layout, clock: Counter::Monotonic, wake_at: 1, max_record: 2000 };
@@ -43,30 +44,30 @@ impl Stage {
         self.reader.params().layout
     }
 
-    /// Writes one record, of which each byte is known, as the process would; whether there was room.
+    /// Writes one record of known bytes, like the process. Returns whether there was room.
     fn write(&mut self) -> bool {
         let (control, data) = (self.layout().control_offset(self.ring), self.layout().data_offset(self.ring));
         let tail = self.map.word(control + abi::control::TAIL).unwrap().load(Ordering::Acquire);
         let size = abi::size_in_ring(LENGTH) as u64;
-        let Some(place) = crate::ring::words::Place::find(self.head, tail, size, u64::from(RING)) else {
+        let Some(slot) = crate::ring::words::RecordSlot::find(self.head, tail, size, u64::from(RING)) else {
             return false;
         };
-        if let Some(marker) = place.marker {
+        if let Some(marker) = slot.marker {
             assert!(self.map.copy_in(data + marker, &abi::SKIP.to_le_bytes()));
         }
         let cpu = (self.ring % usize::from(CPUS)) as u16;
         let prefix = [abi::prefix_word(LENGTH as u32, cpu, 0), self.written];
-        assert!(self.map.copy_in(data + place.offset, prefix.map(u64::to_le_bytes).as_flattened()));
-        assert!(self.map.copy_in(data + place.offset + 16, &[self.written as u8 | 1; LENGTH]));
-        self.map.word(control + abi::control::HEAD).unwrap().store(place.end, Ordering::Release);
-        (self.head, self.written) = (place.end, self.written + 1);
+        assert!(self.map.copy_in(data + slot.offset, prefix.map(u64::to_le_bytes).as_flattened()));
+        assert!(self.map.copy_in(data + slot.offset + 16, &[self.written as u8 | 1; LENGTH]));
+        self.map.word(control + abi::control::HEAD).unwrap().store(slot.end, Ordering::Release);
+        (self.head, self.written) = (slot.end, self.written + 1);
         true
     }
 
-    /// Reads some records, or as many as there are, and gives them back.
+    /// Reads up to `most` records and gives them back.
     fn read(&mut self, most: u64) {
         let ring = &mut self.reader.rings[self.ring];
-        ring.look().unwrap();
+        ring.poll().unwrap();
         let mut bytes = [0; LENGTH];
         for _ in 0..most {
             let Some(head) = ring.peek().unwrap() else { break };
@@ -95,7 +96,7 @@ impl Stage {
         assert_eq!(header, self.reader.params().header());
     }
 
-    /// Bytes of memory that the ring under test takes.
+    /// Returns the bytes of memory that the ring under test takes.
     fn held(&self) -> u64 {
         let all = rustix::fs::fstat(&self.memory).unwrap().st_blocks as u64 * 512;
         all.saturating_sub(u64::from(RING) * (self.layout().rings() as u64 - 1))
@@ -107,13 +108,13 @@ fn pages_of_any_size_are_given_back_and_neighbours_keep_theirs() {
     for page in [map::page_size(), 4 * map::page_size(), LARGE.max(map::page_size())] {
         for ring in 0..2 * usize::from(CPUS) {
             let mut stage = Stage::new(page, ring);
-            assert!(stage.reader.rings[ring].may_be_thrifty);
+            assert!(stage.reader.rings[ring].can_return_pages);
             let mut most = 0;
             for round in 0..600 {
                 for _ in 0..8 {
                     assert!(stage.write());
                 }
-                // Sometimes records stay, so that the position is not where the writer is.
+                // Some records stay, so that the position differs from the writer's.
                 stage.read(7 + round % 3);
                 most = most.max(stage.held());
             }
@@ -121,14 +122,14 @@ fn pages_of_any_size_are_given_back_and_neighbours_keep_theirs() {
             stage.read(u64::MAX);
             assert_eq!(stage.seen, stage.written);
             stage.check_neighbours();
-            // What is being written, what is held back, and the two pages that neighbours share.
+            // Pages being written, held back, and the two that neighbours share.
             assert!(most <= 5 * page as u64 + 16 * PAGE as u64, "{most} bytes with pages of {page}");
         }
     }
 }
 
 #[test]
-fn a_full_ring_gets_its_room_back_whatever_the_page() {
+fn full_ring_gets_its_room_back_with_any_page_size() {
     for page in [map::page_size(), LARGE.max(map::page_size())] {
         let mut stage = Stage::new(page, 1);
         for _ in 0..3 {
@@ -137,7 +138,7 @@ fn a_full_ring_gets_its_room_back_whatever_the_page() {
             while stage.write() {}
             stage.read(u64::MAX);
             assert_eq!(stage.seen, stage.written);
-            // Even while a page is held back the largest record finds room.
+            // The largest record finds room even while a page is held back.
             assert!(stage.write());
         }
         stage.check_neighbours();
@@ -145,16 +146,16 @@ fn a_full_ring_gets_its_room_back_whatever_the_page() {
 }
 
 #[test]
-fn rings_of_few_pages_are_left_alone() {
+fn small_rings_do_not_return_pages() {
     let layout = Layout::new(1, 1 << 16).unwrap();
     let params = RegionParams { layout, clock: Counter::Monotonic, wake_at: 1, max_record: 2000 };
-    for (page, thrifty) in [(1 << 12, true), (1 << 13, true), (1 << 14, false), (1 << 16, false)] {
+    for (page, returns_pages) in [(1 << 12, true), (1 << 13, true), (1 << 14, false), (1 << 16, false)] {
         if page < map::page_size() {
             continue;
         }
         let memory = map::memory_file(c"traceweir-test", layout.region_bytes()).unwrap();
         let map = Mapping::of_file(memory.as_fd(), layout.region_bytes(), true).unwrap().with_page(page);
         let reader = RegionReader::over(map, &params).unwrap();
-        assert_eq!(reader.rings[0].may_be_thrifty, thrifty, "pages of {page}");
+        assert_eq!(reader.rings[0].can_return_pages, returns_pages, "pages of {page}");
     }
 }

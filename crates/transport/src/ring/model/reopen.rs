@@ -1,12 +1,13 @@
-//! An outlet that is closed and opened again while somebody is on the way in or out.
+//! Loom models of an outlet that is closed and opened again while a thread enters or leaves it.
 //!
 //! ```text
 //!   addresses ──▶ OLD region ──close──▶ COVER (zeros) ──open──▶ NEW region
 //! ```
 //!
-//! What the addresses stand for is a number here, loaded anew for every access, as the processor does: acquire and release, because
-//! the kernel changes a mapping only with all processors told. Whoever closes tries each thing once where the real one waits: a try
-//! that fails is a close that is not quiet, after which the addresses are not used again.
+//! The mapping is a number here, loaded again for every access, like by the CPU: acquire and
+//! release, because the kernel changes a mapping only after notifying all CPUs. The closer tries
+//! each step once where the real one waits: a failed try is a close that is not quiet, after which
+//! the addresses are not used again.
 
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicUsize;
@@ -24,7 +25,7 @@ const NEW: usize = 2;
 const FIRST: u64 = 1;
 const SECOND: u64 = 3;
 
-/// Numbers by which locks are held.
+/// Thread ids of lock holders.
 const LATE: u32 = 1;
 const CLOSER: u32 = u32::MAX;
 const NEXT: u32 = 2;
@@ -49,21 +50,22 @@ impl Outlet {
     }
 
     fn gate(&self) -> Gate<'_> {
-        Gate::of(&self.generation, &self.visitors)
+        Gate::new(&self.generation, &self.visitors)
     }
 
-    /// The words at the addresses now.
+    /// Returns the words that are mapped now.
     fn words(&self) -> Words<'_> {
         self.rings[self.mapped.load(Ordering::Acquire)].words()
     }
 
-    /// Writes as the fallback does, by the ticket of the first opening; whether it was published.
+    /// Writes like the fallback, with the ticket of the first opening. Returns whether it was
+    /// published.
     fn write_late(&self) -> bool {
         if !self.gate().is_open_for(FIRST) || !self.words().try_lock(LATE) {
             return false;
         }
         if !self.gate().is_open_for(FIRST) {
-            self.words().unlock_if_ours(LATE);
+            self.words().unlock_if_held_by(LATE);
             return false;
         }
         let ring = &self.rings[self.mapped.load(Ordering::Acquire)];
@@ -72,9 +74,9 @@ impl Outlet {
         published
     }
 
-    /// Closes; whether it was quiet.
+    /// Closes the outlet. Returns whether it was quiet.
     fn close(&self) -> bool {
-        assert!(self.gate().shut());
+        assert!(self.gate().close());
         let quiet = self.words().try_lock(CLOSER) && self.gate().is_empty();
         self.mapped.store(COVER, Ordering::Release);
         quiet
@@ -87,7 +89,7 @@ impl Outlet {
 }
 
 #[test]
-fn model_a_late_comer_leaves_the_locks_of_the_next_region_alone() {
+fn model_late_writer_keeps_locks_of_the_next_region() {
     loom::model(|| {
         let outlet = Outlet::open();
         let late = {
@@ -102,7 +104,7 @@ fn model_a_late_comer_leaves_the_locks_of_the_next_region_alone() {
             if locked {
                 assert!(outlet.rings[NEW].write_inside(8).is_some());
                 let held = outlet.rings[NEW].lock.load(Ordering::Relaxed);
-                assert_eq!(held, NEXT, "somebody else gave our lock back");
+                assert_eq!(held, NEXT, "another thread released this lock");
                 outlet.words().unlock();
             }
             assert_eq!(
@@ -121,7 +123,7 @@ fn model_a_late_comer_leaves_the_locks_of_the_next_region_alone() {
 }
 
 #[test]
-fn model_a_visitor_is_waited_for_or_finds_the_gate_shut() {
+fn model_closer_waits_for_visitor_or_visitor_finds_gate_closed() {
     loom::model(|| {
         let outlet = Outlet::open();
         let visitor = {
@@ -143,15 +145,15 @@ fn model_a_visitor_is_waited_for_or_finds_the_gate_shut() {
 }
 
 #[test]
-fn model_a_visitor_that_leaves_after_the_next_opening_changes_nothing_there() {
+fn model_late_visitor_does_not_affect_the_next_opening() {
     loom::model(|| {
         let outlet = Outlet::open();
         let late = {
             let outlet = Arc::clone(&outlet);
             thread::spawn(move || outlet.gate().visit(FIRST, || ()))
         };
-        // Quiet or not: in a forked child nobody waits for visitors that cannot leave.
-        assert!(outlet.gate().shut());
+        // Quiet or not: a forked child does not wait for visitors that cannot leave.
+        assert!(outlet.gate().close());
         outlet.gate().open(SECOND);
         assert!(outlet.gate().visit(SECOND, || ()));
         let other = {
@@ -160,6 +162,6 @@ fn model_a_visitor_that_leaves_after_the_next_opening_changes_nothing_there() {
         };
         let _ = late.join().unwrap();
         assert!(other.join().unwrap());
-        assert!(outlet.gate().shut() && outlet.gate().is_empty());
+        assert!(outlet.gate().close() && outlet.gate().is_empty());
     });
 }

@@ -1,4 +1,5 @@
-//! Late-comers, and visitors that never leave: what cannot be waited for in a test is made by hand.
+//! Tests of late writers and of visitors that never leave: states that a test cannot wait for are
+//! made by hand.
 
 use rustix::event::EventfdFlags;
 
@@ -31,7 +32,7 @@ fn write(outlet: &Outlet, ticket: Ticket) -> Result<(), Failure> {
 }
 
 #[test]
-fn a_lock_taken_among_the_zeros_is_not_given_back_in_the_next_region() {
+fn lock_taken_in_covering_zeros_is_not_released_in_the_next_region() {
     let (outlet, params) = (outlet(), params(Counter::Monotonic));
     let (_first, _) = open(outlet, &params);
     let late = outlet.view();
@@ -42,20 +43,20 @@ fn a_lock_taken_among_the_zeros_is_not_given_back_in_the_next_region() {
     let (_second, ticket) = open(outlet, &params);
     assert_eq!(outlet.view().base, late.base, "the same addresses");
     assert!(words.try_lock(9), "the next region has locks of its own");
-    words.unlock_if_ours(5);
-    assert!(!words.try_lock(6), "the lock is still held by whoever took it");
-    words.unlock_if_ours(9);
+    words.unlock_if_held_by(5);
+    assert!(!words.try_lock(6), "the thread that took the lock still holds it");
+    words.unlock_if_held_by(9);
     assert_eq!(write(outlet, ticket), Ok(()));
     assert!(outlet.close());
 }
 
 #[test]
-fn a_region_is_forgotten_around_a_visitor_that_never_leaves() {
+fn forget_works_with_a_visitor_that_never_leaves() {
     for clock in [Counter::Cycles, Counter::Monotonic] {
         let (outlet, params) = (outlet(), params(clock));
         let (mut reader, ticket) = open(outlet, &params);
-        // A thread that a fork left behind in the parent, in the midst of counting.
-        outlet.aside.visitors.fetch_add(1, Ordering::Relaxed);
+        // A thread that stayed in the parent of a fork, while it was counting.
+        outlet.cold.visitors.fetch_add(1, Ordering::Relaxed);
         let late = outlet.view();
         outlet.forget();
         outlet.count_lost(ticket);
@@ -67,10 +68,10 @@ fn a_region_is_forgotten_around_a_visitor_that_never_leaves() {
         assert!(words.try_lock(5), "no lock of the parent was touched");
         words.unlock();
         let (mut own, ticket) = open(outlet, &params);
-        assert_ne!(outlet.view().base, late.base, "somebody may be there");
+        assert_ne!(outlet.view().base, late.base, "a thread may still use the old addresses");
         assert_eq!(write(outlet, ticket), Ok(()));
         outlet.count_lost(ticket);
-        assert!(outlet.close(), "the visitor is in nobody's way");
+        assert!(outlet.close(), "the visitor does not block the close");
         assert_eq!((reader.lost(), own.lost()), (1, 1));
     }
 }
@@ -83,7 +84,7 @@ fn a_shut_region_takes_nothing_and_says_so_until_it_is_opened_again() {
         let drained = |reader: &mut RegionReader| {
             let mut taken = 0;
             for ring in reader.rings() {
-                ring.look().unwrap();
+                ring.poll().unwrap();
                 while ring.peek().unwrap().is_some() {
                     ring.take(&mut [0; 8]);
                     taken += 1;
@@ -92,14 +93,14 @@ fn a_shut_region_takes_nothing_and_says_so_until_it_is_opened_again() {
             }
             taken
         };
-        // From the beginning, and wherever the ring stands later, also where it was full.
+        // At the start, and at every later position, also where the ring was full.
         for round in 0..400 {
-            reader.set_shut(true);
+            reader.set_closed(true);
             assert_eq!(write(outlet, ticket), Err(Failure::Shut));
             assert_eq!(outlet.look_for_room(ticket, 8), Err(Failure::Shut));
-            assert_eq!(drained(&mut reader), if round == 0 { 0 } else { 1 }, "it is read all the same");
+            assert_eq!(drained(&mut reader), if round == 0 { 0 } else { 1 }, "a closed ring is still read");
             assert_eq!(write(outlet, ticket), Err(Failure::Shut), "reading does not open it");
-            reader.set_shut(false);
+            reader.set_closed(false);
             assert_eq!(write(outlet, ticket), Ok(()));
         }
         assert_eq!(reader.lost(), 800);
@@ -111,12 +112,12 @@ fn a_shut_region_takes_nothing_and_says_so_until_it_is_opened_again() {
 }
 
 #[test]
-fn a_look_for_room_says_what_a_write_would_and_changes_nothing() {
+fn check_for_room_predicts_a_write_and_changes_nothing() {
     for clock in [Counter::Cycles, Counter::Monotonic] {
         let (outlet, params) = (outlet(), params(clock));
         assert_eq!(outlet.look_for_room(Ticket(1), 8), Err(Failure::Closed));
         let (mut reader, ticket) = open(outlet, &params);
-        // On one processor, so that it is one ring that gets full.
+        // On one CPU, so that one ring gets full.
         let before = rustix::thread::sched_getaffinity(None).unwrap();
         let mut one = rustix::thread::CpuSet::new();
         one.set(rustix::thread::sched_getcpu());

@@ -1,4 +1,4 @@
-//! Writing into an outlet: the way of a record, and of what must be said about one that found no room.
+//! Writes records into an outlet, counts losses and wakes the owner.
 //!
 //! ```text
 //!   write ─┬─ rseq ──┬─ published ─ enough unread? ─── wake ──┐
@@ -6,7 +6,8 @@
 //!          └─ lock ──── the same                              ┘
 //! ```
 //!
-//! The usual way is inline and short: two looks at the generation, the view, the sequence, one look at `read`. Everything else is cold.
+//! The usual path is inline and short: two checks of the generation, the view, the sequence, one
+//! load of `read`. Everything else is cold.
 
 use core::sync::atomic::{Ordering, fence};
 use std::os::fd::BorrowedFd;
@@ -21,8 +22,8 @@ use crate::ring::{Outcome, fallback, points};
 use crate::{abi, cpu};
 
 impl Outlet {
-    /// Writes one record. Takes no lock that can block, allocates nothing, calls the system only to wake the owner; safe in signal
-    /// handlers. `thread` is the caller's thread id, not 0.
+    /// Writes one record. Takes no lock that can block, allocates nothing, makes a system call only
+    /// to wake the owner; safe in signal handlers. `thread` is the caller's thread id, not 0.
     #[inline]
     pub fn write(&self, ticket: Ticket, thread: u32, record: &mut Gather<'_>) -> Result<(), Failure> {
         points::pass("before_write");
@@ -36,7 +37,8 @@ impl Outlet {
         let offset = self.rseq_offset.load(Ordering::Relaxed);
         if offset != 0 {
             let frame = Frame::gathered(record, length);
-            // SAFETY: an open outlet has this offset; `length` found the record sound; the ticket is odd, as the gate was open for it.
+            // SAFETY: an open outlet has this offset; `length` found the record sound; the ticket
+            // is odd, as the gate was open for it.
             match unsafe { rseq::write(self, ticket, offset, &frame) } {
                 Attempt::Published(control, end) => {
                     self.after_sequence(ticket, control, end);
@@ -50,18 +52,20 @@ impl Outlet {
         self.write_locked(ticket, thread, record, length)
     }
 
-    /// Writes a record from where its pieces lie, where that is possible right now; whether it was. Nothing is counted: whoever gets a `false` comes again with
-    /// [`write`](Self::write), which says why.
+    /// Writes a record directly from the memory of its pieces, and returns whether that was
+    /// possible. Counts nothing: after `false`, the caller uses [`write`](Self::write), which
+    /// reports the reason.
     #[inline(always)]
     pub fn write_straight(&self, ticket: Ticket, record: &Straight<'_>) -> bool {
         points::pass("before_write");
         let offset = self.rseq_offset.load(Ordering::Relaxed);
         let most = self.max_record.load(Ordering::Relaxed) as usize;
-        // Words of another opening do no harm: its generation is not the ticket.
+        // Values of another opening do no harm: its generation is not the ticket.
         if offset == 0 || ticket.0 & 1 == 0 || record.length > most {
             return false;
         }
-        // SAFETY: the offset was stored by an opening; a `Straight` keeps the invariant of its frame; the ticket is odd.
+        // SAFETY: the offset was stored by an opening; a `Straight` keeps the invariant of its
+        // frame; the ticket is odd.
         match unsafe { rseq::write(self, ticket, offset, &record.frame) } {
             Attempt::Published(control, end) => {
                 self.after_sequence(ticket, control, end);
@@ -71,7 +75,8 @@ impl Outlet {
         }
     }
 
-    /// Whether a record of `length` bytes would be taken now, as far as a look can tell: nothing is reserved, written or counted.
+    /// Checks whether a record of `length` bytes would be taken now. Reserves, writes and counts
+    /// nothing.
     pub fn look_for_room(&self, ticket: Ticket, length: usize) -> Result<(), Failure> {
         let view = self.view();
         let most = self.max_record.load(Ordering::Relaxed) as usize;
@@ -88,11 +93,11 @@ impl Outlet {
             if view.rseq_offset != 0 && here < view.cpus { here } else { view.cpus + view.nearest_cpu() };
         // SAFETY: the outlet was open with this view.
         let words = unsafe { view.words(ring as usize) };
-        let place = words.place(abi::size_in_ring(length) as u64, u64::from(view.ring_bytes));
-        place.map(|_| ()).ok_or_else(|| if words.is_shut() { Failure::Shut } else { Failure::Full })
+        let slot = words.find_slot(abi::size_in_ring(length) as u64, u64::from(view.ring_bytes));
+        slot.map(|_| ()).ok_or_else(|| if words.is_closed() { Failure::Shut } else { Failure::Full })
     }
 
-    /// Writes by the lock.
+    /// Writes under the lock of a ring.
     #[cold]
     #[inline(never)]
     fn write_locked(
@@ -103,8 +108,8 @@ impl Outlet {
         length: usize,
     ) -> Result<(), Failure> {
         let view = self.view();
-        // The view's loads come before the next one: a view of another opening, or of two, is not used. Pairs with the fence in
-        // `Gate::shut`, behind which views change.
+        // The view's loads come before the next one: a view of another opening, or of two, is not
+        // used. Pairs with the fence in `Gate::close`, after which views change.
         fence(Ordering::Acquire);
         if !self.gate().is_open_for(ticket.0) {
             return Err(Failure::Closed);
@@ -121,43 +126,46 @@ impl Outlet {
         }
     }
 
-    /// Counts an event that was offered but cannot be written (a forked child without a region of its own, a record that is too large).
+    /// Counts an event that was offered but cannot be written (a forked child without its own
+    /// region, a record that is too large).
     pub fn count_lost(&self, ticket: Ticket) {
-        self.counted(ticket, None);
+        self.count_loss(ticket, None);
     }
 
-    /// Counts a loss in a ring, or in this processor's. Whether that one is shut; `None` where the outlet is closed by now.
-    fn counted(&self, ticket: Ticket, ring: Option<usize>) -> Option<bool> {
+    /// Counts a loss in `ring`, or in this CPU's ring. Returns whether the owner has closed the
+    /// ring; `None` if the outlet is closed by now.
+    fn count_loss(&self, ticket: Ticket, ring: Option<usize>) -> Option<bool> {
         points::pass("before_lost");
-        let mut is_shut = false;
-        let counted = self.visit(ticket, |view, _| {
+        let mut is_closed = false;
+        let is_counted = self.visit(ticket, |view, _| {
             let ring = ring.unwrap_or_else(|| view.nearest_cpu() as usize);
-            // SAFETY: the visit found the outlet open with this view, and the rings of one opening do not change.
+            // SAFETY: the visit found the outlet open with this view, and the rings of one opening
+            // do not change.
             let words = unsafe { view.words(ring) };
             words.count_lost();
-            is_shut = words.is_shut();
+            is_closed = words.is_closed();
         });
         points::pass("after_lost");
-        counted.then_some(is_shut)
+        is_counted.then_some(is_closed)
     }
 
     #[cold]
     #[inline(never)]
     fn too_large(&self, ticket: Ticket) -> Result<(), Failure> {
-        Err(if self.counted(ticket, None).is_some() { Failure::TooLarge } else { Failure::Closed })
+        Err(if self.count_loss(ticket, None).is_some() { Failure::TooLarge } else { Failure::Closed })
     }
 
     #[cold]
     #[inline(never)]
     fn full(&self, ticket: Ticket, ring: usize) -> Result<(), Failure> {
-        Err(match self.counted(ticket, Some(ring)) {
+        Err(match self.count_loss(ticket, Some(ring)) {
             Some(false) => Failure::Full,
             Some(true) => Failure::Shut,
             None => Failure::Closed,
         })
     }
 
-    /// Wakes the owner if enough is unread.
+    /// Wakes the owner if enough bytes are unread.
     #[inline]
     fn after_publish(&self, ticket: Ticket, view: &View, ring: usize, end: u64) {
         // SAFETY: the view is one of an open outlet: a record was just published by it.
@@ -167,17 +175,19 @@ impl Outlet {
         }
     }
 
-    /// The same behind a sequence, which knows the control block of its ring.
+    /// Like [`after_publish`](Self::after_publish), for a sequence, which knows the control block
+    /// of its ring.
     #[inline(always)]
     fn after_sequence(&self, ticket: Ticket, control: *mut u8, end: u64) {
-        // SAFETY: a record was just published by it, and ranges of outlets stay mapped for ever.
-        let words = unsafe { Words::at(control) };
+        // SAFETY: a record was just published by it, and ranges of outlets stay mapped forever.
+        let words = unsafe { Words::from_control(control) };
         if words.wake_may_be_due(end, self.wake_at.load(Ordering::Relaxed)) {
             self.wake(ticket, self.ring_of(control), end);
         }
     }
 
-    /// The ring that a control block is of. Where the outlet was opened anew it may be none; whoever uses it is a visitor, and finds that out.
+    /// Returns the ring of a control block. After another opening it may be no valid ring; a
+    /// visitor that uses it notices that.
     #[cold]
     fn ring_of(&self, control: *mut u8) -> usize {
         let first = self.view().control(0).addr();
@@ -196,9 +206,11 @@ impl Outlet {
                     Wake::None => {}
                     Wake::Doorbell(doorbell, line) => doorbell.ring_outlet(line),
                     Wake::Descriptor(wake) => {
-                        // SAFETY: the descriptor belongs to this opening, and is closed only when no visitor of it is left, or never.
+                        // SAFETY: the descriptor belongs to this opening, and is closed only when
+                        // no visitor of it is left, or never.
                         let wake = unsafe { BorrowedFd::borrow_raw(wake) };
-                        // A full counter means that the owner was woken; nothing else can be done about a failure here.
+                        // A full counter means that the owner was woken; nothing else can be done
+                        // about a failure here.
                         let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
                     }
                 }
@@ -207,10 +219,11 @@ impl Outlet {
         });
     }
 
-    /// Does something that `close` must wait for, if the outlet is open for this ticket; whether it was. The work gets the view and the
-    /// means to wake the owner of that opening, and uses no others: should it take longer than `close` waits, the outlet may have new ones by then.
+    /// Runs `work`, for which `close` waits, if the outlet is open for this ticket. Returns whether
+    /// it was. `work` gets the view and the means to wake the owner of that opening, and uses no
+    /// others: if it takes longer than `close` waits, the outlet may have new ones by then.
     fn visit(&self, ticket: Ticket, work: impl FnOnce(&View, Wake)) -> bool {
-        let (view, wake) = (self.view(), self.wake_of_owner());
+        let (view, wake) = (self.view(), self.owner_wake());
         // As in `write_locked`: the loads above come before those of the gate.
         fence(Ordering::Acquire);
         self.gate().visit(ticket.0, || work(&view, wake))

@@ -11,7 +11,7 @@ fn own_uid() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// A folder of this user with a socket in it.
+/// Creates a folder of this user with a socket in it.
 fn folder(root: &Path) -> (RuntimeDir, PathBuf, Listener) {
     let dir = RuntimeDir { scope: Scope::User, path: root.join(format!("traceweir-{}", own_uid())) };
     dir.ensure().unwrap();
@@ -30,16 +30,16 @@ fn chmod(path: &Path, mode: u32) {
 
 #[test]
 fn listening_socket_is_found_by_the_kernels_list_and_connected_to() {
-    // Directly below a folder without links: the temporary folder may be reached by one.
+    // Directly below a folder without links: the path of the temporary folder may have one.
     let root = tempfile::tempdir_in(fs::canonicalize(std::env::temp_dir()).unwrap()).unwrap();
     let (dir, _, listener) = folder(root.path());
     let all = Mounts(vec![("/".into(), true)]);
     let list = File::open(SOCKETS).unwrap();
     let owner = |folder: &Path| open_checked(folder).ok().map(|(_, uid)| uid);
-    // A socket with a longer name is bound by way of its folder's descriptor, and listed so.
+    // A socket with a longer name is bound through its folder's descriptor, and listed that way.
     let is_listed = dir.providers().join(".0123456789abcdef").as_os_str().len() < 108;
     assert_eq!(
-        folders_in(BufReader::new(list), &all, owner, u64::from).contains(&dir.providers()),
+        find_folders(BufReader::new(list), &all, owner, u64::from).contains(&dir.providers()),
         is_listed
     );
     let sockets = found(&dir.providers()).unwrap();
@@ -60,7 +60,7 @@ fn stale_socket_stays() {
 }
 
 #[test]
-fn links_other_files_and_folders_that_others_may_write_are_left_alone() {
+fn links_other_files_and_writable_folders_are_ignored() {
     let root = tempfile::tempdir_in(fs::canonicalize(std::env::temp_dir()).unwrap()).unwrap();
     let (dir, socket, _listener) = folder(root.path());
     let providers = dir.providers();
@@ -105,7 +105,7 @@ fn name_and_owner_of_a_folder_must_agree() {
 }
 
 #[test]
-fn only_listening_sockets_in_folders_of_users_count() {
+fn only_listening_sockets_in_user_folders_count() {
     for (line, folder) in [
         (format!("{LISTENS} /tmp/traceweir-7/providers/.0123"), Some("/tmp/traceweir-7/providers")),
         (format!("{LISTENS} /run/user/7/traceweir/providers/.01"), Some("/run/user/7/traceweir/providers")),
@@ -120,12 +120,12 @@ fn only_listening_sockets_in_folders_of_users_count() {
         (LISTENS.replace("00010000", "00000000") + " /traceweir/providers/.01", None),
         (String::new(), None),
     ] {
-        assert_eq!(folder_of(line.as_bytes()), folder.map(Path::new), "{line}");
+        assert_eq!(provider_folder(line.as_bytes()), folder.map(Path::new), "{line}");
     }
 }
 
 #[test]
-fn folders_on_other_than_local_file_systems_are_left_alone() {
+fn folders_on_remote_file_systems_are_ignored() {
     let mounts = Mounts::parse(
         b"21 1 0:20 / / rw,relatime shared:1 - 9p /dev/root rw\n\
           22 21 0:21 / /run rw - tmpfs tmpfs rw\n\
@@ -150,30 +150,30 @@ fn folders_on_other_than_local_file_systems_are_left_alone() {
     let list =
         format!("{LISTENS} /net/traceweir-7/providers/.1\n{LISTENS} /a/traceweir-7/providers/.1\n").repeat(2);
     assert_eq!(
-        folders_in(list.as_bytes(), &mounts, |_| Some(7), u64::from),
+        find_folders(list.as_bytes(), &mounts, |_| Some(7), u64::from),
         [PathBuf::from("/a/traceweir-7/providers")]
     );
-    assert!(folders_in(list.as_bytes(), &mounts, |_| None, u64::from).is_empty());
+    assert!(find_folders(list.as_bytes(), &mounts, |_| None, u64::from).is_empty());
 }
 
 #[test]
-fn user_with_many_folders_does_not_hide_those_of_others() {
+fn user_with_many_folders_hides_no_other_user() {
     let line = |number: u32, uid: u32| format!("{LISTENS} /tmp/{number}/traceweir-{uid}/providers/.1\n");
     let many: String = (0..100).map(|number| line(number, 8)).chain([line(0, 7), line(0, 9)]).collect();
     let owner = |folder: &Path| claimed_uid(folder.parent()?.file_name()?);
-    let found = folders_in(many.as_bytes(), &Mounts(vec![("/".into(), true)]), owner, u64::from);
+    let found = find_folders(many.as_bytes(), &Mounts(vec![("/".into(), true)]), owner, u64::from);
     assert_eq!(found.len(), 1 + MAX_FOLDERS_OF_USER + 1);
     assert!(found[0].starts_with("/tmp/0/traceweir-7") && found[17].starts_with("/tmp/0/traceweir-9"));
 }
 
 #[test]
-fn too_many_folders_cost_those_who_have_most_and_then_users_by_chance() {
+fn excess_folders_are_dropped_from_largest_users_then_at_random() {
     let line = |number: u32, uid: u32| format!("{LISTENS} /tmp/{number}/traceweir-{uid}/providers/.1\n");
     let owner = |folder: &Path| claimed_uid(folder.parent()?.file_name()?);
     let all = Mounts(vec![("/".into(), true)]);
     let owners = |list: &str, chance: fn(u32) -> u64| -> BTreeMap<u32, usize> {
         let mut counts = BTreeMap::new();
-        for folder in folders_in(list.as_bytes(), &all, owner, chance) {
+        for folder in find_folders(list.as_bytes(), &all, owner, chance) {
             *counts.entry(owner(&folder).unwrap()).or_default() += 1;
         }
         assert_eq!(counts.values().sum::<usize>(), MAX_FOLDERS);
@@ -186,7 +186,7 @@ fn too_many_folders_cost_those_who_have_most_and_then_users_by_chance() {
     for list in [line(0, HIGHEST) + &twice, twice + &line(0, HIGHEST)] {
         assert_eq!(owners(&list, u64::from)[&HIGHEST], 1);
     }
-    // One folder of each: chance decides, not the user id.
+    // One folder each: the random number decides, not the user id.
     let once: String = MANY.map(|uid| line(0, uid)).collect();
     for list in [line(0, HIGHEST) + &once, once + &line(0, HIGHEST)] {
         assert!(!owners(&list, u64::from).contains_key(&HIGHEST));
@@ -227,7 +227,7 @@ fn folder_socket_and_process_must_have_one_owner() {
     }
     let sockets = found(&dir.providers()).unwrap();
     assert_eq!(sockets.len(), 1);
-    // All of it is Anna's, and root listens.
+    // Anna owns all of it, but root listens.
     let refused = sockets[0].connect(Duration::ZERO).unwrap_err();
     assert!(matches!(refused, Error::Invalid(_)), "{refused}");
     give(&socket, BERT);

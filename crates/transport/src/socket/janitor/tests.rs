@@ -8,7 +8,7 @@ use super::*;
 
 const SOON: Duration = Duration::from_secs(20);
 
-/// A socket whose last close waits for ten minutes, or until the other end is gone.
+/// Returns a socket whose last close waits for ten minutes, or until the other end is closed.
 fn lingering() -> (OwnedFd, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -19,7 +19,7 @@ fn lingering() -> (OwnedFd, TcpStream) {
     (socket.into(), other_end)
 }
 
-/// A connection that cannot be closed without waiting: such a socket is on its way in it.
+/// Returns a connection that cannot be closed without waiting: it has such a socket unread.
 fn stuck() -> (Connection, TcpStream) {
     let (a, b) = Connection::pair().unwrap();
     let (socket, other_end) = lingering();
@@ -40,7 +40,7 @@ fn threads(janitor: &Janitor) -> usize {
 }
 
 #[test]
-fn who_hands_over_never_waits_and_everything_is_closed_in_the_end() {
+fn handing_over_never_waits_and_everything_is_closed() {
     let janitor = Janitor::new();
     let start = Instant::now();
     let (connections, other_ends): (Vec<_>, Vec<_>) = (0..MAX_THREADS).map(|_| stuck()).unzip();
@@ -54,11 +54,11 @@ fn who_hands_over_never_waits_and_everything_is_closed_in_the_end() {
     assert!(start.elapsed() < Duration::from_secs(300), "none of the closes was waited for");
     drop(other_ends);
     assert_eq!(rustix::io::read(&reader, &mut [0; 1]).unwrap(), 0, "closed when a thread got free");
-    until("the threads are gone", || threads(&janitor) == 0);
+    until("the threads have ended", || threads(&janitor) == 0);
 }
 
 #[test]
-fn descriptors_that_came_are_asked_not_to_linger() {
+fn lingering_is_turned_off_for_received_descriptors() {
     let janitor = Janitor::new();
     let (sockets, _other_ends): (Vec<_>, Vec<_>) = (0..3 * MAX_THREADS).map(|_| lingering()).unzip();
     janitor.dispose(sockets);
@@ -66,7 +66,7 @@ fn descriptors_that_came_are_asked_not_to_linger() {
 }
 
 #[test]
-fn a_connection_without_anything_unread_is_closed_at_once_and_without_a_thread() {
+fn connection_without_unread_data_is_closed_at_once() {
     let janitor = Janitor::new();
     let (a, b) = Connection::pair().unwrap();
     drop(b.with_janitor(&janitor));
@@ -87,7 +87,7 @@ fn empty_packets_hide_nothing() {
 }
 
 #[test]
-fn what_comes_with_a_broken_packet_is_for_the_janitor() {
+fn janitor_closes_descriptors_of_an_invalid_packet() {
     let janitor = Janitor::new();
     let (a, b) = Connection::pair().unwrap();
     let b = b.with_janitor(&janitor);
@@ -98,7 +98,7 @@ fn what_comes_with_a_broken_packet_is_for_the_janitor() {
     assert!(control.push(rustix::net::SendAncillaryMessage::ScmRights(&carries)));
     let flags = rustix::net::SendFlags::empty();
     rustix::net::sendmsg(&a, &[std::io::IoSlice::new(b"junk")], &mut control, flags).unwrap();
-    // Not the last copy: the one that is sent is.
+    // Not the last copy: the sent one is.
     drop(carried);
     let start = Instant::now();
     assert!(b.receive(SOON).is_err());
