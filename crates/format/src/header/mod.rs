@@ -1,6 +1,6 @@
-//! Record headers: how an event is recognised, measured and viewed.
+//! Record headers: recognising, measuring and viewing events.
 //!
-//! Each record starts with a dword whose high byte tells the header family:
+//! Each record starts with a dword whose high byte selects the header family:
 //!
 //! ```text
 //!   m = FFFFFFFF              filler, the buffer ends here
@@ -10,9 +10,10 @@
 //!   m = Bx .. ss ss           old header with a 32-bit time
 //! ```
 //!
-//! A [`Record`] borrows the bytes of one event from its buffer and answers questions about them on demand; nothing is
-//! copied. Parsing has checked that the fixed header and all extended items lie inside the record, so the accessors cannot
-//! fail; fields that a family does not have read as zero, absent ids as [`NO_ID`].
+//! A [`Record`] borrows the bytes of one event from its buffer and decodes fields on demand;
+//! nothing is copied. Parsing has checked that the fixed header and all extended data items lie
+//! inside the record, so the accessors cannot fail. Fields that a family does not have read as
+//! zero, absent ids as [`NO_ID`].
 //!
 //! Source: marker and types Observed on real traces; EVENT_HEADER and EVENT_TRACE_HEADER Documented.
 
@@ -31,10 +32,10 @@ use crate::{Error, Result};
 
 use extended::ExtendedItems;
 
-/// The process or thread id of a header that has none.
+/// The process or thread id returned for a header that has none.
 pub const NO_ID: u32 = u32::MAX;
 
-/// The largest record: sizes are 16-bit numbers.
+/// The largest record in bytes: sizes are 16-bit numbers.
 pub const MAX_RECORD: usize = 0xFFFF;
 
 /// A family of record headers.
@@ -59,30 +60,31 @@ pub enum Family {
 }
 
 impl Family {
-    /// Whether the record is a kernel event identified by a hook id.
+    /// Returns whether records of the family are kernel events identified by a hook id.
     #[must_use]
     pub const fn has_hook(self) -> bool {
         matches!(self, Self::System | Self::Compact | Self::PerfInfo)
     }
 }
 
-/// What the marker of a record says.
+/// Family and sizes of a record, from its marker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Measure {
-    /// Header family.
+    /// The header family.
     pub family: Family,
     /// Pointer size of the payload: 4 or 8.
     pub pointer_size: u8,
-    /// Bytes of the fixed header.
+    /// Size of the fixed header in bytes.
     pub header: usize,
-    /// Bytes of the whole record, not rounded.
+    /// Size of the whole record in bytes, not rounded.
     pub size: usize,
 }
 
-/// Bytes from the start of a record that hold the stamp of any family.
+/// Bytes from the start of a record that include the time stamp in every family.
 pub(crate) const MAX_HEADER: usize = 0x40;
 
-/// Family, pointer size, header bytes and record bytes as the first eight bytes give them; `None` for an unknown marker.
+/// Returns family, pointer size, header size and record size from the first eight bytes; `None` for
+/// an unknown marker.
 #[inline]
 fn classify(head: &[u8; 8], old_instances: bool) -> Option<(Family, u8, usize, u16)> {
     let (in_marker, behind) =
@@ -112,12 +114,14 @@ fn classify(head: &[u8; 8], old_instances: bool) -> Option<(Family, u8, usize, u
     })
 }
 
-/// The family that a record's first eight bytes announce; `None` at filler or an unknown marker.
+/// Returns the family of the record that begins with these eight bytes; `None` at filler or an
+/// unknown marker.
 pub(crate) fn family_of(head: &[u8; 8]) -> Option<Family> {
     if head.starts_with(&[0xFF; 4]) { None } else { classify(head, false).map(|c| c.0) }
 }
 
-/// Reads the marker of an EVENT, by far the commonest kind; `None` for any other and for one that is wrong.
+/// Reads the marker of an EVENT, by far the most common family; `None` for any other family and for
+/// an invalid size.
 #[inline(always)]
 pub(crate) fn measure_event(bytes: &[u8]) -> Option<Measure> {
     let head = chunk::<4>(bytes, 0)?;
@@ -131,9 +135,11 @@ pub(crate) fn measure_event(bytes: &[u8]) -> Option<Measure> {
     whole.then_some(Measure { family: Family::Event, pointer_size, header: event::SIZE, size })
 }
 
-/// Reads the marker at the start of `bytes`, which reach to the end of the buffer; `None` at filler or the end.
+/// Reads the marker at the start of `bytes`, which extend to the end of the buffer; `None` at
+/// filler or at the end.
 ///
-/// `offset` is where they stand, for errors; `old_instances` selects the short INSTANCE header of layouts before 1.1.
+/// `offset` is the offset of `bytes`, for errors; `old_instances` selects the short INSTANCE header
+/// of layouts before 1.1.
 #[inline]
 pub fn measure(bytes: &[u8], offset: u64, old_instances: bool) -> Result<Option<Measure>> {
     match measure_event(bytes) {
@@ -160,7 +166,7 @@ fn measure_any(bytes: &[u8], offset: u64, old_instances: bool) -> Result<Option<
     Ok(Some(Measure { family, pointer_size, header, size }))
 }
 
-/// The raw stamp of a record, where its header has one.
+/// Returns the raw time stamp of a record, if its header has one.
 #[inline]
 #[must_use]
 pub fn time_of(bytes: &[u8], family: Family) -> Option<i64> {
@@ -186,9 +192,9 @@ pub struct Record<'b> {
 }
 
 impl<'b> Record<'b> {
-    /// Views the record at the start of `bytes`, whose marker said `measure`.
+    /// Views the record at the start of `bytes`, whose marker was read as `measure`.
     ///
-    /// `inherited_time` stands in where the header has no stamp.
+    /// `inherited_time` is used where the header has no time stamp.
     #[inline(always)]
     #[must_use]
     #[allow(clippy::cast_possible_truncation)] // A record has at most 65,535 bytes.
@@ -212,7 +218,7 @@ impl<'b> Record<'b> {
         Self { bytes, time, family, pointer_size, items_damaged, old_instance, cpu, payload: payload as u16 }
     }
 
-    /// Parses one record that stands alone, for instance in a test or a real-time stream.
+    /// Parses a single record, for instance in a test or a real-time stream.
     pub fn parse(bytes: &'b [u8], cpu: u16) -> Result<Self> {
         let measure = measure(bytes, 0, false)?;
         let measure =
@@ -220,7 +226,7 @@ impl<'b> Record<'b> {
         Ok(Self::new(bytes, measure, cpu, 0))
     }
 
-    /// The whole record as the file holds it.
+    /// Returns the whole record as the file holds it.
     #[must_use]
     pub const fn bytes(&self) -> &'b [u8] {
         self.bytes
@@ -232,38 +238,40 @@ impl<'b> Record<'b> {
         self.family
     }
 
-    /// The stamp in the session's raw clock; of the record before, where the header has none.
+    /// Returns the stamp in the session's raw clock. A record without a stamp has that of the
+    /// record before it.
     #[must_use]
     pub const fn time(&self) -> i64 {
         self.time
     }
 
-    /// The index of the buffer's processor.
+    /// Returns the processor index of the buffer.
     #[must_use]
     pub const fn cpu(&self) -> u16 {
         self.cpu
     }
 
-    /// 4 or 8: the size of pointers in the payload.
+    /// Returns the size of pointers in the payload: 4 or 8.
     #[must_use]
     pub fn pointer_size(&self) -> usize {
         usize::from(self.pointer_size)
     }
 
-    /// The payload, without extended or flag-selected items.
+    /// Returns the payload, without extended data items and optional fields.
     #[inline]
     #[must_use]
     pub fn payload(&self) -> &'b [u8] {
         self.bytes.get(usize::from(self.payload)..).unwrap_or_default()
     }
 
-    /// Whether the extended items contradict the record; the payload then holds them as bytes.
+    /// Returns whether the extended data items do not fit the record; the payload then includes
+    /// their bytes.
     #[must_use]
     pub const fn items_damaged(&self) -> bool {
         self.items_damaged
     }
 
-    /// The writing thread, or [`NO_ID`].
+    /// Returns the id of the writing thread, or [`NO_ID`].
     #[inline]
     #[must_use]
     pub fn thread_id(&self) -> u32 {
@@ -274,7 +282,7 @@ impl<'b> Record<'b> {
         }
     }
 
-    /// The writing process, or [`NO_ID`].
+    /// Returns the id of the writing process, or [`NO_ID`].
     #[inline]
     #[must_use]
     pub fn process_id(&self) -> u32 {
@@ -285,14 +293,14 @@ impl<'b> Record<'b> {
         }
     }
 
-    /// Group and type of a kernel event.
+    /// Returns the hook id (group and type) of a kernel event.
     #[inline]
     #[must_use]
     pub fn hook(&self) -> Option<u16> {
         self.family.has_hook().then(|| u16_at(self.bytes, 0x06))
     }
 
-    /// The provider id, class GUID or message GUID; null where there is none.
+    /// Returns the provider id, class GUID or message GUID; null if the record has none.
     #[inline]
     #[must_use]
     pub fn provider(&self) -> Guid {
@@ -306,7 +314,7 @@ impl<'b> Record<'b> {
         }
     }
 
-    /// Id, version, level and so on, as far as the family has them.
+    /// Returns the descriptor fields (id, version, level, …) that the family has.
     #[inline]
     #[must_use]
     pub fn descriptor(&self) -> EventDescriptor {
@@ -329,20 +337,20 @@ impl<'b> Record<'b> {
         }
     }
 
-    /// Header flags as stored; only EVENT headers have any.
+    /// Returns the header flags as stored; only EVENT headers have flags.
     #[must_use]
     pub fn flags(&self) -> u16 {
         if self.family == Family::Event { u16_at(self.bytes, 4) } else { 0 }
     }
 
-    /// The activity, where one is set.
+    /// Returns the activity id, if it is not null.
     #[must_use]
     pub fn activity(&self) -> Option<Guid> {
         let id = if self.family == Family::Event { guid_at(self.bytes, 0x40) } else { Guid::NULL };
         (!id.is_null()).then_some(id)
     }
 
-    /// CPU times of the thread in timer ticks: kernel, then user.
+    /// Returns the CPU times of the thread in timer ticks: kernel, then user.
     #[must_use]
     pub fn cpu_times(&self) -> Option<(u32, u32)> {
         let at = match self.family {
@@ -355,7 +363,7 @@ impl<'b> Record<'b> {
         Some((u32_at(self.bytes, at), u32_at(self.bytes, at.saturating_add(4))))
     }
 
-    /// The extended items; empty where there are none or they are damaged.
+    /// Returns the extended data items; empty if there are none or they are damaged.
     #[inline]
     #[must_use]
     pub fn items(&self) -> ExtendedItems<'b> {
@@ -366,20 +374,21 @@ impl<'b> Record<'b> {
         }
     }
 
-    /// Instance and parent instance of an INSTANCE event.
+    /// Returns instance and parent instance of an INSTANCE event.
     #[must_use]
     pub fn instance(&self) -> Option<classic::Instance> {
         (self.family == Family::Instance).then(|| classic::Instance::read(self.bytes, self.old_instance))
     }
 
-    /// PMC counter values that stand between a PERFINFO header and its payload.
+    /// Returns the PMC counter values between a PERFINFO header and its payload.
     #[must_use]
     pub fn pmc_counters(&self) -> &'b [u8] {
         if self.family == Family::PerfInfo { perfinfo::counters(self.bytes) } else { &[] }
     }
 }
 
-/// Pads the record that began at `start` with zeros to the next multiple of eight, after checking its size.
+/// Checks the size of the record that begins at `start` and pads it with zeros to a multiple of
+/// eight.
 ///
 /// Returns the unrounded size for the header's size field.
 pub(crate) fn finish_record(out: &mut alloc::vec::Vec<u8>, start: usize) -> Result<u16> {

@@ -1,12 +1,13 @@
-//! The end of a file that is to be gone on with.
+//! Finds the end of a file that a writer is to continue.
 //!
 //! ```text
 //!   header │ 1 │ 2 │ 3            finalised: EndTime, BuffersWritten 4, flush marker on 3     ──▶ the next buffer is 4
 //!   header │ 1 │ 2 │ half, zeros  left by a crash: EndTime 0                                  ──▶ the next buffer is 3
 //! ```
 //!
-//! Only sequential files of plain buffers, which all have one size: so the end is found without a walk over the whole file, however long it is. A
-//! finalised file that is not what it says is refused, not guessed at; [`repair`](super::super::repair()) is for such files. Nothing is written here.
+//! Supports only sequential files of plain buffers, which all have one size, so the end is found
+//! without walking the whole file. A finalised file that contradicts its header is rejected;
+//! [`repair`](super::super::repair()) is for such files. Nothing is written here.
 
 use crate::buffer::{BufferHeader, HEADER_SIZE, MIN_BUFFER};
 use crate::etl::ReadAt;
@@ -17,28 +18,28 @@ use crate::spec::session::{EVENT_TRACE_COMPRESSED_MODE, EVENT_TRACE_FILE_MODE_CI
 use crate::wire::align8;
 use crate::{Error, Result};
 
-/// Buffers that are looked at for the last whole one, from the end of a file that is not finalised.
+/// The most buffers inspected for the last whole one, from the end of a file that is not finalised.
 const MAX_LOOKS: u64 = 1 << 22;
-/// Buffers that are looked at for the latest stamp, for each processor and at most.
+/// Buffers inspected for the latest stamp: per processor, and at most.
 const LATEST: (u64, u64) = (2, 4096);
 
-/// Where the payload of the first event begins.
+/// Offset of the payload of the first event.
 const FIRST_PAYLOAD: usize = HEADER_SIZE + system::SIZE;
 
-/// Where a file ends, and what it says about itself.
+/// The end of a file and the properties that it records.
 #[derive(Clone, Debug)]
 pub struct Tail {
-    /// Its log-file header.
+    /// The log-file header of the file.
     pub header: LogFileHeader,
-    /// No event that it holds is later, as far as the last buffers tell.
+    /// A time that no event of the file exceeds, as far as the last buffers show.
     pub last_time: i64,
     /// Whether the header has the 64-bit layout.
     pub(super) wide: bool,
-    /// Session number of its buffers.
+    /// Logger id of the file's buffers.
     pub(super) logger_id: u16,
-    /// Whole buffers, the header buffer included.
+    /// Number of whole buffers, including the header buffer.
     pub(super) buffers: u32,
-    /// Flags of the last of them.
+    /// Flags of the last whole buffer.
     pub(super) last_flags: u16,
 }
 
@@ -73,13 +74,13 @@ impl Tail {
         Ok(Self { header, last_time, wide, logger_id, buffers, last_flags: last.flags })
     }
 
-    /// Bytes up to the end of the last whole buffer.
+    /// Returns the bytes up to the end of the last whole buffer.
     #[must_use]
     pub fn length(&self) -> u64 {
         u64::from(self.buffers).saturating_mul(u64::from(self.header.buffer_size))
     }
 
-    /// Where the last data buffer stands, if there is one.
+    /// Returns the offset of the last data buffer, if there is one.
     pub(super) fn last_buffer(&self) -> Option<u64> {
         (self.buffers > 1).then(|| self.length().saturating_sub(u64::from(self.header.buffer_size)))
     }
@@ -96,7 +97,7 @@ impl<R: ReadAt> Plain<'_, R> {
         number.saturating_mul(u64::from(self.size))
     }
 
-    /// The header of a buffer that is whole and plain.
+    /// Returns the header of a buffer, if it is whole and plain.
     fn buffer(&self, number: u64) -> Result<Option<BufferHeader>> {
         let mut raw = [0; HEADER_SIZE];
         let is_there = self.at(number.saturating_add(1)) <= self.source.len();
@@ -112,7 +113,7 @@ impl<R: ReadAt> Plain<'_, R> {
         Ok(sound.then_some(head))
     }
 
-    /// How many whole buffers there are.
+    /// Counts the whole buffers.
     fn count(&self, header: &LogFileHeader) -> Result<u32> {
         let length = self.source.len();
         let whole = length.checked_div(u64::from(self.size)).unwrap_or(0);
@@ -124,7 +125,8 @@ impl<R: ReadAt> Plain<'_, R> {
             }
             return Ok(header.buffers_written);
         }
-        // Whoever passed the file may cut it meanwhile: not even the first buffer is sure to be found again.
+        // Another process may truncate the file meanwhile: not even the first buffer is certain to
+        // be found again.
         let mut buffers = whole;
         while buffers > 0 && self.buffer(buffers.saturating_sub(1))?.is_none() {
             buffers = buffers.saturating_sub(1);
@@ -138,7 +140,8 @@ impl<R: ReadAt> Plain<'_, R> {
         u32::try_from(buffers).or_else(|_| refused(0, "it has too many buffers"))
     }
 
-    /// The latest stamp: that of the last buffers, or the end of the session where that is said in the same clock.
+    /// Returns the latest stamp: that of the last buffers, or the end of the session if it uses the
+    /// same clock.
     fn latest(&self, header: &LogFileHeader, buffers: u64) -> Result<i64> {
         let (each, most) = LATEST;
         let looks = u64::from(header.processors).max(1).saturating_mul(each).min(most);
@@ -202,7 +205,7 @@ mod tests {
         file
     }
 
-    /// A file that somebody cuts once it has been looked at so often.
+    /// A file that is truncated after a number of reads.
     struct Shrinking {
         bytes: Vec<u8>,
         looks: core::cell::Cell<u32>,
@@ -299,7 +302,7 @@ mod tests {
         let compressed = Options { compressed: true, ..options() };
         Writer::create(&mut packed, compressed).unwrap().finish(summary(3000, 0)).unwrap();
         assert!(Tail::find(&packed).is_err());
-        // Whatever the bytes are, there is an answer.
+        // Any damage gives an error or a file that opens.
         for at in (0..file.len()).step_by(7) {
             let mut spoilt = file.clone();
             spoilt.write_at(at as u64, &[0xFF]).unwrap();
