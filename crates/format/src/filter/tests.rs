@@ -141,7 +141,7 @@ fn a_chain_gives_each_filter_with_its_session() {
     let (mut chain, mut last) = (Vec::new(), 0);
     for (index, length) in [3_usize, 0, 1000, 8].into_iter().enumerate() {
         let mut filter = schematized(index as u16, &vec![index as u8; length]);
-        // What a caller put there does not count.
+        // The value that the caller put there is ignored.
         filter[8] = 99;
         filter[20] = 200;
         append_to_chain(&mut chain, &mut last, &filter, 1 << index);

@@ -1,12 +1,12 @@
-//! The buffers of what is set: how long each may be, and what it says.
+//! The buffers of TraceSetInformation: valid lengths and parsing.
 //!
 //! ```text
 //!   0       head      element  element  …          length 0, where the class allows: clear
 //!   │ fixed │ fields │ least ≤ elements ≤ most │
 //! ```
 //!
-//! One place for each class: which of them can be set is what [`Rules::sets`](crate::spec::info::Rules) says, and that each of those has its form here, and no
-//! other, is looked at when this is compiled.
+//! Each class has one entry. [`Rules::sets`](crate::spec::info::Rules) lists the classes that can
+//! be set; the compiler checks that exactly these have a form here.
 
 use alloc::vec::Vec;
 
@@ -19,25 +19,25 @@ use crate::Result;
 use crate::spec::info::InfoClass;
 use crate::wire::{guid_at, u8_at, u32_at};
 
-/// The length that a buffer must have, and how it is read then.
+/// The valid lengths of a buffer, and its parser.
 pub(super) struct Form {
-    /// In front of the elements.
+    /// Bytes before the elements.
     head: usize,
-    /// Bytes of an element; 0: there are none.
+    /// Size of an element in bytes; 0 if there are none.
     element: usize,
-    /// Elements at least.
+    /// The least number of elements.
     least: usize,
-    /// Elements at most.
+    /// The largest number of elements.
     most: usize,
-    /// Length 0 means: clear.
+    /// Whether an empty buffer is valid and clears the setting.
     clears: bool,
-    /// Too many bytes are told before a remainder.
+    /// Whether too many elements are reported before an incomplete one.
     most_first: bool,
-    /// Reads a buffer that was found long enough.
+    /// Parses a buffer whose length has been checked.
     pub(super) read: fn(&[u8]) -> Set,
 }
 
-/// Bytes of an event in a list.
+/// Size of an event in a list, in bytes.
 const EVENT: usize = ClassicEventId::SIZE;
 
 impl Form {
@@ -53,7 +53,7 @@ impl Form {
         Self { clears: true, ..self }
     }
 
-    /// The form of a class that can be set.
+    /// Returns the form of a class that can be set.
     pub(super) const fn of(class: InfoClass) -> Option<Self> {
         use InfoClass as C;
         Some(match class {
@@ -66,7 +66,7 @@ impl Form {
             C::TracePmcEventListInfo => Self::list(EVENT, MAX_PMC_EVENTS, |it| Set::PmcEventList(events(it))),
             C::TracePmcCounterListInfo => Self::list(4, MAX_COUNTERS, |it| Set::PmcCounterList(words(it))),
             C::TraceSetDisallowList => Self::list(16, MAX_DISALLOWED, disallow_list).clearing(),
-            // Its own count says how many follow; what is behind them is not looked at.
+            // The count in the buffer decides how many follow; bytes after them are ignored.
             C::TracePeriodicCaptureStateListInfo => Self::fixed(8, periodic).clearing(),
             C::TraceProviderBinaryTracking => {
                 Self::fixed(1, |it| Set::ProviderBinaryTracking(u8_at(it, 0) != 0))
@@ -80,7 +80,7 @@ impl Form {
             C::TraceContextRegisterInfo => {
                 Self { head: 8, least: 0, ..Self::list(EVENT, MAX_CLASSIC_EVENTS, registers) }.clearing()
             }
-            // These are asked for, and one is reserved.
+            // These classes are queried or enumerated, and one is reserved.
             C::TraceGuidQueryList | C::TraceGuidQueryInfo | C::TraceGuidQueryProcess => return None,
             C::TraceGroupQueryList | C::TraceGroupQueryInfo | C::TraceDisallowListQuery => return None,
             C::TraceProfileSourceListInfo | C::TraceVersionInfo | C::TraceInfoReserved15 => return None,
@@ -91,7 +91,7 @@ impl Form {
         })
     }
 
-    /// Whether a buffer is long enough, has whole elements and not too many.
+    /// Checks that a buffer is long enough and has whole elements, and not too many.
     pub(super) fn check(&self, length: usize) -> Result<()> {
         if length == 0 && self.clears {
             return Ok(());
@@ -101,7 +101,7 @@ impl Form {
             return bad_length("the buffer is shorter than the class allows");
         };
         match (rest.checked_rem(self.element), rest.checked_div(self.element)) {
-            // Of group masks too many are told before a remainder.
+            // For group masks, too many elements are reported before an incomplete one.
             _ if self.most_first && rest > self.most.saturating_mul(self.element) => {
                 invalid("more elements than the class allows")
             }
@@ -112,7 +112,7 @@ impl Form {
     }
 }
 
-// A class that the table lets be set and that nobody can read, or the other way round, does not compile.
+// Fails to compile if a class that the table allows to be set has no form, or the reverse.
 const _: () = {
     let mut rest: &[InfoClass] = &InfoClass::ALL;
     while let [class, others @ ..] = rest {
@@ -125,7 +125,7 @@ fn words(bytes: &[u8]) -> Vec<u32> {
     elements(bytes, 4, |it| u32_at(it, 0))
 }
 
-/// Each once.
+/// Parses a list of events without duplicates.
 fn events(bytes: &[u8]) -> Vec<ClassicEventId> {
     distinct(ClassicEventId::list(bytes))
 }
@@ -155,7 +155,8 @@ fn periodic(bytes: &[u8]) -> Set {
     if bytes.is_empty() {
         return Set::PeriodicCaptureState(None);
     }
-    // Which session is meant is judged before both the match of count and length and how many are too many.
+    // The session is checked before the match of count and length and before the number of
+    // providers.
     periodic_from(bytes).map_or(Set::CutPeriodicCaptureState, |it| Set::PeriodicCaptureState(Some(it)))
 }
 
@@ -164,7 +165,7 @@ fn caching(bytes: &[u8]) -> StackCaching {
 }
 
 fn registers(bytes: &[u8]) -> Set {
-    // Without a buffer there is nothing to judge: it clears.
+    // An empty buffer clears the setting: there is no value to check.
     let types = if bytes.is_empty() { REGISTER_TYPES } else { u32_at(bytes, 0) };
     Set::ContextRegister { types, events: events(bytes.get(8..).unwrap_or(&[])) }
 }

@@ -1,4 +1,4 @@
-//! What is set.
+//! Settings of TraceSetInformation.
 
 use alloc::collections::BTreeSet;
 use alloc::vec;
@@ -17,30 +17,31 @@ use crate::spec::info::InfoClass;
 use crate::spec::status::Status;
 use crate::wire::Put;
 
-/// A setting, as TraceSetInformation makes it.
+/// A setting of TraceSetInformation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Set {
-    /// Kernel events that are followed by a call stack, instead of all that were before.
+    /// Kernel events that are followed by a call stack; replaces the previous list.
     StackTracing(Vec<ClassicEventId>),
-    /// Groups of kernel events, instead of those before.
+    /// Enabled groups of kernel events; replaces the previous mask.
     SystemTraceEnableFlags(GroupMask),
-    /// How often a profile source samples.
+    /// The sampling interval of a profile source.
     SampledProfileInterval(ProfileInterval),
     /// Counters that raise events.
     ProfileSourceConfig(Vec<u32>),
-    /// Kernel events at which counters are read; once in the life of a session.
+    /// Kernel events at which counters are read; can be set once in the life of a session.
     PmcEventList(Vec<ClassicEventId>),
-    /// Counters that are read; once in the life of a session.
+    /// Counters that are read; can be set once in the life of a session.
     PmcCounterList(Vec<u32>),
-    /// Providers that a group must not enable, instead of those before.
+    /// Providers that a group must not enable; replaces the previous list.
     DisallowList(Vec<Guid>),
-    /// Who is asked for its state, and how often; `None`: nobody any more.
+    /// Providers that are asked for their state, and how often; `None` ends it.
     PeriodicCaptureState(Option<PeriodicCaptureState>),
-    /// The same in a buffer that is shorter than its own count says: never set, and refused no earlier than the published order has it.
+    /// A [`Set::PeriodicCaptureState`] in a buffer that is shorter than its own count requires:
+    /// never set, and rejected at the point of the published order.
     CutPeriodicCaptureState,
-    /// Whether the session is told where providers live.
+    /// Whether the session records the binaries of providers.
     ProviderBinaryTracking(bool),
-    /// Which branches are left out (TRACE_LBR_…).
+    /// Branches that are left out (TRACE_LBR_… bits).
     LbrConfiguration(u32),
     /// Kernel events, by hook id, that are followed by the last branches.
     LbrEventList(Vec<u32>),
@@ -48,19 +49,20 @@ pub enum Set {
     StackCaching(StackCaching),
     /// The cache of all stacks.
     UnifiedStackCaching(StackCaching),
-    /// Kernel events that are followed by registers; which registers.
+    /// Kernel events that are followed by register values.
     ContextRegister {
-        /// 1 control, 2 integer.
+        /// The kinds of registers: 1 control, 2 integer.
         types: u32,
-        /// The events; none: off.
+        /// The events; an empty list turns it off.
         events: Vec<ClassicEventId>,
     },
 }
 
 impl Set {
-    /// From the buffer of a call (`None`: a null pointer) and the length that was said.
+    /// Parses the buffer of a call (`None` for a null pointer) and the stated length.
     ///
-    /// Judges in the published order what the call alone shows; [`check`](Self::check) judges the content.
+    /// Checks in the published order what the call alone shows; [`check`](Self::check) checks the
+    /// content.
     pub fn from_bytes(class: u32, info: Option<&[u8]>, length: usize) -> Result<Self> {
         let class = InfoClass::from_number(class).filter(|class| class.rules().sets);
         let Some(form) = class.and_then(Form::of) else {
@@ -75,7 +77,7 @@ impl Set {
         Ok((form.read)(bytes))
     }
 
-    /// Its class.
+    /// Returns the class of the setting.
     #[must_use]
     pub const fn class(&self) -> InfoClass {
         match self {
@@ -98,7 +100,7 @@ impl Set {
         }
     }
 
-    /// The bytes of the buffer; empty where it clears.
+    /// Encodes the buffer; empty for a setting that clears.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::new();
@@ -112,7 +114,7 @@ impl Set {
             Self::DisallowList(guids) => out = guids_to_bytes(guids),
             Self::PeriodicCaptureState(None) => {}
             Self::PeriodicCaptureState(Some(it)) => {
-                // One too many is as wrong as any number of them.
+                // One provider too many is as invalid as any larger number.
                 let told = it.providers.get(..=MAX_CAPTURE_STATE_PROVIDERS.into()).unwrap_or(&it.providers);
                 out.put_u32(it.seconds).put_u16(u16::try_from(told.len()).unwrap_or(u16::MAX)).put_u16(0);
                 out.extend(guids_to_bytes(told));
@@ -133,13 +135,15 @@ impl Set {
         out
     }
 
-    /// Whether it is about counters, of which there may be as many as the machine has ([`check_counters`](Self::check_counters)).
+    /// Returns whether the setting is about counters, which the machine limits
+    /// ([`check_counters`](Self::check_counters)).
     #[must_use]
     pub const fn is_of_counters(&self) -> bool {
         matches!(self, Self::ProfileSourceConfig(_) | Self::PmcCounterList(_))
     }
 
-    /// Judges how many counters there are: of the published checks the last that is made before it is asked which session is meant.
+    /// Checks the number of counters: the last of the published checks before the session is looked
+    /// up.
     pub fn check_counters(&self, most: u32) -> Result<()> {
         match self {
             Self::ProfileSourceConfig(ids) | Self::PmcCounterList(ids)
@@ -151,7 +155,7 @@ impl Set {
         }
     }
 
-    /// Judges the content, as far as it shows by itself: the last of the published checks.
+    /// Checks the content as far as it can be checked alone: the last of the published checks.
     pub fn check(&self) -> Result<()> {
         match self {
             Self::StackTracing(events) | Self::PmcEventList(events) => check_events(events),
@@ -171,7 +175,7 @@ impl Set {
                 refuse_if(*types != REGISTER_TYPES, "both kinds of registers must be asked for")?;
                 check_events(events)
             }
-            // All their values have a meaning, or one that the machine and the session have to say.
+            // All their values are valid, or machine and session decide.
             Self::SystemTraceEnableFlags(_)
             | Self::SampledProfileInterval(_)
             | Self::DisallowList(_)
@@ -183,17 +187,18 @@ impl Set {
     }
 }
 
-/// The last branches of kernel events, as TraceConfigureLastBranchRecord sets them: [`Set::LbrConfiguration`] and [`Set::LbrEventList`] in one.
+/// The last branches of kernel events, as TraceConfigureLastBranchRecord sets them:
+/// [`Set::LbrConfiguration`] and [`Set::LbrEventList`] in one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Branches {
-    /// Which branches.
+    /// The branches that are left out (TRACE_LBR_… bits).
     pub configuration: u32,
-    /// At which events.
+    /// The events that are followed by the last branches.
     pub events: Vec<ClassicEventId>,
 }
 
 impl Branches {
-    /// From CLASSIC_EVENT_IDs in a row; judges what the call alone shows.
+    /// Parses consecutive CLASSIC_EVENT_IDs and checks what the call alone shows.
     pub fn from_bytes(configuration: u32, events: &[u8]) -> Result<Self> {
         if events.len() > MAX_LBR_EVENTS.saturating_mul(ClassicEventId::SIZE) {
             return invalid("at most four kernel events can be followed by branches");
@@ -204,7 +209,7 @@ impl Branches {
         Ok(Self { configuration, events: ClassicEventId::list(events) })
     }
 
-    /// The events in a row.
+    /// Encodes the events as consecutive CLASSIC_EVENT_IDs.
     #[must_use]
     pub fn event_bytes(&self) -> Vec<u8> {
         let mut out = Vec::new();
@@ -212,12 +217,13 @@ impl Branches {
         out
     }
 
-    /// Judges the events; the configuration is judged as its class is.
+    /// Checks the events; the configuration is checked like its class.
     pub fn check_events(&self) -> Result<()> {
         check_events(&self.events)
     }
 
-    /// Both settings. An event that never happens has no hook id, and takes none of the four.
+    /// Returns both settings. An event that never happens has no hook id and uses none of the four
+    /// entries.
     #[must_use]
     pub fn sets(&self) -> [Set; 2] {
         let hooks = self.events.iter().filter_map(ClassicEventId::hook_id).map(u32::from).collect();
@@ -225,14 +231,14 @@ impl Branches {
     }
 }
 
-/// Kernel and user branches left out.
+/// Both bits: kernel and user branches are left out.
 const LBR_NEITHER: u32 = 3;
-/// Bits with a meaning.
+/// All bits with a meaning.
 const LBR_KNOWN: u32 = 0x7FF;
-/// Control and integer registers: today both, and nothing else.
+/// Control and integer registers, the only valid value.
 pub(super) const REGISTER_TYPES: u32 = 3;
 
-/// Refuses what is wrong.
+/// Fails with `why` if `is_wrong`.
 fn refuse_if(is_wrong: bool, why: &'static str) -> Result<()> {
     if is_wrong { invalid(why) } else { Ok(()) }
 }
@@ -253,7 +259,8 @@ fn check_periodic(it: &PeriodicCaptureState) -> Result<()> {
     refuse_if(it.providers.iter().any(Guid::is_null), "the null GUID is no provider")
 }
 
-/// In the order in which each came first. Anybody may ask with a long list: what is known is found by its order, not by going through it.
+/// Removes duplicates and keeps the first of each. Any process may pass a long list, so duplicates
+/// are found in a sorted set, not by a linear search.
 pub(super) fn distinct<T: Copy + Ord>(mut all: Vec<T>) -> Vec<T> {
     let mut seen = BTreeSet::new();
     all.retain(|it| seen.insert(*it));

@@ -13,7 +13,8 @@ fn status(class: u32, info: Option<&[u8]>, length: usize) -> u32 {
 #[test]
 fn lengths_are_judged_before_anything_that_a_buffer_says() {
     let zeros = [0_u8; 20_000];
-    // Class, the shortest, the next that fits, the longest; and whether nothing clears.
+    // Class, shortest length, next valid length, longest length, and whether an empty buffer
+    // clears.
     let cases = [
         (3, 24, Some(48), Some(6144), true),
         (4, 4, Some(8), Some(32), false),
@@ -49,7 +50,7 @@ fn lengths_are_judged_before_anything_that_a_buffer_says() {
 
 #[test]
 fn the_count_in_a_buffer_is_content_and_judged_behind_the_session() {
-    // Period, count, bytes; what the content is refused with, in any number of copies.
+    // Period, count, bytes; the status that rejects the content, for any number of copies.
     let cases = [
         (10, 2, 39, 24),
         (10, 2, 8, 24),
@@ -184,7 +185,7 @@ fn answers_are_read_back() {
         assert_eq!(Answer::from_bytes(query, &bytes), Ok(answer), "{query:?}");
         assert_eq!(Query::new(query.class().number(), query.input()), Ok(query));
         for length in 0..bytes.len() {
-            // Whatever comes of it.
+            // Must not panic; the result does not matter.
             let _ = Answer::from_bytes(query, &bytes[..length]);
         }
         if let Some(size) = Query::answer_size(query.class()) {

@@ -1,4 +1,4 @@
-//! Bytes written out by hand, every value there and back, and bytes of strangers.
+//! Hand-written bytes, round trips of every value, and untrusted bytes.
 
 use super::*;
 use proptest::collection::vec;
@@ -182,7 +182,7 @@ proptest! {
             bytes[at] = value;
         }
         if let Ok(read) = SecurityDescriptor::parse(&bytes) {
-            // Parts may share bytes, so that what they hold may be longer than where they came from.
+            // Parts may share bytes, so the encoded value may be longer than the input.
             if let Ok(written) = read.to_bytes() {
                 prop_assert_eq!(SecurityDescriptor::parse(&written), Ok(read));
             }

@@ -1,12 +1,12 @@
-//! What to do about a status: one sentence for each code, for people who look one up.
+//! Advice for status codes: one sentence for each, for people who look one up.
 //!
-//! The code, its name and its one line of text are in `status`. A sentence says what usually raises the code and what helps; where a command of `weir` shows
-//! more, it is named.
+//! The `status` module has the code, its name and its one-line text. The advice names the usual
+//! cause and the remedy, and a `weir` command that shows more, if there is one.
 
 use super::status::Status;
 
 impl Status {
-    /// What usually raises the code and what helps, where this project knows it.
+    /// Returns the usual cause of the code and the remedy, if this project knows them.
     ///
     /// ```
     /// # use traceweir_format::spec::status::Status;

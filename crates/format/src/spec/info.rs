@@ -1,55 +1,58 @@
-//! The information classes of sessions (TRACE_INFO_CLASS, also called TRACE_QUERY_INFO_CLASS): numbers, and who takes which.
+//! The information classes of sessions (TRACE_INFO_CLASS, also called TRACE_QUERY_INFO_CLASS):
+//! numbers, and the functions that accept each.
 //!
-//! Source: Documented ("TRACE_QUERY_INFO_CLASS enumeration"), the rest from the comments of evntrace.h. What the buffers hold is in `info`.
+//! Source: Documented ("TRACE_QUERY_INFO_CLASS enumeration"), the rest from the comments of
+//! evntrace.h. The layouts of the buffers are in `info`.
 
-/// The first number that is no class (MaxTraceSetInfoClass).
+/// The first invalid class number (MaxTraceSetInfoClass).
 pub const MAX_TRACE_SET_INFO_CLASS: u32 = 29;
 
-/// Profile sources that a kernel of Linux counts itself, whatever the processor has; ids from 24 on are the platform's.
+/// Profile sources that the Linux kernel counts itself, on any processor; ids from 24 on are the
+/// platform's.
 pub mod software_source {
-    /// Time that tasks run, in 100 ns.
+    /// Run time of tasks, in 100 ns.
     pub const TASK_CLOCK: u32 = 0x0800;
     /// Page faults, soft and hard.
     pub const PAGE_FAULTS: u32 = 0x0801;
     /// Switches from one thread to another.
     pub const CONTEXT_SWITCHES: u32 = 0x0802;
 
-    /// All of them with their names.
+    /// All sources with their names.
     pub const ALL: [(u32, &str); 3] =
         [(TASK_CLOCK, "TaskClock"), (PAGE_FAULTS, "PageFaults"), (CONTEXT_SWITCHES, "ContextSwitches")];
 }
 
-/// Which session a class is about.
+/// The session id that a class requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum About {
-    /// One that runs, by its id.
+    /// The id of a running session.
     Session,
-    /// The system; the id must be 0.
+    /// No session: the id must be 0.
     System,
-    /// The system; the id is not looked at.
+    /// No session: the id is ignored.
     Anything,
 }
 
-/// Who takes a class, and what it needs.
+/// The functions that accept a class, and its requirements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// TraceSetInformation.
+    /// Whether TraceSetInformation accepts the class.
     pub sets: bool,
-    /// TraceQueryInformation.
+    /// Whether TraceQueryInformation accepts the class.
     pub queries: bool,
-    /// EnumerateTraceGuidsEx.
+    /// Whether EnumerateTraceGuidsEx accepts the class.
     pub enumerates: bool,
-    /// What the session id must be.
+    /// The required session id.
     pub about: About,
-    /// The session must be one that receives kernel events.
+    /// Whether the session must be one that receives kernel events.
     pub is_of_system_loggers: bool,
-    /// Setting it takes the privilege to profile the system.
+    /// Whether setting it takes the privilege to profile the system.
     pub is_privileged: bool,
 }
 
 macro_rules! classes {
     ($($number:literal $name:ident $via:literal $about:ident $needs:literal $text:literal,)*) => {
-        /// An information class.
+        /// An information class (TRACE_INFO_CLASS).
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(u32)]
         pub enum InfoClass {
@@ -57,10 +60,10 @@ macro_rules! classes {
         }
 
         impl InfoClass {
-            /// All of them, by number.
+            /// All classes, by number.
             pub const ALL: [Self; MAX_TRACE_SET_INFO_CLASS as usize] = [$(Self::$name,)*];
 
-            /// The class of a number.
+            /// Returns the class of a number.
             #[must_use]
             pub const fn from_number(number: u32) -> Option<Self> {
                 match number { $($number => Some(Self::$name),)* _ => None }
@@ -72,7 +75,7 @@ macro_rules! classes {
                 match self { $(Self::$name => stringify!($name),)* }
             }
 
-            /// Who takes it.
+            /// Returns the functions that accept the class, and its requirements.
             #[must_use]
             pub const fn rules(self) -> Rules {
                 match self { $(Self::$name => Rules {
@@ -88,7 +91,7 @@ macro_rules! classes {
     };
 }
 
-/// Whether a text of a few letters holds one.
+/// Returns whether a short text contains a letter.
 const fn holds(text: &str, letter: u8) -> bool {
     let mut rest = text.as_bytes();
     while let [first, others @ ..] = rest {
@@ -100,7 +103,7 @@ const fn holds(text: &str, letter: u8) -> bool {
     false
 }
 
-// S set, Q query, E enumerate; k: of system loggers only, p: privileged.
+// S set, Q query, E enumerate; k: system loggers only, p: privileged.
 classes! {
     0 TraceGuidQueryList "E" Anything "" "GUIDs of all providers that are registered or enabled.",
     1 TraceGuidQueryInfo "E" Anything "" "Registrations of a provider, and what is enabled for each.",
@@ -134,7 +137,7 @@ classes! {
 }
 
 impl InfoClass {
-    /// Its number.
+    /// Returns the number of the class.
     #[must_use]
     pub const fn number(self) -> u32 {
         self as u32

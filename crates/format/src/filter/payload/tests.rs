@@ -6,7 +6,7 @@ use super::*;
 
 const U32: Type = Type::Integer { bytes: 4, signed: false };
 
-/// A small filter that is right.
+/// Returns a small valid filter.
 pub(in crate::filter) fn sample() -> Vec<u8> {
     let mut event = Event::new(7, 1, true);
     let number = event.field(Field::one(Shape::Fixed(4))).unwrap();
