@@ -1,8 +1,10 @@
-//! Writes `plain.etl`, `compressed.etl` and `expected.jsonl` into a folder, for other programs to read and compare.
+//! Writes `plain.etl`, `compressed.etl` and `expected.jsonl` into a folder, for other programs to
+//! read and compare.
 //!
-//! Both files hold the same events. Stamps are unique and rise, so an event is known by its stamp whatever order a
-//! reader gives. A line of `expected.jsonl` is one event, made from the values that went in, not from what was
-//! written. Kernel payloads follow the tables of `kernel`, so reading them elsewhere proves the tables.
+//! Both files hold the same events. Stamps are unique and rise, so an event is known by its stamp
+//! whatever order a reader gives. A line of `expected.jsonl` is one event, made from the values
+//! that went in, not from what was written. Kernel payloads follow the tables of `kernel`, so
+//! reading them elsewhere proves the tables.
 //!
 //! ```sh
 //! cargo run --example interop_write -- FOLDER [EVENTS]
@@ -116,7 +118,8 @@ fn trace_logging(n: u32, time: i64, out: &mut Vec<u8>, expected: &mut String) ->
     Ok(())
 }
 
-/// An event as a manifest provider writes it, 32-bit or 64-bit, sometimes with an activity item, of any payload length.
+/// An event as a manifest provider writes it, 32-bit or 64-bit, sometimes with an activity item, of
+/// any payload length.
 fn manifest(n: u32, time: i64, out: &mut Vec<u8>, expected: &mut String) -> Result<()> {
     let related = PROVIDER.to_bytes();
     let items = [Item { kind: ExtType::RELATED_ACTIVITYID, data: &related }];

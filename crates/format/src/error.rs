@@ -80,7 +80,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The Win32 status that the published API returns for this error.
+    /// Returns the Win32 status that the published API returns for this error.
     #[must_use]
     pub fn status(&self) -> Status {
         match self {

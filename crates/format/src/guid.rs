@@ -5,8 +5,8 @@
 //! text    03020100    - 0504  - 0706  - 0809 - 0a0b0c0d0e0f
 //! ```
 //!
-//! Source: Documented ("GUID structure (guiddef.h)"); the name hash is Documented by the TraceLogging headers and Observed on the
-//! EventSource providers of real traces.
+//! Source: Documented ("GUID structure (guiddef.h)"); the name hash is Documented by the
+//! TraceLogging headers and Observed on the EventSource providers of real traces.
 
 use core::fmt;
 use core::str::FromStr;
@@ -187,7 +187,8 @@ impl From<&Guid> for Guid {
 impl FromStr for Guid {
     type Err = ParseGuidError;
 
-    /// Accepts the 36-character form, with or without braces or parentheses, and 32 bare digits; case is ignored.
+    /// Accepts the 36-character form, with or without braces or parentheses, and 32 bare digits;
+    /// case is ignored.
     fn from_str(s: &str) -> Result<Self, ParseGuidError> {
         let s = s.trim();
         let s = s.strip_prefix('{').and_then(|r| r.strip_suffix('}')).unwrap_or(s);

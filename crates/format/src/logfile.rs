@@ -34,7 +34,8 @@ pub const BUILD_HOOK: u16 = 0x0042;
 pub const GROUP_MASKS_HOOK: u16 = 0x0005;
 /// Hook id of the event that records the enabled groups at the end of a session.
 pub const END_GROUP_MASKS_HOOK: u16 = 0x0020;
-/// Hook id of the event that ends the rundown of kernel events at the start of a session; it has no payload.
+/// Hook id of the event that ends the rundown of kernel events at the start of a session; it has no
+/// payload.
 pub const RUNDOWN_COMPLETE_HOOK: u16 = 0x0008;
 /// Version of the kernel's events: Windows 10, version 2004, whose layouts are written.
 const KERNEL_EVENT_VERSION: u32 = 80;
@@ -243,7 +244,7 @@ impl LogFileHeader {
         Clock { kind, rate, anchor, start: self.start_time }
     }
 
-    /// Whether the clock type is known and has a rate.
+    /// Returns whether the clock type is known and has a rate.
     #[must_use]
     pub const fn has_rated_clock(&self) -> bool {
         match self.clock_type {
@@ -255,19 +256,20 @@ impl LogFileHeader {
         }
     }
 
-    /// Whether INSTANCE records have the short header (layouts before 1.1).
+    /// Returns whether INSTANCE records have the short header (layouts before 1.1).
     #[must_use]
     pub const fn has_old_instances(&self) -> bool {
         self.versions[2] < 1 || (self.versions[2] == 1 && self.versions[3] < 1)
     }
 
-    /// Whether buffer headers have sizes, sequence numbers, flags and types (Windows Vista and later).
+    /// Returns whether buffer headers have sizes, sequence numbers, flags and types (Windows Vista
+    /// and later).
     #[must_use]
     pub const fn has_modern_buffers(&self) -> bool {
         self.versions[0] >= 6 || self.versions[0] == 0
     }
 
-    /// The session's buffer size, if a session can have it.
+    /// Returns the session's buffer size, if a session can have it.
     #[must_use]
     pub const fn plausible_buffer_size(&self) -> Option<u32> {
         if self.buffer_size >= MIN_BUFFER && self.buffer_size <= MAX_BUFFER {

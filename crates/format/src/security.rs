@@ -17,13 +17,13 @@
 //! ```
 //!
 //! 1. Any other SID is kept but matches no user.
-//! 2. Entries of other kinds (for objects, for callbacks) are rejected, never skipped: a list means something
-//!    else if a part of it is ignored.
-//! 3. Bytes after the last entry of a list, or after the SID of an entry, are padding and not kept. So reading
-//!    and writing again gives the same value, not always the same bytes; encoded values read and write to the
-//!    same bytes.
-//! 4. A missing list ([`None`]) and one without entries differ: the first makes no statement, the second
-//!    grants nothing.
+//! 2. Entries of other kinds (for objects, for callbacks) are rejected, never skipped: a list means
+//!    something else if a part of it is ignored.
+//! 3. Bytes after the last entry of a list, or after the SID of an entry, are padding and not kept.
+//!    So reading and writing again gives the same value, not always the same bytes; encoded values
+//!    read and write to the same bytes.
+//! 4. A missing list ([`None`]) and one without entries differ: the first makes no statement, the
+//!    second grants nothing.
 //!
 //! This module does not decide about access, except for the list that applies where none is set
 //! ([`SecurityDescriptor::built_in`]).

@@ -28,35 +28,35 @@ pub fn u8_at(bytes: &[u8], offset: usize) -> u8 {
     bytes.get(offset).copied().unwrap_or(0)
 }
 
-/// The 16-bit number at `offset`, or 0 where the bytes end.
+/// Returns the 16-bit number at `offset`, or 0 where the bytes end.
 #[inline]
 #[must_use]
 pub fn u16_at(bytes: &[u8], offset: usize) -> u16 {
     chunk(bytes, offset).map_or(0, |b| u16::from_le_bytes(*b))
 }
 
-/// The 32-bit number at `offset`, or 0 where the bytes end.
+/// Returns the 32-bit number at `offset`, or 0 where the bytes end.
 #[inline]
 #[must_use]
 pub fn u32_at(bytes: &[u8], offset: usize) -> u32 {
     chunk(bytes, offset).map_or(0, |b| u32::from_le_bytes(*b))
 }
 
-/// The 64-bit number at `offset`, or 0 where the bytes end.
+/// Returns the 64-bit number at `offset`, or 0 where the bytes end.
 #[inline]
 #[must_use]
 pub fn u64_at(bytes: &[u8], offset: usize) -> u64 {
     chunk(bytes, offset).map_or(0, |b| u64::from_le_bytes(*b))
 }
 
-/// The signed 64-bit number at `offset`, or 0 where the bytes end.
+/// Returns the signed 64-bit number at `offset`, or 0 where the bytes end.
 #[inline]
 #[must_use]
 pub fn i64_at(bytes: &[u8], offset: usize) -> i64 {
     chunk(bytes, offset).map_or(0, |b| i64::from_le_bytes(*b))
 }
 
-/// The GUID at `offset`, or the null GUID where the bytes end.
+/// Returns the GUID at `offset`, or the null GUID where the bytes end.
 #[inline]
 #[must_use]
 pub fn guid_at(bytes: &[u8], offset: usize) -> Guid {

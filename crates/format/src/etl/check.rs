@@ -69,7 +69,8 @@ pub enum Rule {
     BufferState,
     /// Flags and type of a buffer are known values.
     BufferKind,
-    /// The processor index is below `NumberOfProcessors`, where that is known and the file finalised.
+    /// The processor index is below `NumberOfProcessors`, where that is known and the file
+    /// finalised.
     Processor,
     /// The data buffers of a session have one logger id; at most one finding per file.
     LoggerId,

@@ -58,7 +58,8 @@ pub struct BufferRef {
 /// The result of the walk.
 #[derive(Debug, Default)]
 pub(super) struct Index {
-    /// Buffers by processor, then time; equal times by sequence number in circular files, in file order in others.
+    /// Buffers by processor, then time; equal times by sequence number in circular files, in file
+    /// order in others.
     pub(super) buffers: Vec<BufferRef>,
     /// Defects that the walk met, in file order; long lists are truncated.
     pub(super) defects: Vec<Error>,

@@ -65,7 +65,7 @@ impl<R: ReadAt> Trace<R> {
         Events::new(self)
     }
 
-    /// The log-file header.
+    /// Returns the log-file header.
     #[must_use]
     pub fn header(&self) -> &LogFileHeader {
         &self.header

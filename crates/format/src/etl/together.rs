@@ -5,8 +5,8 @@
 //!                └─▶ memory of open buffers ──▶ excess(): the file that has had its buffers open for longest gives them back
 //! ```
 //!
-//! 1. Only the file that was read has a new next event. The others keep their positions in the heap, so an
-//!    event costs the logarithm of the number of files.
+//! 1. Only the file that was read has a new next event. The others keep their positions in the
+//!    heap, so an event costs the logarithm of the number of files.
 //! 2. Of equal times, the first file comes first.
 //! 3. A file that has used up its reload limit is read to the end of its open buffers.
 

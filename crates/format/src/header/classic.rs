@@ -7,7 +7,8 @@
 //! INSTANCE before layout 1.1: 18 u64 RegHandle │ 20 u32 InstanceId │ 24 u32 ParentInstanceId │ 28 times │ 30 u64 ParentRegHandle │ 38 payload
 //! ```
 //!
-//! Source: Documented ("EVENT_TRACE_HEADER", "EVENT_INSTANCE_HEADER"), FULL Observed on real traces, INSTANCE from public headers.
+//! Source: Documented ("EVENT_TRACE_HEADER", "EVENT_INSTANCE_HEADER"), FULL Observed on real
+//! traces, INSTANCE from public headers.
 
 use alloc::vec::Vec;
 

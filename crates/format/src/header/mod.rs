@@ -15,7 +15,8 @@
 //! inside the record, so the accessors cannot fail. Fields that a family does not have read as
 //! zero, absent ids as [`NO_ID`].
 //!
-//! Source: marker and types Observed on real traces; EVENT_HEADER and EVENT_TRACE_HEADER Documented.
+//! Source: marker and types Observed on real traces; EVENT_HEADER and EVENT_TRACE_HEADER
+//! Documented.
 
 pub mod classic;
 pub mod edit;
@@ -232,7 +233,7 @@ impl<'b> Record<'b> {
         self.bytes
     }
 
-    /// The header family.
+    /// Returns the header family.
     #[must_use]
     pub const fn family(&self) -> Family {
         self.family

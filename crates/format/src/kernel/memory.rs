@@ -5,7 +5,8 @@
 //!   hard fault   64-bit  0 initial time │ 8 read offset │ 10 address │ 18 file │ 20 thread │ 24 bytes
 //! ```
 //!
-//! A hard fault is logged when its read is done: the time it took is the header's time less `InitialTime`.
+//! A hard fault is logged when its read is done: its duration is the header's time minus
+//! `InitialTime`.
 //!
 //! Source: Documented ("PageFault_V2 class" and its types); the hard fault Observed.
 

@@ -8,10 +8,11 @@
 //!   branches     0 event time │ 8 process │ C thread │ 10 flags │ { from, to, reserved } to the end
 //! ```
 //!
-//! A stack follows the event it belongs to, which has the same time and thread. Kernel and user part may be two events. The
-//! definition of a key comes after its references, and a key may be defined again: a reference means the first definition at or after it.
+//! A stack follows its event, which has the same time and thread. Kernel and user part may be two
+//! events. The definition of a key comes after its references, and a key may be defined again: a
+//! reference means the first definition at or after it.
 //!
-//! Source: Documented ("StackWalk_Event class"); Observed but for the branches.
+//! Source: Documented ("StackWalk_Event class"); Observed except for the branches.
 
 use super::Ty::{Hex32, Hex64, Pid, Ptr, RawTime, Tid, U32};
 use super::{FieldShape, Shape, by, f, shape, to_end};

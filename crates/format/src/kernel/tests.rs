@@ -1,4 +1,5 @@
-//! The tables as a whole: no contradictions in them, and the sizes that the format documentation states.
+//! Checks the tables as a whole: no contradictions, and the sizes that the format documentation
+//! states.
 
 use std::collections::HashSet;
 use std::vec::Vec;
@@ -6,12 +7,12 @@ use std::vec::Vec;
 use super::*;
 use crate::spec::event::{class_of, group_of, hook_of};
 
-/// The bytes in front of the first field whose size depends on the payload.
+/// Returns the bytes before the first field whose size depends on the payload.
 fn fixed_size(shape: &Shape, pointer_size: usize) -> usize {
     shape.fields.iter().map_while(|f| f.size(pointer_size)).sum()
 }
 
-/// The shape of a hook id in a version.
+/// Returns the shape of a hook id in a version.
 fn hook(hook: u16, version: u8) -> &'static Shape {
     let [opcode, _] = hook.to_le_bytes();
     shape_of(&class_of(hook), opcode, version).unwrap_or_else(|| panic!("{hook:#06x} version {version}")).0
@@ -59,7 +60,7 @@ fn what_runs_to_the_end_is_last() {
             assert!(!open, "{:?}: {}", shape.types, field.name);
         }
         for field in shape.fields {
-            // Values of no size would stand without end.
+            // Values of size 0 would repeat without end.
             let sized = field.ty.size(4).is_none_or(|n| n > 0);
             assert!(sized, "{:?}: {}", shape.types, field.name);
         }
@@ -214,7 +215,7 @@ const EXACT: &[(u16, u8, usize, usize)] = &[
     (0x1825, 2, 24, 20),
 ];
 
-/// Hook, version, bytes in front of the first field of variable size, in a 64-bit and in a 32-bit event.
+/// Hook, version, bytes before the first field of variable size, in a 64-bit and in a 32-bit event.
 const FRONT: &[(u16, u8, usize, usize)] = &[
     (0x0000, 2, 0x118, 0x110),
     (0x0040, 2, 20, 20),

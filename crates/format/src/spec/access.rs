@@ -1,6 +1,7 @@
 //! Rights on sessions, providers and groups, and the operations that change them.
 //!
-//! Source: Documented ("EventAccessControl function", "EVENTSECURITYOPERATION enumeration"), values from evntcons.h and wmistr.h.
+//! Source: Documented ("EventAccessControl function", "EVENTSECURITYOPERATION enumeration"), values
+//! from evntcons.h and wmistr.h.
 
 use core::fmt;
 use core::ops::{BitAnd, BitOr};

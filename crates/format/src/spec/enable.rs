@@ -1,6 +1,7 @@
 //! Enabling providers: properties and filters of EnableTraceEx2.
 //!
-//! Source: Documented ("ENABLE_TRACE_PARAMETERS structure", "EVENT_FILTER_DESCRIPTOR structure", evntprov.h).
+//! Source: Documented ("ENABLE_TRACE_PARAMETERS structure", "EVENT_FILTER_DESCRIPTOR structure",
+//! evntprov.h).
 
 /// The caller's security identifier is added to each event.
 pub const EVENT_ENABLE_PROPERTY_SID: u32 = 0x0000_0001;

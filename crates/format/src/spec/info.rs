@@ -69,7 +69,7 @@ macro_rules! classes {
                 match number { $($number => Some(Self::$name),)* _ => None }
             }
 
-            /// The published name.
+            /// Returns the published name.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$name => stringify!($name),)* }

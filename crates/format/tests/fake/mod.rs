@@ -49,7 +49,7 @@ pub(crate) fn encode(write: impl FnOnce(&mut Vec<u8>) -> Result<()>) -> Vec<u8> 
     out
 }
 
-/// An event with a number as its id and `payload` bytes that repeat it.
+/// Returns an event with a number as its id and `payload` bytes that repeat it.
 pub(crate) fn event(time: i64, number: usize, payload: usize) -> Vec<u8> {
     let header = EventHeader {
         time,
@@ -62,13 +62,13 @@ pub(crate) fn event(time: i64, number: usize, payload: usize) -> Vec<u8> {
     encode(|out| header.encode(&vec![number as u8; payload], out))
 }
 
-/// A WPP message without a stamp.
+/// Returns a WPP message without a stamp.
 pub(crate) fn unstamped(number: u16) -> Vec<u8> {
     let header = MessageHeader { number, pointer_size: 8, sequence: None, guid: None, time: None, ids: None };
     encode(|out| header.encode(b"args", out))
 }
 
-/// A finalised file whose data buffers are exactly these.
+/// Returns a finalised file whose data buffers are exactly these.
 pub(crate) fn file(options: Options, buffers: &[Buffer]) -> Vec<u8> {
     let mut writer = Writer::create(Vec::new(), options).unwrap();
     for (cpu, records) in buffers {
@@ -88,7 +88,7 @@ pub(crate) fn small(compressed: bool) -> Vec<u8> {
     file(Options { compressed, ..options() }, &buffers)
 }
 
-/// All events in time order, with whatever damage there was.
+/// Returns all events in time order, with whatever damage there was.
 pub(crate) fn salvage(bytes: &[u8]) -> (Vec<Seen>, u64) {
     let trace = Trace::open(bytes).unwrap();
     let mut events = trace.events();
@@ -100,7 +100,7 @@ pub(crate) fn salvage(bytes: &[u8]) -> (Vec<Seen>, u64) {
     (seen, damage)
 }
 
-/// All events of an undamaged file.
+/// Returns all events of an undamaged file.
 pub(crate) fn read(bytes: &[u8]) -> Vec<Seen> {
     let (seen, damage) = salvage(bytes);
     assert_eq!(damage, 0, "the file is damaged");

@@ -5,7 +5,8 @@
 use super::streams::long_copy;
 use super::*;
 
-/// A stream of some hundred bytes that unpacks to these records and then filler, `len` bytes in all.
+/// Returns a stream of some hundred bytes that unpacks to these records and then filler, `len`
+/// bytes in all.
 fn bomb(records: &[Vec<u8>], len: usize) -> Vec<u8> {
     let mut plain = records.concat();
     plain.push(0xFF);

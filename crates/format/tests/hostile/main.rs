@@ -1,4 +1,5 @@
-//! Bytes nobody meant to be read: errors or a report with offsets, never a panic, an endless loop or memory without bound.
+//! Bytes nobody meant to be read: errors or a report with offsets, never a panic, an endless loop
+//! or memory without bound.
 //!
 //! A counting allocator watches each test's own thread, so that "bounded" is a number here.
 
@@ -35,8 +36,8 @@ fn count(bytes: isize) {
     });
 }
 
-// SAFETY: every call goes to the system allocator unchanged; counting touches thread-local numbers only, which need no
-// allocation and no destructor.
+// SAFETY: every call goes to the system allocator unchanged; counting touches thread-local numbers
+// only, which need no allocation and no destructor.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as isize);
@@ -66,7 +67,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// The most memory that `work` had at one time, beyond what was there before.
+/// Returns the most memory that `work` had at one time, beyond what was there before.
 fn peak_of<T>(work: impl FnOnce() -> T) -> (T, usize) {
     let before = LIVE.with(Cell::get);
     PEAK.with(|peak| peak.set(before));
@@ -207,7 +208,8 @@ fn a_flipped_bit_of_the_header_buffer_is_an_error_or_read_all_the_same() {
             bad[byte] ^= 1 << bit;
             match survive(&bad) {
                 Ok(outcome) => {
-                    // Size and end of the buffer, size and type of its event, and size and version of the session.
+                    // Size and end of the buffer, size and type of its event, and size and version
+                    // of the session.
                     let decides =
                         [0..4, 0x30..0x34, 0x48..0x50, 0x68..0x70].iter().any(|r| r.contains(&byte));
                     assert!(

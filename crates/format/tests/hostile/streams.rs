@@ -2,14 +2,14 @@
 
 use super::*;
 
-/// A file of one compressed buffer with this stream.
+/// Returns a file of one compressed buffer with this stream.
 fn with_stream(offset: u32, stream: &[u8]) -> Vec<u8> {
     let mut bytes = file(Options { compressed: true, buffer_size: 16 << 20, ..options() }, &[]);
     append_packed(&mut bytes, 0, offset, 1, stream);
     bytes
 }
 
-/// A copy of any length: code 7, half 15, byte 255, 16-bit 0, then 32 bits.
+/// Returns a copy of any length: code 7, half 15, byte 255, 16-bit 0, then 32 bits.
 pub(super) fn long_copy(distance: u16, length: u32) -> Vec<u8> {
     let mut out = Vec::new();
     out.put_u16((distance - 1) << 3 | 7).put_u8(0x0F).put_u8(0xFF).put_u16(0).put_u32(length.wrapping_sub(3));

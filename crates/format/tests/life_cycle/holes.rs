@@ -11,7 +11,7 @@ use traceweir_format::etl::ReadAt;
 
 use super::*;
 
-/// A file of so many data buffers on three processors, with one to four events each.
+/// Returns a file of so many data buffers on three processors, with one to four events each.
 fn numbered(buffers: usize, compressed: bool) -> Vec<u8> {
     let buffers: Vec<_> = (0..buffers)
         .map(|n| {
@@ -28,9 +28,9 @@ fn ranges(file: &[u8]) -> Vec<Range<usize>> {
     buffers(file).into_iter().map(|(at, head)| at..at + head.buffer_size as usize).collect()
 }
 
-/// The expected result, by simple means: the records of the buffers that were left alone, sorted by
-/// time, and the damaged ranges, joined where they touch. Damage up to the end of the file is
-/// apart.
+/// Returns the expected result, by simple means: the records of the buffers that were left alone,
+/// sorted by time, and the damaged ranges, joined where they touch. Damage up to the end of the
+/// file is apart.
 fn expected(file: &[u8], damaged: &[bool]) -> (Vec<Seen>, Vec<(u64, u64)>, Option<u64>) {
     let mut seen = Vec::new();
     let mut holes: Vec<(u64, u64)> = Vec::new();

@@ -49,7 +49,8 @@ fn repaired(file: &[u8]) -> (Vec<u8>, Repair) {
     (sink, done)
 }
 
-/// Repairs a file, and asserts that nothing is wrong with the result and that it has the same events.
+/// Repairs a file, and asserts that nothing is wrong with the result and that it has the same
+/// events.
 fn repairs(file: &[u8]) -> Repair {
     let (before, _) = salvage(file);
     let (sink, done) = repaired(file);

@@ -1,8 +1,10 @@
-//! Files by mode: circular and wrapped, appended, in a row, one stream for all processors, compressed in part.
+//! Files by mode: circular and wrapped, appended, in a row, one stream for all processors,
+//! compressed in part.
 
 use super::*;
 
-/// Ten buffers of one processor, two events each, all at one time: only sequence numbers tell their order.
+/// Ten buffers of one processor, two events each, all at one time: only sequence numbers tell their
+/// order.
 pub(super) fn circular() -> Vec<u8> {
     let plan: Vec<_> =
         (0..10).map(|n| (0, vec![event(ANCHOR + 5, 2 * n, 8), event(ANCHOR + 5, 2 * n + 1, 8)])).collect();
@@ -13,7 +15,7 @@ fn ids(seen: &[Seen]) -> Vec<u16> {
     seen.iter().map(|s| Record::parse(&s.bytes, 0).unwrap().descriptor().id).collect()
 }
 
-/// The file as it is when only `room` data buffers fit and later ones replaced the first.
+/// Returns the file as it is when only `room` data buffers fit and later ones replaced the first.
 pub(super) fn wrapped(file: &[u8], room: usize) -> Vec<u8> {
     let buffers: Vec<&[u8]> = file.chunks(1024).collect();
     let mut out = buffers[0].to_vec();

@@ -19,13 +19,13 @@ impl Random {
         (self.0 % limit.max(1) as u64) as usize
     }
 
-    /// A range of up to `most` bytes of a file.
+    /// Returns a range of up to `most` bytes of a file.
     fn range(&mut self, length: usize, most: usize) -> std::ops::Range<usize> {
         let start = self.below(length);
         start..(start + 1 + self.below(most)).min(length)
     }
 
-    /// A place that means something: a field of a header or a record.
+    /// Returns a place that means something: a field of a header or a record.
     fn field(&mut self, file: &[u8]) -> usize {
         let place = match self.below(3) {
             0 => self.below(0x1A0),

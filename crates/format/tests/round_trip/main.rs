@@ -1,4 +1,5 @@
-//! What the writer writes, the reader reads: every header family and size; the order of events is in `order`.
+//! What the writer writes, the reader reads: every header family and size; the order of events is
+//! in `order`.
 
 #[path = "../fake/mod.rs"]
 mod fake;
