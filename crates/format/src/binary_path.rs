@@ -146,18 +146,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_back() {
-        for it in [sample(), BinaryPath::default()] {
-            assert_eq!(BinaryPath::parse(&it.to_payload()), Ok(it.clone()));
-            let record = it.to_record().unwrap();
+    fn encoded_event_reads_back() {
+        for path in [sample(), BinaryPath::default()] {
+            assert_eq!(BinaryPath::parse(&path.to_payload()), Ok(path.clone()));
+            let record = path.to_record().unwrap();
             let record = Record::parse(&record, 0).unwrap();
             assert!(BinaryPath::is_in(&record));
-            assert_eq!(BinaryPath::parse(record.payload()), Ok(it));
+            assert_eq!(BinaryPath::parse(record.payload()), Ok(path));
         }
     }
 
     #[test]
-    fn a_payload_cut_anywhere_is_refused() {
+    fn every_truncated_payload_is_rejected() {
         let payload = sample().to_payload();
         for length in 0..payload.len() {
             assert!(BinaryPath::parse(&payload[..length]).is_err(), "{length}");
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_longer_than_it_may_be() {
+    fn lists_and_texts_are_truncated_at_their_limits() {
         let long = BinaryPath { path: "x".repeat(5000), build_id: "y".repeat(500), ..sample() };
         let read = BinaryPath::parse(&long.to_payload()).unwrap();
         assert_eq!((read.path.len(), read.build_id.len()), (MAX_PATH, MAX_BUILD_ID));

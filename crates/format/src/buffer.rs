@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn an_impossible_offset_gives_way_to_the_saved_one() {
+    fn impossible_offset_falls_back_to_saved_offset() {
         let header = |offset, saved_offset| BufferHeader {
             buffer_size: 0x400,
             offset,

@@ -46,19 +46,19 @@ const LEVEL_KW_BYTES: usize = 24;
 const FIRST_OF_SYSTEM: u32 = spec::EVENT_FILTER_TYPE_SCHEMATIZED;
 
 /// Checks all filters of one call. `provider` is the provider or group that they are for;
-/// `is_group` tells which.
+/// `is_group` is true for a group.
 pub fn check_all<'a>(
     filters: impl Iterator<Item = (u32, &'a [u8])> + Clone,
     provider: &Guid,
     is_group: bool,
 ) -> Result<()> {
     if filters.clone().count() > spec::MAX_EVENT_FILTERS_COUNT {
-        return Err(invalid("filters of a call", "there may be 13 at most"));
+        return Err(invalid("filters of a call", "at most 13 are allowed"));
     }
     let used = filters.filter(|(kind, _)| *kind != spec::EVENT_FILTER_TYPE_NONE);
     for (index, (kind, data)) in used.clone().enumerate() {
         if used.clone().take(index).any(|(earlier, _)| earlier == kind) {
-            return Err(invalid("filters of a call", "each type may be there once"));
+            return Err(invalid("filters of a call", "each type is allowed once"));
         }
         if is_group && is_of_single_events(kind) {
             return Err(invalid("filter of a group", "ids, names and payloads belong to single providers"));
@@ -91,7 +91,7 @@ pub fn check(kind: u32, data: &[u8]) -> Result<()> {
         EVENT_FILTER_TYPE_EVENT_ID | EVENT_FILTER_TYPE_STACKWALK => EventIds::parse(data).map(drop),
         EVENT_FILTER_TYPE_EVENT_NAME | EVENT_FILTER_TYPE_STACKWALK_NAME => EventNames::parse(data).map(drop),
         EVENT_FILTER_TYPE_STACKWALK_LEVEL_KW => LevelKeyword::parse(data).map(drop),
-        _ if kind >= FIRST_OF_SYSTEM => Err(invalid("filter", "the type is not known")),
+        _ if kind >= FIRST_OF_SYSTEM => Err(invalid("filter", "unknown type")),
         _ => at_most("filter of a provider", data, MAX_EVENT_FILTER_DATA_SIZE),
     }
 }
@@ -278,12 +278,12 @@ impl<'a> EventNames<'a> {
         let this = Self { gate, filter_in, names: from.rest(), count };
         for _ in 0..count {
             if !from.rest().contains(&0) {
-                return Err(invalid(WHAT, "there are fewer names than it says, or one has no end"));
+                return Err(invalid(WHAT, "there are fewer names than the count, or one is unterminated"));
             }
             from.ansi_z();
         }
         if count == 0 || from.rest().iter().any(|byte| *byte != 0) {
-            return Err(invalid(WHAT, "the number of names is not that of the names that are there"));
+            return Err(invalid(WHAT, "the count does not match the names"));
         }
         Ok(this)
     }

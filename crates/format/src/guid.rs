@@ -214,7 +214,7 @@ mod tests {
     use std::string::ToString;
 
     #[test]
-    fn words_are_the_bytes() {
+    fn to_words_matches_to_bytes() {
         let guid = Guid::from_u128(0x00112233_4455_6677_8899_aabbccddeeff);
         assert_eq!(guid.to_words().map(u64::to_le_bytes).concat(), guid.to_bytes());
     }
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_guid_is_refused() {
+    fn invalid_guid_text_is_rejected() {
         for bad in [
             "",
             "68fdd900",

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn defects_are_errors_with_a_place() {
+    fn defects_are_errors_with_an_offset() {
         let mut out = Vec::new();
         let mut offset = |stream: &[u8]| match decompress(stream, 100, &mut out) {
             Err(Error::Invalid { offset, .. } | Error::Truncated { offset, .. }) => offset,

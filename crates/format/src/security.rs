@@ -124,14 +124,14 @@ impl Ace {
     fn read(from: &mut Cursor<'_>) -> Result<Self> {
         let start = from.position();
         let Some(kind) = AceKind::from_code(from.u8()?) else {
-            return Err(from.invalid("an entry that neither allows, denies nor audits"));
+            return Err(from.invalid("unknown kind of entry"));
         };
         let (flags, size) = (from.u8()?, usize::from(from.u16()?));
         let rights = Rights(from.u32()?);
         let sid = Sid::read(from)?;
         let end = start.saturating_add(size);
         if end < from.position() {
-            return Err(from.invalid("an entry that is smaller than what it holds"));
+            return Err(from.invalid("the size of an entry is too small"));
         }
         from.seek(end)?;
         Ok(Self { kind, flags, rights, sid })
@@ -158,7 +158,7 @@ impl Acl {
         let mut head = Cursor::new(WHAT_ACL, bytes);
         let revision = head.u8()?;
         if revision != ACL_REVISION && revision != ACL_REVISION_DS {
-            return Err(head.invalid("a revision that is not known"));
+            return Err(head.invalid("unknown revision"));
         }
         head.u8()?;
         let size = usize::from(head.u16()?);
@@ -189,7 +189,7 @@ impl Acl {
 
     /// Adds an entry in the published order: entries that deny come before those that allow.
     pub fn add(&mut self, entry: Ace) {
-        let first_allowed = self.entries.iter().position(|it| it.kind == AceKind::Allow);
+        let first_allowed = self.entries.iter().position(|entry| entry.kind == AceKind::Allow);
         match (entry.kind, first_allowed) {
             (AceKind::Deny, Some(place)) => self.entries.insert(place, entry),
             _ => self.entries.push(entry),
@@ -200,7 +200,7 @@ impl Acl {
 /// A security descriptor.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SecurityDescriptor {
-    /// The control bits (inherited, protected, defaulted …), except those that tell which lists
+    /// The control bits (inherited, protected, defaulted …), except those that show which lists
     /// there are and how they are stored.
     pub control: u16,
     /// The owner of the object.
@@ -245,7 +245,7 @@ impl SecurityDescriptor {
         }
         let mut from = Cursor::new(WHAT, bytes);
         if from.u8()? != 1 {
-            return Err(from.invalid("a revision that is not known"));
+            return Err(from.invalid("unknown revision"));
         }
         from.u8()?;
         let control = from.u16()?;
@@ -255,7 +255,7 @@ impl SecurityDescriptor {
         let [owner, group, sacl, dacl] = [from.u32()?, from.u32()?, from.u32()?, from.u32()?];
         let part = |offset: u32| match offset as usize {
             0 => Ok(None),
-            1..DESCRIPTOR_HEAD => Err(from.invalid("a part that lies in the head")),
+            1..DESCRIPTOR_HEAD => Err(from.invalid("a part overlaps the head")),
             at => {
                 let mut place = from.clone();
                 place.seek(at)?;

@@ -98,14 +98,14 @@ pub fn put_definition(key: u64, frames: &[u8], time: i64, out: &mut Vec<u8>) -> 
 /// Appends the event that replaces a stack-walk event: time, process and thread of the event that
 /// the stack belongs to, as in the stack-walk event, and the key. `is_kernel`: for the kernel part.
 pub fn put_reference(
-    of: &[u8; BEFORE_KEY],
+    event: &[u8; BEFORE_KEY],
     key: u64,
     is_kernel: bool,
     time: i64,
     out: &mut Vec<u8>,
 ) -> Result<()> {
     let mut payload = Vec::with_capacity(BEFORE_KEY.saturating_add(8));
-    payload.put(of).put_u64(key);
+    payload.put(event).put_u64(key);
     let kind = if is_kernel { KERNEL_KEY } else { USER_KEY };
     let hook = u16::from_le_bytes([kind, GROUP]);
     PerfInfoHeader { pointer_size: 8, version: VERSION, hook, time, counters: &[] }.encode(&payload, out)
@@ -218,10 +218,10 @@ impl Definitions {
             return;
         }
         let (time, all) = (record.time(), self.by_key.entry(key).or_default());
-        let at = all.partition_point(|it| it.time <= time);
+        let at = all.partition_point(|definition| definition.time <= time);
         // A repeated definition extends the previous one up to its time.
         if let Some(before) =
-            at.checked_sub(1).and_then(|at| all.get_mut(at)).filter(|it| it.frames == frames)
+            at.checked_sub(1).and_then(|at| all.get_mut(at)).filter(|definition| definition.frames == frames)
         {
             before.time = time;
             return;
@@ -253,7 +253,7 @@ impl Definitions {
     #[must_use]
     pub fn meant(&self, key: u64, time: i64) -> Option<&[u64]> {
         let all = self.by_key.get(&key)?;
-        let at = all.partition_point(|it| it.time < time);
+        let at = all.partition_point(|definition| definition.time < time);
         Some(&all.get(at).or_else(|| all.last())?.frames)
     }
 }
@@ -267,7 +267,7 @@ mod tests {
     use alloc::vec;
 
     #[test]
-    fn keys_are_moved_wherever_they_stand() {
+    fn move_key_changes_every_form_of_key() {
         let walk = |opcode: u8, width: usize| {
             let mut payload = Vec::new();
             if opcode >= KERNEL_KEY {
@@ -309,14 +309,14 @@ mod tests {
     }
 
     fn definition(key: u64, frames: &[u64], time: i64) -> Vec<u8> {
-        let bytes: Vec<u8> = frames.iter().flat_map(|it| it.to_le_bytes()).collect();
+        let bytes: Vec<u8> = frames.iter().flat_map(|frame| frame.to_le_bytes()).collect();
         let mut out = Vec::new();
         put_definition(key, &bytes, time, &mut out).unwrap();
         out
     }
 
     #[test]
-    fn a_key_means_the_definition_at_or_after_it_and_else_the_last_one() {
+    fn key_means_first_definition_at_or_after_it_else_the_last() {
         let mut known = Definitions::default();
         for record in
             [definition(7, &[1, 2, 3, 4], 10), definition(7, &[1, 2, 3, 4], 11), definition(7, &[9; 4], 20)]
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn traces_that_are_read_together_share_what_is_remembered() {
+    fn traces_read_together_share_one_memory_limit() {
         let first = Definitions::default();
         let mut all = [first.beside(), first.beside(), first];
         let frames = [3; 6_000];
@@ -361,13 +361,13 @@ mod tests {
             let trace = key as usize % all.len();
             all[trace].observe(&Record::parse(&bytes, 0).unwrap());
         }
-        let known: usize = all.iter().map(|it| it.by_key.len()).sum();
+        let known: usize = all.iter().map(|trace| trace.by_key.len()).sum();
         assert_eq!(known, MAX_REMEMBERED / (frames.len() * 8 + OVERHEAD));
-        assert!(all.iter().all(|it| it.by_key.len() > 100), "each has its part");
+        assert!(all.iter().all(|trace| trace.by_key.len() > 100), "each has its part");
     }
 
     #[test]
-    fn what_a_process_writes_defines_nothing() {
+    fn events_of_a_process_define_no_key() {
         let payload = [7_u64, 0xBAD, 0xBAD, 0xBAD, 0xBAD].map(u64::to_le_bytes).concat();
         let (mut classic, mut modern) = (Vec::new(), Vec::new());
         ClassicHeader { opcode: CREATE, class: class::STACK_WALK, time: 10, ..ClassicHeader::default() }

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stack_is_told_by_its_frames_or_by_its_key() {
+    fn stack_walk_has_frames_or_a_key() {
         let mut known = Definitions::default();
         let mut definition = Vec::new();
         put_definition(5, &[3_u64, 4].map(u64::to_le_bytes).concat(), 120, &mut definition).unwrap();
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_short_or_forged_is_no_stack() {
+    fn short_or_forged_record_is_no_stack() {
         let mut out = Vec::new();
         ClassicHeader { opcode: STACK, class: class::STACK_WALK, ..ClassicHeader::default() }
             .encode(&[0; 32], &mut out)

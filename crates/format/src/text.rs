@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_nul_is_found_wherever_it_stands() {
+    fn first_nul_is_found_at_every_position() {
         for length in 0..80 {
             for nul in 0..=length {
                 let mut bytes = std::vec![0x80_u8 | 1; length];
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_utf16_is_replaced_not_refused() {
+    fn broken_utf16_is_replaced_not_rejected() {
         assert_eq!(utf16(&[0x41, 0, 0x00, 0xD8, 0x42, 0, 0x43]), "A\u{FFFD}B");
     }
 

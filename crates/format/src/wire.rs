@@ -242,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_read_past_the_end_names_what_was_wanted() {
+    fn read_past_the_end_names_the_structure() {
         let mut c = Cursor::new("thing", &[1, 2, 3]);
         assert_eq!(c.u16(), Ok(0x0201));
         assert_eq!(c.u32(), Err(Error::Truncated { what: "thing", offset: 2, needed: 4, available: 1 }));
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn loose_lookups_give_zero_past_the_end() {
+    fn accessors_return_zero_past_the_end() {
         assert_eq!((u16_at(&[1], 0), u32_at(&[1, 0, 0, 0], 0), u64_at(&[1], usize::MAX)), (0, 1, 0));
     }
 }

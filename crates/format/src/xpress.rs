@@ -138,12 +138,12 @@ impl Decoder<'_> {
     /// Decodes one token, and the flag word before it if there is one.
     fn token(&mut self) -> Result<()> {
         if self.flags == END {
-            self.flags = flag_word(self.take()?);
+            self.flags = flag_word(self.read_array()?);
         }
         if self.flags & END != 0 {
             self.copy()?;
         } else {
-            let [byte] = self.take()?;
+            let [byte] = self.read_array()?;
             self.make_room(1);
             if let Some(to) = self.out.get_mut(self.done) {
                 *to = byte;
@@ -156,7 +156,7 @@ impl Decoder<'_> {
 
     fn copy(&mut self) -> Result<()> {
         let start = self.at;
-        let token = usize::from(u16::from_le_bytes(self.take()?));
+        let token = usize::from(u16::from_le_bytes(self.read_array()?));
         let length = match token & CODE_MORE {
             CODE_MORE => self.long_length()?,
             short => short,
@@ -187,7 +187,7 @@ impl Decoder<'_> {
         let half = match self.half.take() {
             Some(high) => high,
             None => {
-                let [byte] = self.take()?;
+                let [byte] = self.read_array()?;
                 self.half = Some(byte >> 4);
                 byte & 15
             }
@@ -195,13 +195,13 @@ impl Decoder<'_> {
         if usize::from(half) != HALF_MORE {
             return Ok(usize::from(half).saturating_add(CODE_MORE));
         }
-        let [byte] = self.take()?;
+        let [byte] = self.read_array()?;
         if usize::from(byte) != BYTE_MORE {
             return Ok(usize::from(byte).saturating_add(LONG_MIN));
         }
         let offset = self.at as u64;
-        let length = match u16::from_le_bytes(self.take()?) {
-            0 => u32::from_le_bytes(self.take()?) as usize,
+        let length = match u16::from_le_bytes(self.read_array()?) {
+            0 => u32::from_le_bytes(self.read_array()?) as usize,
             short => usize::from(short),
         };
         if length < LONG_MIN {
@@ -210,7 +210,7 @@ impl Decoder<'_> {
         Ok(length)
     }
 
-    fn take<const N: usize>(&mut self) -> Result<[u8; N]> {
+    fn read_array<const N: usize>(&mut self) -> Result<[u8; N]> {
         let available = self.src.len().saturating_sub(self.at) as u64;
         let bytes = chunk(self.src, self.at);
         let &bytes = bytes.ok_or(Error::Truncated {

@@ -229,7 +229,7 @@ impl<R: ReadAt> Checker<'_, R> {
             let part = block.get_mut(..left.min(4096)).unwrap_or_default();
             let got = self.trace.source().read_at(at, part)?;
             if let Some(bad) = part.iter().take(got).position(|&byte| byte != FILLER) {
-                let detail = "a byte other than 0xFF behind the records of the buffer".to_string();
+                let detail = "a byte other than 0xFF after the records of the buffer".to_string();
                 self.found(Rule::Filler, at.saturating_add(bad as u64), detail);
                 break;
             }

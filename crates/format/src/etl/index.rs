@@ -143,7 +143,7 @@ struct Walk<'r, R: ?Sized> {
 }
 
 /// The result of inspecting an offset at which a buffer should begin.
-enum Place {
+enum Candidate {
     /// A buffer of this size, which may exceed the bytes that are left.
     Buffer(u32),
     /// No buffer; the next offset to inspect.
@@ -167,8 +167,8 @@ impl<R: ReadAt + ?Sized> Walk<'_, R> {
                 continue;
             };
             let buffer = BufferHeader::parse(raw);
-            match self.place(at, left, &buffer, body)? {
-                Place::Buffer(size) => {
+            match self.candidate(at, left, &buffer, body)? {
+                Candidate::Buffer(size) => {
                     self.close_hole(at)?;
                     if u64::from(size) > left {
                         let (needed, what) = (u64::from(size), "buffer");
@@ -179,11 +179,11 @@ impl<R: ReadAt + ?Sized> Walk<'_, R> {
                     at = at.saturating_add(u64::from(here));
                     self.index.end = at;
                 }
-                Place::Hole(next) => {
+                Candidate::Hole(next) => {
                     self.hole.get_or_insert(at);
                     at = next;
                 }
-                Place::InsidePrevious(end) => {
+                Candidate::InsidePrevious(end) => {
                     self.cut_previous(end)?;
                     at = end;
                 }
@@ -233,11 +233,11 @@ impl<R: ReadAt + ?Sized> Walk<'_, R> {
     }
 
     /// Decides what begins at `at`, with `left` bytes of the file left.
-    fn place(&mut self, at: u64, left: u64, buffer: &BufferHeader, body: &[u8]) -> Result<Place> {
+    fn candidate(&mut self, at: u64, left: u64, buffer: &BufferHeader, body: &[u8]) -> Result<Candidate> {
         let claimed = buffer.buffer_size;
         let believable = (HEADER_SIZE as u32..=MAX_CLAIM).contains(&claimed);
         if !self.modern {
-            return self.old_place(at, left, claimed, believable);
+            return self.old_candidate(at, left, claimed, believable);
         }
         let fits = believable && u64::from(claimed) <= left;
         let session = self.session_size.filter(|_| self.steps);
@@ -247,24 +247,30 @@ impl<R: ReadAt + ?Sized> Walk<'_, R> {
             // lead to a buffer or the end of the file, and a larger one must not skip a buffer.
             let may_lead_on = fits && (claimed < size || !self.leads_on(at, size)?);
             if claimed == size || may_lead_on && self.leads_on(at, claimed)? {
-                return Ok(Place::Buffer(claimed));
+                return Ok(Candidate::Buffer(claimed));
             }
         } else if fits && is_header(buffer) {
-            return Ok(Place::Buffer(claimed));
+            return Ok(Candidate::Buffer(claimed));
         }
         if let Some(size) = session {
             let here = u32::try_from(left).map_or(size, |left| size.min(left));
             if at == 0 || self.holds_buffer(at, here, buffer, body)? {
                 self.bad_size(at);
-                return Ok(Place::Buffer(here));
+                return Ok(Candidate::Buffer(here));
             }
-            return Ok(Place::Hole(self.next_step(at, size)));
+            return Ok(Candidate::Hole(self.next_step(at, size)));
         }
-        self.searched_place(at, left, buffer, body)
+        self.searched_candidate(at, left, buffer, body)
     }
 
     /// Decides by searching for the next header, in a file whose buffers differ in size.
-    fn searched_place(&mut self, at: u64, left: u64, buffer: &BufferHeader, body: &[u8]) -> Result<Place> {
+    fn searched_candidate(
+        &mut self,
+        at: u64,
+        left: u64,
+        buffer: &BufferHeader,
+        body: &[u8],
+    ) -> Result<Candidate> {
         let is_header = is_header(buffer);
         let previous = self.index.buffers.last().filter(|_| self.hole.is_none() && !is_header);
         // The previous buffer ends here if its size is right. Otherwise the next header may lie
@@ -272,14 +278,14 @@ impl<R: ReadAt + ?Sized> Walk<'_, R> {
         let from = previous.map_or(at, |last| last.offset);
         let found = self.search(from.saturating_add(HEADER_SIZE as u64))?;
         if let Some(next) = found.filter(|&next| next < at) {
-            return Ok(Place::InsidePrevious(next));
+            return Ok(Candidate::InsidePrevious(next));
         }
         if found.is_none() && is_header && u64::from(buffer.buffer_size) > left {
-            return Ok(Place::Buffer(buffer.buffer_size));
+            return Ok(Candidate::Buffer(buffer.buffer_size));
         }
         let end = found.unwrap_or(self.length);
         if at.saturating_add(u64::from(buffer.buffer_size)) == end {
-            return Ok(Place::Buffer(buffer.buffer_size));
+            return Ok(Candidate::Buffer(buffer.buffer_size));
         }
         let limit = self.session_size.unwrap_or(MAX_BUFFER);
         let here = u32::try_from(end.saturating_sub(at)).unwrap_or(u32::MAX);
@@ -287,9 +293,9 @@ impl<R: ReadAt + ?Sized> Walk<'_, R> {
         let holds_buffer = here <= limit && self.holds_buffer(at, here, buffer, body)?;
         if at == 0 || self.hole.is_none() && holds_buffer {
             self.bad_size(at);
-            return Ok(Place::Buffer(here.min(limit)));
+            return Ok(Candidate::Buffer(here.min(limit)));
         }
-        Ok(Place::Hole(end))
+        Ok(Candidate::Hole(end))
     }
 
     /// Finds a header within the last buffer, which ends at `at`, in a file whose buffers differ in
@@ -304,19 +310,19 @@ impl<R: ReadAt + ?Sized> Walk<'_, R> {
 
     /// Decides for a buffer from before Windows Vista: all have the session's size, whatever their
     /// first field holds.
-    fn old_place(&self, at: u64, left: u64, claimed: u32, believable: bool) -> Result<Place> {
+    fn old_candidate(&self, at: u64, left: u64, claimed: u32, believable: bool) -> Result<Candidate> {
         let Some(size) = self.session_size else {
             if believable && u64::from(claimed) <= left {
-                return Ok(Place::Buffer(claimed));
+                return Ok(Candidate::Buffer(claimed));
             }
             // The first event has been read already.
             let here = u32::try_from(left).unwrap_or(u32::MAX).min(MAX_BUFFER);
-            return Ok(if at == 0 { Place::Buffer(here) } else { Place::Hole(self.length) });
+            return Ok(if at == 0 { Candidate::Buffer(here) } else { Candidate::Hole(self.length) });
         };
         if claimed == 0 && self.is_zero(at, left.min(u64::from(size)))? {
-            return Ok(Place::Hole(self.next_step(at, size)));
+            return Ok(Candidate::Hole(self.next_step(at, size)));
         }
-        Ok(Place::Buffer(size))
+        Ok(Candidate::Buffer(size))
     }
 
     fn bad_size(&mut self, offset: u64) {

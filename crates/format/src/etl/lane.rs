@@ -55,7 +55,7 @@ impl Lane {
         if let Some(&first) = lane.order.first() {
             lane.at = first as usize;
         }
-        lane.look();
+        lane.inspect_record();
         (lane, scanned)
     }
 
@@ -114,7 +114,7 @@ impl Lane {
             self.at = head as usize;
             self.time = self.inherited;
         }
-        self.look();
+        self.inspect_record();
         self.next.is_some()
     }
 
@@ -136,7 +136,7 @@ impl Lane {
     }
 
     #[inline]
-    fn look(&mut self) {
+    fn inspect_record(&mut self) {
         self.next = self.measure_at(self.at);
         if let Some(next) = self.next {
             self.time = time_of(self.rest(self.at), next.family).unwrap_or(self.time);

@@ -91,7 +91,7 @@ pub fn repair<R: ReadAt, W: WriteAt>(trace: &Trace<R>, sink: W) -> Result<Repair
     let mut image = Vec::new();
     for buffer in &in_file_order {
         let (loaded, damage) = loader.load(trace.source(), buffer, trace.session_buffer_size())?;
-        let mut found = Found::empty(loaded.start);
+        let mut found = WholeRecords::empty(loaded.start);
         if buffer.has_records {
             found = whole_records(&loaded.bytes, loaded.start, trace.old_instances());
         }
@@ -244,7 +244,7 @@ impl<R: ReadAt, W: WriteAt> Copy<'_, R, W> {
         &mut self,
         buffer: &BufferRef,
         loaded: &Loaded,
-        found: &mut Found,
+        found: &mut WholeRecords,
         head: &mut BufferHeader,
         image: &mut Vec<u8>,
     ) -> Result<()> {
@@ -309,7 +309,13 @@ impl<R: ReadAt, W: WriteAt> Copy<'_, R, W> {
     }
 
     /// Writes a buffer with a header that a session could have written.
-    fn put(&mut self, buffer: &BufferRef, found: &Found, head: BufferHeader, image: &mut [u8]) -> Result<()> {
+    fn put(
+        &mut self,
+        buffer: &BufferRef,
+        found: &WholeRecords,
+        head: BufferHeader,
+        image: &mut [u8],
+    ) -> Result<()> {
         let mut head = head;
         let at = self.done.bytes;
         let size = at.saturating_add(image.len() as u64);
@@ -318,7 +324,7 @@ impl<R: ReadAt, W: WriteAt> Copy<'_, R, W> {
         }
         if self.is_modern() {
             self.mend(buffer, &mut head, image);
-            self.settle_flush_marker(&head)?;
+            self.fix_flush_marker(&head)?;
         }
         self.sink.write_at(at, image)?;
         self.previous = Some((at, head, begins_session(buffer, &head)));
@@ -358,7 +364,7 @@ impl<R: ReadAt, W: WriteAt> Copy<'_, R, W> {
 
     /// Clears the flush marker of the buffer before `next` if it does not end a session. In a
     /// circular file, the last buffer written may be anywhere.
-    fn settle_flush_marker(&mut self, next: &BufferHeader) -> Result<()> {
+    fn fix_flush_marker(&mut self, next: &BufferHeader) -> Result<()> {
         let is_circular = self.trace.header().log_file_mode & EVENT_TRACE_FILE_MODE_CIRCULAR != 0;
         let Some((at, head, is_header)) = self.previous.filter(|_| !is_circular) else { return Ok(()) };
         if !is_header && next.kind() != BufferType::HEADER && head.flags & BUFFER_FLAG_FLUSH_MARKER != 0 {
@@ -371,7 +377,7 @@ impl<R: ReadAt, W: WriteAt> Copy<'_, R, W> {
     /// Sets the fields of the log-file header.
     fn finish(mut self) -> Result<Repair> {
         let Some((at, head, _)) = self.previous else {
-            return Err(Error::NotAnEtl { offset: 0, why: "not even the header buffer is whole" });
+            return Err(Error::NotAnEtl { offset: 0, why: "the header buffer is incomplete" });
         };
         if self.is_modern() {
             set_flush_marker(&mut self.sink, at, head.flags)?;
@@ -427,22 +433,22 @@ impl<R: ReadAt, W: WriteAt> Copy<'_, R, W> {
     }
 }
 
-struct Found {
+struct WholeRecords {
     records: u64,
     end: usize,
     last_time: Option<i64>,
     clean: bool,
 }
 
-impl Found {
+impl WholeRecords {
     /// Returns a result without records, which start at `start`.
     const fn empty(start: usize) -> Self {
         Self { records: 0, end: start, last_time: None, clean: true }
     }
 }
 
-fn whole_records(bytes: &[u8], start: usize, old_instances: bool) -> Found {
-    let mut found = Found::empty(start);
+fn whole_records(bytes: &[u8], start: usize, old_instances: bool) -> WholeRecords {
+    let mut found = WholeRecords::empty(start);
     loop {
         let rest = bytes.get(found.end..).unwrap_or_default();
         match header::measure(rest, 0, old_instances) {

@@ -106,7 +106,7 @@ mod tests {
     use alloc::vec;
 
     #[test]
-    fn of_equal_times_the_first_file_comes_first_and_who_is_held_before_all() {
+    fn ties_go_to_the_first_file_and_held_file_goes_first() {
         let mut turns = Together::default();
         for turn in [(5, 2), (3, 1), (5, 0), (3, 7)] {
             turns.heap.push(Reverse((FileTime(turn.0), turn.1)));
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_give_their_memory_back_until_the_rest_fits() {
+    fn oldest_files_free_memory_until_the_rest_fits() {
         let mut turns = Together::default();
         for file in 0..10 {
             turns.note(file, TOGETHER / 4);

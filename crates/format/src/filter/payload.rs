@@ -265,7 +265,7 @@ impl<'a> Filters<'a> {
         super::at_most(WHAT, bytes, MAX_EVENT_FILTER_PAYLOAD_SIZE)?;
         let mut from = Cursor::new(WHAT, bytes);
         if from.u32()? != MAGIC || from.u16()? != VERSION {
-            return Err(from.invalid("it was not made by this version of the functions for it"));
+            return Err(from.invalid("it was built by another version of the functions for payload filters"));
         }
         let count = from.u16()?;
         let filters = from.rest();
@@ -274,7 +274,7 @@ impl<'a> Filters<'a> {
             check_filter(&filter, &from)?;
         }
         if count == 0 || !from.is_empty() {
-            return Err(from.invalid("the number of filters is not that of the filters that are there"));
+            return Err(from.invalid("the count does not match the filters"));
         }
         Ok(Self { filters })
     }
@@ -290,7 +290,7 @@ fn read_filter<'a>(from: &mut Cursor<'a>) -> Result<Filter<'a>> {
     let (size, event_id, event_version) = (usize::from(from.u16()?), from.u16()?, from.u8()?);
     let (flags, fields, predicates) = (from.u8()?, usize::from(from.u8()?), from.u8()?);
     let Some(inside) = size.checked_sub(HEAD_BYTES).filter(|_| size.is_multiple_of(8)) else {
-        return Err(from.invalid("a filter is larger than its head and a multiple of eight"));
+        return Err(from.invalid("the size of a filter is too small or not a multiple of eight"));
     };
     let body = from.take(inside)?;
     let Some((fields, rest)) = body.as_chunks().0.split_at_checked(fields) else {
@@ -302,7 +302,7 @@ fn read_filter<'a>(from: &mut Cursor<'a>) -> Result<Filter<'a>> {
     let (any, required) = (flags & ANY != 0, flags & REQUIRED != 0);
     let filter = Filter { event_id, event_version, any, required, fields, predicates: rest.as_flattened() };
     if filter.predicates().count() != usize::from(predicates) {
-        return Err(from.invalid("the number of predicates is not that of the predicates that are there"));
+        return Err(from.invalid("the count does not match the predicates"));
     }
     Ok(filter)
 }
@@ -310,8 +310,11 @@ fn read_filter<'a>(from: &mut Cursor<'a>) -> Result<Filter<'a>> {
 fn check_filter(filter: &Filter<'_>, at: &Cursor<'_>) -> Result<()> {
     let count = filter.fields.len();
     let sound = filter.fields().enumerate().filter(|(index, field)| field.fits_at(*index)).count() == count;
-    if !sound || count > MAX_FIELDS || filter.predicates().any(|it| usize::from(it.field) >= count) {
-        return Err(at.invalid("a filter refers to a field that is not there"));
+    if !sound
+        || count > MAX_FIELDS
+        || filter.predicates().any(|predicate| usize::from(predicate.field) >= count)
+    {
+        return Err(at.invalid("a filter refers to a missing field"));
     }
     let mut rest = Cursor::new(WHAT, filter.predicates);
     while !rest.is_empty() {
@@ -326,7 +329,7 @@ fn read_predicate<'a>(from: &mut Cursor<'a>) -> Result<Predicate<'a>> {
     from.u16()?;
     let kind = Type::from_byte(kind).filter(|kind| kind.takes(operator));
     let (Some(kind), Some(inside)) = (kind, size.checked_sub(HEAD_BYTES)) else {
-        return Err(from.invalid("a predicate compares what cannot be compared like this"));
+        return Err(from.invalid("an operator does not suit the type of its field"));
     };
     let mut operand = Cursor::new(WHAT, from.take(inside)?);
     let value = match kind {
@@ -344,7 +347,7 @@ fn read_predicate<'a>(from: &mut Cursor<'a>) -> Result<Predicate<'a>> {
     };
     let padding = operand.rest();
     if padding.len() >= 8 || !size.is_multiple_of(8) || padding.iter().any(|byte| *byte != 0) {
-        return Err(from.invalid("a predicate has the size of its operand"));
+        return Err(from.invalid("the size of a predicate does not match its operand"));
     }
     if operator == Operator::MODULO && value == Value::Numbers(0, 0) {
         return Err(from.invalid("nothing can be divided by 0"));

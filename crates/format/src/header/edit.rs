@@ -49,7 +49,7 @@ pub fn set_time(record: &mut [u8], family: Family, time: i64) -> bool {
 fn ids(record: &[u8], family: Family) -> Option<usize> {
     match family {
         Family::PerfInfo | Family::Other(_) => None,
-        Family::Message => message::place_of_ids(record),
+        Family::Message => message::offset_of_ids(record),
         _ => Some(0x08),
     }
 }
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_changed_reads_back_and_nothing_else_does() {
+    fn edits_change_only_the_edited_field() {
         let provider = Guid::from_u128(0x1234_5678);
         let descriptor = EventDescriptor { id: 77, version: 6, opcode: 9, level: 3, ..Default::default() };
         for mut bytes in one_of_each() {
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_instance_becomes_one_of_today() {
+    fn old_instance_becomes_a_current_one() {
         let mut old = vec![0; 0x38 + 8];
         old[..4].copy_from_slice(&[0x40, 0, 21, 0xC0]);
         (old[4], old[8], old[0x0C], old[0x10], old[0x20], old[0x24]) = (5, 1, 2, 3, 7, 8);

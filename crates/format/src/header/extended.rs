@@ -105,11 +105,11 @@ impl<'b> ExtendedItems<'b> {
     /// Returns the next item: the four numbers of its head, as one number, and its data.
     #[inline(always)]
     fn take_next(&mut self) -> Option<(u64, &'b [u8])> {
-        let (head, behind) = self.rest.split_first_chunk::<ITEM_HEAD>()?;
+        let (head, after) = self.rest.split_first_chunk::<ITEM_HEAD>()?;
         let head = u64::from_le_bytes(*head);
         let [size, _, _, data] = words(head);
-        let data = behind.get(..usize::from(data))?;
-        self.rest = behind.get(usize::from(size).checked_sub(ITEM_HEAD)?..)?;
+        let data = after.get(..usize::from(data))?;
+        self.rest = after.get(usize::from(size).checked_sub(ITEM_HEAD)?..)?;
         Some((head, data))
     }
 
@@ -121,11 +121,11 @@ impl<'b> ExtendedItems<'b> {
         const PUBLISHED: u64 = 0xFFFF_0001_FFFF_0000;
         let mut rest = self.rest;
         core::iter::from_fn(move || {
-            let (head, behind) = rest.split_first_chunk::<ITEM_HEAD>()?;
+            let (head, after) = rest.split_first_chunk::<ITEM_HEAD>()?;
             let head = u64::from_le_bytes(*head);
             let [size, _, _, _] = words(head);
             rest = rest.get(usize::from(size)..)?;
-            Some((head & PUBLISHED, behind))
+            Some((head & PUBLISHED, after))
         })
     }
 }

@@ -39,7 +39,7 @@ const TIME: u16 = TRACE_MESSAGE_TIMESTAMP | TRACE_MESSAGE_PERFORMANCE_TIMESTAMP;
 
 /// Offsets of the optional fields.
 #[derive(Clone, Copy, Default)]
-struct Places {
+struct FieldOffsets {
     sequence: Option<usize>,
     guid: Option<usize>,
     time: Option<usize>,
@@ -47,8 +47,8 @@ struct Places {
     end: usize,
 }
 
-const fn places(flags: u16) -> Places {
-    let mut p = Places { sequence: None, guid: None, time: None, ids: None, end: SIZE };
+const fn field_offsets(flags: u16) -> FieldOffsets {
+    let mut p = FieldOffsets { sequence: None, guid: None, time: None, ids: None, end: SIZE };
     if flags & TRACE_MESSAGE_SEQUENCE != 0 {
         p.sequence = Some(p.end);
         p.end = p.end.saturating_add(4);
@@ -75,7 +75,7 @@ fn flags(record: &[u8]) -> u16 {
 }
 
 pub(super) const fn size_of(flags: u16) -> usize {
-    places(flags).end
+    field_offsets(flags).end
 }
 
 pub(super) const fn pointer_size(flags: u16) -> u8 {
@@ -83,40 +83,40 @@ pub(super) const fn pointer_size(flags: u16) -> u8 {
 }
 
 pub(super) fn time_of(record: &[u8]) -> Option<i64> {
-    places(flags(record)).time.map(|at| i64_at(record, at))
+    field_offsets(flags(record)).time.map(|at| i64_at(record, at))
 }
 
 pub(super) fn place_of_time(record: &[u8]) -> Option<usize> {
-    places(flags(record)).time
+    field_offsets(flags(record)).time
 }
 
 pub(super) fn place_of_guid(record: &[u8]) -> Option<usize> {
-    places(flags(record)).guid
+    field_offsets(flags(record)).guid
 }
 
 /// Returns the offset of the thread id; the process id follows four bytes later.
-pub(super) fn place_of_ids(record: &[u8]) -> Option<usize> {
-    places(flags(record)).ids
+pub(super) fn offset_of_ids(record: &[u8]) -> Option<usize> {
+    field_offsets(flags(record)).ids
 }
 
 pub(super) fn guid(record: &[u8]) -> Option<Guid> {
-    places(flags(record)).guid.map(|at| guid_at(record, at))
+    field_offsets(flags(record)).guid.map(|at| guid_at(record, at))
 }
 
 /// Returns thread id and process id, in this order.
 pub(super) fn ids(record: &[u8]) -> Option<(u32, u32)> {
-    places(flags(record)).ids.map(|at| (u32_at(record, at), u32_at(record, at.saturating_add(4))))
+    field_offsets(flags(record)).ids.map(|at| (u32_at(record, at), u32_at(record, at.saturating_add(4))))
 }
 
 /// Returns the sequence number of a message, if it has one.
 #[must_use]
 pub fn sequence(record: &[u8]) -> Option<u32> {
-    places(flags(record)).sequence.map(|at| u32_at(record, at))
+    field_offsets(flags(record)).sequence.map(|at| u32_at(record, at))
 }
 
 /// Sets the sequence number of a message that has the field.
 pub fn set_sequence(record: &mut [u8], number: u32) {
-    if let Some(at) = places(flags(record)).sequence {
+    if let Some(at) = field_offsets(flags(record)).sequence {
         patch(record, at, &number.to_le_bytes());
     }
 }
@@ -134,7 +134,7 @@ pub struct Origin {
 
 /// Sets the stamp and the ids of a message, if its flags include these fields.
 pub fn set_origin(record: &mut [u8], origin: &Origin) {
-    let places = places(flags(record));
+    let places = field_offsets(flags(record));
     if let (Some(at), Some(time)) = (places.time, origin.time) {
         patch(record, at, &time.to_le_bytes());
     }

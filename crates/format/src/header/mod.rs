@@ -88,18 +88,17 @@ pub(crate) const MAX_HEADER: usize = 0x40;
 /// an unknown marker.
 #[inline]
 fn classify(head: &[u8; 8], old_instances: bool) -> Option<(Family, u8, usize, u16)> {
-    let (in_marker, behind) =
-        (u16::from_le_bytes([head[0], head[1]]), u16::from_le_bytes([head[4], head[5]]));
+    let (in_marker, after) = (u16::from_le_bytes([head[0], head[1]]), u16::from_le_bytes([head[4], head[5]]));
     Some(match head[3] >> 4 {
         0xC..=0xF => match HeaderType(head[2]) {
             HeaderType::EVENT_HEADER64 => (Family::Event, 8, event::SIZE, in_marker),
             HeaderType::EVENT_HEADER32 => (Family::Event, 4, event::SIZE, in_marker),
-            HeaderType::PERFINFO64 => (Family::PerfInfo, 8, perfinfo::size_of(head[1]), behind),
-            HeaderType::PERFINFO32 => (Family::PerfInfo, 4, perfinfo::size_of(head[1]), behind),
-            HeaderType::SYSTEM64 => (Family::System, 8, system::SIZE, behind),
-            HeaderType::SYSTEM32 => (Family::System, 4, system::SIZE, behind),
-            HeaderType::COMPACT64 => (Family::Compact, 8, system::COMPACT_SIZE, behind),
-            HeaderType::COMPACT32 => (Family::Compact, 4, system::COMPACT_SIZE, behind),
+            HeaderType::PERFINFO64 => (Family::PerfInfo, 8, perfinfo::size_of(head[1]), after),
+            HeaderType::PERFINFO32 => (Family::PerfInfo, 4, perfinfo::size_of(head[1]), after),
+            HeaderType::SYSTEM64 => (Family::System, 8, system::SIZE, after),
+            HeaderType::SYSTEM32 => (Family::System, 4, system::SIZE, after),
+            HeaderType::COMPACT64 => (Family::Compact, 8, system::COMPACT_SIZE, after),
+            HeaderType::COMPACT32 => (Family::Compact, 4, system::COMPACT_SIZE, after),
             HeaderType::FULL_HEADER64 => (Family::Full, 8, classic::SIZE, in_marker),
             HeaderType::FULL_HEADER32 => (Family::Full, 4, classic::SIZE, in_marker),
             HeaderType::INSTANCE64 => (Family::Instance, 8, classic::instance_size(old_instances), in_marker),
@@ -154,7 +153,7 @@ fn measure_any(bytes: &[u8], offset: u64, old_instances: bool) -> Result<Option<
         return Ok(None);
     };
     let Some((family, pointer_size, header, size)) = classify(head, old_instances) else {
-        return Err(Error::Invalid { what: "record", offset, why: "marker is of no known kind" });
+        return Err(Error::Invalid { what: "record", offset, why: "unknown marker" });
     };
     let size = usize::from(size);
     if size < header {

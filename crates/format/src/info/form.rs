@@ -54,29 +54,35 @@ impl Form {
     }
 
     /// Returns the form of a class that can be set.
-    pub(super) const fn of(class: InfoClass) -> Option<Self> {
+    pub(super) const fn for_class(class: InfoClass) -> Option<Self> {
         use InfoClass as C;
         Some(match class {
             C::TraceStackTracingInfo => Self::list(EVENT, MAX_CLASSIC_EVENTS, stack_tracing).clearing(),
             C::TraceSystemTraceEnableFlagsInfo => Self { most_first: true, ..Self::list(4, 8, enable_flags) },
             C::TraceSampledProfileIntervalInfo => Self::fixed(8, interval),
             C::TraceProfileSourceConfigInfo => {
-                Self::list(4, MAX_COUNTERS, |it| Set::ProfileSourceConfig(words(it))).clearing()
+                Self::list(4, MAX_COUNTERS, |bytes| Set::ProfileSourceConfig(words(bytes))).clearing()
             }
-            C::TracePmcEventListInfo => Self::list(EVENT, MAX_PMC_EVENTS, |it| Set::PmcEventList(events(it))),
-            C::TracePmcCounterListInfo => Self::list(4, MAX_COUNTERS, |it| Set::PmcCounterList(words(it))),
+            C::TracePmcEventListInfo => {
+                Self::list(EVENT, MAX_PMC_EVENTS, |bytes| Set::PmcEventList(events(bytes)))
+            }
+            C::TracePmcCounterListInfo => {
+                Self::list(4, MAX_COUNTERS, |bytes| Set::PmcCounterList(words(bytes)))
+            }
             C::TraceSetDisallowList => Self::list(16, MAX_DISALLOWED, disallow_list).clearing(),
             // The count in the buffer decides how many follow; bytes after them are ignored.
             C::TracePeriodicCaptureStateListInfo => Self::fixed(8, periodic).clearing(),
             C::TraceProviderBinaryTracking => {
-                Self::fixed(1, |it| Set::ProviderBinaryTracking(u8_at(it, 0) != 0))
+                Self::fixed(1, |bytes| Set::ProviderBinaryTracking(u8_at(bytes, 0) != 0))
             }
-            C::TraceLbrConfigurationInfo => Self::fixed(4, |it| Set::LbrConfiguration(u32_at(it, 0))),
+            C::TraceLbrConfigurationInfo => Self::fixed(4, |bytes| Set::LbrConfiguration(u32_at(bytes, 0))),
             C::TraceLbrEventListInfo => {
-                Self::list(4, MAX_LBR_EVENTS, |it| Set::LbrEventList(words(it))).clearing()
+                Self::list(4, MAX_LBR_EVENTS, |bytes| Set::LbrEventList(words(bytes))).clearing()
             }
-            C::TraceStackCachingInfo => Self::fixed(12, |it| Set::StackCaching(caching(it))),
-            C::TraceUnifiedStackCachingInfo => Self::fixed(12, |it| Set::UnifiedStackCaching(caching(it))),
+            C::TraceStackCachingInfo => Self::fixed(12, |bytes| Set::StackCaching(caching(bytes))),
+            C::TraceUnifiedStackCachingInfo => {
+                Self::fixed(12, |bytes| Set::UnifiedStackCaching(caching(bytes)))
+            }
             C::TraceContextRegisterInfo => {
                 Self { head: 8, least: 0, ..Self::list(EVENT, MAX_CLASSIC_EVENTS, registers) }.clearing()
             }
@@ -116,13 +122,13 @@ impl Form {
 const _: () = {
     let mut rest: &[InfoClass] = &InfoClass::ALL;
     while let [class, others @ ..] = rest {
-        assert!(Form::of(*class).is_some() == class.rules().sets);
+        assert!(Form::for_class(*class).is_some() == class.rules().sets);
         rest = others;
     }
 };
 
 fn words(bytes: &[u8]) -> Vec<u32> {
-    elements(bytes, 4, |it| u32_at(it, 0))
+    elements(bytes, 4, |word| u32_at(word, 0))
 }
 
 /// Parses a list of events without duplicates.
@@ -148,7 +154,7 @@ fn interval(bytes: &[u8]) -> Set {
 }
 
 fn disallow_list(bytes: &[u8]) -> Set {
-    Set::DisallowList(distinct(elements(bytes, 16, |it| guid_at(it, 0))))
+    Set::DisallowList(distinct(elements(bytes, 16, |guid| guid_at(guid, 0))))
 }
 
 fn periodic(bytes: &[u8]) -> Set {
@@ -157,7 +163,8 @@ fn periodic(bytes: &[u8]) -> Set {
     }
     // The session is checked before the match of count and length and before the number of
     // providers.
-    periodic_from(bytes).map_or(Set::CutPeriodicCaptureState, |it| Set::PeriodicCaptureState(Some(it)))
+    periodic_from(bytes)
+        .map_or(Set::CutPeriodicCaptureState, |capture| Set::PeriodicCaptureState(Some(capture)))
 }
 
 fn caching(bytes: &[u8]) -> StackCaching {

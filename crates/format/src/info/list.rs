@@ -45,11 +45,11 @@ impl EnableInfo {
 pub struct InstanceInfo {
     /// The id of the registering process; 0 if the provider is not registered.
     pub pid: u32,
-    /// Whether RegisterTraceGuids registered it.
+    /// Whether RegisterTraceGuids registered instance.
     pub is_classic: bool,
     /// Whether the provider is enabled but not registered.
     pub is_ahead: bool,
-    /// The sessions that enable it.
+    /// The sessions that enable instance.
     pub enables: Vec<EnableInfo>,
 }
 
@@ -67,13 +67,14 @@ impl GuidInfo {
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::new();
         out.put_u32(count(self.instances.len())).put_u32(0);
-        for (index, it) in self.instances.iter().enumerate() {
+        for (index, instance) in self.instances.iter().enumerate() {
             let is_last = index.saturating_add(1) == self.instances.len();
-            let bytes = INSTANCE.saturating_add(ENABLE.saturating_mul(it.enables.len()));
+            let bytes = INSTANCE.saturating_add(ENABLE.saturating_mul(instance.enables.len()));
             let next = if is_last { 0 } else { count(bytes) };
-            let flags = if it.is_classic { LEGACY } else { 0 } | if it.is_ahead { PRE_ENABLE } else { 0 };
-            out.put_u32(next).put_u32(count(it.enables.len())).put_u32(it.pid).put_u32(flags);
-            it.enables.iter().for_each(|enable| enable.put(&mut out));
+            let flags =
+                if instance.is_classic { LEGACY } else { 0 } | if instance.is_ahead { PRE_ENABLE } else { 0 };
+            out.put_u32(next).put_u32(count(instance.enables.len())).put_u32(instance.pid).put_u32(flags);
+            instance.enables.iter().for_each(|enable| enable.put(&mut out));
         }
         out
     }
@@ -83,7 +84,7 @@ impl GuidInfo {
 /// comment in the header file states, the enables begin at offset 4: they are not aligned.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GroupInfo {
-    /// The sessions that enable it.
+    /// The sessions that enable instance.
     pub enables: Vec<EnableInfo>,
     /// The providers that have joined the group.
     pub members: Vec<Guid>,
@@ -111,7 +112,7 @@ pub fn guids_to_bytes(guids: &[Guid]) -> Vec<u8> {
 /// Parses an array of GUIDs.
 #[must_use]
 pub fn guids_from_bytes(bytes: &[u8]) -> Vec<Guid> {
-    elements(bytes, 16, |it| guid_at(it, 0))
+    elements(bytes, 16, |guid| guid_at(guid, 0))
 }
 
 fn count(length: usize) -> u32 {

@@ -67,10 +67,10 @@ impl ClassicEventId {
     /// Parses consecutive structures; an incomplete one at the end is ignored.
     #[must_use]
     pub fn list(bytes: &[u8]) -> Vec<Self> {
-        elements(bytes, Self::SIZE, Self::at)
+        elements(bytes, Self::SIZE, Self::from_bytes)
     }
 
-    fn at(bytes: &[u8]) -> Self {
+    fn from_bytes(bytes: &[u8]) -> Self {
         Self { class: guid_at(bytes, 0), opcode: u8_at(bytes, 16) }
     }
 
@@ -169,7 +169,7 @@ fn periodic_from(bytes: &[u8]) -> Option<PeriodicCaptureState> {
     let count = usize::from(u16_at(bytes, 4));
     let guids = bytes.get(8..)?.get(..count.checked_mul(16)?)?;
     let most = usize::from(MAX_CAPTURE_STATE_PROVIDERS).saturating_add(1);
-    let all = guids.chunks_exact(16).take(most).map(|it| guid_at(it, 0)).collect();
+    let all = guids.chunks_exact(16).take(most).map(|guid| guid_at(guid, 0)).collect();
     // A provider that is listed twice is asked once. If there are too many, duplicates count.
     let providers = if count < most { set::distinct(all) } else { all };
     Some(PeriodicCaptureState { seconds: u32_at(bytes, 0), providers })

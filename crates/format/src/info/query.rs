@@ -137,11 +137,11 @@ impl Query {
         {
             return bad_length("the buffer is shorter than the answer");
         }
-        Self::of(class, u32_at(bytes, 0)).ok_or(NOT_QUERIED)
+        Self::for_class(class, u32_at(bytes, 0)).ok_or(NOT_QUERIED)
     }
 
     /// Returns the query of a class; `None` if the class cannot be queried.
-    const fn of(class: InfoClass, input: u32) -> Option<Self> {
+    const fn for_class(class: InfoClass, input: u32) -> Option<Self> {
         use InfoClass as C;
         Some(match class {
             C::TraceStackTracingInfo => Self::StackTracing,
@@ -182,7 +182,7 @@ impl Query {
     /// Returns the size of the answer in bytes, if it is fixed.
     #[must_use]
     pub const fn answer_size(class: InfoClass) -> Option<usize> {
-        match Self::of(class, 0) {
+        match Self::for_class(class, 0) {
             Some(Self::SystemTraceEnableFlags) => Some(size_of::<GroupMask>()),
             Some(Self::SampledProfileInterval(_) | Self::Version | Self::PeriodicCaptureState) => Some(8),
             Some(Self::MaxLoggers | Self::MaxPmcCounter | Self::StreamCount) => Some(4),
@@ -240,7 +240,7 @@ impl Query {
 const _: () = {
     let mut rest: &[InfoClass] = &InfoClass::ALL;
     while let [class, others @ ..] = rest {
-        assert!(Query::of(*class, 0).is_some() == class.rules().queries);
+        assert!(Query::for_class(*class, 0).is_some() == class.rules().queries);
         rest = others;
     }
 };
@@ -267,7 +267,7 @@ impl Answer {
         match self {
             Self::StackTracing(events) => events.iter().for_each(|event| event.put(&mut out)),
             Self::SystemTraceEnableFlags(mask) => put_words(mask, &mut out),
-            Self::SampledProfileInterval(it) => put_words(&[it.source, it.interval], &mut out),
+            Self::SampledProfileInterval(profile) => put_words(&[profile.source, profile.interval], &mut out),
             Self::ProfileSourceList(all) => chain(all, 8, &mut out, put_source),
             Self::Version(version) => put_words(&[*version, 0], &mut out),
             Self::DisallowList(guids) => out = guids_to_bytes(guids),
@@ -279,8 +279,8 @@ impl Answer {
             }
             Self::PmcCounterOwners { processor, owners } => {
                 out.put_u32(*processor).put_u32(u32::try_from(owners.len()).unwrap_or(u32::MAX));
-                for it in owners {
-                    out.put_u32(it.kind).put_u32(it.source).put_u32(it.tag);
+                for owner in owners {
+                    out.put_u32(owner.kind).put_u32(owner.source).put_u32(owner.tag);
                 }
             }
             Self::PmcSessions(all) => chain(all, 4, &mut out, put_session),
@@ -308,7 +308,7 @@ impl Answer {
             }
             Query::ProfileSourceList => Self::ProfileSourceList(unchained(bytes, get_source)?),
             Query::Version => Self::Version(u32_at(bytes, 0)),
-            Query::DisallowList => Self::DisallowList(elements(bytes, 16, |it| guid_at(it, 0))),
+            Query::DisallowList => Self::DisallowList(elements(bytes, 16, |guid| guid_at(guid, 0))),
             Query::PeriodicCaptureState => Self::PeriodicCaptureState {
                 least_seconds: u32_at(bytes, 0),
                 most_providers: u16_at(bytes, 4),
@@ -317,10 +317,8 @@ impl Answer {
             Query::MaxPmcCounter => Self::MaxPmcCounter(u32_at(bytes, 0)),
             Query::StreamCount => Self::StreamCount(u32_at(bytes, 0)),
             Query::PmcCounterOwners(processor) => {
-                let owners = elements(bytes.get(OWNERS..).ok_or_else(malformed)?, OWNER, |it| CounterOwner {
-                    kind: u32_at(it, 0),
-                    source: u32_at(it, 4),
-                    tag: u32_at(it, 8),
+                let owners = elements(bytes.get(OWNERS..).ok_or_else(malformed)?, OWNER, |owner| {
+                    CounterOwner { kind: u32_at(owner, 0), source: u32_at(owner, 4), tag: u32_at(owner, 8) }
                 });
                 Self::PmcCounterOwners { processor, owners }
             }
@@ -335,10 +333,10 @@ fn malformed() -> Error {
 
 /// Encodes entries that each begin with the offset of the next, aligned; 0 in the last one.
 fn chain<T>(all: &[T], align: usize, out: &mut Vec<u8>, put: impl Fn(&T, &mut Vec<u8>)) {
-    for (index, it) in all.iter().enumerate() {
+    for (index, entry) in all.iter().enumerate() {
         let start = out.len();
         out.put_u32(0);
-        put(it, out);
+        put(entry, out);
         if index.saturating_add(1) < all.len() {
             out.resize(out.len().next_multiple_of(align), 0);
             let way = u32::try_from(out.len().saturating_sub(start)).unwrap_or(0);
@@ -360,9 +358,9 @@ fn unchained<T>(mut rest: &[u8], get: impl Fn(&[u8]) -> Option<T>) -> Result<Vec
     Ok(all)
 }
 
-fn put_source(it: &ProfileSource, out: &mut Vec<u8>) {
-    out.put_u32(it.source).put_u32(it.min_interval).put_u32(it.max_interval).put_u64(0);
-    out.put_wide_z(&it.description);
+fn put_source(source: &ProfileSource, out: &mut Vec<u8>) {
+    out.put_u32(source.source).put_u32(source.min_interval).put_u32(source.max_interval).put_u64(0);
+    out.put_wide_z(&source.description);
     // The published structure ends with padding to its alignment.
     out.resize(align8(out.len()), 0);
 }
@@ -376,11 +374,14 @@ fn get_source(entry: &[u8]) -> Option<ProfileSource> {
     })
 }
 
-fn put_session(it: &PmcSession, out: &mut Vec<u8>) {
+fn put_session(session: &PmcSession, out: &mut Vec<u8>) {
     let count = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
-    out.put_u16(it.logger_id).put_u16(0).put_u32(count(it.sources.len())).put_u32(count(it.hook_ids.len()));
-    put_words(&it.sources, out);
-    for hook in &it.hook_ids {
+    out.put_u16(session.logger_id)
+        .put_u16(0)
+        .put_u32(count(session.sources.len()))
+        .put_u32(count(session.hook_ids.len()));
+    put_words(&session.sources, out);
+    for hook in &session.hook_ids {
         out.put_u16(*hook);
     }
 }
@@ -391,7 +392,7 @@ fn get_session(entry: &[u8]) -> Option<PmcSession> {
     let (sources, rest) = entry.get(SESSION..)?.split_at_checked(sources)?;
     Some(PmcSession {
         logger_id: u16_at(entry, 4),
-        sources: elements(sources, 4, |it| u32_at(it, 0)),
-        hook_ids: elements(rest.get(..hooks)?, 2, |it| u16_at(it, 0)),
+        sources: elements(sources, 4, |word| u32_at(word, 0)),
+        hook_ids: elements(rest.get(..hooks)?, 2, |word| u16_at(word, 0)),
     })
 }

@@ -107,25 +107,30 @@ impl Set {
         match self {
             Self::StackTracing(events) | Self::PmcEventList(events) => put_events(events, &mut out),
             Self::SystemTraceEnableFlags(mask) => put_words(mask, &mut out),
-            Self::SampledProfileInterval(it) => put_words(&[it.source, it.interval], &mut out),
+            Self::SampledProfileInterval(profile) => put_words(&[profile.source, profile.interval], &mut out),
             Self::ProfileSourceConfig(ids) | Self::PmcCounterList(ids) | Self::LbrEventList(ids) => {
                 put_words(ids, &mut out);
             }
             Self::DisallowList(guids) => out = guids_to_bytes(guids),
             Self::PeriodicCaptureState(None) => {}
-            Self::PeriodicCaptureState(Some(it)) => {
+            Self::PeriodicCaptureState(Some(capture)) => {
                 // One provider too many is as invalid as any larger number.
-                let told = it.providers.get(..=MAX_CAPTURE_STATE_PROVIDERS.into()).unwrap_or(&it.providers);
-                out.put_u32(it.seconds).put_u16(u16::try_from(told.len()).unwrap_or(u16::MAX)).put_u16(0);
-                out.extend(guids_to_bytes(told));
+                let providers = capture
+                    .providers
+                    .get(..=MAX_CAPTURE_STATE_PROVIDERS.into())
+                    .unwrap_or(&capture.providers);
+                out.put_u32(capture.seconds)
+                    .put_u16(u16::try_from(providers.len()).unwrap_or(u16::MAX))
+                    .put_u16(0);
+                out.extend(guids_to_bytes(providers));
             }
             Self::CutPeriodicCaptureState => {
                 out.put_u32(0).put_u16(1).put_u16(0);
             }
             Self::ProviderBinaryTracking(on) => out = vec![u8::from(*on)],
             Self::LbrConfiguration(bits) => put_words(&[*bits], &mut out),
-            Self::StackCaching(it) | Self::UnifiedStackCaching(it) => {
-                put_words(&[u32::from(it.is_enabled), it.bytes, it.buckets], &mut out);
+            Self::StackCaching(cache) | Self::UnifiedStackCaching(cache) => {
+                put_words(&[u32::from(cache.is_enabled), cache.bytes, cache.buckets], &mut out);
             }
             Self::ContextRegister { types, events } => {
                 put_words(&[*types, 0], &mut out);
@@ -163,7 +168,7 @@ impl Set {
                 refuse_if(distinct(ids.clone()).len() != ids.len(), "a profile source is named twice")
             }
             Self::PmcCounterList(ids) => refuse_if(ids.contains(&0), "the timer is no counter"),
-            Self::PeriodicCaptureState(wish) => wish.as_ref().map_or(Ok(()), check_periodic),
+            Self::PeriodicCaptureState(capture) => capture.as_ref().map_or(Ok(()), check_periodic),
             Self::CutPeriodicCaptureState => {
                 bad_length("the buffer is shorter than the number of providers says")
             }
@@ -250,20 +255,20 @@ fn check_events(events: &[ClassicEventId]) -> Result<()> {
     )
 }
 
-fn check_periodic(it: &PeriodicCaptureState) -> Result<()> {
-    let is_too_long = it.providers.len() > MAX_CAPTURE_STATE_PROVIDERS.into();
+fn check_periodic(capture: &PeriodicCaptureState) -> Result<()> {
+    let is_too_long = capture.providers.len() > MAX_CAPTURE_STATE_PROVIDERS.into();
     refuse_if(is_too_long, "more providers than TracePeriodicCaptureStateInfo allows")?;
-    refuse_if(it.providers.is_empty(), "a period and no provider")?;
-    let is_too_often = it.seconds < MIN_CAPTURE_STATE_PERIOD;
+    refuse_if(capture.providers.is_empty(), "a period and no provider")?;
+    let is_too_often = capture.seconds < MIN_CAPTURE_STATE_PERIOD;
     refuse_if(is_too_often, "the period is shorter than TracePeriodicCaptureStateInfo allows")?;
-    refuse_if(it.providers.iter().any(Guid::is_null), "the null GUID is no provider")
+    refuse_if(capture.providers.iter().any(Guid::is_null), "the null GUID is no provider")
 }
 
 /// Removes duplicates and keeps the first of each. Any process may pass a long list, so duplicates
 /// are found in a sorted set, not by a linear search.
 pub(super) fn distinct<T: Copy + Ord>(mut all: Vec<T>) -> Vec<T> {
     let mut seen = BTreeSet::new();
-    all.retain(|it| seen.insert(*it));
+    all.retain(|element| seen.insert(*element));
     all
 }
 

@@ -81,7 +81,7 @@ mod tests {
     use crate::spec::event::{class, hook_of};
 
     #[test]
-    fn events_are_known_by_class_and_type_by_type_alone_and_by_hook() {
+    fn events_are_found_by_class_and_type_by_type_and_by_hook_id() {
         for text in ["Thread/CSwitch", "thread/cswitch", "CSwitch", "0x0524", "0X524"] {
             assert_eq!(events_named(text), [(class::THREAD, 36)], "{text}");
         }
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_are_told_are_understood() {
+    fn displayed_names_are_parsed() {
         for (class, opcode, _) in all() {
             let name = event_name(&class, opcode);
             assert!(events_named(&name).contains(&(class, opcode)), "{name}");

@@ -149,17 +149,17 @@ fn container_of(path: &str) -> Option<String> {
 fn unescaped(name: &str) -> String {
     let mut out = String::with_capacity(name.len());
     let mut rest = name;
-    while let Some((before, behind)) = rest.split_once("\\x") {
+    while let Some((before, after)) = rest.split_once("\\x") {
         out.push_str(before);
-        let code = behind.get(..2).and_then(|hex| u8::from_str_radix(hex, 16).ok());
+        let code = after.get(..2).and_then(|hex| u8::from_str_radix(hex, 16).ok());
         match code.filter(|code| code.is_ascii_graphic() && *code != b';') {
             Some(code) => {
                 out.push(char::from(code));
-                rest = behind.get(2..).unwrap_or_default();
+                rest = after.get(2..).unwrap_or_default();
             }
             None => {
                 out.push_str("\\x");
-                rest = behind;
+                rest = after;
             }
         }
     }
@@ -179,7 +179,7 @@ mod tests {
     const ID: &str = "4f1d0c3b5a69788796a5b4c3d2e1f00f4f1d0c3b5a69788796a5b4c3d2e1f00f";
 
     #[test]
-    fn packages_are_units_flatpaks_and_snaps_and_applications_their_part() {
+    fn packages_are_units_flatpaks_and_snaps() {
         let uuid = "0c11e3d2-6f1c-4c5a-9d2e-5f6a7b8c9d0e";
         for (path, wanted, its_application) in [
             ("/system.slice/nginx.service", "nginx.service", "nginx"),
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn containers_are_known_by_all_common_managers() {
+    fn containers_of_all_common_managers_are_found() {
         for (path, wanted) in [
             (format!("/docker/{ID}"), Some(ID)),
             (format!("/system.slice/docker-{ID}.scope/init.scope"), Some(ID)),
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn hierarchies_of_version_1_are_read_behind_the_one_of_version_2() {
+    fn version_1_hierarchies_are_read_after_version_2() {
         let groups =
             format!("9:name=systemd:/system.slice/ssh.service\n4:memory:/docker/{ID}\n1:cpu:/\n0::/\n");
         assert_eq!(package(&groups).as_deref(), Some("ssh.service"));
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_nothing() {
+    fn invalid_groups_give_no_names() {
         for groups in ["", "\n\n", "0", "0:", "nonsense", "::::", "0::\n0::", "1:a:/..\n", "0:://///"] {
             assert_eq!(
                 (package(groups), application(groups), container(groups)),

@@ -16,8 +16,8 @@ pub mod cgroup;
 /// documentation. Allocates nothing.
 pub fn stat_fields(stat: &[u8]) -> impl Iterator<Item = &[u8]> {
     // The second field is the program's name in parentheses and may hold any bytes.
-    let behind = stat.iter().rposition(|byte| *byte == b')').and_then(|at| at.checked_add(1));
-    let rest = behind.and_then(|behind| stat.get(behind..)).unwrap_or_default();
+    let after = stat.iter().rposition(|byte| *byte == b')').and_then(|at| at.checked_add(1));
+    let rest = after.and_then(|after| stat.get(after..)).unwrap_or_default();
     rest.split(|byte| byte.is_ascii_whitespace()).filter(|field| !field.is_empty())
 }
 
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_are_counted_behind_whatever_name() {
+    fn stat_fields_follow_any_program_name() {
         let stat = b"12 (a) b) (c) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4711 20\n";
         assert_eq!(stat_fields(stat).next(), Some(b"S".as_slice()));
         assert_eq!(ticks_in(stat), Some(4711));
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_have_their_parts_in_place() {
+    fn start_key_has_its_parts_in_place() {
         assert_eq!(boot_key("00010000-0000-0000-0000-000000000002\n"), 0x3000);
         assert_eq!(start_key(0x1234, 0x5_0000_0006, 0x1_0007), 0x1234_0000_0006_0007);
     }

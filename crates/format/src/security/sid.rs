@@ -114,7 +114,7 @@ impl Sid {
     /// Reads the next SID.
     pub(super) fn read(from: &mut Cursor<'_>) -> Result<Self> {
         if from.u8()? != REVISION {
-            return Err(from.invalid("a SID of a revision that is not known"));
+            return Err(from.invalid("unknown revision of a SID"));
         }
         let count = from.u8()?;
         let authority = from.array::<6>()?.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte));

@@ -135,7 +135,7 @@ mod tests {
     use std::string::ToString;
 
     #[test]
-    fn rights_are_told_by_their_published_names_and_the_rest_in_digits() {
+    fn rights_print_published_names_and_unnamed_bits_in_hex() {
         let both = Rights::WMIGUID_QUERY | Rights::TRACELOG_GUID_ENABLE;
         assert_eq!(both.to_string(), "WMIGUID_QUERY | TRACELOG_GUID_ENABLE");
         let more = both | Rights(0x8000_0000);

@@ -106,11 +106,11 @@ const fn holds(text: &str, letter: u8) -> bool {
 // S set, Q query, E enumerate; k: system loggers only, p: privileged.
 classes! {
     0 TraceGuidQueryList "E" Anything "" "GUIDs of all providers that are registered or enabled.",
-    1 TraceGuidQueryInfo "E" Anything "" "Registrations of a provider, and what is enabled for each.",
+    1 TraceGuidQueryInfo "E" Anything "" "Registrations of a provider, and the enables of each.",
     2 TraceGuidQueryProcess "E" Anything "" "GUIDs of the calling process.",
     3 TraceStackTracingInfo "SQ" Session "k" "Kernel events that are followed by a call stack.",
     4 TraceSystemTraceEnableFlagsInfo "SQ" Session "k" "Groups of kernel events.",
-    5 TraceSampledProfileIntervalInfo "SQ" System "p" "How often a profile source samples.",
+    5 TraceSampledProfileIntervalInfo "SQ" System "p" "The sampling interval of a profile source.",
     6 TraceProfileSourceConfigInfo "S" System "p" "Counters that raise events when they overflow.",
     7 TraceProfileSourceListInfo "Q" System "" "All profile sources.",
     8 TracePmcEventListInfo "S" Session "kp" "Kernel events at which counters are read.",
@@ -118,19 +118,19 @@ classes! {
     10 TraceSetDisallowList "S" Session "" "Providers that a group must not enable.",
     11 TraceVersionInfo "Q" System "" "Version of trace processing.",
     12 TraceGroupQueryList "E" Anything "" "GUIDs of all provider groups.",
-    13 TraceGroupQueryInfo "E" Anything "" "Who enables a group, and its members.",
-    14 TraceDisallowListQuery "Q" Session "" "The list that TraceSetDisallowList set.",
-    15 TraceInfoReserved15 "" Anything "" "Reserved.",
-    16 TracePeriodicCaptureStateListInfo "S" Session "" "Providers that are asked for their state again and again.",
-    17 TracePeriodicCaptureStateInfo "Q" Anything "" "The shortest period and the most providers of that.",
-    18 TraceProviderBinaryTracking "S" Session "" "Whether the session is told which modules providers live in.",
+    13 TraceGroupQueryInfo "E" Anything "" "The enables of a group, and its members.",
+    14 TraceDisallowListQuery "Q" Session "" "The list set by TraceSetDisallowList.",
+    15 TraceInfoReserved15 "" Anything "" "A reserved class.",
+    16 TracePeriodicCaptureStateListInfo "S" Session "" "Providers that are asked for their state periodically.",
+    17 TracePeriodicCaptureStateInfo "Q" Anything "" "The shortest period and the most providers of TracePeriodicCaptureStateListInfo.",
+    18 TraceProviderBinaryTracking "S" Session "" "Whether the session records the modules of providers.",
     19 TraceMaxLoggersQuery "QE" Anything "" "The most sessions at a time.",
-    20 TraceLbrConfigurationInfo "S" Session "kp" "Which branches are recorded.",
+    20 TraceLbrConfigurationInfo "S" Session "kp" "The branches that are left out.",
     21 TraceLbrEventListInfo "S" Session "kp" "Kernel events that are followed by the last branches.",
     22 TraceMaxPmcCounterQuery "Q" Anything "" "The most counters at a time.",
-    23 TraceStreamCount "Q" Session "" "Streams of buffers that the session makes.",
+    23 TraceStreamCount "Q" Session "" "The number of buffer streams of the session.",
     24 TraceStackCachingInfo "S" Session "k" "Whether equal stacks of kernel events are stored once.",
-    25 TracePmcCounterOwners "Q" System "" "Who uses the counters of a processor.",
+    25 TracePmcCounterOwners "Q" System "" "The users of the counters of a processor.",
     26 TraceUnifiedStackCachingInfo "S" Session "" "Whether equal stacks of all events are stored once.",
     27 TracePmcSessionInformation "Q" System "" "Sessions that read counters.",
     28 TraceContextRegisterInfo "S" Session "kp" "Kernel events that are followed by the registers.",
@@ -156,7 +156,10 @@ mod tests {
         assert_eq!(InfoClass::from_number(MAX_TRACE_SET_INFO_CLASS), None);
         let count =
             |test: fn(&Rules) -> bool| InfoClass::ALL.iter().map(|class| class.rules()).filter(test).count();
-        assert_eq!((count(|it| it.sets), count(|it| it.queries), count(|it| it.enumerates)), (14, 12, 6));
-        assert_eq!((count(|it| it.is_of_system_loggers), count(|it| it.is_privileged)), (8, 7));
+        assert_eq!(
+            (count(|rules| rules.sets), count(|rules| rules.queries), count(|rules| rules.enumerates)),
+            (14, 12, 6)
+        );
+        assert_eq!((count(|rules| rules.is_of_system_loggers), count(|rules| rules.is_privileged)), (8, 7));
     }
 }

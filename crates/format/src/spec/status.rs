@@ -217,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_lead_to_their_codes_and_back() {
+    fn names_and_codes_round_trip() {
         for status in Status::ALL {
             assert_eq!(status.name().and_then(Status::from_name), Some(*status), "{status:?}");
         }

@@ -96,9 +96,9 @@ mod tests {
     }
 
     #[test]
-    fn each_keyword_has_a_bit_of_its_own_and_a_group_that_has_a_name() {
+    fn each_keyword_has_a_unique_bit_and_a_named_group() {
         for (at, keyword) in SYSTEM_KEYWORDS.iter().enumerate() {
-            let same = |it: &&SystemKeyword| it.provider == keyword.provider;
+            let same = |other: &&SystemKeyword| other.provider == keyword.provider;
             let before = SYSTEM_KEYWORDS[..at].iter().filter(same).count();
             assert_eq!(keyword.bit, 1 << before, "{keyword:?}");
             assert!(SYSTEM_PROVIDERS.iter().any(|(name, _)| *name == keyword.provider), "{keyword:?}");
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn keywords_name_groups_and_some_bring_others_along() {
+    fn keywords_select_groups_and_implied_groups() {
         let (io, memory, process, scheduler) = (provider(5), provider(8), provider(11), provider(14));
         assert_eq!(groups_of(&process, 0x1801, 0), Some([7, 0, 0, 0, 0, 0, 0, 0]));
         assert_eq!(groups_of(&scheduler, 0x280, 0), Some([0x10, 0x2000, 0, 0, 0, 0, 0, 0]));
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn no_mask_is_all_keywords_and_the_other_mask_still_counts() {
+    fn empty_any_mask_selects_all_keywords_that_pass_the_all_mask() {
         let process = provider(11);
         let all = groups_of(&process, 0, 0).unwrap();
         assert!([1, 2, 4, 8, 0x40000, 0x80000].iter().all(|group| has_group(&all, *group)));

@@ -124,8 +124,8 @@ impl Compressor {
             }
             nearest = distance;
             // A longer repetition must at least agree in the next byte.
-            let behind = at.wrapping_add(best.length);
-            if src.get(behind) == src.get(behind.wrapping_sub(distance)) {
+            let after = at.wrapping_add(best.length);
+            if src.get(after) == src.get(after.wrapping_sub(distance)) {
                 let length = common_length(src, at, distance);
                 if length > best.length {
                     best = Repetition { length, distance };

@@ -204,7 +204,7 @@ fn every_truncation_keeps_what_came_before() {
 }
 
 #[test]
-fn defects_are_named_with_their_place() {
+fn defects_are_reported_with_their_offset() {
     let mut out = Vec::new();
     let mut fail = |stream: &[u8], limit| match decompress(stream, limit, &mut out) {
         Err(Error::Invalid { offset, .. } | Error::Truncated { offset, .. }) => (offset, out.len()),

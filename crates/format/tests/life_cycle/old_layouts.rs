@@ -113,8 +113,8 @@ fn instances_before_layout_1_1_have_the_short_header() {
     );
 }
 
-/// Windows XP: the first field counts references, a GUID stands for the sequence number, lost
-/// events for the flags.
+/// Returns a file of Windows XP: the first field counts references, a GUID takes the place of the
+/// sequence number, lost events that of the flags.
 pub(super) fn xp() -> Vec<u8> {
     let mut header = header([5, 1, 1, 0]);
     header.clock_type = 0;

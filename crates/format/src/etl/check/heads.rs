@@ -90,13 +90,13 @@ impl<R: ReadAt> Checker<'_, R> {
         let mut start = names;
         for what in ["session", "file"] {
             let rest = payload.get(start..).unwrap_or_default();
-            let behind = until_nul16(rest).len().saturating_add(2);
-            if behind > rest.len() {
+            let after = until_nul16(rest).len().saturating_add(2);
+            if after > rest.len() {
                 let at = logfile::at::PAYLOAD_IN_FILE.saturating_add(start as u64);
                 self.found(Rule::LogFileHeader, at, format!("the {what} name does not end"));
                 break;
             }
-            start = start.saturating_add(behind);
+            start = start.saturating_add(after);
         }
         Ok(())
     }

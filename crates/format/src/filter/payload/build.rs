@@ -67,7 +67,7 @@ impl Event {
             return Err(invalid("there are eight predicates already"));
         }
         if usize::from(field) >= self.fields.len() || !kind.takes(operator) {
-            return Err(invalid("the field cannot be compared like this"));
+            return Err(invalid("the operator does not suit the type of the field"));
         }
         let value = operand_bytes(kind, operator, operand)?;
         let size = align8(HEAD_BYTES.saturating_add(value.len()));
