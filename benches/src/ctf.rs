@@ -8,10 +8,10 @@
 //!            00 u16 FFFF │ 02 u32 id │ 06 u64 time │ 0E i32 vpid │ 12 i32 vtid │ 16 payload              first of a stream
 //! ```
 //!
-//! A real recording would need a daemon and the time to make it, so the trace is written here. The layout is that of a
-//! recording with the contexts vpid and vtid: the "large" event header, integers at byte boundaries, one stream file for
-//! each processor. The `index` folder of a recording is left out. Source:
-//! Documented ("Common Trace Format 1.8.3"), Observed on a recording of LTTng-UST 2.13.
+//! A real recording would need a daemon and time, so the trace is written here. The layout is that
+//! of a recording with the contexts vpid and vtid: the "large" event header, integers at byte
+//! boundaries, one stream file for each processor. The `index` folder of a recording is left out.
+//! Source: Documented ("Common Trace Format 1.8.3"), Observed on a recording of LTTng-UST 2.13.
 
 use std::fs::File;
 use std::io::Write;
@@ -22,18 +22,18 @@ use crate::sample::{EVENT, PAYLOAD, PROCESS, PROVIDER, START_SECONDS, Sample};
 
 const MAGIC: u32 = 0xC1FC_1FC1;
 const UUID: [u8; 16] = *b"traceweir bench!";
-/// Bytes of packet header and context.
+/// Size of packet header and context in bytes.
 const PACKET_HEAD: usize = 0x54;
-/// Bytes of a packet: as many as a buffer of the `.etl` has.
+/// Size of a packet in bytes, equal to the buffer size of the `.etl`.
 const PACKET: usize = 0x10000;
-/// The longest event.
+/// Size of the longest event in bytes.
 const EVENT_BYTES: usize = 0x16 + PAYLOAD;
-/// The event id that says that another id and a whole time follow.
+/// The event id that announces an extended header with another id and a 64-bit time.
 const EXTENDED: u16 = u16::MAX;
-/// Nanoseconds on the trace's clock when the first event happens.
+/// Time of the first event in nanoseconds of the trace's clock.
 const FIRST_NANOS: u64 = 2_000_000_000_000;
 
-/// Writes a trace of `events` events into `folder`, which is made.
+/// Writes a trace of `events` events into `folder`, which is created.
 pub(crate) fn write(folder: &Path, events: u64, cpus: u16) -> Result<()> {
     std::fs::create_dir_all(folder).map_err(Error::file(folder))?;
     let metadata = folder.join("metadata");
@@ -46,7 +46,7 @@ pub(crate) fn write(folder: &Path, events: u64, cpus: u16) -> Result<()> {
     streams.iter_mut().try_for_each(Stream::flush).map_err(Error::file(folder))
 }
 
-/// The events of one processor.
+/// The stream file of one processor.
 struct Stream {
     file: File,
     cpu: u16,
@@ -112,7 +112,7 @@ impl Stream {
     }
 }
 
-/// The description of the layout in TSDL.
+/// Returns the description of the layout in TSDL.
 fn metadata_text() -> String {
     let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = UUID.map(|byte| format!("{byte:02x}"));
     let uuid = format!("{a}{b}{c}{d}-{e}{f}-{g}{h}-{i}{j}-{k}{l}{m}{n}{o}{p}");
@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packets_say_how_far_their_events_reach() {
+    fn packets_state_the_size_of_their_content() {
         let folder = tempfile::tempdir().unwrap();
         write(folder.path(), 5_000, 2).unwrap();
         let mut events = 0;
@@ -172,7 +172,7 @@ mod tests {
                 assert_eq!((word(packet + 0x18), word(packet + 0x38)), (cpu, PACKET as u64 * 8));
                 assert!(word(packet + 0x20) < word(packet + 0x28));
                 let content = usize::try_from(word(packet + 0x30) / 8).unwrap();
-                // Only the first event of a stream has a whole time, eight bytes more.
+                // Only the first event of a stream has a 64-bit time, which takes eight bytes more.
                 let first = if packet == 0 { 8 } else { 0 };
                 let usual = EVENT_BYTES - 8;
                 assert_eq!((content - PACKET_HEAD - first) % usual, 0);
