@@ -238,7 +238,7 @@ impl LogFileHeader {
             (3, _) if self.cpu_speed_mhz > 0 => {
                 (ClockKind::CpuCycles, u64::from(self.cpu_speed_mhz).saturating_mul(1_000_000))
             }
-            _ if looks_like_file_time(anchor) => (ClockKind::SystemTime, UNITS_PER_SECOND.unsigned_abs()),
+            _ if is_plausible_file_time(anchor) => (ClockKind::SystemTime, UNITS_PER_SECOND.unsigned_abs()),
             (_, rate) => (ClockKind::Qpc, rate.unwrap_or(UNITS_PER_SECOND.unsigned_abs())),
         };
         Clock { kind, rate, anchor, start: self.start_time }
@@ -282,7 +282,7 @@ impl LogFileHeader {
 
 /// Returns whether a value is a FILETIME between the years 1980 and 2200, a range that no counter
 /// of ticks since boot reaches.
-const fn looks_like_file_time(t: i64) -> bool {
+const fn is_plausible_file_time(t: i64) -> bool {
     t > 119_600_064_000_000_000 && t < 189_024_192_000_000_000
 }
 

@@ -219,7 +219,7 @@ impl<'t, R: ReadAt> Events<'t, R> {
     /// Returns whether there is a next record, which is then that of the current lane.
     #[inline(always)]
     fn ready(&mut self) -> Result<bool> {
-        if self.go_on() {
+        if self.step_within_lane() {
             self.step = false;
             return Ok(true);
         }
@@ -228,7 +228,7 @@ impl<'t, R: ReadAt> Events<'t, R> {
 
     /// Moves within the current lane, if its next record is the next one of all.
     #[inline(always)]
-    fn go_on(&mut self) -> bool {
+    fn step_within_lane(&mut self) -> bool {
         let Some(lane) = self.current.and_then(|slot| self.lanes.get_mut(slot)) else { return false };
         self.step && lane.step_before((self.horizon >> 64) as u64)
     }
@@ -245,7 +245,7 @@ impl<'t, R: ReadAt> Events<'t, R> {
                 if turn.key < self.horizon {
                     return Ok(true);
                 }
-                if self.change_places(turn) {
+                if self.swap_with_first(turn) {
                     return Ok(true);
                 }
                 self.heap.push(Reverse(turn));
@@ -254,13 +254,13 @@ impl<'t, R: ReadAt> Events<'t, R> {
             }
             self.current = None;
         }
-        self.choose()
+        self.take_first_turn()
     }
 
     /// Continues with the first turn of the heap and puts `turn` into the heap instead; false if
     /// the buffer of the first turn is not in memory.
     #[inline]
-    fn change_places(&mut self, turn: Turn) -> bool {
+    fn swap_with_first(&mut self, turn: Turn) -> bool {
         let Some(mut top) = self.heap.peek_mut() else { return false };
         let slot = top.0.slot;
         if !self.lanes.get(slot).is_some_and(|l| l.resident) {
@@ -275,7 +275,7 @@ impl<'t, R: ReadAt> Events<'t, R> {
 
     /// Takes the first turn from the heap and opens its buffer if needed.
     #[cold]
-    fn choose(&mut self) -> Result<bool> {
+    fn take_first_turn(&mut self) -> Result<bool> {
         while let Some(Reverse(turn)) = self.heap.pop() {
             let slot = match turn.slot {
                 NOT_OPEN => self.open(turn)?,

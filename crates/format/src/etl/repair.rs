@@ -323,7 +323,7 @@ impl<R: ReadAt, W: WriteAt> Copy<'_, R, W> {
             return Err(Error::TooLarge { what: "repaired file", size, limit: self.limit });
         }
         if self.is_modern() {
-            self.mend(buffer, &mut head, image);
+            self.fix_header(buffer, &mut head, image);
             self.fix_flush_marker(&head)?;
         }
         self.sink.write_at(at, image)?;
@@ -337,7 +337,7 @@ impl<R: ReadAt, W: WriteAt> Copy<'_, R, W> {
     }
 
     /// Replaces impossible values of header fields, and wrong filler.
-    fn mend(&mut self, buffer: &BufferRef, head: &mut BufferHeader, image: &mut [u8]) {
+    fn fix_header(&mut self, buffer: &BufferRef, head: &mut BufferHeader, image: &mut [u8]) {
         head.state = STATE_FLUSH;
         head.flags &= KNOWN_BUFFER_FLAGS;
         if buffer.offset == 0 {

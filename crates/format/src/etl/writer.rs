@@ -88,7 +88,7 @@ impl InPlace<'_> {
     }
 
     /// Writes header and filler into the buffer.
-    fn dress(&mut self, head: &BufferHeader) -> Result<()> {
+    fn write_header(&mut self, head: &BufferHeader) -> Result<()> {
         if self.bytes.len() != head.buffer_size as usize {
             return Self::refused("not of the session's size");
         }
@@ -286,7 +286,7 @@ impl<W: WriteAt> Writer<W> {
             return self.append_flagged(buffer.cpu, buffer.time, buffer.loss, buffer.records()?);
         }
         let head = self.place(&buffer, self.sequence)?;
-        buffer.dress(&head)?;
+        buffer.write_header(&head)?;
         self.put(&head, buffer.bytes)
     }
 
@@ -304,7 +304,7 @@ impl<W: WriteAt> Writer<W> {
         let mut heads = Vec::with_capacity(buffers.len());
         for (sequence, buffer) in (self.sequence..).zip(&mut *buffers) {
             let head = self.place(buffer, sequence)?;
-            buffer.dress(&head)?;
+            buffer.write_header(&head)?;
             heads.push(head);
         }
         let pieces: Vec<&[u8]> = buffers.iter().map(|b| &*b.bytes).collect();

@@ -65,7 +65,7 @@ impl Set {
     /// content.
     pub fn from_bytes(class: u32, info: Option<&[u8]>, length: usize) -> Result<Self> {
         let class = InfoClass::from_number(class).filter(|class| class.rules().sets);
-        let Some(form) = class.and_then(Form::of) else {
+        let Some(form) = class.and_then(Form::for_class) else {
             return refuse(Status::ERROR_NOT_SUPPORTED, "this information class cannot be set");
         };
         let bytes = match info {

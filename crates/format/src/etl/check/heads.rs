@@ -16,7 +16,7 @@ use crate::{Result, logfile};
 
 /// State of the rules that concern several buffers.
 #[derive(Default)]
-struct Row {
+struct SequenceState {
     /// The number of sessions so far: an appended session counts its buffers from the start again.
     session: u32,
     /// Session, sequence number and offset of each buffer.
@@ -104,7 +104,8 @@ impl<R: ReadAt> Checker<'_, R> {
     /// Checks the headers of buffers, which are in file order.
     pub(super) fn buffer_headers(&mut self, buffers: &[(BufferRef, BufferHeader)]) {
         let modern = self.trace.header().has_modern_buffers();
-        let mut row = Row { sequences: Vec::with_capacity(buffers.len()), ..Row::default() };
+        let mut state =
+            SequenceState { sequences: Vec::with_capacity(buffers.len()), ..SequenceState::default() };
         for (index, (buffer, head)) in buffers.iter().enumerate() {
             self.buffer_offset(head, buffer);
             self.processor(buffer);
@@ -113,13 +114,13 @@ impl<R: ReadAt> Checker<'_, R> {
             }
             self.buffer_state(head, buffer.offset);
             self.buffer_kind(head, buffer);
-            self.compression(head, buffer, &mut row);
+            self.compression(head, buffer, &mut state);
             let next = buffers.get(index.saturating_add(1)).map(|(_, next)| next.kind());
             self.flush_marker(head, buffer.offset, next);
-            self.logger_id(head, buffer.offset, &mut row);
-            row.sequences.push((row.session, head.sequence_number, buffer.offset));
+            self.logger_id(head, buffer.offset, &mut state);
+            state.sequences.push((state.session, head.sequence_number, buffer.offset));
         }
-        self.sequence_numbers(row.sequences);
+        self.sequence_numbers(state.sequences);
     }
 
     fn buffer_found(&mut self, rule: Rule, buffer: u64, field: usize, detail: String) {
@@ -170,13 +171,13 @@ impl<R: ReadAt> Checker<'_, R> {
         }
     }
 
-    fn compression(&mut self, head: &BufferHeader, buffer: &BufferRef, row: &mut Row) {
+    fn compression(&mut self, head: &BufferHeader, buffer: &BufferRef, state: &mut SequenceState) {
         if !buffer.compressed {
             return;
         }
         let announced = self.trace.header().log_file_mode & EVENT_TRACE_COMPRESSED_MODE != 0;
-        if !announced && !row.compression_reported {
-            row.compression_reported = true;
+        if !announced && !state.compression_reported {
+            state.compression_reported = true;
             let detail = "a compressed buffer, which the log-file mode does not announce".to_string();
             self.buffer_found(Rule::Compression, buffer.offset, buffer::at::FLAGS, detail);
         }
@@ -206,15 +207,15 @@ impl<R: ReadAt> Checker<'_, R> {
     }
 
     /// Checks the logger id and counts the sessions, each of which has its own logger id.
-    fn logger_id(&mut self, head: &BufferHeader, at: u64, row: &mut Row) {
+    fn logger_id(&mut self, head: &BufferHeader, at: u64, state: &mut SequenceState) {
         if at == 0 || head.kind() == BufferType::HEADER {
-            row.session = row.session.saturating_add(1);
-            row.logger_id = None;
+            state.session = state.session.saturating_add(1);
+            state.logger_id = None;
             return;
         }
-        let expected = *row.logger_id.get_or_insert(head.logger_id);
-        if head.logger_id != expected && !row.logger_id_reported {
-            row.logger_id_reported = true;
+        let expected = *state.logger_id.get_or_insert(head.logger_id);
+        if head.logger_id != expected && !state.logger_id_reported {
+            state.logger_id_reported = true;
             let detail = format!("session number {} after {expected}", head.logger_id);
             self.buffer_found(Rule::LoggerId, at, buffer::at::LOGGER_ID, detail);
         }
