@@ -2,7 +2,7 @@
 //! every event.
 //!
 //! ```text
-//!   Events::next ──▶ Decoder::find ──▶ Walker::walk ──▶ Tally (a sum that depends on every value) or Line (text)
+//!   Events::next ──▶ Decoder::find ──▶ Walker::walk ──▶ Tally (sum over all values) or Line (text)
 //! ```
 //!
 //! One thread, one pass, no knowledge of the file, as in any program that uses the library.

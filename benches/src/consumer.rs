@@ -2,8 +2,10 @@
 //! that only counts.
 //!
 //! ```text
-//!   trace.etl ─┬─ consumer::process, a Record for each event               this program, `count`
-//!              └─ OpenTrace, ProcessTrace, an EVENT_RECORD for each event  peers/consumer.c with libtraceweir.so      consumer_c_vs_rust
+//!   trace.etl ─┬─ consumer::process, a Record for each event                this program, `count`
+//!              └─ OpenTrace, ProcessTrace, an EVENT_RECORD for each event   peers/consumer.c
+//! =
+//!   figure: consumer_c_vs_rust
 //! ```
 //!
 //! Both callbacks get the whole event, and neither reads it. Because the Rust callback could, the

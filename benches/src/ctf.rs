@@ -1,11 +1,14 @@
 //! The events as a CTF 1.8 trace, laid out as LTTng-UST lays them out on x86-64.
 //!
 //! ```text
-//!   packet   00 u32 C1FC1FC1 │ 04 UUID │ 14 u32 stream │ 18 u64 instance                                  header
-//!            20 u64 begin │ 28 u64 end │ 30 u64 content bits │ 38 u64 packet bits │ 40 u64 number
-//!            48 u64 discarded │ 50 u32 cpu │ 54 events … content │ zeros … packet                         context
-//!   event    00 u16 id │ 02 u32 low half of the time │ 06 i32 vpid │ 0A i32 vtid │ 0E payload             the usual form
-//!            00 u16 FFFF │ 02 u32 id │ 06 u64 time │ 0E i32 vpid │ 12 i32 vtid │ 16 payload              first of a stream
+//!   packet header    00 u32 C1FC1FC1 │ 04 UUID │ 14 u32 stream │ 18 u64 instance
+//!   packet context   20 u64 begin │ 28 u64 end │ 30 u64 content bits │ 38 u64 packet bits
+//!                    40 u64 number │ 48 u64 discarded │ 50 u32 cpu
+//!                    54 events … content │ zeros … packet
+//!   usual event      00 u16 id │ 02 u32 low half of the time │ 06 i32 vpid │ 0A i32 vtid
+//!                    0E payload
+//!   first event of   00 u16 FFFF │ 02 u32 id │ 06 u64 time │ 0E i32 vpid │ 12 i32 vtid
+//!   a stream         16 payload
 //! ```
 //!
 //! A real recording would need a daemon and time, so the trace is written here. The layout is that

@@ -1,7 +1,8 @@
 //! The events as an `.etl` file: TraceLogging, so that each event describes itself.
 //!
 //! ```text
-//!   00 EVENT header │ 50 item: provider traits │ .. item: event metadata │ .. payload of 40 bytes │ to a multiple of eight
+//!   00 EVENT header │ 50 item: provider traits │ .. item: event metadata │ .. payload of 40 bytes
+//!   padded to a multiple of eight
 //! ```
 //!
 //! One record is encoded; for each event, only its stamp, thread and payload are replaced. So a

@@ -3,7 +3,9 @@
 //! ```text
 //!   round      1     2     3 (lossy)   4     5
 //!   ours      20    21                19    20      median 20
-//!   peer       2     2                 2     2      median  2      ratio 10, spread (10.5 − 9.5) / 10
+//!   peer       2     2                 2     2      median  2
+//! =
+//!   ratio 10, spread (10.5 − 9.5) / 10
 //! ```
 //!
 //! Ours and the peer take turns, so that a slow minute of the machine affects both. The ratio is

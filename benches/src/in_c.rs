@@ -3,8 +3,8 @@
 //!
 //! | Source | Number | Figure |
 //! |---|---|---|
-//! | `peers/consumer.c` | events that OpenTrace and ProcessTrace delivered of a file | `consumer_c_vs_rust`, by the time of the run |
-//! | `peers/tdh.c` | nanoseconds of processor time for a TdhGetEventInformation whose schema was seen before | `tdh_info_ns` |
+//! | `peers/consumer.c` | events delivered by ProcessTrace | `consumer_c_vs_rust`, by run time |
+//! | `peers/tdh.c` | processor ns per TdhGetEventInformation of a known schema | `tdh_info_ns` |
 
 use std::path::Path;
 use std::process::{Command, Stdio};

@@ -2,15 +2,17 @@
 //! same events.
 //!
 //! ```text
-//!   one workload for all rounds: two processes on one processor pass a byte back and forth by pipes, a batch
-//!   at a time; each pass is two context switches
+//!   one workload for all rounds: two processes on one processor pass a byte back and forth by
+//!   pipes, a batch at a time; each pass is two context switches
 //!
-//!   round    alone │ captured by us          alone │ by perf record            the middle one of the batches of each
+//!   round    alone │ captured by us          alone │ by perf record        median of the batches
 //!            t₀    │ t₀ + ours               t₀′   │ t₀′ + perf's
 //!
-//!   kernel_vs_perf          a system logger with CSWITCH, to a file            perf record -a -e sched:sched_switch
-//!   kernel_stacks_vs_perf   the same with call chains by frame pointers        --call-graph fp
-//!   kernel_unwind_vs_perf   the same with user stack bytes, unwound            --call-graph dwarf: kept, not unwound
+//!   kernel_vs_perf          a system logger with CSWITCH, to a file     perf record -a
+//!                                                                       -e sched:sched_switch
+//!   kernel_stacks_vs_perf   the same with call chains by frame pointers --call-graph fp
+//!   kernel_unwind_vs_perf   the same with user stack bytes, unwound     --call-graph dwarf: kept,
+//!                                                                       not unwound
 //! ```
 //!
 //! 1. Both sides measure the very same processes, and the added time counts from the batches right

@@ -5,7 +5,7 @@
 //!   cargo run --release -p traceweir-bench -- read [--json] [--record]
 //!   cargo run --release -p traceweir-bench -- write [--json] [--record] [--quick]
 //!   cargo run --release -p traceweir-bench -- presence [--json] [--record]
-//!   cargo run --release -p traceweir-bench -- kernel [--json] [--record]      (as root, beside perf)
+//!   cargo run --release -p traceweir-bench -- kernel [--json] [--record]      (as root, with perf)
 //! ```
 //!
 //! Absolute figures differ from machine to machine; ratios of one run do not. So every figure is a

@@ -1,9 +1,12 @@
 //! The cost of a program that has registered providers and is quiet.
 //!
 //! ```text
-//!   one process, 1,000 registrations     − the same program without any       ≤ 16 MiB     presence_1000_registrations
-//!     its threads for ten seconds          context switches                     none        presence_switches
-//!   200 processes, enabled, one event    − the same without registering       ≤ 256 KiB    presence_each_of_200
+//!   presence_1000_registrations   one process, 1,000 registrations
+//!                                   − the same program without any        ≤ 16 MiB
+//!   presence_switches             context switches of its threads
+//!                                   in ten seconds                        none
+//!   presence_each_of_200          200 processes, enabled, one event
+//!                                   − the same without registering        ≤ 256 KiB
 //! ```
 //!
 //! Memory is proportional (Pss: a page shared by n processes counts as 1/n in each), as reported by

@@ -1,12 +1,13 @@
 //! Reading: decode and text compared with babeltrace2, decode compared with memcpy, and memory.
 //!
 //! ```text
-//!   the same events ─┬─ .etl ──▶ decode every field     ⟷  babeltrace2, dummy sink     decode_vs_babeltrace_dummy
-//!                    │      └──▶ the same, in bytes     ⟷  memcpy of 128 MiB           decode_vs_memcpy
-//!                    │      └──▶ count from C           ⟷  the same from Rust          consumer_c_vs_rust
-//!                    │      └──▶ weir dump, text        ⟷  babeltrace2, text           text_vs_babeltrace_text
-//!                    └─ CTF                                4 GiB, peak resident        read_memory
-//!   one event ──▶ TdhGetEventInformation from C         ⟷  a microsecond               tdh_info_ns
+//!   figure                       ours                           peer
+//!   decode_vs_babeltrace_dummy   .etl, decode every field       CTF, babeltrace2, dummy sink
+//!   decode_vs_memcpy             the same, in bytes             memcpy of 128 MiB
+//!   consumer_c_vs_rust           .etl, count from C             the same from Rust
+//!   text_vs_babeltrace_text      .etl, weir dump, text          CTF, babeltrace2, text
+//!   read_memory                  4 GiB .etl, peak resident      a limit
+//!   tdh_info_ns                  TdhGetEventInformation from C  a microsecond
 //! ```
 //!
 //! What makes the comparison fair

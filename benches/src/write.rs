@@ -2,17 +2,21 @@
 //! copy, and the sustained rate.
 //!
 //! ```text
-//!   Provider::write, three blocks ──▶ weir daemon, file session   ⟷  LTTng-UST, snapshot, vpid+vtid    write_40_vs_lttng, write_200_vs_lttng
-//!     the same                                                    ⟷  a copy into memory (the floor)    write_vs_floor
-//!     two threads : one thread                                    ⟷  the same of the floor             two_threads_vs_one
-//!   write_event!, three fields                                    ⟷  LTTng-UST, snapshot, vpid+vtid    tracelogging_rust_vs_lttng
-//!   TraceLoggingWrite in C, in C++                                ⟷  LTTng-UST, snapshot, vpid+vtid    tracelogging_c_vs_lttng, tracelogging_cpp_vs_lttng
-//!   a disabled site                                               ⟷  a flag test                       disabled_extra_instructions
-//!   a disabled write_event!                                       ⟷  a flag test                       tracelogging_rust_disabled_extra_instructions
-//!   a disabled TraceLoggingWrite in C, in C++                     ⟷  a flag test in that language      tracelogging_c_disabled_extra_instructions, …_cpp_…
-//!   an event that a filter keeps back                             ⟷  the event, written                filtered_id_vs_write
-//!   a site in a process that a filter leaves out                  ⟷  a disabled site                   filtered_pid_extra_instructions
-//!   both processors, paced, into a file                           ⟷  LTTng-UST, file                   sustained_vs_lttng
+//!   figure                                         ours                          peer
+//!   write_40_vs_lttng, write_200_vs_lttng          Provider::write, three blocks LTTng-UST, snapshot
+//!   write_vs_floor                                 the same                      a copy into memory
+//!   two_threads_vs_one                             two threads : one thread      the same of the copy
+//!   tracelogging_rust_vs_lttng                     write_event!, three fields    LTTng-UST, snapshot
+//!   tracelogging_c_vs_lttng, …_cpp_…               TraceLoggingWrite             LTTng-UST, snapshot
+//!   disabled_extra_instructions                    a disabled site               a flag test
+//!   tracelogging_rust_disabled_extra_instructions  a disabled write_event!       a flag test
+//!   tracelogging_c_disabled_extra_…, …_cpp_…       a disabled TraceLoggingWrite  a flag test
+//!   filtered_id_vs_write                           a filtered event              the event, written
+//!   filtered_pid_extra_instructions                a site in a filtered process  a disabled site
+//!   sustained_vs_lttng                             both processors, paced, a file LTTng-UST, file
+//! =
+//!   ours: weir daemon, file session; LTTng-UST with the contexts vpid and vtid
+//!   the flag test of TraceLoggingWrite is in the same language
 //! ```
 //!
 //! What makes the comparison fair

@@ -2,7 +2,7 @@
 //! and JSON with its guarantees checked.
 //!
 //! ```text
-//!   bytes ──▶ the decoder under test ──▶ Record or Schema ──▶ Render (text, JSON, message) ──▶ asserts
+//!   bytes ──▶ decoder under test ──▶ Record or Schema ──▶ Render (text, JSON, message) ──▶ asserts
 //! ```
 //!
 //! A target finds more than panics: output that is not JSON, more values than a payload can hold,

@@ -1,7 +1,8 @@
 //! Builds schemas from fuzz bytes: the structured half of the `payload` target.
 //!
 //! ```text
-//!   00 fields 0..31 │ 01 top-level fields │ 02 bit 0: 4-byte pointers │ 03 fields × 8 bytes, then the payload
+//!   00 fields 0..31 │ 01 top-level fields │ 02 bit 0: 4-byte pointers │ 03 fields × 8 bytes
+//!   then the payload
 //!   field   kind │ in type │ out type │ count kind │ count │ length kind │ length │ map
 //! ```
 

@@ -1,7 +1,8 @@
 //! Runs `perf record` of the whole machine, between two chosen moments.
 //!
 //! ```text
-//!   spawn ──▶ rings open, events off ──"enable"──▶ ◀──"ack"── the workload runs ──SIGINT──▶ its file is written, it ends
+//!   spawn ──▶ rings open, events off ──"enable"──▶ ◀──"ack"── the workload runs
+//!         ──SIGINT──▶ perf writes its file and ends
 //! ```
 
 use std::fs::File;

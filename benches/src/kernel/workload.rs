@@ -2,7 +2,7 @@
 //! requested.
 //!
 //! ```text
-//!   bench ──"5000\n"──▶ ping-pong ══byte══▶ echo         both on the first processor that is allowed
+//!   bench ──"5000\n"──▶ ping-pong ══byte══▶ echo         both on the first allowed processor
 //!         ◀──nanoseconds──         ◀══byte══
 //! ```
 

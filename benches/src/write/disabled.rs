@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   instructions of one pass = (those of a run of 2 N passes − those of a run of N passes) / N
-//!   extra                    = one pass of a loop with a disabled site − one pass of the same loop with a flag test
+//!   extra                    = one pass with a disabled site − one pass with a flag test
 //! ```
 //!
 //! The difference of two runs excludes all one-time work. Neither loop may know the address of its

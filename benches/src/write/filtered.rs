@@ -2,8 +2,10 @@
 //! pays nothing.
 //!
 //! ```text
-//!   an event that 64 ids, or 16 names, reject               ⟷  the same event, written     filtered_id_vs_write: the larger of both
-//!   a site in a process that a process-id filter excludes   ⟷  a site that is not enabled  filtered_pid_extra_instructions
+//!   filtered_id_vs_write             an event that 64 ids, or 16 names, reject (the larger cost)
+//!                                    ⟷  the same event, written
+//!   filtered_pid_extra_instructions  a site in a process that a process-id filter excludes
+//!                                    ⟷  a site that is not enabled
 //! ```
 
 use std::hint::black_box;

@@ -1,8 +1,8 @@
 //! The load that every side puts on its tracer, and its result.
 //!
 //! ```text
-//!   burst   ▓▓▓▓        ▓▓▓▓        ▓▓▓▓          fits into the buffers; they are emptied in the pauses
-//!           ▓▓▓▓        ▓▓▓▓        ▓▓▓▓          threads begin a burst together; only ▓ is counted
+//!   burst   ▓▓▓▓        ▓▓▓▓        ▓▓▓▓        fits into the buffers, emptied in the pauses
+//!           ▓▓▓▓        ▓▓▓▓        ▓▓▓▓        threads begin a burst together; only ▓ counts
 //!
 //!   paced   ▓ ▓ ▓ ▓ ▓ ▓ ▓ ▓ ▓ ▓ ▓ ▓ ▓ ▓ ▓        each millisecond the events that are due by then
 //! ```

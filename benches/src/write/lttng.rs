@@ -1,8 +1,8 @@
 //! LTTng-UST, the fastest peer, as Debian ships it.
 //!
 //! ```text
-//!   lttng-sessiond ── (ours, or a running one) ── a session for each round ── peers/lttng.c under the load
-//!     costs      snapshot session: the newest events in memory, as a flight recorder; the consumer is idle
+//!   lttng-sessiond (ours, or a running one) ── a session for each round ── peers/lttng.c
+//!     costs      snapshot session: the newest events in memory; the consumer is idle
 //!     sustained  file session; events without room are dropped and counted
 //! ```
 //!

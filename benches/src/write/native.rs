@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   cargo build --profile c -p traceweir-ffi ─▶ target/c/libtraceweir.so ┐
-//!   peers/tracelogging.c, peers/disabled.c ── cc -O2, c++ -O2 ───────────┴─▶ run under the load, or counted by valgrind
+//!   peers/tracelogging.c, peers/disabled.c ── cc -O2, c++ -O2 ───────────┴─▶ run, or valgrind
 //! ```
 //!
 //! One source serves both languages. A missing compiler or library is named, and its figures are

@@ -1,9 +1,9 @@
 //! Our side: `weir daemon` in one process, and each round in another.
 //!
 //! ```text
-//!   traceweir-bench write ──▶ weir daemon                    TRACEWEIR_RUNTIME_DIR = a temporary folder
-//!                         └─▶ traceweir-bench ours …         start session, enable, register, load, stop
-//!                               prints: written events │ failed, lost, collected events, the drain's nanoseconds
+//!   traceweir-bench write ──▶ weir daemon               TRACEWEIR_RUNTIME_DIR = a temporary folder
+//!                         └─▶ traceweir-bench ours …    start, enable, register, load, stop
+//!                               prints written events │ failed, lost, collected, drain nanoseconds
 //! ```
 //!
 //! The session writes a sequential file. Regions and buffers together have as many bytes as the

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   1. from a rate that is surely sustained, × 1.5 until a round loses events
-//!   2. halve the distance between the best sustained and the worst lossy rate, until they are 4 % apart
+//!   2. halve the distance between the best sustained and the worst lossy rate, down to 4 %
 //!   3. that rate must hold in three successive rounds; else 3 % less, again
 //! ```
 //!

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   class EventTraceGuid, opcode 0x43, version 3
-//!   00 u64 tag of the registration, 0: none │ 08 u32 process id │ 0C u32 number of GUIDs │ 10 GUIDs
+//!   00 u64 tag of the registration, 0: none │ 08 u32 process id │ 0C u32 GUID count │ 10 GUIDs
 //!   then the absolute path of the module, UTF-16 with its NUL
 //!   then its GNU build id in hexadecimal, UTF-16 with its NUL, empty if it has none
 //! ```

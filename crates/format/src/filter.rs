@@ -1,7 +1,8 @@
 //! Encoded filters of an enable call: typed views and the rules that every filter obeys.
 //!
 //! ```text
-//! SCHEMATIZED                   u16 id │ u8 version │ u8[5] 0 │ u64 instance │ u32 size of all │ u32 next │ the provider's data
+//! SCHEMATIZED                   u16 id │ u8 version │ u8[5] 0 │ u64 instance │ u32 size of all │
+//!                               u32 next │ the provider's data
 //! PID                           u32[1..8]
 //! EXECUTABLE_NAME, PACKAGE_ID,
 //! PACKAGE_APP_ID, CONTAINER     UTF-16, names separated by ';', a NUL at the end or none

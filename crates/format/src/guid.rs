@@ -92,7 +92,8 @@ impl Guid {
     ///
     /// ```
     /// # use traceweir_format::Guid;
-    /// assert_eq!(Guid::from_provider_name("MyProvider").to_string(), "b3864c38-4273-58c5-545b-8b3608343471");
+    /// let id = Guid::from_provider_name("MyProvider");
+    /// assert_eq!(id.to_string(), "b3864c38-4273-58c5-545b-8b3608343471");
     /// ```
     #[must_use]
     pub fn from_provider_name(name: &str) -> Self {

@@ -1,13 +1,18 @@
 //! TRACE_LOGFILE_HEADER: the payload of a file's first event.
 //!
 //! ```text
-//! off32 off64
-//!  00    00  u32 BufferSize          1C    1C  u32 MaximumFileSize   30    30  u32 EventsLost        F0    F8  FILETIME BootTime
-//!  04    04  u8 × 4 versions         20    20  u32 LogFileMode       34    34  u32 CpuSpeedInMHz     F8   100  i64 PerfFreq
-//!  08    08  u32 ProviderVersion     24    24  u32 BuffersWritten    38    38  ptr, ptr: unused     100   108  FILETIME StartTime
-//!  0C    0C  u32 NumberOfProcessors  28    28  u32 StartBuffers      40    48  TIME_ZONE (172)      108   110  u32 clock type
-//!  10    10  FILETIME EndTime        2C    2C  u32 PointerSize       EC    F4  padding              10C   114  u32 BuffersLost
-//!  18    18  u32 TimerResolution                                                                   110   118  wz session, wz file
+//! off32 off64                           off32 off64
+//!  00    00  u32 BufferSize              30    30  u32 EventsLost
+//!  04    04  u8 × 4 versions             34    34  u32 CpuSpeedInMHz
+//!  08    08  u32 ProviderVersion         38    38  ptr, ptr: unused
+//!  0C    0C  u32 NumberOfProcessors      40    48  TIME_ZONE (172)
+//!  10    10  FILETIME EndTime            EC    F4  padding
+//!  18    18  u32 TimerResolution         F0    F8  FILETIME BootTime
+//!  1C    1C  u32 MaximumFileSize         F8   100  i64 PerfFreq
+//!  20    20  u32 LogFileMode            100   108  FILETIME StartTime
+//!  24    24  u32 BuffersWritten         108   110  u32 clock type
+//!  28    28  u32 StartBuffers           10C   114  u32 BuffersLost
+//!  2C    2C  u32 PointerSize            110   118  wz session, wz file
 //! ```
 //!
 //! The header type of the event decides which column applies. `EndTime` 0 means that the file was

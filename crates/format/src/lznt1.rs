@@ -4,7 +4,7 @@
 //! fewer. The stream ends with the bytes or with a header of 0.
 //!
 //! ```text
-//! chunk     u16 header   bits 0-11 size of the data - 1 │ bits 12-14 signature, 3 │ bit 15 compressed
+//! chunk     u16 header   bits 0-11 data size - 1 │ bits 12-14 signature, 3 │ bit 15 compressed
 //!           data         plain bytes, or groups of a flag byte and 8 tokens, lowest flag first
 //!
 //! flag 0    literal  u8

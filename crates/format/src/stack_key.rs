@@ -1,8 +1,10 @@
 //! Call stacks that are stored once: keys in place of stacks, and the events that define them.
 //!
 //! ```text
-//!   event  … item STACK_TRACE64: match id u64, frames     ──▶     event  … item STACK_KEY64: match id u64, key u64
-//!                                                                 class StackWalk, type 0x22: key u64, frames         once
+//!   event  … item STACK_TRACE64: match id u64, frames
+//!      ▼
+//!   event  … item STACK_KEY64: match id u64, key u64
+//!   class StackWalk, type 0x22: key u64, frames            once
 //! ```
 //!
 //! If enabled, a session writes the definition before the first event with the key, with the same

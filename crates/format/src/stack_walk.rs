@@ -1,8 +1,8 @@
 //! Stack-walk events: call stacks as separate events, and the events that they belong to.
 //!
 //! ```text
-//!   type 0x20          0 event time │ 8 process │ C thread │ 10 frames, innermost first, to the end
-//!   type 0x25, 0x26    0 event time │ 8 process │ C thread │ 10 key of a kernel, of a user stack (`stack_key`)
+//!   type 0x20         0 event time │ 8 process │ C thread │ 10 frames, innermost first, to the end
+//!   type 0x25, 0x26   0 event time │ 8 process │ C thread │ 10 key of a kernel, user stack
 //! ```
 //!
 //! Kernel and user part of one stack may be two events. Only the addresses distinguish the parts of

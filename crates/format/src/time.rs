@@ -1,7 +1,7 @@
 //! FILETIME, the three session clocks, and the conversion of raw stamps to wall time.
 //!
 //! ```text
-//!   raw stamp t ──(t − anchor) × 10⁷ / rate──▶ + StartTime ──▶ FILETIME (100 ns since 1601-01-01 UTC)
+//!   raw stamp t ──(t − anchor) × 10⁷ / rate──▶ + StartTime ──▶ FILETIME (100 ns since 1601, UTC)
 //! ```
 //!
 //! The anchor is the stamp of the file's first event; it corresponds to the header's StartTime.

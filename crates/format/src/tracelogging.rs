@@ -2,14 +2,18 @@
 //!
 //! ```text
 //! traits     u16 size of all │ provider name NUL │ trait…
-//! trait      u16 size of all │ u8 type │ data              1 group GUID, 2 decode GUID, 3-127 reserved, 128- free
+//! trait      u16 size of all │ u8 type │ data
+//!            type: 1 group GUID, 2 decode GUID, 3-127 reserved, 128- free
 //!
 //! metadata   u16 size of all │ tags │ event name NUL │ field…
-//! tags       bytes until one with bit 7 clear, 7 bits each: bits 27-21, 20-14, 13-7, 6-0; what follows is ignored
-//! field      name NUL │ u8 in │ [u8 out, if in bit 7] │ [tags, if out bit 7] │ [u16 count] │ [u16 size, type information]
+//! tags       bytes until one with bit 7 clear, 7 bits each: bits 27-21, 20-14, 13-7, 6-0;
+//!            bytes after that are ignored
+//! field      name NUL │ u8 in │ [u8 out, if in bit 7] │ [tags, if out bit 7] │ [u16 count] │
+//!            [u16 size, type information]
 //!
-//! in         bits 0-4 type │ bits 5-6 arity │ bit 7: out follows       count only if arity is 0x20,
-//! out        bits 0-6 out type, or members of a structure │ bit 7: tags follow       type information only if 0x60
+//! in         bits 0-4 type │ bits 5-6 arity │ bit 7: out follows
+//!            count only if arity is 0x20, type information only if 0x60
+//! out        bits 0-6 out type, or members of a structure │ bit 7: tags follow
 //! ```
 //!
 //! Members of a structure follow it, and a structure among them counts as one member. Names are

@@ -9,7 +9,7 @@
 //! flag 0   literal   u8   the byte itself
 //! flag 1   copy      u16  bits 0-2 length code, bits 3-15 distance - 1    (1 to 8192 bytes back)
 //!
-//! length - 3     stored as                                 (longer forms follow the u16 in this order)
+//! length - 3     stored as                            (longer forms follow the u16 in this order)
 //!   0 ..   6     code
 //!   7 ..  21     code 7, half byte  0-14
 //!  22 .. 276     code 7, half byte 15, u8 0-254 = (length - 3) - 22

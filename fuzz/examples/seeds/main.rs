@@ -1,7 +1,7 @@
 //! Writes the seeds of all fuzz targets: small valid inputs, each of another kind.
 //!
 //! ```text
-//! cargo run --example seeds               writes fuzz/seeds/<target>/<name>, and removes obsolete seeds
+//! cargo run --example seeds               writes fuzz/seeds/<target>/<name>, removes obsolete seeds
 //! cargo run --example seeds -- --check    fails if the written seeds differ from the current ones
 //! ```
 //!

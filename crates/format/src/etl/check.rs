@@ -8,7 +8,8 @@
 //!   log-file header   rule by rule
 //!   buffer sequence   gaps, damaged sizes, a truncated end
 //!   buffer headers    buffer by buffer; last, sequence numbers used twice, by number
-//!   contents          buffer by buffer, of circular files by sequence number: unpacking, records, filler
+//!   contents          buffer by buffer (in circular files, by sequence number): unpacking,
+//!                     records, filler
 //! ```
 //!
 //! Most broken rules are faults. Some are **remarks** ([`Rule::is_remark`]): intact files break

@@ -5,8 +5,9 @@
 //! are a hole; the walk goes on after it:
 //!
 //! ```text
-//!   plain file      ok ──▶ ok ──▶ hole ──(+ session BufferSize)──▶ hole ──(+ BufferSize)──▶ ok ──▶ cut short: kept in part
-//!   compressed file ok ──▶ ok ──▶ hole ──(search the next plausible header, byte by byte)──▶ ok
+//!   plain file      ok ──▶ ok ──▶ hole ──(+ session BufferSize)──▶ hole ──(+ BufferSize)──▶ ok
+//!                      ──▶ truncated: kept in part
+//!   compressed file ok ──▶ ok ──▶ hole ──(search for the next plausible header, by byte)──▶ ok
 //! ```
 //!
 //! A plain file in which no step of the session's size finds a buffer is searched like a compressed

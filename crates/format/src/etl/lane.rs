@@ -1,9 +1,9 @@
 //! One open buffer in the merge: a position in its records, in time order.
 //!
 //! ```text
-//!   stamps never decrease    at ──▶ next record in the buffer
-//!   they do                  order = [ 0x148, 0x048, 0x2C0 … ] by (stamp, offset): each the head of a group
-//!                            group = a stamped record and the unstamped ones after it, which stay with it
+//!   stamps never decrease   at ──▶ next record in the buffer
+//!   stamps decrease         order = [ 0x148, 0x048, 0x2C0 … ] by (stamp, offset), heads of groups
+//!                           group = a stamped record and the unstamped ones that follow it
 //! ```
 //!
 //! A record without a stamp has the time of the record before it; the first record of a buffer that

@@ -6,8 +6,8 @@
 //! its open lanes:
 //!
 //! ```text
-//!   heap   (time, cpu, buffer) ──pop──▶ unopened? load it, queue the processor's next one ──▶ current lane
-//!   current lane ──emit while its next record is not later than the heap's top──▶ back into the heap
+//!   heap (time, cpu, buffer) ──pop──▶ if unopened: load, queue the next of the CPU ──▶ current lane
+//!   current lane ──emit while its next record is not later than the heap's top──▶ back to the heap
 //! ```
 //!
 //! Invariants

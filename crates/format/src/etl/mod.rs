@@ -1,7 +1,8 @@
 //! A file as a sequence of buffers: reading, time order, writing, checking, repairing.
 //!
 //! ```text
-//!   ReadAt ──▶ reader::Trace (header + index of buffers) ──▶ merge::Events (one buffer per CPU in memory) ──▶ Record
+//!   ReadAt ──▶ reader::Trace (header + index of buffers)
+//!          ──▶ merge::Events (one buffer per CPU in memory) ──▶ Record
 //!   records ──▶ writer::Writer (a buffer per CPU) ──▶ WriteAt
 //! ```
 

@@ -3,7 +3,7 @@
 //! ```text
 //!   header buffer │ buffer │ buffer │ half a buffer │ zeros        EndTime 0, BuffersWritten 0
 //!        ▼             ▼        ▼          ▼            ▼
-//!   header buffer │ buffer │ buffer │ its whole records            EndTime = last event, BuffersWritten exact
+//!   header buffer │ buffer │ buffer │ its whole records            EndTime, BuffersWritten exact
 //! ```
 //!
 //! Whole buffers are copied unchanged. A truncated buffer keeps its whole records, in a plain
@@ -13,8 +13,9 @@
 //! | Field | Becomes |
 //! |---|---|
 //! | `BuffersWritten`, `EndTime` | the values of the new file; a possible `EndTime` stays |
-//! | `NumberOfProcessors` | raised if a buffer has a higher index (a writer may learn the number late) |
-//! | clock without a rate, pointer size, boot after start, buffer size | the value that readers assume |
+//! | `NumberOfProcessors` | raised if a buffer has a higher index; writers may learn it late |
+//! | clock without a rate, pointer size | the value that readers assume |
+//! | boot after start, session buffer size | the value that readers assume |
 //! | unterminated session and file name | terminated where the event ends |
 //! | state, flags, type, flush marker and filler of buffers | the values that a session writes |
 //! | logger id of a buffer, repeated sequence number | the session's id; a new number |

@@ -1,8 +1,8 @@
 //! Chooses the next file among many that are read as one stream.
 //!
 //! ```text
-//!   settle(file) ──▶ heap by (wall time, file) ──▶ turn() ──▶ one event of that file ──▶ settle(file) …
-//!                └─▶ memory of open buffers ──▶ excess(): the file that has had its buffers open for longest gives them back
+//!   settle(file) ──▶ heap by (wall time, file) ──▶ turn() ──▶ one event of that file
+//!                └─▶ memory of open buffers ──▶ excess(): the longest open file, to be freed
 //! ```
 //!
 //! 1. Only the file that was read has a new next event. The others keep their positions in the

@@ -2,9 +2,10 @@
 //!
 //! ```text
 //!   create   header buffer with EndTime 0
-//!   append   whole buffers only, each one processor's records            ◀── killed here: valid to the last buffer
-//!   finish   flush marker on the last buffer, then the header: EndTime, BuffersWritten, lost counts
-//!   reopen   the same header again with EndTime 0, the marker cleared; then append and finish as before
+//!   append   whole buffers only, each one processor's records
+//!            killed here: the file is valid up to its last buffer
+//!   finish   flush marker on the last buffer, then EndTime, BuffersWritten, lost counts
+//!   reopen   the same header again with EndTime 0, the marker cleared; then append and finish
 //! ```
 //!
 //! Plain buffers have the session's size and 0xFF after their records. Compressed ones end with

@@ -2,11 +2,16 @@
 //!
 //! ```text
 //! blob        "EPF1" │ u16 version = 1 │ u16 filters │ filter…
-//! filter      u16 size of all │ u16 event id │ u8 event version │ u8 flags │ u8 fields │ u8 predicates │ field… │ predicate…
-//! flags       1: one predicate is enough (else all must hold) │ 2: this filter must pass (else one of those without this flag)
-//! field       u8 shape │ u8 field with the length │ u16 bytes │ u8 kind of count │ u8 field with the count │ u16 count
-//! predicate   u16 size of all │ u8 field │ u8 type │ u16 operator │ u16 0 │ operand, zeros up to a multiple of eight
-//! operand     a number of 8 bytes, two of them for (NOT)BETWEEN │ a GUID │ UTF-8 text after its u16 length
+//! filter      u16 size of all │ u16 event id │ u8 event version │ u8 flags │ u8 fields │
+//!             u8 predicates │ field… │ predicate…
+//! flags       1: one predicate is enough (else all must hold)
+//!             2: this filter must pass (else one of those without this flag)
+//! field       u8 shape │ u8 field with the length │ u16 bytes │ u8 kind of count │
+//!             u8 field with the count │ u16 count
+//! predicate   u16 size of all │ u8 field │ u8 type │ u16 operator │ u16 0 │
+//!             operand, zeros up to a multiple of eight
+//! operand     a number of 8 bytes, two of them for (NOT)BETWEEN │ a GUID │
+//!             UTF-8 text after its u16 length
 //! ```
 //!
 //! The fields are those of the event's payload from its start to the last one that a predicate

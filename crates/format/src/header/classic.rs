@@ -1,10 +1,14 @@
 //! FULL (EVENT_TRACE_HEADER) and INSTANCE headers: classic events.
 //!
 //! ```text
-//! 00 u16 Size │ 02 u8 type │ 03 u8 C0 │ 04 u8 opcode │ 05 u8 level │ 06 u16 version │ 08 u32 ThreadId │ 0C u32 ProcessId
-//! 10 i64 TimeStamp │ 18 GUID class │ 28 u32 KernelTime, u32 UserTime │ 30 payload
-//!                                                     INSTANCE: 30 u32 InstanceId │ 34 u32 ParentInstanceId │ 38 GUID ParentGuid │ 48 payload
-//! INSTANCE before layout 1.1: 18 u64 RegHandle │ 20 u32 InstanceId │ 24 u32 ParentInstanceId │ 28 times │ 30 u64 ParentRegHandle │ 38 payload
+//! FULL      00 u16 Size │ 02 u8 type │ 03 u8 C0 │ 04 u8 opcode │ 05 u8 level │ 06 u16 version
+//!           08 u32 ThreadId │ 0C u32 ProcessId │ 10 i64 TimeStamp │ 18 GUID class
+//!           28 u32 KernelTime, u32 UserTime │ 30 payload
+//! INSTANCE  as FULL up to 30, then
+//!           30 u32 InstanceId │ 34 u32 ParentInstanceId │ 38 GUID ParentGuid │ 48 payload
+//! INSTANCE before layout 1.1: as FULL up to 18, then
+//!           18 u64 RegHandle │ 20 u32 InstanceId │ 24 u32 ParentInstanceId │ 28 times
+//!           30 u64 ParentRegHandle │ 38 payload
 //! ```
 //!
 //! Source: Documented ("EVENT_TRACE_HEADER", "EVENT_INSTANCE_HEADER"), FULL Observed on real

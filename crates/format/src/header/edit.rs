@@ -1,8 +1,8 @@
 //! Edits of encoded records: relogging gives events other stamps, ids and payloads.
 //!
 //! ```text
-//!              stamp   thread, process   CPU times   provider   descriptor                 activity
-//!   EVENT       x            x              x           x       all of it                     x
+//!              stamp   thread, process   CPU times   provider   descriptor               activity
+//!   EVENT       x            x              x           x       all fields                  x
 //!   FULL        x            x              x           x       opcode, level, version
 //!   INSTANCE    x            x              x           x       opcode, level, version
 //!   SYSTEM      x            x              x                   opcode, version

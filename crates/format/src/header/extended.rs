@@ -1,7 +1,8 @@
 //! Extended data items, which lie between an EVENT header and its payload.
 //!
 //! ```text
-//! 00 u16 item size = align8(8 + DataSize) │ 02 u16 ExtType │ 04 u16 bit 0 Linkage: another follows │ 06 u16 DataSize │ 08 data
+//! 00 u16 item size = align8(8 + DataSize) │ 02 u16 ExtType │ 04 u16 bit 0 Linkage: another follows
+//! 06 u16 DataSize │ 08 data
 //! ```
 //!
 //! The published structure holds a pointer; a file holds the data in place. Items of unknown types

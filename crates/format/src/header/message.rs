@@ -1,8 +1,10 @@
 //! WPP message headers: a message number and the optional fields that flags select.
 //!
 //! ```text
-//! 00 u16 Size │ 02 u8 0 │ 03 u8 90 │ 04 u16 MessageNumber │ 06 u16 OptionFlags │ 08 in this order, if flagged:
-//!    01 u32 sequence │ 02 GUID (not with 04) │ 04 u32 component │ 08 or 10 i64 time, unaligned │ 20 u32 ThreadId, u32 ProcessId
+//! 00 u16 Size │ 02 u8 0 │ 03 u8 90 │ 04 u16 MessageNumber │ 06 u16 OptionFlags
+//! 08 in this order, if flagged:
+//!    01 u32 sequence │ 02 GUID (not with 04) │ 04 u32 component │ 08 or 10 i64 time, unaligned
+//!    20 u32 ThreadId, u32 ProcessId
 //!    40 / 80: a 32-bit / 64-bit program wrote it
 //! ```
 //!

@@ -4,8 +4,8 @@
 //!
 //! ```text
 //!   m = FFFFFFFF              filler, the buffer ends here
-//!   m = C0 tt ss ss           tt = 18/19 EVENT · 10/20 FULL · 11/21 INSTANCE · others: size = ss ss
-//!   m = C0 tt ff vv, ss ss    tt = 1/2 SYSTEM · 3/4 COMPACT · 16/17 PERFINFO: size follows the marker
+//!   m = C0 tt ss ss          tt = 18/19 EVENT · 10/20 FULL · 11/21 INSTANCE · others: size = ss ss
+//!   m = C0 tt ff vv, ss ss   tt = 1/2 SYSTEM · 3/4 COMPACT · 16/17 PERFINFO: size after the marker
 //!   m = 90 00 ss ss           WPP message
 //!   m = Bx .. ss ss           old header with a 32-bit time
 //! ```

@@ -1,7 +1,8 @@
 //! Disk transfers, their start events, driver calls, and requests that a volume manager splits.
 //!
 //! ```text
-//!   read, write   64-bit, version 3   0 disk │ 4 flags │ 8 size │ C reserved │ 10 offset │ 18 file │ 20 Irp │ 28 response │ 30 thread
+//!   read, write   64-bit, version 3   0 disk │ 4 flags │ 8 size │ C reserved │ 10 offset
+//!                                     18 file │ 20 Irp │ 28 response │ 30 thread
 //!   flush         64-bit, version 3   0 disk │ 4 flags │ 8 response │ 10 Irp │ 18 thread
 //! ```
 //!

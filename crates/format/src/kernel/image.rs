@@ -1,8 +1,12 @@
 //! Images: load, unload, rundown, and the events of the user-mode loader.
 //!
 //! ```text
-//!   version 3   64-bit  0 base │ 8 size │ 10 process │ 14 checksum │ 18 time │ 1C signature │ 20 default base │ 28 4 x reserved │ 38 name
-//!               32-bit  0      │ 4      │ 8          │ C           │ 10      │ 14           │ 18              │ 1C              │ 2C
+//!   version 3                64-bit   32-bit                          64-bit   32-bit
+//!             base               0        0       signature              1C       14
+//!             size               8        4       default base           20       18
+//!             process           10        8       4 x reserved           28       1C
+//!             checksum          14        C       name                   38       2C
+//!             time              18       10
 //! ```
 //!
 //! A load has the hook id 0x030A, of the process group, but is delivered as type 10 of the image

@@ -3,8 +3,10 @@
 //!
 //! ```text
 //!   class          types
-//!   ImageID        0 identity │ 32 no debug record │ 36, 37 PDB │ 38 portable PDB │ 40 deterministic │ 64 file version
-//!   SysConfigEx    32 build │ 33 system paths │ 34 volume without letter │ 35 volume mapping │ 37 (no name known)
+//!   ImageID        0 identity │ 32 no debug record │ 36, 37 PDB │ 38 portable PDB │
+//!                  40 deterministic │ 64 file version
+//!   SysConfigEx    32 build │ 33 system paths │ 34 volume without letter │ 35 volume mapping │
+//!                  37 (no name known)
 //!   WinSat         33, 35, 37 compressed XML
 //!   MetaData       32 TRACE_EVENT_INFO │ 33 EVENT_MAP_INFO
 //! ```

@@ -1,9 +1,10 @@
 //! Shapes of the classic kernel events, and of the events that merging adds, as field tables.
 //!
 //! ```text
-//!   Shape { class, version, types: [(10, "Load"), …], fields: [ FieldShape { name, ty, repeat } … ] }
+//!   Shape { class, version, types: [(10, "Load"), …], fields: [FieldShape { name, … }, …] }
 //!
-//!   payload   │ f0 │ f1 │ f2 … packed, no padding between fields, `Ptr` is 4 or 8 bytes by the event │ left over │
+//!   payload   │ f0 │ f1 │ f2 … │ left over │     packed, no padding between fields;
+//!                                               `Ptr` is 4 or 8 bytes, depending on the event
 //! ```
 //!
 //! One table serves the decoder (which turns it into a schema) and the kernel provider (which

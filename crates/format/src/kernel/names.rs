@@ -2,8 +2,9 @@
 //! it, or a hook id.
 //!
 //! ```text
-//!   "Thread/CSwitch", "cswitch", "0x0524" ──events_named──▶ [(Thread, 36)] ──event_name──▶ "Thread/CSwitch"
-//!   "DiskIo"                              ──────────────▶ all types of the class
+//!   "Thread/CSwitch", "cswitch", "0x0524" ──events_named──▶ [(Thread, 36)]
+//!   "DiskIo"                              ──events_named──▶ all types of the class
+//!   (Thread, 36)                          ──event_name────▶ "Thread/CSwitch"
 //! ```
 
 use alloc::format;

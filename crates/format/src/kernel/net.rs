@@ -1,8 +1,9 @@
 //! TCP and UDP transfers and connections (groups 0x06 and 0x08).
 //!
 //! ```text
-//!   common part   0 PID │ 4 size │ 8 daddr │ saddr │ dport (big-endian) │ sport      20 bytes for IPv4, 44 for IPv6
-//!   version 2     common part │ what the type adds │ seqnum │ connid (pointer-sized)
+//!   common part   0 PID │ 4 size │ 8 daddr │ saddr │ dport (big-endian) │ sport
+//!                 20 bytes for IPv4, 44 for IPv6
+//!   version 2     common part │ fields of the type │ seqnum │ connid (pointer-sized)
 //! ```
 //!
 //! Only the payload has the process id. For TCP, `daddr` and `dport` are the remote end in both

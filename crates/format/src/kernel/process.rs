@@ -1,7 +1,8 @@
 //! Processes: start, end, rundown, counters, and wake events.
 //!
 //! ```text
-//!   version 4, 64-bit   0 key │ 8 pid │ C parent │ 10 session │ 14 exit │ 18 directory table │ 20 flags │ 24 SID block │ strings
+//!   version 4, 64-bit   0 key │ 8 pid │ C parent │ 10 session │ 14 exit │ 18 directory table │
+//!                       20 flags │ 24 SID block │ strings
 //!   SID block           u32 0                                    4 bytes, no SID
 //!                       two pointers, meaningless │ SID          otherwise
 //! ```

@@ -4,8 +4,9 @@
 //!   stack        0 event time │ 8 process │ C thread │ 10 frames, innermost first, to the end
 //!   reference    0 event time │ 8 process │ C thread │ 10 key
 //!   definition   0 key │ frames, innermost first, to the end
-//!   registers    0 event time │ 8 process │ C thread │ 10 kinds │ 14 count │ 18 registers (ours: `docs/spec/kernel-events.md`)
-//!   branches     0 event time │ 8 process │ C thread │ 10 flags │ { from, to, reserved } to the end
+//!   registers    0 event time │ 8 process │ C thread │ 10 kinds │ 14 count │ 18 registers
+//!                (layout of this project: `docs/spec/kernel-events.md`)
+//!   branches     0 event time │ 8 process │ C thread │ 10 flags │ { from, to, reserved } …
 //! ```
 //!
 //! A stack follows its event, which has the same time and thread. Kernel and user part may be two

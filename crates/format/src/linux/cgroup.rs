@@ -1,15 +1,18 @@
 //! Parses the control groups of a process: its package, application and container.
 //!
 //! ```text
-//!   /proc/PID/cgroup                                                         package             application
-//!     0::/system.slice/nginx.service                                         nginx.service       nginx
-//!     0::/system.slice/system-getty.slice/getty@tty1.service                 getty@tty1.service  getty
-//!     0::/user.slice/…/app-gnome-org.gnome.Maps-4711.scope                   (the scope's name)  org.gnome.Maps
-//!     0::/user.slice/…/app.slice/app-flatpak-org.example.App-4711.scope      org.example.App     org.example.App
-//!     0::/user.slice/…/snap.hello.world-6f1c….scope                          snap.hello.world    world
-//!
-//!     12:memory:/docker/4f1d…   0::/kubepods.slice/…/cri-containerd-4f1d….scope                  container 4f1d…
-//!     0::/machine.slice/machine-web.scope     0::/lxc.payload.web/init.scope                     container web
+//!   /proc/PID/cgroup                                     package             application
+//!     0::/system.slice/nginx.service                     nginx.service       nginx
+//!     0::/…/system-getty.slice/getty@tty1.service        getty@tty1.service  getty
+//!     0::/…/app-gnome-org.gnome.Maps-4711.scope          (the scope's name)  org.gnome.Maps
+//!     0::/…/app-flatpak-org.example.App-4711.scope       org.example.App     org.example.App
+//!     0::/user.slice/…/snap.hello.world-6f1c….scope      snap.hello.world    world
+//! =
+//!                                                        container
+//!     12:memory:/docker/4f1d…                            4f1d…
+//!     0::/kubepods.slice/…/cri-containerd-4f1d….scope    4f1d…
+//!     0::/machine.slice/machine-web.scope                web
+//!     0::/lxc.payload.web/init.scope                     web
 //! ```
 //!
 //! The same functions serve display and filters: the package is extended data item 9 of an event

@@ -10,7 +10,8 @@ impl Status {
     ///
     /// ```
     /// # use traceweir_format::spec::status::Status;
-    /// assert!(Status::ERROR_WMI_INSTANCE_NOT_FOUND.advice().is_some_and(|advice| advice.contains("weir list")));
+    /// let advice = Status::ERROR_WMI_INSTANCE_NOT_FOUND.advice();
+    /// assert!(advice.is_some_and(|advice| advice.contains("weir list")));
     /// assert_eq!(Status(0xDEAD).advice(), None);
     /// ```
     #[must_use]

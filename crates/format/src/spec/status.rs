@@ -171,7 +171,8 @@ impl Status {
     /// ```
     /// # use traceweir_format::spec::status::Status;
     /// assert_eq!(Status::from_name("error_disk_full"), Some(Status::ERROR_DISK_FULL));
-    /// assert_eq!(Status::from_name("STATUS_DISK_FULL").map(Status::win32), Some(Status::ERROR_DISK_FULL));
+    /// let alias = Status::from_name("STATUS_DISK_FULL");
+    /// assert_eq!(alias.map(Status::win32), Some(Status::ERROR_DISK_FULL));
     /// assert_eq!(Status::from_name("disk full"), None);
     /// ```
     #[must_use]

@@ -89,7 +89,8 @@ impl TraitsBuilder {
 /// ```
 /// # use traceweir_format::tracelogging::{EventMetadata, MetadataBuilder};
 /// let mut builder = MetadataBuilder::new("Request", 0);
-/// let blob = builder.add_field("url", 1, 0, 0).add_struct("timing", 2, 0).add_field("start", 17, 0, 0)
+/// let blob = builder.add_field("url", 1, 0, 0).add_struct("timing", 2, 0)
+///     .add_field("start", 17, 0, 0)
 ///     .add_array("steps", 8, 0, 0).finish()?;
 /// let metadata = EventMetadata::parse(blob)?;
 /// assert_eq!((metadata.name, metadata.fields().count()), (&b"Request"[..], 4));

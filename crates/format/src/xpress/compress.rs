@@ -1,7 +1,8 @@
 //! The compressor: finds repetitions with hash chains and writes them as tokens.
 //!
 //! ```text
-//!   head[hash of 3 bytes] ──▶ newest position ──prev──▶ older ──prev──▶ … at most `CHAIN` steps, at most 8192 bytes back
+//!   head[hash of 3 bytes] ──▶ newest position ──prev──▶ older ──prev──▶ …
+//!   at most `CHAIN` steps, at most 8192 bytes back
 //! ```
 //!
 //! Positions continue from one call to the next, so table entries of earlier calls are too far back

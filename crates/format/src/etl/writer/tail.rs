@@ -1,8 +1,10 @@
 //! Finds the end of a file that a writer is to continue.
 //!
 //! ```text
-//!   header │ 1 │ 2 │ 3            finalised: EndTime, BuffersWritten 4, flush marker on 3     ──▶ the next buffer is 4
-//!   header │ 1 │ 2 │ half, zeros  left by a crash: EndTime 0                                  ──▶ the next buffer is 3
+//!   header │ 1 │ 2 │ 3            finalised: EndTime, BuffersWritten 4, flush marker on 3
+//!                                 ──▶ the next buffer is 4
+//!   header │ 1 │ 2 │ half, zeros  left by a crash: EndTime 0
+//!                                 ──▶ the next buffer is 3
 //! ```
 //!
 //! Supports only sequential files of plain buffers, which all have one size, so the end is found
