@@ -4,7 +4,7 @@
 //! ```text
 //!   trace.etl ─┬─ consumer::process, a Record for each event                this program, `count`
 //!              └─ OpenTrace, ProcessTrace, an EVENT_RECORD for each event   peers/consumer.c
-//! =
+//!
 //!   figure: consumer_c_vs_rust
 //! ```
 //!

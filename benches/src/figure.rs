@@ -4,7 +4,7 @@
 //!   round      1     2     3 (lossy)   4     5
 //!   ours      20    21                19    20      median 20
 //!   peer       2     2                 2     2      median  2
-//! =
+//!
 //!   ratio 10, spread (10.5 − 9.5) / 10
 //! ```
 //!

@@ -2,19 +2,19 @@
 //! copy, and the sustained rate.
 //!
 //! ```text
-//!   figure                                         ours                          peer
-//!   write_40_vs_lttng, write_200_vs_lttng          Provider::write, three blocks LTTng-UST, snapshot
-//!   write_vs_floor                                 the same                      a copy into memory
-//!   two_threads_vs_one                             two threads : one thread      the same of the copy
-//!   tracelogging_rust_vs_lttng                     write_event!, three fields    LTTng-UST, snapshot
-//!   tracelogging_c_vs_lttng, …_cpp_…               TraceLoggingWrite             LTTng-UST, snapshot
-//!   disabled_extra_instructions                    a disabled site               a flag test
-//!   tracelogging_rust_disabled_extra_instructions  a disabled write_event!       a flag test
-//!   tracelogging_c_disabled_extra_…, …_cpp_…       a disabled TraceLoggingWrite  a flag test
-//!   filtered_id_vs_write                           a filtered event              the event, written
-//!   filtered_pid_extra_instructions                a site in a filtered process  a disabled site
-//!   sustained_vs_lttng                             both processors, paced, a file LTTng-UST, file
-//! =
+//!   figure                                   ours                            peer
+//!   write_40_vs_lttng, write_200_…           Provider::write, three blocks   LTTng-UST, snapshot
+//!   write_vs_floor                           the same                        a copy into memory
+//!   two_threads_vs_one                       two threads : one thread        the same of the copy
+//!   tracelogging_rust_vs_lttng               write_event!, three fields      LTTng-UST, snapshot
+//!   tracelogging_c_vs_lttng, …_cpp_…         TraceLoggingWrite               LTTng-UST, snapshot
+//!   disabled_extra_instructions              a disabled site                 a flag test
+//!   tracelogging_rust_disabled_extra_…       a disabled write_event!         a flag test
+//!   tracelogging_c_disabled_extra_…, …_cpp_… a disabled TraceLoggingWrite    a flag test
+//!   filtered_id_vs_write                     a filtered event                the event, written
+//!   filtered_pid_extra_instructions          a site in a filtered process    a disabled site
+//!   sustained_vs_lttng                       both processors, paced, a file  LTTng-UST, file
+//!
 //!   ours: weir daemon, file session; LTTng-UST with the contexts vpid and vtid
 //!   the flag test of TraceLoggingWrite is in the same language
 //! ```

@@ -1,8 +1,8 @@
 //! Writes the seeds of all fuzz targets: small valid inputs, each of another kind.
 //!
 //! ```text
-//! cargo run --example seeds               writes fuzz/seeds/<target>/<name>, removes obsolete seeds
-//! cargo run --example seeds -- --check    fails if the written seeds differ from the current ones
+//! cargo run --example seeds              writes fuzz/seeds/<target>/<name>, removes obsolete seeds
+//! cargo run --example seeds -- --check   fails if the written seeds differ from the current ones
 //! ```
 //!
 //! All seeds are made by the project's own writers or by hand; none comes from a recorded trace.

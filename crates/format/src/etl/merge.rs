@@ -6,7 +6,7 @@
 //! its open lanes:
 //!
 //! ```text
-//!   heap (time, cpu, buffer) ──pop──▶ if unopened: load, queue the next of the CPU ──▶ current lane
+//!   heap (time, cpu, buffer) ──pop──▶ if unopened: load, queue the CPU's next ──▶ current lane
 //!   current lane ──emit while its next record is not later than the heap's top──▶ back to the heap
 //! ```
 //!

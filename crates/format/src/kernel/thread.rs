@@ -1,8 +1,8 @@
 //! Threads: start, end, rundown, context switches and scheduler events.
 //!
 //! ```text
-//!   context switch   0 new thread │ 4 old thread │ 10 wait time │ 14 reserved
-//!                    8 priorities, states, wait reason, one byte each
+//!   context switch   0 new thread │ 4 old thread │ 8 priorities, states, wait reason, 1 byte each
+//!                    10 wait time │ 14 reserved
 //!   compact batch    0 first stamp │ 8 16 x thread id │ 48 16 x base priority │
 //!                    58 records of 2, 4 or 8 bytes
 //! ```

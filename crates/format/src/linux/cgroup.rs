@@ -7,7 +7,7 @@
 //!     0::/…/app-gnome-org.gnome.Maps-4711.scope          (the scope's name)  org.gnome.Maps
 //!     0::/…/app-flatpak-org.example.App-4711.scope       org.example.App     org.example.App
 //!     0::/user.slice/…/snap.hello.world-6f1c….scope      snap.hello.world    world
-//! =
+//!
 //!                                                        container
 //!     12:memory:/docker/4f1d…                            4f1d…
 //!     0::/kubepods.slice/…/cri-containerd-4f1d….scope    4f1d…
