@@ -45,7 +45,7 @@ use self::perf::Perf;
 use self::workload::{Load, Workload};
 pub(crate) use self::workload::{echo, ping_pong};
 
-/// EVENT_TRACE_FLAG_CSWITCH.
+/// The enable flag EVENT_TRACE_FLAG_CSWITCH.
 const CSWITCH: u32 = 0x10;
 /// EVENT_TRACE_SYSTEM_LOGGER_MODE, and a sequential file.
 const MODE: u32 = 0x0200_0000 | 1;

@@ -74,7 +74,7 @@ pub struct BufferHeader {
     pub state: u32,
     /// Valid bytes of the buffer in memory, header included.
     pub offset: u32,
-    /// `BUFFER_FLAG_…` bits.
+    /// The flags of the buffer, `BUFFER_FLAG_…` bits.
     pub flags: u16,
     /// The kind of content, a `BufferType` number.
     pub buffer_type: u16,

@@ -118,7 +118,7 @@ pub struct LogFileHeader {
     pub timer_resolution: u32,
     /// Size limit in MB, or KB depending on the mode; 0 for none.
     pub maximum_file_size: u32,
-    /// `EVENT_TRACE_…_MODE` bits.
+    /// The log-file mode, `EVENT_TRACE_…_MODE` bits.
     pub log_file_mode: u32,
     /// Buffers written, the header buffer included.
     pub buffers_written: u32,

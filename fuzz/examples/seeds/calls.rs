@@ -21,7 +21,7 @@ fn memory(out: &mut Vec<u8>, size: u16, content: &[u8]) {
     bytes(out, content);
 }
 
-/// Appends filters.
+/// Appends the count and each filter.
 fn filters(out: &mut Vec<u8>, of: &[Vec<u8>]) {
     out.put_u8(u8::try_from(of.len()).expect("few"));
     for seed in of {

@@ -54,7 +54,7 @@ pub enum Family {
     Instance,
     /// Manifest, TraceLogging or EventSource event (EVENT_HEADER).
     Event,
-    /// WPP message.
+    /// WPP message (TraceMessage).
     Message,
     /// A record type without a published layout.
     Other(u8),

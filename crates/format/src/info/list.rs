@@ -24,7 +24,7 @@ pub struct EnableInfo {
     pub level: u8,
     /// The session's logger id.
     pub logger_id: u16,
-    /// `EVENT_ENABLE_PROPERTY_…` bits.
+    /// The properties of the enable, `EVENT_ENABLE_PROPERTY_…` bits.
     pub property: u32,
     /// Keywords of which an event must have one; 0 for all events.
     pub match_any: u64,

@@ -34,7 +34,7 @@ pub struct Sid {
 /// The user or group of this system that a SID stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Principal {
-    /// All users.
+    /// All users of the system.
     Everyone,
     /// The system, which is root here.
     System,

@@ -36,7 +36,7 @@ const END_TIME: usize = LOG_FILE_HEADER + 0x10;
 const MODE: usize = LOG_FILE_HEADER + 0x20;
 const BUFFERS_WRITTEN: usize = LOG_FILE_HEADER + 0x24;
 
-/// Undoes finalising.
+/// Undoes finalising, as if the session had crashed.
 fn crash(file: &mut [u8]) {
     put(file, END_TIME, &[0; 8]);
     put(file, BUFFERS_WRITTEN, &[0; 4]);
