@@ -194,7 +194,7 @@ fn file(arguments: &mut Arguments<'_>, state: &CallbackState) {
     } else {
         let is_wide = kind & 2 != 0;
         let name: *const c_void = if is_wide { wide.as_ptr().cast() } else { narrow.as_ptr().cast() };
-        let at = log.at::<EventTraceLogfile>();
+        let at = log.address::<EventTraceLogfile>();
         // Not a live trace: no daemon is reachable.
         let mode = mode & !PROCESS_TRACE_MODE_REAL_TIME;
         // SAFETY: the memory has the structure's size, and zeros are a valid structure.

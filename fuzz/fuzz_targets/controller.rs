@@ -139,7 +139,7 @@ fn control(arguments: &mut Arguments<'_>) {
 fn lists(arguments: &mut Arguments<'_>) {
     let none = Arguments(&[]).filters();
     let mut blocks: Vec<Memory> = (0..arguments.byte() % 5).map(|_| properties(arguments, &none)).collect();
-    let mut places: Vec<*mut EventTraceProperties> = blocks.iter_mut().map(Memory::at).collect();
+    let mut places: Vec<*mut EventTraceProperties> = blocks.iter_mut().map(Memory::address).collect();
     let (mut total, is_wide) = (0, arguments.byte() & 1 == 0);
     // SAFETY: there are as many blocks as stated, each of as many bytes as it states.
     unsafe {

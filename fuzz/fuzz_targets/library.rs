@@ -210,7 +210,7 @@ fn messages(arguments: &mut Arguments<'_>) {
             let mut room = Memory::new(usize::from(id) % 300, &[]);
             let mut got =
                 TdhContext { parameter_value: 0, parameter_type: kind, parameter_size: room.size() };
-            got.parameter_value = room.at::<u8>().expose_provenance() as u64;
+            got.parameter_value = room.address::<u8>().expose_provenance() as u64;
             TdhGetDecodingParameter(handle, &mut got);
             room.check();
         }
