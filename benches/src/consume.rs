@@ -1,10 +1,11 @@
-//! Our side of the work, as a child process does it: every event of a file in order, every field of every event.
+//! Our side of reading, run as a child process: every event of a file in order, every field of
+//! every event.
 //!
 //! ```text
-//!   Events::next ──▶ Decoder::find ──▶ Walker::walk ──▶ Tally (a sum that depends on every value) or Line (text)
+//!   Events::next ──▶ Decoder::find ──▶ Walker::walk ──▶ Tally (sum over all values) or Line (text)
 //! ```
 //!
-//! One thread, one pass, no knowledge of the file: this is what any program does that uses the library.
+//! One thread, one pass, no knowledge of the file, as in any program that uses the library.
 
 use std::fs::File;
 use std::hint::black_box;
@@ -23,15 +24,16 @@ use traceweir_format::time::{FileTime, UNITS_PER_SECOND};
 use crate::error::{Error, Result};
 use crate::process;
 
-/// Text is written out when there is this much of it.
+/// Buffered text is written out when it reaches this many bytes.
 const OUT: usize = 1 << 18;
 
-/// What a reader saw of the bench's events; those of the session itself are decoded too, but not counted.
+/// The bench's events as a reader saw them; events of the session itself are decoded too, but not
+/// counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
-    /// Events.
+    /// Number of events.
     pub(crate) events: u64,
-    /// Sum of all numbers, wrapping.
+    /// Sum of all number fields, wrapping.
     pub(crate) sum: u64,
 }
 
@@ -56,14 +58,15 @@ pub(crate) fn decode(path: &Path) -> Result<Tally> {
     Ok(total)
 }
 
-/// Decodes a file and prints what the parent process checks: events, sum, peak memory in KiB.
+/// Decodes a file and prints the values that the parent process checks: events, sum, peak memory in
+/// KiB.
 pub(crate) fn decode_and_report(path: &Path) -> Result<()> {
     let tally = decode(path)?;
     println!("{} {} {}", tally.events, tally.sum, process::peak_memory_kib());
     Ok(())
 }
 
-/// Takes each value into an account, so that none can be skipped.
+/// Accumulates each value, so that the compiler cannot skip any.
 #[derive(Default)]
 struct Values {
     sum: u64,
@@ -87,7 +90,8 @@ impl<'p> Visitor<'p> for Values {
     fn end_struct(&mut self, _: usize, _: &Field) {}
 }
 
-/// Prints a line for each event with the facts that the peer prints: time, processor, process, thread, names and fields.
+/// Prints a line for each event with the facts that the peer prints: time, processor, process,
+/// thread, names and fields.
 pub(crate) fn print(path: &Path) -> Result<()> {
     let trace = Trace::open(File::open(path).map_err(Error::file(path))?)?;
     let mut decoder = Decoder::new();
@@ -98,7 +102,7 @@ pub(crate) fn print(path: &Path) -> Result<()> {
         line.head(trace.clock().file_time(record.time()), &record);
         match decoder.find(&record) {
             Ok(found) => line.body(&found.known.schema, &record, found.payload),
-            Err(why) => line.out.extend_from_slice(why.to_string().as_bytes()),
+            Err(reason) => line.out.extend_from_slice(reason.to_string().as_bytes()),
         }
         line.out.push(b'\n');
         if line.out.len() >= OUT {
@@ -127,7 +131,7 @@ impl Line {
             self.second = (second, whole.as_bytes().to_vec());
         }
         self.out.extend_from_slice(&self.second.1);
-        // A digit in front keeps the zeros; a dot takes its place.
+        // A leading digit keeps the zeros; a dot replaces it.
         let from = self.out.len();
         format::decimal(units + UNITS_PER_SECOND, &mut self.out);
         self.out[from] = b'.';
@@ -148,8 +152,8 @@ impl Line {
         self.out.push(b'/');
         self.out.extend_from_slice(names.event.as_deref().unwrap_or_default().as_bytes());
         let mut fields = Fields { out: &mut self.out };
-        if let Err(why) = self.walker.walk(schema, payload, record.pointer_size(), &mut fields) {
-            self.out.extend_from_slice(format!(" {why}").as_bytes());
+        if let Err(reason) = self.walker.walk(schema, payload, record.pointer_size(), &mut fields) {
+            self.out.extend_from_slice(format!(" {reason}").as_bytes());
         }
     }
 }

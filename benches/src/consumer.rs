@@ -1,11 +1,15 @@
-//! A consumer in C beside the Rust reader: the same file, every event handed to a callback that only counts.
+//! A consumer in C compared with the Rust reader: the same file, every event passed to a callback
+//! that only counts.
 //!
 //! ```text
-//!   trace.etl ─┬─ consumer::process, a Record for each event               this program, `count`
-//!              └─ OpenTrace, ProcessTrace, an EVENT_RECORD for each event  peers/consumer.c with libtraceweir.so      consumer_c_vs_rust
+//!   trace.etl ─┬─ consumer::process, a Record for each event                this program, `count`
+//!              └─ OpenTrace, ProcessTrace, an EVENT_RECORD for each event   peers/consumer.c
+//!
+//!   figure: consumer_c_vs_rust
 //! ```
 //!
-//! Both callbacks get the whole event, and neither looks into it; that the Rust one could is what keeps the compiler from leaving out what nobody asks for.
+//! Both callbacks get the whole event, and neither reads it. Because the Rust callback could, the
+//! compiler cannot optimise the event away.
 
 use std::hint::black_box;
 use std::ops::ControlFlow;
@@ -19,12 +23,12 @@ use crate::error::Result;
 use crate::in_c::number_of;
 use crate::peer::this_program;
 
-/// How long the Rust reader takes for a file, in a process of its own, and how many events it saw.
+/// Returns how long the Rust reader takes for a file, in its own process, and the number of events.
 pub(crate) fn run_ours(trace: &Path) -> Result<(Duration, u64)> {
     number_of(Command::new(this_program()?).arg("count").arg(trace))
 }
 
-/// Prints how many events a file has.
+/// Prints the number of events of a file.
 pub(crate) fn count(path: &Path) -> Result<()> {
     let mut count = 0_u64;
     process(vec![Trace::open_file(path)?], |item| {

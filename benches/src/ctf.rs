@@ -1,17 +1,20 @@
 //! The events as a CTF 1.8 trace, laid out as LTTng-UST lays them out on x86-64.
 //!
 //! ```text
-//!   packet   00 u32 C1FC1FC1 │ 04 UUID │ 14 u32 stream │ 18 u64 instance                                  header
-//!            20 u64 begin │ 28 u64 end │ 30 u64 content bits │ 38 u64 packet bits │ 40 u64 number
-//!            48 u64 discarded │ 50 u32 cpu │ 54 events … content │ zeros … packet                         context
-//!   event    00 u16 id │ 02 u32 low half of the time │ 06 i32 vpid │ 0A i32 vtid │ 0E payload             the usual form
-//!            00 u16 FFFF │ 02 u32 id │ 06 u64 time │ 0E i32 vpid │ 12 i32 vtid │ 16 payload              first of a stream
+//!   packet header    00 u32 C1FC1FC1 │ 04 UUID │ 14 u32 stream │ 18 u64 instance
+//!   packet context   20 u64 begin │ 28 u64 end │ 30 u64 content bits │ 38 u64 packet bits
+//!                    40 u64 number │ 48 u64 discarded │ 50 u32 cpu
+//!                    54 events … content │ zeros … packet
+//!   usual event      00 u16 id │ 02 u32 low half of the time │ 06 i32 vpid │ 0A i32 vtid
+//!                    0E payload
+//!   first event of   00 u16 FFFF │ 02 u32 id │ 06 u64 time │ 0E i32 vpid │ 12 i32 vtid
+//!   a stream         16 payload
 //! ```
 //!
-//! A real recording would need a daemon and the time to make it, so the trace is written here. The layout is that of a
-//! recording with the contexts vpid and vtid: the "large" event header, integers at byte boundaries, one stream file for
-//! each processor. The `index` folder of a recording is left out. Source:
-//! Documented ("Common Trace Format 1.8.3"), Observed on a recording of LTTng-UST 2.13.
+//! A real recording would need a daemon and time, so the trace is written here. The layout is that
+//! of a recording with the contexts vpid and vtid: the "large" event header, integers at byte
+//! boundaries, one stream file for each processor. The `index` folder of a recording is left out.
+//! Source: Documented ("Common Trace Format 1.8.3"), Observed on a recording of LTTng-UST 2.13.
 
 use std::fs::File;
 use std::io::Write;
@@ -22,18 +25,18 @@ use crate::sample::{EVENT, PAYLOAD, PROCESS, PROVIDER, START_SECONDS, Sample};
 
 const MAGIC: u32 = 0xC1FC_1FC1;
 const UUID: [u8; 16] = *b"traceweir bench!";
-/// Bytes of packet header and context.
+/// Size of packet header and context in bytes.
 const PACKET_HEAD: usize = 0x54;
-/// Bytes of a packet: as many as a buffer of the `.etl` has.
+/// Size of a packet in bytes, equal to the buffer size of the `.etl`.
 const PACKET: usize = 0x10000;
-/// The longest event.
+/// Size of the longest event in bytes.
 const EVENT_BYTES: usize = 0x16 + PAYLOAD;
-/// The event id that says that another id and a whole time follow.
+/// The event id that announces an extended header with another id and a 64-bit time.
 const EXTENDED: u16 = u16::MAX;
-/// Nanoseconds on the trace's clock when the first event happens.
+/// Time of the first event in nanoseconds of the trace's clock.
 const FIRST_NANOS: u64 = 2_000_000_000_000;
 
-/// Writes a trace of `events` events into `folder`, which is made.
+/// Writes a trace of `events` events into `folder`, which is created.
 pub(crate) fn write(folder: &Path, events: u64, cpus: u16) -> Result<()> {
     std::fs::create_dir_all(folder).map_err(Error::file(folder))?;
     let metadata = folder.join("metadata");
@@ -46,7 +49,7 @@ pub(crate) fn write(folder: &Path, events: u64, cpus: u16) -> Result<()> {
     streams.iter_mut().try_for_each(Stream::flush).map_err(Error::file(folder))
 }
 
-/// The events of one processor.
+/// The stream file of one processor.
 struct Stream {
     file: File,
     cpu: u16,
@@ -112,7 +115,7 @@ impl Stream {
     }
 }
 
-/// The description of the layout in TSDL.
+/// Returns the description of the layout in TSDL.
 fn metadata_text() -> String {
     let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = UUID.map(|byte| format!("{byte:02x}"));
     let uuid = format!("{a}{b}{c}{d}-{e}{f}-{g}{h}-{i}{j}-{k}{l}{m}{n}{o}{p}");
@@ -160,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packets_say_how_far_their_events_reach() {
+    fn packets_state_the_size_of_their_content() {
         let folder = tempfile::tempdir().unwrap();
         write(folder.path(), 5_000, 2).unwrap();
         let mut events = 0;
@@ -172,7 +175,7 @@ mod tests {
                 assert_eq!((word(packet + 0x18), word(packet + 0x38)), (cpu, PACKET as u64 * 8));
                 assert!(word(packet + 0x20) < word(packet + 0x28));
                 let content = usize::try_from(word(packet + 0x30) / 8).unwrap();
-                // Only the first event of a stream has a whole time, eight bytes more.
+                // Only the first event of a stream has a 64-bit time, which takes eight bytes more.
                 let first = if packet == 0 { 8 } else { 0 };
                 let usual = EVENT_BYTES - 8;
                 assert_eq!((content - PACKET_HEAD - first) % usual, 0);

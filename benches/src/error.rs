@@ -1,43 +1,43 @@
-//! Why there is no figure.
+//! Errors of measurements.
 
 use std::path::{Path, PathBuf};
 
-/// The result of a part of the measurement.
+/// The result of a part of a measurement.
 pub(crate) type Result<T> = std::result::Result<T, Error>;
 
-/// Why a measurement could not be made.
+/// The reason why a measurement failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    /// The library refused a trace.
+    /// The library rejected a trace.
     #[error(transparent)]
     Format(#[from] traceweir_format::Error),
-    /// A file or folder.
+    /// An operation on a file or folder failed.
     #[error("{path}: {source}")]
     File { path: PathBuf, source: std::io::Error },
-    /// A question to the system.
+    /// A system call failed.
     #[error("{what}: {source}")]
     System { what: &'static str, source: nix::Error },
-    /// A program that was started.
-    #[error("{program}: {why}")]
-    Program { program: String, why: String },
-    /// A call to the library under measurement.
+    /// A child process failed.
+    #[error("{program}: {reason}")]
+    Program { program: String, reason: String },
+    /// A call to the measured library failed.
     #[error(transparent)]
     Traceweir(#[from] traceweir::Error),
-    /// A side did not do what it was to be measured at.
+    /// A side did not do the work that was to be measured.
     #[error("{0}")]
     Unfit(String),
-    /// Both sides must have the same events; they have not.
-    #[error("{who} does not give the events that were written: {why}")]
-    Unequal { who: &'static str, why: String },
+    /// The two sides did not see the same events.
+    #[error("{side} does not give the events that were written: {reason}")]
+    Unequal { side: &'static str, reason: String },
 }
 
 impl Error {
-    /// Says which file it was.
+    /// Adds the path to an I/O error.
     pub(crate) fn file(path: &Path) -> impl FnOnce(std::io::Error) -> Self {
         move |source| Self::File { path: path.to_owned(), source }
     }
 
-    /// Says what was asked.
+    /// Adds the name of the operation to a system error.
     pub(crate) fn system(what: &'static str) -> impl FnOnce(nix::Error) -> Self {
         move |source| Self::System { what, source }
     }

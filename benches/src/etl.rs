@@ -1,10 +1,12 @@
 //! The events as an `.etl` file: TraceLogging, so that each event describes itself.
 //!
 //! ```text
-//!   00 EVENT header │ 50 item: provider traits │ .. item: event metadata │ .. payload of 40 bytes │ to a multiple of eight
+//!   00 EVENT header │ 50 item: provider traits │ .. item: event metadata │ .. payload of 40 bytes
+//!   padded to a multiple of eight
 //! ```
 //!
-//! One record is encoded; for each event its stamp, thread and payload are put in place. So a file is made at the speed of its disk.
+//! One record is encoded; for each event, only its stamp, thread and payload are replaced. So a
+//! file is written at the speed of its disk.
 
 use std::fs::File;
 use std::path::Path;
@@ -21,31 +23,32 @@ use traceweir_format::{Guid, Record};
 use crate::error::{Error, Result};
 use crate::sample::{EVENT, PAYLOAD, PROCESS, PROVIDER, START_SECONDS, STEP_UNITS, Sample};
 
-/// Where the header has the thread and the stamp.
+/// Offset of the thread id in the header.
 const THREAD_AT: usize = 0x08;
+/// Offset of the time stamp in the header.
 const TIME_AT: usize = 0x10;
 /// The stamp of the session's start.
 const ANCHOR: i64 = 1_000_000;
 
-/// What kind of file to make.
+/// The properties of the file to write.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
-    /// Processors that wrote it.
+    /// Number of processors.
     pub(crate) cpus: u16,
-    /// Bytes of a buffer.
+    /// Size of a buffer in bytes.
     pub(crate) buffer_size: u32,
-    /// The most events.
+    /// The largest number of events.
     pub(crate) events: u64,
-    /// The file is finished when it has this many bytes.
+    /// Size in bytes at which the file is finished.
     pub(crate) bytes: u64,
 }
 
-/// What was made.
+/// The properties of the written file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Made {
-    /// Events in the file, besides the log-file header.
+    /// Number of events in the file, without the log-file header.
     pub(crate) events: u64,
-    /// Bytes of the file.
+    /// Size of the file in bytes.
     pub(crate) bytes: u64,
 }
 
@@ -82,7 +85,7 @@ pub(crate) fn write(path: &Path, shape: Shape) -> Result<Made> {
     Ok(Made { events, bytes })
 }
 
-/// One encoded event, padded.
+/// Returns one encoded event, padded.
 fn template() -> Result<Vec<u8>> {
     let mut traits = TraitsBuilder::new(PROVIDER);
     let mut metadata = MetadataBuilder::new(EVENT, 0);
@@ -117,7 +120,7 @@ mod tests {
     use crate::sample::sum_of;
 
     #[test]
-    fn what_is_written_is_read_back_in_order() {
+    fn written_events_read_back_in_order() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("small.etl");
         let shape = Shape { cpus: 3, buffer_size: 0x1000, events: 5_000, bytes: u64::MAX };

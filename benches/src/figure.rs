@@ -1,15 +1,18 @@
-//! From rounds to a figure.
+//! Computes figures from measured rounds.
 //!
 //! ```text
 //!   round      1     2     3 (lossy)   4     5
 //!   ours      20    21                19    20      median 20
-//!   peer       2     2                 2     2      median  2      ratio 10, spread (10.5 − 9.5) / 10
+//!   peer       2     2                 2     2      median  2
+//!
+//!   ratio 10, spread (10.5 − 9.5) / 10
 //! ```
 //!
-//! Ours and the peer take turns, so that a slow minute of the machine is in both. The ratio is that of the medians; the
-//! spread is the distance between the best and the worst round's own ratio, relative to the middle one. Whether a larger or a
-//! smaller ratio is the better one is part of what is [`Wanted`]. For the memory of reading, `peer` is the limit and the ratio
-//! how many times we fit into it.
+//! Ours and the peer take turns, so that a slow minute of the machine affects both. The ratio is
+//! that of the medians; the spread is the distance between the best and the worst round's own
+//! ratio, relative to the middle one. [`Wanted`] defines whether a larger or a smaller ratio is
+//! better. For the memory of reading, `peer` is the limit and the ratio is how many times we fit
+//! into it.
 
 use std::fmt::Write;
 
@@ -21,7 +24,7 @@ pub(crate) struct Rounds {
 }
 
 impl Rounds {
-    /// Adds a round; one in which a side did not see every event has no value for it.
+    /// Adds a round. A side that did not see every event has no value.
     pub(crate) fn add(&mut self, ours: Option<f64>, peer: Option<f64>) {
         match ours.zip(peer) {
             Some(pair) => self.pairs.push(pair),
@@ -29,12 +32,12 @@ impl Rounds {
         }
     }
 
-    /// Tells of a round that was thrown away and repeated.
+    /// Counts a round that was discarded and repeated.
     pub(crate) fn discard(&mut self) {
         self.lossy += 1;
     }
 
-    /// The figure; `None` without a single good round.
+    /// Returns the figure; `None` without a single good round.
     pub(crate) fn figure(&self, name: &'static str, unit: Unit, wanted: Wanted) -> Option<Figure> {
         let side = |f: fn(&(f64, f64)) -> f64| sorted(self.pairs.iter().map(f));
         let (ours, peer) = (median(&side(|p| p.0))?, median(&side(|p| p.1))?);
@@ -56,7 +59,7 @@ impl Rounds {
     }
 }
 
-/// The middle one of some values; `None`: there are none.
+/// Returns the median of some values; `None` if there are none.
 pub(crate) fn middle(values: impl Iterator<Item = f64>) -> Option<f64> {
     median(&sorted(values))
 }
@@ -73,30 +76,30 @@ fn median(sorted: &[f64]) -> Option<f64> {
     Some(f64::midpoint(lower, upper))
 }
 
-/// What `ours` and `peer` count.
+/// The unit of `ours` and `peer`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Unit {
-    /// Events in a second of processor time.
+    /// Events per second of processor time.
     EventsPerSecond,
-    /// Bytes in a second of processor time.
+    /// Bytes per second of processor time.
     BytesPerSecond,
-    /// MiB; `peer` is the limit.
+    /// Memory in MiB; `peer` is the limit.
     Mebibytes,
-    /// KiB; `peer` is the limit.
+    /// Memory in KiB; `peer` is the limit.
     Kibibytes,
-    /// Nanoseconds of processor time for an event.
+    /// Nanoseconds of processor time per event.
     Nanoseconds,
-    /// Events in a second by the clock on the wall.
+    /// Events per second of wall time.
     PacedEventsPerSecond,
     /// Machine instructions of one pass.
     Instructions,
-    /// How many times as much one thing costs as another.
+    /// The cost of one thing as a multiple of another.
     Times,
     /// A plain number; `peer` is the limit.
     Count,
 }
 
-/// The ratio that must be reached, and the one to aim for.
+/// The ratio that must be reached, and the target.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
     better: Better,
@@ -104,7 +107,7 @@ pub(crate) struct Wanted {
     target: Option<f64>,
 }
 
-/// Which way is up.
+/// Whether larger or smaller ratios are better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Better {
     Larger,
@@ -112,23 +115,23 @@ enum Better {
 }
 
 impl Wanted {
-    /// At least `accept`, better `target`.
+    /// Requires at least `accept`; the target is `target`.
     pub(crate) const fn at_least(accept: f64, target: f64) -> Self {
         Self { better: Better::Larger, accept: Some(accept), target: Some(target) }
     }
 
-    /// At most `accept`, better `target`.
+    /// Requires at most `accept`; the target is `target`.
     pub(crate) const fn at_most(accept: f64, target: f64) -> Self {
         Self { better: Better::Smaller, accept: Some(accept), target: Some(target) }
     }
 
-    /// No bound, but a small one is aimed for.
+    /// Requires nothing; the target is at most `target`.
     pub(crate) const fn towards(target: f64) -> Self {
         Self { better: Better::Smaller, accept: None, target: Some(target) }
     }
 
-    /// Told, and held to nothing.
-    pub(crate) const fn told() -> Self {
+    /// Reports the figure without a requirement or a target.
+    pub(crate) const fn report_only() -> Self {
         Self { better: Better::Smaller, accept: None, target: None }
     }
 
@@ -172,7 +175,7 @@ pub(crate) struct Figure {
 }
 
 impl Figure {
-    /// One JSON object on one line.
+    /// Returns one JSON object on one line.
     pub(crate) fn json(&self) -> String {
         let Self { name, ours, peer, ratio, spread, rounds, lossy_rounds, .. } = self;
         format!(
@@ -202,7 +205,7 @@ impl Unit {
     }
 }
 
-/// The figures for a person.
+/// Formats the figures as a table for people.
 pub(crate) fn table(figures: &[Figure]) -> String {
     let mut out = String::new();
     let row = |out: &mut String, cells: [&str; 8]| {
@@ -246,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lossy_round_counts_for_nothing_but_is_told() {
+    fn lossy_round_is_discarded_but_reported() {
         let mut rounds = Rounds::default();
         rounds.add(Some(1000.0), None);
         assert!(rounds.figure("x", Unit::EventsPerSecond, WANTED).is_none());
@@ -262,12 +265,15 @@ mod tests {
     }
 
     #[test]
-    fn where_less_is_better_a_small_ratio_reaches_the_target() {
+    fn small_ratio_reaches_the_target_if_smaller_is_better() {
         let wanted = Wanted::at_most(0.4, 0.2);
         assert_eq!(wanted.verdict(0.2), "target reached");
         assert_eq!(wanted.verdict(0.3), "accepted");
         assert_eq!(wanted.verdict(0.41), "too high");
-        assert_eq!((Wanted::towards(1.5).verdict(1.6), Wanted::told().verdict(9.0)), ("target missed", ""));
-        assert_eq!((wanted.show(), Wanted::told().show()), ("≤ 0.4/0.2".to_owned(), String::new()));
+        assert_eq!(
+            (Wanted::towards(1.5).verdict(1.6), Wanted::report_only().verdict(9.0)),
+            ("target missed", "")
+        );
+        assert_eq!((wanted.show(), Wanted::report_only().show()), ("≤ 0.4/0.2".to_owned(), String::new()));
     }
 }

@@ -1,9 +1,10 @@
-//! Programs in C beside the library as it is installed: compiled where they are measured, run once for each round, and what each prints is a number.
+//! Programs in C that use the installed library: compiled on the measured machine, run once per
+//! round. Each prints a number.
 //!
 //! | Source | Number | Figure |
 //! |---|---|---|
-//! | `peers/consumer.c` | events that OpenTrace and ProcessTrace delivered of a file | `consumer_c_vs_rust`, by the time of the run |
-//! | `peers/tdh.c` | nanoseconds of processor time for a TdhGetEventInformation whose schema was seen before | `tdh_info_ns` |
+//! | `peers/consumer.c` | events delivered by ProcessTrace | `consumer_c_vs_rust`, by run time |
+//! | `peers/tdh.c` | processor ns per TdhGetEventInformation of a known schema | `tdh_info_ns` |
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -15,28 +16,29 @@ use crate::process::{self, failed};
 use crate::write::native;
 use crate::write::program::Program;
 
-/// A program that could be made here.
+/// A compiled program in C.
 #[derive(Clone, Debug)]
 pub(crate) struct InC(Program);
 
 impl InC {
-    /// Compiles a source of `peers` into a folder; where that cannot be done, says why its figure is left out.
+    /// Compiles a source of `peers` into a folder; if that fails, prints why the figure is left
+    /// out.
     pub(crate) fn make(folder: &Path, source: &str, figure: &str) -> Option<Self> {
         let made = native::find_library().and_then(|library| {
             let (options, libraries) = (native::c_options(), native::linked_with(&library));
             let libraries: Vec<&str> = libraries.iter().map(String::as_str).collect();
             Program::compile_by("cc", folder, source, &options, &libraries)
         });
-        made.map(Self).map_err(|why| eprintln!("{figure} is left out: {why}")).ok()
+        made.map(Self).map_err(|reason| eprintln!("{figure} is left out: {reason}")).ok()
     }
 
-    /// How long it takes, and the number that it prints.
+    /// Runs the program and returns its run time and the number that it prints.
     pub(crate) fn run<T: FromStr>(&self, file: Option<&Path>) -> Result<(Duration, T)> {
         number_of(Command::new(&self.0.path).args(file))
     }
 }
 
-/// How long a command takes, and the number that it prints.
+/// Runs a command and returns its run time and the number that it prints.
 pub(crate) fn number_of<T: FromStr>(command: &mut Command) -> Result<(Duration, T)> {
     let ended = process::run(command, Stdio::piped())?;
     match ended.stdout.trim().parse() {
@@ -50,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_number_of_a_program_that_succeeds_counts() {
+    fn only_numbers_of_successful_programs_count() {
         let _alone = process::alone();
         let run = |script| number_of::<u64>(Command::new("sh").args(["-c", script]));
         assert!(matches!(run("echo 12"), Ok((_, 12))));

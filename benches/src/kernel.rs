@@ -1,20 +1,27 @@
-//! What capturing kernel events costs the workload, beside `perf record` with the same events.
+//! The cost that capturing kernel events adds to a workload, compared with `perf record` of the
+//! same events.
 //!
 //! ```text
-//!   one workload for all rounds: two processes on one processor pass a byte to and fro by pipes, a batch at a time; each pass is two context switches
+//!   one workload for all rounds: two processes on one processor pass a byte back and forth by
+//!   pipes, a batch at a time; each pass is two context switches
 //!
-//!   round    alone │ captured by us          alone │ by perf record            the middle one of the batches of each
+//!   round    alone │ captured by us          alone │ by perf record        median of the batches
 //!            t₀    │ t₀ + ours               t₀′   │ t₀′ + perf's
 //!
-//!   kernel_vs_perf          a system logger with CSWITCH, to a file            perf record -a -e sched:sched_switch
-//!   kernel_stacks_vs_perf   the same with call chains by frame pointers        --call-graph fp
-//!   kernel_unwind_vs_perf   the same with bytes of the user's stack: unwound   --call-graph dwarf: kept, and unwound by nobody yet
+//!   kernel_vs_perf          a system logger with CSWITCH, to a file     perf record -a
+//!                                                                       -e sched:sched_switch
+//!   kernel_stacks_vs_perf   the same with call chains by frame pointers --call-graph fp
+//!   kernel_unwind_vs_perf   the same with user stack bytes, unwound     --call-graph dwarf: kept,
+//!                                                                       not unwound
 //! ```
 //!
-//! 1. Both sides meet the very same processes, and what is added is counted from the batches right before: where a process's pages lie and how fast the machine is at that minute changes a
-//!    switch by more than capturing does.
-//! 2. Which side is first turns from round to round. A round in which either side lost an event counts for nothing.
-//! 3. What the captures take themselves, on another processor, is told beside: processor time of the session's threads, and of perf.
+//! 1. Both sides measure the very same processes, and the added time counts from the batches right
+//!    before: the memory pages of a process and the current speed of the machine change a switch by
+//!    more than capturing does.
+//! 2. The side that goes first changes from round to round. A round in which either side lost an
+//!    event is discarded.
+//! 3. The captures' own processor time, on another processor, is reported separately: that of the
+//!    session's threads, and of perf.
 
 mod perf;
 mod workload;
@@ -38,7 +45,7 @@ use self::perf::Perf;
 use self::workload::{Load, Workload};
 pub(crate) use self::workload::{echo, ping_pong};
 
-/// EVENT_TRACE_FLAG_CSWITCH.
+/// The enable flag EVENT_TRACE_FLAG_CSWITCH.
 const CSWITCH: u32 = 0x10;
 /// EVENT_TRACE_SYSTEM_LOGGER_MODE, and a sequential file.
 const MODE: u32 = 0x0200_0000 | 1;
@@ -47,25 +54,25 @@ const SWITCH: ClassicEventId =
     ClassicEventId { class: Guid::from_u128(0x3d6f_a8d1_fe05_11d0_9dda_00c0_4fd7_ba7c), opcode: 36 };
 const BUFFER_KIB: u32 = 256;
 const BUFFERS: u32 = 64;
-/// Bytes of a user's stack that are kept where it is unwound.
+/// Bytes of user stack that are copied where stacks are unwound.
 const STACK_BYTES: u32 = 2048;
 
-/// What to measure, and how.
+/// The options of the measurement.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// Print one JSON object for each figure.
     #[arg(long)]
     json: bool,
-    /// Keep the figures as `recorded/kernel-<date>.jsonl`.
+    /// Save the figures as `recorded/kernel-<date>.jsonl`.
     #[arg(long)]
     record: bool,
     /// Rounds of each measurement.
     #[arg(long, default_value_t = 15, value_name = "N")]
     rounds: u32,
-    /// Times that the byte goes to and fro in a batch.
+    /// Number of times that the byte goes back and forth in a batch.
     #[arg(long, default_value_t = 5_000, value_name = "N")]
     passes: u32,
-    /// Batches of which the middle one counts.
+    /// Number of batches, of which the median counts.
     #[arg(long, default_value_t = 25, value_name = "N")]
     batches: u32,
     /// The `weir` to measure [default: the one beside this program].
@@ -73,7 +80,7 @@ pub(crate) struct Arguments {
     weir: Option<PathBuf>,
 }
 
-/// Measures and prints.
+/// Measures and prints the figures.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let machine = Machine::describe();
     let folder = tempfile::tempdir().map_err(Error::file(&std::env::temp_dir()))?;
@@ -87,7 +94,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let daemon = Daemon::start(&ours::find_weir(arguments.weir.as_deref())?, folder.path())?;
     let mut bench = Bench { daemon, folder: folder.path(), workload: Workload::start()? };
     let load = Load { passes: arguments.passes, batches: arguments.batches, rest: Duration::ZERO };
-    // Bytes of stacks fill a ring within a thousand switches: both sides are given the time to empty theirs.
+    // Stack bytes fill a ring within a thousand switches, so both sides get time to empty theirs.
     let rested = Load { passes: 150, batches: arguments.batches * 4, rest: Duration::from_millis(10) };
     let mut figures = Vec::new();
     for kind in [Kind::Plain, Kind::Chains, Kind::Unwound] {
@@ -108,7 +115,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// What is captured with each switch.
+/// The data captured with each switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Plain,
@@ -117,7 +124,7 @@ enum Kind {
 }
 
 impl Kind {
-    /// The figures' names: of the time that is added, and of the captures' own.
+    /// Returns the names of the figures: for the added time, and for the captures' own time.
     const fn names(self) -> [&'static str; 2] {
         match self {
             Self::Plain => ["kernel_vs_perf", "kernel_capture_cpu"],
@@ -129,7 +136,7 @@ impl Kind {
     const fn wanted(self) -> Wanted {
         match self {
             Self::Plain | Self::Chains => Wanted::at_most(1.2, 1.05),
-            Self::Unwound => Wanted::told(),
+            Self::Unwound => Wanted::report_only(),
         }
     }
 }
@@ -140,13 +147,14 @@ struct Bench<'a> {
     workload: Workload,
 }
 
-/// Nanoseconds of a switch while captured, and of processor time that capturing it took; `None` where something was lost.
+/// Nanoseconds of a switch while captured, and of processor time for capturing it; `None` if events
+/// were lost.
 type Run = Option<(f64, f64)>;
 
 impl Bench<'_> {
     fn measure(&mut self, kind: Kind, load: Load, rounds: u32) -> Result<Vec<Figure>> {
         let (mut added, mut cpu) = (Rounds::default(), Rounds::default());
-        // Warm: programs, files, the daemon.
+        // A warm-up run for programs, files and the daemon.
         self.ours(kind, load)?;
         for round in 0..rounds {
             let (mut ours, mut perf) = (None, None);
@@ -163,16 +171,16 @@ impl Bench<'_> {
                 None => "lossy".to_owned(),
             };
             eprintln!("round {}: ns a switch: ours {}, perf {}", round + 1, show(ours), show(perf));
-            added.add(ours.map(|it| it.1), perf.map(|it| it.1));
-            cpu.add(ours.map(|it| it.2), perf.map(|it| it.2));
+            added.add(ours.map(|(_, added, _)| added), perf.map(|(_, added, _)| added));
+            cpu.add(ours.map(|(_, _, capture)| capture), perf.map(|(_, _, capture)| capture));
         }
         let [time, own] = kind.names();
         let time = added.figure(time, Unit::Nanoseconds, kind.wanted());
-        let own = cpu.figure(own, Unit::Nanoseconds, Wanted::told());
+        let own = cpu.figure(own, Unit::Nanoseconds, Wanted::report_only());
         Ok(time.into_iter().chain(own).collect())
     }
 
-    /// Under a session of ours.
+    /// Runs the workload under a session of ours.
     #[allow(clippy::cast_precision_loss)] // Nanoseconds of seconds are far below 2⁵³.
     fn ours(&mut self, kind: Kind, load: Load) -> Result<Run> {
         let file = self.folder.join("ours.etl");
@@ -210,7 +218,7 @@ impl Bench<'_> {
         self.workload.run(load)
     }
 
-    /// Under perf.
+    /// Runs the workload under perf.
     #[allow(clippy::cast_precision_loss)]
     fn perf(&mut self, kind: Kind, load: Load) -> Result<Run> {
         let perf = Perf::start(self.folder, kind)?;

@@ -1,20 +1,21 @@
-//! The machine that figures belong to.
+//! Describes the machine that figures belong to.
 
-/// What a reader of recorded figures wants to know.
+/// Facts about the machine, for readers of recorded figures.
 #[derive(Clone, Debug)]
 pub(crate) struct Machine {
-    /// The processor's own name.
+    /// The model name of the processor.
     pub(crate) cpu: String,
-    /// Processors that may be used.
+    /// Number of usable processors.
     pub(crate) cores: usize,
     /// Installed memory in MiB.
     pub(crate) memory_mib: u64,
-    /// The kernel's release.
+    /// The release of the kernel.
     pub(crate) kernel: String,
 }
 
 impl Machine {
-    /// Asks the system; what it does not tell stays empty. To be asked before the process is pinned to a core.
+    /// Queries the system; unknown facts stay empty. Must be called before the process is pinned to
+    /// a core.
     pub(crate) fn describe() -> Self {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let cpu = value_of(&read("/proc/cpuinfo"), "model name").to_owned();
@@ -30,7 +31,7 @@ impl Machine {
     }
 }
 
-/// The value of the first line `name : value`.
+/// Returns the value of the first line `name : value`.
 fn value_of<'t>(text: &'t str, name: &str) -> &'t str {
     let mut pairs = text.lines().filter_map(|l| l.split_once(':'));
     pairs.find(|(key, _)| key.trim() == name).map_or("", |(_, value)| value.trim())

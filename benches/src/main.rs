@@ -1,18 +1,20 @@
-//! Measures Traceweir beside the tools that do the same work, in one run on one machine.
+//! Measures Traceweir and the tools that do the same work, in one run on one machine.
 //!
 //! ```text
-//!   cargo build --release -p traceweir-cli          (once: `weir` is looked for beside this program)
+//!   cargo build --release -p traceweir-cli          (once: `weir` must be next to this program)
 //!   cargo run --release -p traceweir-bench -- read [--json] [--record]
 //!   cargo run --release -p traceweir-bench -- write [--json] [--record] [--quick]
 //!   cargo run --release -p traceweir-bench -- presence [--json] [--record]
-//!   cargo run --release -p traceweir-bench -- kernel [--json] [--record]      (as root, beside perf)
+//!   cargo run --release -p traceweir-bench -- kernel [--json] [--record]      (as root, with perf)
 //! ```
 //!
-//! Absolute figures do not travel from machine to machine; ratios of one run do. So every figure is a ratio: ours and the
-//! peer take turns on the same core, and a round in which either side did not see every event counts for nothing, as losing
-//! an event is cheaper than handling it. Nothing is installed: a peer that is not there is named, and its figures are left out.
+//! Absolute figures differ from machine to machine; ratios of one run do not. So every figure is a
+//! ratio: ours and the peer take turns on the same core, and a round in which either side did not
+//! see every event is discarded, because losing an event is cheaper than handling it. Nothing is
+//! installed: a missing peer is named, and its figures are left out.
 //!
-//! What is measured, and how fair it is, is told in [`read`], [`mod@write`], [`presence`] and [`kernel`]; how a figure is made of rounds, in [`figure`].
+//! The modules [`read`], [`mod@write`], [`presence`] and [`kernel`] describe what is measured and
+//! how fair it is; [`figure`] describes how rounds become a figure.
 #![deny(unsafe_code)]
 
 mod consume;
@@ -41,7 +43,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Speed and memory of Traceweir beside its peers.
+/// Speed and memory of Traceweir compared with its peers.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Arguments {
@@ -51,76 +53,78 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Decoding and printing a trace beside babeltrace2 and memcpy, and the memory it takes.
+    /// Decode and print a trace, compared with babeltrace2 and memcpy, and measure memory.
     Read(read::Arguments),
-    /// Writing events beside LTTng-UST and the floor: cost, two threads, a disabled site, sustained rate.
+    /// Write events, compared with LTTng-UST and a plain copy: cost, two threads, a disabled site,
+    /// sustained rate.
     Write(write::Arguments),
-    /// What being there costs: memory and wake-ups of quiet providers.
+    /// Measure memory and wake-ups of quiet providers.
     Presence(presence::Arguments),
-    /// What capturing kernel events costs the workload, beside perf.
+    /// Measure the cost of capturing kernel events, compared with perf.
     Kernel(kernel::Arguments),
-    /// Writes the traces of `read` into a folder and keeps them, for a profiler.
+    /// Write the traces of `read` into a folder and keep them, for a profiler.
     Make {
-        /// The folder, which is made.
+        /// The folder, which is created.
         folder: PathBuf,
-        /// Events of each trace.
+        /// Number of events of each trace.
         #[arg(long, default_value_t = read::EVENTS, value_name = "N")]
         events: u64,
     },
-    /// Decodes every field of a file; prints events, sum and peak memory. What `read` times.
+    /// Decodes every field of a file; prints events, sum and peak memory. Measured by `read`.
     #[command(hide = true)]
     Decode {
-        /// The trace.
+        /// The trace file.
         file: PathBuf,
     },
-    /// Counts the events of a file. What `read` times beside a consumer in C.
+    /// Counts the events of a file. Measured by `read` against a consumer in C.
     #[command(hide = true)]
     Count {
-        /// The trace.
+        /// The trace file.
         file: PathBuf,
     },
-    /// Prints every event of a file as text. What `read` times where `weir` is not found.
+    /// Prints every event of a file as text. Measured by `read` if `weir` is not found.
     #[command(hide = true)]
     Print {
-        /// The trace.
+        /// The trace file.
         file: PathBuf,
     },
-    /// Writes a load into a session of its own. What `write` times.
+    /// Writes a load into its own session. Measured by `write`.
     #[command(hide = true)]
     Ours {
         #[command(flatten)]
-        who: write::ours::Who,
-        /// The session's file.
+        writer: write::ours::WriterOptions,
+        /// The log file of the session.
         file: PathBuf,
-        /// The load.
+        /// The arguments of the load.
         load: Vec<String>,
     },
-    /// Passes a disabled site. What `write` counts.
+    /// Passes a disabled site. Measured by `write`.
     #[command(hide = true)]
     Disabled {
-        /// What is in the loop.
+        /// The content of the loop.
         site: write::disabled::Site,
-        /// How often.
+        /// Number of passes.
         passes: u64,
     },
-    /// Passes a byte to and fro between two processes, as often as each line of its input says. What `kernel` times.
+    /// Passes a byte back and forth between two processes, as often as each input line states.
+    /// Measured by `kernel`.
     #[command(hide = true)]
     PingPong,
-    /// The other side of `ping-pong`.
+    /// The other process of `ping-pong`.
     #[command(hide = true)]
     Echo,
-    /// Starts a session and keeps it until its input ends. What `presence` enables providers with.
+    /// Starts a session and keeps it until its input ends. Used by `presence` to enable providers.
     #[command(hide = true)]
     Hold {
-        /// The session's file.
+        /// The log file of the session.
         file: PathBuf,
     },
-    /// Registers providers and stays until its input ends. What `presence` looks at.
+    /// Registers providers and stays until its input ends. Measured by `presence`.
     #[command(hide = true)]
     Present {
-        /// How many.
+        /// Number of registrations.
         registrations: u32,
-        /// Whether an event is written.
+        /// Whether to write an event.
         #[arg(long)]
         write: bool,
     },
@@ -138,7 +142,7 @@ fn main() -> ExitCode {
         Command::Decode { file } => consume::decode_and_report(&file),
         Command::Count { file } => consumer::count(&file),
         Command::Print { file } => consume::print(&file),
-        Command::Ours { who, file, load } => write::ours::run_round(&file, &who, &load),
+        Command::Ours { writer, file, load } => write::ours::run_round(&file, &writer, &load),
         Command::Disabled { site, passes } => write::disabled::run_loop(site, passes),
         Command::Hold { file } => presence::hold(&file),
         Command::Present { registrations, write } => presence::stay(registrations, write),

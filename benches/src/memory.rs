@@ -1,7 +1,8 @@
-//! Memory while a file is read that is much larger than memory should be.
+//! Measures memory while reading a file much larger than the allowed memory.
 //!
-//! A file of 4 GiB is written, for real and not sparse, and decoded whole by a child process, which tells its peak. The
-//! limit grows with what must be in memory at least: one buffer for each processor.
+//! A real (not sparse) file of 4 GiB is written and decoded completely by a child process, which
+//! reports its peak. The limit grows with the memory that is needed at least: one buffer for each
+//! processor.
 
 use std::path::Path;
 
@@ -10,19 +11,19 @@ use crate::etl::{self, Shape};
 use crate::figure::{Figure, Rounds, Unit, Wanted};
 use crate::{peer, process};
 
-/// Bytes of the file.
+/// Size of the file in bytes.
 const FILE: u64 = 4 << 30;
-/// Bytes that are to be free besides.
+/// Bytes that must stay free on the disk.
 const RESERVE: u64 = 1 << 30;
-/// What a reader may take besides its buffers, in MiB.
+/// Memory that a reader may use in addition to its buffers, in MiB.
 const BASE_MIB: f64 = 64.0;
 const MIB: f64 = 1024.0 * 1024.0;
 
-/// Figure, processors and bytes of a buffer of each case.
+/// Figure, number of processors and buffer size in bytes of each case.
 const CASES: [(&str, u16, u32); 2] =
     [("read_memory", 2, 64 << 10), ("read_memory_large_buffers", 8, 1 << 20)];
 
-/// Measures all cases; those for which there is no room are named and left out.
+/// Measures all cases; cases without enough disk space are named and left out.
 pub(crate) fn measure(folder: &Path) -> Result<Vec<Figure>> {
     let free = process::free_bytes(folder)?;
     if free < FILE + RESERVE {
@@ -37,7 +38,7 @@ pub(crate) fn measure(folder: &Path) -> Result<Vec<Figure>> {
         let mut rounds = Rounds::default();
         rounds.add(Some(peak_mib), Some(limit_mib));
         let figure = rounds.figure(name, Unit::Mebibytes, Wanted::at_least(1.0, 1.0));
-        // The limit is the peer here, and fitting into it several times is good.
+        // Here the peer is the limit, and a larger ratio is better.
         figures.extend(figure.map(|f| Figure { ratio: f.peer / f.ours, ..f }));
     }
     Ok(figures)
@@ -49,10 +50,10 @@ fn peak_mib(path: &Path, cpus: u16, buffer_size: u32) -> Result<f64> {
     std::fs::remove_file(path).map_err(Error::file(path))?;
     let (_, tally, peak_kib) = read?;
     if tally.events != made.events {
-        let why = format!("{} of {} in the large file", tally.events, made.events);
-        return Err(Error::Unequal { who: "our reader", why });
+        let reason = format!("{} of {} in the large file", tally.events, made.events);
+        return Err(Error::Unequal { side: "our reader", reason });
     }
-    // KiB of a process are far below 2⁵³.
+    // The KiB of a process are far below 2⁵³.
     #[allow(clippy::cast_precision_loss)]
     Ok(peak_kib as f64 / 1024.0)
 }

@@ -1,4 +1,4 @@
-//! The programs that are run: babeltrace2 as it was found, `weir` as it was built.
+//! The programs that are run: the installed babeltrace2, and the built `weir`.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -11,32 +11,32 @@ use crate::error::{Error, Result};
 use crate::process::{self, Ended, failed};
 use crate::sample::TEXT;
 
-/// babeltrace2, if it is installed.
+/// The installed babeltrace2.
 #[derive(Clone, Debug)]
 pub(crate) struct Babeltrace {
-    /// The first line of what it says about its version.
+    /// The first line of its version output.
     pub(crate) version: String,
 }
 
 impl Babeltrace {
-    /// Looks for it in the search path.
+    /// Searches for it in `PATH`.
     pub(crate) fn find() -> Option<Self> {
         let ended = process::run(Command::new("babeltrace2").arg("--version"), Stdio::piped()).ok()?;
         ended.success.then(|| Self { version: ended.stdout.lines().next().unwrap_or_default().to_owned() })
     }
 
-    /// Decodes a trace and does nothing with it.
+    /// Decodes a trace without output.
     pub(crate) fn to_dummy(&self, trace: &Path) -> Result<Ended> {
         let mut command = Command::new("babeltrace2");
         process::run(command.arg(trace).args(["--component", "sink.utils.dummy"]), Stdio::null())
     }
 
-    /// Prints a trace as text into nothing.
+    /// Prints a trace as text to `/dev/null`.
     pub(crate) fn to_text(&self, trace: &Path) -> Result<Ended> {
         process::run(Command::new("babeltrace2").arg(trace), Stdio::null())
     }
 
-    /// What it sees, taken from its text.
+    /// Returns the events that it sees, parsed from its text.
     pub(crate) fn tally(&self, trace: &Path) -> Result<Tally> {
         let number = |line: &[u8], name: &str| {
             let from = memmem::find(line, name.as_bytes()).map_or(line.len(), |at| at + name.len());
@@ -52,12 +52,12 @@ impl Babeltrace {
     }
 }
 
-/// Whether a peer's run counts: it ended well and speaks of no loss.
+/// Returns whether a peer's run counts: it succeeded and reported no loss.
 pub(crate) fn is_whole(ended: &Ended) -> bool {
     ended.success && !ended.stderr.contains("discarded") && !ended.stderr.contains("lost")
 }
 
-/// What prints our text.
+/// The program that prints our text.
 #[derive(Clone, Debug)]
 pub(crate) enum Printer {
     /// The command-line tool.
@@ -67,7 +67,7 @@ pub(crate) enum Printer {
 }
 
 impl Printer {
-    /// The given `weir`, or the one beside this program, or this program.
+    /// Returns the given `weir`, or the one next to this program, or this program.
     pub(crate) fn find(given: Option<&Path>) -> Result<Self> {
         let this = this_program()?;
         let beside = this.with_file_name("weir");
@@ -78,7 +78,7 @@ impl Printer {
         })
     }
 
-    /// What it is, for a person.
+    /// Describes the printer for people.
     pub(crate) fn describe(&self) -> &'static str {
         match self {
             Self::Weir(_) => "weir dump",
@@ -88,12 +88,12 @@ impl Printer {
         }
     }
 
-    /// Prints a trace as text into nothing.
+    /// Prints a trace as text to `/dev/null`.
     pub(crate) fn to_text(&self, trace: &Path) -> Result<Ended> {
         process::run(&mut self.command(trace), Stdio::null())
     }
 
-    /// How many lines show an event of the bench.
+    /// Returns the number of lines with an event of the bench.
     pub(crate) fn events(&self, trace: &Path) -> Result<u64> {
         let text = memmem::Finder::new(TEXT);
         let mut events = 0;
@@ -112,7 +112,7 @@ impl Printer {
     }
 }
 
-/// This program as a decoder: runs it over a file and returns what it saw and its peak memory in KiB.
+/// Runs this program as a decoder over a file; returns its tally and its peak memory in KiB.
 pub(crate) fn decode(trace: &Path) -> Result<(Ended, Tally, u64)> {
     let mut command = Command::new(this_program()?);
     let ended = process::run(command.arg("decode").arg(trace), Stdio::piped())?;
@@ -127,7 +127,7 @@ pub(crate) fn this_program() -> Result<PathBuf> {
     std::env::current_exe().map_err(Error::file(Path::new("this program")))
 }
 
-/// Runs a command and looks at each line it prints.
+/// Runs a command and passes each printed line to `each`.
 fn count_lines(command: &mut Command, mut each: impl FnMut(&[u8])) -> Result<()> {
     command.stdin(Stdio::null()).stdout(Stdio::piped());
     let started = command.spawn();

@@ -1,13 +1,17 @@
-//! What being there costs a program that has providers and is quiet.
+//! The cost of a program that has registered providers and is quiet.
 //!
 //! ```text
-//!   one process, 1,000 registrations     − the same program without any       ≤ 16 MiB     presence_1000_registrations
-//!     its threads for ten seconds          context switches                     none        presence_switches
-//!   200 processes, enabled, one event    − the same without registering       ≤ 256 KiB    presence_each_of_200
+//!   presence_1000_registrations   one process, 1,000 registrations
+//!                                   − the same program without any        ≤ 16 MiB
+//!   presence_switches             context switches of its threads
+//!                                   in ten seconds                        none
+//!   presence_each_of_200          200 processes, enabled, one event
+//!                                   − the same without registering        ≤ 256 KiB
 //! ```
 //!
-//! Memory is proportional (Pss: a page shared by n processes counts as 1/n in each), as the kernel tells it in `smaps_rollup`. The 200
-//! processes are attached to a file session, so each has a region; what the daemon grows by is added to what they take.
+//! Memory is proportional (Pss: a page shared by n processes counts as 1/n in each), as reported by
+//! the kernel in `smaps_rollup`. The 200 processes are attached to a file session, so each has a
+//! region; the growth of the daemon is added to their memory.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -27,18 +31,18 @@ use crate::write::ours::{self, Daemon};
 const REGISTRATIONS: u32 = 1_000;
 const PROCESSES: u32 = 200;
 const QUIET: Duration = Duration::from_secs(10);
-/// Long enough that threads have gone to sleep after their work.
-const SETTLE: Duration = Duration::from_secs(2);
+/// Time after which threads have gone to sleep after their work.
+const SETTLE_TIME: Duration = Duration::from_secs(2);
 const LIMIT_MIB: f64 = 16.0;
 const LIMIT_KIB_EACH: f64 = 256.0;
 
-/// What to measure, and how.
+/// The options of the measurement.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// Print one JSON object for each figure.
     #[arg(long)]
     json: bool,
-    /// Keep the figures as `recorded/presence-<date>.jsonl`.
+    /// Save the figures as `recorded/presence-<date>.jsonl`.
     #[arg(long)]
     record: bool,
     /// The `weir` to measure [default: the one beside this program].
@@ -46,7 +50,7 @@ pub(crate) struct Arguments {
     weir: Option<PathBuf>,
 }
 
-/// Measures and prints.
+/// Measures and prints the figures.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let machine = Machine::describe();
     let folder = tempfile::tempdir().map_err(Error::file(&std::env::temp_dir()))?;
@@ -65,7 +69,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// A figure of something that has a limit: the ratio is the part of the limit that is used.
+/// Returns a figure with a limit: the ratio is the used part of the limit.
 fn within(name: &'static str, unit: Unit, value: f64, limit: f64) -> Option<Figure> {
     let mut rounds = Rounds::default();
     rounds.add(Some(value), Some(limit));
@@ -77,13 +81,13 @@ fn one_process(daemon: &Daemon) -> Result<Vec<Figure>> {
     eprintln!("{REGISTRATIONS} registrations in one process");
     let without = Role::start(daemon, &["present", "0"])?;
     let with = Role::start(daemon, &["present", &REGISTRATIONS.to_string()])?;
-    thread::sleep(SETTLE);
+    thread::sleep(SETTLE_TIME);
     let added = with.memory_kib()?.saturating_sub(without.memory_kib()?);
     let before = with.switches()?;
     thread::sleep(QUIET);
     let switches = with.switches()?.saturating_sub(before);
     let memory = within("presence_1000_registrations", Unit::Mebibytes, added as f64 / 1024.0, LIMIT_MIB);
-    // None are allowed, and a ratio needs a limit above nothing: one would already be all of it.
+    // None are allowed, but a ratio needs a limit above 0: one switch is already the whole limit.
     let mut rounds = Rounds::default();
     rounds.add(Some(switches as f64), Some(1.0));
     let quiet = rounds.figure("presence_switches", Unit::Count, Wanted::at_most(0.0, 0.0));
@@ -97,7 +101,7 @@ fn many_processes(daemon: &Daemon, file: &Path) -> Result<Option<Figure>> {
     let sum = |arguments: &[&str]| -> Result<(u64, u64)> {
         let before = memory_kib(daemon.pid())?;
         let roles = (0..PROCESSES).map(|_| Role::start(daemon, arguments)).collect::<Result<Vec<_>>>()?;
-        thread::sleep(SETTLE);
+        thread::sleep(SETTLE_TIME);
         let all = roles.iter().map(Role::memory_kib).sum::<Result<u64>>()?;
         Ok((all, memory_kib(daemon.pid())?.saturating_sub(before)))
     };
@@ -110,7 +114,7 @@ fn many_processes(daemon: &Daemon, file: &Path) -> Result<Option<Figure>> {
     Ok(within("presence_each_of_200", Unit::Kibibytes, each, LIMIT_KIB_EACH))
 }
 
-/// A child in one of the roles below: it says `ready`, and ends when its input does.
+/// A child in one of the roles below: it prints `ready`, and ends when its input does.
 struct Role {
     child: Child,
 }
@@ -133,7 +137,7 @@ impl Role {
         memory_kib(self.child.id())
     }
 
-    /// Context switches of all of its threads so far.
+    /// Returns the context switches of all its threads so far.
     fn switches(&self) -> Result<u64> {
         let tasks = PathBuf::from(format!("/proc/{}/task", self.child.id()));
         let mut sum = 0;
@@ -155,11 +159,11 @@ fn read(path: &Path) -> Result<String> {
     std::fs::read_to_string(path).map_err(Error::file(path))
 }
 
-/// Proportional memory of a process.
+/// Returns the proportional memory of a process in KiB.
 fn memory_kib(pid: u32) -> Result<u64> {
     let path = PathBuf::from(format!("/proc/{pid}/smaps_rollup"));
     let text = read(&path)?;
-    pss_in(&text).ok_or_else(|| Error::Unfit(format!("{} tells no Pss", path.display())))
+    pss_in(&text).ok_or_else(|| Error::Unfit(format!("{} has no Pss", path.display())))
 }
 
 fn pss_in(rollup: &str) -> Option<u64> {
@@ -173,7 +177,7 @@ fn switches_in(status: &str) -> u64 {
     ours.filter_map(|(_, value)| value.trim().parse::<u64>().ok()).sum()
 }
 
-/// The role `present`: registers, perhaps writes, says so, and stays.
+/// The role `present`: registers, writes an event if requested, prints `ready`, and stays.
 pub(crate) fn stay(registrations: u32, write: bool) -> Result<()> {
     let mut providers = Vec::new();
     for i in 0..registrations {
@@ -209,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_and_switches_are_read_from_what_the_kernel_tells() {
+    fn memory_and_switches_are_parsed_from_proc() {
         let rollup =
             "55d0-7ffe ---p 00000000 00:00 0 [rollup]\nRss:  900 kB\nPss:     123 kB\nPss_Anon:  7 kB\n";
         assert_eq!(pss_in(rollup), Some(123));

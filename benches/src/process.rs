@@ -1,8 +1,9 @@
-//! Child processes on one core, and what they cost.
+//! Child processes on one core, and their processor time.
 //!
-//! A cost is the processor time, user and system, of the whole process from its start to its end: of all of its threads,
-//! and without the time in which others had the core. So a tool that uses more cores gains nothing here. Neighbours that
-//! share caches or the core's other thread still make it grow: figures to keep are taken on a quiet machine.
+//! A cost is the processor time, user and system, of the whole process from its start to its end:
+//! of all its threads, and without the time in which other processes had the core. So a tool that
+//! uses more cores has no advantage here. Neighbours that share caches or the core's other thread
+//! still increase it: record figures on a quiet machine.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -14,9 +15,9 @@ use nix::unistd::Pid;
 
 use crate::error::{Error, Result};
 
-/// Keeps this process, and the children it starts, on one core; returns which one.
+/// Pins this process and its children to one core; returns which one.
 ///
-/// It is the last of those allowed: the first one serves more interrupts.
+/// It is the last allowed core: the first one serves more interrupts.
 pub(crate) fn pin() -> Result<usize> {
     let this = Pid::from_raw(0);
     let allowed = sched_getaffinity(this).map_err(Error::system("allowed processors"))?;
@@ -28,23 +29,23 @@ pub(crate) fn pin() -> Result<usize> {
     Ok(last)
 }
 
-/// Processor time that `work` takes in this process.
+/// Returns the processor time that `work` takes in this process.
 pub(crate) fn own_time(work: impl FnOnce()) -> Result<Duration> {
     let before = used(UsageWho::RUSAGE_SELF)?;
     work();
     Ok(used(UsageWho::RUSAGE_SELF)?.saturating_sub(before))
 }
 
-/// A child that has ended.
+/// The result of a child process.
 #[derive(Debug)]
 pub(crate) struct Ended {
     /// Its processor time.
     pub(crate) time: Duration,
-    /// What it wrote, if that was kept.
+    /// Its standard output, if captured.
     pub(crate) stdout: String,
-    /// What it complained about.
+    /// Its standard error.
     pub(crate) stderr: String,
-    /// Whether it was content.
+    /// Whether it succeeded.
     pub(crate) success: bool,
 }
 
@@ -58,14 +59,14 @@ pub(crate) fn run(command: &mut Command, stdout: Stdio) -> Result<Ended> {
     Ok(Ended { time, stdout: text(stdout), stderr: text(stderr), success: status.success() })
 }
 
-/// Processor time of all children that have ended.
+/// Returns the processor time of all children that have ended.
 pub(crate) fn time_of_children() -> Result<Duration> {
     used(UsageWho::RUSAGE_CHILDREN)
 }
 
-/// An error of a program.
-pub(crate) fn failed(command: &Command, why: String) -> Error {
-    Error::Program { program: command.get_program().to_string_lossy().into_owned(), why }
+/// Builds the error of a failed program.
+pub(crate) fn failed(command: &Command, reason: String) -> Error {
+    Error::Program { program: command.get_program().to_string_lossy().into_owned(), reason }
 }
 
 fn used(who: UsageWho) -> Result<Duration> {
@@ -75,20 +76,21 @@ fn used(who: UsageWho) -> Result<Duration> {
     Ok(Duration::from_micros(micros(usage.user_time()) + micros(usage.system_time())))
 }
 
-/// The most memory that this process has had resident so far, in KiB; 0 where the system does not tell.
+/// Returns the peak resident memory of this process so far, in KiB; 0 if unknown.
 pub(crate) fn peak_memory_kib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"));
     line.and_then(|l| l.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(0)
 }
 
-/// Bytes that may still be written where `folder` is.
+/// Returns the free bytes on the file system of `folder`.
 pub(crate) fn free_bytes(folder: &Path) -> Result<u64> {
     let stat = nix::sys::statvfs::statvfs(folder).map_err(Error::system("free space"))?;
     Ok(stat.blocks_available() * stat.fragment_size())
 }
 
-/// Held by each test that starts children: the system tells the time of all children of a process together.
+/// Serialises tests that start children: the system reports the time of all children of a process
+/// together.
 #[cfg(test)]
 pub(crate) fn alone() -> std::sync::MutexGuard<'static, ()> {
     static CHILDREN: std::sync::Mutex<()> = std::sync::Mutex::new(());

@@ -1,20 +1,25 @@
-//! Reading: decode and text beside babeltrace2, decode beside memcpy, and memory.
+//! Reading: decode and text compared with babeltrace2, decode compared with memcpy, and memory.
 //!
 //! ```text
-//!   the same events ─┬─ .etl ──▶ decode every field     ⟷  babeltrace2, dummy sink     decode_vs_babeltrace_dummy
-//!                    │      └──▶ the same, in bytes     ⟷  memcpy of 128 MiB           decode_vs_memcpy
-//!                    │      └──▶ count from C           ⟷  the same from Rust          consumer_c_vs_rust
-//!                    │      └──▶ weir dump, text        ⟷  babeltrace2, text           text_vs_babeltrace_text
-//!                    └─ CTF                                4 GiB, peak resident        read_memory
-//!   one event ──▶ TdhGetEventInformation from C         ⟷  a microsecond               tdh_info_ns
+//!   figure                       ours                           peer
+//!   decode_vs_babeltrace_dummy   .etl, decode every field       CTF, babeltrace2, dummy sink
+//!   decode_vs_memcpy             the same, in bytes             memcpy of 128 MiB
+//!   consumer_c_vs_rust           .etl, count from C             the same from Rust
+//!   text_vs_babeltrace_text      .etl, weir dump, text          CTF, babeltrace2, text
+//!   read_memory                  4 GiB .etl, peak resident      a limit
+//!   tdh_info_ns                  TdhGetEventInformation from C  a microsecond
 //! ```
 //!
 //! What makes the comparison fair
-//! * Both traces hold the same values, two processors' events in 64 KiB buffers, and both sides have to merge them. That
-//!   they do hold the same is checked before the first round: counts and sums must agree with what was written.
-//! * Whole processes are compared, start and end included, each on the same core. Files are in the page cache.
-//! * Our events carry their own description, which makes them three times as large as the peer's; events are counted, not bytes.
-//! * An event that describes itself must be recognised by its bytes each time. Nothing is known of the file beforehand.
+//! * Both traces hold the same values, two processors' events in 64 KiB buffers, and both sides
+//!   have to merge them. This is checked before the first round: counts and sums must match the
+//!   written ones.
+//! * Whole processes are compared, start and end included, each on the same core. Files are in the
+//!   page cache.
+//! * Our events carry their own description, which makes them three times as large as the peer's;
+//!   events are counted, not bytes.
+//! * A self-describing event must be recognised by its bytes each time. Nothing is known about the
+//!   file beforehand.
 
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
@@ -30,44 +35,44 @@ use crate::machine::Machine;
 use crate::peer::{self, Babeltrace, Printer, is_whole};
 use crate::{ctf, memory, process, record, sample};
 
-/// Events of the traces, unless told otherwise.
+/// Default number of events of the traces.
 pub(crate) const EVENTS: u64 = 5_000_000;
 const CPUS: u16 = 2;
 const BUFFER: u32 = 64 << 10;
 /// Bytes that one memcpy moves: far more than any cache holds.
 const COPY: usize = 128 << 20;
-/// Nanoseconds that a known schema may take.
+/// The largest allowed time of a query for a known schema, in nanoseconds.
 const MAX_SCHEMA_NS: f64 = 1000.0;
-/// A memcpy is the best of this many in each round.
+/// Number of copies per round, of which the best counts.
 const COPIES: u32 = 4;
 
-/// What to measure, and how.
+/// The options of the measurement.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// Print one JSON object for each figure.
     #[arg(long)]
     json: bool,
-    /// Keep the figures as `recorded/read-<date>.jsonl`.
+    /// Save the figures as `recorded/read-<date>.jsonl`.
     #[arg(long)]
     record: bool,
     /// Leave out the memory figures, which write files of 4 GiB.
     #[arg(long)]
     no_memory: bool,
-    /// Events of the traces.
+    /// Number of events of the traces.
     #[arg(long, default_value_t = EVENTS, value_name = "N")]
     events: u64,
-    /// Rounds of each side.
+    /// Number of rounds of each side.
     #[arg(long, default_value_t = 5, value_name = "N")]
     rounds: u32,
     /// The `weir` to measure [default: the one beside this program].
     #[arg(long, value_name = "PROGRAM")]
     weir: Option<PathBuf>,
-    /// Where to make a temporary folder for the traces [default: the system's].
+    /// Directory for a temporary folder with the traces [default: the system's].
     #[arg(long, value_name = "FOLDER")]
     dir: Option<PathBuf>,
 }
 
-/// Makes the traces, measures, and prints.
+/// Writes the traces, measures, and prints the figures.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let machine = Machine::describe();
     let core = process::pin()?;
@@ -108,7 +113,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// What a schema costs in C, beside what it may.
+/// Measures the time of a schema query in C against its limit.
 fn schemas(folder: &Path, rounds: u32) -> Result<Option<Figure>> {
     let Some(asker) = InC::make(folder, "tdh", "tdh_info_ns") else { return Ok(None) };
     let mut measured = Rounds::default();
@@ -125,7 +130,7 @@ struct Bench {
     consumer: Option<InC>,
 }
 
-/// The traces of one run and what they hold.
+/// The traces of one run and their expected content.
 pub(crate) struct Traces {
     etl: PathBuf,
     made: Made,
@@ -142,7 +147,7 @@ pub(crate) fn make(folder: &Path, events: u64) -> Result<Traces> {
     Ok(Traces { etl, made, ctf, expected: Tally { events, sum: sample::sum_of(events) } })
 }
 
-/// Rounds of each figure.
+/// The rounds of each figure.
 #[derive(Default)]
 struct Measured {
     dummy: Rounds,
@@ -163,15 +168,16 @@ impl Bench {
             eprintln!("round {round} of {}", arguments.rounds);
             self.round(&traces, &mut memory, &mut measured)?;
         }
-        // The next part needs the space.
+        // Frees the disk space for the next part.
         std::fs::remove_dir_all(folder).map_err(Error::file(folder))?;
         Ok(self.figures(&measured))
     }
 
-    /// Both sides must see every event with the values it was written with.
+    /// Checks that both sides see every event with the written values.
     fn verify(&self, traces: &Traces) -> Result<()> {
-        let unequal =
-            |who, got: String| Err(Error::Unequal { who, why: format!("{got}, not {:?}", traces.expected) });
+        let unequal = |side, got: String| {
+            Err(Error::Unequal { side, reason: format!("{got}, not {:?}", traces.expected) })
+        };
         let (_, ours, _) = peer::decode(&traces.etl)?;
         if ours != traces.expected {
             return unequal("our decoder", format!("{ours:?}"));
@@ -232,13 +238,13 @@ impl Bench {
     }
 }
 
-/// From the time that `amount` took to a rate.
+/// Returns a function that converts the time for `amount` to a rate.
 #[allow(clippy::cast_precision_loss)] // Amounts are far below 2⁵³.
 fn rate_of(amount: u64) -> impl Fn(Duration) -> f64 {
     move |time| amount as f64 / time.as_secs_f64().max(1e-9)
 }
 
-/// Two areas to copy between.
+/// Two memory areas to copy between.
 struct Memory {
     from: Vec<u8>,
     to: Vec<u8>,
@@ -246,11 +252,11 @@ struct Memory {
 
 impl Memory {
     fn new() -> Self {
-        // Pages are only there once they have been written.
+        // Pages are allocated only when they are written.
         Self { from: vec![1; COPY], to: vec![2; COPY] }
     }
 
-    /// Bytes a second of the best of several copies.
+    /// Returns the bytes per second of the best of several copies.
     fn copy_rate(&mut self) -> Result<f64> {
         let mut best = Duration::MAX;
         for _ in 0..COPIES {

@@ -1,4 +1,5 @@
-//! Figures that are kept: `recorded/<command>-<date>.jsonl`, a line about the machine and then one for each figure.
+//! Recorded figures: `recorded/<command>-<date>.jsonl`, a line about the machine and then one for
+//! each figure.
 
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -10,10 +11,10 @@ use crate::error::{Error, Result};
 use crate::figure::Figure;
 use crate::machine::Machine;
 
-/// What the figures depend on besides the machine: names and values.
+/// Conditions of the measurement other than the machine: names and values.
 pub(crate) type Circumstances<'a> = &'a [(&'a str, String)];
 
-/// Writes today's file of one command into `folder`, replacing one of the same day.
+/// Writes today's file of one command into `folder`; replaces a file of the same day.
 pub(crate) fn write(
     folder: &Path,
     command: &str,
@@ -36,7 +37,8 @@ pub(crate) fn write(
     Ok(path)
 }
 
-/// The folder of recorded figures: that of this package, or of the tree the command was given in.
+/// Returns the folder of recorded figures: in this package, or in the tree of the working
+/// directory.
 pub(crate) fn default_folder() -> PathBuf {
     std::env::var_os("CARGO_MANIFEST_DIR")
         .map_or_else(|| PathBuf::from("benches"), PathBuf::from)

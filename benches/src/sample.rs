@@ -5,35 +5,36 @@
 //!   beside it           time, processor, process, thread
 //! ```
 //!
-//! Processors take turns at random, as they do when all of them are busy: a reader that merges has to change its source every
-//! second event or so. A trace in which one processor writes at a time would flatter a merge that works in runs.
+//! Processors take turns at random, as on a busy machine: a reader that merges has to change its
+//! source about every second event. A trace in which one processor writes at a time would favour a
+//! merge that works in runs.
 
-/// Bytes of a payload.
+/// Size of a payload in bytes.
 pub(crate) const PAYLOAD: usize = 40;
 /// The text of each event.
 pub(crate) const TEXT: &str = "abcdefghijklmnopqrstuvwxyza";
-/// Provider of the events.
+/// Provider name of the events.
 pub(crate) const PROVIDER: &str = "anchors";
 /// Name of the events.
 pub(crate) const EVENT: &str = "ev";
-/// The process that wrote them.
+/// Id of the process that wrote them.
 pub(crate) const PROCESS: u32 = 4242;
-/// 100 ns units between two events of the trace, whatever their processors.
+/// 100 ns units between two successive events of the trace, on any processors.
 pub(crate) const STEP_UNITS: u64 = 2;
-/// Wall time of the first event: seconds since 1970.
+/// Wall time of the first event in seconds since 1970.
 pub(crate) const START_SECONDS: u64 = 1_700_000_000;
 
-/// One event, made from its number.
+/// One event, computed from its number.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sample {
-    /// Its number, which is its order in time.
+    /// Number of the event, which is its order in time.
     pub(crate) index: u64,
-    /// The processor that wrote it.
+    /// Processor that wrote the event.
     pub(crate) cpu: u16,
 }
 
 impl Sample {
-    /// Event `index` of a machine with `cpus` processors.
+    /// Returns event `index` of a machine with `cpus` processors.
     pub(crate) fn new(index: u64, cpus: u16) -> Self {
         let mixed = (index + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let mixed = (mixed ^ (mixed >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9) >> 32;
@@ -41,28 +42,28 @@ impl Sample {
         Self { index, cpu }
     }
 
-    /// The first field.
+    /// Returns the first field.
     #[allow(clippy::cast_possible_truncation)] // Wraps, as a 32-bit sequence number does.
     pub(crate) fn seq(self) -> u32 {
         self.index as u32
     }
 
-    /// The second field.
+    /// Returns the second field.
     pub(crate) fn val(self) -> u64 {
         self.index.wrapping_mul(0x9E37)
     }
 
-    /// The thread that wrote it: one for each processor.
+    /// Returns the thread that wrote the event: one for each processor.
     pub(crate) fn thread(self) -> u32 {
         PROCESS + 1 + u32::from(self.cpu)
     }
 
-    /// 100 ns units since the first event.
+    /// Returns the 100 ns units since the first event.
     pub(crate) fn units(self) -> u64 {
         self.index * STEP_UNITS
     }
 
-    /// The payload.
+    /// Encodes the payload.
     pub(crate) fn payload(self) -> [u8; PAYLOAD] {
         let mut bytes = [0; PAYLOAD];
         bytes[..4].copy_from_slice(&self.seq().to_le_bytes());
@@ -71,13 +72,13 @@ impl Sample {
         bytes
     }
 
-    /// What both fields that are numbers add to a sum over all events.
+    /// Returns the sum of both number fields.
     pub(crate) fn sum(self) -> u64 {
         self.val().wrapping_add(u64::from(self.seq()))
     }
 }
 
-/// The sum over all numbers of the first `events` events.
+/// Returns the sum over all numbers of the first `events` events.
 pub(crate) fn sum_of(events: u64) -> u64 {
     (0..events).fold(0, |sum, index| sum.wrapping_add(Sample { index, cpu: 0 }.sum()))
 }

@@ -1,29 +1,38 @@
-//! Writing: what an event costs the thread that writes it, beside LTTng-UST and beside the floor, and how many a second arrive.
+//! Writing: the cost of an event for the writing thread, compared with LTTng-UST and with a plain
+//! copy, and the sustained rate.
 //!
 //! ```text
-//!   Provider::write, three blocks ──▶ weir daemon, file session   ⟷  LTTng-UST, snapshot, vpid+vtid    write_40_vs_lttng, write_200_vs_lttng
-//!     the same                                                    ⟷  a copy into memory (the floor)    write_vs_floor
-//!     two threads : one thread                                    ⟷  the same of the floor             two_threads_vs_one
-//!   write_event!, three fields                                    ⟷  LTTng-UST, snapshot, vpid+vtid    tracelogging_rust_vs_lttng
-//!   TraceLoggingWrite in C, in C++                                ⟷  LTTng-UST, snapshot, vpid+vtid    tracelogging_c_vs_lttng, tracelogging_cpp_vs_lttng
-//!   a disabled site                                               ⟷  a flag test                       disabled_extra_instructions
-//!   a disabled write_event!                                       ⟷  a flag test                       tracelogging_rust_disabled_extra_instructions
-//!   a disabled TraceLoggingWrite in C, in C++                     ⟷  a flag test in that language      tracelogging_c_disabled_extra_instructions, …_cpp_…
-//!   an event that a filter keeps back                             ⟷  the event, written                filtered_id_vs_write
-//!   a site in a process that a filter leaves out                  ⟷  a disabled site                   filtered_pid_extra_instructions
-//!   both processors, paced, into a file                           ⟷  LTTng-UST, file                   sustained_vs_lttng
+//!   figure                                   ours                            peer
+//!   write_40_vs_lttng, write_200_…           Provider::write, three blocks   LTTng-UST, snapshot
+//!   write_vs_floor                           the same                        a copy into memory
+//!   two_threads_vs_one                       two threads : one thread        the same of the copy
+//!   tracelogging_rust_vs_lttng               write_event!, three fields      LTTng-UST, snapshot
+//!   tracelogging_c_vs_lttng, …_cpp_…         TraceLoggingWrite               LTTng-UST, snapshot
+//!   disabled_extra_instructions              a disabled site                 a flag test
+//!   tracelogging_rust_disabled_extra_…       a disabled write_event!         a flag test
+//!   tracelogging_c_disabled_extra_…, …_cpp_… a disabled TraceLoggingWrite    a flag test
+//!   filtered_id_vs_write                     a filtered event                the event, written
+//!   filtered_pid_extra_instructions          a site in a filtered process    a disabled site
+//!   sustained_vs_lttng                       both processors, paced, a file  LTTng-UST, file
+//!
+//!   ours: weir daemon, file session; LTTng-UST with the contexts vpid and vtid
+//!   the flag test of TraceLoggingWrite is in the same language
 //! ```
 //!
 //! What makes the comparison fair
-//! * Every side runs the same load (see [`load`]): the same bursts, pauses, processors and clocks. Sides take turns, round by round.
-//! * A round in which a side lost an event is discarded, told, and repeated with longer pauses: losing is cheaper than writing.
-//! * Bursts fit into half a ring, so that the collector has the pauses to empty it. Waking it is part of our cost.
-//! * The peer's snapshot session has its consumer at rest; ours writes a file all the while. Our regions and buffers together are not larger
-//!   than its sub-buffers.
-//! * Our text has its length with it, as all Rust text has; LTTng's tracepoint looks for the end of a C string, and so do our macros in C and
-//!   C++. The floor knows all sizes.
+//! * Every side runs the same load (see [`load`]): the same bursts, pauses, processors and clocks.
+//!   Sides take turns, round by round.
+//! * A round in which a side lost an event is discarded, reported, and repeated with longer pauses:
+//!   losing an event is cheaper than writing it.
+//! * Bursts fit into half a ring, so that the collector can empty it in the pauses. Waking the
+//!   collector is part of our cost.
+//! * The peer's snapshot session has an idle consumer; ours writes a file all the while. Our
+//!   regions and buffers together are not larger than its sub-buffers.
+//! * Our text includes its length, as all Rust text does; LTTng's tracepoint searches for the end
+//!   of a C string, and so do our macros in C and C++. The plain copy knows all sizes.
 //!
-//! Besides the named figures: the cost by the ring's lock (`TRACEWEIR_NO_RSEQ=1`) and that of collecting, both told only.
+//! In addition to the named figures, the cost with the ring's lock (`TRACEWEIR_NO_RSEQ=1`) and that
+//! of collecting are reported without a requirement.
 
 pub(crate) mod disabled;
 pub(crate) mod filtered;
@@ -40,7 +49,7 @@ use crate::error::{Error, Result};
 use crate::figure::{self, Figure, Rounds, Unit, Wanted};
 use crate::machine::Machine;
 use crate::record;
-use filtered::By;
+use filtered::FilterKind;
 use load::{Load, Pattern, Written};
 use lttng::{Kind, Lttng};
 use native::{Language, Native};
@@ -50,36 +59,36 @@ use program::Floor;
 /// Attempts at a round without loss; the pauses double each time.
 const ATTEMPTS: u32 = 5;
 const FIRST_PAUSE_US: u64 = 3_000;
-/// A paced round whose writers were later than this has not kept its rate.
+/// The least part of its rate that a paced round must reach.
 const ON_TIME: f64 = 0.99;
 
-/// What to measure, and how.
+/// The options of the measurement.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// Print one JSON object for each figure.
     #[arg(long)]
     json: bool,
-    /// Keep the figures as `recorded/write-<date>.jsonl`.
+    /// Save the figures as `recorded/write-<date>.jsonl`.
     #[arg(long)]
     record: bool,
-    /// Short rounds, for a first look.
+    /// Run short rounds, for a first impression.
     #[arg(long)]
     quick: bool,
-    /// Only figures whose name contains this; may be repeated.
+    /// Measure only figures whose name contains this; may be repeated.
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
-    /// Rounds of each side [default: 7, quick: 3].
+    /// Number of rounds of each side [default: 7, quick: 3].
     #[arg(long, value_name = "N")]
     rounds: Option<u32>,
     /// The `weir` to measure [default: the one beside this program].
     #[arg(long, value_name = "PROGRAM")]
     weir: Option<PathBuf>,
-    /// Where to make a temporary folder for traces and programs [default: the system's].
+    /// Directory for a temporary folder with traces and programs [default: the system's].
     #[arg(long, value_name = "FOLDER")]
     dir: Option<PathBuf>,
 }
 
-/// Measures and prints.
+/// Measures and prints the figures.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let machine = Machine::describe();
     eprintln!("{}, {} cores, Linux {}", machine.cpu, machine.cores, machine.kernel);
@@ -104,7 +113,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-// The bench's provider by macro; its id is that of `ours::PROVIDER`.
+// The bench's provider for the macro; its id is that of `ours::PROVIDER`.
 traceweir::define_provider!(TRACELOGGING, "Traceweir.Bench", id("5bd39d4c-7a1e-4f60-9a55-1b7f6b2f0d11"));
 
 /// All sides, ready to be measured.
@@ -117,17 +126,17 @@ struct Bench<'a> {
     natives: Vec<Native>,
 }
 
-/// What the sides are asked for.
+/// The side to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
     Ours(Writer),
     Native(Language),
-    KeptBack(By),
+    KeptBack(FilterKind),
     Lttng,
     Floor,
 }
 
-/// Rounds of each cost figure; `drain` and `fallback` are told only.
+/// Rounds of each cost figure; `drain` and `fallback` have no requirement.
 #[derive(Default)]
 struct Costs {
     small: Rounds,
@@ -145,8 +154,9 @@ impl<'a> Bench<'a> {
     fn prepare(arguments: &'a Arguments, folder: &'a Path) -> Result<Self> {
         let daemon = Daemon::start(&ours::find_weir(arguments.weir.as_deref())?, folder)?;
         let floor = Floor::make(folder)?;
-        let lttng =
-            Lttng::start(folder).map_err(|why| eprintln!("LTTng and its figures are left out: {why}")).ok();
+        let lttng = Lttng::start(folder)
+            .map_err(|reason| eprintln!("LTTng and its figures are left out: {reason}"))
+            .ok();
         if let Some(lttng) = &lttng {
             eprintln!("peer: {}", lttng.version);
         }
@@ -206,22 +216,22 @@ impl<'a> Bench<'a> {
         let Costs { small, large, floor, threads, fallback, drain, filtered, tracelogging, native: [c, cpp] } =
             &costs;
         let (against_lttng, described) = (Wanted::at_most(0.4, 0.2), Wanted::at_most(0.3, 0.2));
-        let told = [
+        let figures = [
             small.figure(NAMES[0], Unit::Nanoseconds, against_lttng),
             large.figure(NAMES[1], Unit::Nanoseconds, against_lttng),
             floor.figure(NAMES[2], Unit::Nanoseconds, Wanted::towards(1.5)),
             threads.figure(NAMES[3], Unit::Times, Wanted::at_most(1.25, 1.1)),
-            fallback.figure(NAMES[4], Unit::Nanoseconds, Wanted::told()),
-            drain.figure(NAMES[5], Unit::Nanoseconds, Wanted::told()),
+            fallback.figure(NAMES[4], Unit::Nanoseconds, Wanted::report_only()),
+            drain.figure(NAMES[5], Unit::Nanoseconds, Wanted::report_only()),
             filtered.figure(NAMES[6], Unit::Nanoseconds, Wanted::at_most(0.25, 0.1)),
             tracelogging.figure(NAMES[7], Unit::Nanoseconds, described),
             c.figure(NAMES[8], Unit::Nanoseconds, described),
             cpp.figure(NAMES[9], Unit::Nanoseconds, described),
         ];
-        Ok(told.into_iter().flatten().filter(|f| self.wants(f.name)).collect())
+        Ok(figures.into_iter().flatten().filter(|f| self.wants(f.name)).collect())
     }
 
-    /// One round of every side; what a figure does not need is not run.
+    /// Runs one round of every side; sides that no figure needs are not run.
     fn cost_round(&self, costs: &mut Costs) -> Result<()> {
         let fast = Side::Ours(Writer::Sequence);
         let (ours, drain) = self.cost(fast, 1, 40, &mut costs.small)?;
@@ -229,8 +239,8 @@ impl<'a> Bench<'a> {
         let floor = self.cost(Side::Floor, 1, 40, &mut costs.floor)?.0;
         costs.floor.add(ours, floor);
         if self.wants("filtered_id_vs_write") {
-            let ids = self.cost(Side::KeptBack(By::Ids), 1, 40, &mut costs.filtered)?.0;
-            let names = self.cost(Side::KeptBack(By::Names), 1, 40, &mut costs.filtered)?.0;
+            let ids = self.cost(Side::KeptBack(FilterKind::Ids), 1, 40, &mut costs.filtered)?.0;
+            let names = self.cost(Side::KeptBack(FilterKind::Names), 1, 40, &mut costs.filtered)?.0;
             eprintln!("kept back by 64 ids {:.2?} ns, by 16 names {:.2?} ns", ids, names);
             costs.filtered.add(ids.zip(names).map(|(ids, names)| ids.max(names)), ours);
         }
@@ -268,7 +278,8 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    /// Nanoseconds for an event by one side, and those of collecting it. Attempts that lost are counted in `rounds`.
+    /// Returns the nanoseconds per event of one side, and those of collecting it. Lossy attempts
+    /// are counted in `rounds`.
     fn cost(
         &self,
         side: Side,
@@ -300,7 +311,6 @@ impl<'a> Bench<'a> {
         Ok((None, None))
     }
 
-    /// Bursts of a little less than half a ring.
     fn native(&self, language: Language) -> Option<&Native> {
         self.natives.iter().find(|n| n.language == language)
     }
@@ -311,6 +321,7 @@ impl<'a> Bench<'a> {
         self.daemon.native_round(&program.path, load, self.folder)
     }
 
+    /// Returns a load with bursts of a little less than half a ring.
     fn burst(&self, side: Side, threads: usize, payload: usize, pause_us: u64) -> Load {
         let described = matches!(side, Side::Ours(Writer::TraceLogging) | Side::Native(_));
         let head = ours::HEAD_BYTES + if described { ours::SELF_DESCRIBED_BYTES } else { 0 };
@@ -345,7 +356,7 @@ impl<'a> Bench<'a> {
 
     fn search(
         &self,
-        who: &str,
+        side: &str,
         round: impl Fn(&Load) -> Result<Option<Written>>,
     ) -> Result<Option<sustained::Sustained>> {
         let (length_ms, confirmations) = if self.arguments.quick { (2_000, 1) } else { (10_000, 3) };
@@ -360,7 +371,7 @@ impl<'a> Bench<'a> {
                 Some(_) if kept => "kept",
                 Some(_) => "was late",
             };
-            eprintln!("{who} {word} at {:.2} M events/s", rate / 1e6);
+            eprintln!("{side} {word} at {:.2} M events/s", rate / 1e6);
             Ok(kept)
         })
     }

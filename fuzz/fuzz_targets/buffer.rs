@@ -1,4 +1,4 @@
-//! The records of one buffer, and everything a record can be asked.
+//! Fuzzes the records of one buffer, and every accessor of a record.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

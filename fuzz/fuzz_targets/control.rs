@@ -1,4 +1,4 @@
-//! Control messages: what another process may send over a socket.
+//! Fuzzes control messages, which another process may send over a socket.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

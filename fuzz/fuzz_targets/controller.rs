@@ -1,6 +1,8 @@
-//! The functions of evntrace.h and evntprov.h that take memory and its length, a few calls in a row: nothing outside of the memory is touched, whatever is in it.
+//! Fuzzes the functions of evntrace.h and evntprov.h that take memory and its length, a few calls
+//! in a row: they touch nothing outside of the memory, whatever its content.
 //!
-//! One session runs in the process, so that enables, filters and writes go all the way; no daemon can be reached.
+//! One session runs in the process, so that enables, filters and writes take their full path; no
+//! daemon is reachable.
 #![no_main]
 
 use std::ffi::c_void;
@@ -20,30 +22,30 @@ use traceweir_c::format_message::{FormatMessageA, FormatMessageW, LocalFree};
 use traceweir_c::types::controller::*;
 use traceweir_c::types::{EventInstanceInfo, MessageArgument, MofField, TraceGuidRegistration};
 use traceweir_format::info::{Answer, Query, Set};
-use traceweir_fuzz::given::{Filters, Given, Memory, folder};
+use traceweir_fuzz::given::{Arguments, Filters, Memory, folder};
 
-/// Calls of one input, at most.
+/// The most calls of one input.
 const CALLS: usize = 8;
 const TRACED: u32 = 0x0002_0000;
 const MODE_AT: usize = 64;
 const FILE_AT: usize = 112;
 const FLAGS_AT: usize = 44;
-/// Count and address of filters.
+/// Offsets of the count and the address of filters.
 const FILTERS_AT: [usize; 2] = [124, 128];
-/// The mode of a session in its own process; its files could be anywhere.
+/// The mode of a session in its own process, which is masked because its files could be anywhere.
 const IN_PROCESS: u32 = 0x0002_0000;
 const PROVIDER: Guid = Guid::from_u128(0xF022);
 const CLASSIC: Guid = Guid::from_u128(0xF023);
 static LOGGER: AtomicU64 = AtomicU64::new(0);
 
-/// What is there all the time.
+/// The session and registration that exist all the time.
 struct Own {
     session: u64,
     provider: u64,
 }
 
 unsafe extern "C" fn controlled(_: u32, _: *mut c_void, _: *mut u32, buffer: *mut c_void) -> u32 {
-    // SAFETY: that of the request that is running.
+    // SAFETY: the buffer is that of the running request.
     LOGGER.store(unsafe { GetTraceLoggerHandle(buffer) }, Ordering::Relaxed);
     0
 }
@@ -57,9 +59,9 @@ static OWN: LazyLock<Own> = LazyLock::new(|| {
     }
     let name: Vec<u16> = "the session of this fuzz target".encode_utf16().chain([0]).collect();
     let (mut own, mut classic) = (Own { session: 0, provider: 0 }, 0);
-    // SAFETY: the block has as many bytes as it says, and everything else is valid.
+    // SAFETY: the block has as many bytes as it states, and everything else is valid.
     unsafe {
-        assert_eq!(StartTraceW(&mut own.session, name.as_ptr(), block.at()), 0);
+        assert_eq!(StartTraceW(&mut own.session, name.as_ptr(), block.address()), 0);
         assert_eq!(EventRegister(&PROVIDER, None, null_mut(), &mut own.provider), 0);
         let registered = RegisterTraceGuidsW(
             Some(controlled),
@@ -77,13 +79,14 @@ static OWN: LazyLock<Own> = LazyLock::new(|| {
     own
 });
 
-/// A block of properties that says its size, and has filters where it says that it has some.
-fn properties(given: &mut Given<'_>, filters: &Filters) -> Memory {
-    let mut block = given.memory();
+/// Reads a block of properties with a correct size, and with valid filters if it states that it has
+/// some.
+fn properties(arguments: &mut Arguments<'_>, filters: &Filters) -> Memory {
+    let mut block = arguments.memory();
     if block.size() < 4 {
         block = Memory::new(4, &[]);
     }
-    // Names lead nowhere else.
+    // Names must not leave the folder.
     block.inside().iter_mut().filter(|byte| **byte == b'/').for_each(|byte| *byte = b'_');
     let size = block.size();
     block.put(0, &size.to_le_bytes());
@@ -95,67 +98,68 @@ fn properties(given: &mut Given<'_>, filters: &Filters) -> Memory {
     block
 }
 
-fn start(given: &mut Given<'_>) {
-    let (filters, mut id) = (given.filters(), 7);
-    let (wide, narrow, is_wide) = (given.wide(), given.narrow(), given.byte() & 1 == 0);
-    let mut block = properties(given, &filters);
-    // SAFETY: names end, the block has as many bytes as it says, its filters are there.
+fn start(arguments: &mut Arguments<'_>) {
+    let (filters, mut id) = (arguments.filters(), 7);
+    let (wide, narrow, is_wide) = (arguments.wide(), arguments.narrow(), arguments.byte() & 1 == 0);
+    let mut block = properties(arguments, &filters);
+    // SAFETY: names are terminated, the block has as many bytes as it states, and its filters
+    // exist.
     let status = unsafe {
         if is_wide {
-            StartTraceW(&mut id, wide.as_ptr(), block.at())
+            StartTraceW(&mut id, wide.as_ptr(), block.address())
         } else {
-            StartTraceA(&mut id, narrow.as_ptr(), block.at())
+            StartTraceA(&mut id, narrow.as_ptr(), block.address())
         }
     };
     block.check();
     assert!(status != 0 && id == 0, "nobody can start it");
 }
 
-fn control(given: &mut Given<'_>) {
-    let (filters, own) = (given.filters(), given.byte() & 1 == 0);
-    let (wide, narrow, is_wide) = (given.wide(), given.narrow(), given.byte() & 1 == 0);
-    let id = if own { OWN.session } else { given.long() };
-    let mut block = properties(given, &filters);
-    // Our own one stays, and writes no files.
-    let code = if own { [0, 2, 3][usize::from(given.byte() % 3)] } else { given.number() };
+fn control(arguments: &mut Arguments<'_>) {
+    let (filters, own) = (arguments.filters(), arguments.byte() & 1 == 0);
+    let (wide, narrow, is_wide) = (arguments.wide(), arguments.narrow(), arguments.byte() & 1 == 0);
+    let id = if own { OWN.session } else { arguments.long() };
+    let mut block = properties(arguments, &filters);
+    // The target's own session stays, and writes no files.
+    let code = if own { [0, 2, 3][usize::from(arguments.byte() % 3)] } else { arguments.number() };
     if own && code != 0 {
         block.put(FILE_AT, &[0; 4]);
     }
-    // SAFETY: as for `start`.
+    // SAFETY: same as in `start`.
     unsafe {
         if is_wide {
-            ControlTraceW(id, if own { null() } else { wide.as_ptr() }, block.at(), code);
+            ControlTraceW(id, if own { null() } else { wide.as_ptr() }, block.address(), code);
         } else {
-            ControlTraceA(id, if own { null() } else { narrow.as_ptr() }, block.at(), code);
+            ControlTraceA(id, if own { null() } else { narrow.as_ptr() }, block.address(), code);
         }
     }
     block.check();
 }
 
-fn lists(given: &mut Given<'_>) {
-    let none = Given(&[]).filters();
-    let mut blocks: Vec<Memory> = (0..given.byte() % 5).map(|_| properties(given, &none)).collect();
-    let mut places: Vec<*mut EventTraceProperties> = blocks.iter_mut().map(Memory::at).collect();
-    let (mut total, is_wide) = (0, given.byte() & 1 == 0);
-    // SAFETY: as many blocks as it says, each of as many bytes as it says.
+fn lists(arguments: &mut Arguments<'_>) {
+    let none = Arguments(&[]).filters();
+    let mut blocks: Vec<Memory> = (0..arguments.byte() % 5).map(|_| properties(arguments, &none)).collect();
+    let mut places: Vec<*mut EventTraceProperties> = blocks.iter_mut().map(Memory::address).collect();
+    let (mut total, is_wide) = (0, arguments.byte() & 1 == 0);
+    // SAFETY: there are as many blocks as stated, each of as many bytes as it states.
     unsafe {
         let ask = if is_wide { QueryAllTracesW } else { QueryAllTracesA };
         ask(places.as_mut_ptr(), places.len() as u32, &mut total);
     }
     blocks.iter().for_each(Memory::check);
     let mut one = Memory::new(size_of::<TraceGuidProperties>(), &[]);
-    // SAFETY: one place, of the structure's size.
-    unsafe { EnumerateTraceGuids(&mut one.at(), 1, &mut total) };
+    // SAFETY: there is one pointer, to memory of the structure's size.
+    unsafe { EnumerateTraceGuids(&mut one.address(), 1, &mut total) };
     one.check();
 }
 
-fn enable(given: &mut Given<'_>) {
-    let (filters, is_old) = (given.filters(), given.byte() & 1 != 0);
+fn enable(arguments: &mut Arguments<'_>) {
+    let (filters, is_old) = (arguments.filters(), arguments.byte() & 1 != 0);
     let first = EnableTraceParametersV1 {
-        version: given.number() % 4,
-        enable_property: given.number(),
-        control_flags: given.number(),
-        source_id: given.guid(),
+        version: arguments.number() % 4,
+        enable_property: arguments.number(),
+        control_flags: arguments.number(),
+        source_id: arguments.guid(),
         enable_filter_desc: if filters.descriptors.is_empty() {
             null()
         } else {
@@ -163,8 +167,9 @@ fn enable(given: &mut Given<'_>) {
         },
     };
     let params = EnableTraceParameters { first, filter_desc_count: filters.descriptors.len() as u32 };
-    let (level, any, all, code) = (given.byte(), given.long(), given.long(), given.number() % 4);
-    // SAFETY: there are as many filters as it says, each with as many bytes.
+    let (level, any, all, code) =
+        (arguments.byte(), arguments.long(), arguments.long(), arguments.number() % 4);
+    // SAFETY: there are as many filters as stated, each with as many bytes as stated.
     unsafe {
         if is_old {
             let filter = params.first.enable_filter_desc;
@@ -185,8 +190,9 @@ fn enable(given: &mut Given<'_>) {
     }
 }
 
-/// What a daemon would be told, and told back: the same once more, or refused.
-fn told(class: u32, bytes: &[u8]) {
+/// Checks that a request and an answer, as a daemon would exchange them, encode to the same value
+/// again.
+fn check_round_trip(class: u32, bytes: &[u8]) {
     if let Ok(set) = Set::from_bytes(class, Some(bytes), bytes.len()) {
         let made = set.to_bytes();
         assert_eq!(Set::from_bytes(class, Some(&made), made.len()).as_ref(), Ok(&set));
@@ -199,21 +205,21 @@ fn told(class: u32, bytes: &[u8]) {
     }
 }
 
-fn information(given: &mut Given<'_>) {
-    let (class, session, kind) = (given.number() % 40, given.long(), given.byte());
+fn information(arguments: &mut Arguments<'_>) {
+    let (class, session, kind) = (arguments.number() % 40, arguments.long(), arguments.byte());
     let session = if session & 1 == 0 { OWN.session } else { session };
-    let (mut memory, mut input, mut length) = (given.memory(), given.memory(), 0);
-    told(class, memory.inside());
-    // SAFETY: as many bytes as are said.
+    let (mut memory, mut input, mut length) = (arguments.memory(), arguments.memory(), 0);
+    check_round_trip(class, memory.inside());
+    // SAFETY: the memory has as many bytes as stated.
     unsafe {
         match kind % 3 {
-            0 => TraceSetInformation(session, class, memory.at(), memory.size()),
-            1 => TraceQueryInformation(session, class, memory.at(), memory.size(), &mut length),
+            0 => TraceSetInformation(session, class, memory.address(), memory.size()),
+            1 => TraceQueryInformation(session, class, memory.address(), memory.size(), &mut length),
             _ => EnumerateTraceGuidsEx(
                 class,
-                input.at(),
+                input.address(),
                 input.size(),
-                memory.at(),
+                memory.address(),
                 memory.size(),
                 &mut length,
             ),
@@ -223,56 +229,57 @@ fn information(given: &mut Given<'_>) {
     input.check();
 }
 
-fn access(given: &mut Given<'_>) {
-    let (object, mut who, mut list) = (given.guid(), given.bytes(), given.memory());
-    // A SID has as many parts as it says.
-    who.resize(who.len().max(8 + 4 * usize::from(*who.get(1).unwrap_or(&0))), 0);
-    let (operation, rights, mut size) = (given.number() % 5, given.number(), list.size());
-    // SAFETY: the SID is whole, the list has as many bytes as are said.
+fn access(arguments: &mut Arguments<'_>) {
+    let (object, mut sid, mut list) = (arguments.guid(), arguments.bytes(), arguments.memory());
+    // A SID has as many parts as it states.
+    sid.resize(sid.len().max(8 + 4 * usize::from(*sid.get(1).unwrap_or(&0))), 0);
+    let (operation, rights, mut size) = (arguments.number() % 5, arguments.number(), list.size());
+    // SAFETY: the SID is complete, the list has as many bytes as stated.
     unsafe {
-        EventAccessControl(&object, operation, who.as_ptr().cast(), rights, given.byte());
-        EventAccessQuery(&object, list.at(), &mut size);
+        EventAccessControl(&object, operation, sid.as_ptr().cast(), rights, arguments.byte());
+        EventAccessQuery(&object, list.address(), &mut size);
     }
     list.check();
 }
 
-fn texts(given: &mut Given<'_>) {
+fn texts(arguments: &mut Arguments<'_>) {
     const ALLOCATE: u32 = 0x100;
-    let (flags, code, language) = (given.number(), given.number(), given.number());
-    let (mut memory, mut made): (Memory, *mut u16) = (given.memory(), null_mut());
-    // SAFETY: a text of as many characters as are said, or an address, can be written; what was made is given back.
+    let (flags, code, language) = (arguments.number(), arguments.number(), arguments.number());
+    let (mut memory, mut made): (Memory, *mut u16) = (arguments.memory(), null_mut());
+    // SAFETY: the text has as many characters as stated, or the address is writable; the allocated
+    // text is freed.
     unsafe {
         if flags & ALLOCATE != 0 {
-            let size = given.number();
+            let size = arguments.number();
             FormatMessageW(flags, null(), code, language, (&raw mut made).cast(), size, null_mut());
             assert!(LocalFree(made.cast()).is_null());
         } else if flags & 0x2000 != 0 {
-            FormatMessageA(flags, null(), code, language, memory.at(), memory.size(), null_mut());
+            FormatMessageA(flags, null(), code, language, memory.address(), memory.size(), null_mut());
         } else {
-            FormatMessageW(flags, null(), code, language, memory.at(), memory.size() / 2, null_mut());
+            FormatMessageW(flags, null(), code, language, memory.address(), memory.size() / 2, null_mut());
         }
     }
     memory.check();
 }
 
-fn provider(given: &mut Given<'_>) {
-    let (class, memory, text) = (given.number() % 6, given.bytes(), given.wide());
+fn provider(arguments: &mut Arguments<'_>) {
+    let (class, memory, text) = (arguments.number() % 6, arguments.bytes(), arguments.wide());
     let mut registered = 0;
-    // SAFETY: as many bytes as are said, and a text that ends.
+    // SAFETY: the memory has as many bytes as stated, and the text is terminated.
     unsafe {
         EventSetInformation(OWN.provider, class, memory.as_ptr().cast(), memory.len() as u32);
-        EventWriteString(OWN.provider, given.byte(), given.long(), text.as_ptr());
-        // Traits are set once.
+        EventWriteString(OWN.provider, arguments.byte(), arguments.long(), text.as_ptr());
+        // Traits can be set only once, so each call gets a new registration.
         EventRegister(&PROVIDER, None, null_mut(), &mut registered);
         EventSetInformation(registered, class, memory.as_ptr().cast(), memory.len() as u32);
         EventUnregister(registered);
     }
 }
 
-fn write(given: &mut Given<'_>) {
+fn write(arguments: &mut Arguments<'_>) {
     let blocks: Vec<(Vec<u8>, u32)> =
-        (0..given.byte() % 8).map(|_| (given.bytes(), given.number() & 0xFF)).collect();
-    // Size and type behind the address, as published.
+        (0..arguments.byte() % 8).map(|_| (arguments.bytes(), arguments.number() & 0xFF)).collect();
+    // Address, then size and type, as published.
     let described: Vec<[u64; 2]> = blocks
         .iter()
         .map(|(bytes, kind)| {
@@ -280,36 +287,46 @@ fn write(given: &mut Given<'_>) {
         })
         .collect();
     let event = EventDescriptor {
-        id: given.short(),
-        version: given.byte(),
-        channel: given.byte(),
-        level: given.byte(),
-        opcode: given.byte(),
-        task: given.short(),
-        keyword: given.long(),
+        id: arguments.short(),
+        version: arguments.byte(),
+        channel: arguments.byte(),
+        level: arguments.byte(),
+        opcode: arguments.byte(),
+        task: arguments.short(),
+        keyword: arguments.long(),
     };
-    let (activity, related) = (given.guid(), given.guid());
+    let (activity, related) = (arguments.guid(), arguments.guid());
     let (data, count) = (described.as_ptr().cast(), described.len() as u32);
-    // SAFETY: as many blocks as are said, each of as many bytes.
+    // SAFETY: there are as many blocks as stated, each of as many bytes as stated.
     unsafe {
         EventWrite(OWN.provider, &event, count, data);
         EventWriteTransfer(OWN.provider, &event, &activity, &related, count, data);
-        EventWriteEx(OWN.provider, &event, given.long(), given.number(), &activity, null(), count, data);
+        EventWriteEx(
+            OWN.provider,
+            &event,
+            arguments.long(),
+            arguments.number(),
+            &activity,
+            null(),
+            count,
+            data,
+        );
     }
 }
 
-fn classic(given: &mut Given<'_>) {
+fn classic(arguments: &mut Arguments<'_>) {
     const USE_GUID_PTR: u32 = 0x0008_0000;
     const USE_MOF_PTR: u32 = 0x0010_0000;
     const FLAGS: usize = 44;
     let (blocks, logger): (Vec<Vec<u8>>, u64) =
-        ((0..given.byte() % 20).map(|_| given.bytes()).collect(), LOGGER.load(Ordering::Relaxed));
-    let mut event = given.memory();
+        ((0..arguments.byte() % 20).map(|_| arguments.bytes()).collect(), LOGGER.load(Ordering::Relaxed));
+    let mut event = arguments.memory();
     let mut head = [0; 48];
-    let told = event.inside().len().min(48);
-    head[..told].copy_from_slice(&event.inside()[..told]);
+    let copied = event.inside().len().min(48);
+    head[..copied].copy_from_slice(&event.inside()[..copied]);
     let flags = u32::from_le_bytes([head[FLAGS], head[45], head[46], head[47]]) & !USE_GUID_PTR;
-    // As many bytes as its size says, a header at least; addresses are those of the blocks.
+    // As many bytes as the size field states, but at least a header; addresses are those of the
+    // blocks.
     let mut bytes = event.inside().to_vec();
     let size = usize::from(u16::from_le_bytes([head[0], head[1]]));
     bytes.resize(size.max(48), 0);
@@ -328,20 +345,21 @@ fn classic(given: &mut Given<'_>) {
         }
     }
     let mut whole = Memory::new(bytes.len(), &bytes);
-    let arguments: Vec<MessageArgument> = blocks
+    let message_arguments: Vec<MessageArgument> = blocks
         .iter()
         .map(|block| MessageArgument { data: block.as_ptr().cast(), size: block.len() })
         .collect();
-    let class = std::ptr::without_provenance_mut(given.long() as usize);
-    let instance = EventInstanceInfo { reg_handle: class, instance_id: given.number() };
-    // SAFETY: as many bytes as are said, addresses are valid; an instance's header is longer, and its size says whether it is there.
+    let class = std::ptr::without_provenance_mut(arguments.long() as usize);
+    let instance = EventInstanceInfo { reg_handle: class, instance_id: arguments.number() };
+    // SAFETY: the memory has as many bytes as stated, addresses are valid; an instance's header is
+    // longer, and the size shows whether it is present.
     unsafe {
-        TraceEvent(logger, whole.at());
+        TraceEvent(logger, whole.address());
         if flags & USE_MOF_PTR == 0 && whole.size() >= 56 {
-            TraceEventInstance(logger, whole.at(), &instance, &instance);
+            TraceEventInstance(logger, whole.address(), &instance, &instance);
         }
         let mut classes = [TraceGuidRegistration { guid: &CLASSIC, reg_handle: null_mut() }; 4];
-        let (count, mut registered) = (given.byte() % 5, 0);
+        let (count, mut registered) = (arguments.byte() % 5, 0);
         let (at, of) = (classes.as_mut_ptr(), count.into());
         RegisterTraceGuidsW(Some(controlled), null_mut(), &PROVIDER, of, at, null(), null(), &mut registered);
         for class in classes {
@@ -349,14 +367,14 @@ fn classic(given: &mut Given<'_>) {
             CreateTraceInstanceId(class.reg_handle, &mut made);
         }
         UnregisterTraceGuids(registered);
-        let id = given.guid();
+        let id = arguments.guid();
         TraceweirTraceMessage(
             logger,
-            given.number(),
+            arguments.number(),
             &id,
-            given.short(),
-            arguments.as_ptr(),
-            arguments.len() as u32,
+            arguments.short(),
+            message_arguments.as_ptr(),
+            message_arguments.len() as u32,
         );
     }
     whole.check();
@@ -364,22 +382,22 @@ fn classic(given: &mut Given<'_>) {
 
 fuzz_target!(|data: &[u8]| {
     LazyLock::force(&OWN);
-    let mut given = Given(data);
+    let mut arguments = Arguments(data);
     for _ in 0..CALLS {
-        if given.is_empty() {
+        if arguments.is_empty() {
             break;
         }
-        match given.byte() % 10 {
-            0 => start(&mut given),
-            1 => control(&mut given),
-            2 => lists(&mut given),
-            3 => enable(&mut given),
-            4 => information(&mut given),
-            5 => access(&mut given),
-            6 => texts(&mut given),
-            7 => provider(&mut given),
-            8 => write(&mut given),
-            _ => classic(&mut given),
+        match arguments.byte() % 10 {
+            0 => start(&mut arguments),
+            1 => control(&mut arguments),
+            2 => lists(&mut arguments),
+            3 => enable(&mut arguments),
+            4 => information(&mut arguments),
+            5 => access(&mut arguments),
+            6 => texts(&mut arguments),
+            7 => provider(&mut arguments),
+            8 => write(&mut arguments),
+            _ => classic(&mut arguments),
         }
     }
 });

@@ -1,4 +1,5 @@
-//! A whole trace file: opened, walked in time order, decoded, checked, repaired and continued.
+//! Fuzzes a whole trace file: opened, walked in time order, decoded, checked, repaired and
+//! continued.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

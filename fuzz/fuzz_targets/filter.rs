@@ -1,4 +1,5 @@
-//! Filters of strangers: a type, then its bytes. What is taken is made again to the same, or its values were never ours to make.
+//! Fuzzes untrusted filters: a type, then its bytes. An accepted filter encodes to the same bytes
+//! again, unless the builder does not accept its values.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -23,7 +24,8 @@ fuzz_target!(|data: &[u8]| {
         let twice = filter::check_all([(kind, data); 2].into_iter(), &provider, is_group);
         assert!(twice.is_err() || kind == EVENT_FILTER_TYPE_NONE, "each type once");
     }
-    // Whatever the type, all views of the bytes: a view that takes them takes what it makes of them.
+    // Regardless of the type, all views of the bytes: a view that accepts them also accepts their
+    // encoding.
     ids(data);
     names(data);
     level_keyword(data);
@@ -89,8 +91,11 @@ fn headers(data: &[u8]) {
     filter::append_to_chain(&mut chain, &mut last, data, 1);
     filter::append_to_chain(&mut chain, &mut last, data, 2);
     let found: Vec<_> = Header::chain(&chain).collect();
-    assert_eq!(found.iter().map(|it| (it.id, it.instance)).collect::<Vec<_>>(), [(view.id, 1), (view.id, 2)]);
-    assert!(found.iter().all(|it| it.data == view.data));
+    assert_eq!(
+        found.iter().map(|header| (header.id, header.instance)).collect::<Vec<_>>(),
+        [(view.id, 1), (view.id, 2)]
+    );
+    assert!(found.iter().all(|header| header.data == view.data));
 }
 
 fn payloads(filters: &payload::Filters<'_>, data: &[u8]) {
@@ -102,12 +107,12 @@ fn payloads(filters: &payload::Filters<'_>, data: &[u8]) {
         assert_eq!((back.event_id, back.event_version), (given.event_id, given.event_version));
         assert_eq!((back.any, back.required), (given.any, given.required));
         assert!(back.predicates().eq(given.predicates()));
-        // Fields behind the last one that is looked at are left out.
+        // Fields after the last one that a predicate uses are left out.
         assert!(back.fields().eq(given.fields().take(back.fields().count())));
     }
 }
 
-/// On a payload of their own bytes: where its blocks are cut changes nothing.
+/// Evaluates filters on a payload of their own bytes: the split into blocks changes nothing.
 fn evaluate(filters: &payload::Filters<'_>, data: &[u8]) {
     let given = [Filter { kind: EVENT_FILTER_TYPE_PAYLOAD, data: data.to_vec() }];
     for filter in filters.iter() {
@@ -124,7 +129,8 @@ fn evaluate(filters: &payload::Filters<'_>, data: &[u8]) {
     }
 }
 
-/// The same filters from their values; `None` where one is not a value that the builder takes, such as a number that its field never has.
+/// Builds the same filters from their values; `None` if the builder does not accept a value, such
+/// as a number that its field never has.
 fn rebuilt(filters: &payload::Filters<'_>) -> Option<Vec<u8>> {
     let mut builder = payload::Builder::new();
     for filter in filters.iter() {

@@ -1,4 +1,5 @@
-//! What tdh.h says about providers, after any manifest or message format was loaded: lists of exactly the size that they say, filters, handles.
+//! Fuzzes the provider functions of tdh.h after loading any manifest or message format: lists of
+//! exactly the stated size, filters, handles.
 #![no_main]
 
 use std::ffi::c_void;
@@ -14,9 +15,9 @@ use traceweir_c::tdh::{TdhGetEventInformation, TdhGetEventMapInformation};
 use traceweir_c::types::FilterDescriptor;
 use traceweir_c::types::record::EventRecord;
 use traceweir_c::types::tdh::{PayloadFilterPredicate, TdhContext};
-use traceweir_fuzz::given::{Given, Memory, asked, folder};
+use traceweir_fuzz::given::{Arguments, Memory, call_with_sizes, folder};
 
-/// Providers and events that are asked about, and filters that are made.
+/// The most providers and events that are queried, and filters that are created.
 const ASKED: usize = 8;
 const SUCCESS: u32 = 0;
 const INVALID_PARAMETER: u32 = 87;
@@ -27,32 +28,32 @@ fn guid(words: &[u64], at: usize) -> Guid {
     Guid::from_bytes(bytes.first_chunk().expect("16 bytes"))
 }
 
-/// Everything about a manifest that was loaded.
-fn manifest(given: &mut Given<'_>) {
-    let predicates = predicates(given);
-    let (kind, value, payload) = (given.number() % 8, given.long(), given.bytes());
-    let mut memory = Memory::new(given.0.len(), given.0);
-    // SAFETY: as many bytes as are said.
-    let loaded = unsafe { TdhLoadManifestFromMemory(memory.at(), memory.size()) };
-    // SAFETY: as are said by `asked`.
-    let list = asked(|buffer, size| unsafe { TdhEnumerateProviders(buffer.cast(), size) });
+/// Queries everything about a loaded manifest.
+fn manifest(arguments: &mut Arguments<'_>) {
+    let predicates = predicates(arguments);
+    let (kind, value, payload) = (arguments.number() % 8, arguments.long(), arguments.bytes());
+    let mut memory = Memory::new(arguments.0.len(), arguments.0);
+    // SAFETY: the memory has as many bytes as stated.
+    let loaded = unsafe { TdhLoadManifestFromMemory(memory.address(), memory.size()) };
+    // SAFETY: `call_with_sizes` passes buffers of the stated size.
+    let list = call_with_sizes(|buffer, size| unsafe { TdhEnumerateProviders(buffer.cast(), size) });
     let list = list.unwrap_or_default();
-    // One word of head, then three for each: GUID, source, name.
+    // One word of head, then three for each provider: GUID, source, name.
     let count = list.first().map_or(0, |word| *word as u32 as usize);
     for index in 0..count.min(ASKED) {
         let provider = guid(&list, 1 + index * 3);
         for kind in 0..6 {
-            // SAFETY: the same.
-            let _ = asked(|buffer, size| unsafe {
+            // SAFETY: same as above.
+            let _ = call_with_sizes(|buffer, size| unsafe {
                 TdhEnumerateProviderFieldInformation(&provider, kind, buffer.cast(), size)
             });
         }
-        // SAFETY: the same.
-        let _ = asked(|buffer, size| unsafe {
+        // SAFETY: same as above.
+        let _ = call_with_sizes(|buffer, size| unsafe {
             TdhQueryProviderFieldInformation(&provider, value, kind, buffer.cast(), size)
         });
-        // SAFETY: the same.
-        let events = asked(|buffer, size| unsafe {
+        // SAFETY: same as above.
+        let events = call_with_sizes(|buffer, size| unsafe {
             TdhEnumerateManifestProviderEvents(&provider, buffer.cast(), size)
         });
         let events = events.unwrap_or_default();
@@ -61,36 +62,38 @@ fn manifest(given: &mut Given<'_>) {
             event(&provider, [events[1 + index * 2], events[2 + index * 2]], &payload, &predicates);
         }
     }
-    // SAFETY: as many bytes as are said.
-    let unloaded = unsafe { TdhUnloadManifestFromMemory(memory.at(), memory.size()) };
+    // SAFETY: the memory has as many bytes as stated.
+    let unloaded = unsafe { TdhUnloadManifestFromMemory(memory.address(), memory.size()) };
     assert!(loaded != SUCCESS || unloaded == SUCCESS, "{unloaded}");
     memory.check();
 }
 
-/// One event of a manifest: its schema, an event of it, filters on it.
+/// Queries one event of a manifest: its schema, an event of it, filters on it.
 fn event(provider: &Guid, words: [u64; 2], payload: &[u8], predicates: &Predicates) {
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&words[0].to_le_bytes());
     bytes[8..].copy_from_slice(&words[1].to_le_bytes());
     let descriptor = EventDescriptor::from_bytes(&bytes);
-    // SAFETY: as are said by `asked`.
-    let info = asked(|buffer, size| unsafe {
+    // SAFETY: `call_with_sizes` passes buffers of the stated size.
+    let info = call_with_sizes(|buffer, size| unsafe {
         TdhGetManifestEventInformation(provider, &descriptor, buffer.cast(), size)
     });
     let Some(info) = info else { return };
     let mut data = payload.to_vec();
-    // SAFETY: zeros are a record without anything.
+    // SAFETY: zeros are a valid, empty record.
     let mut record: EventRecord = unsafe { std::mem::zeroed() };
     (record.event_header.provider_id, record.event_header.event_descriptor) = (*provider, descriptor);
     record.event_header.flags = 0x40;
     (record.user_data, record.user_data_length) = (data.as_mut_ptr().cast(), data.len() as u16);
-    // SAFETY: the same.
-    let _ = asked(|buffer, size| unsafe { TdhGetEventInformation(&record, 0, null(), buffer.cast(), size) });
+    // SAFETY: same as above.
+    let _ = call_with_sizes(|buffer, size| unsafe {
+        TdhGetEventInformation(&record, 0, null(), buffer.cast(), size)
+    });
     maps(&record, &info, &data);
     filters(provider, &descriptor, predicates);
 }
 
-/// The maps that a schema names, and values by them.
+/// Queries the maps that a schema names, and formats values with them.
 fn maps(record: &EventRecord, info: &[u64], data: &[u8]) {
     const PROPERTY_COUNT_AT: usize = 100;
     const PROPERTIES_AT: usize = 112;
@@ -110,12 +113,12 @@ fn maps(record: &EventRecord, info: &[u64], data: &[u8]) {
             .take_while(|unit| *unit != 0)
             .chain([0])
             .collect();
-        // SAFETY: as are said by `asked`; the name ends.
-        let map = asked(|buffer, size| unsafe {
+        // SAFETY: `call_with_sizes` passes buffers of the stated size; the name is terminated.
+        let map = call_with_sizes(|buffer, size| unsafe {
             TdhGetEventMapInformation(record, name.as_ptr(), buffer.cast(), size)
         });
         let (mut size, mut used) = (4096, 0);
-        // SAFETY: structures of the library's own, as many bytes as are said.
+        // SAFETY: the structures are the library's own, buffers have as many bytes as stated.
         unsafe {
             TdhFormatProperty(
                 info.as_ptr().cast(),
@@ -138,12 +141,12 @@ fn maps(record: &EventRecord, info: &[u64], data: &[u8]) {
 /// Fields, operators and values of predicates.
 type Predicates = Vec<(Vec<u16>, u16, Vec<u16>)>;
 
-fn predicates(given: &mut Given<'_>) -> Predicates {
-    (0..given.byte() % 10).map(|_| (given.wide(), given.short() % 40, given.wide())).collect()
+fn predicates(arguments: &mut Arguments<'_>) -> Predicates {
+    (0..arguments.byte() % 10).map(|_| (arguments.wide(), arguments.short() % 40, arguments.wide())).collect()
 }
 
 fn filters(provider: &Guid, descriptor: &EventDescriptor, predicates: &Predicates) {
-    let given: Vec<PayloadFilterPredicate> = predicates
+    let structures: Vec<PayloadFilterPredicate> = predicates
         .iter()
         .map(|(field, operator, value)| PayloadFilterPredicate {
             field_name: field.as_ptr(),
@@ -153,11 +156,18 @@ fn filters(provider: &Guid, descriptor: &EventDescriptor, predicates: &Predicate
         .collect();
     let (mut filter, mut blob): (*mut c_void, _) =
         (null_mut(), FilterDescriptor { ptr: 0, size: 0, kind: 0 });
-    // SAFETY: as many predicates as are said, whose texts end; places for what is made.
+    // SAFETY: there are as many predicates as stated, and their texts are terminated; the results
+    // have valid addresses.
     unsafe {
-        let count = given.len() as u32;
-        let made =
-            TdhCreatePayloadFilter(provider, descriptor, count as u8 & 1, count, given.as_ptr(), &mut filter);
+        let count = structures.len() as u32;
+        let made = TdhCreatePayloadFilter(
+            provider,
+            descriptor,
+            count as u8 & 1,
+            count,
+            structures.as_ptr(),
+            &mut filter,
+        );
         if made != SUCCESS {
             return;
         }
@@ -173,22 +183,23 @@ fn filters(provider: &Guid, descriptor: &EventDescriptor, predicates: &Predicate
     }
 }
 
-/// Message formats of a file, and messages by them.
-fn messages(given: &mut Given<'_>) {
+/// Loads message formats from a file, and formats messages with them.
+fn messages(arguments: &mut Arguments<'_>) {
     /// TDH_CONTEXT_WPP_TMFFILE, TMFSEARCHPATH and PDB_PATH; the others are numbers.
     const PATHS: [u32; 3] = [0, 1, 4];
-    let (provider, id, mut payload, name) = (given.guid(), given.short(), given.bytes(), given.wide());
+    let (provider, id, mut payload, name) =
+        (arguments.guid(), arguments.short(), arguments.bytes(), arguments.wide());
     let file = folder().join("messages.tmf");
-    std::fs::write(&file, given.0).expect("a file");
+    std::fs::write(&file, arguments.0).expect("a file");
     let path: Vec<u16> = file.to_str().expect("text").encode_utf16().chain([0]).collect();
     let mut handle = null_mut();
-    // SAFETY: zeros are a record without anything.
+    // SAFETY: zeros are a valid, empty record.
     let mut record: EventRecord = unsafe { std::mem::zeroed() };
     record.event_header.flags = 0x48;
     record.event_header.provider_id = provider;
     record.event_header.event_descriptor.id = id;
     (record.user_data, record.user_data_length) = (payload.as_mut_ptr().cast(), payload.len() as u16);
-    // SAFETY: contexts name a text that ends, or a buffer of as many bytes as are said.
+    // SAFETY: contexts point to a terminated text, or to a buffer of the stated size.
     unsafe {
         assert_eq!(TdhOpenDecodingHandle(&mut handle), SUCCESS);
         for kind in 0..5 {
@@ -199,12 +210,13 @@ fn messages(given: &mut Given<'_>) {
             let mut room = Memory::new(usize::from(id) % 300, &[]);
             let mut got =
                 TdhContext { parameter_value: 0, parameter_type: kind, parameter_size: room.size() };
-            got.parameter_value = room.at::<u8>().expose_provenance() as u64;
+            got.parameter_value = room.address::<u8>().expose_provenance() as u64;
             TdhGetDecodingParameter(handle, &mut got);
             room.check();
         }
-        let _ = asked(|buffer, size| TdhGetWppMessage(handle, &record, size, buffer));
-        let _ = asked(|buffer, size| TdhGetWppProperty(handle, &record, name.as_ptr(), size, buffer));
+        let _ = call_with_sizes(|buffer, size| TdhGetWppMessage(handle, &record, size, buffer));
+        let _ =
+            call_with_sizes(|buffer, size| TdhGetWppProperty(handle, &record, name.as_ptr(), size, buffer));
         assert_eq!(TdhCloseDecodingHandle(handle), SUCCESS);
         assert_eq!(TdhCloseDecodingHandle(handle), INVALID_HANDLE);
         assert_eq!(TdhGetWppMessage(handle, &record, &mut 0, null_mut()), INVALID_HANDLE);
@@ -213,6 +225,6 @@ fn messages(given: &mut Given<'_>) {
 
 fuzz_target!(|data: &[u8]| {
     folder();
-    let mut given = Given(data);
-    if given.byte() & 1 == 0 { manifest(&mut given) } else { messages(&mut given) }
+    let mut arguments = Arguments(data);
+    if arguments.byte() & 1 == 0 { manifest(&mut arguments) } else { messages(&mut arguments) }
 });

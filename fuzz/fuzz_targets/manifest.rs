@@ -1,4 +1,4 @@
-//! Manifests in XML, given as a file, sent in chunks, compiled, and made into code.
+//! Fuzzes manifests in XML: loaded from a file, sent in chunks, compiled, and turned into code.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -10,18 +10,18 @@ use traceweir_format::spec::event::EventDescriptor;
 use traceweir_format::{Guid, Record};
 use traceweir_fuzz::{Decoding, Render, check_c, check_rust};
 
-/// What can be compiled is read back, all of it.
+/// Checks that every compiled manifest reads back completely.
 fn compile(data: &[u8]) {
     let Ok(definitions) = manifest::definitions(data, "en-US") else { return };
     let Ok(compiled) = wevt::compile(&definitions) else { return };
     let messages = MessageTable::parse(&compiled.messages).expect("our own table");
-    // A manifest may be within its bounds and its compiled form not within those of a reader.
+    // A manifest may be within its limits while its compiled form exceeds those of a reader.
     let Ok(read) = wevt::providers(&compiled.template, &messages) else { return };
     let events = |n: usize| definitions.get(n).map_or(0, |p| p.events.len());
     assert!(read.iter().enumerate().all(|(n, p)| p.events.len() == events(n)));
 }
 
-/// What can be compiled becomes code that no name or text has left its place in.
+/// Checks that a manifest that compiles becomes code in which names and texts stay in their places.
 fn generate(data: &[u8]) {
     let Ok(manifest) = Manifest::parse("fuzz.man", data, "en-US") else { return };
     check_c(&manifest.c_header(&COptions::default()));

@@ -1,10 +1,11 @@
-//! Event messages: any text parses, any insert formats, output is bounded.
+//! Fuzzes event messages: any text parses, any insert formats, output is bounded.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use traceweir_decode::message::{Message, Spec};
 
-/// The most characters that one insert of one byte may become: its width and precision are 255 at most.
+/// The most characters that one insert of one byte may become: its width and precision are at most
+/// 255.
 const MOST_PER_INSERT: usize = 1024;
 
 fuzz_target!(|data: &[u8]| {

@@ -1,4 +1,4 @@
-//! Any schema that is accepted, on any payload: bounded, and always valid text and JSON.
+//! Fuzzes any accepted schema with any payload: bounded, and always valid text and JSON.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,6 +1,7 @@
-//! A region of shared memory that its process fills with anything, while the owner drains it.
+//! Fuzzes a region of shared memory: its process fills it with any bytes while the owner drains it.
 //!
-//! The first byte chooses the size; then steps of eleven bytes follow: what and where (1), which word (2), its value (8).
+//! The first byte chooses the size; then steps of eleven bytes follow: operation and ring (1),
+//! which word (2), its value (8).
 #![no_main]
 
 use std::os::fd::AsFd;
@@ -14,7 +15,7 @@ use traceweir_transport::ring::{RegionReader, RingReader};
 
 const MAX_RECORD: u32 = 1000;
 
-/// Takes all that can be taken, which is never more than a ring holds.
+/// Drains a ring; the result is never more than a ring holds.
 fn drain(ring: &mut RingReader, layout: &Layout) {
     let mut out = [0; MAX_RECORD as usize];
     let mut bytes = 0;

@@ -1,4 +1,5 @@
-//! Relogging of any file, alone and with itself: an error that leaves nothing, or a file with the events that were kept and no fault that they did not have.
+//! Fuzzes relogging of any file, alone and with itself: an error that leaves no file, or a file
+//! with the kept events and no fault that they did not have.
 #![no_main]
 
 use std::path::Path;
@@ -9,9 +10,9 @@ use traceweir::relog::{EventKind, Output, Relogger, Settings, TraceEvent};
 use traceweir_format::etl::{ReadAt, Rule, Trace, check};
 use traceweir_format::spec::event::EventDescriptor;
 use traceweir_format::time::FileTime;
-use traceweir_fuzz::given::{Given, folder};
+use traceweir_fuzz::given::{Arguments, folder};
 
-/// What happens to events on the way.
+/// Relogs the input, and drops, changes or injects some events.
 fn relogged(
     input: &Path,
     output: &Path,
@@ -30,7 +31,7 @@ fn relogged(
         number += 1;
         match (changes & 7, number % 3) {
             (1, 0) => return Ok(()),
-            // What cannot be changed may be refused; the file is whole all the same.
+            // An edit may be rejected; the file is intact all the same.
             (2, 0) => drop(changed(event).and_then(|event| output.inject(&event))),
             (3, 0) => drop(made(event, output)),
             _ => {}
@@ -57,7 +58,7 @@ fn made(event: &Event<'_>, output: &mut Output) -> traceweir::Result<()> {
     output.inject(&new)
 }
 
-/// Rules that a file breaks.
+/// Returns the rules that a file breaks.
 fn broken<R: ReadAt>(trace: &Trace<R>) -> Vec<(Rule, String)> {
     let mut faults = Vec::new();
     let checked = check(trace, &mut |finding| {
@@ -82,11 +83,12 @@ fn sound(path: &Path, events: u64) {
 }
 
 fuzz_target!(|data: &[u8]| {
-    let mut given = Given(data);
-    let [times, changes, size, flags] = [given.byte() % 3, given.byte(), given.byte(), given.byte()];
+    let mut arguments = Arguments(data);
+    let [times, changes, size, flags] =
+        [arguments.byte() % 3, arguments.byte(), arguments.byte(), arguments.byte()];
     let (input, output) = (folder().join("in.etl"), folder().join("out.etl"));
-    std::fs::write(&input, given.0).expect("a file");
-    // What was made before is not what this makes.
+    std::fs::write(&input, arguments.0).expect("a file");
+    // Removes the output of the previous run.
     let _ = std::fs::remove_file(&output);
     let settings = Settings {
         compressed: flags & 1 != 0,

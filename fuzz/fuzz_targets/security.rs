@@ -1,4 +1,5 @@
-//! Security descriptors and SIDs of strangers: what reads, writes, and reads back to the same.
+//! Fuzzes untrusted security descriptors and SIDs: what parses can be encoded, and parses to the
+//! same value again.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -8,7 +9,7 @@ fuzz_target!(|data: &[u8]| {
     if let Ok(descriptor) = SecurityDescriptor::parse(data) {
         let lists = [&descriptor.sacl, &descriptor.dacl];
         let entries: usize = lists.into_iter().flatten().map(|list| list.entries.len()).sum();
-        // Both lists may lie in the same bytes; an entry has sixteen at least.
+        // Both lists may share bytes; an entry has at least sixteen.
         assert!(entries <= data.len() / 8, "no more entries than there are bytes for");
         if let Ok(bytes) = descriptor.to_bytes() {
             let back = SecurityDescriptor::parse(&bytes).expect("our own bytes");

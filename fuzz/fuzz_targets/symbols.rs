@@ -1,4 +1,5 @@
-//! Everything that names functions: ELF files with their symbols and lines, PDB files, lists, mangled names.
+//! Fuzzes all sources of function names: ELF files with their symbols and lines, PDB files, lists,
+//! mangled names.
 #![no_main]
 
 use std::io::Cursor;
@@ -8,11 +9,11 @@ use traceweir_decode::symbols::elf::{Parts, build_id_of_notes};
 use traceweir_decode::symbols::table::{MAX_NAMES, MAX_SYMBOLS};
 use traceweir_decode::symbols::{Dwarf, Elf, Pdb, Table, demangle, listing};
 
-/// Addresses that are asked for: the first ones, and around what is found.
+/// Number of queried addresses: the first ones, and around each result.
 const ASKED: u64 = 64;
-/// Functions at one address.
+/// The most functions at one address.
 const MAX_SITES: usize = 128;
-/// The longest name that is told.
+/// The longest returned name.
 const MAX_TEXT: usize = 4096;
 
 fn check_table(table: &Table) {
@@ -29,9 +30,9 @@ fn check_dwarf(dwarf: &mut Dwarf) {
     for address in (0..ASKED).map(|at| at * 8 + 2).chain([0x1000, 0x40_1000, u64::MAX]) {
         let sites = dwarf.find(address);
         assert!(sites.len() <= MAX_SITES);
-        // All but the outermost were made part of another.
+        // All except the outermost were inlined.
         assert!(sites.iter().rev().skip(1).all(|site| site.is_inlined));
-        assert!(sites.iter().all(|site| site.function.as_ref().is_none_or(|it| it.len() <= MAX_TEXT)));
+        assert!(sites.iter().all(|site| site.function.as_ref().is_none_or(|name| name.len() <= MAX_TEXT)));
     }
 }
 

@@ -1,4 +1,5 @@
-//! tdh.h's functions on any record: buffers that are too small by a byte and just large enough, every property, every value as text.
+//! Fuzzes the functions of tdh.h with any record: buffers that are one byte too small and just
+//! large enough, every property, every value as text.
 #![no_main]
 
 use std::ptr::{null, null_mut};
@@ -15,10 +16,11 @@ use traceweir_decode::source::embedded::event_info;
 use traceweir_format::Guid;
 use traceweir_format::spec::event::{EventDescriptor, ExtType};
 
-/// Properties of an event that are asked about.
+/// The most properties of an event that are queried.
 const ASKED: usize = 32;
 
-/// One byte of traits, two of metadata, then the payload: the lengths stand first.
+/// Splits the input: one byte of traits length, two of metadata length, then traits, metadata and
+/// payload.
 fn split(data: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let ([a, b, c], rest) = data.split_first_chunk()?;
     let (traits, rest) = rest.split_at_checked((*a).into())?;
@@ -63,7 +65,7 @@ fn record(items: &mut [ExtendedDataItem], payload: &mut [u8], flags: u16) -> Eve
     }
 }
 
-/// The schema, asked for with buffers of three sizes.
+/// Queries the schema with buffers of three sizes.
 fn schema(event: &EventRecord) -> Option<Vec<u64>> {
     let mut size = 0;
     // SAFETY: the record's addresses are valid, and there is no buffer.
@@ -75,14 +77,14 @@ fn schema(event: &EventRecord) -> Option<Vec<u64>> {
     let mut info = vec![0_u64; (needed as usize).div_ceil(8)];
     for (room, wanted) in [(needed - 1, 122), (needed, 0)] {
         size = room;
-        // SAFETY: the buffer has at least as many bytes.
+        // SAFETY: the buffer has at least `size` bytes.
         let status = unsafe { TdhGetEventInformation(event, 0, null(), info.as_mut_ptr().cast(), &mut size) };
         assert_eq!((status, size), (wanted, needed));
     }
     Some(info)
 }
 
-/// One property: its size, its bytes, and its map.
+/// Queries one property: its size, its bytes, and its map.
 fn property(event: &EventRecord, name: &str, index: u32) {
     let name: Vec<u16> = name.encode_utf16().chain([0]).collect();
     let step = PropertyDataDescriptor {
@@ -94,7 +96,7 @@ fn property(event: &EventRecord, name: &str, index: u32) {
     // SAFETY: the record, the step and its name are valid.
     if unsafe { TdhGetPropertySize(event, 0, null(), 1, &step, &mut size) } == 0 {
         let mut bytes = vec![0_u8; size as usize + 1];
-        // SAFETY: the buffer has one byte more than is said.
+        // SAFETY: the buffer has one byte more than stated.
         let status = unsafe { TdhGetProperty(event, 0, null(), 1, &step, size, bytes.as_mut_ptr()) };
         assert_eq!(status, 0);
         assert!(size <= u32::from(event.user_data_length));
@@ -103,11 +105,11 @@ fn property(event: &EventRecord, name: &str, index: u32) {
     let _ = unsafe { TdhGetEventMapInformation(event, name.as_ptr(), null_mut(), &mut 0) };
 }
 
-/// One value as text.
+/// Formats one value as text.
 fn value(info: &[u64], (input, output, length): (u16, u16, u16), payload: &[u8]) {
     let mut text = vec![0_u16; 4096];
     let (mut size, mut used) = (8192, 0);
-    // SAFETY: the buffer has as many bytes, and there is no map.
+    // SAFETY: the buffer has the stated size, and there is no map.
     let status = unsafe {
         TdhFormatProperty(
             info.as_ptr().cast(),
@@ -131,7 +133,7 @@ fn value(info: &[u64], (input, output, length): (u16, u16, u16), payload: &[u8])
 
 fuzz_target!(|data: &[u8]| {
     let Some((traits, metadata, payload)) = split(data) else { return };
-    // Memory of their own, so that a byte too far is a byte outside.
+    // Separate allocations, so that an access one byte too far is outside.
     let (traits, metadata, mut payload) = (traits.to_vec(), metadata.to_vec(), payload.to_vec());
     payload.truncate(usize::from(u16::MAX));
     let mut items = [item(ExtType::PROV_TRAITS, &traits), item(ExtType::EVENT_SCHEMA_TL, &metadata)];

@@ -1,4 +1,4 @@
-//! Message formats of WPP: TMF text and PDB files.
+//! Fuzzes message formats of WPP: TMF text and PDB files.
 #![no_main]
 
 use std::io::Cursor;

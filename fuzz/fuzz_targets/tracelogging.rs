@@ -1,4 +1,5 @@
-//! Traits and metadata of an event, then its payload: directly, and as a record with items and without.
+//! Fuzzes traits and metadata of an event, then its payload: directly, and as a record with and
+//! without extended data items.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -10,7 +11,8 @@ use traceweir_format::tracelogging::{EventMetadata, Traits};
 use traceweir_format::{Guid, Record};
 use traceweir_fuzz::{Decoding, Render};
 
-/// One byte of traits, two of metadata, then the payload: the lengths stand first.
+/// Splits the input: one byte of traits length, two of metadata length, then traits, metadata and
+/// payload.
 fn split(data: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let ([a, b, c], rest) = data.split_first_chunk()?;
     let (traits, rest) = rest.split_at_checked((*a).into())?;

@@ -1,4 +1,5 @@
-//! Compiled manifests, alone and in PE and ELF files; message tables; schemas that merging embeds.
+//! Fuzzes compiled manifests, alone and in PE and ELF files; message tables; schemas that merging
+//! embeds.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Decompression of anything, and compression that must read back.
+//! Fuzzes decompression of any bytes, and compression, which must read back.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

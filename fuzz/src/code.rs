@@ -1,9 +1,10 @@
-//! Whether generated code is what its generator meant: whatever names and texts a manifest has, they are inside literals, comments and
-//! identifiers.
+//! Checks that generated code has the intended structure: names and texts of a manifest stay inside
+//! literals, comments and identifiers.
 
 use proc_macro2::{TokenStream, TokenTree};
 
-/// A Rust module: it has tokens at all, and as many modules at its top as the manifest has providers, and nothing there but those and one static.
+/// Checks a Rust module: it parses to tokens, and its top level has as many modules as the manifest
+/// has providers, one static, and nothing else.
 pub fn check_rust(text: &str, providers: usize) {
     let tokens: TokenStream = text.parse().unwrap_or_else(|e| panic!("no tokens: {e}\n{text}"));
     let words: Vec<String> = tokens
@@ -18,7 +19,8 @@ pub fn check_rust(text: &str, providers: usize) {
     );
 }
 
-/// A C file: comments end on their line, every directive is one that we write, and what is left is plain text with its braces closed.
+/// Checks a C file: comments end on their line, every directive is one that we write, and the rest
+/// is plain text with balanced braces.
 pub fn check_c(text: &str) {
     let mut depth = 0_i64;
     for line in text.lines() {
@@ -36,7 +38,7 @@ pub fn check_c(text: &str) {
     assert_eq!(depth, 0);
 }
 
-/// What stands outside of comments, which end where they begin: on this line.
+/// Returns the part of a line outside of comments, which must end on the same line.
 fn without_comments(line: &str) -> String {
     let mut code = String::new();
     let mut rest = line;

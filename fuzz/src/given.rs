@@ -1,8 +1,11 @@
-//! Arguments of C functions, made of an input: numbers, names, filters, and memory that has as many bytes as the function is told.
+//! Arguments of C functions, made from a fuzz input: numbers, names, filters, and memory of exactly
+//! the size that the function gets.
 //!
 //! ```text
-//!   │ canary │ exactly so many bytes │ canary │      looked at after each call; with --cfg fuzz_exact there are none, and a sanitizer looks instead
+//!   │ canary │ exactly so many bytes │ canary │      checked after each call
 //! ```
+//!
+//! With `--cfg fuzz_exact` there are no canaries, and a sanitizer checks instead.
 
 use std::path::PathBuf;
 use std::sync::LazyLock;
@@ -12,17 +15,17 @@ use traceweir_c::types::FilterDescriptor;
 
 const CANARY: u8 = 0xC5;
 const GUARD: usize = if cfg!(fuzz_exact) { 0 } else { 64 };
-/// Bytes of one buffer, at most.
+/// The largest size of one buffer in bytes.
 const MOST: usize = 4096;
-/// Filters of one call, at most: more than any call may have.
+/// The most filters of one call: more than any call may have.
 const MOST_FILTERS: u8 = 16;
 
-/// What is left of an input. Where it ends, everything is 0 and empty.
+/// The remaining input. After its end, everything is 0 and empty.
 #[derive(Debug)]
-pub struct Given<'a>(pub &'a [u8]);
+pub struct Arguments<'a>(pub &'a [u8]);
 
-impl Given<'_> {
-    fn take<const N: usize>(&mut self) -> [u8; N] {
+impl Arguments<'_> {
+    fn read_array<const N: usize>(&mut self) -> [u8; N] {
         let mut taken = [0; N];
         let count = self.0.len().min(N);
         let (head, rest) = self.0.split_at(count);
@@ -31,33 +34,33 @@ impl Given<'_> {
         taken
     }
 
-    /// Whether there is more.
+    /// Returns whether the input is used up.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     pub fn byte(&mut self) -> u8 {
-        u8::from_le_bytes(self.take())
+        u8::from_le_bytes(self.read_array())
     }
 
     pub fn short(&mut self) -> u16 {
-        u16::from_le_bytes(self.take())
+        u16::from_le_bytes(self.read_array())
     }
 
     pub fn number(&mut self) -> u32 {
-        u32::from_le_bytes(self.take())
+        u32::from_le_bytes(self.read_array())
     }
 
     pub fn long(&mut self) -> u64 {
-        u64::from_le_bytes(self.take())
+        u64::from_le_bytes(self.read_array())
     }
 
     pub fn guid(&mut self) -> Guid {
-        Guid::from_bytes(&self.take())
+        Guid::from_bytes(&self.read_array())
     }
 
-    /// Bytes behind their length.
+    /// Reads a length and that many bytes.
     pub fn bytes(&mut self) -> Vec<u8> {
         let length = usize::from(self.short()).min(MOST).min(self.0.len());
         let (bytes, rest) = self.0.split_at(length);
@@ -65,19 +68,20 @@ impl Given<'_> {
         bytes.to_vec()
     }
 
-    /// A name in UTF-16 with its end, without a way out of the folder of the test.
+    /// Reads a name in UTF-16, with its NUL. It cannot leave the folder of the test, because `/` is
+    /// replaced.
     pub fn wide(&mut self) -> Vec<u16> {
         let bytes = self.bytes();
         let units = bytes.chunks_exact(2).map(|unit| u16::from_le_bytes([unit[0], unit[1]]));
         units.map(|unit| if unit == u16::from(b'/') { u16::from(b'_') } else { unit }).chain([0]).collect()
     }
 
-    /// The same in bytes.
+    /// Like [`wide`](Self::wide), in bytes.
     pub fn narrow(&mut self) -> Vec<u8> {
         self.bytes().into_iter().map(|byte| if byte == b'/' { b'_' } else { byte }).chain([0]).collect()
     }
 
-    /// Memory of a size that the input says, with bytes of it in front.
+    /// Reads a size and returns memory of that size, which begins with bytes of the input.
     pub fn memory(&mut self) -> Memory {
         let size = usize::from(self.short()) % (MOST + 1);
         let content = self.bytes();
@@ -96,7 +100,7 @@ impl Given<'_> {
     }
 }
 
-/// Descriptors and what they describe.
+/// Filter descriptors and their data.
 #[derive(Debug)]
 pub struct Filters {
     pub descriptors: Vec<FilterDescriptor>,
@@ -120,8 +124,8 @@ impl Memory {
         Self { bytes, size }
     }
 
-    /// Its address; any where it is empty.
-    pub fn at<T>(&mut self) -> *mut T {
+    /// Returns the address; any address if the memory is empty.
+    pub fn address<T>(&mut self) -> *mut T {
         self.bytes[GUARD..].as_mut_ptr().cast()
     }
 
@@ -130,19 +134,19 @@ impl Memory {
         self.size as u32
     }
 
-    /// What is in it.
+    /// Returns the bytes between the canaries.
     pub fn inside(&mut self) -> &mut [u8] {
         &mut self.bytes[GUARD..GUARD + self.size]
     }
 
-    /// Puts a value somewhere, if it fits.
+    /// Writes a value at an offset, if it fits.
     pub fn put(&mut self, at: usize, value: &[u8]) {
         if let Some(place) = self.inside().get_mut(at..at + value.len()) {
             place.copy_from_slice(value);
         }
     }
 
-    /// Fails if anything around it has changed.
+    /// Fails if a canary has changed.
     #[track_caller]
     pub fn check(&self) {
         let (front, rest) = self.bytes.split_at(GUARD);
@@ -150,7 +154,7 @@ impl Memory {
     }
 }
 
-/// A folder of this process, which is also where it works; nobody answers in it, and no daemon can be started.
+/// Returns the working folder of this process. No daemon listens there, and none can be started.
 pub fn folder() -> &'static PathBuf {
     static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
         let memory = PathBuf::from("/dev/shm");
@@ -158,15 +162,17 @@ pub fn folder() -> &'static PathBuf {
         let folder = base.join(format!("traceweir-fuzz-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a folder");
         std::env::set_current_dir(&folder).expect("to work in it");
-        // SAFETY: before the first call of the library; no other thread of this process reads the environment.
+        // SAFETY: this happens before the first call of the library; no other thread of this
+        // process reads the environment.
         unsafe { std::env::set_var("TRACEWEIR_RUNTIME_DIR", "/proc/none") };
         folder
     });
     &FOLDER
 }
 
-/// Asks as published for something of unknown size: without room, with a byte too little, with enough. `None` where there is nothing to be had.
-pub fn asked(mut call: impl FnMut(*mut u8, &mut u32) -> u32) -> Option<Vec<u64>> {
+/// Calls a function that returns data of unknown size, as published: without a buffer, with one
+/// byte too few, and with enough. Returns `None` if there is no data.
+pub fn call_with_sizes(mut call: impl FnMut(*mut u8, &mut u32) -> u32) -> Option<Vec<u64>> {
     const INSUFFICIENT: u32 = 122;
     let mut needed = 0;
     if call(std::ptr::null_mut(), &mut needed) != INSUFFICIENT {
@@ -175,7 +181,7 @@ pub fn asked(mut call: impl FnMut(*mut u8, &mut u32) -> u32) -> Option<Vec<u64>>
     assert!(needed > 0);
     for (room, wanted) in [(needed - 1, INSUFFICIENT), (needed, 0)] {
         let (mut memory, mut size) = (Memory::new(room as usize, &[]), room);
-        let status = call(memory.at(), &mut size);
+        let status = call(memory.address(), &mut size);
         memory.check();
         assert_eq!((status, size), (wanted, needed));
         if status == 0 {

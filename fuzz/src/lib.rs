@@ -1,11 +1,13 @@
-//! What the fuzz targets share: an allocation limit, and the whole way from a record to text and JSON with its promises checked.
+//! Code shared by the fuzz targets: an allocation limit, and the whole way from a record to text
+//! and JSON with its guarantees checked.
 //!
 //! ```text
-//!   bytes ──▶ the decoder under test ──▶ Record or Schema ──▶ Render (text, JSON, message) ──▶ asserts
+//!   bytes ──▶ decoder under test ──▶ Record or Schema ──▶ Render (text, JSON, message) ──▶ asserts
 //! ```
 //!
-//! A target finds more than panics: output that is not JSON, more values than a payload can hold, bytes that were read
-//! twice or not at all, a single allocation that no input of this size justifies.
+//! A target finds more than panics: output that is not JSON, more values than a payload can hold,
+//! bytes that were read twice or not at all, a single allocation that no input of this size
+//! justifies.
 
 mod code;
 pub mod given;

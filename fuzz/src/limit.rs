@@ -1,7 +1,7 @@
 //! An allocator that aborts on absurd requests.
 //!
-//! libFuzzer's own `-malloc_limit_mb` needs a sanitizer runtime; this works without one. The reader's largest honest buffer has
-//! 16 MiB, and growing one doubles it.
+//! libFuzzer's own `-malloc_limit_mb` needs a sanitizer runtime; this works without one. The
+//! reader's largest valid buffer has 16 MiB, and growing one doubles it.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::process::abort;
@@ -15,12 +15,13 @@ static ALLOCATOR: Limited = Limited;
 
 fn check(size: usize) {
     if size > LARGEST {
-        // Nothing here may allocate; the stack in the report says who asked.
+        // Nothing here may allocate; the stack trace in the report shows the caller.
         abort();
     }
 }
 
-// SAFETY: every call is passed on to the system allocator with unchanged arguments, so its guarantees are ours.
+// SAFETY: every call is passed on to the system allocator with unchanged arguments, so its
+// guarantees hold.
 unsafe impl GlobalAlloc for Limited {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         check(layout.size());
@@ -36,7 +37,8 @@ unsafe impl GlobalAlloc for Limited {
 
     unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         check(new_size);
-        // SAFETY: `ptr` came from `System`, as every pointer of this allocator does; the rest is the caller's promise.
+        // SAFETY: `ptr` came from `System`, as every pointer of this allocator does; the caller
+        // guarantees the rest.
         unsafe { System.realloc(ptr, layout, new_size) }
     }
 

@@ -1,4 +1,4 @@
-//! A payload as text, as JSON and as its message, with a check of what each promises.
+//! Renders a payload as text, as JSON and as its message, and checks the guarantees of each.
 
 use traceweir_decode::format::{Style, json, text};
 use traceweir_decode::schema::{Field, MAX_DEPTH};
@@ -8,12 +8,12 @@ use traceweir_decode::walk::{Visitor, Walker};
 use traceweir_decode::{Decoder, Schema};
 use traceweir_format::Record;
 
-/// Renders what a walk visits, and counts it.
+/// Renders the values that a walk visits, and counts them.
 #[derive(Default)]
 pub struct Render {
     json: Vec<u8>,
     text: Vec<u8>,
-    /// Where the text of each top-level field ends, for message inserts.
+    /// Offset at which the text of each top-level field ends, for message inserts.
     ends: Vec<usize>,
     depth: usize,
     in_array: Vec<bool>,
@@ -21,11 +21,12 @@ pub struct Render {
     style: Style,
 }
 
-/// Output lives only until the next record; a hostile one may not make it large.
+/// The largest output in bytes. It lives only until the next record; a hostile record must not make
+/// it large.
 const MOST_OUTPUT: usize = 64 << 20;
 
 impl Render {
-    /// Walks a payload and checks the promises of walker and formatters. `numeric` leaves maps out.
+    /// Walks a payload and checks the guarantees of walker and formatters. `numeric` ignores maps.
     pub fn payload(&mut self, known: &Known, payload: &[u8], pointer_size: usize, numeric: bool) {
         *self = Self { style: Style { numeric }, ..Self::default() };
         let schema = &known.schema;
@@ -43,10 +44,10 @@ impl Render {
         check_json(&self.json);
         assert!(std::str::from_utf8(&self.text).is_ok(), "text is UTF-8");
         self.message(known);
-        // An error can be shown, and has a status.
-        if let Err(why) = result {
-            assert!(!why.to_string().is_empty());
-            assert_ne!(why.status().0, 0);
+        // An error has a text and a status.
+        if let Err(error) = result {
+            assert!(!error.to_string().is_empty());
+            assert_ne!(error.status().0, 0);
         }
     }
 
@@ -81,7 +82,8 @@ impl Render {
     }
 }
 
-/// As the walker documents it: each byte may be one value inside each level of structures, and what takes no byte has an allowance.
+/// Returns the most values that the walker documents: each byte may be one value inside each level
+/// of structures, and values of size 0 have an allowance.
 fn allowance(schema: &Schema, payload: usize) -> usize {
     payload * (MAX_DEPTH + 1) + (payload + schema.fields().len()) * 2 + 64 + MAX_DEPTH
 }
@@ -97,7 +99,7 @@ struct Keyed<'r> {
 }
 
 impl Keyed<'_> {
-    /// A comma where one is due, and the key where an object is open.
+    /// Writes a comma if one is due, and the key if an object is open.
     fn key(&mut self, index: usize) {
         self.render.separate();
         if self.render.in_array.last() != Some(&true) {
@@ -144,7 +146,7 @@ impl<'p> Visitor<'p> for Keyed<'_> {
     }
 }
 
-/// A decoder with its renderer: one record after the other.
+/// A decoder with its renderer, for one record after the other.
 #[derive(Default)]
 pub struct Decoding {
     /// The decoder, for manifests and message formats.
@@ -163,9 +165,9 @@ impl Decoding {
                     self.render.payload(found.known, found.payload, record.pointer_size(), numeric);
                 }
             }
-            Err(why) => {
-                assert!(!why.to_string().is_empty());
-                assert_ne!(why.status().0, 0);
+            Err(error) => {
+                assert!(!error.to_string().is_empty());
+                assert_ne!(error.status().0, 0);
             }
         }
     }

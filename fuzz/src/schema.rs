@@ -1,7 +1,8 @@
-//! Schemas made of fuzz bytes: the structured half of the `payload` target.
+//! Builds schemas from fuzz bytes: the structured half of the `payload` target.
 //!
 //! ```text
-//!   00 fields 0..31 │ 01 top-level fields │ 02 bit 0: 4-byte pointers │ 03 fields × 8 bytes, then the payload
+//!   00 fields 0..31 │ 01 top-level fields │ 02 bit 0: 4-byte pointers │ 03 fields × 8 bytes
+//!   then the payload
 //!   field   kind │ in type │ out type │ count kind │ count │ length kind │ length │ map
 //! ```
 
@@ -11,7 +12,8 @@ use traceweir_decode::Schema;
 use traceweir_decode::schema::{Count, Field, Kind, Length, ValueMap};
 use traceweir_format::spec::types::{InType, OutType};
 
-/// A schema, a pointer size and the payload behind them; `None` where the bytes end early or the schema is refused.
+/// Returns a schema, a pointer size and the payload after them; `None` if the bytes end early or
+/// the schema is rejected.
 #[must_use]
 pub fn from_bytes(bytes: &[u8]) -> Option<(Schema, usize, &[u8])> {
     let ([fields, top, flags], mut rest) = bytes.split_first_chunk::<3>()?;
@@ -28,7 +30,7 @@ pub fn from_bytes(bytes: &[u8]) -> Option<(Schema, usize, &[u8])> {
     Some((schema, if flags & 1 == 0 { 8 } else { 4 }, rest))
 }
 
-/// Types past the first block stand at 300.
+/// Maps a byte to a type number. Types after the first block begin at 300.
 fn type_number(byte: u8, block: u8) -> u16 {
     if byte < block { byte.into() } else { 300 + u16::from(byte - block) }
 }

@@ -1,7 +1,8 @@
-//! `perf record` of the whole machine, between two moments that we choose.
+//! Runs `perf record` of the whole machine, between two chosen moments.
 //!
 //! ```text
-//!   spawn ──▶ rings open, events off ──"enable"──▶ ◀──"ack"── the workload runs ──SIGINT──▶ its file is written, it ends
+//!   spawn ──▶ rings open, events off ──"enable"──▶ ◀──"ack"── the workload runs
+//!         ──SIGINT──▶ perf writes its file and ends
 //! ```
 
 use std::fs::File;
@@ -18,23 +19,23 @@ use super::{Kind, STACK_BYTES};
 use crate::error::{Error, Result};
 use crate::process::{self, failed};
 
-/// Memory of perf's rings; ours have as much.
+/// Memory of perf's rings; ours have the same size.
 const RING: &str = "2M";
-/// How long perf may take to look at the machine's processes.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Timeout for perf to inspect the machine's processes.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A perf that records.
+/// A recording perf process.
 #[derive(Debug)]
 pub(super) struct Perf {
     child: Child,
     command: Command,
     file: PathBuf,
-    /// Processor time of children that had ended before.
+    /// Processor time of children that had ended before the start.
     before: Duration,
 }
 
 impl Perf {
-    /// Starts it; events are recorded when this returns.
+    /// Starts perf; events are recorded when this returns.
     pub(super) fn start(folder: &Path, kind: Kind) -> Result<Self> {
         let file = folder.join("perf.data");
         let [orders, answers] = [folder.join("perf-orders"), folder.join("perf-answers")];
@@ -67,7 +68,7 @@ impl Perf {
     }
 
     fn enable(&mut self, orders: &Path, answers: &Path) -> Result<()> {
-        // Opened for both ways: neither end waits for the other.
+        // Opened for reading and writing, so that neither end waits for the other.
         let both = |path: &Path| File::options().read(true).write(true).open(path).map_err(Error::file(path));
         let (mut order, mut answer) = (both(orders)?, both(answers)?);
         order.write_all(b"enable\n").map_err(Error::file(orders))?;
@@ -79,21 +80,21 @@ impl Perf {
         let begun = Instant::now();
         while receive.recv_timeout(Duration::from_millis(20)).is_err() {
             let is_over = self.child.try_wait().map_err(Error::file(answers))?.is_some();
-            if is_over || begun.elapsed() > PATIENCE {
+            if is_over || begun.elapsed() > TIMEOUT {
                 return Err(failed(&self.command, "does not begin to record".into()));
             }
         }
         Ok(())
     }
 
-    /// Ends it: the processor time that it took; `None` where it lost something.
+    /// Stops perf and returns its processor time; `None` if it lost events.
     pub(super) fn stop(self) -> Result<Option<Duration>> {
         let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap_or(i32::MAX));
         let _ = kill(pid, Signal::SIGINT);
         let ended = self.child.wait_with_output().map_err(Error::file(Path::new("perf")))?;
         let _ = std::fs::remove_file(&self.file);
-        let told = String::from_utf8_lossy(&ended.stderr).to_lowercase();
+        let messages = String::from_utf8_lossy(&ended.stderr).to_lowercase();
         let time = process::time_of_children()?.saturating_sub(self.before);
-        Ok((!told.contains("lost")).then_some(time))
+        Ok((!messages.contains("lost")).then_some(time))
     }
 }

@@ -1,7 +1,8 @@
-//! The workload: two processes on one processor that pass a byte to and fro, as many times as they are told.
+//! The workload: two processes on one processor that pass a byte back and forth, as often as
+//! requested.
 //!
 //! ```text
-//!   bench ──"5000\n"──▶ ping-pong ══byte══▶ echo         both on the first processor that is allowed
+//!   bench ──"5000\n"──▶ ping-pong ══byte══▶ echo         both on the first allowed processor
 //!         ◀──nanoseconds──         ◀══byte══
 //! ```
 
@@ -19,18 +20,18 @@ use crate::figure;
 use crate::peer::this_program;
 use crate::process::failed;
 
-/// How much is passed.
+/// The amount of work.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Load {
-    /// Times to and fro in a batch.
+    /// Number of times that the byte goes back and forth in a batch.
     pub(super) passes: u32,
     pub(super) batches: u32,
-    /// In front of each batch.
+    /// Pause before each batch.
     pub(super) rest: Duration,
 }
 
 impl Load {
-    /// Context switches of all batches.
+    /// Returns the context switches of all batches.
     pub(super) fn switches(self) -> u64 {
         2 * u64::from(self.passes) * u64::from(self.batches)
     }
@@ -54,7 +55,7 @@ impl Workload {
         Ok(Self { child, orders, answers: BufReader::new(answers) })
     }
 
-    /// Nanoseconds that a switch took in the middle one of the batches.
+    /// Runs the batches and returns the nanoseconds per switch of the median batch.
     pub(super) fn run(&mut self, load: Load) -> Result<f64> {
         let mut took = Vec::new();
         for _ in 0..load.batches {
@@ -66,11 +67,11 @@ impl Workload {
 
     fn batch(&mut self, passes: u32) -> Result<f64> {
         let mut line = String::new();
-        let told = self.orders.as_mut().map(|orders| writeln!(orders, "{passes}"));
-        told.unwrap_or(Ok(()))
+        let sent = self.orders.as_mut().map(|orders| writeln!(orders, "{passes}"));
+        sent.unwrap_or(Ok(()))
             .and_then(|()| self.answers.read_line(&mut line))
             .map_err(Error::file(Path::new("the workload")))?;
-        let wrong = || Error::Unfit(format!("the workload told {line:?} instead of nanoseconds"));
+        let wrong = || Error::Unfit(format!("the workload printed {line:?} instead of nanoseconds"));
         line.trim().parse().map_err(|_| wrong())
     }
 }
@@ -82,7 +83,7 @@ impl Drop for Workload {
     }
 }
 
-/// One side of the workload, which tells how long each batch took.
+/// Runs one process of the workload, which prints the nanoseconds of each batch.
 pub(crate) fn ping_pong() -> Result<()> {
     pin_to_first()?;
     let pipe = || std::io::pipe().map_err(Error::file(Path::new("a pipe")));
@@ -111,7 +112,7 @@ pub(crate) fn ping_pong() -> Result<()> {
     Ok(())
 }
 
-/// The other side of the workload.
+/// Runs the other process of the workload.
 pub(crate) fn echo() -> Result<()> {
     let (mut input, mut output) = (std::io::stdin().lock(), std::io::stdout().lock());
     let mut byte = [0];

@@ -1,12 +1,13 @@
-//! What a site costs while nobody listens: instructions, counted by valgrind.
+//! The cost of a site that no session has enabled: instructions, counted by valgrind.
 //!
 //! ```text
 //!   instructions of one pass = (those of a run of 2 N passes − those of a run of N passes) / N
-//!   extra                    = one pass of a loop with a disabled site − one pass of the same loop with a flag test
+//!   extra                    = one pass with a disabled site − one pass with a flag test
 //! ```
 //!
-//! The difference of two runs leaves out all that happens once. Neither loop may know in advance where its flag or its provider is. Times
-//! are told and held to nothing: below a nanosecond they depend on where the code happens to lie.
+//! The difference of two runs excludes all one-time work. Neither loop may know the address of its
+//! flag or its provider in advance. Times are reported without a requirement: below a nanosecond
+//! they depend on the position of the code.
 
 use std::hint::black_box;
 use std::path::Path;
@@ -25,17 +26,17 @@ use crate::write::filtered::Elsewhere;
 use crate::write::native::Native;
 use crate::write::ours::{self, Daemon};
 
-/// Passes of the shorter counted run, and of a timed one.
+/// Passes of the shorter counted run, and of a timed run.
 const PASSES: u64 = 1_000_000;
 const TIMED_PASSES: u64 = 100_000_000;
 const CACHEGRIND: [&str; 3] = ["--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"];
 
-/// What is in the loop.
+/// The content of the loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Site {
     /// A disabled provider is asked whether it is enabled.
     Provider,
-    /// The same of a provider that a session has enabled, but not in this process.
+    /// The same for a provider that a session has enabled, but not in this process.
     LeftOut,
     /// A disabled `write_event!`.
     TraceLogging,
@@ -43,7 +44,7 @@ pub(crate) enum Site {
     Flag,
 }
 
-/// The role `disabled`: so many passes, whose nanoseconds are printed.
+/// The role `disabled`: runs the passes and prints the nanoseconds.
 pub(crate) fn run_loop(site: Site, passes: u64) -> Result<()> {
     let nanoseconds = match site {
         Site::Provider | Site::LeftOut => {
@@ -69,7 +70,8 @@ fn ask_provider(provider: &Provider, passes: u64) {
     }
 }
 
-/// As many events of three fields. The compiler knows where a static is; it must not know that nobody changes it.
+/// Passes `write_event!` with three fields. The compiler knows the address of a static, but it must
+/// not know that the static never changes.
 #[inline(never)]
 fn pass_events(passes: u64) {
     for _ in 0..passes {
@@ -94,7 +96,7 @@ fn ask_flag(flag: &AtomicBool, passes: u64) {
     }
 }
 
-/// Where an event would be written.
+/// Runs where an event would be written.
 #[cold]
 #[inline(never)]
 fn reached() {
@@ -117,7 +119,8 @@ fn is_counted(name: &str) -> bool {
     counted
 }
 
-/// What a site costs in a process that a filter leaves out, beside a disabled one; `None` where valgrind is not installed.
+/// Measures a site in a process that a filter excludes, compared with a disabled one; `None` if
+/// valgrind is not installed.
 pub(crate) fn measure_left_out(daemon: &Daemon, folder: &Path) -> Result<Option<Figure>> {
     const NAME: &str = "filtered_pid_extra_instructions";
     if !is_counted(NAME) {
@@ -134,7 +137,7 @@ pub(crate) fn measure_left_out(daemon: &Daemon, folder: &Path) -> Result<Option<
     ))
 }
 
-/// The figure; `None` where valgrind is not installed.
+/// Measures a disabled site; `None` if valgrind is not installed.
 pub(crate) fn measure(folder: &Path) -> Result<Option<Figure>> {
     const NAME: &str = "disabled_extra_instructions";
     if !is_counted(NAME) {
@@ -147,7 +150,7 @@ pub(crate) fn measure(folder: &Path) -> Result<Option<Figure>> {
     Ok(difference(NAME, provider, flag, Wanted::at_most(2.0, 1.0)))
 }
 
-/// The same of `write_event!`.
+/// Like [`measure`], for `write_event!`.
 pub(crate) fn measure_tracelogging(folder: &Path) -> Result<Option<Figure>> {
     const NAME: &str = "tracelogging_rust_disabled_extra_instructions";
     if !is_counted(NAME) {
@@ -158,7 +161,7 @@ pub(crate) fn measure_tracelogging(folder: &Path) -> Result<Option<Figure>> {
     Ok(difference(NAME, event, flag, Wanted::at_most(2.0, 1.0)))
 }
 
-/// The same of `TraceLoggingWrite`; the flag is one of the same language.
+/// Like [`measure`], for `TraceLoggingWrite`; the flag test is in the same language.
 pub(crate) fn measure_native(native: &Native, folder: &Path) -> Result<Option<Figure>> {
     let name = native.language.disabled();
     if !is_counted(name) {
@@ -176,12 +179,13 @@ pub(crate) fn measure_native(native: &Native, folder: &Path) -> Result<Option<Fi
     Ok(difference(name, per_pass("event")?, per_pass("flag")?, Wanted::at_most(2.0, 1.0)))
 }
 
-/// A figure whose bound is on the difference, and of whole instructions: what threads do aside makes a millionth more or less.
+/// Returns a figure that bounds the difference, rounded to hundredths of an instruction: background
+/// threads change it by a millionth.
 fn difference(name: &'static str, ours: f64, peer: f64, wanted: Wanted) -> Option<Figure> {
     let mut rounds = Rounds::default();
     rounds.add(Some(ours), Some(peer));
     let figure = rounds.figure(name, Unit::Instructions, wanted)?;
-    // Without a sign where there is no difference.
+    // Avoids a negative zero.
     let ratio = ((ours - peer) * 100.0).round() / 100.0;
     Some(Figure { ratio: if ratio == 0.0 { 0.0 } else { ratio }, ..figure })
 }
@@ -195,7 +199,7 @@ fn per_pass(site: Site, folder: &Path) -> Result<f64> {
     })
 }
 
-/// Instructions of one pass, by a command for any number of passes.
+/// Returns the instructions of one pass, given a command for any number of passes.
 #[allow(clippy::cast_precision_loss)] // Instructions are far below 2⁵³.
 fn per_pass_of(command: impl Fn(u64) -> Command) -> Result<f64> {
     let (one, two) = (instructions(command(PASSES))?, instructions(command(2 * PASSES))?);
@@ -208,7 +212,7 @@ fn instructions(mut command: Command) -> Result<u64> {
     counted.filter(|_| ended.success).ok_or_else(|| failed(&command, ended.stderr))
 }
 
-/// The number in valgrind's line `==1== I refs: 1,234`.
+/// Parses the number in valgrind's line `==1== I refs: 1,234`.
 fn instructions_in(line: &str) -> Option<u64> {
     let (_, number) = line.split_once("refs:").filter(|(name, _)| name.contains('I'))?;
     number.trim().replace(',', "").parse().ok()
@@ -222,7 +226,7 @@ fn nanoseconds(site: Site, folder: &Path) -> Result<f64> {
     Ok(total as f64 / TIMED_PASSES as f64)
 }
 
-/// Under the daemon of this folder, where there is one.
+/// Adds the arguments of the role, and the daemon of this folder if there is one.
 fn with_role<'c>(command: &'c mut Command, site: Site, passes: u64, folder: &Path) -> &'c mut Command {
     let name = match site {
         Site::Provider => "provider",

@@ -1,8 +1,11 @@
-//! Filters that keep an event back: what that costs beside writing it, and that a process left out pays nothing.
+//! Filters that reject an event: the cost compared with writing it, and that an excluded process
+//! pays nothing.
 //!
 //! ```text
-//!   an event that 64 ids, or 16 names, do not let through   ⟷  the same event, written           filtered_id_vs_write: the dearer of both
-//!   a site in a process that a process-id filter leaves out ⟷  a site that nobody has enabled    filtered_pid_extra_instructions
+//!   filtered_id_vs_write             an event that 64 ids, or 16 names, reject (the larger cost)
+//!                                    ⟷  the same event, written
+//!   filtered_pid_extra_instructions  a site in a process that a process-id filter excludes
+//!                                    ⟷  a site that is not enabled
 //! ```
 
 use std::hint::black_box;
@@ -17,17 +20,17 @@ use traceweir_format::tracelogging::MetadataBuilder;
 use crate::error::{Error, Result};
 use crate::write::ours::{self, Daemon};
 
-/// What keeps the events of a round back.
+/// The filter that rejects the events of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum By {
-    /// 64 other ids.
+pub(crate) enum FilterKind {
+    /// A filter of 64 other ids.
     Ids,
-    /// 16 other names.
+    /// A filter of 16 other names.
     Names,
 }
 
-impl By {
-    /// As an argument.
+impl FilterKind {
+    /// Returns the name as a command-line argument.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Ids => "ids",
@@ -35,7 +38,7 @@ impl By {
         }
     }
 
-    /// Everything, but for what the filter keeps back.
+    /// Returns the parameters that enable everything except what the filter rejects.
     pub(crate) fn params(self) -> EnableParams {
         let filter = match self {
             Self::Ids => {
@@ -54,7 +57,7 @@ impl By {
         EnableParams { filters: vec![filter], ..EnableParams::default() }
     }
 
-    /// Offers `count` events; returns how many writes failed.
+    /// Offers `count` events; returns the number of failed writes.
     pub(crate) fn emit(self, provider: &Provider, text: &[u8], count: u64) -> Result<u64> {
         match self {
             Self::Ids => Ok(ours::emit(provider, text, count)),
@@ -80,14 +83,14 @@ fn emit_named(provider: &Provider, metadata: &[u8], text: &[u8], count: u64) -> 
     failed
 }
 
-/// A session that has the bench's provider enabled in one process that is not the one to be measured.
+/// A session that has the bench's provider enabled only in a process that is not measured.
 pub(crate) struct Elsewhere {
     controller: Controller,
     session: traceweir::controller::SessionRef,
 }
 
 impl Elsewhere {
-    /// Starts it in a daemon.
+    /// Starts the session in a daemon.
     pub(crate) fn start(daemon: &Daemon, file: &std::path::Path) -> Result<Self> {
         let mut controller = Controller::find_at(daemon.runtime())?
             .ok_or_else(|| Error::Unfit("no daemon answers".to_owned()))?;
@@ -101,7 +104,7 @@ impl Elsewhere {
         Ok(Self { controller, session })
     }
 
-    /// Ends it.
+    /// Stops the session.
     pub(crate) fn stop(mut self) -> Result<()> {
         self.controller.stop(&self.session)?;
         Ok(())

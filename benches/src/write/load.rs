@@ -1,14 +1,15 @@
-//! The load that every side puts on its tracer, and what it then tells.
+//! The load that every side puts on its tracer, and its result.
 //!
 //! ```text
-//!   burst   ▓▓▓▓        ▓▓▓▓        ▓▓▓▓          fits into the buffers; they are emptied in the pauses
-//!           ▓▓▓▓        ▓▓▓▓        ▓▓▓▓          threads begin a burst together; only ▓ is counted
+//!   burst   ▓▓▓▓        ▓▓▓▓        ▓▓▓▓        fits into the buffers, emptied in the pauses
+//!           ▓▓▓▓        ▓▓▓▓        ▓▓▓▓        threads begin a burst together; only ▓ counts
 //!
-//!   paced   ▓ ▓ ▓ ▓ ▓ ▓ ▓ ▓ ▓ ▓ ▓ ▓ ▓ ▓ ▓        each millisecond what is due by then
+//!   paced   ▓ ▓ ▓ ▓ ▓ ▓ ▓ ▓ ▓ ▓ ▓ ▓ ▓ ▓ ▓        each millisecond the events that are due by then
 //! ```
 //!
-//! Thread t stays on processor t. `peers/load.h` is the same in C, for the peers; both take the same arguments and print the same
-//! line: events, processor nanoseconds inside the writing, nanoseconds of the longest thread.
+//! Thread t stays on processor t. `peers/load.h` is the same in C, for the peers; both take the
+//! same arguments and print the same line: events, processor nanoseconds inside the writing,
+//! nanoseconds of the longest thread.
 
 use std::fmt;
 use std::str::FromStr;
@@ -22,32 +23,32 @@ use nix::unistd::Pid;
 
 use crate::error::{Error, Result};
 
-/// Bursts that touch all memory first and are not counted.
+/// Bursts at the start that touch all memory and are not counted.
 pub(crate) const WARM_BURSTS: u64 = 24;
 const TICK: Duration = Duration::from_millis(1);
 
-/// How events are written.
+/// Amount and timing of the events to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Load {
-    /// Threads that write, each on a processor of its own.
+    /// Number of writing threads, each on its own processor.
     pub(crate) threads: usize,
-    /// Bytes of an event's payload: u32, u64 and a text.
+    /// Size of an event's payload in bytes: u32, u64 and a text.
     pub(crate) payload: usize,
-    /// When.
+    /// The timing of the events.
     pub(crate) pattern: Pattern,
 }
 
-/// When events are written.
+/// The timing of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pattern {
-    /// Bursts of so many events by each thread, with pauses.
+    /// Bursts of `events` events by each thread, with pauses.
     Burst { events: u64, bursts: u64, pause_us: u64 },
-    /// So many events a second by all threads together, for so long.
+    /// `rate` events per second by all threads together, for `length_ms`.
     Paced { rate: u64, length_ms: u64 },
 }
 
 impl Load {
-    /// The arguments of a program that puts this load on its tracer.
+    /// Returns the arguments for a program that puts this load on its tracer.
     pub(crate) fn arguments(&self) -> Vec<String> {
         let (name, numbers) = match self.pattern {
             Pattern::Burst { events, bursts, pause_us } => ("burst", vec![events, bursts, pause_us]),
@@ -57,7 +58,7 @@ impl Load {
         std::iter::once(name.to_owned()).chain(sizes).chain(numbers.iter().map(u64::to_string)).collect()
     }
 
-    /// The load that arguments name.
+    /// Parses a load from arguments.
     pub(crate) fn parse(arguments: &[String]) -> Option<Self> {
         let (name, numbers) = arguments.split_first()?;
         let numbers: Vec<u64> = numbers.iter().map(|n| n.parse().ok()).collect::<Option<_>>()?;
@@ -74,7 +75,7 @@ impl Load {
         })
     }
 
-    /// All events that a burst load writes, those that are not counted too; `None` for a paced one.
+    /// Returns all events that a burst load writes, including the warm-up; `None` for a paced one.
     pub(crate) fn offered(&self) -> Option<u64> {
         match self.pattern {
             Pattern::Burst { events, bursts, .. } => {
@@ -84,14 +85,14 @@ impl Load {
         }
     }
 
-    /// The text of an event, with its terminator.
+    /// Returns the text of an event, with its terminator.
     pub(crate) fn text(&self) -> Vec<u8> {
         let mut text: Vec<u8> = (b'a'..=b'z').cycle().take(self.payload.saturating_sub(13)).collect();
         text.push(0);
         text
     }
 
-    /// Puts the load on `emit`, which writes as many events as it is told.
+    /// Runs the load on `emit`, which writes the requested number of events.
     pub(crate) fn run(&self, emit: &(impl Fn(u64) + Sync)) -> Result<Written> {
         let barrier = Barrier::new(self.threads);
         let work = |thread: usize| -> Result<Written> {
@@ -125,10 +126,10 @@ impl Load {
     }
 }
 
-/// What was written, and what that took.
+/// The events that were written, and the time that they took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Written {
-    /// Events that count.
+    /// Number of events that count.
     pub(crate) events: u64,
     /// Processor time of the writing threads inside the writing.
     pub(crate) cpu: Duration,
@@ -138,12 +139,12 @@ pub(crate) struct Written {
 
 #[allow(clippy::cast_precision_loss)] // Counts and nanoseconds are far below 2⁵³.
 impl Written {
-    /// Nanoseconds of processor time for an event.
+    /// Returns the nanoseconds of processor time per event.
     pub(crate) fn ns_per_event(&self) -> f64 {
         self.cpu.as_nanos() as f64 / self.events.max(1) as f64
     }
 
-    /// Events in a second.
+    /// Returns the events per second.
     pub(crate) fn rate(&self) -> f64 {
         self.events as f64 / self.wall.as_secs_f64().max(1e-9)
     }
@@ -169,7 +170,7 @@ impl FromStr for Written {
     }
 }
 
-/// Keeps the calling thread on one processor.
+/// Pins the calling thread to one processor.
 fn pin_thread(processor: usize) -> Result<()> {
     let mut only = CpuSet::new();
     let count = thread::available_parallelism().map_or(1, usize::from);
@@ -182,7 +183,7 @@ fn thread_time() -> Result<Duration> {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(Duration::from).map_err(Error::system("thread time"))
 }
 
-/// Lets `emit` write, and adds that to what was written.
+/// Calls `emit` for `events` events and adds them to `written`.
 fn count(written: &mut Written, events: u64, emit: &impl Fn(u64)) -> Result<()> {
     let before = thread_time()?;
     emit(events);
@@ -226,7 +227,7 @@ fn write_paced(barrier: &Barrier, rate: f64, length: Duration, emit: &impl Fn(u6
         if now == length {
             return Ok(written);
         }
-        // A thread that is late goes on at once with what has become due meanwhile.
+        // A thread that is late continues at once with the events that have become due.
         let spent = start.elapsed();
         if spent.as_millis() == now.as_millis() {
             thread::sleep(TICK - Duration::from_nanos(u64::from(spent.subsec_nanos()) % 1_000_000));
@@ -245,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_load_survives_its_arguments() {
+    fn load_reads_back_from_its_arguments() {
         let paced =
             Load { threads: 2, payload: 200, pattern: Pattern::Paced { rate: 1_000_000, length_ms: 10 } };
         for load in [burst(1), paced] {
@@ -265,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_paced_load_writes_what_is_due_and_no_more() {
+    fn paced_load_writes_only_due_events() {
         let calls = AtomicU64::new(0);
         let load = Load { threads: 2, payload: 40, pattern: Pattern::Paced { rate: 100_000, length_ms: 50 } };
         let written = load.run(&|n| _ = calls.fetch_add(n, Ordering::Relaxed)).unwrap();
@@ -274,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_survives_its_line() {
+    fn result_reads_back_from_its_line() {
         let written = Written { events: 4, cpu: Duration::from_nanos(100), wall: Duration::from_secs(2) };
         assert_eq!(written.to_string().parse::<Written>().unwrap(), written);
         assert!((written.ns_per_event() - 25.0).abs() < 1e-9 && (written.rate() - 2.0).abs() < 1e-9);

@@ -1,14 +1,15 @@
-//! LTTng-UST, the best of the field, as Debian ships it.
+//! LTTng-UST, the fastest peer, as Debian ships it.
 //!
 //! ```text
-//!   lttng-sessiond ── (ours, or the one that is there) ── a session for each round ── peers/lttng.c under the load
-//!     costs      snapshot session: the newest events in memory, as a flight recorder; the consumer is idle
-//!     sustained  file session, events that find no room are dropped and counted
+//!   lttng-sessiond (ours, or a running one) ── a session for each round ── peers/lttng.c
+//!     costs      snapshot session: the newest events in memory; the consumer is idle
+//!     sustained  file session; events without room are dropped and counted
 //! ```
 //!
-//! Both have 8 sub-buffers for each processor, of 1 and of 4 MiB, and the contexts vpid and vtid, without which its events would lack facts
-//! that each of ours carries. An ordinary user's session daemon lives in the bench's own folder. Root's has one place on
-//! a machine: one that runs there already is used and left running.
+//! Both have 8 sub-buffers for each processor, of 1 and of 4 MiB, and the contexts vpid and vtid,
+//! without which its events would lack facts that each of ours has. An ordinary user's session
+//! daemon lives in the bench's own folder. Root's daemon has one fixed location on a machine: a
+//! running one is used and left running.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -23,16 +24,16 @@ use crate::process::{self, failed};
 use crate::write::load::{Load, Written};
 use crate::write::program::Program;
 
-/// Sub-buffers for each processor.
+/// Number of sub-buffers for each processor.
 const SUB_BUFFERS: u64 = 8;
 const SESSION: &str = "traceweir-bench";
 const CHANNEL: &str = "channel";
-/// A snapshot of a measured run has at least this many bytes; less means that nothing was traced.
+/// The least size of a snapshot in bytes; less means that nothing was traced.
 const LEAST_SNAPSHOT: u64 = 1 << 20;
 
 impl Kind {
-    /// MiB of a sub-buffer. Where files are written, a disk that others use too stands still for tens of milliseconds now and then: buffers that
-    /// last no longer would measure its neighbours.
+    /// Returns the size of a sub-buffer in MiB. A shared disk stalls for tens of milliseconds now
+    /// and then: with smaller buffers, file sessions would measure other users of the disk.
     const fn sub_buffer_mib(self) -> u64 {
         match self {
             Self::Snapshot => 1,
@@ -40,33 +41,33 @@ impl Kind {
         }
     }
 
-    /// Bytes of all sub-buffers on a machine with so many processors.
+    /// Returns the bytes of all sub-buffers on a machine with this many processors.
     pub(crate) const fn memory_bytes(self, processors: u64) -> u64 {
         (self.sub_buffer_mib() << 20) * SUB_BUFFERS * processors
     }
 }
 
-/// A session daemon that answers, and the program that writes.
+/// A running session daemon, and the program that writes.
 #[derive(Debug)]
 pub(crate) struct Lttng {
-    /// What it says about its version.
+    /// The version that LTTng reports.
     pub(crate) version: String,
     program: Program,
     home: PathBuf,
     daemon: Option<Child>,
 }
 
-/// What a round wants from LTTng.
+/// The kind of LTTng session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// The newest events in memory.
+    /// Keeps the newest events in memory.
     Snapshot,
-    /// Everything in files.
+    /// Writes all events to files.
     File,
 }
 
 impl Lttng {
-    /// Starts it; `Err` is the reason why it is left out.
+    /// Starts LTTng; `Err` is the reason why it is left out.
     pub(crate) fn start(folder: &Path) -> std::result::Result<Self, String> {
         let version = process::run(Command::new("lttng").arg("--version"), Stdio::piped())
             .map_err(|_| "lttng is not installed (Debian: lttng-tools)".to_owned())?;
@@ -103,11 +104,11 @@ impl Lttng {
         self.control(&["--no-sessiond", "list"]).is_ok()
     }
 
-    /// One round: a fresh session, the load, and what was lost. `None`: events were.
+    /// Runs one round: a fresh session, the load, and the lost events. `None` if events were lost.
     pub(crate) fn round(&self, kind: Kind, load: &Load, folder: &Path) -> Result<Option<Written>> {
         let output = folder.join("lttng-output");
         let round = self.traced(kind, load, &output);
-        // Left-overs of a failed round must not spoil the next one; that there are none is no failure.
+        // Remove what a failed round left; there is normally nothing to remove.
         let _ = self.control(&["destroy", SESSION]);
         match std::fs::remove_dir_all(&output) {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(Error::file(&output)(e)),
@@ -165,12 +166,12 @@ impl Drop for Lttng {
     }
 }
 
-/// Events and packets that a listing of a session says were lost.
+/// Returns the lost events and packets in a listing of a session.
 fn lost_in(listing: &str) -> u64 {
     let counted = |line: &str| {
         let line = line.trim();
         let value = line.strip_prefix("Discarded events:").or_else(|| line.strip_prefix("Lost packets:"))?;
-        // A number that cannot be read is not known to be 0.
+        // A number that cannot be parsed counts as loss.
         Some(value.trim().parse().unwrap_or(u64::MAX))
     };
     listing.lines().filter_map(counted).fold(0, u64::saturating_add)
@@ -181,8 +182,8 @@ fn check_traced(bytes: u64, least: u64) -> Result<()> {
         return Ok(());
     }
     Err(Error::Unequal {
-        who: "LTTng",
-        why: format!("its trace has {bytes} bytes where {least} are the least"),
+        side: "LTTng",
+        reason: format!("its trace has {bytes} bytes where {least} are the least"),
     })
 }
 
@@ -212,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_that_is_too_small_is_none() {
+    fn too_small_trace_is_an_error() {
         assert!(check_traced(10, 11).is_err());
         assert!(check_traced(11, 11).is_ok());
     }
@@ -229,8 +230,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let lttng = match Lttng::start(folder.path()) {
             Ok(lttng) => lttng,
-            Err(why) => {
-                skip("peers", &why);
+            Err(reason) => {
+                skip("peers", &reason);
                 return;
             }
         };

@@ -1,11 +1,13 @@
-//! TraceLogging from C and from C++: programs of the bench, compiled where they are measured, with the library as it is installed.
+//! TraceLogging from C and from C++: programs of the bench, compiled on the measured machine, with
+//! the installed library.
 //!
 //! ```text
 //!   cargo build --profile c -p traceweir-ffi ─▶ target/c/libtraceweir.so ┐
-//!   peers/tracelogging.c, peers/disabled.c ── cc -O2, c++ -O2 ───────────┴─▶ run under the load, or counted by valgrind
+//!   peers/tracelogging.c, peers/disabled.c ── cc -O2, c++ -O2 ───────────┴─▶ run, or valgrind
 //! ```
 //!
-//! One source serves both languages. What is not there, compiler or library, is named, and its figures are left out.
+//! One source serves both languages. A missing compiler or library is named, and its figures are
+//! left out.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -27,7 +29,7 @@ pub(crate) enum Language {
 impl Language {
     pub(crate) const ALL: [Self; 2] = [Self::C, Self::Cpp];
 
-    /// The figure of an event that is written.
+    /// Returns the name of the figure for a written event.
     pub(crate) const fn cost(self) -> &'static str {
         match self {
             Self::C => "tracelogging_c_vs_lttng",
@@ -35,7 +37,7 @@ impl Language {
         }
     }
 
-    /// The figure of one that is not.
+    /// Returns the name of the figure for a disabled event.
     pub(crate) const fn disabled(self) -> &'static str {
         match self {
             Self::C => "tracelogging_c_disabled_extra_instructions",
@@ -50,7 +52,7 @@ impl Language {
         }
     }
 
-    /// What makes the compiler take a source for this language.
+    /// Returns the compiler options that select this language.
     const fn options(self) -> [&'static str; 3] {
         match self {
             Self::C => ["-O2", "-xc", "-std=gnu11"],
@@ -63,25 +65,25 @@ impl Language {
 #[derive(Clone, Debug)]
 pub(crate) struct Native {
     pub(crate) language: Language,
-    /// Writes under a load.
+    /// Writes events under a load.
     pub(crate) writer: Program,
-    /// Passes disabled events, or a flag.
+    /// Passes disabled events, or a flag test.
     pub(crate) disabled: Program,
 }
 
 impl Native {
-    /// Those that can be made here; for others, why not.
+    /// Compiles the programs of each language; prints the reason for those that fail.
     pub(crate) fn make_all(folder: &Path) -> Vec<Self> {
         let library = match find_library() {
             Ok(library) => library,
-            Err(why) => {
-                eprintln!("TraceLogging from C and C++ is left out: {why}");
+            Err(reason) => {
+                eprintln!("TraceLogging from C and C++ is left out: {reason}");
                 return Vec::new();
             }
         };
         let make = |language: Language| {
             let made = Self::make(folder, language, &library);
-            made.map_err(|why| eprintln!("{} and its like are left out: {why}", language.cost())).ok()
+            made.map_err(|reason| eprintln!("{} and its like are left out: {reason}", language.cost())).ok()
         };
         Language::ALL.into_iter().filter_map(make).collect()
     }
@@ -95,19 +97,19 @@ impl Native {
     }
 }
 
-/// What a program in C is compiled with.
+/// Returns the compiler options of a program in C.
 pub(crate) fn c_options() -> Vec<&'static str> {
     Language::C.options().into_iter().chain([HEADERS]).collect()
 }
 
-/// What links a program with the library of a folder.
+/// Returns the linker options for the library in a folder.
 pub(crate) fn linked_with(library: &Path) -> [String; 5] {
     let at = library.display();
     let path = format!("-Wl,-rpath,{at},--disable-new-dtags");
     ["-xnone".to_owned(), format!("-L{at}"), path, "-ltraceweir".to_owned(), "-lpthread".to_owned()]
 }
 
-/// The folder of the library for C, which cargo makes anew where this program runs under it.
+/// Returns the folder of the library for C, which cargo rebuilds if this program runs under it.
 pub(crate) fn find_library() -> Result<PathBuf> {
     let this = this_program()?;
     let folder = this.ancestors().nth(2).unwrap_or(Path::new(".")).join("c");
@@ -122,8 +124,8 @@ pub(crate) fn find_library() -> Result<PathBuf> {
     if folder.join("libtraceweir.so").is_file() {
         return Ok(folder);
     }
-    let why = "is not there; make it with: cargo build --profile c -p traceweir-ffi".to_owned();
-    Err(Error::Program { program: folder.join("libtraceweir.so").display().to_string(), why })
+    let reason = "is not there; make it with: cargo build --profile c -p traceweir-ffi".to_owned();
+    Err(Error::Program { program: folder.join("libtraceweir.so").display().to_string(), reason })
 }
 
 #[cfg(test)]

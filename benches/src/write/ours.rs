@@ -1,13 +1,14 @@
-//! Our side: `weir daemon` as a process of its own, and a round as a process of its own.
+//! Our side: `weir daemon` in one process, and each round in another.
 //!
 //! ```text
-//!   traceweir-bench write ──▶ weir daemon                    TRACEWEIR_RUNTIME_DIR = a temporary folder
-//!                         └─▶ traceweir-bench ours …         start session, enable, register, load, stop
-//!                               prints: what was written │ failed, lost, collected events, the drain's nanoseconds
+//!   traceweir-bench write ──▶ weir daemon               TRACEWEIR_RUNTIME_DIR = a temporary folder
+//!                         └─▶ traceweir-bench ours …    start, enable, register, load, stop
+//!                               prints written events │ failed, lost, collected, drain nanoseconds
 //! ```
 //!
-//! The session writes a sequential file. Regions and buffers together have as many bytes as the peer's sub-buffers. A
-//! round counts when no write failed and the session collected exactly what was offered.
+//! The session writes a sequential file. Regions and buffers together have as many bytes as the
+//! peer's sub-buffers. A round counts if no write failed and the session collected exactly the
+//! offered events.
 
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
@@ -28,20 +29,22 @@ use crate::error::{Error, Result};
 use crate::peer::this_program;
 use crate::process::{self, failed};
 use crate::write::TRACELOGGING;
-use crate::write::filtered::By;
+use crate::write::filtered::FilterKind;
 use crate::write::load::{Load, Pattern, Written};
 use crate::write::lttng::Kind;
 use crate::write::program::Program;
 
 /// The provider of the bench.
 pub(crate) const PROVIDER: Guid = Guid::from_u128(0x5bd3_9d4c_7a1e_4f60_9a55_1b7f_6b2f_0d11);
-/// Bytes of each ring when writing is measured; `peers/floor.c` has a ring of the same size.
+/// Size of each ring in bytes when writing is measured; `peers/floor.c` has a ring of the same
+/// size.
 pub(crate) const RING_BYTES: u32 = 4 << 20;
-/// Bytes of each ring in rounds that are paced.
+/// Size of each ring in bytes in paced rounds.
 const PACED_RING_BYTES: u32 = 16 << 20;
-/// What is in front of an event's payload in a ring: the ring's prefix and the event's header.
+/// Bytes before an event's payload in a ring: the ring's prefix and the event's header.
 pub(crate) const HEAD_BYTES: u64 = 16 + 80;
-/// What an event of `emit_tracelogging` and of `peers/tracelogging.c` has besides, a little rounded up: traits and metadata with their heads.
+/// Additional bytes of an event of `emit_tracelogging` and of `peers/tracelogging.c`, slightly
+/// rounded up: traits and metadata with their heads.
 pub(crate) const SELF_DESCRIBED_BYTES: u64 = 96;
 const BUFFER_KIB: u32 = 256;
 const SEQUENTIAL: u32 = 1;
@@ -49,50 +52,50 @@ const LEVEL: u8 = 4;
 const KEYWORD: u64 = 1;
 pub(crate) const DESCRIPTOR: EventDescriptor =
     EventDescriptor { id: 1, version: 0, channel: 0, level: LEVEL, opcode: 0, task: 0, keyword: KEYWORD };
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A running `weir daemon` in a folder of its own.
+/// A running `weir daemon` in its own folder.
 #[derive(Debug)]
 pub(crate) struct Daemon {
     runtime: PathBuf,
     child: Child,
 }
 
-/// How events get into a ring.
+/// The way in which events get into a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Writer {
-    /// By a restartable sequence, where the system has it.
+    /// By a restartable sequence, if the system supports it.
     Sequence,
     /// Under the lock word of a ring.
     Lock,
-    /// As `Sequence`, the events described by themselves, by `write_event!`.
+    /// Like `Sequence`, with self-describing events, by `write_event!`.
     TraceLogging,
 }
 
-/// What one round of ours told.
+/// The result of one of our rounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Round {
-    /// What was written.
+    /// The written events and their time.
     pub(crate) written: Written,
-    /// Writes that failed.
+    /// Number of failed writes.
     pub(crate) failed: u64,
-    /// Events the session counts as lost.
+    /// Number of events that the session counts as lost.
     pub(crate) lost: u64,
-    /// Events the session has collected.
+    /// Number of events that the session has collected.
     pub(crate) collected: u64,
-    /// Events that were offered, the warm-up too.
+    /// Number of offered events, including the warm-up.
     pub(crate) offered: u64,
     /// Processor nanoseconds of the session's threads.
     pub(crate) drain_ns: u64,
 }
 
 impl Round {
-    /// Whether every event arrived.
+    /// Returns whether every event arrived.
     pub(crate) fn is_whole(&self) -> bool {
         self.failed == 0 && self.lost == 0 && self.collected == self.offered
     }
 
-    /// Processor nanoseconds of the session's threads for an event.
+    /// Returns the processor nanoseconds of the session's threads per event.
     #[allow(clippy::cast_precision_loss)] // Counts and nanoseconds are far below 2⁵³.
     pub(crate) fn drain_ns_per_event(&self) -> f64 {
         self.drain_ns as f64 / self.collected.max(1) as f64
@@ -112,7 +115,7 @@ impl Round {
 }
 
 impl Daemon {
-    /// Starts one.
+    /// Starts a daemon.
     pub(crate) fn start(weir: &Path, folder: &Path) -> Result<Self> {
         let runtime = folder.join("runtime");
         let mut command = Command::new(weir);
@@ -122,58 +125,64 @@ impl Daemon {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors);
         let child = command.spawn().map_err(|e| failed(&command, e.to_string()))?;
         let mut this = Self { runtime, child };
-        let (socket, deadline) = (this.runtime.join("control.sock"), Instant::now() + PATIENCE);
+        let (socket, deadline) = (this.runtime.join("control.sock"), Instant::now() + TIMEOUT);
         while !socket.exists() {
             if Instant::now() > deadline || this.child.try_wait().is_ok_and(|ended| ended.is_some()) {
-                let why = std::fs::read_to_string(&log).unwrap_or_default();
-                return Err(failed(&command, format!("does not run: {}", why.trim())));
+                let reason = std::fs::read_to_string(&log).unwrap_or_default();
+                return Err(failed(&command, format!("does not run: {}", reason.trim())));
             }
             thread::sleep(Duration::from_millis(10));
         }
         Ok(this)
     }
 
-    /// Speaks to this daemon.
+    /// Connects to this daemon.
     pub(crate) fn controller(&self) -> Result<Controller> {
         let none = || Error::Unfit("no daemon answers".to_owned());
         Controller::find_at(&self.runtime)?.ok_or_else(none)
     }
 
-    /// This program in another role, under this daemon.
+    /// Returns a command that runs this program in another role, under this daemon.
     pub(crate) fn command(&self, role: &str) -> Result<Command> {
         let mut command = Command::new(this_program()?);
         command.arg(role).env("TRACEWEIR_RUNTIME_DIR", &self.runtime).env_remove("TRACEWEIR_NO_RSEQ");
         Ok(command)
     }
 
-    /// Where it is found.
+    /// Returns the runtime directory of the daemon.
     pub(crate) fn runtime(&self) -> &Path {
         &self.runtime
     }
 
-    /// Its process.
+    /// Returns the process id of the daemon.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// One round in a session of its own, whose file is in `folder`.
+    /// Runs one round in its own session, whose file is in `folder`.
     pub(crate) fn round(&self, writer: Writer, load: &Load, folder: &Path) -> Result<Round> {
         self.round_with(writer, None, load, folder)
     }
 
-    /// The same, with every event kept back by a filter.
-    pub(crate) fn filtered_round(&self, by: By, load: &Load, folder: &Path) -> Result<Round> {
+    /// Like [`round`](Self::round), with every event rejected by a filter.
+    pub(crate) fn filtered_round(&self, by: FilterKind, load: &Load, folder: &Path) -> Result<Round> {
         self.round_with(Writer::Sequence, Some(by), load, folder)
     }
 
-    /// One round by a program in another language, which registers the same provider.
+    /// Runs one round by a program in another language, which registers the same provider.
     pub(crate) fn native_round(&self, program: &Path, load: &Load, folder: &Path) -> Result<Round> {
         let mut command = self.command("ours")?;
         command.arg("--program").arg(program);
         Self::finish_round(command, load, folder)
     }
 
-    fn round_with(&self, writer: Writer, by: Option<By>, load: &Load, folder: &Path) -> Result<Round> {
+    fn round_with(
+        &self,
+        writer: Writer,
+        by: Option<FilterKind>,
+        load: &Load,
+        folder: &Path,
+    ) -> Result<Round> {
         let mut command = self.command("ours")?;
         command.args(by.map(|by| format!("--filter={}", by.name())));
         command.args((writer == Writer::TraceLogging).then_some("--tracelogging"));
@@ -202,7 +211,8 @@ impl Drop for Daemon {
     }
 }
 
-/// The `weir` to measure: the given one, or the one beside this program, which cargo makes anew where this program runs under it.
+/// Returns the `weir` to measure: the given one, or the one next to this program, which cargo
+/// rebuilds if this program runs under it.
 pub(crate) fn find_weir(given: Option<&Path>) -> Result<PathBuf> {
     if let Some(given) = given {
         return Ok(given.to_owned());
@@ -222,13 +232,13 @@ pub(crate) fn find_weir(given: Option<&Path>) -> Result<PathBuf> {
     if beside.is_file() {
         return Ok(beside);
     }
-    let why = "is not there; make it with: cargo build --release -p traceweir-cli".to_owned();
-    Err(Error::Program { program: beside.display().to_string(), why })
+    let reason = "is not there; make it with: cargo build --release -p traceweir-cli".to_owned();
+    Err(Error::Program { program: beside.display().to_string(), reason })
 }
 
-/// Waits for the daemon that the environment names.
+/// Waits for the daemon that the environment names, and connects.
 pub(crate) fn controller() -> Result<Controller> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         match Controller::find(Some(Scope::Named)) {
             Ok(Some(controller)) => return Ok(controller),
@@ -241,7 +251,7 @@ pub(crate) fn controller() -> Result<Controller> {
     }
 }
 
-/// A sequential session with the memory that sessions have by default.
+/// Returns a sequential session with the default memory of sessions.
 pub(crate) fn plain_session(file: &Path) -> SessionConfig {
     SessionConfig {
         name: format!("bench-{}", std::process::id()),
@@ -251,7 +261,7 @@ pub(crate) fn plain_session(file: &Path) -> SessionConfig {
     }
 }
 
-/// A sequential session that has as much memory as the peer under the same load.
+/// Returns a sequential session with as much memory as the peer under the same load.
 fn session_like_the_peers(file: &Path, load: &Load) -> SessionConfig {
     let processors = thread::available_parallelism().map_or(1, usize::from) as u64;
     let (kind, ring_bytes) = match load.pattern {
@@ -283,15 +293,16 @@ fn start_session_with(
     Ok(session)
 }
 
-/// Buffers for which there is room in the peer's memory when one process has its region. Counted are the rings that are written to, one for each
-/// processor, and the control blocks; the rings of the other write path are never touched and take no memory.
+/// Returns the number of buffers that fit into the peer's memory in addition to the region of one
+/// process. Only the rings that are written to, one for each processor, and the control blocks
+/// count; the rings of the other write path are never touched and take no memory.
 fn buffers_beside_regions(processors: u64, kind: Kind, ring_bytes: u32) -> u32 {
     let region = ((1 + 2 * processors) * 256).next_multiple_of(4096) + processors * u64::from(ring_bytes);
     let room = kind.memory_bytes(processors).saturating_sub(region);
     u32::try_from(room / (u64::from(BUFFER_KIB) << 10)).unwrap_or(u32::MAX)
 }
 
-/// The bench's provider, registered and enabled.
+/// Registers the bench's provider; fails if it is not enabled after that.
 pub(crate) fn register() -> Result<Provider> {
     let provider = Provider::register(PROVIDER, None)?;
     if provider.enabled(LEVEL, KEYWORD) {
@@ -300,7 +311,7 @@ pub(crate) fn register() -> Result<Provider> {
     Err(Error::Unfit("the provider is not enabled after its registration".to_owned()))
 }
 
-/// Writes `count` events; returns how many writes failed.
+/// Writes `count` events; returns the number of failed writes.
 #[inline(never)]
 pub(crate) fn emit(provider: &Provider, text: &[u8], count: u64) -> u64 {
     let mut failed = 0;
@@ -313,7 +324,7 @@ pub(crate) fn emit(provider: &Provider, text: &[u8], count: u64) -> u64 {
     failed
 }
 
-/// The same three fields by `write_event!`.
+/// Like [`emit`], with the same three fields by `write_event!`.
 #[inline(never)]
 fn emit_tracelogging(text: &[u8], count: u64) -> u64 {
     let mut failed = 0;
@@ -335,7 +346,7 @@ fn emit_tracelogging(text: &[u8], count: u64) -> u64 {
 
 /// Registers the provider of the macro.
 fn register_tracelogging() -> Result<()> {
-    // SAFETY: a static of the program.
+    // SAFETY: the provider is a static of the program.
     #[allow(unsafe_code)]
     let status = unsafe { TRACELOGGING.register() };
     if status == 0 && TRACELOGGING.enabled(Level::from_int(LEVEL), KEYWORD) {
@@ -344,30 +355,31 @@ fn register_tracelogging() -> Result<()> {
     Err(Error::Unfit("the provider is not enabled after its registration".to_owned()))
 }
 
-/// Who writes the events of a round, and what keeps them back.
+/// The writer of a round's events, and the filter that rejects them.
 #[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Who {
-    /// A filter that keeps every event back.
+pub(crate) struct WriterOptions {
+    /// A filter that rejects every event.
     #[arg(long)]
-    filter: Option<By>,
-    /// By `write_event!`.
+    filter: Option<FilterKind>,
+    /// Write by `write_event!`.
     #[arg(long)]
     tracelogging: bool,
-    /// By this program, which takes the load as its arguments.
+    /// Write by this program, which takes the load as its arguments.
     #[arg(long, value_name = "PROGRAM")]
     program: Option<PathBuf>,
 }
 
-/// The role `ours`: one round, whose result is printed.
-pub(crate) fn run_round(file: &Path, who: &Who, arguments: &[String]) -> Result<()> {
+/// The role `ours`: runs one round and prints its result.
+pub(crate) fn run_round(file: &Path, writer: &WriterOptions, arguments: &[String]) -> Result<()> {
     let load = Load::parse(arguments).ok_or_else(|| Error::Unfit(format!("no load: {arguments:?}")))?;
     let mut controller = controller()?;
-    let params = who.filter.map(By::params).unwrap_or_default();
+    let params = writer.filter.map(FilterKind::params).unwrap_or_default();
     let session = start_session_with(&mut controller, &session_like_the_peers(file, &load), &params)?;
-    let (written, failed) = match &who.program {
-        // What its macros answer is not asked; what did not arrive is seen by the session's counts.
+    let (written, failed) = match &writer.program {
+        // The results of its macros are ignored; the session's counts show events that did not
+        // arrive.
         Some(program) => (Program::run_at(program, &load)?, 0),
-        None => write_here(who, &load)?,
+        None => write_here(writer, &load)?,
     };
     let Properties { events_lost, events, collector_ns, .. } = controller.stop(&session)?;
     let round = Round {
@@ -375,16 +387,16 @@ pub(crate) fn run_round(file: &Path, who: &Who, arguments: &[String]) -> Result<
         failed,
         lost: events_lost,
         collected: events,
-        offered: if who.filter.is_some() { 0 } else { load.offered().unwrap_or(written.events) },
+        offered: if writer.filter.is_some() { 0 } else { load.offered().unwrap_or(written.events) },
         drain_ns: collector_ns,
     };
     println!("{}", round.line());
     Ok(())
 }
 
-/// Writes in this process; what was written, and how many writes failed.
-fn write_here(who: &Who, load: &Load) -> Result<(Written, u64)> {
-    let &Who { filter: by, tracelogging, .. } = who;
+/// Writes in this process; returns the written events and the number of failed writes.
+fn write_here(writer: &WriterOptions, load: &Load) -> Result<(Written, u64)> {
+    let &WriterOptions { filter: by, tracelogging, .. } = writer;
     let (text, failed) = (load.text(), AtomicU64::new(0));
     let provider = register()?;
     if tracelogging {
@@ -409,7 +421,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_round_survives_its_lines_and_is_whole_only_without_loss() {
+    fn round_reads_back_from_its_lines_and_is_whole_only_without_loss() {
         let written = Written { events: 9, cpu: Duration::from_nanos(90), wall: Duration::from_micros(1) };
         let whole = Round { written, failed: 0, lost: 0, collected: 10, offered: 10, drain_ns: 20 };
         assert_eq!(Round::parse(&whole.line()), Some(whole));

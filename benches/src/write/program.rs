@@ -1,4 +1,5 @@
-//! The sides that are programs of their own: their sources are part of this program and are compiled where they are measured.
+//! The sides that are separate programs: their sources are part of this program and are compiled on
+//! the measured machine.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -7,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::process::{self, failed};
 use crate::write::load::{Load, Written};
 
-/// All of the sources; each program includes what it needs.
+/// All sources; each program includes what it needs.
 const SOURCES: [(&str, &str); 8] = [
     ("load.h", include_str!("../../peers/load.h")),
     ("floor.c", include_str!("../../peers/floor.c")),
@@ -19,7 +20,7 @@ const SOURCES: [(&str, &str); 8] = [
     ("lttng_tp.h", include_str!("../../peers/lttng_tp.h")),
 ];
 
-/// Puts all of them into a folder.
+/// Writes all sources into a folder.
 pub(crate) fn write_sources(folder: &Path) -> Result<()> {
     for (file, text) in SOURCES {
         let path = folder.join(file);
@@ -40,7 +41,8 @@ impl Program {
         Self::compile_by("cc", folder, name, options, libraries)
     }
 
-    /// The same by this compiler. Programs of several compilers may lie side by side.
+    /// Like [`compile`](Self::compile), with a given compiler. Programs of several compilers may be
+    /// in one folder.
     pub(crate) fn compile_by(
         compiler: &str,
         folder: &Path,
@@ -56,14 +58,14 @@ impl Program {
         if ended.success { Ok(Self { path }) } else { Err(failed(&command, ended.stderr.trim().to_owned())) }
     }
 
-    /// Runs it under a load.
+    /// Runs the program under a load.
     pub(crate) fn run(&self, load: &Load, environment: &[(&str, &Path)]) -> Result<Written> {
         let mut command = Command::new(&self.path);
         command.args(load.arguments()).envs(environment.iter().copied());
         Self::finish(command)
     }
 
-    /// Runs it in the environment of this process.
+    /// Runs a program in the environment of this process.
     pub(crate) fn run_at(path: &Path, load: &Load) -> Result<Written> {
         let mut command = Command::new(path);
         command.args(load.arguments());
@@ -80,17 +82,17 @@ impl Program {
     }
 }
 
-/// The floor: no tracer at all, see `peers/floor.c`.
+/// The plain copy without any tracer, see `peers/floor.c`.
 #[derive(Clone, Debug)]
 pub(crate) struct Floor(Program);
 
 impl Floor {
-    /// Compiles it.
+    /// Compiles the program.
     pub(crate) fn make(folder: &Path) -> Result<Self> {
         Program::compile(folder, "floor", &["-O3", "-march=native"], &["-lpthread"]).map(Self)
     }
 
-    /// Runs it under a load.
+    /// Runs the program under a load.
     pub(crate) fn run(&self, load: &Load) -> Result<Written> {
         self.0.run(load, &[])
     }

@@ -1,34 +1,35 @@
-//! The highest paced rate at which nothing is lost.
+//! Searches for the highest paced rate without loss.
 //!
 //! ```text
-//!   1. from a rate that is surely kept, × 1.5 until a round loses
-//!   2. halve the distance between the best kept and the worst lost rate, until they are 4 % apart
-//!   3. that rate must be kept in three rounds, one after the other; else 3 % less, again
+//!   1. from a rate that is surely sustained, × 1.5 until a round loses events
+//!   2. halve the distance between the best sustained and the worst lossy rate, down to 4 %
+//!   3. that rate must hold in three successive rounds; else 3 % less, again
 //! ```
 //!
-//! A round is kept when no event was lost, all were collected, and the writers were not late by more than 1 %: a tracer that slows
-//! its writers down so much that they cannot offer more has not sustained the rate.
+//! A round holds if no event was lost, all were collected, and the writers were not late by more
+//! than 1 %: a tracer that slows its writers down so much that they cannot offer more has not
+//! sustained the rate.
 
 use crate::error::Result;
 
-/// Rate that the search begins with, events a second.
+/// First rate of the search, in events per second.
 const FIRST: f64 = 500_000.0;
-/// No search goes beyond.
+/// Highest rate of the search, in events per second.
 const LAST: f64 = 200e6;
 const STEP_UP: f64 = 1.5;
 const STEP_DOWN: f64 = 0.97;
 const PRECISION: f64 = 1.04;
 
-/// A found rate.
+/// The result of a search.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Sustained {
-    /// Events a second.
+    /// Sustained rate in events per second.
     pub(crate) rate: f64,
-    /// Rounds that were not kept on the way.
+    /// Number of rounds that did not hold during the search.
     pub(crate) lost_rounds: u32,
 }
 
-/// Searches; `keeps` runs one round at a rate. `None` when not even the lowest rate is kept.
+/// Runs the search; `keeps` runs one round at a rate. `None` if not even the lowest rate holds.
 pub(crate) fn search(
     confirmations: u32,
     mut keeps: impl FnMut(f64) -> Result<bool>,
@@ -80,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_that_is_kept_only_once_is_not_sustained() {
+    fn rate_that_holds_only_once_is_not_sustained() {
         let mut after = 0;
         let found = search(3, |rate| {
             after += u32::from(rate > 3e6);
@@ -90,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn where_everything_is_lost_there_is_no_rate() {
+    fn search_finds_no_rate_if_everything_is_lost() {
         assert_eq!(search(3, |_| Ok(false)).unwrap(), None);
     }
 }

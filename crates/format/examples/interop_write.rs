@@ -1,8 +1,10 @@
-//! Writes `plain.etl`, `compressed.etl` and `expected.jsonl` into a folder, for other programs to read and compare.
+//! Writes `plain.etl`, `compressed.etl` and `expected.jsonl` into a folder, for other programs to
+//! read and compare.
 //!
-//! Both files hold the same events. Stamps are unique and rise, so an event is known by its stamp whatever order a
-//! reader gives. A line of `expected.jsonl` is one event, made from the values that went in, not from what was
-//! written. Kernel payloads follow the tables of `kernel`, so reading them elsewhere proves the tables.
+//! Both files hold the same events. Stamps are unique and rise, so a stamp identifies an event in
+//! any reading order. A line of `expected.jsonl` is one event, made from the input values, not from
+//! the written bytes. Kernel payloads follow the tables of `kernel`, so reading them with another
+//! program confirms the tables.
 //!
 //! ```sh
 //! cargo run --example interop_write -- FOLDER [EVENTS]
@@ -28,7 +30,7 @@ use traceweir_format::wire::Put;
 const PROVIDER: Guid = Guid::from_u128(0x0ddc_0ffe_1234_4abc_9def_0123_4567_89ab);
 const ANCHOR: i64 = 987_654_321_000;
 const START: i64 = 133_485_408_001_234_567;
-/// Does not divide 10 MHz, so that wall times need rounding.
+/// A rate that does not divide 10 MHz, so that wall times need rounding.
 const FREQUENCY: i64 = 3_579_545;
 const PROCESSORS: u16 = 4;
 const SID: [u8; 16] = [1, 2, 0, 0, 0, 0, 0, 5, 32, 0, 0, 0, 32, 2, 0, 0];
@@ -80,14 +82,14 @@ fn file(compressed: bool, count: u32, expected: &mut String) -> Result<Vec<u8>> 
             _ => disk(n, time, &mut record, expected)?,
         }
         expected.push_str("}\n");
-        // Runs of one processor, so that buffers of all are open at once.
+        // Runs of events on one processor, so that buffers of all processors are open at once.
         let cpu = u16::try_from(n / 7 % u32::from(PROCESSORS))?;
         writer.write(cpu, time, &record)?;
     }
     Ok(writer.finish(Summary { end_time: FileTime(last + 1), ..Summary::default() })?)
 }
 
-/// A TraceLogging event with a string, a number and a double.
+/// Encodes a TraceLogging event with a string, a number and a double.
 fn trace_logging(n: u32, time: i64, out: &mut Vec<u8>, expected: &mut String) -> Result<()> {
     let mut traits = TraitsBuilder::new("Interop.Provider");
     let mut metadata = MetadataBuilder::new("Reading", 0);
@@ -116,7 +118,8 @@ fn trace_logging(n: u32, time: i64, out: &mut Vec<u8>, expected: &mut String) ->
     Ok(())
 }
 
-/// An event as a manifest provider writes it, 32-bit or 64-bit, sometimes with an activity item, of any payload length.
+/// Encodes an event as a manifest provider writes it, 32-bit or 64-bit, sometimes with an activity
+/// item, of any payload length.
 fn manifest(n: u32, time: i64, out: &mut Vec<u8>, expected: &mut String) -> Result<()> {
     let related = PROVIDER.to_bytes();
     let items = [Item { kind: ExtType::RELATED_ACTIVITYID, data: &related }];
@@ -177,7 +180,7 @@ fn event(
     Ok(())
 }
 
-/// A classic event of a class that no reader has a layout for.
+/// Encodes a classic event of a class that no reader has a layout for.
 fn classic(n: u32, time: i64, out: &mut Vec<u8>, expected: &mut String) -> Result<()> {
     let header = ClassicHeader {
         pointer_size: 8,
@@ -252,7 +255,7 @@ fn thread(n: u32, time: i64, out: &mut Vec<u8>, expected: &mut String) -> Result
     kernel(0x0500 | opcode, 3, &class::THREAD, &values, true, time, n, out, expected)
 }
 
-/// Loads carry the hook of the process group; rundowns that of their own.
+/// Encodes an image event. Loads have the hook id of the process group; rundowns that of their own.
 fn image(n: u32, time: i64, out: &mut Vec<u8>, expected: &mut String) -> Result<()> {
     let hook = [0x030A, 0x1402, 0x1403, 0x1404][n as usize / 6 % 4];
     let values = [
@@ -289,7 +292,7 @@ fn disk(n: u32, time: i64, out: &mut Vec<u8>, expected: &mut String) -> Result<(
     kernel(hook, 3, &class::DISK_IO, &values, false, time, n, out, expected)
 }
 
-/// A kernel event with the payload that the table of its class asks for.
+/// Encodes a kernel event with the payload that the table of its class defines.
 #[allow(clippy::too_many_arguments)] // As for an event.
 fn kernel(
     hook: u16,
@@ -335,7 +338,7 @@ fn kernel(
     Ok(())
 }
 
-/// Appends a value by its table type; `None` if they do not suit each other.
+/// Appends a value by its table type; `None` if type and value do not match.
 fn put(ty: Ty, value: Option<&Value>, out: &mut Vec<u8>) -> Option<()> {
     match (ty, value) {
         (Ty::Pad(n), _) => out.resize(out.len() + usize::from(n), 0),

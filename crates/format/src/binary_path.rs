@@ -1,12 +1,15 @@
-//! Which module a provider lives in: the event that ties the GUIDs of a registration to the file that holds their decoding resources.
+//! The event that ties the GUIDs of a registration to the module that holds their decoding
+//! resources.
 //!
 //! ```text
 //!   class EventTraceGuid, opcode 0x43, version 3
-//!   00 u64 tag of the registration, 0: none │ 08 u32 process id │ 0C u32 number of GUIDs │ 10 GUIDs
-//!   then the absolute path of the module, UTF-16 with its NUL, and its GNU build id in hexadecimal, UTF-16 with its NUL, empty where it has none
+//!   00 u64 tag of the registration, 0: none │ 08 u32 process id │ 0C u32 GUID count │ 10 GUIDs
+//!   then the absolute path of the module, UTF-16 with its NUL
+//!   then its GNU build id in hexadecimal, UTF-16 with its NUL, empty if it has none
 //! ```
 //!
-//! Version 2 is what Windows writes: number of GUIDs, GUIDs, path. Source: defined here, in the form of the published event.
+//! Windows writes version 2: number of GUIDs, GUIDs, path. Source: defined here, in the form of the
+//! published event.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -21,15 +24,15 @@ use crate::{Error, Result};
 
 /// The opcode of the event.
 pub const OPCODE: u8 = 0x43;
-/// The version of the event as it is defined here.
+/// The version of the event that is defined here.
 pub const VERSION: u16 = 3;
-/// GUIDs of one event at most.
+/// The most GUIDs of one event.
 pub const MAX_GUIDS: usize = 16;
-/// The longest path, in UTF-16 units without the NUL: as many bytes as the system allows.
+/// The longest path, in UTF-16 units without the NUL: the system's limit in bytes.
 pub const MAX_PATH: usize = 4096;
 /// The longest build id, in digits.
 pub const MAX_BUILD_ID: usize = 128;
-/// Where the process id stands in the payload.
+/// Offset of the process id in the payload.
 pub const PROCESS_ID: usize = 0x08;
 
 const GUIDS: usize = 0x10;
@@ -37,20 +40,21 @@ const GUIDS: usize = 0x10;
 /// The payload of the event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BinaryPath {
-    /// A number that tells registrations of the process apart; 0: none.
+    /// A number that identifies the registration within the process; 0 for none.
     pub tag: u64,
-    /// The process.
+    /// The id of the process.
     pub process_id: u32,
-    /// The provider's GUIDs: the one it is controlled by, and the one its events are decoded by where that is another.
+    /// The provider's GUIDs: the one that controls it, and the one that decodes its events if that
+    /// differs.
     pub guids: Vec<Guid>,
-    /// The module.
+    /// The absolute path of the module.
     pub path: String,
-    /// Its GNU build id in hexadecimal, or nothing.
+    /// The GNU build id of the module in hexadecimal, or empty.
     pub build_id: String,
 }
 
 impl BinaryPath {
-    /// Whether a record is such an event.
+    /// Returns whether a record is such an event.
     #[must_use]
     pub fn is_in(record: &Record<'_>) -> bool {
         let descriptor = record.descriptor();
@@ -59,7 +63,7 @@ impl BinaryPath {
             && u16::from(descriptor.version) == VERSION
     }
 
-    /// The payload's bytes. What is longer than it may be is cut.
+    /// Encodes the payload. Lists and texts beyond their limits are truncated.
     #[must_use]
     pub fn to_payload(&self) -> Vec<u8> {
         let mut out = Vec::new();
@@ -79,7 +83,7 @@ impl BinaryPath {
         out
     }
 
-    /// The whole record, without thread and time, padded to eight bytes.
+    /// Encodes the whole record, without thread and time, padded to eight bytes.
     pub fn to_record(&self) -> Result<Vec<u8>> {
         let header = ClassicHeader {
             class: class::EVENT_TRACE,
@@ -98,7 +102,8 @@ impl BinaryPath {
         Ok(record)
     }
 
-    /// From a payload; an error where it is not as [`to_payload`](Self::to_payload) makes it.
+    /// Parses a payload; fails if it does not have the form that [`to_payload`](Self::to_payload)
+    /// writes.
     pub fn parse(payload: &[u8]) -> Result<Self> {
         let bad = |why| Error::Invalid { what: "binary path", offset: 0, why };
         if payload.len() < GUIDS {
@@ -118,7 +123,7 @@ impl BinaryPath {
     }
 }
 
-/// A text with its NUL, and what is behind it.
+/// Splits off a text with its NUL and returns it with the bytes after it.
 fn text_of(bytes: &[u8], most: usize) -> Option<(String, &[u8])> {
     let text = text::until_nul16(bytes);
     let rest = bytes.get(text.len().checked_add(2)?..)?;
@@ -141,18 +146,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_back() {
-        for it in [sample(), BinaryPath::default()] {
-            assert_eq!(BinaryPath::parse(&it.to_payload()), Ok(it.clone()));
-            let record = it.to_record().unwrap();
+    fn encoded_event_reads_back() {
+        for path in [sample(), BinaryPath::default()] {
+            assert_eq!(BinaryPath::parse(&path.to_payload()), Ok(path.clone()));
+            let record = path.to_record().unwrap();
             let record = Record::parse(&record, 0).unwrap();
             assert!(BinaryPath::is_in(&record));
-            assert_eq!(BinaryPath::parse(record.payload()), Ok(it));
+            assert_eq!(BinaryPath::parse(record.payload()), Ok(path));
         }
     }
 
     #[test]
-    fn a_payload_cut_anywhere_is_refused() {
+    fn every_truncated_payload_is_rejected() {
         let payload = sample().to_payload();
         for length in 0..payload.len() {
             assert!(BinaryPath::parse(&payload[..length]).is_err(), "{length}");
@@ -160,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_longer_than_it_may_be() {
+    fn lists_and_texts_are_truncated_at_their_limits() {
         let long = BinaryPath { path: "x".repeat(5000), build_id: "y".repeat(500), ..sample() };
         let read = BinaryPath::parse(&long.to_payload()).unwrap();
         assert_eq!((read.path.len(), read.build_id.len()), (MAX_PATH, MAX_BUILD_ID));

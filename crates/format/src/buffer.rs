@@ -1,41 +1,44 @@
 //! A buffer: 0x48 bytes of header, then the records of one processor.
 //!
 //! ```text
-//! 00 u32 BufferSize │ 04 u32 SavedOffset │ 08 u32 CurrentOffset │ 0C i32 ReferenceCount │ 10 i64 TimeStamp │ 18 i64 SequenceNumber
-//! 20 8 links │ 28 u16 ProcessorIndex │ 2A u16 LoggerId │ 2C u32 State │ 30 u32 Offset │ 34 u16 BufferFlag │ 36 u16 BufferType │ 38 16 links
+//! 00 u32 BufferSize │ 04 u32 SavedOffset │ 08 u32 CurrentOffset │ 0C i32 ReferenceCount
+//! 10 i64 TimeStamp │ 18 i64 SequenceNumber │ 20 8 links │ 28 u16 ProcessorIndex │ 2A u16 LoggerId
+//! 2C u32 State │ 30 u32 Offset │ 34 u16 BufferFlag │ 36 u16 BufferType │ 38 16 links
 //! 48 records, each at a multiple of eight … Offset │ filler FF … BufferSize
 //! ```
 //!
-//! `Offset` is the number of valid bytes, header included, of the buffer as it was in memory; a compressed buffer is shorter
-//! on disk. Records may stand between `SavedOffset` and `Offset`, so `SavedOffset` serves only where `Offset` is
-//! impossible. Source: Documented in part ("ETW_BUFFER_HEADER"), Observed on real traces.
+//! `Offset` is the number of valid bytes of the buffer in memory, header included; a compressed
+//! buffer is shorter on disk. Records may lie between `SavedOffset` and `Offset`, so `SavedOffset`
+//! is used only if `Offset` is impossible. Source: Documented in part ("ETW_BUFFER_HEADER"),
+//! Observed on real traces.
 
 use crate::header::{self, Record};
 use crate::spec::session::{BUFFER_FLAG_COMPRESSED, BUFFER_FLAG_PROC_INDEX, BufferType};
 use crate::wire::{align8, i64_at, u8_at, u16_at, u32_at};
 use crate::{Error, Result};
 
-/// Bytes of the header.
+/// Size of the buffer header in bytes.
 pub const HEADER_SIZE: usize = 0x48;
 
-/// The smallest buffer that a session may have; every session's buffer size is a multiple of it.
+/// The smallest buffer size of a session. Every session's buffer size is a multiple of it.
 pub const MIN_BUFFER: u32 = 1024;
 
-/// The largest buffer that a session may have, and the largest that a compressed one unpacks to.
+/// The largest buffer size of a session, and the largest size that a compressed buffer unpacks to.
 ///
-/// A reader takes plain buffers that claim up to four times as much, as far as the file really holds them.
+/// The reader accepts plain buffers that claim up to four times as much, as far as the file really
+/// holds them.
 pub const MAX_BUFFER: u32 = 16 << 20;
 
-/// The highest processor index: it has eleven bits.
+/// The highest processor index, which has eleven bits.
 pub const MAX_PROCESSOR: u16 = 0x7FF;
 
-/// The byte that fills a plain buffer behind its last record.
+/// The byte that fills a plain buffer after its last record.
 pub const FILLER: u8 = 0xFF;
 
 /// The state of every buffer in a file.
 pub const STATE_FLUSH: u32 = 3;
 
-/// Offsets of the header's fields.
+/// Offsets of the fields in the buffer header.
 pub(crate) mod at {
     pub(crate) const BUFFER_SIZE: usize = 0x00;
     pub(crate) const SAVED_OFFSET: usize = 0x04;
@@ -53,32 +56,32 @@ pub(crate) mod at {
 /// The header of one buffer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BufferHeader {
-    /// Bytes from this header to the next.
+    /// Bytes from this header to the next one.
     pub buffer_size: u32,
-    /// Valid bytes by an older count; see the module head.
+    /// Valid bytes by an older count; see the module documentation.
     pub saved_offset: u32,
     /// Write cursor when the buffer was closed; not a length.
     pub current_offset: u32,
     /// Time of the flush in the session's clock, or a FILETIME in merged files.
     pub time_stamp: i64,
-    /// Order of acquisition.
+    /// Position of the buffer in the order in which the session acquired its buffers.
     pub sequence_number: i64,
     /// The processor whose events the buffer holds.
     pub processor_index: u16,
-    /// The session's number.
+    /// The logger id of the session.
     pub logger_id: u16,
-    /// [`STATE_FLUSH`] in files; 0 is written as that.
+    /// [`STATE_FLUSH`] in files; 0 is written as [`STATE_FLUSH`].
     pub state: u32,
     /// Valid bytes of the buffer in memory, header included.
     pub offset: u32,
-    /// `BUFFER_FLAG_…`.
+    /// The flags of the buffer, `BUFFER_FLAG_…` bits.
     pub flags: u16,
-    /// What the buffer holds.
+    /// The kind of content, a `BufferType` number.
     pub buffer_type: u16,
 }
 
 impl BufferHeader {
-    /// From its bytes.
+    /// Parses the bytes of a header.
     #[must_use]
     pub fn parse(b: &[u8; HEADER_SIZE]) -> Self {
         let flags = u16_at(b, at::FLAGS);
@@ -102,7 +105,7 @@ impl BufferHeader {
         }
     }
 
-    /// Its bytes.
+    /// Encodes the header.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; HEADER_SIZE] {
         let mut b = [0; HEADER_SIZE];
@@ -128,28 +131,31 @@ impl BufferHeader {
         b
     }
 
-    /// Whether the bytes behind the header are compressed.
+    /// Returns whether the bytes after the header are compressed.
     #[must_use]
     pub const fn is_compressed(&self) -> bool {
         self.flags & BUFFER_FLAG_COMPRESSED != 0
     }
 
-    /// What the buffer holds.
+    /// Returns the kind of content.
     #[must_use]
     pub const fn kind(&self) -> BufferType {
         BufferType(self.buffer_type)
     }
 
-    /// The header of a buffer that has `size` bytes in the file: one whose own size is smaller is spoilt there.
+    /// Returns the header of a buffer that has `size` bytes in the file: a smaller size in the
+    /// header is damage and replaced.
     #[must_use]
     pub(crate) fn within(mut self, size: u32) -> Self {
         self.buffer_size = self.buffer_size.max(size);
         self
     }
 
-    /// Where the records of a plain buffer end, given the bytes that are there.
+    /// Returns where the records of a plain buffer end, given the number of bytes that are
+    /// available.
     ///
-    /// An impossible `Offset` gives way to `SavedOffset`, and that to the end of the buffer, where filler ends the walk.
+    /// If `Offset` is impossible, `SavedOffset` is used; if that is impossible too, the end of the
+    /// buffer, where filler ends the walk.
     #[must_use]
     pub fn valid_bytes(&self, available: usize) -> usize {
         let plausible = |n: u32| (HEADER_SIZE as u64..=u64::from(self.buffer_size)).contains(&u64::from(n));
@@ -164,7 +170,7 @@ impl BufferHeader {
     }
 }
 
-/// Walks the records of one buffer in memory.
+/// Iterates over the records of one buffer in memory.
 #[derive(Clone, Debug)]
 pub struct Records<'b> {
     bytes: &'b [u8],
@@ -184,13 +190,13 @@ impl<'b> Records<'b> {
         Self { bytes, at, base, cpu, time: 0, old_instances }
     }
 
-    /// Offset of the next record.
+    /// Returns the offset of the next record.
     #[must_use]
     pub const fn position(&self) -> usize {
         self.at
     }
 
-    /// The next record; `None` at the end, an error where the walk cannot go on.
+    /// Returns the next record; `None` at the end, an error where the walk cannot continue.
     #[inline]
     #[allow(clippy::should_implement_trait)] // An error ends the walk: the caller must see it as such.
     pub fn next(&mut self) -> Result<Option<Record<'b>>> {
@@ -233,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn an_impossible_offset_gives_way_to_the_saved_one() {
+    fn impossible_offset_falls_back_to_saved_offset() {
         let header = |offset, saved_offset| BufferHeader {
             buffer_size: 0x400,
             offset,

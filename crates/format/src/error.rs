@@ -1,4 +1,4 @@
-//! What can be wrong with bytes from outside, and the Win32 status each case answers with.
+//! Errors for malformed input, and the Win32 status that each one maps to.
 
 use alloc::string::String;
 
@@ -16,71 +16,71 @@ pub enum Error {
     Truncated {
         /// The structure being read.
         what: &'static str,
-        /// Where it starts.
+        /// Offset at which the structure starts.
         offset: u64,
-        /// Bytes it needs.
+        /// Bytes that the structure needs.
         needed: u64,
-        /// Bytes that are there.
+        /// Bytes that are available.
         available: u64,
     },
     /// A field holds a value that the layout does not allow.
     #[error("{what} at offset {offset:#x}: {why}")]
     Invalid {
-        /// The structure or field.
+        /// The structure or field that is invalid.
         what: &'static str,
-        /// Where it stands.
+        /// Offset of the structure or field.
         offset: u64,
-        /// What is wrong with it.
+        /// The rule that the value breaks.
         why: &'static str,
     },
     /// Bytes between or after the buffers of a file that hold no buffer.
     #[error("hole at offset {offset:#x}: {size} bytes {}", if *.zeros { "of zeros" } else { "that hold no buffer" })]
     Hole {
-        /// Where it begins.
+        /// Offset at which the hole begins.
         offset: u64,
         /// Bytes up to the next buffer or the end of the file.
         size: u64,
-        /// Whether all of them are 0.
+        /// Whether all bytes of the hole are 0.
         zeros: bool,
     },
     /// The file does not begin with an event-trace header buffer.
     #[error("not an event trace log: {why} at offset {offset:#x}")]
     NotAnEtl {
-        /// Where the first rule broke.
+        /// Offset of the first violation.
         offset: u64,
-        /// The rule.
+        /// The rule that was violated.
         why: &'static str,
     },
-    /// Something to be written does not fit its container.
+    /// A structure to be written does not fit its container.
     #[error("{what} of {size} bytes exceeds the limit of {limit}")]
     TooLarge {
-        /// The thing to be written.
+        /// The structure to be written.
         what: &'static str,
-        /// Its size.
+        /// The size of the structure in bytes.
         size: u64,
-        /// The largest size allowed.
+        /// The largest allowed size in bytes.
         limit: u64,
     },
     /// A buffer of an information class breaks the published rules.
     #[error("{why}")]
     Information {
-        /// Win32 status.
+        /// The Win32 status that the call fails with.
         status: Status,
-        /// Which rule.
+        /// The rule that was violated.
         why: &'static str,
     },
     /// The source or sink of the bytes failed.
     #[error("reading or writing at offset {offset:#x}: {reason}")]
     Io {
-        /// The position asked for.
+        /// The offset of the failed read or write.
         offset: u64,
-        /// What the source or sink said.
+        /// The message of the source or sink.
         reason: String,
     },
 }
 
 impl Error {
-    /// The Win32 status that the published API returns for this error.
+    /// Returns the Win32 status that the published API returns for this error.
     #[must_use]
     pub fn status(&self) -> Status {
         match self {

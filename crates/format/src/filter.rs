@@ -1,7 +1,8 @@
-//! The filters of an enable call as bytes: typed views, and the rules that every filter keeps.
+//! Encoded filters of an enable call: typed views and the rules that every filter obeys.
 //!
 //! ```text
-//! SCHEMATIZED                   u16 id │ u8 version │ u8[5] 0 │ u64 instance │ u32 size of all │ u32 next │ the provider's data
+//! SCHEMATIZED                   u16 id │ u8 version │ u8[5] 0 │ u64 instance │ u32 size of all │
+//!                               u32 next │ the provider's data
 //! PID                           u32[1..8]
 //! EXECUTABLE_NAME, PACKAGE_ID,
 //! PACKAGE_APP_ID, CONTAINER     UTF-16, names separated by ';', a NUL at the end or none
@@ -13,13 +14,16 @@
 //! types without the top bit     whatever provider and controller agreed on
 //! ```
 //!
-//! A view exists only of bytes that keep the rules, so whoever has one need not look again. Filters by level and keyword, and the level/keyword part
-//! of a name filter, differ from an enable in one point: `all` is not used where `any` is 0 ([`Gate`]).
+//! A view exists only of bytes that obey the rules, so its users need not check again. Filters by
+//! level and keyword, and the level/keyword part of a name filter, differ from an enable in one
+//! point: `all` is not used if `any` is 0 ([`Gate`]).
 //!
-//! What a filter means for an event is decided where events are written; which processes a filter means, in the daemon.
+//! The code that writes events applies filters to events; the daemon applies the filters that
+//! select processes.
 //!
-//! Source: Documented ("EVENT_FILTER_DESCRIPTOR structure", "EVENT_FILTER_EVENT_ID", "EVENT_FILTER_EVENT_NAME", "EVENT_FILTER_LEVEL_KW",
-//! "EVENT_FILTER_HEADER"). The list of containers and the payload filter are layouts of this project.
+//! Source: Documented ("EVENT_FILTER_DESCRIPTOR structure", "EVENT_FILTER_EVENT_ID",
+//! "EVENT_FILTER_EVENT_NAME", "EVENT_FILTER_LEVEL_KW", "EVENT_FILTER_HEADER"). The list of
+//! containers and the payload filter are layouts of this project.
 
 pub mod encode;
 pub mod payload;
@@ -35,26 +39,27 @@ use crate::text::until_nul16;
 use crate::wire::{Cursor, chunk};
 use crate::{Error, Guid, Result};
 
-/// Bytes of EVENT_FILTER_HEADER.
+/// Size of EVENT_FILTER_HEADER in bytes.
 pub const HEADER_BYTES: usize = 24;
-/// Bytes of EVENT_FILTER_LEVEL_KW.
+/// Size of EVENT_FILTER_LEVEL_KW in bytes.
 const LEVEL_KW_BYTES: usize = 24;
-/// Types from here on are the system's, those below are the providers' own.
+/// The first filter type of the system; lower types belong to the providers.
 const FIRST_OF_SYSTEM: u32 = spec::EVENT_FILTER_TYPE_SCHEMATIZED;
 
-/// Checks all filters of one call: `provider` is what they are for, `is_group` whether that is a group of providers.
+/// Checks all filters of one call. `provider` is the provider or group that they are for;
+/// `is_group` is true for a group.
 pub fn check_all<'a>(
     filters: impl Iterator<Item = (u32, &'a [u8])> + Clone,
     provider: &Guid,
     is_group: bool,
 ) -> Result<()> {
     if filters.clone().count() > spec::MAX_EVENT_FILTERS_COUNT {
-        return Err(invalid("filters of a call", "there may be 13 at most"));
+        return Err(invalid("filters of a call", "at most 13 are allowed"));
     }
     let used = filters.filter(|(kind, _)| *kind != spec::EVENT_FILTER_TYPE_NONE);
     for (index, (kind, data)) in used.clone().enumerate() {
         if used.clone().take(index).any(|(earlier, _)| earlier == kind) {
-            return Err(invalid("filters of a call", "each type may be there once"));
+            return Err(invalid("filters of a call", "each type is allowed once"));
         }
         if is_group && is_of_single_events(kind) {
             return Err(invalid("filter of a group", "ids, names and payloads belong to single providers"));
@@ -87,12 +92,12 @@ pub fn check(kind: u32, data: &[u8]) -> Result<()> {
         EVENT_FILTER_TYPE_EVENT_ID | EVENT_FILTER_TYPE_STACKWALK => EventIds::parse(data).map(drop),
         EVENT_FILTER_TYPE_EVENT_NAME | EVENT_FILTER_TYPE_STACKWALK_NAME => EventNames::parse(data).map(drop),
         EVENT_FILTER_TYPE_STACKWALK_LEVEL_KW => LevelKeyword::parse(data).map(drop),
-        _ if kind >= FIRST_OF_SYSTEM => Err(invalid("filter", "the type is not known")),
+        _ if kind >= FIRST_OF_SYSTEM => Err(invalid("filter", "unknown type")),
         _ => at_most("filter of a provider", data, MAX_EVENT_FILTER_DATA_SIZE),
     }
 }
 
-/// Whether a filter says which processes are meant, not which events.
+/// Returns whether a filter selects processes, not events.
 #[must_use]
 pub const fn is_scope(kind: u32) -> bool {
     use spec::*;
@@ -106,20 +111,21 @@ pub const fn is_scope(kind: u32) -> bool {
     )
 }
 
-/// Whether a filter is defined by the provider alone and goes to its callback as it is.
+/// Returns whether a filter type is defined by the provider alone and passed to its callback
+/// unchanged.
 #[must_use]
 pub const fn is_of_provider(kind: u32) -> bool {
     kind != spec::EVENT_FILTER_TYPE_NONE && kind < FIRST_OF_SYSTEM
 }
 
-/// Whether a filter leaves out single events of a provider.
+/// Returns whether a filter excludes single events of a provider.
 #[must_use]
 pub const fn is_of_single_events(kind: u32) -> bool {
     use spec::*;
     matches!(kind, EVENT_FILTER_TYPE_EVENT_ID | EVENT_FILTER_TYPE_EVENT_NAME | EVENT_FILTER_TYPE_PAYLOAD)
 }
 
-/// Whether a filter leaves out stacks.
+/// Returns whether a filter excludes stacks.
 #[must_use]
 pub const fn is_of_stacks(kind: u32) -> bool {
     use spec::*;
@@ -133,23 +139,23 @@ const fn is_of_kernel(kind: u32) -> bool {
     matches!(kind, spec::EVENT_FILTER_TYPE_SYSTEM_FLAGS | spec::EVENT_FILTER_TYPE_TRACEHANDLE)
 }
 
-/// EVENT_FILTER_HEADER and what stands behind it.
+/// EVENT_FILTER_HEADER and the data after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header<'a> {
-    /// The provider's number of the filter's meaning.
+    /// The provider's number for the meaning of the filter.
     pub id: u16,
     /// The version of that meaning.
     pub version: u8,
     /// The bit of the session, as the callback sees it.
     pub instance: u64,
-    /// Where the next session's filter begins, counted from the start of this one; 0: this is the last.
+    /// Offset of the next session's filter from the start of this one; 0 for the last.
     pub next: u32,
-    /// The provider's data.
+    /// The provider's own data.
     pub data: &'a [u8],
 }
 
 impl<'a> Header<'a> {
-    /// Views the bytes of one filter, as a controller gives it.
+    /// Views the bytes of one filter, as a controller passes it.
     pub fn parse(bytes: &'a [u8]) -> Result<Self> {
         const WHAT: &str = "schematized filter";
         at_most(WHAT, bytes, spec::MAX_EVENT_FILTER_DATA_SIZE)?;
@@ -163,7 +169,8 @@ impl<'a> Header<'a> {
         Ok(Self { id, version, instance, next, data: from.rest() })
     }
 
-    /// The filters of a chain, as a callback gets it. Ends where a header does not fit.
+    /// Iterates over the filters of a chain, as a callback gets it. Ends where a header does not
+    /// fit.
     pub fn chain(mut bytes: &'a [u8]) -> impl Iterator<Item = Self> {
         core::iter::from_fn(move || {
             let size = usize::try_from(u32::from_le_bytes(*chunk(bytes, 16)?)).ok()?;
@@ -175,7 +182,8 @@ impl<'a> Header<'a> {
     }
 }
 
-/// Appends a schematized filter to a chain, as the one of the session with this bit. Filters in a chain begin at multiples of eight.
+/// Appends a schematized filter to a chain, with the bit of its session. Filters in a chain begin
+/// at multiples of eight.
 pub fn append_to_chain(chain: &mut Vec<u8>, last: &mut usize, filter: &[u8], instance: u64) {
     let start = crate::wire::align8(chain.len());
     chain.resize(start, 0);
@@ -194,10 +202,10 @@ pub fn append_to_chain(chain: &mut Vec<u8>, last: &mut usize, filter: &[u8], ins
     *last = start;
 }
 
-/// EVENT_FILTER_EVENT_ID: these ids only, or all but these.
+/// EVENT_FILTER_EVENT_ID: only these ids, or all except these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventIds<'a> {
-    /// Only these; else all but these.
+    /// True: only these ids. False: all except these.
     pub filter_in: bool,
     ids: &'a [[u8; 2]],
 }
@@ -217,25 +225,25 @@ impl<'a> EventIds<'a> {
         }
     }
 
-    /// The ids, as they are listed.
+    /// Returns the ids in the order of the filter.
     pub fn ids(&self) -> impl Iterator<Item = u16> + use<'a> {
         self.ids.iter().map(|id| u16::from_le_bytes(*id))
     }
 }
 
-/// The level/keyword part of a filter: which events it looks at.
+/// The level/keyword part of a filter, which selects the events that the filter applies to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gate {
-    /// Any of these bits; 0: all events.
+    /// Keywords of which an event must have one; 0 admits all events.
     pub any: u64,
-    /// All of these bits; not used where `any` is 0.
+    /// Keywords of which an event must have all; not used if `any` is 0.
     pub all: u64,
-    /// Highest level; 0: all.
+    /// Highest level; 0 admits all levels.
     pub level: u8,
 }
 
 impl Gate {
-    /// Whether an event of this level and keyword is looked at.
+    /// Returns whether the filter applies to an event of this level and keyword.
     #[inline]
     #[must_use]
     pub const fn admits(&self, level: u8, keyword: u64) -> bool {
@@ -248,19 +256,20 @@ impl Gate {
     }
 }
 
-/// EVENT_FILTER_EVENT_NAME: of the events that the gate admits, these names only, or all but these.
+/// EVENT_FILTER_EVENT_NAME: of the events that the gate admits, only these names, or all except
+/// these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventNames<'a> {
-    /// Which events are looked at; others are not affected.
+    /// Selects the events that the filter applies to; others are not affected.
     pub gate: Gate,
-    /// Only these names; else all but these.
+    /// True: only these names. False: all except these.
     pub filter_in: bool,
     names: &'a [u8],
     count: usize,
 }
 
 impl<'a> EventNames<'a> {
-    /// Views the bytes of a filter. Behind the last name there may be zeros: callers round sizes up.
+    /// Views the bytes of a filter. Zeros may follow the last name, because callers round sizes up.
     pub fn parse(bytes: &'a [u8]) -> Result<Self> {
         const WHAT: &str = "filter of event names";
         at_most(WHAT, bytes, spec::MAX_EVENT_FILTER_EVENT_NAME_SIZE)?;
@@ -270,33 +279,33 @@ impl<'a> EventNames<'a> {
         let this = Self { gate, filter_in, names: from.rest(), count };
         for _ in 0..count {
             if !from.rest().contains(&0) {
-                return Err(invalid(WHAT, "there are fewer names than it says, or one has no end"));
+                return Err(invalid(WHAT, "there are fewer names than the count, or one is unterminated"));
             }
             from.ansi_z();
         }
         if count == 0 || from.rest().iter().any(|byte| *byte != 0) {
-            return Err(invalid(WHAT, "the number of names is not that of the names that are there"));
+            return Err(invalid(WHAT, "the count does not match the names"));
         }
         Ok(this)
     }
 
-    /// The names, without their NULs.
+    /// Returns the names, without their NULs.
     pub fn names(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         self.names.split(|byte| *byte == 0).take(self.count)
     }
 }
 
-/// EVENT_FILTER_LEVEL_KW: events that the gate admits, or all others.
+/// EVENT_FILTER_LEVEL_KW: the events that the gate admits, or all others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LevelKeyword {
-    /// Which events.
+    /// Selects the events.
     pub gate: Gate,
-    /// These; else all others.
+    /// True: the events that the gate admits. False: all others.
     pub filter_in: bool,
 }
 
 impl LevelKeyword {
-    /// Reads the bytes of a filter.
+    /// Parses the bytes of a filter.
     pub fn parse(bytes: &[u8]) -> Result<Self> {
         const WHAT: &str = "filter of level and keyword";
         if bytes.len() != LEVEL_KW_BYTES {
@@ -307,7 +316,7 @@ impl LevelKeyword {
     }
 }
 
-/// The process ids of a filter.
+/// Parses the process ids of a filter.
 pub fn pids(bytes: &[u8]) -> Result<Vec<u32>> {
     let (ids, rest) = bytes.as_chunks();
     if !rest.is_empty() || ids.is_empty() || ids.len() > spec::MAX_EVENT_FILTER_PID_COUNT {
@@ -316,12 +325,13 @@ pub fn pids(bytes: &[u8]) -> Result<Vec<u32>> {
     Ok(ids.iter().map(|id| u32::from_le_bytes(*id)).collect())
 }
 
-/// The names of a filter of executables, packages, applications or containers, in lower case: names are compared without regard to it.
+/// Parses the names of a filter of executables, packages, applications or containers. They are
+/// returned in lower case, because names are compared without regard to case.
 pub fn name_list(bytes: &[u8]) -> Result<Vec<String>> {
     Ok(names_as_given(bytes)?.iter().map(|name| name.to_lowercase()).collect())
 }
 
-/// The same names for people to read: the case is that of whoever gave them.
+/// Like [`name_list`], but in the original case, for display.
 pub fn names_as_given(bytes: &[u8]) -> Result<Vec<String>> {
     const WHAT: &str = "filter of names";
     at_most(WHAT, bytes, spec::MAX_EVENT_FILTER_DATA_SIZE)?;

@@ -5,8 +5,8 @@
 //! text    03020100    - 0504  - 0706  - 0809 - 0a0b0c0d0e0f
 //! ```
 //!
-//! Source: Documented ("GUID structure (guiddef.h)"); the name hash is Documented by the TraceLogging headers and Observed on the
-//! EventSource providers of real traces.
+//! Source: Documented ("GUID structure (guiddef.h)"); the name hash is Documented by the
+//! TraceLogging headers and Observed on the EventSource providers of real traces.
 
 use core::fmt;
 use core::str::FromStr;
@@ -15,23 +15,23 @@ use core::str::FromStr;
 #[repr(C)]
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Guid {
-    /// First part of the text.
+    /// The first part of the text form.
     pub data1: u32,
-    /// Second part.
+    /// The second part of the text form.
     pub data2: u16,
-    /// Third part.
+    /// The third part of the text form.
     pub data3: u16,
-    /// Fourth and fifth part, byte by byte.
+    /// The fourth and fifth part of the text form, byte by byte.
     pub data4: [u8; 8],
 }
 
 const _: () = assert!(size_of::<Guid>() == 16 && align_of::<Guid>() == 4);
 
 impl Guid {
-    /// The zero GUID.
+    /// The GUID with all bits zero, which stands for "none".
     pub const NULL: Self = Self::from_u128(0);
 
-    /// From the 32 hexadecimal digits of the text form read as one number.
+    /// Builds a GUID from the 32 hexadecimal digits of its text form, read as one number.
     ///
     /// ```
     /// # use traceweir_format::Guid;
@@ -49,7 +49,7 @@ impl Guid {
         }
     }
 
-    /// Its 16 bytes as two little-endian numbers, as they stand in headers.
+    /// Returns the 16 bytes as two little-endian numbers, as record headers store them.
     #[must_use]
     #[inline(always)]
     pub const fn to_words(&self) -> [u64; 2] {
@@ -59,7 +59,7 @@ impl Guid {
         ]
     }
 
-    /// From its 16 bytes in a file or in memory.
+    /// Builds a GUID from its 16 bytes in a file or in memory.
     #[must_use]
     pub const fn from_bytes(b: &[u8; 16]) -> Self {
         Self {
@@ -70,7 +70,7 @@ impl Guid {
         }
     }
 
-    /// The 16 bytes as a file or memory holds them.
+    /// Returns the 16 bytes as they are stored in a file or in memory.
     #[must_use]
     pub const fn to_bytes(self) -> [u8; 16] {
         let (a, b, c, d) =
@@ -78,20 +78,22 @@ impl Guid {
         [a[0], a[1], a[2], a[3], b[0], b[1], c[0], c[1], d[0], d[1], d[2], d[3], d[4], d[5], d[6], d[7]]
     }
 
-    /// Whether all bits are zero, which stands for "none" everywhere.
+    /// Returns whether all bits are zero, which stands for "none" everywhere.
     #[must_use]
     pub fn is_null(&self) -> bool {
         *self == Self::NULL
     }
 
-    /// The id that EventSource and TraceLogging derive from a provider name.
+    /// Returns the id that EventSource and TraceLogging derive from a provider name.
     ///
-    /// SHA-1 over a fixed namespace and the upper-cased name in big-endian UTF-16; the version nibble is set to 5, the
-    /// variant bits are left as they fall. Characters without a one-to-one upper-case form stay as they are.
+    /// The hash is SHA-1 over a fixed namespace and the upper-cased name in big-endian UTF-16. The
+    /// version nibble is set to 5; the variant bits are not changed. Characters without a
+    /// one-to-one upper-case form stay as they are.
     ///
     /// ```
     /// # use traceweir_format::Guid;
-    /// assert_eq!(Guid::from_provider_name("MyProvider").to_string(), "b3864c38-4273-58c5-545b-8b3608343471");
+    /// let id = Guid::from_provider_name("MyProvider");
+    /// assert_eq!(id.to_string(), "b3864c38-4273-58c5-545b-8b3608343471");
     /// ```
     #[must_use]
     pub fn from_provider_name(name: &str) -> Self {
@@ -118,8 +120,8 @@ impl Guid {
         Self::from_bytes(&bytes)
     }
 
-    /// Whether this is the id that [`from_provider_name`](Self::from_provider_name) derives from a
-    /// name. Nothing is the hash of an empty name, which stands for "no name".
+    /// Returns whether this is the id that [`from_provider_name`](Self::from_provider_name) derives
+    /// from `name`. False for an empty name, which stands for "no name".
     ///
     /// ```
     /// # use traceweir_format::Guid;
@@ -132,11 +134,11 @@ impl Guid {
         !name.is_empty() && Self::from_provider_name(name) == *self
     }
 
-    /// The 36 characters of the text form: lower case, without braces.
+    /// Returns the 36 characters of the text form: lower case, without braces.
     #[must_use]
     pub fn to_ascii(self) -> [u8; 36] {
         const HEX: &[u8; 16] = b"0123456789abcdef";
-        /// Where each byte of the text order puts its two digits.
+        /// Position of the two digits of each byte, in text order.
         const PLACE: [u8; 16] = [0, 2, 4, 6, 9, 11, 14, 16, 19, 21, 24, 26, 28, 30, 32, 34];
         let (a, b, c, d) =
             (self.data1.to_be_bytes(), self.data2.to_be_bytes(), self.data3.to_be_bytes(), self.data4);
@@ -165,13 +167,13 @@ impl fmt::Debug for Guid {
     }
 }
 
-/// The text is not a GUID.
+/// Error for a text that is not a GUID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a GUID: expected 8-4-4-4-12 hexadecimal digits")]
 pub struct ParseGuidError;
 
 impl From<u128> for Guid {
-    /// As [`Guid::from_u128`].
+    /// Same as [`Guid::from_u128`].
     fn from(v: u128) -> Self {
         Self::from_u128(v)
     }
@@ -186,7 +188,8 @@ impl From<&Guid> for Guid {
 impl FromStr for Guid {
     type Err = ParseGuidError;
 
-    /// Accepts the 36-character form, with or without braces or parentheses, and 32 bare digits; case is ignored.
+    /// Accepts the 36-character form, with or without braces or parentheses, and 32 bare digits;
+    /// case is ignored.
     fn from_str(s: &str) -> Result<Self, ParseGuidError> {
         let s = s.trim();
         let s = s.strip_prefix('{').and_then(|r| r.strip_suffix('}')).unwrap_or(s);
@@ -212,7 +215,7 @@ mod tests {
     use std::string::ToString;
 
     #[test]
-    fn words_are_the_bytes() {
+    fn to_words_matches_to_bytes() {
         let guid = Guid::from_u128(0x00112233_4455_6677_8899_aabbccddeeff);
         assert_eq!(guid.to_words().map(u64::to_le_bytes).concat(), guid.to_bytes());
     }
@@ -246,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_guid_is_refused() {
+    fn invalid_guid_text_is_rejected() {
         for bad in [
             "",
             "68fdd900",

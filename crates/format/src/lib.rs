@@ -6,9 +6,10 @@
 //!   structures ──▶ etl::Writer ──▶ bytes
 //! ```
 //!
-//! Nothing here opens a file, starts a thread or asks for the time: whoever uses the crate supplies bytes
-//! through [`etl::ReadAt`] and takes bytes from [`etl::Writer`]. Every layout is written down once and serves reader,
-//! writer and tests. All input is treated as hostile: wrong sizes are errors with an offset, never panics.
+//! The crate opens no file, starts no thread and reads no clock: callers supply bytes through
+//! [`etl::ReadAt`] and receive bytes from [`etl::Writer`]. Every layout is defined once, for
+//! reader, writer and tests. All input is treated as hostile: wrong sizes are errors with an
+//! offset, never panics.
 #![no_std]
 #![forbid(unsafe_code)]
 #![deny(

@@ -1,17 +1,23 @@
 //! TRACE_LOGFILE_HEADER: the payload of a file's first event.
 //!
 //! ```text
-//! off32 off64
-//!  00    00  u32 BufferSize          1C    1C  u32 MaximumFileSize   30    30  u32 EventsLost        F0    F8  FILETIME BootTime
-//!  04    04  u8 × 4 versions         20    20  u32 LogFileMode       34    34  u32 CpuSpeedInMHz     F8   100  i64 PerfFreq
-//!  08    08  u32 ProviderVersion     24    24  u32 BuffersWritten    38    38  ptr, ptr: unused     100   108  FILETIME StartTime
-//!  0C    0C  u32 NumberOfProcessors  28    28  u32 StartBuffers      40    48  TIME_ZONE (172)      108   110  u32 clock type
-//!  10    10  FILETIME EndTime        2C    2C  u32 PointerSize       EC    F4  padding              10C   114  u32 BuffersLost
-//!  18    18  u32 TimerResolution                                                                   110   118  wz session, wz file
+//! off32 off64                           off32 off64
+//!  00    00  u32 BufferSize              30    30  u32 EventsLost
+//!  04    04  u8 × 4 versions             34    34  u32 CpuSpeedInMHz
+//!  08    08  u32 ProviderVersion         38    38  ptr, ptr: unused
+//!  0C    0C  u32 NumberOfProcessors      40    48  TIME_ZONE (172)
+//!  10    10  FILETIME EndTime            EC    F4  padding
+//!  18    18  u32 TimerResolution         F0    F8  FILETIME BootTime
+//!  1C    1C  u32 MaximumFileSize         F8   100  i64 PerfFreq
+//!  20    20  u32 LogFileMode            100   108  FILETIME StartTime
+//!  24    24  u32 BuffersWritten         108   110  u32 clock type
+//!  28    28  u32 StartBuffers           10C   114  u32 BuffersLost
+//!  2C    2C  u32 PointerSize            110   118  wz session, wz file
 //! ```
 //!
-//! The header type of the event decides which column applies. `EndTime` 0 means that the file was never finalised. Source:
-//! Documented ("TRACE_LOGFILE_HEADER"), the 64-bit column Observed on real traces.
+//! The header type of the event decides which column applies. `EndTime` 0 means that the file was
+//! never finalised. Source: Documented ("TRACE_LOGFILE_HEADER"), the 64-bit column Observed on real
+//! traces.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -25,18 +31,22 @@ use crate::{Error, Result};
 
 /// Hook id of the log-file header event.
 pub const HOOK: u16 = 0x0000;
-/// Hook id of the event of the header buffer that names the system which wrote the file: 8-bit text, ended by a NUL.
+/// Hook id of the header-buffer event that names the system which wrote the file: 8-bit text,
+/// terminated by a NUL.
 pub const BUILD_HOOK: u16 = 0x0042;
-/// Hook id of the event of the header buffer that tells which groups of kernel events were wanted; [`END_GROUP_MASKS_HOOK`] tells it at the end.
+/// Hook id of the header-buffer event that records the enabled groups of kernel events.
+/// [`END_GROUP_MASKS_HOOK`] records them at the end.
 pub const GROUP_MASKS_HOOK: u16 = 0x0005;
-/// Hook id of the event that tells the groups at the end of a session.
+/// Hook id of the event that records the enabled groups at the end of a session.
 pub const END_GROUP_MASKS_HOOK: u16 = 0x0020;
-/// Hook id of the event that ends the rundown of kernel events at the start of a session; it has no payload.
+/// Hook id of the event that ends the rundown of kernel events at the start of a session; it has no
+/// payload.
 pub const RUNDOWN_COMPLETE_HOOK: u16 = 0x0008;
-/// Version of the kernel's events: that of Windows 10, version 2004, whose layouts are written.
+/// Version of the kernel's events: Windows 10, version 2004, whose layouts are written.
 const KERNEL_EVENT_VERSION: u32 = 80;
 
-/// The payload of either: eight words, and the version of the kernel's events.
+/// Returns the payload of either group-mask event: eight words, then the version of the kernel's
+/// events.
 #[must_use]
 pub fn group_masks(groups: &crate::info::GroupMask) -> [u8; 36] {
     let mut payload = [0; 36];
@@ -49,7 +59,8 @@ pub fn group_masks(groups: &crate::info::GroupMask) -> [u8; 36] {
 
 const TIME_ZONE_SIZE: usize = 172;
 
-/// Offsets of the header's fields in the 32-bit column; [`in_payload`](at::in_payload) gives those of the other one.
+/// Offsets of the header's fields in the 32-bit column; [`in_payload`](at::in_payload) returns
+/// those of the 64-bit column.
 pub(crate) mod at {
     use crate::{buffer, header};
 
@@ -72,74 +83,75 @@ pub(crate) mod at {
     pub(crate) const START_TIME: usize = 0x100;
     pub(crate) const CLOCK_TYPE: usize = 0x108;
     pub(crate) const BUFFERS_LOST: usize = 0x10C;
-    /// Where the fixed part ends and the names begin.
+    /// End of the fixed part and offset of the names.
     pub(crate) const NAMES: usize = 0x110;
 
-    /// Where in a file the payload of its first event begins.
+    /// Offset in a file of the first event's payload.
     pub(crate) const PAYLOAD_IN_FILE: u64 = (buffer::HEADER_SIZE + header::system::SIZE) as u64;
 
-    /// Where a field stands in the payload: behind the two pointers, the 64-bit column lies eight bytes further on.
+    /// Returns the offset of a field in the payload: after the two pointers, the 64-bit column is
+    /// eight bytes further on.
     pub(crate) const fn in_payload(field: usize, wide: bool) -> usize {
         field.saturating_add(if wide && field >= TIME_ZONE { 8 } else { 0 })
     }
 
-    /// Where a field stands in the file.
+    /// Returns the offset of a field in the file.
     pub(crate) const fn in_file(field: usize, wide: bool) -> u64 {
         PAYLOAD_IN_FILE.saturating_add(in_payload(field, wide) as u64)
     }
 }
 
-/// The log-file header and the two names behind it.
+/// The log-file header and the two names after it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogFileHeader {
     /// Session buffer size in bytes.
     pub buffer_size: u32,
-    /// OS major and minor version, then layout version and sub-version.
+    /// Major and minor version of the OS, then major and minor version of the layout.
     pub versions: [u8; 4],
-    /// OS build.
+    /// Build number of the OS.
     pub provider_version: u32,
-    /// Processors of the machine; 1 without per-processor buffering.
+    /// Number of processors of the machine; 1 without per-processor buffering.
     pub processors: u32,
     /// When the file was finalised; 0 if it was not.
     pub end_time: FileTime,
     /// Timer tick in 100 ns.
     pub timer_resolution: u32,
-    /// Limit in MB, or KB by the mode; 0 = none.
+    /// Size limit in MB, or KB depending on the mode; 0 for none.
     pub maximum_file_size: u32,
-    /// `EVENT_TRACE_…_MODE` bits.
+    /// The log-file mode, `EVENT_TRACE_…_MODE` bits.
     pub log_file_mode: u32,
     /// Buffers written, the header buffer included.
     pub buffers_written: u32,
     /// Buffers at the start that a circular log never overwrites.
     pub start_buffers: u32,
-    /// Default pointer size, 4 or 8.
+    /// Default pointer size: 4 or 8.
     pub pointer_size: u32,
-    /// Events lost.
+    /// Number of lost events.
     pub events_lost: u32,
-    /// Processor speed.
+    /// Processor speed in MHz.
     pub cpu_speed_mhz: u32,
     /// The time zone of the machine.
     pub time_zone: TimeZone,
     /// When the machine started.
     pub boot_time: FileTime,
-    /// Ticks a second of the performance counter.
+    /// Ticks per second of the performance counter.
     pub perf_freq: i64,
     /// Wall time of the clock anchor.
     pub start_time: FileTime,
-    /// 1 performance counter, 2 system time, 3 CPU cycles.
+    /// Clock type: 1 performance counter, 2 system time, 3 CPU cycles.
     pub clock_type: u32,
-    /// Buffers lost.
+    /// Number of lost buffers.
     pub buffers_lost: u32,
-    /// Session name.
+    /// Name of the session.
     pub session_name: String,
-    /// Log-file name.
+    /// Name of the log file.
     pub file_name: String,
 }
 
 /// TIME_ZONE_INFORMATION, for display only: all times in a file are UTC.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TimeZone {
-    /// Minutes: UTC = local time + bias.
+    /// Bias in minutes: UTC = local time + bias.
     pub bias: i32,
     /// Name of standard time, often an indirect string.
     pub standard_name: String,
@@ -156,7 +168,7 @@ pub struct TimeZone {
 }
 
 impl LogFileHeader {
-    /// From the first event of a file.
+    /// Parses the first event of a file.
     pub fn parse(record: &Record<'_>) -> Result<Self> {
         let wide = record.pointer_size() == 8;
         let p = record.payload();
@@ -200,7 +212,7 @@ impl LogFileHeader {
         })
     }
 
-    /// The 64-bit payload.
+    /// Returns the 64-bit payload.
     #[must_use]
     pub fn to_payload(&self) -> Vec<u8> {
         let mut p = Vec::with_capacity(0x200);
@@ -219,7 +231,7 @@ impl LogFileHeader {
         p
     }
 
-    /// The clock of the file, anchored at the stamp of its first event.
+    /// Returns the clock of the file, anchored at the stamp of its first event.
     #[must_use]
     pub fn clock(&self, anchor: i64) -> Clock {
         let before_vista = self.versions[0] < 6;
@@ -231,13 +243,13 @@ impl LogFileHeader {
             (3, _) if self.cpu_speed_mhz > 0 => {
                 (ClockKind::CpuCycles, u64::from(self.cpu_speed_mhz).saturating_mul(1_000_000))
             }
-            _ if looks_like_file_time(anchor) => (ClockKind::SystemTime, UNITS_PER_SECOND.unsigned_abs()),
+            _ if is_plausible_file_time(anchor) => (ClockKind::SystemTime, UNITS_PER_SECOND.unsigned_abs()),
             (_, rate) => (ClockKind::Qpc, rate.unwrap_or(UNITS_PER_SECOND.unsigned_abs())),
         };
         Clock { kind, rate, anchor, start: self.start_time }
     }
 
-    /// Whether the clock type is known and has a rate.
+    /// Returns whether the clock type is known and has a rate.
     #[must_use]
     pub const fn has_rated_clock(&self) -> bool {
         match self.clock_type {
@@ -249,19 +261,20 @@ impl LogFileHeader {
         }
     }
 
-    /// Whether INSTANCE records have the short header (layouts before 1.1).
+    /// Returns whether INSTANCE records have the short header (layouts before 1.1).
     #[must_use]
     pub const fn has_old_instances(&self) -> bool {
         self.versions[2] < 1 || (self.versions[2] == 1 && self.versions[3] < 1)
     }
 
-    /// Whether buffer headers have sizes, sequence numbers, flags and types (Windows Vista and later).
+    /// Returns whether buffer headers have sizes, sequence numbers, flags and types (Windows Vista
+    /// and later).
     #[must_use]
     pub const fn has_modern_buffers(&self) -> bool {
         self.versions[0] >= 6 || self.versions[0] == 0
     }
 
-    /// The session's buffer size, if a session can have it.
+    /// Returns the session's buffer size, if a session can have it.
     #[must_use]
     pub const fn plausible_buffer_size(&self) -> Option<u32> {
         if self.buffer_size >= MIN_BUFFER && self.buffer_size <= MAX_BUFFER {
@@ -272,8 +285,9 @@ impl LogFileHeader {
     }
 }
 
-/// Between the years 1980 and 2200, a range that no counter of ticks since boot reaches.
-const fn looks_like_file_time(t: i64) -> bool {
+/// Returns whether a value is a FILETIME between the years 1980 and 2200, a range that no counter
+/// of ticks since boot reaches.
+const fn is_plausible_file_time(t: i64) -> bool {
     t > 119_600_064_000_000_000 && t < 189_024_192_000_000_000
 }
 
@@ -300,7 +314,7 @@ impl TimeZone {
             (&self.standard_name, &self.standard_date, self.standard_bias),
             (&self.daylight_name, &self.daylight_date, self.daylight_bias),
         ] {
-            // 31 units and a NUL at most.
+            // At most 31 units and a NUL.
             for unit in name.encode_utf16().chain(core::iter::repeat(0)).take(31) {
                 out.put_u16(unit);
             }

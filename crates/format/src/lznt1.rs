@@ -1,10 +1,10 @@
-//! LZNT1 decompression: the XML that system assessments (WinSat) put into merged traces.
+//! LZNT1 decompression, for the XML that system assessments (WinSat) put into merged traces.
 //!
-//! A stream is a sequence of chunks, each of which stands for 4096 bytes of output; only the last may give fewer. It ends with the
-//! bytes or with a header of 0.
+//! A stream is a sequence of chunks, each of which decodes to 4096 bytes; only the last may give
+//! fewer. The stream ends with the bytes or with a header of 0.
 //!
 //! ```text
-//! chunk     u16 header   bits 0-11 size of the data - 1 │ bits 12-14 signature, 3 │ bit 15 compressed
+//! chunk     u16 header   bits 0-11 data size - 1 │ bits 12-14 signature, 3 │ bit 15 compressed
 //!           data         plain bytes, or groups of a flag byte and 8 tokens, lowest flag first
 //!
 //! flag 0    literal  u8
@@ -12,13 +12,15 @@
 //!                         high bits         low bits
 //! ```
 //!
-//! Where the two parts of a copy meet depends on how far the chunk has come: the distance gets as many bits as the bytes
-//! before the current one need, 4 at least, and the length gets the rest of the 16. No copy reaches out of its chunk.
+//! The boundary between the two parts of a copy depends on the position in the chunk: the distance
+//! gets as many bits as the number of bytes before the current one needs, at least 4, and the
+//! length gets the rest of the 16. No copy reaches out of its chunk.
 //!
-//! Nothing here compresses: no trace needs it. Contract and treatment of damage are those of [`crate::xpress`].
+//! There is no compressor, because no trace needs it. Contract and treatment of damage are those of
+//! [`crate::xpress`].
 //!
-//! Source: Documented ("\[MS-XCA\]: Xpress Compression Algorithm", LZNT1). Observed: the three WinSat events of a merged
-//! trace decode to the lengths that they state.
+//! Source: Documented ("\[MS-XCA\]: Xpress Compression Algorithm", LZNT1). Observed: the three
+//! WinSat events of a merged trace decode to the lengths that they state.
 
 use alloc::vec::Vec;
 
@@ -26,14 +28,14 @@ use crate::wire::Cursor;
 use crate::{Error, Result};
 
 const WHAT: &str = "LZNT1 stream";
-/// The output of every chunk but the last.
+/// The output of every chunk except the last, in bytes.
 const CHUNK: usize = 4096;
 const SIGNATURE: u16 = 3;
 
-/// Decodes `src` into `out`, which is emptied first, until `limit` bytes are there.
+/// Decodes `src` into `out`, which is cleared first, until `limit` bytes are decoded.
 ///
-/// Fewer bytes are an error, and so is a copy that reaches out of its chunk or past `limit`. After an error, `out` holds what
-/// was decoded up to the defect.
+/// Fewer bytes are an error, and so is a copy that reaches out of its chunk or past `limit`. After
+/// an error, `out` holds the bytes decoded up to the defect.
 ///
 /// ```
 /// # use traceweir_format::lznt1;
@@ -53,7 +55,8 @@ pub fn decompress(src: &[u8], limit: usize, out: &mut Vec<u8>) -> Result<()> {
         if header >> 12 & 7 != SIGNATURE {
             return Err(src.invalid("chunk without signature"));
         }
-        // Copies do not reach into earlier chunks, so these must be whole for the place of a byte to mean anything.
+        // Copies do not reach into earlier chunks, so earlier chunks must be complete for the
+        // position of a byte to be known.
         if !out.len().is_multiple_of(CHUNK) {
             return Err(src.invalid("chunk after one that is not full"));
         }
@@ -73,7 +76,8 @@ pub fn decompress(src: &[u8], limit: usize, out: &mut Vec<u8>) -> Result<()> {
     Ok(())
 }
 
-/// Decodes the tokens of one chunk, which stand at `start` of the stream, until `room` bytes are added or the tokens end.
+/// Decodes the tokens of one chunk, at `start` of the stream, until `room` bytes are added or the
+/// tokens end.
 fn decompress_chunk(data: &[u8], start: usize, room: usize, out: &mut Vec<u8>) -> Result<()> {
     let first = out.len();
     let mut tokens = Cursor::new(WHAT, data);
@@ -109,7 +113,7 @@ fn decompress_chunk(data: &[u8], start: usize, room: usize, out: &mut Vec<u8>) -
     Ok(())
 }
 
-/// The distance and length of a copy after `done` bytes of its chunk.
+/// Returns the distance and length of a copy after `done` bytes of its chunk.
 fn split(token: u16, done: usize) -> (usize, usize) {
     let bits = usize::BITS.saturating_sub(done.saturating_sub(1).leading_zeros()).clamp(4, 12);
     let length_bits = 16_u32.saturating_sub(bits);
@@ -117,7 +121,7 @@ fn split(token: u16, done: usize) -> (usize, usize) {
     (usize::from(token.wrapping_shr(length_bits)).saturating_add(1), usize::from(length).saturating_add(3))
 }
 
-/// Appends `length` bytes from `distance` back, which may reach into the copy itself.
+/// Appends `length` bytes from `distance` back; the source may overlap the copy itself.
 fn repeat(out: &mut Vec<u8>, distance: usize, length: usize) {
     let from = out.len().saturating_sub(distance);
     let end = out.len().saturating_add(length);
@@ -134,7 +138,8 @@ mod tests {
 
     use super::*;
 
-    /// The example of the published specification: the place of the copies covers several splits.
+    /// The example of the published specification: its copies cover several splits of distance and
+    /// length.
     const EXAMPLE: [u8; 59] = [
         0x38, 0xb0, 0x88, 0x46, 0x23, 0x20, 0x00, 0x20, 0x47, 0x20, 0x41, 0x00, 0x10, 0xa2, 0x47, 0x01, 0xa0,
         0x45, 0x20, 0x44, 0x00, 0x08, 0x45, 0x01, 0x50, 0x79, 0x00, 0xc0, 0x45, 0x20, 0x05, 0x24, 0x13, 0x88,
@@ -187,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn defects_are_errors_with_a_place() {
+    fn defects_are_errors_with_an_offset() {
         let mut out = Vec::new();
         let mut offset = |stream: &[u8]| match decompress(stream, 100, &mut out) {
             Err(Error::Invalid { offset, .. } | Error::Truncated { offset, .. }) => offset,

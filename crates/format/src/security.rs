@@ -1,31 +1,36 @@
-//! Security identifiers, access lists and self-relative security descriptors, as bytes in both directions.
+//! Security identifiers, access control lists and self-relative security descriptors: parsing and
+//! encoding.
 //!
 //! ```text
-//! descriptor  00 u8 1 │ 01 u8 0 │ 02 u16 control │ 04 u32 owner │ 08 u32 group │ 0C u32 SACL │ 10 u32 DACL │ 14 …
-//!             offsets from the start; 0: there is none. A list counts only where its bit in control says so
-//! list (ACL)  00 u8 2 (or 4) │ 01 u8 0 │ 02 u16 size of all │ 04 u16 entries │ 06 u16 0 │ 08 entry…
-//! entry (ACE) 00 u8 0 allow, 1 deny, 2 audit │ 01 u8 flags │ 02 u16 size of all │ 04 u32 rights │ 08 SID
+//! descriptor  00 u8 1 │ 01 u8 0 │ 02 u16 control │ 04 u32 owner │ 08 u32 group │ 0C u32 SACL │
+//!             10 u32 DACL │ 14 …
+//!             offsets from the start, 0 for none; a list counts only if its bit in control is set
+//! list (ACL)  00 u8 2 (or 4) │ 01 u8 0 │ 02 u16 size │ 04 u16 entries │ 06 u16 0 │ 08 entry…
+//! entry (ACE) 00 u8 0 allow, 1 deny, 2 audit │ 01 u8 flags │ 02 u16 size │ 04 u32 rights │ 08 SID
 //! SID         00 u8 1 │ 01 u8 parts, 15 at most │ 02 6 bytes authority, big-endian │ 08 u32 part…
 //! ```
 //!
-//! How users of this system are written as SIDs:
+//! SIDs of users and groups of this system:
 //!
 //! ```text
 //!   S-1-22-1-UID   a user        S-1-1-0    everyone
 //!   S-1-22-2-GID   a group       S-1-5-18   the system itself: root
 //! ```
 //!
-//! 1. Any other SID is kept as it is and is nobody here.
-//! 2. Entries of other kinds (for objects, for callbacks) are refused, never skipped: a list of which a part is not understood says
-//!    something else than what is understood of it.
-//! 3. What stands behind the last entry of a list, or behind the SID of an entry, is padding and not kept. So reading and writing again
-//!    gives the same value, not always the same bytes; what was written here reads and writes to the same bytes.
-//! 4. A missing list ([`None`]) and one without entries are not the same: the first says nothing, the second grants nothing.
+//! 1. Any other SID is kept but matches no user.
+//! 2. Entries of other kinds (for objects, for callbacks) are rejected, never skipped: a list means
+//!    something else if a part of it is ignored.
+//! 3. Bytes after the last entry of a list, or after the SID of an entry, are padding and not kept.
+//!    So reading and writing again gives the same value, not always the same bytes; encoded values
+//!    read and write to the same bytes.
+//! 4. A missing list ([`None`]) and one without entries differ: the first makes no statement, the
+//!    second grants nothing.
 //!
-//! Who is granted what is not decided here, but for the list that holds where nobody has made one ([`SecurityDescriptor::built_in`]).
+//! This module does not decide about access, except for the list that applies where none is set
+//! ([`SecurityDescriptor::built_in`]).
 //!
-//! Source: Documented (\[MS-DTYP\] 2.4.2 SID, 2.4.4 ACE, 2.4.5 ACL, 2.4.6 SECURITY_DESCRIPTOR); the authority 22 of Unix users and groups as
-//! Samba uses it.
+//! Source: Documented (\[MS-DTYP\] 2.4.2 SID, 2.4.4 ACE, 2.4.5 ACL, 2.4.6 SECURITY_DESCRIPTOR); the
+//! authority 22 of Unix users and groups as Samba uses it.
 
 mod sid;
 #[cfg(test)]
@@ -39,7 +44,7 @@ use crate::spec::access::Rights;
 use crate::wire::{Cursor, Put};
 use crate::{Error, Result};
 
-/// The largest descriptor that is read or written.
+/// The largest descriptor that is read or written, in bytes.
 pub const MAX_DESCRIPTOR: usize = 64 * 1024;
 
 const WHAT: &str = "security descriptor";
@@ -56,14 +61,14 @@ const SE_DACL_PRESENT: u16 = 0x0004;
 const SE_SACL_PRESENT: u16 = 0x0010;
 const SE_SELF_RELATIVE: u16 = 0x8000;
 
-/// What an entry does.
+/// The effect of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AceKind {
-    /// Grants (ACCESS_ALLOWED_ACE_TYPE).
+    /// Grants rights (ACCESS_ALLOWED_ACE_TYPE).
     Allow,
-    /// Denies (ACCESS_DENIED_ACE_TYPE).
+    /// Denies rights (ACCESS_DENIED_ACE_TYPE).
     Deny,
-    /// Is noted in a log (SYSTEM_AUDIT_ACE_TYPE).
+    /// Records access in an audit log (SYSTEM_AUDIT_ACE_TYPE).
     Audit,
 }
 
@@ -89,24 +94,25 @@ impl AceKind {
 /// An entry of a list (ACE).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ace {
-    /// What it does.
+    /// The effect of the entry.
     pub kind: AceKind,
-    /// AceFlags: inheritance and, of audits, whether success or failure counts.
+    /// AceFlags: inheritance and, for audits, whether success or failure is recorded.
     pub flags: u8,
-    /// Which rights.
+    /// The rights that the entry is about.
     pub rights: Rights,
-    /// Whose.
+    /// The user or group that the entry is about.
     pub sid: Sid,
 }
 
 impl Ace {
-    /// An entry without flags.
+    /// Returns an entry without flags.
     #[must_use]
     pub const fn new(kind: AceKind, sid: Sid, rights: Rights) -> Self {
         Self { kind, flags: 0, rights, sid }
     }
 
-    /// Whether it is there for what is made below the object only, and says nothing of the object itself (INHERIT_ONLY_ACE).
+    /// Returns whether the entry only applies to children of the object, not to the object itself
+    /// (INHERIT_ONLY_ACE).
     #[must_use]
     pub const fn is_inherit_only(&self) -> bool {
         self.flags & 0x08 != 0
@@ -119,21 +125,21 @@ impl Ace {
     fn read(from: &mut Cursor<'_>) -> Result<Self> {
         let start = from.position();
         let Some(kind) = AceKind::from_code(from.u8()?) else {
-            return Err(from.invalid("an entry that neither allows, denies nor audits"));
+            return Err(from.invalid("unknown kind of entry"));
         };
         let (flags, size) = (from.u8()?, usize::from(from.u16()?));
         let rights = Rights(from.u32()?);
         let sid = Sid::read(from)?;
         let end = start.saturating_add(size);
         if end < from.position() {
-            return Err(from.invalid("an entry that is smaller than what it holds"));
+            return Err(from.invalid("the size of an entry is too small"));
         }
         from.seek(end)?;
         Ok(Self { kind, flags, rights, sid })
     }
 
     fn write(&self, out: &mut Vec<u8>) {
-        // Sixteen bytes more than the largest SID: far from the end of the field.
+        // Sixteen bytes more than the largest SID: far below the limit of the field.
         let size = u16::try_from(self.size()).unwrap_or(u16::MAX);
         out.put_u8(self.kind.code()).put_u8(self.flags).put_u16(size).put_u32(self.rights.0);
         self.sid.write(out);
@@ -143,17 +149,17 @@ impl Ace {
 /// A list of entries (ACL), in their order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Acl {
-    /// The entries.
+    /// The entries in their order.
     pub entries: Vec<Ace>,
 }
 
 impl Acl {
-    /// The list that begins where the bytes do.
+    /// Parses the list at the start of `bytes`.
     fn read(bytes: &[u8]) -> Result<Self> {
         let mut head = Cursor::new(WHAT_ACL, bytes);
         let revision = head.u8()?;
         if revision != ACL_REVISION && revision != ACL_REVISION_DS {
-            return Err(head.invalid("a revision that is not known"));
+            return Err(head.invalid("unknown revision"));
         }
         head.u8()?;
         let size = usize::from(head.u16()?);
@@ -162,7 +168,7 @@ impl Acl {
         head.seek(0)?;
         let mut from = Cursor::new(WHAT_ACL, head.take(size)?);
         from.take(ACL_HEAD)?;
-        // Nothing is allocated by the count: each entry takes its place in the bytes first.
+        // Memory is not allocated by the count: each entry must be present in the bytes first.
         let mut entries = Vec::new();
         for _ in 0..count {
             entries.push(Ace::read(&mut from)?);
@@ -182,9 +188,9 @@ impl Acl {
         Ok(())
     }
 
-    /// Adds an entry where the published order has its place: what denies stands before what allows.
+    /// Adds an entry in the published order: entries that deny come before those that allow.
     pub fn add(&mut self, entry: Ace) {
-        let first_allowed = self.entries.iter().position(|it| it.kind == AceKind::Allow);
+        let first_allowed = self.entries.iter().position(|entry| entry.kind == AceKind::Allow);
         match (entry.kind, first_allowed) {
             (AceKind::Deny, Some(place)) => self.entries.insert(place, entry),
             _ => self.entries.push(entry),
@@ -195,24 +201,26 @@ impl Acl {
 /// A security descriptor.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SecurityDescriptor {
-    /// The control bits (inherited, protected, defaulted …) but for those that say which lists there are and how they are stored.
+    /// The control bits (inherited, protected, defaulted …), except those that show which lists
+    /// there are and how they are stored.
     pub control: u16,
-    /// The owner.
+    /// The owner of the object.
     pub owner: Option<Sid>,
     /// The owner's group.
     pub group: Option<Sid>,
-    /// What is audited.
+    /// The list of audited accesses.
     pub sacl: Option<Acl>,
-    /// Who may do what.
+    /// The list of granted and denied rights.
     pub dacl: Option<Acl>,
 }
 
-/// What everyone may do to what he writes to, where no list says otherwise: register, and join groups. Writing to a session that is not
-/// secure takes no right.
+/// Rights of every user on providers and sessions if no list says otherwise: register, and join
+/// groups. Writing to a session that is not secure takes no right.
 const OF_EVERYONE: Rights = Rights(Rights::TRACELOG_REGISTER_GUIDS.0 | Rights::TRACELOG_JOIN_GROUP.0);
 
 impl SecurityDescriptor {
-    /// The list that holds where there is no other, of a daemon of this user and with this group of people who control it.
+    /// Returns the descriptor that applies if there is no other, for a daemon of this user and with
+    /// this group of controllers.
     #[must_use]
     pub fn built_in(uid: u32, group: Option<u32>) -> Self {
         let mut dacl = Acl::default();
@@ -224,21 +232,21 @@ impl SecurityDescriptor {
         Self::of_root(dacl)
     }
 
-    /// A descriptor of what belongs to root.
+    /// Returns the descriptor of an object that belongs to root.
     #[must_use]
     pub fn of_root(dacl: Acl) -> Self {
         let root = Some(Sid::SYSTEM);
         Self { owner: root, group: root, dacl: Some(dacl), ..Self::default() }
     }
 
-    /// Reads a self-relative descriptor.
+    /// Parses a self-relative descriptor.
     pub fn parse(bytes: &[u8]) -> Result<Self> {
         if bytes.len() > MAX_DESCRIPTOR {
             return Err(too_large(bytes.len()));
         }
         let mut from = Cursor::new(WHAT, bytes);
         if from.u8()? != 1 {
-            return Err(from.invalid("a revision that is not known"));
+            return Err(from.invalid("unknown revision"));
         }
         from.u8()?;
         let control = from.u16()?;
@@ -248,7 +256,7 @@ impl SecurityDescriptor {
         let [owner, group, sacl, dacl] = [from.u32()?, from.u32()?, from.u32()?, from.u32()?];
         let part = |offset: u32| match offset as usize {
             0 => Ok(None),
-            1..DESCRIPTOR_HEAD => Err(from.invalid("a part that lies in the head")),
+            1..DESCRIPTOR_HEAD => Err(from.invalid("a part overlaps the head")),
             at => {
                 let mut place = from.clone();
                 place.seek(at)?;
@@ -269,7 +277,7 @@ impl SecurityDescriptor {
         })
     }
 
-    /// Writes it in self-relative form: head, owner, group, SACL, DACL.
+    /// Encodes the descriptor in self-relative form: head, owner, group, SACL, DACL.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         let mut body = Vec::new();
         let at = |body: &Vec<u8>| {

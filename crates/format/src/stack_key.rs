@@ -1,16 +1,21 @@
-//! Call stacks that are stored once: keys in the place of stacks, and the events that define them.
+//! Call stacks that are stored once: keys in place of stacks, and the events that define them.
 //!
 //! ```text
-//!   event  … item STACK_TRACE64: match id u64, frames     ──▶     event  … item STACK_KEY64: match id u64, key u64
-//!                                                                 class StackWalk, type 0x22: key u64, frames         once
+//!   event  … item STACK_TRACE64: match id u64, frames
+//!      ▼
+//!   event  … item STACK_KEY64: match id u64, key u64
+//!   class StackWalk, type 0x22: key u64, frames            once
 //! ```
 //!
-//! A session that was asked to writes the definition in front of the first event with the key, with the same stamp. Where older buffers may be gone before newer ones
-//! are read (circular logs, flight recorders, rows of files, live delivery), it writes it again in each buffer. Keys mean the same throughout a session and are not
-//! used again in it; a system logger of Windows writes definitions behind the events and gives keys to other stacks later: a key means the first definition at or
-//! after the event's time, or else the last before it.
+//! If enabled, a session writes the definition before the first event with the key, with the same
+//! stamp. If older buffers may be gone before newer ones are read (circular logs, flight recorders,
+//! file sequences, live delivery), it repeats the definition in each buffer. A key keeps its
+//! meaning throughout a session and is not reused in it. A system logger of Windows writes
+//! definitions after the events and reuses keys for other stacks. So a key means the first
+//! definition at or after the event's time, or else the last one before it.
 //!
-//! Source: Documented ("EVENT_EXTENDED_ITEM_STACK_KEY64"); the defining event as in `kernel/stack.rs`.
+//! Source: Documented ("EVENT_EXTENDED_ITEM_STACK_KEY64"); the defining event as in
+//! `kernel/stack.rs`.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -27,43 +32,44 @@ use crate::wire::{Put, u32_at, u64_at};
 
 /// Type of the event that defines a key.
 const CREATE: u8 = 0x22;
-/// The others that do: a key is given up, or listed at the end.
+/// Other events that define a key: when it is released, and in the rundown at the end.
 const DELETE: u8 = 0x23;
 const RUNDOWN: u8 = 0x24;
-/// Those that name a key in the place of an event's stack, of the kernel and of the program.
+/// Events with a key in place of an event's stack, for the kernel part and the user part.
 pub(crate) const KERNEL_KEY: u8 = 0x25;
 pub(crate) const USER_KEY: u8 = 0x26;
-/// What stands in front of the key there: time stamp, process, thread (`kernel/stack.rs`).
+/// Bytes before the key in these events: time stamp, process, thread (`kernel/stack.rs`).
 pub const BEFORE_KEY: usize = 16;
 /// Group of the class StackWalk.
 pub(crate) const GROUP: u8 = 0x18;
-/// Group and type of a stack-walk event.
+/// Hook id (group and type) of a stack-walk event.
 pub const STACK_WALK_HOOK: u16 = 0x1820;
 /// The version of the event.
 const VERSION: u8 = 2;
 
-/// Stacks with fewer frames stay as they are.
+/// The fewest frames of a stack that is replaced by a key.
 pub const MIN_FRAMES: usize = 4;
-/// Bytes of the item that holds a key.
+/// Size of the extended data item that holds a key, in bytes.
 pub const KEY_ITEM: usize = ITEM_HEAD + 16;
-/// Bytes of definitions that are remembered of all traces that are read together; behind that, keys stay keys.
+/// Bytes of definitions kept for all traces that are read together; beyond that, keys are not
+/// resolved.
 const MAX_REMEMBERED: usize = 64 << 20;
-/// Stacks that one key stands for, one after the other.
+/// The most definitions kept for one key.
 const MAX_MEANINGS: usize = 4096;
-/// Bytes that a definition takes beside its frames.
+/// Bytes that a definition takes in addition to its frames.
 const OVERHEAD: usize = 96;
 
-/// The key in the place of a stack.
+/// The key in place of a stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StackKey {
-    /// 0, or the number that the other half of the stack carries too.
+    /// 0, or the number that the other half of the stack has too.
     pub match_id: u64,
-    /// Which stack.
+    /// The number of the stack.
     pub key: u64,
 }
 
 impl StackKey {
-    /// The key of an event, where it has one.
+    /// Returns the key of an event, if it has one.
     #[must_use]
     pub fn of(record: &Record<'_>) -> Option<Self> {
         record.items().find_map(|Item { kind, data }| {
@@ -77,7 +83,7 @@ impl StackKey {
     }
 }
 
-/// Appends the event that defines a key: `frames` as the item of a 64-bit stack has them.
+/// Appends the event that defines a key; `frames` are encoded as in the item of a 64-bit stack.
 pub fn put_definition(key: u64, frames: &[u8], time: i64, out: &mut Vec<u8>) -> Result<()> {
     let mut payload = Vec::with_capacity(frames.len().saturating_add(8));
     payload.put_u64(key).put(frames);
@@ -91,24 +97,24 @@ pub fn put_definition(key: u64, frames: &[u8], time: i64, out: &mut Vec<u8>) -> 
     header.encode(&payload, out)
 }
 
-/// Appends the event that stands in the place of a stack-walk event: which event it is the stack of (time, process and thread, as the stack-walk event has them), and
-/// the key. `is_kernel`: of the part in the kernel.
+/// Appends the event that replaces a stack-walk event: time, process and thread of the event that
+/// the stack belongs to, as in the stack-walk event, and the key. `is_kernel`: for the kernel part.
 pub fn put_reference(
-    of: &[u8; BEFORE_KEY],
+    event: &[u8; BEFORE_KEY],
     key: u64,
     is_kernel: bool,
     time: i64,
     out: &mut Vec<u8>,
 ) -> Result<()> {
     let mut payload = Vec::with_capacity(BEFORE_KEY.saturating_add(8));
-    payload.put(of).put_u64(key);
+    payload.put(event).put_u64(key);
     let kind = if is_kernel { KERNEL_KEY } else { USER_KEY };
     let hook = u16::from_le_bytes([kind, GROUP]);
     PerfInfoHeader { pointer_size: 8, version: VERSION, hook, time, counters: &[] }.encode(&payload, out)
 }
 
-/// Moves a key of a record, be it that of an event or that of a definition, by so much; `bytes` are those of the record, or begin like them. Traces that become one keep
-/// their keys apart by it.
+/// Adds `by` to the key of a record, which references or defines it. `bytes` are those of the
+/// record, or begin like them. This keeps the keys of traces that are merged apart.
 pub fn move_key(record: &Record<'_>, bytes: &mut [u8], by: u64) {
     if let Some(before) = before_key(record) {
         let at = record.bytes().len().saturating_sub(record.payload().len()).saturating_add(before);
@@ -126,13 +132,14 @@ pub fn move_key(record: &Record<'_>, bytes: &mut [u8], by: u64) {
     }
 }
 
-/// Whether there is something to [move](move_key) in a record.
+/// Returns whether a record has a key to [move](move_key).
 #[must_use]
 pub fn has_key(record: &Record<'_>) -> bool {
     before_key(record).is_some() || StackKey::of(record).is_some()
 }
 
-/// Bytes of the payload in front of the key of a stack-walk event: one that defines a key, or names one.
+/// Returns the number of payload bytes before the key of a stack-walk event that defines or
+/// references a key.
 fn before_key(record: &Record<'_>) -> Option<usize> {
     let [opcode, group] = record.hook()?.to_le_bytes();
     match opcode {
@@ -150,12 +157,12 @@ fn add_at(bytes: &mut [u8], at: usize, width: usize, by: u64) {
     place.iter_mut().zip(new).for_each(|(byte, new)| *byte = new);
 }
 
-/// The definitions of one trace.
+/// The definitions of keys in one trace.
 #[derive(Debug)]
 pub struct Definitions {
-    /// By time.
+    /// The definitions of each key, by time.
     by_key: BTreeMap<u64, Vec<Definition>>,
-    /// Bytes that may still be remembered, here and of the traces beside this one.
+    /// Bytes that may still be used, shared with the other traces that are read together.
     left: Arc<AtomicUsize>,
 }
 
@@ -165,7 +172,7 @@ impl Default for Definitions {
     }
 }
 
-/// What a key means up to a time.
+/// The meaning of a key up to a time.
 #[derive(Clone, Debug)]
 struct Definition {
     time: i64,
@@ -173,16 +180,17 @@ struct Definition {
 }
 
 impl Definitions {
-    /// Those of another trace that is read together with this one: what is remembered of both is bounded as if it were one.
+    /// Returns empty definitions for another trace that is read together with this one. Both share
+    /// one memory limit.
     #[must_use]
     pub fn beside(&self) -> Self {
         Self { by_key: BTreeMap::new(), left: Arc::clone(&self.left) }
     }
 
-    /// Whether an event may tell something to [`observe`](Self::observe).
+    /// Returns whether [`observe`](Self::observe) can learn from an event.
     ///
-    /// By its hook: a session and a system logger write one, and no process can. A process may write events of any class, and would say with them
-    /// what the stacks of others are.
+    /// Decided by the hook id, which only sessions and system loggers can write. A process may
+    /// write events of any class and could otherwise forge the stacks of other processes.
     #[inline]
     #[must_use]
     pub fn is_informative(record: &Record<'_>) -> bool {
@@ -192,7 +200,7 @@ impl Definitions {
         })
     }
 
-    /// Learns what a key means.
+    /// Learns the meaning of a key from an event.
     pub fn observe(&mut self, record: &Record<'_>) {
         if !Self::is_informative(record) {
             return;
@@ -206,16 +214,16 @@ impl Definitions {
         let Some(key) = words.next() else { return };
         let frames: Box<[u64]> = words.collect();
         let taken = frames.len().saturating_mul(8).saturating_add(OVERHEAD);
-        // A trace is read by one thread; of several, each may be wrong by one definition.
+        // One thread reads a trace; with several, each may exceed the limit by one definition.
         let left = self.left.load(Ordering::Relaxed).checked_sub(taken);
         if left.is_none() && !self.by_key.contains_key(&key) {
             return;
         }
         let (time, all) = (record.time(), self.by_key.entry(key).or_default());
-        let at = all.partition_point(|it| it.time <= time);
-        // What is defined again still means the same: up to then.
+        let at = all.partition_point(|definition| definition.time <= time);
+        // A repeated definition extends the previous one up to its time.
         if let Some(before) =
-            at.checked_sub(1).and_then(|at| all.get_mut(at)).filter(|it| it.frames == frames)
+            at.checked_sub(1).and_then(|at| all.get_mut(at)).filter(|definition| definition.frames == frames)
         {
             before.time = time;
             return;
@@ -226,8 +234,8 @@ impl Definitions {
         }
     }
 
-    /// The frames of an event's stack, innermost first: those it holds, or those that its key stands for. `None` where it has no stack, or nothing
-    /// defines its key.
+    /// Returns the frames of an event's stack, innermost first: the ones in the event, or those of
+    /// its key. `None` if it has no stack, or nothing defines its key.
     #[must_use]
     pub fn frames<'a>(&'a self, record: &Record<'a>) -> Option<impl Iterator<Item = u64> + 'a> {
         let own = record.items().stack();
@@ -243,11 +251,11 @@ impl Definitions {
         self.meant(StackKey::of(record)?.key, record.time())
     }
 
-    /// The frames that a key stands for at a time, innermost first; `None` where nothing defines it.
+    /// Returns the frames of a key at a time, innermost first; `None` if nothing defines it.
     #[must_use]
     pub fn meant(&self, key: u64, time: i64) -> Option<&[u64]> {
         let all = self.by_key.get(&key)?;
-        let at = all.partition_point(|it| it.time < time);
+        let at = all.partition_point(|definition| definition.time < time);
         Some(&all.get(at).or_else(|| all.last())?.frames)
     }
 }
@@ -261,7 +269,7 @@ mod tests {
     use alloc::vec;
 
     #[test]
-    fn keys_are_moved_wherever_they_stand() {
+    fn move_key_changes_every_form_of_key() {
         let walk = |opcode: u8, width: usize| {
             let mut payload = Vec::new();
             if opcode >= KERNEL_KEY {
@@ -303,14 +311,14 @@ mod tests {
     }
 
     fn definition(key: u64, frames: &[u64], time: i64) -> Vec<u8> {
-        let bytes: Vec<u8> = frames.iter().flat_map(|it| it.to_le_bytes()).collect();
+        let bytes: Vec<u8> = frames.iter().flat_map(|frame| frame.to_le_bytes()).collect();
         let mut out = Vec::new();
         put_definition(key, &bytes, time, &mut out).unwrap();
         out
     }
 
     #[test]
-    fn a_key_means_the_definition_at_or_after_it_and_else_the_last_one() {
+    fn key_means_first_definition_at_or_after_it_else_the_last() {
         let mut known = Definitions::default();
         for record in
             [definition(7, &[1, 2, 3, 4], 10), definition(7, &[1, 2, 3, 4], 11), definition(7, &[9; 4], 20)]
@@ -346,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn traces_that_are_read_together_share_what_is_remembered() {
+    fn traces_read_together_share_one_memory_limit() {
         let first = Definitions::default();
         let mut all = [first.beside(), first.beside(), first];
         let frames = [3; 6_000];
@@ -355,13 +363,13 @@ mod tests {
             let trace = key as usize % all.len();
             all[trace].observe(&Record::parse(&bytes, 0).unwrap());
         }
-        let known: usize = all.iter().map(|it| it.by_key.len()).sum();
+        let known: usize = all.iter().map(|trace| trace.by_key.len()).sum();
         assert_eq!(known, MAX_REMEMBERED / (frames.len() * 8 + OVERHEAD));
-        assert!(all.iter().all(|it| it.by_key.len() > 100), "each has its part");
+        assert!(all.iter().all(|trace| trace.by_key.len() > 100), "each has its part");
     }
 
     #[test]
-    fn what_a_process_writes_defines_nothing() {
+    fn events_of_a_process_define_no_key() {
         let payload = [7_u64, 0xBAD, 0xBAD, 0xBAD, 0xBAD].map(u64::to_le_bytes).concat();
         let (mut classic, mut modern) = (Vec::new(), Vec::new());
         ClassicHeader { opcode: CREATE, class: class::STACK_WALK, time: 10, ..ClassicHeader::default() }

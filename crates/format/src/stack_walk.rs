@@ -1,11 +1,12 @@
-//! Call stacks that are events of their own: whose they are, and what they hold.
+//! Stack-walk events: call stacks as separate events, and the events that they belong to.
 //!
 //! ```text
-//!   type 0x20          0 event time │ 8 process │ C thread │ 10 frames, innermost first, to the end
-//!   type 0x25, 0x26    0 event time │ 8 process │ C thread │ 10 key of a kernel, of a user stack (`stack_key`)
+//!   type 0x20         0 event time │ 8 process │ C thread │ 10 frames, innermost first, to the end
+//!   type 0x25, 0x26   0 event time │ 8 process │ C thread │ 10 key of a kernel, user stack
 //! ```
 //!
-//! Kernel and user part of one stack may be two events. Nothing tells the parts of type 0x20 apart but their addresses: the kernel's lie in the upper half.
+//! Kernel and user part of one stack may be two events. Only the addresses distinguish the parts of
+//! type 0x20: kernel addresses lie in the upper half.
 //!
 //! Source: Documented ("StackWalk_Event class"); the layout as in `kernel/stack.rs`.
 
@@ -13,7 +14,7 @@ use crate::header::Record;
 use crate::stack_key::{BEFORE_KEY, Definitions, GROUP, KERNEL_KEY, USER_KEY};
 use crate::wire::{i64_at, u32_at, u64_at};
 
-/// Type of the event that holds its frames itself.
+/// Type of the event that contains its frames.
 const STACK: u8 = 0x20;
 
 /// One stack-walk event.
@@ -27,7 +28,7 @@ pub struct StackWalk<'b> {
     pub thread_id: u32,
     /// The stamp of this event itself.
     pub time: i64,
-    /// Bytes of an address: 4 or 8.
+    /// Size of an address in bytes: 4 or 8.
     pub pointer_size: usize,
     held: Held<'b>,
 }
@@ -39,7 +40,8 @@ enum Held<'b> {
 }
 
 impl<'b> StackWalk<'b> {
-    /// Whether a record is such an event. By its hook: a session and a system logger write one, and no process can.
+    /// Returns whether a record is such an event. Decided by the hook id, which only sessions and
+    /// system loggers can write.
     #[inline]
     #[must_use]
     pub fn is_one(record: &Record<'_>) -> bool {
@@ -49,7 +51,7 @@ impl<'b> StackWalk<'b> {
         })
     }
 
-    /// The stack of a record; `None` where it is another event, or too short to say whose stack it is.
+    /// Parses the stack of a record; `None` if it is another event, or too short to name its event.
     #[must_use]
     pub fn of(record: &Record<'b>) -> Option<Self> {
         let (payload, width) = (record.payload(), record.pointer_size());
@@ -73,7 +75,7 @@ impl<'b> StackWalk<'b> {
         })
     }
 
-    /// The frames, innermost first; `None` where nothing defines the key.
+    /// Returns the frames, innermost first; `None` if nothing defines the key.
     #[must_use]
     pub fn frames<'d>(
         &self,
@@ -88,7 +90,7 @@ impl<'b> StackWalk<'b> {
         Some(own.chain(keyed.iter().copied()))
     }
 
-    /// Whether its innermost frame is one of the kernel.
+    /// Returns whether the innermost frame is a kernel address.
     #[must_use]
     pub fn is_kernel(&self) -> bool {
         match self.held {
@@ -98,13 +100,13 @@ impl<'b> StackWalk<'b> {
     }
 }
 
-/// Whether an address lies in the half of the kernel.
+/// Returns whether an address lies in the kernel's half.
 #[must_use]
 pub const fn is_kernel_address(address: u64, pointer_size: usize) -> bool {
     if pointer_size == 4 { address >> 31 == 1 } else { address >> 63 == 1 }
 }
 
-/// The address at the front of bytes, 4 or 8 bytes wide.
+/// Reads the address at the start of `bytes`, 4 or 8 bytes wide.
 fn word(bytes: &[u8], width: usize) -> u64 {
     if width == 4 { u64::from(u32_at(bytes, 0)) } else { u64_at(bytes, 0) }
 }
@@ -140,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stack_is_told_by_its_frames_or_by_its_key() {
+    fn stack_walk_has_frames_or_a_key() {
         let mut known = Definitions::default();
         let mut definition = Vec::new();
         put_definition(5, &[3_u64, 4].map(u64::to_le_bytes).concat(), 120, &mut definition).unwrap();
@@ -156,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_short_or_forged_is_no_stack() {
+    fn short_or_forged_record_is_no_stack() {
         let mut out = Vec::new();
         ClassicHeader { opcode: STACK, class: class::STACK_WALK, ..ClassicHeader::default() }
             .encode(&[0; 32], &mut out)

@@ -1,15 +1,16 @@
-//! Text as traces hold it: UTF-16LE and 8-bit, terminated or counted, never trusted to be valid.
+//! Text in traces: UTF-16LE and 8-bit, terminated or counted, never trusted to be valid.
 
 use alloc::string::String;
 
-/// The bytes before the first NUL, or all of them.
+/// Returns the bytes before the first NUL, or all bytes.
 #[inline]
 #[must_use]
 pub fn until_nul8(bytes: &[u8]) -> &[u8] {
     nul_of(bytes).and_then(|n| bytes.get(..n)).unwrap_or(bytes)
 }
 
-/// Where the first NUL stands. Most texts are short: the first words are looked at one by one, without a call.
+/// Returns the position of the first NUL. Most texts are short, so the first words are checked one
+/// by one, without a call.
 #[inline]
 fn nul_of(bytes: &[u8]) -> Option<usize> {
     const WORDS: usize = 6;
@@ -27,7 +28,7 @@ fn nul_of(bytes: &[u8]) -> Option<usize> {
     nul.map(|n| n.wrapping_add(seen))
 }
 
-/// The bytes before the first 16-bit NUL unit, or all whole units.
+/// Returns the bytes before the first 16-bit NUL unit, or all whole units.
 #[inline]
 #[must_use]
 pub fn until_nul16(bytes: &[u8]) -> &[u8] {
@@ -36,7 +37,7 @@ pub fn until_nul16(bytes: &[u8]) -> &[u8] {
     bytes.get(..end).unwrap_or_default()
 }
 
-/// The characters of UTF-16LE bytes; lone surrogates become U+FFFD and an odd last byte is ignored.
+/// Decodes UTF-16LE; lone surrogates become U+FFFD and an odd last byte is ignored.
 pub fn chars16(bytes: &[u8]) -> impl Iterator<Item = char> + '_ {
     let units = bytes.chunks_exact(2).map(|u| match u {
         [lo, hi] => u16::from_le_bytes([*lo, *hi]),
@@ -45,13 +46,14 @@ pub fn chars16(bytes: &[u8]) -> impl Iterator<Item = char> + '_ {
     char::decode_utf16(units).map(|c| c.unwrap_or(char::REPLACEMENT_CHARACTER))
 }
 
-/// UTF-16LE bytes as a string.
+/// Decodes UTF-16LE bytes to a string.
 #[must_use]
 pub fn utf16(bytes: &[u8]) -> String {
     chars16(bytes).collect()
 }
 
-/// The character of one byte in Windows code page 1252; the five unassigned bytes map to themselves.
+/// Returns the character of a byte in Windows code page 1252; the five unassigned bytes map to
+/// themselves.
 #[must_use]
 pub fn cp1252(byte: u8) -> char {
     const HIGH: [u16; 32] = [
@@ -68,7 +70,7 @@ pub fn cp1252(byte: u8) -> char {
     }
 }
 
-/// 8-bit text: UTF-8 where it is valid, code page 1252 otherwise.
+/// Decodes 8-bit text: UTF-8 where it is valid, code page 1252 otherwise.
 #[must_use]
 pub fn ansi(bytes: &[u8]) -> String {
     core::str::from_utf8(bytes).map_or_else(|_| bytes.iter().map(|&b| cp1252(b)).collect(), String::from)
@@ -79,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_nul_is_found_wherever_it_stands() {
+    fn first_nul_is_found_at_every_position() {
         for length in 0..80 {
             for nul in 0..=length {
                 let mut bytes = std::vec![0x80_u8 | 1; length];
@@ -90,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_utf16_is_replaced_not_refused() {
+    fn broken_utf16_is_replaced_not_rejected() {
         assert_eq!(utf16(&[0x41, 0, 0x00, 0xD8, 0x42, 0, 0x43]), "A\u{FFFD}B");
     }
 

@@ -1,11 +1,12 @@
-//! FILETIME, the three session clocks, and the way from a raw stamp to wall time.
+//! FILETIME, the three session clocks, and the conversion of raw stamps to wall time.
 //!
 //! ```text
-//!   raw stamp t ──(t − anchor) × 10⁷ / rate──▶ + StartTime ──▶ FILETIME (100 ns since 1601-01-01 UTC)
+//!   raw stamp t ──(t − anchor) × 10⁷ / rate──▶ + StartTime ──▶ FILETIME (100 ns since 1601, UTC)
 //! ```
 //!
-//! The anchor is the stamp of the first event of the file; it stands for the header's StartTime. Stamps before the
-//! anchor are legal. Source: Documented ("TRACE_LOGFILE_HEADER", "Retrieving event data"), Observed on clock type 1 and 2.
+//! The anchor is the stamp of the file's first event; it corresponds to the header's StartTime.
+//! Stamps before the anchor are legal. Source: Documented ("TRACE_LOGFILE_HEADER", "Retrieving
+//! event data"), Observed on clock type 1 and 2.
 
 use core::fmt;
 
@@ -20,7 +21,7 @@ pub const UNITS_PER_SECOND: i64 = 10_000_000;
 pub struct FileTime(pub i64);
 
 impl FileTime {
-    /// The calendar form in UTC.
+    /// Returns the calendar form in UTC.
     #[must_use]
     pub fn civil(self) -> Civil {
         let seconds = self.0.div_euclid(UNITS_PER_SECOND);
@@ -38,14 +39,14 @@ impl FileTime {
         }
     }
 
-    /// From the seconds and nanoseconds of a Unix clock.
+    /// Converts the seconds and nanoseconds of a Unix clock.
     #[must_use]
     pub fn from_unix(seconds: i64, nanos: u32) -> Self {
         let units = seconds.saturating_mul(UNITS_PER_SECOND).saturating_add(i64::from(nanos / 100));
         Self(units.saturating_add(UNIX_EPOCH))
     }
 
-    /// From a date and time of day in UTC; `None` where there is no such day.
+    /// Converts a date and time of day in UTC; `None` if there is no such day.
     #[must_use]
     pub fn from_civil(c: &Civil) -> Option<Self> {
         let days = days_to(c.year, c.month, c.day)?;
@@ -57,7 +58,7 @@ impl FileTime {
 }
 
 impl fmt::Display for FileTime {
-    /// RFC 3339 in UTC with seven digits of a second: `2020-07-29T00:07:00.6212345Z`.
+    /// Formats as RFC 3339 in UTC with seven digits of a second: `2020-07-29T00:07:00.6212345Z`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}Z", self.civil())
     }
@@ -72,17 +73,17 @@ impl fmt::Debug for FileTime {
 /// A date and time of day.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Civil {
-    /// Year, proleptic Gregorian.
+    /// Year in the proleptic Gregorian calendar.
     pub year: i32,
-    /// 1 to 12.
+    /// Month, 1 to 12.
     pub month: u8,
-    /// 1 to 31.
+    /// Day of the month, 1 to 31.
     pub day: u8,
-    /// 0 to 23.
+    /// Hour, 0 to 23.
     pub hour: u8,
-    /// 0 to 59.
+    /// Minute, 0 to 59.
     pub minute: u8,
-    /// 0 to 59.
+    /// Second, 0 to 59.
     pub second: u8,
     /// 100 ns units within the second.
     pub units: u32,
@@ -103,7 +104,8 @@ fn u8_of(n: i64) -> u8 {
 const DAYS_BEFORE_1601: i64 = 584_694;
 const DAYS_IN_400_YEARS: i64 = 146_097;
 
-/// The date of a day counted from 1601-01-01. Years start in March here, so that the leap day is the last one.
+/// Returns the date of a day counted from 1601-01-01. Years start in March here, so that the leap
+/// day is the last day.
 #[allow(clippy::arithmetic_side_effects)] // A FILETIME spans ± 30,000 years: nothing here leaves an i64.
 fn date_of(days: i64) -> (i32, u8, u8) {
     let days = days + DAYS_BEFORE_1601;
@@ -139,19 +141,19 @@ fn days_to(year: i32, month: u8, day: u8) -> Option<i64> {
     era.checked_mul(DAYS_IN_400_YEARS)?.checked_add(day_of_era)?.checked_sub(DAYS_BEFORE_1601)
 }
 
-/// What the stamps of a session count.
+/// The unit of a session's stamps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClockKind {
-    /// The performance counter, `PerfFreq` ticks a second.
+    /// The performance counter, `PerfFreq` ticks per second.
     Qpc,
-    /// FILETIME itself.
+    /// FILETIME: 100 ns since 1601.
     SystemTime,
-    /// CPU cycles, `CpuSpeedInMHz` million a second.
+    /// CPU cycles, `CpuSpeedInMHz` million per second.
     CpuCycles,
 }
 
 impl ClockKind {
-    /// The clock type of a log-file header.
+    /// Returns the clock type of a log-file header.
     #[must_use]
     pub const fn number(self) -> u32 {
         match self {
@@ -162,12 +164,12 @@ impl ClockKind {
     }
 }
 
-/// Turns raw stamps of one file into wall time.
+/// Converts raw stamps of one file to wall time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clock {
-    /// What is counted.
+    /// The unit of the stamps.
     pub kind: ClockKind,
-    /// Ticks a second; never 0.
+    /// Ticks per second; never 0.
     pub rate: u64,
     /// The raw stamp that corresponds to `start`.
     pub anchor: i64,
@@ -176,7 +178,8 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// The wall time of a raw stamp. Saturates where a damaged stamp leaves the range of a FILETIME.
+    /// Returns the wall time of a raw stamp. Saturates where a damaged stamp leaves the range of a
+    /// FILETIME.
     #[inline]
     #[must_use]
     pub fn file_time(&self, raw: i64) -> FileTime {
@@ -186,14 +189,14 @@ impl Clock {
         FileTime(self.start.0.saturating_add(self.scale(raw, UNITS_PER_SECOND)))
     }
 
-    /// Nanoseconds from the anchor to a raw stamp.
+    /// Returns the nanoseconds from the anchor to a raw stamp.
     #[inline]
     #[must_use]
     pub fn nanos_since_start(&self, raw: i64) -> i64 {
         self.scale(raw, 1_000_000_000)
     }
 
-    /// The raw stamp of a wall time, the inverse of [`Clock::file_time`] up to rounding.
+    /// Returns the raw stamp of a wall time, the inverse of [`Clock::file_time`] up to rounding.
     #[must_use]
     pub fn raw(&self, time: FileTime) -> i64 {
         if self.kind == ClockKind::SystemTime {
@@ -204,7 +207,8 @@ impl Clock {
         saturate(ticks.saturating_add(i128::from(self.anchor)))
     }
 
-    /// The first raw stamp whose wall time is not before `time`: what is mapped so keeps its order.
+    /// Returns the first raw stamp whose wall time is not before `time`. Times mapped this way keep
+    /// their order.
     #[must_use]
     pub fn first_raw(&self, time: FileTime) -> i64 {
         let raw = self.raw(time);
@@ -217,7 +221,8 @@ impl Clock {
         if rate == per_second.unsigned_abs() {
             return raw.saturating_sub(self.anchor);
         }
-        // The usual case needs no 128-bit division: 10 MHz counters divide evenly, and short spans fit 64 bits.
+        // The usual case needs no 128-bit division: 10 MHz counters divide evenly, and short spans
+        // fit 64 bits.
         let product = raw.checked_sub(self.anchor).and_then(|ticks| ticks.checked_mul(per_second));
         if let (Some(product), Ok(rate)) = (product, i64::try_from(rate)) {
             return product.checked_div_euclid(rate).unwrap_or(0);

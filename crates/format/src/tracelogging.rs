@@ -1,26 +1,32 @@
-//! What TraceLogging events say about themselves: provider traits and event metadata, built and viewed.
+//! Self-describing TraceLogging events: builders and views of provider traits and event metadata.
 //!
 //! ```text
 //! traits     u16 size of all │ provider name NUL │ trait…
-//! trait      u16 size of all │ u8 type │ data              1 group GUID, 2 decode GUID, 3-127 reserved, 128- free
+//! trait      u16 size of all │ u8 type │ data
+//!            type: 1 group GUID, 2 decode GUID, 3-127 reserved, 128- free
 //!
 //! metadata   u16 size of all │ tags │ event name NUL │ field…
-//! tags       bytes until one with bit 7 clear, 7 bits each: bits 27-21, 20-14, 13-7, 6-0; what follows is ignored
-//! field      name NUL │ u8 in │ [u8 out, if in bit 7] │ [tags, if out bit 7] │ [u16 count] │ [u16 size, type information]
+//! tags       bytes until one with bit 7 clear, 7 bits each: bits 27-21, 20-14, 13-7, 6-0;
+//!            bytes after that are ignored
+//! field      name NUL │ u8 in │ [u8 out, if in bit 7] │ [tags, if out bit 7] │ [u16 count] │
+//!            [u16 size, type information]
 //!
-//! in         bits 0-4 type │ bits 5-6 arity │ bit 7: out follows       count only if arity is 0x20,
-//! out        bits 0-6 out type, or members of a structure │ bit 7: tags follow       type information only if 0x60
+//! in         bits 0-4 type │ bits 5-6 arity │ bit 7: out follows
+//!            count only if arity is 0x20, type information only if 0x60
+//! out        bits 0-6 out type, or members of a structure │ bit 7: tags follow
 //! ```
 //!
-//! Members of a structure follow it, and a structure among them counts as one member. Names are UTF-8, but nothing ensures that they
-//! are. A size may end before the bytes do: what stands behind a blob is not its concern. Views copy nothing, check
-//! every bound and take what is unusual but readable, such as tags in more bytes than they need. Builders write the shortest
-//! form and refuse what readers cannot make sense of.
+//! Members of a structure follow it, and a structure among them counts as one member. Names are
+//! UTF-8, but nothing ensures it. A size may end before the bytes do: bytes after a blob are
+//! ignored. Views copy nothing, check every bound and accept unusual but readable input, such as
+//! tags in more bytes than they need. Builders write the shortest form and reject what readers
+//! cannot decode.
 //!
-//! What types and structures mean for a payload is not decided here; a schema is made of this in the decoder.
+//! The meaning of types and structures for a payload is not decided here; the decoder builds a
+//! schema from the metadata.
 //!
-//! Source: Documented (TraceLoggingProvider.h, "Provider Traits"). Observed on traces with groups, tags,
-//! arrays and structures.
+//! Source: Documented (TraceLoggingProvider.h, "Provider Traits"). Observed on traces with groups,
+//! tags, arrays and structures.
 
 mod build;
 mod encode;
@@ -35,22 +41,23 @@ use crate::{Error, Guid, Result};
 
 /// Trait type of the provider group.
 pub const TRAIT_GROUP: u8 = 1;
-/// Trait type of the GUID to decode by, where it is not the one that controls.
+/// Trait type of the GUID to decode by, if it differs from the one that controls the provider.
 pub const TRAIT_DECODE_GUID: u8 = 2;
 
-/// The in type of structures, whose out byte is the number of members.
+/// The in type of structures; their out byte is the number of members.
 pub const TYPE_STRUCT: u8 = 24;
 const TYPE_MASK: u8 = 0x1F;
 const ARITY_MASK: u8 = 0x60;
 const ARITY_FIXED: u8 = 0x20;
 const ARITY_VARIABLE: u8 = 0x40;
 const ARITY_CUSTOM: u8 = 0x60;
-/// In an in byte: an out byte follows. In an out byte: tags follow. In a byte of tags: another follows.
+/// In an in byte: an out byte follows. In an out byte: tags follow. In a byte of tags: another
+/// follows.
 const MORE: u8 = 0x80;
 /// Event and field tags have this many bits.
 const TAG_BITS: u32 = 28;
 
-/// Provider traits.
+/// The traits of a provider: its name and its trait list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Traits<'a> {
     /// The provider's name, without its NUL.
@@ -60,7 +67,7 @@ pub struct Traits<'a> {
 }
 
 impl<'a> Traits<'a> {
-    /// Views the traits at the start of `bytes`; only size and name are looked at.
+    /// Views the traits at the start of `bytes`; only size and name are checked.
     pub fn parse(bytes: &'a [u8]) -> Result<Self> {
         let mut blob = open("provider traits", bytes)?;
         let name = blob.ansi_z();
@@ -68,8 +75,9 @@ impl<'a> Traits<'a> {
         Ok(Self { name, traits, size: blob.position().saturating_add(traits.len()) })
     }
 
-    /// As [`parse`](Self::parse) for a provider's own registration, where nothing may be wrong: `bytes` are the blob and no more,
-    /// the name ends, each trait lies inside, GUIDs are whole and there is one group at most.
+    /// Like [`parse`](Self::parse), for a provider's own registration, which must be valid: `bytes`
+    /// are exactly the blob, the name is terminated, each trait lies inside, GUIDs are complete and
+    /// there is at most one group.
     pub fn parse_strict(bytes: &'a [u8]) -> Result<Self> {
         let traits = Self::parse(bytes)?;
         let invalid = |offset, why| Err(Error::Invalid { what: "provider traits", offset, why });
@@ -96,31 +104,31 @@ impl<'a> Traits<'a> {
         Ok(traits)
     }
 
-    /// The bytes that the blob takes.
+    /// Returns the size of the blob in bytes.
     #[must_use]
     pub fn size(&self) -> usize {
         self.size
     }
 
-    /// Type and data of each trait, up to the first malformed one.
+    /// Returns type and data of each trait, up to the first malformed one.
     #[must_use]
     pub fn iter(&self) -> TraitIter<'a> {
         TraitIter { rest: self.traits }
     }
 
-    /// The data of the first trait of a type.
+    /// Returns the data of the first trait of a type.
     #[must_use]
     pub fn get(&self, kind: u8) -> Option<&'a [u8]> {
         self.iter().find(|t| t.0 == kind).map(|t| t.1)
     }
 
-    /// The group that the provider belongs to.
+    /// Returns the group that the provider belongs to.
     #[must_use]
     pub fn group(&self) -> Option<Guid> {
         self.get(TRAIT_GROUP).and_then(|d| chunk(d, 0)).map(Guid::from_bytes)
     }
 
-    /// The GUID to decode by, if it is not the one that controls the provider.
+    /// Returns the GUID to decode by, if it differs from the one that controls the provider.
     #[must_use]
     pub fn decode_guid(&self) -> Option<Guid> {
         self.get(TRAIT_DECODE_GUID).and_then(|d| chunk(d, 0)).map(Guid::from_bytes)
@@ -156,7 +164,7 @@ impl<'a> Iterator for TraitIter<'a> {
     }
 }
 
-/// Event metadata.
+/// The metadata of an event: name, tags and fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventMetadata<'a> {
     /// Event tags, 28 bits.
@@ -164,14 +172,14 @@ pub struct EventMetadata<'a> {
     /// The event's name, without its NUL.
     pub name: &'a [u8],
     blob: &'a [u8],
-    /// Where in the blob the fields start.
+    /// Offset of the fields in the blob.
     fields: usize,
 }
 
 const METADATA: &str = "event metadata";
 
 impl<'a> EventMetadata<'a> {
-    /// Views the metadata at the start of `bytes`; fields are looked at when they are asked for.
+    /// Views the metadata at the start of `bytes`; fields are parsed on demand.
     pub fn parse(bytes: &'a [u8]) -> Result<Self> {
         let mut cursor = open(METADATA, bytes)?;
         let tags = read_tags(&mut cursor)?;
@@ -180,13 +188,14 @@ impl<'a> EventMetadata<'a> {
         Ok(Self { tags, name, blob: bytes.get(..size).unwrap_or(bytes), fields: cursor.position() })
     }
 
-    /// The bytes that the blob takes.
+    /// Returns the size of the blob in bytes.
     #[must_use]
     pub fn size(&self) -> usize {
         self.blob.len()
     }
 
-    /// The fields in the order in which they are written, members behind their structure. Ends after the first error.
+    /// Returns the fields in the order in which they are written, members after their structure.
+    /// Ends after the first error.
     #[must_use]
     pub fn fields(&self) -> Fields<'a> {
         let mut cursor = Cursor::new(METADATA, self.blob);
@@ -218,46 +227,46 @@ impl<'a> Iterator for Fields<'a> {
 /// The description of one field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FieldMetadata<'a> {
-    /// Its name, without its NUL.
+    /// Name of the field, without its NUL.
     pub name: &'a [u8],
-    /// Its in type, 5 bits; with [`Arity::Custom`], the protocol instead.
+    /// In type, 5 bits; with [`Arity::Custom`], the protocol instead.
     pub in_type: u8,
-    /// Its out type in the numbers of TraceLogging, 7 bits; for a structure, the number of its members.
+    /// Out type in the numbers of TraceLogging, 7 bits; for a structure, the number of its members.
     pub out: u8,
     /// Field tags, 28 bits.
     pub tags: u32,
-    /// How many values it has.
+    /// The number of values.
     pub arity: Arity<'a>,
 }
 
-/// How many values a field has.
+/// The number of values of a field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Arity<'a> {
-    /// One.
+    /// A single value.
     #[default]
     Scalar,
-    /// This many, which the payload does not repeat.
+    /// A fixed number of values, which the payload does not repeat.
     Fixed(u16),
-    /// As many as the 16-bit number says that the payload has before them.
+    /// As many values as the 16-bit number before them in the payload.
     Variable,
-    /// Bytes of some private encoding behind their 16-bit count, with this to explain it.
+    /// Bytes in a private encoding after their 16-bit count, with this description for its decoder.
     Custom(&'a [u8]),
 }
 
 impl<'a> FieldMetadata<'a> {
-    /// A value.
+    /// Describes a single value.
     #[must_use]
     pub const fn scalar(name: &'a str, in_type: u8, out: u8, tags: u32) -> Self {
         Self { name: name.as_bytes(), in_type, out, tags, arity: Arity::Scalar }
     }
 
-    /// An array whose count is in the payload.
+    /// Describes an array whose count is in the payload.
     #[must_use]
     pub const fn array(name: &'a str, in_type: u8, out: u8, tags: u32) -> Self {
         Self { name: name.as_bytes(), in_type, out, tags, arity: Arity::Variable }
     }
 
-    /// The number of direct members, if the field is a structure.
+    /// Returns the number of direct members, if the field is a structure.
     #[must_use]
     pub fn members(&self) -> Option<u8> {
         let structure = self.in_type == TYPE_STRUCT && !matches!(self.arity, Arity::Custom(_));
@@ -282,7 +291,7 @@ impl<'a> FieldMetadata<'a> {
     }
 }
 
-/// A cursor over exactly the blob at the start of `bytes`, behind its size.
+/// Returns a cursor over exactly the blob at the start of `bytes`, after its size.
 fn open<'a>(what: &'static str, bytes: &'a [u8]) -> Result<Cursor<'a>> {
     let size = Cursor::new(what, bytes).u16()?;
     let mut cursor = Cursor::new(what, Cursor::new(what, bytes).take(usize::from(size))?);

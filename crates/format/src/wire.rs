@@ -1,4 +1,4 @@
-//! Little-endian bytes without panics: a reading cursor, loose look-ups, and a growing writer.
+//! Little-endian bytes without panics: a checked cursor, lenient accessors, and a growing writer.
 
 use alloc::vec::Vec;
 
@@ -7,65 +7,65 @@ use crate::{Error, Result};
 
 /// Rounds up to the next multiple of eight, the alignment of every record and extended item.
 ///
-/// Sizes of records and of memory come nowhere near the end of `usize`, where this would wrap.
+/// Record and memory sizes are far below `usize::MAX`, where this would wrap.
 #[inline]
 #[must_use]
 pub const fn align8(n: usize) -> usize {
     n.wrapping_add(7) & !7
 }
 
-/// The `N` bytes at `offset`, if they are there.
+/// Returns the `N` bytes at `offset`, or `None` where the bytes end.
 #[inline]
 #[must_use]
 pub fn chunk<const N: usize>(bytes: &[u8], offset: usize) -> Option<&[u8; N]> {
     bytes.get(offset..)?.first_chunk()
 }
 
-/// The byte at `offset`, or 0.
+/// Returns the byte at `offset`, or 0 where the bytes end.
 #[inline]
 #[must_use]
 pub fn u8_at(bytes: &[u8], offset: usize) -> u8 {
     bytes.get(offset).copied().unwrap_or(0)
 }
 
-/// The 16-bit number at `offset`, or 0 where the bytes end.
+/// Returns the 16-bit number at `offset`, or 0 where the bytes end.
 #[inline]
 #[must_use]
 pub fn u16_at(bytes: &[u8], offset: usize) -> u16 {
     chunk(bytes, offset).map_or(0, |b| u16::from_le_bytes(*b))
 }
 
-/// The 32-bit number at `offset`, or 0 where the bytes end.
+/// Returns the 32-bit number at `offset`, or 0 where the bytes end.
 #[inline]
 #[must_use]
 pub fn u32_at(bytes: &[u8], offset: usize) -> u32 {
     chunk(bytes, offset).map_or(0, |b| u32::from_le_bytes(*b))
 }
 
-/// The 64-bit number at `offset`, or 0 where the bytes end.
+/// Returns the 64-bit number at `offset`, or 0 where the bytes end.
 #[inline]
 #[must_use]
 pub fn u64_at(bytes: &[u8], offset: usize) -> u64 {
     chunk(bytes, offset).map_or(0, |b| u64::from_le_bytes(*b))
 }
 
-/// The signed 64-bit number at `offset`, or 0 where the bytes end.
+/// Returns the signed 64-bit number at `offset`, or 0 where the bytes end.
 #[inline]
 #[must_use]
 pub fn i64_at(bytes: &[u8], offset: usize) -> i64 {
     chunk(bytes, offset).map_or(0, |b| i64::from_le_bytes(*b))
 }
 
-/// The GUID at `offset`, or the null GUID where the bytes end.
+/// Returns the GUID at `offset`, or the null GUID where the bytes end.
 #[inline]
 #[must_use]
 pub fn guid_at(bytes: &[u8], offset: usize) -> Guid {
     chunk(bytes, offset).map_or(Guid::NULL, Guid::from_bytes)
 }
 
-/// A position in bytes of which each read is checked.
+/// A read position in a byte slice. Every read is bounds-checked.
 ///
-/// Errors name the structure given at construction and count offsets from the start of the bytes.
+/// Errors name the structure passed to [`Cursor::new`]; offsets count from the start of the bytes.
 #[derive(Clone, Debug)]
 pub struct Cursor<'a> {
     bytes: &'a [u8],
@@ -74,19 +74,19 @@ pub struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    /// Starts at the first of `bytes`, which hold a `what`.
+    /// Starts at the first byte of `bytes`, which hold the structure `what`.
     #[must_use]
     pub const fn new(what: &'static str, bytes: &'a [u8]) -> Self {
         Self { bytes, position: 0, what }
     }
 
-    /// Bytes read so far.
+    /// Returns the number of bytes read so far.
     #[must_use]
     pub const fn position(&self) -> usize {
         self.position
     }
 
-    /// Goes to an offset from the start; past the end is refused.
+    /// Moves to an offset from the start. Fails past the end.
     pub fn seek(&mut self, position: usize) -> Result<()> {
         if position > self.bytes.len() {
             return Err(self.short(position.saturating_sub(self.bytes.len())));
@@ -95,19 +95,19 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
-    /// What has not been read yet.
+    /// Returns the bytes that have not been read yet.
     #[must_use]
     pub fn rest(&self) -> &'a [u8] {
         self.bytes.get(self.position..).unwrap_or_default()
     }
 
-    /// Whether everything has been read.
+    /// Returns whether all bytes have been read.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.position >= self.bytes.len()
     }
 
-    /// The next `n` bytes.
+    /// Reads the next `n` bytes.
     pub fn take(&mut self, n: usize) -> Result<&'a [u8]> {
         let end = self.position.checked_add(n).ok_or_else(|| self.short(n))?;
         let out = self.bytes.get(self.position..end).ok_or_else(|| self.short(n))?;
@@ -115,56 +115,58 @@ impl<'a> Cursor<'a> {
         Ok(out)
     }
 
-    /// The next `N` bytes as an array.
+    /// Reads the next `N` bytes as an array.
     pub fn array<const N: usize>(&mut self) -> Result<&'a [u8; N]> {
         self.take(N)?.first_chunk().ok_or_else(|| self.short(N))
     }
 
-    /// The next byte.
+    /// Reads the next byte.
     pub fn u8(&mut self) -> Result<u8> {
         Ok(u8::from_le_bytes(*self.array()?))
     }
 
-    /// The next 16-bit number.
+    /// Reads the next 16-bit number.
     pub fn u16(&mut self) -> Result<u16> {
         Ok(u16::from_le_bytes(*self.array()?))
     }
 
-    /// The next 32-bit number.
+    /// Reads the next 32-bit number.
     pub fn u32(&mut self) -> Result<u32> {
         Ok(u32::from_le_bytes(*self.array()?))
     }
 
-    /// The next 64-bit number.
+    /// Reads the next 64-bit number.
     pub fn u64(&mut self) -> Result<u64> {
         Ok(u64::from_le_bytes(*self.array()?))
     }
 
-    /// The next signed 64-bit number.
+    /// Reads the next signed 64-bit number.
     pub fn i64(&mut self) -> Result<i64> {
         Ok(i64::from_le_bytes(*self.array()?))
     }
 
-    /// The next GUID.
+    /// Reads the next GUID.
     pub fn guid(&mut self) -> Result<Guid> {
         Ok(Guid::from_bytes(self.array()?))
     }
 
-    /// The bytes before the next NUL, which is read too; an unterminated string ends with the bytes.
+    /// Returns the bytes before the next NUL and skips the NUL; an unterminated string ends with
+    /// the bytes.
     pub fn ansi_z(&mut self) -> &'a [u8] {
         let text = crate::text::until_nul8(self.rest());
         self.position = self.position.saturating_add(text.len()).saturating_add(1).min(self.bytes.len());
         text
     }
 
-    /// The bytes before the next 16-bit NUL, which is read too; an unterminated string ends with the bytes.
+    /// Returns the bytes before the next 16-bit NUL and skips the NUL; an unterminated string ends
+    /// with the bytes.
     pub fn wide_z(&mut self) -> &'a [u8] {
         let text = crate::text::until_nul16(self.rest());
         self.position = self.position.saturating_add(text.len()).saturating_add(2).min(self.bytes.len());
         text
     }
 
-    /// An error at the current position.
+    /// Builds an error for the current position.
     #[must_use]
     pub fn invalid(&self, why: &'static str) -> Error {
         Error::Invalid { what: self.what, offset: self.position as u64, why }
@@ -183,7 +185,7 @@ impl<'a> Cursor<'a> {
 
 /// Appends little-endian values to a vector.
 pub trait Put {
-    /// Appends bytes as they are.
+    /// Appends bytes unchanged.
     fn put(&mut self, bytes: &[u8]) -> &mut Self;
 
     /// Appends one byte.
@@ -240,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_read_past_the_end_names_what_was_wanted() {
+    fn read_past_the_end_names_the_structure() {
         let mut c = Cursor::new("thing", &[1, 2, 3]);
         assert_eq!(c.u16(), Ok(0x0201));
         assert_eq!(c.u32(), Err(Error::Truncated { what: "thing", offset: 2, needed: 4, available: 1 }));
@@ -257,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn loose_lookups_give_zero_past_the_end() {
+    fn accessors_return_zero_past_the_end() {
         assert_eq!((u16_at(&[1], 0), u32_at(&[1, 0, 0, 0], 0), u64_at(&[1], usize::MAX)), (0, 1, 0));
     }
 }

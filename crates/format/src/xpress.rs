@@ -1,7 +1,7 @@
-//! Plain LZ77 of the Xpress family, both ways: the compression of trace buffers.
+//! Compression and decompression of trace buffers: plain LZ77 of the Xpress family.
 //!
-//! A stream is a sequence of groups. Each group is a flag word and up to 32 tokens, one for each flag from the most
-//! significant bit down:
+//! A stream is a sequence of groups. Each group is a flag word and up to 32 tokens, one for each
+//! flag from the most significant bit down:
 //!
 //! ```text
 //! ┌─ u32 flags ─┬─ token ─┬─ token ─┬ … 32 ┬─ u32 flags ─┬ …
@@ -9,25 +9,28 @@
 //! flag 0   literal   u8   the byte itself
 //! flag 1   copy      u16  bits 0-2 length code, bits 3-15 distance - 1    (1 to 8192 bytes back)
 //!
-//! length - 3     stored as                                 (longer forms follow the u16 in this order)
+//! length - 3     stored as                            (longer forms follow the u16 in this order)
 //!   0 ..   6     code
 //!   7 ..  21     code 7, half byte  0-14
 //!  22 .. 276     code 7, half byte 15, u8 0-254 = (length - 3) - 22
 //!  277 ..        code 7, half byte 15, u8 255, u16 length - 3; if that u16 is 0, u32 length - 3
 //! ```
 //!
-//! Half bytes come in pairs: the first copy that needs one adds a byte and uses its low half, the next such copy, maybe many
-//! tokens later, uses the high half of that same byte. A copy may reach into its own output, which repeats it.
+//! Half bytes come in pairs: the first copy that needs one adds a byte and uses its low half; the
+//! next such copy, maybe many tokens later, uses the high half of that same byte. A copy may reach
+//! into its own output, which repeats it.
 //!
-//! Unused flags of the last word are 1, and a word stands even where no token follows it. A reader that knows no
-//! length stops at a flag 1 with nothing behind it. A trace buffer states its length elsewhere, so [`decompress`] stops
-//! there and does not look at what is left.
+//! Unused flags of the last word are 1, and a flag word is written even if no token follows it. A
+//! reader that does not know the length stops at a flag 1 with nothing after it. A trace buffer
+//! states its length elsewhere, so [`decompress`] stops there and ignores the remaining bytes.
 //!
-//! Every byte of a stream is hostile. Output never exceeds the limit and memory grows with what is really produced; a defect is an
-//! error at an offset of the stream, and the bytes decoded before it stay in the output.
+//! All input is hostile. Output never exceeds the limit, and memory grows with the bytes really
+//! produced; a defect is an error at an offset of the stream, and the bytes decoded before it stay
+//! in the output.
 //!
-//! Source: Documented ("\[MS-XCA\]: Xpress Compression Algorithm", plain LZ77). Observed: every compressed
-//! buffer of merged traces decodes to its stated length and uses its stream to the last byte.
+//! Source: Documented ("\[MS-XCA\]: Xpress Compression Algorithm", plain LZ77). Observed: every
+//! compressed buffer of merged traces decodes to its stated length and uses its stream to the last
+//! byte.
 
 mod compress;
 #[cfg(test)]
@@ -40,32 +43,33 @@ pub use compress::Compressor;
 use crate::wire::chunk;
 use crate::{Error, Result};
 
-/// The shortest copy.
+/// The length of the shortest copy.
 const MIN_COPY: usize = 3;
-/// The farthest a copy reaches back.
+/// The largest distance of a copy.
 const WINDOW: usize = 8192;
-/// The largest `length - 3` of a copy that its 3-bit code holds; the next code says that more follows.
+/// The first length code that announces further bytes; smaller codes are `length - 3` itself.
 const CODE_MORE: usize = 7;
-/// The half byte that says that a byte follows.
+/// The half byte that announces a further byte.
 const HALF_MORE: usize = 15;
-/// The smallest `length - 3` that no half byte holds.
+/// The smallest `length - 3` that does not fit a half byte.
 const LONG_MIN: usize = CODE_MORE + HALF_MORE;
-/// The byte that says that a word follows.
+/// The byte that announces a further word.
 const BYTE_MORE: usize = 255;
 
-/// Output grows by at least this much, and by no more before there is something to put there.
+/// Output grows by at least this many bytes, and by no more before there is something to write.
 const GROWTH: usize = 64 << 10;
-/// Literals copied at once, as many as one flag word can announce.
+/// Literals copied at once, as many as one flag word can hold.
 const STRIDE: usize = 32;
 /// Bytes of a copy moved at once.
 const HALF_STRIDE: usize = STRIDE / 2;
-/// Room behind the output that the fast path asks for. What it writes there is surplus, which the next token overwrites.
+/// Room after the output that the fast path needs. It writes surplus bytes there, which the next
+/// token overwrites.
 const ROOM: usize = STRIDE + HALF_STRIDE;
 
-/// Decodes `src` into `out`, which is emptied first, until `limit` bytes are there.
+/// Decodes `src` into `out`, which is cleared first, until `limit` bytes are decoded.
 ///
-/// Fewer bytes are an error, and so is a copy that reaches before the first byte or past `limit`. After an error, `out` holds
-/// what was decoded up to the defect.
+/// Fewer bytes are an error, and so is a copy that reaches before the first byte or past `limit`.
+/// After an error, `out` holds the bytes decoded up to the defect.
 ///
 /// ```
 /// # use traceweir_format::xpress;
@@ -79,9 +83,11 @@ pub fn decompress(src: &[u8], limit: usize, out: &mut Vec<u8>) -> Result<()> {
     decompress_prefix(src, limit, limit, out)
 }
 
-/// As [`decompress`], but stops once `want` bytes are there: enough to look at the start of a buffer at little cost.
+/// Like [`decompress`], but stops once `want` bytes are decoded: enough to inspect the start of a
+/// buffer at little cost.
 ///
-/// `out` may hold some bytes more than `want`, as the token that reaches it is decoded whole, but never more than `limit`.
+/// `out` may hold some bytes more than `want`, because the last token is decoded whole, but never
+/// more than `limit`.
 pub fn decompress_prefix(src: &[u8], want: usize, limit: usize, out: &mut Vec<u8>) -> Result<()> {
     out.clear();
     let mut decoder = Decoder { src, at: 0, flags: END, half: None, out, done: 0, limit };
@@ -93,22 +99,23 @@ pub fn decompress_prefix(src: &[u8], want: usize, limit: usize, out: &mut Vec<u8
 
 const WHAT: &str = "compressed buffer";
 
-/// Stands behind the last flag of a word; when it comes to the top, the word is used up.
+/// Marks the end of a flag word: when it reaches the top bit, the word is used up.
 const END: u64 = 1 << 63;
 
 fn flag_word(bytes: [u8; 4]) -> u64 {
     u64::from(u32::from_le_bytes(bytes)) << 32 | END >> 32
 }
 
-/// A stream being decoded: [`token`](Self::token) does one token by the book, [`sprint`](Self::sprint) does many while there
-/// is room to spare on all sides, and leaves every special case to the former.
+/// The state of decoding: [`token`](Self::token) decodes one token with all checks,
+/// [`sprint`](Self::sprint) decodes many while there is room to spare on all sides, and leaves
+/// every special case to the former.
 ///
 /// `out` is longer than what is `done`, but never longer than `limit`.
 struct Decoder<'a> {
     src: &'a [u8],
-    /// The next byte of `src`.
+    /// Offset of the next byte of `src`.
     at: usize,
-    /// The flags to come, highest first, then [`END`].
+    /// The remaining flags, highest first, then [`END`].
     flags: u64,
     /// The high half of the last byte of half bytes, until it is used.
     half: Option<u8>,
@@ -131,12 +138,12 @@ impl Decoder<'_> {
     /// Decodes one token, and the flag word before it if there is one.
     fn token(&mut self) -> Result<()> {
         if self.flags == END {
-            self.flags = flag_word(self.take()?);
+            self.flags = flag_word(self.read_array()?);
         }
         if self.flags & END != 0 {
             self.copy()?;
         } else {
-            let [byte] = self.take()?;
+            let [byte] = self.read_array()?;
             self.make_room(1);
             if let Some(to) = self.out.get_mut(self.done) {
                 *to = byte;
@@ -149,7 +156,7 @@ impl Decoder<'_> {
 
     fn copy(&mut self) -> Result<()> {
         let start = self.at;
-        let token = usize::from(u16::from_le_bytes(self.take()?));
+        let token = usize::from(u16::from_le_bytes(self.read_array()?));
         let length = match token & CODE_MORE {
             CODE_MORE => self.long_length()?,
             short => short,
@@ -175,12 +182,12 @@ impl Decoder<'_> {
         Ok(())
     }
 
-    /// The `length - 3` of a copy whose code says that more follows.
+    /// Returns the `length - 3` of a copy whose code announces further bytes.
     fn long_length(&mut self) -> Result<usize> {
         let half = match self.half.take() {
             Some(high) => high,
             None => {
-                let [byte] = self.take()?;
+                let [byte] = self.read_array()?;
                 self.half = Some(byte >> 4);
                 byte & 15
             }
@@ -188,13 +195,13 @@ impl Decoder<'_> {
         if usize::from(half) != HALF_MORE {
             return Ok(usize::from(half).saturating_add(CODE_MORE));
         }
-        let [byte] = self.take()?;
+        let [byte] = self.read_array()?;
         if usize::from(byte) != BYTE_MORE {
             return Ok(usize::from(byte).saturating_add(LONG_MIN));
         }
         let offset = self.at as u64;
-        let length = match u16::from_le_bytes(self.take()?) {
-            0 => u32::from_le_bytes(self.take()?) as usize,
+        let length = match u16::from_le_bytes(self.read_array()?) {
+            0 => u32::from_le_bytes(self.read_array()?) as usize,
             short => usize::from(short),
         };
         if length < LONG_MIN {
@@ -203,7 +210,7 @@ impl Decoder<'_> {
         Ok(length)
     }
 
-    fn take<const N: usize>(&mut self) -> Result<[u8; N]> {
+    fn read_array<const N: usize>(&mut self) -> Result<[u8; N]> {
         let available = self.src.len().saturating_sub(self.at) as u64;
         let bytes = chunk(self.src, self.at);
         let &bytes = bytes.ok_or(Error::Truncated {
@@ -216,7 +223,7 @@ impl Decoder<'_> {
         Ok(bytes)
     }
 
-    /// Grows the output so that `n` bytes, which the limit allows, fit behind what is done.
+    /// Grows the output so that `n` more bytes fit, which the limit allows.
     fn make_room(&mut self, n: usize) {
         let needed = self.done.saturating_add(n);
         if self.out.len() < needed.saturating_add(ROOM) {
@@ -225,10 +232,11 @@ impl Decoder<'_> {
         }
     }
 
-    /// Decodes until `stop`, or up to a token that is not a matter of course.
+    /// Decodes until `stop`, or up to a token that needs a special case.
     ///
-    /// The state lives in locals, for the compiler cannot know that the output does not overlap `self`; a position moves
-    /// only after its token is complete. Sums cannot overflow, as each is bounded by the length of a slice and a small number.
+    /// The state is kept in locals, because the compiler cannot know that the output does not
+    /// overlap `self`; a position moves only after its token is complete. Sums cannot overflow,
+    /// because each is bounded by the length of a slice and a small number.
     fn sprint(&mut self, stop: usize) {
         let (src, out) = (self.src, self.out.as_mut_slice());
         let (mut at, mut done, mut flags) = (self.at, self.done, self.flags);
@@ -238,7 +246,7 @@ impl Decoder<'_> {
                 flags = flag_word(*word);
                 at = at.wrapping_add(4);
             }
-            // The run may be empty: to copy nothing is cheaper than to guess whether there is something.
+            // The run may be empty: copying nothing is cheaper than branching on it.
             let literals = flags.leading_zeros();
             let to = out.get_mut(done..).and_then(|o| o.first_chunk_mut::<STRIDE>());
             let (Some(from), Some(to)) = (chunk::<STRIDE>(src, at), to) else { break };
@@ -269,7 +277,7 @@ impl Decoder<'_> {
     }
 }
 
-/// The half byte of a copy, unless it says that more follows.
+/// Returns the half byte of a copy, unless it announces a further byte.
 #[inline(always)]
 fn short_half(src: &[u8], at: &mut usize, half: &mut Option<u8>) -> Option<usize> {
     let value = match half.take() {
@@ -284,7 +292,8 @@ fn short_half(src: &[u8], at: &mut usize, half: &mut Option<u8>) -> Option<usize
     Some(usize::from(value)).filter(|&v| v != HALF_MORE)
 }
 
-/// A copy of at most 32 bytes that may write more; false if there is no room for it or it reaches back too far.
+/// Copies at most 32 bytes and may write more; false if there is no room or the distance is too
+/// large.
 #[inline(always)]
 fn short_copy(out: &mut [u8], done: usize, distance: usize, length: usize) -> bool {
     let from = done.wrapping_sub(distance);
@@ -292,7 +301,7 @@ fn short_copy(out: &mut [u8], done: usize, distance: usize, length: usize) -> bo
         return false;
     };
     if distance >= HALF_STRIDE {
-        // One half after the other: the second may read what the first wrote.
+        // One half after the other: the second may read bytes that the first wrote.
         move_half(window, 0, distance);
         move_half(window, HALF_STRIDE, distance.wrapping_add(HALF_STRIDE));
     } else {
@@ -310,7 +319,7 @@ fn move_half(window: &mut [u8], from: usize, to: usize) {
     }
 }
 
-/// Repeats the first `distance` bytes of the window, fewer than 16, behind themselves for `length` bytes at least.
+/// Repeats the first `distance` bytes of the window, fewer than 16, for at least `length` bytes.
 #[inline(always)]
 fn repeat_pattern(window: &mut [u8], distance: usize, length: usize) {
     let bits = distance.wrapping_mul(8) as u32;
@@ -332,7 +341,8 @@ fn repeat_pattern(window: &mut [u8], distance: usize, length: usize) {
     }
 }
 
-/// A copy of any length and overlap, for which `out` has room. What was copied serves as source again, so the steps double.
+/// Copies any length with any overlap; `out` has room for it. Copied bytes serve as source again,
+/// so the steps double.
 fn repeat(out: &mut [u8], from: usize, to: usize, length: usize) {
     let end = to.saturating_add(length);
     let mut done = to;

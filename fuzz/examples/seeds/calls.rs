@@ -1,11 +1,12 @@
-//! Arguments of C functions, in the order in which the targets take them (`traceweir_fuzz::given`).
+//! Seeds for the targets that call C functions, in the order in which they read their arguments
+//! (`traceweir_fuzz::given`).
 
 use traceweir_format::wire::Put;
 use traceweir_format::{Guid, spec::enable::EVENT_FILTER_TYPE_SCHEMATIZED};
 
 use super::{EVERYTHING, Seeds, TMF, filter, security};
 
-/// Bytes behind their length.
+/// Appends a length and the bytes.
 fn bytes(out: &mut Vec<u8>, data: &[u8]) {
     out.put_u16(u16::try_from(data.len()).expect("short")).put(data);
 }
@@ -14,13 +15,13 @@ fn wide(out: &mut Vec<u8>, text: &str) {
     bytes(out, &text.encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<u8>>());
 }
 
-/// A size, and what is in front of it.
+/// Appends a size and the content of a block of memory.
 fn memory(out: &mut Vec<u8>, size: u16, content: &[u8]) {
     out.put_u16(size);
     bytes(out, content);
 }
 
-/// A filter of each type, in one call or in several.
+/// Appends the count and each filter.
 fn filters(out: &mut Vec<u8>, of: &[Vec<u8>]) {
     out.put_u8(u8::try_from(of.len()).expect("few"));
     for seed in of {
@@ -30,7 +31,7 @@ fn filters(out: &mut Vec<u8>, of: &[Vec<u8>]) {
     }
 }
 
-/// EVENT_TRACE_PROPERTIES with a name of a file behind it.
+/// Returns EVENT_TRACE_PROPERTIES with a file name after it.
 fn properties(flags: u32, mode: u32) -> Vec<u8> {
     let mut block = vec![0; 120];
     let mut put = |at: usize, value: u32| block[at..at + 4].copy_from_slice(&value.to_le_bytes());
@@ -109,17 +110,21 @@ fn written(out: &mut Vec<u8>) {
     out.put_guid(&Guid::from_u128(1)).put_guid(&Guid::from_u128(2)).put_u64(0).put_u32(0);
 }
 
-/// What may stand together in one call.
+/// Returns calls that enable a provider with several filters, and write.
 fn enable_and_write() -> Vec<u8> {
-    let of = |name: &str| filter::all().into_iter().find(|it| it.0 == name).expect("a seed").1;
+    let seed_named = |name: &str| filter::all().into_iter().find(|seed| seed.0 == name).expect("a seed").1;
     let mut out = Vec::new();
-    enable(&mut out, &[of("ids"), of("payload"), of("names"), of("level")], 0x44);
+    enable(
+        &mut out,
+        &[seed_named("ids"), seed_named("payload"), seed_named("names"), seed_named("level")],
+        0x44,
+    );
     written(&mut out);
     out
 }
 
 fn schematized() -> Vec<u8> {
-    let mut seeds: Vec<Vec<u8>> = filter::all().into_iter().map(|it| it.1).collect();
+    let mut seeds: Vec<Vec<u8>> = filter::all().into_iter().map(|seed| seed.1).collect();
     seeds.retain(|seed| seed[..4] == EVENT_FILTER_TYPE_SCHEMATIZED.to_le_bytes());
     let mut out = Vec::new();
     enable(&mut out, &seeds, 0);
@@ -136,12 +141,12 @@ fn information(class: u32, kind: u8, content: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Classes with something small set to each.
+/// Returns a call with a small value for each class.
 fn each(classes: std::ops::Range<u32>) -> Vec<u8> {
     classes.flat_map(|class| information(class, 0, &[1, 0, 0, 0, 0, 16, 0, 0, 64, 0, 0, 0])).collect()
 }
 
-/// TRACE_PERIODIC_CAPTURE_STATE_INFO of one provider.
+/// Returns TRACE_PERIODIC_CAPTURE_STATE_INFO of one provider.
 fn capture() -> Vec<u8> {
     let mut out = Vec::new();
     out.put_u32(5).put_u16(1).put_u16(0).put_guid(&Guid::from_u128(1));
@@ -149,7 +154,7 @@ fn capture() -> Vec<u8> {
 }
 
 fn access() -> Vec<u8> {
-    let sid = security::all().into_iter().find(|it| it.0 == "sid").expect("a seed").1;
+    let sid = security::all().into_iter().find(|seed| seed.0 == "sid").expect("a seed").1;
     let mut out = vec![5];
     out.put_guid(&Guid::from_u128(1));
     bytes(&mut out, &sid);
@@ -191,7 +196,7 @@ fn classic() -> Vec<u8> {
     out
 }
 
-/// Files behind how they are opened, and the same in buffers.
+/// Returns files after the bytes that choose how they are opened, and the same files in buffers.
 pub(super) fn consumer(files: Seeds) -> Seeds {
     let mut seeds = Vec::new();
     for (name, file) in files {
@@ -212,12 +217,12 @@ pub(super) fn consumer(files: Seeds) -> Seeds {
     seeds
 }
 
-/// Files behind how often, what is changed, and how the output is made.
+/// Returns files after the bytes that choose repetition, changes and output.
 pub(super) fn relog(files: Seeds) -> Seeds {
     let ways: [[u8; 4]; 4] = [[1, 0, 0, 0], [2, 1, 4, 3], [1, 2, 2, 2], [2, 3, 1, 15]];
     let names = ["plain", "compressed", "unfinished", "empty"];
-    let of = |name: &str| files.iter().find(|it| it.0 == name).expect("a seed").1.clone();
-    names.into_iter().zip(ways).map(|(name, way)| (name, [&way[..], &of(name)].concat())).collect()
+    let seed_named = |name: &str| files.iter().find(|seed| seed.0 == name).expect("a seed").1.clone();
+    names.into_iter().zip(ways).map(|(name, way)| (name, [&way[..], &seed_named(name)].concat())).collect()
 }
 
 pub(super) fn library(small: &[u8]) -> Seeds {

@@ -10,7 +10,7 @@ fn u32_of(n: usize) -> u32 {
     u32::try_from(n).expect("small")
 }
 
-/// An ELF file whose first section is `.etw_manifest`.
+/// Returns an ELF file whose first section is `.etw_manifest`.
 pub(crate) fn elf(body: &[u8]) -> Vec<u8> {
     let strings = b"\0.etw_manifest\0.shstrtab\0";
     let table = (64 + body.len() + strings.len()).next_multiple_of(8);
@@ -26,7 +26,7 @@ pub(crate) fn elf(body: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A PE file with one resource, type `WEVT_TEMPLATE`, name 1, English.
+/// Returns a PE file with one resource, type `WEVT_TEMPLATE`, name 1, English.
 pub(crate) fn pe(body: &[u8]) -> Vec<u8> {
     const RVA: u32 = 0x1000;
     const SUBDIRECTORY: u32 = 0x8000_0000;
@@ -59,7 +59,7 @@ pub(crate) fn pe(body: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A PDB of small pages, whose only module has one annotation with a message format.
+/// Returns a PDB of small pages, whose only module has one annotation with a message format.
 pub(crate) fn pdb() -> Vec<u8> {
     let strings = [
         "TMF:",
@@ -96,7 +96,8 @@ pub(crate) fn pdb() -> Vec<u8> {
 
 fn drop_ref(_: &mut Vec<u8>) {}
 
-/// Header page, two pages of the free map, the directory's page list, the directory, then the streams.
+/// Returns a PDB: header page, two pages of the free map, the directory's page list, the directory,
+/// then the streams.
 pub(crate) fn multi_stream(streams: &[&[u8]]) -> Vec<u8> {
     const PAGE: usize = 512;
     let (mut directory, mut pages) = (Vec::new(), Vec::new());

@@ -1,4 +1,4 @@
-//! Filters, one of each type, behind the number of the type.
+//! Filters, one of each type, after the number of the type.
 
 use traceweir_format::filter::payload::{Builder, Count, Event, Field, Operand, Shape, Type};
 use traceweir_format::filter::{Gate, encode};

@@ -1,11 +1,11 @@
 //! Writes the seeds of all fuzz targets: small valid inputs, each of another kind.
 //!
 //! ```text
-//! cargo run --example seeds               writes fuzz/seeds/<target>/<name>, and removes what is none any more
-//! cargo run --example seeds -- --check    fails where they are not as they would be written now
+//! cargo run --example seeds              writes fuzz/seeds/<target>/<name>, removes obsolete seeds
+//! cargo run --example seeds -- --check   fails if the written seeds differ from the current ones
 //! ```
 //!
-//! Everything here is made by the project's own writers or by hand; nothing is taken from a recorded trace.
+//! All seeds are made by the project's own writers or by hand; none comes from a recorded trace.
 
 mod calls;
 mod containers;
@@ -49,9 +49,9 @@ fn main() -> ExitCode {
     if stale.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Puts these seeds, and no others, into a folder.
+/// Replaces the content of a folder with these seeds.
 fn write(folder: &Path, seeds: &Seeds) {
-    // There may be no folder yet.
+    // The folder may not exist yet.
     let _ = std::fs::remove_dir_all(folder);
     std::fs::create_dir_all(folder).expect("the folder of the seeds");
     for (name, bytes) in seeds {
@@ -59,7 +59,7 @@ fn write(folder: &Path, seeds: &Seeds) {
     }
 }
 
-/// Seeds of a folder that are missing, different or too many.
+/// Returns the seeds of a folder that are missing, different or obsolete.
 fn stale_in(folder: &Path, seeds: &Seeds) -> Vec<PathBuf> {
     let is_same = |path: &Path, bytes: &[u8]| std::fs::read(path).is_ok_and(|there| there == bytes);
     let made = seeds.iter().map(|(name, bytes)| (folder.join(name), bytes));
@@ -71,7 +71,7 @@ fn stale_in(folder: &Path, seeds: &Seeds) -> Vec<PathBuf> {
     stale
 }
 
-/// The seeds of all targets.
+/// Returns the seeds of all targets.
 fn all() -> Vec<(&'static str, Seeds)> {
     vec![
         ("file", files()),
@@ -246,7 +246,8 @@ fn compiled() -> Seeds {
 }
 
 fn payloads() -> Seeds {
-    // A count, an array by it, a string by a length, a structure of two members, an array to the end.
+    // A count, an array with that count, a string with a length, a structure of two members, an
+    // array to the end.
     let mixed = [
         [6, 4, 0].as_slice(),
         &[0, 6, 0, 0, 0, 0, 0, 0],

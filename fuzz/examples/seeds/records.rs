@@ -19,7 +19,8 @@ fn made(encode: impl FnOnce(&mut Vec<u8>) -> Result<()>) -> Vec<u8> {
     out
 }
 
-/// TraceLogging, manifest chunk, string; kernel and classic events; a message; an embedded schema, a map and an event of it.
+/// Returns records: TraceLogging, manifest chunk, string; kernel and classic events; a message; an
+/// embedded schema, a map and an event of it.
 pub(crate) fn all() -> Vec<Vec<u8>> {
     vec![
         tracelogging(),
@@ -140,7 +141,7 @@ fn classic(class: Guid, opcode: u8, instance: Option<Instance>, payload: &[u8]) 
     made(|out| header.encode(payload, out))
 }
 
-/// A TRACE_EVENT_INFO of two fields, the first with a map.
+/// Returns a TRACE_EVENT_INFO of two fields, the first with a map.
 pub(crate) fn event_info() -> Vec<u8> {
     let descriptor = EventDescriptor { id: 12, version: 1, ..Default::default() };
     let mut out = Vec::new();
@@ -161,7 +162,7 @@ pub(crate) fn event_info() -> Vec<u8> {
     out
 }
 
-/// The bit map that the first field names.
+/// Returns the bit map that the first field names.
 pub(crate) fn event_map() -> Vec<u8> {
     let mut out = Vec::new();
     out.put_guid(&PROVIDER).put_u32(32).put_u32(2).put_u32(2).put_u32(0);

@@ -4,7 +4,7 @@ use traceweir_format::wire::Put;
 
 use crate::Seeds;
 
-/// Steps as the target reads them.
+/// The steps in the encoding that the target reads.
 struct Steps(Vec<u8>);
 
 impl Steps {

@@ -1,4 +1,4 @@
-//! Files that name functions: each of one function with one that was made part of it.
+//! Files that name functions: each has one function with another one inlined.
 
 use traceweir_format::wire::Put;
 
@@ -7,29 +7,33 @@ use super::containers::multi_stream;
 
 const TEXT: u64 = 0x10;
 
-fn of(kind: u8, bytes: &[u8]) -> Vec<u8> {
+fn with_kind(kind: u8, bytes: &[u8]) -> Vec<u8> {
     [&[kind], bytes].concat()
 }
 
 pub(crate) fn all() -> Seeds {
     vec![
-        ("elf", of(0, &elf())),
-        ("pdb", of(1, &pdb())),
+        ("elf", with_kind(0, &elf())),
+        ("pdb", with_kind(1, &pdb())),
         (
             "kallsyms",
-            of(2, b"0000000000000010 T _text\n0000000000000020 t work\t[shop]\n0000000000000030 W weak\n"),
+            with_kind(
+                2,
+                b"0000000000000010 T _text\n0000000000000020 t work\t[shop]\n0000000000000030 W weak\n",
+            ),
         ),
-        ("perf-map", of(3, b"10 8 LazyCompile:~work app.js:3\n0x18 8 stub\n")),
-        ("cplusplus", of(4, b"_ZN4shop4CartIiSt6vectorIiSaIiEEE3addEib.cold")),
-        ("rust", of(4, b"_RNvMs_CsjBeKmZ3lN2t_4shopINtB4_4CartlE3add")),
-        ("microsoft", of(4, b"?add@?$Cart@H@shop@@QEAAXHV?$vector@HV?$allocator@H@std@@@std@@@Z")),
-        ("notes", of(5, b"\x04\0\0\0\x04\0\0\0\x03\0\0\0GNU\0\x01\x02\x03\x04")),
+        ("perf-map", with_kind(3, b"10 8 LazyCompile:~work app.js:3\n0x18 8 stub\n")),
+        ("cplusplus", with_kind(4, b"_ZN4shop4CartIiSt6vectorIiSaIiEEE3addEib.cold")),
+        ("rust", with_kind(4, b"_RNvMs_CsjBeKmZ3lN2t_4shopINtB4_4CartlE3add")),
+        ("microsoft", with_kind(4, b"?add@?$Cart@H@shop@@QEAAXHV?$vector@HV?$allocator@H@std@@@std@@@Z")),
+        ("notes", with_kind(5, b"\x04\0\0\0\x04\0\0\0\x03\0\0\0GNU\0\x01\x02\x03\x04")),
     ]
 }
 
-/// Functions `sell` and, as a part of it, `add`; lines of both.
+/// Returns debug information of the function `sell`, the inlined `add`, and lines of both.
 fn debug_info() -> [(&'static str, Vec<u8>); 3] {
-    // 1 unit: name, stmt_list, low_pc, high_pc; 2 add: name, inline; 3 sell: name, low_pc, high_pc; 4 inlined: origin, low_pc, high_pc, call_file, call_line.
+    // 1 unit: name, stmt_list, low_pc, high_pc; 2 add: name, inline; 3 sell: name, low_pc, high_pc;
+    // 4 inlined: origin, low_pc, high_pc, call_file, call_line.
     let abbreviations = vec![
         1, 0x11, 1, 0x03, 0x08, 0x10, 0x17, 0x11, 0x01, 0x12, 0x0B, 0, 0, //
         2, 0x2E, 0, 0x03, 0x08, 0x20, 0x0B, 0, 0, //
@@ -59,7 +63,7 @@ fn debug_info() -> [(&'static str, Vec<u8>); 3] {
     [(".debug_info", info), (".debug_abbrev", abbreviations), (".debug_line", lines)]
 }
 
-/// A program of some sections: a note, symbols, and the above.
+/// Returns a program with a note, symbols, and the debug information above.
 fn elf() -> Vec<u8> {
     let mut symbols = vec![0; 24];
     symbols.put_u32(1).put_u8(0x12).put_u8(0).put_u16(1).put_u64(TEXT).put_u64(0x40);
@@ -98,7 +102,7 @@ fn elf() -> Vec<u8> {
     out
 }
 
-/// A PDB of a procedure and a public symbol.
+/// Returns a PDB with a procedure and a public symbol.
 fn pdb() -> Vec<u8> {
     let record = |kind: u16, body: &[u8]| {
         let mut out = Vec::new();
@@ -137,7 +141,7 @@ fn pdb() -> Vec<u8> {
         debug.put_u16(further);
     }
     debug.resize(debug.len() + 10, 0xFF);
-    // Its only section begins where the image does.
+    // Its only section begins at the start of the image.
     let section = vec![0; 40];
     multi_stream(&[&[], &identity, &[], &debug, &[], &symbols, &globals, &section])
 }

@@ -1,28 +1,33 @@
-//! Every rule of the format that a file breaks, with the place.
+//! Checks a file against the rules of the format and reports every violation with its offset.
 //!
-//! The reader forgives what it can; this says what it forgave. One finding is one broken rule at one offset. They come in
-//! this order, each group in file order unless it says otherwise:
+//! The reader tolerates what it can; the checker reports what the reader tolerated. One finding is
+//! one broken rule at one offset. Findings come in this order, each group in file order unless
+//! stated otherwise:
 //!
 //! ```text
 //!   log-file header   rule by rule
-//!   row of buffers    gaps, spoilt sizes, a cut end
+//!   buffer sequence   gaps, damaged sizes, a truncated end
 //!   buffer headers    buffer by buffer; last, sequence numbers used twice, by number
-//!   contents          buffer by buffer, of circular files by sequence number: unpacking, records, filler
+//!   contents          buffer by buffer (in circular files, by sequence number): unpacking,
+//!                     records, filler
 //! ```
 //!
-//! Most broken rules are faults. Some are **remarks** ([`Rule::is_remark`]): whole files break them too, and nothing in the file says whether this one is whole. Stamps are
-//! such a case: a provider may supply its own (EVENT_DATA_DESCRIPTOR_TYPE_TIMESTAMP_OVERRIDE, WNODE_FLAG_USE_TIMESTAMP), earlier than those around it, and no record says that it did.
-//! A session may also collect events late, from memory that a process filled before the session had
-//! it, and writes them into buffers of their own.
-//! Readers sort what they read, so no event is lost by it. A file with nothing but remarks is sound.
+//! Most broken rules are faults. Some are **remarks** ([`Rule::is_remark`]): intact files break
+//! these rules too, and nothing in the file shows whether this one is intact. Stamps are such a
+//! case: a provider may supply its own (EVENT_DATA_DESCRIPTOR_TYPE_TIMESTAMP_OVERRIDE,
+//! WNODE_FLAG_USE_TIMESTAMP), earlier than those around it, and no record shows that it did. A
+//! session may also collect events late, from memory that a process filled before the session had
+//! it, and writes them into separate buffers. Readers sort the events, so none is lost. A file with
+//! nothing but remarks is sound.
 //!
-//! Buffers from before Windows Vista lack or misuse most header fields: of those only `Offset`, processor, records and
-//! stamps are checked. Where `Offset` is impossible, nobody knows where filler begins.
+//! Buffers from before Windows Vista lack or misuse most header fields: only their `Offset`,
+//! processor, records and stamps are checked. Where `Offset` is impossible, filler is not checked,
+//! because its start is unknown.
 //!
-//! Not checked, because good files differ in it or readers do not depend on it: `SavedOffset`, `CurrentOffset` and time of a
-//! buffer, gaps in sequence numbers, padding behind records, reserved bytes, the session number of header buffers, stamps
-//! against start and end of the session, and payloads. Flags and counts of lost events are facts about the session, not
-//! findings.
+//! Not checked, because good files differ in it or readers do not depend on it: `SavedOffset`,
+//! `CurrentOffset` and time of a buffer, gaps in sequence numbers, padding after records, reserved
+//! bytes, the logger id of header buffers, stamps against start and end of the session, and
+//! payloads. Flags and counts of lost events are facts about the session, not findings.
 
 mod heads;
 
@@ -47,7 +52,7 @@ pub enum Rule {
     NotFinalised,
     /// `BuffersWritten` counts the buffers of the file.
     BuffersWritten,
-    /// Boot, start and end follow each other.
+    /// Boot, start and end time are in this order.
     HeaderTimes,
     /// The clock type is 1, 2 or 3 and has a rate.
     ClockType,
@@ -61,26 +66,28 @@ pub enum Rule {
     FirstBuffer,
     /// `Offset` lies inside the buffer and is a multiple of eight.
     BufferOffset,
-    /// Buffers in files have the state "flush".
+    /// Buffers in a file have the state "flush".
     BufferState,
-    /// Flags and type of a buffer are known ones.
+    /// Flags and type of a buffer are known values.
     BufferKind,
-    /// The processor index is below `NumberOfProcessors`, where that is known and the file finalised.
+    /// The processor index is below `NumberOfProcessors`, where that is known and the file
+    /// finalised.
     Processor,
-    /// The data buffers of a session have one session number; one finding a file.
+    /// The data buffers of a session have one logger id; at most one finding per file.
     LoggerId,
-    /// Sequence numbers are unique.
+    /// Sequence numbers are unique within a session.
     SequenceNumber,
-    /// A compressed buffer unpacks to exactly its `Offset` and is not larger than that, and the log-file mode announces
-    /// such buffers (one finding a file).
+    /// A compressed buffer unpacks to exactly its `Offset` and is not larger than that, and the
+    /// log-file mode includes compression (at most one finding per file for the mode).
     Compression,
     /// The last buffer, and no other data buffer, ends a flush batch.
     FlushMarker,
     /// A record has a known marker, a possible size and lies inside its buffer.
     Record,
-    /// A plain buffer holds nothing but 0xFF behind its records; the first other byte counts.
+    /// A plain buffer holds nothing but 0xFF after its records; the finding is at the first other
+    /// byte.
     Filler,
-    /// Extended items lie inside their record.
+    /// Extended data items lie inside their record.
     ExtendedItems,
     /// Stamps do not decrease within a buffer. A remark.
     TimeInBuffer,
@@ -89,7 +96,7 @@ pub enum Rule {
 }
 
 impl Rule {
-    /// A short name for people and scripts.
+    /// Returns a short name for people and scripts.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -117,7 +124,8 @@ impl Rule {
         }
     }
 
-    /// Whether whole files break it too, so that this is something to know about a file and not a fault of it.
+    /// Returns whether intact files break the rule too, so that a finding is a remark and not a
+    /// fault.
     #[must_use]
     pub const fn is_remark(self) -> bool {
         matches!(self, Self::TimeInBuffer | Self::TimeAcrossBuffers)
@@ -133,15 +141,16 @@ impl fmt::Display for Rule {
 /// A broken rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// Which rule.
+    /// The broken rule.
     pub rule: Rule,
-    /// Where in the file; inside a compressed buffer, counted in its unpacked bytes from the buffer's start.
+    /// Offset in the file; inside a compressed buffer, counted in its unpacked bytes from the
+    /// buffer's start.
     pub offset: u64,
-    /// What is wrong.
+    /// A description of the violation.
     pub detail: String,
 }
 
-/// Reports each broken rule to `report`, and returns the number of events that can be read.
+/// Passes each finding to `report` and returns the number of readable events.
 pub fn check<R: ReadAt>(trace: &Trace<R>, report: &mut dyn FnMut(Finding)) -> Result<u64> {
     let mut checker = Checker { trace, report, loader: Loader::default(), events: 0, last: BTreeMap::new() };
     checker.log_file_header()?;
@@ -163,7 +172,7 @@ struct Checker<'a, R> {
     report: &'a mut dyn FnMut(Finding),
     loader: Loader,
     events: u64,
-    /// Last stamp of each processor.
+    /// The last stamp of each processor.
     last: BTreeMap<u16, i64>,
 }
 
@@ -183,7 +192,7 @@ impl<R: ReadAt> Checker<'_, R> {
         buffers.sort_by_key(|(b, _)| b.offset);
         self.buffer_headers(&buffers);
         if self.is_circular() {
-            // File order is order of acquisition but for wrapped files.
+            // File order is order of acquisition, except in wrapped files.
             buffers.sort_by_key(|(b, _)| b.sequence);
         }
         for (buffer, head) in &buffers {
@@ -205,7 +214,7 @@ impl<R: ReadAt> Checker<'_, R> {
         self.trace.header().log_file_mode & EVENT_TRACE_FILE_MODE_CIRCULAR != 0
     }
 
-    /// What stands between `Offset` and the end of a plain buffer.
+    /// Checks the bytes between `Offset` and the end of a plain buffer.
     fn filler(&mut self, buffer: &BufferRef, head: &BufferHeader) -> Result<()> {
         if buffer.compressed
             || heads::has_bad_offset(head, buffer)
@@ -221,7 +230,7 @@ impl<R: ReadAt> Checker<'_, R> {
             let part = block.get_mut(..left.min(4096)).unwrap_or_default();
             let got = self.trace.source().read_at(at, part)?;
             if let Some(bad) = part.iter().take(got).position(|&byte| byte != FILLER) {
-                let detail = "a byte other than 0xFF behind the records of the buffer".to_string();
+                let detail = "a byte other than 0xFF after the records of the buffer".to_string();
                 self.found(Rule::Filler, at.saturating_add(bad as u64), detail);
                 break;
             }
@@ -267,14 +276,14 @@ impl<R: ReadAt> Checker<'_, R> {
             }
             before = time.or(before);
         }
-        // A header buffer carries the anchor, which later events may precede.
+        // A header buffer carries the clock anchor, which later events may precede.
         let is_header = buffer.offset == 0 || head.kind() == BufferType::HEADER;
         if let Some(time) = before.filter(|_| !is_header) {
             self.last.insert(buffer.cpu, time);
         }
     }
 
-    /// Compares a stamp with the one before it, in its buffer or in the processor's buffer before.
+    /// Compares a stamp with the previous one in its buffer or in the processor's previous buffer.
     fn stamp_order(&mut self, at: u64, time: i64, before: Option<i64>, cpu: u16) {
         match (before, self.last.get(&cpu)) {
             (Some(earlier), _) if time < earlier => {

@@ -1,12 +1,13 @@
-//! The index of a file's buffers: where each begins, whose events it holds, when they start.
+//! The index of a file's buffers: offset, processor and start time of each.
 //!
 //! The walk steps from buffer to buffer by the buffer's own size and reads just enough of each to
 //! know the stamp of its first record. It never trusts `BuffersWritten`. Bytes that hold no buffer
 //! are a hole; the walk goes on after it:
 //!
 //! ```text
-//!   plain file      ok ──▶ ok ──▶ hole ──(+ session BufferSize)──▶ hole ──(+ BufferSize)──▶ ok ──▶ cut short: kept in part
-//!   compressed file ok ──▶ ok ──▶ hole ──(search the next plausible header, byte by byte)──▶ ok
+//!   plain file      ok ──▶ ok ──▶ hole ──(+ session BufferSize)──▶ hole ──(+ BufferSize)──▶ ok
+//!                      ──▶ truncated: kept in part
+//!   compressed file ok ──▶ ok ──▶ hole ──(search for the next plausible header, by byte)──▶ ok
 //! ```
 //!
 //! A plain file in which no step of the session's size finds a buffer is searched like a compressed
@@ -26,10 +27,10 @@ use crate::spec::session::{
 };
 use crate::{Error, Result, xpress};
 
-/// The largest buffer size a header may claim; beyond, it is damage.
+/// The largest buffer size that a header may claim; larger values are damage.
 const MAX_CLAIM: u32 = 4 * MAX_BUFFER;
 
-/// Bytes behind the buffer header that hold the stamp of any first record.
+/// Bytes after the buffer header that include the stamp of any first record.
 const PEEK: usize = 0x48;
 
 /// One buffer of a file.
@@ -37,50 +38,52 @@ const PEEK: usize = 0x48;
 pub struct BufferRef {
     /// Offset in the file.
     pub offset: u64,
-    /// Stamp of the first record; where it has none, of the processor's buffer before in the file.
+    /// Stamp of the first record; if it has none, that of the processor's previous buffer in the
+    /// file.
     pub first_time: i64,
-    /// Bytes in the file, as far as they are there.
+    /// Bytes in the file, as far as the file holds them.
     pub size: u32,
-    /// The processor.
+    /// The processor whose events the buffer holds.
     pub cpu: u16,
-    /// Bytes it takes in memory once loaded.
+    /// Bytes that the loaded buffer takes in memory.
     pub(super) memory: u32,
     pub(super) sequence: i64,
     pub(super) has_records: bool,
-    /// Whether `first_time` is the buffer's own.
+    /// Whether `first_time` comes from the buffer itself.
     pub(super) stamped: bool,
     pub(super) compressed: bool,
-    /// Whether the session said with this buffer that something before it was lost.
+    /// Whether the buffer has a loss flag: something before it was lost.
     pub(super) after_loss: bool,
 }
 
-/// What the walk found.
+/// The result of the walk.
 #[derive(Debug, Default)]
 pub(super) struct Index {
-    /// Buffers by processor, then time; equal times by sequence number in circular files, in file order in others.
+    /// Buffers by processor, then time; equal times by sequence number in circular files, in file
+    /// order in others.
     pub(super) buffers: Vec<BufferRef>,
-    /// Where the walk met something wrong, in file order; long lists are cut.
+    /// Defects that the walk met, in file order; long lists are truncated.
     pub(super) defects: Vec<Error>,
     /// End of the last whole or partial buffer.
     pub(super) end: u64,
-    /// The flags of loss that any buffer has.
+    /// The loss flags of all buffers, combined.
     pub(super) loss_flags: u16,
-    /// Whether a buffer of data starts with a kernel event.
+    /// Whether a data buffer starts with a kernel event.
     pub(super) kernel_events: bool,
 }
 
-/// How many defects of a pass over the events are kept.
+/// The most defects that a pass over the events keeps.
 pub(super) const MAX_DEFECTS: usize = 1000;
 
-/// How many defects of the index are kept.
+/// The most defects that the index keeps.
 const MAX_INDEX_DEFECTS: usize = 100_000;
 
-/// Bytes that a search reads at once: few at first, as the next header is often near.
+/// Bytes that a search reads at a time: few at first, as the next header is often near.
 const SEARCH_BLOCKS: core::ops::RangeInclusive<usize> = 512..=64 << 10;
 
-/// What can be told of a buffer from its first bytes.
+/// What the first bytes of a buffer show about its content.
 struct First {
-    /// Whether there is something to read.
+    /// Whether the buffer holds records.
     has_records: bool,
     family: Option<Family>,
     time: Option<i64>,
@@ -123,7 +126,8 @@ struct Walk<'r, R: ?Sized> {
     source: &'r R,
     length: u64,
     session_size: Option<u32>,
-    /// Whether size, sequence number, flags and type of buffer headers mean what they say.
+    /// Whether size, sequence number, flags and type of buffer headers are valid (Windows Vista and
+    /// later).
     modern: bool,
     circular: bool,
     anchor: i64,
@@ -131,7 +135,7 @@ struct Walk<'r, R: ?Sized> {
     last_times: BTreeMap<u16, i64>,
     scratch: Vec<u8>,
     block: Vec<u8>,
-    /// Where the hole begins that the walk is in.
+    /// Start of the hole that the walk is in.
     hole: Option<u64>,
     /// Whether buffers have the session's size, so that steps of that size lead from a hole to the
     /// next buffer.
@@ -139,13 +143,13 @@ struct Walk<'r, R: ?Sized> {
     index: Index,
 }
 
-/// What stands at a place where a buffer should begin.
-enum Place {
-    /// A buffer of so many bytes, which may be more than are left.
+/// The result of inspecting an offset at which a buffer should begin.
+enum Candidate {
+    /// A buffer of this size, which may exceed the bytes that are left.
     Buffer(u32),
-    /// No buffer; the next place to inspect.
+    /// No buffer; the next offset to inspect.
     Hole(u64),
-    /// No buffer, and the one before is shorter than its header says: it ends here.
+    /// No buffer; the previous buffer is shorter than its header claims and ends here.
     InsidePrevious(u64),
 }
 
@@ -164,8 +168,8 @@ impl<R: ReadAt + ?Sized> Walk<'_, R> {
                 continue;
             };
             let buffer = BufferHeader::parse(raw);
-            match self.place(at, left, &buffer, body)? {
-                Place::Buffer(size) => {
+            match self.candidate(at, left, &buffer, body)? {
+                Candidate::Buffer(size) => {
                     self.close_hole(at)?;
                     if u64::from(size) > left {
                         let (needed, what) = (u64::from(size), "buffer");
@@ -176,11 +180,11 @@ impl<R: ReadAt + ?Sized> Walk<'_, R> {
                     at = at.saturating_add(u64::from(here));
                     self.index.end = at;
                 }
-                Place::Hole(next) => {
+                Candidate::Hole(next) => {
                     self.hole.get_or_insert(at);
                     at = next;
                 }
-                Place::InsidePrevious(end) => {
+                Candidate::InsidePrevious(end) => {
                     self.cut_previous(end)?;
                     at = end;
                 }
@@ -188,8 +192,8 @@ impl<R: ReadAt + ?Sized> Walk<'_, R> {
         }
     }
 
-    /// Handles the end of the file, `left` bytes after `at`. Returns where the walk goes on if the
-    /// last hole holds buffers after all.
+    /// Handles the end of the file, `left` bytes after `at`. Returns where the walk continues if
+    /// the last hole holds buffers after all.
     fn end(&mut self, at: u64, left: u64) -> Result<Option<u64>> {
         let Some(start) = self.hole else {
             if left > 0
@@ -229,64 +233,70 @@ impl<R: ReadAt + ?Sized> Walk<'_, R> {
         Ok(())
     }
 
-    /// Decides what stands at `at`, where `left` bytes of the file are left.
-    fn place(&mut self, at: u64, left: u64, buffer: &BufferHeader, body: &[u8]) -> Result<Place> {
+    /// Decides what begins at `at`, with `left` bytes of the file left.
+    fn candidate(&mut self, at: u64, left: u64, buffer: &BufferHeader, body: &[u8]) -> Result<Candidate> {
         let claimed = buffer.buffer_size;
         let believable = (HEADER_SIZE as u32..=MAX_CLAIM).contains(&claimed);
         if !self.modern {
-            return self.old_place(at, left, claimed, believable);
+            return self.old_candidate(at, left, claimed, believable);
         }
         let fits = believable && u64::from(claimed) <= left;
         let session = self.session_size.filter(|_| self.steps);
         // The first buffer has been read already, and was plain.
         if let Some(size) = session.filter(|_| at == 0 || !buffer.is_compressed()) {
-            // The last buffer may be cut, so that its size does not fit. Any other size must lead
-            // somewhere, and a larger one past no buffer.
+            // The last buffer may be truncated, so that its size does not fit. Any other size must
+            // lead to a buffer or the end of the file, and a larger one must not skip a buffer.
             let may_lead_on = fits && (claimed < size || !self.leads_on(at, size)?);
             if claimed == size || may_lead_on && self.leads_on(at, claimed)? {
-                return Ok(Place::Buffer(claimed));
+                return Ok(Candidate::Buffer(claimed));
             }
         } else if fits && is_header(buffer) {
-            return Ok(Place::Buffer(claimed));
+            return Ok(Candidate::Buffer(claimed));
         }
         if let Some(size) = session {
             let here = u32::try_from(left).map_or(size, |left| size.min(left));
             if at == 0 || self.holds_buffer(at, here, buffer, body)? {
                 self.bad_size(at);
-                return Ok(Place::Buffer(here));
+                return Ok(Candidate::Buffer(here));
             }
-            return Ok(Place::Hole(self.next_step(at, size)));
+            return Ok(Candidate::Hole(self.next_step(at, size)));
         }
-        self.searched_place(at, left, buffer, body)
+        self.searched_candidate(at, left, buffer, body)
     }
 
-    /// Decides by searching the next header, in a file whose buffers differ in size.
-    fn searched_place(&mut self, at: u64, left: u64, buffer: &BufferHeader, body: &[u8]) -> Result<Place> {
+    /// Decides by searching for the next header, in a file whose buffers differ in size.
+    fn searched_candidate(
+        &mut self,
+        at: u64,
+        left: u64,
+        buffer: &BufferHeader,
+        body: &[u8],
+    ) -> Result<Candidate> {
         let is_header = is_header(buffer);
         let previous = self.index.buffers.last().filter(|_| self.hole.is_none() && !is_header);
-        // The buffer before ends here if its size is right. Otherwise the next header may stand
+        // The previous buffer ends here if its size is right. Otherwise the next header may lie
         // within it.
         let from = previous.map_or(at, |last| last.offset);
         let found = self.search(from.saturating_add(HEADER_SIZE as u64))?;
         if let Some(next) = found.filter(|&next| next < at) {
-            return Ok(Place::InsidePrevious(next));
+            return Ok(Candidate::InsidePrevious(next));
         }
         if found.is_none() && is_header && u64::from(buffer.buffer_size) > left {
-            return Ok(Place::Buffer(buffer.buffer_size));
+            return Ok(Candidate::Buffer(buffer.buffer_size));
         }
         let end = found.unwrap_or(self.length);
         if at.saturating_add(u64::from(buffer.buffer_size)) == end {
-            return Ok(Place::Buffer(buffer.buffer_size));
+            return Ok(Candidate::Buffer(buffer.buffer_size));
         }
         let limit = self.session_size.unwrap_or(MAX_BUFFER);
         let here = u32::try_from(end.saturating_sub(at)).unwrap_or(u32::MAX);
-        // A buffer that is larger than any of the session is not searched for again within it.
+        // A buffer that is larger than any of the session is not searched again.
         let holds_buffer = here <= limit && self.holds_buffer(at, here, buffer, body)?;
         if at == 0 || self.hole.is_none() && holds_buffer {
             self.bad_size(at);
-            return Ok(Place::Buffer(here.min(limit)));
+            return Ok(Candidate::Buffer(here.min(limit)));
         }
-        Ok(Place::Hole(end))
+        Ok(Candidate::Hole(end))
     }
 
     /// Finds a header within the last buffer, which ends at `at`, in a file whose buffers differ in
@@ -301,19 +311,19 @@ impl<R: ReadAt + ?Sized> Walk<'_, R> {
 
     /// Decides for a buffer from before Windows Vista: all have the session's size, whatever their
     /// first field holds.
-    fn old_place(&self, at: u64, left: u64, claimed: u32, believable: bool) -> Result<Place> {
+    fn old_candidate(&self, at: u64, left: u64, claimed: u32, believable: bool) -> Result<Candidate> {
         let Some(size) = self.session_size else {
             if believable && u64::from(claimed) <= left {
-                return Ok(Place::Buffer(claimed));
+                return Ok(Candidate::Buffer(claimed));
             }
             // The first event has been read already.
             let here = u32::try_from(left).unwrap_or(u32::MAX).min(MAX_BUFFER);
-            return Ok(if at == 0 { Place::Buffer(here) } else { Place::Hole(self.length) });
+            return Ok(if at == 0 { Candidate::Buffer(here) } else { Candidate::Hole(self.length) });
         };
         if claimed == 0 && self.is_zero(at, left.min(u64::from(size)))? {
-            return Ok(Place::Hole(self.next_step(at, size)));
+            return Ok(Candidate::Hole(self.next_step(at, size)));
         }
-        Ok(Place::Buffer(size))
+        Ok(Candidate::Buffer(size))
     }
 
     fn bad_size(&mut self, offset: u64) {
@@ -321,7 +331,7 @@ impl<R: ReadAt + ?Sized> Walk<'_, R> {
         self.index.defect(Error::Invalid { what: "buffer header", offset, why });
     }
 
-    /// The next place to inspect after a hole at `at`, by steps of `size`.
+    /// Returns the next offset to inspect after a hole at `at`, in steps of `size`.
     fn next_step(&self, at: u64, size: u32) -> u64 {
         let size = u64::from(size).max(1);
         let data = self.source.next_data(at).min(self.length).saturating_sub(at);
@@ -329,7 +339,7 @@ impl<R: ReadAt + ?Sized> Walk<'_, R> {
         at.saturating_add(steps.saturating_mul(size)).min(self.length)
     }
 
-    /// Takes back the end of the last buffer: it reaches to `end` only.
+    /// Shortens the last buffer, so that it ends at `end`.
     fn cut_previous(&mut self, end: u64) -> Result<()> {
         let Some(last) = self.index.buffers.pop() else { return Ok(()) };
         let size = u32::try_from(end.saturating_sub(last.offset)).unwrap_or(last.size);
@@ -343,7 +353,8 @@ impl<R: ReadAt + ?Sized> Walk<'_, R> {
         Ok(())
     }
 
-    /// Whether a buffer of `size` bytes at `at` is followed by another or by the end of the file.
+    /// Returns whether a buffer of `size` bytes at `at` is followed by another or by the end of the
+    /// file.
     fn leads_on(&self, at: u64, size: u32) -> Result<bool> {
         let next = at.saturating_add(u64::from(size));
         if next == self.length {
@@ -355,18 +366,19 @@ impl<R: ReadAt + ?Sized> Walk<'_, R> {
         Ok(whole && (is_header(&head) || Some(head.buffer_size) == self.session_size))
     }
 
-    /// Whether a place whose header has a wrong size holds the records of a buffer all the same.
+    /// Returns whether the bytes after a header with a wrong size are records of a buffer all the
+    /// same.
     fn holds_buffer(&mut self, at: u64, size: u32, buffer: &BufferHeader, body: &[u8]) -> Result<bool> {
         let first = self.first_record(at, size, buffer.is_compressed(), buffer, body)?;
         Ok(match first.family {
             None => false,
-            // Bytes that are no records look like one of these too often.
+            // Bytes that are no records look like one of these families too often.
             Some(Family::Message | Family::Other(_)) => has_plausible_fields(buffer),
             Some(_) => true,
         })
     }
 
-    /// Finds the first place from `at` on that has a plausible header and the start of a record.
+    /// Finds the first offset from `at` on that has a plausible header and the start of a record.
     fn search(&mut self, mut at: u64) -> Result<Option<u64>> {
         const STATE: [u8; 4] = STATE_FLUSH.to_le_bytes();
         const AFTER_STATE: usize = HEADER_SIZE - buffer::at::STATE - STATE.len();
@@ -397,8 +409,8 @@ impl<R: ReadAt + ?Sized> Walk<'_, R> {
         Ok(found)
     }
 
-    /// Whether a header that a search found is one: nothing but its own fields and its first record
-    /// speak for it.
+    /// Returns whether a header found by a search is a buffer. The only evidence is its own fields
+    /// and its first record.
     fn is_buffer(&mut self, at: u64, buffer: &BufferHeader) -> Result<bool> {
         let limit = self.session_size.unwrap_or(MAX_BUFFER);
         if !is_header(buffer) || buffer.buffer_size > limit {
@@ -439,7 +451,7 @@ impl<R: ReadAt + ?Sized> Walk<'_, R> {
             self.first_record(offset, size, compressed, buffer, body)?;
         let is_header = offset == 0 || self.modern && buffer.kind() == BufferType::HEADER;
         self.index.kernel_events |= !is_header && family.is_some_and(Family::has_hook);
-        // Unknown flags are damage, in which a flag of loss means nothing.
+        // Unknown flags are damage, which makes the loss flags meaningless.
         let believed = if self.modern && buffer.flags & !KNOWN_BUFFER_FLAGS == 0 { buffer.flags } else { 0 };
         self.index.loss_flags |= believed & BUFFER_FLAGS_OF_LOSS;
         let after_loss = believed & BUFFER_FLAGS_OF_LOSS != 0;
@@ -483,7 +495,7 @@ impl<R: ReadAt + ?Sized> Walk<'_, R> {
             let want = packed.len().min((size as usize).saturating_sub(HEADER_SIZE));
             let packed = packed.get_mut(..want).unwrap_or_default();
             let got = self.source.read_at(offset.saturating_add(HEADER_SIZE as u64), packed)?;
-            // Whatever the prefix gives is enough or it is damage, which loading the buffer reports.
+            // The prefix is enough, or the buffer is damaged, which loading it reports.
             let packed = packed.get(..got).unwrap_or_default();
             let _ = xpress::decompress_prefix(
                 packed,
@@ -499,34 +511,34 @@ impl<R: ReadAt + ?Sized> Walk<'_, R> {
         let Some(marker) = first.first_chunk::<8>() else {
             return Ok(First { has_records: compressed && holds_events, family: None, time: None });
         };
-        // The record reaches past the bytes read here: only its header is looked at.
+        // The record extends past the bytes read here: only its header is inspected.
         let mut padded = [0; header::MAX_HEADER];
         header::patch(&mut padded, 0, first.get(..first.len().min(header::MAX_HEADER)).unwrap_or_default());
         let family = header::family_of(marker);
         let time = family.and_then(|family| header::time_of(&padded, family));
-        // A buffer of an unknown kind counts as one with events if its first record can be read. An unknown marker is
-        // damage, which loading the buffer reports.
+        // A buffer of an unknown kind counts as one with events if its first record is readable. An
+        // unknown marker is damage, which loading the buffer reports.
         let has_records = family.is_some() || holds_events && !marker.starts_with(&[FILLER; 4]);
         Ok(First { has_records, family, time })
     }
 
     fn finish(mut self) -> Index {
-        // A wrapped file holds newer buffers before older ones: where times are equal, the acquisition number gives the
-        // order back.
+        // A wrapped file holds newer buffers before older ones: where times are equal, sequence
+        // numbers restore the order.
         let acquired = |b: &BufferRef| if self.circular { b.sequence } else { 0 };
         self.index.buffers.sort_by_key(|b| (b.cpu, b.first_time, acquired(b)));
         self.index
     }
 }
 
-/// Whether all fields are those of a buffer in a file.
+/// Returns whether all fields are plausible for a buffer in a file.
 fn is_header(buffer: &BufferHeader) -> bool {
     let (size, valid) = (buffer.buffer_size, buffer.offset);
     let fits = if buffer.is_compressed() { size <= valid } else { valid <= size };
     (HEADER_SIZE as u32..=MAX_CLAIM).contains(&size) && fits && has_plausible_fields(buffer)
 }
 
-/// Whether the fields other than the size are those of a buffer in a file.
+/// Returns whether the fields other than the size are plausible for a buffer in a file.
 fn has_plausible_fields(buffer: &BufferHeader) -> bool {
     buffer.state == STATE_FLUSH
         && (HEADER_SIZE as u32..=MAX_CLAIM).contains(&buffer.offset)

@@ -1,13 +1,13 @@
-//! One open buffer on its way through the merge: a position in its records, in time order.
+//! One open buffer in the merge: a position in its records, in time order.
 //!
 //! ```text
-//!   stamps never decrease    at ──▶ next record in the buffer
-//!   they do                  order = [ 0x148, 0x048, 0x2C0 … ] by (stamp, offset): each the head of a group
-//!                            group = a stamped record and the unstamped ones behind it, which stay with it
+//!   stamps never decrease   at ──▶ next record in the buffer
+//!   stamps decrease         order = [ 0x148, 0x048, 0x2C0 … ] by (stamp, offset), heads of groups
+//!                           group = a stamped record and the unstamped ones that follow it
 //! ```
 //!
-//! A record without a stamp has the time of the record before it, the first one of a buffer that of the buffer before.
-//! The bytes may be given back meanwhile; the position stays.
+//! A record without a stamp has the time of the record before it; the first record of a buffer that
+//! of the previous buffer. The merge may free the bytes of a buffer meanwhile; the position stays.
 
 use alloc::vec::Vec;
 
@@ -32,14 +32,15 @@ pub(super) struct Lane {
     /// Time of the records before the first stamp.
     inherited: i64,
     shuffled: bool,
-    /// Heads of groups in time order, if `shuffled`.
+    /// Offsets of group heads in time order, if `shuffled`.
     order: Vec<u32>,
     group: usize,
     old_instances: bool,
 }
 
 impl Lane {
-    /// Scans a loaded buffer once, up to the defect that comes back; without records the lane is already at its end.
+    /// Scans a loaded buffer once and returns the defect that ends its records, if there is one. A
+    /// lane without records is already at its end.
     pub(super) fn open(
         (buffer, cpu): (usize, u16),
         loaded: Loaded,
@@ -54,11 +55,11 @@ impl Lane {
         if let Some(&first) = lane.order.first() {
             lane.at = first as usize;
         }
-        lane.look();
+        lane.inspect_record();
         (lane, scanned)
     }
 
-    /// Gives the lane the bytes of its buffer.
+    /// Sets the bytes of the buffer.
     fn fill(&mut self, loaded: Loaded) {
         self.loaded = loaded;
         self.resident = true;
@@ -67,7 +68,7 @@ impl Lane {
         }
     }
 
-    /// Gives bytes back that were given away; false if they are not the same any more.
+    /// Sets the bytes again after [`Lane::empty`]; false if they have changed.
     pub(super) fn refill(&mut self, loaded: Loaded) -> bool {
         self.fill(loaded);
         let before = self.next;
@@ -78,14 +79,14 @@ impl Lane {
         same
     }
 
-    /// Takes the bytes away until they are needed again.
+    /// Frees the bytes until they are needed again.
     pub(super) fn empty(&mut self) -> Loaded {
         self.resident = false;
         self.order = Vec::new();
         core::mem::take(&mut self.loaded)
     }
 
-    /// Bytes of memory that [`Lane::empty`] frees.
+    /// Returns the bytes of memory that [`Lane::empty`] frees.
     pub(super) fn cost(&self) -> usize {
         self.loaded.bytes.capacity().saturating_add(self.order.capacity().saturating_mul(4))
     }
@@ -99,7 +100,7 @@ impl Lane {
         Some(Record::new(self.loaded.bytes.get(self.at..)?, self.next?, self.cpu, self.time))
     }
 
-    /// Goes to the next record; false at the end of the buffer.
+    /// Moves to the next record; false at the end of the buffer.
     #[inline]
     pub(super) fn step(&mut self) -> bool {
         let Some(this) = self.next else { return false };
@@ -113,12 +114,13 @@ impl Lane {
             self.at = head as usize;
             self.time = self.inherited;
         }
-        self.look();
+        self.inspect_record();
         self.next.is_some()
     }
 
-    /// Goes to the next record if it is an EVENT in the buffer's own order and its stamp, as an ascending number, is below `limit`.
-    /// Otherwise nothing changes, and [`Lane::step`] has to look closer.
+    /// Moves to the next record if it is an EVENT, the buffer is in time order, and its stamp, as
+    /// an ascending number, is below `limit`. Otherwise nothing changes, and the caller uses
+    /// [`Lane::step`].
     #[inline(always)]
     pub(super) fn step_before(&mut self, limit: u64) -> bool {
         let Some(this) = self.next else { return false };
@@ -134,7 +136,7 @@ impl Lane {
     }
 
     #[inline]
-    fn look(&mut self) {
+    fn inspect_record(&mut self) {
         self.next = self.measure_at(self.at);
         if let Some(next) = self.next {
             self.time = time_of(self.rest(self.at), next.family).unwrap_or(self.time);
@@ -146,7 +148,7 @@ impl Lane {
         self.loaded.bytes.get(at..).unwrap_or_default()
     }
 
-    /// What stands at an offset; the scan has reported what is wrong there.
+    /// Measures the record at an offset; `None` at a defect, which the scan has reported.
     #[inline]
     fn measure_at(&self, at: usize) -> Option<Measure> {
         measure(self.rest(at), 0, self.old_instances).ok().flatten()
@@ -156,7 +158,8 @@ impl Lane {
         self.measure_at(self.at).is_some_and(|m| time_of(self.rest(self.at), m.family).is_none())
     }
 
-    /// Whether stamps never decrease, and the defect that ends the records if one does.
+    /// Returns whether stamps never decrease, and the defect that ends the records, if there is
+    /// one.
     fn scan(&self, loaded: &Loaded) -> (bool, Result<()>) {
         let (mut at, mut time, mut ordered) = (loaded.start, None, true);
         loop {
@@ -181,7 +184,7 @@ impl Lane {
         }
     }
 
-    /// Offsets of the heads of groups by stamp, ties in the order of the buffer.
+    /// Returns the offsets of group heads by stamp, ties in the order of the buffer.
     fn groups(&self) -> Vec<u32> {
         let mut heads = Vec::new();
         let mut at = self.loaded.start;
@@ -196,7 +199,7 @@ impl Lane {
             let family = self.measure_at(at as usize).map(|m| m.family);
             family.and_then(|family| time_of(rest, family)).unwrap_or(self.inherited)
         };
-        // In place: a copy of the stamps would take more memory than the buffer.
+        // Sorted in place: a copy of the stamps would take more memory than the buffer.
         heads.sort_unstable_by_key(|&at| (stamp(at), at));
         heads
     }

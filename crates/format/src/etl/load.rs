@@ -1,4 +1,4 @@
-//! One buffer from the file into memory, unpacked if need be.
+//! Loads one buffer from the file into memory and decompresses it if needed.
 
 use alloc::vec::Vec;
 
@@ -8,21 +8,22 @@ use crate::buffer::{BufferHeader, HEADER_SIZE, MAX_BUFFER};
 use crate::spec::session::BUFFER_FLAG_COMPRESSED;
 use crate::{Error, Result, xpress};
 
-/// A buffer in memory: its valid bytes, and where in them the records begin.
+/// A buffer in memory: its valid bytes and the offset of its first record.
 #[derive(Debug, Default)]
 pub(super) struct Loaded {
-    /// Valid bytes; a plain buffer includes its header.
+    /// Valid bytes, including the header of a plain buffer.
     pub(super) bytes: Vec<u8>,
     /// Offset of the first record.
     pub(super) start: usize,
-    /// Added to record offsets in messages: the file offset of a plain buffer's first byte.
+    /// Added to record offsets in error messages: the file offset of a plain buffer's first byte.
     pub(super) base: u64,
 }
 
-/// The largest vector kept for later: allocating a larger one costs little against filling it.
+/// The largest vector kept for reuse: allocating a larger one costs little compared with filling
+/// it.
 const SPARE: usize = 1 << 20;
 
-/// Memory for loading that is used again from buffer to buffer.
+/// Memory for loading, reused from buffer to buffer.
 #[derive(Debug, Default)]
 pub(super) struct Loader {
     packed: Vec<u8>,
@@ -30,7 +31,7 @@ pub(super) struct Loader {
 }
 
 impl Loader {
-    /// Reads a buffer. Damage inside it comes back beside what could be salvaged.
+    /// Reads a buffer. Damage inside it is returned beside the records that were salvaged.
     pub(super) fn load<R: ReadAt + ?Sized>(
         &mut self,
         source: &R,
@@ -63,7 +64,7 @@ impl Loader {
         Ok((loaded(bytes), damage.map(|e| at_file_offset(e, buffer.offset))))
     }
 
-    /// Takes memory back for the next buffer.
+    /// Keeps memory for the next buffer.
     pub(super) fn recycle(&mut self, loaded: Loaded) {
         // A few are enough: at most one is in flight while another is loaded.
         if self.spare.len() < 4 && loaded.bytes.capacity() <= SPARE {
@@ -71,7 +72,7 @@ impl Loader {
         }
     }
 
-    /// An empty vector that will not hold on to much more memory than is needed.
+    /// Returns an empty vector that does not hold much more memory than needed.
     fn memory(&mut self, needed: usize) -> Vec<u8> {
         let mut bytes = self.spare.pop().unwrap_or_default();
         if bytes.capacity() < needed || bytes.capacity() / 4 > needed {
@@ -81,9 +82,10 @@ impl Loader {
     }
 }
 
-/// One buffer that stands alone, as the file or a live session had it, unpacked if need be: header first, then the records.
+/// Decompresses a single buffer, from a file or a live session, into `into`: header first, then the
+/// records. A plain buffer is copied.
 ///
-/// An error where these bytes are no buffer, or it cannot be unpacked.
+/// Fails if the bytes are not a buffer or cannot be decompressed.
 pub fn unpack(buffer: &[u8], into: &mut Vec<u8>) -> Result<BufferHeader> {
     let what = "buffer";
     let mut header = header_of(buffer).ok_or(Error::Truncated {
@@ -126,7 +128,7 @@ fn read<R: ReadAt + ?Sized>(source: &R, offset: u64, size: u32, into: &mut Vec<u
     Ok(())
 }
 
-/// Moves an error inside a compressed stream to its place in the file.
+/// Converts the offset of an error inside a compressed stream to an offset in the file.
 fn at_file_offset(error: Error, buffer: u64) -> Error {
     let base = buffer.saturating_add(HEADER_SIZE as u64);
     match error {

@@ -1,22 +1,27 @@
-//! All events of a file in time order, with one buffer per processor in memory.
+//! Merges the buffers of a file into one sequence of events in time order, with one buffer per
+//! processor in memory.
 //!
-//! Within a processor buffers follow each other in time; across processors there is no order. Each processor has its
-//! next *unopened* buffer in the heap, under the stamp of its first record, and the lanes it has open:
+//! Within a processor, buffers follow each other in time; across processors there is no order. Each
+//! processor has its next *unopened* buffer in the heap, under the stamp of its first record, and
+//! its open lanes:
 //!
 //! ```text
-//!   heap   (time, cpu, buffer) ──pop──▶ unopened? load it, queue the processor's next one ──▶ current lane
-//!   current lane ──emit while its next record is not later than the heap's top──▶ back into the heap
+//!   heap (time, cpu, buffer) ──pop──▶ if unopened: load, queue the CPU's next ──▶ current lane
+//!   current lane ──emit while its next record is not later than the heap's top──▶ back to the heap
 //! ```
 //!
 //! Invariants
-//! * A buffer is opened before any record later than its first one is emitted, so overlapping buffers (a clock set
-//!   back, a damaged file) still come out in order.
-//! * Ties go to the lower processor, then to the earlier buffer; records of one buffer keep their order.
+//! * A buffer is opened before any record later than its first one is emitted, so overlapping
+//!   buffers (a clock set back, a damaged file) still come out in order.
+//! * Ties go to the lower processor, then to the earlier buffer; records of one buffer keep their
+//!   order.
 //! * A buffer that begins without a stamp follows the last record of its predecessor.
-//! * A buffer whose stamps decrease is sorted, stably. Stamps earlier than its first one come when the buffer is opened:
-//!   to know of them before would take reading the whole file twice.
-//! * When open buffers exceed the budget, those needed last give their bytes back and are loaded again when their turn
-//!   comes. The budget grows with the file, not with what the file claims, so a small file of large claims stays cheap.
+//! * A buffer whose stamps decrease is sorted, stably. Stamps earlier than its first one are
+//!   emitted when the buffer is opened: to know them earlier, the reader would have to read the
+//!   whole file twice.
+//! * When open buffers exceed the budget, those needed last are freed and loaded again when their
+//!   turn comes. The budget grows with the size of the file, not with the sizes that it claims, so
+//!   a small file with large claims stays cheap.
 
 use alloc::collections::{BinaryHeap, VecDeque};
 use alloc::vec::Vec;
@@ -30,24 +35,25 @@ use super::reader::Trace;
 use crate::header::Record;
 use crate::{Error, Result};
 
-/// Bytes of open buffers that are always allowed besides the largest one.
+/// Bytes of open buffers that are always allowed in addition to the largest one.
 const SLACK: usize = 4 << 20;
-/// Beyond this, open buffers may take a few times the length of the file only.
+/// Above this, open buffers may take only a few times the length of the file.
 const AMPLE: usize = 256 << 20;
-/// An ordinary file has no buffer that is loaded twice. One that is made to have may cost so much and no more.
+/// Bytes that may be loaded a second time. Ordinary files need none; this bounds the cost of files
+/// crafted to need many.
 const RELOAD_BYTES: u64 = 256 << 20;
 const RELOADS: u64 = 8;
-/// Plain buffers that overlap may all be open, as far as this goes.
+/// Overlapping plain buffers may all be open, up to this many bytes.
 const OVERLAP: u64 = 48 << 20;
-/// Whole files pack to a twentieth at best; what unpacks to more is made to.
+/// The best compression ratio of real files: to a twentieth. Files that exceed it are crafted.
 const BEST_PACKING: usize = 20;
 
-/// Defects met while reading: the first of them, and how many there were.
+/// Defects met while reading: the first ones and their number.
 #[derive(Clone, Debug, Default)]
 pub struct Damage {
     /// The first defects, at most a thousand.
     pub defects: Vec<Error>,
-    /// All of them.
+    /// The number of all defects.
     pub count: u64,
 }
 
@@ -60,10 +66,11 @@ impl Damage {
     }
 }
 
-/// A place in the order of emission.
+/// A position in the order of emission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Turn {
-    /// Time, processor and index of the buffer in the trace's index, as one number: the heap compares for each second event.
+    /// Time, processor and index of the buffer in the trace's index, as one number: the heap
+    /// compares keys for every second event.
     key: u128,
     /// The lane that has the buffer open, or [`NOT_OPEN`].
     slot: usize,
@@ -99,21 +106,21 @@ pub struct Events<'t, R> {
     trace: &'t Trace<R>,
     heap: BinaryHeap<Reverse<Turn>>,
     lanes: Vec<Lane>,
-    /// Slots of `lanes` that are free.
+    /// Free slots of `lanes`.
     free: Vec<usize>,
     current: Option<usize>,
-    /// Whether the current record has been given out.
+    /// Whether the current record has been returned.
     step: bool,
-    /// The first turn in the heap; a lane may go on alone until then.
+    /// The key of the first turn in the heap; the current lane continues alone until then.
     horizon: u128,
     loader: Loader,
     open_bytes: usize,
     budget: usize,
     read_bytes: u64,
-    /// Bytes that may still be loaded again before the order gives way.
+    /// Bytes that may still be loaded again; at 0, the time order is given up.
     reloads: u64,
     damage: Damage,
-    /// Buffers that came to their end, if anybody wants to know.
+    /// Buffers that have been read to their end, if the caller wants them ([`Events::note_ends`]).
     ends: Option<VecDeque<usize>>,
 }
 
@@ -148,7 +155,8 @@ impl<'t, R: ReadAt> Events<'t, R> {
         events
     }
 
-    /// The next event; `None` after the last. Damage is skipped and kept for [`Events::damage`].
+    /// Returns the next event; `None` after the last. Damage is skipped and kept for
+    /// [`Events::damage`].
     #[allow(clippy::should_implement_trait)] // The record borrows from the reader.
     #[inline(always)]
     pub fn next(&mut self) -> Result<Option<Record<'_>>> {
@@ -159,7 +167,7 @@ impl<'t, R: ReadAt> Events<'t, R> {
         Ok(self.current.and_then(|slot| self.lanes.get(slot)).and_then(Lane::record))
     }
 
-    /// The raw stamp of the event that [`Events::next`] gives next.
+    /// Returns the raw stamp of the event that [`Events::next`] returns next.
     #[inline]
     pub fn peek_time(&mut self) -> Result<Option<i64>> {
         Ok(if self.ready()? {
@@ -169,20 +177,22 @@ impl<'t, R: ReadAt> Events<'t, R> {
         })
     }
 
-    /// Keeps from now on which buffers came to their end, for [`Events::next_end`].
+    /// Records from now on which buffers have been read to their end, for [`Events::next_end`].
     pub fn note_ends(&mut self) {
         self.ends.get_or_insert_default();
     }
 
-    /// Whether a buffer came to its end that [`Events::next_end`] has not told of yet.
+    /// Returns whether [`Events::next_end`] has a buffer to return.
     #[must_use]
     pub fn has_end(&self) -> bool {
         self.ends.as_ref().is_some_and(|ends| !ends.is_empty())
     }
 
-    /// The next buffer all of whose events have been given out, in the order in which they came to their ends.
+    /// Returns the next buffer all of whose events have been returned, in the order in which the
+    /// buffers ended.
     ///
-    /// The last event of a buffer is still the current one until [`Events::next`] or [`Events::peek_time`] has stepped behind it.
+    /// The last event of a buffer is still the current one until [`Events::next`] or
+    /// [`Events::peek_time`] has moved past it.
     pub fn next_end(&mut self) -> Option<BufferRef> {
         let index = self.ends.as_mut()?.pop_front()?;
         self.trace.buffers().get(index).copied()
@@ -194,31 +204,31 @@ impl<'t, R: ReadAt> Events<'t, R> {
         }
     }
 
-    /// What was wrong so far.
+    /// Returns the defects met so far.
     #[must_use]
     pub fn damage(&self) -> &Damage {
         &self.damage
     }
 
-    /// Bytes of the file that have been read so far, for a progress display.
+    /// Returns the bytes of the file read so far, for a progress display.
     #[must_use]
     pub fn bytes_read(&self) -> u64 {
         self.read_bytes
     }
 
-    /// Whether there is a next record; it is then that of the current lane.
+    /// Returns whether there is a next record, which is then that of the current lane.
     #[inline(always)]
     fn ready(&mut self) -> Result<bool> {
-        if self.go_on() {
+        if self.step_within_lane() {
             self.step = false;
             return Ok(true);
         }
         self.advance()
     }
 
-    /// Steps within the current lane, if its next record is the next one of all.
+    /// Moves within the current lane, if its next record is the next one of all.
     #[inline(always)]
-    fn go_on(&mut self) -> bool {
+    fn step_within_lane(&mut self) -> bool {
         let Some(lane) = self.current.and_then(|slot| self.lanes.get_mut(slot)) else { return false };
         self.step && lane.step_before((self.horizon >> 64) as u64)
     }
@@ -235,7 +245,7 @@ impl<'t, R: ReadAt> Events<'t, R> {
                 if turn.key < self.horizon {
                     return Ok(true);
                 }
-                if self.change_places(turn) {
+                if self.swap_with_first(turn) {
                     return Ok(true);
                 }
                 self.heap.push(Reverse(turn));
@@ -244,12 +254,13 @@ impl<'t, R: ReadAt> Events<'t, R> {
             }
             self.current = None;
         }
-        self.choose()
+        self.take_first_turn()
     }
 
-    /// Goes on with the first turn of the heap and leaves `turn` in its place; false if its buffer is not in memory.
+    /// Continues with the first turn of the heap and puts `turn` into the heap instead; false if
+    /// the buffer of the first turn is not in memory.
     #[inline]
-    fn change_places(&mut self, turn: Turn) -> bool {
+    fn swap_with_first(&mut self, turn: Turn) -> bool {
         let Some(mut top) = self.heap.peek_mut() else { return false };
         let slot = top.0.slot;
         if !self.lanes.get(slot).is_some_and(|l| l.resident) {
@@ -262,9 +273,9 @@ impl<'t, R: ReadAt> Events<'t, R> {
         true
     }
 
-    /// Takes the first turn from the heap, opening its buffer if need be.
+    /// Takes the first turn from the heap and opens its buffer if needed.
     #[cold]
-    fn choose(&mut self) -> Result<bool> {
+    fn take_first_turn(&mut self) -> Result<bool> {
         while let Some(Reverse(turn)) = self.heap.pop() {
             let slot = match turn.slot {
                 NOT_OPEN => self.open(turn)?,
@@ -274,10 +285,10 @@ impl<'t, R: ReadAt> Events<'t, R> {
                 continue;
             };
             let actual = Turn::new(lane.time, lane.cpu, lane.buffer, slot);
-            // Without reloads left, a lane is read to its end at once.
+            // With no reloads left, a lane is read to its end at once.
             let next = self.heap.peek().filter(|_| self.reloads > 0);
             self.horizon = next.map_or(u128::MAX, |r| r.0.key);
-            // A sorted buffer may begin earlier or later than its first record said.
+            // A sorted buffer may begin earlier or later than its first record showed.
             if actual.key > self.horizon {
                 self.heap.push(Reverse(actual));
                 continue;
@@ -326,7 +337,7 @@ impl<'t, R: ReadAt> Events<'t, R> {
         self.loader.load(self.trace.source(), buffer, self.trace.session_buffer_size())
     }
 
-    /// Gives a slot back and lets a buffer follow that has no stamp of its own.
+    /// Frees a slot and queues a following buffer that has no stamp of its own.
     fn close(&mut self, slot: usize) {
         let Some(lane) = self.lanes.get_mut(slot) else { return };
         self.open_bytes = self.open_bytes.saturating_sub(lane.cost());
@@ -352,7 +363,8 @@ impl<'t, R: ReadAt> Events<'t, R> {
         }
     }
 
-    /// Takes the bytes of the lanes that are needed last until `more` bytes fit the budget, and some to spare.
+    /// Frees the bytes of the lanes that are needed last until `more` bytes fit the budget, and
+    /// some to spare.
     fn make_room(&mut self, more: usize) {
         if self.open_bytes.saturating_add(more) <= self.budget {
             return;
@@ -362,7 +374,7 @@ impl<'t, R: ReadAt> Events<'t, R> {
             self.lanes.iter().enumerate().filter(|(_, l)| l.resident).map(|(slot, l)| (l.time, slot)),
         );
         resident.sort_unstable();
-        // Room for several makes the search cheap when very many small buffers are open.
+        // Freeing several at once keeps the search cheap when very many small buffers are open.
         let goal = self.budget.saturating_sub(more).min(self.budget / 2);
         while let Some((_, slot)) = resident.pop().filter(|_| self.open_bytes > goal) {
             if let Some(lane) = self.lanes.get_mut(slot) {
@@ -372,7 +384,7 @@ impl<'t, R: ReadAt> Events<'t, R> {
         }
     }
 
-    /// Counts bytes that were loaded again; says so when they become too many.
+    /// Counts bytes that were loaded again; reports a defect when the limit is reached.
     fn charge(&mut self, bytes: u32, offset: u64) {
         let before = self.reloads;
         self.reloads = before.saturating_sub(u64::from(bytes));
@@ -382,7 +394,8 @@ impl<'t, R: ReadAt> Events<'t, R> {
         }
     }
 
-    /// The stamp of the next event as far as it is known without loading anything: exact but for a buffer whose stamps decrease.
+    /// Returns the stamp of the next event as far as it is known without loading anything: exact
+    /// except for a buffer whose stamps decrease.
     pub fn likely_time(&mut self) -> Option<i64> {
         if let Some(slot) = self.current.filter(|_| core::mem::take(&mut self.step)) {
             let lane = self.lanes.get_mut(slot).and_then(|lane| lane.step().then_some(&*lane));
@@ -402,19 +415,21 @@ impl<'t, R: ReadAt> Events<'t, R> {
         current.or_else(|| self.heap.peek().map(|r| r.0.time()))
     }
 
-    /// Whether buffers may not be loaded again any more, so that this file had better be read to its end.
+    /// Returns whether the reload limit is used up, so that the caller should read this file to its
+    /// end.
     #[must_use]
     pub fn is_hurried(&self) -> bool {
         self.reloads == 0
     }
 
-    /// Memory that open buffers take.
+    /// Returns the bytes of memory that open buffers take.
     #[must_use]
     pub fn resident_bytes(&self) -> usize {
         self.open_bytes
     }
 
-    /// Gives the memory of open buffers back; they are loaded again when they are needed. For readers of many files at once.
+    /// Frees the memory of open buffers; they are loaded again when needed. For readers of many
+    /// files at once.
     pub fn park(&mut self) {
         if self.step {
             return;
@@ -428,7 +443,8 @@ impl<'t, R: ReadAt> Events<'t, R> {
         }
     }
 
-    /// Loads the bytes of a lane again if they were taken; `None` if the file has changed meanwhile.
+    /// Loads the bytes of a lane again if they were freed; `None` if the file has changed
+    /// meanwhile.
     fn make_resident(&mut self, slot: usize) -> Result<Option<usize>> {
         let missing = self.lanes.get(slot).filter(|l| !l.resident).map(|l| l.buffer);
         let Some(this) = missing.and_then(|b| self.trace.buffers().get(b)).copied() else {
@@ -449,8 +465,8 @@ impl<'t, R: ReadAt> Events<'t, R> {
     }
 }
 
-/// Bytes of open buffers to allow: a buffer for each processor, as far as the file's length makes that believable, or some of the
-/// file's own bytes.
+/// Returns the allowed bytes of open buffers: a buffer for each processor, as far as the file's
+/// length makes that believable, or some of the file's own bytes.
 fn budget(largest: usize, cpus: usize, file_size: u64) -> usize {
     let length = usize::try_from(file_size).unwrap_or(usize::MAX);
     let believable = length.saturating_mul(BEST_PACKING).min(AMPLE.max(length.saturating_mul(4)));

@@ -1,7 +1,8 @@
 //! A file as a sequence of buffers: reading, time order, writing, checking, repairing.
 //!
 //! ```text
-//!   ReadAt ──▶ reader::Trace (header + index of buffers) ──▶ merge::Events (one buffer per CPU in memory) ──▶ Record
+//!   ReadAt ──▶ reader::Trace (header + index of buffers)
+//!          ──▶ merge::Events (one buffer per CPU in memory) ──▶ Record
 //!   records ──▶ writer::Writer (a buffer per CPU) ──▶ WriteAt
 //! ```
 
@@ -30,12 +31,13 @@ use crate::{Error, Result};
 
 /// Bytes that can be read at any offset.
 ///
-/// Files are read with `pread` (feature `std`), never mapped: a file cut short meanwhile is an error, not a fault.
+/// Files are read with `pread` (feature `std`), never mapped: a file truncated meanwhile causes an
+/// error, not a fault.
 pub trait ReadAt {
-    /// The number of bytes there are.
+    /// Returns the number of bytes.
     fn len(&self) -> u64;
 
-    /// Whether there are none.
+    /// Returns whether there are no bytes.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -46,18 +48,18 @@ pub trait ReadAt {
     /// Returns the first offset from `offset` on that may hold a byte other than 0, or the length
     /// if there is none.
     ///
-    /// A sparse file is read faster where this skips what is not allocated.
+    /// Skipping unallocated ranges makes reading a sparse file faster.
     fn next_data(&self, offset: u64) -> u64 {
         offset
     }
 }
 
-/// Somewhere bytes can be written at any offset.
+/// A sink that accepts bytes at any offset.
 pub trait WriteAt {
     /// Writes all of `bytes` at `offset`.
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<()>;
 
-    /// Writes all of several pieces, one behind the other, from `offset`.
+    /// Writes several pieces, one after the other, from `offset`.
     fn write_row_at(&mut self, mut offset: u64, pieces: &[&[u8]]) -> Result<()> {
         for piece in pieces {
             self.write_at(offset, piece)?;

@@ -47,7 +47,8 @@ pub struct Trace<R> {
 }
 
 impl<R: ReadAt> Trace<R> {
-    /// Reads the header and indexes the buffers. Damage behind the header does not fail: see [`Trace::defects`].
+    /// Reads the header and indexes the buffers. Damage after the header is not an error: see
+    /// [`Trace::defects`].
     pub fn open(source: R) -> Result<Self> {
         let length = source.len();
         let head = read_head(&source)?;
@@ -59,46 +60,48 @@ impl<R: ReadAt> Trace<R> {
         Ok(Self { source, length, header, wide, starter, clock, index })
     }
 
-    /// All events in time order.
+    /// Returns all events in time order.
     pub fn events(&self) -> Events<'_, R> {
         Events::new(self)
     }
 
-    /// The log-file header.
+    /// Returns the log-file header.
     #[must_use]
     pub fn header(&self) -> &LogFileHeader {
         &self.header
     }
 
-    /// Thread and process that started the session.
+    /// Returns thread id and process id of the session's starter.
     #[must_use]
     pub fn starter(&self) -> (u32, u32) {
         self.starter
     }
 
-    /// From raw stamps to wall time.
+    /// Returns the clock that converts raw stamps to wall time.
     #[must_use]
     pub fn clock(&self) -> &Clock {
         &self.clock
     }
 
-    /// The buffers, by processor and time.
+    /// Returns the buffers, by processor and time.
     #[must_use]
     pub fn buffers(&self) -> &[BufferRef] {
         &self.index.buffers
     }
 
-    /// The buffers in the order in which the session wrote them.
+    /// Returns the buffers in the order in which the session wrote them.
     #[must_use]
     pub fn buffers_as_written(&self) -> Vec<BufferRef> {
         let mut buffers = self.index.buffers.clone();
         let wraps = self.header.log_file_mode & EVENT_TRACE_FILE_MODE_CIRCULAR != 0;
-        // The header buffer stands first in every file; behind it a circular one may hold newer buffers before older ones.
+        // The header buffer is first in every file; after it, a circular file may hold newer
+        // buffers before older ones.
         buffers.sort_by_key(|b| (b.offset != 0, if wraps { b.sequence } else { 0 }, b.offset));
         buffers
     }
 
-    /// The header of a buffer and all of its valid bytes as they were in memory: header first, then the records, unpacked.
+    /// Loads a buffer into `into` as it was in memory (header first, then the records,
+    /// decompressed) and returns its header.
     pub fn load(&self, buffer: &BufferRef, into: &mut Vec<u8>) -> Result<BufferHeader> {
         let (loaded, _) = Loader::default().load(&self.source, buffer, self.session_buffer_size())?;
         let mut header = self.buffer_header(buffer)?;
@@ -113,18 +116,19 @@ impl<R: ReadAt> Trace<R> {
         Ok(header)
     }
 
-    /// The header of a buffer as the file has it.
+    /// Returns the header of a buffer as stored in the file.
     pub fn buffer_header(&self, buffer: &BufferRef) -> Result<BufferHeader> {
         let mut head = [0; HEADER_SIZE];
         self.source.read_at(buffer.offset, &mut head)?;
         Ok(BufferHeader::parse(&head).within(buffer.size))
     }
 
-    /// For each processor that lost events: when the buffer began with which the session said so for the last time.
+    /// Returns, for each processor that lost events, the start time of its last buffer with a loss
+    /// flag.
     #[must_use]
     pub fn last_losses(&self) -> Vec<(u16, i64)> {
         let mut losses: Vec<(u16, i64)> = Vec::new();
-        // By processor and time: the last of a processor stands.
+        // Buffers are sorted by processor and time, so the last one of a processor remains.
         for b in self.index.buffers.iter().filter(|b| b.after_loss) {
             match losses.last_mut().filter(|last| last.0 == b.cpu) {
                 Some(last) => last.1 = b.first_time,
@@ -134,20 +138,20 @@ impl<R: ReadAt> Trace<R> {
         losses
     }
 
-    /// How many buffers are compressed.
+    /// Returns the number of compressed buffers.
     #[must_use]
     pub fn compressed_buffers(&self) -> usize {
         self.index.buffers.iter().filter(|b| b.compressed).count()
     }
 
-    /// What is wrong with the sequence of buffers.
+    /// Returns the defects in the sequence of buffers.
     #[must_use]
     pub fn defects(&self) -> &[Error] {
         &self.index.defects
     }
 
-    /// The bytes between or after the buffers that hold no buffer: offset and size of each, in file
-    /// order.
+    /// Returns the holes, bytes between or after the buffers that hold no buffer: offset and size
+    /// of each, in file order.
     pub fn holes(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.index.defects.iter().filter_map(|defect| match defect {
             Error::Hole { offset, size, .. } => Some((*offset, *size)),
@@ -155,33 +159,36 @@ impl<R: ReadAt> Trace<R> {
         })
     }
 
-    /// The flags of loss (`BUFFER_FLAG_EVENTS_LOST`, `BUFFER_FLAG_BUFFER_LOST`, `BUFFER_FLAG_RTBACKUP_CORRUPT`) that any
-    /// buffer has.
+    /// Returns the loss flags (`BUFFER_FLAG_EVENTS_LOST`, `BUFFER_FLAG_BUFFER_LOST`,
+    /// `BUFFER_FLAG_RTBACKUP_CORRUPT`) of all buffers, combined.
     ///
-    /// They tell of loss even where the counts of the log-file header were never written. Files from before Windows Vista
-    /// have none.
+    /// They show loss even where the counts of the log-file header were never written. Files from
+    /// before Windows Vista have none.
     #[must_use]
     pub fn loss_flags(&self) -> u16 {
         self.index.loss_flags
     }
 
-    /// Whether any buffer but a header buffer starts with a kernel event (SYSTEM, COMPACT or PERFINFO).
+    /// Returns whether any buffer other than a header buffer starts with a kernel event (SYSTEM,
+    /// COMPACT or PERFINFO).
     ///
-    /// Kernel events behind others in their buffers are not seen: this is a guess that costs nothing.
+    /// Kernel events after others in their buffers are not seen: this is an estimate at no cost.
     #[must_use]
     pub fn seems_to_hold_kernel_events(&self) -> bool {
         self.index.kernel_events
     }
 
-    /// Whether the session said that it was done with the file.
+    /// Returns whether the session finalised the file.
     #[must_use]
     pub fn is_finalised(&self) -> bool {
         self.header.end_time.0 != 0
     }
 
-    /// How many buffers a finalised file says it has and how many are there, if some are missing.
+    /// Returns the number of buffers that a finalised file claims and the number that it has, if
+    /// some are missing.
     ///
-    /// A circular log counts all it ever wrote and keeps the newest: it lacks some if the newest is not there.
+    /// A circular log counts all buffers ever written and keeps the newest: some are missing if the
+    /// newest is not there.
     #[must_use]
     pub fn missing_buffers(&self) -> Option<(u64, u64)> {
         let h = &self.header;
@@ -192,25 +199,25 @@ impl<R: ReadAt> Trace<R> {
         (self.is_finalised() && said > there && !wrapped).then_some((said, there))
     }
 
-    /// Bytes of the file.
+    /// Returns the size of the file in bytes.
     #[must_use]
     pub fn file_size(&self) -> u64 {
         self.length
     }
 
-    /// The bytes behind the trace.
+    /// Returns the source of the bytes.
     #[must_use]
     pub fn source(&self) -> &R {
         &self.source
     }
 
-    /// Whether the log-file mode says that buffers are compressed, or any buffer is.
+    /// Returns whether the log-file mode includes compression or any buffer is compressed.
     #[must_use]
     pub fn is_compressed(&self) -> bool {
         self.header.log_file_mode & EVENT_TRACE_COMPRESSED_MODE != 0 || self.compressed_buffers() > 0
     }
 
-    /// The log-file header event, wherever its buffer claims to end.
+    /// Returns the log-file header event, wherever its buffer claims to end.
     pub(super) fn first_record(&self) -> Result<Vec<u8>> {
         let mut bytes = alloc::vec![0; FIRST_EVENT];
         let got = self.source.read_at(HEADER_SIZE as u64, &mut bytes)?;
@@ -221,7 +228,7 @@ impl<R: ReadAt> Trace<R> {
         Ok(bytes)
     }
 
-    /// Bytes of the log-file header event up to its names.
+    /// Returns the size of the log-file header event up to its names, in bytes.
     pub(super) fn first_record_minimum(&self) -> usize {
         header::system::SIZE.saturating_add(logfile::at::in_payload(logfile::at::NAMES, self.wide))
     }
@@ -234,17 +241,19 @@ impl<R: ReadAt> Trace<R> {
         self.header.has_old_instances()
     }
 
-    /// Where the walk over the buffers ended: at the end of the file, or at what is no buffer.
+    /// Returns where the walk over the buffers ended: at the end of the file, or at bytes that are
+    /// no buffer.
     pub(super) fn end_of_buffers(&self) -> u64 {
         self.index.end
     }
 
-    /// Where in the file a field of the log-file header stands, by its name in [`logfile::at`].
+    /// Returns the offset in the file of a field of the log-file header, given its offset in
+    /// [`logfile::at`].
     pub(super) fn header_offset(&self, field: usize) -> u64 {
         logfile::at::in_file(field, self.wide)
     }
 
-    /// The payload of the first event, and where in it the names begin.
+    /// Returns the payload of the first event and the offset of the names in it.
     pub(super) fn header_payload(&self) -> Result<(Vec<u8>, usize)> {
         let head = read_head(&self.source)?;
         let payload = first_event(&head)?.payload().to_vec();
@@ -252,7 +261,7 @@ impl<R: ReadAt> Trace<R> {
     }
 }
 
-/// The bytes that hold the first event.
+/// Reads the bytes that hold the first event.
 pub(super) fn read_head<R: ReadAt>(source: &R) -> Result<Vec<u8>> {
     let mut head = alloc::vec![0; FIRST_EVENT];
     let got = source.read_at(0, &mut head)?;
@@ -260,7 +269,7 @@ pub(super) fn read_head<R: ReadAt>(source: &R) -> Result<Vec<u8>> {
     Ok(head)
 }
 
-/// The record that holds the log-file header.
+/// Returns the record that holds the log-file header.
 pub(super) fn first_event(head: &[u8]) -> Result<Record<'_>> {
     let not_etl = |offset, why| Error::NotAnEtl { offset, why };
     let Some(raw) = head.first_chunk::<HEADER_SIZE>() else {

@@ -1,30 +1,31 @@
-//! Finalises a file that a crash left behind.
+//! Finalises a file left by a crash.
 //!
 //! ```text
 //!   header buffer │ buffer │ buffer │ half a buffer │ zeros        EndTime 0, BuffersWritten 0
 //!        ▼             ▼        ▼          ▼            ▼
-//!   header buffer │ buffer │ buffer │ its whole records            EndTime = last event, BuffersWritten exact
+//!   header buffer │ buffer │ buffer │ its whole records            EndTime, BuffersWritten exact
 //! ```
 //!
-//! Whole buffers are copied as they are. A buffer cut short keeps the records that are whole, in a plain buffer of the
-//! session's size. Fields that cannot be right get the value that readers assume or that the rest
-//! of the file shows:
+//! Whole buffers are copied unchanged. A truncated buffer keeps its whole records, in a plain
+//! buffer of the session's size. Fields with impossible values get the value that readers assume or
+//! that the rest of the file shows:
 //!
 //! | Field | Becomes |
 //! |---|---|
-//! | `BuffersWritten`, `EndTime` | what is in the new file; a possible `EndTime` stays |
-//! | `NumberOfProcessors` | raised where a buffer has a higher index, as a writer leaves it that learns of processors as it goes |
-//! | clock without a rate, pointer size, boot after the start, session buffer size | what readers take instead |
-//! | names of session and file that do not end | cut where the event ends |
-//! | state, flags, type, flush marker and filler of buffers | as a session writes them |
-//! | session number of a buffer, sequence number used twice | the session's; a new one |
+//! | `BuffersWritten`, `EndTime` | the values of the new file; a possible `EndTime` stays |
+//! | `NumberOfProcessors` | raised if a buffer has a higher index; writers may learn it late |
+//! | clock without a rate, pointer size | the value that readers assume |
+//! | boot after start, session buffer size | the value that readers assume |
+//! | unterminated session and file name | terminated where the event ends |
+//! | state, flags, type, flush marker and filler of buffers | the values that a session writes |
+//! | logger id of a buffer, repeated sequence number | the session's id; a new number |
 //!
-//! What a record holds is never changed, and counts of lost events stay those of the session.
+//! The content of a record is never changed, and counts of lost events stay those of the session.
 //!
-//! The new file has at most [`GROWTH`] times the bytes of the input's buffers, and one largest
-//! buffer more: a few bytes can claim a large buffer, or unpack to one. Where padding has used up
-//! half of that, damaged buffers keep the size of their records; readers go by the size in a
-//! buffer's header. Records that exceed all of it end the repair with an error.
+//! The new file has at most [`GROWTH`] times the bytes of the input's buffers, plus one largest
+//! buffer, because a few bytes can claim a large buffer or unpack to one. Once padding has used up
+//! half of that, damaged buffers keep the size of their records; readers use the size in a buffer's
+//! header. If the records exceed the limit, the repair fails.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -45,29 +46,29 @@ use crate::time::FileTime;
 use crate::wire::align8;
 use crate::{Error, Result};
 
-/// Where the first event, which has a SYSTEM header, says how many bytes it has.
+/// Offset of the size field in the first event, which has a SYSTEM header.
 const FIRST_SIZE_AT: usize = 4;
 
-/// How many times the bytes of the input's buffers the new file may have.
+/// The limit of the new file's size, as a multiple of the bytes of the input's buffers.
 const GROWTH: u64 = 16;
 
-/// What was done to a file.
+/// The result of a repair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Repair {
     /// Buffers in the new file, the header buffer included.
     pub buffers: u32,
     /// Buffers of which only some records were whole.
     pub salvaged: u32,
-    /// Buffers left out because nothing in them could be read.
+    /// Buffers left out because nothing in them was readable.
     pub dropped: u32,
-    /// Damaged buffers that stay smaller than the session's, because so many were damaged that
-    /// padding would make the file far larger than the input.
+    /// Damaged buffers that stay smaller than the session's buffer size, because padding that many
+    /// would make the file far larger than the input.
     pub unpadded: u32,
     /// Events in the new file.
     pub events: u64,
-    /// When the last event was written, now the end of the session.
+    /// Time of the last event, now the end of the session.
     pub end_time: FileTime,
-    /// Bytes of the new file.
+    /// Size of the new file in bytes.
     pub bytes: u64,
 }
 
@@ -91,7 +92,7 @@ pub fn repair<R: ReadAt, W: WriteAt>(trace: &Trace<R>, sink: W) -> Result<Repair
     let mut image = Vec::new();
     for buffer in &in_file_order {
         let (loaded, damage) = loader.load(trace.source(), buffer, trace.session_buffer_size())?;
-        let mut found = Found::empty(loaded.start);
+        let mut found = WholeRecords::empty(loaded.start);
         if buffer.has_records {
             found = whole_records(&loaded.bytes, loaded.start, trace.old_instances());
         }
@@ -116,14 +117,15 @@ pub fn repair<R: ReadAt, W: WriteAt>(trace: &Trace<R>, sink: W) -> Result<Repair
     copy.finish()
 }
 
-/// The session's buffer size, or one that all buffers fit where the header's is impossible.
+/// Returns the session's buffer size, or a size that fits all buffers if the header's is
+/// impossible.
 fn session_size<R: ReadAt>(trace: &Trace<R>, buffers: &[BufferRef]) -> u32 {
     let largest = buffers.iter().map(|b| b.size).max().unwrap_or(MIN_BUFFER);
     let fallback = largest.min(MAX_BUFFER).next_multiple_of(MIN_BUFFER);
     trace.header().plausible_buffer_size().unwrap_or(fallback)
 }
 
-/// The most bytes of the new file.
+/// Returns the largest allowed size of the new file in bytes.
 fn limit<R: ReadAt>(trace: &Trace<R>, buffers: &[BufferRef]) -> u64 {
     let length = trace.source().len();
     let there = |buffer: &BufferRef| u64::from(buffer.size).min(length.saturating_sub(buffer.offset));
@@ -131,16 +133,17 @@ fn limit<R: ReadAt>(trace: &Trace<R>, buffers: &[BufferRef]) -> u64 {
     bytes.saturating_mul(GROWTH).saturating_add(u64::from(MAX_BUFFER))
 }
 
-/// Numbers of the sessions in a file: an appended one begins with a header buffer of its own.
+/// Logger ids and sequence numbers of the sessions in a file: an appended session begins with its
+/// own header buffer.
 #[derive(Default)]
 struct Sessions {
-    /// The number that most data buffers of each session have.
+    /// The logger id that most data buffers of each session have.
     logger_ids: Vec<u16>,
-    /// Which session the next buffer belongs to, counted from 1.
+    /// The session of the next buffer, counted from 1.
     current: usize,
     /// Sequence numbers of the current session in the new file.
     used: BTreeSet<i64>,
-    /// The highest sequence number of all.
+    /// The highest sequence number of all sessions.
     highest: i64,
 }
 
@@ -165,14 +168,14 @@ impl Sessions {
         Ok(sessions)
     }
 
-    /// Ends the session whose buffers had these numbers; of the first one only the header buffer
-    /// comes before.
+    /// Ends the session whose buffers had these logger ids. Before the first session there is only
+    /// the header buffer.
     fn close(&mut self, votes: &mut BTreeMap<u16, u32>) {
         let most = core::mem::take(votes).into_iter().max_by_key(|(_, count)| *count);
         self.logger_ids.push(most.map_or(0, |(id, _)| id));
     }
 
-    /// Gives a buffer the number of its session and a sequence number of its own.
+    /// Sets the logger id of the buffer's session and makes its sequence number unique.
     fn number(&mut self, buffer: &BufferRef, head: &mut BufferHeader) {
         if begins_session(buffer, head) {
             self.current = self.current.saturating_add(1);
@@ -192,18 +195,18 @@ fn begins_session(buffer: &BufferRef, head: &BufferHeader) -> bool {
     buffer.offset == 0 || head.kind() == BufferType::HEADER
 }
 
-/// A new file that is being written.
+/// A new file under construction.
 struct Copy<'t, R, W> {
     trace: &'t Trace<R>,
     sink: W,
     session_size: u32,
-    /// The most bytes that are written.
+    /// The largest allowed size of the new file in bytes.
     limit: u64,
     sessions: Sessions,
     done: Repair,
-    /// Place and header of the last buffer, and whether it is a header buffer.
+    /// Offset and header of the last buffer, and whether it is a header buffer.
     previous: Option<(u64, BufferHeader, bool)>,
-    /// Bytes of the first event, where it was cut.
+    /// Size of the first event, if it was shortened.
     first_size: Option<usize>,
     /// The latest stamp.
     latest: i64,
@@ -215,12 +218,12 @@ impl<R: ReadAt, W: WriteAt> Copy<'_, R, W> {
         self.trace.header().has_modern_buffers()
     }
 
-    /// Whether buffers differ in size, as compressed ones do.
+    /// Returns whether buffers differ in size, as compressed ones do.
     fn is_compressed(&self) -> bool {
         self.is_modern() && self.trace.is_compressed()
     }
 
-    /// Whether size, offset and compression of a buffer can stay as they are.
+    /// Returns whether size, offset and compression of a buffer can stay as they are.
     fn is_sound(&self, head: &BufferHeader, buffer: &BufferRef, size: usize) -> bool {
         let offset = head.offset as usize;
         let fits = if buffer.compressed {
@@ -237,16 +240,16 @@ impl<R: ReadAt, W: WriteAt> Copy<'_, R, W> {
             && offset == align8(offset)
     }
 
-    /// Puts the whole records of a damaged buffer into a plain one.
+    /// Copies the whole records of a damaged buffer into a plain one.
     fn rebuild(
         &mut self,
         buffer: &BufferRef,
         loaded: &Loaded,
-        found: &mut Found,
+        found: &mut WholeRecords,
         head: &mut BufferHeader,
         image: &mut Vec<u8>,
     ) -> Result<()> {
-        // The padding of the last record may be cut off.
+        // The padding of the last record may be missing.
         let end = found.end.min(loaded.bytes.len());
         let mut records = loaded.bytes.get(loaded.start..end).unwrap_or_default();
         // Without the log-file header there is no trace, even if the header buffer ends before that
@@ -276,7 +279,7 @@ impl<R: ReadAt, W: WriteAt> Copy<'_, R, W> {
         Ok(())
     }
 
-    /// The size of a rebuilt buffer with so many valid bytes.
+    /// Returns the size of a rebuilt buffer with `valid` valid bytes.
     fn size_for(&mut self, valid: usize) -> usize {
         let padded = valid.max(self.session_size as usize);
         if self.is_compressed() {
@@ -292,8 +295,8 @@ impl<R: ReadAt, W: WriteAt> Copy<'_, R, W> {
         valid
     }
 
-    /// The log-file header event, no larger than its buffer: what follows there belongs to the next
-    /// one.
+    /// Returns the log-file header event, no larger than its buffer: the bytes after the buffer
+    /// belong to the next one.
     fn first_record(&mut self, buffer: &BufferRef) -> Result<Vec<u8>> {
         let mut record = self.trace.first_record()?;
         let limit = (buffer.size as usize).saturating_sub(HEADER_SIZE) & !7;
@@ -306,8 +309,14 @@ impl<R: ReadAt, W: WriteAt> Copy<'_, R, W> {
         Ok(record)
     }
 
-    /// Writes a buffer, with a header that a session could have written.
-    fn put(&mut self, buffer: &BufferRef, found: &Found, head: BufferHeader, image: &mut [u8]) -> Result<()> {
+    /// Writes a buffer with a header that a session could have written.
+    fn put(
+        &mut self,
+        buffer: &BufferRef,
+        found: &WholeRecords,
+        head: BufferHeader,
+        image: &mut [u8],
+    ) -> Result<()> {
         let mut head = head;
         let at = self.done.bytes;
         let size = at.saturating_add(image.len() as u64);
@@ -315,8 +324,8 @@ impl<R: ReadAt, W: WriteAt> Copy<'_, R, W> {
             return Err(Error::TooLarge { what: "repaired file", size, limit: self.limit });
         }
         if self.is_modern() {
-            self.mend(buffer, &mut head, image);
-            self.settle_flush_marker(&head)?;
+            self.fix_header(buffer, &mut head, image);
+            self.fix_flush_marker(&head)?;
         }
         self.sink.write_at(at, image)?;
         self.previous = Some((at, head, begins_session(buffer, &head)));
@@ -328,8 +337,8 @@ impl<R: ReadAt, W: WriteAt> Copy<'_, R, W> {
         Ok(())
     }
 
-    /// Gives the fields of a header, and the filler, values that they can have.
-    fn mend(&mut self, buffer: &BufferRef, head: &mut BufferHeader, image: &mut [u8]) {
+    /// Replaces impossible values of header fields, and wrong filler.
+    fn fix_header(&mut self, buffer: &BufferRef, head: &mut BufferHeader, image: &mut [u8]) {
         head.state = STATE_FLUSH;
         head.flags &= KNOWN_BUFFER_FLAGS;
         if buffer.offset == 0 {
@@ -354,9 +363,9 @@ impl<R: ReadAt, W: WriteAt> Copy<'_, R, W> {
         }
     }
 
-    /// Takes the flush marker from the buffer before `next` where it does not end a session. Of a
-    /// circular file the last buffer written may stand anywhere.
-    fn settle_flush_marker(&mut self, next: &BufferHeader) -> Result<()> {
+    /// Clears the flush marker of the buffer before `next` if it does not end a session. In a
+    /// circular file, the last buffer written may be anywhere.
+    fn fix_flush_marker(&mut self, next: &BufferHeader) -> Result<()> {
         let is_circular = self.trace.header().log_file_mode & EVENT_TRACE_FILE_MODE_CIRCULAR != 0;
         let Some((at, head, is_header)) = self.previous.filter(|_| !is_circular) else { return Ok(()) };
         if !is_header && next.kind() != BufferType::HEADER && head.flags & BUFFER_FLAG_FLUSH_MARKER != 0 {
@@ -369,13 +378,13 @@ impl<R: ReadAt, W: WriteAt> Copy<'_, R, W> {
     /// Sets the fields of the log-file header.
     fn finish(mut self) -> Result<Repair> {
         let Some((at, head, _)) = self.previous else {
-            return Err(Error::NotAnEtl { offset: 0, why: "not even the header buffer is whole" });
+            return Err(Error::NotAnEtl { offset: 0, why: "the header buffer is incomplete" });
         };
         if self.is_modern() {
             set_flush_marker(&mut self.sink, at, head.flags)?;
         }
         let header = self.trace.header();
-        // An end of 0 would be no end at all.
+        // An end time of 0 would mark the file as not finalised.
         let last = self.trace.clock().file_time(self.latest).max(header.start_time).max(FileTime(1));
         let has_end = self.trace.is_finalised() && header.end_time >= header.start_time;
         self.done.end_time = if has_end { header.end_time } else { last };
@@ -403,7 +412,7 @@ impl<R: ReadAt, W: WriteAt> Copy<'_, R, W> {
         self.sink.write_at(self.trace.header_offset(field), bytes)
     }
 
-    /// Ends the names of session and file within the first event.
+    /// Terminates the names of session and file within the first event.
     fn end_names(&mut self) -> Result<()> {
         let (payload, start) = self.trace.header_payload()?;
         let end = self.first_size.map_or(payload.len(), |size| size.saturating_sub(header::system::SIZE));
@@ -425,22 +434,22 @@ impl<R: ReadAt, W: WriteAt> Copy<'_, R, W> {
     }
 }
 
-struct Found {
+struct WholeRecords {
     records: u64,
     end: usize,
     last_time: Option<i64>,
     clean: bool,
 }
 
-impl Found {
-    /// Nothing yet, of records from `start` on.
+impl WholeRecords {
+    /// Returns a result without records, which start at `start`.
     const fn empty(start: usize) -> Self {
         Self { records: 0, end: start, last_time: None, clean: true }
     }
 }
 
-fn whole_records(bytes: &[u8], start: usize, old_instances: bool) -> Found {
-    let mut found = Found::empty(start);
+fn whole_records(bytes: &[u8], start: usize, old_instances: bool) -> WholeRecords {
+    let mut found = WholeRecords::empty(start);
     loop {
         let rest = bytes.get(found.end..).unwrap_or_default();
         match header::measure(rest, 0, old_instances) {

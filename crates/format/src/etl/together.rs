@@ -1,13 +1,14 @@
-//! Whose turn it is among many files that are read as one stream.
+//! Chooses the next file among many that are read as one stream.
 //!
 //! ```text
-//!   settle(file) ──▶ heap by (wall time, file) ──▶ turn() ──▶ one event of that file ──▶ settle(file) …
-//!                └─▶ memory of open buffers ──▶ excess(): the file that has had its buffers open for longest gives them back
+//!   settle(file) ──▶ heap by (wall time, file) ──▶ turn() ──▶ one event of that file
+//!                └─▶ memory of open buffers ──▶ excess(): the longest open file, to be freed
 //! ```
 //!
-//! 1. Only a file that was read can have another next event: the others keep their places, so an event costs the logarithm of the number of files.
-//! 2. Of equal times the first file comes first.
-//! 3. A file that may load nothing twice is read to the end of what it has open.
+//! 1. Only the file that was read has a new next event. The others keep their positions in the
+//!    heap, so an event costs the logarithm of the number of files.
+//! 2. Of equal times, the first file comes first.
+//! 3. A file that has used up its reload limit is read to the end of its open buffers.
 
 use alloc::collections::{BinaryHeap, VecDeque};
 use alloc::vec::Vec;
@@ -16,19 +17,19 @@ use core::cmp::Reverse;
 use super::{Events, ReadAt};
 use crate::time::{Clock, FileTime};
 
-/// Memory for open buffers of all files together; beyond it, buffers are given back and loaded again.
+/// Memory for open buffers of all files together; above it, buffers are freed and loaded again.
 const TOGETHER: usize = 256 << 20;
 
-/// The turns of files that are read together.
+/// The order in which files that are read together take turns.
 #[derive(Debug, Default)]
 pub struct Together {
     heap: BinaryHeap<Reverse<(FileTime, usize)>>,
-    /// Whose turn it is whatever the time.
+    /// The file that has the next turn regardless of time.
     held: Option<usize>,
-    /// Memory of each file, and of all.
+    /// Memory of each file; `total` is the sum.
     open: Vec<Memory>,
     total: usize,
-    /// Those that got memory, oldest first; some may have none any more.
+    /// Files that have open buffers, oldest first; some may have freed them already.
     order: VecDeque<usize>,
 }
 
@@ -39,7 +40,8 @@ struct Memory {
 }
 
 impl Together {
-    /// Asks a file when its next event is: at first, and whenever it was read. False where it has none.
+    /// Queues a file by the time of its next event. Called at the start and whenever the file was
+    /// read. False if the file has no more events.
     pub fn settle<R: ReadAt>(&mut self, file: usize, events: &mut Events<'_, R>, clock: &Clock) -> bool {
         let time = events.likely_time();
         self.note(file, events.resident_bytes());
@@ -57,13 +59,14 @@ impl Together {
         self.held = Some(file);
     }
 
-    /// The file whose next event is the earliest.
+    /// Returns the file with the earliest next event.
     #[inline]
     pub fn turn(&mut self) -> Option<usize> {
         self.held.take().or_else(|| self.heap.pop().map(|Reverse((_, file))| file))
     }
 
-    /// A file that must [give its memory back](Events::park), as long as there are such; one keeps its own.
+    /// Returns a file that must [free its memory](Events::park), as long as there are such files.
+    /// One file always keeps its memory.
     pub fn excess(&mut self) -> Option<usize> {
         while self.total > TOGETHER {
             let oldest = self.order.pop_front()?;
@@ -82,7 +85,7 @@ impl Together {
         None
     }
 
-    /// Keeps what memory a file has.
+    /// Records how much memory a file has.
     #[inline]
     fn note(&mut self, file: usize, bytes: usize) {
         if self.open.len() <= file {
@@ -103,7 +106,7 @@ mod tests {
     use alloc::vec;
 
     #[test]
-    fn of_equal_times_the_first_file_comes_first_and_who_is_held_before_all() {
+    fn ties_go_to_the_first_file_and_held_file_goes_first() {
         let mut turns = Together::default();
         for turn in [(5, 2), (3, 1), (5, 0), (3, 7)] {
             turns.heap.push(Reverse((FileTime(turn.0), turn.1)));
@@ -114,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_give_their_memory_back_until_the_rest_fits() {
+    fn oldest_files_free_memory_until_the_rest_fits() {
         let mut turns = Together::default();
         for file in 0..10 {
             turns.note(file, TOGETHER / 4);

@@ -1,16 +1,18 @@
-//! Writes files that every reader of the format takes.
+//! Writes files that every reader of the format accepts.
 //!
 //! ```text
 //!   create   header buffer with EndTime 0
-//!   append   whole buffers only, each one processor's records            ◀── killed here: valid to the last buffer
-//!   finish   flush marker on the last buffer, then the header: EndTime, BuffersWritten, lost counts
-//!   reopen   the same header again with EndTime 0, the marker taken off; then append and finish as before
+//!   append   whole buffers only, each one processor's records
+//!            killed here: the file is valid up to its last buffer
+//!   finish   flush marker on the last buffer, then EndTime, BuffersWritten, lost counts
+//!   reopen   the same header again with EndTime 0, the marker cleared; then append and finish
 //! ```
 //!
-//! Plain buffers have the session's size and 0xFF behind their records. Compressed ones end with their stream; a buffer
-//! that does not shrink is stored plain but cut at its last record, so that `BufferSize` never exceeds
-//! `Offset`. A circular log goes on behind its header buffer where the next buffer would pass the limit. Records of one
-//! processor must come in time order. Source: Observed, shaped like files of current Windows.
+//! Plain buffers have the session's size and 0xFF after their records. Compressed ones end with
+//! their stream; a buffer that does not shrink is stored plain but truncated after its last record,
+//! so that `BufferSize` never exceeds `Offset`. A circular log continues after its header buffer
+//! where the next buffer would exceed the limit. Records of one processor must come in time order.
+//! Source: Observed, shaped like files of current Windows.
 
 mod options;
 mod tail;
@@ -31,7 +33,7 @@ use crate::time::FileTime;
 use crate::wire::align8;
 use crate::{Error, Result, header, xpress};
 
-/// Refuses what would read back as something else.
+/// Rejects records that would not read back the same.
 fn check_buffer(cpu: u16, records: &[u8]) -> Result<()> {
     let invalid = |why| Err(Error::Invalid { what: "records to be written", offset: 0, why });
     if cpu > MAX_PROCESSOR {
@@ -43,7 +45,7 @@ fn check_buffer(cpu: u16, records: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Marks a written buffer, whose flags so far are given, as the end of a flush batch.
+/// Marks a written buffer, which has the given flags, as the end of a flush batch.
 pub(super) fn set_flush_marker<W: WriteAt>(sink: &mut W, buffer: u64, flags: u16) -> Result<()> {
     let at = buffer.saturating_add(buffer::at::FLAGS as u64);
     sink.write_at(at, &(flags | BUFFER_FLAG_FLUSH_MARKER).to_le_bytes())
@@ -54,22 +56,23 @@ pub(super) fn set_flush_marker<W: WriteAt>(sink: &mut W, buffer: u64, flags: u16
 struct Pending {
     records: Vec<u8>,
     last_time: i64,
-    /// Flags of loss for the buffer.
+    /// Loss flags for the buffer.
     loss: u16,
 }
 
-/// A buffer that stands in memory as it will in the file: room for the header, then records. Header and filler are put in place.
+/// A buffer laid out in memory as in the file: room for the header, then records. The writer fills
+/// in header and filler.
 #[derive(Debug)]
 pub struct InPlace<'a> {
-    /// Whose records.
+    /// The processor whose records the buffer holds.
     pub cpu: u16,
-    /// When it was flushed.
+    /// Time of the flush in the session's clock.
     pub time: i64,
-    /// Flags of loss, if any.
+    /// Loss flags of the buffer, or 0.
     pub loss: u16,
     /// The whole buffer, of the session's size.
     pub bytes: &'a mut [u8],
-    /// Bytes in use, the header's room included.
+    /// Bytes in use, including the room for the header.
     pub filled: usize,
 }
 
@@ -85,8 +88,8 @@ impl InPlace<'_> {
         valid.get(HEADER_SIZE..).map_or_else(|| Self::refused("no room for its header"), Ok)
     }
 
-    /// Puts header and filler in place.
-    fn dress(&mut self, head: &BufferHeader) -> Result<()> {
+    /// Writes header and filler into the buffer.
+    fn write_header(&mut self, head: &BufferHeader) -> Result<()> {
         if self.bytes.len() != head.buffer_size as usize {
             return Self::refused("not of the session's size");
         }
@@ -113,7 +116,8 @@ pub struct Writer<W> {
     compressor: xpress::Compressor,
     packed: Vec<u8>,
     image: Vec<u8>,
-    /// In a file that is gone on with, the header stays but for what finalising sets; whether it has the 64-bit layout.
+    /// Set for a reopened file, whose header stays except for the fields that finalising sets:
+    /// whether it has the 64-bit layout.
     kept_header: Option<bool>,
 }
 
@@ -136,9 +140,10 @@ impl<W: WriteAt> Writer<W> {
         }
     }
 
-    /// Goes on with a file behind its last whole buffer. What lies behind that must be cut off before.
+    /// Continues a file after its last whole buffer. Bytes after that must be truncated before.
     ///
-    /// Names, clock and session number stay those of the file; the counts of the final [`Summary`] are to be sums with those of its header.
+    /// Names, clock and logger id stay those of the file; the counts of the final [`Summary`] must
+    /// include those of its header.
     pub fn reopen(sink: W, tail: &Tail) -> Result<Self> {
         let (size, header) = (tail.header.buffer_size, &tail.header);
         let options = Options {
@@ -203,7 +208,8 @@ impl<W: WriteAt> Writer<W> {
         }
     }
 
-    /// Says that something was lost before the records of a processor that wait or come next: `BUFFER_FLAG_…` of loss.
+    /// Sets loss flags (`BUFFER_FLAG_…`) on the processor's pending or next buffer: something was
+    /// lost before its records.
     pub fn flag_loss(&mut self, cpu: u16, flags: u16) -> Result<()> {
         check_buffer(cpu, &[])?;
         self.make_pending(cpu);
@@ -219,7 +225,7 @@ impl<W: WriteAt> Writer<W> {
         self.write(cpu, time, record)
     }
 
-    /// Writes out what waits for any processor.
+    /// Writes the pending records of all processors.
     pub fn flush(&mut self) -> Result<()> {
         for index in 0..self.pending.len() {
             self.flush_cpu(u16::try_from(index).unwrap_or(u16::MAX))?;
@@ -241,8 +247,8 @@ impl<W: WriteAt> Writer<W> {
         done
     }
 
-    /// Makes the log circular: it never has more than `limit` bytes, but for the header buffer and one more. Not for compressed
-    /// files, whose buffers differ in size.
+    /// Makes the log circular: it never exceeds `limit` bytes, except for the header buffer and one
+    /// more buffer. Not for compressed files, whose buffers differ in size.
     pub fn wrap_at(&mut self, limit: u64) {
         self.wrap = Some(limit);
     }
@@ -275,30 +281,31 @@ impl<W: WriteAt> Writer<W> {
         done
     }
 
-    /// Appends a buffer of the session's size that stands in memory as it will in the file.
+    /// Appends a buffer of the session's size that is laid out in memory as in the file.
     pub fn append_in_place(&mut self, mut buffer: InPlace<'_>) -> Result<()> {
         if self.options.compressed {
             return self.append_flagged(buffer.cpu, buffer.time, buffer.loss, buffer.records()?);
         }
         let head = self.place(&buffer, self.sequence)?;
-        buffer.dress(&head)?;
+        buffer.write_header(&head)?;
         self.put(&head, buffer.bytes)
     }
 
-    /// Whether so many buffers of the session's size stand one behind the other in the file: not when compressed, nor where the log wraps.
+    /// Returns whether the next `buffers` buffers of the session's size are contiguous in the file:
+    /// not if compressed, nor where the log wraps.
     #[must_use]
     pub fn has_room_in_a_row(&self, buffers: usize) -> bool {
         let size = u64::from(self.options.buffer_size).saturating_mul(buffers as u64);
         !self.options.compressed && self.wrap.is_none_or(|limit| self.position.saturating_add(size) <= limit)
     }
 
-    /// Appends several such buffers by one write, where there [is room](Self::has_room_in_a_row). Nothing has happened where this fails, but for
-    /// bytes behind the last buffer.
+    /// Appends several such buffers by one write, if there [is room](Self::has_room_in_a_row). On
+    /// failure nothing changes, except for bytes after the last buffer.
     pub fn append_row_in_place(&mut self, buffers: &mut [InPlace<'_>]) -> Result<()> {
         let mut heads = Vec::with_capacity(buffers.len());
         for (sequence, buffer) in (self.sequence..).zip(&mut *buffers) {
             let head = self.place(buffer, sequence)?;
-            buffer.dress(&head)?;
+            buffer.write_header(&head)?;
             heads.push(head);
         }
         let pieces: Vec<&[u8]> = buffers.iter().map(|b| &*b.bytes).collect();
@@ -316,7 +323,7 @@ impl<W: WriteAt> Writer<W> {
         Ok(BufferHeader { sequence_number: sequence, ..head })
     }
 
-    /// The header of the next buffer, with so many bytes of records.
+    /// Returns the header of the next buffer, which has `records` bytes of records.
     fn head_of(&self, cpu: u16, time: i64, loss: u16, records: usize) -> Result<BufferHeader> {
         let session = self.options.buffer_size;
         let valid = HEADER_SIZE.saturating_add(records);
@@ -338,7 +345,8 @@ impl<W: WriteAt> Writer<W> {
         })
     }
 
-    /// Writes a complete buffer at its place. Nothing has happened where this fails, but for bytes behind the last buffer.
+    /// Writes a complete buffer at its offset. On failure nothing changes, except for bytes after
+    /// the last buffer.
     fn put(&mut self, head: &BufferHeader, image: &[u8]) -> Result<()> {
         let size = image.len() as u64;
         let wraps = self.wrap.is_some_and(|limit| self.position.saturating_add(size) > limit);
@@ -348,7 +356,7 @@ impl<W: WriteAt> Writer<W> {
         Ok(())
     }
 
-    /// A buffer with this header is in the file.
+    /// Records that a buffer with this header is in the file.
     fn note(&mut self, head: &BufferHeader, at: u64) {
         self.last_buffer = Some((at, head.flags));
         self.position = at.saturating_add(u64::from(head.buffer_size));
@@ -358,25 +366,27 @@ impl<W: WriteAt> Writer<W> {
         self.options.processors = self.options.processors.max(processors);
     }
 
-    /// Bytes that the file has: whole buffers.
+    /// Returns the size of the file in bytes: whole buffers.
     #[must_use]
     pub fn length(&self) -> u64 {
         self.length
     }
 
-    /// Where the next buffer goes, unless a circular log wraps: until then, bytes written so far.
+    /// Returns the offset of the next buffer, unless a circular log wraps: until then, the bytes
+    /// written so far.
     #[must_use]
     pub fn position(&self) -> u64 {
         self.position
     }
 
-    /// Where the bytes go.
+    /// Returns the sink that receives the bytes.
     pub fn sink_mut(&mut self) -> &mut W {
         &mut self.sink
     }
 
-    /// Adds a record, padded to eight bytes, to those behind the log-file header, and writes the header buffer again. Refused, with nothing changed,
-    /// where the buffer has no room left and in a file that is gone on with. The stamp is that of the header.
+    /// Adds a record, padded to eight bytes, after the log-file header and writes the header buffer
+    /// again. The record has the stamp of the header. Fails, with nothing changed, if the buffer
+    /// has no room left and for a reopened file.
     pub fn add_header_record(&mut self, record: &[u8]) -> Result<()> {
         let before = self.options.header_records.len();
         self.options.header_records.extend_from_slice(record);
@@ -391,37 +401,38 @@ impl<W: WriteAt> Writer<W> {
         self.sink.write_at(0, &image)
     }
 
-    /// Another start for the final header: a raw stamp and its wall time.
+    /// Sets another start for the final header: a raw stamp and its wall time.
     pub fn set_start(&mut self, anchor: i64, start: FileTime) {
         (self.options.anchor, self.options.start_time) = (anchor, start);
         self.options.boot_time = self.options.boot_time.min(start);
     }
 
-    /// A better measure of the counter's rate, for the final header.
+    /// Sets a better measurement of the counter's rate for the final header.
     pub fn set_perf_freq(&mut self, ticks_a_second: i64) {
         self.options.perf_freq = ticks_a_second;
     }
 
-    /// Buffers written so far, the header buffer included.
+    /// Returns the number of buffers written so far, including the header buffer.
     #[must_use]
     pub fn buffers_written(&self) -> u32 {
         u32::try_from(self.sequence).unwrap_or(u32::MAX)
     }
 
-    /// Writes out what waits and finalises the file. Gives the sink back.
+    /// Writes pending records, finalises the file and returns the sink.
     pub fn finish(mut self, summary: Summary) -> Result<W> {
         self.finalise(&summary)?;
         Ok(self.sink)
     }
 
-    /// Writes out what waits and finalises the file. May be done again with later counts, as long as no buffer is added.
+    /// Writes pending records and finalises the file. May be repeated with later counts, as long as
+    /// no buffer is added.
     pub fn finalise(&mut self, summary: &Summary) -> Result<()> {
         self.flush()?;
         if let Some((at, flags)) = self.last_buffer {
             set_flush_marker(&mut self.sink, at, flags)?;
         }
         let summary = Summary {
-            // An end before the start would be no end at all.
+            // An end before the start would not count as an end.
             end_time: summary.end_time.max(FileTime(self.options.start_time.0.max(1))),
             ..*summary
         };
@@ -438,7 +449,7 @@ impl<W: WriteAt> Writer<W> {
         self.patch_header(logfile::at::EVENTS_LOST, &summary.events_lost.to_le_bytes())?;
         self.patch_header(logfile::at::BUFFERS_LOST, &summary.buffers_lost.to_le_bytes())?;
         self.patch_header(logfile::at::BUFFERS_WRITTEN, &written.to_le_bytes())?;
-        // The end last: a file with an end is whole.
+        // The end time is written last: a file with an end time is complete.
         self.patch_header(logfile::at::END_TIME, &summary.end_time.0.to_le_bytes())
     }
 

@@ -1,14 +1,15 @@
-//! Filters to bytes: the layouts that the views beside this read.
+//! Encodes filters: the layouts that the views of the parent module parse.
 //!
-//! What is made here is as good as what it is made of: too many ids, no name at all or a text that is too long is found by [`check`](super::check), as it is in the
-//! bytes of strangers. A count that does not fit its field is written as the largest one, which no rule allows.
+//! The functions do not check their input: [`check`](super::check) finds too many ids, a missing
+//! name or a text that is too long, here as in bytes from untrusted callers. A count that does not
+//! fit its field is written as the largest one, which no rule allows.
 
 use alloc::vec::Vec;
 
 use super::{Gate, HEADER_BYTES, LEVEL_KW_BYTES};
 use crate::wire::Put;
 
-/// EVENT_FILTER_EVENT_ID: only these ids (`filter_in`), or all but these.
+/// Encodes EVENT_FILTER_EVENT_ID: only these ids (`filter_in`), or all except these.
 #[must_use]
 pub fn event_ids(filter_in: bool, ids: &[u16]) -> Vec<u8> {
     let mut out = Vec::new();
@@ -17,7 +18,8 @@ pub fn event_ids(filter_in: bool, ids: &[u16]) -> Vec<u8> {
     out
 }
 
-/// EVENT_FILTER_EVENT_NAME: of the events that the gate admits, only these names (`filter_in`), or all but these.
+/// Encodes EVENT_FILTER_EVENT_NAME: of the events that the gate admits, only these names
+/// (`filter_in`), or all except these.
 #[must_use]
 pub fn event_names(gate: Gate, filter_in: bool, names: &[impl AsRef<[u8]>]) -> Vec<u8> {
     let mut out = front(gate, filter_in);
@@ -28,7 +30,7 @@ pub fn event_names(gate: Gate, filter_in: bool, names: &[impl AsRef<[u8]>]) -> V
     out
 }
 
-/// EVENT_FILTER_LEVEL_KW: the events that the gate admits (`filter_in`), or all others.
+/// Encodes EVENT_FILTER_LEVEL_KW: the events that the gate admits (`filter_in`), or all others.
 #[must_use]
 pub fn level_keyword(gate: Gate, filter_in: bool) -> Vec<u8> {
     let mut out = front(gate, filter_in);
@@ -36,13 +38,14 @@ pub fn level_keyword(gate: Gate, filter_in: bool) -> Vec<u8> {
     out
 }
 
-/// Process ids.
+/// Encodes a filter of process ids.
 #[must_use]
 pub fn pids(ids: &[u32]) -> Vec<u8> {
     ids.iter().flat_map(|id| id.to_le_bytes()).collect()
 }
 
-/// Names of executables, packages, applications or containers. A semicolon in one separates two.
+/// Encodes a filter of executables, packages, applications or containers. A semicolon separates two
+/// names.
 #[must_use]
 pub fn name_list(names: &[impl AsRef<str>]) -> Vec<u8> {
     let mut out = Vec::new();
@@ -53,7 +56,8 @@ pub fn name_list(names: &[impl AsRef<str>]) -> Vec<u8> {
     out
 }
 
-/// EVENT_FILTER_HEADER and the provider's data: a filter that only the provider understands. The daemon fills in whose it is.
+/// Encodes EVENT_FILTER_HEADER and the provider's data: a filter that only the provider
+/// understands. The daemon fills in the session.
 #[must_use]
 pub fn schematized(id: u16, version: u8, data: &[u8]) -> Vec<u8> {
     let size = HEADER_BYTES.saturating_add(data.len());
@@ -63,7 +67,7 @@ pub fn schematized(id: u16, version: u8, data: &[u8]) -> Vec<u8> {
     out
 }
 
-/// What filters with a gate begin with.
+/// Encodes the common start of filters with a gate.
 fn front(gate: Gate, filter_in: bool) -> Vec<u8> {
     let mut out = Vec::with_capacity(LEVEL_KW_BYTES);
     out.put_u64(gate.any).put_u64(gate.all).put_u8(gate.level).put_u8(u8::from(filter_in));

@@ -1,21 +1,29 @@
-//! Payload filters: which events of which payload pass.
+//! Payload filters, which select events by the values of their fields.
 //!
 //! ```text
 //! blob        "EPF1" │ u16 version = 1 │ u16 filters │ filter…
-//! filter      u16 size of all │ u16 event id │ u8 event version │ u8 flags │ u8 fields │ u8 predicates │ field… │ predicate…
-//! flags       1: one predicate is enough (else all must hold) │ 2: this filter must pass (else one of those without this flag)
-//! field       u8 shape │ u8 field that says the length │ u16 bytes │ u8 how the count is known │ u8 field that says it │ u16 count
-//! predicate   u16 size of all │ u8 field │ u8 type │ u16 operator │ u16 0 │ operand, zeros up to a multiple of eight
-//! operand     a number of 8 bytes, two of them for (NOT)BETWEEN │ a GUID │ text as UTF-8 behind its u16 length
+//! filter      u16 size of all │ u16 event id │ u8 event version │ u8 flags │ u8 fields │
+//!             u8 predicates │ field… │ predicate…
+//! flags       1: one predicate is enough (else all must hold)
+//!             2: this filter must pass (else one of those without this flag)
+//! field       u8 shape │ u8 field with the length │ u16 bytes │ u8 kind of count │
+//!             u8 field with the count │ u16 count
+//! predicate   u16 size of all │ u8 field │ u8 type │ u16 operator │ u16 0 │
+//!             operand, zeros up to a multiple of eight
+//! operand     a number of 8 bytes, two of them for (NOT)BETWEEN │ a GUID │
+//!             UTF-8 text after its u16 length
 //! ```
 //!
-//! The fields are those of the event's payload from its start to the last one that a predicate looks at, so that whoever writes the event finds a field
-//! without knowing a schema. Sizes are multiples of eight but for the blob's own.
+//! The fields are those of the event's payload from its start to the last one that a predicate
+//! uses, so that the writer of the event finds a field without knowing a schema. Sizes are
+//! multiples of eight, except for the blob's own.
 //!
-//! An event passes when all filters of its id and version with flag 2 hold and, where there are others, one of those holds. Events without a filter
-//! pass. A payload too short for a field fails the predicate, and of strings the case is ignored ([`fold`]).
+//! An event passes if all filters of its id and version with flag 2 hold and, where there are
+//! others, at least one of those holds. Events without a filter pass. A payload too short for a
+//! field fails the predicate. String comparison ignores case ([`fold`]).
 //!
-//! The layout is private to this project: callers get it from the functions that build payload filters and hand it on as it is.
+//! The layout is private to this project: callers get the blob from the functions that build
+//! payload filters and pass it on unchanged.
 
 mod build;
 #[cfg(test)]
@@ -29,64 +37,64 @@ use crate::spec::enable::{
 use crate::wire::Cursor;
 use crate::{Guid, Result};
 
-/// The bytes "EPF1".
+/// The first four bytes of a blob.
 const MAGIC: u32 = u32::from_le_bytes(*b"EPF1");
 const VERSION: u16 = 1;
-/// Fields in front of and including the last one that is looked at.
+/// The most fields, up to and including the last one that a predicate uses.
 pub const MAX_FIELDS: usize = 128;
 const HEAD_BYTES: usize = 8;
 
 const ANY: u8 = 1;
 const REQUIRED: u8 = 2;
 
-/// How the bytes of one element of a field are found.
+/// Where the bytes of one element of a field end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// So many bytes.
+    /// A fixed number of bytes.
     Fixed(u16),
-    /// 16-bit units to a NUL.
+    /// 16-bit units up to a NUL.
     Utf16Z,
-    /// Bytes to a NUL.
+    /// Bytes up to a NUL.
     AnsiZ,
-    /// As many bytes as the 16-bit number in front of them says.
+    /// A 16-bit byte count, then that many bytes.
     Counted,
     /// A security identifier.
     Sid,
-    /// As many units as an earlier field, a number, says.
+    /// As many units as the value of an earlier number field.
     Length {
-        /// The earlier field.
+        /// Index of the earlier field.
         field: u8,
-        /// Bytes of a unit.
+        /// Size of a unit in bytes.
         unit: u16,
     },
 }
 
-/// How many elements a field has.
+/// Number of elements of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Count {
-    /// So many.
+    /// A fixed number of elements.
     Fixed(u16),
-    /// As many as an earlier field, a number, says.
+    /// As many elements as the value of an earlier number field.
     Field(u8),
 }
 
 /// A field of a payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// Its elements.
+    /// The layout of an element.
     pub shape: Shape,
-    /// How many.
+    /// The number of elements.
     pub count: Count,
 }
 
 impl Field {
-    /// A field of one element.
+    /// Returns a field of one element.
     #[must_use]
     pub const fn one(shape: Shape) -> Self {
         Self { shape, count: Count::Fixed(1) }
     }
 
-    /// As it stands in a blob.
+    /// Encodes the field for a blob.
     #[must_use]
     pub const fn to_word(self) -> u64 {
         let (shape, length_of, bytes) = match self.shape {
@@ -106,7 +114,7 @@ impl Field {
         u64::from_le_bytes([shape, length_of, b0, b1, by, count_of, c0, c1])
     }
 
-    /// From what stands in a blob.
+    /// Decodes a field of a blob.
     #[must_use]
     pub const fn from_word(word: u64) -> Option<Self> {
         let [shape, length_of, b0, b1, by, count_of, c0, c1] = word.to_le_bytes();
@@ -128,7 +136,7 @@ impl Field {
         Some(Self { shape, count })
     }
 
-    /// Whether what it refers to stands before it.
+    /// Returns whether the fields that it refers to come before it.
     const fn fits_at(&self, index: usize) -> bool {
         let length = match self.shape {
             Shape::Length { field, .. } => (field as usize) < index,
@@ -142,26 +150,26 @@ impl Field {
     }
 }
 
-/// As what a predicate takes the first element of its field.
+/// The type of a field's first element in a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Type {
     /// A number of 1, 2, 4 or 8 bytes.
     Integer {
-        /// Its bytes.
+        /// Size in bytes.
         bytes: u8,
-        /// With a sign.
+        /// Whether the number has a sign.
         signed: bool,
     },
-    /// A GUID.
+    /// A 16-byte GUID.
     Guid,
-    /// 16-bit text.
+    /// Text in UTF-16.
     Utf16,
     /// 8-bit text, which is UTF-8 here.
     Ansi,
 }
 
 impl Type {
-    /// As it stands in a blob.
+    /// Encodes the type for a blob.
     #[must_use]
     pub const fn to_byte(self) -> u8 {
         match self {
@@ -172,7 +180,7 @@ impl Type {
         }
     }
 
-    /// From what stands in a blob.
+    /// Decodes a type of a blob.
     #[must_use]
     pub const fn from_byte(byte: u8) -> Option<Self> {
         Some(match byte {
@@ -185,7 +193,7 @@ impl Type {
         })
     }
 
-    /// Whether an operator compares values of this type.
+    /// Returns whether an operator can compare values of this type.
     const fn takes(self, operator: Operator) -> bool {
         match self {
             Self::Integer { .. } => matches!(operator.0, 0..=8 | 30 | 31),
@@ -195,59 +203,60 @@ impl Type {
     }
 }
 
-/// What a field is compared with.
+/// The value that a field is compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Value<'a> {
-    /// A number, or the lower and upper one; both the same where there is one. The sign is that of the type.
+    /// The lower and the upper number; the same number twice for a single one. The type decides
+    /// about the sign.
     Numbers(i128, i128),
-    /// A GUID.
+    /// A 16-byte GUID.
     Guid(Guid),
-    /// Text.
+    /// Text in UTF-8.
     Text(&'a str),
 }
 
-/// One comparison.
+/// One comparison of a field with a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Predicate<'a> {
-    /// The field, by its index.
+    /// Index of the field.
     pub field: u8,
-    /// What it is.
+    /// The type of the field.
     pub kind: Type,
-    /// How it is compared.
+    /// The comparison operator.
     pub operator: Operator,
-    /// With what.
+    /// The value to compare with.
     pub value: Value<'a>,
 }
 
 /// One filter of a blob.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Filter<'a> {
-    /// The event's id.
+    /// The id of the events that the filter applies to.
     pub event_id: u16,
-    /// The event's version.
+    /// The version of the events that the filter applies to.
     pub event_version: u8,
-    /// One predicate is enough.
+    /// Whether one predicate that holds is enough.
     pub any: bool,
-    /// It must pass; else one of those that need not.
+    /// Whether this filter must hold; of the others, one is enough.
     pub required: bool,
     fields: &'a [[u8; 8]],
     predicates: &'a [u8],
 }
 
 impl<'a> Filter<'a> {
-    /// The fields up to the last one that is looked at.
+    /// Returns the fields up to the last one that a predicate uses.
     pub fn fields(&self) -> impl Iterator<Item = Field> + use<'a> {
         self.fields.iter().map_while(|word| Field::from_word(u64::from_le_bytes(*word)))
     }
 
-    /// The comparisons.
+    /// Returns the predicates of the filter.
     pub fn predicates(&self) -> impl Iterator<Item = Predicate<'a>> + use<'a> {
         let mut from = Cursor::new(WHAT, self.predicates);
         core::iter::from_fn(move || if from.is_empty() { None } else { read_predicate(&mut from).ok() })
     }
 }
 
-/// The filters of a blob, all of whose bytes were looked at.
+/// The filters of a blob whose bytes have all been checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Filters<'a> {
     filters: &'a [u8],
@@ -261,7 +270,7 @@ impl<'a> Filters<'a> {
         super::at_most(WHAT, bytes, MAX_EVENT_FILTER_PAYLOAD_SIZE)?;
         let mut from = Cursor::new(WHAT, bytes);
         if from.u32()? != MAGIC || from.u16()? != VERSION {
-            return Err(from.invalid("it was not made by this version of the functions for it"));
+            return Err(from.invalid("it was built by another version of the functions for payload filters"));
         }
         let count = from.u16()?;
         let filters = from.rest();
@@ -270,12 +279,12 @@ impl<'a> Filters<'a> {
             check_filter(&filter, &from)?;
         }
         if count == 0 || !from.is_empty() {
-            return Err(from.invalid("the number of filters is not that of the filters that are there"));
+            return Err(from.invalid("the count does not match the filters"));
         }
         Ok(Self { filters })
     }
 
-    /// The filters, in the order in which they were added.
+    /// Returns the filters in the order in which they were added.
     pub fn iter(&self) -> impl Iterator<Item = Filter<'a>> + use<'a> {
         let mut from = Cursor::new(WHAT, self.filters);
         core::iter::from_fn(move || if from.is_empty() { None } else { read_filter(&mut from).ok() })
@@ -286,7 +295,7 @@ fn read_filter<'a>(from: &mut Cursor<'a>) -> Result<Filter<'a>> {
     let (size, event_id, event_version) = (usize::from(from.u16()?), from.u16()?, from.u8()?);
     let (flags, fields, predicates) = (from.u8()?, usize::from(from.u8()?), from.u8()?);
     let Some(inside) = size.checked_sub(HEAD_BYTES).filter(|_| size.is_multiple_of(8)) else {
-        return Err(from.invalid("a filter is larger than its head and a multiple of eight"));
+        return Err(from.invalid("the size of a filter is too small or not a multiple of eight"));
     };
     let body = from.take(inside)?;
     let Some((fields, rest)) = body.as_chunks().0.split_at_checked(fields) else {
@@ -298,7 +307,7 @@ fn read_filter<'a>(from: &mut Cursor<'a>) -> Result<Filter<'a>> {
     let (any, required) = (flags & ANY != 0, flags & REQUIRED != 0);
     let filter = Filter { event_id, event_version, any, required, fields, predicates: rest.as_flattened() };
     if filter.predicates().count() != usize::from(predicates) {
-        return Err(from.invalid("the number of predicates is not that of the predicates that are there"));
+        return Err(from.invalid("the count does not match the predicates"));
     }
     Ok(filter)
 }
@@ -306,8 +315,11 @@ fn read_filter<'a>(from: &mut Cursor<'a>) -> Result<Filter<'a>> {
 fn check_filter(filter: &Filter<'_>, at: &Cursor<'_>) -> Result<()> {
     let count = filter.fields.len();
     let sound = filter.fields().enumerate().filter(|(index, field)| field.fits_at(*index)).count() == count;
-    if !sound || count > MAX_FIELDS || filter.predicates().any(|it| usize::from(it.field) >= count) {
-        return Err(at.invalid("a filter refers to a field that is not there"));
+    if !sound
+        || count > MAX_FIELDS
+        || filter.predicates().any(|predicate| usize::from(predicate.field) >= count)
+    {
+        return Err(at.invalid("a filter refers to a missing field"));
     }
     let mut rest = Cursor::new(WHAT, filter.predicates);
     while !rest.is_empty() {
@@ -322,7 +334,7 @@ fn read_predicate<'a>(from: &mut Cursor<'a>) -> Result<Predicate<'a>> {
     from.u16()?;
     let kind = Type::from_byte(kind).filter(|kind| kind.takes(operator));
     let (Some(kind), Some(inside)) = (kind, size.checked_sub(HEAD_BYTES)) else {
-        return Err(from.invalid("a predicate compares what cannot be compared like this"));
+        return Err(from.invalid("an operator does not suit the type of its field"));
     };
     let mut operand = Cursor::new(WHAT, from.take(inside)?);
     let value = match kind {
@@ -340,7 +352,7 @@ fn read_predicate<'a>(from: &mut Cursor<'a>) -> Result<Predicate<'a>> {
     };
     let padding = operand.rest();
     if padding.len() >= 8 || !size.is_multiple_of(8) || padding.iter().any(|byte| *byte != 0) {
-        return Err(from.invalid("a predicate has the size of its operand"));
+        return Err(from.invalid("the size of a predicate does not match its operand"));
     }
     if operator == Operator::MODULO && value == Value::Numbers(0, 0) {
         return Err(from.invalid("nothing can be divided by 0"));
@@ -356,7 +368,7 @@ const fn has_two(operator: Operator) -> bool {
     matches!(operator, Operator::BETWEEN | Operator::NOTBETWEEN)
 }
 
-/// A character as it is compared: upper case, where that is one character.
+/// Maps a character for case-insensitive comparison: to upper case, if that is one character.
 #[inline]
 #[must_use]
 pub fn fold(character: u32) -> u32 {

@@ -37,7 +37,7 @@ fn all(filters: &[(u32, Vec<u8>)]) -> Result<()> {
 }
 
 #[test]
-fn every_type_is_taken_up_to_its_limit_and_no_further() {
+fn every_filter_type_is_accepted_up_to_its_limit() {
     let many: Vec<u16> = (0..65).collect();
     let name = |bytes: usize| names(Gate::default(), 1, 1, &[vec![b'n'; bytes - 21], vec![0]].concat());
     let payload = payload::tests::sample();
@@ -112,7 +112,7 @@ fn a_call_has_thirteen_filters_each_type_once_and_some_for_the_kernel_only() {
 }
 
 #[test]
-fn views_tell_what_was_given() {
+fn views_return_the_encoded_values() {
     let data = ids(2, &[5, 0, 5]);
     let view = EventIds::parse(&data).unwrap();
     assert!(view.filter_in);
@@ -129,7 +129,7 @@ fn views_tell_what_was_given() {
 }
 
 #[test]
-fn a_gate_leaves_the_second_mask_aside_where_the_first_is_empty() {
+fn gate_ignores_all_mask_if_any_mask_is_zero() {
     let gate = |any, all, level| Gate { any, all, level };
     assert!(gate(0, 8, 0).admits(255, 1), "all is not used");
     assert!(gate(1, 8, 0).admits(3, 9) && !gate(1, 8, 0).admits(3, 1) && !gate(1, 8, 0).admits(3, 8));
@@ -141,7 +141,7 @@ fn a_chain_gives_each_filter_with_its_session() {
     let (mut chain, mut last) = (Vec::new(), 0);
     for (index, length) in [3_usize, 0, 1000, 8].into_iter().enumerate() {
         let mut filter = schematized(index as u16, &vec![index as u8; length]);
-        // What a caller put there does not count.
+        // The value that the caller put there is ignored.
         filter[8] = 99;
         filter[20] = 200;
         append_to_chain(&mut chain, &mut last, &filter, 1 << index);
@@ -155,7 +155,7 @@ fn a_chain_gives_each_filter_with_its_session() {
 }
 
 #[test]
-fn what_is_encoded_is_read_back_or_refused() {
+fn encoded_filter_reads_back_or_is_rejected() {
     let gate = Gate { any: 1 << 63, all: 2, level: 3 };
     let bytes = encode::event_ids(true, &[1, 0x1234]);
     assert_eq!(bytes, ids(1, &[1, 0x1234]));

@@ -1,13 +1,18 @@
 //! FULL (EVENT_TRACE_HEADER) and INSTANCE headers: classic events.
 //!
 //! ```text
-//! 00 u16 Size │ 02 u8 type │ 03 u8 C0 │ 04 u8 opcode │ 05 u8 level │ 06 u16 version │ 08 u32 ThreadId │ 0C u32 ProcessId
-//! 10 i64 TimeStamp │ 18 GUID class │ 28 u32 KernelTime, u32 UserTime │ 30 payload
-//!                                                     INSTANCE: 30 u32 InstanceId │ 34 u32 ParentInstanceId │ 38 GUID ParentGuid │ 48 payload
-//! INSTANCE before layout 1.1: 18 u64 RegHandle │ 20 u32 InstanceId │ 24 u32 ParentInstanceId │ 28 times │ 30 u64 ParentRegHandle │ 38 payload
+//! FULL      00 u16 Size │ 02 u8 type │ 03 u8 C0 │ 04 u8 opcode │ 05 u8 level │ 06 u16 version
+//!           08 u32 ThreadId │ 0C u32 ProcessId │ 10 i64 TimeStamp │ 18 GUID class
+//!           28 u32 KernelTime, u32 UserTime │ 30 payload
+//! INSTANCE  as FULL up to 30, then
+//!           30 u32 InstanceId │ 34 u32 ParentInstanceId │ 38 GUID ParentGuid │ 48 payload
+//! INSTANCE before layout 1.1: as FULL up to 18, then
+//!           18 u64 RegHandle │ 20 u32 InstanceId │ 24 u32 ParentInstanceId │ 28 times
+//!           30 u64 ParentRegHandle │ 38 payload
 //! ```
 //!
-//! Source: Documented ("EVENT_TRACE_HEADER", "EVENT_INSTANCE_HEADER"), FULL Observed on real traces, INSTANCE from public headers.
+//! Source: Documented ("EVENT_TRACE_HEADER", "EVENT_INSTANCE_HEADER"), FULL Observed on real
+//! traces, INSTANCE from public headers.
 
 use alloc::vec::Vec;
 
@@ -17,11 +22,11 @@ use crate::guid::Guid;
 use crate::spec::event::HeaderType;
 use crate::wire::{Put, guid_at, u32_at};
 
-/// Bytes of a FULL header.
+/// Size of a FULL header in bytes.
 pub const SIZE: usize = 0x30;
-/// Bytes of an INSTANCE header.
+/// Size of an INSTANCE header in bytes.
 pub const INSTANCE_SIZE: usize = 0x48;
-/// Bytes of an INSTANCE header before layout 1.1.
+/// Size of an INSTANCE header in layouts before 1.1, in bytes.
 pub const OLD_INSTANCE_SIZE: usize = 0x38;
 
 pub(super) const fn instance_size(old: bool) -> usize {
@@ -31,11 +36,11 @@ pub(super) const fn instance_size(old: bool) -> usize {
 /// The instance part of an INSTANCE header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Instance {
-    /// Id of the instance.
+    /// Id of this instance.
     pub id: u32,
     /// Id of the parent instance, or 0.
     pub parent_id: u32,
-    /// Class of the parent; null in the old layout, which has a handle instead.
+    /// Class of the parent. Null in the old layout, which stores a handle instead.
     pub parent_class: Guid,
 }
 
@@ -56,33 +61,33 @@ impl Instance {
     }
 }
 
-/// What goes into the header of a classic event to be written.
+/// Header fields of a classic event to be written.
 #[derive(Clone, Copy, Debug)]
 pub struct ClassicHeader {
-    /// 4 or 8: pointers in the payload.
+    /// Size of pointers in the payload: 4 or 8.
     pub pointer_size: u8,
-    /// Event type.
+    /// Event type within the class.
     pub opcode: u8,
-    /// Severity.
+    /// Severity of the event.
     pub level: u8,
     /// Layout version of the payload.
     pub version: u16,
-    /// Writing thread.
+    /// Id of the thread that writes the event.
     pub thread_id: u32,
-    /// Writing process.
+    /// Id of the process that writes the event.
     pub process_id: u32,
-    /// Stamp in the session's clock.
+    /// Time stamp in the session's clock.
     pub time: i64,
-    /// Event class.
+    /// GUID of the event class.
     pub class: Guid,
-    /// CPU times in ticks: kernel, user.
+    /// CPU times of the thread in timer ticks: kernel, user.
     pub cpu_times: (u32, u32),
-    /// Makes the record an INSTANCE one.
+    /// Instance fields; if present, the record is an INSTANCE record.
     pub instance: Option<Instance>,
 }
 
 impl Default for ClassicHeader {
-    /// An event of 64-bit code; all else is zero.
+    /// Returns the header of an event of 64-bit code; all other fields are zero.
     fn default() -> Self {
         Self {
             pointer_size: 8,

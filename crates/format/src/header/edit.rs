@@ -1,8 +1,8 @@
-//! Changes to a record that is written already: relogging gives events other stamps, ids and payloads.
+//! Edits of encoded records: relogging gives events other stamps, ids and payloads.
 //!
 //! ```text
-//!              stamp   thread, process   CPU times   provider   descriptor                 activity
-//!   EVENT       x            x              x           x       all of it                     x
+//!              stamp   thread, process   CPU times   provider   descriptor               activity
+//!   EVENT       x            x              x           x       all fields                  x
 //!   FULL        x            x              x           x       opcode, level, version
 //!   INSTANCE    x            x              x           x       opcode, level, version
 //!   SYSTEM      x            x              x                   opcode, version
@@ -11,8 +11,9 @@
 //!   message    flagged    flagged                    flagged    id
 //! ```
 //!
-//! Each change says whether the record has the field; where it has not, nothing changes. The INSTANCE header of layouts before 1.1 has a
-//! handle where later ones have a class, so a file of today's layout needs it [rewritten](modernise).
+//! Each function returns whether the record has the field; if it does not, nothing changes. The
+//! INSTANCE header of layouts before 1.1 has a handle in place of the class, so a file of the
+//! current layout needs the record [rewritten](modernise).
 
 use alloc::vec::Vec;
 
@@ -22,17 +23,17 @@ use crate::Result;
 use crate::guid::Guid;
 use crate::spec::event::{EVENT_HEADER_FLAG_EXTENDED_INFO, EventDescriptor};
 
-/// Where an EVENT header has its flags.
+/// Offset of the flags in an EVENT header.
 const FLAGS: usize = 4;
 
-/// Puts `bytes` at the offset, if there is one.
+/// Writes `bytes` at offset `at`, if there is one, and returns whether it did.
 fn put(record: &mut [u8], at: Option<usize>, bytes: &[u8]) -> bool {
     let Some(at) = at.filter(|at| at.saturating_add(bytes.len()) <= record.len()) else { return false };
     patch(record, at, bytes);
     true
 }
 
-/// Changes the stamp.
+/// Sets the time stamp.
 #[inline]
 pub fn set_time(record: &mut [u8], family: Family, time: i64) -> bool {
     let at = match family {
@@ -44,28 +45,28 @@ pub fn set_time(record: &mut [u8], family: Family, time: i64) -> bool {
     put(record, at, &time.to_le_bytes())
 }
 
-/// Where the thread stands; the process follows it.
+/// Returns the offset of the thread id; the process id follows it.
 fn ids(record: &[u8], family: Family) -> Option<usize> {
     match family {
         Family::PerfInfo | Family::Other(_) => None,
-        Family::Message => message::place_of_ids(record),
+        Family::Message => message::offset_of_ids(record),
         _ => Some(0x08),
     }
 }
 
-/// Changes the writing thread.
+/// Sets the id of the writing thread.
 pub fn set_thread_id(record: &mut [u8], family: Family, thread: u32) -> bool {
     let at = ids(record, family);
     put(record, at, &thread.to_le_bytes())
 }
 
-/// Changes the writing process.
+/// Sets the id of the writing process.
 pub fn set_process_id(record: &mut [u8], family: Family, process: u32) -> bool {
     let at = ids(record, family).map(|at| at.saturating_add(4));
     put(record, at, &process.to_le_bytes())
 }
 
-/// Changes the CPU times: kernel, then user.
+/// Sets the CPU times: kernel, then user.
 pub fn set_cpu_times(record: &mut [u8], family: Family, (kernel, user): (u32, u32)) -> bool {
     let at = match family {
         Family::System => Some(0x18_usize),
@@ -77,7 +78,7 @@ pub fn set_cpu_times(record: &mut [u8], family: Family, (kernel, user): (u32, u3
         && put(record, at.map(|at| at.saturating_add(4)), &user.to_le_bytes())
 }
 
-/// Changes the provider, class or message GUID.
+/// Sets the provider, class or message GUID.
 pub fn set_provider(record: &mut [u8], family: Family, provider: &Guid) -> bool {
     let at = match family {
         Family::Event | Family::Full | Family::Instance => Some(0x18),
@@ -87,7 +88,7 @@ pub fn set_provider(record: &mut [u8], family: Family, provider: &Guid) -> bool 
     put(record, at, &provider.to_bytes())
 }
 
-/// Changes id, version, level and so on, as far as the family has them.
+/// Sets the fields of the event descriptor that the family has.
 pub fn set_descriptor(record: &mut [u8], family: Family, d: &EventDescriptor) -> bool {
     match family {
         Family::Event => put(record, Some(0x28), &d.to_bytes()),
@@ -100,12 +101,13 @@ pub fn set_descriptor(record: &mut [u8], family: Family, d: &EventDescriptor) ->
     }
 }
 
-/// Changes the activity.
+/// Sets the activity id.
 pub fn set_activity(record: &mut [u8], family: Family, activity: &Guid) -> bool {
     put(record, (family == Family::Event).then_some(0x40), &activity.to_bytes())
 }
 
-/// Appends a record with the header and the items of `record` and another payload, padded to a multiple of eight.
+/// Appends a record with the header and the extended data items of `record` but another payload,
+/// padded to a multiple of eight.
 pub fn with_payload(record: &Record<'_>, payload: &[u8], out: &mut Vec<u8>) -> Result<()> {
     let (start, bytes) = (out.len(), record.bytes());
     let header = bytes.get(..bytes.len().saturating_sub(record.payload().len())).unwrap_or(bytes);
@@ -117,7 +119,9 @@ pub fn with_payload(record: &Record<'_>, payload: &[u8], out: &mut Vec<u8>) -> R
     Ok(())
 }
 
-/// Makes the extended items of an EVENT record, which contradict it, what readers take them for: the beginning of its payload. Whether it had such items.
+/// Clears the flag for extended data items of an EVENT record whose items are damaged, so that the
+/// items count as the beginning of its payload, as readers treat them. Returns whether the record
+/// had such items.
 pub fn drop_damaged_items(record: &Record<'_>, bytes: &mut [u8]) -> bool {
     let [flags, _] = EVENT_HEADER_FLAG_EXTENDED_INFO.to_le_bytes();
     match bytes.get_mut(FLAGS).filter(|_| record.family() == Family::Event && record.items_damaged()) {
@@ -127,7 +131,8 @@ pub fn drop_damaged_items(record: &Record<'_>, bytes: &mut [u8]) -> bool {
     true
 }
 
-/// Appends an INSTANCE record of a layout before 1.1 as one of today, padded to a multiple of eight; false for any other record.
+/// Appends an INSTANCE record of a layout before 1.1 as one of the current layout, padded to a
+/// multiple of eight. Returns false for any other record.
 pub fn modernise(record: &Record<'_>, out: &mut Vec<u8>) -> Result<bool> {
     let Some(instance) = record.instance().filter(|_| record.old_instance) else { return Ok(false) };
     let d = record.descriptor();
@@ -203,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_changed_reads_back_and_nothing_else_does() {
+    fn edits_change_only_the_edited_field() {
         let provider = Guid::from_u128(0x1234_5678);
         let descriptor = EventDescriptor { id: 77, version: 6, opcode: 9, level: 3, ..Default::default() };
         for mut bytes in one_of_each() {
@@ -247,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_instance_becomes_one_of_today() {
+    fn old_instance_becomes_a_current_one() {
         let mut old = vec![0; 0x38 + 8];
         old[..4].copy_from_slice(&[0x40, 0, 21, 0xC0]);
         (old[4], old[8], old[0x0C], old[0x10], old[0x20], old[0x24]) = (5, 1, 2, 3, 7, 8);

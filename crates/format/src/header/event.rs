@@ -6,8 +6,8 @@
 //! 28 EVENT_DESCRIPTOR │ 38 u32 KernelTime, u32 UserTime │ 40 GUID ActivityId │ 50 items, payload
 //! ```
 //!
-//! On disk only flag 0x1 (items follow) and 0x4 (string only) occur; a consumer adds the rest. Source: Documented
-//! ("EVENT_HEADER"), Observed on real traces.
+//! On disk only flag 0x1 (extended data items follow) and 0x4 (string only) occur; a consumer adds
+//! the other flags. Source: Documented ("EVENT_HEADER"), Observed on real traces.
 
 use alloc::vec::Vec;
 
@@ -18,7 +18,7 @@ use crate::guid::Guid;
 use crate::spec::event::{EVENT_HEADER_FLAG_EXTENDED_INFO, EventDescriptor, HeaderType};
 use crate::wire::{Put, u16_at};
 
-/// Bytes of the fixed header.
+/// Size of the fixed header in bytes.
 pub const SIZE: usize = 0x50;
 
 #[inline]
@@ -26,28 +26,28 @@ pub(super) fn has_items(bytes: &[u8]) -> bool {
     u16_at(bytes, 4) & EVENT_HEADER_FLAG_EXTENDED_INFO != 0
 }
 
-/// What goes into the header of an event to be written.
+/// Header fields of an event to be written.
 #[derive(Clone, Copy, Debug)]
 pub struct EventHeader<'a> {
-    /// 4 or 8: pointers in the payload.
+    /// Size of pointers in the payload: 4 or 8.
     pub pointer_size: u8,
-    /// Further flags besides "items follow", which is set as needed.
+    /// Flags other than "extended data items follow", which is set as needed.
     pub flags: u16,
-    /// Writing thread.
+    /// Id of the thread that writes the event.
     pub thread_id: u32,
-    /// Writing process.
+    /// Id of the process that writes the event.
     pub process_id: u32,
-    /// Stamp in the session's clock.
+    /// Time stamp in the session's clock.
     pub time: i64,
-    /// Provider.
+    /// GUID of the provider.
     pub provider: Guid,
-    /// Id, version, level and so on.
+    /// Id, version, level and the other descriptor fields.
     pub descriptor: EventDescriptor,
-    /// CPU times in ticks: kernel, user.
+    /// CPU times of the thread in timer ticks: kernel, user.
     pub cpu_times: (u32, u32),
-    /// Activity, or null.
+    /// Activity id, or null.
     pub activity: Guid,
-    /// Extended items; traits come before the schema.
+    /// Extended data items; provider traits come before the schema.
     pub items: &'a [Item<'a>],
 }
 

@@ -1,11 +1,13 @@
-//! Extended data items: what stands between an EVENT header and its payload.
+//! Extended data items, which lie between an EVENT header and its payload.
 //!
 //! ```text
-//! 00 u16 item size = align8(8 + DataSize) │ 02 u16 ExtType │ 04 u16 bit 0 Linkage: another follows │ 06 u16 DataSize │ 08 data
+//! 00 u16 item size = align8(8 + DataSize) │ 02 u16 ExtType │ 04 u16 bit 0 Linkage: another follows
+//! 06 u16 DataSize │ 08 data
 //! ```
 //!
-//! The published structure holds a pointer; a file holds the data in place. Unknown types are passed on by size. Source:
-//! Documented ("EVENT_HEADER_EXTENDED_DATA_ITEM") for the contents, Observed for the bytes.
+//! The published structure holds a pointer; a file holds the data in place. Items of unknown types
+//! are skipped by their size. Source: Documented ("EVENT_HEADER_EXTENDED_DATA_ITEM") for the
+//! contents, Observed for the bytes.
 
 use alloc::vec::Vec;
 
@@ -15,22 +17,23 @@ use crate::spec::event::ExtType;
 use crate::wire::{Put, align8, chunk, guid_at, u64_at};
 use crate::{Error, Result};
 
-/// The most items one event may have.
+/// The largest number of items of one event.
 pub const MAX_ITEMS: usize = 32;
 
-/// Bytes in front of an item's data.
+/// Size of an item's head, before its data, in bytes.
 pub const ITEM_HEAD: usize = 8;
 
-/// One extended item.
+/// One extended data item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Item<'a> {
-    /// What it is.
+    /// The type of the item.
     pub kind: ExtType,
-    /// Its data.
+    /// The data after the item's head.
     pub data: &'a [u8],
 }
 
-/// Where the payload of an event with items begins; `None` when the items leave the record.
+/// Returns where the payload of an event with items begins; `None` if the items do not fit the
+/// record.
 #[inline]
 pub(super) fn end_of_items(record: &[u8]) -> Option<usize> {
     let mut at = event::SIZE;
@@ -53,7 +56,7 @@ pub(super) fn end_of_items(record: &[u8]) -> Option<usize> {
     None
 }
 
-/// Iterates over checked items.
+/// Iterates over items whose bounds have been checked.
 #[derive(Clone, Debug)]
 pub struct ExtendedItems<'b> {
     rest: &'b [u8],
@@ -64,28 +67,28 @@ impl<'b> ExtendedItems<'b> {
         Self { rest }
     }
 
-    /// The items as the record holds them.
+    /// Returns the encoded items.
     #[inline]
     #[must_use]
     pub const fn bytes(&self) -> &'b [u8] {
         self.rest
     }
 
-    /// The data of the first item of a type.
+    /// Returns the data of the first item of a type.
     #[inline]
     #[must_use]
     pub fn data_of(mut self, kind: ExtType) -> Option<&'b [u8]> {
         self.find_map(|i| (i.kind == kind).then_some(i.data))
     }
 
-    /// The related activity, where there is one.
+    /// Returns the related activity, if the event has one.
     #[must_use]
     pub fn related_activity(self) -> Option<Guid> {
         let data = self.data_of(ExtType::RELATED_ACTIVITYID)?;
         (data.len() >= 16).then(|| guid_at(data, 0))
     }
 
-    /// The call stack, where there is one.
+    /// Returns the call stack, if the event has one.
     #[must_use]
     pub fn stack(mut self) -> Option<Stack<'b>> {
         self.find_map(|i| {
@@ -100,30 +103,30 @@ impl<'b> ExtendedItems<'b> {
 }
 
 impl<'b> ExtendedItems<'b> {
-    /// The next item: the four numbers of its head, as one, and its data.
+    /// Returns the next item: the four numbers of its head, as one number, and its data.
     #[inline(always)]
     fn take_next(&mut self) -> Option<(u64, &'b [u8])> {
-        let (head, behind) = self.rest.split_first_chunk::<ITEM_HEAD>()?;
+        let (head, after) = self.rest.split_first_chunk::<ITEM_HEAD>()?;
         let head = u64::from_le_bytes(*head);
         let [size, _, _, data] = words(head);
-        let data = behind.get(..usize::from(data))?;
-        self.rest = behind.get(usize::from(size).checked_sub(ITEM_HEAD)?..)?;
+        let data = after.get(..usize::from(data))?;
+        self.rest = after.get(usize::from(size).checked_sub(ITEM_HEAD)?..)?;
         Some((head, data))
     }
 
-    /// Each item as the first eight bytes of the published structure, and the bytes from its data on: type, linkage and size stand there where they stand
-    /// in a file.
+    /// Iterates over the items, each as the first eight bytes of the published structure and the
+    /// bytes from its data on. Type, linkage and size have the same offsets there as in a file.
     #[inline(always)]
     pub fn published(self) -> impl Iterator<Item = (u64, &'b [u8])> {
-        /// The size of the item is reserved there; of the linkage there is one bit.
+        /// The published structure reserves the field of the item size and has one bit of linkage.
         const PUBLISHED: u64 = 0xFFFF_0001_FFFF_0000;
         let mut rest = self.rest;
         core::iter::from_fn(move || {
-            let (head, behind) = rest.split_first_chunk::<ITEM_HEAD>()?;
+            let (head, after) = rest.split_first_chunk::<ITEM_HEAD>()?;
             let head = u64::from_le_bytes(*head);
             let [size, _, _, _] = words(head);
             rest = rest.get(usize::from(size)..)?;
-            Some((head & PUBLISHED, behind))
+            Some((head & PUBLISHED, after))
         })
     }
 }
@@ -139,7 +142,8 @@ impl<'b> Iterator for ExtendedItems<'b> {
     }
 }
 
-/// The four numbers of an item's head, which is read as one: a compiler does not make that of eight bytes by itself.
+/// Splits an item's head into its four numbers. The head is read as one number because compilers do
+/// not merge eight single-byte reads.
 #[inline(always)]
 #[allow(clippy::cast_possible_truncation)] // That is the purpose.
 const fn words(head: u64) -> [u16; 4] {
@@ -149,14 +153,14 @@ const fn words(head: u64) -> [u16; 4] {
 /// A call stack, innermost frame first.
 #[derive(Clone, Copy, Debug)]
 pub struct Stack<'b> {
-    /// 0, or the number that the other half of the stack carries too.
+    /// 0, or the number that the other half of the stack has too.
     pub match_id: u64,
     frames: &'b [u8],
     width: usize,
 }
 
 impl<'b> Stack<'b> {
-    /// The return addresses.
+    /// Returns the return addresses.
     pub fn frames(self) -> impl Iterator<Item = u64> + 'b {
         self.frames.chunks_exact(self.width).map(|c| match c {
             [a, b, c, d] => u64::from(u32::from_le_bytes([*a, *b, *c, *d])),
@@ -165,7 +169,7 @@ impl<'b> Stack<'b> {
     }
 }
 
-/// Appends items; the linkage bit is set on all but the last.
+/// Appends items. All except the last have the linkage bit.
 pub(super) fn encode(items: &[Item<'_>], out: &mut Vec<u8>) -> Result<()> {
     if items.len() > MAX_ITEMS {
         let (size, limit) = (items.len() as u64, MAX_ITEMS as u64);

@@ -1,8 +1,10 @@
-//! WPP message headers: a number and the items that flags select.
+//! WPP message headers: a message number and the optional fields that flags select.
 //!
 //! ```text
-//! 00 u16 Size │ 02 u8 0 │ 03 u8 90 │ 04 u16 MessageNumber │ 06 u16 OptionFlags │ 08 in this order, if flagged:
-//!    01 u32 sequence │ 02 GUID (not with 04) │ 04 u32 component │ 08 or 10 i64 time, unaligned │ 20 u32 ThreadId, u32 ProcessId
+//! 00 u16 Size │ 02 u8 0 │ 03 u8 90 │ 04 u16 MessageNumber │ 06 u16 OptionFlags
+//! 08 in this order, if flagged:
+//!    01 u32 sequence │ 02 GUID (not with 04) │ 04 u32 component │ 08 or 10 i64 time, unaligned
+//!    20 u32 ThreadId, u32 ProcessId
 //!    40 / 80: a 32-bit / 64-bit program wrote it
 //! ```
 //!
@@ -15,31 +17,31 @@ use crate::Result;
 use crate::guid::Guid;
 use crate::wire::{Put, guid_at, i64_at, u16_at, u32_at};
 
-/// Bytes before the first optional item.
+/// Size of the header before the optional fields, in bytes.
 pub const SIZE: usize = 8;
 
 /// A sequence number is present.
 pub const TRACE_MESSAGE_SEQUENCE: u16 = 0x0001;
 /// The message GUID is present, unless a component id is.
 pub const TRACE_MESSAGE_GUID: u16 = 0x0002;
-/// A component id is present and stands for the GUID.
+/// A component id is present and replaces the GUID.
 pub const TRACE_MESSAGE_COMPONENTID: u16 = 0x0004;
-/// A stamp of the session's clock is present.
+/// A time stamp of the session's clock is present.
 pub const TRACE_MESSAGE_TIMESTAMP: u16 = 0x0008;
-/// A refinement of the stamp on old systems; the same eight bytes.
+/// A refinement of the time stamp on old systems; uses the same eight bytes.
 pub const TRACE_MESSAGE_PERFORMANCE_TIMESTAMP: u16 = 0x0010;
-/// Thread and process are present.
+/// Thread id and process id are present.
 pub const TRACE_MESSAGE_SYSTEMINFO: u16 = 0x0020;
-/// Pointers in the arguments have four bytes.
+/// Pointers in the arguments are four bytes wide.
 pub const TRACE_MESSAGE_POINTER32: u16 = 0x0040;
-/// Pointers in the arguments have eight bytes.
+/// Pointers in the arguments are eight bytes wide.
 pub const TRACE_MESSAGE_POINTER64: u16 = 0x0080;
 
 const TIME: u16 = TRACE_MESSAGE_TIMESTAMP | TRACE_MESSAGE_PERFORMANCE_TIMESTAMP;
 
-/// Where each optional item stands.
+/// Offsets of the optional fields.
 #[derive(Clone, Copy, Default)]
-struct Places {
+struct FieldOffsets {
     sequence: Option<usize>,
     guid: Option<usize>,
     time: Option<usize>,
@@ -47,8 +49,8 @@ struct Places {
     end: usize,
 }
 
-const fn places(flags: u16) -> Places {
-    let mut p = Places { sequence: None, guid: None, time: None, ids: None, end: SIZE };
+const fn field_offsets(flags: u16) -> FieldOffsets {
+    let mut p = FieldOffsets { sequence: None, guid: None, time: None, ids: None, end: SIZE };
     if flags & TRACE_MESSAGE_SEQUENCE != 0 {
         p.sequence = Some(p.end);
         p.end = p.end.saturating_add(4);
@@ -75,7 +77,7 @@ fn flags(record: &[u8]) -> u16 {
 }
 
 pub(super) const fn size_of(flags: u16) -> usize {
-    places(flags).end
+    field_offsets(flags).end
 }
 
 pub(super) const fn pointer_size(flags: u16) -> u8 {
@@ -83,58 +85,58 @@ pub(super) const fn pointer_size(flags: u16) -> u8 {
 }
 
 pub(super) fn time_of(record: &[u8]) -> Option<i64> {
-    places(flags(record)).time.map(|at| i64_at(record, at))
+    field_offsets(flags(record)).time.map(|at| i64_at(record, at))
 }
 
 pub(super) fn place_of_time(record: &[u8]) -> Option<usize> {
-    places(flags(record)).time
+    field_offsets(flags(record)).time
 }
 
 pub(super) fn place_of_guid(record: &[u8]) -> Option<usize> {
-    places(flags(record)).guid
+    field_offsets(flags(record)).guid
 }
 
-/// Where the thread stands, and four bytes further on the process.
-pub(super) fn place_of_ids(record: &[u8]) -> Option<usize> {
-    places(flags(record)).ids
+/// Returns the offset of the thread id; the process id follows four bytes later.
+pub(super) fn offset_of_ids(record: &[u8]) -> Option<usize> {
+    field_offsets(flags(record)).ids
 }
 
 pub(super) fn guid(record: &[u8]) -> Option<Guid> {
-    places(flags(record)).guid.map(|at| guid_at(record, at))
+    field_offsets(flags(record)).guid.map(|at| guid_at(record, at))
 }
 
-/// Thread and process, in this order.
+/// Returns thread id and process id, in this order.
 pub(super) fn ids(record: &[u8]) -> Option<(u32, u32)> {
-    places(flags(record)).ids.map(|at| (u32_at(record, at), u32_at(record, at.saturating_add(4))))
+    field_offsets(flags(record)).ids.map(|at| (u32_at(record, at), u32_at(record, at.saturating_add(4))))
 }
 
-/// The sequence number of a message, where there is one.
+/// Returns the sequence number of a message, if it has one.
 #[must_use]
 pub fn sequence(record: &[u8]) -> Option<u32> {
-    places(flags(record)).sequence.map(|at| u32_at(record, at))
+    field_offsets(flags(record)).sequence.map(|at| u32_at(record, at))
 }
 
-/// Puts a sequence number into a message that has room for one.
+/// Sets the sequence number of a message that has the field.
 pub fn set_sequence(record: &mut [u8], number: u32) {
-    if let Some(at) = places(flags(record)).sequence {
+    if let Some(at) = field_offsets(flags(record)).sequence {
         patch(record, at, &number.to_le_bytes());
     }
 }
 
-/// Where a record stands in time and who wrote it, to be put into a message that has room for it.
+/// Time stamp and writer of a message.
 #[derive(Clone, Copy, Debug)]
 pub struct Origin {
-    /// Stamp in the session's clock; `None` leaves the one that is there.
+    /// Time stamp in the session's clock; `None` keeps the one in the record.
     pub time: Option<i64>,
-    /// Writing thread.
+    /// Id of the thread that writes the message.
     pub thread_id: u32,
-    /// Writing process.
+    /// Id of the process that writes the message.
     pub process_id: u32,
 }
 
-/// Puts stamp and ids into a message, as far as its flags give room for them.
+/// Sets the stamp and the ids of a message, if its flags include these fields.
 pub fn set_origin(record: &mut [u8], origin: &Origin) {
-    let places = places(flags(record));
+    let places = field_offsets(flags(record));
     if let (Some(at), Some(time)) = (places.time, origin.time) {
         patch(record, at, &time.to_le_bytes());
     }
@@ -144,20 +146,20 @@ pub fn set_origin(record: &mut [u8], origin: &Origin) {
     }
 }
 
-/// What goes into the header of a WPP message to be written.
+/// Header fields of a WPP message to be written.
 #[derive(Clone, Copy, Debug)]
 pub struct MessageHeader {
-    /// The message's number within its GUID.
+    /// The number of the message within its GUID.
     pub number: u16,
-    /// 4 or 8: pointers in the arguments.
+    /// Size of pointers in the arguments: 4 or 8.
     pub pointer_size: u8,
-    /// Sequence number.
+    /// Sequence number, if the field is present.
     pub sequence: Option<u32>,
-    /// Message GUID.
+    /// Message GUID, if the field is present.
     pub guid: Option<Guid>,
-    /// Stamp in the session's clock.
+    /// Time stamp in the session's clock, if the field is present.
     pub time: Option<i64>,
-    /// Thread and process.
+    /// Thread id and process id, if the fields are present.
     pub ids: Option<(u32, u32)>,
 }
 

@@ -1,20 +1,22 @@
-//! Record headers: how an event is recognised, measured and viewed.
+//! Record headers: recognising, measuring and viewing events.
 //!
-//! Each record starts with a dword whose high byte tells the header family:
+//! Each record starts with a dword whose high byte selects the header family:
 //!
 //! ```text
 //!   m = FFFFFFFF              filler, the buffer ends here
-//!   m = C0 tt ss ss           tt = 18/19 EVENT · 10/20 FULL · 11/21 INSTANCE · others: size = ss ss
-//!   m = C0 tt ff vv, ss ss    tt = 1/2 SYSTEM · 3/4 COMPACT · 16/17 PERFINFO: size follows the marker
+//!   m = C0 tt ss ss          tt = 18/19 EVENT · 10/20 FULL · 11/21 INSTANCE · others: size = ss ss
+//!   m = C0 tt ff vv, ss ss   tt = 1/2 SYSTEM · 3/4 COMPACT · 16/17 PERFINFO: size after the marker
 //!   m = 90 00 ss ss           WPP message
 //!   m = Bx .. ss ss           old header with a 32-bit time
 //! ```
 //!
-//! A [`Record`] borrows the bytes of one event from its buffer and answers questions about them on demand; nothing is
-//! copied. Parsing has checked that the fixed header and all extended items lie inside the record, so the accessors cannot
-//! fail; fields that a family does not have read as zero, absent ids as [`NO_ID`].
+//! A [`Record`] borrows the bytes of one event from its buffer and decodes fields on demand;
+//! nothing is copied. Parsing has checked that the fixed header and all extended data items lie
+//! inside the record, so the accessors cannot fail. Fields that a family does not have read as
+//! zero, absent ids as [`NO_ID`].
 //!
-//! Source: marker and types Observed on real traces; EVENT_HEADER and EVENT_TRACE_HEADER Documented.
+//! Source: marker and types Observed on real traces; EVENT_HEADER and EVENT_TRACE_HEADER
+//! Documented.
 
 pub mod classic;
 pub mod edit;
@@ -31,10 +33,10 @@ use crate::{Error, Result};
 
 use extended::ExtendedItems;
 
-/// The process or thread id of a header that has none.
+/// The process or thread id returned for a header that has none.
 pub const NO_ID: u32 = u32::MAX;
 
-/// The largest record: sizes are 16-bit numbers.
+/// The largest record in bytes: sizes are 16-bit numbers.
 pub const MAX_RECORD: usize = 0xFFFF;
 
 /// A family of record headers.
@@ -52,51 +54,51 @@ pub enum Family {
     Instance,
     /// Manifest, TraceLogging or EventSource event (EVENT_HEADER).
     Event,
-    /// WPP message.
+    /// WPP message (TraceMessage).
     Message,
     /// A record type without a published layout.
     Other(u8),
 }
 
 impl Family {
-    /// Whether the record is a kernel event identified by a hook id.
+    /// Returns whether records of the family are kernel events identified by a hook id.
     #[must_use]
     pub const fn has_hook(self) -> bool {
         matches!(self, Self::System | Self::Compact | Self::PerfInfo)
     }
 }
 
-/// What the marker of a record says.
+/// Family and sizes of a record, from its marker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Measure {
-    /// Header family.
+    /// The header family.
     pub family: Family,
     /// Pointer size of the payload: 4 or 8.
     pub pointer_size: u8,
-    /// Bytes of the fixed header.
+    /// Size of the fixed header in bytes.
     pub header: usize,
-    /// Bytes of the whole record, not rounded.
+    /// Size of the whole record in bytes, not rounded.
     pub size: usize,
 }
 
-/// Bytes from the start of a record that hold the stamp of any family.
+/// Bytes from the start of a record that include the time stamp in every family.
 pub(crate) const MAX_HEADER: usize = 0x40;
 
-/// Family, pointer size, header bytes and record bytes as the first eight bytes give them; `None` for an unknown marker.
+/// Returns family, pointer size, header size and record size from the first eight bytes; `None` for
+/// an unknown marker.
 #[inline]
 fn classify(head: &[u8; 8], old_instances: bool) -> Option<(Family, u8, usize, u16)> {
-    let (in_marker, behind) =
-        (u16::from_le_bytes([head[0], head[1]]), u16::from_le_bytes([head[4], head[5]]));
+    let (in_marker, after) = (u16::from_le_bytes([head[0], head[1]]), u16::from_le_bytes([head[4], head[5]]));
     Some(match head[3] >> 4 {
         0xC..=0xF => match HeaderType(head[2]) {
             HeaderType::EVENT_HEADER64 => (Family::Event, 8, event::SIZE, in_marker),
             HeaderType::EVENT_HEADER32 => (Family::Event, 4, event::SIZE, in_marker),
-            HeaderType::PERFINFO64 => (Family::PerfInfo, 8, perfinfo::size_of(head[1]), behind),
-            HeaderType::PERFINFO32 => (Family::PerfInfo, 4, perfinfo::size_of(head[1]), behind),
-            HeaderType::SYSTEM64 => (Family::System, 8, system::SIZE, behind),
-            HeaderType::SYSTEM32 => (Family::System, 4, system::SIZE, behind),
-            HeaderType::COMPACT64 => (Family::Compact, 8, system::COMPACT_SIZE, behind),
-            HeaderType::COMPACT32 => (Family::Compact, 4, system::COMPACT_SIZE, behind),
+            HeaderType::PERFINFO64 => (Family::PerfInfo, 8, perfinfo::size_of(head[1]), after),
+            HeaderType::PERFINFO32 => (Family::PerfInfo, 4, perfinfo::size_of(head[1]), after),
+            HeaderType::SYSTEM64 => (Family::System, 8, system::SIZE, after),
+            HeaderType::SYSTEM32 => (Family::System, 4, system::SIZE, after),
+            HeaderType::COMPACT64 => (Family::Compact, 8, system::COMPACT_SIZE, after),
+            HeaderType::COMPACT32 => (Family::Compact, 4, system::COMPACT_SIZE, after),
             HeaderType::FULL_HEADER64 => (Family::Full, 8, classic::SIZE, in_marker),
             HeaderType::FULL_HEADER32 => (Family::Full, 4, classic::SIZE, in_marker),
             HeaderType::INSTANCE64 => (Family::Instance, 8, classic::instance_size(old_instances), in_marker),
@@ -112,12 +114,14 @@ fn classify(head: &[u8; 8], old_instances: bool) -> Option<(Family, u8, usize, u
     })
 }
 
-/// The family that a record's first eight bytes announce; `None` at filler or an unknown marker.
+/// Returns the family of the record that begins with these eight bytes; `None` at filler or an
+/// unknown marker.
 pub(crate) fn family_of(head: &[u8; 8]) -> Option<Family> {
     if head.starts_with(&[0xFF; 4]) { None } else { classify(head, false).map(|c| c.0) }
 }
 
-/// Reads the marker of an EVENT, by far the commonest kind; `None` for any other and for one that is wrong.
+/// Reads the marker of an EVENT, by far the most common family; `None` for any other family and for
+/// an invalid size.
 #[inline(always)]
 pub(crate) fn measure_event(bytes: &[u8]) -> Option<Measure> {
     let head = chunk::<4>(bytes, 0)?;
@@ -131,9 +135,11 @@ pub(crate) fn measure_event(bytes: &[u8]) -> Option<Measure> {
     whole.then_some(Measure { family: Family::Event, pointer_size, header: event::SIZE, size })
 }
 
-/// Reads the marker at the start of `bytes`, which reach to the end of the buffer; `None` at filler or the end.
+/// Reads the marker at the start of `bytes`, which extend to the end of the buffer; `None` at
+/// filler or at the end.
 ///
-/// `offset` is where they stand, for errors; `old_instances` selects the short INSTANCE header of layouts before 1.1.
+/// `offset` is the offset of `bytes`, for errors; `old_instances` selects the short INSTANCE header
+/// of layouts before 1.1.
 #[inline]
 pub fn measure(bytes: &[u8], offset: u64, old_instances: bool) -> Result<Option<Measure>> {
     match measure_event(bytes) {
@@ -147,7 +153,7 @@ fn measure_any(bytes: &[u8], offset: u64, old_instances: bool) -> Result<Option<
         return Ok(None);
     };
     let Some((family, pointer_size, header, size)) = classify(head, old_instances) else {
-        return Err(Error::Invalid { what: "record", offset, why: "marker is of no known kind" });
+        return Err(Error::Invalid { what: "record", offset, why: "unknown marker" });
     };
     let size = usize::from(size);
     if size < header {
@@ -160,7 +166,7 @@ fn measure_any(bytes: &[u8], offset: u64, old_instances: bool) -> Result<Option<
     Ok(Some(Measure { family, pointer_size, header, size }))
 }
 
-/// The raw stamp of a record, where its header has one.
+/// Returns the raw time stamp of a record, if its header has one.
 #[inline]
 #[must_use]
 pub fn time_of(bytes: &[u8], family: Family) -> Option<i64> {
@@ -186,9 +192,9 @@ pub struct Record<'b> {
 }
 
 impl<'b> Record<'b> {
-    /// Views the record at the start of `bytes`, whose marker said `measure`.
+    /// Views the record at the start of `bytes`, whose marker was read as `measure`.
     ///
-    /// `inherited_time` stands in where the header has no stamp.
+    /// `inherited_time` is used where the header has no time stamp.
     #[inline(always)]
     #[must_use]
     #[allow(clippy::cast_possible_truncation)] // A record has at most 65,535 bytes.
@@ -212,7 +218,7 @@ impl<'b> Record<'b> {
         Self { bytes, time, family, pointer_size, items_damaged, old_instance, cpu, payload: payload as u16 }
     }
 
-    /// Parses one record that stands alone, for instance in a test or a real-time stream.
+    /// Parses a single record, for instance in a test or a real-time stream.
     pub fn parse(bytes: &'b [u8], cpu: u16) -> Result<Self> {
         let measure = measure(bytes, 0, false)?;
         let measure =
@@ -220,50 +226,52 @@ impl<'b> Record<'b> {
         Ok(Self::new(bytes, measure, cpu, 0))
     }
 
-    /// The whole record as the file holds it.
+    /// Returns the whole record as the file holds it.
     #[must_use]
     pub const fn bytes(&self) -> &'b [u8] {
         self.bytes
     }
 
-    /// The header family.
+    /// Returns the header family.
     #[must_use]
     pub const fn family(&self) -> Family {
         self.family
     }
 
-    /// The stamp in the session's raw clock; of the record before, where the header has none.
+    /// Returns the stamp in the session's raw clock. A record without a stamp has that of the
+    /// record before it.
     #[must_use]
     pub const fn time(&self) -> i64 {
         self.time
     }
 
-    /// The index of the buffer's processor.
+    /// Returns the processor index of the buffer.
     #[must_use]
     pub const fn cpu(&self) -> u16 {
         self.cpu
     }
 
-    /// 4 or 8: the size of pointers in the payload.
+    /// Returns the size of pointers in the payload: 4 or 8.
     #[must_use]
     pub fn pointer_size(&self) -> usize {
         usize::from(self.pointer_size)
     }
 
-    /// The payload, without extended or flag-selected items.
+    /// Returns the payload, without extended data items and optional fields.
     #[inline]
     #[must_use]
     pub fn payload(&self) -> &'b [u8] {
         self.bytes.get(usize::from(self.payload)..).unwrap_or_default()
     }
 
-    /// Whether the extended items contradict the record; the payload then holds them as bytes.
+    /// Returns whether the extended data items do not fit the record; the payload then includes
+    /// their bytes.
     #[must_use]
     pub const fn items_damaged(&self) -> bool {
         self.items_damaged
     }
 
-    /// The writing thread, or [`NO_ID`].
+    /// Returns the id of the writing thread, or [`NO_ID`].
     #[inline]
     #[must_use]
     pub fn thread_id(&self) -> u32 {
@@ -274,7 +282,7 @@ impl<'b> Record<'b> {
         }
     }
 
-    /// The writing process, or [`NO_ID`].
+    /// Returns the id of the writing process, or [`NO_ID`].
     #[inline]
     #[must_use]
     pub fn process_id(&self) -> u32 {
@@ -285,14 +293,14 @@ impl<'b> Record<'b> {
         }
     }
 
-    /// Group and type of a kernel event.
+    /// Returns the hook id (group and type) of a kernel event.
     #[inline]
     #[must_use]
     pub fn hook(&self) -> Option<u16> {
         self.family.has_hook().then(|| u16_at(self.bytes, 0x06))
     }
 
-    /// The provider id, class GUID or message GUID; null where there is none.
+    /// Returns the provider id, class GUID or message GUID; null if the record has none.
     #[inline]
     #[must_use]
     pub fn provider(&self) -> Guid {
@@ -306,7 +314,7 @@ impl<'b> Record<'b> {
         }
     }
 
-    /// Id, version, level and so on, as far as the family has them.
+    /// Returns the descriptor fields (id, version, level, …) that the family has.
     #[inline]
     #[must_use]
     pub fn descriptor(&self) -> EventDescriptor {
@@ -329,20 +337,20 @@ impl<'b> Record<'b> {
         }
     }
 
-    /// Header flags as stored; only EVENT headers have any.
+    /// Returns the header flags as stored; only EVENT headers have flags.
     #[must_use]
     pub fn flags(&self) -> u16 {
         if self.family == Family::Event { u16_at(self.bytes, 4) } else { 0 }
     }
 
-    /// The activity, where one is set.
+    /// Returns the activity id, if it is not null.
     #[must_use]
     pub fn activity(&self) -> Option<Guid> {
         let id = if self.family == Family::Event { guid_at(self.bytes, 0x40) } else { Guid::NULL };
         (!id.is_null()).then_some(id)
     }
 
-    /// CPU times of the thread in timer ticks: kernel, then user.
+    /// Returns the CPU times of the thread in timer ticks: kernel, then user.
     #[must_use]
     pub fn cpu_times(&self) -> Option<(u32, u32)> {
         let at = match self.family {
@@ -355,7 +363,7 @@ impl<'b> Record<'b> {
         Some((u32_at(self.bytes, at), u32_at(self.bytes, at.saturating_add(4))))
     }
 
-    /// The extended items; empty where there are none or they are damaged.
+    /// Returns the extended data items; empty if there are none or they are damaged.
     #[inline]
     #[must_use]
     pub fn items(&self) -> ExtendedItems<'b> {
@@ -366,20 +374,21 @@ impl<'b> Record<'b> {
         }
     }
 
-    /// Instance and parent instance of an INSTANCE event.
+    /// Returns instance and parent instance of an INSTANCE event.
     #[must_use]
     pub fn instance(&self) -> Option<classic::Instance> {
         (self.family == Family::Instance).then(|| classic::Instance::read(self.bytes, self.old_instance))
     }
 
-    /// PMC counter values that stand between a PERFINFO header and its payload.
+    /// Returns the PMC counter values between a PERFINFO header and its payload.
     #[must_use]
     pub fn pmc_counters(&self) -> &'b [u8] {
         if self.family == Family::PerfInfo { perfinfo::counters(self.bytes) } else { &[] }
     }
 }
 
-/// Pads the record that began at `start` with zeros to the next multiple of eight, after checking its size.
+/// Checks the size of the record that begins at `start` and pads it with zeros to a multiple of
+/// eight.
 ///
 /// Returns the unrounded size for the header's size field.
 pub(crate) fn finish_record(out: &mut alloc::vec::Vec<u8>, start: usize) -> Result<u16> {

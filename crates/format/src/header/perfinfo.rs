@@ -1,7 +1,8 @@
 //! PERFINFO headers: kernel events with a time stamp only.
 //!
 //! ```text
-//! 00 u8 Version │ 01 u8 bits 0-2 PMC counters, bit 7 PEBS index │ 02 u8 type 16/17 │ 03 u8 C0 │ 04 u16 Size │ 06 u8 Type │ 07 u8 Group
+//! 00 u8 Version │ 01 u8 bits 0-2 PMC counters, bit 7 PEBS index │ 02 u8 type 16/17 │ 03 u8 C0
+//! 04 u16 Size │ 06 u8 Type │ 07 u8 Group
 //! 08 i64 TimeStamp │ 10 optional u64 PEBS index, optional u64 counters, payload
 //! ```
 //!
@@ -14,13 +15,13 @@ use crate::spec::event::HeaderType;
 use crate::wire::{Put, u8_at};
 use crate::{Error, Result};
 
-/// Bytes of the header without optional items.
+/// Size of the header without optional fields, in bytes.
 pub const SIZE: usize = 0x10;
 
 const COUNTERS: u8 = 0x07;
 const PEBS: u8 = 0x80;
 
-/// Bytes of the header with the optional items that its flag byte announces.
+/// Returns the size of a header with the optional fields that its flag byte selects.
 #[inline]
 pub(super) const fn size_of(flags: u8) -> usize {
     let items = (flags & COUNTERS) as usize;
@@ -33,16 +34,16 @@ pub(super) fn counters(record: &[u8]) -> &[u8] {
     record.get(size_of(flags & PEBS)..size_of(flags)).unwrap_or_default()
 }
 
-/// What goes into the header of a kernel event to be written.
+/// Header fields of a kernel event to be written.
 #[derive(Clone, Copy, Debug)]
 pub struct PerfInfoHeader<'a> {
-    /// 4 or 8: pointers in the payload.
+    /// Size of pointers in the payload: 4 or 8.
     pub pointer_size: u8,
     /// Layout version of the payload.
     pub version: u8,
-    /// Group and type.
+    /// Hook id: group and type.
     pub hook: u16,
-    /// Stamp in the session's clock.
+    /// Time stamp in the session's clock.
     pub time: i64,
     /// PMC counter values, at most seven.
     pub counters: &'a [u64],

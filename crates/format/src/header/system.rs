@@ -1,8 +1,9 @@
-//! SYSTEM and COMPACT headers: kernel events that name thread and process.
+//! SYSTEM and COMPACT headers: kernel events with thread id and process id.
 //!
 //! ```text
-//! 00 u8 Version │ 01 u8 flags │ 02 u8 type 1..4 │ 03 u8 C0 │ 04 u16 Size │ 06 u8 Type │ 07 u8 Group
-//! 08 u32 ThreadId │ 0C u32 ProcessId │ 10 i64 TimeStamp │ 18 u32 KernelTime, u32 UserTime (not in COMPACT)
+//! 00 u8 Version │ 01 u8 flags │ 02 u8 type 1..4 │ 03 u8 C0
+//! 04 u16 Size │ 06 u8 Type │ 07 u8 Group │ 08 u32 ThreadId │ 0C u32 ProcessId
+//! 10 i64 TimeStamp │ 18 u32 KernelTime, u32 UserTime (not in COMPACT)
 //! ```
 //!
 //! Source: Observed on real traces (SYSTEM); COMPACT from public headers.
@@ -14,27 +15,27 @@ use crate::Result;
 use crate::spec::event::HeaderType;
 use crate::wire::Put;
 
-/// Bytes of a SYSTEM header.
+/// Size of a SYSTEM header in bytes.
 pub const SIZE: usize = 0x20;
-/// Bytes of a COMPACT header.
+/// Size of a COMPACT header in bytes.
 pub const COMPACT_SIZE: usize = 0x18;
 
-/// What goes into the header of a kernel event to be written.
+/// Header fields of a kernel event to be written.
 #[derive(Clone, Copy, Debug)]
 pub struct SystemHeader {
-    /// 4 or 8: pointers in the payload.
+    /// Size of pointers in the payload: 4 or 8.
     pub pointer_size: u8,
     /// Layout version of the payload.
     pub version: u8,
-    /// Group and type.
+    /// Hook id: group and type.
     pub hook: u16,
-    /// Writing thread.
+    /// Id of the thread that the event belongs to.
     pub thread_id: u32,
-    /// Writing process.
+    /// Id of the process that the event belongs to.
     pub process_id: u32,
-    /// Stamp in the session's clock.
+    /// Time stamp in the session's clock.
     pub time: i64,
-    /// CPU times in ticks; without them the header is a COMPACT one.
+    /// CPU times in timer ticks: kernel, user. Without them the record has a COMPACT header.
     pub cpu_times: Option<(u32, u32)>,
 }
 

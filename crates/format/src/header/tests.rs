@@ -135,7 +135,7 @@ fn messages_read_back_with_any_items() {
 }
 
 #[test]
-fn items_that_leave_the_record_are_dropped_and_said_so() {
+fn items_outside_the_record_are_dropped_and_reported() {
     let items = [Item { kind: ExtType::SID, data: &[0; 12] }];
     let bytes = encoded(|out| EventHeader { items: &items, ..Default::default() }.encode(b"p", out));
     for (at, value) in [(0x50, 0_u8), (0x50, 7), (0x50, 200), (0x54, 1), (0x56, 0xFF)] {
@@ -149,7 +149,7 @@ fn items_that_leave_the_record_are_dropped_and_said_so() {
 }
 
 #[test]
-fn markers_of_no_known_kind_and_wrong_sizes_are_refused() {
+fn unknown_markers_and_wrong_sizes_are_rejected() {
     assert_eq!(measure(&[0xFF; 16], 0, false), Ok(None));
     assert_eq!(measure(&[0; 4], 0, false), Ok(None));
     assert!(measure(&[0; 16], 0, false).is_err());
@@ -160,7 +160,7 @@ fn markers_of_no_known_kind_and_wrong_sizes_are_refused() {
 }
 
 #[test]
-fn a_record_past_64_kib_is_refused_and_leaves_nothing_behind() {
+fn record_over_64_kib_is_rejected_and_leaves_no_bytes() {
     let mut out = alloc::vec![1, 2, 3, 4, 5, 6, 7, 8];
     assert!(EventHeader::default().encode(&alloc::vec![0; MAX_RECORD], &mut out).is_err());
     assert_eq!(out.len(), 8);

@@ -1,12 +1,12 @@
-//! The buffers of what is set: how long each may be, and what it says.
+//! The buffers of TraceSetInformation: valid lengths and parsing.
 //!
 //! ```text
 //!   0       head      element  element  …          length 0, where the class allows: clear
 //!   │ fixed │ fields │ least ≤ elements ≤ most │
 //! ```
 //!
-//! One place for each class: which of them can be set is what [`Rules::sets`](crate::spec::info::Rules) says, and that each of those has its form here, and no
-//! other, is looked at when this is compiled.
+//! Each class has one entry. [`Rules::sets`](crate::spec::info::Rules) lists the classes that can
+//! be set; the compiler checks that exactly these have a form here.
 
 use alloc::vec::Vec;
 
@@ -19,25 +19,25 @@ use crate::Result;
 use crate::spec::info::InfoClass;
 use crate::wire::{guid_at, u8_at, u32_at};
 
-/// The length that a buffer must have, and how it is read then.
+/// The valid lengths of a buffer, and its parser.
 pub(super) struct Form {
-    /// In front of the elements.
+    /// Bytes before the elements.
     head: usize,
-    /// Bytes of an element; 0: there are none.
+    /// Size of an element in bytes; 0 if there are none.
     element: usize,
-    /// Elements at least.
+    /// The least number of elements.
     least: usize,
-    /// Elements at most.
+    /// The largest number of elements.
     most: usize,
-    /// Length 0 means: clear.
+    /// Whether an empty buffer is valid and clears the setting.
     clears: bool,
-    /// Too many bytes are told before a remainder.
+    /// Whether too many elements are reported before an incomplete one.
     most_first: bool,
-    /// Reads a buffer that was found long enough.
+    /// Parses a buffer whose length has been checked.
     pub(super) read: fn(&[u8]) -> Set,
 }
 
-/// Bytes of an event in a list.
+/// Size of an event in a list, in bytes.
 const EVENT: usize = ClassicEventId::SIZE;
 
 impl Form {
@@ -53,34 +53,40 @@ impl Form {
         Self { clears: true, ..self }
     }
 
-    /// The form of a class that can be set.
-    pub(super) const fn of(class: InfoClass) -> Option<Self> {
+    /// Returns the form of a class that can be set.
+    pub(super) const fn for_class(class: InfoClass) -> Option<Self> {
         use InfoClass as C;
         Some(match class {
             C::TraceStackTracingInfo => Self::list(EVENT, MAX_CLASSIC_EVENTS, stack_tracing).clearing(),
             C::TraceSystemTraceEnableFlagsInfo => Self { most_first: true, ..Self::list(4, 8, enable_flags) },
             C::TraceSampledProfileIntervalInfo => Self::fixed(8, interval),
             C::TraceProfileSourceConfigInfo => {
-                Self::list(4, MAX_COUNTERS, |it| Set::ProfileSourceConfig(words(it))).clearing()
+                Self::list(4, MAX_COUNTERS, |bytes| Set::ProfileSourceConfig(words(bytes))).clearing()
             }
-            C::TracePmcEventListInfo => Self::list(EVENT, MAX_PMC_EVENTS, |it| Set::PmcEventList(events(it))),
-            C::TracePmcCounterListInfo => Self::list(4, MAX_COUNTERS, |it| Set::PmcCounterList(words(it))),
+            C::TracePmcEventListInfo => {
+                Self::list(EVENT, MAX_PMC_EVENTS, |bytes| Set::PmcEventList(events(bytes)))
+            }
+            C::TracePmcCounterListInfo => {
+                Self::list(4, MAX_COUNTERS, |bytes| Set::PmcCounterList(words(bytes)))
+            }
             C::TraceSetDisallowList => Self::list(16, MAX_DISALLOWED, disallow_list).clearing(),
-            // Its own count says how many follow; what is behind them is not looked at.
+            // The count in the buffer decides how many follow; bytes after them are ignored.
             C::TracePeriodicCaptureStateListInfo => Self::fixed(8, periodic).clearing(),
             C::TraceProviderBinaryTracking => {
-                Self::fixed(1, |it| Set::ProviderBinaryTracking(u8_at(it, 0) != 0))
+                Self::fixed(1, |bytes| Set::ProviderBinaryTracking(u8_at(bytes, 0) != 0))
             }
-            C::TraceLbrConfigurationInfo => Self::fixed(4, |it| Set::LbrConfiguration(u32_at(it, 0))),
+            C::TraceLbrConfigurationInfo => Self::fixed(4, |bytes| Set::LbrConfiguration(u32_at(bytes, 0))),
             C::TraceLbrEventListInfo => {
-                Self::list(4, MAX_LBR_EVENTS, |it| Set::LbrEventList(words(it))).clearing()
+                Self::list(4, MAX_LBR_EVENTS, |bytes| Set::LbrEventList(words(bytes))).clearing()
             }
-            C::TraceStackCachingInfo => Self::fixed(12, |it| Set::StackCaching(caching(it))),
-            C::TraceUnifiedStackCachingInfo => Self::fixed(12, |it| Set::UnifiedStackCaching(caching(it))),
+            C::TraceStackCachingInfo => Self::fixed(12, |bytes| Set::StackCaching(caching(bytes))),
+            C::TraceUnifiedStackCachingInfo => {
+                Self::fixed(12, |bytes| Set::UnifiedStackCaching(caching(bytes)))
+            }
             C::TraceContextRegisterInfo => {
                 Self { head: 8, least: 0, ..Self::list(EVENT, MAX_CLASSIC_EVENTS, registers) }.clearing()
             }
-            // These are asked for, and one is reserved.
+            // These classes are queried or enumerated, and one is reserved.
             C::TraceGuidQueryList | C::TraceGuidQueryInfo | C::TraceGuidQueryProcess => return None,
             C::TraceGroupQueryList | C::TraceGroupQueryInfo | C::TraceDisallowListQuery => return None,
             C::TraceProfileSourceListInfo | C::TraceVersionInfo | C::TraceInfoReserved15 => return None,
@@ -91,7 +97,7 @@ impl Form {
         })
     }
 
-    /// Whether a buffer is long enough, has whole elements and not too many.
+    /// Checks that a buffer is long enough and has whole elements, and not too many.
     pub(super) fn check(&self, length: usize) -> Result<()> {
         if length == 0 && self.clears {
             return Ok(());
@@ -101,7 +107,7 @@ impl Form {
             return bad_length("the buffer is shorter than the class allows");
         };
         match (rest.checked_rem(self.element), rest.checked_div(self.element)) {
-            // Of group masks too many are told before a remainder.
+            // For group masks, too many elements are reported before an incomplete one.
             _ if self.most_first && rest > self.most.saturating_mul(self.element) => {
                 invalid("more elements than the class allows")
             }
@@ -112,20 +118,20 @@ impl Form {
     }
 }
 
-// A class that the table lets be set and that nobody can read, or the other way round, does not compile.
+// Fails to compile if a class that the table allows to be set has no form, or the reverse.
 const _: () = {
     let mut rest: &[InfoClass] = &InfoClass::ALL;
     while let [class, others @ ..] = rest {
-        assert!(Form::of(*class).is_some() == class.rules().sets);
+        assert!(Form::for_class(*class).is_some() == class.rules().sets);
         rest = others;
     }
 };
 
 fn words(bytes: &[u8]) -> Vec<u32> {
-    elements(bytes, 4, |it| u32_at(it, 0))
+    elements(bytes, 4, |word| u32_at(word, 0))
 }
 
-/// Each once.
+/// Parses a list of events without duplicates.
 fn events(bytes: &[u8]) -> Vec<ClassicEventId> {
     distinct(ClassicEventId::list(bytes))
 }
@@ -148,15 +154,17 @@ fn interval(bytes: &[u8]) -> Set {
 }
 
 fn disallow_list(bytes: &[u8]) -> Set {
-    Set::DisallowList(distinct(elements(bytes, 16, |it| guid_at(it, 0))))
+    Set::DisallowList(distinct(elements(bytes, 16, |guid| guid_at(guid, 0))))
 }
 
 fn periodic(bytes: &[u8]) -> Set {
     if bytes.is_empty() {
         return Set::PeriodicCaptureState(None);
     }
-    // Which session is meant is judged before both the match of count and length and how many are too many.
-    periodic_from(bytes).map_or(Set::CutPeriodicCaptureState, |it| Set::PeriodicCaptureState(Some(it)))
+    // The session is checked before the match of count and length and before the number of
+    // providers.
+    periodic_from(bytes)
+        .map_or(Set::CutPeriodicCaptureState, |capture| Set::PeriodicCaptureState(Some(capture)))
 }
 
 fn caching(bytes: &[u8]) -> StackCaching {
@@ -164,7 +172,7 @@ fn caching(bytes: &[u8]) -> StackCaching {
 }
 
 fn registers(bytes: &[u8]) -> Set {
-    // Without a buffer there is nothing to judge: it clears.
+    // An empty buffer clears the setting: there is no value to check.
     let types = if bytes.is_empty() { REGISTER_TYPES } else { u32_at(bytes, 0) };
     Set::ContextRegister { types, events: events(bytes.get(8..).unwrap_or(&[])) }
 }

@@ -1,4 +1,4 @@
-//! What EnumerateTraceGuidsEx tells of providers and groups.
+//! The buffers of EnumerateTraceGuidsEx: providers and groups.
 
 use alloc::vec::Vec;
 
@@ -6,28 +6,29 @@ use super::elements;
 use crate::guid::Guid;
 use crate::wire::{Put, guid_at};
 
-/// Classic registration (TRACE_PROVIDER_FLAG_LEGACY).
+/// The registration is a classic one (TRACE_PROVIDER_FLAG_LEGACY).
 const LEGACY: u32 = 1;
-/// Enabled, and registered by nobody (TRACE_PROVIDER_FLAG_PRE_ENABLE).
+/// The provider is enabled but not registered (TRACE_PROVIDER_FLAG_PRE_ENABLE).
 const PRE_ENABLE: u32 = 2;
-/// Bytes of TRACE_PROVIDER_INSTANCE_INFO.
+/// Size of TRACE_PROVIDER_INSTANCE_INFO in bytes.
 const INSTANCE: usize = 16;
-/// Bytes of TRACE_ENABLE_INFO.
+/// Size of TRACE_ENABLE_INFO in bytes.
 const ENABLE: usize = 32;
 
-/// What a session wants of a registration or a group (TRACE_ENABLE_INFO, 32 bytes): `00 u32 enabled = 1 │ 04 u8 level │ 05 reserved │ 06 u16 logger id │ 08 u32 property │ 0C reserved │
-/// 10 u64 any │ 18 u64 all`.
+/// A session's enable of a registration or a group (TRACE_ENABLE_INFO, 32 bytes): `00 u32 enabled =
+/// 1 │ 04 u8 level │ 05 reserved │ 06 u16 logger id │ 08 u32 property │ 0C reserved │ 10 u64 any │
+/// 18 u64 all`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EnableInfo {
-    /// Highest level; 0: all.
+    /// Highest level; 0 for all levels.
     pub level: u8,
-    /// The session's number in buffers.
+    /// The session's logger id.
     pub logger_id: u16,
-    /// `EVENT_ENABLE_PROPERTY_…`.
+    /// The properties of the enable, `EVENT_ENABLE_PROPERTY_…` bits.
     pub property: u32,
-    /// Any of these keywords; 0: all.
+    /// Keywords of which an event must have one; 0 for all events.
     pub match_any: u64,
-    /// All of these keywords.
+    /// Keywords of which an event must have all.
     pub match_all: u64,
 }
 
@@ -38,56 +39,59 @@ impl EnableInfo {
     }
 }
 
-/// A registration (TRACE_PROVIDER_INSTANCE_INFO, 16 bytes): `0 u32 to the next │ 4 u32 enables │ 8 u32 process │ C u32 flags`, then its enables.
+/// A registration (TRACE_PROVIDER_INSTANCE_INFO, 16 bytes): `0 u32 offset of the next │ 4 u32
+/// enables │ 8 u32 process │ C u32 flags`, then its enables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InstanceInfo {
-    /// The process; 0: nobody has registered it.
+    /// The id of the registering process; 0 if the provider is not registered.
     pub pid: u32,
-    /// Registered by RegisterTraceGuids.
+    /// Whether RegisterTraceGuids registered instance.
     pub is_classic: bool,
-    /// Enabled, and registered by nobody.
+    /// Whether the provider is enabled but not registered.
     pub is_ahead: bool,
-    /// Who enables it.
+    /// The sessions that enable instance.
     pub enables: Vec<EnableInfo>,
 }
 
-/// The registrations of a provider (TRACE_GUID_INFO, 8 bytes): `0 u32 how many │ 4 reserved`, then each.
+/// The registrations of a provider (TRACE_GUID_INFO, 8 bytes): `0 u32 count │ 4 reserved`, then
+/// each registration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GuidInfo {
-    /// The registrations.
+    /// The registrations of the provider.
     pub instances: Vec<InstanceInfo>,
 }
 
 impl GuidInfo {
-    /// The bytes of the buffer.
+    /// Encodes the buffer.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::new();
         out.put_u32(count(self.instances.len())).put_u32(0);
-        for (index, it) in self.instances.iter().enumerate() {
+        for (index, instance) in self.instances.iter().enumerate() {
             let is_last = index.saturating_add(1) == self.instances.len();
-            let bytes = INSTANCE.saturating_add(ENABLE.saturating_mul(it.enables.len()));
+            let bytes = INSTANCE.saturating_add(ENABLE.saturating_mul(instance.enables.len()));
             let next = if is_last { 0 } else { count(bytes) };
-            let flags = if it.is_classic { LEGACY } else { 0 } | if it.is_ahead { PRE_ENABLE } else { 0 };
-            out.put_u32(next).put_u32(count(it.enables.len())).put_u32(it.pid).put_u32(flags);
-            it.enables.iter().for_each(|enable| enable.put(&mut out));
+            let flags =
+                if instance.is_classic { LEGACY } else { 0 } | if instance.is_ahead { PRE_ENABLE } else { 0 };
+            out.put_u32(next).put_u32(count(instance.enables.len())).put_u32(instance.pid).put_u32(flags);
+            instance.enables.iter().for_each(|enable| enable.put(&mut out));
         }
         out
     }
 }
 
-/// A provider group: `u32 bytes of the enables │ enables │ u32 members │ their GUIDs`. The enables stand at offset 4, as the header's comment has it: they are
-/// not aligned.
+/// A provider group: `u32 bytes of the enables │ enables │ u32 members │ their GUIDs`. As the
+/// comment in the header file states, the enables begin at offset 4: they are not aligned.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GroupInfo {
-    /// Who enables it.
+    /// The sessions that enable instance.
     pub enables: Vec<EnableInfo>,
-    /// The providers that have joined it.
+    /// The providers that have joined the group.
     pub members: Vec<Guid>,
 }
 
 impl GroupInfo {
-    /// The bytes of the buffer.
+    /// Encodes the buffer.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::new();
@@ -99,16 +103,16 @@ impl GroupInfo {
     }
 }
 
-/// GUIDs as an array.
+/// Encodes GUIDs as an array.
 #[must_use]
 pub fn guids_to_bytes(guids: &[Guid]) -> Vec<u8> {
     guids.iter().flat_map(|guid| guid.to_bytes()).collect()
 }
 
-/// The GUIDs of an array.
+/// Parses an array of GUIDs.
 #[must_use]
 pub fn guids_from_bytes(bytes: &[u8]) -> Vec<Guid> {
-    elements(bytes, 16, |it| guid_at(it, 0))
+    elements(bytes, 16, |guid| guid_at(guid, 0))
 }
 
 fn count(length: usize) -> u32 {

@@ -1,4 +1,5 @@
-//! What TraceSetInformation, TraceQueryInformation and EnumerateTraceGuidsEx carry: typed requests and answers, and their bytes.
+//! The data of TraceSetInformation, TraceQueryInformation and EnumerateTraceGuidsEx: typed requests
+//! and answers, and their encoding.
 //!
 //! ```text
 //!   C buffer ──Set::from_bytes──▶ Set ──check──▶ a setting of a session or of the system
@@ -6,10 +7,13 @@
 //!                                   GuidInfo, GroupInfo ──to_bytes──▶ C buffer
 //! ```
 //!
-//! The published rules are judged in a fixed order, of which the first half needs nothing but the call itself and stands here: is the class one of this
-//! direction (50), is there a buffer (87), is it long enough (24), has it whole elements (24), and not too many (87). Which session is meant, who asks, what kind of
-//! session it is and what the machine has is for others to say, before [`Set::check`] looks at the content. The count that `TracePeriodicCaptureStateListInfo` has in its
-//! buffer is content: that it does not match the length is said then (24).
+//! The published rules are checked in a fixed order. The first half needs nothing but the call
+//! itself and is checked here: does the class allow this call (50), is there a buffer (87), is it
+//! long enough (24), does it hold whole elements (24), and not too many (87). Callers then check
+//! the session, the rights of the client, the kind of session and the machine, before
+//! [`Set::check`] checks the content. The count in the buffer of
+//! `TracePeriodicCaptureStateListInfo` is content: a mismatch with the length is reported only then
+//! (24).
 //!
 //! The structures are those of evntrace.h; all offsets are natural, all numbers little-endian.
 
@@ -30,42 +34,43 @@ use crate::spec::status::Status;
 use crate::wire::{Put, guid_at, u8_at, u16_at, u32_at};
 use crate::{Error, Result};
 
-/// Events of one list of `TraceStackTracingInfo` or `TraceContextRegisterInfo`.
+/// The most events of one list of `TraceStackTracingInfo` or `TraceContextRegisterInfo`.
 pub const MAX_CLASSIC_EVENTS: usize = 256;
-/// Events of one `TracePmcEventListInfo`.
+/// The most events of one `TracePmcEventListInfo`.
 pub const MAX_PMC_EVENTS: usize = 4;
-/// Events of one `TraceLbrEventListInfo` or TraceConfigureLastBranchRecord.
+/// The most events of one `TraceLbrEventListInfo` or TraceConfigureLastBranchRecord.
 pub const MAX_LBR_EVENTS: usize = 4;
-/// Counters of one `TraceProfileSourceConfigInfo` or `TracePmcCounterListInfo`, whatever the machine: `TraceMaxPmcCounterQuery` tells how many it has, and
-/// [`Set::check_counters`] judges by that.
+/// The most counters of one `TraceProfileSourceConfigInfo` or `TracePmcCounterListInfo` on any
+/// machine. `TraceMaxPmcCounterQuery` returns how many this machine has, and
+/// [`Set::check_counters`] checks that limit.
 pub const MAX_COUNTERS: usize = 255;
-/// Providers of one `TraceSetDisallowList`.
+/// The most providers of one `TraceSetDisallowList`.
 pub const MAX_DISALLOWED: usize = 1024;
 /// The shortest period of `TracePeriodicCaptureStateListInfo`, in seconds.
 pub const MIN_CAPTURE_STATE_PERIOD: u32 = 10;
-/// Providers of one such list.
+/// The most providers of one `TracePeriodicCaptureStateListInfo`.
 pub const MAX_CAPTURE_STATE_PROVIDERS: u16 = 20;
 
 /// A kernel event (CLASSIC_EVENT_ID, 24 bytes): `00 GUID of the class │ 10 u8 type │ 11 reserved`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ClassicEventId {
-    /// The event class.
+    /// GUID of the event class.
     pub class: Guid,
-    /// The type in it.
+    /// The event type within the class.
     pub opcode: u8,
 }
 
 impl ClassicEventId {
-    /// Bytes of one.
+    /// Size of the structure in bytes.
     pub const SIZE: usize = 24;
 
-    /// Those that stand in a row; a rest that is no whole one is left out.
+    /// Parses consecutive structures; an incomplete one at the end is ignored.
     #[must_use]
     pub fn list(bytes: &[u8]) -> Vec<Self> {
-        elements(bytes, Self::SIZE, Self::at)
+        elements(bytes, Self::SIZE, Self::from_bytes)
     }
 
-    fn at(bytes: &[u8]) -> Self {
+    fn from_bytes(bytes: &[u8]) -> Self {
         Self { class: guid_at(bytes, 0), opcode: u8_at(bytes, 16) }
     }
 
@@ -73,42 +78,46 @@ impl ClassicEventId {
         out.put_guid(&self.class).put_u8(self.opcode).put(&[0; 7]);
     }
 
-    /// The kernel's number of the event. `None` where there is no such event: one of a class that is not the kernel's, or of a type that never happens.
+    /// Returns the hook id of the event. `None` if there is no such event: its class is not a
+    /// kernel class, or no event has the type.
     #[must_use]
     pub fn hook_id(&self) -> Option<u16> {
         hook_of(&self.class, self.opcode)
     }
 }
 
-/// Groups of kernel events (PERFINFO_GROUPMASK, 32 bytes).
+/// A mask of kernel event groups (PERFINFO_GROUPMASK, 32 bytes).
 pub type GroupMask = [u32; 8];
 
-/// How often a source samples (TRACE_PROFILE_INTERVAL, 8 bytes): `0 u32 source │ 4 u32 interval`.
+/// The sampling interval of a profile source (TRACE_PROFILE_INTERVAL, 8 bytes): `0 u32 source │ 4
+/// u32 interval`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProfileInterval {
-    /// The source's id.
+    /// The id of the source.
     pub source: u32,
-    /// In 100 ns for the timer, in counts for a counter.
+    /// The interval in 100 ns for the timer, in counts for a counter.
     pub interval: u32,
 }
 
-/// Providers that are asked for their state (TRACE_PERIODIC_CAPTURE_STATE_INFO and what follows): `0 u32 seconds │ 4 u16 count │ 6 reserved │ 8 GUIDs`.
+/// Providers that are asked for their state periodically (TRACE_PERIODIC_CAPTURE_STATE_INFO and the
+/// GUIDs after it): `0 u32 seconds │ 4 u16 count │ 6 reserved │ 8 GUIDs`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PeriodicCaptureState {
-    /// How often, in seconds.
+    /// The period in seconds.
     pub seconds: u32,
-    /// Whom.
+    /// The providers that are asked.
     pub providers: Vec<Guid>,
 }
 
-/// A cache of stacks (TRACE_STACK_CACHING_INFO, 12 bytes): `0 u8 enabled │ 4 u32 bytes │ 8 u32 buckets`.
+/// A cache of stacks (TRACE_STACK_CACHING_INFO, 12 bytes): `0 u8 enabled │ 4 u32 bytes │ 8 u32
+/// buckets`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StackCaching {
-    /// Whether there is one.
+    /// Whether the cache is enabled.
     pub is_enabled: bool,
-    /// Its size; 0: as usual.
+    /// The size of the cache in bytes; 0 for the default.
     pub bytes: u32,
-    /// Its buckets; 0: as usual.
+    /// The number of buckets; 0 for the default.
     pub buckets: u32,
 }
 
@@ -117,10 +126,11 @@ impl StackCaching {
     const USUAL_BUCKETS: u32 = 4096;
     const LEAST_BYTES: u32 = 64 << 10;
     const MOST_BYTES: u32 = 64 << 20;
-    /// So many that each is one stack at least.
+    /// With more buckets, not every bucket could hold a stack.
     const MOST_BUCKETS: u32 = 1 << 20;
 
-    /// With its defaults, within its bounds: a power of two of buckets.
+    /// Returns the values to use: defaults filled in, within the bounds, and a power of two of
+    /// buckets.
     #[must_use]
     pub fn adjusted(self) -> Self {
         let or = |value: u32, usual: u32| if value == 0 { usual } else { value };
@@ -142,7 +152,7 @@ fn invalid<T>(why: &'static str) -> Result<T> {
     refuse(Status::ERROR_INVALID_PARAMETER, why)
 }
 
-/// Elements of a fixed size, one after the other.
+/// Parses consecutive elements of a fixed size.
 fn elements<T>(bytes: &[u8], size: usize, read: impl Fn(&[u8]) -> T) -> Vec<T> {
     bytes.chunks_exact(size.max(1)).map(read).collect()
 }
@@ -153,13 +163,14 @@ fn put_words(words: &[u32], out: &mut Vec<u8>) {
     }
 }
 
-/// `None`: there are fewer bytes than its own count says. What is behind them is not looked at, nor is more than one too many.
+/// Parses the buffer; `None` if it is shorter than its own count requires. Bytes after the GUIDs
+/// are ignored, and at most one GUID too many is read.
 fn periodic_from(bytes: &[u8]) -> Option<PeriodicCaptureState> {
     let count = usize::from(u16_at(bytes, 4));
     let guids = bytes.get(8..)?.get(..count.checked_mul(16)?)?;
     let most = usize::from(MAX_CAPTURE_STATE_PROVIDERS).saturating_add(1);
-    let all = guids.chunks_exact(16).take(most).map(|it| guid_at(it, 0)).collect();
-    // Whoever is listed twice is asked once; of too many each counts.
+    let all = guids.chunks_exact(16).take(most).map(|guid| guid_at(guid, 0)).collect();
+    // A provider that is listed twice is asked once. If there are too many, duplicates count.
     let providers = if count < most { set::distinct(all) } else { all };
     Some(PeriodicCaptureState { seconds: u32_at(bytes, 0), providers })
 }

@@ -1,4 +1,4 @@
-//! What is asked, and what comes back.
+//! Queries of TraceQueryInformation and their answers.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -13,103 +13,104 @@ use crate::text;
 use crate::wire::{Put, align8, guid_at, u16_at, u32_at};
 use crate::{Error, Result};
 
-/// A question, as TraceQueryInformation asks it.
+/// A query of TraceQueryInformation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Query {
     /// Kernel events that are followed by a call stack.
     StackTracing,
-    /// Groups of kernel events.
+    /// Enabled groups of kernel events.
     SystemTraceEnableFlags,
-    /// How often this source samples.
+    /// The sampling interval of this source.
     SampledProfileInterval(u32),
     /// All profile sources.
     ProfileSourceList,
-    /// Version of trace processing.
+    /// The version of trace processing.
     Version,
     /// Providers that a group must not enable.
     DisallowList,
-    /// Shortest period and most providers of periodic capture state.
+    /// Shortest period and largest number of providers of periodic capture state.
     PeriodicCaptureState,
-    /// The most sessions.
+    /// The largest number of sessions.
     MaxLoggers,
-    /// The most counters at a time.
+    /// The largest number of counters in use at a time.
     MaxPmcCounter,
-    /// Streams of the session.
+    /// The number of streams of the session.
     StreamCount,
-    /// Who uses the counters of this processor.
+    /// The users of the counters of this processor.
     PmcCounterOwners(u32),
     /// Sessions that read counters.
     PmcSessions,
 }
 
-/// A profile source (PROFILE_SOURCE_INFO): `0 u32 to the next │ 4 u32 id │ 8 u32 least, C u32 most interval │ 10 reserved │ 18 name, UTF-16 with its NUL`.
+/// A profile source (PROFILE_SOURCE_INFO): `0 u32 offset of the next │ 4 u32 id │ 8 u32 least, C
+/// u32 most interval │ 10 reserved │ 18 name, UTF-16 with its NUL`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProfileSource {
-    /// Its id.
+    /// The id of the source.
     pub source: u32,
     /// The shortest interval.
     pub min_interval: u32,
-    /// The longest.
+    /// The longest interval.
     pub max_interval: u32,
-    /// Its name.
+    /// The name of the source.
     pub description: String,
 }
 
-/// Who uses a counter (ETW_PMC_COUNTER_OWNER, 12 bytes).
+/// The user of a counter (ETW_PMC_COUNTER_OWNER, 12 bytes).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CounterOwner {
-    /// 0 nobody, 1 somebody, 2 somebody with a tag, 3 the same, and its source is known.
+    /// 0 unused, 1 used, 2 used with a known tag, 3 used with a known tag and source.
     pub kind: u32,
-    /// What is counted.
+    /// The profile source that is counted.
     pub source: u32,
-    /// By whom.
+    /// The tag of the user.
     pub tag: u32,
 }
 
-/// A session that reads counters (ETW_PMC_SESSION_INFO and what follows).
+/// A session that reads counters (ETW_PMC_SESSION_INFO and the lists after it).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PmcSession {
-    /// Its number in buffers.
+    /// The logger id of the session.
     pub logger_id: u16,
-    /// The counters.
+    /// The profile sources of the counters.
     pub sources: Vec<u32>,
-    /// The events at which they are read.
+    /// The hook ids of the events at which the counters are read.
     pub hook_ids: Vec<u16>,
 }
 
-/// What comes back.
+/// The answer to a query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// In the order in which they were set.
+    /// The events in the order in which they were set.
     StackTracing(Vec<ClassicEventId>),
-    /// All eight words.
+    /// All eight words of the mask.
     SystemTraceEnableFlags(GroupMask),
     /// The source and its interval.
     SampledProfileInterval(ProfileInterval),
-    /// The timer first.
+    /// All sources, the timer first.
     ProfileSourceList(Vec<ProfileSource>),
-    /// Version of trace processing.
+    /// The version of trace processing.
     Version(u32),
-    /// In the order in which they were set.
+    /// The providers in the order in which they were set.
     DisallowList(Vec<Guid>),
     /// The bounds of [`Set::PeriodicCaptureState`](super::Set::PeriodicCaptureState).
     PeriodicCaptureState {
         /// The shortest period, in seconds.
         least_seconds: u32,
-        /// The most providers.
+        /// The largest number of providers.
         most_providers: u16,
     },
-    /// The most sessions.
+    /// The largest number of sessions.
     MaxLoggers(u32),
-    /// The most counters at a time.
+    /// The largest number of counters in use at a time.
     MaxPmcCounter(u32),
-    /// Streams of the session.
+    /// The number of streams of the session.
     StreamCount(u32),
-    /// The counters of the processor that was asked about.
+    /// The counters of the queried processor.
     PmcCounterOwners {
-        /// It.
+        /// The queried processor.
         processor: u32,
-        /// One for each counter.
+        /// One entry per counter.
         owners: Vec<CounterOwner>,
     },
     /// Sessions that read counters.
@@ -117,9 +118,11 @@ pub enum Answer {
 }
 
 impl Query {
-    /// From a call: its class, its buffer (`None`: a null pointer), of which no more than [`input_size`](Self::input_size) is read, and the length that was said.
+    /// Parses a call: its class, its buffer (`None` for a null pointer), of which no more than
+    /// [`input_size`](Self::input_size) is read, and the stated length.
     ///
-    /// Judges in the published order what the call alone shows. [`answer_size`](Self::answer_size) says what a caller whose buffer is too short is told.
+    /// Checks in the published order what the call alone shows. [`answer_size`](Self::answer_size)
+    /// is the size to report to a caller whose buffer is too short.
     pub fn from_bytes(class: u32, info: Option<&[u8]>, length: usize) -> Result<Self> {
         let Some(class) = InfoClass::from_number(class).filter(|class| class.rules().queries) else {
             return Err(NOT_QUERIED);
@@ -134,11 +137,11 @@ impl Query {
         {
             return bad_length("the buffer is shorter than the answer");
         }
-        Self::of(class, u32_at(bytes, 0)).ok_or(NOT_QUERIED)
+        Self::for_class(class, u32_at(bytes, 0)).ok_or(NOT_QUERIED)
     }
 
-    /// The question of a class; `None`: it cannot be queried.
-    const fn of(class: InfoClass, input: u32) -> Option<Self> {
+    /// Returns the query of a class; `None` if the class cannot be queried.
+    const fn for_class(class: InfoClass, input: u32) -> Option<Self> {
         use InfoClass as C;
         Some(match class {
             C::TraceStackTracingInfo => Self::StackTracing,
@@ -153,7 +156,7 @@ impl Query {
             C::TraceStreamCount => Self::StreamCount,
             C::TracePmcCounterOwners => Self::PmcCounterOwners(input),
             C::TracePmcSessionInformation => Self::PmcSessions,
-            // These are set or enumerated, and one is reserved.
+            // These classes are set or enumerated, and one is reserved.
             C::TraceGuidQueryList | C::TraceGuidQueryInfo | C::TraceGuidQueryProcess => return None,
             C::TraceGroupQueryList | C::TraceGroupQueryInfo | C::TraceInfoReserved15 => return None,
             C::TraceProfileSourceConfigInfo | C::TraceSetDisallowList => return None,
@@ -166,7 +169,8 @@ impl Query {
         })
     }
 
-    /// Bytes of the buffer that say what is asked; the others may be anything until the answer is there.
+    /// Returns the number of bytes at the start of the buffer that are input; the others are
+    /// ignored.
     #[must_use]
     pub const fn input_size(class: u32) -> usize {
         match InfoClass::from_number(class) {
@@ -175,10 +179,10 @@ impl Query {
         }
     }
 
-    /// Bytes of the answer, where they are always as many.
+    /// Returns the size of the answer in bytes, if it is fixed.
     #[must_use]
     pub const fn answer_size(class: InfoClass) -> Option<usize> {
-        match Self::of(class, 0) {
+        match Self::for_class(class, 0) {
             Some(Self::SystemTraceEnableFlags) => Some(size_of::<GroupMask>()),
             Some(Self::SampledProfileInterval(_) | Self::Version | Self::PeriodicCaptureState) => Some(8),
             Some(Self::MaxLoggers | Self::MaxPmcCounter | Self::StreamCount) => Some(4),
@@ -187,13 +191,14 @@ impl Query {
         }
     }
 
-    /// Bytes of the answer about so many counters ([`InfoClass::TracePmcCounterOwners`]).
+    /// Returns the size of the answer about `counters` counters
+    /// ([`InfoClass::TracePmcCounterOwners`]), in bytes.
     #[must_use]
     pub const fn owners_size(counters: usize) -> usize {
         OWNERS.saturating_add(OWNER.saturating_mul(counters))
     }
 
-    /// Its class.
+    /// Returns the class of the query.
     #[must_use]
     pub const fn class(&self) -> InfoClass {
         match self {
@@ -212,7 +217,7 @@ impl Query {
         }
     }
 
-    /// What the question itself says: a source, a processor, else 0.
+    /// Returns the input of the query: a source, a processor, else 0.
     #[must_use]
     pub const fn input(&self) -> u32 {
         match self {
@@ -223,7 +228,7 @@ impl Query {
         }
     }
 
-    /// A question of this class and input.
+    /// Builds the query of a class with this input.
     pub fn new(class: u32, input: u32) -> Result<Self> {
         let mut bytes = input.to_le_bytes().to_vec();
         bytes.resize(size_of::<GroupMask>(), 0);
@@ -231,38 +236,38 @@ impl Query {
     }
 }
 
-// A class that the table lets be queried and that asks nothing, or the other way round, does not compile.
+// Fails to compile if a class that the table allows to be queried has no query, or the reverse.
 const _: () = {
     let mut rest: &[InfoClass] = &InfoClass::ALL;
     while let [class, others @ ..] = rest {
-        assert!(Query::of(*class, 0).is_some() == class.rules().queries);
+        assert!(Query::for_class(*class, 0).is_some() == class.rules().queries);
         rest = others;
     }
 };
 
-/// What a class is refused with that answers nothing.
+/// The error for a class that cannot be queried.
 const NOT_QUERIED: Error = Error::Information {
     status: Status::ERROR_NOT_SUPPORTED,
     why: "this information class cannot be queried",
 };
-/// Bytes in front of the owners.
+/// Bytes before the owners.
 const OWNERS: usize = 8;
-/// Bytes of an owner.
+/// Size of an owner in bytes.
 const OWNER: usize = 12;
-/// Where the name of a source stands.
+/// Offset of the name of a source.
 const DESCRIPTION: usize = 24;
-/// Bytes in front of the counters of a session.
+/// Bytes before the counters of a session.
 const SESSION: usize = 16;
 
 impl Answer {
-    /// The bytes of the buffer.
+    /// Encodes the buffer.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::new();
         match self {
             Self::StackTracing(events) => events.iter().for_each(|event| event.put(&mut out)),
             Self::SystemTraceEnableFlags(mask) => put_words(mask, &mut out),
-            Self::SampledProfileInterval(it) => put_words(&[it.source, it.interval], &mut out),
+            Self::SampledProfileInterval(profile) => put_words(&[profile.source, profile.interval], &mut out),
             Self::ProfileSourceList(all) => chain(all, 8, &mut out, put_source),
             Self::Version(version) => put_words(&[*version, 0], &mut out),
             Self::DisallowList(guids) => out = guids_to_bytes(guids),
@@ -274,8 +279,8 @@ impl Answer {
             }
             Self::PmcCounterOwners { processor, owners } => {
                 out.put_u32(*processor).put_u32(u32::try_from(owners.len()).unwrap_or(u32::MAX));
-                for it in owners {
-                    out.put_u32(it.kind).put_u32(it.source).put_u32(it.tag);
+                for owner in owners {
+                    out.put_u32(owner.kind).put_u32(owner.source).put_u32(owner.tag);
                 }
             }
             Self::PmcSessions(all) => chain(all, 4, &mut out, put_session),
@@ -283,7 +288,7 @@ impl Answer {
         out
     }
 
-    /// The answer to a question, from its bytes.
+    /// Parses the answer to a query.
     pub fn from_bytes(query: Query, bytes: &[u8]) -> Result<Self> {
         if Query::answer_size(query.class()).is_some_and(|size| bytes.len() != size) {
             return Err(malformed());
@@ -303,7 +308,7 @@ impl Answer {
             }
             Query::ProfileSourceList => Self::ProfileSourceList(unchained(bytes, get_source)?),
             Query::Version => Self::Version(u32_at(bytes, 0)),
-            Query::DisallowList => Self::DisallowList(elements(bytes, 16, |it| guid_at(it, 0))),
+            Query::DisallowList => Self::DisallowList(elements(bytes, 16, |guid| guid_at(guid, 0))),
             Query::PeriodicCaptureState => Self::PeriodicCaptureState {
                 least_seconds: u32_at(bytes, 0),
                 most_providers: u16_at(bytes, 4),
@@ -312,10 +317,8 @@ impl Answer {
             Query::MaxPmcCounter => Self::MaxPmcCounter(u32_at(bytes, 0)),
             Query::StreamCount => Self::StreamCount(u32_at(bytes, 0)),
             Query::PmcCounterOwners(processor) => {
-                let owners = elements(bytes.get(OWNERS..).ok_or_else(malformed)?, OWNER, |it| CounterOwner {
-                    kind: u32_at(it, 0),
-                    source: u32_at(it, 4),
-                    tag: u32_at(it, 8),
+                let owners = elements(bytes.get(OWNERS..).ok_or_else(malformed)?, OWNER, |owner| {
+                    CounterOwner { kind: u32_at(owner, 0), source: u32_at(owner, 4), tag: u32_at(owner, 8) }
                 });
                 Self::PmcCounterOwners { processor, owners }
             }
@@ -328,12 +331,12 @@ fn malformed() -> Error {
     Error::Invalid { what: "information", offset: 0, why: "an answer of another form than its question" }
 }
 
-/// Entries that each begin with the way to the next, aligned; the last one's is 0.
+/// Encodes entries that each begin with the offset of the next, aligned; 0 in the last one.
 fn chain<T>(all: &[T], align: usize, out: &mut Vec<u8>, put: impl Fn(&T, &mut Vec<u8>)) {
-    for (index, it) in all.iter().enumerate() {
+    for (index, entry) in all.iter().enumerate() {
         let start = out.len();
         out.put_u32(0);
-        put(it, out);
+        put(entry, out);
         if index.saturating_add(1) < all.len() {
             out.resize(out.len().next_multiple_of(align), 0);
             let way = u32::try_from(out.len().saturating_sub(start)).unwrap_or(0);
@@ -355,10 +358,10 @@ fn unchained<T>(mut rest: &[u8], get: impl Fn(&[u8]) -> Option<T>) -> Result<Vec
     Ok(all)
 }
 
-fn put_source(it: &ProfileSource, out: &mut Vec<u8>) {
-    out.put_u32(it.source).put_u32(it.min_interval).put_u32(it.max_interval).put_u64(0);
-    out.put_wide_z(&it.description);
-    // The published structure ends with its alignment.
+fn put_source(source: &ProfileSource, out: &mut Vec<u8>) {
+    out.put_u32(source.source).put_u32(source.min_interval).put_u32(source.max_interval).put_u64(0);
+    out.put_wide_z(&source.description);
+    // The published structure ends with padding to its alignment.
     out.resize(align8(out.len()), 0);
 }
 
@@ -371,11 +374,14 @@ fn get_source(entry: &[u8]) -> Option<ProfileSource> {
     })
 }
 
-fn put_session(it: &PmcSession, out: &mut Vec<u8>) {
+fn put_session(session: &PmcSession, out: &mut Vec<u8>) {
     let count = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
-    out.put_u16(it.logger_id).put_u16(0).put_u32(count(it.sources.len())).put_u32(count(it.hook_ids.len()));
-    put_words(&it.sources, out);
-    for hook in &it.hook_ids {
+    out.put_u16(session.logger_id)
+        .put_u16(0)
+        .put_u32(count(session.sources.len()))
+        .put_u32(count(session.hook_ids.len()));
+    put_words(&session.sources, out);
+    for hook in &session.hook_ids {
         out.put_u16(*hook);
     }
 }
@@ -386,7 +392,7 @@ fn get_session(entry: &[u8]) -> Option<PmcSession> {
     let (sources, rest) = entry.get(SESSION..)?.split_at_checked(sources)?;
     Some(PmcSession {
         logger_id: u16_at(entry, 4),
-        sources: elements(sources, 4, |it| u32_at(it, 0)),
-        hook_ids: elements(rest.get(..hooks)?, 2, |it| u16_at(it, 0)),
+        sources: elements(sources, 4, |word| u32_at(word, 0)),
+        hook_ids: elements(rest.get(..hooks)?, 2, |word| u16_at(word, 0)),
     })
 }

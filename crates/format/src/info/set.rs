@@ -1,4 +1,4 @@
-//! What is set.
+//! Settings of TraceSetInformation.
 
 use alloc::collections::BTreeSet;
 use alloc::vec;
@@ -17,30 +17,31 @@ use crate::spec::info::InfoClass;
 use crate::spec::status::Status;
 use crate::wire::Put;
 
-/// A setting, as TraceSetInformation makes it.
+/// A setting of TraceSetInformation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Set {
-    /// Kernel events that are followed by a call stack, instead of all that were before.
+    /// Kernel events that are followed by a call stack; replaces the previous list.
     StackTracing(Vec<ClassicEventId>),
-    /// Groups of kernel events, instead of those before.
+    /// Enabled groups of kernel events; replaces the previous mask.
     SystemTraceEnableFlags(GroupMask),
-    /// How often a profile source samples.
+    /// The sampling interval of a profile source.
     SampledProfileInterval(ProfileInterval),
     /// Counters that raise events.
     ProfileSourceConfig(Vec<u32>),
-    /// Kernel events at which counters are read; once in the life of a session.
+    /// Kernel events at which counters are read; can be set once in the life of a session.
     PmcEventList(Vec<ClassicEventId>),
-    /// Counters that are read; once in the life of a session.
+    /// Counters that are read; can be set once in the life of a session.
     PmcCounterList(Vec<u32>),
-    /// Providers that a group must not enable, instead of those before.
+    /// Providers that a group must not enable; replaces the previous list.
     DisallowList(Vec<Guid>),
-    /// Who is asked for its state, and how often; `None`: nobody any more.
+    /// Providers that are asked for their state, and how often; `None` ends it.
     PeriodicCaptureState(Option<PeriodicCaptureState>),
-    /// The same in a buffer that is shorter than its own count says: never set, and refused no earlier than the published order has it.
+    /// A [`Set::PeriodicCaptureState`] in a buffer that is shorter than its own count requires:
+    /// never set, and rejected at the point of the published order.
     CutPeriodicCaptureState,
-    /// Whether the session is told where providers live.
+    /// Whether the session records the binaries of providers.
     ProviderBinaryTracking(bool),
-    /// Which branches are left out (TRACE_LBR_…).
+    /// Branches that are left out (TRACE_LBR_… bits).
     LbrConfiguration(u32),
     /// Kernel events, by hook id, that are followed by the last branches.
     LbrEventList(Vec<u32>),
@@ -48,22 +49,23 @@ pub enum Set {
     StackCaching(StackCaching),
     /// The cache of all stacks.
     UnifiedStackCaching(StackCaching),
-    /// Kernel events that are followed by registers; which registers.
+    /// Kernel events that are followed by register values.
     ContextRegister {
-        /// 1 control, 2 integer.
+        /// The kinds of registers: 1 control, 2 integer.
         types: u32,
-        /// The events; none: off.
+        /// The events; an empty list turns it off.
         events: Vec<ClassicEventId>,
     },
 }
 
 impl Set {
-    /// From the buffer of a call (`None`: a null pointer) and the length that was said.
+    /// Parses the buffer of a call (`None` for a null pointer) and the stated length.
     ///
-    /// Judges in the published order what the call alone shows; [`check`](Self::check) judges the content.
+    /// Checks in the published order what the call alone shows; [`check`](Self::check) checks the
+    /// content.
     pub fn from_bytes(class: u32, info: Option<&[u8]>, length: usize) -> Result<Self> {
         let class = InfoClass::from_number(class).filter(|class| class.rules().sets);
-        let Some(form) = class.and_then(Form::of) else {
+        let Some(form) = class.and_then(Form::for_class) else {
             return refuse(Status::ERROR_NOT_SUPPORTED, "this information class cannot be set");
         };
         let bytes = match info {
@@ -75,7 +77,7 @@ impl Set {
         Ok((form.read)(bytes))
     }
 
-    /// Its class.
+    /// Returns the class of the setting.
     #[must_use]
     pub const fn class(&self) -> InfoClass {
         match self {
@@ -98,32 +100,37 @@ impl Set {
         }
     }
 
-    /// The bytes of the buffer; empty where it clears.
+    /// Encodes the buffer; empty for a setting that clears.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::new();
         match self {
             Self::StackTracing(events) | Self::PmcEventList(events) => put_events(events, &mut out),
             Self::SystemTraceEnableFlags(mask) => put_words(mask, &mut out),
-            Self::SampledProfileInterval(it) => put_words(&[it.source, it.interval], &mut out),
+            Self::SampledProfileInterval(profile) => put_words(&[profile.source, profile.interval], &mut out),
             Self::ProfileSourceConfig(ids) | Self::PmcCounterList(ids) | Self::LbrEventList(ids) => {
                 put_words(ids, &mut out);
             }
             Self::DisallowList(guids) => out = guids_to_bytes(guids),
             Self::PeriodicCaptureState(None) => {}
-            Self::PeriodicCaptureState(Some(it)) => {
-                // One too many is as wrong as any number of them.
-                let told = it.providers.get(..=MAX_CAPTURE_STATE_PROVIDERS.into()).unwrap_or(&it.providers);
-                out.put_u32(it.seconds).put_u16(u16::try_from(told.len()).unwrap_or(u16::MAX)).put_u16(0);
-                out.extend(guids_to_bytes(told));
+            Self::PeriodicCaptureState(Some(capture)) => {
+                // One provider too many is as invalid as any larger number.
+                let providers = capture
+                    .providers
+                    .get(..=MAX_CAPTURE_STATE_PROVIDERS.into())
+                    .unwrap_or(&capture.providers);
+                out.put_u32(capture.seconds)
+                    .put_u16(u16::try_from(providers.len()).unwrap_or(u16::MAX))
+                    .put_u16(0);
+                out.extend(guids_to_bytes(providers));
             }
             Self::CutPeriodicCaptureState => {
                 out.put_u32(0).put_u16(1).put_u16(0);
             }
             Self::ProviderBinaryTracking(on) => out = vec![u8::from(*on)],
             Self::LbrConfiguration(bits) => put_words(&[*bits], &mut out),
-            Self::StackCaching(it) | Self::UnifiedStackCaching(it) => {
-                put_words(&[u32::from(it.is_enabled), it.bytes, it.buckets], &mut out);
+            Self::StackCaching(cache) | Self::UnifiedStackCaching(cache) => {
+                put_words(&[u32::from(cache.is_enabled), cache.bytes, cache.buckets], &mut out);
             }
             Self::ContextRegister { types, events } => {
                 put_words(&[*types, 0], &mut out);
@@ -133,13 +140,15 @@ impl Set {
         out
     }
 
-    /// Whether it is about counters, of which there may be as many as the machine has ([`check_counters`](Self::check_counters)).
+    /// Returns whether the setting is about counters, which the machine limits
+    /// ([`check_counters`](Self::check_counters)).
     #[must_use]
     pub const fn is_of_counters(&self) -> bool {
         matches!(self, Self::ProfileSourceConfig(_) | Self::PmcCounterList(_))
     }
 
-    /// Judges how many counters there are: of the published checks the last that is made before it is asked which session is meant.
+    /// Checks the number of counters: the last of the published checks before the session is looked
+    /// up.
     pub fn check_counters(&self, most: u32) -> Result<()> {
         match self {
             Self::ProfileSourceConfig(ids) | Self::PmcCounterList(ids)
@@ -151,7 +160,7 @@ impl Set {
         }
     }
 
-    /// Judges the content, as far as it shows by itself: the last of the published checks.
+    /// Checks the content as far as it can be checked alone: the last of the published checks.
     pub fn check(&self) -> Result<()> {
         match self {
             Self::StackTracing(events) | Self::PmcEventList(events) => check_events(events),
@@ -159,7 +168,7 @@ impl Set {
                 refuse_if(distinct(ids.clone()).len() != ids.len(), "a profile source is named twice")
             }
             Self::PmcCounterList(ids) => refuse_if(ids.contains(&0), "the timer is no counter"),
-            Self::PeriodicCaptureState(wish) => wish.as_ref().map_or(Ok(()), check_periodic),
+            Self::PeriodicCaptureState(capture) => capture.as_ref().map_or(Ok(()), check_periodic),
             Self::CutPeriodicCaptureState => {
                 bad_length("the buffer is shorter than the number of providers says")
             }
@@ -171,7 +180,7 @@ impl Set {
                 refuse_if(*types != REGISTER_TYPES, "both kinds of registers must be asked for")?;
                 check_events(events)
             }
-            // All their values have a meaning, or one that the machine and the session have to say.
+            // All their values are valid, or machine and session decide.
             Self::SystemTraceEnableFlags(_)
             | Self::SampledProfileInterval(_)
             | Self::DisallowList(_)
@@ -183,17 +192,18 @@ impl Set {
     }
 }
 
-/// The last branches of kernel events, as TraceConfigureLastBranchRecord sets them: [`Set::LbrConfiguration`] and [`Set::LbrEventList`] in one.
+/// The last branches of kernel events, as TraceConfigureLastBranchRecord sets them:
+/// [`Set::LbrConfiguration`] and [`Set::LbrEventList`] in one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Branches {
-    /// Which branches.
+    /// The branches that are left out (TRACE_LBR_… bits).
     pub configuration: u32,
-    /// At which events.
+    /// The events that are followed by the last branches.
     pub events: Vec<ClassicEventId>,
 }
 
 impl Branches {
-    /// From CLASSIC_EVENT_IDs in a row; judges what the call alone shows.
+    /// Parses consecutive CLASSIC_EVENT_IDs and checks what the call alone shows.
     pub fn from_bytes(configuration: u32, events: &[u8]) -> Result<Self> {
         if events.len() > MAX_LBR_EVENTS.saturating_mul(ClassicEventId::SIZE) {
             return invalid("at most four kernel events can be followed by branches");
@@ -204,7 +214,7 @@ impl Branches {
         Ok(Self { configuration, events: ClassicEventId::list(events) })
     }
 
-    /// The events in a row.
+    /// Encodes the events as consecutive CLASSIC_EVENT_IDs.
     #[must_use]
     pub fn event_bytes(&self) -> Vec<u8> {
         let mut out = Vec::new();
@@ -212,12 +222,13 @@ impl Branches {
         out
     }
 
-    /// Judges the events; the configuration is judged as its class is.
+    /// Checks the events; the configuration is checked like its class.
     pub fn check_events(&self) -> Result<()> {
         check_events(&self.events)
     }
 
-    /// Both settings. An event that never happens has no hook id, and takes none of the four.
+    /// Returns both settings. An event that never happens has no hook id and uses none of the four
+    /// entries.
     #[must_use]
     pub fn sets(&self) -> [Set; 2] {
         let hooks = self.events.iter().filter_map(ClassicEventId::hook_id).map(u32::from).collect();
@@ -225,14 +236,14 @@ impl Branches {
     }
 }
 
-/// Kernel and user branches left out.
+/// Both bits: kernel and user branches are left out.
 const LBR_NEITHER: u32 = 3;
-/// Bits with a meaning.
+/// All bits with a meaning.
 const LBR_KNOWN: u32 = 0x7FF;
-/// Control and integer registers: today both, and nothing else.
+/// Control and integer registers, the only valid value.
 pub(super) const REGISTER_TYPES: u32 = 3;
 
-/// Refuses what is wrong.
+/// Fails with `why` if `is_wrong`.
 fn refuse_if(is_wrong: bool, why: &'static str) -> Result<()> {
     if is_wrong { invalid(why) } else { Ok(()) }
 }
@@ -244,19 +255,20 @@ fn check_events(events: &[ClassicEventId]) -> Result<()> {
     )
 }
 
-fn check_periodic(it: &PeriodicCaptureState) -> Result<()> {
-    let is_too_long = it.providers.len() > MAX_CAPTURE_STATE_PROVIDERS.into();
+fn check_periodic(capture: &PeriodicCaptureState) -> Result<()> {
+    let is_too_long = capture.providers.len() > MAX_CAPTURE_STATE_PROVIDERS.into();
     refuse_if(is_too_long, "more providers than TracePeriodicCaptureStateInfo allows")?;
-    refuse_if(it.providers.is_empty(), "a period and no provider")?;
-    let is_too_often = it.seconds < MIN_CAPTURE_STATE_PERIOD;
+    refuse_if(capture.providers.is_empty(), "a period and no provider")?;
+    let is_too_often = capture.seconds < MIN_CAPTURE_STATE_PERIOD;
     refuse_if(is_too_often, "the period is shorter than TracePeriodicCaptureStateInfo allows")?;
-    refuse_if(it.providers.iter().any(Guid::is_null), "the null GUID is no provider")
+    refuse_if(capture.providers.iter().any(Guid::is_null), "the null GUID is no provider")
 }
 
-/// In the order in which each came first. Anybody may ask with a long list: what is known is found by its order, not by going through it.
+/// Removes duplicates and keeps the first of each. Any process may pass a long list, so duplicates
+/// are found in a sorted set, not by a linear search.
 pub(super) fn distinct<T: Copy + Ord>(mut all: Vec<T>) -> Vec<T> {
     let mut seen = BTreeSet::new();
-    all.retain(|it| seen.insert(*it));
+    all.retain(|element| seen.insert(*element));
     all
 }
 

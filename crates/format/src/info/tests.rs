@@ -11,9 +11,10 @@ fn status(class: u32, info: Option<&[u8]>, length: usize) -> u32 {
 }
 
 #[test]
-fn lengths_are_judged_before_anything_that_a_buffer_says() {
+fn lengths_are_checked_before_content() {
     let zeros = [0_u8; 20_000];
-    // Class, the shortest, the next that fits, the longest; and whether nothing clears.
+    // Class, shortest length, next valid length, longest length, and whether an empty buffer
+    // clears.
     let cases = [
         (3, 24, Some(48), Some(6144), true),
         (4, 4, Some(8), Some(32), false),
@@ -39,7 +40,7 @@ fn lengths_are_judged_before_anything_that_a_buffer_says() {
             assert_eq!((of(least + 1), of(next), of(next - 1)), (24, 0, 24), "{class}");
             assert_eq!((of(most), of(most + next - least)), (0, 87), "{class}");
         } else {
-            assert_eq!(of(least + 1), 0, "{class}: what is behind it is not looked at");
+            assert_eq!(of(least + 1), 0, "{class}: bytes after it are ignored");
         }
     }
     for class in [0, 1, 2, 7, 11, 12, 13, 14, 15, 17, 19, 22, 23, 25, 27, 29, u32::MAX] {
@@ -48,8 +49,8 @@ fn lengths_are_judged_before_anything_that_a_buffer_says() {
 }
 
 #[test]
-fn the_count_in_a_buffer_is_content_and_judged_behind_the_session() {
-    // Period, count, bytes; what the content is refused with, in any number of copies.
+fn count_in_the_buffer_is_checked_after_the_session() {
+    // Period, count, bytes; the status that rejects the content, for any number of copies.
     let cases = [
         (10, 2, 39, 24),
         (10, 2, 8, 24),
@@ -68,9 +69,9 @@ fn the_count_in_a_buffer_is_content_and_judged_behind_the_session() {
         bytes[..8].fill(0);
         (bytes[0], bytes[4], bytes[5]) = (seconds, (count & 0xFF) as u8, (count >> 8) as u8);
         let set = Set::from_bytes(16, Some(&bytes), length).unwrap();
-        let told = set.to_bytes();
-        assert!(told.len() <= 8 + 129 * 16, "{count}: {}", told.len());
-        for set in [&set, &Set::from_bytes(16, Some(&told), told.len()).unwrap()] {
+        let encoded = set.to_bytes();
+        assert!(encoded.len() <= 8 + 129 * 16, "{count}: {}", encoded.len());
+        for set in [&set, &Set::from_bytes(16, Some(&encoded), encoded.len()).unwrap()] {
             let refused = set.check().err().map_or(0, |e| e.status().0);
             assert_eq!(
                 (set.class(), refused),
@@ -82,7 +83,7 @@ fn the_count_in_a_buffer_is_content_and_judged_behind_the_session() {
 }
 
 #[test]
-fn settings_are_read_back_and_doubles_collapse() {
+fn settings_read_back_without_duplicates() {
     let thread = ClassicEventId { class: class::THREAD, opcode: 36 };
     let perf = ClassicEventId { class: class::PERF_INFO, opcode: 46 };
     let caching = StackCaching { is_enabled: true, bytes: 1 << 20, buckets: 64 };
@@ -121,7 +122,7 @@ fn settings_are_read_back_and_doubles_collapse() {
 }
 
 #[test]
-fn counters_are_no_more_than_the_machine_has() {
+fn counters_are_limited_by_the_machine() {
     for set in [Set::ProfileSourceConfig(vec![2; 5]), Set::PmcCounterList(vec![2; 5])] {
         assert_eq!(set.check_counters(5), Ok(()));
         assert_eq!(set.check_counters(4).unwrap_err().status().0, 87);
@@ -131,7 +132,7 @@ fn counters_are_no_more_than_the_machine_has() {
 }
 
 #[test]
-fn contents_are_judged_apart() {
+fn content_is_checked_separately() {
     let alien = ClassicEventId { class: Guid::from_u128(7), opcode: 1 };
     let periodic = |seconds, providers| Some(PeriodicCaptureState { seconds, providers });
     for wrong in [
@@ -152,7 +153,7 @@ fn contents_are_judged_apart() {
 }
 
 #[test]
-fn answers_are_read_back() {
+fn answers_read_back() {
     let source = |source, name: &str| ProfileSource {
         source,
         min_interval: 1,
@@ -184,7 +185,7 @@ fn answers_are_read_back() {
         assert_eq!(Answer::from_bytes(query, &bytes), Ok(answer), "{query:?}");
         assert_eq!(Query::new(query.class().number(), query.input()), Ok(query));
         for length in 0..bytes.len() {
-            // Whatever comes of it.
+            // Must not panic; the result does not matter.
             let _ = Answer::from_bytes(query, &bytes[..length]);
         }
         if let Some(size) = Query::answer_size(query.class()) {
@@ -196,7 +197,7 @@ fn answers_are_read_back() {
 }
 
 #[test]
-fn blocks_of_a_provider_are_walked_by_their_offsets() {
+fn registrations_of_a_provider_are_chained_by_offsets() {
     let enable = EnableInfo { level: 5, logger_id: 3, property: 1, match_any: 2, match_all: 4 };
     let instance = InstanceInfo { pid: 42, is_classic: true, is_ahead: false, enables: vec![enable; 2] };
     let ahead = InstanceInfo { pid: 0, is_classic: false, is_ahead: true, enables: vec![enable] };
@@ -215,8 +216,8 @@ fn blocks_of_a_provider_are_walked_by_their_offsets() {
 #[test]
 fn a_cache_has_its_defaults_and_bounds() {
     let adjusted = |bytes, buckets| {
-        let it = StackCaching { is_enabled: true, bytes, buckets }.adjusted();
-        (it.bytes, it.buckets)
+        let cache = StackCaching { is_enabled: true, bytes, buckets }.adjusted();
+        (cache.bytes, cache.buckets)
     };
     assert_eq!(adjusted(0, 0), (1 << 20, 4096));
     assert_eq!(adjusted(1, 5), (64 << 10, 8));
@@ -230,13 +231,13 @@ fn a_long_list_takes_no_more_time_than_its_length() {
 }
 
 #[test]
-fn the_table_of_classes_says_who_can_be_set_and_queried() {
+fn table_lists_which_classes_can_be_set_and_queried() {
     let zeros = [0; 64];
     for class in InfoClass::ALL {
         let (set, query) = (status(class.number(), Some(&zeros), 64), Query::new(class.number(), 0));
         assert_eq!(set != 50, class.rules().sets, "{}", class.name());
         assert_eq!(query.is_ok(), class.rules().queries, "{}", class.name());
-        assert!(query.is_ok_and(|it| it.class() == class) || !class.rules().queries);
+        assert!(query.is_ok_and(|query| query.class() == class) || !class.rules().queries);
     }
     let last = InfoClass::ALL.len() as u32;
     assert_eq!((status(last, Some(&zeros), 64), Query::new(last, 0).is_ok()), (50, false));

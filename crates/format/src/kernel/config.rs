@@ -1,16 +1,20 @@
 //! System configuration: processors, disks, network adapters, services, devices (group 0x0B).
 //!
 //! ```text
-//!   fixed      CPU 828 (32-bit 820) │ PhyDisk 568 │ LogDisk 112 │ Video 2584 │ Power 8 │ Network 16 │ Processors 428 │ …
-//!   strings    NIC 20 + 3 │ Services 12 + 5 │ OpticalDisk 64 + 4 │ PnP 24 + 5 and two lists │ IDEChannel 16 + 1 │ …
+//!   fixed      CPU 828 (32-bit 820) │ PhyDisk 568 │ LogDisk 112 │ Video 2584 │ Power 8 │
+//!              Network 16 │ Processors 428 │ …
+//!   strings    NIC 20 + 3 │ Services 12 + 5 │ OpticalDisk 64 + 4 │ PnP 24 + 5 and two lists │
+//!              IDEChannel 16 + 1 │ …
 //! ```
 //!
-//! The events are written when a session stops. Facts that differ from the documentation: the domain name of a CPU event
-//! has 134 characters since version 2; `Size` of a logical disk is that of the structure; the boot drive is a bare letter; a
-//! list of filters with the count 0 has no bytes at all. The type 0x13 has no known layout.
+//! The events are written when a session stops. Deviations from the documentation: the domain name
+//! of a CPU event has 134 characters since version 2; `Size` of a logical disk is the size of the
+//! structure; the boot drive is a bare letter; a list of filters with the count 0 has no bytes at
+//! all. The type 0x13 has no known layout.
 //!
-//! Source: Documented ("SystemConfig class" and its types); Observed for CPU, PhyDisk, LogDisk, NIC, Services, Power, Network,
-//! OpticalDisk, PnP, IDEChannel, Platform and DPI in their newest versions.
+//! Source: Documented ("SystemConfig class" and its types); Observed for CPU, PhyDisk, LogDisk,
+//! NIC, Services, Power, Network, OpticalDisk, PnP, IDEChannel, Platform and DPI in their newest
+//! versions.
 
 use super::Ty::{Az, Bytes, Guid, Hex32, Hex64, I32, I64, Pad, Pid, Ptr, U8, U16, U32, U64, W, Wz};
 use super::{FieldShape, Shape, by, f, shape};
@@ -130,7 +134,7 @@ pub(super) static SHAPES: &[Shape] = &[
             f("NumberOfFreeClusters", I64),
             f("TotalNumberOfClusters", I64),
             f("FileSystem", W(16)),
-            // The offset of a list of disk extents behind the structure, or 0.
+            // Offset of a list of disk extents after the structure, or 0.
             f("VolumeExt", U32),
             f("Pad3", Pad(4)),
         ],
@@ -144,7 +148,8 @@ pub(super) static SHAPES: &[Shape] = &[
             f("PhysicalAddrLen", U32),
             f("PhysicalAddr", W(8)),
             f("Size", U32),
-            // Addresses by the documentation, offsets of address texts by a public header: left as numbers.
+            // Addresses by the documentation, offsets of address texts by a public header: kept as
+            // numbers.
             f("IpAddress", I32),
             f("SubnetMask", I32),
             f("DhcpServer", I32),
@@ -254,7 +259,7 @@ pub(super) static SHAPES: &[Shape] = &[
             f("LastSessionStatus", U16),
             f("DriveLetter", Wz),
             f("FileSystemName", Wz),
-            // The device answers in 8-bit text, and so it is logged.
+            // The device returns 8-bit text, which is logged unchanged.
             f("DeviceName", Az),
             f("ManufacturerName", Az),
         ],
@@ -433,7 +438,7 @@ pub(super) static SHAPES: &[Shape] = &[
             f("HardwareVariant", Wz),
         ],
     ),
-    // In the order of Windows' own schema; no trace is known that confirms it.
+    // In the order of Windows' own schema; no known trace confirms it.
     config(
         3,
         &[(0x20, "MobilePlatform")],

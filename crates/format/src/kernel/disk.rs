@@ -1,15 +1,17 @@
 //! Disk transfers, their start events, driver calls, and requests that a volume manager splits.
 //!
 //! ```text
-//!   read, write   64-bit, version 3   0 disk │ 4 flags │ 8 size │ C reserved │ 10 offset │ 18 file │ 20 Irp │ 28 response │ 30 thread
+//!   read, write   64-bit, version 3   0 disk │ 4 flags │ 8 size │ C reserved │ 10 offset
+//!                                     18 file │ 20 Irp │ 28 response │ 30 thread
 //!   flush         64-bit, version 3   0 disk │ 4 flags │ 8 response │ 10 Irp │ 18 thread
 //! ```
 //!
-//! The response time counts ticks of the performance counter. `FileObject` is the key of a file-name event. The low 16
-//! bits of `IrpFlags` are the flags of the request, bits 17 to 19 its priority: 1 very low, 2 low, 3 normal, 4 high, 5
-//! critical.
+//! The response time counts ticks of the performance counter. `FileObject` is the key of a
+//! file-name event. The low 16 bits of `IrpFlags` are the flags of the request, bits 17 to 19 its
+//! priority: 1 very low, 2 low, 3 normal, 4 high, 5 critical.
 //!
-//! Source: Documented ("DiskIo class", "DiskIo_TypeGroup1 class", "SplitIo class"); version 3 of transfers, flushes and starts Observed.
+//! Source: Documented ("DiskIo class", "DiskIo_TypeGroup1 class", "SplitIo class"); version 3 of
+//! transfers, flushes and starts Observed.
 
 use super::Ty::{Hex32, Ptr, Tid, U32, U64};
 use super::{FieldShape, Shape, f, shape};

@@ -2,13 +2,17 @@
 //!
 //! ```text
 //!   name          FileObject │ FileName
-//!   operation     [Offset] │ IrpPtr │ TTID (version 2) │ FileObject │ FileKey │ TTID (version 3) │ what the operation adds
+//!   operation     [Offset] │ IrpPtr │ TTID (version 2) │ FileObject │ FileKey │ TTID (version 3) │
+//!                 fields of the operation
 //! ```
 //!
-//! `FileKey` of an operation equals `FileObject` of a name event. The upper 8 bits of `CreateOptions` are the disposition,
-//! the lower 24 the options of the native create call. Version 2 gives the thread a pointer-sized field, version 3 four bytes further back.
+//! `FileKey` of an operation equals `FileObject` of a name event. The upper 8 bits of
+//! `CreateOptions` are the disposition, the lower 24 the options of the native create call. The
+//! thread id is a pointer-sized field in version 2, and four bytes at a later position in version
+//! 3.
 //!
-//! Source: Documented ("FileIo class" and its types) for version 2; names Observed. Version 3 is that of Windows' own schema.
+//! Source: Documented ("FileIo class" and its types) for version 2; names Observed. Version 3
+//! follows Windows' own schema.
 
 use super::Ty::{Hex32, Hex64, NtStatus, Pid, Ptr, RawTime, Size, Tid, U32, U64, Wz};
 use super::{FieldShape, Shape, f, shape};
@@ -95,7 +99,7 @@ pub(super) static SHAPES: &[Shape] = &[
             f("TTID", Tid),
             f("IoSize", U32),
             f("IoFlags", Hex32),
-            // Newer kernels append it without another version.
+            // Newer kernels append this field without raising the version.
             f("ExtraFlags", Hex32),
         ],
     ),

@@ -1,18 +1,22 @@
 //! Images: load, unload, rundown, and the events of the user-mode loader.
 //!
 //! ```text
-//!   version 3   64-bit  0 base │ 8 size │ 10 process │ 14 checksum │ 18 time │ 1C signature │ 20 default base │ 28 4 x reserved │ 38 name
-//!               32-bit  0      │ 4      │ 8          │ C           │ 10      │ 14           │ 18              │ 1C              │ 2C
+//!   version 3                64-bit   32-bit                          64-bit   32-bit
+//!             base               0        0       signature              1C       14
+//!             size               8        4       default base           20       18
+//!             process           10        8       4 x reserved           28       1C
+//!             checksum          14        C       name                   38       2C
+//!             time              18       10
 //! ```
 //!
-//! A load has the hook id 0x030A, of the process group, but is delivered as type 10 of the image class. `TimeDateStamp`
-//! is 0 in the rundown of user images; merging adds it (see `merge`).
+//! A load has the hook id 0x030A, of the process group, but is delivered as type 10 of the image
+//! class. `TimeDateStamp` is 0 in the rundown of user images; merging adds it (see `merge`).
 //!
 //! In versions 0 and 1 only the load is documented; unload and rundown have its layout, as in later
 //! versions.
 //!
-//! Source: Documented ("Image class", "Image_Load class"); versions 2 and 3, the kernel base and the hypercall page Observed. The
-//! loader's events are those of Windows' own schema.
+//! Source: Documented ("Image class", "Image_Load class"); versions 2 and 3, the kernel base and
+//! the hypercall page Observed. The loader's events follow Windows' own schema.
 
 use super::Ty::{Hex8, Hex32, I8, Pad, Pid, Ptr, Size, U8, U32, Wz};
 use super::{FieldShape, Shape, Ty, f, shape};
@@ -67,7 +71,7 @@ const LOADER_TEXTS: &[(u8, &str)] = &[
     (0xD3, "ApiSetUnresolved"),
 ];
 
-/// A base address of the loader is 64 bits wide in 32-bit events too.
+/// The loader's base addresses have 64 bits, also in 32-bit events.
 const WIDE: Ty = Ty::Hex64;
 
 pub(super) static SHAPES: &[Shape] = &[
@@ -100,12 +104,12 @@ pub(super) static SHAPES: &[Shape] = &[
             f("ProcessId", Pid),
             f("ImageChecksum", U32),
             f("TimeDateStamp", U32),
-            // Bit 0x10 signed by a catalogue, 0x20 by an embedded signature.
+            // Bit 0x10: signed by a catalogue; 0x20: by an embedded signature.
             f("SignatureLevel", Hex8),
             f("SignatureType", U8),
             f("Reserved0", Pad(2)),
             f("DefaultBase", Ptr),
-            // Not zero in user images.
+            // Not zero for user images.
             f("Reserved1", Hex32),
             f("Reserved2", Hex32),
             f("Reserved3", Hex32),

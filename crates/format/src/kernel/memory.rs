@@ -1,11 +1,12 @@
 //! Page faults, virtual memory and the ranges of heaps (group 0x02).
 //!
 //! ```text
-//!   fault        address │ program counter                                       (the type says which kind of fault)
-//!   hard fault   64-bit  0 initial time │ 8 read offset │ 10 address │ 18 file │ 20 thread │ 24 bytes
+//!   fault        address │ program counter                     (the type is the kind of fault)
+//!   hard fault   64-bit  0 initial time │ 8 offset │ 10 address │ 18 file │ 20 thread │ 24 size
 //! ```
 //!
-//! A hard fault is logged when its read is done: the time it took is the header's time less `InitialTime`.
+//! A hard fault is logged when its read is done: its duration is the header's time minus
+//! `InitialTime`.
 //!
 //! Source: Documented ("PageFault_V2 class" and its types); the hard fault Observed.
 

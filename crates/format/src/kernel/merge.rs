@@ -1,18 +1,23 @@
-//! Events that merging adds to a trace: identities of images, paths and volumes, assessment results, schemas.
+//! Events that merging adds to a trace: identities of images, paths and volumes, assessment
+//! results, schemas.
 //!
 //! ```text
 //!   class          types
-//!   ImageID        0 identity │ 32 no debug record │ 36, 37 PDB │ 38 portable PDB │ 40 deterministic │ 64 file version
-//!   SysConfigEx    32 build │ 33 system paths │ 34 volume without letter │ 35 volume mapping │ 37 (no name known)
+//!   ImageID        0 identity │ 32 no debug record │ 36, 37 PDB │ 38 portable PDB │
+//!                  40 deterministic │ 64 file version
+//!   SysConfigEx    32 build │ 33 system paths │ 34 volume without letter │ 35 volume mapping │
+//!                  37 (no name known)
 //!   WinSat         33, 35, 37 compressed XML
 //!   MetaData       32 TRACE_EVENT_INFO │ 33 EVENT_MAP_INFO
 //! ```
 //!
-//! They have classic headers, not kernel ones. The identity's `ImageSize` is pointer-sized, that of the file version is not. A binary is
-//! looked up by time stamp and size, its symbols by signature and age. What follows the fixed part of the schema events is left as
-//! bytes here: offsets in it count from the start of the structure, and its reader is the decoder's business.
+//! They have classic headers, not kernel ones. The identity's `ImageSize` is pointer-sized, that of
+//! the file version is not. A binary is found by time stamp and size, its symbols by signature and
+//! age. The bytes after the fixed part of the schema events are not decoded here: offsets in them
+//! count from the start of the structure, and the decoder parses them.
 //!
-//! Source: Observed, all but types 38 and 40 of ImageID; Documented ("TRACE_EVENT_INFO", "EVENT_MAP_INFO").
+//! Source: Observed, all except types 38 and 40 of ImageID; Documented ("TRACE_EVENT_INFO",
+//! "EVENT_MAP_INFO").
 
 use super::Ty::{FileTime, Guid, Hex32, Hex64, Lznt1Text, Pid, Ptr, Rest, Size, U8, U16, U32, Utf8z, Wz};
 use super::{FieldShape, Shape, f, shape};
@@ -92,7 +97,7 @@ pub(super) static SHAPES: &[Shape] = &[
         class::WIN_SAT,
         0,
         &[(33, "WinSPR"), (35, "Metrics"), (37, "SystemConfig")],
-        // The first field is 1 wherever it was seen.
+        // The first field is 1 in all known traces.
         &[f("Version", U32), f("Xml", Lznt1Text)],
     ),
     shape(

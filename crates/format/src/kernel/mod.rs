@@ -1,30 +1,37 @@
 //! Shapes of the classic kernel events, and of the events that merging adds, as field tables.
 //!
 //! ```text
-//!   Shape { class, version, types: [(10, "Load"), …], fields: [ FieldShape { name, ty, repeat } … ] }
+//!   Shape { class, version, types: [(10, "Load"), …], fields: [FieldShape { name, … }, …] }
 //!
-//!   payload   │ f0 │ f1 │ f2 … packed, no padding between fields, `Ptr` is 4 or 8 bytes by the event │ left over │
+//!   payload   │ f0 │ f1 │ f2 … │ left over │     packed, no padding between fields;
+//!                                               `Ptr` is 4 or 8 bytes, depending on the event
 //! ```
 //!
-//! One table serves the decoder (which turns it into a schema) and the kernel provider (which writes events by it).
-//! A family of events is one file; a group of the kernel is one class, as `spec::event::class::GROUPS` says.
+//! One table serves the decoder (which turns it into a schema) and the kernel provider (which
+//! writes events by it). A family of events is one file; a group of the kernel is one class, as
+//! listed in `spec::event::class::GROUPS`.
 //!
-//! Rules that the tables rely on and the tests hold them to:
+//! The tables rely on these rules, which the tests check:
 //!
-//! * A version that is not listed is read with the highest version below it, and one below all that are listed with
-//!   the lowest.
-//! * A payload that ends at a field boundary simply lacks the rest, so what newer systems append stands last in the
-//!   table of the version that carries it; a longer payload leaves bytes over.
-//! * One type of one class has at most one shape in a version, and a count is the value of an earlier field.
-//! * What runs to the end of the payload ([`Ty::Rest`], [`Ty::Lznt1Text`], [`Repeat::ToEnd`]) is the last field.
+//! * A version that is not listed is read with the highest listed version below it; a version below
+//!   all listed ones with the lowest.
+//! * A payload that ends at a field boundary simply lacks the remaining fields, so fields that
+//!   newer systems append are last in the table of the version that carries them; a longer payload
+//!   leaves bytes over.
+//! * One type of one class has at most one shape in a version, and a count is the value of an
+//!   earlier field.
+//! * A field that extends to the end of the payload ([`Ty::Rest`], [`Ty::Lznt1Text`],
+//!   [`Repeat::ToEnd`]) is the last field.
 //!
-//! The tables hold no arrays of structures: records that vary in form or come in groups are left as bytes or as a flat
-//! row of pointers, which the field's comment explains. Groups without a published layout (heap, critical sections, jobs,
-//! power, cache manager, thread pool, WNF, hypervisor) are absent, and so are the unversioned layouts of Windows XP's
-//! hardware events, which nothing in the record tells from version 0.
+//! The tables hold no arrays of structures: records that vary in form or come in groups are kept as
+//! bytes or as a flat array of pointers, which the field's comment explains. Groups without a
+//! published layout (heap, critical sections, jobs, power, cache manager, thread pool, WNF,
+//! hypervisor) are absent, and so are the unversioned layouts of Windows XP's hardware events,
+//! which cannot be distinguished from version 0.
 //!
-//! Names are those of the MOF classes. Source: Documented (the MOF class pages of "Event Tracing") unless a table says
-//! "Observed": then its events in real traces decode to exactly the last byte of their payloads.
+//! Names are those of the MOF classes. Source: Documented (the MOF class pages of "Event Tracing")
+//! unless a table says "Observed": then its events in real traces decode to exactly the last byte
+//! of their payloads.
 
 mod config;
 mod disk;
@@ -53,7 +60,7 @@ use crate::spec::event::class;
 /// The layout of some event types of a class, in some versions.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
-    /// Class GUID that consumers see.
+    /// The class GUID that consumers see.
     pub class: Guid,
     /// Event types (opcodes) that share the layout, each with its name: `Start`, `DCEnd`….
     pub types: &'static [(u8, &'static str)],
@@ -68,9 +75,9 @@ pub struct Shape {
 pub struct FieldShape {
     /// The documented name.
     pub name: &'static str,
-    /// Its layout and meaning.
+    /// Layout and meaning of the field.
     pub ty: Ty,
-    /// How often it stands in a row.
+    /// How often the field repeats.
     pub repeat: Repeat,
 }
 
@@ -86,7 +93,7 @@ pub enum Ty {
     I32,
     U64,
     I64,
-    /// Shown in hexadecimal.
+    /// An 8-bit number, shown in hexadecimal.
     Hex8,
     Hex16,
     Hex32,
@@ -95,9 +102,9 @@ pub enum Ty {
     Ptr,
     /// Pointer-sized, shown in decimal (sizes, ids).
     Size,
-    /// A process id.
+    /// A process id, four bytes.
     Pid,
-    /// A thread id.
+    /// A thread id, four bytes.
     Tid,
     Guid,
     FileTime,
@@ -109,19 +116,19 @@ pub enum Ty {
     Utf8z,
     /// NUL-terminated UTF-16 text.
     Wz,
-    /// That many UTF-16 units, NUL-padded.
+    /// A fixed number of UTF-16 units, NUL-padded.
     W(u16),
-    /// That many raw bytes.
+    /// A fixed number of raw bytes.
     Bytes(u16),
-    /// That many bytes without meaning: written as zeros, not shown.
+    /// A fixed number of bytes without meaning: written as zeros, not shown.
     Pad(u16),
-    /// A SID behind two pointers, or four zero bytes.
+    /// A SID after two pointers, or four zero bytes.
     SidBlock,
-    /// Big-endian port.
+    /// A port number, big-endian.
     Port,
     Ip4,
     Ip6,
-    /// NTSTATUS.
+    /// An NTSTATUS code.
     NtStatus,
     /// The rest of the payload as bytes.
     Rest,
@@ -129,21 +136,21 @@ pub enum Ty {
     Lznt1Text,
 }
 
-/// How often a kernel field stands in a row.
+/// How often a kernel field repeats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Repeat {
-    /// Once.
+    /// The field occurs once.
     One,
     /// A fixed number of times.
     Times(u16),
-    /// As an earlier field of the shape says, by name.
+    /// As often as the value of an earlier field, given by name.
     By(&'static str),
-    /// To the end of the payload.
+    /// Up to the end of the payload.
     ToEnd,
 }
 
 impl Ty {
-    /// The bytes of one value, if they do not depend on its content.
+    /// Returns the size of one value in bytes, if it does not depend on the content.
     #[must_use]
     pub const fn size(self, pointer_size: usize) -> Option<usize> {
         Some(match self {
@@ -161,7 +168,7 @@ impl Ty {
 }
 
 impl FieldShape {
-    /// The bytes of the whole field, if they do not depend on the payload.
+    /// Returns the size of the whole field in bytes, if it does not depend on the payload.
     #[must_use]
     pub const fn size(&self, pointer_size: usize) -> Option<usize> {
         match (self.ty.size(pointer_size), self.repeat) {
@@ -173,13 +180,14 @@ impl FieldShape {
 }
 
 impl Shape {
-    /// The bytes of a payload, if they do not depend on its content.
+    /// Returns the size of a payload in bytes, if it does not depend on the content.
     #[must_use]
     pub fn size(&self, pointer_size: usize) -> Option<usize> {
         self.fields.iter().try_fold(0_usize, |sum, f| Some(sum.saturating_add(f.size(pointer_size)?)))
     }
 
-    /// Offsets of the raw stamps in a payload, as far as they do not depend on its content.
+    /// Returns the offsets of the raw stamps in a payload, as far as they do not depend on its
+    /// content.
     pub fn raw_times(&self, pointer_size: usize) -> impl Iterator<Item = usize> {
         let mut at = Some(0_usize);
         self.fields.iter().filter_map(move |field| {
@@ -189,13 +197,13 @@ impl Shape {
         })
     }
 
-    /// The name of an event type that has this layout.
+    /// Returns the name of an event type that has this layout.
     #[must_use]
     pub fn type_name(&self, opcode: u8) -> Option<&'static str> {
         self.types.iter().find(|t| t.0 == opcode).map(|t| t.1)
     }
 
-    /// Whether this shape suits `version` better than `other` does.
+    /// Returns whether this shape suits `version` better than `other` does.
     const fn beats(&self, other: &Self, version: u8) -> bool {
         match (self.version <= version, other.version <= version) {
             (true, true) => self.version > other.version,
@@ -205,7 +213,7 @@ impl Shape {
     }
 }
 
-/// The layout `fields` of the `types` of `class`, from `version` on.
+/// Defines the layout `fields` for the `types` of `class`, from `version` on.
 const fn shape(
     class: Guid,
     version: u8,
@@ -215,27 +223,27 @@ const fn shape(
     Shape { class, types, version, fields }
 }
 
-/// A field that stands once.
+/// Defines a field that occurs once.
 const fn f(name: &'static str, ty: Ty) -> FieldShape {
     FieldShape { name, ty, repeat: Repeat::One }
 }
 
-/// A field that stands `n` times.
+/// Defines a field that repeats `n` times.
 const fn times(name: &'static str, ty: Ty, n: u16) -> FieldShape {
     FieldShape { name, ty, repeat: Repeat::Times(n) }
 }
 
-/// A field that stands as often as the value of the field `count` says.
+/// Defines a field that repeats as often as the value of the field `count`.
 const fn by(name: &'static str, ty: Ty, count: &'static str) -> FieldShape {
     FieldShape { name, ty, repeat: Repeat::By(count) }
 }
 
-/// A field that stands up to the end of the payload.
+/// Defines a field that repeats up to the end of the payload.
 const fn to_end(name: &'static str, ty: Ty) -> FieldShape {
     FieldShape { name, ty, repeat: Repeat::ToEnd }
 }
 
-/// The tables of all families.
+/// The tables of all event families.
 static FAMILIES: [&[Shape]; 14] = [
     trace::SHAPES,
     disk::SHAPES,
@@ -253,15 +261,15 @@ static FAMILIES: [&[Shape]; 14] = [
     merge::SHAPES,
 ];
 
-/// All shapes, family by family.
+/// Returns all shapes, family by family.
 pub fn shapes() -> impl Iterator<Item = &'static Shape> {
     FAMILIES.iter().flat_map(|family| family.iter())
 }
 
-/// The shape of an event type in a version, and the name of the type.
+/// Returns the shape of an event type in a version, and the name of the type.
 ///
-/// It is the one with the highest version not above `version`, else the one with the lowest. The search goes through all
-/// tables: callers keep the answer.
+/// The shape is the one with the highest version not above `version`, else the one with the lowest.
+/// The search walks all tables, so callers should cache the result.
 #[must_use]
 pub fn shape_of(class: &Guid, opcode: u8, version: u8) -> Option<(&'static Shape, &'static str)> {
     let mut best: Option<(&'static Shape, &'static str)> = None;
@@ -274,7 +282,7 @@ pub fn shape_of(class: &Guid, opcode: u8, version: u8) -> Option<(&'static Shape
     best
 }
 
-/// The name of a class of kernel or merge events.
+/// Returns the name of a class of kernel or merge events.
 #[must_use]
 pub fn class_name(class: &Guid) -> Option<&'static str> {
     const BESIDES_GROUPS: [(Guid, &str); 5] = [

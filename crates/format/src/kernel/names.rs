@@ -1,8 +1,10 @@
-//! Kernel events by the names that people type and read: `Class/Type`, `Type` where that is one event's alone, or a hook.
+//! Kernel events by the names that people type and read: `Class/Type`, `Type` if only one event has
+//! it, or a hook id.
 //!
 //! ```text
-//!   "Thread/CSwitch", "cswitch", "0x0524" ──events_named──▶ [(Thread, 36)] ──event_name──▶ "Thread/CSwitch"
-//!   "DiskIo"                              ──────────────▶ all types of the class
+//!   "Thread/CSwitch", "cswitch", "0x0524" ──events_named──▶ [(Thread, 36)]
+//!   "DiskIo"                              ──events_named──▶ all types of the class
+//!   (Thread, 36)                          ──event_name────▶ "Thread/CSwitch"
 //! ```
 
 use alloc::format;
@@ -13,7 +15,7 @@ use super::{class_name, shape_of, shapes};
 use crate::guid::Guid;
 use crate::spec::event::{class_of, is_kernel_class};
 
-/// What readers of traces call some events, beside the names of their types.
+/// Common names of some events, in addition to the names of their types.
 const ALSO: [(&str, &str); 4] = [
     ("SampledProfile", "PerfInfo/SampleProf"),
     ("SysCallEnter", "PerfInfo/SysClEnter"),
@@ -21,7 +23,8 @@ const ALSO: [(&str, &str); 4] = [
     ("PmcInterrupt", "PerfInfo/PmcCounterProf"),
 ];
 
-/// The kernel events that a text means, by class and type; none where it means nothing, or a type that several classes have.
+/// Returns the kernel events that a text names, by class and type; empty if it names none, or a
+/// type that several classes have.
 #[must_use]
 pub fn events_named(text: &str) -> Vec<(Guid, u8)> {
     let text = ALSO.iter().find(|(other, _)| other.eq_ignore_ascii_case(text)).map_or(text, |(_, name)| name);
@@ -45,7 +48,8 @@ pub fn events_named(text: &str) -> Vec<(Guid, u8)> {
     Some(of_type).filter(is_one).unwrap_or_default()
 }
 
-/// The name of a kernel event; that of its class and its number where the type has none.
+/// Returns the name of a kernel event; the name of its class and its number if the type has no
+/// name.
 #[must_use]
 pub fn event_name(class: &Guid, opcode: u8) -> String {
     let class_name = class_name(class).map_or_else(|| format!("{{{class}}}"), String::from);
@@ -55,7 +59,7 @@ pub fn event_name(class: &Guid, opcode: u8) -> String {
     }
 }
 
-/// All types of all kernel classes, some several times: once a version.
+/// Returns all types of all kernel classes; a type occurs once per version.
 fn all() -> impl Iterator<Item = (Guid, u8, &'static str)> {
     let kernels = shapes().filter(|shape| is_kernel_class(&shape.class));
     kernels.flat_map(|shape| shape.types.iter().map(|(opcode, name)| (shape.class, *opcode, *name)))
@@ -78,7 +82,7 @@ mod tests {
     use crate::spec::event::{class, hook_of};
 
     #[test]
-    fn events_are_known_by_class_and_type_by_type_alone_and_by_hook() {
+    fn events_are_found_by_class_and_type_by_type_and_by_hook_id() {
         for text in ["Thread/CSwitch", "thread/cswitch", "CSwitch", "0x0524", "0X524"] {
             assert_eq!(events_named(text), [(class::THREAD, 36)], "{text}");
         }
@@ -93,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_are_told_are_understood() {
+    fn displayed_names_are_parsed() {
         for (class, opcode, _) in all() {
             let name = event_name(&class, opcode);
             assert!(events_named(&name).contains(&(class, opcode)), "{name}");

@@ -1,14 +1,17 @@
 //! TCP and UDP transfers and connections (groups 0x06 and 0x08).
 //!
 //! ```text
-//!   common part   0 PID │ 4 size │ 8 daddr │ saddr │ dport (big-endian) │ sport      20 bytes for IPv4, 44 for IPv6
-//!   version 2     common part │ what the type adds │ seqnum │ connid (pointer-sized)
+//!   common part   0 PID │ 4 size │ 8 daddr │ saddr │ dport (big-endian) │ sport
+//!                 20 bytes for IPv4, 44 for IPv6
+//!   version 2     common part │ fields of the type │ seqnum │ connid (pointer-sized)
 //! ```
 //!
-//! The process is in the payload only. For TCP, `daddr` and `dport` are the remote end in both directions; for UDP, `saddr` is
-//! the sender of the packet. `startime` and `endtime` count 100 ms since the system started. Only version 0 of UDP has `context` and `dsize`.
+//! Only the payload has the process id. For TCP, `daddr` and `dport` are the remote end in both
+//! directions; for UDP, `saddr` is the sender of the packet. `startime` and `endtime` count 100 ms
+//! since the system started. Only version 0 of UDP has `context` and `dsize`.
 //!
-//! Source: Documented ("TcpIp class", "UdpIp class" and their types); IPv6 send and receive of TCP, and UDP, Observed in version 2.
+//! Source: Documented ("TcpIp class", "UdpIp class" and their types); IPv6 send and receive of TCP,
+//! and UDP, Observed in version 2.
 
 use super::Ty::{I16, Ip4, Ip6, Pid, Port, Ptr, U16, U32};
 use super::{FieldShape, Shape, f, shape};
@@ -22,7 +25,7 @@ const fn udp(version: u8, types: &'static [(u8, &'static str)], fields: &'static
     shape(class::UDP_IP, version, types, fields)
 }
 
-/// The common part of versions 1 and 2 with addresses of a kind, and what follows it.
+/// The common part of versions 1 and 2 with addresses of a kind, and the fields after it.
 macro_rules! common {
     ($address:ident $(, $extra:expr)*) => {
         &[
@@ -96,7 +99,8 @@ pub(super) static SHAPES: &[Shape] = &[
             f("PID", Pid),
         ],
     ),
-    // Version 1 has the last two fields in the other order; the documentation ends it after the common part.
+    // Version 1 has the last two fields in the other order; in the documentation it ends after the
+    // common part.
     tcp(1, TCP_SEND, common!(Ip4, f("startime", U32), f("endtime", U32), CONNECTION, SEQUENCE)),
     tcp(1, TCP_PLAIN, common!(Ip4, CONNECTION, SEQUENCE)),
     tcp(1, TCP_CONNECT, connection!(Ip4, CONNECTION, SEQUENCE)),

@@ -1,14 +1,16 @@
-//! Processes: start, end, rundown, counters, and what keeps them awake.
+//! Processes: start, end, rundown, counters, and wake events.
 //!
 //! ```text
-//!   version 4, 64-bit   0 key │ 8 pid │ C parent │ 10 session │ 14 exit │ 18 directory table │ 20 flags │ 24 SID block │ strings
+//!   version 4, 64-bit   0 key │ 8 pid │ C parent │ 10 session │ 14 exit │ 18 directory table │
+//!                       20 flags │ 24 SID block │ strings
 //!   SID block           u32 0                                    4 bytes, no SID
 //!                       two pointers, meaningless │ SID          otherwise
 //! ```
 //!
-//! The exit status is 259 while the process runs; the session is 0xFFFFFFFF where there is none.
+//! The exit status is 259 while the process runs; the session is 0xFFFFFFFF if there is none.
 //!
-//! Source: Documented ("Process class", "Process_TypeGroup1 class"); versions 4 and 5, the end of a process and the counters Observed.
+//! Source: Documented ("Process class", "Process_TypeGroup1 class"); versions 4 and 5, the end of a
+//! process and the counters Observed.
 
 use super::Ty::{Az, FileTime, Hex32, I32, Pad, Pid, Ptr, SidBlock, Size, U32, Wz};
 use super::{FieldShape, Shape, f, shape};
@@ -19,7 +21,7 @@ const fn process(version: u8, types: &'static [(u8, &'static str)], fields: &'st
 }
 
 const LIFE: &[(u8, &str)] = &[(1, "Start"), (2, "End"), (3, "DCStart"), (4, "DCEnd")];
-/// A process that is gone but still referenced has the same layouts, from version 2 on.
+/// A process that has ended but is still referenced has the same layouts, from version 2 on.
 const LIFE_AND_DEFUNCT: &[(u8, &str)] =
     &[(1, "Start"), (2, "End"), (3, "DCStart"), (4, "DCEnd"), (0x27, "Defunct")];
 

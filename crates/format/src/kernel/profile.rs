@@ -3,14 +3,17 @@
 //! ```text
 //!   sample, 64-bit      0 instruction pointer │ 8 thread │ C count │ E flags │ F rank
 //!   flags of a sample   bit 0 in a DPC │ bit 1 in an ISR │ bits 3-7 priority
-//!   interrupt           0 initial time │ 8 routine │ return value (1) │ vector (2, unaligned) │ reserved (1)
+//!   interrupt           0 initial time │ 8 routine │ return value (1) │ vector (2, unaligned) │
+//!                       reserved (1)
 //! ```
 //!
-//! Interrupts and DPCs are logged when they end: the time they took is the header's time less `InitialTime`. Intervals
-//! count 100 ns; source 0 is the timer. The documentation gives an interrupt an 8-bit vector and 16 reserved bits; Windows' own
-//! schema has the reverse, which stands here.
+//! Interrupts and DPCs are logged when they end: their duration is the header's time minus
+//! `InitialTime`. Intervals count 100 ns; source 0 is the timer. The documentation gives an
+//! interrupt an 8-bit vector and 16 reserved bits; Windows' own schema has the reverse, and so has
+//! this table.
 //!
-//! Source: Documented ("PerfInfo class", "SampledProfile class", "ISR class", "DPC class"); sample and interval Observed.
+//! Source: Documented ("PerfInfo class", "SampledProfile class", "ISR class", "DPC class"); sample
+//! and interval Observed.
 
 use super::Ty::{Az, Hex8, NtStatus, Pad, Ptr, RawTime, Tid, U8, U16, U32, U64, Wz};
 use super::{FieldShape, Shape, by, f, shape};

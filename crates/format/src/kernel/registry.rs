@@ -6,8 +6,9 @@
 //!
 //! Names are relative to the key control block; full names come from its create and rundown events.
 //!
-//! Source: Documented ("Registry class", "Registry_TypeGroup1 class"); the types from 0x1E on are those of Windows' own schema. A
-//! public header puts the operation time of a transaction first; Windows' schema, which stands here, does not.
+//! Source: Documented ("Registry class", "Registry_TypeGroup1 class"); the types from 0x1E on
+//! follow Windows' own schema. A public header puts the operation time of a transaction first;
+//! Windows' schema, and so this table, does not.
 
 use super::Ty::{Guid, Hex32, I64, NtStatus, Ptr, RawTime, U8, U32, U64, Wz};
 use super::{FieldShape, Shape, f, shape};
@@ -17,7 +18,7 @@ const fn registry(version: u8, types: &'static [(u8, &'static str)], fields: &'s
     shape(class::REGISTRY, version, types, fields)
 }
 
-/// The types on keys and values; what type 0x16 is called depends on the version.
+/// The types on keys and values; the name of type 0x16 depends on the version.
 macro_rules! on_keys {
     ($type_16:literal) => {
         &[

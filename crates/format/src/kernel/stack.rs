@@ -4,14 +4,16 @@
 //!   stack        0 event time │ 8 process │ C thread │ 10 frames, innermost first, to the end
 //!   reference    0 event time │ 8 process │ C thread │ 10 key
 //!   definition   0 key │ frames, innermost first, to the end
-//!   registers    0 event time │ 8 process │ C thread │ 10 kinds │ 14 count │ 18 registers (ours: `docs/spec/kernel-events.md`)
-//!   branches     0 event time │ 8 process │ C thread │ 10 flags │ { from, to, reserved } to the end
+//!   registers    0 event time │ 8 process │ C thread │ 10 kinds │ 14 count │ 18 registers
+//!                (layout of this project: `docs/spec/kernel-events.md`)
+//!   branches     0 event time │ 8 process │ C thread │ 10 flags │ { from, to, reserved } …
 //! ```
 //!
-//! A stack follows the event it belongs to, which has the same time and thread. Kernel and user part may be two events. The
-//! definition of a key comes after its references, and a key may be defined again: a reference means the first definition at or after it.
+//! A stack follows its event, which has the same time and thread. Kernel and user part may be two
+//! events. The definition of a key comes after its references, and a key may be defined again: a
+//! reference means the first definition at or after it.
 //!
-//! Source: Documented ("StackWalk_Event class"); Observed but for the branches.
+//! Source: Documented ("StackWalk_Event class"); Observed except for the branches.
 
 use super::Ty::{Hex32, Hex64, Pid, Ptr, RawTime, Tid, U32};
 use super::{FieldShape, Shape, by, f, shape, to_end};

@@ -1,4 +1,5 @@
-//! The tables as a whole: no contradictions in them, and the sizes that the format documentation states.
+//! Checks the tables as a whole: no contradictions, and the sizes that the format documentation
+//! states.
 
 use std::collections::HashSet;
 use std::vec::Vec;
@@ -6,12 +7,12 @@ use std::vec::Vec;
 use super::*;
 use crate::spec::event::{class_of, group_of, hook_of};
 
-/// The bytes in front of the first field whose size depends on the payload.
+/// Returns the bytes before the first field whose size depends on the payload.
 fn fixed_size(shape: &Shape, pointer_size: usize) -> usize {
     shape.fields.iter().map_while(|f| f.size(pointer_size)).sum()
 }
 
-/// The shape of a hook id in a version.
+/// Returns the shape of a hook id in a version.
 fn hook(hook: u16, version: u8) -> &'static Shape {
     let [opcode, _] = hook.to_le_bytes();
     shape_of(&class_of(hook), opcode, version).unwrap_or_else(|| panic!("{hook:#06x} version {version}")).0
@@ -24,7 +25,7 @@ fn one_type_has_one_shape_in_a_version() {
         for (opcode, name) in shape.types {
             assert!(!name.is_empty());
             let known = seen.insert((shape.class, *opcode, shape.version));
-            assert!(known, "{} type {opcode:#x} version {} stands twice", shape.class, shape.version);
+            assert!(known, "{} type {opcode:#x} version {} is listed twice", shape.class, shape.version);
         }
         assert!(!shape.types.is_empty());
         assert!(class_name(&shape.class).is_some(), "{}", shape.class);
@@ -52,14 +53,14 @@ fn counts_are_earlier_integers() {
 }
 
 #[test]
-fn what_runs_to_the_end_is_last() {
+fn field_to_the_end_is_the_last_field() {
     for shape in shapes() {
         for field in shape.fields.iter().rev().skip(1) {
             let open = matches!(field.ty, Ty::Rest | Ty::Lznt1Text) || field.repeat == Repeat::ToEnd;
             assert!(!open, "{:?}: {}", shape.types, field.name);
         }
         for field in shape.fields {
-            // Values of no size would stand without end.
+            // Values of size 0 would repeat without end.
             let sized = field.ty.size(4).is_none_or(|n| n > 0);
             assert!(sized, "{:?}: {}", shape.types, field.name);
         }
@@ -67,7 +68,7 @@ fn what_runs_to_the_end_is_last() {
 }
 
 #[test]
-fn versions_that_are_not_listed_take_the_next_lower_shape() {
+fn unlisted_version_takes_the_next_lower_shape() {
     let version_of = |v| shape_of(&class::PROCESS, 1, v).unwrap().0.version;
     assert_eq!([0, 1, 2, 3, 4, 5, 255].map(version_of), [0, 1, 2, 3, 4, 4, 4]);
     assert_eq!(shape_of(&class::PROCESS, 0x27, 5).unwrap().0.version, 5);
@@ -84,8 +85,8 @@ fn an_image_load_is_found_under_the_image_class() {
 }
 
 #[test]
-fn hooks_are_found_by_class_and_type_the_way_they_are_shown() {
-    assert_eq!(hook_of(&class::IMAGE, 10), Some(0x030A), "a load stands in the process group");
+fn hook_ids_are_found_by_displayed_class_and_type() {
+    assert_eq!(hook_of(&class::IMAGE, 10), Some(0x030A), "a load is in the process group");
     assert_eq!(hook_of(&class::IMAGE, 2), Some(0x1402));
     assert_eq!(hook_of(&class::PROCESS, 10), None, "its hook is shown as an image load");
     assert_eq!(hook_of(&Guid::from_u128(7), 1), None);
@@ -214,7 +215,7 @@ const EXACT: &[(u16, u8, usize, usize)] = &[
     (0x1825, 2, 24, 20),
 ];
 
-/// Hook, version, bytes in front of the first field of variable size, in a 64-bit and in a 32-bit event.
+/// Hook, version, bytes before the first field of variable size, in a 64-bit and in a 32-bit event.
 const FRONT: &[(u16, u8, usize, usize)] = &[
     (0x0000, 2, 0x118, 0x110),
     (0x0040, 2, 20, 20),
@@ -295,7 +296,7 @@ fn shapes_of_merging_have_the_stated_sizes() {
 }
 
 #[test]
-fn raw_stamps_in_payloads_are_found_where_they_stand() {
+fn raw_times_returns_the_offsets_of_stamps_in_payloads() {
     let offsets = |class, opcode, pointer| {
         let (shape, _) = shape_of(&class, opcode, 2).unwrap();
         shape.raw_times(pointer).collect::<Vec<_>>()

@@ -1,17 +1,22 @@
-//! Threads: start, end, rundown, context switches and what the scheduler does to them.
+//! Threads: start, end, rundown, context switches and scheduler events.
 //!
 //! ```text
-//!   context switch   0 new thread │ 4 old thread │ 8 priorities, states, wait reason, one byte each │ 10 wait time │ 14 reserved
-//!   compact batch    0 first stamp │ 8 16 x thread id │ 48 16 x base priority │ 58 records of 2, 4 or 8 bytes
+//!   context switch   0 new thread │ 4 old thread │ 8 priorities, states, wait reason, 1 byte each
+//!                    10 wait time │ 14 reserved
+//!   compact batch    0 first stamp │ 8 16 x thread id │ 48 16 x base priority │
+//!                    58 records of 2, 4 or 8 bytes
 //! ```
 //!
-//! Version 3 of a thread's life has two forms, with and without its name; the table has the name last, so a shorter
-//! payload lacks it. The headers of start events name the creator, the payload names the new thread. The records of a compact batch
-//! are selected by the low two bits of their first unit: 0 idle, short (14 bits of delta); 1 idle (30 bits); 2 lite (4
-//! bits index, 3 priority increment, 6 state or wait reason, 17 delta); 3 full (30 bits of delta, then 4 index, 6 state or
-//! wait reason, 5 priority, 17 wait of the new thread). Deltas count from the previous switch.
+//! Version 3 of start, end and rundown has two forms, with and without the thread's name; the table
+//! has the name last, so a shorter payload lacks it. The headers of start events name the creator,
+//! the payload names the new thread. The low two bits of its first unit select the form of a record
+//! in a compact batch: 0 idle, short (14 bits of delta); 1 idle (30 bits); 2 lite (4 bits index, 3
+//! priority increment, 6 state or wait reason, 17 delta); 3 full (30 bits of delta, then 4 index, 6
+//! state or wait reason, 5 priority, 17 wait of the new thread). Deltas count from the previous
+//! switch.
 //!
-//! Source: Documented ("Thread class", "CSwitch class", "ReadyThread class"); version 3 of a thread's life Observed, in both forms.
+//! Source: Documented ("Thread class", "CSwitch class", "ReadyThread class"); version 3 of start,
+//! end and rundown Observed, in both forms.
 
 use super::Ty::{Hex8, Hex32, I8, Pad, Pid, Ptr, RawTime, Rest, Tid, U8, U16, U32, U64, Wz};
 use super::{FieldShape, Shape, by, f, shape, times};
@@ -24,7 +29,7 @@ const fn thread(version: u8, types: &'static [(u8, &'static str)], fields: &'sta
 const LIFE: &[(u8, &str)] = &[(1, "Start"), (2, "End"), (3, "DCStart"), (4, "DCEnd")];
 
 pub(super) static SHAPES: &[Shape] = &[
-    // Ids stand in the other order in version 0 only.
+    // Only version 0 has the ids in this order.
     thread(0, LIFE, &[f("TThreadId", Tid), f("ProcessId", Pid)]),
     thread(
         1,

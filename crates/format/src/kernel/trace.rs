@@ -1,15 +1,17 @@
-//! Group 0: the log-file header, group masks and other events about the trace itself; and the markers of real-time loss.
+//! Group 0: the log-file header, group masks and other events about the trace itself; and the
+//! markers of real-time loss.
 //!
 //! ```text
 //!   log-file header   64-bit: 280 bytes (0x118), 32-bit: 272 (0x110), then two UTF-16 strings
 //!   group masks       8 x u32, then the kernel's event version
 //! ```
 //!
-//! Since Windows 7 the two pointers of the header hold timer sources, not addresses. `Version` is four bytes: major and
-//! minor version of the system, then of the log layout.
+//! Since Windows 7 the two pointers of the header hold timer sources, not addresses. `Version` is
+//! four bytes: major and minor version of the system, then of the log layout.
 //!
-//! Source: Documented ("EventTrace_Header class", "TRACE_LOGFILE_HEADER"); Observed for the header, the masks, the completed rundown
-//! and the partition. The loss markers are delivered to consumers and normally not stored.
+//! Source: Documented ("EventTrace_Header class", "TRACE_LOGFILE_HEADER"); Observed for the header,
+//! the masks, the completed rundown and the partition. The loss markers are delivered to consumers
+//! and normally not stored.
 
 use super::Ty::{Az, Bytes, FileTime, Guid, Hex32, Hex64, I64, Pad, Ptr, U16, U32, Wz};
 use super::{FieldShape, Shape, by, f, shape};
@@ -89,7 +91,7 @@ pub(super) static SHAPES: &[Shape] = &[
         &[(0x43, "ProviderBinaryPath")],
         &[f("GuidCount", U32), by("Guid", Guid, "GuidCount"), f("BinaryPath", Wz)],
     ),
-    // As this project writes it: `binary_path`.
+    // This project's layout: `binary_path`.
     trace(
         3,
         &[(0x43, "ProviderBinaryPath")],

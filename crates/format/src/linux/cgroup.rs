@@ -1,57 +1,63 @@
-//! What the control groups of a process tell about it: the package, the application and the container that it belongs to.
+//! Parses the control groups of a process: its package, application and container.
 //!
 //! ```text
-//!   /proc/PID/cgroup                                                         package             application
-//!     0::/system.slice/nginx.service                                         nginx.service       nginx
-//!     0::/system.slice/system-getty.slice/getty@tty1.service                 getty@tty1.service  getty
-//!     0::/user.slice/…/app-gnome-org.gnome.Maps-4711.scope                   (the scope's name)  org.gnome.Maps
-//!     0::/user.slice/…/app.slice/app-flatpak-org.example.App-4711.scope      org.example.App     org.example.App
-//!     0::/user.slice/…/snap.hello.world-6f1c….scope                          snap.hello.world    world
+//!   /proc/PID/cgroup                                     package             application
+//!     0::/system.slice/nginx.service                     nginx.service       nginx
+//!     0::/…/system-getty.slice/getty@tty1.service        getty@tty1.service  getty
+//!     0::/…/app-gnome-org.gnome.Maps-4711.scope          (the scope's name)  org.gnome.Maps
+//!     0::/…/app-flatpak-org.example.App-4711.scope       org.example.App     org.example.App
+//!     0::/user.slice/…/snap.hello.world-6f1c….scope      snap.hello.world    world
 //!
-//!     12:memory:/docker/4f1d…   0::/kubepods.slice/…/cri-containerd-4f1d….scope                  container 4f1d…
-//!     0::/machine.slice/machine-web.scope     0::/lxc.payload.web/init.scope                     container web
+//!                                                        container
+//!     12:memory:/docker/4f1d…                            4f1d…
+//!     0::/kubepods.slice/…/cri-containerd-4f1d….scope    4f1d…
+//!     0::/machine.slice/machine-web.scope                web
+//!     0::/lxc.payload.web/init.scope                     web
 //! ```
 //!
-//! One reader for what is shown and for what is asked: the package is item 9 of an event (PSM_KEY) and what filters of type PACKAGE_ID are compared with,
-//! the container is item 16 and what filters of type CONTAINER are compared with. The application is the part of the package that a person calls it by;
-//! filters of type PACKAGE_APP_ID are compared with it, and no item carries it.
+//! The same functions serve display and filters: the package is extended data item 9 of an event
+//! (PSM_KEY), and PACKAGE_ID filters compare with it; the container is item 16, and CONTAINER
+//! filters compare with it. The application is the part of the package that users know it by;
+//! PACKAGE_APP_ID filters compare with it, and no item carries it.
 //!
-//! Version 2 has the one line `0::`; version 1 has one for each hierarchy, of which systemd's own knows the units. The innermost name counts.
-//! Administrators name groups and users name their own ones below: a name tells, it proves nothing.
+//! Version 2 has the single line `0::`; version 1 has one line per hierarchy, of which systemd's
+//! own has the units. The innermost name counts. Administrators name groups, and users name their
+//! own groups below them: a name is information, not proof.
 
 use alloc::borrow::ToOwned;
 use alloc::string::String;
 
-/// Bytes of a name at most.
+/// The largest length of a name in bytes.
 const LONGEST: usize = 255;
-/// Bytes of a UUID as text.
+/// The length of a UUID as text.
 const UUID: usize = 36;
 
-/// The package: the id of a flatpak or snap, or the name of the systemd unit.
+/// Returns the package: the id of a flatpak or snap, or the name of the systemd unit.
 #[must_use]
 pub fn package(groups: &str) -> Option<String> {
     unit(groups).map(|unit| bounded(package_of(unit)))
 }
 
-/// The application: the part of the package without who started it, its kind and its instance.
+/// Returns the application: the package without its launcher, kind and instance.
 #[must_use]
 pub fn application(groups: &str) -> Option<String> {
     unit(groups).map(|unit| bounded(application_of(unit)))
 }
 
-/// The container: its id where there is one, or its name.
+/// Returns the container: its id if there is one, or its name.
 #[must_use]
 pub fn container(groups: &str) -> Option<String> {
     paths(groups).find_map(container_of).map(bounded)
 }
 
-/// Whether a container's name is an id of hexadecimal digits, of which tools show the first ones only.
+/// Returns whether a container's name is an id of hexadecimal digits, of which tools show only the
+/// first ones.
 #[must_use]
 pub fn is_container_id(name: &str) -> bool {
     matches!(name.len(), 32 | 64) && name.chars().all(|c| c.is_ascii_hexdigit())
 }
 
-/// The paths of a process, the most telling first.
+/// Returns the paths of a process, the most informative first.
 fn paths(groups: &str) -> impl Iterator<Item = &str> {
     let rank = |line: &str| match line {
         _ if line.starts_with("0::") => 0,
@@ -62,7 +68,7 @@ fn paths(groups: &str) -> impl Iterator<Item = &str> {
     [0, 1, 2].into_iter().flat_map(of_rank).filter_map(|line| line.splitn(3, ':').nth(2))
 }
 
-/// The innermost group that systemd made for a unit.
+/// Returns the innermost group that systemd made for a unit.
 fn unit(groups: &str) -> Option<&str> {
     let is_unit = |name: &&str| {
         let kind = name.rsplit_once('.').map(|(_, kind)| kind);
@@ -71,7 +77,8 @@ fn unit(groups: &str) -> Option<&str> {
     paths(groups).find_map(|path| path.rsplit('/').find(is_unit))
 }
 
-/// The name of a unit in front of its kind, and whether it is a scope: those carry a number of their own.
+/// Splits a unit name into its stem and whether it is a scope. The names of scopes end with a
+/// number.
 fn stem(unit: &str) -> (&str, bool) {
     unit.rsplit_once('.').map_or((unit, false), |(stem, kind)| (stem, kind == "scope"))
 }
@@ -98,14 +105,16 @@ fn application_of(unit: &str) -> String {
     }
     let stem = stem.split_once('@').map_or(stem, |(template, _)| template);
     let Some(started) = stem.strip_prefix("app-") else { return unescaped(stem) };
-    // Who started it, the application, a number: the first and the last may be missing. A dash within a part is escaped.
+    // Launcher, application, number: the first and the last may be missing. A dash within a part is
+    // escaped.
     let is_number = |last: &str| last.chars().all(|c| c.is_ascii_hexdigit());
     let named = started.rsplit_once('-').filter(|(_, last)| is_scope && is_number(last));
     let named = named.map_or(started, |(named, _)| named);
     unescaped(named.split_once('-').map_or(named, |(_, application)| application))
 }
 
-/// The name of a snap's scope without the number behind it: a UUID, set off by a dash or a dot, or the id of a process.
+/// Removes the number from the name of a snap's scope: a UUID after a dash or a dot, or a process
+/// id.
 fn without_number(stem: &str) -> &str {
     let is_uuid = |tail: &str| tail.chars().all(|c| c == '-' || c.is_ascii_hexdigit());
     let at = stem.len().checked_sub(UUID).filter(|at| stem.get(*at..).is_some_and(is_uuid));
@@ -119,7 +128,7 @@ fn container_of(path: &str) -> Option<String> {
     let mut parts = path.rsplit('/').peekable();
     while let Some(part) = parts.next() {
         let stem = part.strip_suffix(".scope").unwrap_or(part);
-        // Beside a container, not in it.
+        // This group monitors a container and is not inside it.
         if stem.starts_with("libpod-conmon-") {
             return None;
         }
@@ -138,21 +147,22 @@ fn container_of(path: &str) -> Option<String> {
     None
 }
 
-/// A name as systemd meant it: `\x2d` is a dash. A semicolon stays escaped: it separates the names of a filter, and what is shown can be asked for.
+/// Resolves systemd's escapes: `\x2d` is a dash. A semicolon stays escaped, because it separates
+/// the names of a filter, so that displayed names can be used in filters.
 fn unescaped(name: &str) -> String {
     let mut out = String::with_capacity(name.len());
     let mut rest = name;
-    while let Some((before, behind)) = rest.split_once("\\x") {
+    while let Some((before, after)) = rest.split_once("\\x") {
         out.push_str(before);
-        let code = behind.get(..2).and_then(|hex| u8::from_str_radix(hex, 16).ok());
+        let code = after.get(..2).and_then(|hex| u8::from_str_radix(hex, 16).ok());
         match code.filter(|code| code.is_ascii_graphic() && *code != b';') {
             Some(code) => {
                 out.push(char::from(code));
-                rest = behind.get(2..).unwrap_or_default();
+                rest = after.get(2..).unwrap_or_default();
             }
             None => {
                 out.push_str("\\x");
-                rest = behind;
+                rest = after;
             }
         }
     }
@@ -172,7 +182,7 @@ mod tests {
     const ID: &str = "4f1d0c3b5a69788796a5b4c3d2e1f00f4f1d0c3b5a69788796a5b4c3d2e1f00f";
 
     #[test]
-    fn packages_are_units_flatpaks_and_snaps_and_applications_their_part() {
+    fn packages_are_units_flatpaks_and_snaps() {
         let uuid = "0c11e3d2-6f1c-4c5a-9d2e-5f6a7b8c9d0e";
         for (path, wanted, its_application) in [
             ("/system.slice/nginx.service", "nginx.service", "nginx"),
@@ -204,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn containers_are_known_by_all_common_managers() {
+    fn containers_of_all_common_managers_are_found() {
         for (path, wanted) in [
             (format!("/docker/{ID}"), Some(ID)),
             (format!("/system.slice/docker-{ID}.scope/init.scope"), Some(ID)),
@@ -224,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn hierarchies_of_version_1_are_read_behind_the_one_of_version_2() {
+    fn version_1_hierarchies_are_read_after_version_2() {
         let groups =
             format!("9:name=systemd:/system.slice/ssh.service\n4:memory:/docker/{ID}\n1:cpu:/\n0::/\n");
         assert_eq!(package(&groups).as_deref(), Some("ssh.service"));
@@ -232,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_nothing() {
+    fn invalid_groups_give_no_names() {
         for groups in ["", "\n\n", "0", "0:", "nonsense", "::::", "0::\n0::", "1:a:/..\n", "0:://///"] {
             assert_eq!(
                 (package(groups), application(groups), container(groups)),

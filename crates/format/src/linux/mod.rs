@@ -1,4 +1,5 @@
-//! What Linux tells about processes, as text: the same facts for events of programs and for those of the kernel.
+//! Facts about processes from the text files of Linux, shared by events of programs and of the
+//! kernel.
 //!
 //! ```text
 //!   /proc/PID/stat     pid (name, which may hold anything) state ppid … start time (22nd) …
@@ -11,27 +12,28 @@
 
 pub mod cgroup;
 
-/// The fields of `/proc/PID/stat` behind the name: the first is the state, which is the 3rd of the documentation. Allocates nothing.
+/// Returns the fields of `/proc/PID/stat` after the name: the first is the state, field 3 in the
+/// documentation. Allocates nothing.
 pub fn stat_fields(stat: &[u8]) -> impl Iterator<Item = &[u8]> {
-    // The second field is the program's name in parentheses and may hold anything.
-    let behind = stat.iter().rposition(|byte| *byte == b')').and_then(|at| at.checked_add(1));
-    let rest = behind.and_then(|behind| stat.get(behind..)).unwrap_or_default();
+    // The second field is the program's name in parentheses and may hold any bytes.
+    let after = stat.iter().rposition(|byte| *byte == b')').and_then(|at| at.checked_add(1));
+    let rest = after.and_then(|after| stat.get(after..)).unwrap_or_default();
     rest.split(|byte| byte.is_ascii_whitespace()).filter(|field| !field.is_empty())
 }
 
-/// The start time in the text of `/proc/PID/stat`. Allocates nothing.
+/// Returns the start time from the text of `/proc/PID/stat`. Allocates nothing.
 #[must_use]
 pub fn ticks_in(stat: &[u8]) -> Option<u64> {
     core::str::from_utf8(stat_fields(stat).nth(19)?).ok()?.parse().ok()
 }
 
-/// The start key of a process, unique for as long as the machine runs.
+/// Returns the start key of a process, unique for as long as the machine runs.
 #[must_use]
 pub const fn start_key(boot: u16, start_ticks: u64, pid: u32) -> u64 {
     (boot as u64) << 48 | (start_ticks & 0xFFFF_FFFF) << 16 | (pid as u64 & 0xFFFF)
 }
 
-/// A start of the machine in 16 bits, of the text of `/proc/sys/kernel/random/boot_id`.
+/// Hashes the text of `/proc/sys/kernel/random/boot_id`, which identifies a boot, to 16 bits.
 #[must_use]
 #[allow(clippy::arithmetic_side_effects)] // Remainders of 4, times 4: the shift is 12 at most.
 pub fn boot_key(id: &str) -> u16 {
@@ -45,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_are_counted_behind_whatever_name() {
+    fn stat_fields_follow_any_program_name() {
         let stat = b"12 (a) b) (c) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4711 20\n";
         assert_eq!(stat_fields(stat).next(), Some(b"S".as_slice()));
         assert_eq!(ticks_in(stat), Some(4711));
@@ -53,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_have_their_parts_in_place() {
+    fn start_key_has_its_parts_in_place() {
         assert_eq!(boot_key("00010000-0000-0000-0000-000000000002\n"), 0x3000);
         assert_eq!(start_key(0x1234, 0x5_0000_0006, 0x1_0007), 0x1234_0000_0006_0007);
     }

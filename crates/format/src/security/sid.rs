@@ -1,4 +1,4 @@
-//! Security identifiers: bytes, text, and whom of this system they mean.
+//! Security identifiers: bytes, text, and the user or group of this system.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -10,9 +10,9 @@ use crate::wire::{Cursor, Put};
 const WHAT: &str = "SID";
 const REVISION: u8 = 1;
 const HEAD: usize = 8;
-/// Parts at most (SID_MAX_SUB_AUTHORITIES).
+/// The most parts (SID_MAX_SUB_AUTHORITIES).
 const MAX_PARTS: usize = 15;
-/// The authority has 48 bits.
+/// The largest authority, which has 48 bits.
 const MAX_AUTHORITY: u64 = 0xFFFF_FFFF_FFFF;
 
 const WORLD: u64 = 1;
@@ -26,32 +26,32 @@ const LOCAL_SYSTEM: u32 = 18;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Sid {
     authority: u64,
-    /// How many of the parts count; the others are 0, so that equal ones are equal.
+    /// The number of parts in use; the others are 0, so that equal SIDs compare equal.
     count: u8,
     parts: [u32; MAX_PARTS],
 }
 
-/// Whom a SID means on this system.
+/// The user or group of this system that a SID stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Principal {
-    /// Everybody.
+    /// All users of the system.
     Everyone,
-    /// Root.
+    /// The system, which is root here.
     System,
-    /// A user, by number.
+    /// A user, by uid.
     User(u32),
-    /// A group, by number.
+    /// A group, by gid.
     Group(u32),
-    /// Nobody here.
+    /// No user or group of this system.
     Other,
 }
 
 impl Sid {
-    /// Everybody: `S-1-1-0`.
+    /// All users: `S-1-1-0`.
     pub const EVERYONE: Self = Self::short(WORLD, 1, 0, 0);
-    /// Root: `S-1-5-18`.
+    /// The system, which is root here: `S-1-5-18`.
     pub const SYSTEM: Self = Self::short(NT, 1, LOCAL_SYSTEM, 0);
-    /// Bytes of the largest.
+    /// Size of the largest SID in bytes.
     pub const MAX_SIZE: usize = HEAD + 4 * MAX_PARTS;
 
     const fn short(authority: u64, count: u8, first: u32, second: u32) -> Self {
@@ -59,19 +59,20 @@ impl Sid {
         Self { authority, count, parts }
     }
 
-    /// A user of this system: `S-1-22-1-UID`. Root has another one too, [`SYSTEM`](Self::SYSTEM).
+    /// Returns the SID of a user of this system: `S-1-22-1-UID`. Root has a second one,
+    /// [`SYSTEM`](Self::SYSTEM).
     #[must_use]
     pub const fn user(uid: u32) -> Self {
         Self::short(UNIX, 2, UNIX_USER, uid)
     }
 
-    /// A group of this system: `S-1-22-2-GID`.
+    /// Returns the SID of a group of this system: `S-1-22-2-GID`.
     #[must_use]
     pub const fn group(gid: u32) -> Self {
         Self::short(UNIX, 2, UNIX_GROUP, gid)
     }
 
-    /// Whom it means.
+    /// Returns the user or group that the SID stands for.
     #[must_use]
     pub fn principal(&self) -> Principal {
         match (self.authority, self.parts()) {
@@ -83,12 +84,13 @@ impl Sid {
         }
     }
 
-    /// The parts behind the authority.
+    /// Returns the parts after the authority.
     fn parts(&self) -> &[u32] {
         self.parts.get(..usize::from(self.count)).unwrap_or_default()
     }
 
-    /// From its parts; `None` for more than fifteen, or an authority of more than 48 bits.
+    /// Builds a SID from its parts; `None` for more than fifteen, or an authority of more than 48
+    /// bits.
     #[must_use]
     pub fn new(authority: u64, parts: &[u32]) -> Option<Self> {
         let mut sid = Self { authority, count: u8::try_from(parts.len()).ok()?, parts: [0; MAX_PARTS] };
@@ -96,23 +98,23 @@ impl Sid {
         (authority <= MAX_AUTHORITY).then_some(sid)
     }
 
-    /// Bytes of it.
+    /// Returns the size of the SID in bytes.
     #[must_use]
     pub const fn size(&self) -> usize {
         HEAD.saturating_add(4_usize.saturating_mul(self.count as usize))
     }
 
-    /// Reads one that takes all of the bytes.
+    /// Parses a SID that takes all of the bytes.
     pub fn parse(bytes: &[u8]) -> Result<Self> {
         let mut from = Cursor::new(WHAT, bytes);
         let sid = Self::read(&mut from)?;
         if from.is_empty() { Ok(sid) } else { Err(from.invalid("bytes are left over")) }
     }
 
-    /// Reads the next.
+    /// Reads the next SID.
     pub(super) fn read(from: &mut Cursor<'_>) -> Result<Self> {
         if from.u8()? != REVISION {
-            return Err(from.invalid("a SID of a revision that is not known"));
+            return Err(from.invalid("unknown revision of a SID"));
         }
         let count = from.u8()?;
         let authority = from.array::<6>()?.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
@@ -135,7 +137,7 @@ impl Sid {
         }
     }
 
-    /// Its bytes.
+    /// Encodes the SID.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::new();
@@ -145,7 +147,7 @@ impl Sid {
 }
 
 impl fmt::Display for Sid {
-    /// `S-1-5-18`; an authority of more than 32 bits is hexadecimal, as published.
+    /// Formats as `S-1-5-18`; an authority of more than 32 bits is hexadecimal, as published.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match u32::try_from(self.authority) {
             Ok(small) => write!(f, "S-{REVISION}-{small}")?,
@@ -161,7 +163,7 @@ impl fmt::Debug for Sid {
     }
 }
 
-/// The text is not a SID.
+/// Error for a text that is not a SID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a SID: expected S-1-AUTHORITY-PART… with fifteen parts at most")]
 pub struct ParseSidError;

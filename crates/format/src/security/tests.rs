@@ -1,4 +1,4 @@
-//! Bytes written out by hand, every value there and back, and bytes of strangers.
+//! Hand-written bytes, round trips of every value, and untrusted bytes.
 
 use super::*;
 use proptest::collection::vec;
@@ -57,7 +57,7 @@ fn sids_mean_the_users_of_this_system() {
 }
 
 #[test]
-fn what_is_no_sid_is_refused() {
+fn invalid_sid_is_rejected() {
     let sixteen = "S-1-5".to_string() + &"-1".repeat(16);
     for text in ["", "S", "S-1", "S-2-5-18", "X-1-5-18", "S-1-5-", "S-1-5-x", "S-1-5-4294967296", &sixteen] {
         assert_eq!(text.parse::<Sid>(), Err(ParseSidError), "{text}");
@@ -70,14 +70,14 @@ fn what_is_no_sid_is_refused() {
 }
 
 #[test]
-fn every_cut_is_an_error_and_none_a_smaller_list() {
+fn every_truncated_descriptor_is_an_error() {
     for end in 0..BYTES.len() {
         assert!(SecurityDescriptor::parse(&BYTES[..end]).is_err(), "{end}");
     }
 }
 
 #[test]
-fn what_is_not_understood_is_refused_and_not_skipped() {
+fn unknown_entries_are_rejected_not_skipped() {
     let spoiled = |offset: usize, value: u8| {
         let mut bytes = BYTES;
         bytes[offset] = value;
@@ -98,7 +98,7 @@ fn what_is_not_understood_is_refused_and_not_skipped() {
     ] {
         assert!(spoiled(offset, value).is_err(), "{what}");
     }
-    assert_eq!(spoiled(2, 0).unwrap().dacl, None, "a list that control does not tell of does not count");
+    assert_eq!(spoiled(2, 0).unwrap().dacl, None, "a list whose control bit is clear is ignored");
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn padding_is_allowed_and_not_kept() {
 }
 
 #[test]
-fn what_is_too_long_is_neither_written_nor_read() {
+fn oversized_descriptor_is_neither_written_nor_read() {
     let entry = Ace::new(AceKind::Allow, Sid::user(1), Rights(1));
     let dacl = Some(Acl { entries: core::iter::repeat_n(entry, 2731).collect() });
     let descriptor = SecurityDescriptor { dacl, ..SecurityDescriptor::default() };
@@ -182,7 +182,7 @@ proptest! {
             bytes[at] = value;
         }
         if let Ok(read) = SecurityDescriptor::parse(&bytes) {
-            // Parts may share bytes, so that what they hold may be longer than where they came from.
+            // Parts may share bytes, so the encoded value may be longer than the input.
             if let Ok(written) = read.to_bytes() {
                 prop_assert_eq!(SecurityDescriptor::parse(&written), Ok(read));
             }

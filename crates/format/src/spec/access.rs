@@ -1,16 +1,17 @@
-//! Rights on sessions, providers and groups, and the operations that change who has them.
+//! Rights on sessions, providers and groups, and the operations that change them.
 //!
-//! Source: Documented ("EventAccessControl function", "EVENTSECURITYOPERATION enumeration"), values from evntcons.h and wmistr.h.
+//! Source: Documented ("EventAccessControl function", "EVENTSECURITYOPERATION enumeration"), values
+//! from evntcons.h and wmistr.h.
 
 use core::fmt;
 use core::ops::{BitAnd, BitOr};
 
 use crate::guid::Guid;
 
-/// The GUID whose list holds for all that have none of their own (`DefaultTraceSecurityGuid`).
+/// The GUID whose list applies to all objects without their own (`DefaultTraceSecurityGuid`).
 pub const DEFAULT_TRACE_SECURITY: Guid = Guid::from_u128(0x0811c1af_7a07_4a06_82ed_869455cdf713);
 
-/// Rights, one bit each. Bits that have no name here are kept as they are.
+/// A set of rights, one bit each. Unnamed bits are kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Rights(pub u32);
 
@@ -19,7 +20,7 @@ macro_rules! rights {
         impl Rights {
             $(#[doc = $text] pub const $name: Self = Self($bit);)*
 
-            /// The rights that have a name, low bit first: the published one, and the one that people type.
+            /// The named rights, low bit first: the published name, and the one that people type.
             pub const NAMED: [(Self, &'static str, &'static str); 13] =
                 [$((Self($bit), stringify!($name), $short),)*];
         }
@@ -43,30 +44,31 @@ rights! {
 }
 
 impl Rights {
-    /// No right.
+    /// The empty set of rights.
     pub const NONE: Self = Self(0);
-    /// Every right that has a name, with those that the published `WMIGUID_ALL_ACCESS` adds (read the list, wait).
+    /// Every named right, with those that the published `WMIGUID_ALL_ACCESS` adds (read the list,
+    /// wait).
     pub const WMIGUID_ALL_ACCESS: Self = Self(0x0012_1FFF);
 
-    /// Whether all of these are among them.
+    /// Returns whether all rights of `other` are in this set.
     #[must_use]
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// Whether any of these is among them.
+    /// Returns whether any right of `other` is in this set.
     #[must_use]
     pub const fn intersects(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
 
-    /// These without those.
+    /// Returns this set without the rights of `other`.
     #[must_use]
     pub const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
 
-    /// Whether none is left.
+    /// Returns whether the set has no rights.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
@@ -96,7 +98,7 @@ impl BitAnd for Rights {
 }
 
 impl fmt::Display for Rights {
-    /// The published names, joined by `|`, and the rest in hexadecimal.
+    /// Formats as the published names, joined by `|`, and the other bits in hexadecimal.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (mut rest, mut separator) = (*self, "");
         for (right, name, _) in Self::NAMED {
@@ -112,18 +114,18 @@ impl fmt::Display for Rights {
     }
 }
 
-/// What EventAccessControl does (EVENTSECURITYOPERATION).
+/// The operation of EventAccessControl (EVENTSECURITYOPERATION).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SecurityOperation(pub u32);
 
 impl SecurityOperation {
-    /// `EventSecuritySetDACL`: one entry instead of all that say who may.
+    /// `EventSecuritySetDACL`: one entry replaces all that grant or deny rights.
     pub const SET_DACL: Self = Self(0);
-    /// `EventSecuritySetSACL`: one entry instead of all that say what is audited.
+    /// `EventSecuritySetSACL`: one entry replaces all that audit.
     pub const SET_SACL: Self = Self(1);
-    /// `EventSecurityAddDACL`: one more entry that says who may.
+    /// `EventSecurityAddDACL`: adds an entry that grants or denies rights.
     pub const ADD_DACL: Self = Self(2);
-    /// `EventSecurityAddSACL`: one more entry that says what is audited.
+    /// `EventSecurityAddSACL`: adds an entry that audits.
     pub const ADD_SACL: Self = Self(3);
 }
 
@@ -133,7 +135,7 @@ mod tests {
     use std::string::ToString;
 
     #[test]
-    fn rights_are_told_by_their_published_names_and_the_rest_in_digits() {
+    fn rights_print_published_names_and_unnamed_bits_in_hex() {
         let both = Rights::WMIGUID_QUERY | Rights::TRACELOG_GUID_ENABLE;
         assert_eq!(both.to_string(), "WMIGUID_QUERY | TRACELOG_GUID_ENABLE");
         let more = both | Rights(0x8000_0000);

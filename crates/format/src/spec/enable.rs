@@ -1,6 +1,7 @@
 //! Enabling providers: properties and filters of EnableTraceEx2.
 //!
-//! Source: Documented ("ENABLE_TRACE_PARAMETERS structure", "EVENT_FILTER_DESCRIPTOR structure", evntprov.h).
+//! Source: Documented ("ENABLE_TRACE_PARAMETERS structure", "EVENT_FILTER_DESCRIPTOR structure",
+//! evntprov.h).
 
 /// The caller's security identifier is added to each event.
 pub const EVENT_ENABLE_PROPERTY_SID: u32 = 0x0000_0001;
@@ -20,60 +21,61 @@ pub const EVENT_ENABLE_PROPERTY_ENABLE_KEYWORD_0: u32 = 0x0000_0040;
 pub const EVENT_ENABLE_PROPERTY_PROCESS_START_KEY: u32 = 0x0000_0080;
 /// A key that is the same in all sessions that get the event is added to it.
 pub const EVENT_ENABLE_PROPERTY_EVENT_KEY: u32 = 0x0000_0100;
-/// Private browsing is left out.
+/// Events of private browsing are left out.
 pub const EVENT_ENABLE_PROPERTY_EXCLUDE_INPRIVATE: u32 = 0x0000_0200;
-/// Providers inside containers too.
+/// Providers inside containers are enabled too.
 pub const EVENT_ENABLE_PROPERTY_ENABLE_SILOS: u32 = 0x0000_0400;
 /// The container is added to each event.
 pub const EVENT_ENABLE_PROPERTY_SOURCE_CONTAINER_TRACKING: u32 = 0x0000_0800;
 
-/// No filter.
+/// The type of an absent filter.
 pub const EVENT_FILTER_TYPE_NONE: u32 = 0;
-/// A filter that the provider understands, with a header of its own. Lower types are the provider's, higher ones the system's.
+/// A filter that the provider understands, with its own header. Lower types are the provider's,
+/// higher ones the system's.
 pub const EVENT_FILTER_TYPE_SCHEMATIZED: u32 = 0x8000_0000;
-/// Kernel events.
+/// Selects kernel events by flags.
 pub const EVENT_FILTER_TYPE_SYSTEM_FLAGS: u32 = 0x8000_0001;
 /// One session asks the provider for its state.
 pub const EVENT_FILTER_TYPE_TRACEHANDLE: u32 = 0x8000_0002;
-/// Processes by id.
+/// Selects processes by id.
 pub const EVENT_FILTER_TYPE_PID: u32 = 0x8000_0004;
-/// Processes by program.
+/// Selects processes by program.
 pub const EVENT_FILTER_TYPE_EXECUTABLE_NAME: u32 = 0x8000_0008;
-/// Processes by package.
+/// Selects processes by package.
 pub const EVENT_FILTER_TYPE_PACKAGE_ID: u32 = 0x8000_0010;
-/// Processes by application of a package.
+/// Selects processes by application of a package.
 pub const EVENT_FILTER_TYPE_PACKAGE_APP_ID: u32 = 0x8000_0020;
-/// Events by payload.
+/// Selects events by payload.
 pub const EVENT_FILTER_TYPE_PAYLOAD: u32 = 0x8000_0100;
-/// Events by id.
+/// Selects events by id.
 pub const EVENT_FILTER_TYPE_EVENT_ID: u32 = 0x8000_0200;
-/// Events by name.
+/// Selects events by name.
 pub const EVENT_FILTER_TYPE_EVENT_NAME: u32 = 0x8000_0400;
-/// Stacks by event id.
+/// Selects stacks by event id.
 pub const EVENT_FILTER_TYPE_STACKWALK: u32 = 0x8000_1000;
-/// Stacks by event name.
+/// Selects stacks by event name.
 pub const EVENT_FILTER_TYPE_STACKWALK_NAME: u32 = 0x8000_2000;
-/// Stacks by level and keyword.
+/// Selects stacks by level and keyword.
 pub const EVENT_FILTER_TYPE_STACKWALK_LEVEL_KW: u32 = 0x8000_4000;
-/// Processes by container.
+/// Selects processes by container.
 pub const EVENT_FILTER_TYPE_CONTAINER: u32 = 0x8000_8000;
 
-/// Filters of one call.
+/// The most filters of one call.
 pub const MAX_EVENT_FILTERS_COUNT: usize = 13;
-/// Process ids of one filter.
+/// The most process ids of one filter.
 pub const MAX_EVENT_FILTER_PID_COUNT: usize = 8;
-/// Event ids of one filter.
+/// The most event ids of one filter.
 pub const MAX_EVENT_FILTER_EVENT_ID_COUNT: usize = 64;
-/// Bytes of a filter that the provider defines.
+/// The largest size of a filter that the provider defines, in bytes.
 pub const MAX_EVENT_FILTER_DATA_SIZE: usize = 1024;
-/// Bytes of a payload filter.
+/// The largest size of a payload filter, in bytes.
 pub const MAX_EVENT_FILTER_PAYLOAD_SIZE: usize = 4096;
-/// Bytes of a filter of event names.
+/// The largest size of a filter of event names, in bytes.
 pub const MAX_EVENT_FILTER_EVENT_NAME_SIZE: usize = 4096;
-/// Predicates of one payload filter.
+/// The most predicates of one payload filter.
 pub const MAX_PAYLOAD_PREDICATES: usize = 8;
 
-/// How a predicate of a payload filter compares (PAYLOAD_OPERATOR).
+/// The comparison operator of a payload-filter predicate (PAYLOAD_OPERATOR).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PayloadOperator(pub u16);
 

@@ -1,7 +1,8 @@
-//! Constants and small structures of event headers: descriptors, header types, flags, extended-data types, class GUIDs.
+//! Constants and small structures of event headers: descriptors, header types, flags, extended-data
+//! types, class GUIDs.
 //!
-//! Source: Documented ("EVENT_DESCRIPTOR", "EVENT_HEADER", "EVENT_HEADER_EXTENDED_DATA_ITEM"); header types and
-//! the group-to-class table Observed.
+//! Source: Documented ("EVENT_DESCRIPTOR", "EVENT_HEADER", "EVENT_HEADER_EXTENDED_DATA_ITEM");
+//! header types and the group-to-class table Observed.
 
 use crate::guid::Guid;
 
@@ -9,7 +10,7 @@ use crate::guid::Guid;
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct EventDescriptor {
-    /// Event id.
+    /// Id of the event within its provider.
     pub id: u16,
     /// Version of the event's layout.
     pub version: u8,
@@ -19,17 +20,17 @@ pub struct EventDescriptor {
     pub level: u8,
     /// Step within a task: 1 start, 2 stop, ….
     pub opcode: u8,
-    /// Provider-defined task.
+    /// Task number, defined by the provider.
     pub task: u16,
-    /// Category bits.
+    /// Keyword bits that classify the event.
     pub keyword: u64,
 }
 
 impl EventDescriptor {
-    /// Bytes of the structure.
+    /// Size of the structure in bytes.
     pub const SIZE: usize = 16;
 
-    /// From its 16 bytes.
+    /// Parses the 16 bytes of the structure.
     #[must_use]
     pub fn from_bytes(b: &[u8; 16]) -> Self {
         Self {
@@ -43,13 +44,14 @@ impl EventDescriptor {
         }
     }
 
-    /// Whether the event is a piece of a manifest, which EventSource sends as events of one identity.
+    /// Returns whether the event is a piece of a manifest, which EventSource sends in events with
+    /// this id.
     #[must_use]
     pub const fn is_manifest_chunk(&self) -> bool {
         self.id == 0xFFFE && self.task == 0xFFFE && self.opcode == 0xFE
     }
 
-    /// Its 16 bytes.
+    /// Encodes the 16 bytes of the structure.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; 16] {
         let (i, t, k) = (self.id.to_le_bytes(), self.task.to_le_bytes(), self.keyword.to_le_bytes());
@@ -64,13 +66,13 @@ impl EventDescriptor {
 /// The channel that marks a TraceLogging event.
 pub const CHANNEL_TRACELOGGING: u8 = 11;
 
-/// On disk: extended items follow the header.
+/// On disk: extended data items follow the header.
 pub const EVENT_HEADER_FLAG_EXTENDED_INFO: u16 = 0x0001;
 /// The session is private to a process; the times are one ProcessorTime.
 pub const EVENT_HEADER_FLAG_PRIVATE_SESSION: u16 = 0x0002;
 /// The payload is one NUL-terminated UTF-16 string.
 pub const EVENT_HEADER_FLAG_STRING_ONLY: u16 = 0x0004;
-/// A WPP message.
+/// The record is a WPP message.
 pub const EVENT_HEADER_FLAG_TRACE_MESSAGE: u16 = 0x0008;
 /// The CPU times are not meaningful.
 pub const EVENT_HEADER_FLAG_NO_CPUTIME: u16 = 0x0010;
@@ -80,26 +82,26 @@ pub const EVENT_HEADER_FLAG_32_BIT_HEADER: u16 = 0x0020;
 pub const EVENT_HEADER_FLAG_64_BIT_HEADER: u16 = 0x0040;
 /// The provider id is the decode GUID of the traits.
 pub const EVENT_HEADER_FLAG_DECODE_GUID: u16 = 0x0080;
-/// A classic event.
+/// The record is a classic event.
 pub const EVENT_HEADER_FLAG_CLASSIC_HEADER: u16 = 0x0100;
 /// The buffer context holds a 16-bit processor index.
 pub const EVENT_HEADER_FLAG_PROCESSOR_INDEX: u16 = 0x0200;
 
-/// EventWriteEx: the data is not to be touched where that could wait for a page. Nothing to do here.
+/// EventWriteEx: the data must not be accessed if that could wait for a page. Needs no action here.
 pub const EVENT_WRITE_FLAG_NO_FAULTING: u32 = 1;
-/// EventWriteEx: the event tells of something that is done in private.
+/// EventWriteEx: the event is about an activity in private browsing.
 pub const EVENT_WRITE_FLAG_INPRIVATE: u32 = 2;
 
 /// Type of a data descriptor: payload.
 pub const EVENT_DATA_DESCRIPTOR_TYPE_NONE: u8 = 0;
-/// Metadata of the event: its schema item.
+/// Type of a data descriptor: event metadata, which becomes the schema item.
 pub const EVENT_DATA_DESCRIPTOR_TYPE_EVENT_METADATA: u8 = 1;
-/// Metadata of the provider: its traits item.
+/// Type of a data descriptor: provider metadata, which becomes the traits item.
 pub const EVENT_DATA_DESCRIPTOR_TYPE_PROVIDER_METADATA: u8 = 2;
-/// The time stamp of the event.
+/// Type of a data descriptor: the time stamp of the event.
 pub const EVENT_DATA_DESCRIPTOR_TYPE_TIMESTAMP_OVERRIDE: u8 = 3;
 
-/// What EventSetInformation sets: EVENT_INFO_CLASS.
+/// The settings of EventSetInformation (EVENT_INFO_CLASS).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct EventInfoClass(pub u32);
 
@@ -109,19 +111,19 @@ impl EventInfoClass {
     pub const EventProviderSetReserved1: Self = Self(1);
     pub const EventProviderSetTraits: Self = Self(2);
     pub const EventProviderUseDescriptorType: Self = Self(3);
-    /// The first that there is not.
+    /// The first invalid number.
     pub const MaxEventInfo: Self = Self(4);
 }
 
-/// EventActivityIdControl: the thread's id.
+/// EventActivityIdControl: returns the thread's activity id.
 pub const EVENT_ACTIVITY_CTRL_GET_ID: u32 = 1;
-/// The thread gets the id.
+/// EventActivityIdControl: sets the thread's activity id.
 pub const EVENT_ACTIVITY_CTRL_SET_ID: u32 = 2;
-/// A new id.
+/// EventActivityIdControl: returns a new activity id.
 pub const EVENT_ACTIVITY_CTRL_CREATE_ID: u32 = 3;
-/// Both change places.
+/// EventActivityIdControl: swaps the thread's activity id with the caller's.
 pub const EVENT_ACTIVITY_CTRL_GET_SET_ID: u32 = 4;
-/// The thread gets a new id; its old one is given back.
+/// EventActivityIdControl: sets a new activity id for the thread and returns the old one.
 pub const EVENT_ACTIVITY_CTRL_CREATE_SET_ID: u32 = 5;
 
 /// The type byte of a record marker (TRACE_HEADER_TYPE).
@@ -257,23 +259,23 @@ pub mod class {
 /// The group byte of image events; hook 0x030A (image load) belongs to it too.
 pub const GROUP_IMAGE: u8 = 0x14;
 
-/// The hook id of an image load, which stands in the process group.
+/// The hook id of an image load, which is in the process group.
 pub const HOOK_IMAGE_LOAD: u16 = 0x030A;
 
-/// The group that a consumer sees for a hook id.
+/// Returns the group that a consumer sees for a hook id.
 #[must_use]
 pub const fn group_of(hook: u16) -> u8 {
     if hook == HOOK_IMAGE_LOAD { GROUP_IMAGE } else { hook.to_le_bytes()[1] }
 }
 
-/// The class GUID that a consumer sees for a hook id; null for groups without one.
+/// Returns the class GUID that a consumer sees for a hook id; null for groups without one.
 #[must_use]
 pub fn class_of(hook: u16) -> Guid {
     class::GROUPS.get(usize::from(group_of(hook))).map_or(Guid::NULL, |g| g.0)
 }
 
-/// The hook id of a kernel event by its class and type: what [`class_of`] and the low byte tell, the other way round. `None` where no hook is shown as that class
-/// and type.
+/// Returns the hook id of a kernel event by its class and type: the reverse of [`class_of`] and the
+/// low byte. `None` if no hook id has that class and type.
 #[must_use]
 pub fn hook_of(class: &Guid, opcode: u8) -> Option<u16> {
     let group = class::GROUPS.iter().position(|(known, _)| known == class)?;
@@ -282,7 +284,7 @@ pub fn hook_of(class: &Guid, opcode: u8) -> Option<u16> {
     [HOOK_IMAGE_LOAD, plain].into_iter().find(is_it)
 }
 
-/// Whether a class is one of kernel events.
+/// Returns whether a class is one of kernel events.
 #[must_use]
 pub fn is_kernel_class(class: &Guid) -> bool {
     class::GROUPS.iter().any(|(known, _)| known == class)

@@ -1,55 +1,58 @@
-//! The information classes of sessions (TRACE_INFO_CLASS, also called TRACE_QUERY_INFO_CLASS): numbers, and who takes which.
+//! The information classes of sessions (TRACE_INFO_CLASS, also called TRACE_QUERY_INFO_CLASS):
+//! numbers, and the functions that accept each.
 //!
-//! Source: Documented ("TRACE_QUERY_INFO_CLASS enumeration"), the rest from the comments of evntrace.h. What the buffers hold is in `info`.
+//! Source: Documented ("TRACE_QUERY_INFO_CLASS enumeration"), the rest from the comments of
+//! evntrace.h. The layouts of the buffers are in `info`.
 
-/// The first number that is no class (MaxTraceSetInfoClass).
+/// The first invalid class number (MaxTraceSetInfoClass).
 pub const MAX_TRACE_SET_INFO_CLASS: u32 = 29;
 
-/// Profile sources that a kernel of Linux counts itself, whatever the processor has; ids from 24 on are the platform's.
+/// Profile sources that the Linux kernel counts itself, on any processor; ids from 24 on are the
+/// platform's.
 pub mod software_source {
-    /// Time that tasks run, in 100 ns.
+    /// Run time of tasks, in 100 ns.
     pub const TASK_CLOCK: u32 = 0x0800;
     /// Page faults, soft and hard.
     pub const PAGE_FAULTS: u32 = 0x0801;
     /// Switches from one thread to another.
     pub const CONTEXT_SWITCHES: u32 = 0x0802;
 
-    /// All of them with their names.
+    /// All sources with their names.
     pub const ALL: [(u32, &str); 3] =
         [(TASK_CLOCK, "TaskClock"), (PAGE_FAULTS, "PageFaults"), (CONTEXT_SWITCHES, "ContextSwitches")];
 }
 
-/// Which session a class is about.
+/// The session id that a class requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum About {
-    /// One that runs, by its id.
+    /// The id of a running session.
     Session,
-    /// The system; the id must be 0.
+    /// No session: the id must be 0.
     System,
-    /// The system; the id is not looked at.
+    /// No session: the id is ignored.
     Anything,
 }
 
-/// Who takes a class, and what it needs.
+/// The functions that accept a class, and its requirements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// TraceSetInformation.
+    /// Whether TraceSetInformation accepts the class.
     pub sets: bool,
-    /// TraceQueryInformation.
+    /// Whether TraceQueryInformation accepts the class.
     pub queries: bool,
-    /// EnumerateTraceGuidsEx.
+    /// Whether EnumerateTraceGuidsEx accepts the class.
     pub enumerates: bool,
-    /// What the session id must be.
+    /// The required session id.
     pub about: About,
-    /// The session must be one that receives kernel events.
+    /// Whether the session must be one that receives kernel events.
     pub is_of_system_loggers: bool,
-    /// Setting it takes the privilege to profile the system.
+    /// Whether setting it takes the privilege to profile the system.
     pub is_privileged: bool,
 }
 
 macro_rules! classes {
     ($($number:literal $name:ident $via:literal $about:ident $needs:literal $text:literal,)*) => {
-        /// An information class.
+        /// An information class (TRACE_INFO_CLASS).
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(u32)]
         pub enum InfoClass {
@@ -57,22 +60,22 @@ macro_rules! classes {
         }
 
         impl InfoClass {
-            /// All of them, by number.
+            /// All classes, by number.
             pub const ALL: [Self; MAX_TRACE_SET_INFO_CLASS as usize] = [$(Self::$name,)*];
 
-            /// The class of a number.
+            /// Returns the class of a number.
             #[must_use]
             pub const fn from_number(number: u32) -> Option<Self> {
                 match number { $($number => Some(Self::$name),)* _ => None }
             }
 
-            /// The published name.
+            /// Returns the published name.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$name => stringify!($name),)* }
             }
 
-            /// Who takes it.
+            /// Returns the functions that accept the class, and its requirements.
             #[must_use]
             pub const fn rules(self) -> Rules {
                 match self { $(Self::$name => Rules {
@@ -88,7 +91,7 @@ macro_rules! classes {
     };
 }
 
-/// Whether a text of a few letters holds one.
+/// Returns whether a short text contains a letter.
 const fn holds(text: &str, letter: u8) -> bool {
     let mut rest = text.as_bytes();
     while let [first, others @ ..] = rest {
@@ -100,14 +103,14 @@ const fn holds(text: &str, letter: u8) -> bool {
     false
 }
 
-// S set, Q query, E enumerate; k: of system loggers only, p: privileged.
+// S set, Q query, E enumerate; k: system loggers only, p: privileged.
 classes! {
     0 TraceGuidQueryList "E" Anything "" "GUIDs of all providers that are registered or enabled.",
-    1 TraceGuidQueryInfo "E" Anything "" "Registrations of a provider, and what is enabled for each.",
+    1 TraceGuidQueryInfo "E" Anything "" "Registrations of a provider, and the enables of each.",
     2 TraceGuidQueryProcess "E" Anything "" "GUIDs of the calling process.",
     3 TraceStackTracingInfo "SQ" Session "k" "Kernel events that are followed by a call stack.",
     4 TraceSystemTraceEnableFlagsInfo "SQ" Session "k" "Groups of kernel events.",
-    5 TraceSampledProfileIntervalInfo "SQ" System "p" "How often a profile source samples.",
+    5 TraceSampledProfileIntervalInfo "SQ" System "p" "The sampling interval of a profile source.",
     6 TraceProfileSourceConfigInfo "S" System "p" "Counters that raise events when they overflow.",
     7 TraceProfileSourceListInfo "Q" System "" "All profile sources.",
     8 TracePmcEventListInfo "S" Session "kp" "Kernel events at which counters are read.",
@@ -115,26 +118,26 @@ classes! {
     10 TraceSetDisallowList "S" Session "" "Providers that a group must not enable.",
     11 TraceVersionInfo "Q" System "" "Version of trace processing.",
     12 TraceGroupQueryList "E" Anything "" "GUIDs of all provider groups.",
-    13 TraceGroupQueryInfo "E" Anything "" "Who enables a group, and its members.",
-    14 TraceDisallowListQuery "Q" Session "" "The list that TraceSetDisallowList set.",
-    15 TraceInfoReserved15 "" Anything "" "Reserved.",
-    16 TracePeriodicCaptureStateListInfo "S" Session "" "Providers that are asked for their state again and again.",
-    17 TracePeriodicCaptureStateInfo "Q" Anything "" "The shortest period and the most providers of that.",
-    18 TraceProviderBinaryTracking "S" Session "" "Whether the session is told which modules providers live in.",
+    13 TraceGroupQueryInfo "E" Anything "" "The enables of a group, and its members.",
+    14 TraceDisallowListQuery "Q" Session "" "The list set by TraceSetDisallowList.",
+    15 TraceInfoReserved15 "" Anything "" "A reserved class.",
+    16 TracePeriodicCaptureStateListInfo "S" Session "" "Providers that are asked for their state periodically.",
+    17 TracePeriodicCaptureStateInfo "Q" Anything "" "The shortest period and the most providers of TracePeriodicCaptureStateListInfo.",
+    18 TraceProviderBinaryTracking "S" Session "" "Whether the session records the modules of providers.",
     19 TraceMaxLoggersQuery "QE" Anything "" "The most sessions at a time.",
-    20 TraceLbrConfigurationInfo "S" Session "kp" "Which branches are recorded.",
+    20 TraceLbrConfigurationInfo "S" Session "kp" "The branches that are left out.",
     21 TraceLbrEventListInfo "S" Session "kp" "Kernel events that are followed by the last branches.",
     22 TraceMaxPmcCounterQuery "Q" Anything "" "The most counters at a time.",
-    23 TraceStreamCount "Q" Session "" "Streams of buffers that the session makes.",
+    23 TraceStreamCount "Q" Session "" "The number of buffer streams of the session.",
     24 TraceStackCachingInfo "S" Session "k" "Whether equal stacks of kernel events are stored once.",
-    25 TracePmcCounterOwners "Q" System "" "Who uses the counters of a processor.",
+    25 TracePmcCounterOwners "Q" System "" "The users of the counters of a processor.",
     26 TraceUnifiedStackCachingInfo "S" Session "" "Whether equal stacks of all events are stored once.",
     27 TracePmcSessionInformation "Q" System "" "Sessions that read counters.",
     28 TraceContextRegisterInfo "S" Session "kp" "Kernel events that are followed by the registers.",
 }
 
 impl InfoClass {
-    /// Its number.
+    /// Returns the number of the class.
     #[must_use]
     pub const fn number(self) -> u32 {
         self as u32
@@ -153,7 +156,10 @@ mod tests {
         assert_eq!(InfoClass::from_number(MAX_TRACE_SET_INFO_CLASS), None);
         let count =
             |test: fn(&Rules) -> bool| InfoClass::ALL.iter().map(|class| class.rules()).filter(test).count();
-        assert_eq!((count(|it| it.sets), count(|it| it.queries), count(|it| it.enumerates)), (14, 12, 6));
-        assert_eq!((count(|it| it.is_of_system_loggers), count(|it| it.is_privileged)), (8, 7));
+        assert_eq!(
+            (count(|rules| rules.sets), count(|rules| rules.queries), count(|rules| rules.enumerates)),
+            (14, 12, 6)
+        );
+        assert_eq!((count(|rules| rules.is_of_system_loggers), count(|rules| rules.is_privileged)), (8, 7));
     }
 }

@@ -1,11 +1,12 @@
 //! Constants of sessions as a file records them: log-file modes, buffer flags and buffer types.
 //!
-//! Source: Documented ("Logging Mode Constants"), the internal modes from public headers; buffer flags and types Observed and from
-//! public headers.
+//! Source: Documented ("Logging Mode Constants"), the internal modes from public headers; buffer
+//! flags and types Observed and from public headers.
 
-/// The session of the system's own events, whose GUID is [`SYSTEM_TRACE_CONTROL`](super::event::class::SYSTEM_TRACE_CONTROL).
+/// The session of the system's kernel events, whose GUID is
+/// [`SYSTEM_TRACE_CONTROL`](super::event::class::SYSTEM_TRACE_CONTROL).
 pub const KERNEL_LOGGER_NAME: &str = "NT Kernel Logger";
-/// The system's own flight recorder of kernel events.
+/// The system's flight recorder of kernel events.
 pub const CIRCULAR_KERNEL_CONTEXT_LOGGER_NAME: &str = "Circular Kernel Context Logger";
 
 /// A sequential log; with a size limit, the session stops there.
@@ -20,9 +21,9 @@ pub const EVENT_TRACE_FILE_MODE_NEWFILE: u32 = 0x0000_0008;
 pub const EVENT_TRACE_USE_MS_FLUSH_TIMER: u32 = 0x0000_0010;
 /// The log has its full size from the start.
 pub const EVENT_TRACE_FILE_MODE_PREALLOCATE: u32 = 0x0000_0020;
-/// Nobody can stop the session.
+/// The session cannot be stopped.
 pub const EVENT_TRACE_NONSTOPPABLE_MODE: u32 = 0x0000_0040;
-/// Only who has the right may log to the session.
+/// Only users with the right to log may write to the session.
 pub const EVENT_TRACE_SECURE_MODE: u32 = 0x0000_0080;
 /// Events are delivered live.
 pub const EVENT_TRACE_REAL_TIME_MODE: u32 = 0x0000_0100;
@@ -44,11 +45,11 @@ pub const EVENT_TRACE_USE_LOCAL_SEQUENCE: u32 = 0x0000_8000;
 pub const EVENT_TRACE_RELOG_MODE: u32 = 0x0001_0000;
 /// The private session is started by its own process.
 pub const EVENT_TRACE_PRIVATE_IN_PROC: u32 = 0x0002_0000;
-/// Internal.
+/// An internal mode of Windows.
 pub const EVENT_TRACE_BUFFER_INTERFACE_MODE: u32 = 0x0004_0000;
-/// Internal: for the kernel debugger.
+/// An internal mode for the kernel debugger.
 pub const EVENT_TRACE_KD_FILTER_MODE: u32 = 0x0008_0000;
-/// Reserved.
+/// A reserved bit.
 pub const EVENT_TRACE_MODE_RESERVED: u32 = 0x0010_0000;
 /// Helps to find out why events are lost.
 pub const EVENT_TRACE_LOST_EVENTS_DEBUG_MODE: u32 = 0x0020_0000;
@@ -58,7 +59,7 @@ pub const EVENT_TRACE_STOP_ON_HYBRID_SHUTDOWN: u32 = 0x0040_0000;
 pub const EVENT_TRACE_PERSIST_ON_HYBRID_SHUTDOWN: u32 = 0x0080_0000;
 /// Buffers are in pageable memory.
 pub const EVENT_TRACE_USE_PAGED_MEMORY: u32 = 0x0100_0000;
-/// Kernel events.
+/// The session receives kernel events.
 pub const EVENT_TRACE_SYSTEM_LOGGER_MODE: u32 = 0x0200_0000;
 /// Buffers are compressed.
 pub const EVENT_TRACE_COMPRESSED_MODE: u32 = 0x0400_0000;
@@ -118,19 +119,19 @@ pub const BUFFER_FLAG_RTBACKUP_CORRUPT: u16 = 0x0008;
 pub const BUFFER_FLAG_RTBACKUP: u16 = 0x0010;
 /// The processor index has 16 bits.
 pub const BUFFER_FLAG_PROC_INDEX: u16 = 0x0020;
-/// What follows the header is compressed.
+/// The bytes after the header are compressed.
 pub const BUFFER_FLAG_COMPRESSED: u16 = 0x0040;
-/// The flags that tell of loss.
+/// All flags that report loss.
 pub const BUFFER_FLAGS_OF_LOSS: u16 =
     BUFFER_FLAG_EVENTS_LOST | BUFFER_FLAG_BUFFER_LOST | BUFFER_FLAG_RTBACKUP_CORRUPT;
-/// All flags that are known.
+/// All known flags.
 pub const KNOWN_BUFFER_FLAGS: u16 = BUFFER_FLAG_FLUSH_MARKER
     | BUFFER_FLAGS_OF_LOSS
     | BUFFER_FLAG_RTBACKUP
     | BUFFER_FLAG_PROC_INDEX
     | BUFFER_FLAG_COMPRESSED;
 
-/// What a buffer holds (WMI_BUFFER_HEADER.BufferType).
+/// The kind of a buffer's content (WMI_BUFFER_HEADER.BufferType).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BufferType(pub u16);
 
@@ -145,7 +146,7 @@ impl BufferType {
     pub const EMPTY_MARKER: Self = Self(6);
     pub const DBG_INFO: Self = Self(7);
 
-    /// Whether the buffer is known to hold events.
+    /// Returns whether the buffer is known to hold events.
     #[must_use]
     pub const fn holds_events(self) -> bool {
         matches!(self.0, 0 | 1 | 2 | 4 | 5)

@@ -1,14 +1,16 @@
-//! Win32 status codes that the published API returns, with one line of text each; the HRESULTs and NTSTATUS values that it names besides.
+//! Win32 status codes that the published API returns, with one line of text each, and the HRESULTs
+//! and NTSTATUS values that stand for them.
 //!
 //! ```text
 //!   0x80071069 ─┐
 //!   0xC0000296 ─┼─ win32() ─▶ 4201 ─▶ name()    ERROR_WMI_INSTANCE_NOT_FOUND
-//!         4201 ─┘                  ─▶ text()    what it means, one line
-//!                                  ─▶ advice()  what to do about it (`spec/advice`)
-//!   any of them ── meaning() ─▶ the text of what it stands for: what FormatMessage, decoded events and `weir error` say
+//!         4201 ─┘                  ─▶ text()    its meaning, one line
+//!                                  ─▶ advice()  cause and remedy (`spec/advice`)
+//!   any of them ── meaning() ─▶ the text that FormatMessage, decoded events and `weir error` show
 //! ```
 //!
-//! Source: Documented ("System Error Codes", "NTSTATUS Values"); the texts are our own. They end without a full stop and have no line breaks.
+//! Source: Documented ("System Error Codes", "NTSTATUS Values"); the texts are our own. They end
+//! without a full stop and have no line breaks.
 
 use core::fmt;
 
@@ -22,16 +24,16 @@ macro_rules! statuses {
         impl Status {
             $(#[doc = $text] pub const $name: Self = Self($code);)*
 
-            /// Every code that has a text.
+            /// All codes that have a text.
             pub const ALL: &'static [Self] = &[$(Self::$name),*];
 
-            /// The documented name, where this project knows the code.
+            /// Returns the documented name, if this project knows the code.
             #[must_use]
             pub fn name(self) -> Option<&'static str> {
                 match self.0 { $($code => Some(stringify!($name)),)* _ => None }
             }
 
-            /// One line that says what the code means, where this project knows it.
+            /// Returns one line of text about the code, if this project knows it.
             #[must_use]
             pub fn text(self) -> Option<&'static str> {
                 match self.0 { $($code => Some($text),)* _ => None }
@@ -94,14 +96,14 @@ statuses! {
     0xC000_0188 STATUS_LOG_FILE_FULL "log file is full",
 }
 
-/// Values that stand for a Win32 code, by their published names.
+/// Defines HRESULTs and NTSTATUS values that stand for a Win32 code, by their published names.
 macro_rules! aliases {
     ($($code:literal $name:ident $win32:ident,)*) => {
         const fn stands_for(code: u32) -> Status {
             match code { $($code => Status::$win32,)* _ => Status(code) }
         }
 
-        /// Name and value of each.
+        /// Name and value of each alias.
         const ALIASES: &[(&str, u32)] = &[$((stringify!($name), $code)),*];
     };
 }
@@ -127,14 +129,15 @@ aliases! {
     0xC000_0296 STATUS_WMI_INSTANCE_NOT_FOUND ERROR_WMI_INSTANCE_NOT_FOUND,
 }
 
-/// Further names of success.
+/// Other names of success.
 const SUCCESS: [&str; 3] = ["NO_ERROR", "S_OK", "STATUS_SUCCESS"];
 
-/// The codes behind HRESULTs that stand for Win32 codes.
+/// The upper half of HRESULTs that hold a Win32 code.
 const FACILITY_WIN32: u32 = 0x8007_0000;
 
 impl Status {
-    /// The Win32 code that an HRESULT or NTSTATUS stands for; itself where it stands for none.
+    /// Returns the Win32 code that an HRESULT or NTSTATUS stands for; the value itself if it stands
+    /// for none.
     ///
     /// ```
     /// # use traceweir_format::spec::status::Status;
@@ -150,7 +153,7 @@ impl Status {
         }
     }
 
-    /// One line that says what the value means, whichever of the three kinds it is of.
+    /// Returns one line of text about a Win32 code, HRESULT or NTSTATUS.
     ///
     /// ```
     /// # use traceweir_format::spec::status::Status;
@@ -163,12 +166,13 @@ impl Status {
         self.win32().text()
     }
 
-    /// The value of a published name, without regard to case.
+    /// Returns the value of a published name, without regard to case.
     ///
     /// ```
     /// # use traceweir_format::spec::status::Status;
     /// assert_eq!(Status::from_name("error_disk_full"), Some(Status::ERROR_DISK_FULL));
-    /// assert_eq!(Status::from_name("STATUS_DISK_FULL").map(Status::win32), Some(Status::ERROR_DISK_FULL));
+    /// let alias = Status::from_name("STATUS_DISK_FULL");
+    /// assert_eq!(alias.map(Status::win32), Some(Status::ERROR_DISK_FULL));
     /// assert_eq!(Status::from_name("disk full"), None);
     /// ```
     #[must_use]
@@ -181,7 +185,7 @@ impl Status {
         Self::ALL.iter().copied().find(|status| status.name().is_some_and(is)).or_else(alias)
     }
 
-    /// The published name of the very value, where it is one that stands for a Win32 code.
+    /// Returns the published name of this exact value, if it is an alias of a Win32 code.
     ///
     /// ```
     /// # use traceweir_format::spec::status::Status;
@@ -214,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_lead_to_their_codes_and_back() {
+    fn names_and_codes_round_trip() {
         for status in Status::ALL {
             assert_eq!(status.name().and_then(Status::from_name), Some(*status), "{status:?}");
         }

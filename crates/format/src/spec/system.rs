@@ -1,4 +1,4 @@
-//! The kernel's own providers, which are enabled on system loggers only.
+//! The system providers, which can be enabled on system loggers only.
 //!
 //! Source: Documented ("System Providers", evntrace.h of the SDK 20348).
 
@@ -9,7 +9,8 @@ pub use groups::{GROUP_TWINS, KERNEL_GROUPS, SYSTEM_KEYWORDS, SystemKeyword, gro
 use crate::guid::Guid;
 use crate::info::GroupMask;
 
-/// The names and GUIDs of the system providers; a name stands between `System` and `ProviderGuid`.
+/// The names and GUIDs of the system providers; the published constant is `System` + name +
+/// `ProviderGuid`.
 pub const SYSTEM_PROVIDERS: [(&str, Guid); 17] = [
     ("Alpc", Guid::from_u128(0xfcb9baaf_e529_4980_92e9_ced1a6aadfdf)),
     ("Config", Guid::from_u128(0xfef3a8b6_318d_4b67_a96a_3b0f6b8f18fe)),
@@ -30,27 +31,30 @@ pub const SYSTEM_PROVIDERS: [(&str, Guid); 17] = [
     ("Timer", Guid::from_u128(0x4f061568_e215_499f_ab2e_eda0ae890a5b)),
 ];
 
-/// Whether a provider is one of the kernel's own.
+/// Returns whether a provider is a system provider.
 #[must_use]
 pub fn is_system_provider(provider: &Guid) -> bool {
     SYSTEM_PROVIDERS.iter().any(|(_, guid)| guid == provider)
 }
 
-/// The bit of NO_SYSCONFIG, which is no group: it keeps the configuration of the machine out of a trace.
+/// The bit NO_SYSCONFIG, which is not a group: it keeps the configuration of the machine out of a
+/// trace.
 pub const NO_SYSCONFIG: u32 = 0x1000_0000;
 
-/// Groups that everybody may have of his own processes, as EnableFlags: processes, threads, images, context switches, samples, page faults.
+/// Groups that every user may trace for their own processes, as EnableFlags: processes, threads,
+/// images, context switches, samples, page faults.
 pub const OWN_GROUPS: u32 = 0x0100_3017;
 
-/// Copies of a program's stack that a perf ring holds at least where the memory that the daemon may lock limits it. Copies
-/// are made smaller until so many fit.
+/// The least number of stack copies that a perf ring holds if the daemon's locked-memory limit
+/// restricts it. Copies are made smaller until this many fit.
 pub const LIMITED_RING_COPIES: u32 = 32;
 
-/// What is switched on along with a group: drivers and memory come with the names of files.
+/// Groups that other groups switch on: drivers and memory include file names.
 const IMPLIED: [(u32, u32); 2] = [(0x0080_0000, 0x200), (0x2000_0001, 0x200)];
 
-/// The groups of kernel events that an enable of a system provider means: each of its keywords that passes both masks, where no any-mask is all of them. `None`: it is
-/// no system provider.
+/// Returns the groups of kernel events that an enable of a system provider selects: each of its
+/// keywords that passes both masks; an any-mask of 0 passes all. `None` if the provider is not a
+/// system provider.
 #[must_use]
 pub fn groups_of(provider: &Guid, any: u64, all: u64) -> Option<GroupMask> {
     let (name, _) = SYSTEM_PROVIDERS.iter().find(|(_, guid)| guid == provider)?;
@@ -68,7 +72,7 @@ pub fn groups_of(provider: &Guid, any: u64, all: u64) -> Option<GroupMask> {
     Some(mask)
 }
 
-/// Puts a group into a mask.
+/// Adds a group to a mask.
 pub fn add_group(mask: &mut GroupMask, group: u32) {
     let (word, bits) = group_word(group);
     if let Some(word) = mask.get_mut(word) {
@@ -76,7 +80,7 @@ pub fn add_group(mask: &mut GroupMask, group: u32) {
     }
 }
 
-/// Whether a mask has a group.
+/// Returns whether a mask contains a group.
 #[must_use]
 pub fn has_group(mask: &GroupMask, group: u32) -> bool {
     let (word, bits) = group_word(group);
@@ -92,9 +96,9 @@ mod tests {
     }
 
     #[test]
-    fn each_keyword_has_a_bit_of_its_own_and_a_group_that_has_a_name() {
+    fn each_keyword_has_a_unique_bit_and_a_named_group() {
         for (at, keyword) in SYSTEM_KEYWORDS.iter().enumerate() {
-            let same = |it: &&SystemKeyword| it.provider == keyword.provider;
+            let same = |other: &&SystemKeyword| other.provider == keyword.provider;
             let before = SYSTEM_KEYWORDS[..at].iter().filter(same).count();
             assert_eq!(keyword.bit, 1 << before, "{keyword:?}");
             assert!(SYSTEM_PROVIDERS.iter().any(|(name, _)| *name == keyword.provider), "{keyword:?}");
@@ -108,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn keywords_name_groups_and_some_bring_others_along() {
+    fn keywords_select_groups_and_implied_groups() {
         let (io, memory, process, scheduler) = (provider(5), provider(8), provider(11), provider(14));
         assert_eq!(groups_of(&process, 0x1801, 0), Some([7, 0, 0, 0, 0, 0, 0, 0]));
         assert_eq!(groups_of(&scheduler, 0x280, 0), Some([0x10, 0x2000, 0, 0, 0, 0, 0, 0]));
@@ -119,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn no_mask_is_all_keywords_and_the_other_mask_still_counts() {
+    fn empty_any_mask_selects_all_keywords_that_pass_the_all_mask() {
         let process = provider(11);
         let all = groups_of(&process, 0, 0).unwrap();
         assert!([1, 2, 4, 8, 0x40000, 0x80000].iter().all(|group| has_group(&all, *group)));

@@ -1,9 +1,9 @@
-//! In types (how a value is laid out) and out types (how it is shown); flags of properties and maps.
+//! In types (the layout of a value) and out types (its display); flags of properties and maps.
 //!
-//! Source: Documented ("EVENT_PROPERTY_INFO", "inType and outType values"). TraceLogging numbers its out types
-//! differently; [`OutType::from_tracelogging`] translates.
+//! Source: Documented ("EVENT_PROPERTY_INFO", "inType and outType values"). TraceLogging numbers
+//! its out types differently; [`OutType::from_tracelogging`] translates.
 
-/// How a value is laid out in the payload (TDH_INTYPE).
+/// The layout of a value in the payload (TDH_INTYPE).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct InType(pub u16);
 
@@ -47,7 +47,7 @@ impl InType {
     pub const HEXDUMP: Self = Self(309);
     pub const WBEMSID: Self = Self(310);
 
-    /// The bytes of a value whose size the type alone (with the event's pointer size) decides.
+    /// Returns the size of a value in bytes, if the type and the pointer size alone decide it.
     #[must_use]
     pub const fn size(self, pointer_size: usize) -> Option<usize> {
         Some(match self.0 {
@@ -63,13 +63,13 @@ impl InType {
     }
 }
 
-/// How a value is shown (TDH_OUTTYPE).
+/// The display format of a value (TDH_OUTTYPE).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct OutType(pub u16);
 
 #[allow(missing_docs)] // Names as published (TDH_OUTTYPE_…).
 impl OutType {
-    /// The default of the in type.
+    /// The default display of the in type.
     pub const NULL: Self = Self(0);
     pub const STRING: Self = Self(1);
     pub const DATETIME: Self = Self(2);
@@ -112,9 +112,10 @@ impl OutType {
     pub const REDUCEDSTRING: Self = Self(300);
     pub const NOPRINT: Self = Self(301);
 
-    /// The out type that a TraceLogging out byte means for a value of type `input`.
+    /// Returns the out type for a TraceLogging out byte and a value of type `input`.
     ///
-    /// The bytes 19 to 31 have no meaning and give the default; from 32 on the numbers are those of manifests.
+    /// The bytes 19 to 31 have no meaning and give the default; from 32 on, the numbers are those
+    /// of manifests.
     #[must_use]
     pub const fn from_tracelogging(out: u8, input: InType) -> Self {
         let width = match input.0 {

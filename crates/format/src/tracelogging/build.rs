@@ -1,4 +1,4 @@
-//! The writing side of traits and metadata. Builders keep their memory from one blob to the next.
+//! Builders of traits and metadata. They keep their memory from one blob to the next.
 
 use alloc::vec::Vec;
 
@@ -8,11 +8,12 @@ use crate::text::until_nul8;
 use crate::wire::Put;
 use crate::{Error, Guid, Result};
 
-/// The largest traits blob.
+/// The largest traits blob, in bytes.
 const MAX_TRAITS: usize = 0xFFFF;
-/// The largest metadata blob. Its size field could say more, but the published format keeps to the lower half.
+/// The largest metadata blob, in bytes. The size field could hold more, but the published format
+/// uses only the lower half.
 const MAX_METADATA: usize = 0x7FFF;
-/// What the size field can say at most.
+/// The largest value of the size field.
 const MAX_RAW_METADATA: usize = 0xFFFF;
 
 const TYPE_NULL: u8 = 0;
@@ -45,7 +46,7 @@ impl TraitsBuilder {
         Self { blob, error: None }
     }
 
-    /// Adds the group that the provider belongs to. There can be one only.
+    /// Adds the group that the provider belongs to. There can be only one.
     pub fn group(&mut self, group: &Guid) -> &mut Self {
         self.add(TRAIT_GROUP, &group.to_bytes())
     }
@@ -71,7 +72,7 @@ impl TraitsBuilder {
         self
     }
 
-    /// The blob, or the first thing that is wrong with it.
+    /// Returns the blob, or the first error.
     pub fn finish(&mut self) -> Result<&[u8]> {
         finish(&mut self.blob, &self.error, "provider traits", MAX_TRAITS)?;
         super::Traits::parse_strict(&self.blob)?;
@@ -81,13 +82,15 @@ impl TraitsBuilder {
 
 /// Builds event metadata.
 ///
-/// Fields stand in the order in which they are added, and a structure before its members. What readers could not
-/// decode is refused: structures without members or with more than 127, arrays of binary or null values, pointers without a size.
+/// Fields are encoded in the order in which they are added, and a structure before its members.
+/// Fields that readers cannot decode are rejected: structures without members or with more than
+/// 127, arrays of binary or null values, pointers without a size.
 ///
 /// ```
 /// # use traceweir_format::tracelogging::{EventMetadata, MetadataBuilder};
 /// let mut builder = MetadataBuilder::new("Request", 0);
-/// let blob = builder.add_field("url", 1, 0, 0).add_struct("timing", 2, 0).add_field("start", 17, 0, 0)
+/// let blob = builder.add_field("url", 1, 0, 0).add_struct("timing", 2, 0)
+///     .add_field("start", 17, 0, 0)
 ///     .add_array("steps", 8, 0, 0).finish()?;
 /// let metadata = EventMetadata::parse(blob)?;
 /// assert_eq!((metadata.name, metadata.fields().count()), (&b"Request"[..], 4));
@@ -100,7 +103,8 @@ pub struct MetadataBuilder {
 }
 
 impl MetadataBuilder {
-    /// Starts with the event's name, which is cut at its first NUL, and its tags, of which 28 bits count.
+    /// Starts with the event's name, which is cut at its first NUL, and its tags, of which 28 bits
+    /// are used.
     #[must_use]
     pub fn new(name: &str, tags: u32) -> Self {
         let mut builder = Self { blob: Vec::new(), error: None };
@@ -116,13 +120,13 @@ impl MetadataBuilder {
         self.encode(|pen| pen.event(name, tags))
     }
 
-    /// Makes room for so many bytes, so that adding fields up to that allocates nothing.
+    /// Reserves memory, so that adding fields up to `bytes` bytes allocates nothing.
     pub fn reserve(&mut self, bytes: usize) -> &mut Self {
         self.blob.reserve(bytes.saturating_sub(self.blob.len()));
         self
     }
 
-    /// Adds a value.
+    /// Adds a single value.
     pub fn add_field(&mut self, name: &str, in_type: u8, out: u8, tags: u32) -> &mut Self {
         self.add(&FieldMetadata::scalar(name, in_type, out, tags))
     }
@@ -132,28 +136,30 @@ impl MetadataBuilder {
         self.add(&FieldMetadata::array(name, in_type, out, tags))
     }
 
-    /// Adds an array of always the same count.
+    /// Adds an array with a fixed count.
     pub fn add_fixed_array(&mut self, name: &str, in_type: u8, out: u8, tags: u32, count: u16) -> &mut Self {
         self.add(&FieldMetadata { name: name.as_bytes(), in_type, out, tags, arity: Arity::Fixed(count) })
     }
 
-    /// Adds a structure of the next `members` fields, each structure among them counted once and without its members.
+    /// Adds a structure of the next `members` fields. A structure among them counts once, without
+    /// its members.
     pub fn add_struct(&mut self, name: &str, members: u8, tags: u32) -> &mut Self {
         self.add_field(name, TYPE_STRUCT, members, tags)
     }
 
-    /// Adds an array, with its count in the payload, of such structures.
+    /// Adds an array of such structures, with its count in the payload.
     pub fn add_struct_array(&mut self, name: &str, members: u8, tags: u32) -> &mut Self {
         self.add_array(name, TYPE_STRUCT, members, tags)
     }
 
-    /// Adds bytes in an encoding of its own: `protocol` 5 to 31 are free, `schema` is whatever its decoder needs.
+    /// Adds bytes in a private encoding: `protocol` 5 to 31 are free, `schema` is whatever its
+    /// decoder needs.
     pub fn add_custom(&mut self, name: &str, protocol: u8, tags: u32, schema: &[u8]) -> &mut Self {
         let arity = Arity::Custom(schema);
         self.add(&FieldMetadata { name: name.as_bytes(), in_type: protocol, out: 0, tags, arity })
     }
 
-    /// Adds any field.
+    /// Adds a field, after checking that readers can decode it.
     pub fn add(&mut self, field: &FieldMetadata<'_>) -> &mut Self {
         if let Some(why) = defect(field) {
             let offset = self.blob.len() as u64;
@@ -163,12 +169,12 @@ impl MetadataBuilder {
         self.add_raw(field)
     }
 
-    /// Adds any field, whatever a reader makes of it: for those who build what this does not know.
+    /// Adds a field unchecked, for callers that build encodings unknown to this module.
     pub fn add_raw(&mut self, field: &FieldMetadata<'_>) -> &mut Self {
         self.encode(|pen| pen.field(field))
     }
 
-    /// Has something written behind what there is.
+    /// Appends the bytes that `write` produces.
     fn encode(&mut self, write: impl Fn(Pen<'_>) -> Pen<'_>) -> &mut Self {
         let start = self.blob.len();
         let end = start.saturating_add(write(Pen::new(&mut [])).written);
@@ -179,20 +185,20 @@ impl MetadataBuilder {
         self
     }
 
-    /// The blob, or the first thing that is wrong with it. More fields may be added afterwards.
+    /// Returns the blob, or the first error. More fields may be added afterwards.
     pub fn finish(&mut self) -> Result<&[u8]> {
         finish(&mut self.blob, &self.error, METADATA, MAX_METADATA)?;
         Ok(&self.blob)
     }
 
-    /// As [`finish`](Self::finish), up to what the size field can say.
+    /// Like [`finish`](Self::finish), but up to the largest value of the size field.
     pub fn finish_raw(&mut self) -> Result<&[u8]> {
         finish(&mut self.blob, &self.error, METADATA, MAX_RAW_METADATA)?;
         Ok(&self.blob)
     }
 }
 
-/// Why a field is not to be written.
+/// Returns why a field must not be written.
 fn defect(field: &FieldMetadata<'_>) -> Option<&'static str> {
     let array = matches!(field.arity, Arity::Fixed(_) | Arity::Variable);
     match (field.arity, field.in_type) {
@@ -214,7 +220,7 @@ fn put_name(blob: &mut Vec<u8>, name: &[u8]) {
     blob.put(until_nul8(name)).put_u8(0);
 }
 
-/// Writes the size into its place.
+/// Writes the size field.
 fn finish(blob: &mut [u8], error: &Option<Error>, what: &'static str, limit: usize) -> Result<()> {
     if let Some(error) = error {
         return Err(error.clone());

@@ -1,4 +1,4 @@
-//! Event metadata as bytes: the one place that writes them, for macros at compile time and for builders at run time.
+//! Encodes event metadata, for macros at compile time and for builders at run time.
 //!
 //! ```
 //! use traceweir_format::tracelogging::{FieldMetadata, metadata, metadata_size};
@@ -8,27 +8,30 @@
 //! assert_eq!(&REQUEST, b"\x12\0\0Request\0count\0\x08");
 //! ```
 //!
-//! Everything is `const` and nothing is checked: what readers could not decode is refused by [`MetadataBuilder`](super::MetadataBuilder), or meant by whoever
-//! asks for raw fields. Sizes and bytes come from the same walk, once into nothing and once into the memory for them, so they cannot disagree.
+//! Everything is `const` and nothing is checked: [`MetadataBuilder`](super::MetadataBuilder)
+//! rejects fields that readers cannot decode, and callers that add raw fields intend them. Sizes
+//! and bytes come from the same walk, once without and once with memory to write to, so they cannot
+//! disagree.
 
 use super::{ARITY_CUSTOM, ARITY_FIXED, ARITY_VARIABLE, Arity, FieldMetadata, MORE, TAG_BITS};
 
-/// The bytes that [`metadata`] has for the same event. More than 65,535 cannot be said in its size field.
+/// Returns the size of [`metadata`] for the same event in bytes. Its size field cannot hold more
+/// than 65,535.
 #[must_use]
 pub const fn metadata_size(name: &str, tags: u32, fields: &[FieldMetadata<'_>]) -> usize {
     Pen::new(&mut []).size(0).event(name, tags).fields(fields).written
 }
 
-/// The metadata of an event, `N` being its [`metadata_size`].
+/// Returns the metadata of an event; `N` is its [`metadata_size`].
 #[must_use]
 pub const fn metadata<const N: usize>(name: &str, tags: u32, fields: &[FieldMetadata<'_>]) -> [u8; N] {
     let mut bytes = [0; N];
-    // A size beyond its field is refused by whoever asks for `N`.
+    // The caller that computes `N` rejects a size beyond the field.
     Pen::new(&mut bytes).size(N as u16).event(name, tags).fields(fields);
     bytes
 }
 
-/// Writes byte after byte, and counts those for which there is no room.
+/// Writes bytes one after the other, and counts those that do not fit.
 pub(super) struct Pen<'a> {
     rest: &'a mut [u8],
     pub(super) written: usize,
@@ -63,7 +66,7 @@ impl<'a> Pen<'a> {
         self
     }
 
-    /// A name up to its first NUL, and its end.
+    /// Writes a name up to its first NUL, and the NUL.
     const fn name(mut self, mut name: &[u8]) -> Self {
         while let Some((byte, rest)) = name.split_first()
             && *byte != 0
@@ -74,7 +77,8 @@ impl<'a> Pen<'a> {
         self.byte(0)
     }
 
-    /// The shortest of 1, 2 and 4 bytes that keeps all set bits: tags fill from the high end, so it is the low ones that may go.
+    /// Writes the shortest of 1, 2 and 4 bytes that keeps all set bits: tags fill from the high
+    /// end, so low bits may be omitted.
     const fn tags(self, tags: u32) -> Self {
         let a = (tags >> 21) as u8 & !MORE;
         let b = (tags >> 14) as u8 & !MORE;
@@ -87,7 +91,7 @@ impl<'a> Pen<'a> {
         }
     }
 
-    /// What stands in front of the fields, behind the size.
+    /// Writes the part between the size and the fields.
     pub(super) const fn event(self, name: &str, tags: u32) -> Self {
         self.tags(tags).name(name.as_bytes())
     }

@@ -90,7 +90,7 @@ fn a_custom_protocol_24_is_no_structure() {
 }
 
 #[test]
-fn what_readers_cannot_decode_is_not_built() {
+fn builder_rejects_fields_that_readers_cannot_decode() {
     let refused = |f: &dyn Fn(&mut MetadataBuilder)| {
         let mut builder = MetadataBuilder::new("e", 0);
         f(&mut builder);
@@ -170,7 +170,7 @@ fn a_view_ends_with_its_own_size() {
 }
 
 #[test]
-fn registration_refuses_what_a_reader_tolerates() {
+fn strict_parse_rejects_what_parse_tolerates() {
     let guid = [7; 16];
     let group = [&[19, 0, 1][..], &guid].concat();
     let blob = |traits: &[u8]| [&[traits.len() as u8 + 4, 0, b'p', 0], traits].concat();

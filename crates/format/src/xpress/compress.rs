@@ -1,12 +1,14 @@
-//! The compressing side: finds repetitions with hash chains and writes them as tokens.
+//! The compressor: finds repetitions with hash chains and writes them as tokens.
 //!
 //! ```text
-//!   head[hash of 3 bytes] ──▶ newest position ──prev──▶ older ──prev──▶ … at most `CHAIN` steps, at most 8192 bytes back
+//!   head[hash of 3 bytes] ──▶ newest position ──prev──▶ older ──prev──▶ …
+//!   at most `CHAIN` steps, at most 8192 bytes back
 //! ```
 //!
-//! Positions count on from one call to the next, so what earlier calls left in the tables is too far back to be taken and
-//! nothing needs clearing. The same input always gives the same stream. The tables only suggest: each candidate is compared
-//! byte by byte, so a wrong entry costs time and never correctness.
+//! Positions continue from one call to the next, so table entries of earlier calls are too far back
+//! to be used and nothing needs clearing. The same input always gives the same stream. The tables
+//! only suggest: each candidate is compared byte by byte, so a wrong entry costs time and never
+//! correctness.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -17,12 +19,13 @@ use crate::wire::{Put, chunk};
 const HASH_BITS: u32 = 14;
 /// Candidates compared for one position.
 const CHAIN: usize = 8;
-/// A repetition this long is taken without looking for a longer one.
+/// A repetition of this length is taken without searching for a longer one.
 const GOOD: usize = 32;
-/// The longest copy that needs no 32-bit length. Longer repetitions become several copies, at no cost worth a name.
+/// The longest copy that needs no 32-bit length. Longer repetitions become several copies, at
+/// negligible cost.
 const MAX_COPY: usize = 0xFFFF + MIN_COPY;
 
-/// The first position. An empty table entry is 0 and so farther back than the input goes.
+/// The first position. An empty table entry is 0 and therefore farther back than the input.
 const FIRST_BASE: u32 = 1;
 
 /// Compresses buffers one after the other with the same tables.
@@ -30,7 +33,7 @@ const FIRST_BASE: u32 = 1;
 pub struct Compressor {
     /// The newest position of each hash.
     head: Box<[u32; 1 << HASH_BITS]>,
-    /// The position before each position of the window that had the same hash.
+    /// For each position of the window, the previous position with the same hash.
     prev: Box<[u32; WINDOW]>,
     /// The position of the first byte of the current input.
     pub(super) base: u32,
@@ -49,16 +52,16 @@ struct Repetition {
 }
 
 impl Compressor {
-    /// Makes the tables, some 100 KB.
+    /// Allocates the tables, about 100 KB.
     #[must_use]
     pub fn new() -> Self {
         Self { head: Box::new([0; 1 << HASH_BITS]), prev: Box::new([0; WINDOW]), base: FIRST_BASE }
     }
 
-    /// Compresses `src` into `out`, which is emptied first.
+    /// Compresses `src` into `out`, which is cleared first.
     ///
-    /// The stream has no length of its own: whoever decodes it must be told `src.len()`. Data without repetitions grows by an
-    /// eighth, so compare before choosing the result.
+    /// The stream does not contain its length: the decoder must know `src.len()`. Data without
+    /// repetitions grows by an eighth, so compare before choosing the result.
     ///
     /// ```
     /// # use traceweir_format::xpress::{Compressor, decompress};
@@ -78,7 +81,7 @@ impl Compressor {
         while let Some(&byte) = src.get(at) {
             at = at.wrapping_add(1);
             let next = if found.length < GOOD { self.find(src, at) } else { Repetition::default() };
-            // A literal now for a longer repetition at the next byte is the better bargain.
+            // A literal followed by a longer repetition at the next byte gives a shorter stream.
             if found.length < MIN_COPY || next.length > found.length {
                 tokens.literal(byte);
                 found = next;
@@ -97,7 +100,7 @@ impl Compressor {
         self.base = self.base.saturating_add(len);
     }
 
-    /// Starts over with empty tables when positions would run out.
+    /// Clears the tables when positions would overflow.
     fn make_positions(&mut self, len: u32) {
         if self.base.checked_add(len).is_none() {
             self.head.fill(0);
@@ -106,7 +109,8 @@ impl Compressor {
         }
     }
 
-    /// The longest repetition for the bytes at `at` among the first few candidates; enters the position too.
+    /// Returns the longest repetition for the bytes at `at` among the first few candidates, and
+    /// enters the position.
     fn find(&mut self, src: &[u8], at: usize) -> Repetition {
         let mut best = Repetition::default();
         let Some(mut candidate) = self.enter(src, at) else {
@@ -120,9 +124,9 @@ impl Compressor {
                 break;
             }
             nearest = distance;
-            // To be longer than the best, it must at least agree in the byte behind that.
-            let behind = at.wrapping_add(best.length);
-            if src.get(behind) == src.get(behind.wrapping_sub(distance)) {
+            // A longer repetition must at least agree in the next byte.
+            let after = at.wrapping_add(best.length);
+            if src.get(after) == src.get(after.wrapping_sub(distance)) {
                 let length = common_length(src, at, distance);
                 if length > best.length {
                     best = Repetition { length, distance };
@@ -136,7 +140,8 @@ impl Compressor {
         best
     }
 
-    /// Makes `at` the newest position of its hash and returns the one before; nothing for the last two bytes.
+    /// Makes `at` the newest position of its hash and returns the previous one; `None` for the last
+    /// two bytes.
     #[inline]
     fn enter(&mut self, src: &[u8], at: usize) -> Option<u32> {
         let &[a, b, c] = chunk(src, at)?;
@@ -154,7 +159,7 @@ impl Compressor {
     }
 }
 
-/// How many bytes at `at` equal those `distance` before them.
+/// Returns how many bytes at `at` equal those `distance` before them.
 fn common_length(src: &[u8], at: usize, distance: usize) -> usize {
     let here = src.get(at..).unwrap_or_default();
     let here = here.get(..MAX_COPY).unwrap_or(here);
@@ -171,16 +176,16 @@ fn common_length(src: &[u8], at: usize, distance: usize) -> usize {
     length.wrapping_add(tails.take_while(|(a, b)| a == b).count())
 }
 
-/// A stream being written: tokens, and the places in it that are still open.
+/// A stream under construction: its tokens, and the positions in it that are still to be filled.
 struct Tokens<'a> {
     out: &'a mut Vec<u8>,
-    /// Flags so far, the first one highest among them.
+    /// The flags so far, the first one highest.
     flags: u32,
-    /// How many flags that is: 0 to 31.
+    /// The number of flags so far: 0 to 31.
     count: u32,
-    /// Where the flag word stands.
+    /// Offset of the current flag word.
     word: usize,
-    /// Where a byte stands whose high half is free.
+    /// Offset of a byte whose high half is free.
     half: Option<usize>,
 }
 

@@ -6,7 +6,8 @@ use proptest::prelude::*;
 use super::{Compressor, decompress, decompress_prefix};
 use crate::Error;
 
-/// The documented procedure, a step at a time: what comes out, and how much of the stream that took.
+/// Runs the documented procedure step by step. Returns the output, and how much of the stream
+/// it used.
 fn oracle(src: &[u8], limit: usize) -> (Vec<u8>, Option<usize>) {
     let mut out = Vec::new();
     let used = oracle_steps(src, limit, &mut out);
@@ -77,7 +78,7 @@ fn assert_like_oracle(stream: &[u8], limit: usize) {
     assert_eq!(out, expected);
 }
 
-/// Text of few words, so that there is something to find at many distances and lengths.
+/// Text of few words, with repetitions at many distances and lengths.
 fn wordy() -> impl Strategy<Value = Vec<u8>> {
     let word = prop_oneof![
         prop::collection::vec(any::<u8>(), 1..40),
@@ -88,7 +89,7 @@ fn wordy() -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(word, 0..200).prop_map(|words| words.concat())
 }
 
-/// Streams whose tokens mostly make sense: random flags, literals, and copies from near.
+/// Streams of mostly valid tokens: random flags, literals, and copies from near.
 fn plausible() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop_oneof![
         4 => prop::collection::vec(any::<u8>(), 4..12),
@@ -106,7 +107,8 @@ proptest! {
         let mut out = Vec::new();
         prop_assert_eq!(decompress(&stream, data.len(), &mut out), Ok(()));
         prop_assert_eq!(&out, &data);
-        // All of the stream is used but for a flag word without tokens, which a reader that knows no length needs.
+        // The whole stream is used, except for a flag word without tokens, which a reader that does
+        // not know the length needs.
         let (expected, used) = oracle(&stream, data.len());
         prop_assert_eq!(expected, data);
         prop_assert!([&[][..], &[0xFF; 4]].contains(&&stream[used.unwrap()..]));
@@ -202,7 +204,7 @@ fn every_truncation_keeps_what_came_before() {
 }
 
 #[test]
-fn defects_are_named_with_their_place() {
+fn defects_are_reported_with_their_offset() {
     let mut out = Vec::new();
     let mut fail = |stream: &[u8], limit| match decompress(stream, limit, &mut out) {
         Err(Error::Invalid { offset, .. } | Error::Truncated { offset, .. }) => (offset, out.len()),

@@ -1,4 +1,5 @@
-//! Small traces to order: numbered events, files of chosen buffers, and what a reader sees of them.
+//! Builds small traces: numbered events, files of chosen buffers, and the events that a reader
+//! returns.
 #![allow(dead_code)] // Each test binary uses its part.
 
 use traceweir_format::buffer::{BufferHeader, HEADER_SIZE};
@@ -13,7 +14,7 @@ pub(crate) const PROVIDER: Guid = Guid::from_u128(0x7357_0000_0001_4000_8000_000
 pub(crate) const START: FileTime = FileTime(133_500_000_000_000_000);
 pub(crate) const ANCHOR: i64 = 1_000;
 
-/// An event as a reader gives it: processor, stamp, whole record.
+/// An event as a reader returns it: processor, stamp, whole record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) cpu: u16,
@@ -22,7 +23,7 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
-    pub(crate) fn of(record: &Record<'_>) -> Self {
+    pub(crate) fn from_record(record: &Record<'_>) -> Self {
         Self { cpu: record.cpu(), time: record.time(), bytes: record.bytes().to_vec() }
     }
 }
@@ -49,7 +50,7 @@ pub(crate) fn encode(write: impl FnOnce(&mut Vec<u8>) -> Result<()>) -> Vec<u8> 
     out
 }
 
-/// An event with a number as its id and `payload` bytes that repeat it.
+/// Returns an event with a number as its id and `payload` bytes that repeat it.
 pub(crate) fn event(time: i64, number: usize, payload: usize) -> Vec<u8> {
     let header = EventHeader {
         time,
@@ -62,13 +63,13 @@ pub(crate) fn event(time: i64, number: usize, payload: usize) -> Vec<u8> {
     encode(|out| header.encode(&vec![number as u8; payload], out))
 }
 
-/// A WPP message without a stamp.
+/// Returns a WPP message without a stamp.
 pub(crate) fn unstamped(number: u16) -> Vec<u8> {
     let header = MessageHeader { number, pointer_size: 8, sequence: None, guid: None, time: None, ids: None };
     encode(|out| header.encode(b"args", out))
 }
 
-/// A finalised file whose data buffers are exactly these.
+/// Returns a finalised file whose data buffers are exactly these.
 pub(crate) fn file(options: Options, buffers: &[Buffer]) -> Vec<u8> {
     let mut writer = Writer::create(Vec::new(), options).unwrap();
     for (cpu, records) in buffers {
@@ -77,7 +78,8 @@ pub(crate) fn file(options: Options, buffers: &[Buffer]) -> Vec<u8> {
     writer.finish(Summary { end_time: FileTime(START.0 + 10_000), ..Default::default() }).unwrap()
 }
 
-/// Three processors, twelve buffers of 1 KiB with two events each and time order across them.
+/// Returns a file of three processors, with twelve buffers of 1 KiB, two events each, and time
+/// order across them.
 pub(crate) fn small(compressed: bool) -> Vec<u8> {
     let buffers: Vec<_> = (0..12_usize)
         .map(|n| {
@@ -88,26 +90,26 @@ pub(crate) fn small(compressed: bool) -> Vec<u8> {
     file(Options { compressed, ..options() }, &buffers)
 }
 
-/// All events in time order, with whatever damage there was.
+/// Returns all events in time order, and the number of defects.
 pub(crate) fn salvage(bytes: &[u8]) -> (Vec<Seen>, u64) {
     let trace = Trace::open(bytes).unwrap();
     let mut events = trace.events();
     let mut seen = Vec::new();
     while let Some(record) = events.next().unwrap() {
-        seen.push(Seen::of(&record));
+        seen.push(Seen::from_record(&record));
     }
     let damage = events.damage().count;
     (seen, damage)
 }
 
-/// All events of an undamaged file.
+/// Returns all events of an undamaged file.
 pub(crate) fn read(bytes: &[u8]) -> Vec<Seen> {
     let (seen, damage) = salvage(bytes);
     assert_eq!(damage, 0, "the file is damaged");
     seen
 }
 
-/// As [`read`], without the events of the header buffer.
+/// Like [`read`], without the events of the header buffer.
 pub(crate) fn data(bytes: &[u8]) -> Vec<Seen> {
     read(bytes).into_iter().filter(|s| !is_log_file_header(&s.bytes)).collect()
 }
@@ -116,7 +118,7 @@ pub(crate) fn is_log_file_header(record: &[u8]) -> bool {
     matches!(record[2..8], [1 | 2, 0xC0, _, _, 0, 0])
 }
 
-/// What the checker has to say: rules with their places.
+/// Returns the findings of the checker: rules with their offsets.
 pub(crate) fn findings(bytes: &[u8]) -> Vec<(Rule, u64)> {
     let mut all = Vec::new();
     let trace = Trace::open(bytes).unwrap();
@@ -128,7 +130,7 @@ pub(crate) fn findings(bytes: &[u8]) -> Vec<(Rule, u64)> {
     all
 }
 
-/// File offset and header of each buffer, by stepping.
+/// Returns file offset and header of each buffer.
 pub(crate) fn buffers(bytes: &[u8]) -> Vec<(usize, BufferHeader)> {
     let mut all = Vec::new();
     let mut at = 0;

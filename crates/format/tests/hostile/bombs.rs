@@ -1,11 +1,12 @@
-//! Few bytes that unpack to very many, and files that want everything in memory at once.
+//! Small input that unpacks to very much, and files that need everything in memory at once.
 //!
-//! Each limit is a number of bytes at most at one time, as the allocator counted them.
+//! Each limit is the largest number of bytes at one time, as counted by the allocator.
 
 use super::streams::long_copy;
 use super::*;
 
-/// A stream of some hundred bytes that unpacks to these records and then filler, `len` bytes in all.
+/// Returns a stream of some hundred bytes that unpacks to these records and then filler, `len`
+/// bytes in all.
 fn bomb(records: &[Vec<u8>], len: usize) -> Vec<u8> {
     let mut plain = records.concat();
     plain.push(0xFF);
@@ -39,7 +40,7 @@ pub(super) fn bombs(offset: u32) -> Vec<u8> {
     bytes
 }
 
-/// Reads at most so many events and asserts their order.
+/// Reads at most `most` events and asserts their order.
 fn read_some(bytes: &[u8], most: u64) -> (u64, u64) {
     let trace = Trace::open(bytes).unwrap();
     let mut events = trace.events();
@@ -54,7 +55,7 @@ fn read_some(bytes: &[u8], most: u64) -> (u64, u64) {
 
 #[test]
 fn many_processors_with_a_bomb_each_take_little_more_than_the_memory_of_one() {
-    // Unpacking all 32 GiB proves nothing more than the first hundred bombs do.
+    // Unpacking all 32 GiB proves no more than the first hundred bombs do.
     let bytes = bombs(16 << 20);
     assert!(bytes.len() < MIB / 2);
     let ((events, damage), peak) = peak_of(|| read_some(&bytes, 100));
@@ -63,7 +64,7 @@ fn many_processors_with_a_bomb_each_take_little_more_than_the_memory_of_one() {
 }
 
 #[test]
-fn bombs_that_give_their_memory_back_are_still_read_in_order() {
+fn bombs_that_free_their_memory_are_still_read_in_order() {
     let bytes = bombs(256 << 10);
     let ((events, damage), peak) = peak_of(|| read_some(&bytes, u64::MAX));
     assert_eq!((events, damage), (1 + 2048 + 2 * 256, 0));
@@ -71,7 +72,7 @@ fn bombs_that_give_their_memory_back_are_still_read_in_order() {
 }
 
 #[test]
-fn buffers_loaded_again_go_on_where_they_were() {
+fn reloaded_buffers_continue_at_their_position() {
     // Highly repetitive, so that the file is small against its contents and the budget tight.
     let buffer_size = 512 << 10;
     let mut writer =
@@ -107,7 +108,7 @@ fn buffers_loaded_again_go_on_where_they_were() {
 }
 
 #[test]
-fn very_many_buffers_open_at_once_take_neither_time_nor_memory_beyond_measure() {
+fn very_many_open_buffers_stay_within_bounds_of_time_and_memory() {
     // Each spans the whole time, so all must be open before any ends.
     let count = 20_000_i64;
     let mut bytes = file(options(), &[]);

@@ -1,6 +1,7 @@
-//! Bytes nobody meant to be read: errors or a report with offsets, never a panic, an endless loop or memory without bound.
+//! Hostile bytes: errors or a report with offsets, never a panic, an endless loop or unbounded
+//! memory.
 //!
-//! A counting allocator watches each test's own thread, so that "bounded" is a number here.
+//! A counting allocator counts the memory of each test's own thread, so "bounded" is a number here.
 
 mod bombs;
 #[path = "../fake/mod.rs"]
@@ -35,8 +36,8 @@ fn count(bytes: isize) {
     });
 }
 
-// SAFETY: every call goes to the system allocator unchanged; counting touches thread-local numbers only, which need no
-// allocation and no destructor.
+// SAFETY: every call goes to the system allocator unchanged; counting touches thread-local numbers
+// only, which need no allocation and no destructor.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as isize);
@@ -66,7 +67,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// The most memory that `work` had at one time, beyond what was there before.
+/// Returns the result of `work` and the most memory that it used at one time.
 fn peak_of<T>(work: impl FnOnce() -> T) -> (T, usize) {
     let before = LIVE.with(Cell::get);
     PEAK.with(|peak| peak.set(before));
@@ -74,7 +75,7 @@ fn peak_of<T>(work: impl FnOnce() -> T) -> (T, usize) {
     (done, (PEAK.with(Cell::get) - before) as usize)
 }
 
-/// Events, defects and damage that reading gave; the records themselves are not kept.
+/// The numbers of events, defects and damage; the records themselves are not kept.
 #[derive(Debug, Default)]
 struct Outcome {
     events: u64,
@@ -82,7 +83,7 @@ struct Outcome {
     finished: bool,
 }
 
-/// Reads, checks and repairs whatever the bytes are.
+/// Reads, checks and repairs any bytes.
 fn survive(bytes: &[u8]) -> Result<Outcome, Error> {
     let trace = Trace::open(bytes)?;
     let mut out = Outcome { defects: trace.defects().to_vec(), ..Outcome::default() };
@@ -136,7 +137,7 @@ fn append_packed(bytes: &mut Vec<u8>, cpu: u16, offset: u32, sequence: i64, stre
 }
 
 #[test]
-fn a_file_cut_anywhere_gives_what_is_whole_and_says_where_it_ends() {
+fn truncated_file_gives_its_whole_records_and_reports_the_end() {
     for compressed in [false, true] {
         let whole = small(compressed);
         let all = read(&whole);
@@ -162,7 +163,7 @@ fn a_file_cut_anywhere_gives_what_is_whole_and_says_where_it_ends() {
             );
             let at_a_boundary = starts.iter().any(|b| end_of(b) == length);
             assert_eq!(outcome.defects.is_empty(), at_a_boundary, "cut at {length}: {:?}", outcome.defects);
-            // Inside a compressed buffer offsets count unpacked bytes.
+            // Inside a compressed buffer, offsets count unpacked bytes.
             let end = if compressed { length + 1024 } else { length };
             assert!(outcome.defects.iter().all(|d| offset_of(d) <= end as u64));
             assert!(!findings(cut).is_empty());
@@ -172,7 +173,7 @@ fn a_file_cut_anywhere_gives_what_is_whole_and_says_where_it_ends() {
 }
 
 #[test]
-fn a_flipped_bit_spoils_no_other_buffer_of_a_plain_file() {
+fn flipped_bit_damages_no_other_buffer_of_a_plain_file() {
     let whole = small(false);
     let ids: BTreeSet<usize> = (0..24).collect();
     for (buffer, (at, _)) in buffers(&whole).into_iter().enumerate().filter(|(n, _)| [1, 6, 12].contains(n)) {
@@ -198,7 +199,7 @@ fn a_flipped_bit_spoils_no_other_buffer_of_a_plain_file() {
 }
 
 #[test]
-fn a_flipped_bit_of_the_header_buffer_is_an_error_or_read_all_the_same() {
+fn flipped_bit_of_the_header_buffer_is_an_error_or_tolerated() {
     let whole = small(false);
     let mut refused = 0;
     for byte in 0..HEADER_SIZE + 0x180 {
@@ -207,7 +208,8 @@ fn a_flipped_bit_of_the_header_buffer_is_an_error_or_read_all_the_same() {
             bad[byte] ^= 1 << bit;
             match survive(&bad) {
                 Ok(outcome) => {
-                    // Size and end of the buffer, size and type of its event, and size and version of the session.
+                    // Size and end of the buffer, size and type of its event, and size and version
+                    // of the session.
                     let decides =
                         [0..4, 0x30..0x34, 0x48..0x50, 0x68..0x70].iter().any(|r| r.contains(&byte));
                     assert!(

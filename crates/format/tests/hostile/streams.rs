@@ -1,15 +1,15 @@
-//! Compressed buffers that are none, or claim more than they hold.
+//! Compressed buffers that are invalid, or claim more than they hold.
 
 use super::*;
 
-/// A file of one compressed buffer with this stream.
+/// Returns a file of one compressed buffer with this stream.
 fn with_stream(offset: u32, stream: &[u8]) -> Vec<u8> {
     let mut bytes = file(Options { compressed: true, buffer_size: 16 << 20, ..options() }, &[]);
     append_packed(&mut bytes, 0, offset, 1, stream);
     bytes
 }
 
-/// A copy of any length: code 7, half 15, byte 255, 16-bit 0, then 32 bits.
+/// Encodes a copy of any length: code 7, half 15, byte 255, 16-bit 0, then 32 bits.
 pub(super) fn long_copy(distance: u16, length: u32) -> Vec<u8> {
     let mut out = Vec::new();
     out.put_u16((distance - 1) << 3 | 7).put_u8(0x0F).put_u8(0xFF).put_u16(0).put_u32(length.wrapping_sub(3));
@@ -17,7 +17,7 @@ pub(super) fn long_copy(distance: u16, length: u32) -> Vec<u8> {
 }
 
 #[test]
-fn copies_that_cannot_be_are_reported_with_their_place() {
+fn impossible_copies_are_reported_with_their_offset() {
     let literal = |byte: u8, flags: u32, rest: &[u8]| [&flags.to_le_bytes()[..], &[byte], rest].concat();
     let one_then_copy = 0x4000_0000;
     let streams = [
@@ -49,7 +49,7 @@ fn a_copy_that_overlaps_itself_is_legal_and_bounded() {
     let (outcome, peak) = peak_of(|| survive(&with_stream(16 << 20, &fill)).unwrap());
     assert_eq!((outcome.events, outcome.defects.len()), (1, 0));
     assert!(peak < 36 * MIB, "{peak}");
-    // One byte 0: no marker is like that.
+    // One byte 0, repeated: no marker is 0.
     let zeros = [&0x4000_0000_u32.to_le_bytes()[..], &[0], &long_copy(1, (16 << 20) - 0x48 - 1)].concat();
     assert_eq!(survive(&with_stream(16 << 20, &zeros)).unwrap().defects.len(), 1);
 }

@@ -1,4 +1,4 @@
-//! Files that were not finalised: cut anywhere, with half a buffer, with a tail of zeros.
+//! Files that were not finalised: truncated anywhere, with half a buffer, with a tail of zeros.
 
 use super::*;
 use crate::fake::Buffer;
@@ -22,7 +22,7 @@ fn a_file_that_was_not_finalised_is_read_to_its_last_event() {
 }
 
 #[test]
-fn a_writer_that_never_finishes_leaves_such_a_file() {
+fn writer_that_never_finishes_leaves_an_unfinalised_file() {
     for compressed in [false, true] {
         let mut sink = Vec::new();
         let mut writer = Writer::create(&mut sink, Options { compressed, ..options() }).unwrap();
@@ -143,7 +143,7 @@ fn repair_pads_no_more_than_the_input_warrants() {
     assert_eq!((done.buffers, done.salvaged), (13, 12));
     assert!(done.unpadded >= 11, "{done:?}");
     assert!(done.bytes <= u64::from(CLAIMED) + 16 * file.len() as u64, "{done:?}");
-    // A session of ordinary size gets its buffers back in full.
+    // A session of ordinary size keeps its buffers in full.
     let mut file = small(false);
     spoil_last_records(&mut file);
     let done = repairs(&file);
@@ -151,7 +151,7 @@ fn repair_pads_no_more_than_the_input_warrants() {
 }
 
 #[test]
-fn repair_refuses_damaged_buffers_that_unpack_to_far_more_than_the_input() {
+fn repair_rejects_damaged_buffers_that_unpack_to_far_more_than_the_input() {
     let large = Options { compressed: true, buffer_size: 1 << 20, ..options() };
     let buffer = |n: i64| -> Buffer { (0, vec![event(ANCHOR + n, 0, 60_000); 16]) };
     let make = |count: usize| {

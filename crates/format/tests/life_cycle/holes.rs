@@ -11,7 +11,7 @@ use traceweir_format::etl::ReadAt;
 
 use super::*;
 
-/// A file of so many data buffers on three processors, with one to four events each.
+/// Returns a file of `buffers` data buffers on three processors, with one to four events each.
 fn numbered(buffers: usize, compressed: bool) -> Vec<u8> {
     let buffers: Vec<_> = (0..buffers)
         .map(|n| {
@@ -23,14 +23,14 @@ fn numbered(buffers: usize, compressed: bool) -> Vec<u8> {
     file(Options { compressed, ..options() }, &buffers)
 }
 
-/// Where each buffer stands.
+/// Returns the range of each buffer.
 fn ranges(file: &[u8]) -> Vec<Range<usize>> {
     buffers(file).into_iter().map(|(at, head)| at..at + head.buffer_size as usize).collect()
 }
 
-/// The expected result, by simple means: the records of the buffers that were left alone, sorted by
+/// Computes the expected result by simple means: the records of the undamaged buffers, sorted by
 /// time, and the damaged ranges, joined where they touch. Damage up to the end of the file is
-/// apart.
+/// returned separately.
 fn expected(file: &[u8], damaged: &[bool]) -> (Vec<Seen>, Vec<(u64, u64)>, Option<u64>) {
     let mut seen = Vec::new();
     let mut holes: Vec<(u64, u64)> = Vec::new();
@@ -95,7 +95,7 @@ fn two_damaged_buffers_in_a_row_do_not_end_the_reading() {
 }
 
 #[test]
-fn check_reports_each_hole_with_its_place() {
+fn check_reports_each_hole_with_its_offset() {
     let mut file = numbered(20, false);
     file[3 * 1024..6 * 1024].fill(0);
     file[9 * 1024..10 * 1024].fill(b'x');
@@ -166,7 +166,7 @@ fn old_files_with_holes_are_read_on() {
     assert_eq!(holes_of(&file), [(3 * 1024, 3 * 1024)]);
 }
 
-/// Bytes with a range of zeros in between that takes no memory; counts what is read.
+/// Bytes with a range of zeros in between that takes no memory; counts the bytes that are read.
 struct Sparse {
     bytes: Vec<u8>,
     hole: Range<u64>,

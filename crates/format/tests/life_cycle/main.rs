@@ -36,7 +36,7 @@ const END_TIME: usize = LOG_FILE_HEADER + 0x10;
 const MODE: usize = LOG_FILE_HEADER + 0x20;
 const BUFFERS_WRITTEN: usize = LOG_FILE_HEADER + 0x24;
 
-/// Takes back what finalising wrote.
+/// Undoes finalising, as if the session had crashed.
 fn crash(file: &mut [u8]) {
     put(file, END_TIME, &[0; 8]);
     put(file, BUFFERS_WRITTEN, &[0; 4]);
@@ -49,7 +49,7 @@ fn repaired(file: &[u8]) -> (Vec<u8>, Repair) {
     (sink, done)
 }
 
-/// Repairs a file, and asserts that nothing is wrong with the result and that it has the same events.
+/// Repairs a file, and asserts that the result has no findings and the same events.
 fn repairs(file: &[u8]) -> Repair {
     let (before, _) = salvage(file);
     let (sink, done) = repaired(file);
@@ -68,7 +68,7 @@ fn repairs(file: &[u8]) -> Repair {
 }
 
 #[test]
-fn a_repaired_file_is_finalised_at_its_last_event_or_where_it_said() {
+fn repaired_file_ends_at_its_last_event_or_its_stated_end() {
     let file = small(false);
     let (sink, done) = repaired(&file);
     assert_eq!((sink, done.end_time), (file, FileTime(START.0 + 10_000)), "a good file stays as it is");

@@ -1,8 +1,10 @@
-//! Files by mode: circular and wrapped, appended, in a row, one stream for all processors, compressed in part.
+//! Files by mode: circular and wrapped, appended, file sequences, one stream for all processors,
+//! compressed in part.
 
 use super::*;
 
-/// Ten buffers of one processor, two events each, all at one time: only sequence numbers tell their order.
+/// Returns a file of ten buffers of one processor, two events each, all at one time: only sequence
+/// numbers show their order.
 pub(super) fn circular() -> Vec<u8> {
     let plan: Vec<_> =
         (0..10).map(|n| (0, vec![event(ANCHOR + 5, 2 * n, 8), event(ANCHOR + 5, 2 * n + 1, 8)])).collect();
@@ -13,7 +15,8 @@ fn ids(seen: &[Seen]) -> Vec<u16> {
     seen.iter().map(|s| Record::parse(&s.bytes, 0).unwrap().descriptor().id).collect()
 }
 
-/// The file as it is when only `room` data buffers fit and later ones replaced the first.
+/// Returns the file after wrapping: only `room` data buffers fit, and later ones replaced the
+/// first.
 pub(super) fn wrapped(file: &[u8], room: usize) -> Vec<u8> {
     let buffers: Vec<&[u8]> = file.chunks(1024).collect();
     let mut out = buffers[0].to_vec();
@@ -101,7 +104,7 @@ fn an_appended_session_follows_the_first() {
 }
 
 #[test]
-fn a_new_file_segment_goes_on_counting() {
+fn new_file_segment_continues_sequence_numbers() {
     let mut file = small(false);
     for (n, (at, _)) in buffers(&file).into_iter().enumerate().skip(1) {
         put(&mut file, at + 0x18, &(907 + n as i64).to_le_bytes());
@@ -152,7 +155,7 @@ fn plain_and_compressed_buffers_may_be_mixed() {
 }
 
 #[test]
-fn records_behind_the_saved_offset_are_read() {
+fn records_after_saved_offset_are_read() {
     let extra = PerfInfoHeader { pointer_size: 8, version: 2, hook: 0x0042, time: ANCHOR, counters: &[] };
     let header_records = encode(|out| extra.encode(b"a build\0", out));
     let mut file =

@@ -1,5 +1,5 @@
-//! Files mutated at random: whatever `repair` writes is a sound file whose counts agree with what
-//! can be read.
+//! Files mutated at random: every file that `repair` writes is sound, and its counts match the
+//! readable events.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use traceweir_format::etl::check;
 
 const RUNS: usize = 5_000;
 
-/// A small generator of numbers that gives the same mutations in each run.
+/// A small random generator that gives the same mutations in each run.
 struct Random(u64);
 
 impl Random {
@@ -19,13 +19,13 @@ impl Random {
         (self.0 % limit.max(1) as u64) as usize
     }
 
-    /// A range of up to `most` bytes of a file.
+    /// Returns a range of up to `most` bytes of a file.
     fn range(&mut self, length: usize, most: usize) -> std::ops::Range<usize> {
         let start = self.below(length);
         start..(start + 1 + self.below(most)).min(length)
     }
 
-    /// A place that means something: a field of a header or a record.
+    /// Returns the offset of a field of a header or a record.
     fn field(&mut self, file: &[u8]) -> usize {
         let place = match self.below(3) {
             0 => self.below(0x1A0),
@@ -79,7 +79,7 @@ impl Random {
     }
 }
 
-/// Traces of every kind.
+/// Returns traces of every kind.
 fn originals() -> Vec<Vec<u8>> {
     let mut all = vec![small(false), small(true), modes::circular(), modes::wrapped(&modes::circular(), 4)];
     all.push(old_layouts::xp());
@@ -89,7 +89,7 @@ fn originals() -> Vec<Vec<u8>> {
     all
 }
 
-/// Everything that is wrong with a repaired file.
+/// Returns all faults of a repaired file.
 fn faults(mutated: &[u8]) -> Vec<String> {
     let Ok(trace) = Trace::open(mutated) else { return Vec::new() };
     let mut sink = Vec::new();
@@ -128,13 +128,13 @@ fn faults(mutated: &[u8]) -> Vec<String> {
     let lost = |trace: &LogFileHeader| (u64::from(trace.events_lost), u64::from(trace.buffers_lost));
     compare("EventsLost", lost(header).0, lost(trace.header()).0);
     compare("BuffersLost", lost(header).1, lost(trace.header()).1);
-    // An event that ends with the fixed fields has no room for the ends of names.
+    // An event that ends with the fixed fields has no room for terminated names.
     let first = Record::parse(&sink[HEADER_SIZE..], 0).unwrap();
     let fixed = if first.pointer_size() == 8 { 0x118 } else { 0x110 };
     let has_names = first.payload().len() >= fixed + 4;
     let mut found = Vec::new();
     let counted = check(&repaired, &mut |finding| {
-        // Repair changes neither what records hold nor the mode.
+        // Repair changes neither the content of records nor the mode.
         let stays = finding.rule == Rule::ExtendedItems
             || finding.detail.contains("does not announce")
             || finding.rule == Rule::LogFileHeader && !has_names;
@@ -148,7 +148,7 @@ fn faults(mutated: &[u8]) -> Vec<String> {
 }
 
 #[test]
-fn repaired_files_are_sound_and_their_counts_agree_with_what_can_be_read() {
+fn repaired_files_are_sound_and_their_counts_match_the_readable_events() {
     let originals = originals();
     let mut random = Random(0x9E37_79B9_7F4A_7C15);
     let mut kinds: BTreeMap<String, (usize, String)> = BTreeMap::new();

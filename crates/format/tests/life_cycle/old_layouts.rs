@@ -22,7 +22,7 @@ fn header(versions: [u8; 4]) -> LogFileHeader {
     }
 }
 
-/// The payload with the two pointers in four bytes each.
+/// Returns the payload with the two pointers in four bytes each.
 fn narrow(header: &LogFileHeader) -> Vec<u8> {
     let wide = header.to_payload();
     [&wide[..0x38], &[0; 8], &wide[0x48..]].concat()
@@ -41,7 +41,7 @@ fn first_event(header: &LogFileHeader, version: u8) -> Vec<u8> {
     encode(|out| system.encode(&narrow(header), out))
 }
 
-/// A file of plain buffers of 1 KiB, the header buffer first.
+/// Returns a file of plain buffers of 1 KiB, the header buffer first.
 fn file_of(header: &LogFileHeader, buffers: &[Vec<u8>]) -> Vec<u8> {
     let mut out = Vec::new();
     let first = first_event(header, 2);
@@ -81,7 +81,7 @@ fn a_32_bit_log_file_header_is_read_whole() {
     repairs(&crashed);
 }
 
-/// An INSTANCE record with the short header.
+/// Returns an INSTANCE record with the short header.
 fn old_instance(time: i64) -> Vec<u8> {
     let mut out = Vec::new();
     out.put_u16(0x38 + 5)
@@ -113,7 +113,8 @@ fn instances_before_layout_1_1_have_the_short_header() {
     );
 }
 
-/// Windows XP: the first field counts references, a GUID stands for the sequence number, lost events for the flags.
+/// Returns a file of Windows XP: the first field counts references, a GUID takes the place of the
+/// sequence number, lost events that of the flags.
 pub(super) fn xp() -> Vec<u8> {
     let mut header = header([5, 1, 1, 0]);
     header.clock_type = 0;

@@ -1,8 +1,8 @@
-//! Each rule of the check, broken by a few bytes of a good file.
+//! Breaks each rule of the check by changing a few bytes of a good file.
 
 use super::*;
 
-/// Changes a good file and asserts that exactly this rule breaks, exactly there.
+/// Changes a good file and asserts that exactly this rule breaks at exactly this offset.
 fn breaks(rule: Rule, offset: usize, at: usize, value: &[u8]) {
     breaks_in(small(false), rule, offset, at, value);
 }
@@ -13,12 +13,12 @@ fn breaks_in(mut file: Vec<u8>, rule: Rule, offset: usize, at: usize, value: &[u
     assert_eq!(findings(&file), [(rule, offset as u64)]);
 }
 
-/// Where the fourth buffer of the small file starts.
+/// Offset of the fourth buffer of the small file.
 const FOURTH: usize = 3 * 1024;
 const LAST: usize = 12 * 1024;
 
 #[test]
-fn good_files_break_none() {
+fn good_files_break_no_rule() {
     for compressed in [false, true] {
         assert_eq!(findings(&small(compressed)), []);
     }
@@ -72,7 +72,7 @@ fn buffers_that_do_not_lead_to_the_end() {
 }
 
 #[test]
-fn an_offset_that_is_none() {
+fn an_impossible_offset() {
     let offset = buffers(&small(false))[3].1.offset;
     breaks(Rule::BufferOffset, FOURTH + 0x30, FOURTH + 0x30, &(offset + 1).to_le_bytes());
     breaks(Rule::BufferOffset, FOURTH + 0x30, FOURTH + 0x30, &0x40_u32.to_le_bytes());
@@ -81,7 +81,7 @@ fn an_offset_that_is_none() {
 }
 
 #[test]
-fn flags_and_types_of_no_known_kind() {
+fn unknown_flags_and_types() {
     breaks(Rule::BufferKind, FOURTH + 0x34, FOURTH + 0x34, &0x00A0_u16.to_le_bytes());
     breaks(Rule::BufferKind, 0x34, 0x34, &0x0061_u16.to_le_bytes());
     breaks(Rule::BufferKind, FOURTH + 0x36, FOURTH + 0x36, &[8]);
@@ -104,11 +104,11 @@ fn a_processor_that_the_machine_does_not_have() {
     let mut unknown = small(false);
     put(&mut unknown, LOG_FILE_HEADER + 0x0C, &[0]);
     put(&mut unknown, LAST + 0x28, &[3]);
-    assert_eq!(findings(&unknown), [], "nobody says how many there are");
+    assert_eq!(findings(&unknown), [], "the number of processors is unknown");
 }
 
 #[test]
-fn a_session_number_of_another_session() {
+fn a_logger_id_of_another_session() {
     breaks(Rule::LoggerId, FOURTH + 0x2A, FOURTH + 0x2A, &[8]);
     let mut every_other = small(false);
     for (at, _) in buffers(&every_other).into_iter().skip(1).step_by(2) {
@@ -121,7 +121,7 @@ fn a_session_number_of_another_session() {
 }
 
 #[test]
-fn flags_of_loss_break_none() {
+fn loss_flags_break_no_rule() {
     for flag in [0x02, 0x04, 0x08, 0x10] {
         let mut file = small(false);
         put(&mut file, FOURTH + 0x34, &[0x20 | flag]);
@@ -130,7 +130,7 @@ fn flags_of_loss_break_none() {
 }
 
 #[test]
-fn filler_that_is_none() {
+fn filler_with_other_bytes() {
     let end = FOURTH + buffers(&small(false))[3].1.offset as usize;
     for at in [end, end + 5, FOURTH + 1023] {
         breaks(Rule::Filler, at, at, &[0]);
@@ -166,7 +166,7 @@ fn a_sequence_number_used_twice() {
 }
 
 #[test]
-fn a_stream_that_does_not_give_what_it_should() {
+fn a_stream_that_unpacks_to_a_wrong_size() {
     let file = small(true);
     let (at, head) = buffers(&file)[3];
     breaks_in(file.clone(), Rule::Compression, at, at + 0x30, &(head.offset + 8).to_le_bytes());
@@ -179,7 +179,7 @@ fn a_stream_that_does_not_give_what_it_should() {
 }
 
 #[test]
-fn a_compressed_buffer_that_nobody_announced() {
+fn a_compressed_buffer_that_the_mode_does_not_announce() {
     let file = small(true);
     let first = buffers(&file)[1].0;
     breaks_in(file, Rule::Compression, first + 0x34, MODE, &1_u32.to_le_bytes());
@@ -212,7 +212,7 @@ fn a_flush_marker_where_none_belongs() {
 }
 
 #[test]
-fn a_record_that_is_none() {
+fn an_invalid_record() {
     let first = FOURTH + HEADER_SIZE;
     breaks(Rule::Record, first, first + 3, &[0x40]);
     breaks(Rule::Record, first, first, &[0, 0]);
@@ -249,7 +249,7 @@ fn stamps_that_decrease() {
 }
 
 #[test]
-fn every_rule_has_a_name_of_its_own() {
+fn every_rule_has_a_unique_name() {
     let rules = [
         Rule::NotFinalised,
         Rule::BuffersWritten,

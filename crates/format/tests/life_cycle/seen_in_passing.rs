@@ -1,9 +1,9 @@
-//! What opening a file tells without reading it: loss, and whether the kernel wrote it.
+//! What opening a file reports without reading the events: loss, and kernel events.
 
 use super::*;
 
 #[test]
-fn flags_of_loss_are_gathered_from_all_buffers() {
+fn loss_flags_are_gathered_from_all_buffers() {
     for compressed in [false, true] {
         let mut file = small(compressed);
         let all = buffers(&file);
@@ -21,7 +21,7 @@ fn flags_of_loss_are_gathered_from_all_buffers() {
 }
 
 #[test]
-fn flags_that_cannot_be_trusted_tell_of_no_loss() {
+fn damaged_flags_report_no_loss() {
     let mut unknown = small(false);
     put(&mut unknown, 1024 + 0x34, &0x0126_u16.to_le_bytes());
     assert_eq!(Trace::open(&unknown).unwrap().loss_flags(), 0, "an unknown flag among them");

@@ -1,4 +1,4 @@
-//! What the writer writes, the reader reads: every header family and size; the order of events is in `order`.
+//! Written files read back: every header family and size. The order of events is in `order`.
 
 #[path = "../fake/mod.rs"]
 mod fake;
@@ -32,7 +32,7 @@ const DESCRIPTOR: EventDescriptor = EventDescriptor {
     keyword: 0x8000_0000_0000_0001,
 };
 
-/// One record of each family and width, with stamps that rise by one.
+/// Returns one record of each family and width, with stamps that rise by one.
 fn one_of_each() -> Vec<Vec<u8>> {
     let mut records = Vec::new();
     let mut time = ANCHOR;
@@ -163,7 +163,7 @@ fn headers_keep_every_field() {
 }
 
 #[test]
-fn the_log_file_header_says_what_the_options_said() {
+fn log_file_header_matches_the_options() {
     for compressed in [false, true] {
         let options =
             Options { compressed, starter: (77, 78), maximum_file_size: 9, processors: 4, ..options() };
@@ -248,7 +248,7 @@ fn every_buffer_size_holds_the_largest_record_it_can() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused() {
+fn oversized_record_is_rejected() {
     for size in [0, 512, 1025, (16 << 20) + 1024] {
         assert!(Writer::create(Vec::new(), Options { buffer_size: size, ..options() }).is_err(), "{size}");
     }
@@ -263,7 +263,7 @@ fn what_does_not_fit_is_refused() {
 }
 
 #[test]
-fn options_that_no_session_has_are_refused_with_the_reason() {
+fn impossible_options_are_rejected_with_the_reason() {
     let perf = PerfInfoHeader { pointer_size: 8, version: 2, hook: 0x0042, time: ANCHOR, counters: &[] };
     let mut unpadded = encode(|out| perf.encode(b"build", out));
     unpadded.pop();

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 
 #[test]
-fn ties_go_by_processor_then_by_place_in_the_file() {
+fn ties_go_by_processor_then_by_file_offset() {
     let at = |n| event(ANCHOR + 50, n, 8);
     let bytes = file(
         options(),
@@ -33,7 +33,7 @@ fn a_buffer_whose_stamps_decrease_is_sorted_stably() {
 }
 
 #[test]
-fn records_without_a_stamp_stay_behind_the_one_before_them() {
+fn records_without_a_stamp_follow_the_record_before_them() {
     let bytes = file(
         Options { buffer_size: 2048, ..options() },
         &[
@@ -49,7 +49,7 @@ fn records_without_a_stamp_stay_behind_the_one_before_them() {
     let times: Vec<_> = seen.iter().map(|s| s.time - ANCHOR).collect();
     assert_eq!(times, [5, 10, 10, 20, 30, 30, 30, 30, 35, 40]);
 
-    // In a sorted buffer too.
+    // The same in a sorted buffer.
     let shuffled = vec![
         unstamped(1),
         event(ANCHOR + 9, 2, 8),
@@ -62,7 +62,7 @@ fn records_without_a_stamp_stay_behind_the_one_before_them() {
 }
 
 #[test]
-fn the_stamp_of_the_next_event_can_be_seen_before() {
+fn peek_time_returns_the_stamp_of_the_next_event() {
     let bytes = file(options(), &[(0, vec![event(ANCHOR + 1, 1, 8)]), (1, vec![event(ANCHOR + 2, 2, 8)])]);
     let trace = Trace::open(&bytes).unwrap();
     let mut events = trace.events();
@@ -78,7 +78,7 @@ fn ids(seen: &[Seen]) -> Vec<u16> {
     seen.iter().map(|s| Record::parse(&s.bytes, 0).unwrap().descriptor().id).collect()
 }
 
-/// A buffer to be: processor, first stamp, steps from stamp to stamp, payload size.
+/// The plan of a buffer: processor, first stamp, steps from stamp to stamp, payload size.
 type Plan = (u16, i64, Vec<i64>, usize);
 
 fn plans(steps: std::ops::Range<i64>, most: usize) -> impl Strategy<Value = Vec<Plan>> {
@@ -94,7 +94,8 @@ fn build(plans: &[Plan], compressed: bool) -> (Vec<u8>, Vec<Buffer>) {
             let mut time = ANCHOR + first;
             let mut records = vec![event(time, number, *payload)];
             for step in steps {
-                // Never before the first: that a reader cannot know without reading all.
+                // Never before the first stamp: a reader cannot know that without reading
+                // everything.
                 time = (time + step).max(ANCHOR + first);
                 number += 1;
                 records.push(event(time, number, *payload));
@@ -107,17 +108,20 @@ fn build(plans: &[Plan], compressed: bool) -> (Vec<u8>, Vec<Buffer>) {
     (file(options, &buffers), buffers)
 }
 
-/// Everything in memory and one stable sort: what the merge must equal.
+/// Sorts everything in memory by one stable sort, which the merge must equal.
 fn naive(buffers: &[Buffer]) -> Vec<Seen> {
     let mut all: Vec<Seen> = buffers
         .iter()
-        .flat_map(|(cpu, records)| records.iter().map(|r| Seen::of(&Record::parse(r, *cpu).unwrap())))
+        .flat_map(|(cpu, records)| {
+            records.iter().map(|r| Seen::from_record(&Record::parse(r, *cpu).unwrap()))
+        })
         .collect();
     all.sort_by_key(|s| (s.time, s.cpu));
     all
 }
 
-/// Reading order of ties within a processor: buffers by their first stamp, then file order.
+/// Returns the buffers in reading order of ties within a processor: by first stamp, then file
+/// order.
 fn by_first_stamp(mut buffers: Vec<Buffer>) -> Vec<Buffer> {
     buffers.sort_by_key(|(_, records)| Record::parse(&records[0], 0).unwrap().time());
     buffers
@@ -151,7 +155,7 @@ proptest! {
             *clock += step;
             let record = event(*clock, number, payload);
             writer.write_record(cpu, &record).unwrap();
-            written.entry(cpu).or_default().push(Seen::of(&Record::parse(&record, cpu).unwrap()));
+            written.entry(cpu).or_default().push(Seen::from_record(&Record::parse(&record, cpu).unwrap()));
         }
         let bytes = writer.finish(Summary::default()).unwrap();
         prop_assert_eq!(findings(&bytes), []);

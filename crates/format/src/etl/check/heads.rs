@@ -1,4 +1,4 @@
-//! The rules for the two kinds of header: the log-file header and those of buffers.
+//! The rules for the log-file header and for buffer headers.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -14,20 +14,20 @@ use crate::text::until_nul16;
 use crate::wire::u32_at;
 use crate::{Result, logfile};
 
-/// What the rules about several buffers remember from one to the next.
+/// State of the rules that concern several buffers.
 #[derive(Default)]
-struct Row {
-    /// How many sessions have begun: an appended one counts its buffers from the start again.
+struct SequenceState {
+    /// The number of sessions so far: an appended session counts its buffers from the start again.
     session: u32,
     /// Session, sequence number and offset of each buffer.
     sequences: Vec<(u32, i64, u64)>,
-    /// The number that the data buffers of the session have.
+    /// The logger id of the session's data buffers.
     logger_id: Option<u16>,
     logger_id_reported: bool,
     compression_reported: bool,
 }
 
-/// Whether `Offset` is impossible in itself or for the bytes of the buffer.
+/// Returns whether `Offset` is impossible in itself or for the bytes of the buffer.
 pub(super) fn has_bad_offset(head: &BufferHeader, buffer: &BufferRef) -> bool {
     let past = !buffer.compressed && head.offset > head.within(buffer.size).buffer_size;
     (head.offset as usize) < HEADER_SIZE || !head.offset.is_multiple_of(8) || past
@@ -42,7 +42,7 @@ impl<R: ReadAt> Checker<'_, R> {
         }
         let there = self.trace.buffers().len() as u64;
         let said = u64::from(h.buffers_written);
-        // A wrapped circular log has fewer than it ever wrote.
+        // A wrapped circular log has fewer buffers than were ever written.
         let excused = self.is_circular() && said > there && self.trace.missing_buffers().is_none();
         if said != there && !excused {
             let detail = format!("BuffersWritten is {said}, the file has {there} buffers");
@@ -79,7 +79,7 @@ impl<R: ReadAt> Checker<'_, R> {
         }
     }
 
-    /// What the parsed header no longer shows: it has a pointer size that makes sense, and names cut where they end.
+    /// Checks raw values that parsing corrects: the pointer size, and names that do not end.
     fn pointers_and_names(&mut self) -> Result<()> {
         let (payload, names) = self.trace.header_payload()?;
         let pointer_size = u32_at(&payload, logfile::at::POINTER_SIZE);
@@ -90,21 +90,22 @@ impl<R: ReadAt> Checker<'_, R> {
         let mut start = names;
         for what in ["session", "file"] {
             let rest = payload.get(start..).unwrap_or_default();
-            let behind = until_nul16(rest).len().saturating_add(2);
-            if behind > rest.len() {
+            let after = until_nul16(rest).len().saturating_add(2);
+            if after > rest.len() {
                 let at = logfile::at::PAYLOAD_IN_FILE.saturating_add(start as u64);
                 self.found(Rule::LogFileHeader, at, format!("the {what} name does not end"));
                 break;
             }
-            start = start.saturating_add(behind);
+            start = start.saturating_add(after);
         }
         Ok(())
     }
 
-    /// The rules for headers, of buffers in file order.
+    /// Checks the headers of buffers, which are in file order.
     pub(super) fn buffer_headers(&mut self, buffers: &[(BufferRef, BufferHeader)]) {
         let modern = self.trace.header().has_modern_buffers();
-        let mut row = Row { sequences: Vec::with_capacity(buffers.len()), ..Row::default() };
+        let mut state =
+            SequenceState { sequences: Vec::with_capacity(buffers.len()), ..SequenceState::default() };
         for (index, (buffer, head)) in buffers.iter().enumerate() {
             self.buffer_offset(head, buffer);
             self.processor(buffer);
@@ -113,13 +114,13 @@ impl<R: ReadAt> Checker<'_, R> {
             }
             self.buffer_state(head, buffer.offset);
             self.buffer_kind(head, buffer);
-            self.compression(head, buffer, &mut row);
+            self.compression(head, buffer, &mut state);
             let next = buffers.get(index.saturating_add(1)).map(|(_, next)| next.kind());
             self.flush_marker(head, buffer.offset, next);
-            self.logger_id(head, buffer.offset, &mut row);
-            row.sequences.push((row.session, head.sequence_number, buffer.offset));
+            self.logger_id(head, buffer.offset, &mut state);
+            state.sequences.push((state.session, head.sequence_number, buffer.offset));
         }
-        self.sequence_numbers(row.sequences);
+        self.sequence_numbers(state.sequences);
     }
 
     fn buffer_found(&mut self, rule: Rule, buffer: u64, field: usize, detail: String) {
@@ -133,7 +134,8 @@ impl<R: ReadAt> Checker<'_, R> {
         }
     }
 
-    /// Writers may learn how many processors there are as they go: the number counts once the file is finalised.
+    /// Checks the processor index. Writers may learn the number of processors late, so the number
+    /// counts only once the file is finalised.
     fn processor(&mut self, buffer: &BufferRef) {
         let processors = self.trace.header().processors;
         if self.trace.is_finalised() && processors != 0 && u32::from(buffer.cpu) >= processors {
@@ -169,13 +171,13 @@ impl<R: ReadAt> Checker<'_, R> {
         }
     }
 
-    fn compression(&mut self, head: &BufferHeader, buffer: &BufferRef, row: &mut Row) {
+    fn compression(&mut self, head: &BufferHeader, buffer: &BufferRef, state: &mut SequenceState) {
         if !buffer.compressed {
             return;
         }
         let announced = self.trace.header().log_file_mode & EVENT_TRACE_COMPRESSED_MODE != 0;
-        if !announced && !row.compression_reported {
-            row.compression_reported = true;
+        if !announced && !state.compression_reported {
+            state.compression_reported = true;
             let detail = "a compressed buffer, which the log-file mode does not announce".to_string();
             self.buffer_found(Rule::Compression, buffer.offset, buffer::at::FLAGS, detail);
         }
@@ -186,7 +188,8 @@ impl<R: ReadAt> Checker<'_, R> {
         }
     }
 
-    /// The last buffer of a session has the marker: the last one of the file, or before another session's header.
+    /// Checks that the last buffer of each session has the flush marker: the last one of the file,
+    /// or before another session's header.
     fn flush_marker(&mut self, head: &BufferHeader, at: u64, next: Option<BufferType>) {
         let marked = head.flags & BUFFER_FLAG_FLUSH_MARKER != 0;
         let is_last = next.is_none();
@@ -203,16 +206,16 @@ impl<R: ReadAt> Checker<'_, R> {
         self.buffer_found(Rule::FlushMarker, at, buffer::at::FLAGS, detail);
     }
 
-    /// Also counts the sessions, each of which has a number of its own.
-    fn logger_id(&mut self, head: &BufferHeader, at: u64, row: &mut Row) {
+    /// Checks the logger id and counts the sessions, each of which has its own logger id.
+    fn logger_id(&mut self, head: &BufferHeader, at: u64, state: &mut SequenceState) {
         if at == 0 || head.kind() == BufferType::HEADER {
-            row.session = row.session.saturating_add(1);
-            row.logger_id = None;
+            state.session = state.session.saturating_add(1);
+            state.logger_id = None;
             return;
         }
-        let expected = *row.logger_id.get_or_insert(head.logger_id);
-        if head.logger_id != expected && !row.logger_id_reported {
-            row.logger_id_reported = true;
+        let expected = *state.logger_id.get_or_insert(head.logger_id);
+        if head.logger_id != expected && !state.logger_id_reported {
+            state.logger_id_reported = true;
             let detail = format!("session number {} after {expected}", head.logger_id);
             self.buffer_found(Rule::LoggerId, at, buffer::at::LOGGER_ID, detail);
         }

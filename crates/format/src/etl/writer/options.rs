@@ -1,4 +1,4 @@
-//! What a file says about its session, and the header buffer that says it.
+//! The session's properties as a file records them, and the header buffer that holds them.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -14,35 +14,36 @@ use crate::time::FileTime;
 use crate::wire::align8;
 use crate::{Error, Result, header};
 
-/// The header buffer of a compressed file grows in steps of this.
+/// The header buffer of a compressed file grows in steps of this many bytes.
 const COMPRESSED_HEADER_STEP: usize = 0x200;
 
-/// What a file says about its session.
+/// The session's properties as a file records them.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Session buffer size in bytes: a multiple of 1,024 up to 16 MiB.
     pub buffer_size: u32,
     /// Whether buffers are compressed.
     pub compressed: bool,
-    /// Log-file mode besides "compressed".
+    /// Log-file mode except for the bit of compression.
     pub log_file_mode: u32,
-    /// Session number in buffer headers; must not be 0.
+    /// Logger id in buffer headers; must not be 0.
     pub logger_id: u16,
-    /// Session name.
+    /// Name of the session.
     pub session_name: String,
-    /// Log-file name.
+    /// Name of the log file.
     pub file_name: String,
-    /// Major and minor version of the OS; at least 6.0, whose layout of buffers is written.
+    /// Major and minor version of the OS; at least 6.0, because the buffer layout of 6.0 is
+    /// written.
     pub os_version: [u8; 2],
-    /// OS build.
+    /// Build number of the OS.
     pub build: u32,
-    /// Processors of the machine; raised when a higher index is written.
+    /// Number of processors of the machine; raised when a higher index is written.
     pub processors: u32,
-    /// Processor speed; must not be 0.
+    /// Processor speed in MHz; must not be 0.
     pub cpu_speed_mhz: u32,
-    /// 1 counter, 2 system time, 3 cycles.
+    /// Clock type: 1 performance counter, 2 system time, 3 CPU cycles.
     pub clock_type: u32,
-    /// Ticks a second of the counter.
+    /// Ticks per second of the performance counter.
     pub perf_freq: i64,
     /// Raw stamp of the session's start.
     pub anchor: i64,
@@ -50,17 +51,18 @@ pub struct Options {
     pub start_time: FileTime,
     /// When the machine started.
     pub boot_time: FileTime,
-    /// Thread and process that start the session.
+    /// Thread id and process id of the session's starter.
     pub starter: (u32, u32),
-    /// Limit recorded in the header, MB; 0 = none.
+    /// Size limit recorded in the header, in MB; 0 for none.
     pub maximum_file_size: u32,
-    /// 4 or 8: pointers of the machine.
+    /// Pointer size of the machine: 4 or 8.
     pub pointer_size: u32,
     /// Timer tick in 100 ns, the unit of CPU times.
     pub timer_resolution: u32,
     /// The time zone of the machine.
     pub time_zone: TimeZone,
-    /// Records besides the log-file header for the header buffer, encoded and padded to eight bytes.
+    /// Further records of the header buffer after the log-file header, encoded and padded to eight
+    /// bytes.
     pub header_records: Vec<u8>,
 }
 
@@ -93,12 +95,12 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Whether the file has what readers of layout 1.5 do not expect.
+    /// Returns whether the file has features that readers of layout 1.5 do not expect.
     const fn needs_layout_2(&self) -> bool {
         self.compressed || self.buffer_size > 1 << 20 || self.processors > 256
     }
 
-    /// Refuses what no session has and readers stumble over.
+    /// Rejects values that no session has and that readers cannot handle.
     pub(super) fn check(&self) -> Result<()> {
         let invalid = |why| Err(Error::Invalid { what: "options", offset: 0, why });
         let size = self.buffer_size;
@@ -121,25 +123,27 @@ impl Options {
     }
 }
 
-/// What the session counted, written when the file is finalised.
+/// The session's final counts, written when the file is finalised.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// When the session ended; must not be 0 for a finalised file.
     pub end_time: FileTime,
-    /// Events lost.
+    /// Number of lost events.
     pub events_lost: u32,
-    /// Buffers lost.
+    /// Number of lost buffers.
     pub buffers_lost: u32,
 }
 
 impl Options {
-    /// The header buffer of a session that is still running, as a file begins with it and a live consumer is shown it.
+    /// Returns the header buffer of a running session, as a file begins with it and a live consumer
+    /// receives it.
     pub fn header_buffer(&self) -> Result<Vec<u8>> {
         self.check()?;
         self.header_image(&Summary::default(), 0, 0)
     }
 
-    /// The header buffer; `written` buffers count once there is an end. `fixed` is the size that the buffer has already, or 0.
+    /// Returns the header buffer. `written` buffers count once there is an end time. `fixed` is the
+    /// size that the buffer has already, or 0.
     pub(super) fn header_image(&self, summary: &Summary, written: u32, fixed: usize) -> Result<Vec<u8>> {
         let compressed = if self.compressed { EVENT_TRACE_COMPRESSED_MODE } else { 0 };
         let finished = summary.end_time.0 != 0;

@@ -1,12 +1,15 @@
-//! The end of a file that is to be gone on with.
+//! Finds the end of a file that a writer is to continue.
 //!
 //! ```text
-//!   header │ 1 │ 2 │ 3            finalised: EndTime, BuffersWritten 4, flush marker on 3     ──▶ the next buffer is 4
-//!   header │ 1 │ 2 │ half, zeros  left by a crash: EndTime 0                                  ──▶ the next buffer is 3
+//!   header │ 1 │ 2 │ 3            finalised: EndTime, BuffersWritten 4, flush marker on 3
+//!                                 ──▶ the next buffer is 4
+//!   header │ 1 │ 2 │ half, zeros  left by a crash: EndTime 0
+//!                                 ──▶ the next buffer is 3
 //! ```
 //!
-//! Only sequential files of plain buffers, which all have one size: so the end is found without a walk over the whole file, however long it is. A
-//! finalised file that is not what it says is refused, not guessed at; [`repair`](super::super::repair()) is for such files. Nothing is written here.
+//! Supports only sequential files of plain buffers, which all have one size, so the end is found
+//! without walking the whole file. A finalised file that contradicts its header is rejected;
+//! [`repair`](super::super::repair()) is for such files. Nothing is written here.
 
 use crate::buffer::{BufferHeader, HEADER_SIZE, MIN_BUFFER};
 use crate::etl::ReadAt;
@@ -17,28 +20,28 @@ use crate::spec::session::{EVENT_TRACE_COMPRESSED_MODE, EVENT_TRACE_FILE_MODE_CI
 use crate::wire::align8;
 use crate::{Error, Result};
 
-/// Buffers that are looked at for the last whole one, from the end of a file that is not finalised.
-const MAX_LOOKS: u64 = 1 << 22;
-/// Buffers that are looked at for the latest stamp, for each processor and at most.
+/// The most buffers inspected for the last whole one, from the end of a file that is not finalised.
+const MAX_INSPECTED: u64 = 1 << 22;
+/// Buffers inspected for the latest stamp: per processor, and at most.
 const LATEST: (u64, u64) = (2, 4096);
 
-/// Where the payload of the first event begins.
+/// Offset of the payload of the first event.
 const FIRST_PAYLOAD: usize = HEADER_SIZE + system::SIZE;
 
-/// Where a file ends, and what it says about itself.
+/// The end of a file and the properties that it records.
 #[derive(Clone, Debug)]
 pub struct Tail {
-    /// Its log-file header.
+    /// The log-file header of the file.
     pub header: LogFileHeader,
-    /// No event that it holds is later, as far as the last buffers tell.
+    /// A time that no event of the file exceeds, as far as the last buffers show.
     pub last_time: i64,
     /// Whether the header has the 64-bit layout.
     pub(super) wide: bool,
-    /// Session number of its buffers.
+    /// Logger id of the file's buffers.
     pub(super) logger_id: u16,
-    /// Whole buffers, the header buffer included.
+    /// Number of whole buffers, including the header buffer.
     pub(super) buffers: u32,
-    /// Flags of the last of them.
+    /// Flags of the last whole buffer.
     pub(super) last_flags: u16,
 }
 
@@ -56,30 +59,30 @@ impl Tail {
             return refused(0, "circular or compressed: only a sequential log is continued");
         }
         let size = header.plausible_buffer_size().filter(|size| size.is_multiple_of(MIN_BUFFER));
-        let Some(size) = size else { return refused(0, "its buffers have no size that a session can have") };
+        let Some(size) = size else { return refused(0, "its buffer size is impossible") };
         let end = FIRST_PAYLOAD.saturating_add(first.payload().len());
         if !header.has_modern_buffers() || end > size as usize {
-            return refused(0, "its header is not that of a current file");
+            return refused(0, "its header has an old layout or exceeds its buffer");
         }
         let file = Plain { source, size };
-        let Some(front) = file.buffer(0)? else { return refused(0, "the header buffer is not whole") };
+        let Some(front) = file.buffer(0)? else { return refused(0, "the header buffer is incomplete") };
         let buffers = file.count(&header)?;
         let last = file.buffer(u64::from(buffers).saturating_sub(1))?.unwrap_or(front);
         if buffers > 1 && !u32::try_from(last.sequence_number).is_ok_and(|number| number < buffers) {
-            return refused(file.at(u64::from(buffers)), "its buffers are not numbered one by one");
+            return refused(file.offset_of(u64::from(buffers)), "its buffers are not numbered one by one");
         }
         let last_time = file.latest(&header, u64::from(buffers))?;
         let (wide, logger_id) = (first.pointer_size() == 8, last.logger_id.max(1));
         Ok(Self { header, last_time, wide, logger_id, buffers, last_flags: last.flags })
     }
 
-    /// Bytes up to the end of the last whole buffer.
+    /// Returns the bytes up to the end of the last whole buffer.
     #[must_use]
     pub fn length(&self) -> u64 {
         u64::from(self.buffers).saturating_mul(u64::from(self.header.buffer_size))
     }
 
-    /// Where the last data buffer stands, if there is one.
+    /// Returns the offset of the last data buffer, if there is one.
     pub(super) fn last_buffer(&self) -> Option<u64> {
         (self.buffers > 1).then(|| self.length().saturating_sub(u64::from(self.header.buffer_size)))
     }
@@ -92,15 +95,15 @@ struct Plain<'r, R> {
 }
 
 impl<R: ReadAt> Plain<'_, R> {
-    fn at(&self, number: u64) -> u64 {
+    fn offset_of(&self, number: u64) -> u64 {
         number.saturating_mul(u64::from(self.size))
     }
 
-    /// The header of a buffer that is whole and plain.
+    /// Returns the header of a buffer, if it is whole and plain.
     fn buffer(&self, number: u64) -> Result<Option<BufferHeader>> {
         let mut raw = [0; HEADER_SIZE];
-        let is_there = self.at(number.saturating_add(1)) <= self.source.len();
-        if !is_there || self.source.read_at(self.at(number), &mut raw)? != HEADER_SIZE {
+        let is_there = self.offset_of(number.saturating_add(1)) <= self.source.len();
+        if !is_there || self.source.read_at(self.offset_of(number), &mut raw)? != HEADER_SIZE {
             return Ok(None);
         }
         let head = BufferHeader::parse(&raw);
@@ -112,24 +115,25 @@ impl<R: ReadAt> Plain<'_, R> {
         Ok(sound.then_some(head))
     }
 
-    /// How many whole buffers there are.
+    /// Counts the whole buffers.
     fn count(&self, header: &LogFileHeader) -> Result<u32> {
         let length = self.source.len();
         let whole = length.checked_div(u64::from(self.size)).unwrap_or(0);
-        let damaged = "it is not as its header says: repair it first";
+        let damaged = "it contradicts its header: repair it first";
         if header.end_time.0 != 0 {
             let said = u64::from(header.buffers_written);
-            if self.at(said) != length || self.buffer(said.saturating_sub(1))?.is_none() {
+            if self.offset_of(said) != length || self.buffer(said.saturating_sub(1))?.is_none() {
                 return refused(0, damaged);
             }
             return Ok(header.buffers_written);
         }
-        // Whoever passed the file may cut it meanwhile: not even the first buffer is sure to be found again.
+        // Another process may truncate the file meanwhile: not even the first buffer is certain to
+        // be found again.
         let mut buffers = whole;
         while buffers > 0 && self.buffer(buffers.saturating_sub(1))?.is_none() {
             buffers = buffers.saturating_sub(1);
-            if whole.saturating_sub(buffers) > MAX_LOOKS {
-                return refused(self.at(buffers), damaged);
+            if whole.saturating_sub(buffers) > MAX_INSPECTED {
+                return refused(self.offset_of(buffers), damaged);
             }
         }
         if buffers == 0 {
@@ -138,12 +142,13 @@ impl<R: ReadAt> Plain<'_, R> {
         u32::try_from(buffers).or_else(|_| refused(0, "it has too many buffers"))
     }
 
-    /// The latest stamp: that of the last buffers, or the end of the session where that is said in the same clock.
+    /// Returns the latest stamp: that of the last buffers, or the end of the session if it uses the
+    /// same clock.
     fn latest(&self, header: &LogFileHeader, buffers: u64) -> Result<i64> {
         let (each, most) = LATEST;
-        let looks = u64::from(header.processors).max(1).saturating_mul(each).min(most);
+        let reads = u64::from(header.processors).max(1).saturating_mul(each).min(most);
         let mut latest = if header.clock_type == 2 { header.end_time.0 } else { 0 };
-        for number in buffers.saturating_sub(looks).max(1)..buffers {
+        for number in buffers.saturating_sub(reads).max(1)..buffers {
             latest = self.buffer(number)?.map_or(latest, |head| latest.max(head.time_stamp));
         }
         Ok(latest)
@@ -202,31 +207,31 @@ mod tests {
         file
     }
 
-    /// A file that somebody cuts once it has been looked at so often.
+    /// A file that is truncated after a number of reads.
     struct Shrinking {
         bytes: Vec<u8>,
-        looks: core::cell::Cell<u32>,
+        reads: core::cell::Cell<u32>,
     }
 
     impl ReadAt for Shrinking {
         fn len(&self) -> u64 {
-            if self.looks.get() > 0 { self.bytes.len() as u64 } else { 0 }
+            if self.reads.get() > 0 { self.bytes.len() as u64 } else { 0 }
         }
 
         fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
-            self.looks.set(self.looks.get().saturating_sub(1));
-            if self.looks.get() > 0 { self.bytes.read_at(offset, buf) } else { Ok(0) }
+            self.reads.set(self.reads.get().saturating_sub(1));
+            if self.reads.get() > 0 { self.bytes.read_at(offset, buf) } else { Ok(0) }
         }
     }
 
     #[test]
-    fn a_file_that_is_cut_meanwhile_is_refused_and_does_not_keep_us() {
+    fn file_truncated_meanwhile_is_rejected_without_looping() {
         let (bytes, _) = started(3);
         let find =
-            |looks| Tail::find(&Shrinking { bytes: bytes.clone(), looks: core::cell::Cell::new(looks) });
-        let enough = (1..100).find(|&looks| find(looks).is_ok()).unwrap();
-        for looks in 0..enough {
-            assert!(find(looks).is_err(), "cut after {looks} looks");
+            |reads| Tail::find(&Shrinking { bytes: bytes.clone(), reads: core::cell::Cell::new(reads) });
+        let enough = (1..100).find(|&reads| find(reads).is_ok()).unwrap();
+        for reads in 0..enough {
+            assert!(find(reads).is_err(), "cut after {reads} reads");
         }
     }
 
@@ -242,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_goes_on_behind_its_last_buffer_and_stays_valid() {
+    fn reopened_file_continues_after_its_last_buffer_and_stays_valid() {
         for (old, new) in [(0, 0), (0, 2), (3, 0), (3, 2)] {
             let mut file = finished(old);
             let tail = Tail::find(&file).unwrap();
@@ -264,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn while_it_goes_on_the_file_is_not_final() {
+    fn reopened_file_is_not_finalised() {
         let mut file = finished(2);
         let tail = Tail::find(&file).unwrap();
         drop(Writer::reopen(&mut file, &tail).unwrap());
@@ -287,19 +292,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_such_file_is_refused() {
+    fn invalid_or_compressed_file_is_rejected() {
         let file = finished(3);
         assert!(Tail::find(&Vec::new()).is_err());
         assert!(Tail::find(&b"not a trace at all".repeat(100)).is_err());
         assert!(Tail::find(&file[..file.len() - 1].to_vec()).is_err(), "finalised, and cut");
         let mut longer = file.clone();
         longer.extend_from_slice(&[0; SIZE]);
-        assert!(Tail::find(&longer).is_err(), "finalised, and something behind");
+        assert!(Tail::find(&longer).is_err(), "finalised, and bytes after the end");
         let mut packed = Vec::new();
         let compressed = Options { compressed: true, ..options() };
         Writer::create(&mut packed, compressed).unwrap().finish(summary(3000, 0)).unwrap();
         assert!(Tail::find(&packed).is_err());
-        // Whatever the bytes are, there is an answer.
+        // Any damage gives an error or a file that opens.
         for at in (0..file.len()).step_by(7) {
             let mut spoilt = file.clone();
             spoilt.write_at(at as u64, &[0xFF]).unwrap();

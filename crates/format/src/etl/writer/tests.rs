@@ -35,7 +35,7 @@ fn findings(file: &[u8]) -> Vec<crate::etl::Finding> {
 }
 
 #[test]
-fn a_buffer_in_place_gives_the_file_that_a_copied_one_gives() {
+fn in_place_and_copied_buffer_give_the_same_file() {
     for compressed in [false, true] {
         let mut copied = Writer::create(Vec::new(), options(compressed)).unwrap();
         let mut placed = Writer::create(Vec::new(), options(compressed)).unwrap();
@@ -53,7 +53,7 @@ fn placing(bytes: &mut [u8], time: i64, loss: u16, filled: usize) -> InPlace<'_>
 }
 
 #[test]
-fn a_row_of_buffers_gives_the_file_that_single_ones_give() {
+fn several_buffers_in_one_write_give_the_same_file_as_single_writes() {
     let mut single = Writer::create(Vec::new(), options(false)).unwrap();
     let mut row = Writer::create(Vec::new(), options(false)).unwrap();
     row.wrap_at(5 * SIZE as u64 + 100);
@@ -73,7 +73,7 @@ fn a_row_of_buffers_gives_the_file_that_single_ones_give() {
 }
 
 #[test]
-fn a_buffer_in_place_tells_of_loss_and_of_nothing_else() {
+fn in_place_buffer_keeps_only_loss_flags() {
     let mut writer = Writer::create(Vec::new(), options(false)).unwrap();
     let (mut buffer, filled) = in_place(&records(1));
     writer.append_in_place(placing(&mut buffer, 1, u16::MAX, filled)).unwrap();

@@ -1,4 +1,4 @@
-//! Blobs of payload filters, from what the functions that build them know of an event.
+//! Builds payload-filter blobs.
 
 use alloc::vec::Vec;
 
@@ -9,38 +9,40 @@ use crate::spec::enable::{
 use crate::wire::{Put, align8};
 use crate::{Error, Guid, Result};
 
-/// What a field is compared with.
+/// The value that a field is compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operand<'a> {
-    /// One number.
+    /// A single number.
     Number(i128),
     /// The lower and the upper number, both included.
     Range(i128, i128),
-    /// A GUID.
+    /// A 16-byte GUID.
     Guid(Guid),
-    /// Text.
+    /// Text in UTF-8.
     Text(&'a str),
 }
 
-/// The filter of one event, under construction: its fields in the order of the payload, and predicates on them.
+/// The filter of one event, under construction: its fields in the order of the payload, and
+/// predicates on them.
 #[derive(Clone, Debug, Default)]
 pub struct Event {
     id: u16,
     version: u8,
     any: bool,
     fields: Vec<Field>,
-    /// The field that each looks at, and its bytes.
+    /// The field of each predicate, and the encoded predicate.
     predicates: Vec<(u8, Vec<u8>)>,
 }
 
 impl Event {
-    /// No predicates yet on an event. `any`: one of them is enough.
+    /// Starts a filter without predicates. `any`: one predicate that holds is enough.
     #[must_use]
     pub fn new(id: u16, version: u8, any: bool) -> Self {
         Self { id, version, any, ..Self::default() }
     }
 
-    /// Adds the next field of the payload; its index, for predicates and for fields whose length or count it says.
+    /// Adds the next field of the payload. Returns its index, for predicates and for fields whose
+    /// length or count it holds.
     pub fn field(&mut self, field: Field) -> Result<u8> {
         let index = self.fields.len();
         if index >= MAX_FIELDS || !field.fits_at(index) {
@@ -65,7 +67,7 @@ impl Event {
             return Err(invalid("there are eight predicates already"));
         }
         if usize::from(field) >= self.fields.len() || !kind.takes(operator) {
-            return Err(invalid("the field cannot be compared like this"));
+            return Err(invalid("the operator does not suit the type of the field"));
         }
         let value = operand_bytes(kind, operator, operand)?;
         let size = align8(HEAD_BYTES.saturating_add(value.len()));
@@ -78,7 +80,7 @@ impl Event {
     }
 
     fn encode(&self, required: bool) -> Result<Vec<u8>> {
-        // What stands behind the last field that is looked at is of no interest.
+        // Fields after the last one that a predicate uses are left out.
         let last = self.predicates.iter().map(|(field, _)| usize::from(*field)).max();
         let last = last.ok_or_else(|| invalid("there is no predicate"))?;
         let fields = self.fields.get(..=last).unwrap_or_default();
@@ -100,13 +102,13 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// No filter yet.
+    /// Starts a blob without filters.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds the filter of an event. `required`: it must pass; else one of those that need not.
+    /// Adds the filter of an event. `required`: it must hold; of the others, one is enough.
     pub fn add(&mut self, event: &Event, required: bool) -> Result<()> {
         let filter = event.encode(required)?;
         let size = HEAD_BYTES.saturating_add(self.filters.len()).saturating_add(filter.len());
@@ -119,7 +121,7 @@ impl Builder {
         Ok(())
     }
 
-    /// The bytes of the filter.
+    /// Returns the encoded blob.
     pub fn finish(&self) -> Result<Vec<u8>> {
         if self.count == 0 {
             return Err(invalid("there is no event"));
@@ -153,7 +155,7 @@ fn operand_bytes(kind: Type, operator: Operator, operand: Operand<'_>) -> Result
     Ok(out)
 }
 
-/// A number that a field of this type can hold.
+/// Encodes a number, if a field of this type can hold it.
 fn number_bytes(number: i128, bytes: u8, signed: bool) -> Result<[u8; 8]> {
     let bits = u32::from(bytes).saturating_mul(8).min(64);
     let all = 1_i128.checked_shl(bits).unwrap_or(i128::MAX);

@@ -6,7 +6,7 @@ use super::*;
 
 const U32: Type = Type::Integer { bytes: 4, signed: false };
 
-/// A small filter that is right.
+/// Returns a small valid filter.
 pub(in crate::filter) fn sample() -> Vec<u8> {
     let mut event = Event::new(7, 1, true);
     let number = event.field(Field::one(Shape::Fixed(4))).unwrap();
@@ -20,7 +20,7 @@ pub(in crate::filter) fn sample() -> Vec<u8> {
 }
 
 #[test]
-fn what_was_built_is_read_back() {
+fn built_filter_reads_back() {
     let blob = sample();
     assert_eq!(&blob[..8], b"EPF1\x01\0\x01\0");
     let filters: Vec<_> = Filters::parse(&blob).unwrap().iter().collect();
@@ -38,7 +38,7 @@ fn what_was_built_is_read_back() {
 }
 
 #[test]
-fn every_field_and_type_survives_its_bytes() {
+fn every_field_and_type_round_trips() {
     for shape in [
         Shape::Fixed(9),
         Shape::Utf16Z,
@@ -59,7 +59,7 @@ fn every_field_and_type_survives_its_bytes() {
 }
 
 #[test]
-fn predicates_that_make_no_sense_are_not_built() {
+fn invalid_predicates_are_rejected() {
     let mut event = Event::new(1, 0, false);
     let field = event.field(Field::one(Shape::Fixed(1))).unwrap();
     let (i8, guid) = (Type::Integer { bytes: 1, signed: true }, Operand::Guid(Guid::NULL));
@@ -114,7 +114,7 @@ fn a_blob_ends_at_its_limit() {
 }
 
 #[test]
-fn damaged_blobs_are_refused_or_read_without_harm() {
+fn damaged_blobs_are_rejected_or_read_without_panic() {
     let blob = sample();
     for cut in 0..blob.len() {
         assert!(Filters::parse(&blob[..cut]).is_err(), "{cut}");
@@ -127,7 +127,7 @@ fn damaged_blobs_are_refused_or_read_without_harm() {
             for filter in filters.iter() {
                 let fields = filter.fields().count();
                 assert!(filter.predicates().count() >= 1);
-                assert!(filter.predicates().all(|it| usize::from(it.field) < fields));
+                assert!(filter.predicates().all(|predicate| usize::from(predicate.field) < fields));
             }
         }
     }

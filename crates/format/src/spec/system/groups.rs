@@ -1,13 +1,14 @@
-//! Groups of kernel events, and which of them the keywords of system providers name.
+//! Groups of kernel events, and the groups that the keywords of system providers select.
 //!
 //! ```text
-//!   31 30 29 │ 28 … 0            word of the group mask │ its bit in there; those of word 0 are EnableFlags
+//!   31 30 29 │ 28 … 0            word of the group mask │ bit in that word; word 0 is EnableFlags
 //! ```
 //!
-//! Some groups have a name in two words (profile, context switch, …): here stands the one of EnableFlags.
-//! Source: Documented ("EVENT_TRACE_PROPERTIES" for EnableFlags, "System Providers" for the keywords); words 1 to 7 from public tools.
+//! Some groups have a bit in two words (profile, context switch, …): this table has the one of
+//! EnableFlags. Source: Documented ("EVENT_TRACE_PROPERTIES" for EnableFlags, "System Providers"
+//! for the keywords); words 1 to 7 from public tools.
 
-/// All groups that have a name, by their numbers: [`group_word`] tells where in a mask.
+/// All named groups, by their numbers; [`group_word`] returns the position in a mask.
 pub const KERNEL_GROUPS: [(u32, &str); 103] = [
     (0x0000_0001, "PROCESS"),
     (0x0000_0002, "THREAD"),
@@ -114,7 +115,8 @@ pub const KERNEL_GROUPS: [(u32, &str); 103] = [
     (0xE000_0002, "MEMORY_CONTROL"),
 ];
 
-/// Names of one thing in two words of a group mask: its bit in EnableFlags, the other word, its bit there. Either name stands for the thing.
+/// Groups with bits in two words of a group mask: the bit in EnableFlags, the other word, the bit
+/// there. Either bit selects the group.
 pub const GROUP_TWINS: [(u32, usize, u32); 8] = [
     (0x0100_0000, 1, 0x2),    // profile
     (0x0000_0010, 1, 0x4),    // context switch
@@ -126,7 +128,7 @@ pub const GROUP_TWINS: [(u32, usize, u32); 8] = [
     (0x0000_0080, 2, 0x40),   // system call
 ];
 
-/// The word of a group mask in which a group is, and its bit there.
+/// Returns the word of a group mask that holds a group, and the bit there.
 #[must_use]
 pub const fn group_word(group: u32) -> (usize, u32) {
     ((group >> 29) as usize, group & 0x1FFF_FFFF)
@@ -135,13 +137,13 @@ pub const fn group_word(group: u32) -> (usize, u32) {
 /// A keyword of a system provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SystemKeyword {
-    /// The provider: its name in [`SYSTEM_PROVIDERS`](super::SYSTEM_PROVIDERS).
+    /// The name of the provider in [`SYSTEM_PROVIDERS`](super::SYSTEM_PROVIDERS).
     pub provider: &'static str,
-    /// Its bit.
+    /// The bit of the keyword.
     pub bit: u64,
-    /// Its name, behind `SYSTEM_…_KW_`.
+    /// The name of the keyword, after `SYSTEM_…_KW_`.
     pub name: &'static str,
-    /// The group that it names; 0: one that no older name is known for.
+    /// The group that the keyword selects; 0 if no older name of the group is known.
     pub group: u32,
 }
 
