@@ -1,4 +1,4 @@
-//! Who may do what.
+//! PeerName may do what.
 //!
 //! ```text
 //!   daemon of         registers providers    controls and consumes
@@ -42,7 +42,7 @@ pub(crate) use store::Folder;
 pub(crate) struct Access {
     scope: Scope,
     uid: u32,
-    /// Who has which rights.
+    /// PeerName has which rights.
     pub(crate) lists: Lists,
     /// Where the lists are kept; nowhere in tests of the service alone.
     pub(crate) folder: Option<Folder>,

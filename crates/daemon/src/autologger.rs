@@ -162,7 +162,7 @@ mod tests {
         assert!(all.put(&Definition::new("ab", Guid::NULL)).is_err(), "as the daemon would judge it");
         assert_eq!(all.judge(&app), Ok(vec![]));
         app.log_file_mode = 3;
-        assert!(all.judge(&app).unwrap_err().why.contains("87"), "sequential and circular");
+        assert!(all.judge(&app).unwrap_err().reason.contains("87"), "sequential and circular");
         assert!(all.remove("My App").unwrap() && !all.remove("My App").unwrap());
         assert_eq!(all.names(), Ok(vec![]));
     }

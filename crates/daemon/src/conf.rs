@@ -55,21 +55,21 @@ pub struct Wrong {
     /// Number of the line, from 1; 0 where it is the file as a whole.
     pub line: usize,
     /// For people.
-    pub why: String,
+    pub reason: String,
 }
 
 impl Wrong {
     /// Something wrong with a line.
-    pub(crate) fn new(line: usize, why: impl Into<String>) -> Self {
-        Self { line, why: why.into() }
+    pub(crate) fn new(line: usize, reason: impl Into<String>) -> Self {
+        Self { line, reason: reason.into() }
     }
 }
 
 impl fmt::Display for Wrong {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.line {
-            0 => f.write_str(&self.why),
-            line => write!(f, "line {line}: {}", self.why),
+            0 => f.write_str(&self.reason),
+            line => write!(f, "line {line}: {}", self.reason),
         }
     }
 }
@@ -125,8 +125,8 @@ impl Entry {
     }
 
     /// Something wrong with this line.
-    pub(crate) fn wrong(&self, why: impl Into<String>) -> Wrong {
-        Wrong::new(self.line, why)
+    pub(crate) fn wrong(&self, reason: impl Into<String>) -> Wrong {
+        Wrong::new(self.line, reason)
     }
 }
 
@@ -173,7 +173,7 @@ fn entry(line: &str, number: usize) -> Result<Entry, Wrong> {
     if name.is_empty() || !name.chars().all(is_name) {
         return Err(Wrong::new(number, "a name has letters, digits and underscores only"));
     }
-    let (value, after) = value(rest.trim_start(), true).map_err(|why| Wrong::new(number, why))?;
+    let (value, after) = value(rest.trim_start(), true).map_err(|reason| Wrong::new(number, reason))?;
     if !is_end(after) {
         return Err(Wrong::new(number, format!("there is more than one value for {name}")));
     }
@@ -298,11 +298,11 @@ mod tests {
         ] {
             let wrong = parse(text).expect_err(text);
             assert_eq!(wrong.line, line, "{text}");
-            assert!(wrong.why.contains(word), "{text}: {wrong}");
+            assert!(wrong.reason.contains(word), "{text}: {wrong}");
         }
         assert_eq!(parse(&"#\n".repeat(MAX_BYTES)).unwrap_err().line, 0);
         let long = format!("A = [{}]", "1,".repeat(MAX_ITEMS + 1));
-        assert!(parse(&long).unwrap_err().why.contains("at most"));
+        assert!(parse(&long).unwrap_err().reason.contains("at most"));
     }
 
     #[test]

@@ -80,7 +80,7 @@ impl Conditions {
         match asked.kind {
             EVENT_FILTER_TYPE_PID => {
                 let pids = filter::pids(data).map_err(|e| invalid(&e))?;
-                self.processes = Some(pids.into_iter().filter_map(ProcessKey::of).collect());
+                self.processes = Some(pids.into_iter().filter_map(ProcessKey::from_pid).collect());
             }
             EVENT_FILTER_TYPE_EXECUTABLE_NAME => self.executables = names()?,
             EVENT_FILTER_TYPE_PACKAGE_ID => self.packages = names()?,
@@ -142,7 +142,7 @@ mod tests {
         let data = encode::pids(&[own, 0x7FFF_FFFE]);
         let (params, scope) = with(vec![(EVENT_FILTER_TYPE_PID, data.clone()), (7, vec![1])]).unwrap();
         let scope = scope.unwrap();
-        assert_eq!(scope.processes, Some(vec![ProcessKey::of(own).unwrap()]));
+        assert_eq!(scope.processes, Some(vec![ProcessKey::from_pid(own).unwrap()]));
         assert_eq!(scope.asked(), [Filter { kind: EVENT_FILTER_TYPE_PID, data }], "told as it was asked for");
         assert_eq!(params.filters, [Filter { kind: 7, data: vec![1] }], "the rest travels on");
         assert_eq!(with(vec![(EVENT_FILTER_TYPE_NONE, vec![])]).unwrap(), (EnableParams::default(), None));
@@ -152,7 +152,7 @@ mod tests {
     fn all_conditions_must_be_met() {
         let own = std::process::id();
         let program = std::env::current_exe().unwrap().file_name().unwrap().to_string_lossy().to_uppercase();
-        let (key, facts) = (ProcessKey::of(own), Facts::of(own));
+        let (key, facts) = (ProcessKey::from_pid(own), Facts::from_pid(own));
         let met = |filters: Vec<(u32, Vec<u8>)>| with(filters).unwrap().1.unwrap().are_met(key, || &facts);
         let here = (EVENT_FILTER_TYPE_EXECUTABLE_NAME, wide(&format!("other;{program}")));
         let elsewhere = (EVENT_FILTER_TYPE_EXECUTABLE_NAME, wide("other"));

@@ -62,7 +62,7 @@ pub(crate) const MAX_PRIVATES: usize = 256;
 /// Of those, private sessions of one guest.
 pub(crate) const MAX_PRIVATES_OF_GUEST: usize = 64;
 
-/// Who asks for something that there is little of.
+/// PeerName asks for something that there is little of.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Claimant {
     /// His user.
@@ -101,7 +101,7 @@ pub(crate) fn sessions_of_guests(most: usize) -> usize {
     most.saturating_sub(most / 8)
 }
 
-/// Who is connected when somebody new comes.
+/// PeerName is connected when somebody new comes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Crowd {
     /// Connections.

@@ -38,8 +38,8 @@ pub(crate) enum Level {
     /// What somebody enabled.
     Enabled,
     /// What a process says, or what it brings about.
-    Told,
-    /// Who changed who may do what.
+    Client,
+    /// PeerName changed who may do what.
     Audit,
 }
 
@@ -64,7 +64,7 @@ impl Level {
         match self {
             Self::Refused => Some(&MINUTE_OF_REFUSALS),
             Self::Enabled => Some(&MINUTE_OF_ENABLES),
-            Self::Told => Some(&MINUTE_OF_PROCESSES),
+            Self::Client => Some(&MINUTE_OF_PROCESSES),
             Self::Info | Self::Warning => Some(&MINUTE),
             Self::Audit => None,
         }
@@ -101,7 +101,7 @@ fn write(level: Level, message: &str) {
     let time = FileTime::from_unix(i64::try_from(now.as_secs()).unwrap_or(0), now.subsec_nanos());
     let level = match level {
         Level::Info | Level::Enabled | Level::Audit => "info",
-        Level::Warning | Level::Told => "warning",
+        Level::Warning | Level::Client => "warning",
         Level::Refused => "refused",
     };
     // A log that cannot be written must not stop the daemon.
@@ -118,36 +118,36 @@ fn safe(text: &str) -> String {
 }
 
 /// Writes a line of what was done.
-macro_rules! info {
+macro_rules! log_info {
     ($($arg:tt)*) => { $crate::log::line($crate::log::Level::Info, format_args!($($arg)*)) };
 }
 
 /// Writes a line of what went wrong for somebody.
-macro_rules! warning {
+macro_rules! log_warning {
     ($($arg:tt)*) => { $crate::log::line($crate::log::Level::Warning, format_args!($($arg)*)) };
 }
 
 /// Writes a line of what somebody was not allowed to do.
-macro_rules! refused {
+macro_rules! log_refusal {
     ($($arg:tt)*) => { $crate::log::line($crate::log::Level::Refused, format_args!($($arg)*)) };
 }
 
 /// Writes a line of what somebody enabled.
-macro_rules! enabled {
+macro_rules! log_enable {
     ($($arg:tt)*) => { $crate::log::line($crate::log::Level::Enabled, format_args!($($arg)*)) };
 }
 
 /// Writes a line of what a process says, or brings about.
-macro_rules! told {
-    ($($arg:tt)*) => { $crate::log::line($crate::log::Level::Told, format_args!($($arg)*)) };
+macro_rules! log_client {
+    ($($arg:tt)*) => { $crate::log::line($crate::log::Level::Client, format_args!($($arg)*)) };
 }
 
 /// Writes a line of who changed who may do what.
-macro_rules! audit {
+macro_rules! log_audit {
     ($($arg:tt)*) => { $crate::log::line($crate::log::Level::Audit, format_args!($($arg)*)) };
 }
 
-pub(crate) use {audit, enabled, info, refused, told, warning};
+pub(crate) use {log_audit, log_enable, log_info, log_refusal, log_client, log_warning};
 
 #[cfg(test)]
 mod tests {
@@ -160,8 +160,8 @@ mod tests {
         assert_eq!(counted as u32, PER_MINUTE + 1);
         assert_eq!(of_processes.lock().unwrap().left_out, 29);
         let own = |level: Level| level.minute().map(std::ptr::from_ref);
-        assert_ne!(own(Level::Told), own(Level::Info));
-        assert_ne!(own(Level::Told), own(Level::Refused));
+        assert_ne!(own(Level::Client), own(Level::Info));
+        assert_ne!(own(Level::Client), own(Level::Refused));
         assert_eq!(own(Level::Audit), None, "always has room");
     }
 

@@ -69,7 +69,7 @@ impl Passed {
 
     /// Whether what came is what is named.
     pub(crate) fn check(&self, named: Named) -> Result<(), Refusal> {
-        let invalid = |why: &str| Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, why));
+        let invalid = |reason: &str| Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, reason));
         match (named, self.descriptors.len()) {
             (Named::Row, 2) | (Named::File, 1) | (Named::Nothing, 0) => Ok(()),
             (Named::File | Named::Row, 0) => invalid("a log file is named but none was passed along"),
@@ -214,8 +214,8 @@ impl Drop for Claim {
 }
 
 fn check(fd: &OwnedFd) -> Result<FileKey> {
-    let bad = |why| refused(Status::ERROR_BAD_PATHNAME, why);
-    let invalid = |why| refused(Status::ERROR_INVALID_PARAMETER, why);
+    let bad = |reason| refused(Status::ERROR_BAD_PATHNAME, reason);
+    let invalid = |reason| refused(Status::ERROR_INVALID_PARAMETER, reason);
     let stat = rustix::fs::fstat(fd).map_err(|_| bad("the log file cannot be looked at"))?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return Err(bad("the log file is not a regular file"));
@@ -251,15 +251,15 @@ fn check_room(file: impl AsFd, terms: &Terms, reserve: u64) -> Result<()> {
     let blocks = if terms.is_roots { system.f_bfree } else { system.f_bavail };
     let free = blocks.saturating_mul(system.f_frsize).saturating_add(taken);
     if free < needed {
-        let why =
+        let reason =
             "there is less free space than the log may take and the reserve (TRACEWEIR_RESERVE_MB) asks for";
-        return Err(refused(Status::ERROR_DISK_FULL, why));
+        return Err(refused(Status::ERROR_DISK_FULL, reason));
     }
     Ok(())
 }
 
-fn refused(status: Status, why: &'static str) -> Error {
-    Error::Properties { status, why }
+fn refused(status: Status, reason: &'static str) -> Error {
+    Error::Properties { status, why: reason }
 }
 
 #[cfg(test)]

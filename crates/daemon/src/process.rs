@@ -1,4 +1,4 @@
-//! What `/proc` says about a process: its start, its namespace or container, its threads. Who it is to those who read its events is `traceweir_session::identity`.
+//! What `/proc` says about a process: its start, its namespace or container, its threads. PeerName it is to those who read its events is `traceweir_session::identity`.
 //!
 //! ```text
 //!   the process's view            NSpid line of /proc/PID/task/TID/status         the daemon's view
@@ -171,15 +171,15 @@ mod tests {
 
     #[test]
     fn a_process_is_known_by_id_and_start() {
-        let own = ProcessKey::of(std::process::id()).unwrap();
-        assert_eq!(ProcessKey::of(std::process::id()), Some(own));
+        let own = ProcessKey::from_pid(std::process::id()).unwrap();
+        assert_eq!(ProcessKey::from_pid(std::process::id()), Some(own));
         assert!(own.start_ticks > 0);
         assert_ne!(
             own,
             ProcessKey { start_ticks: own.start_ticks + 1, ..own },
             "a later process with this id"
         );
-        assert_eq!(ProcessKey::of(u32::MAX), None);
+        assert_eq!(ProcessKey::from_pid(u32::MAX), None);
     }
 
     #[test]

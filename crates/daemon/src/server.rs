@@ -49,7 +49,7 @@ use crate::autologger::Starter;
 use crate::error::{Error, Result};
 use crate::folders::Folders;
 use crate::limits::Descriptors;
-use crate::log::{info, warning};
+use crate::log::{log_info, log_warning};
 use crate::service::{Effect, LinkId, OWN, Service};
 use crate::settings::Settings;
 pub use inbox::Stopper;
@@ -98,10 +98,10 @@ pub fn run_telling(options: Options, stopper: &Stopper, ready: impl FnOnce()) ->
     server.service.set_reserve_mb(options.reserve_mb);
     server.start_autologgers();
     ready();
-    info!("daemon {} serves {}", std::process::id(), runtime.path().display());
+    log_info!("daemon {} serves {}", std::process::id(), runtime.path().display());
     let outcome = server.serve();
     server.home.leave();
-    info!("daemon {} leaves", std::process::id());
+    log_info!("daemon {} leaves", std::process::id());
     outcome
 }
 
@@ -209,7 +209,7 @@ impl Server {
                 break;
             }
             if leave_by.is_some_and(|by| by <= now) || self.stop_requests > 1 {
-                warning!("leaving without having finished {:?}", self.service.unfinished());
+                log_warning!("leaving without having finished {:?}", self.service.unfinished());
                 break;
             }
             let next = [leave_by, self.next_deadline()].into_iter().flatten().min();
@@ -217,7 +217,7 @@ impl Server {
         }
         self.flush_all();
         if self.stop_requests < 2 && !traceweir_kernel::wait_until_closed(CLOSE_KERNEL_WITHIN) {
-            warning!("leaving while kernel events are being closed");
+            log_warning!("leaving while kernel events are being closed");
         }
         Ok(())
     }
@@ -316,9 +316,9 @@ impl Server {
         let kept = self.janitor.kept();
         let is_stuck = kept >= MANY_KEPT;
         if is_stuck && !self.is_stuck {
-            warning!("{kept} descriptors that clients sent cannot be closed, and are kept");
+            log_warning!("{kept} descriptors that clients sent cannot be closed, and are kept");
         } else if self.is_stuck && !is_stuck {
-            info!("descriptors that clients sent are closed again");
+            log_info!("descriptors that clients sent are closed again");
         }
         self.is_stuck = is_stuck;
     }
@@ -354,7 +354,7 @@ impl Server {
         self.carry_out();
         let is_superseded = self.is_without_work(now);
         if is_superseded {
-            info!("another daemon is to serve from now on");
+            log_info!("another daemon is to serve from now on");
         }
         is_superseded
     }

@@ -16,7 +16,7 @@ use traceweir_transport::runtime::trusted_variable;
 
 use crate::conf::{self, Entry, Section, trust};
 use crate::folders::Folders;
-use crate::log::warning;
+use crate::log::log_warning;
 
 /// What can be chosen as the most sessions of a daemon.
 pub const MAX_SESSIONS: RangeInclusive<u32> = 32..=256;
@@ -49,8 +49,8 @@ impl Settings {
             let path = folders.settings();
             let sections = trust::read(&path).and_then(|text| conf::parse(&text.unwrap_or_default()));
             match sections {
-                Ok(sections) => settings.take(&sections, |why| warning!("{}: {why}", path.display())),
-                Err(wrong) => warning!("{}: {wrong}; the defaults hold", path.display()),
+                Ok(sections) => settings.take(&sections, |reason| log_warning!("{}: {reason}", path.display())),
+                Err(wrong) => log_warning!("{}: {wrong}; the defaults hold", path.display()),
             }
         }
         settings.overridden(|name| trusted_variable(name)?.into_string().ok())
@@ -87,7 +87,7 @@ impl Settings {
         ] {
             let Some(text) = variable(name) else { continue };
             if !text.trim().parse().is_ok_and(|value| self.set(setting, value)) {
-                warning!("{name}={text:?} cannot be honoured: {}", expected(setting));
+                log_warning!("{name}={text:?} cannot be honoured: {}", expected(setting));
             }
         }
         self
@@ -118,7 +118,7 @@ mod tests {
 
     fn taken(text: &str) -> (Settings, Vec<String>) {
         let (mut settings, told) = (Settings::default(), RefCell::new(Vec::new()));
-        settings.take(&conf::parse(text).unwrap(), |why| told.borrow_mut().push(why.to_owned()));
+        settings.take(&conf::parse(text).unwrap(), |reason| told.borrow_mut().push(reason.to_owned()));
         (settings, told.into_inner())
     }
 
@@ -131,7 +131,7 @@ mod tests {
             taken("max_sessions = 31\nmax_session = 40\nreserve_mb = \"x\"\n[a]\nidle_exit = 1");
         assert_eq!(settings, Settings::default());
         for (line, word) in ["32 to 256", "no setting", "number", "no sections"].iter().enumerate() {
-            assert!(told.iter().any(|why| why.contains(word)), "{line} {word}: {told:?}");
+            assert!(told.iter().any(|reason| reason.contains(word)), "{line} {word}: {told:?}");
         }
         assert_eq!(told.len(), 4);
     }

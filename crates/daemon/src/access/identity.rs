@@ -1,4 +1,4 @@
-//! Who somebody is: user and groups, and the SIDs that mean him.
+//! PeerName somebody is: user and groups, and the SIDs that mean him.
 //!
 //! User and group are those that the kernel attached to the connection, and so are the supplementary groups. Where the kernel does not
 //! tell these (before Linux 4.13, or of somebody with a thousand), they are looked up by user, in the user and group files, and not by
@@ -15,7 +15,7 @@ use crate::accounts::{Account, GROUPS, USERS, accounts, read};
 /// The group whose members control the system's daemon, unless lists say otherwise.
 pub(crate) const GROUP: &str = "traceweir";
 
-/// Who somebody is.
+/// PeerName somebody is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
     /// User.

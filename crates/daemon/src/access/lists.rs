@@ -69,8 +69,8 @@ impl Change {
             SecurityOperation::SET_DACL | SecurityOperation::ADD_DACL => AceKind::Deny,
             SecurityOperation::SET_SACL | SecurityOperation::ADD_SACL => AceKind::Audit,
             _ => {
-                let why = format!("operation {operation} is not known: 0 to 3 set and add entries");
-                return Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, why));
+                let reason = format!("operation {operation} is not known: 0 to 3 set and add entries");
+                return Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, reason));
             }
         };
         let sid =
@@ -163,8 +163,8 @@ impl Lists {
     ) -> Result<Option<(SecurityDescriptor, Vec<u8>)>, Refusal> {
         let Change::Entry { alone, entry } = change else { return Ok(None) };
         if self.all.len() >= MAX_LISTS && !self.all.contains_key(&object) {
-            let why = format!("{MAX_LISTS} objects have access lists, which is the limit: remove some");
-            return Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, why));
+            let reason = format!("{MAX_LISTS} objects have access lists, which is the limit: remove some");
+            return Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, reason));
         }
         let mut list = self.of(object).clone();
         let entries = match entry.kind {
@@ -181,9 +181,9 @@ impl Lists {
         match list.to_bytes() {
             Ok(bytes) if bytes.len() <= MAX_LIST_BYTES => Ok(Some((list, bytes))),
             _ => {
-                let why =
+                let reason =
                     format!("the access list would take more than {MAX_LIST_BYTES} bytes: remove it first");
-                Err(Refusal::new(Status::ERROR_MORE_DATA, why))
+                Err(Refusal::new(Status::ERROR_MORE_DATA, reason))
             }
         }
     }

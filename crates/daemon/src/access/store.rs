@@ -20,7 +20,7 @@ use traceweir_transport::runtime::RuntimeDir;
 use super::lists::{MAX_LIST_BYTES, MAX_LISTS, strict};
 use crate::conf::{Wrong, trust};
 use crate::folders::{self, Folders};
-use crate::log::warning;
+use crate::log::log_warning;
 
 /// Where the lists of a daemon are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,7 +46,7 @@ impl Folder {
     pub(super) fn read(&self) -> Found {
         let mut found = Found { lists: BTreeMap::new(), is_whole: true };
         if let Err(e) = self.read_into(&mut found) {
-            warning!("access lists in {}: {e}; what has no list grants nothing", self.0.display());
+            log_warning!("access lists in {}: {e}; what has no list grants nothing", self.0.display());
             found.is_whole = false;
         }
         found
@@ -67,7 +67,7 @@ impl Folder {
                 continue;
             }
             let Some(object) = name.parse::<Guid>().ok().filter(|guid| guid.to_string() == *name) else {
-                warning!(
+                log_warning!(
                     "{} is not named after a GUID (lower case, no braces) and is no access list",
                     entry.path().display()
                 );
@@ -78,7 +78,7 @@ impl Folder {
             }
             let list = read_list(&entry.path()).unwrap_or_else(|e| {
                 let path = entry.path();
-                warning!(
+                log_warning!(
                     "access list {}: {e}; until it is replaced or removed it grants nothing",
                     path.display()
                 );

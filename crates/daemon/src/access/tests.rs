@@ -102,16 +102,16 @@ fn what_has_no_list_has_that_of_the_default() {
 #[test]
 fn audits_are_kept_beside_and_grant_nothing() {
     let mut access = Access::new(Scope::System, 0);
-    let before = access.lists.of(OBJECT).dacl.clone();
+    let before = access.lists.list_for(OBJECT).dacl.clone();
     let strange = Rights(0xF0F0_0400);
     change(&mut access, OBJECT, 3, Sid::EVERYONE, strange, true);
     change(&mut access, OBJECT, 3, Sid::user(5), strange, false);
-    let list = access.lists.of(OBJECT);
+    let list = access.lists.list_for(OBJECT);
     let kinds: Vec<_> = list.sacl.iter().flat_map(|acl| &acl.entries).map(|e| (e.kind, e.rights)).collect();
     assert_eq!(kinds, [(AceKind::Audit, strange); 2], "bits without a name are kept");
     assert_eq!(list.dacl, before);
     change(&mut access, OBJECT, 1, Sid::user(6), Rights(1), true);
-    assert_eq!(access.lists.of(OBJECT).sacl.as_ref().map(|acl| acl.entries.len()), Some(1));
+    assert_eq!(access.lists.list_for(OBJECT).sacl.as_ref().map(|acl| acl.entries.len()), Some(1));
     assert!(!has(&access, &guest(6, 6, &[]), Rights(1)));
 }
 
@@ -230,7 +230,7 @@ fn a_list_that_was_kept_is_read_again_with_its_bytes_and_modes() {
     let mode = |path: &std::path::Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
     assert_eq!((mode(&file), mode(file.parent().unwrap())), (0o644, 0o755));
     let access = open();
-    assert_eq!(access.lists.of(OBJECT).to_bytes().unwrap(), bytes);
+    assert_eq!(access.lists.list_for(OBJECT).to_bytes().unwrap(), bytes);
     assert!(has(&access, &guest(1000, 1, &[]), Rights::WMIGUID_QUERY));
     assert_eq!(access.lists.objects(), [OBJECT]);
     folder.remove(OBJECT).unwrap();

@@ -57,15 +57,15 @@ pub(super) fn open(path: &Path) -> Result<OwnedFd, Refusal> {
 
 fn failed(path: &Path, error: Errno) -> Refusal {
     if error == Errno::LOOP {
-        let why = "a log file is not written through a symbolic link that others can change";
-        return refused(path, Status::ERROR_ACCESS_DENIED, why);
+        let reason = "a log file is not written through a symbolic link that others can change";
+        return refused(path, Status::ERROR_ACCESS_DENIED, reason);
     }
     let error = std::io::Error::from(error);
     refused(path, traceweir_transport::error::status_of(&error), &error.to_string())
 }
 
-fn refused(path: &Path, status: Status, why: &str) -> Refusal {
-    Refusal::new(status, format!("{}: {why}", path.display()))
+fn refused(path: &Path, status: Status, reason: &str) -> Refusal {
+    Refusal::new(status, format!("{}: {reason}", path.display()))
 }
 
 #[cfg(test)]

@@ -70,7 +70,7 @@ impl Provider {
 
     /// What its section says.
     pub(super) fn read(section: &Section) -> Result<Self, Wrong> {
-        let mut provider = Self::new(&section.heading).map_err(|why| Wrong::new(section.line, why))?;
+        let mut provider = Self::new(&section.heading).map_err(|reason| Wrong::new(section.line, reason))?;
         provider.enabled = false;
         for entry in &section.entries {
             provider.set(entry)?;

@@ -19,7 +19,7 @@ use super::definition::Definition;
 use super::{Autologgers, State, logs};
 use crate::error::Refusal;
 use crate::folders::{self, Folders};
-use crate::log::{info, warning};
+use crate::log::{log_info, log_warning};
 
 /// What the thread that prepares has got.
 pub(crate) enum Prepared {
@@ -44,7 +44,7 @@ pub(crate) fn prepare(folders: Folders, post: Arc<dyn Fn(Prepared) + Send + Sync
         let _last = last;
         let all = Autologgers::new(folders);
         let names = all.names().unwrap_or_else(|wrong| {
-            warning!("no autologger is started: {wrong}");
+            log_warning!("no autologger is started: {wrong}");
             Vec::new()
         });
         for name in names {
@@ -56,7 +56,7 @@ pub(crate) fn prepare(folders: Folders, post: Arc<dyn Fn(Prepared) + Send + Sync
         }
     };
     if let Err(e) = std::thread::Builder::new().name("weir-autologger".into()).spawn(work) {
-        warning!("no autologger is started: {e}");
+        log_warning!("no autologger is started: {e}");
     }
 }
 
@@ -77,7 +77,7 @@ fn ready(all: &Autologgers, name: &str) -> Result<Option<Ready>, Refusal> {
         return Ok(None);
     };
     for corrected in definition.correct() {
-        info!("autologger {name:?}: {}", corrected.0);
+        log_info!("autologger {name:?}: {}", corrected.0);
     }
     let state = all.state(name);
     let generation = logs::next(&definition, state.file_counter);
@@ -92,13 +92,13 @@ fn ready(all: &Autologgers, name: &str) -> Result<Option<Ready>, Refusal> {
 
 /// Tells that an autologger does not run, and why.
 fn failed(folders: &Folders, name: &str, state: State, refusal: &Refusal) {
-    warning!("autologger {name:?} is not started: {refusal} (status {})", refusal.status.0);
+    log_warning!("autologger {name:?} is not started: {refusal} (status {})", refusal.status.0);
     remember(folders, name, &State { status: Some(refusal.status.0), refused: Vec::new(), ..state });
 }
 
 fn remember(folders: &Folders, name: &str, state: &State) {
     if let Err(e) = state.write(folders, name) {
-        warning!("how autologger {name:?} started cannot be remembered: {e}");
+        log_warning!("how autologger {name:?} started cannot be remembered: {e}");
     }
 }
 
@@ -210,7 +210,7 @@ impl Starter {
         let Some(running) = self.running.get_mut(session) else { return };
         running.left = running.left.saturating_sub(1);
         if let Message::Refused { status, reason } = message {
-            warning!("autologger {session:?}: {provider} is not enabled: {reason} (status {status})");
+            log_warning!("autologger {session:?}: {provider} is not enabled: {reason} (status {status})");
             running.state.refused.push((provider, status));
         }
         self.settle(session);

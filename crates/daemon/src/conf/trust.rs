@@ -6,7 +6,7 @@
 //!   replaced      written beside under a hidden name, brought to the disk, renamed, and the folder brought to the disk
 //! ```
 //!
-//! Who can put a file there could have the daemon write wherever it may, so whoever is not the daemon's user or root must not be able to.
+//! PeerName can put a file there could have the daemon write wherever it may, so whoever is not the daemon's user or root must not be able to.
 //! The file that is judged is the file that is read: it is opened first, without following a link and without waiting for one who
 //! opens the other end of a pipe.
 
@@ -34,7 +34,7 @@ pub(crate) fn read(path: &Path) -> Result<Option<String>, Wrong> {
 
 /// The bytes of a file that has at most so many; `None` where there is none.
 pub(crate) fn read_bytes(path: &Path, most: usize) -> Result<Option<Vec<u8>>, Wrong> {
-    let whole = |why: String| Wrong::new(0, why);
+    let whole = |reason: String| Wrong::new(0, reason);
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
     let flags = i32::try_from(flags.bits()).unwrap_or(0);
     let file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
@@ -61,7 +61,7 @@ pub(crate) fn read_bytes(path: &Path, most: usize) -> Result<Option<Vec<u8>>, Wr
 
 /// Whether a folder is there; an error where it is not one to be believed.
 pub(crate) fn check_folder(folder: &Path) -> Result<bool, Wrong> {
-    let whole = |why: String| Wrong::new(0, why);
+    let whole = |reason: String| Wrong::new(0, reason);
     match folder.symlink_metadata() {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(e) => Err(whole(e.to_string())),
@@ -72,8 +72,8 @@ pub(crate) fn check_folder(folder: &Path) -> Result<bool, Wrong> {
 
 /// The names of the files with this ending in a folder, in order, without the ending; none where there is no folder.
 pub(crate) fn names_in(folder: &Path, ending: &str) -> Result<Vec<String>, Wrong> {
-    let whole = |why: String| Wrong::new(0, format!("{}: {why}", folder.display()));
-    if !check_folder(folder).map_err(|wrong| whole(wrong.why))? {
+    let whole = |reason: String| Wrong::new(0, format!("{}: {reason}", folder.display()));
+    if !check_folder(folder).map_err(|wrong| whole(wrong.reason))? {
         return Ok(Vec::new());
     }
     let entries = folder.read_dir().map_err(|e| whole(e.to_string()))?;
@@ -148,8 +148,8 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
 
-    fn why(path: &Path) -> String {
-        read(path).expect_err("refused").why
+    fn reason(path: &Path) -> String {
+        read(path).expect_err("refused").reason
     }
 
     #[test]
@@ -161,21 +161,21 @@ mod tests {
         assert_eq!(read(&path), Ok(Some("A = 1\n".to_owned())));
         assert_eq!(path.metadata().unwrap().mode() & 0o7777, 0o644);
         assert_eq!(read_bytes(&path, 6), Ok(Some(b"A = 1\n".to_vec())));
-        assert!(read_bytes(&path, 5).unwrap_err().why.contains("more than 5"));
+        assert!(read_bytes(&path, 5).unwrap_err().reason.contains("more than 5"));
         for mode in [0o664, 0o646, 0o666] {
             fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
-            assert!(why(&path).contains("chmod"), "{mode:o}");
+            assert!(reason(&path).contains("chmod"), "{mode:o}");
         }
         fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
         let link = dir.path().join("link.conf");
         symlink(&path, &link).unwrap();
-        assert!(why(&link).contains("symbolic link"));
-        assert!(why(dir.path()).contains("no plain file"));
+        assert!(reason(&link).contains("symbolic link"));
+        assert!(reason(dir.path()).contains("no plain file"));
         let pipe = dir.path().join("pipe.conf");
         rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
-        assert!(why(&pipe).contains("no plain file"), "nobody is waited for");
+        assert!(reason(&pipe).contains("no plain file"), "nobody is waited for");
         fs::write(&path, [0xFF]).unwrap();
-        assert!(why(&path).contains("UTF-8"));
+        assert!(reason(&path).contains("UTF-8"));
         assert_eq!((remove(&path).unwrap(), remove(&path).unwrap()), (true, false));
         let left = dir.path().read_dir().unwrap().flatten();
         assert!(!left.into_iter().any(|it| it.file_name().to_string_lossy().starts_with(UNFINISHED)));
@@ -188,7 +188,7 @@ mod tests {
         fs::write(&path, "").unwrap();
         let given = std::os::unix::fs::chown(&path, Some(54_321), None).is_ok();
         if crate::skip::can(given, "root", "giving a file away takes root") {
-            assert!(why(&path).contains("54321"));
+            assert!(reason(&path).contains("54321"));
         }
     }
 
@@ -204,13 +204,13 @@ mod tests {
         }
         assert_eq!(names_in(&folder, ".conf"), Ok(vec!["a b".to_owned(), "b".to_owned()]));
         fs::set_permissions(&folder, Permissions::from_mode(0o777)).unwrap();
-        assert!(names_in(&folder, ".conf").unwrap_err().why.contains("others may write"));
+        assert!(names_in(&folder, ".conf").unwrap_err().reason.contains("others may write"));
         fs::set_permissions(&folder, Permissions::from_mode(0o755)).unwrap();
         symlink(&folder, dir.path().join("l")).unwrap();
-        assert!(names_in(&dir.path().join("l"), ".conf").unwrap_err().why.contains("no folder"));
+        assert!(names_in(&dir.path().join("l"), ".conf").unwrap_err().reason.contains("no folder"));
         for n in 0..MAX_FILES {
             fs::write(folder.join(format!("{n}.conf")), "").unwrap();
         }
-        assert!(names_in(&folder, ".conf").unwrap_err().why.contains("more than"));
+        assert!(names_in(&folder, ".conf").unwrap_err().reason.contains("more than"));
     }
 }

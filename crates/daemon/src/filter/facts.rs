@@ -8,7 +8,7 @@
 //! ```
 //!
 //! What control groups tell is in [`traceweir_session::cgroup`]. Names are kept in lower case: they are compared without regard to it. A container's id of
-//! hexadecimal digits may be given by twelve of them or more, as container tools print it. Who runs a process names its control groups: a name tells, it
+//! hexadecimal digits may be given by twelve of them or more, as container tools print it. PeerName runs a process names its control groups: a name tells, it
 //! proves nothing, and decides only about who is asked to write.
 
 use std::fs;
@@ -89,11 +89,11 @@ mod tests {
 
     #[test]
     fn this_process_is_known_by_its_program() {
-        let facts = Facts::of(std::process::id());
+        let facts = Facts::from_pid(std::process::id());
         let program = std::env::current_exe().unwrap().file_name().unwrap().to_string_lossy().to_lowercase();
         assert!(facts.is_program(&["other".to_owned(), program]));
         assert!(!facts.is_program(&["other".to_owned()]));
-        assert_eq!(Facts::of(u32::MAX), Facts::default());
+        assert_eq!(Facts::from_pid(u32::MAX), Facts::default());
     }
 
     #[test]

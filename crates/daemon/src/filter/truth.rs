@@ -110,7 +110,7 @@ fn wide(name: &str) -> Vec<u8> {
 fn registry(contained: bool) -> Registry {
     let groups = format!("0::/docker/{CONTAINER}/snap.hello.world-4711.scope\n");
     let pid = std::process::id();
-    let process = Process::new(Peer { pid, uid: 0, gid: 0 }, ProcessKey::of(pid), 99);
+    let process = Process::new(Peer { pid, uid: 0, gid: 0 }, ProcessKey::from_pid(pid), 99);
     let mut registry = Registry::default();
     registry.processes.insert(LINK, process.with_facts(Facts::told("program", &groups), contained));
     registry
@@ -139,7 +139,7 @@ fn a_process_is_meant_when_all_filters_pass_whenever_it_registers() {
             registry.register(LINK, 1, PROVIDER, &[], false).unwrap();
             let is_meant = asked.is_some_and(|it| it.means(contained));
             for registration in [0, 1] {
-                let told = registry.wish(LINK, registration, 1);
+                let told = registry.combined_params(LINK, registration, 1);
                 assert_eq!(told.is_some(), is_meant, "{asked:?}, contained: {contained}");
                 if let Some(told) = told {
                     let as_given = (told.level, told.match_any, told.match_all, &told.filters[..]);
@@ -149,7 +149,7 @@ fn a_process_is_meant_when_all_filters_pass_whenever_it_registers() {
             registry.unregister(LINK, 1).unwrap();
             say(&mut registry, 1, None);
             registry.register(LINK, 1, PROVIDER, &[], false).unwrap();
-            assert_eq!([0, 1].map(|it| registry.wish(LINK, it, 1)), [None, None], "disabled: {asked:?}");
+            assert_eq!([0, 1].map(|it| registry.combined_params(LINK, it, 1)), [None, None], "disabled: {asked:?}");
             registry.unregister(LINK, 1).unwrap();
         }
     }

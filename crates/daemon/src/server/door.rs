@@ -1,4 +1,4 @@
-//! Who gets in, and what is asked of him before he is trusted with anything.
+//! PeerName gets in, and what is asked of him before he is trusted with anything.
 //!
 //! ```text
 //!   accepted, or knocked at ─▶ room? ─▶ watched, five seconds to say Hello ─▶ introduced: all the time, and descriptors for controllers
@@ -19,7 +19,7 @@ use super::link::Link;
 use super::{PATIENCE, Server};
 use crate::access::Identity;
 use crate::limits::{Crowd, MAX_LINKS, MAX_LINKS_OF_GUEST};
-use crate::log::{refused, warning};
+use crate::log::{log_refusal, log_warning};
 use crate::process::ProcessKey;
 use crate::service::LinkId;
 
@@ -47,7 +47,7 @@ impl Server {
                 Ok(None) => return,
                 Err(e) => {
                     // Out of descriptors, most likely: asking again at once would be asking for ever.
-                    warning!("no connection can be taken: {e}");
+                    log_warning!("no connection can be taken: {e}");
                     for (_, listener) in self.home.listeners() {
                         // It may rest already.
                         let _ = epoll::delete(&self.epoll, listener);
@@ -65,7 +65,7 @@ impl Server {
             let reason = format!(
                 "too many connections: the daemon has {MAX_LINKS}, and of one user who does not control it {MAX_LINKS_OF_GUEST}"
             );
-            refused!("uid {}, process {}: {reason}", peer.uid, peer.pid);
+            log_refusal!("uid {}, process {}: {reason}", peer.uid, peer.pid);
             let message = Message::Refused { status: Status::ERROR_NO_SYSTEM_RESOURCES.0, reason };
             // It is closed in any case; whether it hears why is its own affair.
             let _ = connection.send(0, &message, &[], Duration::ZERO);
@@ -90,10 +90,10 @@ impl Server {
         self.links.insert(id, link);
         self.service.connected(id, peer, process, knocked);
         if is_reserved {
-            self.service.took_reserved_descriptor(id);
+            self.service.mark_reserved(id);
         }
         if let Some(identity) = identity {
-            self.service.identified(id, identity);
+            self.service.set_identity(id, identity);
         }
         self.expect(id, hello_within(knocked, is_guest));
     }
@@ -119,7 +119,7 @@ impl Server {
         if self.service.is_introduced(id) {
             self.expect(id, None);
         }
-        let takes = self.service.sends_files(id);
+        let takes = self.service.may_send_files(id);
         if takes && self.links.get_mut(&id).is_some_and(|link| !link.take_descriptors()) {
             self.drop_link(id);
         }
@@ -134,7 +134,7 @@ impl Server {
         for (token, listener) in self.home.listeners() {
             let data = epoll::EventData::new_u64(token);
             if let Err(e) = epoll::add(&self.epoll, listener, data, epoll::EventFlags::IN) {
-                warning!("the listener does not come back: {e}");
+                log_warning!("the listener does not come back: {e}");
             }
         }
     }
@@ -142,7 +142,7 @@ impl Server {
 
 /// The process at the other end. Its id was fixed when the connection was made: where it has ended since, nobody knows whose that is now.
 fn process_behind(connection: &Connection) -> Option<ProcessKey> {
-    let key = ProcessKey::of(connection.peer().pid)?;
+    let key = ProcessKey::from_pid(connection.peer().pid)?;
     // Afterwards: who lives now was the one that had the id.
     (!connection.peer_has_ended()).then_some(key)
 }

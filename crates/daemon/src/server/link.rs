@@ -75,7 +75,7 @@ impl Link {
         }
     }
 
-    /// Who is at the other end.
+    /// PeerName is at the other end.
     pub(super) fn peer(&self) -> Peer {
         self.connection.peer()
     }

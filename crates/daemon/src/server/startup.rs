@@ -43,7 +43,7 @@ use traceweir_transport::socket::{Connection, Janitor, Listener};
 use super::{LISTENER, OWN_LISTENER};
 use crate::error::{Error, Result};
 use crate::limits::MAX_LINKS_OF_GUEST;
-use crate::log::{info, warning};
+use crate::log::{log_info, log_warning};
 
 /// How long a daemon that is just leaving may hold the lock.
 const LOCK_WITHIN: Duration = Duration::from_secs(2);
@@ -134,7 +134,7 @@ impl Home {
             listener.take_descriptors()?;
         } else {
             let opened = OwnSocket::open(runtime);
-            own = opened.inspect_err(|e| warning!("root's processes have to wait for this daemon: {e}")).ok();
+            own = opened.inspect_err(|e| log_warning!("root's processes have to wait for this daemon: {e}")).ok();
         }
         Ok(Self { listener, own, socket, runtime: runtime.clone(), _lock: lock })
     }
@@ -155,7 +155,7 @@ impl Home {
             None => return,
         };
         if let Err(e) = enabled::write(folder, all) {
-            warning!("what is enabled cannot be written to {}: {e}", folder.path().display());
+            log_warning!("what is enabled cannot be written to {}: {e}", folder.path().display());
             // What is there may be wrong by now.
             enabled::remove(folder);
         }
@@ -203,7 +203,7 @@ fn lock(runtime: &RuntimeDir, activated: bool) -> Result<File> {
                 }
                 if activated && !is_told {
                     is_told = true;
-                    info!("waiting for the daemon that holds {} to end its sessions", path.display());
+                    log_info!("waiting for the daemon that holds {} to end its sessions", path.display());
                 }
                 std::thread::sleep(Duration::from_millis(20));
             }
@@ -221,7 +221,7 @@ fn raise_descriptor_limit() {
     if limit.current != limit.maximum {
         let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
         if let Err(e) = setrlimit(Resource::Nofile, raised) {
-            warning!("the limit of descriptors stays at {:?}: {e}", limit.current);
+            log_warning!("the limit of descriptors stays at {:?}: {e}", limit.current);
         }
     }
 }
@@ -231,7 +231,7 @@ fn raise_descriptor_limit() {
 pub(super) fn knock(runtime: RuntimeDir, janitor: Janitor, found: Arc<dyn Fn(Connection) + Send + Sync>) {
     let work = move || {
         let sockets = runtime.provider_sockets(MAX_SOCKETS).unwrap_or_else(|e| {
-            warning!("providers that were there first cannot be found: {e}");
+            log_warning!("providers that were there first cannot be found: {e}");
             Vec::new()
         });
         let mut users = UserSearch::default();
@@ -263,7 +263,7 @@ pub(super) fn knock(runtime: RuntimeDir, janitor: Janitor, found: Arc<dyn Fn(Con
         }
     };
     if let Err(e) = std::thread::Builder::new().name("weir-knock".into()).spawn(work) {
-        warning!("providers that were there first are not looked for: {e}");
+        log_warning!("providers that were there first are not looked for: {e}");
     }
 }
 
@@ -290,7 +290,7 @@ impl UserSearch {
     /// Connects to those that are new, without waiting for anyone.
     fn knock(&mut self, found: impl Fn(Connection)) {
         let folders = user_folders().unwrap_or_else(|e| {
-            warning!("providers of users cannot be found: {e}");
+            log_warning!("providers of users cannot be found: {e}");
             Vec::new()
         });
         for folder in folders {

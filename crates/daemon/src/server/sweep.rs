@@ -10,7 +10,7 @@ use std::time::Duration;
 use traceweir_transport::runtime::{RuntimeDir, Scope};
 
 use super::startup::MAX_SOCKETS;
-use crate::log::{told, warning};
+use crate::log::{log_client, log_warning};
 
 /// Time between two rounds.
 const EVERY: Duration = Duration::from_secs(60);
@@ -33,7 +33,7 @@ impl Sweeper {
                 match runtime.sweep_providers(MAX_SOCKETS) {
                     Ok(0) | Err(_) => {}
                     Ok(removed) => {
-                        told!(
+                        log_client!(
                             "{removed} files that are no sockets of providers were removed from {}",
                             runtime.providers().display()
                         );
@@ -42,7 +42,7 @@ impl Sweeper {
             }
         };
         if let Err(e) = std::thread::Builder::new().name("weir-sweep".into()).spawn(work) {
-            warning!("the folder of provider sockets is not kept clean: {e}");
+            log_warning!("the folder of provider sockets is not kept clean: {e}");
         }
         Self { _stop: Some(stop) }
     }

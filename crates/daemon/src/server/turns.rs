@@ -1,4 +1,4 @@
-//! Who is served when, where many want something at once.
+//! PeerName is served when, where many want something at once.
 //!
 //! ```text
 //!   a turn:  hung up ─▶ door, inbox, signals ─▶ root and the daemon's own user ─▶ guests, user after user
@@ -22,7 +22,7 @@ use rustix::event::epoll::EventFlags;
 
 use super::link::Received;
 use super::{FIRST_LINK, HANGUPS, INBOX, LISTENER, OWN_LISTENER, PATIENCE, SIGNALS, STOPPER, Server};
-use crate::log::told;
+use crate::log::log_client;
 use crate::service::LinkId;
 
 /// Messages of one connection handled in a row.
@@ -147,7 +147,7 @@ impl Server {
                     self.introduced(id);
                 }
                 Received::Nothing => break,
-                Received::Malformed(why) => self.service.malformed(id, &why),
+                Received::Malformed(reason) => self.service.malformed(id, &reason),
                 Received::Closed => return self.drop_link(id),
             }
             self.carry_out();
@@ -164,7 +164,7 @@ impl Server {
     }
 
     fn is_own_controller(&self, id: LinkId) -> bool {
-        self.service.sends_files(id) && !self.is_guest(id)
+        self.service.may_send_files(id) && !self.is_guest(id)
     }
 
     fn is_guest(&self, id: LinkId) -> bool {
@@ -192,7 +192,7 @@ impl Server {
     /// Listens no more to a guest who has just made a queue long; whether it does not.
     fn hold_for_crowded(&mut self, id: LinkId) -> bool {
         let Some(process) = self.turns.crowded.take().filter(|process| *process != id) else { return false };
-        if !self.is_guest(id) || !self.service.sends_files(id) {
+        if !self.is_guest(id) || !self.service.may_send_files(id) {
             return false;
         }
         self.set_held(id, true);
@@ -222,11 +222,11 @@ impl Server {
     /// Drops a link that leaves too much unread. Its sessions tell of the loss.
     pub(super) fn drop_unread(&mut self, id: LinkId) {
         let Some(link) = self.links.get(&id) else { return };
-        told!(
+        log_client!(
             "connection {id} of process {} does not read what is said to it, and is dropped",
             link.peer().pid
         );
-        self.service.does_not_read(id);
+        self.service.count_unread_losses(id);
         self.drop_link(id);
     }
 }

@@ -42,7 +42,7 @@ use traceweir_format::spec::status::Status;
 use traceweir_transport::message::{EnableParams, Filter, Properties, SessionConfig, SessionRef};
 
 use super::sessions::{is_same_name, name_is_taken};
-use super::{Asker, LinkId};
+use super::{ReplyTo, LinkId};
 use crate::access::Identity;
 use crate::error::Refusal;
 use crate::filter::{self, Scope};
@@ -144,8 +144,8 @@ enum Purpose {
 /// A request that processes have not all answered.
 #[derive(Debug)]
 struct Pending {
-    asker: Option<Asker>,
-    /// Who asked, also when he is gone.
+    reply_to: Option<ReplyTo>,
+    /// PeerName asked, also when he is gone.
     claimant: Claimant,
     session: u64,
     purpose: Purpose,
@@ -170,7 +170,7 @@ impl Privates {
     }
 
     /// The session whose provider a text names, where it is the only one of that provider.
-    pub(super) fn only_of(&self, provider: &str) -> Option<u64> {
+    pub(super) fn only_with_guid(&self, provider: &str) -> Option<u64> {
         let provider = provider.parse::<Guid>().ok()?;
         let mut all = self.all.iter().filter(|(_, it)| it.config.guid == provider);
         all.next().map(|(id, _)| *id).filter(|_| all.next().is_none())
@@ -216,10 +216,10 @@ impl Privates {
 
     /// The same for a controller that may wait for ever: one of them does not take the place of all others.
     fn next_order_of(&mut self, link: LinkId, claimant: Claimant) -> Result<u32, Refusal> {
-        let its = self.pending.values().filter(|it| it.asker.is_some_and(|asker| asker.link == link)).count();
+        let its = self.pending.values().filter(|it| it.reply_to.is_some_and(|reply_to| reply_to.link == link)).count();
         if its >= MAX_PENDING_OF_ONE {
-            let why = "too many calls of this controller are waiting";
-            return Err(Refusal::new(Status::ERROR_BUSY, why));
+            let reason = "too many calls of this controller are waiting";
+            return Err(Refusal::new(Status::ERROR_BUSY, reason));
         }
         self.next_order(claimant)
     }
@@ -227,7 +227,7 @@ impl Privates {
     /// Whether somebody may ask something more of processes.
     fn check_pending(&self, claimant: Claimant) -> Result<(), Refusal> {
         let held = self.pending.values().map(|it| it.claimant);
-        let busy = |why| Err(Refusal::new(Status::ERROR_BUSY, why));
+        let busy = |reason| Err(Refusal::new(Status::ERROR_BUSY, reason));
         if self.pending.len() >= limits::MAX_PENDING {
             busy("too many requests about private sessions are under way")
         } else if !claimant.has_room(held, limits::MAX_PENDING_OF_GUEST, limits::MAX_PENDING_OF_GUESTS) {
@@ -261,7 +261,7 @@ impl Privates {
 
 impl Private {
     /// Whether a process takes part, where it has registered the provider.
-    fn is_for(&self, process: &Process) -> bool {
+    fn add_link(&self, process: &Process) -> bool {
         let peer = &process.peer;
         (self.starter == 0 || self.starter == peer.uid) && process.is_in(&self.who)
     }
@@ -339,8 +339,8 @@ fn add(sum: &mut Properties, one: &Properties) {
 fn who_takes_part(provider: &Guid, filters: &[Filter]) -> Result<Scope, Refusal> {
     let is_known = |it: &Filter| matches!(it.kind, EVENT_FILTER_TYPE_PID | EVENT_FILTER_TYPE_EXECUTABLE_NAME);
     if !filters.iter().all(is_known) {
-        let why = "a private session is limited by process ids and names of programs, once each";
-        return Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, why));
+        let reason = "a private session is limited by process ids and names of programs, once each";
+        return Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, reason));
     }
     let params = EnableParams { filters: filters.to_vec(), ..EnableParams::default() };
     filter::resolve(provider, params).map(|(_, scope)| scope)
@@ -383,7 +383,7 @@ mod tests {
     }
 
     fn process(pid: u32, uid: u32) -> Process {
-        Process::new(Peer { pid, uid, gid: uid }, crate::process::ProcessKey::of(pid), 1)
+        Process::new(Peer { pid, uid, gid: uid }, crate::process::ProcessKey::from_pid(pid), 1)
     }
 
     fn names(text: &str) -> Filter {
@@ -398,7 +398,7 @@ mod tests {
             [(1000, 1000, true), (1000, 1001, false), (1000, 0, false), (0, 1000, true), (0, 0, true)]
         {
             let session = private(starter, &[]);
-            assert_eq!(session.is_for(&process(me, user)), takes_part, "{starter} in a process of {user}");
+            assert_eq!(session.add_link(&process(me, user)), takes_part, "{starter} in a process of {user}");
         }
     }
 
@@ -418,12 +418,12 @@ mod tests {
         let program = std::env::current_exe().unwrap();
         let program = program.file_name().unwrap().to_string_lossy().to_uppercase();
         let me = process(std::process::id(), 1);
-        assert!(private(1, &[names(&format!("other;{program}\0"))]).is_for(&me));
-        assert!(!private(1, &[names("other")]).is_for(&me));
-        assert!(!private(1, &[names(&program)]).is_for(&process(u32::MAX, 1)), "nobody knows what it runs");
+        assert!(private(1, &[names(&format!("other;{program}\0"))]).add_link(&me));
+        assert!(!private(1, &[names("other")]).add_link(&me));
+        assert!(!private(1, &[names(&program)]).add_link(&process(u32::MAX, 1)), "nobody knows what it runs");
         let pid = |pid: u32| Filter { kind: EVENT_FILTER_TYPE_PID, data: pid.to_le_bytes().to_vec() };
-        assert!(private(1, &[pid(std::process::id())]).is_for(&me));
-        assert!(!private(1, &[pid(std::process::id()), names("other")]).is_for(&me), "both must be met");
+        assert!(private(1, &[pid(std::process::id())]).add_link(&me));
+        assert!(!private(1, &[pid(std::process::id()), names("other")]).add_link(&me), "both must be met");
         for wrong in [
             vec![names("")],
             vec![names("a"), names("b")],

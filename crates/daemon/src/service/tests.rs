@@ -29,7 +29,7 @@ fn service(scope: Scope) -> Service {
 }
 
 fn connect(service: &mut Service, link: LinkId, uid: u32) {
-    service.connected(link, Peer { pid: 100, uid, gid: uid }, ProcessKey::of(100), false);
+    service.connected(link, Peer { pid: 100, uid, gid: uid }, ProcessKey::from_pid(100), false);
 }
 
 fn say(service: &mut Service, link: LinkId, message: Message) {
@@ -328,7 +328,7 @@ fn a_session_that_nobody_may_stop_runs_until_the_daemon_leaves() {
     assert_eq!(heard(&mut service), ["1 welcome 77", "1 refused 87"], "not for controllers");
     service.admit_own();
     let passed = Passed::new(Vec::new(), &service.janitor);
-    service.start(Asker { link: own::OWN, request: 9 }, raw, passed).unwrap();
+    service.start(ReplyTo { link: own::OWN, request: 9 }, raw, passed).unwrap();
     service.notice(told.recv().unwrap());
     heard(&mut service);
     let session = SessionRef::Name("BOOT".into());

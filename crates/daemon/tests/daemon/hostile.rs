@@ -233,7 +233,7 @@ fn a_descriptor_that_waits_when_it_is_closed_holds_nobody_up() {
         sends(&stranger, &hello(role, new_instance()), linger());
         sends(&stranger, &Message::Done, linger());
     }
-    // Who is admitted, with a request and with what is no log file.
+    // PeerName is admitted, with a request and with what is no log file.
     let guest = daemon.controller();
     assert!(sends(&guest.connection, &Message::QueryAll { from: 0 }, linger()));
     let to_it = SessionConfig { log_file: Some("/tmp/x.etl".into()), log_file_mode: 1, ..live("s") };

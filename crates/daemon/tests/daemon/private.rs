@@ -87,7 +87,7 @@ fn sums_keep_what_those_who_left_had_said_and_nobody_waits_for_them() {
     say_state(&one, order, session, 0, 10);
     say_state(&two, order, session, 0, 20);
     assert_eq!(properties(controller.hear()).events, 30);
-    // Who takes no part has nothing to say, and says it in vain.
+    // PeerName takes no part has nothing to say, and says it in vain.
     let stranger = daemon.provider();
     say_state(&stranger, order, session, 0, 1000);
     say_state(&one, 4711, session, 0, 11);

@@ -1,4 +1,4 @@
-//! Who is served when: what one user does holds up nobody else for long, and cuts nobody off.
+//! PeerName is served when: what one user does holds up nobody else for long, and cuts nobody off.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};

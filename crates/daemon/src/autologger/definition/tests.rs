@@ -56,9 +56,9 @@ fn what_is_no_definition_is_refused_with_its_line() {
     ] {
         let wrong = parse(text).expect_err(text);
         assert_eq!(wrong.line, line, "{text}: {wrong}");
-        assert!(wrong.why.contains(word), "{text}: {wrong}");
+        assert!(wrong.reason.contains(word), "{text}: {wrong}");
     }
-    assert!(Definition::parse("App", "Start = 1").unwrap_err().why.contains("Guid"));
+    assert!(Definition::parse("App", "Start = 1").unwrap_err().reason.contains("Guid"));
     assert_eq!(Definition::parse("App", "Guid = \"x\"").unwrap_err().line, 1);
 }
 

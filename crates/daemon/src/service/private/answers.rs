@@ -1,7 +1,7 @@
 //! What processes say about private sessions, put together for who asked.
 //!
 //! ```text
-//!   await_processes ─▶ Pending { waiting, others } ──the last answers, is gone, or time is up──▶ conclude ─▶ the asker
+//!   await_processes ─▶ Pending { waiting, others } ──the last answers, is gone, or time is up──▶ conclude ─▶ the reply_to
 //! ```
 
 use std::collections::BTreeSet;
@@ -13,15 +13,15 @@ use traceweir_transport::message::{Message, Properties, SessionConfig};
 use super::{OTHERS_WITHIN, Pending, Private, Purpose};
 use crate::error::Refusal;
 use crate::limits::Claimant;
-use crate::log::{told, warning};
+use crate::log::{log_client, log_warning};
 use crate::service::sessions::not_running;
-use crate::service::{Asker, LinkId, Service};
+use crate::service::{ReplyTo, LinkId, Service};
 
 impl Service {
     pub(super) fn await_processes(
         &mut self,
         order: u32,
-        (asker, claimant, session): (Option<Asker>, Claimant, u64),
+        (reply_to, claimant, session): (Option<ReplyTo>, Claimant, u64),
         purpose: Purpose,
         waiting: BTreeSet<LinkId>,
         within: Option<Duration>,
@@ -36,12 +36,12 @@ impl Service {
         let others = others.map(|others| (now + OTHERS_WITHIN, others));
         let (succeeded, failure) = (0, None);
         let pending =
-            Pending { asker, claimant, session, purpose, waiting, succeeded, failure, deadline, others };
+            Pending { reply_to, claimant, session, purpose, waiting, succeeded, failure, deadline, others };
         self.privates.pending.insert(order, pending);
         self.conclude_if_answered(order);
     }
 
-    /// A process says what came of an order. Who takes no part has nothing to say.
+    /// A process says what came of an order. PeerName takes no part has nothing to say.
     pub(in crate::service) fn private_state(
         &mut self,
         link: LinkId,
@@ -60,7 +60,7 @@ impl Service {
             Err(refusal) => {
                 let pid = self.registry.processes.get(&link).map_or(0, |process| process.peer.pid);
                 let (name, reason, status) = (&private.config.name, &refusal.reason, refusal.status.0);
-                told!("process {pid} says of private session {name:?}: {reason:?} (status {status})");
+                log_client!("process {pid} says of private session {name:?}: {reason:?} (status {status})");
                 if !member.runs {
                     // It never ran there: the plain name is free for another.
                     private.is_named &= !member.is_named;
@@ -80,7 +80,7 @@ impl Service {
     }
 
     /// A process is gone, and with it its private sessions.
-    pub(in crate::service) fn private_left(&mut self, link: LinkId) {
+    pub(in crate::service) fn private_provider_left(&mut self, link: LinkId) {
         for private in self.privates.all.values_mut() {
             private.leave(link);
         }
@@ -100,11 +100,11 @@ impl Service {
 
     /// A controller is gone: nobody is told, and what was tied to it ends.
     pub(in crate::service) fn private_controller_left(&mut self, link: LinkId) {
-        let is_its = |it: &Pending| it.asker.is_some_and(|asker| asker.link == link);
+        let is_its = |it: &Pending| it.reply_to.is_some_and(|reply_to| reply_to.link == link);
         // What is only waited for is forgotten; a start or stop goes on, for nobody.
         self.privates.pending.retain(|_, it| !(is_its(it) && matches!(it.purpose, Purpose::Enable)));
         for pending in self.privates.pending.values_mut() {
-            pending.asker = pending.asker.filter(|asker| asker.link != link);
+            pending.reply_to = pending.reply_to.filter(|reply_to| reply_to.link != link);
         }
         for id in self.privates.tied_to(link) {
             self.stop_private(None, id);
@@ -119,7 +119,7 @@ impl Service {
             orders.push(*order);
             let silent = others.iter().filter(|link| pending.waiting.remove(*link)).count();
             if let (Purpose::Stop(private), 1..) = (&mut pending.purpose, silent) {
-                warning!(
+                log_warning!(
                     "private session {:?}: {silent} processes of other users do not say how it ended",
                     private.config.name
                 );
@@ -140,8 +140,8 @@ impl Service {
             self.privates.pending.iter().filter(|(_, it)| is_late(it)).map(|(order, _)| *order).collect();
         for order in late {
             if let Some(mut pending) = self.privates.pending.remove(&order) {
-                let why = "a process did not answer in time; what was asked for stands";
-                let late = Refusal::new(Status::ERROR_TIMEOUT, why);
+                let reason = "a process did not answer in time; what was asked for stands";
+                let late = Refusal::new(Status::ERROR_TIMEOUT, reason);
                 // A session is started also where a process takes its time.
                 let late = Some(late).filter(|_| !matches!(pending.purpose, Purpose::Start));
                 pending.failure = pending.failure.take().or(late);
@@ -160,7 +160,7 @@ impl Service {
 
     /// Tells whoever asked what came of it.
     pub(super) fn conclude(&mut self, pending: Pending) {
-        let Pending { asker, session, purpose, succeeded, failure, .. } = pending;
+        let Pending { reply_to, session, purpose, succeeded, failure, .. } = pending;
         self.used = Instant::now();
         let properties = match &purpose {
             Purpose::Stop(private) => Some(private.properties(session)),
@@ -175,12 +175,12 @@ impl Service {
             Purpose::Start | Purpose::Query => None,
             Purpose::Change | Purpose::Enable | Purpose::Stop(_) => failure,
         };
-        let Some(asker) = asker else { return };
+        let Some(reply_to) = reply_to else { return };
         match (failure, purpose, properties) {
-            (Some(refusal), ..) => self.refuse(asker, refusal),
-            (None, Purpose::Enable, _) => self.reply(asker, Message::Done),
-            (None, _, Some(properties)) => self.reply(asker, Message::Properties(Box::new(properties))),
-            (None, _, None) => self.refuse(asker, not_running()),
+            (Some(refusal), ..) => self.refuse(reply_to, refusal),
+            (None, Purpose::Enable, _) => self.reply(reply_to, Message::Done),
+            (None, _, Some(properties)) => self.reply(reply_to, Message::Properties(Box::new(properties))),
+            (None, _, None) => self.refuse(reply_to, not_running()),
         }
     }
 }

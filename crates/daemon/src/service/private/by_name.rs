@@ -24,7 +24,7 @@ use traceweir_format::spec::access::Rights;
 use traceweir_transport::message::{EnableCode, EnableParams, Message};
 
 use super::{MAX_GUIDS_BY_NAME, Private};
-use crate::log::refused;
+use crate::log::log_refusal;
 use crate::registry::Registry;
 use crate::service::access::rights_to_run;
 use crate::service::{LinkId, Service};
@@ -135,7 +135,7 @@ impl Service {
         {
             let pid = self.registry.processes.get(&link).map_or(0, |process| process.peer.pid);
             let name = &private.config.name;
-            refused!(
+            log_refusal!(
                 "private session {name:?} enables {MAX_GUIDS_BY_NAME} GUIDs by name in process {pid}, which is the limit: {left_out} more are not enabled"
             );
         }
@@ -239,7 +239,7 @@ impl Service {
         let missing = self.missing_to_run(private, provider);
         if !missing.is_empty() {
             let (name, uid) = (&private.config.name, private.starter);
-            refused!(
+            log_refusal!(
                 "{provider} is not enabled by its name for private session {name:?}: uid {uid} has no {missing} on it"
             );
         }
@@ -258,7 +258,7 @@ impl Service {
                 Some((checked, is_for)) if checked == link => is_for,
                 _ => {
                     let process = self.registry.processes.get(&link);
-                    !private.members.contains_key(&link) && process.is_some_and(|it| private.is_for(it))
+                    !private.members.contains_key(&link) && process.is_some_and(|it| private.add_link(it))
                 }
             };
             last = Some((link, is_for));
@@ -274,14 +274,14 @@ impl Service {
     /// A process has registered a provider, or given it a name: private sessions that enable the
     /// name reach it from now on.
     pub(in crate::service) fn join_privates_by_name(&mut self, link: LinkId, registration: u32) {
-        let Some((hash, provider)) = self.registry.name_of(link, registration) else { return };
+        let Some((hash, provider)) = self.registry.name_hash_and_guid(link, registration) else { return };
         let Some(process) = self.registry.processes.get(&link) else { return };
         let reaching = self.privates.all.iter().filter_map(|(id, private)| {
             if !private.enables_by_name(hash) || private.enables.contains_key(&provider) {
                 return None;
             }
             let is_member = private.members.contains_key(&link);
-            let is_meant = is_member || (private.config.guid == hash && private.is_for(process));
+            let is_meant = is_member || (private.config.guid == hash && private.add_link(process));
             (is_meant && self.check_may_run(private, provider)).then_some((*id, is_member))
         });
         for (id, is_member) in reaching.collect::<Vec<_>>() {

@@ -1,6 +1,6 @@
 //! What private sessions enable, for those whom it concerns.
 //!
-//! Such sessions are in no list of sessions. Who asks about providers is told which of his own enable them; root and the daemon's own user are told
+//! Such sessions are in no list of sessions. PeerName asks about providers is told which of his own enable them; root and the daemon's own user are told
 //! of all.
 
 use std::collections::BTreeSet;
@@ -10,12 +10,12 @@ use traceweir_transport::message::{EnableEntry, EnableParams, Message, ProviderE
 
 use super::Private;
 use crate::registry::Target;
-use crate::service::{Asker, LinkId, Service};
+use crate::service::{ReplyTo, LinkId, Service};
 
 impl Service {
     /// The providers behind one, with what private sessions want of them.
-    pub(in crate::service) fn providers_page(&self, asker: Asker, after: Option<(Guid, bool)>) -> Message {
-        let shown: Vec<(u64, &Private)> = self.privates_shown_to(asker);
+    pub(in crate::service) fn providers_page(&self, reply_to: ReplyTo, after: Option<(Guid, bool)>) -> Message {
+        let shown: Vec<(u64, &Private)> = self.privates_shown_to(reply_to);
         let others: BTreeSet<Target> =
             shown.iter().flat_map(|(_, it)| it.enables.keys()).map(|guid| Target::Provider(*guid)).collect();
         let entries = self.registry.providers(after, &others).map(|mut entry| {
@@ -28,8 +28,8 @@ impl Service {
         Message::providers_page(entries)
     }
 
-    fn privates_shown_to(&self, asker: Asker) -> Vec<(u64, &Private)> {
-        let (uid, sees_all) = (self.uid(asker).ok(), !self.is_guest(asker.link));
+    fn privates_shown_to(&self, reply_to: ReplyTo) -> Vec<(u64, &Private)> {
+        let (uid, sees_all) = (self.uid(reply_to).ok(), !self.is_guest(reply_to.link));
         let is_shown = |it: &Private| sees_all || uid == Some(it.starter);
         self.privates.all.iter().filter(|(_, it)| is_shown(it)).map(|(id, it)| (*id, it)).collect()
     }

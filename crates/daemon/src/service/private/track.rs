@@ -4,17 +4,17 @@ use traceweir_format::Guid;
 
 use super::Private;
 use crate::error::Refusal;
-use crate::service::{Asker, LinkId, Service};
+use crate::service::{ReplyTo, LinkId, Service};
 
 impl Service {
     /// Has a private session told where its providers live, from now on, or no longer.
     pub(in crate::service) fn track_private(
         &mut self,
-        asker: Asker,
+        reply_to: ReplyTo,
         id: u64,
         on: bool,
     ) -> Result<(), Refusal> {
-        self.check_owner(asker, id, false)?;
+        self.check_owner(reply_to, id, false)?;
         if let Some(private) = self.privates.all.get_mut(&id) {
             private.tracks_binaries = on;
         }
@@ -23,7 +23,7 @@ impl Service {
     }
 
     /// A process has registered a provider: private sessions that it runs already are told of that one too.
-    pub(in crate::service) fn tell_privates_of(&mut self, link: LinkId, provider: Guid) {
+    pub(in crate::service) fn request_modules_for_privates(&mut self, link: LinkId, provider: Guid) {
         let tracking = self.privates.all.iter().filter(|(_, it)| it.tracks_binaries);
         let ids: Vec<u64> = tracking.map(|(id, _)| *id).collect();
         for id in ids {
@@ -39,7 +39,7 @@ impl Service {
         let told: Vec<(LinkId, Vec<u32>)> =
             links.into_iter().map(|link| (link, self.enabled_in(private, link, provider))).collect();
         for (link, numbers) in told {
-            self.tell_modules(link, numbers, id);
+            self.request_modules(link, numbers, id);
         }
     }
 

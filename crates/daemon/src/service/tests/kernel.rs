@@ -9,7 +9,7 @@ use traceweir_kernel::Scope as Sight;
 use traceweir_session::info::System;
 
 use super::*;
-use crate::kernel::Wishes;
+use crate::kernel::RequestedGroups;
 use crate::service::kernel::{Kept, Kernels};
 
 const PROCESSES: GroupMask = [0x1, 0, 0, 0, 0, 0, 0, 0];
@@ -17,7 +17,7 @@ const DISKS: GroupMask = [0x100, 0, 0, 0, 0, 0, 0, 0];
 
 fn seeing(scope: Scope, sight: Sight) -> Service {
     let mut service = service(scope);
-    service.kernels = Kernels::seeing(sight);
+    service.kernels = Kernels::with_scope(sight);
     connect(&mut service, 1, OWN);
     connect(&mut service, 2, STRANGER);
     service
@@ -49,8 +49,8 @@ fn a_daemon_without_privilege_has_groups_of_its_own_users_processes_only() {
     let own = [0x0100_3017, 0x6, 0, 0, 0, 0, 0, 0];
     assert_eq!((refused(&service, 1, &PROCESSES), refused(&service, 1, &own)), (0, 0));
     assert_eq!(refused(&service, 1, &DISKS), 1314);
-    let why = service.check_kernel_events(1, &DISKS).unwrap_err().reason;
-    assert!(why.starts_with("kernel events: DISK_IO") && why.contains("weir doctor"), "{why}");
+    let reason = service.check_kernel_events(1, &DISKS).unwrap_err().reason;
+    assert!(reason.starts_with("kernel events: DISK_IO") && reason.contains("weir doctor"), "{reason}");
 }
 
 /// A list that grants a stranger these rights.
@@ -159,7 +159,7 @@ fn a_session_without_capture_is_given_one_when_it_runs() {
         panic!("it starts whatever the machine gives");
     };
     started.kernel = None;
-    let wishes = Wishes::of_flags(0x10);
+    let wishes = RequestedGroups::from_flags(0x10);
     let kept = Kept::Session { id, wishes, settings: Box::default() };
     assert_eq!(service.kernels.steps(&kept, &service.information).len(), 0);
     service.notice(Notice::Started { id, outcome: Ok(started) });
@@ -214,7 +214,7 @@ fn guests_leave_room_for_others_among_what_waits_for_the_kernel() {
         say(&mut service, link, hello(Role::Controller, link));
         assert_eq!(heard(&mut service), [format!("{link} welcome 77")]);
     }
-    service.kernels.seem_changing();
+    service.kernels.simulate_change();
     let flood = |service: &mut Service, link: LinkId| {
         for _ in 0..100 {
             say(service, link, set(7, &Set::SystemTraceEnableFlags([0; 8])));

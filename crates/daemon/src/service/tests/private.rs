@@ -83,8 +83,8 @@ fn answer(service: &mut Service) -> Vec<(LinkId, Option<u32>)> {
             Effect::Send { link, message: Message::PrivateStart { order, session, starter, .. }, .. } => {
                 (*link, *order, *session, Some(*starter))
             }
-            Effect::Send { link, message: Message::PrivateControl { order, session, asker, .. }, .. } => {
-                (*link, *order, *session, Some(*asker))
+            Effect::Send { link, message: Message::PrivateControl { order, session, reply_to, .. }, .. } => {
+                (*link, *order, *session, Some(*reply_to))
             }
             Effect::Send { link, message: Message::PrivateEnable { order, session, .. }, .. } => {
                 (*link, *order, *session, None)
@@ -277,7 +277,7 @@ fn logger_ids_of_private_sessions_are_nobody_elses() {
     service.privates.forget_last_logger();
     say(&mut service, ROOTS, private("last"));
     let mut ids = service.privates.ids();
-    ids.extend((0..4).filter_map(|n| service.sessions.known(&SessionRef::Name(format!("s{n}")))));
+    ids.extend((0..4).filter_map(|n| service.sessions.find_any(&SessionRef::Name(format!("s{n}")))));
     let loggers: BTreeSet<u64> = ids.iter().map(|id| id & 0xFFFF).collect();
     assert_eq!((loggers.len(), ids.len()), (128 + 128 + 1 + 4, 128 + 128 + 1 + 4));
 }
@@ -346,7 +346,7 @@ fn processes_of_others_that_filters_name_are_waited_for_five_seconds_in_all() {
     let mut service = stage(ALL);
     // A process of Ann's that the system really has.
     let (pid, link) = (std::process::id(), 12);
-    service.connected(link, Peer { pid, uid: ANN, gid: ANN }, ProcessKey::of(pid), false);
+    service.connected(link, Peer { pid, uid: ANN, gid: ANN }, ProcessKey::from_pid(pid), false);
     say(&mut service, link, hello(Role::Provider, link));
     let register =
         Message::Register { registration: 1, provider: PROVIDER, traits: Vec::new(), classic: false };
@@ -613,7 +613,7 @@ fn name_that_is_set_later_reports_modules_to_private_sessions() {
     say(&mut service, ROOTS, private_of_app("a"));
     say(&mut service, ROOTS, enable_app("a", EnableCode::Enable, APP));
     let session = service.privates.ids()[0];
-    service.track_private(Asker { link: ROOTS, request: 1 }, session, true).unwrap();
+    service.track_private(ReplyTo { link: ROOTS, request: 1 }, session, true).unwrap();
     let (provider, traits) = (Guid::from_u128(8), Vec::new());
     say(&mut service, 20, Message::Register { registration: 2, provider, traits, classic: false });
     service.effects();

@@ -40,7 +40,7 @@ impl Changing {
 
     fn connect(&self, service: &mut Service, link: LinkId) {
         let uid = rustix::process::geteuid().as_raw();
-        service.connected(link, Peer { pid: self.pid, uid, gid: 0 }, ProcessKey::of(self.pid), false);
+        service.connected(link, Peer { pid: self.pid, uid, gid: 0 }, ProcessKey::from_pid(self.pid), false);
     }
 }
 

@@ -42,7 +42,7 @@ struct Fact {
     group: Option<Guid>,
     has_traits: bool,
     classic: bool,
-    /// Who has a classic one.
+    /// PeerName has a classic one.
     owner: Option<u64>,
 }
 
@@ -201,7 +201,7 @@ impl Scene {
         say(&mut service, 1, hello(Role::Controller, 1));
         for link in 2..=4 {
             let pid = if is_own(link) { std::process::id() } else { 1 };
-            service.connected(link, Peer { pid, uid: OWN, gid: OWN }, ProcessKey::of(pid), false);
+            service.connected(link, Peer { pid, uid: OWN, gid: OWN }, ProcessKey::from_pid(pid), false);
             say(&mut service, link, hello(Role::Provider, link));
         }
         service.effects();
