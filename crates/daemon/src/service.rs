@@ -198,7 +198,7 @@ impl Service {
 
     /// Adds a connection. `knocked`: the daemon opened it.
     pub(crate) fn connected(&mut self, link: LinkId, peer: Peer, process: Option<ProcessKey>, knocked: bool) {
-        let (identity, last_message) = (Identity::alone(&peer), Instant::now());
+        let (identity, last_message) = (Identity::without_groups(&peer), Instant::now());
         let could_profile = may_profile(peer.pid, peer.uid);
         let (role, reads) = (None, Reads::Nothing);
         let is_reserved = false;
@@ -386,7 +386,7 @@ impl Service {
     }
 
     fn refuse(&mut self, reply_to: ReplyTo, refusal: Refusal) {
-        self.reply(reply_to, refusal.message());
+        self.reply(reply_to, refusal.into_message());
     }
 
     fn refuse_and_close(&mut self, reply_to: ReplyTo, refusal: Refusal) {

@@ -258,7 +258,7 @@ fn enable_by_name(registry: &mut Registry, session: u64, level: u8) {
 }
 
 fn root() -> Identity {
-    Identity::alone(&Peer { pid: 1, uid: 0, gid: 0 })
+    Identity::without_groups(&Peer { pid: 1, uid: 0, gid: 0 })
 }
 
 /// Lets all enables by name reach a registration that was just added, or whose traits were just

@@ -83,7 +83,7 @@ impl Service {
     ) -> Result<(), Refusal> {
         let (id, session) = self.sessions.find_running(session)?;
         let config = session.properties().config;
-        passed.check(Named::by(config.log_file_mode, update.log_file.is_some()))?;
+        passed.check(Named::from_mode(config.log_file_mode, update.log_file.is_some()))?;
         match update.enable_flags.take_if(|_| is_system_logger(&config)) {
             Some(flags) => self.update_groups(reply_to, (id, &config), flags, update, passed),
             None => self.update_rest(reply_to, id, update, passed, None),
@@ -110,7 +110,7 @@ impl Service {
             return Ok(());
         }
         let (_, owner) = self.starter(reply_to.link).ok_or_else(not_running)?;
-        let (files, terms) = (self.files.clone(), Terms::of_log(&config, owner.uid));
+        let (files, terms) = (self.files.clone(), Terms::for_log(&config, owner.uid));
         spawn_file_thread(move || match passed.open(&files, &terms) {
             Ok(Opened { file, claim, folder, rights }) => {
                 keep_room(&session, &terms);
@@ -149,14 +149,14 @@ impl Service {
     ) -> Result<(), Refusal> {
         let (id, session) = self.sessions.find_running(session)?;
         let session = session.clone();
-        passed.check(Named::by(0, log_file.is_some()))?;
+        passed.check(Named::from_mode(0, log_file.is_some()))?;
         // Check before the file is emptied: a file that is not written stays unchanged.
         let mode = session.properties().config.log_file_mode;
         if log_file.is_some() && mode & EVENT_TRACE_BUFFERING_MODE == 0 {
             return Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, NO_SNAPSHOT));
         }
         let (_, owner) = self.starter(reply_to.link).ok_or_else(not_running)?;
-        let terms = Terms::of_snapshot(owner.uid);
+        let terms = Terms::for_snapshot(owner.uid);
         self.count_change(id)?;
         let promise = self.promise_change(id, reply_to, false, None);
         let Some(path) = log_file else {

@@ -26,7 +26,7 @@ impl Service {
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let peer = Peer { pid: std::process::id(), uid, gid };
         let (role, last_message) = (Some(Role::Controller), Instant::now());
-        let identity = Identity::alone(&peer);
+        let identity = Identity::without_groups(&peer);
         let client = Client {
             peer,
             process: None,

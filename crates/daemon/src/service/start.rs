@@ -58,10 +58,10 @@ impl Service {
         self.sessions.check_name(&raw.name, &raw.guid)?;
         self.privates.check_name(&raw.name)?;
         let (pid, owner) = self.starter(reply_to.link).ok_or_else(not_running)?;
-        passed.check(Named::by(raw.log_file_mode, raw.log_file.is_some()))?;
+        passed.check(Named::from_mode(raw.log_file_mode, raw.log_file.is_some()))?;
         let (name, guid) = (raw.name.clone(), raw.guid);
         // The published order checks disk space before the number of sessions and their memory.
-        let terms = Terms::of_log(raw, owner.uid);
+        let terms = Terms::for_log(raw, owner.uid);
         let claimant = self.claimant(reply_to);
         let room = self.sessions.check_room(claimant);
         let room = room.and_then(|()| requested.as_ref().map_or(Ok(()), |_| self.kernels.check_room(raw)));

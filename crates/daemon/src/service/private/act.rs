@@ -1,4 +1,5 @@
-//! What is done about private sessions: requests of controllers, passed on to processes. What comes back is in `answers`.
+//! Requests of controllers about private sessions, passed on to processes. `answers` handles the
+//! replies.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -16,7 +17,7 @@ use traceweir_transport::message::{
 };
 
 use super::owner::names_file;
-use super::{ANSWER_WITHIN, Enabled, MAX_ENABLES, Member, Private, Purpose, who_takes_part};
+use super::{ANSWER_WITHIN, Enabled, MAX_ENABLES, Member, Private, Purpose, resolve_participants};
 use crate::error::Refusal;
 use crate::filter;
 use crate::limits::{Claimant, MAX_PRIVATES, MAX_PRIVATES_OF_GUEST};
@@ -42,27 +43,27 @@ impl Service {
     ) -> Result<(), Refusal> {
         self.refuse_when_leaving()?;
         passed.check(Named::Nothing)?;
-        let names_nobody = config.guid.is_null();
+        let has_no_guid = config.guid.is_null();
         let config = Config::for_private(config, cpu::possible())?.properties().clone();
         let name = SessionRef::Name(config.name.clone());
-        if names_nobody {
+        if has_no_guid {
             return Err(invalid("the GUID of a private session is that of its provider"));
         }
-        let who = who_takes_part(&config.guid, &config.filters)?;
-        // A name that stands for another session by its GUID would take that one's place.
+        let participants = resolve_participants(&config.guid, &config.filters)?;
+        // A name that is the GUID of another session would hide that session.
         if self.sessions.find_any(&name).is_some() {
             return Err(name_is_taken(&config.name));
         }
         self.privates.check_name(&config.name)?;
         if self.privates.all.len() >= MAX_PRIVATES {
-            let reason = format!("{MAX_PRIVATES} private sessions are running, which is the limit");
+            let reason = format!("{MAX_PRIVATES} private sessions are running, the limit");
             return Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, reason));
         }
         let owner = self.claimant(reply_to);
-        let owners = self.privates.all.values().map(|it| it.owner);
+        let owners = self.privates.all.values().map(|private| private.owner);
         if !owner.has_room(owners, MAX_PRIVATES_OF_GUEST, MAX_PRIVATES) {
             let reason =
-                format!("you run {MAX_PRIVATES_OF_GUEST} private sessions, which is the limit for one user");
+                format!("you run {MAX_PRIVATES_OF_GUEST} private sessions, the limit for one user");
             return Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, reason));
         }
         self.check_right(reply_to.link, config.guid, rights_to_run(&config))?;
@@ -73,20 +74,20 @@ impl Service {
         let tied_to = config.tied.then_some(reply_to.link);
         let (provider, members, enables) = (config.guid, Default::default(), Default::default());
         log_info!("private session {:?} started by {}", config.name, self.peer_name(reply_to.link));
-        let (gone, turned_away) = (Properties::default(), 0);
+        let (gone, uncounted) = (Properties::default(), 0);
         let is_named = false;
         let private = Private {
             config,
             starter,
             identity,
             owner,
-            who,
+            participants,
             members,
             is_named,
             enables,
             tied_to,
             gone,
-            turned_away,
+            uncounted,
             tracks_binaries: false,
         };
         self.privates.all.insert(id, private);
@@ -103,43 +104,45 @@ impl Service {
         Ok(())
     }
 
-    /// A process has registered a provider: private sessions of it are run there too.
+    /// Starts the private sessions of a provider in a process that has just registered it.
     pub(in crate::service) fn join_privates(&mut self, link: LinkId, provider: Guid) {
-        let wanted = self.privates.all.iter().filter(|(_, it)| it.config.guid == provider);
+        let wanted = self.privates.all.iter().filter(|(_, private)| private.config.guid == provider);
         let ids: Vec<u64> = wanted.map(|(id, _)| *id).collect();
         for id in ids {
             self.join(id, link, 0);
         }
     }
 
-    /// Has a process run a session, where it takes part and does not do so already.
+    /// Starts a session in a process, if the process takes part and does not run it yet; returns
+    /// whether it did.
     pub(super) fn join(&mut self, id: u64, link: LinkId, order: u32) -> bool {
         let (Some(private), Some(process)) =
             (self.privates.all.get_mut(&id), self.registry.processes.get(&link))
         else {
             return false;
         };
-        if private.members.contains_key(&link) || !private.add_link(process) {
+        if private.members.contains_key(&link) || !private.includes(process) {
             return false;
         }
-        // The groups of who is no guest are not known, and are compared by the process itself.
+        // The groups of a peer that is not a guest are not looked up; the process itself compares
+        // them.
         let identity =
-            self.clients.get(&link).filter(|it| self.access.is_guest(&it.peer)).map(|it| &it.identity);
+            self.clients.get(&link).filter(|client| self.access.is_guest(&client.peer)).map(|client| &client.identity);
         if identity.is_some_and(|identity| private.is_outranked_by(identity)) {
             let (name, pid) = (&private.config.name, process.peer.pid);
             log_client!(
                 "process {pid} is in groups that the starter of private session {name:?} is not in: it takes no part"
             );
-            private.turned_away = private.turned_away.saturating_add(1);
+            private.uncounted = private.uncounted.saturating_add(1);
             return false;
         }
         let is_named = !std::mem::replace(&mut private.is_named, true);
         let log_file = private.path_for(private.config.log_file.as_deref(), is_named, process.peer.pid);
-        let is_anothers = process.peer.uid != private.starter;
-        private.members.insert(link, Member { is_named, is_anothers, ..Member::default() });
+        let has_other_user = process.peer.uid != private.starter;
+        private.members.insert(link, Member { is_named, has_other_user, ..Member::default() });
         let filters = Vec::new();
         let config = SessionConfig { log_file, filters, tied: false, ..private.config.clone() };
-        let enables: Vec<_> = private.enables.iter().map(|(guid, it)| (*guid, it.params.clone())).collect();
+        let enables: Vec<_> = private.enables.iter().map(|(guid, enabled)| (*guid, enabled.params.clone())).collect();
         let starter = private.starter;
         let start = Message::PrivateStart { order, session: id, starter, config: Box::new(config) };
         self.send(link, 0, start);
@@ -149,7 +152,7 @@ impl Service {
             self.send(link, 0, Message::PrivateEnable { order: 0, session: id, provider, code, params });
         }
         self.enable_names_in(id, link);
-        self.tell_private_modules(id, Some(link), None);
+        self.request_private_modules(id, Some(link), None);
         true
     }
 
@@ -160,7 +163,7 @@ impl Service {
         id: u64,
         control: Control,
     ) -> Result<(), Refusal> {
-        // Processes answer this, and a daemon that leaves does not wait for them.
+        // Processes answer this request, and a daemon that is shutting down does not wait for them.
         self.refuse_when_leaving()?;
         self.check_owner(reply_to, id, names_file(&control))?;
         match control {
@@ -180,7 +183,7 @@ impl Service {
                 Control::Flush { log_file: name(log_file.as_deref()) }
             }),
             Control::Stop => {
-                // Before anything is done: who is refused finds the session as it was.
+                // Check before anything is done: a refused stop leaves the session as it was.
                 self.privates.check_pending(self.claimant(reply_to))?;
                 self.stop_private(Some(reply_to), id);
                 Ok(())
@@ -196,7 +199,7 @@ impl Service {
         }
     }
 
-    /// Passes a request on to all processes, each with its own file's name.
+    /// Passes a request on to all processes, each with the name of its own file.
     fn ask_members(
         &mut self,
         reply_to: ReplyTo,
@@ -218,31 +221,33 @@ impl Service {
         }
         let waiting = orders.iter().map(|(link, _)| *link).collect();
         for (link, control) in orders {
-            self.send(link, 0, Message::PrivateControl { order, session: id, reply_to: uid, control });
+            self.send(link, 0, Message::PrivateControl { order, session: id, asker: uid, control });
         }
         self.await_processes(order, (Some(reply_to), claimant, id), purpose, waiting, Some(within));
         Ok(())
     }
 
-    /// Ends a session in all its processes; nobody joins it any more. Where somebody asks, there is room for his question.
+    /// Ends a session in all its processes; no process joins it any more. If `reply_to` is given,
+    /// the caller has checked that there is room for the request.
     pub(in crate::service) fn stop_private(&mut self, reply_to: Option<ReplyTo>, id: u64) {
         let Some(private) = self.privates.all.remove(&id) else { return };
         let (name, members) = (&private.config.name, private.members.len());
         match reply_to {
             Some(reply_to) => {
-                let who = self.peer_name(reply_to.link);
-                log_info!("private session {name:?} is stopped by {who}, in {members} processes");
+                let peer = self.peer_name(reply_to.link);
+                log_info!("private session {name:?} is stopped by {peer}, in {members} processes");
             }
             None => log_info!("private session {name:?} stops in {members} processes"),
         }
         let waiting: BTreeSet<LinkId> = private.members.keys().copied().collect();
-        // Where nobody asks and too much is under way, nobody is waited for; the processes are told all the same.
+        // Without a requester and with too much under way there is no wait; the processes get the
+        // order nevertheless.
         let claimant: Claimant = reply_to.map_or(private.owner, |reply_to| self.claimant(reply_to));
         let order = self.privates.next_order(claimant);
         let uid = reply_to.and_then(|reply_to| self.uid(reply_to).ok()).unwrap_or(private.starter);
         for link in &waiting {
             let (order, control) = (*order.as_ref().unwrap_or(&0), Control::Stop);
-            self.send(*link, 0, Message::PrivateControl { order, session: id, reply_to: uid, control });
+            self.send(*link, 0, Message::PrivateControl { order, session: id, asker: uid, control });
         }
         match (order, reply_to) {
             (Ok(order), _) => {
@@ -255,7 +260,8 @@ impl Service {
         }
     }
 
-    /// Enables, disables or asks for state, in all processes of a private session.
+    /// Enables or disables a provider, or requests its state, in all processes of a private
+    /// session.
     pub(in crate::service) fn enable_private(
         &mut self,
         reply_to: ReplyTo,
@@ -271,14 +277,14 @@ impl Service {
         }
         self.check_right(reply_to.link, provider, Rights::TRACELOG_GUID_ENABLE)?;
         if is_system_provider(&provider) {
-            return Err(invalid("a system provider is enabled on a system logger only"));
+            return Err(invalid("system providers can be enabled only on a system logger"));
         }
         let (params, scope) = filter::resolve(&provider, params)?;
         if scope.is_some() {
             return Err(invalid("the processes of a private session are chosen when it is started"));
         }
         let claimant = self.claimant(reply_to);
-        let order = if timeout_ms == 0 { 0 } else { self.privates.next_order_of(reply_to.link, claimant)? };
+        let order = if timeout_ms == 0 { 0 } else { self.privates.next_order_for(reply_to.link, claimant)? };
         let Some(private) = self.privates.all.get_mut(&id) else { return Ok(()) };
         let mut is_by_name = false;
         match code {
@@ -289,7 +295,7 @@ impl Service {
                     return Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, reason));
                 }
                 let before =
-                    private.enables.remove(&provider).map(|it| it.name).filter(|_| called.is_empty());
+                    private.enables.remove(&provider).map(|enabled| enabled.name).filter(|_| called.is_empty());
                 let name = before.unwrap_or(called);
                 is_by_name = provider.is_hash_of(&name);
                 private.enables.insert(provider, Enabled { params: params.clone(), name, is_by_name });
@@ -302,13 +308,13 @@ impl Service {
         if is_by_name {
             self.join_by_name(id, provider);
         }
-        let members = self.privates.all.get(&id).map(|it| it.members.keys().copied().collect());
+        let members = self.privates.all.get(&id).map(|private| private.members.keys().copied().collect());
         let links: BTreeSet<LinkId> = members.unwrap_or_default();
-        let who = self.peer_name(reply_to.link);
-        log_enable!("{who}, {} {provider} for private session {name:?}", verb(code));
+        let peer = self.peer_name(reply_to.link);
+        log_enable!("{peer}, {} {provider} for private session {name:?}", verb(code));
         for link in &links {
             let mut orders = Vec::new();
-            // Processes that have just joined know of all GUIDs.
+            // Processes that have just joined have been sent all GUIDs.
             if before.contains(link) {
                 orders = self.orders_by_name((id, *link), (provider, code), &params);
             }
@@ -317,16 +323,16 @@ impl Service {
                 orders.into_iter().partition(|(guid, _, _)| *guid == provider);
             let main = [(provider, code, params.clone())];
             let all: Vec<_> = first.into_iter().chain(main).chain(after).collect();
-            // The answer to the call comes when all is done: the answer to the last order counts.
+            // The call is answered when all orders are done: the answer to the last order counts.
             let last = all.len().saturating_sub(1);
-            for (at, (provider, code, params)) in all.into_iter().enumerate() {
-                let order = if at == last { order } else { 0 };
+            for (index, (provider, code, params)) in all.into_iter().enumerate() {
+                let order = if index == last { order } else { 0 };
                 let params = Box::new(params);
                 self.send(*link, 0, Message::PrivateEnable { order, session: id, provider, code, params });
             }
         }
         if code == EnableCode::Enable {
-            self.tell_private_modules(id, None, (!is_by_name).then_some(provider));
+            self.request_private_modules(id, None, (!is_by_name).then_some(provider));
         }
         if order == 0 {
             self.reply(reply_to, Message::Done);
@@ -338,11 +344,11 @@ impl Service {
     }
 }
 
-/// The log file and the flush timer are all that can be changed.
+/// Refuses updates of anything except the log file and the flush timer.
 fn check_update(update: &Update) -> Result<(), Refusal> {
     let Update { flush_timer: _, maximum_buffers, real_time, log_file: _, enable_flags } = update;
     if maximum_buffers.is_some() || *real_time == Some(true) || enable_flags.is_some_and(|flags| flags != 0) {
-        return Err(invalid("of a private session the log file and the flush timer can be changed"));
+        return Err(invalid("only the log file and the flush timer of a private session can be changed"));
     }
     Ok(())
 }

@@ -1,7 +1,8 @@
-//! What processes say about private sessions, put together for who asked.
+//! Reports of processes about private sessions, combined for the controller.
 //!
 //! ```text
-//!   await_processes ─▶ Pending { waiting, others } ──the last answers, is gone, or time is up──▶ conclude ─▶ the reply_to
+//!   await_processes ─▶ Pending { waiting, others }
+//!       ──last answer, disconnect, or timeout──▶ conclude ─▶ reply to the controller
 //! ```
 
 use std::collections::BTreeSet;
@@ -41,36 +42,37 @@ impl Service {
         self.conclude_if_answered(order);
     }
 
-    /// A process says what came of an order. PeerName takes no part has nothing to say.
+    /// Handles a process's report on an order. Reports of processes that take no part are ignored.
     pub(in crate::service) fn private_state(
         &mut self,
         link: LinkId,
         (order, session): (u32, u64),
         outcome: Result<Properties, Refusal>,
     ) {
-        let Some(private) = self.privates.spoken_of(session) else { return };
+        let Some(private) = self.privates.find_reported(session) else { return };
         let Some(member) = private.members.get_mut(&link) else { return };
         let failure = match outcome {
             Ok(properties) => {
-                // Its configuration is ours; what a process could make us keep is bounded.
+                // The daemon has the configuration already; this bounds what a process can make it
+                // keep.
                 let config = SessionConfig::default();
-                (member.runs, member.last) = (true, Properties { config, ..properties });
+                (member.is_running, member.last) = (true, Properties { config, ..properties });
                 None
             }
             Err(refusal) => {
                 let pid = self.registry.processes.get(&link).map_or(0, |process| process.peer.pid);
                 let (name, reason, status) = (&private.config.name, &refusal.reason, refusal.status.0);
-                log_client!("process {pid} says of private session {name:?}: {reason:?} (status {status})");
-                if !member.runs {
-                    // It never ran there: the plain name is free for another.
+                log_client!("process {pid} reports for private session {name:?}: {reason:?} (status {status})");
+                if !member.is_running {
+                    // The session never ran there, so another process may get the plain name.
                     private.is_named &= !member.is_named;
                     private.members.remove(&link);
-                    private.turned_away = private.turned_away.saturating_add(1);
+                    private.uncounted = private.uncounted.saturating_add(1);
                 }
                 Some(Refusal::new(refusal.status, format!("process {pid}: {refusal}")))
             }
         };
-        if let Some(pending) = self.privates.pending.get_mut(&order).filter(|it| it.session == session)
+        if let Some(pending) = self.privates.pending.get_mut(&order).filter(|pending| pending.session == session)
             && pending.waiting.remove(&link)
         {
             pending.succeeded += usize::from(failure.is_none());
@@ -79,15 +81,15 @@ impl Service {
         self.conclude_if_answered(order);
     }
 
-    /// A process is gone, and with it its private sessions.
+    /// Removes a process that has disconnected from its private sessions.
     pub(in crate::service) fn private_provider_left(&mut self, link: LinkId) {
         for private in self.privates.all.values_mut() {
-            private.leave(link);
+            private.remove_member(link);
         }
         let mut orders = Vec::new();
         for (order, pending) in &mut self.privates.pending {
             if let Purpose::Stop(private) = &mut pending.purpose {
-                private.leave(link);
+                private.remove_member(link);
             }
             if pending.waiting.remove(&link) {
                 orders.push(*order);
@@ -98,11 +100,12 @@ impl Service {
         }
     }
 
-    /// A controller is gone: nobody is told, and what was tied to it ends.
+    /// Removes a controller that has disconnected: its requests get no reply, and sessions tied to
+    /// it end.
     pub(in crate::service) fn private_controller_left(&mut self, link: LinkId) {
-        let is_its = |it: &Pending| it.reply_to.is_some_and(|reply_to| reply_to.link == link);
-        // What is only waited for is forgotten; a start or stop goes on, for nobody.
-        self.privates.pending.retain(|_, it| !(is_its(it) && matches!(it.purpose, Purpose::Enable)));
+        let is_requester = |pending: &Pending| pending.reply_to.is_some_and(|reply_to| reply_to.link == link);
+        // A pending enable is dropped; a start or stop goes on without a reply.
+        self.privates.pending.retain(|_, pending| !(is_requester(pending) && matches!(pending.purpose, Purpose::Enable)));
         for pending in self.privates.pending.values_mut() {
             pending.reply_to = pending.reply_to.filter(|reply_to| reply_to.link != link);
         }
@@ -111,20 +114,20 @@ impl Service {
         }
     }
 
-    /// Goes on without those who need not be waited for.
-    pub(super) fn leave_others(&mut self, now: Instant) {
+    /// Stops waiting for the processes of other users whose deadline has passed.
+    pub(super) fn expire_others(&mut self, now: Instant) {
         let mut orders = Vec::new();
         for (order, pending) in &mut self.privates.pending {
-            let Some((_, others)) = pending.others.take_if(|(at, _)| *at <= now) else { continue };
+            let Some((_, others)) = pending.others.take_if(|(deadline, _)| *deadline <= now) else { continue };
             orders.push(*order);
             let silent = others.iter().filter(|link| pending.waiting.remove(*link)).count();
             if let (Purpose::Stop(private), 1..) = (&mut pending.purpose, silent) {
                 log_warning!(
-                    "private session {:?}: {silent} processes of other users do not say how it ended",
+                    "private session {:?}: {silent} processes of other users did not report how it ended",
                     private.config.name
                 );
                 let silent = u32::try_from(silent).unwrap_or(u32::MAX);
-                private.turned_away = private.turned_away.saturating_add(silent);
+                private.uncounted = private.uncounted.saturating_add(silent);
             }
         }
         for order in orders {
@@ -132,17 +135,17 @@ impl Service {
         }
     }
 
-    /// Time has passed.
+    /// Ends the requests whose deadline has passed.
     pub(in crate::service) fn expire_privates(&mut self, now: Instant) {
-        self.leave_others(now);
-        let is_late = |it: &Pending| it.deadline.is_some_and(|deadline| deadline <= now);
+        self.expire_others(now);
+        let is_late = |pending: &Pending| pending.deadline.is_some_and(|deadline| deadline <= now);
         let late: Vec<u32> =
-            self.privates.pending.iter().filter(|(_, it)| is_late(it)).map(|(order, _)| *order).collect();
+            self.privates.pending.iter().filter(|(_, pending)| is_late(pending)).map(|(order, _)| *order).collect();
         for order in late {
             if let Some(mut pending) = self.privates.pending.remove(&order) {
-                let reason = "a process did not answer in time; what was asked for stands";
+                let reason = "a process did not answer in time; the request stays in effect";
                 let late = Refusal::new(Status::ERROR_TIMEOUT, reason);
-                // A session is started also where a process takes its time.
+                // A start succeeds even if a process is slow.
                 let late = Some(late).filter(|_| !matches!(pending.purpose, Purpose::Start));
                 pending.failure = pending.failure.take().or(late);
                 self.conclude(pending);
@@ -151,14 +154,14 @@ impl Service {
     }
 
     pub(super) fn conclude_if_answered(&mut self, order: u32) {
-        if self.privates.pending.get(&order).is_some_and(|it| it.waiting.is_empty())
+        if self.privates.pending.get(&order).is_some_and(|pending| pending.waiting.is_empty())
             && let Some(pending) = self.privates.pending.remove(&order)
         {
             self.conclude(pending);
         }
     }
 
-    /// Tells whoever asked what came of it.
+    /// Replies to the controller with the result of a request.
     pub(super) fn conclude(&mut self, pending: Pending) {
         let Pending { reply_to, session, purpose, succeeded, failure, .. } = pending;
         self.used = Instant::now();
@@ -167,7 +170,8 @@ impl Service {
             _ => self.privates.all.get(&session).map(|private| private.properties(session)),
         };
         let failure = match purpose {
-            // A process may refuse while others run it; where none does there is no session.
+            // A process may refuse while others run the session; if none runs it, there is no
+            // session.
             Purpose::Start if succeeded == 0 && failure.is_some() => {
                 self.stop_private(None, session);
                 failure

@@ -1,4 +1,4 @@
-//! Whose a private session is, and who else may ask something of it.
+//! The users who may control a private session.
 //!
 //! ```text
 //!                        its starter   root   the daemon's own user   other guests
@@ -15,8 +15,8 @@ use crate::service::sessions::not_running;
 use crate::service::{ReplyTo, Service};
 
 impl Service {
-    /// Whether the session is the reply_to's to control. Where he names a file nobody will do but its starter and root: processes open it
-    /// with the rights of their user.
+    /// Checks that the requester may control the session. Only the starter and root may name a
+    /// file, because processes open it with the rights of their own users.
     pub(in crate::service) fn check_owner(
         &self,
         reply_to: ReplyTo,
@@ -37,14 +37,14 @@ impl Service {
         Err(Refusal::new(Status::ERROR_ACCESS_DENIED, reason))
     }
 
-    /// The user who asks.
+    /// Returns the user who made a request.
     pub(super) fn uid(&self, reply_to: ReplyTo) -> Result<u32, Refusal> {
         let closed = || Refusal::new(Status::ERROR_INVALID_HANDLE, "the connection is closed");
         self.peer(reply_to.link).map(|peer| peer.uid).ok_or_else(closed)
     }
 }
 
-/// Whether a request names a file that processes are to open.
+/// Returns whether a request names a file that processes would open.
 pub(super) fn names_file(control: &Control) -> bool {
     match control {
         Control::Update(update) => update.log_file.is_some(),
