@@ -10,7 +10,7 @@
 //! (`autologger/logs.rs`). What arrives is a descriptor; it must be a regular file, open for
 //! reading and writing, and not the file of another session. After the first file of a file
 //! sequence comes the folder, in which the daemon creates the other files with the rights of the
-//! caller (`logfile/row.rs`). Even inspecting a file may wait for the server of a remote file
+//! caller (`logfile/sequence.rs`). Even inspecting a file may wait for the server of a remote file
 //! system, and so may closing it: the loop does neither.
 //!
 //! Disk space: the file system must have as much space as the maximum size of the file, and the
@@ -20,9 +20,9 @@
 //! decided. Blocks that a file system reserves for root count only for sessions of root, whichever
 //! user runs the daemon; the session keeps to that while it writes (`session/storage/room`).
 
-mod row;
+mod sequence;
 
-pub(crate) use row::next_file;
+pub(crate) use sequence::next_file;
 
 use std::collections::BTreeSet;
 use std::fs::File;

@@ -198,7 +198,7 @@ impl Definition {
     pub fn correct(&mut self) -> Vec<Corrected> {
         let mut notes = Vec::new();
         let mut note = |name: &str, given: String, used: String| {
-            notes.push(Corrected(format!("{name} {given} is not valid: using {used}")));
+            notes.push(Corrected(format!("{name} {given} cannot be honoured: {used} it is")));
         };
         let mode = self.log_file_mode & !UNSUPPORTED_MODES;
         let kinds = FILE_MODES | EVENT_TRACE_REAL_TIME_MODE | EVENT_TRACE_BUFFERING_MODE;

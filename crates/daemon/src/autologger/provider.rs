@@ -127,7 +127,7 @@ impl Provider {
     pub(super) fn correct(&mut self) -> Option<Corrected> {
         let corrected = self.level.min(255);
         let note =
-            format!("EnableLevel {} of {} is not valid: using {corrected}", self.level, self.heading);
+            format!("EnableLevel {} of {} cannot be honoured: {corrected} it is", self.level, self.heading);
         (std::mem::replace(&mut self.level, corrected) != corrected).then_some(Corrected(note))
     }
 

@@ -46,7 +46,7 @@ impl Losses {
     pub(crate) fn messages(&self) -> Vec<String> {
         let by_cpu = self.all().into_iter().enumerate().filter(|(_, lost)| *lost > 0);
         let mut messages: Vec<String> = by_cpu
-            .map(|(cpu, lost)| format!("{lost} kernel events of processor {cpu} were dropped for lack of space"))
+            .map(|(cpu, lost)| format!("{lost} kernel events of processor {cpu} found no room"))
             .collect();
         if let too_large @ 1.. = self.too_large.load(Relaxed) {
             messages.push(format!("{too_large} kernel events were too large, or too many at once"));

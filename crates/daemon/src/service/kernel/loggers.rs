@@ -221,8 +221,8 @@ mod tests {
         // The session ends: its capture finds more.
         losses.store(9, &[1, 5], 2);
         let expected = [
-            "1 kernel events of processor 0 were dropped for lack of space",
-            "5 kernel events of processor 1 were dropped for lack of space",
+            "1 kernel events of processor 0 found no room",
+            "5 kernel events of processor 1 found no room",
             "3 kernel events were too large, or too many at once",
             "2 process details were not read in time",
         ];
