@@ -15,7 +15,7 @@
 //!
 //! 1. A guest is a user other than root and the daemon's own user. No list applies to those two,
 //!    because they control the daemon process anyway.
-//! 2. A list never admits a user whom the daemon's scope excludes: a user's daemon has no guests.
+//! 2. A list never admits a user outside the daemon's scope: a user's daemon has no guests.
 //! 3. The system daemon admits a guest as a controller or consumer if any list grants a right that
 //!    is useful there; each request is then checked against the list of its object.
 //! 4. A list that cannot be read grants nothing.

@@ -1,9 +1,9 @@
 //! Autologgers: sessions that run from the daemon's start on, without a controller.
 //!
 //! ```text
-//!   CONFIG/autologger.d/NAME.conf ──▶ definition ──▶ corrected ──▶ log file opened ─┐  on a thread of its own
+//!   CONFIG/autologger.d/NAME.conf ──▶ definition ──▶ corrected ──▶ log file opened ─┐  own thread
 //!                                                                                   ▼
-//!   STATE/autologger/NAME.state ◀── Status, FileCounter ◀── answers ◀── service ◀── Start, EnableProvider
+//!   STATE/autologger/NAME.state ◀── Status, FileCounter ◀── replies ◀── service ◀── Start, Enable
 //! ```
 //!
 //! The daemon is its own controller here: its requests take the same path as those of any

@@ -1,11 +1,11 @@
 //! The folders of a daemon's files, except its sockets.
 //!
 //! ```text
-//!   daemon of        configuration                  state                           logs
-//!   the system       /etc/traceweir                 /var/lib/traceweir              /var/log/traceweir
-//!   a user           $XDG_CONFIG_HOME/traceweir     $XDG_STATE_HOME/traceweir       state/log
-//!                    else ~/.config/traceweir       else ~/.local/state/traceweir
-//!   another folder   that folder                    its folder state                its folder log
+//!   daemon of        configuration               state                          logs
+//!   the system       /etc/traceweir              /var/lib/traceweir             /var/log/traceweir
+//!   a user           $XDG_CONFIG_HOME/traceweir  $XDG_STATE_HOME/traceweir      state/log
+//!                    else ~/.config/traceweir    else ~/.local/state/traceweir
+//!   another folder   that folder                 its folder state               its folder log
 //! ```
 //!
 //! 1. Only the daemon in the system's runtime folder uses the folders of the system: a daemon that

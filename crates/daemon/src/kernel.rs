@@ -4,8 +4,9 @@
 //! ```text
 //!   EnableFlags, class 4 ──┐
 //!   system providers ──────┴─▶ RequestedGroups ─┐
-//!   classes 3, 8, 9 and 28: Settings ───────────┼─▶ kernel::Wanted ─▶ Capture::open ─▶ Source ─▶ Session::capture
-//!   classes 5 and 6: System ────────────────────┘                └─▶ Control::set, while the session runs
+//!   classes 3, 8, 9 and 28: Settings ───────────┼─▶ kernel::Wanted ─▶ Capture::open ─▶ Source
+//!   classes 5 and 6: System ────────────────────┘         │              ─▶ Session::capture
+//!                                                         └─▶ Control::set, while the session runs
 //! ```
 //!
 //! K1 Each request stands for itself: groups that one request drops, another may still want. K2 A

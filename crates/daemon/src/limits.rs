@@ -4,8 +4,9 @@
 //!   connections   0 ─────────── all guests ─────────── all providers ─────────────── total
 //!                                  3072                    3840                      4096
 //!                                      controllers and consumers always find a place ─┘
-//!   descriptors   0 ── guests' providers ── all providers ── controllers, consumers, sessions ── limit
-//!                     reserved from guests: a quarter (at most 1024); from all: a sixteenth (32 to 256)
+//!   descriptors   0 ── guests' providers ── all providers ── controllers, consumers, sessions
+//!                     reserved from guests: a quarter (at most 1024)
+//!                     reserved from all providers: a sixteenth (32 to 256)
 //!   sessions      0 ── one guest ──── all guests ────── total
 //!                        half         all except an eighth (8 of 64)
 //!   their memory  0 ──────────── all guests ─────────── half of the memory

@@ -1,8 +1,8 @@
 //! Log files as controllers pass them: already open, with the rights of the caller.
 //!
 //! ```text
-//!   the loop:   Passed, how many ─▶ a thread of its own:   check ─▶ Claim, or in use ─▶ empty ─▶ the session
-//!                    └─ not needed: the janitor                       └─ held with the session, freed on drop
+//!   the loop:   Passed, how many ─▶ own thread:  check ─▶ Claim, or in use ─▶ empty ─▶ the session
+//!                    └─ not needed: the janitor             └─ held with the session, freed on drop
 //! ```
 //!
 //! On behalf of a caller, the daemon opens no file by name with its own rights, so it never writes

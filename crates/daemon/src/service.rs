@@ -1,9 +1,9 @@
 //! All state of the daemon. A message goes in and effects come out; no sockets are used here.
 //!
 //! ```text
-//!   connected ─┐                                              ┌─▶ Effect::Send { link, message, descriptors }
-//!   handle    ─┤                                              ├─▶ Effect::Close { link }
-//!   notice    ─┼─▶ clients · registry · sessions · waits ─────┘
+//!   connected ─┐                                     ┌─▶ Effect::Send { link, message, descriptors }
+//!   handle    ─┤                                     ├─▶ Effect::Close { link }
+//!   notice    ─┼─▶ clients, registry, sessions, waits ┘
 //!   tick      ─┤        │             ▲
 //!   disconnected        └─ Session ───┘ Notice, from the session's threads
 //! ```

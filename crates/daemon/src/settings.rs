@@ -1,9 +1,9 @@
 //! Settings of a daemon: in a file, or for one run in the environment.
 //!
 //! ```text
-//!   CONFIG/traceweir.conf    max_sessions = 64   maximum sessions, 32 to 256         TRACEWEIR_MAX_SESSIONS
-//!                            reserve_mb = 200    MB that a log leaves free on /      TRACEWEIR_RESERVE_MB
-//!                            idle_exit = 60      exits after so many idle seconds    TRACEWEIR_IDLE_EXIT
+//!   CONFIG/traceweir.conf  max_sessions = 64  maximum sessions, 32 to 256     TRACEWEIR_MAX_SESSIONS
+//!                          reserve_mb = 200   MB that a log leaves free on /  TRACEWEIR_RESERVE_MB
+//!                          idle_exit = 60     exits after so many idle s      TRACEWEIR_IDLE_EXIT
 //!   command line, else environment, else file, else default
 //! ```
 //!

@@ -1,9 +1,9 @@
 //! A session as defined by its file: the published value names, their defaults, and corrections.
 //!
 //! ```text
-//!   Start 0 · Guid (required) · BufferSize, MinimumBuffers, MaximumBuffers (computed) · ClockType 1
-//!   FlushTimer 0 · LogFileMode 1 · FileName LOGS/NAME.etl · MaxFileSize 100 (MiB; 0: no limit)
-//!   FileMax 0 (2 to 16 generations)
+//!   Start 0 · Guid (required) · BufferSize, MinimumBuffers, MaximumBuffers (computed)
+//!   ClockType 1 · FlushTimer 0 · LogFileMode 1 · FileName LOGS/NAME.etl
+//!   MaxFileSize 100 (MiB; 0: no limit) · FileMax 0 (2 to 16 generations)
 //!   DisableRealtimePersistence 0 · Boot 0    accepted without effect: see docs/autologger.md
 //!
 //!   [GUID or name]   Enabled 0 · EnableLevel 0 · EnableProperty 0 · MatchAnyKeyword 0

@@ -5,7 +5,7 @@
 //!   NotEventIds = [3]              all except these
 //!   EventNames = ["A", "B"]        likewise          EVENT_FILTER_EVENT_NAME
 //!   StackIds, StackNames           the same for stacks, with Not… too
-//!   StackLevel = 3                 stacks of events of this level or more severe    EVENT_FILTER_LEVEL_KW
+//!   StackLevel = 3                 stacks of events up to this level    EVENT_FILTER_LEVEL_KW
 //!   ExecutableNames = ["app"]      only in these processes
 //!   PackageIds, AppIds, Containers likewise
 //! ```

@@ -1,9 +1,9 @@
 //! Which files a daemon trusts, and how it writes its own.
 //!
 //! ```text
-//!   the folder    a folder, no link; owned by root or the daemon's user; no other user may write it
-//!   the file      a plain file, no link; owned by root or the daemon's user; no other user may write
-//!                 it; not larger than the limit of its kind
+//!   the folder    a folder, no link; owned by root or the daemon's user; not writable by others
+//!   the file      a plain file, no link; owned by root or the daemon's user; not writable by
+//!                 others; not larger than the limit of its kind
 //!   replacement   written next to it under a hidden name, synced, renamed, and the folder synced
 //! ```
 //!

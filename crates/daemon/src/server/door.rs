@@ -1,8 +1,9 @@
 //! Accepting connections, and what they must do before they are trusted.
 //!
 //! ```text
-//!   accepted, or knocked at ─▶ room? ─▶ watched, five seconds to send Hello ─▶ introduced: no deadline,
-//!                               └─ no: refused, and closed                     controllers may send descriptors
+//!   accepted, or knocked at ─▶ room? ─▶ watched, five seconds to send Hello ─▶ introduced:
+//!                               └─ no: refused, and closed                     no deadline,
+//!                                                          controllers may send descriptors
 //! ```
 //!
 //! Guests lose the right to send descriptors when they are accepted; a janitor closes what they

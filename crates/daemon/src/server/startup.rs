@@ -1,7 +1,7 @@
 //! Becoming the daemon of a runtime folder, and giving that up.
 //!
 //! ```text
-//!   daemon.lock locked? ──no──▶ AlreadyRunning (the holder answers) or retry (the holder is exiting)
+//!   daemon.lock locked? ──no──▶ AlreadyRunning (the holder answers) or retry (holder is exiting)
 //!        │ yes
 //!   control.sock bound (a stale one replaced), or inherited from the service manager
 //!        │ a daemon of all users

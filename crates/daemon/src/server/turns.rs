@@ -1,9 +1,9 @@
 //! Fair order of service when many connections are ready at once.
 //!
 //! ```text
-//!   a turn:  hung up ─▶ listeners, inbox, signals ─▶ root and the daemon's own user ─▶ guests, user by user
-//!            └ guests: GUESTS_SLICE in total         └ controllers last       └ GUEST_SLICE each,
-//!                                                                               GUESTS_SLICE in total
+//!   a turn:  hung up ─▶ listeners, inbox, signals ─▶ root and the daemon's own user ─▶ guests
+//!            └ guests: GUESTS_SLICE in total         └ controllers last     user by user ┘
+//!                                              GUEST_SLICE each, GUESTS_SLICE in total ┘
 //! ```
 //!
 //! 1. A connection may send [`MAX_IN_A_ROW`] messages in a row, a controller of root or the

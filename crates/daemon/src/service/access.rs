@@ -1,11 +1,11 @@
 //! The rights that each request needs, and how access lists are changed.
 //!
 //! ```text
-//!   request ─▶ check_right(link, object, right) ─ missing ─▶ ERROR_ACCESS_DENIED, which names the right,
-//!                                                            the object and the remedy; a line in the log
+//!   request ─▶ check_right(link, object, right) ─ missing ─▶ ERROR_ACCESS_DENIED, a line in the log
+//!                              the error names the right, the object and the remedy
 //!
-//!   SetAccess    ─▶ waiting ─▶ the future list ─(own thread: file)─▶ AccessSaved ─▶ in effect; Done;
-//!   RemoveAccess ─┘   │                                                             a line in the log
+//!   SetAccess    ─▶ waiting ─▶ the future list ─(own thread: file)─▶ AccessSaved
+//!   RemoveAccess ─┘   │                              ─▶ in effect, Done, a line in the log
 //!                     └─ one at a time: the next one starts from the result of the previous one
 //! ```
 //!
@@ -299,7 +299,7 @@ impl Service {
     }
 }
 
-/// Returns the reason why a user whom no access list names is refused.
+/// Returns the reason why a user is refused who is in no access list.
 pub(super) fn admission_refusal(role: Role, uid: u32) -> String {
     match role {
         Role::Provider => format!(

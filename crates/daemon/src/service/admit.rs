@@ -1,9 +1,9 @@
 //! The first message of a connection: decides which role the peer may have.
 //!
 //! ```text
-//!   Hello ─▶ common version? ─▶ role allowed to this user? ─▶ provider: new, and is there room? ─▶ Welcome
-//!                 └───────────────────┴───────────────────────────┴─ no: Refused with the reason, Close,
-//!                                                                    a line in the log
+//!   Hello ─▶ common version? ─▶ role allowed? ─▶ provider: new, and is there room? ─▶ Welcome
+//!                 └──────────────────┴───────────────┴─ no: Refused with the reason, Close,
+//!                                                       a line in the log
 //! ```
 
 use traceweir_format::spec::status::Status;

@@ -1,9 +1,9 @@
 //! Dispatch of controller requests.
 //!
 //! ```text
-//!   Start, Control ─▶ control, or private where processes run the session    Query… ─▶ a page, at once
-//!   EnableProvider, CheckEnables ─▶ enable, or private                         …Access… ─▶ access
-//!   …Information, QueryRegistrations ─▶ info                                   QueryKernelLosses ─▶ kernel
+//!   Start, Control ─▶ control, or private where processes run it   Query… ─▶ a page, at once
+//!   EnableProvider, CheckEnables ─▶ enable, or private             …Access… ─▶ access
+//!   …Information, QueryRegistrations ─▶ info                       QueryKernelLosses ─▶ kernel
 //! ```
 
 use traceweir_transport::message::{Message, SessionRef};

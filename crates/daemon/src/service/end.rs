@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   Started ─▶ Running ─▶ Properties
-//!   Stop ─▶ Stopping, CloseSession to all ─▶ Acks, or a second ─▶ Session::stop ─▶ Stopped ─▶ Properties
+//!   Stop ─▶ Stopping, CloseSession to all ─▶ Acks, or a second ─▶ Session::stop ─▶ Stopped
+//!       ─▶ Properties
 //!   end by itself, shut down ─▶ as Stop, without a reply
 //! ```
 

@@ -2,11 +2,11 @@
 //! EnumerateTraceGuidsEx to the daemon.
 //!
 //! ```text
-//!   class, length, elements ─▶ session ─▶ right, privilege ─▶ kind of session ─▶ machine ─▶ content
-//!   50     24      24, 87      87, 4201   5      1314          87, 50             50         87
+//!   class, length, elements ─▶ session ─▶ right, privilege ─▶ kind ─▶ machine ─▶ content
+//!   50     24      24, 87      87, 4201   5      1314         87, 50  50         87
 //!       ─▶ kept, and carried out
 //!
-//!   10 disallow list   ─▶ registry; registrations whose group is enabled receive what is wanted now
+//!   10 disallow list   ─▶ registry; registrations of enabled groups receive what is wanted now
 //!   16 periodic state  ─▶ tick, every so many seconds ─▶ Enable (capture state), to registrations
 //!                         that the session has enabled
 //!   18 binary tracking ─▶ TellModules, to enabled registrations and after each later enable

@@ -32,7 +32,7 @@ pub(super) enum State {
     },
     /// The session collects events.
     Running(Session),
-    /// The session's processes are told to stop writing, or its file is being finished.
+    /// The session's processes are ordered to stop writing, or its file is being finished.
     Stopping {
         session: Session,
         /// The stop request to reply to; `None` if the session ended by itself.

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   Start ─▶ checks, in the published order ─▶ Starting
-//!       │      └─(own thread: kernel events, check and empty the file, Session::start)─▶ Started ─▶ Properties
+//!       │      └─(own thread: kernel events, check and empty the file, Session::start)─▶ Started
+//!       │             ─▶ Properties
 //!       └─ no room: the file is checked nevertheless, because a full disk is reported first
 //!              ─▶ FileChecked ─▶ Refused
 //! ```

@@ -4,8 +4,8 @@
 //!   Process.awaited: order ─▶ wait
 //!   Waits: wait ─▶ { missing processes, deadline, purpose }, the processes, by deadline
 //!
-//!   Failed { order }     ─▶ the wait of that order ─▶ set_failure(wait): the final reply reports it
-//!   Ack { order }        ─▶ all awaited up to it ─▶ acknowledge(wait) ─▶ the last one carries out the purpose
+//!   Failed { order }     ─▶ the wait of that order ─▶ set_failure(wait): the reply reports it
+//!   Ack { order }        ─▶ all awaited up to it ─▶ acknowledge(wait) ─▶ the last one: purpose
 //!   process disconnected ─▶ all it is awaited for ─▶ acknowledge(wait)
 //!   deadline             ─▶ expired(now) ─▶ the purpose is carried out without the rest
 //!   controller gone      ─▶ for_replies_to(link) ─▶ removed
