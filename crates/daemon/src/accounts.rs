@@ -15,6 +15,7 @@ pub const GROUPS: &str = "/etc/group";
 /// A user or a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Account<'a> {
+    /// The name of the user or group.
     pub name: &'a str,
     /// The user or group id.
     pub id: u32,

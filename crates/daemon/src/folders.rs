@@ -113,7 +113,11 @@ mod tests {
         assert_eq!((&*named.state, &*named.logs), (Path::new("/x/state"), Path::new("/x/log")));
         let mut elsewhere = RuntimeDir::at(Path::new("/x"));
         elsewhere.scope = Scope::System;
-        assert_eq!(Folders::of(&elsewhere), Some(named), "a daemon in another folder does not use the system's paths");
+        assert_eq!(
+            Folders::of(&elsewhere),
+            Some(named),
+            "a daemon in another folder does not use the system's paths"
+        );
         if let Ok(runtime) = RuntimeDir::of(Scope::System) {
             let system = Folders::of(&runtime).unwrap();
             assert_eq!(system.autologgers(), Path::new("/etc/traceweir/autologger.d"));

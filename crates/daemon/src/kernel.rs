@@ -14,11 +14,11 @@
 //! takes long, so it runs on a separate thread. K4 A daemon without CAP_PERFMON asks only for
 //! events of its own user's processes.
 
-mod source;
 mod request;
+mod source;
 
-pub(crate) use source::{Losses, Source};
 pub(crate) use request::RequestedGroups;
+pub(crate) use source::{Losses, Source};
 
 use std::sync::Arc;
 
@@ -217,7 +217,7 @@ pub(crate) fn apply_steps(steps: &[Step]) -> Result<Vec<Option<Begun>>> {
 
 /// Returns the error for missing kernel events, with the published status.
 fn capture_error(error: &traceweir_kernel::Error) -> Error {
-    Error::Capture { status: error.status(), reason: format!("kernel events: {error}") }
+    Error::Capture { status: error.status(), why: format!("kernel events: {error}") }
 }
 
 #[cfg(test)]
@@ -242,7 +242,8 @@ mod tests {
             ..SessionConfig::default()
         };
         let lockable = |per_cpu, process| move || Lockable { per_cpu, process };
-        let shared = |config: &SessionConfig, cpus| ring_bytes(config, cpus, Scope::Everything, lockable(0, 0));
+        let shared =
+            |config: &SessionConfig, cpus| ring_bytes(config, cpus, Scope::Everything, lockable(0, 0));
         assert_eq!(shared(&config(64, 24), 2), 512 << 10);
         assert_eq!(shared(&config(64, 512), 2), 16 << 20);
         assert_eq!(shared(&config(64, 500), 2), 8 << 20, "a power of two");

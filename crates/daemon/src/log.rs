@@ -150,7 +150,7 @@ macro_rules! log_audit {
     ($($arg:tt)*) => { $crate::log::line($crate::log::Level::Audit, format_args!($($arg)*)) };
 }
 
-pub(crate) use {log_audit, log_enable, log_info, log_refusal, log_client, log_warning};
+pub(crate) use {log_audit, log_client, log_enable, log_info, log_refusal, log_warning};
 
 #[cfg(test)]
 mod tests {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   the loop:   Passed, how many ─▶ own thread:  check ─▶ Claim, or in use ─▶ empty ─▶ the session
-//!                    └─ not needed: the janitor             └─ held with the session, freed on drop
+//!                    └─ not needed: the janitor            └─ held with the session, freed on drop
 //! ```
 //!
 //! On behalf of a caller, the daemon opens no file by name with its own rights, so it never writes
@@ -240,7 +240,10 @@ fn check_descriptor(fd: &OwnedFd) -> Result<FileKey> {
 fn check_folder(fd: &OwnedFd) -> Result<()> {
     let stat = rustix::fs::fstat(fd).ok();
     if stat.is_none_or(|stat| FileType::from_raw_mode(stat.st_mode) != FileType::Directory) {
-        return Err(refused(Status::ERROR_BAD_PATHNAME, "what was passed as the folder of the file sequence is not a folder"));
+        return Err(refused(
+            Status::ERROR_BAD_PATHNAME,
+            "what was passed as the folder of the file sequence is not a folder",
+        ));
     }
     Ok(())
 }
@@ -258,8 +261,7 @@ fn check_room(file: impl AsFd, terms: &Terms, reserve: u64) -> Result<()> {
     let blocks = if terms.is_for_root { system.f_bfree } else { system.f_bavail };
     let free = blocks.saturating_mul(system.f_frsize).saturating_add(taken);
     if free < needed {
-        let reason =
-            "there is less free space than the maximum size of the log plus the reserve (TRACEWEIR_RESERVE_MB)";
+        let reason = "there is less free space than the maximum size of the log plus the reserve (TRACEWEIR_RESERVE_MB)";
         return Err(refused(Status::ERROR_DISK_FULL, reason));
     }
     Ok(())

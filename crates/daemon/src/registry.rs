@@ -6,7 +6,7 @@
 //!                                 awaited:       order ─▶ wait }
 //!   registered  target ─▶ { (link, number) }   the same registrations by GUID; group members also
 //!                                              by the GUID of their group
-//!   named       hash ─▶ { (link, number) }     registrations with a name whose hash is not their GUID
+//!   named       hash ─▶ { (link, number) }     registrations whose GUID is not the hash of the name
 //!   enables     target ─▶ session ─▶ Enable    also for GUIDs that no process has registered yet
 //!   disallowed  session ─▶ { provider }        providers that an enable of their group leaves out
 //!
@@ -30,10 +30,10 @@
 //! work.
 
 mod by_name;
-mod disallow;
-mod process;
-mod listing;
 mod combine;
+mod disallow;
+mod listing;
+mod process;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Unbounded};
@@ -216,7 +216,9 @@ impl Registry {
         match self.registration(link, number) {
             None => Err(invalid("no such registration")),
             Some(registration) if registration.classic => Err(invalid("a classic provider has no traits")),
-            Some(registration) if registration.has_traits => Err(invalid("the traits of a registration are set once")),
+            Some(registration) if registration.has_traits => {
+                Err(invalid("the traits of a registration are set once"))
+            }
             Some(_) => {
                 self.apply_traits(link, number, traits);
                 Ok(())
@@ -470,7 +472,8 @@ impl Registry {
         enables.extend(self.enables.get(&target).into_iter().flatten().map(|(id, enable)| (*id, enable)));
         entry.sessions = enables.into_iter().map(|(id, enable)| enable.entry(id)).collect();
         for enable in &mut entry.sessions {
-            enable.traced = self.count_processes(target, |registration| registration.sessions.contains(&enable.session));
+            enable.traced =
+                self.count_processes(target, |registration| registration.sessions.contains(&enable.session));
         }
         entry.pids = pids.into_iter().collect();
         entry.contained = contained.into_iter().collect();

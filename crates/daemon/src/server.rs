@@ -374,7 +374,9 @@ impl Server {
 
     /// Returns whether there is no work, and no controller has sent a message for a moment.
     fn is_without_work(&self, now: Instant) -> bool {
-        self.service.idle_since().is_some_and(|since| now.saturating_duration_since(since) >= SOCKET_CHECK_INTERVAL)
+        self.service
+            .idle_since()
+            .is_some_and(|since| now.saturating_duration_since(since) >= SOCKET_CHECK_INTERVAL)
     }
 
     fn is_idle(&self, now: Instant) -> bool {

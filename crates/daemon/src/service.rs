@@ -1,9 +1,9 @@
 //! All state of the daemon. A message goes in and effects come out; no sockets are used here.
 //!
 //! ```text
-//!   connected ─┐                                     ┌─▶ Effect::Send { link, message, descriptors }
-//!   handle    ─┤                                     ├─▶ Effect::Close { link }
-//!   notice    ─┼─▶ clients, registry, sessions, waits ┘
+//!   connected ─┐                                   ┌─▶ Effect::Send { link, message, descriptors }
+//!   handle    ─┤                                   ├─▶ Effect::Close { link }
+//!   notice    ─┼─▶ clients, registry, sessions, waits
 //!   tick      ─┤        │             ▲
 //!   disconnected        └─ Session ───┘ Notice, from the session's threads
 //! ```
@@ -52,7 +52,7 @@ use traceweir_transport::socket::{Envelope, Janitor, Peer};
 use crate::access::{Access, Identity};
 use crate::error::Refusal;
 use crate::limits::{Claimant, Descriptors};
-use crate::log::{log_audit, log_enable, log_info, log_refusal, log_client, log_warning};
+use crate::log::{log_audit, log_client, log_enable, log_info, log_refusal, log_warning};
 use crate::logfile::{Files, Passed};
 use crate::process::{ProcessKey, may_profile};
 use crate::registry::Registry;
@@ -79,9 +79,7 @@ pub(crate) enum Effect {
         descriptors: Vec<OwnedFd>,
     },
     /// Close the connection once everything queued was sent.
-    Close {
-        link: LinkId,
-    },
+    Close { link: LinkId },
 }
 
 /// The connection and request that a reply goes to.
@@ -202,8 +200,17 @@ impl Service {
         let could_profile = may_profile(peer.pid, peer.uid);
         let (role, reads) = (None, Reads::Nothing);
         let is_reserved = false;
-        let client =
-            Client { peer, process, could_profile, identity, role, knocked, is_reserved, last_message, reads };
+        let client = Client {
+            peer,
+            process,
+            could_profile,
+            identity,
+            role,
+            knocked,
+            is_reserved,
+            last_message,
+            reads,
+        };
         self.clients.insert(link, client);
         if knocked {
             self.send(link, 0, Message::Knock { versions: traceweir_transport::message::VERSIONS });
@@ -296,7 +303,8 @@ impl Service {
     }
 
     fn reject_out_of_role(&mut self, reply_to: ReplyTo) {
-        let refusal = Refusal::new(Status::ERROR_INVALID_PARAMETER, "this message is not allowed in this role");
+        let refusal =
+            Refusal::new(Status::ERROR_INVALID_PARAMETER, "this message is not allowed in this role");
         self.refuse_and_close(reply_to, refusal);
     }
 

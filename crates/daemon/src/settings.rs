@@ -1,9 +1,9 @@
 //! Settings of a daemon: in a file, or for one run in the environment.
 //!
 //! ```text
-//!   CONFIG/traceweir.conf  max_sessions = 64  maximum sessions, 32 to 256     TRACEWEIR_MAX_SESSIONS
-//!                          reserve_mb = 200   MB that a log leaves free on /  TRACEWEIR_RESERVE_MB
-//!                          idle_exit = 60     exits after so many idle s      TRACEWEIR_IDLE_EXIT
+//!   CONFIG/traceweir.conf  max_sessions = 64  maximum sessions, 32 to 256  TRACEWEIR_MAX_SESSIONS
+//!                          reserve_mb = 200   MB a log leaves free on /    TRACEWEIR_RESERVE_MB
+//!                          idle_exit = 60     exits after so many idle s   TRACEWEIR_IDLE_EXIT
 //!   command line, else environment, else file, else default
 //! ```
 //!
@@ -50,7 +50,9 @@ impl Settings {
             let path = folders.settings();
             let sections = trust::read(&path).and_then(|text| conf::parse(&text.unwrap_or_default()));
             match sections {
-                Ok(sections) => settings.apply(&sections, |reason| log_warning!("{}: {reason}", path.display())),
+                Ok(sections) => {
+                    settings.apply(&sections, |reason| log_warning!("{}: {reason}", path.display()))
+                }
                 Err(wrong) => log_warning!("{}: {wrong}; the defaults apply", path.display()),
             }
         }

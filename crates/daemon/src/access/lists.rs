@@ -148,12 +148,12 @@ impl Lists {
 
     /// Returns whether any list grants a right that is useful to a controller.
     pub(super) fn name_controller(&self, identity: &Identity) -> bool {
-        identity.is_any_of(&self.controllers)
+        identity.matches_any(&self.controllers)
     }
 
     /// Returns whether any list grants a right that is useful to a consumer.
     pub(super) fn name_consumer(&self, identity: &Identity) -> bool {
-        identity.is_any_of(&self.consumers)
+        identity.matches_any(&self.consumers)
     }
 
     /// Returns the list of an object, with its bytes, as it will be after a change; `None` if the
@@ -221,7 +221,8 @@ impl Lists {
 /// that matches the identity decides about each right that it contains.
 fn not_granted(list: &Acl, identity: &Identity, wanted: Rights) -> Rights {
     let (mut open, mut denied) = (wanted, Rights::NONE);
-    for entry in list.entries.iter().filter(|entry| !entry.is_inherit_only() && identity.matches(&entry.sid)) {
+    for entry in list.entries.iter().filter(|entry| !entry.is_inherit_only() && identity.matches(&entry.sid))
+    {
         match entry.kind {
             AceKind::Allow => open = open.without(entry.rights),
             AceKind::Deny => {

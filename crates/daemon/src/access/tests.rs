@@ -157,7 +157,7 @@ fn judge(entries: &[Ace], identity: &Identity, right: u32) -> bool {
         return true;
     }
     for entry in entries {
-        if entry.flags & 8 == 0 && identity.is(&entry.sid) && entry.rights.0 & right != 0 {
+        if entry.flags & 8 == 0 && identity.matches(&entry.sid) && entry.rights.0 & right != 0 {
             match entry.kind {
                 AceKind::Allow => return true,
                 AceKind::Deny => return false,

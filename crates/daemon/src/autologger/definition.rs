@@ -138,7 +138,8 @@ impl Definition {
             "Start" => self.start = entry.number(1)? == 1,
             "Guid" => {
                 let guid = entry.text()?.parse().ok().filter(|guid: &Guid| !guid.is_null());
-                self.guid = guid.ok_or_else(|| entry.wrong("Guid must be a GUID other than the null GUID"))?;
+                self.guid =
+                    guid.ok_or_else(|| entry.wrong("Guid must be a GUID other than the null GUID"))?;
             }
             "BufferSize" => self.buffer_size = entry.word()?,
             "MinimumBuffers" => self.minimum_buffers = entry.word()?,
@@ -207,8 +208,11 @@ impl Definition {
             note("LogFileMode", format!("{:#x}", self.log_file_mode), format!("{mode:#x}"));
             self.log_file_mode = mode;
         }
-        let size =
-            if mode & SIZED_MODES != 0 && self.max_file_size == 0 { DEFAULT_SIZE_MIB } else { self.max_file_size };
+        let size = if mode & SIZED_MODES != 0 && self.max_file_size == 0 {
+            DEFAULT_SIZE_MIB
+        } else {
+            self.max_file_size
+        };
         let generations = if self.file_max == 1 { 0 } else { self.file_max.min(MAX_GENERATIONS) };
         let clock = if (1..=3).contains(&self.clock_type) { self.clock_type } else { 1 };
         let buffer = self.buffer_size.min(MAX_BUFFER_KIB);

@@ -153,7 +153,12 @@ impl Provider {
             match_all: if match_any == 0 { 0 } else { self.match_all },
             property: self.property,
             source: Guid::NULL,
-            filters: self.filters.iter().filter(|filter| filter.kind != EVENT_FILTER_TYPE_NONE).cloned().collect(),
+            filters: self
+                .filters
+                .iter()
+                .filter(|filter| filter.kind != EVENT_FILTER_TYPE_NONE)
+                .cloned()
+                .collect(),
         }
     }
 }

@@ -129,7 +129,13 @@ impl Starter {
     /// Creates the starter; `folders` is `None` if there are no folders for autologgers.
     pub(crate) fn new(folders: Option<Folders>) -> Self {
         let all_are_prepared = folders.is_none();
-        Self { folders, requests: BTreeMap::new(), running: BTreeMap::new(), last_request: 0, all_are_prepared }
+        Self {
+            folders,
+            requests: BTreeMap::new(),
+            running: BTreeMap::new(),
+            last_request: 0,
+            all_are_prepared,
+        }
     }
 
     /// Returns the folders of the daemon.
@@ -190,7 +196,8 @@ impl Starter {
             definition.providers.into_iter().filter(|provider| provider.enabled).collect();
         self.running.insert(definition.name.clone(), Running { state, left: providers.len() });
         let requests = providers.into_iter().map(|provider| {
-            let request = self.add_request(Request::Enable(definition.name.clone(), provider.heading.clone()));
+            let request =
+                self.add_request(Request::Enable(definition.name.clone(), provider.heading.clone()));
             let message = Message::EnableProvider {
                 session: SessionRef::Id(id),
                 provider: provider.guid,

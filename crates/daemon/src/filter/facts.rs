@@ -130,7 +130,10 @@ mod tests {
                 }
                 assert!(is_match(&facts, &lists(name)), "{groups}: {name:?} matches");
                 assert!(!is_match(&facts, &lists(&name[1..])), "{groups}: names match as a whole");
-                assert!(!is_match(&Facts::default(), &lists(name)), "a process without properties does not match {name}");
+                assert!(
+                    !is_match(&Facts::default(), &lists(name)),
+                    "a process without properties does not match {name}"
+                );
             }
             let check = |name: &str, expected: &str| assert_eq!(name, expected, "{groups}");
             check(&facts.package, package);

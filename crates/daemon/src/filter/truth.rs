@@ -146,14 +146,23 @@ fn process_is_included_when_all_filters_pass_whenever_it_registers() {
                 let received = registry.combined_params(LINK, registration, 1);
                 assert_eq!(received.is_some(), is_included, "{request:?}, contained: {contained}");
                 if let Some(received) = received {
-                    let as_given = (received.level, received.match_any, received.match_all, &received.filters[..]);
-                    assert_eq!(as_given, (4, 6, 2, &[event_filter()][..]), "passed on unchanged: {request:?}");
+                    let as_given =
+                        (received.level, received.match_any, received.match_all, &received.filters[..]);
+                    assert_eq!(
+                        as_given,
+                        (4, 6, 2, &[event_filter()][..]),
+                        "passed on unchanged: {request:?}"
+                    );
                 }
             }
             registry.unregister(LINK, 1).unwrap();
             apply(&mut registry, 1, None);
             registry.register(LINK, 1, PROVIDER, &[], false).unwrap();
-            assert_eq!([0, 1].map(|number| registry.combined_params(LINK, number, 1)), [None, None], "disabled: {request:?}");
+            assert_eq!(
+                [0, 1].map(|number| registry.combined_params(LINK, number, 1)),
+                [None, None],
+                "disabled: {request:?}"
+            );
             registry.unregister(LINK, 1).unwrap();
         }
     }
@@ -170,7 +179,8 @@ fn each_session_includes_a_process_independently() {
         for (two, second) in requests.iter().zip(&resolved) {
             apply(&mut registry, 2, second.as_ref());
             registry.register(LINK, 1, PROVIDER, &[], false).unwrap();
-            let is_included = |request: &Option<Request>| request.is_some_and(|request| request.includes(true));
+            let is_included =
+                |request: &Option<Request>| request.is_some_and(|request| request.includes(true));
             let mut expected = Vec::new();
             expected.extend(is_included(one).then_some(1));
             expected.extend(is_included(two).then_some(2));

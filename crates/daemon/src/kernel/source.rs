@@ -52,9 +52,7 @@ impl Losses {
             messages.push(format!("{too_large} kernel events were too large, or too many at once"));
         }
         if let unread @ 1.. = self.unread.load(Relaxed) {
-            messages.push(format!(
-                "{unread} process details were not read in time"
-            ));
+            messages.push(format!("{unread} process details were not read in time"));
         }
         messages
     }

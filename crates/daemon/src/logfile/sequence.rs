@@ -94,8 +94,12 @@ fn open_as(
 
 /// Gives only the calling thread the rights of a user.
 fn become_user(owner: &Owner) -> Result<()> {
-    let failed =
-        |_| refused(Status::ERROR_ACCESS_DENIED, "the daemon cannot take the rights of the user who started the session");
+    let failed = |_| {
+        refused(
+            Status::ERROR_ACCESS_DENIED,
+            "the daemon cannot take the rights of the user who started the session",
+        )
+    };
     let groups: Vec<Gid> = owner.groups.iter().copied().map(Gid::from_raw).collect();
     set_thread_groups(&groups).map_err(failed)?;
     set_thread_res_gid(None, Gid::from_raw(owner.gid), None).map_err(failed)?;
@@ -148,7 +152,11 @@ mod tests {
         fs::create_dir(folder.join("folder")).unwrap();
         assert_eq!(open_in(&folder, "folder", ann).err(), Some(Status::ERROR_BAD_PATHNAME));
         fs::set_permissions(&folder, PermissionsExt::from_mode(0o1777)).unwrap();
-        assert_eq!(open_in(&folder, "a", bob).err(), Some(denied), "another user's file in a folder that all may write");
+        assert_eq!(
+            open_in(&folder, "a", bob).err(),
+            Some(denied),
+            "another user's file in a folder that all may write"
+        );
         fs::set_permissions(folder.join("a"), PermissionsExt::from_mode(0o666)).unwrap();
         assert_eq!(open_in(&folder, "a", bob).err(), Some(denied), "even if the user may write it");
         assert!(open_in(&folder, "a", ann).is_ok());

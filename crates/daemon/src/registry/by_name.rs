@@ -97,7 +97,9 @@ impl Registry {
     pub(crate) fn guids_named(&self, link: LinkId, hash: Guid) -> impl Iterator<Item = Guid> {
         let named = self.named.get(&hash).into_iter();
         let numbers = named.flat_map(move |all| all.range((link, 0)..=(link, u32::MAX)));
-        numbers.filter_map(|(link, number)| self.name_hash_and_guid(*link, *number)).map(|(_, provider)| provider)
+        numbers
+            .filter_map(|(link, number)| self.name_hash_and_guid(*link, *number))
+            .map(|(_, provider)| provider)
     }
 
     /// Returns the numbers of the registrations of a GUID in a process.
@@ -140,7 +142,8 @@ impl Registry {
         if let Target::Provider(hash) = target {
             let named = self.named.get(&hash).into_iter().flatten();
             all.extend(named.filter(|(link, number)| {
-                let registration = self.processes.get(link).and_then(|process| process.registrations.get(number));
+                let registration =
+                    self.processes.get(link).and_then(|process| process.registrations.get(number));
                 registration.is_some_and(|registration| registration.by_name.contains(&session))
             }));
             all.sort_unstable();
@@ -154,7 +157,10 @@ impl Registry {
         let mut reaching = BTreeMap::new();
         for (link, number) in self.registered.get(&target).into_iter().flatten() {
             let registration = self.processes.get(link).and_then(|process| process.registrations.get(number));
-            let Some(registration) = registration.filter(|registration| !registration.by_name.is_empty()) else { continue };
+            let Some(registration) = registration.filter(|registration| !registration.by_name.is_empty())
+            else {
+                continue;
+            };
             let target = registration.name_hash.map(Target::Provider);
             let enables = target.and_then(|target| self.enables.get(&target)).into_iter().flatten();
             reaching.extend(

@@ -67,7 +67,10 @@ impl Registry {
     /// Returns the registrations of a process that a session wants and does not have yet.
     pub(crate) fn missing_registrations(&self, link: LinkId, session: u64) -> Vec<u32> {
         let Some(process) = self.processes.get(&link) else { return Vec::new() };
-        let lacking = process.registrations.iter().filter(|(_, registration)| !registration.sessions.contains(&session));
+        let lacking = process
+            .registrations
+            .iter()
+            .filter(|(_, registration)| !registration.sessions.contains(&session));
         let wanted = lacking.filter(|(number, _)| self.wanted_by(link, **number).contains(&session));
         wanted.map(|(number, _)| *number).collect()
     }
@@ -86,7 +89,10 @@ impl Registry {
         for number in numbers {
             if let Some(registration) = process.registrations.get(number) {
                 let by_name = registration.name_hash.filter(|_| registration.by_name.contains(&session));
-                alike.entry((registration.provider, registration.group, registration.classic, by_name)).or_default().push(*number);
+                alike
+                    .entry((registration.provider, registration.group, registration.classic, by_name))
+                    .or_default()
+                    .push(*number);
             }
         }
         let mut alike: Vec<Vec<u32>> = alike.into_values().collect();
@@ -110,7 +116,8 @@ impl Registry {
         registration: &'a Registration,
     ) -> impl Iterator<Item = (u64, &'a Enable)> {
         let all = self.enables_of(registration);
-        all.filter(|(_, _, enable)| process.is_included_by(enable)).map(|(_, session, enable)| (session, enable))
+        all.filter(|(_, _, enable)| process.is_included_by(enable))
+            .map(|(_, session, enable)| (session, enable))
     }
 
     /// Returns the enables of this registration, for whichever processes. Only this function
@@ -141,8 +148,10 @@ impl Registry {
         let left_out = self.enables_of(registration).filter(|(_, _, enable)| process.is_left_out_by(enable));
         let left_out: Vec<_> = left_out.map(|(target, session, _)| (target, session)).collect();
         for (target, session) in left_out {
-            let is_new =
-                self.processes.get_mut(&link).is_some_and(|process| process.left_out_of.insert((target, session)));
+            let is_new = self
+                .processes
+                .get_mut(&link)
+                .is_some_and(|process| process.left_out_of.insert((target, session)));
             let enable = self.enables.get_mut(&target).and_then(|sessions| sessions.get_mut(&session));
             if let Some(enable) = enable.filter(|_| is_new) {
                 enable.left_out = enable.left_out.saturating_add(1);

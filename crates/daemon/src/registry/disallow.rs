@@ -21,8 +21,11 @@ impl Registry {
             self.disallowed.insert(session, now);
         }
         let mut affected: Vec<(LinkId, Vec<u32>)> = Vec::new();
-        for (link, number) in changed.into_iter().flat_map(|provider| self.registrations_of(Target::Provider(provider))) {
-            let registration = self.processes.get(&link).and_then(|process| process.registrations.get(&number));
+        for (link, number) in
+            changed.into_iter().flat_map(|provider| self.registrations_of(Target::Provider(provider)))
+        {
+            let registration =
+                self.processes.get(&link).and_then(|process| process.registrations.get(&number));
             let group = registration.and_then(|registration| registration.group).map(Target::Group);
             let enables = group.and_then(|group| self.enables.get(&group));
             let is_enabled = enables.is_some_and(|sessions| sessions.contains_key(&session));

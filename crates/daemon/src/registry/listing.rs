@@ -29,7 +29,10 @@ impl Registry {
             let unregistered = RegistrationEntry { pid: 0, is_ahead: true, is_classic: false, sessions };
             return Some(Message::registrations_page(1, [unregistered].into_iter().skip(from as usize)));
         }
-        let entries = all.iter().skip(from as usize).filter_map(|registration| self.registration_entry(*registration, shown));
+        let entries = all
+            .iter()
+            .skip(from as usize)
+            .filter_map(|registration| self.registration_entry(*registration, shown));
         Some(Message::registrations_page(all.len(), entries))
     }
 
@@ -41,7 +44,8 @@ impl Registry {
         let process = self.processes.get(&link)?;
         let registration = process.registrations.get(&number)?;
         let sessions = registration.sessions.iter().filter(|id| shown(**id));
-        let enables = sessions.filter_map(|id| Some(entry_of(*id, &self.combined_params(link, number, *id)?)));
+        let enables =
+            sessions.filter_map(|id| Some(entry_of(*id, &self.combined_params(link, number, *id)?)));
         Some(RegistrationEntry {
             pid: process.peer.pid,
             is_ahead: false,
@@ -53,7 +57,10 @@ impl Registry {
     /// Returns, for each process, the registrations that a session has enabled.
     pub(crate) fn enabled_for(&self, session: u64) -> Vec<(LinkId, Vec<u32>)> {
         let processes = self.processes.iter().map(|(link, process)| {
-            let enabled = process.registrations.iter().filter(|(_, registration)| registration.sessions.contains(&session));
+            let enabled = process
+                .registrations
+                .iter()
+                .filter(|(_, registration)| registration.sessions.contains(&session));
             (*link, enabled.map(|(number, _)| *number).collect::<Vec<u32>>())
         });
         processes.filter(|(_, numbers)| !numbers.is_empty()).collect()

@@ -33,7 +33,11 @@ fn process_is_limited_to_1024_registrations_until_one_is_removed() {
         registry.register(1, number, PROVIDER, &[], false).unwrap();
     }
     assert_eq!(registry.register(1, 1024, PROVIDER, &[], false).unwrap_err().status.0, 1450);
-    assert_eq!(registry.register(1, 5, PROVIDER, &[], false).unwrap_err().status.0, 87, "the number is in use");
+    assert_eq!(
+        registry.register(1, 5, PROVIDER, &[], false).unwrap_err().status.0,
+        87,
+        "the number is in use"
+    );
     assert!(registry.unregister(1, 5).is_some());
     assert!(registry.unregister(1, 5).is_none());
     registry.register(1, 5, PROVIDER, &[], false).unwrap();
@@ -90,8 +94,11 @@ fn acknowledgement_covers_all_earlier_orders() {
 
 #[test]
 fn scope_holds_processes_not_process_ids() {
-    let here =
-        Process::new(Peer { pid: std::process::id(), uid: 0, gid: 0 }, ProcessKey::from_pid(std::process::id()), 0);
+    let here = Process::new(
+        Peer { pid: std::process::id(), uid: 0, gid: 0 },
+        ProcessKey::from_pid(std::process::id()),
+        0,
+    );
     let gone = Process::new(Peer { pid: u32::MAX, uid: 0, gid: 0 }, None, 0);
     let scope = Some(Conditions::from_processes(vec![ProcessKey::from_pid(std::process::id()).unwrap()]));
     assert!(here.is_in(&scope) && !gone.is_in(&scope));
@@ -192,7 +199,9 @@ fn enable_includes_contained_processes_by_name_or_property() {
     registry.enable(Target::Provider(PROVIDER), 5, silos, None, "").unwrap();
     assert_eq!(wanted(&registry), [vec![5], vec![5]]);
     assert_eq!(registry.combined_params(2, 0, 5).unwrap().property, property);
-    assert!(Conditions::from_processes(Vec::new()).name_processes() && !Conditions::default().name_processes());
+    assert!(
+        Conditions::from_processes(Vec::new()).name_processes() && !Conditions::default().name_processes()
+    );
 }
 
 #[test]
@@ -340,7 +349,8 @@ fn enables_by_name_and_by_guid_are_one_request_and_one_entry() {
     let params = registry.combined_params(1, 0, 5).unwrap();
     assert_eq!((params.level, params.match_any), (4, u64::MAX));
     let entry = registry.providers(None, &BTreeSet::new()).find(|entry| entry.provider == PROVIDER).unwrap();
-    let sessions: Vec<_> = entry.sessions.iter().map(|enable| (enable.session, enable.level, enable.name.as_str())).collect();
+    let sessions: Vec<_> =
+        entry.sessions.iter().map(|enable| (enable.session, enable.level, enable.name.as_str())).collect();
     assert_eq!(sessions, [(5, 2, ""), (6, 3, NAME)]);
     registry.forget_session(6);
     assert!(registry.disable(Target::Provider(PROVIDER), 5));

@@ -111,7 +111,8 @@ impl Server {
             guests: peers().filter(|peer| access.is_guest(peer)).count(),
             of_user: peers().filter(|other| other.uid == peer.uid).count(),
         };
-        let may_control = || access.allows(&Identity::with_groups(&peer, connection.peer_groups()), Role::Controller);
+        let may_control =
+            || access.allows(&Identity::with_groups(&peer, connection.peer_groups()), Role::Controller);
         let is_one_too_many = access.is_guest(&peer)
             && (!connections.has_room_for_guest() || self.descriptors.are_scarce(connection, true))
             && !may_control();

@@ -113,9 +113,13 @@ impl Link {
                 QueuedMessage { request, message, descriptors, weight }
             }
             Err(e) => {
-                let refusal =
-                    Refusal::new(Status::ERROR_MORE_DATA, format!("the reply cannot be sent: {e}"));
-                QueuedMessage { request, message: refusal.into_message(), descriptors: Vec::new(), weight: 256 }
+                let refusal = Refusal::new(Status::ERROR_MORE_DATA, format!("the reply cannot be sent: {e}"));
+                QueuedMessage {
+                    request,
+                    message: refusal.into_message(),
+                    descriptors: Vec::new(),
+                    weight: 256,
+                }
             }
         };
         self.weight += queued.weight;

@@ -138,7 +138,9 @@ impl Home {
             listener.take_descriptors()?;
         } else {
             let opened = OwnSocket::open(runtime);
-            own = opened.inspect_err(|e| log_warning!("processes of root must wait for this daemon's answers: {e}")).ok();
+            own = opened
+                .inspect_err(|e| log_warning!("processes of root must wait for this daemon's answers: {e}"))
+                .ok();
         }
         Ok(Self { listener, own, socket, runtime: runtime.clone(), _lock: lock })
     }
@@ -159,7 +161,10 @@ impl Home {
             None => return,
         };
         if let Err(e) = enabled::write(folder, all) {
-            log_warning!("the list of enabled providers cannot be written to {}: {e}", folder.path().display());
+            log_warning!(
+                "the list of enabled providers cannot be written to {}: {e}",
+                folder.path().display()
+            );
             // The existing file may be outdated.
             enabled::remove(folder);
         }

@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 use rustix::event::epoll::EventFlags;
 
 use super::link::Received;
-use super::{FIRST_LINK, HANGUPS, INBOX, LISTENER, OWN_LISTENER, LINK_TIMEOUT, SIGNALS, STOPPER, Server};
+use super::{FIRST_LINK, HANGUPS, INBOX, LINK_TIMEOUT, LISTENER, OWN_LISTENER, SIGNALS, STOPPER, Server};
 use crate::log::log_client;
 use crate::service::LinkId;
 
@@ -187,7 +187,8 @@ impl Server {
 
     /// Removes the deadline of a link whose queue is short again.
     pub(super) fn mark_relieved(&mut self, id: LinkId) {
-        let Some(link) = self.links.get_mut(&id).filter(|link| link.is_crowded && !link.has_long_queue()) else {
+        let Some(link) = self.links.get_mut(&id).filter(|link| link.is_crowded && !link.has_long_queue())
+        else {
             return;
         };
         link.is_crowded = false;

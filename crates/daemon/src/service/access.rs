@@ -1,7 +1,7 @@
 //! The rights that each request needs, and how access lists are changed.
 //!
 //! ```text
-//!   request ─▶ check_right(link, object, right) ─ missing ─▶ ERROR_ACCESS_DENIED, a line in the log
+//!   request ─▶ check_right(link, object, right) ─ missing ─▶ ERROR_ACCESS_DENIED, line in the log
 //!                              the error names the right, the object and the remedy
 //!
 //!   SetAccess    ─▶ waiting ─▶ the future list ─(own thread: file)─▶ AccessSaved
@@ -28,7 +28,7 @@ use traceweir_transport::socket::Peer;
 use super::control::spawn_file_thread;
 use super::notice::{Notice, Promise};
 use super::sessions::not_running;
-use super::{ReplyTo, LinkId, Service, log_audit, log_info, log_refusal};
+use super::{LinkId, ReplyTo, Service, log_audit, log_info, log_refusal};
 use crate::access::{Change, GROUP};
 use crate::error::Refusal;
 
@@ -224,7 +224,13 @@ impl Service {
         }
         if let Some(peer) = self.peer(reply_to.link) {
             let is_temporary = self.sessions.generated.contains(&object);
-            self.access_changes.waiting.push_back(ChangeRequest { reply_to, peer, object, change, is_temporary });
+            self.access_changes.waiting.push_back(ChangeRequest {
+                reply_to,
+                peer,
+                object,
+                change,
+                is_temporary,
+            });
         }
         self.begin_next_change();
         Ok(())

@@ -10,7 +10,7 @@ use traceweir_format::spec::status::Status;
 use traceweir_transport::message::{Message, Role, common_version};
 use traceweir_transport::socket::Peer;
 
-use super::{ReplyTo, LinkId, Service, access, log_refusal};
+use super::{LinkId, ReplyTo, Service, access, log_refusal};
 use crate::error::Refusal;
 use crate::limits::{MAX_PER_PROCESS, MAX_PROVIDERS};
 use crate::registry::Process;
@@ -55,7 +55,10 @@ impl Service {
             return Err(Refusal::new(Status::ERROR_INVALID_HANDLE, "the connection is closed"));
         };
         if client.knocked && role != Role::Provider {
-            return Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, "a connection that the daemon opened is for a provider only"));
+            return Err(Refusal::new(
+                Status::ERROR_INVALID_PARAMETER,
+                "a connection that the daemon opened is for a provider only",
+            ));
         }
         if !self.access.allows(&client.identity, role) {
             let reason = access::admission_refusal(role, client.peer.uid);

@@ -49,7 +49,9 @@ impl Service {
                 self.query_information(reply_to, &session, class, input)
             }
             Message::QueryKernelLosses { session } => self.query_kernel_losses(reply_to, &session),
-            Message::QueryRegistrations { provider, from } => self.query_registrations(reply_to, provider, from),
+            Message::QueryRegistrations { provider, from } => {
+                self.query_registrations(reply_to, provider, from)
+            }
             message @ (Message::SetAccess { .. }
             | Message::RemoveAccess { .. }
             | Message::QueryAccess { .. }
@@ -67,7 +69,9 @@ impl Service {
     /// Replies with a page of the sessions or providers that the controller may see.
     fn reply_with_page(&mut self, reply_to: ReplyTo, question: Message) -> Result<(), Refusal> {
         let page = match question {
-            Message::QueryAll { from } => Message::sessions_page(&self.sessions_shown_to(reply_to.link), from),
+            Message::QueryAll { from } => {
+                Message::sessions_page(&self.sessions_shown_to(reply_to.link), from)
+            }
             Message::QueryEnded { from } => Message::sessions_page(&self.ended_shown_to(reply_to.link), from),
             Message::QueryProviders { after } => {
                 let mut page = self.providers_page(reply_to, after);
@@ -89,7 +93,9 @@ impl Service {
     /// has that.
     pub(super) fn find_private(&self, session: &SessionRef) -> Option<u64> {
         self.privates.find(session).or_else(|| match session {
-            SessionRef::Name(name) if self.sessions.find_any(session).is_none() => self.privates.only_with_guid(name),
+            SessionRef::Name(name) if self.sessions.find_any(session).is_none() => {
+                self.privates.only_with_guid(name)
+            }
             _ => None,
         })
     }

@@ -9,7 +9,7 @@ use traceweir_transport::message::{Message, SessionRef};
 
 use super::notice::{Notice, Promise};
 use super::sessions::not_running;
-use super::{ReplyTo, Reads, Service};
+use super::{Reads, ReplyTo, Service};
 use crate::error::Refusal;
 
 impl Service {
@@ -36,7 +36,12 @@ impl Service {
     }
 
     /// Sends a consumer its queue, or the reason why there is none.
-    pub(super) fn consumer_opened(&mut self, id: u64, reply_to: ReplyTo, outcome: traceweir_session::Result<Live>) {
+    pub(super) fn consumer_opened(
+        &mut self,
+        id: u64,
+        reply_to: ReplyTo,
+        outcome: traceweir_session::Result<Live>,
+    ) {
         let live = match outcome {
             Ok(live) => live,
             Err(e) => {

@@ -70,7 +70,12 @@ impl Service {
         let (id, session) = self.sessions.find_running(session)?;
         let session = session.clone();
         self.count_change(id)?;
-        change(&session, self.promise_change(id, reply_to, false, None).completed_by(|properties| (properties, None)).into_callback());
+        change(
+            &session,
+            self.promise_change(id, reply_to, false, None)
+                .completed_by(|properties| (properties, None))
+                .into_callback(),
+        );
         Ok(())
     }
 
@@ -106,7 +111,11 @@ impl Service {
         self.bound_pool(reply_to, id, &session, &mut update);
         let promise = self.promise_change(id, reply_to, true, before);
         if update.log_file.is_none() {
-            session.update(update, None, promise.completed_by(|properties| (properties, None)).into_callback());
+            session.update(
+                update,
+                None,
+                promise.completed_by(|properties| (properties, None)).into_callback(),
+            );
             return Ok(());
         }
         let (_, owner) = self.starter(reply_to.link).ok_or_else(not_running)?;
@@ -131,7 +140,8 @@ impl Service {
     /// Limits a requested number of buffers to the memory available, and reserves that memory for
     /// the session.
     fn bound_pool(&mut self, reply_to: ReplyTo, id: u64, session: &Session, update: &mut Update) {
-        let (raw, left) = (session.properties().config, self.sessions.pool_left(self.is_guest(reply_to.link)));
+        let (raw, left) =
+            (session.properties().config, self.sessions.pool_left(self.is_guest(reply_to.link)));
         let (Some(asked), Some(entry)) = (&mut update.maximum_buffers, self.sessions.get_mut(id)) else {
             return;
         };
@@ -198,7 +208,9 @@ impl Service {
     pub(crate) fn notice(&mut self, notice: Notice) {
         match notice {
             Notice::Started { id, outcome } => self.started(id, outcome),
-            Notice::FileChecked { reply_to, refusal, outcome } => self.file_checked(reply_to, refusal, outcome),
+            Notice::FileChecked { reply_to, refusal, outcome } => {
+                self.file_checked(reply_to, refusal, outcome)
+            }
             Notice::Ended { id, status } => self.ended(id, status),
             Notice::Changed { id, reply_to, keeps_file, before, outcome } => {
                 let outcome = self.changed(id, keeps_file, outcome);

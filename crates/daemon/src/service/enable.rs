@@ -18,7 +18,7 @@ use traceweir_transport::message::{EnableCode, EnableParams, MAX_PROVIDER_NAME, 
 use super::access::rights_to_run;
 use super::kernel::is_kernel_provider;
 use super::wait::Purpose;
-use super::{ReplyTo, LinkId, Service, log_enable, log_refusal};
+use super::{LinkId, ReplyTo, Service, log_enable, log_refusal};
 use crate::error::Refusal;
 use crate::filter::{self, Scope};
 use crate::registry::{NameMatch, Process, Target};
@@ -81,7 +81,8 @@ impl Service {
         let target = Target::from_call(provider, params.property);
         let (mut params, scope) = filter::resolve(&provider, params)?;
         params.property &= !EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
-        let targets = self.select_registrations(reply_to.link, target, (session, &name), code, &params, scope)?;
+        let targets =
+            self.select_registrations(reply_to.link, target, (session, &name), code, &params, scope)?;
         let wait = (timeout_ms != 0).then(|| self.waits.next_id());
         let (mut waiting, mut failure) = (0, None);
         for (link, numbers) in targets {
@@ -90,7 +91,12 @@ impl Service {
                 Err(refusal) => failure = failure.or(Some(refusal)),
             }
         }
-        log_enable!("{}, {} {provider} for session {:?}", self.peer_name(reply_to.link), verb(code), config.name);
+        log_enable!(
+            "{}, {} {provider} for session {:?}",
+            self.peer_name(reply_to.link),
+            verb(code),
+            config.name
+        );
         match (wait, failure) {
             (Some(wait), failure) if waiting > 0 => {
                 let deadline = Instant::now() + Duration::from_millis(u64::from(timeout_ms));
@@ -144,7 +150,8 @@ impl Service {
                 self.reached_registrations(target, session, |_, _| true)
             }
             EnableCode::Disable => {
-                let enabled = self.reached_registrations(target, session, |_, enabled| enabled.contains(&session));
+                let enabled =
+                    self.reached_registrations(target, session, |_, enabled| enabled.contains(&session));
                 if self.registry.disable(target, session) { enabled } else { Vec::new() }
             }
             EnableCode::CaptureState => {
@@ -174,7 +181,8 @@ impl Service {
                 );
             }
             let was_reached = self.registry.set_reached(&name_match, is_permitted);
-            if was_reached && !is_permitted && self.registry.combined_params(link, number, session).is_none() {
+            if was_reached && !is_permitted && self.registry.combined_params(link, number, session).is_none()
+            {
                 self.disable_registrations(link, vec![number], session, EnableParams::default(), 0);
             }
         }
@@ -191,7 +199,11 @@ impl Service {
         let mut targets: Vec<(LinkId, Vec<u32>)> = Vec::new();
         for (link, number) in self.registry.registrations_reached(target, session) {
             let Some(process) = self.registry.processes.get(&link) else { continue };
-            if !process.registrations.get(&number).is_some_and(|registration| test(process, &registration.sessions)) {
+            if !process
+                .registrations
+                .get(&number)
+                .is_some_and(|registration| test(process, &registration.sessions))
+            {
                 continue;
             }
             match targets.last_mut() {

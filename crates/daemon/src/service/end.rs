@@ -17,7 +17,7 @@ use traceweir_transport::message::{Message, Properties};
 use super::notice::{Notice, Promise, Started};
 use super::sessions::{State, not_running};
 use super::wait::Purpose;
-use super::{ReplyTo, CLOSE_WITHIN, Service, log_info, log_client, log_warning};
+use super::{CLOSE_WITHIN, ReplyTo, Service, log_client, log_info, log_warning};
 use crate::error::Refusal;
 
 impl Service {
@@ -29,7 +29,11 @@ impl Service {
         }
         match self.sessions.get_mut(id).map(|entry| &mut entry.state) {
             Some(State::Running(_)) => {
-                log_info!("session {:?} is stopped by {}", self.sessions.name(id), self.peer_name(reply_to.link));
+                log_info!(
+                    "session {:?} is stopped by {}",
+                    self.sessions.name(id),
+                    self.peer_name(reply_to.link)
+                );
                 self.begin_stop(id, Some(reply_to));
             }
             // The session is ending by itself: the first controller that stops it gets the outcome.
@@ -72,7 +76,9 @@ impl Service {
     /// more.
     pub(super) fn finish_stop(&mut self, id: u64) {
         if let Some(session) = self.sessions.session(id) {
-            session.stop(Promise::new(&self.post, move |outcome| Notice::Stopped { id, outcome }).into_callback());
+            session.stop(
+                Promise::new(&self.post, move |outcome| Notice::Stopped { id, outcome }).into_callback(),
+            );
         }
     }
 

@@ -39,7 +39,7 @@ use traceweir_transport::message::{EnableCode, EnableParams, Message, SessionCon
 
 use super::access::rights_to_run;
 use super::kernel::{Kept, Then, is_kernel_provider, only_for_system_loggers};
-use super::{ReplyTo, LinkId, Service, log_client};
+use super::{LinkId, ReplyTo, Service, log_client};
 use crate::error::Refusal;
 use crate::process::{self, ProcessKey};
 use crate::registry::Target;
@@ -119,7 +119,9 @@ impl Service {
             periodic.providers.iter().try_for_each(|provider| self.check_enable(reply_to.link, *provider))?;
         }
         match set {
-            Set::SystemTraceEnableFlags(mask) => self.set_capture_setting(reply_to, id, Some(*mask), settings),
+            Set::SystemTraceEnableFlags(mask) => {
+                self.set_capture_setting(reply_to, id, Some(*mask), settings)
+            }
             Set::StackTracing(_)
             | Set::ContextRegister { .. }
             | Set::PmcEventList(_)
@@ -221,7 +223,9 @@ impl Service {
     /// Requests the state of providers whose period has elapsed.
     pub(super) fn capture_due_states(&mut self, now: Instant) {
         let mut due = Vec::new();
-        for (session, periodic) in self.information.periodic.iter_mut().filter(|(_, periodic)| periodic.next <= now) {
+        for (session, periodic) in
+            self.information.periodic.iter_mut().filter(|(_, periodic)| periodic.next <= now)
+        {
             // A daemon that could not run in time asks once, not for each missed time.
             let on_schedule = periodic.next + periodic.every;
             periodic.next = if on_schedule > now { on_schedule } else { now + periodic.every };
@@ -233,8 +237,10 @@ impl Service {
                     self.kernels.run_down(session);
                     continue;
                 }
-                let targets = self
-                    .reached_registrations(Target::Provider(provider), session, |_, enabled| enabled.contains(&session));
+                let targets =
+                    self.reached_registrations(Target::Provider(provider), session, |_, enabled| {
+                        enabled.contains(&session)
+                    });
                 for (link, numbers) in targets {
                     let (code, params) = (EnableCode::CaptureState, EnableParams::default());
                     // Enabled registrations already have a region.
@@ -265,7 +271,12 @@ impl Service {
         Ok(())
     }
 
-    fn answer_of_session(&self, reply_to: ReplyTo, session: &SessionRef, query: Query) -> Result<Answer, Refusal> {
+    fn answer_of_session(
+        &self,
+        reply_to: ReplyTo,
+        session: &SessionRef,
+        query: Query,
+    ) -> Result<Answer, Refusal> {
         let (id, config) = self.session_of(reply_to, session, query.class(), false)?;
         self.check_right(reply_to.link, config.guid, Rights::WMIGUID_QUERY)?;
         check_kind(query.class().rules(), &config)?;
@@ -281,11 +292,16 @@ impl Service {
         let machine = self.information.machine();
         Ok(match query {
             Query::SampledProfileInterval(source) => self.information.system.interval(source, machine)?,
-            Query::MaxLoggers => Answer::MaxLoggers(u32::try_from(self.sessions.max_sessions()).unwrap_or(u32::MAX)),
+            Query::MaxLoggers => {
+                Answer::MaxLoggers(u32::try_from(self.sessions.max_sessions()).unwrap_or(u32::MAX))
+            }
             Query::PmcSessions => {
                 let shown = self.sessions_shown_to(reply_to.link).into_iter();
                 let all = shown.filter_map(|properties| {
-                    self.information.sessions.get(&properties.id)?.pmc_session((properties.id & 0xFFFF) as u16)
+                    self.information
+                        .sessions
+                        .get(&properties.id)?
+                        .pmc_session((properties.id & 0xFFFF) as u16)
                 });
                 Answer::PmcSessions(all.collect())
             }

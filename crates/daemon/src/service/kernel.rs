@@ -31,7 +31,7 @@ use traceweir_transport::message::{Control, EnableParams, Message, SessionConfig
 use super::control::spawn_file_thread;
 use super::notice::{Notice, Promise};
 use super::sessions::not_running;
-use super::{ReplyTo, LinkId, Service, log_client};
+use super::{LinkId, ReplyTo, Service, log_client};
 use crate::error::Refusal;
 use crate::filter;
 use crate::kernel::{self, Begun, RequestedGroups};
@@ -209,8 +209,11 @@ impl Service {
     /// Asks the kernel for the new settings, if they differ from what is captured.
     pub(super) fn change_kernel(&mut self, kept: Kept, then: Then) {
         let steps = self.kernels.steps(&kept, &self.information);
-        let change =
-            Change { steps: steps.iter().map(|step| (step.session, step.wanted.clone())).collect(), kept, then };
+        let change = Change {
+            steps: steps.iter().map(|step| (step.session, step.wanted.clone())).collect(),
+            kept,
+            then,
+        };
         if steps.is_empty() {
             self.commit_change(change, Vec::new());
             return;
@@ -243,7 +246,9 @@ impl Service {
             && let Some(next) = self.kernels.next_waiting()
         {
             match next {
-                Waiting::Request(reply_to, _, message, passed) => self.handle_controller(reply_to, *message, passed),
+                Waiting::Request(reply_to, _, message, passed) => {
+                    self.handle_controller(reply_to, *message, passed)
+                }
                 Waiting::Adjust(id) => self.adjust_kernel(id),
             }
         }
@@ -303,7 +308,12 @@ impl Service {
         }
     }
 
-    fn store_enable(&mut self, id: u64, provider: Guid, enabling: Option<Box<Enabling>>) -> Result<(), Refusal> {
+    fn store_enable(
+        &mut self,
+        id: u64,
+        provider: Guid,
+        enabling: Option<Box<Enabling>>,
+    ) -> Result<(), Refusal> {
         let target = Target::Provider(provider);
         match enabling.map(|enabling| *enabling) {
             Some(Enabling { params, scope, name }) => self.registry.enable(target, id, params, scope, &name),
@@ -336,7 +346,8 @@ impl Service {
         if self.kernels.is_changing {
             self.kernels.adjust_later(id);
         } else {
-            let (groups, settings) = (self.kernels.requested_groups(id), Box::new(self.information.settings(id)));
+            let (groups, settings) =
+                (self.kernels.requested_groups(id), Box::new(self.information.settings(id)));
             self.change_kernel(Kept::Session { id, groups, settings }, Then::Nothing);
         }
     }

@@ -20,10 +20,7 @@ use crate::logfile::Claim;
 /// A report that a session's thread has finished something.
 pub(crate) enum Notice {
     /// A session runs, or could not be started.
-    Started {
-        id: u64,
-        outcome: Result<Started>,
-    },
+    Started { id: u64, outcome: Result<Started> },
     /// The file of a session that is about to be refused was checked.
     FileChecked {
         reply_to: ReplyTo,
@@ -33,10 +30,7 @@ pub(crate) enum Notice {
         outcome: Result<()>,
     },
     /// A session ended by itself.
-    Ended {
-        id: u64,
-        status: Status,
-    },
+    Ended { id: u64, status: Status },
     /// An update or a flush of a session has finished.
     Changed {
         id: u64,
@@ -61,15 +55,9 @@ pub(crate) enum Notice {
         outcome: Result<Properties>,
     },
     /// The queue of a live consumer was created.
-    Opened {
-        id: u64,
-        reply_to: ReplyTo,
-        outcome: Result<Live>,
-    },
+    Opened { id: u64, reply_to: ReplyTo, outcome: Result<Live> },
     /// A change of an access list was saved, or could not be saved.
-    AccessSaved {
-        outcome: Result<std::io::Result<()>>,
-    },
+    AccessSaved { outcome: Result<std::io::Result<()>> },
 }
 
 /// The parts of a session that has started.

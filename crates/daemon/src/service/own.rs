@@ -13,7 +13,7 @@ use traceweir_transport::cpu;
 use traceweir_transport::message::{Role, SessionConfig};
 use traceweir_transport::socket::Peer;
 
-use super::{ReplyTo, Client, LinkId, Reads, Service};
+use super::{Client, LinkId, Reads, ReplyTo, Service};
 use crate::access::Identity;
 use crate::error::Refusal;
 

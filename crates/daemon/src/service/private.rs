@@ -48,7 +48,7 @@ use traceweir_format::spec::status::Status;
 use traceweir_transport::message::{EnableParams, Filter, Properties, SessionConfig, SessionRef};
 
 use super::sessions::{is_same_name, name_is_taken};
-use super::{ReplyTo, LinkId};
+use super::{LinkId, ReplyTo};
 use crate::access::Identity;
 use crate::error::Refusal;
 use crate::filter::{self, Scope};
@@ -225,7 +225,11 @@ impl Privates {
     /// Returns an order number for a controller that may wait without a deadline; bounds such
     /// requests per controller.
     fn next_order_for(&mut self, link: LinkId, claimant: Claimant) -> Result<u32, Refusal> {
-        let count = self.pending.values().filter(|pending| pending.reply_to.is_some_and(|reply_to| reply_to.link == link)).count();
+        let count = self
+            .pending
+            .values()
+            .filter(|pending| pending.reply_to.is_some_and(|reply_to| reply_to.link == link))
+            .count();
         if count >= MAX_PENDING_OF_ONE {
             let reason = "too many calls of this controller are waiting";
             return Err(Refusal::new(Status::ERROR_BUSY, reason));
@@ -262,9 +266,11 @@ impl Privates {
         if let Some(private) = self.all.get_mut(&session) {
             return Some(private);
         }
-        self.pending.values_mut().find(|pending| pending.session == session).and_then(|pending| match &mut pending.purpose {
-            Purpose::Stop(private) => Some(&mut **private),
-            _ => None,
+        self.pending.values_mut().find(|pending| pending.session == session).and_then(|pending| {
+            match &mut pending.purpose {
+                Purpose::Stop(private) => Some(&mut **private),
+                _ => None,
+            }
         })
     }
 }
@@ -350,9 +356,11 @@ fn add(sum: &mut Properties, one: &Properties) {
 /// Returns which processes take part according to the session's filters: process ids and names of
 /// programs are allowed.
 fn resolve_participants(provider: &Guid, filters: &[Filter]) -> Result<Scope, Refusal> {
-    let is_known = |filter: &Filter| matches!(filter.kind, EVENT_FILTER_TYPE_PID | EVENT_FILTER_TYPE_EXECUTABLE_NAME);
+    let is_known =
+        |filter: &Filter| matches!(filter.kind, EVENT_FILTER_TYPE_PID | EVENT_FILTER_TYPE_EXECUTABLE_NAME);
     if !filters.iter().all(is_known) {
-        let reason = "the filters of a private session are process ids and names of programs, at most one of each";
+        let reason =
+            "the filters of a private session are process ids and names of programs, at most one of each";
         return Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, reason));
     }
     let params = EnableParams { filters: filters.to_vec(), ..EnableParams::default() };

@@ -8,7 +8,7 @@
 //!                that the process sent ─▶ Done
 //!   Enable of a classic registration by another session ─▶ that session has it from now on, the
 //!                                                          previous one is not informed
-//!   Unregister, Disable ─▶ the last one of the session in this process?  CloseSession, Ack ─▶ detach
+//!   Unregister, Disable ─▶ last one of the session in this process?  CloseSession, Ack ─▶ detach
 //!   Failed (a registration, timeout) ─▶ enabled too late: counts as a loss of unknown size
 //!   Failed ─▶ logged, reported to the controller that waits; not enabled there until the next
 //!             enable or registration tries again
@@ -34,7 +34,7 @@ use traceweir_transport::map::{check_headroom, check_memory_file};
 use traceweir_transport::message::{EnableCode, EnableParams, Message, PROPERTY_INDEPENDENT};
 
 use super::wait::Purpose;
-use super::{ReplyTo, LinkId, Service, log_refusal, log_client, log_warning};
+use super::{LinkId, ReplyTo, Service, log_client, log_refusal, log_warning};
 use crate::error::Refusal;
 use crate::limits::{MAX_CLOSING, MAX_CLOSING_OF_GUESTS, MAX_OFFERED};
 use crate::logfile::Passed;
@@ -170,13 +170,17 @@ impl Service {
         self.check_joining(link, traits)?;
         let params_by_session = |service: &Self| {
             let sessions = service.registry.wanted_by(link, registration).into_iter();
-            sessions.map(|session| (session, service.registry.combined_params(link, registration, session))).collect::<BTreeMap<_, _>>()
+            sessions
+                .map(|session| (session, service.registry.combined_params(link, registration, session)))
+                .collect::<BTreeMap<_, _>>()
         };
         let before = params_by_session(self);
         self.registry.set_traits(link, registration, traits)?;
         self.admit_by_name(self.registry.matches_of_registration(link, registration));
         self.registry.count_left_out(link, registration);
-        let changed = params_by_session(self).into_iter().filter(|(session, params)| before.get(session) != Some(params));
+        let changed = params_by_session(self)
+            .into_iter()
+            .filter(|(session, params)| before.get(session) != Some(params));
         let changed = changed.map(|(session, _)| session).collect();
         self.enable_registration(link, registration, changed);
         self.join_privates_by_name(link, registration);
@@ -248,7 +252,11 @@ impl Service {
         order: u32,
     ) {
         let registry = &mut self.registry;
-        numbers.retain(|number| registry.registration(link, *number).is_some_and(|registration| registration.sessions.remove(&session)));
+        numbers.retain(|number| {
+            registry
+                .registration(link, *number)
+                .is_some_and(|registration| registration.sessions.remove(&session))
+        });
         if !numbers.is_empty() {
             self.send_enable(link, numbers, session, EnableCode::Disable, params, order);
             self.close_unused(link, session);

@@ -16,7 +16,7 @@ use traceweir_format::spec::status::Status;
 use traceweir_session::Session;
 use traceweir_transport::message::{Properties, SessionRef};
 
-use super::{ReplyTo, LinkId, PeerName};
+use super::{LinkId, PeerName, ReplyTo};
 use crate::error::Refusal;
 use crate::limits::{self, Claimant};
 use crate::logfile::Claim;
@@ -286,7 +286,9 @@ impl Sessions {
 
     /// Finds a session that is running or stopping.
     pub(super) fn find(&self, reference: &SessionRef) -> Result<u64, Refusal> {
-        self.find_any(reference).filter(|id| self.session(*id).is_some()).ok_or_else(|| self.not_found(reference))
+        self.find_any(reference)
+            .filter(|id| self.session(*id).is_some())
+            .ok_or_else(|| self.not_found(reference))
     }
 
     /// Finds a session that is running, and not stopping.

@@ -18,10 +18,10 @@ use traceweir_transport::map::check_headroom;
 use traceweir_transport::message::SessionConfig;
 
 use super::access::rights_to_run;
-use super::control::{FILE_STACK, spawn_file_thread, buffers_in, pool_bytes};
+use super::control::{FILE_STACK, buffers_in, pool_bytes, spawn_file_thread};
 use super::notice::{Notice, Promise, Started};
 use super::sessions::{Entry, State, Uncounted, not_running};
-use super::{ReplyTo, Service, own, log_warning};
+use super::{ReplyTo, Service, log_warning, own};
 use crate::access::Identity;
 use crate::error::Refusal;
 use crate::kernel::{self, Begun, RequestedGroups};
@@ -96,7 +96,8 @@ impl Service {
             self.information.keep(id, settings);
         }
         let information = &self.information;
-        let wanted = requested.map(|requested| self.kernels.add(id, config.properties(), requested, information));
+        let wanted =
+            requested.map(|requested| self.kernels.add(id, config.properties(), requested, information));
         self.launch(id, config, wanted, (passed, terms), (pid, owner));
         Ok(())
     }
@@ -172,14 +173,20 @@ impl Service {
             return Err(refusal);
         }
         self.file_checks += 1;
-        let promise = Promise::new(&self.post, move |outcome| Notice::FileChecked { reply_to, refusal, outcome });
+        let promise =
+            Promise::new(&self.post, move |outcome| Notice::FileChecked { reply_to, refusal, outcome });
         let files = self.files.clone();
         spawn_file_thread(move || promise.keep(passed.check_file(&files, &terms).map(drop)));
         Ok(())
     }
 
     /// Sends the refusal once the file has been checked.
-    pub(super) fn file_checked(&mut self, reply_to: ReplyTo, refusal: Refusal, outcome: traceweir_session::Result<()>) {
+    pub(super) fn file_checked(
+        &mut self,
+        reply_to: ReplyTo,
+        refusal: Refusal,
+        outcome: traceweir_session::Result<()>,
+    ) {
         self.file_checks = self.file_checks.saturating_sub(1);
         let refusal = match outcome {
             // `Ended`: the file could not be checked.

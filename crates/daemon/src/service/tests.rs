@@ -4,9 +4,9 @@
 mod bounds;
 mod fault;
 mod kernel;
+mod model;
 mod private;
 mod rights;
-mod model;
 
 use std::collections::BTreeSet;
 

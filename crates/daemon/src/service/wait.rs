@@ -16,7 +16,7 @@ use std::time::Instant;
 
 use traceweir_session::SourceId;
 
-use super::{ReplyTo, LinkId};
+use super::{LinkId, ReplyTo};
 use crate::error::Refusal;
 
 /// The action that follows when a wait ends.

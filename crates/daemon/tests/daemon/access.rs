@@ -220,7 +220,10 @@ fn only_sessions_that_may_be_queried_are_listed() {
     };
     assert_eq!(enabled_by(&mut root).len(), 2);
     assert_eq!(enabled_by(&mut bob), [all[0].id], "enables of hidden sessions are not shown");
-    assert_eq!(root.request(set_access(SESSION, 2, Sid::user(BOB), Rights::WMIGUID_QUERY, false)), Message::Done);
+    assert_eq!(
+        root.request(set_access(SESSION, 2, Sid::user(BOB), Rights::WMIGUID_QUERY, false)),
+        Message::Done
+    );
     assert_eq!(names(&mut bob), [""; 0], "denied by name, granted by group");
     assert_eq!(admission_status(&daemon, ANN, Role::Controller), DENIED, "not in the group");
 }
@@ -239,7 +242,11 @@ fn reading_a_live_session_needs_its_right() {
     let open = || Message::OpenConsumer { session: SessionRef::Name("s".into()) };
     let answer = needs(&mut root, &mut ann, (SESSION, Rights::TRACELOG_ACCESS_REALTIME), &open);
     assert!(matches!(answer, Message::Consumer { .. }));
-    assert_eq!(admission_status(&daemon, ANN, Role::Controller), DENIED, "a consumer right does not admit a controller");
+    assert_eq!(
+        admission_status(&daemon, ANN, Role::Controller),
+        DENIED,
+        "a consumer right does not admit a controller"
+    );
 }
 
 #[test]

@@ -48,7 +48,11 @@ fn contained_provider_is_enabled_by_calls_that_include_containers() {
     if let Some(socket) = std::env::var_os(SOCKET) {
         play_provider(Path::new(&socket));
     }
-    if !Command::new("unshare").args(["--pid", "--fork", "true"]).status().is_ok_and(|status| status.success()) {
+    if !Command::new("unshare")
+        .args(["--pid", "--fork", "true"])
+        .status()
+        .is_ok_and(|status| status.success())
+    {
         return skip("root", "creating a PID namespace needs root and unshare");
     }
     let daemon = Daemon::start();

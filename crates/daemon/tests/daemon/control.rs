@@ -106,7 +106,11 @@ fn update_changes_the_file_and_releases_the_old_one() {
     let answer = controller.request_with(to(&b), &[&open(&b)]);
     assert_eq!(properties(answer).config.log_file, Some(b.clone()));
     let other = controller.start(to_file("other", &a));
-    assert_eq!(status(&controller.request_with(to(&a), &[&open(&a)])), 161, "now the file of another session");
+    assert_eq!(
+        status(&controller.request_with(to(&a), &[&open(&a)])),
+        161,
+        "now the file of another session"
+    );
     controller.stop(other.id);
     controller.stop(session);
     assert_eq!((finished_events(&a), finished_events(&b)), (0, 0));

@@ -45,7 +45,11 @@ fn registration_receives_earlier_enables() {
     provider.register(7, PROVIDER);
     provider.receive_region(session);
     let late = EnableParams { source: Guid::NULL, ..params };
-    assert_eq!(provider.receive_enable(), (0, 7, session, EnableCode::Enable, late), "without order and source");
+    assert_eq!(
+        provider.receive_enable(),
+        (0, 7, session, EnableCode::Enable, late),
+        "without order and source"
+    );
     assert_eq!(provider.receive(), Message::Registered { registration: 7 });
 
     provider.register(8, PROVIDER);
@@ -66,7 +70,8 @@ fn provider_name_is_kept_with_its_enable_and_must_be_printable() {
     };
     let mut name_of = |message: Message, status: u32| {
         assert_eq!(controller.status(message), status);
-        let Message::Providers { providers, .. } = controller.request(Message::QueryProviders { after: None })
+        let Message::Providers { providers, .. } =
+            controller.request(Message::QueryProviders { after: None })
         else {
             panic!("another answer")
         };
@@ -125,7 +130,8 @@ fn process_that_never_answers_times_out_and_is_enabled_anyway() {
     provider.receive_region(session);
     let order = provider.receive_enable().0;
     provider.acknowledge(order);
-    let Message::Providers { providers, .. } = controller.request(Message::QueryProviders { after: None }) else {
+    let Message::Providers { providers, .. } = controller.request(Message::QueryProviders { after: None })
+    else {
         panic!()
     };
     assert_eq!(providers[0].sessions.len(), 1);
@@ -191,7 +197,8 @@ fn invalid_parameters_are_refused_and_change_nothing() {
     assert_eq!(controller.status(enable(session, Guid::NULL, EnableCode::Enable, 0)), 87);
     let wrong = pids(&[]);
     assert_eq!(controller.status(enable_with(session, PROVIDER, EnableCode::Enable, wrong, 0)), 87);
-    let Message::Providers { providers, .. } = controller.request(Message::QueryProviders { after: None }) else {
+    let Message::Providers { providers, .. } = controller.request(Message::QueryProviders { after: None })
+    else {
         panic!()
     };
     assert_eq!(providers, []);
@@ -226,7 +233,11 @@ fn process_filter_enables_only_those_processes() {
 
     filter(&[other.0.id()]);
     let enables = provider.receive_enables();
-    assert_eq!((enables.1, enables.3), (vec![1, 2, 3], EnableCode::Disable), "each call replaces the one before");
+    assert_eq!(
+        (enables.1, enables.3),
+        (vec![1, 2, 3], EnableCode::Disable),
+        "each call replaces the one before"
+    );
     provider.receive_close(session);
 }
 
@@ -251,11 +262,11 @@ fn process_that_cannot_map_its_region_is_reported_and_retried() {
         provider.send(&failed(order, None, session));
         provider.acknowledge(close);
         controller.assert_quiet();
-        let mut heard = other.next();
-        if matches!(heard.message, Message::Region { .. }) {
-            heard = other.next();
+        let mut envelope = other.next();
+        if matches!(envelope.message, Message::Region { .. }) {
+            envelope = other.next();
         }
-        let Message::Enable { order, .. } = heard.message else { panic!("{:?}", heard.message) };
+        let Message::Enable { order, .. } = envelope.message else { panic!("{:?}", envelope.message) };
         other.acknowledge(order);
         let Message::Refused { status: 1450, reason } = controller.receive() else { panic!("not refused") };
         assert!(reason.contains("no room") && reason.contains("process"), "{reason}");
@@ -323,8 +334,9 @@ fn program_name_filter_applies_now_and_later() {
         }],
         ..EnableParams::default()
     };
-    let mut enable =
-        |names: &str| controller.request(enable_with(session, PROVIDER, EnableCode::Enable, by_name(names), 0));
+    let mut enable = |names: &str| {
+        controller.request(enable_with(session, PROVIDER, EnableCode::Enable, by_name(names), 0))
+    };
     let mut early = daemon.provider();
     early.register_quietly(1, PROVIDER);
     assert_eq!(enable(&format!("other;{program}")), Message::Done);
@@ -369,7 +381,9 @@ fn large_filters_are_sent_once_per_process() {
     controller.send(&enable_with(session, PROVIDER, EnableCode::Enable, params.clone(), 600_000));
     provider.receive_region(session);
     for round in 0..=20 {
-        let Message::Enable { order, registrations, params: received, .. } = provider.receive() else { panic!() };
+        let Message::Enable { order, registrations, params: received, .. } = provider.receive() else {
+            panic!()
+        };
         assert_eq!((registrations.len(), *received == params), (MANY as usize, true));
         assert_eq!(order != 0, round == 20);
         if order != 0 {

@@ -72,7 +72,10 @@ fn group_enable_waits_for_every_member_in_every_process() {
     // An additional direct enable affects only those registrations; they receive the combination,
     // without waiting.
     let params = EnableParams { level: 5, match_any: 6, match_all: 4, ..EnableParams::default() };
-    assert_eq!(controller.request(enable_with(session, PROVIDER, EnableCode::Enable, params, 0)), Message::Done);
+    assert_eq!(
+        controller.request(enable_with(session, PROVIDER, EnableCode::Enable, params, 0)),
+        Message::Done
+    );
     let (first, second) = (one.receive_enable(), one.receive_enable());
     assert_eq!(
         (first.0, first.1, first.4.level, first.4.match_any, first.4.match_all),

@@ -151,7 +151,8 @@ fn daemon_answers_during_a_flood_of_requests() {
     });
     let mut controller = daemon.controller();
     until("all connections are removed", || {
-        let Message::Providers { providers, .. } = controller.request(Message::QueryProviders { after: None })
+        let Message::Providers { providers, .. } =
+            controller.request(Message::QueryProviders { after: None })
         else {
             panic!()
         };

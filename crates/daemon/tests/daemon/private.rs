@@ -69,7 +69,11 @@ fn first_process_gets_the_plain_file_name_unless_it_fails() {
     let mut three = daemon.provider();
     three.register(1, PROVIDER);
     let (order, _, config) = receive_start(&mut three);
-    assert_eq!((order, config.log_file.as_deref()), (0, Some("/x/app.etl".as_ref())), "no process has the plain name");
+    assert_eq!(
+        (order, config.log_file.as_deref()),
+        (0, Some("/x/app.etl".as_ref())),
+        "no process has the plain name"
+    );
     assert_eq!(three.receive(), Message::Registered { registration: 1 });
     three.register_quietly(2, PROVIDER);
     three.register_quietly(3, Guid::from_u128(1));

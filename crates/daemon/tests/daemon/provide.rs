@@ -46,7 +46,8 @@ fn events_of_a_disconnected_process_are_collected() {
     assert_eq!(write_events(first, 10) + write_events(second, 20), 0);
     drop(provider);
     until("the process is removed", || controller.query(a).processes + controller.query(b).processes == 0);
-    let Message::Providers { providers, .. } = controller.request(Message::QueryProviders { after: None }) else {
+    let Message::Providers { providers, .. } = controller.request(Message::QueryProviders { after: None })
+    else {
         panic!()
     };
     assert_eq!(providers[0].pids, [], "only the enables are left");

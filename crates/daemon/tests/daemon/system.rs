@@ -153,7 +153,9 @@ fn count(hooks: &BTreeMap<u16, Vec<KernelEvent>>, hook: u16) -> usize {
 /// Counts the switches to a thread, and away from it.
 fn switches_of(hooks: &BTreeMap<u16, Vec<KernelEvent>>, thread: i32) -> usize {
     let thread = i64::from(thread);
-    let involves_thread = |event: &&KernelEvent| event.0 == SWITCH && (event.2 & 0xFFFF_FFFF == thread || event.2 >> 32 == thread);
+    let involves_thread = |event: &&KernelEvent| {
+        event.0 == SWITCH && (event.2 & 0xFFFF_FFFF == thread || event.2 >> 32 == thread)
+    };
     hooks.values().flatten().filter(involves_thread).count()
 }
 
@@ -235,7 +237,11 @@ fn groups_set_by_update_class_4_and_providers_are_independent() {
         assert_eq!(controller.status(keywords(id, scheduler, EnableCode::Disable, 0)), 0);
         assert_eq!(groups(&mut controller, id), [0x3, 0, 0, 0, 0x40, 0, 0, 0]);
         assert_eq!(update(&mut controller, id, 0), 0);
-        assert_eq!(groups(&mut controller, id), [0x3, 0, 0, 0, 0, 0, 0, 0], "the groups of the provider are separate");
+        assert_eq!(
+            groups(&mut controller, id),
+            [0x3, 0, 0, 0, 0, 0, 0, 0],
+            "the groups of the provider are separate"
+        );
         assert_eq!(controller.status(keywords(id, process, EnableCode::Disable, 0)), 0);
         assert_eq!(groups(&mut controller, id), [0; 8]);
         controller.stop(id);
@@ -256,12 +262,20 @@ fn events_are_captured_only_while_requested() {
         };
         let before = switch_threads(200);
         flush(&mut controller);
-        if !is_accepted(&controller.request(keywords(session.id, system_provider("Scheduler"), EnableCode::Enable, 0x200))) {
+        if !is_accepted(&controller.request(keywords(
+            session.id,
+            system_provider("Scheduler"),
+            EnableCode::Enable,
+            0x200,
+        ))) {
             return;
         }
         let wanted = switch_threads(200);
         flush(&mut controller);
-        assert_eq!(controller.status(keywords(session.id, system_provider("Scheduler"), EnableCode::Disable, 0)), 0);
+        assert_eq!(
+            controller.status(keywords(session.id, system_provider("Scheduler"), EnableCode::Disable, 0)),
+            0
+        );
         let behind = switch_threads(200);
         controller.stop(session.id);
         let seen = hooks(&path);
@@ -289,7 +303,11 @@ fn system_providers_need_system_logger_mode() {
     assert_eq!(controller.status(Message::CheckEnables { providers }), 0);
     let named = SessionConfig { log_file_mode: 0x100, ..system(CIRCULAR, 0) };
     let named = controller.start(named).id;
-    assert_eq!(ask(&mut controller, named, system_provider("Process"), EnableCode::Enable), 87, "without the mode");
+    assert_eq!(
+        ask(&mut controller, named, system_provider("Process"), EnableCode::Enable),
+        87,
+        "without the mode"
+    );
 }
 
 #[test]
@@ -297,7 +315,8 @@ fn six_system_loggers_run_besides_the_two_reserved_ones() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
     let ids: Vec<u64> = (0..6).map(|n| controller.start(system(&format!("system {n}"), 0)).id).collect();
-    let seventh = |controller: &mut Client| controller.request(Message::Start(Box::new(system("one more", 0))));
+    let seventh =
+        |controller: &mut Client| controller.request(Message::Start(Box::new(system("one more", 0))));
     assert_eq!(status(&seventh(&mut controller)), 1450);
     for name in [KERNEL_LOGGER, CIRCULAR] {
         controller.start(SessionConfig { log_file_mode: 0x100, ..system(name, 0) });

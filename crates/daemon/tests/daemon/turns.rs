@@ -46,7 +46,10 @@ fn user_who_registers_endlessly_delays_neither_root_nor_others() {
         let mut slowest = Duration::ZERO;
         for _ in 0..10 {
             let began = Instant::now();
-            assert!(matches!(root.request(Message::QueryAll { from: 0 }), Message::Sessions { total: 1, .. }));
+            assert!(matches!(
+                root.request(Message::QueryAll { from: 0 }),
+                Message::Sessions { total: 1, .. }
+            ));
             slowest = slowest.max(began.elapsed());
             let began = Instant::now();
             let mut bobs = client_of(&daemon, BOB, Role::Provider);

@@ -12,7 +12,10 @@ fn parse(text: &str) -> Result<Definition, Wrong> {
 fn missing_values_have_the_published_defaults() {
     let minimal = parse("").unwrap();
     assert_eq!(minimal, Definition { start: false, ..Definition::new("App", GUID) });
-    assert_eq!((minimal.log_file_mode, minimal.max_file_size, minimal.clock_type, minimal.file_max), (1, 100, 1, 0));
+    assert_eq!(
+        (minimal.log_file_mode, minimal.max_file_size, minimal.clock_type, minimal.file_max),
+        (1, 100, 1, 0)
+    );
     let provider = parse("[My.App]").unwrap().providers.remove(0);
     assert!(!provider.enabled);
     assert_eq!(provider.params(), EnableParams::default());
@@ -73,7 +76,10 @@ fn unusable_values_are_corrected_and_reported() {
     .unwrap();
     let notes = invalid.correct();
     assert_eq!(notes.len(), 5, "{notes:?}");
-    assert_eq!((invalid.log_file_mode, invalid.file_max, invalid.buffer_size, invalid.clock_type), (1, 16, 1020, 1));
+    assert_eq!(
+        (invalid.log_file_mode, invalid.file_max, invalid.buffer_size, invalid.clock_type),
+        (1, 16, 1020, 1)
+    );
     assert_eq!(invalid.providers[0].params().level, 255);
     assert_eq!(invalid.correct(), [], "already corrected");
     let mut circular = parse("LogFileMode = 2\nMaxFileSize = 0\nFileMax = 1").unwrap();

@@ -57,9 +57,18 @@ impl Service {
     }
 
     /// Checks the right to the requested groups; a request that changes nothing needs no right.
-    fn check_changed_groups(&self, reply_to: ReplyTo, id: u64, groups: &RequestedGroups) -> Result<(), Refusal> {
+    fn check_changed_groups(
+        &self,
+        reply_to: ReplyTo,
+        id: u64,
+        groups: &RequestedGroups,
+    ) -> Result<(), Refusal> {
         let combined = groups.combined();
-        if combined == self.kernels.combined_groups(id) { Ok(()) } else { self.check_kernel_events(reply_to.link, &combined) }
+        if combined == self.kernels.combined_groups(id) {
+            Ok(())
+        } else {
+            self.check_kernel_events(reply_to.link, &combined)
+        }
     }
 
     /// Replies with the number of events that the kernel dropped, by processor.

@@ -11,7 +11,7 @@ use traceweir_transport::message::SessionConfig;
 
 use super::{Kept, Waiting};
 use crate::error::Refusal;
-use crate::kernel::{self, Losses, Step, RequestedGroups};
+use crate::kernel::{self, Losses, RequestedGroups, Step};
 use crate::service::info::Information;
 use crate::service::log_client;
 
@@ -238,7 +238,8 @@ mod tests {
         for (link, is_guest) in [(1, true), (2, true), (3, false), (4, true), (5, false)] {
             let claimant = Claimant { uid: 7, is_guest };
             let passed = Passed::new(Vec::new(), &janitor);
-            let request = Waiting::Request(ReplyTo { link, request: 0 }, claimant, Box::new(Message::Done), passed);
+            let request =
+                Waiting::Request(ReplyTo { link, request: 0 }, claimant, Box::new(Message::Done), passed);
             kernels.waiting.push_back(request);
         }
         kernels.adjust_later(9);

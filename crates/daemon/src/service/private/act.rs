@@ -21,13 +21,13 @@ use super::{ANSWER_WITHIN, Enabled, MAX_ENABLES, Member, Private, Purpose, resol
 use crate::error::Refusal;
 use crate::filter;
 use crate::limits::{Claimant, MAX_PRIVATES, MAX_PRIVATES_OF_GUEST};
-use crate::log::{log_enable, log_info, log_client};
+use crate::log::{log_client, log_enable, log_info};
 use crate::logfile::{Named, Passed};
 use crate::registry::Target;
 use crate::service::access::rights_to_run;
 use crate::service::enable::{EnableCall, verb};
 use crate::service::sessions::{name_is_taken, not_running};
-use crate::service::{ReplyTo, LinkId, Service};
+use crate::service::{LinkId, ReplyTo, Service};
 
 fn invalid(reason: &str) -> Refusal {
     Refusal::new(Status::ERROR_INVALID_PARAMETER, reason)
@@ -62,8 +62,7 @@ impl Service {
         let owner = self.claimant(reply_to);
         let owners = self.privates.all.values().map(|private| private.owner);
         if !owner.has_room(owners, MAX_PRIVATES_OF_GUEST, MAX_PRIVATES) {
-            let reason =
-                format!("you run {MAX_PRIVATES_OF_GUEST} private sessions, the limit for one user");
+            let reason = format!("you run {MAX_PRIVATES_OF_GUEST} private sessions, the limit for one user");
             return Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, reason));
         }
         self.check_right(reply_to.link, config.guid, rights_to_run(&config))?;
@@ -126,8 +125,11 @@ impl Service {
         }
         // The groups of a peer that is not a guest are not looked up; the process itself compares
         // them.
-        let identity =
-            self.clients.get(&link).filter(|client| self.access.is_guest(&client.peer)).map(|client| &client.identity);
+        let identity = self
+            .clients
+            .get(&link)
+            .filter(|client| self.access.is_guest(&client.peer))
+            .map(|client| &client.identity);
         if identity.is_some_and(|identity| private.is_outranked_by(identity)) {
             let (name, pid) = (&private.config.name, process.peer.pid);
             log_client!(
@@ -142,7 +144,8 @@ impl Service {
         private.members.insert(link, Member { is_named, has_other_user, ..Member::default() });
         let filters = Vec::new();
         let config = SessionConfig { log_file, filters, tied: false, ..private.config.clone() };
-        let enables: Vec<_> = private.enables.iter().map(|(guid, enabled)| (*guid, enabled.params.clone())).collect();
+        let enables: Vec<_> =
+            private.enables.iter().map(|(guid, enabled)| (*guid, enabled.params.clone())).collect();
         let starter = private.starter;
         let start = Message::PrivateStart { order, session: id, starter, config: Box::new(config) };
         self.send(link, 0, start);
@@ -284,7 +287,8 @@ impl Service {
             return Err(invalid("the processes of a private session are chosen when it is started"));
         }
         let claimant = self.claimant(reply_to);
-        let order = if timeout_ms == 0 { 0 } else { self.privates.next_order_for(reply_to.link, claimant)? };
+        let order =
+            if timeout_ms == 0 { 0 } else { self.privates.next_order_for(reply_to.link, claimant)? };
         let Some(private) = self.privates.all.get_mut(&id) else { return Ok(()) };
         let mut is_by_name = false;
         match code {
@@ -294,8 +298,11 @@ impl Service {
                     let reason = format!("a private session enables at most {MAX_ENABLES} providers");
                     return Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, reason));
                 }
-                let before =
-                    private.enables.remove(&provider).map(|enabled| enabled.name).filter(|_| called.is_empty());
+                let before = private
+                    .enables
+                    .remove(&provider)
+                    .map(|enabled| enabled.name)
+                    .filter(|_| called.is_empty());
                 let name = before.unwrap_or(called);
                 is_by_name = provider.is_hash_of(&name);
                 private.enables.insert(provider, Enabled { params: params.clone(), name, is_by_name });

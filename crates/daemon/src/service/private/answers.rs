@@ -16,7 +16,7 @@ use crate::error::Refusal;
 use crate::limits::Claimant;
 use crate::log::{log_client, log_warning};
 use crate::service::sessions::not_running;
-use crate::service::{ReplyTo, LinkId, Service};
+use crate::service::{LinkId, ReplyTo, Service};
 
 impl Service {
     pub(super) fn await_processes(
@@ -62,7 +62,9 @@ impl Service {
             Err(refusal) => {
                 let pid = self.registry.processes.get(&link).map_or(0, |process| process.peer.pid);
                 let (name, reason, status) = (&private.config.name, &refusal.reason, refusal.status.0);
-                log_client!("process {pid} reports for private session {name:?}: {reason:?} (status {status})");
+                log_client!(
+                    "process {pid} reports for private session {name:?}: {reason:?} (status {status})"
+                );
                 if !member.is_running {
                     // The session never ran there, so another process may get the plain name.
                     private.is_named &= !member.is_named;
@@ -72,7 +74,8 @@ impl Service {
                 Some(Refusal::new(refusal.status, format!("process {pid}: {refusal}")))
             }
         };
-        if let Some(pending) = self.privates.pending.get_mut(&order).filter(|pending| pending.session == session)
+        if let Some(pending) =
+            self.privates.pending.get_mut(&order).filter(|pending| pending.session == session)
             && pending.waiting.remove(&link)
         {
             pending.succeeded += usize::from(failure.is_none());
@@ -105,7 +108,9 @@ impl Service {
     pub(in crate::service) fn private_controller_left(&mut self, link: LinkId) {
         let is_requester = |pending: &Pending| pending.reply_to.is_some_and(|reply_to| reply_to.link == link);
         // A pending enable is dropped; a start or stop goes on without a reply.
-        self.privates.pending.retain(|_, pending| !(is_requester(pending) && matches!(pending.purpose, Purpose::Enable)));
+        self.privates
+            .pending
+            .retain(|_, pending| !(is_requester(pending) && matches!(pending.purpose, Purpose::Enable)));
         for pending in self.privates.pending.values_mut() {
             pending.reply_to = pending.reply_to.filter(|reply_to| reply_to.link != link);
         }
@@ -118,7 +123,9 @@ impl Service {
     pub(super) fn expire_others(&mut self, now: Instant) {
         let mut orders = Vec::new();
         for (order, pending) in &mut self.privates.pending {
-            let Some((_, others)) = pending.others.take_if(|(deadline, _)| *deadline <= now) else { continue };
+            let Some((_, others)) = pending.others.take_if(|(deadline, _)| *deadline <= now) else {
+                continue;
+            };
             orders.push(*order);
             let silent = others.iter().filter(|link| pending.waiting.remove(*link)).count();
             if let (Purpose::Stop(private), 1..) = (&mut pending.purpose, silent) {
@@ -139,8 +146,13 @@ impl Service {
     pub(in crate::service) fn expire_privates(&mut self, now: Instant) {
         self.expire_others(now);
         let is_late = |pending: &Pending| pending.deadline.is_some_and(|deadline| deadline <= now);
-        let late: Vec<u32> =
-            self.privates.pending.iter().filter(|(_, pending)| is_late(pending)).map(|(order, _)| *order).collect();
+        let late: Vec<u32> = self
+            .privates
+            .pending
+            .iter()
+            .filter(|(_, pending)| is_late(pending))
+            .map(|(order, _)| *order)
+            .collect();
         for order in late {
             if let Some(mut pending) = self.privates.pending.remove(&order) {
                 let reason = "a process did not answer in time; the request stays in effect";

@@ -199,7 +199,9 @@ impl Service {
 
     fn send_by_name(&mut self, id: u64, link: LinkId, orders: &[OrderByName]) {
         for order in orders {
-            let Some((code, params)) = self.params_for(id, *order, &EnableParams::default()) else { continue };
+            let Some((code, params)) = self.params_for(id, *order, &EnableParams::default()) else {
+                continue;
+            };
             let params = Box::new(EnableParams { source: Guid::NULL, ..params });
             let provider = order.provider();
             self.send(link, 0, Message::PrivateEnable { order: 0, session: id, provider, code, params });
@@ -249,7 +251,9 @@ impl Service {
     /// Starts a session in the processes that have registered a name under a GUID other than its
     /// hash, if that hash is the session's own GUID.
     pub(super) fn join_by_name(&mut self, id: u64, hash: Guid) {
-        let Some(private) = self.privates.all.get(&id).filter(|private| private.config.guid == hash) else { return };
+        let Some(private) = self.privates.all.get(&id).filter(|private| private.config.guid == hash) else {
+            return;
+        };
         let mut links: BTreeSet<LinkId> = BTreeSet::new();
         // The registrations of one process are adjacent.
         let mut last = None;
@@ -258,7 +262,8 @@ impl Service {
                 Some((checked, is_included)) if checked == link => is_included,
                 _ => {
                     let process = self.registry.processes.get(&link);
-                    !private.members.contains_key(&link) && process.is_some_and(|process| private.includes(process))
+                    !private.members.contains_key(&link)
+                        && process.is_some_and(|process| private.includes(process))
                 }
             };
             last = Some((link, is_included));

@@ -10,17 +10,25 @@ use traceweir_transport::message::{EnableEntry, EnableParams, Message, ProviderE
 
 use super::Private;
 use crate::registry::Target;
-use crate::service::{ReplyTo, LinkId, Service};
+use crate::service::{LinkId, ReplyTo, Service};
 
 impl Service {
     /// Returns a page of providers after a key, with the enables of private sessions.
-    pub(in crate::service) fn providers_page(&self, reply_to: ReplyTo, after: Option<(Guid, bool)>) -> Message {
+    pub(in crate::service) fn providers_page(
+        &self,
+        reply_to: ReplyTo,
+        after: Option<(Guid, bool)>,
+    ) -> Message {
         let shown: Vec<(u64, &Private)> = self.privates_shown_to(reply_to);
-        let others: BTreeSet<Target> =
-            shown.iter().flat_map(|(_, private)| private.enables.keys()).map(|guid| Target::Provider(*guid)).collect();
+        let others: BTreeSet<Target> = shown
+            .iter()
+            .flat_map(|(_, private)| private.enables.keys())
+            .map(|guid| Target::Provider(*guid))
+            .collect();
         let entries = self.registry.providers(after, &others).map(|mut entry| {
             if !entry.is_group {
-                let enables = shown.iter().filter_map(|(id, private)| self.private_entry(*id, private, &entry));
+                let enables =
+                    shown.iter().filter_map(|(id, private)| self.private_entry(*id, private, &entry));
                 entry.privates = enables.collect();
             }
             entry
@@ -31,7 +39,12 @@ impl Service {
     fn privates_shown_to(&self, reply_to: ReplyTo) -> Vec<(u64, &Private)> {
         let (uid, sees_all) = (self.uid(reply_to).ok(), !self.is_guest(reply_to.link));
         let is_shown = |private: &Private| sees_all || uid == Some(private.starter);
-        self.privates.all.iter().filter(|(_, private)| is_shown(private)).map(|(id, private)| (*id, private)).collect()
+        self.privates
+            .all
+            .iter()
+            .filter(|(_, private)| is_shown(private))
+            .map(|(id, private)| (*id, private))
+            .collect()
     }
 
     fn private_entry(&self, id: u64, private: &Private, entry: &ProviderEntry) -> Option<EnableEntry> {
@@ -43,7 +56,11 @@ impl Service {
             .into_iter()
             .map(|(link, _)| link)
             .collect();
-        let traced = private.members.iter().filter(|(link, member)| member.is_running && registered_in.contains(link)).count();
+        let traced = private
+            .members
+            .iter()
+            .filter(|(link, member)| member.is_running && registered_in.contains(link))
+            .count();
         Some(EnableEntry {
             session: id,
             level,

@@ -5,7 +5,7 @@ use traceweir_format::Guid;
 
 use super::Private;
 use crate::error::Refusal;
-use crate::service::{ReplyTo, LinkId, Service};
+use crate::service::{LinkId, ReplyTo, Service};
 
 impl Service {
     /// Turns the recording of provider modules in a private session on or off.
@@ -36,9 +36,15 @@ impl Service {
     /// Asks processes to report the modules of registrations to a session that tracks binaries: of
     /// all that the session has enabled, of one process, or of one provider.
     pub(super) fn request_private_modules(&mut self, id: u64, link: Option<LinkId>, provider: Option<Guid>) {
-        let Some(private) = self.privates.all.get(&id).filter(|private| private.tracks_binaries) else { return };
-        let links: Vec<LinkId> =
-            private.members.keys().copied().filter(|member| link.is_none_or(|link| link == *member)).collect();
+        let Some(private) = self.privates.all.get(&id).filter(|private| private.tracks_binaries) else {
+            return;
+        };
+        let links: Vec<LinkId> = private
+            .members
+            .keys()
+            .copied()
+            .filter(|member| link.is_none_or(|link| link == *member))
+            .collect();
         let registrations: Vec<(LinkId, Vec<u32>)> =
             links.into_iter().map(|link| (link, self.enabled_in(private, link, provider))).collect();
         for (link, numbers) in registrations {

@@ -50,7 +50,8 @@ fn start(service: &mut Service, notices: &Receiver<Notice>, name: &str) -> u64 {
 fn session_whose_collector_panics_fails_and_frees_its_name() {
     let (mut service, notices) = with_notices();
     sent(&mut service);
-    let (failing, healthy) = (start(&mut service, &notices, "failing"), start(&mut service, &notices, "healthy"));
+    let (failing, healthy) =
+        (start(&mut service, &notices, "failing"), start(&mut service, &notices, "healthy"));
     let capture = PanickingCapture(eventfd(0, EventfdFlags::NONBLOCK).unwrap());
     service.sessions.session(failing).unwrap().capture(Box::new(capture));
     let next = || notices.recv_timeout(Duration::from_secs(30)).unwrap();

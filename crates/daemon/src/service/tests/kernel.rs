@@ -119,7 +119,10 @@ fn guest_with_session_rights_cannot_read_kernel_events_of_others() {
     }
     let read = || Message::OpenConsumer { session: session() };
     assert_eq!(answer(&mut service, 3, read()), "3 refused 1314");
-    assert!(answer(&mut service, 2, control(Control::Query)).contains("Properties"), "a request that shows no events");
+    assert!(
+        answer(&mut service, 2, control(Control::Query)).contains("Properties"),
+        "a request that shows no events"
+    );
     let rights = Rights::TRACELOG_ACCESS_KERNEL_LOGGER | Rights::TRACELOG_GUID_ENABLE;
     service.access.lists.put(SYSTEM_TRACE_CONTROL, Some(granting(rights)));
     assert_eq!(answer(&mut service, 2, state(SYSTEM_TRACE_CONTROL)), "2 Done");

@@ -72,8 +72,11 @@ impl Model {
     fn calls_for(&self, key: (LinkId, u32)) -> Vec<&Call> {
         let registration = &self.registered[&key];
         let applies = |call: &&Call| {
-            let is_target =
-                if call.is_group { registration.group == Some(call.guid) } else { registration.provider == call.guid };
+            let is_target = if call.is_group {
+                registration.group == Some(call.guid)
+            } else {
+                registration.provider == call.guid
+            };
             is_target && (!call.own_only || is_own(key.0))
         };
         self.calls.iter().filter(applies).collect()
@@ -112,7 +115,8 @@ impl Model {
             if registration.classic && !call.is_group && registration.provider == call.guid {
                 let applies = !call.own_only || is_own(key.0);
                 let had = registration.owner == Some(call.session);
-                registration.owner = if applies { Some(call.session) } else { registration.owner.filter(|_| !had) };
+                registration.owner =
+                    if applies { Some(call.session) } else { registration.owner.filter(|_| !had) };
             }
         }
         self.calls.push(call);
@@ -121,7 +125,9 @@ impl Model {
 
     fn disable(&mut self, matches: impl Fn(&Call) -> bool) {
         for call in self.calls.iter().filter(|call| matches(call) && !call.is_group) {
-            let had = |registration: &&mut ModelRegistration| registration.provider == call.guid && registration.owner == Some(call.session);
+            let had = |registration: &&mut ModelRegistration| {
+                registration.provider == call.guid && registration.owner == Some(call.session)
+            };
             self.registered.values_mut().filter(had).for_each(|registration| registration.owner = None);
         }
         self.calls.retain(|call| !matches(call));
@@ -156,13 +162,18 @@ impl Processes {
                         let enabled = self.enabled.entry((link, registration)).or_default();
                         match code {
                             EnableCode::Enable => {
-                                if registered.get(&(link, registration)).is_some_and(|registration| registration.classic) {
+                                if registered
+                                    .get(&(link, registration))
+                                    .is_some_and(|registration| registration.classic)
+                                {
                                     enabled.clear();
                                 }
                                 assert_eq!((params.property, params.filters.len()), (0, 0));
                                 enabled.insert(session, (params.level, params.match_any, params.match_all));
                             }
-                            EnableCode::Disable => assert!(enabled.remove(&session).is_some(), "it was enabled"),
+                            EnableCode::Disable => {
+                                assert!(enabled.remove(&session).is_some(), "it was enabled")
+                            }
                             EnableCode::CaptureState => panic!("no test step asks for state"),
                         }
                     }
@@ -271,10 +282,14 @@ impl Simulation {
         self.next += 1;
         let (link, registration) = (2 + self.random.below(3), self.next);
         let (provider, classic) = (self.random.guid(), self.random.below(4) == 0);
-        let (traits, group) = if classic || self.random.below(2) == 0 { (vec![], None) } else { self.traits() };
+        let (traits, group) =
+            if classic || self.random.below(2) == 0 { (vec![], None) } else { self.traits() };
         let has_traits = !traits.is_empty();
         send(&mut self.service, link, Message::Register { registration, provider, traits, classic });
-        self.model.register((link, registration), ModelRegistration { provider, group, has_traits, classic, owner: None });
+        self.model.register(
+            (link, registration),
+            ModelRegistration { provider, group, has_traits, classic, owner: None },
+        );
     }
 
     fn set_traits(&mut self) {
@@ -291,7 +306,8 @@ impl Simulation {
     }
 
     fn call(&mut self, code: EnableCode) {
-        let (guid, is_group, own_only) = (self.random.guid(), self.random.below(3) == 0, self.random.below(4) == 0);
+        let (guid, is_group, own_only) =
+            (self.random.guid(), self.random.below(3) == 0, self.random.below(4) == 0);
         let index = usize::try_from(self.random.below(self.sessions.len() as u64)).unwrap();
         let session = self.sessions[index];
         let values = (
@@ -356,7 +372,12 @@ impl Simulation {
         assert_eq!(self.processes.refused, [], "{context}");
         for key in self.model.registered.keys() {
             let enabled = self.processes.enabled.get(key).cloned().unwrap_or_default();
-            assert_eq!(enabled, self.model.expected(*key), "{context}: {key:?} {:?}", self.model.registered[key]);
+            assert_eq!(
+                enabled,
+                self.model.expected(*key),
+                "{context}: {key:?} {:?}",
+                self.model.registered[key]
+            );
         }
         for (link, regions) in &self.processes.regions {
             let uses = |session: &u64| {
@@ -379,7 +400,8 @@ fn every_registration_receives_the_combination_of_all_enables() {
         }
         for (key, registration) in &simulation.model.registered {
             let sessions = simulation.model.expected(*key).len();
-            combined += usize::from(simulation.model.calls_for(*key).len() > sessions && !registration.classic);
+            combined +=
+                usize::from(simulation.model.calls_for(*key).len() > sessions && !registration.classic);
             classic += usize::from(registration.owner.is_some());
         }
     }

@@ -304,7 +304,9 @@ fn state(service: &mut Service, link: LinkId, (order, session): (u32, u64), stat
 /// Returns the events and the uncounted processes that a controller was sent.
 fn reported_counts(service: &mut Service) -> Vec<(u64, u32)> {
     let counts = |effect| match effect {
-        Effect::Send { message: Message::Properties(properties), .. } => Some((properties.events, properties.uncounted_processes)),
+        Effect::Send { message: Message::Properties(properties), .. } => {
+            Some((properties.events, properties.uncounted_processes))
+        }
         Effect::Send { message: refused @ Message::Refused { .. }, .. } => panic!("{refused:?}"),
         _ => None,
     };
@@ -323,7 +325,11 @@ fn session_of_root_does_not_wait_for_processes_of_others_but_counts_them() {
     let soon = Instant::now() + Duration::from_millis(1100);
     assert!(service.deadline().is_some_and(|at| at < soon));
     service.tick(soon);
-    assert_eq!(reported_counts(&mut service), [(5, 0)], "started without the report of the other user's process");
+    assert_eq!(
+        reported_counts(&mut service),
+        [(5, 0)],
+        "started without the report of the other user's process"
+    );
 
     send(&mut service, ROOTS, control("r", Control::Stop));
     assert_eq!(orders(&mut service).len(), 2);
@@ -475,7 +481,15 @@ fn enable_by_name_reaches_processes_that_chose_another_guid() {
     let each = |code: &str| {
         let guid_order = |link: u32, guid: u32| format!("{link} {code} {guid}");
         let name = |link: u32| format!("{link} {code} name");
-        [guid_order(20, 7), name(20), guid_order(21, 8), name(21), guid_order(22, 9), guid_order(22, 10), name(22)]
+        [
+            guid_order(20, 7),
+            name(20),
+            guid_order(21, 8),
+            name(21),
+            guid_order(22, 9),
+            guid_order(22, 10),
+            name(22),
+        ]
     };
     assert_eq!(orders_about_app(&mut service), each("CaptureState"));
     send(&mut service, ROOTS, enable_app("a", EnableCode::Disable, ""));
