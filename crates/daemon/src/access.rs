@@ -75,8 +75,8 @@ impl Access {
         }
         match (self.scope, role) {
             (Scope::System, Role::Provider) => true,
-            (Scope::System, Role::Controller) => self.lists.name_controller(identity),
-            (Scope::System, Role::Consumer) => self.lists.name_consumer(identity),
+            (Scope::System, Role::Controller) => self.lists.can_admit_controller(identity),
+            (Scope::System, Role::Consumer) => self.lists.can_admit_consumer(identity),
             (Scope::User | Scope::Named, _) => false,
         }
     }

@@ -47,7 +47,7 @@ pub(crate) struct Conditions {
     applications: Option<Vec<String>>,
     containers: Option<Vec<String>>,
     /// The filters that the conditions were made from, unchanged.
-    asked: Vec<Filter>,
+    filters: Vec<Filter>,
 }
 
 impl Conditions {
@@ -64,13 +64,13 @@ impl Conditions {
 
     /// Returns whether the conditions name single processes or containers, which then apply
     /// wherever these run.
-    pub(crate) fn name_processes(&self) -> bool {
+    pub(crate) fn has_named_processes(&self) -> bool {
         self.processes.is_some() || self.containers.is_some()
     }
 
     /// Returns the filters that the conditions were made from.
-    pub(crate) fn asked(&self) -> &[Filter] {
-        &self.asked
+    pub(crate) fn filters(&self) -> &[Filter] {
+        &self.filters
     }
 
     /// Creates the condition that a process is one of these.
@@ -94,7 +94,7 @@ impl Conditions {
             EVENT_FILTER_TYPE_CONTAINER => self.containers = names()?,
             _ => return Ok(()),
         }
-        self.asked.push(requested);
+        self.filters.push(requested);
         Ok(())
     }
 }
@@ -150,7 +150,7 @@ mod tests {
         let (params, scope) = with(vec![(EVENT_FILTER_TYPE_PID, data.clone()), (7, vec![1])]).unwrap();
         let scope = scope.unwrap();
         assert_eq!(scope.processes, Some(vec![ProcessKey::from_pid(own).unwrap()]));
-        assert_eq!(scope.asked(), [Filter { kind: EVENT_FILTER_TYPE_PID, data }], "kept unchanged");
+        assert_eq!(scope.filters(), [Filter { kind: EVENT_FILTER_TYPE_PID, data }], "kept unchanged");
         assert_eq!(params.filters, [Filter { kind: 7, data: vec![1] }], "the other filters stay");
         assert_eq!(with(vec![(EVENT_FILTER_TYPE_NONE, vec![])]).unwrap(), (EnableParams::default(), None));
     }

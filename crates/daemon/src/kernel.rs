@@ -76,7 +76,7 @@ pub(crate) fn wanted_at_start(
     scope: Scope,
 ) -> Wanted {
     let cpus = cpu::possible();
-    let ring_bytes = ring_bytes(config, cpus, scope, Lockable::of_this_process);
+    let ring_bytes = ring_bytes(config, cpus, scope, Lockable::current);
     let backlog_bytes = usize::try_from(memory_share(config, cpus)).unwrap_or(usize::MAX).max(ring_bytes);
     let stack_bytes = config.stack_bytes;
     let base = Wanted { scope, ring_bytes, backlog_bytes, stack_bytes, ..Wanted::default() };
@@ -117,7 +117,7 @@ struct Lockable {
 }
 
 impl Lockable {
-    fn of_this_process() -> Self {
+    fn current() -> Self {
         let text = std::fs::read_to_string("/proc/sys/kernel/perf_event_mlock_kb").unwrap_or_default();
         let kib = text.trim().parse().unwrap_or(DEFAULT_MLOCK_KIB);
         let process = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
@@ -155,7 +155,7 @@ fn ring_bytes(config: &SessionConfig, cpus: u16, scope: Scope, lockable: impl Fn
 }
 
 /// A capture that is open, and begins when its session takes it over.
-pub(crate) struct Begun {
+pub(crate) struct OpenCapture {
     pub(crate) source: Box<Source>,
     pub(crate) control: Control,
     pub(crate) losses: Arc<Losses>,
@@ -165,14 +165,14 @@ pub(crate) struct Begun {
 }
 
 /// Opens the capture for a session with this configuration.
-pub(crate) fn begin(wanted: &Wanted, config: &SessionConfig) -> Result<Begun> {
+pub(crate) fn begin(wanted: &Wanted, config: &SessionConfig) -> Result<OpenCapture> {
     let cpus = cpu::possible();
     let (capture, control) =
         Capture::open(wanted, cpus, stream_count(config, cpus)).map_err(|e| capture_error(&e))?;
     let losses = Arc::new(Losses::new(cpus));
     let stack_bytes = capture.stack_limit().unwrap_or(u32::MAX).min(wanted.stack_bytes);
     let source = Box::new(Source::new(capture, control.clone(), Arc::clone(&losses)));
-    Ok(Begun { source, control, losses, stack_bytes })
+    Ok(OpenCapture { source, control, losses, stack_bytes })
 }
 
 /// One capture that must be changed, or begun.
@@ -185,7 +185,7 @@ pub(crate) struct Step {
 }
 
 impl Step {
-    fn apply(&self) -> Result<Option<Begun>> {
+    fn apply(&self) -> Result<Option<OpenCapture>> {
         match &self.control {
             Some(control) => control.set(&self.wanted).map(|()| None).map_err(|e| capture_error(&e)),
             None => begin(&self.wanted, &self.config).map(Some),
@@ -201,7 +201,7 @@ impl Step {
 }
 
 /// Applies all steps, or none.
-pub(crate) fn apply_steps(steps: &[Step]) -> Result<Vec<Option<Begun>>> {
+pub(crate) fn apply_steps(steps: &[Step]) -> Result<Vec<Option<OpenCapture>>> {
     let mut begun = Vec::new();
     for step in steps {
         match step.apply() {

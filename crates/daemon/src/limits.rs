@@ -137,7 +137,7 @@ pub(crate) struct Descriptors {
 
 impl Descriptors {
     /// Reads the current limit.
-    pub(crate) fn of_process() -> Self {
+    pub(crate) fn current() -> Self {
         Self { limit: getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX) }
     }
 
@@ -154,7 +154,7 @@ impl Descriptors {
 
     /// Returns whether a descriptor that was just created is one of those reserved: from guests, or
     /// from all providers.
-    pub(crate) fn are_scarce(self, made: impl AsFd, for_guest: bool) -> bool {
+    pub(crate) fn is_scarce(self, made: impl AsFd, for_guest: bool) -> bool {
         let reserve = if for_guest { (self.limit / 4).min(1024) } else { self.reserve() };
         u64::try_from(made.as_fd().as_raw_fd()).is_ok_and(|number| number >= self.limit - reserve)
     }
@@ -178,7 +178,7 @@ mod tests {
     fn last_descriptors_are_reserved_from_guests_and_from_providers() {
         let made = std::fs::File::open("/dev/null").unwrap();
         let number = u64::try_from(made.as_raw_fd()).unwrap();
-        let scarce = |limit, guest| Descriptors::limited_to(limit).are_scarce(&made, guest);
+        let scarce = |limit, guest| Descriptors::limited_to(limit).is_scarce(&made, guest);
         assert_eq!((scarce(number + 2000, true), scarce(number + 2000, false)), (false, false));
         let some = number + number / 8 + 1;
         assert!(scarce(some, true));

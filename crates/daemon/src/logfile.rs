@@ -1,7 +1,7 @@
 //! Log files as controllers pass them: already open, with the rights of the caller.
 //!
 //! ```text
-//!   the loop:   Passed, how many ─▶ own thread:  check ─▶ Claim, or in use ─▶ empty ─▶ the session
+//!   the loop:   how many passed ─▶ own thread:  check ─▶ Claim, or in use ─▶ empty ─▶ the session
 //!                    └─ not needed: the janitor            └─ held with the session, freed on drop
 //! ```
 //!
@@ -46,12 +46,12 @@ type FileKey = (u64, u64);
 
 /// Descriptors that came with a request; the janitor closes those that are not used.
 #[derive(Debug)]
-pub(crate) struct Passed {
+pub(crate) struct PassedDescriptors {
     descriptors: Vec<OwnedFd>,
     janitor: Janitor,
 }
 
-impl Passed {
+impl PassedDescriptors {
     /// Wraps the descriptors of a request.
     pub(crate) fn new(descriptors: Vec<OwnedFd>, janitor: &Janitor) -> Self {
         Self { descriptors, janitor: janitor.clone() }
@@ -73,19 +73,21 @@ impl Passed {
     }
 
     /// Checks that the descriptors match the files that the request names.
-    pub(crate) fn check(&self, named: Named) -> Result<(), Refusal> {
+    pub(crate) fn check(&self, named: NamedFiles) -> Result<(), Refusal> {
         let invalid = |reason: &str| Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, reason));
         match (named, self.descriptors.len()) {
-            (Named::Sequence, 2) | (Named::File, 1) | (Named::Nothing, 0) => Ok(()),
-            (Named::File | Named::Sequence, 0) => invalid("a log file is named but none was passed along"),
-            (Named::Sequence, 1) => invalid("the folder of the file sequence was not passed along"),
+            (NamedFiles::Sequence, 2) | (NamedFiles::File, 1) | (NamedFiles::Nothing, 0) => Ok(()),
+            (NamedFiles::File | NamedFiles::Sequence, 0) => {
+                invalid("a log file is named but none was passed along")
+            }
+            (NamedFiles::Sequence, 1) => invalid("the folder of the file sequence was not passed along"),
             _ => invalid("more files were passed along than are named"),
         }
     }
 
     /// Opens and empties the file, with the claim on it and the folder; all empty if the request
     /// has no descriptor. May block.
-    pub(crate) fn open(self, files: &Files, terms: &Terms) -> Result<Opened> {
+    pub(crate) fn open(self, files: &Files, terms: &Terms) -> Result<OpenedFiles> {
         let opened = self.check_file(files, terms)?;
         if let Some(file) = opened.file.as_ref().filter(|_| !terms.appends) {
             file.set_len(0).map_err(Error::File)?;
@@ -94,9 +96,9 @@ impl Passed {
     }
 
     /// Like [`open`](Self::open), but does not empty the file.
-    pub(crate) fn check_file(mut self, files: &Files, terms: &Terms) -> Result<Opened> {
+    pub(crate) fn check_file(mut self, files: &Files, terms: &Terms) -> Result<OpenedFiles> {
         let mut descriptors = std::mem::take(&mut self.descriptors).into_iter();
-        let Some(fd) = descriptors.next() else { return Ok(Opened::default()) };
+        let Some(fd) = descriptors.next() else { return Ok(OpenedFiles::default()) };
         let folder = descriptors.next();
         let rights = rustix::fs::fstat(&fd).map_or(0, |stat| stat.st_mode);
         if let Some(folder) = &folder {
@@ -105,13 +107,13 @@ impl Passed {
         let claim = files.claim(check_descriptor(&fd)?)?;
         let file = File::from(fd);
         check_room(&file, terms, files.reserve())?;
-        Ok(Opened { file: Some(file), claim: Some(claim), folder, rights })
+        Ok(OpenedFiles { file: Some(file), claim: Some(claim), folder, rights })
     }
 }
 
 /// The files that a request names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Named {
+pub(crate) enum NamedFiles {
     /// No file.
     Nothing,
     /// One file.
@@ -120,7 +122,7 @@ pub(crate) enum Named {
     Sequence,
 }
 
-impl Named {
+impl NamedFiles {
     /// Returns what a session of this mode names, with or without a file name.
     pub(crate) fn from_mode(mode: u32, has_name: bool) -> Self {
         match has_name {
@@ -165,7 +167,7 @@ impl Terms {
 
 /// The opened files of a request.
 #[derive(Debug, Default)]
-pub(crate) struct Opened {
+pub(crate) struct OpenedFiles {
     pub(crate) file: Option<File>,
     /// Keeps other sessions from writing the file.
     pub(crate) claim: Option<Claim>,
@@ -175,7 +177,7 @@ pub(crate) struct Opened {
     pub(crate) rights: u32,
 }
 
-impl Drop for Passed {
+impl Drop for PassedDescriptors {
     fn drop(&mut self) {
         self.janitor.dispose(std::mem::take(&mut self.descriptors));
     }
@@ -276,13 +278,13 @@ mod tests {
     use super::*;
     use std::fs::OpenOptions;
 
-    fn passed(files: Vec<OwnedFd>) -> Passed {
-        Passed::new(files, &Janitor::new())
+    fn passed(files: Vec<OwnedFd>) -> PassedDescriptors {
+        PassedDescriptors::new(files, &Janitor::new())
     }
 
     fn status(named: bool, files: Vec<OwnedFd>) -> Status {
         let passed = passed(files);
-        let checked = passed.check(Named::from_mode(0, named)).err().map(|refusal| refusal.status);
+        let checked = passed.check(NamedFiles::from_mode(0, named)).err().map(|refusal| refusal.status);
         let opened = || passed.open(&Files::default(), &Terms::default()).err().map(|e| e.status());
         checked.or_else(opened).unwrap_or(Status::ERROR_SUCCESS)
     }
@@ -336,7 +338,7 @@ mod tests {
         let folder = || OwnedFd::from(File::open(dir.path()).unwrap());
         let sequence = |files: Vec<OwnedFd>| {
             let passed = passed(files);
-            let checked = passed.check(Named::from_mode(8, true)).err().map(|refusal| refusal.status);
+            let checked = passed.check(NamedFiles::from_mode(8, true)).err().map(|refusal| refusal.status);
             let opened = || passed.open(&Files::default(), &Terms::default()).err().map(|e| e.status());
             checked.or_else(opened)
         };

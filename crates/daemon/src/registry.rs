@@ -131,7 +131,7 @@ impl Enable {
     /// Returns this enable as an entry of a provider listing.
     fn entry(&self, session: u64) -> EnableEntry {
         let EnableParams { level, match_any, match_all, property, ref filters, .. } = self.params;
-        let process_filters = self.scope.iter().flat_map(Conditions::asked);
+        let process_filters = self.scope.iter().flat_map(Conditions::filters);
         let (filters, name) = (process_filters.chain(filters).cloned().collect(), self.name.clone());
         let (any, all, left_out) = (match_any, match_all, self.left_out);
         EnableEntry { session, level, any, all, property, filters, name, traced: 0, left_out }

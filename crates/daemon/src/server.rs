@@ -191,7 +191,7 @@ impl Server {
             expiries: BTreeSet::new(),
             starter: Starter::new(Folders::of(runtime)),
             janitor,
-            descriptors: Descriptors::of_process(),
+            descriptors: Descriptors::current(),
             is_stuck: false,
             inbox,
             signals,

@@ -53,7 +53,7 @@ use crate::access::{Access, Identity};
 use crate::error::Refusal;
 use crate::limits::{Claimant, Descriptors};
 use crate::log::{log_audit, log_client, log_enable, log_info, log_refusal, log_warning};
-use crate::logfile::{Files, Passed};
+use crate::logfile::{Files, PassedDescriptors};
 use crate::process::{ProcessKey, may_profile};
 use crate::registry::Registry;
 pub(crate) use notice::{Notice, Post};
@@ -120,12 +120,12 @@ struct Client {
     /// When the client last sent a message.
     last_message: Instant,
     /// The session that a consumer reads and its consumer number there.
-    reads: Reads,
+    consumer_state: ConsumerState,
 }
 
 /// The progress of a consumer connection.
 #[derive(Debug, PartialEq, Eq)]
-enum Reads {
+enum ConsumerState {
     Nothing,
     Opening,
     Session { session: u64, consumer: u64 },
@@ -181,7 +181,7 @@ impl Service {
             information: info::Information::default(),
             kernels: kernel::Kernels::default(),
             file_checks: 0,
-            descriptors: Descriptors::of_process(),
+            descriptors: Descriptors::current(),
             janitor,
             effects: Vec::new(),
             leaving: false,
@@ -198,7 +198,7 @@ impl Service {
     pub(crate) fn connected(&mut self, link: LinkId, peer: Peer, process: Option<ProcessKey>, knocked: bool) {
         let (identity, last_message) = (Identity::without_groups(&peer), Instant::now());
         let could_profile = may_profile(peer.pid, peer.uid);
-        let (role, reads) = (None, Reads::Nothing);
+        let (role, consumer_state) = (None, ConsumerState::Nothing);
         let is_reserved = false;
         let client = Client {
             peer,
@@ -209,7 +209,7 @@ impl Service {
             knocked,
             is_reserved,
             last_message,
-            reads,
+            consumer_state,
         };
         self.clients.insert(link, client);
         if knocked {
@@ -252,12 +252,12 @@ impl Service {
         match client.role {
             Some(Role::Provider) => self.provider_disconnected(link),
             Some(Role::Consumer) => {
-                self.close_consumer(&client.reads);
+                self.close_consumer(&client.consumer_state);
                 self.used = Instant::now();
             }
             Some(Role::Controller) => {
                 for wait in self.waits.for_replies_to(link) {
-                    self.give_up(wait);
+                    self.cancel_wait(wait);
                 }
                 self.private_controller_left(link);
                 for session in self.sessions.tied_to(link) {
@@ -274,7 +274,7 @@ impl Service {
         client.last_message = Instant::now();
         let role = client.role;
         let Envelope { request, message, descriptors } = envelope;
-        let mut passed = Passed::new(descriptors, &self.janitor);
+        let mut passed = PassedDescriptors::new(descriptors, &self.janitor);
         let reply_to = ReplyTo { link, request };
         match (role, message) {
             (None, Message::Hello { versions, role, instance, program }) => {
@@ -320,7 +320,7 @@ impl Service {
         self.expire_privates(now);
         self.capture_due_states(now);
         for wait in self.waits.expired(now) {
-            if let Some(purpose) = self.give_up(wait) {
+            if let Some(purpose) = self.cancel_wait(wait) {
                 let reason = "a process did not answer in time; the request stays in effect";
                 self.wait_ended(purpose, Err(Refusal::new(Status::ERROR_TIMEOUT, reason)));
             }
@@ -328,7 +328,7 @@ impl Service {
     }
 
     /// Removes a wait; returns its purpose.
-    fn give_up(&mut self, wait: u64) -> Option<Purpose> {
+    fn cancel_wait(&mut self, wait: u64) -> Option<Purpose> {
         for link in self.waits.links(wait) {
             if let Some(process) = self.registry.processes.get_mut(link) {
                 process.awaited.retain(|_, awaited| *awaited != wait);

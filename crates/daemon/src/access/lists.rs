@@ -132,7 +132,7 @@ impl Lists {
     }
 
     /// Returns whether an object has a list of its own.
-    pub(crate) fn has(&self, object: Guid) -> bool {
+    pub(crate) fn has_list(&self, object: Guid) -> bool {
         self.all.contains_key(&object)
     }
 
@@ -147,12 +147,12 @@ impl Lists {
     }
 
     /// Returns whether any list grants a right that is useful to a controller.
-    pub(super) fn name_controller(&self, identity: &Identity) -> bool {
+    pub(super) fn can_admit_controller(&self, identity: &Identity) -> bool {
         identity.matches_any(&self.controllers)
     }
 
     /// Returns whether any list grants a right that is useful to a consumer.
-    pub(super) fn name_consumer(&self, identity: &Identity) -> bool {
+    pub(super) fn can_admit_consumer(&self, identity: &Identity) -> bool {
         identity.matches_any(&self.consumers)
     }
 

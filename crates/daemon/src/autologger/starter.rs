@@ -170,7 +170,7 @@ impl Starter {
     pub(crate) fn handle_reply(&mut self, request: u32, message: Message) -> Vec<Envelope> {
         match (self.requests.remove(&request), message) {
             (Some(Request::Start(ready)), Message::Properties(properties)) => {
-                self.started(*ready, properties.id)
+                self.handle_started(*ready, properties.id)
             }
             (Some(Request::Start(ready)), Message::Refused { status, reason }) => {
                 if let Some(folders) = &self.folders {
@@ -180,14 +180,14 @@ impl Starter {
                 Vec::new()
             }
             (Some(Request::Enable(session, provider)), message) => {
-                self.enabled(&session, provider, message);
+                self.handle_enabled(&session, provider, message);
                 Vec::new()
             }
             _ => Vec::new(),
         }
     }
 
-    fn started(&mut self, ready: Ready, id: u64) -> Vec<Envelope> {
+    fn handle_started(&mut self, ready: Ready, id: u64) -> Vec<Envelope> {
         let Ready { definition, mut state, generation, .. } = ready;
         state.status = Some(Status::ERROR_SUCCESS.0);
         state.file_counter = if generation == 0 { state.file_counter } else { generation };
@@ -214,7 +214,7 @@ impl Starter {
     }
 
     /// Records whether a provider was enabled; the session runs in any case.
-    fn enabled(&mut self, session: &str, provider: String, message: Message) {
+    fn handle_enabled(&mut self, session: &str, provider: String, message: Message) {
         let Some(running) = self.running.get_mut(session) else { return };
         running.left = running.left.saturating_sub(1);
         if let Message::Refused { status, reason } = message {

@@ -127,6 +127,6 @@ impl Enable {
     /// scope names processes or containers.
     fn is_for_containers(&self) -> bool {
         self.params.property & EVENT_ENABLE_PROPERTY_ENABLE_SILOS != 0
-            || self.scope.as_ref().is_some_and(Conditions::name_processes)
+            || self.scope.as_ref().is_some_and(Conditions::has_named_processes)
     }
 }

@@ -200,7 +200,8 @@ fn enable_includes_contained_processes_by_name_or_property() {
     assert_eq!(wanted(&registry), [vec![5], vec![5]]);
     assert_eq!(registry.combined_params(2, 0, 5).unwrap().property, property);
     assert!(
-        Conditions::from_processes(Vec::new()).name_processes() && !Conditions::default().name_processes()
+        Conditions::from_processes(Vec::new()).has_named_processes()
+            && !Conditions::default().has_named_processes()
     );
 }
 

@@ -85,7 +85,7 @@ impl Server {
         let process = peer_process(&connection);
         self.last_link += 1;
         let id = self.last_link;
-        let is_reserved = self.descriptors.are_scarce(&connection, false);
+        let is_reserved = self.descriptors.is_scarce(&connection, false);
         let mut link = Link::new(connection);
         if link.watch(&self.epoll, id).is_err() {
             return;
@@ -114,7 +114,7 @@ impl Server {
         let may_control =
             || access.allows(&Identity::with_groups(&peer, connection.peer_groups()), Role::Controller);
         let is_one_too_many = access.is_guest(&peer)
-            && (!connections.has_room_for_guest() || self.descriptors.are_scarce(connection, true))
+            && (!connections.has_room_for_guest() || self.descriptors.is_scarce(connection, true))
             && !may_control();
         connections.has_room() && !is_one_too_many
     }

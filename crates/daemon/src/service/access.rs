@@ -269,7 +269,7 @@ impl Service {
 
     /// Removes a generated GUID, and its access list, when its session is no longer known.
     pub(super) fn forget_generated(&mut self, guid: Guid) {
-        if self.sessions.generated.remove(&guid) && self.access.lists.has(guid) {
+        if self.sessions.generated.remove(&guid) && self.access.lists.has_list(guid) {
             self.access.lists.put(guid, None);
             log_info!("access to {guid} is removed with its session, whose GUID was generated");
         }

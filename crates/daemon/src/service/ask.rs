@@ -12,10 +12,15 @@ use super::enable::EnableCall;
 use super::private::is_private;
 use super::{ReplyTo, Service};
 use crate::error::Refusal;
-use crate::logfile::Passed;
+use crate::logfile::PassedDescriptors;
 
 impl Service {
-    pub(super) fn handle_controller(&mut self, reply_to: ReplyTo, message: Message, passed: Passed) {
+    pub(super) fn handle_controller(
+        &mut self,
+        reply_to: ReplyTo,
+        message: Message,
+        passed: PassedDescriptors,
+    ) {
         let (message, passed) = match self.defer_during_change(reply_to, message, passed) {
             Ok(Some(now)) => now,
             Ok(None) => return,

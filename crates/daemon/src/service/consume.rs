@@ -9,7 +9,7 @@ use traceweir_transport::message::{Message, SessionRef};
 
 use super::notice::{Notice, Promise};
 use super::sessions::not_running;
-use super::{Reads, ReplyTo, Service};
+use super::{ConsumerState, ReplyTo, Service};
 use crate::error::Refusal;
 
 impl Service {
@@ -21,16 +21,17 @@ impl Service {
         self.check_right(reply_to.link, config.guid, Rights::TRACELOG_ACCESS_REALTIME)?;
         self.check_kernel_access(reply_to.link, &config)?;
         let Some(client) = self.clients.get_mut(&reply_to.link) else { return Ok(()) };
-        if client.reads != Reads::Nothing {
+        if client.consumer_state != ConsumerState::Nothing {
             return Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, "a connection reads one session"));
         }
         if config.log_file_mode & EVENT_TRACE_REAL_TIME_MODE == 0 {
             let reason = "the session is not a real-time session";
             return Err(Refusal { reason: reason.into(), ..not_running() });
         }
-        client.reads = Reads::Opening;
+        client.consumer_state = ConsumerState::Opening;
         session.open_consumer(
-            Promise::new(&self.post, move |outcome| Notice::Opened { id, reply_to, outcome }).into_callback(),
+            Promise::new(&self.post, move |outcome| Notice::ConsumerOpened { id, reply_to, outcome })
+                .into_callback(),
         );
         Ok(())
     }
@@ -46,20 +47,20 @@ impl Service {
             Ok(live) => live,
             Err(e) => {
                 if let Some(client) = self.clients.get_mut(&reply_to.link) {
-                    client.reads = Reads::Nothing;
+                    client.consumer_state = ConsumerState::Nothing;
                 }
                 return self.refuse(reply_to, e.into());
             }
         };
-        let reads = Reads::Session { session: id, consumer: live.id };
+        let consumer_state = ConsumerState::Session { session: id, consumer: live.id };
         let Some(client) = self.clients.get_mut(&reply_to.link) else {
-            return self.close_consumer(&reads);
+            return self.close_consumer(&consumer_state);
         };
         let Some(session) = self.sessions.session(id) else {
-            client.reads = Reads::Nothing;
+            client.consumer_state = ConsumerState::Nothing;
             return self.refuse(reply_to, not_running());
         };
-        client.reads = reads;
+        client.consumer_state = consumer_state;
         let message = Message::Consumer {
             properties: Box::new(session.properties()),
             slots: live.slots,
@@ -71,8 +72,8 @@ impl Service {
     }
 
     /// Closes the queue of a consumer that has disconnected.
-    pub(super) fn close_consumer(&self, reads: &Reads) {
-        if let Reads::Session { session, consumer } = reads
+    pub(super) fn close_consumer(&self, consumer_state: &ConsumerState) {
+        if let ConsumerState::Session { session, consumer } = consumer_state
             && let Some(session) = self.sessions.session(*session)
         {
             session.close_consumer(*consumer);

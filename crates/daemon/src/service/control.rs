@@ -20,7 +20,7 @@ use super::sessions::not_running;
 use super::{ReplyTo, Service, log_warning};
 use crate::error::Refusal;
 use crate::kernel::RequestedGroups;
-use crate::logfile::{Claim, Named, Opened, Passed, Terms, next_file};
+use crate::logfile::{Claim, NamedFiles, OpenedFiles, PassedDescriptors, Terms, next_file};
 
 /// Maximum number of updates and flushes of one session under way.
 const MAX_CHANGES: usize = 64;
@@ -34,7 +34,7 @@ impl Service {
         reply_to: ReplyTo,
         session: &SessionRef,
         control: Control,
-        passed: Passed,
+        passed: PassedDescriptors,
     ) -> Result<(), Refusal> {
         self.check_control(reply_to.link, session, &control)?;
         match control {
@@ -84,11 +84,11 @@ impl Service {
         reply_to: ReplyTo,
         session: &SessionRef,
         mut update: Update,
-        passed: Passed,
+        passed: PassedDescriptors,
     ) -> Result<(), Refusal> {
         let (id, session) = self.sessions.find_running(session)?;
         let config = session.properties().config;
-        passed.check(Named::from_mode(config.log_file_mode, update.log_file.is_some()))?;
+        passed.check(NamedFiles::from_mode(config.log_file_mode, update.log_file.is_some()))?;
         match update.enable_flags.take_if(|_| is_system_logger(&config)) {
             Some(flags) => self.update_groups(reply_to, (id, &config), flags, update, passed),
             None => self.update_rest(reply_to, id, update, passed, None),
@@ -102,7 +102,7 @@ impl Service {
         reply_to: ReplyTo,
         id: u64,
         mut update: Update,
-        passed: Passed,
+        passed: PassedDescriptors,
         before: Option<RequestedGroups>,
     ) -> Result<(), Refusal> {
         let session = self.sessions.running_session(id).ok_or_else(not_running)?.clone();
@@ -121,7 +121,7 @@ impl Service {
         let (_, owner) = self.starter(reply_to.link).ok_or_else(not_running)?;
         let (files, terms) = (self.files.clone(), Terms::for_log(&config, owner.uid));
         spawn_file_thread(move || match passed.open(&files, &terms) {
-            Ok(Opened { file, claim, folder, rights }) => {
+            Ok(OpenedFiles { file, claim, folder, rights }) => {
                 keep_room(&session, &terms);
                 let done = promise.completed_by(|properties| (properties, claim)).into_callback();
                 match (file, folder) {
@@ -142,12 +142,12 @@ impl Service {
     fn bound_pool(&mut self, reply_to: ReplyTo, id: u64, session: &Session, update: &mut Update) {
         let (raw, left) =
             (session.properties().config, self.sessions.pool_left(self.is_guest(reply_to.link)));
-        let (Some(asked), Some(entry)) = (&mut update.maximum_buffers, self.sessions.get_mut(id)) else {
+        let (Some(requested), Some(entry)) = (&mut update.maximum_buffers, self.sessions.get_mut(id)) else {
             return;
         };
         let most = buffers_in(left.saturating_add(entry.pool_bytes), &raw);
-        *asked = (*asked).min(most.max(raw.maximum_buffers));
-        entry.pool_bytes = entry.pool_bytes.max(pool_bytes(&raw, *asked));
+        *requested = (*requested).min(most.max(raw.maximum_buffers));
+        entry.pool_bytes = entry.pool_bytes.max(pool_bytes(&raw, *requested));
     }
 
     fn flush(
@@ -155,11 +155,11 @@ impl Service {
         reply_to: ReplyTo,
         session: &SessionRef,
         log_file: Option<PathBuf>,
-        passed: Passed,
+        passed: PassedDescriptors,
     ) -> Result<(), Refusal> {
         let (id, session) = self.sessions.find_running(session)?;
         let session = session.clone();
-        passed.check(Named::from_mode(0, log_file.is_some()))?;
+        passed.check(NamedFiles::from_mode(0, log_file.is_some()))?;
         // Check before the file is emptied: a file that is not written stays unchanged.
         let mode = session.properties().config.log_file_mode;
         if log_file.is_some() && mode & EVENT_TRACE_BUFFERING_MODE == 0 {
@@ -175,7 +175,7 @@ impl Service {
         };
         let files = self.files.clone();
         spawn_file_thread(move || match passed.open(&files, &terms) {
-            Ok(Opened { file, claim, .. }) => {
+            Ok(OpenedFiles { file, claim, .. }) => {
                 keep_room(&session, &terms);
                 let done = promise.completed_by(|properties| (properties, claim)).into_callback();
                 session.flush(file.map(|file| (file, path)), done);
@@ -207,28 +207,28 @@ impl Service {
     /// Handles a report of a session's thread.
     pub(crate) fn notice(&mut self, notice: Notice) {
         match notice {
-            Notice::Started { id, outcome } => self.started(id, outcome),
+            Notice::Started { id, outcome } => self.session_started(id, outcome),
             Notice::FileChecked { reply_to, refusal, outcome } => {
                 self.file_checked(reply_to, refusal, outcome)
             }
-            Notice::Ended { id, status } => self.ended(id, status),
+            Notice::Ended { id, status } => self.session_ended(id, status),
             Notice::Changed { id, reply_to, keeps_file, before, outcome } => {
-                let outcome = self.changed(id, keeps_file, outcome);
+                let outcome = self.finish_session_change(id, keeps_file, outcome);
                 if let (Err(_), Some(groups)) = (&outcome, before) {
                     self.restore_groups(id, groups);
                 }
-                self.answer(reply_to, outcome);
+                self.reply_with_properties(reply_to, outcome);
             }
             Notice::KernelChanged { change, outcome } => self.kernel_changed(*change, outcome),
-            Notice::Stopped { id, outcome } => self.stopped(id, outcome),
-            Notice::Opened { id, reply_to, outcome } => self.consumer_opened(id, reply_to, outcome),
+            Notice::Stopped { id, outcome } => self.session_stopped(id, outcome),
+            Notice::ConsumerOpened { id, reply_to, outcome } => self.consumer_opened(id, reply_to, outcome),
             Notice::AccessSaved { outcome } => self.access_saved(outcome),
         }
     }
 
     /// Finishes a change. A file that the session no longer uses, or never used, becomes free for
     /// others.
-    fn changed(
+    fn finish_session_change(
         &mut self,
         id: u64,
         keeps_file: bool,
@@ -248,7 +248,11 @@ impl Service {
         Ok(entry.with_uncounted(properties))
     }
 
-    pub(super) fn answer(&mut self, reply_to: ReplyTo, outcome: traceweir_session::Result<Properties>) {
+    pub(super) fn reply_with_properties(
+        &mut self,
+        reply_to: ReplyTo,
+        outcome: traceweir_session::Result<Properties>,
+    ) {
         match outcome {
             Ok(properties) => self.reply(reply_to, Message::Properties(Box::new(properties))),
             Err(e) => self.refuse(reply_to, e.into()),

@@ -259,11 +259,12 @@ impl Service {
         match (code, combined) {
             (EnableCode::CaptureState, combined) => {
                 // A state capture uses the level and the masks that the session has set before.
-                let mut asked = params.clone();
+                let mut requested = params.clone();
                 if let Some(EnableParams { level, match_any, match_all, .. }) = combined {
-                    (asked.level, asked.match_any, asked.match_all) = (level, match_any, match_all);
+                    (requested.level, requested.match_any, requested.match_all) =
+                        (level, match_any, match_all);
                 }
-                self.send_enable(link, numbers, session, code, asked, order);
+                self.send_enable(link, numbers, session, code, requested, order);
                 Ok(())
             }
             (EnableCode::Enable | EnableCode::Disable, Some(combined)) => {

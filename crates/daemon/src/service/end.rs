@@ -82,7 +82,7 @@ impl Service {
         }
     }
 
-    pub(super) fn started(&mut self, id: u64, outcome: traceweir_session::Result<Started>) {
+    pub(super) fn session_started(&mut self, id: u64, outcome: traceweir_session::Result<Started>) {
         let Some(entry) = self.sessions.get_mut(id) else { return };
         let State::Starting { reply_to, ended } = entry.state else { return };
         match outcome {
@@ -93,7 +93,7 @@ impl Service {
                 entry.state = State::Running(session);
                 self.kernels.started(id, kernel);
                 self.adjust_kernel(id);
-                self.answer(reply_to, Ok(properties));
+                self.reply_with_properties(reply_to, Ok(properties));
                 let has_lost_owner = self.has_lost_owner(id);
                 if ended.is_some() || self.leaving || has_lost_owner {
                     self.begin_stop(id, None);
@@ -105,7 +105,7 @@ impl Service {
                 self.information.forget(id);
                 self.forget_kernel(id);
                 self.forget_generated(guid);
-                self.answer(reply_to, Err(e));
+                self.reply_with_properties(reply_to, Err(e));
             }
         }
     }
@@ -117,7 +117,7 @@ impl Service {
         tied_to.is_some_and(|link| !self.clients.contains_key(&link))
     }
 
-    pub(super) fn ended(&mut self, id: u64, status: Status) {
+    pub(super) fn session_ended(&mut self, id: u64, status: Status) {
         let Some(entry) = self.sessions.get_mut(id) else { return };
         if status == FAULT {
             log_warning!(
@@ -134,7 +134,7 @@ impl Service {
         }
     }
 
-    pub(super) fn stopped(&mut self, id: u64, outcome: traceweir_session::Result<Properties>) {
+    pub(super) fn session_stopped(&mut self, id: u64, outcome: traceweir_session::Result<Properties>) {
         let Some(entry) = self.sessions.remove(id) else { return };
         let outcome = outcome.map(|properties| entry.with_uncounted(properties));
         match &outcome {
@@ -159,7 +159,7 @@ impl Service {
         }
         self.used = Instant::now();
         if let State::Stopping { reply_to: Some(reply_to), .. } = entry.state {
-            self.answer(reply_to, outcome);
+            self.reply_with_properties(reply_to, outcome);
         }
     }
 }

@@ -20,9 +20,9 @@
 //! Settings of the system last as long as the daemon runs; the daemon does not exit while any are
 //! set.
 
-mod kept;
+mod store;
 
-pub(super) use kept::Information;
+pub(super) use store::Information;
 
 use std::time::Instant;
 
@@ -38,7 +38,7 @@ use traceweir_transport::cpu;
 use traceweir_transport::message::{EnableCode, EnableParams, Message, SessionConfig, SessionRef};
 
 use super::access::rights_to_run;
-use super::kernel::{Kept, Then, is_kernel_provider, only_for_system_loggers};
+use super::kernel::{FollowUp, NewSettings, is_kernel_provider, only_for_system_loggers};
 use super::{LinkId, ReplyTo, Service, log_client};
 use crate::error::Refusal;
 use crate::process::{self, ProcessKey};
@@ -77,7 +77,7 @@ impl Service {
         self.check_profiling(reply_to.link)?;
         done.map_err(|e| not_done(set.class(), e.into()))?;
         log_client!("{} is set by {}", set.class().name(), self.peer_name(reply_to.link));
-        self.change_kernel(Kept::System(system), Then::Done(reply_to));
+        self.change_kernel(NewSettings::System(system), FollowUp::Done(reply_to));
         Ok(())
     }
 

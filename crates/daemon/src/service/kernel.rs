@@ -34,9 +34,9 @@ use super::sessions::not_running;
 use super::{LinkId, ReplyTo, Service, log_client};
 use crate::error::Refusal;
 use crate::filter;
-use crate::kernel::{self, Begun, RequestedGroups};
+use crate::kernel::{self, OpenCapture, RequestedGroups};
 use crate::limits::{Claimant, MAX_WAITING, MAX_WAITING_OF_GUEST, MAX_WAITING_OF_GUESTS};
-use crate::logfile::Passed;
+use crate::logfile::PassedDescriptors;
 use crate::registry::Target;
 
 pub(super) use ask::only_for_system_loggers;
@@ -45,7 +45,7 @@ use loggers::log_missing;
 
 /// What waits while the kernel is being asked for something else.
 enum Waiting {
-    Request(ReplyTo, Claimant, Box<Message>, Passed),
+    Request(ReplyTo, Claimant, Box<Message>, PassedDescriptors),
     /// Compare what a session wants with what it gets.
     Adjust(u64),
 }
@@ -69,13 +69,13 @@ impl Waiting {
 }
 
 /// The settings that are stored once the kernel has accepted them.
-pub(crate) enum Kept {
+pub(crate) enum NewSettings {
     Session { id: u64, groups: RequestedGroups, settings: Box<Settings> },
     System(System),
 }
 
 /// What follows once the kernel has accepted a change.
-pub(crate) enum Then {
+pub(crate) enum FollowUp {
     /// Reply that the change is done.
     Done(ReplyTo),
     /// Carry out the rest of an update; if that is refused, the requested groups are restored.
@@ -83,7 +83,7 @@ pub(crate) enum Then {
         reply_to: ReplyTo,
         id: u64,
         update: Box<Update>,
-        passed: Passed,
+        passed: PassedDescriptors,
         before: RequestedGroups,
     },
     /// Store the enable in the registry, so that provider listings show it.
@@ -108,8 +108,8 @@ pub(crate) struct Enabling {
 pub(crate) struct Change {
     /// The sessions affected, in the order of the outcomes, and what each wants now.
     steps: Vec<(u64, Wanted)>,
-    kept: Kept,
-    then: Then,
+    new_settings: NewSettings,
+    follow_up: FollowUp,
 }
 
 /// Returns whether a message may change what is wanted from the kernel.
@@ -149,8 +149,8 @@ impl Service {
         &mut self,
         reply_to: ReplyTo,
         message: Message,
-        passed: Passed,
-    ) -> Result<Option<(Message, Passed)>, Refusal> {
+        passed: PassedDescriptors,
+    ) -> Result<Option<(Message, PassedDescriptors)>, Refusal> {
         if !self.kernels.is_changing || !is_about_kernel(&message) {
             return Ok(Some((message, passed)));
         }
@@ -207,12 +207,12 @@ impl Service {
     }
 
     /// Asks the kernel for the new settings, if they differ from what is captured.
-    pub(super) fn change_kernel(&mut self, kept: Kept, then: Then) {
-        let steps = self.kernels.steps(&kept, &self.information);
+    pub(super) fn change_kernel(&mut self, new_settings: NewSettings, follow_up: FollowUp) {
+        let steps = self.kernels.steps(&new_settings, &self.information);
         let change = Change {
             steps: steps.iter().map(|step| (step.session, step.wanted.clone())).collect(),
-            kept,
-            then,
+            new_settings,
+            follow_up,
         };
         if steps.is_empty() {
             self.commit_change(change, Vec::new());
@@ -230,16 +230,18 @@ impl Service {
     pub(super) fn kernel_changed(
         &mut self,
         change: Change,
-        outcome: traceweir_session::Result<Vec<Option<Begun>>>,
+        outcome: traceweir_session::Result<Vec<Option<OpenCapture>>>,
     ) {
         self.kernels.is_changing = false;
         match outcome {
             Ok(begun) => self.commit_change(change, begun),
-            Err(e) => match change.then {
-                Then::Done(reply_to) | Then::Update { reply_to, .. } | Then::Enabled { reply_to, .. } => {
+            Err(e) => match change.follow_up {
+                FollowUp::Done(reply_to)
+                | FollowUp::Update { reply_to, .. }
+                | FollowUp::Enabled { reply_to, .. } => {
                     self.refuse(reply_to, e.into());
                 }
-                Then::Nothing => log_client!("the kernel capture stays as it was: {e}"),
+                FollowUp::Nothing => log_client!("the kernel capture stays as it was: {e}"),
             },
         }
         while !self.kernels.is_changing
@@ -254,7 +256,7 @@ impl Service {
         }
     }
 
-    fn commit_change(&mut self, change: Change, begun: Vec<Option<Begun>>) {
+    fn commit_change(&mut self, change: Change, begun: Vec<Option<OpenCapture>>) {
         let mut begun = begun.into_iter();
         for (id, wanted) in change.steps {
             let begun = begun.next().flatten();
@@ -264,7 +266,7 @@ impl Service {
             };
             running.wanted = wanted;
             match (begun, self.sessions.running_session(id)) {
-                (Some(Begun { source, control, losses, stack_bytes }), Some(session))
+                (Some(OpenCapture { source, control, losses, stack_bytes }), Some(session))
                     if running.control.is_none() =>
                 {
                     session.set_stack_bytes(stack_bytes);
@@ -277,22 +279,24 @@ impl Service {
                 }
             }
         }
-        let is_kept = match change.kept {
-            Kept::Session { id, groups, settings } => self.store_session_settings(id, groups, *settings),
-            Kept::System(system) => {
+        let is_stored = match change.new_settings {
+            NewSettings::Session { id, groups, settings } => {
+                self.store_session_settings(id, groups, *settings)
+            }
+            NewSettings::System(system) => {
                 self.information.set_system(system);
                 true
             }
         };
-        match change.then {
-            Then::Done(reply_to) if is_kept => self.reply(reply_to, Message::Done),
-            Then::Update { reply_to, id, update, passed, before } if is_kept => {
+        match change.follow_up {
+            FollowUp::Done(reply_to) if is_stored => self.reply(reply_to, Message::Done),
+            FollowUp::Update { reply_to, id, update, passed, before } if is_stored => {
                 if let Err(refusal) = self.update_rest(reply_to, id, *update, passed, Some(before.clone())) {
                     self.refuse(reply_to, refusal);
                     self.restore_groups(id, before);
                 }
             }
-            Then::Enabled { reply_to, id, provider, enabling, before } if is_kept => {
+            FollowUp::Enabled { reply_to, id, provider, enabling, before } if is_stored => {
                 match self.store_enable(id, provider, enabling) {
                     Ok(()) => self.reply(reply_to, Message::Done),
                     Err(refusal) => {
@@ -301,10 +305,12 @@ impl Service {
                     }
                 }
             }
-            Then::Done(reply_to) | Then::Update { reply_to, .. } | Then::Enabled { reply_to, .. } => {
+            FollowUp::Done(reply_to)
+            | FollowUp::Update { reply_to, .. }
+            | FollowUp::Enabled { reply_to, .. } => {
                 self.refuse(reply_to, not_running());
             }
-            Then::Nothing => {}
+            FollowUp::Nothing => {}
         }
     }
 
@@ -348,7 +354,7 @@ impl Service {
         } else {
             let (groups, settings) =
                 (self.kernels.requested_groups(id), Box::new(self.information.settings(id)));
-            self.change_kernel(Kept::Session { id, groups, settings }, Then::Nothing);
+            self.change_kernel(NewSettings::Session { id, groups, settings }, FollowUp::Nothing);
         }
     }
 

@@ -14,7 +14,7 @@ use traceweir_transport::message::Properties;
 use super::ReplyTo;
 use super::kernel::Change;
 use crate::error::Refusal;
-use crate::kernel::{Begun, Losses, RequestedGroups};
+use crate::kernel::{Losses, OpenCapture, RequestedGroups};
 use crate::logfile::Claim;
 
 /// A report that a session's thread has finished something.
@@ -46,7 +46,7 @@ pub(crate) enum Notice {
     KernelChanged {
         change: Box<Change>,
         /// The captures that have begun.
-        outcome: Result<Vec<Option<Begun>>>,
+        outcome: Result<Vec<Option<OpenCapture>>>,
     },
     /// A session's file is final and its threads have ended.
     Stopped {
@@ -55,7 +55,7 @@ pub(crate) enum Notice {
         outcome: Result<Properties>,
     },
     /// The queue of a live consumer was created.
-    Opened { id: u64, reply_to: ReplyTo, outcome: Result<Live> },
+    ConsumerOpened { id: u64, reply_to: ReplyTo, outcome: Result<Live> },
     /// A change of an access list was saved, or could not be saved.
     AccessSaved { outcome: Result<std::io::Result<()>> },
 }

@@ -13,7 +13,7 @@ use traceweir_transport::cpu;
 use traceweir_transport::message::{Role, SessionConfig};
 use traceweir_transport::socket::Peer;
 
-use super::{Client, LinkId, Reads, ReplyTo, Service};
+use super::{Client, ConsumerState, LinkId, ReplyTo, Service};
 use crate::access::Identity;
 use crate::error::Refusal;
 
@@ -36,7 +36,7 @@ impl Service {
             knocked: false,
             is_reserved: false,
             last_message,
-            reads: Reads::Nothing,
+            consumer_state: ConsumerState::Nothing,
         };
         self.clients.insert(OWN, client);
     }

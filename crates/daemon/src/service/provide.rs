@@ -37,7 +37,7 @@ use super::wait::Purpose;
 use super::{LinkId, ReplyTo, Service, log_client, log_refusal, log_warning};
 use crate::error::Refusal;
 use crate::limits::{MAX_CLOSING, MAX_CLOSING_OF_GUESTS, MAX_OFFERED};
-use crate::logfile::Passed;
+use crate::logfile::PassedDescriptors;
 use crate::process;
 
 /// How long a process may take to close a region that it no longer needs.
@@ -297,7 +297,7 @@ impl Service {
         reply_to: ReplyTo,
         session: u64,
         params: RegionParams,
-        passed: &mut Passed,
+        passed: &mut PassedDescriptors,
     ) {
         // Guests cannot read that file, and must not fill the daemon's descriptor table.
         if self.is_guest(reply_to.link) {
@@ -309,7 +309,7 @@ impl Service {
         };
         let is_sound =
             params.check().is_ok() && check_memory_file(memory.as_fd(), params.layout.region_bytes()).is_ok();
-        let has_room = process.offered.len() < MAX_OFFERED && !self.descriptors.are_scarce(&memory, false);
+        let has_room = process.offered.len() < MAX_OFFERED && !self.descriptors.is_scarce(&memory, false);
         if is_sound && has_room && !process.regions.contains_key(&session) {
             process.offered.insert(session, (params, memory));
         } else {
@@ -369,12 +369,12 @@ impl Service {
             }
         }
         let Some(identity) = identity else {
-            self.leave_out_ended(link, id, pid);
+            self.count_ended_process(link, id, pid);
             return Ok(false);
         };
         let refusal = match session.attach(identity, process::threads_of(pid)) {
             Ok(attached)
-                if self.descriptors.are_scarce(&attached.wake, self.access.is_guest(&process.peer)) =>
+                if self.descriptors.is_scarce(&attached.wake, self.access.is_guest(&process.peer)) =>
             {
                 session.detach(attached.source);
                 Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, "too few file descriptors are left")
@@ -396,7 +396,7 @@ impl Service {
     /// Counts a process that has ended while its connection is still open. Its id may belong to
     /// another process by now, and events of the connection must not get that process's name. The
     /// controller's request does not fail because of this.
-    fn leave_out_ended(&mut self, link: LinkId, session: u64, pid: u32) {
+    fn count_ended_process(&mut self, link: LinkId, session: u64, pid: u32) {
         log_client!(
             "session {session:#x}: process {pid} has ended, and its id may belong to another process: its connection is not used"
         );

@@ -24,8 +24,8 @@ use super::sessions::{Entry, State, Uncounted, not_running};
 use super::{ReplyTo, Service, log_warning, own};
 use crate::access::Identity;
 use crate::error::Refusal;
-use crate::kernel::{self, Begun, RequestedGroups};
-use crate::logfile::{Named, Opened, Passed, Terms, next_file};
+use crate::kernel::{self, OpenCapture, RequestedGroups};
+use crate::logfile::{NamedFiles, OpenedFiles, PassedDescriptors, Terms, next_file};
 
 /// Maximum number of file checks under way for sessions that are about to be refused.
 const MAX_FILE_CHECKS: usize = 16;
@@ -36,7 +36,7 @@ impl Service {
         &mut self,
         reply_to: ReplyTo,
         mut config: SessionConfig,
-        passed: Passed,
+        passed: PassedDescriptors,
     ) -> Result<(), Refusal> {
         self.refuse_when_leaving()?;
         let generated = if config.guid.is_null() { Some(random_guid()?) } else { None };
@@ -59,7 +59,7 @@ impl Service {
         self.sessions.check_name(&raw.name, &raw.guid)?;
         self.privates.check_name(&raw.name)?;
         let (pid, owner) = self.starter(reply_to.link).ok_or_else(not_running)?;
-        passed.check(Named::from_mode(raw.log_file_mode, raw.log_file.is_some()))?;
+        passed.check(NamedFiles::from_mode(raw.log_file_mode, raw.log_file.is_some()))?;
         let (name, guid) = (raw.name.clone(), raw.guid);
         // The published order checks disk space before the number of sessions and their memory.
         let terms = Terms::for_log(raw, owner.uid);
@@ -125,7 +125,7 @@ impl Service {
         id: u64,
         config: Config,
         wanted: Option<Wanted>,
-        (passed, terms): (Passed, Terms),
+        (passed, terms): (PassedDescriptors, Terms),
         (pid, owner): (u32, Identity),
     ) {
         let promise = Promise::new(&self.post, move |outcome| Notice::Started { id, outcome });
@@ -137,7 +137,7 @@ impl Service {
                 Err(e) => return promise.keep(Err(e)),
             };
             let opened = passed.open(&files, &terms);
-            promise.keep(opened.and_then(|Opened { file, claim, folder, rights }| {
+            promise.keep(opened.and_then(|OpenedFiles { file, claim, folder, rights }| {
                 let on_end = Box::new(move |ended: traceweir_session::Ended| {
                     post(Notice::Ended { id, status: ended.status });
                 });
@@ -151,7 +151,7 @@ impl Service {
                     None => config,
                 };
                 let session = Session::start(config, place)?;
-                let kernel = begun.map(|Begun { source, control, losses, .. }| {
+                let kernel = begun.map(|OpenCapture { source, control, losses, .. }| {
                     session.capture(source);
                     (control, losses)
                 });
@@ -165,7 +165,7 @@ impl Service {
     pub(super) fn refuse_after_file_check(
         &mut self,
         reply_to: ReplyTo,
-        passed: Passed,
+        passed: PassedDescriptors,
         terms: Terms,
         refusal: Refusal,
     ) -> Result<(), Refusal> {
@@ -204,7 +204,7 @@ impl Service {
 
 /// Opens the kernel capture of a session. A session that wants no events runs without one if none
 /// can be opened.
-fn capture(wanted: &Wanted, config: &Config) -> traceweir_session::Result<Option<Begun>> {
+fn capture(wanted: &Wanted, config: &Config) -> traceweir_session::Result<Option<OpenCapture>> {
     match kernel::begin(wanted, config.properties()) {
         Err(e) if !kernel::wants_events(&wanted.groups.0) => {
             log_warning!("session {:?} gets no kernel events: {e}", config.properties().name);

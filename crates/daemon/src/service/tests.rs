@@ -328,7 +328,7 @@ fn nonstoppable_session_runs_until_the_daemon_shuts_down() {
     send(&mut service, 1, Message::Start(Box::new(raw.clone())));
     assert_eq!(sent(&mut service), ["1 welcome 77", "1 refused 87"], "not for controllers");
     service.admit_own();
-    let passed = Passed::new(Vec::new(), &service.janitor);
+    let passed = PassedDescriptors::new(Vec::new(), &service.janitor);
     service.start(ReplyTo { link: own::OWN, request: 9 }, raw, passed).unwrap();
     service.notice(notices.recv().unwrap());
     sent(&mut service);

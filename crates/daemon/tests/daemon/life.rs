@@ -106,8 +106,8 @@ fn daemon_on_demand_gives_way_to_a_service_manager_once_its_sessions_have_ended(
     std::fs::rename(&other, &socket).unwrap();
     let stopper = Stopper::new().unwrap();
     let options = Options { listener: Some(listener), ..Options::new(runtime) };
-    let its = stopper.clone();
-    let second = std::thread::spawn(move || run_until(options, &its));
+    let for_second = stopper.clone();
+    let second = std::thread::spawn(move || run_until(options, &for_second));
     // The connection waits in the queue of the service manager's socket.
     let waiting = Connection::connect(&socket, PATIENCE).unwrap();
     assert_eq!(controller.query(session).id, session, "the session goes on");

@@ -133,7 +133,7 @@ fn process_that_does_not_answer_times_out() {
     send_state(&one, order, session, 0, 7);
     controller.send(&enable(session, PROVIDER, EnableCode::Enable, 50));
     assert_eq!(status(&controller.receive()), 1460, "the enable stays in effect");
-    assert!(matches!(one.receive(), Message::PrivateEnable { session: its, .. } if its == session));
+    assert!(matches!(one.receive(), Message::PrivateEnable { session: id, .. } if id == session));
     controller.send(&query("App"));
     let (order, _) = receive_control(&mut one);
     send_state(&one, order, session, 0, 8);

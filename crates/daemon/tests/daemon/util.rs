@@ -221,10 +221,10 @@ impl Client {
     /// Receives a `Region` with its two descriptors.
     pub(crate) fn receive_region(&mut self, session: u64) -> Region {
         let mut envelope = self.next();
-        let Message::Region { session: its, params } = envelope.message else {
+        let Message::Region { session: id, params } = envelope.message else {
             panic!("no region: {:?}", envelope.message)
         };
-        assert_eq!(its, session);
+        assert_eq!(id, session);
         assert_eq!(envelope.descriptors.len(), 2);
         let wake = envelope.descriptors.pop().unwrap();
         let memory = envelope.descriptors.pop().unwrap();
@@ -234,7 +234,7 @@ impl Client {
     /// Receives a `CloseSession`; returns its order.
     pub(crate) fn receive_close(&mut self, session: u64) -> u32 {
         match self.receive() {
-            Message::CloseSession { order, session: its } if its == session => order,
+            Message::CloseSession { order, session: id } if id == session => order,
             other => panic!("no close: {other:?}"),
         }
     }

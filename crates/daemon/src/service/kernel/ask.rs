@@ -10,11 +10,11 @@ use traceweir_session::config::{check_enable_flags, is_system_logger};
 use traceweir_session::info::Settings;
 use traceweir_transport::message::{EnableCode, Message, SessionConfig, SessionRef, Update};
 
-use super::{Enabling, Kept, Then};
+use super::{Enabling, FollowUp, NewSettings};
 use crate::error::Refusal;
 use crate::filter;
 use crate::kernel::RequestedGroups;
-use crate::logfile::Passed;
+use crate::logfile::PassedDescriptors;
 use crate::service::enable::EnableCall;
 use crate::service::{ReplyTo, Service};
 
@@ -26,15 +26,15 @@ impl Service {
         (id, config): (u64, &SessionConfig),
         flags: u32,
         update: Update,
-        passed: Passed,
+        passed: PassedDescriptors,
     ) -> Result<(), Refusal> {
         check_enable_flags(config, flags)?;
         let before = self.kernels.requested_groups(id);
         let groups = before.clone().with_flags(flags);
         self.check_changed_groups(reply_to, id, &groups)?;
         let settings = Box::new(self.information.settings(id));
-        let then = Then::Update { reply_to, id, update: Box::new(update), passed, before };
-        self.change_kernel(Kept::Session { id, groups, settings }, then);
+        let follow_up = FollowUp::Update { reply_to, id, update: Box::new(update), passed, before };
+        self.change_kernel(NewSettings::Session { id, groups, settings }, follow_up);
         Ok(())
     }
 
@@ -52,7 +52,7 @@ impl Service {
             self.check_changed_groups(reply_to, id, &groups)?;
         }
         let settings = Box::new(settings);
-        self.change_kernel(Kept::Session { id, groups, settings }, Then::Done(reply_to));
+        self.change_kernel(NewSettings::Session { id, groups, settings }, FollowUp::Done(reply_to));
         Ok(())
     }
 
@@ -118,8 +118,8 @@ impl Service {
         self.check_changed_groups(reply_to, id, &groups)?;
         let enabling = is_wanted.then(|| Box::new(Enabling { params, scope, name }));
         let settings = Box::new(self.information.settings(id));
-        let then = Then::Enabled { reply_to, id, provider, enabling, before };
-        self.change_kernel(Kept::Session { id, groups, settings }, then);
+        let follow_up = FollowUp::Enabled { reply_to, id, provider, enabling, before };
+        self.change_kernel(NewSettings::Session { id, groups, settings }, follow_up);
         Ok(())
     }
 }

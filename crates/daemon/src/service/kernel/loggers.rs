@@ -9,7 +9,7 @@ use traceweir_kernel::{Control as KernelControl, Scope, Wanted};
 use traceweir_session::config::has_place_of_its_own;
 use traceweir_transport::message::SessionConfig;
 
-use super::{Kept, Waiting};
+use super::{NewSettings, Waiting};
 use crate::error::Refusal;
 use crate::kernel::{self, Losses, RequestedGroups, Step};
 use crate::service::info::Information;
@@ -161,16 +161,20 @@ impl Kernels {
 
     /// Returns the steps that are needed to apply these settings. Sessions that are starting are
     /// checked once they run.
-    pub(in crate::service) fn steps(&self, kept: &Kept, information: &Information) -> Vec<Step> {
+    pub(in crate::service) fn steps(
+        &self,
+        new_settings: &NewSettings,
+        information: &Information,
+    ) -> Vec<Step> {
         let (system, machine) = information.system_and_machine();
         let running = self.all.iter().filter(|(_, running)| !running.is_starting);
         let changed = running.filter_map(|(id, running)| {
-            let wanted = match kept {
-                Kept::Session { id: session, groups, settings } if session == id => {
+            let wanted = match new_settings {
+                NewSettings::Session { id: session, groups, settings } if session == id => {
                     kernel::wanted(&running.wanted, groups, settings, (system, machine))
                 }
-                Kept::Session { .. } => return None,
-                Kept::System(system) => {
+                NewSettings::Session { .. } => return None,
+                NewSettings::System(system) => {
                     let settings = information.settings(*id);
                     kernel::wanted(&running.wanted, &running.groups, &settings, (system, machine))
                 }
@@ -198,7 +202,7 @@ pub(super) fn log_missing(name: &str, control: &KernelControl) {
 mod tests {
     use super::*;
     use crate::limits::Claimant;
-    use crate::logfile::Passed;
+    use crate::logfile::PassedDescriptors;
     use crate::service::ReplyTo;
     use traceweir_transport::message::Message;
     use traceweir_transport::socket::Janitor;
@@ -237,7 +241,7 @@ mod tests {
         let janitor = Janitor::new();
         for (link, is_guest) in [(1, true), (2, true), (3, false), (4, true), (5, false)] {
             let claimant = Claimant { uid: 7, is_guest };
-            let passed = Passed::new(Vec::new(), &janitor);
+            let passed = PassedDescriptors::new(Vec::new(), &janitor);
             let request =
                 Waiting::Request(ReplyTo { link, request: 0 }, claimant, Box::new(Message::Done), passed);
             kernels.waiting.push_back(request);

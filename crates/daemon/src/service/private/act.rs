@@ -22,7 +22,7 @@ use crate::error::Refusal;
 use crate::filter;
 use crate::limits::{Claimant, MAX_PRIVATES, MAX_PRIVATES_OF_GUEST};
 use crate::log::{log_client, log_enable, log_info};
-use crate::logfile::{Named, Passed};
+use crate::logfile::{NamedFiles, PassedDescriptors};
 use crate::registry::Target;
 use crate::service::access::rights_to_run;
 use crate::service::enable::{EnableCall, verb};
@@ -39,10 +39,10 @@ impl Service {
         &mut self,
         reply_to: ReplyTo,
         config: SessionConfig,
-        passed: &Passed,
+        passed: &PassedDescriptors,
     ) -> Result<(), Refusal> {
         self.refuse_when_leaving()?;
-        passed.check(Named::Nothing)?;
+        passed.check(NamedFiles::Nothing)?;
         let has_no_guid = config.guid.is_null();
         let config = Config::for_private(config, cpu::possible())?.properties().clone();
         let name = SessionRef::Name(config.name.clone());

@@ -58,7 +58,7 @@ fn process_without_region_is_counted_and_served_when_there_is_room() {
     let next_attempt = service.deadline().unwrap();
     service.tick(next_attempt);
     assert_eq!(sent(&mut service), [] as [String; 0], "still none");
-    service.descriptors = Descriptors::of_process();
+    service.descriptors = Descriptors::current();
     let next_attempt = service.deadline().unwrap();
     service.tick(next_attempt);
     let messages = sent(&mut service);
@@ -98,7 +98,7 @@ fn disconnected_or_disabled_process_gets_no_region_later() {
     };
     send(&mut service, 1, disable);
     sent(&mut service);
-    service.descriptors = Descriptors::of_process();
+    service.descriptors = Descriptors::current();
     let next_attempt = service.deadline().unwrap();
     service.tick(next_attempt);
     assert_eq!((sent(&mut service), service.deadline()), (vec![], None));

@@ -10,7 +10,7 @@ use traceweir_session::info::System;
 
 use super::*;
 use crate::kernel::RequestedGroups;
-use crate::service::kernel::{Kept, Kernels};
+use crate::service::kernel::{Kernels, NewSettings};
 
 const PROCESSES: GroupMask = [0x1, 0, 0, 0, 0, 0, 0, 0];
 const DISKS: GroupMask = [0x100, 0, 0, 0, 0, 0, 0, 0];
@@ -139,8 +139,8 @@ fn set(session: u64, set: &Set) -> Message {
 fn starting_session_gets_no_second_capture() {
     let (mut service, notices) = with_notices();
     let steps = |service: &Service| {
-        let kept = Kept::System(System::default());
-        service.kernels.steps(&kept, &service.information).len()
+        let new_settings = NewSettings::System(System::default());
+        service.kernels.steps(&new_settings, &service.information).len()
     };
     let (name, log_file_mode, enable_flags) = ("k".to_owned(), 0x0200_0100, 0x10);
     let config = SessionConfig { name, log_file_mode, enable_flags, ..SessionConfig::default() };
@@ -163,10 +163,10 @@ fn session_without_capture_gets_one_once_it_runs() {
     };
     started.kernel = None;
     let groups = RequestedGroups::from_flags(0x10);
-    let kept = Kept::Session { id, groups, settings: Box::default() };
-    assert_eq!(service.kernels.steps(&kept, &service.information).len(), 0);
+    let new_settings = NewSettings::Session { id, groups, settings: Box::default() };
+    assert_eq!(service.kernels.steps(&new_settings, &service.information).len(), 0);
     service.notice(Notice::Started { id, outcome: Ok(started) });
-    assert_eq!(service.kernels.steps(&kept, &service.information).len(), 1);
+    assert_eq!(service.kernels.steps(&new_settings, &service.information).len(), 1);
 }
 
 #[test]
