@@ -6,7 +6,7 @@
 //!                                 awaited:       order ─▶ wait }
 //!   registered  target ─▶ { (link, number) }   the same registrations by GUID; group members also
 //!                                              by the GUID of their group
-//!   named       hash ─▶ { (link, number) }     registrations whose GUID is not the hash of the name
+//!   named       hash ─▶ { (link, number) }    registrations whose GUID is not the hash of a name
 //!   enables     target ─▶ session ─▶ Enable    also for GUIDs that no process has registered yet
 //!   disallowed  session ─▶ { provider }        providers that an enable of their group leaves out
 //!
