@@ -1,24 +1,29 @@
-//! Who may do what.
+//! Access rules: which user may do what.
 //!
 //! ```text
 //!   daemon of         registers providers    controls and consumes
 //!   a user            that user, root        that user, root
 //!   a named folder    that user, root        that user, root
-//!   the system        everyone               root, the daemon's own user, and guests as far as lists grant it
+//!   the system        everyone               root, the daemon's own user, and guests as far as
+//!                                            access lists grant it
 //!
-//!   a guest asks for a right on a GUID
+//!   a guest requests a right on a GUID
 //!      └─▶ its list ─ none ─▶ the list of DefaultTraceSecurityGuid ─ none ─▶ the built-in one
-//!            entries in their order: the first that names the guest decides about each right; what none decides is not granted
+//!            entries in their order: the first that names the guest decides about each right;
+//!            a right that no entry decides is not granted
 //! ```
 //!
-//! 1. A guest is who is neither root nor the daemon's own user: the others could take the daemon apart, so no list is asked about them.
-//! 2. A list never lets anybody in whom the daemon's scope keeps out: a user's daemon has no guests.
-//! 3. At the system's daemon a guest is let in as a controller or consumer when any list grants a right that is of use there; each
-//!    request is then judged by the list of what it is about.
+//! 1. A guest is a user other than root and the daemon's own user. No list applies to those two,
+//!    because they control the daemon process anyway.
+//! 2. A list never admits a user outside the daemon's scope: a user's daemon has no guests.
+//! 3. The system daemon admits a guest as a controller or consumer if any list grants a right that
+//!    is useful there; each request is then checked against the list of its object.
 //! 4. A list that cannot be read grants nothing.
-//! 5. A list of a session whose GUID was made up at its start is in memory only, and is forgotten with the session: nobody gets that GUID again.
+//! 5. The list of a session whose GUID was generated at its start is in memory only, and is
+//!    forgotten with the session: that GUID is never used again.
 //!
-//! Identities are in `identity`, lists in `lists`, their files in `store`; what each request needs is in `service/access`.
+//! `identity` holds identities, `lists` the access lists, `store` their files; `service/access`
+//! defines what each request needs.
 
 mod identity;
 mod lists;
@@ -37,56 +42,56 @@ pub(crate) use identity::{GROUP, Identity};
 pub(crate) use lists::{Change, Lists};
 pub(crate) use store::Folder;
 
-/// The rules of one daemon.
+/// The access rules of one daemon.
 #[derive(Debug)]
 pub(crate) struct Access {
     scope: Scope,
     uid: u32,
-    /// Who has which rights.
+    /// The access lists.
     pub(crate) lists: Lists,
-    /// Where the lists are kept; nowhere in tests of the service alone.
+    /// Where the lists are stored; `None` in tests of the service alone.
     pub(crate) folder: Option<Folder>,
 }
 
 impl Access {
-    /// The rules of a daemon that runs as this user, with the built-in list and nowhere to keep others.
+    /// Creates the rules of a daemon that runs as this user, with the built-in list and no storage.
     #[cfg(test)]
     pub(crate) fn new(scope: Scope, uid: u32) -> Self {
         Self { scope, uid, lists: Lists::built_in(uid, None), folder: None }
     }
 
-    /// The rules of the daemon of a folder, with the lists that were kept for it.
+    /// Opens the rules of the daemon of a folder, with the lists stored for it.
     pub(crate) fn open(runtime: &RuntimeDir, uid: u32) -> Self {
-        let folder = Folder::of(runtime);
+        let folder = Folder::for_daemon(runtime);
         let built_in = Lists::built_in(uid, identity::tracing_group());
         let lists = built_in.with(folder.read());
         Self { scope: runtime.scope, uid, lists, folder: Some(folder) }
     }
 
-    /// Whether this peer may connect for this purpose.
+    /// Returns whether a peer may connect in this role.
     pub(crate) fn allows(&self, identity: &Identity, role: Role) -> bool {
         if !self.is_guest_user(identity.uid) {
             return true;
         }
         match (self.scope, role) {
             (Scope::System, Role::Provider) => true,
-            (Scope::System, Role::Controller) => self.lists.name_controller(identity),
-            (Scope::System, Role::Consumer) => self.lists.name_consumer(identity),
+            (Scope::System, Role::Controller) => self.lists.can_admit_controller(identity),
+            (Scope::System, Role::Consumer) => self.lists.can_admit_consumer(identity),
             (Scope::User | Scope::Named, _) => false,
         }
     }
 
-    /// Whether a peer is bound by lists, and its connections count against a share of their own.
+    /// Returns whether access lists and the limits for guests apply to a peer.
     pub(crate) fn is_guest(&self, peer: &Peer) -> bool {
         self.is_guest_user(peer.uid)
     }
 
-    /// As [`Access::is_guest`], of a user.
+    /// Like [`Access::is_guest`], for a user id.
     pub(crate) fn is_guest_user(&self, uid: u32) -> bool {
         uid != 0 && uid != self.uid
     }
 
-    /// Those of the rights on an object that this peer does not have.
+    /// Returns those of the wanted rights on an object that a peer does not have.
     pub(crate) fn missing(&self, identity: &Identity, object: Guid, wanted: Rights) -> Rights {
         if self.is_guest_user(identity.uid) {
             self.lists.missing(identity, object, wanted)

@@ -1,19 +1,21 @@
-//! Autologgers: sessions that run from the daemon's start on, without anybody asking.
+//! Autologgers: sessions that run from the daemon's start on, without a controller.
 //!
 //! ```text
-//!   CONFIG/autologger.d/NAME.conf ──▶ definition ──▶ corrected ──▶ log file opened ─┐  on a thread of its own
+//!   CONFIG/autologger.d/NAME.conf ──▶ definition ──▶ corrected ──▶ log file opened ─┐  own thread
 //!                                                                                   ▼
-//!   STATE/autologger/NAME.state ◀── Status, FileCounter ◀── answers ◀── service ◀── Start, EnableProvider
+//!   STATE/autologger/NAME.state ◀── Status, FileCounter ◀── replies ◀── service ◀── Start, Enable
 //! ```
 //!
-//! The daemon is its own controller here: what it asks goes through the same door as everybody's requests, and the answers come back the
-//! same way. It listens only when all have been answered, or after ten seconds.
+//! The daemon is its own controller here: its requests take the same path as those of any
+//! controller, and so do the replies. It accepts connections only when all requests have been
+//! answered, or after ten seconds.
 //!
-//! 1. A file that is wrong, or that others may write, keeps nothing from starting but its own session: the log says file and line, the state
-//!    has the Win32 status.
-//! 2. A log file is opened with the daemon's rights, so the file that names it must be trustworthy (`conf/trust`), and no link that others
-//!    can change is followed on the way to it (`logs`).
-//! 3. A generation is used up by a session that started: what failed overwrites nothing the next time either.
+//! 1. A file that is invalid, or that others may write, affects only its own session: the log names
+//!    file and line, the state has the Win32 status.
+//! 2. A log file is opened with the daemon's rights, so the file that names it must be trusted
+//!    (`conf/trust`), and no link that others can change is followed on the way to it (`logs`).
+//! 3. A generation is used up only by a session that started: a failed start overwrites nothing the
+//!    next time either.
 
 mod definition;
 mod filters;
@@ -39,57 +41,58 @@ use crate::error::Refusal;
 use crate::filter;
 use crate::folders::{self, Folders};
 
-/// How long clients wait for autologgers that do not start.
+/// How long clients wait at most for autologgers to start.
 pub(crate) const START_WITHIN: Duration = Duration::from_secs(10);
 
-/// How the names of definitions end.
-const ENDING: &str = ".conf";
+/// The extension of definition files.
+const EXTENSION: &str = ".conf";
 
-/// The autologgers of one daemon, as its files have them.
+/// The autologgers of one daemon, as defined by its files.
 #[derive(Clone, Debug)]
 pub struct Autologgers {
     folders: Folders,
 }
 
 impl Autologgers {
-    /// Those in these folders.
+    /// Returns the autologgers in these folders.
     #[must_use]
     pub fn new(folders: Folders) -> Self {
         Self { folders }
     }
 
-    /// Their names, in order.
+    /// Returns the names of all autologgers, sorted.
     pub fn names(&self) -> Result<Vec<String>, Wrong> {
-        trust::names_in(&self.folders.autologgers(), ENDING)
+        trust::names_in(&self.folders.autologgers(), EXTENSION)
     }
 
-    /// The file that describes one.
+    /// Returns the file that defines an autologger.
     #[must_use]
     pub fn file(&self, name: &str) -> PathBuf {
-        self.folders.autologgers().join(format!("{name}{ENDING}"))
+        self.folders.autologgers().join(format!("{name}{EXTENSION}"))
     }
 
-    /// What its file says; `None` where there is none.
+    /// Reads a definition; `None` if there is none.
     pub fn get(&self, name: &str) -> Result<Option<Definition>, Wrong> {
         check_name(name)?;
         let Some(text) = trust::read(&self.file(name))? else { return Ok(None) };
         Definition::parse(name, &text).map(Some)
     }
 
-    /// How its last start was; nothing where it was never started.
+    /// Returns the result of the last start; empty if it was never started.
     #[must_use]
     pub fn state(&self, name: &str) -> State {
         if check_name(name).is_err() { State::default() } else { State::read(&self.folders, name) }
     }
 
-    /// Where its next start writes; `None` where it writes no file.
+    /// Returns the log file of the next start; `None` if the session writes no file.
     #[must_use]
     pub fn log_file(&self, definition: &Definition) -> Option<PathBuf> {
         let counter = self.state(&definition.name).file_counter;
         definition.has_file().then(|| logs::path(&self.folders, definition, logs::next(definition, counter)))
     }
 
-    /// Judges a definition as the daemon will: what would be corrected, or why it would not start.
+    /// Checks a definition as the daemon will: returns what would be corrected, or the reason why
+    /// it would not start.
     pub fn judge(&self, definition: &Definition) -> Result<Vec<Corrected>, Wrong> {
         let mut corrected = definition.clone();
         let notes = corrected.correct();
@@ -102,7 +105,8 @@ impl Autologgers {
         Ok(notes)
     }
 
-    /// Writes its file, as the daemon will read it; the last one is replaced at once.
+    /// Writes a definition file in the form that the daemon reads; replaces an existing one
+    /// atomically.
     pub fn put(&self, definition: &Definition) -> std::io::Result<()> {
         let invalid = |e: Wrong| std::io::Error::new(std::io::ErrorKind::InvalidInput, e.to_string());
         check_name(&definition.name).map_err(invalid)?;
@@ -112,27 +116,27 @@ impl Autologgers {
         trust::write(&self.file(&definition.name), text.as_bytes())
     }
 
-    /// Removes its file and what was remembered of it; `false` where there is none.
+    /// Removes a definition and its stored state; returns `false` if there is none.
     pub fn remove(&self, name: &str) -> std::io::Result<bool> {
         if check_name(name).is_err() {
             return Ok(false);
         }
-        let was_there = trust::remove(&self.file(name))?;
-        if was_there {
-            State::forget(&self.folders, name);
+        let existed = trust::remove(&self.file(name))?;
+        if existed {
+            State::remove(&self.folders, name);
         }
-        Ok(was_there)
+        Ok(existed)
     }
 }
 
-/// Whether a session of this name can have a file.
+/// Checks that a session of this name can have a file.
 fn check_name(name: &str) -> Result<(), Wrong> {
     if trust::is_file_name(name) && name.len() <= 200 {
         return Ok(());
     }
     Err(Wrong::new(
         0,
-        "the name of an autologger is that of a file: no slash, no dot in front, at most 200 bytes",
+        "the name of an autologger is a file name: no slash, no leading dot, at most 200 bytes",
     ))
 }
 
@@ -143,7 +147,7 @@ mod tests {
     use traceweir_transport::runtime::RuntimeDir;
 
     #[test]
-    fn what_is_put_is_there_until_it_is_removed() {
+    fn definition_is_stored_until_removed() {
         let dir = tempfile::tempdir().unwrap();
         let all = Autologgers::new(Folders::of(&RuntimeDir::at(dir.path())).unwrap());
         assert_eq!(all.names(), Ok(vec![]));
@@ -159,10 +163,10 @@ mod tests {
         assert_eq!(all.get("other"), Ok(None));
         assert!(all.get("../x").is_err() && all.get(".x").is_err() && all.get(&"n".repeat(201)).is_err());
         assert!(all.put(&Definition::new("a/b", Guid::from_u128(7))).is_err());
-        assert!(all.put(&Definition::new("ab", Guid::NULL)).is_err(), "as the daemon would judge it");
+        assert!(all.put(&Definition::new("ab", Guid::NULL)).is_err(), "the daemon would refuse it");
         assert_eq!(all.judge(&app), Ok(vec![]));
         app.log_file_mode = 3;
-        assert!(all.judge(&app).unwrap_err().why.contains("87"), "sequential and circular");
+        assert!(all.judge(&app).unwrap_err().reason.contains("87"), "sequential and circular");
         assert!(all.remove("My App").unwrap() && !all.remove("My App").unwrap());
         assert_eq!(all.names(), Ok(vec![]));
     }

@@ -10,21 +10,23 @@
 //!   EventNames = ["Started", "Stopped"]    list, on one line
 //! ```
 //!
-//! It looks like TOML and is less: no dotted keys (a provider's name has dots), no dates, no nesting, so that each line can be judged by
-//! itself and each error has one. A name stands once in its section; unknown names are the reader's business.
+//! The format looks like TOML but has less: no dotted keys (a provider's name has dots), no dates,
+//! no nesting. So each line can be checked by itself and each error has one line number. A name
+//! appears once in its section; the caller decides about unknown names.
 //!
-//! Bounds: [`MAX_BYTES`] of a file, [`MAX_ITEMS`] of a list. Where a file may come from is in [`trust`].
+//! Limits: [`MAX_BYTES`] per file, [`MAX_ITEMS`] per list. [`trust`] defines which files are
+//! trusted.
 
 pub(crate) mod trust;
 
 use std::fmt;
 
-/// Bytes of a file at most.
+/// Maximum size of a file in bytes.
 pub(crate) const MAX_BYTES: usize = 64 * 1024;
-/// Values of one list at most.
+/// Maximum number of values in one list.
 const MAX_ITEMS: usize = 256;
 
-/// What a name is set to.
+/// The value of a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Value {
     Number(u64),
@@ -32,7 +34,7 @@ pub(crate) enum Value {
     List(Vec<Value>),
 }
 
-/// One line that sets something.
+/// One line that sets a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) name: String,
@@ -43,33 +45,33 @@ pub(crate) struct Entry {
 /// The lines under one heading.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Section {
-    /// As it stands between the brackets; empty for what comes before the first.
+    /// The text between the brackets; empty for the lines before the first heading.
     pub(crate) heading: String,
     pub(crate) line: usize,
     pub(crate) entries: Vec<Entry>,
 }
 
-/// What is wrong with a file, and where.
+/// An error in a file, with its line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wrong {
-    /// Number of the line, from 1; 0 where it is the file as a whole.
+    /// Number of the line, from 1; 0 for the file as a whole.
     pub line: usize,
-    /// For people.
-    pub why: String,
+    /// The message for users.
+    pub reason: String,
 }
 
 impl Wrong {
-    /// Something wrong with a line.
-    pub(crate) fn new(line: usize, why: impl Into<String>) -> Self {
-        Self { line, why: why.into() }
+    /// Creates an error for a line.
+    pub(crate) fn new(line: usize, reason: impl Into<String>) -> Self {
+        Self { line, reason: reason.into() }
     }
 }
 
 impl fmt::Display for Wrong {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.line {
-            0 => f.write_str(&self.why),
-            line => write!(f, "line {line}: {}", self.why),
+            0 => f.write_str(&self.reason),
+            line => write!(f, "line {line}: {}", self.reason),
         }
     }
 }
@@ -77,21 +79,21 @@ impl fmt::Display for Wrong {
 impl std::error::Error for Wrong {}
 
 impl Entry {
-    /// Its value as a number of at most so much.
-    pub(crate) fn number(&self, most: u64) -> Result<u64, Wrong> {
+    /// Returns the value as a number of at most `max`.
+    pub(crate) fn number(&self, max: u64) -> Result<u64, Wrong> {
         match &self.value {
-            Value::Number(number) if *number <= most => Ok(*number),
-            Value::Number(_) => Err(self.wrong(format!("{} is at most {most}", self.name))),
+            Value::Number(number) if *number <= max => Ok(*number),
+            Value::Number(_) => Err(self.wrong(format!("{} is at most {max}", self.name))),
             _ => Err(self.wrong(format!("{} is a number, such as 1 or 0x10", self.name))),
         }
     }
 
-    /// Its value as a number of 32 bits.
+    /// Returns the value as a 32-bit number.
     pub(crate) fn word(&self) -> Result<u32, Wrong> {
         self.number(u64::from(u32::MAX)).map(|number| u32::try_from(number).unwrap_or(u32::MAX))
     }
 
-    /// Its value as text.
+    /// Returns the value as text.
     pub(crate) fn text(&self) -> Result<&str, Wrong> {
         match &self.value {
             Value::Text(text) => Ok(text),
@@ -99,7 +101,7 @@ impl Entry {
         }
     }
 
-    /// Its value as a list of texts; a single one is a list of one.
+    /// Returns the value as a list of texts; a single text is a list of one.
     pub(crate) fn texts(&self) -> Result<Vec<String>, Wrong> {
         self.each(|value| match value {
             Value::Text(text) if !text.is_empty() => Some(text.clone()),
@@ -108,7 +110,7 @@ impl Entry {
         .ok_or_else(|| self.wrong(format!("{0} is a list of texts: {0} = [\"one\", \"two\"]", self.name)))
     }
 
-    /// Its value as a list of numbers of 16 bits; a single one is a list of one.
+    /// Returns the value as a list of 16-bit numbers; a single number is a list of one.
     pub(crate) fn numbers(&self) -> Result<Vec<u16>, Wrong> {
         self.each(|value| match value {
             Value::Number(number) => u16::try_from(*number).ok(),
@@ -117,20 +119,20 @@ impl Entry {
         .ok_or_else(|| self.wrong(format!("{0} is a list of numbers up to 65535: {0} = [1, 2]", self.name)))
     }
 
-    fn each<T>(&self, take: impl Fn(&Value) -> Option<T>) -> Option<Vec<T>> {
+    fn each<T>(&self, convert: impl Fn(&Value) -> Option<T>) -> Option<Vec<T>> {
         match &self.value {
-            Value::List(values) => values.iter().map(take).collect(),
-            value => take(value).map(|one| vec![one]),
+            Value::List(values) => values.iter().map(convert).collect(),
+            value => convert(value).map(|one| vec![one]),
         }
     }
 
-    /// Something wrong with this line.
-    pub(crate) fn wrong(&self, why: impl Into<String>) -> Wrong {
-        Wrong::new(self.line, why)
+    /// Creates an error for this line.
+    pub(crate) fn wrong(&self, reason: impl Into<String>) -> Wrong {
+        Wrong::new(self.line, reason)
     }
 }
 
-/// The sections of a text, the one without a heading first.
+/// Parses a text into sections, the one without a heading first.
 pub(crate) fn parse(text: &str) -> Result<Vec<Section>, Wrong> {
     if text.len() > MAX_BYTES {
         return Err(Wrong::new(0, format!("the file has more than {MAX_BYTES} bytes")));
@@ -157,7 +159,7 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Section>, Wrong> {
     Ok(done)
 }
 
-/// What stands before the closing bracket.
+/// Returns the text before the closing bracket.
 fn heading(rest: &str) -> Option<&str> {
     let (heading, after) = rest.split_once(']')?;
     let heading = heading.trim();
@@ -173,20 +175,20 @@ fn entry(line: &str, number: usize) -> Result<Entry, Wrong> {
     if name.is_empty() || !name.chars().all(is_name) {
         return Err(Wrong::new(number, "a name has letters, digits and underscores only"));
     }
-    let (value, after) = value(rest.trim_start(), true).map_err(|why| Wrong::new(number, why))?;
+    let (value, after) = value(rest.trim_start(), true).map_err(|reason| Wrong::new(number, reason))?;
     if !is_end(after) {
         return Err(Wrong::new(number, format!("there is more than one value for {name}")));
     }
     Ok(Entry { name: name.to_owned(), value, line: number })
 }
 
-/// Whether nothing but a comment follows.
+/// Returns whether only a comment follows.
 fn is_end(rest: &str) -> bool {
     let rest = rest.trim_start();
     rest.is_empty() || rest.starts_with('#')
 }
 
-/// The value at the front, and what follows it.
+/// Parses the value at the front; returns it and the rest.
 fn value(text: &str, may_be_list: bool) -> Result<(Value, &str), String> {
     if let Some(rest) = text.strip_prefix('"') {
         return quoted(rest).map(|(text, rest)| (Value::Text(text), rest));
@@ -206,9 +208,9 @@ fn value(text: &str, may_be_list: bool) -> Result<(Value, &str), String> {
 
 fn quoted(text: &str) -> Result<(String, &str), String> {
     let (mut out, mut chars) = (String::new(), text.char_indices());
-    while let Some((at, c)) = chars.next() {
+    while let Some((index, c)) = chars.next() {
         match c {
-            '"' => return Ok((out, text.get(at..).and_then(|rest| rest.strip_prefix('"')).unwrap_or(""))),
+            '"' => return Ok((out, text.get(index..).and_then(|rest| rest.strip_prefix('"')).unwrap_or(""))),
             '\\' => match chars.next() {
                 Some((_, c @ ('"' | '\\'))) => out.push(c),
                 _ => return Err("in quotes \\ stands before \" or \\ only".to_owned()),
@@ -241,7 +243,7 @@ fn list(mut text: &str) -> Result<(Value, &str), String> {
     }
 }
 
-/// Text as it stands in a file.
+/// Quotes a text for a file.
 pub(crate) fn quote(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }
@@ -266,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn sections_hold_what_follows_them() {
+    fn sections_hold_the_lines_that_follow() {
         let text = "A = 1\n\n# no\n[ My.App ] # yes\nB=2\n[{12}]\n";
         let sections = parse(text).unwrap();
         let shape: Vec<_> = sections.iter().map(|s| (s.heading.as_str(), s.line, s.entries.len())).collect();
@@ -275,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_has_its_line() {
+    fn errors_carry_their_line() {
         for (text, line, word) in [
             ("A = 1\nnothing", 2, "NAME = VALUE"),
             ("A = 1\nA = 2", 2, "twice"),
@@ -298,15 +300,15 @@ mod tests {
         ] {
             let wrong = parse(text).expect_err(text);
             assert_eq!(wrong.line, line, "{text}");
-            assert!(wrong.why.contains(word), "{text}: {wrong}");
+            assert!(wrong.reason.contains(word), "{text}: {wrong}");
         }
         assert_eq!(parse(&"#\n".repeat(MAX_BYTES)).unwrap_err().line, 0);
         let long = format!("A = [{}]", "1,".repeat(MAX_ITEMS + 1));
-        assert!(parse(&long).unwrap_err().why.contains("at most"));
+        assert!(parse(&long).unwrap_err().reason.contains("at most"));
     }
 
     #[test]
-    fn any_bytes_are_parsed_or_refused_and_quoting_comes_back() {
+    fn any_text_parses_or_fails_and_quoted_text_round_trips() {
         let mut seed = 1u64;
         for _ in 0..20_000 {
             let mut text = String::new();
@@ -322,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_say_what_they_must_be() {
+    fn entries_check_their_type_and_range() {
         let sections = parse("N = 5\nT = \"t\"\nL = [1, 70000]\nS = [\"a\", \"b\"]").unwrap();
         let [n, t, l, s] = &sections[0].entries[..] else { panic!("four entries") };
         assert_eq!((n.number(5), n.word()), (Ok(5), Ok(5)));

@@ -1,11 +1,11 @@
-//! Why a daemon cannot run, and why it refuses a request.
+//! Errors that keep a daemon from running, and refusals of requests.
 
 use std::path::PathBuf;
 
 use traceweir_format::spec::status::Status;
 use traceweir_transport::message::Message;
 
-/// The result of anything here that can fail.
+/// The result of fallible functions of this crate.
 pub type Result<T, E = Error> = core::result::Result<T, E>;
 
 /// A failure to run the daemon.
@@ -15,10 +15,10 @@ pub enum Error {
     /// Another daemon serves this folder.
     #[error("a daemon is already running at {}", .0.display())]
     AlreadyRunning(PathBuf),
-    /// Sockets, memory, folders.
+    /// An error of sockets, memory or folders.
     #[error(transparent)]
     Transport(#[from] traceweir_transport::Error),
-    /// Signals could not be taken over.
+    /// Signal handlers could not be installed.
     #[error("signals: {0}")]
     Signals(std::io::Error),
 }
@@ -29,7 +29,7 @@ impl Error {
         Self::Transport(traceweir_transport::Error::system(operation, source))
     }
 
-    /// The Win32 status that the published API returns for this error.
+    /// Returns the Win32 status that the published API returns for this error.
     #[must_use]
     pub fn status(&self) -> Status {
         match self {
@@ -40,24 +40,22 @@ impl Error {
     }
 }
 
-/// Why a request is refused: what its sender is told.
+/// A refusal of a request, as sent to its sender.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub(crate) struct Refusal {
-    /// Win32 status.
     pub(crate) status: Status,
-    /// For people.
+    /// The message for users.
     pub(crate) reason: String,
 }
 
 impl Refusal {
-    /// A refusal for a reason.
     pub(crate) fn new(status: Status, reason: impl Into<String>) -> Self {
         Self { status, reason: reason.into() }
     }
 
-    /// As a message.
-    pub(crate) fn message(self) -> Message {
+    /// Converts the refusal to a message.
+    pub(crate) fn into_message(self) -> Message {
         Message::Refused { status: self.status.0, reason: self.reason }
     }
 }

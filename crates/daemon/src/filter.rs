@@ -1,18 +1,22 @@
-//! The filters of an enable call: their rules, and the scope that decides which processes are enabled.
+//! The filters of an enable call: their rules, and the scope that decides which processes are
+//! enabled.
 //!
 //! ```text
-//!   call ──▶ rules of `traceweir_format::filter` ──▶ scope filters  ──▶ Scope: which processes, asked for each one now and later
-//!                                                └──▶ all others    ──▶ travel on to the processes: which events
+//!   call ──▶ rules of `traceweir_format::filter`
+//!              ├──▶ scope filters ──▶ Scope: which processes, tested for each one now and later
+//!              └──▶ all others    ──▶ sent to the processes: which events
 //! ```
 //!
-//! | Filter | A process is meant | Later processes |
+//! | Filter | A process is included | Later processes |
 //! |---|---|---|
-//! | process ids | that had one of the ids when the call was made | never |
-//! | executable names | whose program has one of the names | as now |
-//! | package ids, application ids, containers | whose control group tells so | as now |
+//! | process ids | if it had one of the ids when the call was made | never |
+//! | executable names | if its program has one of the names | as now |
+//! | package ids, application ids, containers | if its control group matches | as now |
 //!
-//! All of them must be met. A process in a container (`process.rs`) is meant only by an enable with ENABLE_SILOS, or one that names processes or containers. A process-id filter is matched once: what is kept is the process itself (id and start time), so a later process that gets the
-//! same id is not meant. What a process is asked for is looked up once ([`Facts`]).
+//! All filters must match. A process in a container (`process.rs`) is included only by an enable
+//! with ENABLE_SILOS, or by one that names processes or containers. A process-id filter is matched
+//! once: it stores the process itself (id and start time), so a later process that gets the same id
+//! is not included. The properties of a process are read once ([`Facts`]).
 
 mod facts;
 #[cfg(test)]
@@ -31,10 +35,10 @@ use crate::error::Refusal;
 use crate::process::ProcessKey;
 pub(crate) use facts::Facts;
 
-/// Which processes an enable is for; `None`: all, later ones too.
+/// The processes that an enable applies to; `None`: all, including later ones.
 pub(crate) type Scope = Option<Conditions>;
 
-/// What a process must meet; a condition that is missing is met by all.
+/// The conditions that a process must meet; a missing condition is met by all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Conditions {
     processes: Option<Vec<ProcessKey>>,
@@ -42,12 +46,13 @@ pub(crate) struct Conditions {
     packages: Option<Vec<String>>,
     applications: Option<Vec<String>>,
     containers: Option<Vec<String>>,
-    /// The filters that ask for them, as they came.
-    asked: Vec<Filter>,
+    /// The filters that the conditions were made from, unchanged.
+    filters: Vec<Filter>,
 }
 
 impl Conditions {
-    /// Whether a process meets all of them. Facts are asked for only where they count.
+    /// Returns whether a process meets all conditions. Facts are requested only if a condition
+    /// needs them.
     pub(crate) fn are_met<'f>(&self, process: Option<ProcessKey>, facts: impl Fn() -> &'f Facts) -> bool {
         let is_listed = |keys: &Vec<ProcessKey>| process.is_some_and(|key| keys.contains(&key));
         self.processes.as_ref().is_none_or(is_listed)
@@ -57,30 +62,31 @@ impl Conditions {
             && self.containers.as_ref().is_none_or(|names| facts().is_in_container(names))
     }
 
-    /// Whether they name single processes or containers: those are meant wherever they run.
-    pub(crate) fn name_processes(&self) -> bool {
+    /// Returns whether the conditions name single processes or containers, which then apply
+    /// wherever these run.
+    pub(crate) fn has_named_processes(&self) -> bool {
         self.processes.is_some() || self.containers.is_some()
     }
 
-    /// The filters that ask for them.
-    pub(crate) fn asked(&self) -> &[Filter] {
-        &self.asked
+    /// Returns the filters that the conditions were made from.
+    pub(crate) fn filters(&self) -> &[Filter] {
+        &self.filters
     }
 
-    /// These processes only.
+    /// Creates the condition that a process is one of these.
     #[cfg(test)]
-    pub(crate) fn of(processes: Vec<ProcessKey>) -> Self {
+    pub(crate) fn from_processes(processes: Vec<ProcessKey>) -> Self {
         Self { processes: Some(processes), ..Self::default() }
     }
 
     /// Adds a scope filter.
-    fn add(&mut self, asked: Filter) -> Result<(), Refusal> {
-        let data = &asked.data;
+    fn add(&mut self, requested: Filter) -> Result<(), Refusal> {
+        let data = &requested.data;
         let names = || filter::name_list(data).map(Some).map_err(|e| invalid(&e));
-        match asked.kind {
+        match requested.kind {
             EVENT_FILTER_TYPE_PID => {
                 let pids = filter::pids(data).map_err(|e| invalid(&e))?;
-                self.processes = Some(pids.into_iter().filter_map(ProcessKey::of).collect());
+                self.processes = Some(pids.into_iter().filter_map(ProcessKey::from_pid).collect());
             }
             EVENT_FILTER_TYPE_EXECUTABLE_NAME => self.executables = names()?,
             EVENT_FILTER_TYPE_PACKAGE_ID => self.packages = names()?,
@@ -88,23 +94,24 @@ impl Conditions {
             EVENT_FILTER_TYPE_CONTAINER => self.containers = names()?,
             _ => return Ok(()),
         }
-        self.asked.push(asked);
+        self.filters.push(requested);
         Ok(())
     }
 }
 
-/// Checks the parameters of a call for a provider, and takes out what is carried out here.
+/// Checks the parameters of an enable call, and splits off the scope, which the daemon applies
+/// itself.
 pub(crate) fn resolve(provider: &Guid, mut params: EnableParams) -> Result<(EnableParams, Scope), Refusal> {
     let is_group = params.property & EVENT_ENABLE_PROPERTY_PROVIDER_GROUP != 0;
-    let all = params.filters.iter().map(|it| (it.kind, it.data.as_slice()));
+    let all = params.filters.iter().map(|filter| (filter.kind, filter.data.as_slice()));
     filter::check_all(all, provider, is_group).map_err(|e| invalid(&e))?;
     let mut scope = None;
     let mut others = Vec::new();
-    for it in params.filters {
-        if filter::is_scope(it.kind) {
-            scope.get_or_insert_with(Conditions::default).add(it)?;
-        } else if it.kind != EVENT_FILTER_TYPE_NONE {
-            others.push(it);
+    for filter in params.filters {
+        if filter::is_scope(filter.kind) {
+            scope.get_or_insert_with(Conditions::default).add(filter)?;
+        } else if filter.kind != EVENT_FILTER_TYPE_NONE {
+            others.push(filter);
         }
     }
     params.filters = others;
@@ -137,14 +144,14 @@ mod tests {
     }
 
     #[test]
-    fn process_ids_become_processes_that_are_there() {
+    fn process_ids_resolve_to_existing_processes() {
         let own = std::process::id();
         let data = encode::pids(&[own, 0x7FFF_FFFE]);
         let (params, scope) = with(vec![(EVENT_FILTER_TYPE_PID, data.clone()), (7, vec![1])]).unwrap();
         let scope = scope.unwrap();
-        assert_eq!(scope.processes, Some(vec![ProcessKey::of(own).unwrap()]));
-        assert_eq!(scope.asked(), [Filter { kind: EVENT_FILTER_TYPE_PID, data }], "told as it was asked for");
-        assert_eq!(params.filters, [Filter { kind: 7, data: vec![1] }], "the rest travels on");
+        assert_eq!(scope.processes, Some(vec![ProcessKey::from_pid(own).unwrap()]));
+        assert_eq!(scope.filters(), [Filter { kind: EVENT_FILTER_TYPE_PID, data }], "kept unchanged");
+        assert_eq!(params.filters, [Filter { kind: 7, data: vec![1] }], "the other filters stay");
         assert_eq!(with(vec![(EVENT_FILTER_TYPE_NONE, vec![])]).unwrap(), (EnableParams::default(), None));
     }
 
@@ -152,7 +159,7 @@ mod tests {
     fn all_conditions_must_be_met() {
         let own = std::process::id();
         let program = std::env::current_exe().unwrap().file_name().unwrap().to_string_lossy().to_uppercase();
-        let (key, facts) = (ProcessKey::of(own), Facts::of(own));
+        let (key, facts) = (ProcessKey::from_pid(own), Facts::from_pid(own));
         let met = |filters: Vec<(u32, Vec<u8>)>| with(filters).unwrap().1.unwrap().are_met(key, || &facts);
         let here = (EVENT_FILTER_TYPE_EXECUTABLE_NAME, wide(&format!("other;{program}")));
         let elsewhere = (EVENT_FILTER_TYPE_EXECUTABLE_NAME, wide("other"));
@@ -186,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_has_no_filters_of_single_events() {
+    fn group_enable_rejects_filters_of_single_events() {
         let group = |kind, data| {
             let property = EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
             let filters = vec![Filter { kind, data }];

@@ -1,17 +1,18 @@
-//! Where a daemon's files are, apart from its sockets.
+//! The folders of a daemon's files, except its sockets.
 //!
 //! ```text
-//!   daemon of        configuration                           state                                      logs
-//!   the system       /etc/traceweir                          /var/lib/traceweir                         /var/log/traceweir
-//!   a user           $XDG_CONFIG_HOME/traceweir              $XDG_STATE_HOME/traceweir                  state/log
-//!                    else ~/.config/traceweir                else ~/.local/state/traceweir
-//!   another folder   that folder                             its folder state                           its folder log
+//!   daemon of        configuration               state                          logs
+//!   the system       /etc/traceweir              /var/lib/traceweir             /var/log/traceweir
+//!   a user           $XDG_CONFIG_HOME/traceweir  $XDG_STATE_HOME/traceweir      state/log
+//!                    else ~/.config/traceweir    else ~/.local/state/traceweir
+//!   another folder   that folder                 its folder state               its folder log
 //! ```
 //!
-//! 1. The places of the system are those of the daemon in the system's runtime folder alone: one that runs in another folder, named or not,
-//!    neither reads nor writes them.
-//! 2. Of its configuration a daemon writes access lists, when somebody who may changes them; settings and autologgers it only reads.
-//! 3. State is written by the daemon and may be lost without harm.
+//! 1. Only the daemon in the system's runtime folder uses the folders of the system: a daemon that
+//!    runs in another folder, named or not, neither reads nor writes them.
+//! 2. Of its configuration a daemon writes only access lists, on request of a user who may change
+//!    them; settings and autologgers are read only.
+//! 3. The daemon writes its state, which may be lost without harm.
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io;
@@ -20,19 +21,19 @@ use std::path::{Path, PathBuf};
 
 use traceweir_transport::runtime::{RuntimeDir, Scope, trusted_variable};
 
-/// The folders of one daemon; they may be missing.
+/// The folders of one daemon; they may not exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Folders {
-    /// What people set.
+    /// The configuration.
     pub config: PathBuf,
-    /// What the daemon remembers.
+    /// The state that the daemon stores.
     pub state: PathBuf,
-    /// Log files whose place nobody chose.
+    /// Log files for which no path was chosen.
     pub logs: PathBuf,
 }
 
 impl Folders {
-    /// Those of a daemon; `None` for a user without a home.
+    /// Returns the folders of a daemon; `None` for a user without a home.
     #[must_use]
     pub fn of(runtime: &RuntimeDir) -> Option<Self> {
         let is_systems = || RuntimeDir::of(Scope::System).is_ok_and(|system| system.path() == runtime.path());
@@ -44,44 +45,45 @@ impl Folders {
             }),
             Scope::System | Scope::Named => Some(Self::within(runtime.path())),
             Scope::User => {
-                let state = of_user("XDG_STATE_HOME", ".local/state")?;
+                let state = user_folder("XDG_STATE_HOME", ".local/state")?;
                 let logs = state.join("log");
-                Some(Self { config: of_user("XDG_CONFIG_HOME", ".config")?, state, logs })
+                Some(Self { config: user_folder("XDG_CONFIG_HOME", ".config")?, state, logs })
             }
         }
     }
 
-    /// All in one folder.
+    /// Returns folders that are all in one folder.
     pub(crate) fn within(folder: &Path) -> Self {
         Self { config: folder.into(), state: folder.join("state"), logs: folder.join("log") }
     }
 
-    /// The folder of access lists.
+    /// Returns the folder of access lists.
     #[must_use]
     pub fn security(&self) -> PathBuf {
         self.config.join("security.d")
     }
 
-    /// The folder of autologgers.
+    /// Returns the folder of autologgers.
     #[must_use]
     pub fn autologgers(&self) -> PathBuf {
         self.config.join("autologger.d")
     }
 
-    /// The file of settings.
+    /// Returns the settings file.
     #[must_use]
     pub fn settings(&self) -> PathBuf {
         self.config.join("traceweir.conf")
     }
 }
 
-fn of_user(variable: &str, usual: &str) -> Option<PathBuf> {
+fn user_folder(variable: &str, default: &str) -> Option<PathBuf> {
     let absolute = |name: &str| trusted_variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let base = absolute(variable).or_else(|| absolute("HOME").map(|home| home.join(usual)))?;
+    let base = absolute(variable).or_else(|| absolute("HOME").map(|home| home.join(default)))?;
     Some(base.join("traceweir"))
 }
 
-/// Makes a folder and the one that it is in, where they are missing, for this user alone to write and for all to read; those above for nobody else.
+/// Creates a folder and its parent if they are missing, writable for this user and readable for
+/// all; folders above are for this user alone.
 pub(crate) fn make(folder: &Path) -> io::Result<()> {
     let parent = folder.parent();
     if let Some(above) = parent.and_then(Path::parent) {
@@ -89,7 +91,7 @@ pub(crate) fn make(folder: &Path) -> io::Result<()> {
     }
     for folder in parent.into_iter().chain([folder]) {
         match DirBuilder::new().mode(0o700).create(folder) {
-            // As wide as meant, whatever the umask.
+            // Sets the mode explicitly, regardless of the umask.
             Ok(()) => fs::set_permissions(folder, Permissions::from_mode(0o755))?,
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
             Err(e) => return Err(e),
@@ -103,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_named_folder_holds_everything_and_the_system_has_the_usual_places() {
+    fn named_folder_holds_everything_and_system_uses_standard_paths() {
         let named = Folders::of(&RuntimeDir::at(Path::new("/x"))).unwrap();
         assert_eq!(named.autologgers(), Path::new("/x/autologger.d"));
         assert_eq!(named.settings(), Path::new("/x/traceweir.conf"));
@@ -111,7 +113,11 @@ mod tests {
         assert_eq!((&*named.state, &*named.logs), (Path::new("/x/state"), Path::new("/x/log")));
         let mut elsewhere = RuntimeDir::at(Path::new("/x"));
         elsewhere.scope = Scope::System;
-        assert_eq!(Folders::of(&elsewhere), Some(named), "the real places are not for a daemon elsewhere");
+        assert_eq!(
+            Folders::of(&elsewhere),
+            Some(named),
+            "a daemon in another folder does not use the system's paths"
+        );
         if let Ok(runtime) = RuntimeDir::of(Scope::System) {
             let system = Folders::of(&runtime).unwrap();
             assert_eq!(system.autologgers(), Path::new("/etc/traceweir/autologger.d"));

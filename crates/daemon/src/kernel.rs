@@ -1,20 +1,24 @@
-//! Kernel events for system loggers: what sessions wish becomes what the kernel is asked for, and what it tells goes into the session.
+//! Kernel events for system loggers: turns what sessions request into what the kernel is asked for,
+//! and passes the captured events to the session.
 //!
 //! ```text
 //!   EnableFlags, class 4 ──┐
-//!   system providers ──────┴─▶ Wishes ─┐
-//!   classes 3, 8, 9 and 28: Settings ──┼─▶ kernel::Wanted ─▶ Capture::open ─▶ Source ─▶ Session::capture
-//!   classes 5 and 6: System ───────────┘                 └─▶ Control::set, while the session runs
+//!   system providers ──────┴─▶ RequestedGroups ─┐
+//!   classes 3, 8, 9 and 28: Settings ───────────┼─▶ kernel::Wanted ─▶ Capture::open ─▶ Source
+//!   classes 5 and 6: System ────────────────────┘         │              ─▶ Session::capture
+//!                                                         └─▶ Control::set, while the session runs
 //! ```
 //!
-//! K1 Each wish stands for itself: what one takes back, another may still want. K2 A change is made in all captures that it is about, or in none. K3 Opening and closing
-//! events of the kernel takes its time, so it is done on a thread apart. K4 A daemon without CAP_PERFMON asks for events of its own user's processes only.
+//! K1 Each request stands for itself: groups that one request drops, another may still want. K2 A
+//! change is made in all captures that it affects, or in none. K3 Opening and closing kernel events
+//! takes long, so it runs on a separate thread. K4 A daemon without CAP_PERFMON asks only for
+//! events of its own user's processes.
 
+mod request;
 mod source;
-mod wish;
 
+pub(crate) use request::RequestedGroups;
 pub(crate) use source::{Losses, Source};
-pub(crate) use wish::Wishes;
 
 use std::sync::Arc;
 
@@ -30,20 +34,21 @@ use traceweir_transport::message::SessionConfig;
 
 use crate::process::may_profile;
 
-/// Bytes of the ring of a processor: least, most.
+/// Minimum and maximum size in bytes of the ring of one processor.
 const RING_BYTES: (u64, u64) = (512 << 10, 64 << 20);
-/// The same of a daemon without privilege. Those that turn out to be more than may be locked are halved.
+/// The same for an unprivileged daemon. Rings that exceed what may be locked are halved.
 const OWN_RING_BYTES: (u64, u64) = (64 << 10, 4 << 20);
-/// `kernel.perf_event_mlock_kb` unless it was changed.
-const USUAL_MLOCK_KIB: u64 = 516;
+/// The default of `kernel.perf_event_mlock_kb`.
+const DEFAULT_MLOCK_KIB: u64 = 516;
 
-/// Whose events this daemon can have.
+/// Returns whether this daemon can capture events of the whole system, or of its own user only.
 pub(crate) fn scope_of_daemon() -> Scope {
     let user = rustix::process::geteuid().as_raw();
     if may_profile(std::process::id(), user) { Scope::Everything } else { Scope::Own }
 }
 
-/// The first group, by name, that a daemon cannot have which sees its own user's processes only.
+/// Returns the name of the first group that is not available to a daemon which sees only its own
+/// user's processes.
 pub(crate) fn beyond_own(mask: &GroupMask) -> Option<String> {
     let own = with_twins([OWN_GROUPS | NO_SYSCONFIG, 0, 0, 0, 0, 0, 0, 0]);
     let mut words = mask.iter().zip(&own).enumerate();
@@ -57,31 +62,31 @@ pub(crate) fn beyond_own(mask: &GroupMask) -> Option<String> {
     Some(named.map_or_else(|| format!("group {bits:#x} of word {word}"), |(_, name)| (*name).to_owned()))
 }
 
-/// Whether events are wanted, beside what the machine is.
+/// Returns whether the mask asks for events, and not only for the description of the machine.
 pub(crate) fn wants_events(mask: &GroupMask) -> bool {
     let [first, others @ ..] = mask;
     first & !NO_SYSCONFIG != 0 || others.iter().any(|word| *word != 0)
 }
 
-/// What a session wants of the kernel from its start.
+/// Returns what a session wants from the kernel when it starts.
 pub(crate) fn wanted_at_start(
     config: &SessionConfig,
-    (wishes, settings): (&Wishes, &Settings),
+    (requested, settings): (&RequestedGroups, &Settings),
     (system, machine): (&System, &Machine),
     scope: Scope,
 ) -> Wanted {
     let cpus = cpu::possible();
-    let ring_bytes = ring_bytes(config, cpus, scope, Lockable::of_this_process);
+    let ring_bytes = ring_bytes(config, cpus, scope, Lockable::current);
     let backlog_bytes = usize::try_from(memory_share(config, cpus)).unwrap_or(usize::MAX).max(ring_bytes);
     let stack_bytes = config.stack_bytes;
     let base = Wanted { scope, ring_bytes, backlog_bytes, stack_bytes, ..Wanted::default() };
-    wanted(&base, wishes, settings, (system, machine))
+    wanted(&base, requested, settings, (system, machine))
 }
 
-/// What it wants now; scope and rings are as they were.
+/// Returns what a session wants now; scope and rings stay as they were.
 pub(crate) fn wanted(
     base: &Wanted,
-    wishes: &Wishes,
+    requested: &RequestedGroups,
     settings: &Settings,
     (system, machine): (&System, &Machine),
 ) -> Wanted {
@@ -92,7 +97,7 @@ pub(crate) fn wanted(
     };
     let (counters, counted) = settings.counting();
     Wanted {
-        groups: Groups(wishes.sum()),
+        groups: Groups(requested.combined()),
         stacks: settings.stack_hooks(),
         registers: settings.register_hooks(),
         interval: machine.source(TIMER).map_or(base.interval, |timer| system.interval_of(timer)),
@@ -103,40 +108,40 @@ pub(crate) fn wanted(
     }
 }
 
-/// Memory that a process without privilege may lock for rings.
+/// Memory that an unprivileged process may lock for rings.
 struct Lockable {
-    /// For each processor: `kernel.perf_event_mlock_kb`, which all processes of a user share.
+    /// Bytes per processor: `kernel.perf_event_mlock_kb`, shared by all processes of a user.
     per_cpu: u64,
-    /// Beyond that: RLIMIT_MEMLOCK, for each process.
+    /// Bytes beyond that: RLIMIT_MEMLOCK, for each process.
     process: u64,
 }
 
 impl Lockable {
-    fn of_this_process() -> Self {
+    fn current() -> Self {
         let text = std::fs::read_to_string("/proc/sys/kernel/perf_event_mlock_kb").unwrap_or_default();
-        let kib = text.trim().parse().unwrap_or(USUAL_MLOCK_KIB);
+        let kib = text.trim().parse().unwrap_or(DEFAULT_MLOCK_KIB);
         let process = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
         Self { per_cpu: kib.saturating_mul(1024), process: process.unwrap_or(u64::MAX) }
     }
 
-    /// The largest ring of each processor, beside its control page. Half of what the process may lock is left for other
-    /// sessions.
+    /// Returns the largest ring per processor, without its control page. Half of what the process
+    /// may lock stays free for other sessions.
     fn ring_bytes(&self, cpus: u64) -> u64 {
         let process = (self.process / 2).checked_div(cpus).unwrap_or(0);
         self.per_cpu.saturating_add(process).saturating_sub(rustix::param::page_size() as u64)
     }
 }
 
-/// The share of a processor in the session's own memory, within bounds: bytes of its ring or, where the ring is limited,
-/// of its backlog.
+/// Returns a processor's share of the session's own memory, within bounds. It is the size in bytes
+/// of its ring or, where the ring is limited, of its backlog.
 fn memory_share(config: &SessionConfig, cpus: u16) -> u64 {
     let memory = (u64::from(config.buffer_size) << 10).saturating_mul(u64::from(config.maximum_buffers));
     let (least, most) = RING_BYTES;
     memory.checked_div(u64::from(cpus)).unwrap_or(0).clamp(least, most)
 }
 
-/// Bytes of a ring: a share of the session's own memory or, in a daemon without privilege, what the
-/// daemon may lock.
+/// Returns the size of a ring in bytes: a share of the session's own memory or, in an unprivileged
+/// daemon, what the daemon may lock.
 fn ring_bytes(config: &SessionConfig, cpus: u16, scope: Scope, lockable: impl FnOnce() -> Lockable) -> usize {
     let share = match scope {
         Scope::Everything => memory_share(config, cpus),
@@ -149,27 +154,28 @@ fn ring_bytes(config: &SessionConfig, cpus: u16, scope: Scope, lockable: impl Fn
     power.unwrap_or(1 << 20)
 }
 
-/// A capture that is open, and begins when its session takes it.
-pub(crate) struct Begun {
+/// A capture that is open, and begins when its session takes it over.
+pub(crate) struct OpenCapture {
     pub(crate) source: Box<Source>,
     pub(crate) control: Control,
     pub(crate) losses: Arc<Losses>,
-    /// Bytes of a program's stack that come with an event: what the session asks for, or less where the rings are limited.
+    /// Bytes of user stack that come with an event: what the session asks for, or less if the rings
+    /// are limited.
     pub(crate) stack_bytes: u32,
 }
 
-/// Opens what is to be captured for a session of this kind.
-pub(crate) fn begin(wanted: &Wanted, config: &SessionConfig) -> Result<Begun> {
+/// Opens the capture for a session with this configuration.
+pub(crate) fn begin(wanted: &Wanted, config: &SessionConfig) -> Result<OpenCapture> {
     let cpus = cpu::possible();
     let (capture, control) =
-        Capture::open(wanted, cpus, stream_count(config, cpus)).map_err(|e| refused(&e))?;
+        Capture::open(wanted, cpus, stream_count(config, cpus)).map_err(|e| capture_error(&e))?;
     let losses = Arc::new(Losses::new(cpus));
     let stack_bytes = capture.stack_limit().unwrap_or(u32::MAX).min(wanted.stack_bytes);
     let source = Box::new(Source::new(capture, control.clone(), Arc::clone(&losses)));
-    Ok(Begun { source, control, losses, stack_bytes })
+    Ok(OpenCapture { source, control, losses, stack_bytes })
 }
 
-/// One capture that is to be changed, or begun.
+/// One capture that must be changed, or begun.
 pub(crate) struct Step {
     pub(crate) session: u64,
     pub(crate) config: SessionConfig,
@@ -179,29 +185,29 @@ pub(crate) struct Step {
 }
 
 impl Step {
-    fn take(&self) -> Result<Option<Begun>> {
+    fn apply(&self) -> Result<Option<OpenCapture>> {
         match &self.control {
-            Some(control) => control.set(&self.wanted).map(|()| None).map_err(|e| refused(&e)),
+            Some(control) => control.set(&self.wanted).map(|()| None).map_err(|e| capture_error(&e)),
             None => begin(&self.wanted, &self.config).map(Some),
         }
     }
 
-    /// As it was before, which could be had then.
-    fn take_back(&self) {
+    /// Restores the previous state, which the kernel accepted before.
+    fn undo(&self) {
         if let Some(control) = &self.control {
             let _ = control.set(&self.was);
         }
     }
 }
 
-/// Takes all steps, or none.
-pub(crate) fn take(steps: &[Step]) -> Result<Vec<Option<Begun>>> {
+/// Applies all steps, or none.
+pub(crate) fn apply_steps(steps: &[Step]) -> Result<Vec<Option<OpenCapture>>> {
     let mut begun = Vec::new();
     for step in steps {
-        match step.take() {
-            Ok(it) => begun.push(it),
+        match step.apply() {
+            Ok(capture) => begun.push(capture),
             Err(e) => {
-                steps.iter().take(begun.len()).for_each(Step::take_back);
+                steps.iter().take(begun.len()).for_each(Step::undo);
                 return Err(e);
             }
         }
@@ -209,8 +215,8 @@ pub(crate) fn take(steps: &[Step]) -> Result<Vec<Option<Begun>>> {
     Ok(begun)
 }
 
-/// Why there are no kernel events, with the published status.
-fn refused(error: &traceweir_kernel::Error) -> Error {
+/// Returns the error for missing kernel events, with the published status.
+fn capture_error(error: &traceweir_kernel::Error) -> Error {
     Error::Capture { status: error.status(), why: format!("kernel events: {error}") }
 }
 
@@ -219,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everybody_may_have_some_groups_of_his_own_processes() {
+    fn some_groups_are_available_for_own_processes() {
         let own = with_twins([OWN_GROUPS, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(beyond_own(&own), None);
         assert_eq!(beyond_own(&[NO_SYSCONFIG, 0, 0, 0, 0, 0, 0, 0]), None);
@@ -236,11 +242,12 @@ mod tests {
             ..SessionConfig::default()
         };
         let lockable = |per_cpu, process| move || Lockable { per_cpu, process };
-        let of = |config: &SessionConfig, cpus| ring_bytes(config, cpus, Scope::Everything, lockable(0, 0));
-        assert_eq!(of(&config(64, 24), 2), 512 << 10);
-        assert_eq!(of(&config(64, 512), 2), 16 << 20);
-        assert_eq!(of(&config(64, 500), 2), 8 << 20, "a power of two");
-        assert_eq!(of(&config(16384, 1000), 2), 64 << 20);
+        let shared =
+            |config: &SessionConfig, cpus| ring_bytes(config, cpus, Scope::Everything, lockable(0, 0));
+        assert_eq!(shared(&config(64, 24), 2), 512 << 10);
+        assert_eq!(shared(&config(64, 512), 2), 16 << 20);
+        assert_eq!(shared(&config(64, 500), 2), 8 << 20, "a power of two");
+        assert_eq!(shared(&config(16384, 1000), 2), 64 << 20);
         let own = |cpus, per_cpu, process| {
             ring_bytes(&config(64, 512), cpus, Scope::Own, lockable(per_cpu, process))
         };
@@ -252,10 +259,10 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_has_the_status_of_its_reason_and_says_what_to_do() {
+    fn capture_error_keeps_status_and_names_a_remedy() {
         let source = std::io::Error::from_raw_os_error(13);
         let denied = traceweir_kernel::Error::NotPermitted { what: "x".into(), source };
-        assert_eq!(refused(&denied).status(), denied.status());
-        assert!(refused(&denied).to_string().contains("weir doctor"));
+        assert_eq!(capture_error(&denied).status(), denied.status());
+        assert!(capture_error(&denied).to_string().contains("weir doctor"));
     }
 }

@@ -1,28 +1,34 @@
-//! The daemon: owner of the sessions that many processes write to.
+//! The daemon: owns the sessions that several processes write to.
 //!
 //! ```text
-//!   providers ─┐                  ┌─ access    who may
-//!   controllers├─▶ server ─▶ service ─ registry  who is there, and what is enabled for whom
+//!   providers ─┐                  ┌─ access    which user may do what
+//!   controllers├─▶ server ─▶ service ─ registry  processes, registrations, enables
 //!   consumers ─┘  sockets   all state └─ traceweir_session::Session  threads, buffers, files
 //!                 loop         ▲                    │
 //!                 ▲            └────── Notice ──────┘   a session's thread has finished something
 //!                 └── eventfd ──┘
 //! ```
 //!
-//! One thread reads all sockets and changes all state; it never waits for anybody. What takes time (collecting, writing, finalising)
-//! happens on the threads of the sessions, which report back through a channel. The service knows no sockets: connections are
-//! numbers to it, and what it wants to be sent it lists as effects.
+//! One thread reads all sockets and changes all state; it never blocks on a client. Work that takes
+//! time (collecting, writing, finalising) runs on the threads of the sessions, which report back
+//! through a channel. The service uses no sockets: it identifies connections by number and returns
+//! the messages to send as effects.
 //!
 //! Invariants:
 //!
-//! 1. A process is who the kernel says it is (`Peer`); ids in messages name nothing but the sender's own registrations.
-//! 2. A process has at most one open region for each session, made when the first of its registrations is enabled there.
-//! 3. A session is listed until its file is final; its name, GUID and file stay taken until then.
-//! 4. Nobody is waited for without a deadline, but by a controller that asked for that.
-//! 5. What one connection can make the daemon hold (queue, registrations, names, unanswered orders) is bounded.
+//! 1. The kernel's credentials identify a process (`Peer`); an id in a message refers only to the
+//!    sender's own registrations.
+//! 2. A process has at most one open region for each session, created when the first of its
+//!    registrations is enabled there.
+//! 3. A session is listed until its file is final; its name, GUID and file stay reserved until
+//!    then.
+//! 4. Every wait for a process has a deadline, except where a controller asked for an unlimited
+//!    wait.
+//! 5. The memory that one connection can make the daemon hold (queue, registrations, names,
+//!    unanswered orders) is bounded.
 //!
-//! Not here: how events are collected (`traceweir-session`), how bytes travel (`traceweir-transport`), how a daemon is found or
-//! started (`traceweir`, `weir daemon`).
+//! Not here: how events are collected (`traceweir-session`), how bytes travel
+//! (`traceweir-transport`), how clients find or start a daemon (`traceweir`, `weir daemon`).
 #![forbid(unsafe_code)]
 #![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

@@ -1,48 +1,52 @@
-//! What the daemon keeps back, so that who takes much leaves something for others.
+//! Limits that keep resources available to other users.
 //!
 //! ```text
-//!   connections   0 ─────────── guests in all ────────── providers in all ───────────── all
-//!                                   3072                     3840                      4096
-//!                                                              └─ controllers and consumers always find a place
-//!   descriptors   0 ── guests' providers ── all providers ── controllers, consumers, sessions ── limit
-//!                                       └─ a quarter (1024 at most) and a sixteenth (32 to 256) are kept back
-//!   sessions      0 ── one guest ──── guests in all ─── all
-//!                        half          all but an eighth (8 of 64)
-//!   their memory  0 ──────────── guests in all ──────── half of the memory
+//!   connections   0 ─────────── all guests ─────────── all providers ─────────────── total
+//!                                  3072                    3840                      4096
+//!                                      controllers and consumers always find a place ─┘
+//!   descriptors   0 ── guests' providers ── all providers ── controllers, consumers, sessions
+//!                     reserved from guests: a quarter (at most 1024)
+//!                     reserved from all providers: a sixteenth (32 to 256)
+//!   sessions      0 ── one guest ──── all guests ────── total
+//!                        half         all except an eighth (8 of 64)
+//!   their memory  0 ──────────── all guests ─────────── half of the memory
 //!                                 three quarters of that
-//!   questions about private sessions
-//!                 0 ── one guest ──── guests in all ─── all
+//!   requests about private sessions
+//!                 0 ── one guest ──── all guests ────── total
 //!                        64               192           256
-//!   requests that wait for a change of the kernel's events: others' are served before guests'
-//!                 0 ── one guest ──── guests in all ─── all
+//!   requests that wait for a kernel change (guests are served last)
+//!                 0 ── one guest ──── all guests ────── total
 //!                         8               32            64
 //! ```
 //!
-//! A guest is who is neither root nor the daemon's own user. Descriptors get the lowest number that is free: the number of one that
-//! was just made tells how many there are, give or take those that were closed since.
+//! A guest is a user other than root and the daemon's own user. The kernel gives a new descriptor
+//! the lowest free number, so the number of one that was just created tells how many are open, give
+//! or take those closed since.
 
 use std::os::fd::{AsFd, AsRawFd};
 
 use rustix::process::{Resource, getrlimit};
 use traceweir_transport::message::MAX_REGISTRATIONS;
 
-/// Connections at most.
+/// Maximum number of connections.
 pub(crate) const MAX_LINKS: usize = 4096;
 /// Of those, connections of one guest.
 pub(crate) const MAX_LINKS_OF_GUEST: usize = 1024;
 /// Of those, connections of all guests who may not control the daemon.
 const MAX_LINKS_OF_GUESTS: usize = 3072;
-/// Processes that register providers.
+/// Maximum number of connected processes that register providers.
 pub(crate) const MAX_PROVIDERS: usize = 3840;
-/// Connections of one process: each copy of the library that its modules bring along has one.
+/// Connections of one process: each copy of the provider library in its modules has one.
 pub(crate) const MAX_PER_PROCESS: usize = 8;
-/// Registrations of all processes of one user: as many as 128 processes can have, and few enough to be looked through.
+/// Registrations of all processes of one user: as many as 128 processes can have, and few enough to
+/// be searched.
 pub(crate) const MAX_REGISTRATIONS_OF_USER: usize = 128 * MAX_REGISTRATIONS;
-/// Regions that one process may have made before its registrations come: as many as it can write to.
+/// Regions that one process may have created before its registrations come: as many as it can write
+/// to.
 pub(crate) const MAX_OFFERED: usize = 64;
-/// Regions of one process that may be waiting to be closed; past that they are given up at once.
+/// Regions of one process that may be waiting to be closed; further ones are detached at once.
 pub(crate) const MAX_CLOSING: usize = 16;
-/// The same of all guests.
+/// The same for all guests together.
 pub(crate) const MAX_CLOSING_OF_GUESTS: usize = 1024;
 
 /// Requests about private sessions that may be under way.
@@ -51,28 +55,28 @@ pub(crate) const MAX_PENDING: usize = 256;
 pub(crate) const MAX_PENDING_OF_GUEST: usize = 64;
 /// Of those, requests of all guests.
 pub(crate) const MAX_PENDING_OF_GUESTS: usize = 192;
-/// Requests that may wait for a change of the kernel's events. They wait before it is known what their askers may do.
+/// Requests that may wait for a kernel change. They wait before their rights are checked.
 pub(crate) const MAX_WAITING: usize = 64;
 /// Of those, requests of one guest.
 pub(crate) const MAX_WAITING_OF_GUEST: usize = 8;
 /// Of those, requests of all guests.
 pub(crate) const MAX_WAITING_OF_GUESTS: usize = 32;
-/// Private sessions at most; each process runs eight of them.
+/// Maximum number of private sessions; each process runs at most eight of them.
 pub(crate) const MAX_PRIVATES: usize = 256;
 /// Of those, private sessions of one guest.
 pub(crate) const MAX_PRIVATES_OF_GUEST: usize = 64;
 
-/// Who asks for something that there is little of.
+/// The user that a limited resource is charged to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Claimant {
-    /// His user.
     pub(crate) uid: u32,
-    /// He is a guest.
+    /// Whether the user is a guest.
     pub(crate) is_guest: bool,
 }
 
 impl Claimant {
-    /// Whether he may have one more of what others have: of one guest and of all guests no more than this.
+    /// Returns whether the user may have one more of a resource. `held` lists the current holders;
+    /// `of_guest` and `of_guests` are the limits for one guest and for all guests.
     pub(crate) fn has_room(
         self,
         held: impl Iterator<Item = Self>,
@@ -82,84 +86,86 @@ impl Claimant {
         if !self.is_guest {
             return true;
         }
-        let (mut his, mut all) = (0_usize, 0_usize);
-        for other in held.filter(|it| it.is_guest) {
-            his += usize::from(other.uid == self.uid);
+        let (mut own, mut all) = (0_usize, 0_usize);
+        for other in held.filter(|holder| holder.is_guest) {
+            own += usize::from(other.uid == self.uid);
             all += 1;
         }
-        his < of_guest && all < of_guests
+        own < of_guest && all < of_guests
     }
 }
 
-/// Sessions that one guest may have of so many.
+/// Returns how many of `most` sessions one guest may have.
 pub(crate) fn sessions_of_guest(most: usize) -> usize {
     (most / 2).max(1)
 }
 
-/// Sessions that all guests may have of so many: the others are for root and the daemon's own user.
+/// Returns how many of `most` sessions all guests may have: the others are for root and the
+/// daemon's own user.
 pub(crate) fn sessions_of_guests(most: usize) -> usize {
     most.saturating_sub(most / 8)
 }
 
-/// Who is connected when somebody new comes.
+/// The connections that exist when a new one arrives.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Crowd {
-    /// Connections.
+pub(crate) struct Connections {
+    /// All connections.
     pub(crate) all: usize,
     /// Of those, connections of guests.
     pub(crate) guests: usize,
-    /// Of those, connections of the same user as the new one's.
+    /// Of those, connections of the same user as the new one.
     pub(crate) of_user: usize,
 }
 
-impl Crowd {
-    /// Whether a guest leaves room for those who control the daemon.
+impl Connections {
+    /// Returns whether there is room for a guest that does not control the daemon.
     pub(crate) fn has_room_for_guest(self) -> bool {
         self.of_user < MAX_LINKS_OF_GUEST && self.guests < MAX_LINKS_OF_GUESTS && self.has_room()
     }
 
-    /// Whether there is any room.
+    /// Returns whether there is any room.
     pub(crate) fn has_room(self) -> bool {
         self.all < MAX_LINKS
     }
 }
 
-/// How many descriptors this process may have.
+/// The limit of descriptors of this process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Descriptors {
     limit: u64,
 }
 
 impl Descriptors {
-    /// By the limit that holds now.
-    pub(crate) fn of_process() -> Self {
+    /// Reads the current limit.
+    pub(crate) fn current() -> Self {
         Self { limit: getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX) }
     }
 
-    /// As if the limit were this.
+    /// Sets a limit for tests.
     #[cfg(test)]
     pub(crate) fn limited_to(limit: u64) -> Self {
         Self { limit }
     }
 
-    /// Descriptors that providers leave to controllers and sessions.
+    /// Returns the number of descriptors reserved for controllers and sessions.
     fn reserve(self) -> u64 {
         (self.limit / 16).clamp(32, 256).min(self.limit / 2)
     }
 
-    /// Returns whether a descriptor that was just made is one of those kept back: from guests, or from all providers.
-    pub(crate) fn are_scarce(self, made: impl AsFd, for_guest: bool) -> bool {
+    /// Returns whether a descriptor that was just created is one of those reserved: from guests, or
+    /// from all providers.
+    pub(crate) fn is_scarce(self, made: impl AsFd, for_guest: bool) -> bool {
         let reserve = if for_guest { (self.limit / 4).min(1024) } else { self.reserve() };
         u64::try_from(made.as_fd().as_raw_fd()).is_ok_and(|number| number >= self.limit - reserve)
     }
 }
 
-/// Bytes that the buffers of all sessions may take: half of the memory.
+/// Returns how many bytes the buffers of all sessions may use: half of the memory.
 pub(crate) fn pool_budget() -> u64 {
     traceweir_session::config::memory() / 2
 }
 
-/// Of those, bytes past which guests get none.
+/// Returns how many of those bytes guests may use.
 pub(crate) fn pool_of_guests(budget: u64) -> u64 {
     budget - budget / 4
 }
@@ -169,10 +175,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_descriptors_are_not_for_guests_and_the_very_last_for_nobody() {
+    fn last_descriptors_are_reserved_from_guests_and_from_providers() {
         let made = std::fs::File::open("/dev/null").unwrap();
         let number = u64::try_from(made.as_raw_fd()).unwrap();
-        let scarce = |limit, guest| Descriptors::limited_to(limit).are_scarce(&made, guest);
+        let scarce = |limit, guest| Descriptors::limited_to(limit).is_scarce(&made, guest);
         assert_eq!((scarce(number + 2000, true), scarce(number + 2000, false)), (false, false));
         let some = number + number / 8 + 1;
         assert!(scarce(some, true));
@@ -180,18 +186,18 @@ mod tests {
     }
 
     #[test]
-    fn guests_leave_room_for_those_who_control_however_many_there_are() {
-        let crowd = |all, guests, of_user| Crowd { all, guests, of_user };
-        assert!(crowd(100, 100, 100).has_room_for_guest());
-        assert!(!crowd(1024, 1024, 1024).has_room_for_guest(), "one alone");
-        let four = crowd(3072, 3072, 768);
+    fn guests_leave_connections_for_controllers() {
+        let connections = |all, guests, of_user| Connections { all, guests, of_user };
+        assert!(connections(100, 100, 100).has_room_for_guest());
+        assert!(!connections(1024, 1024, 1024).has_room_for_guest(), "one alone");
+        let four = connections(3072, 3072, 768);
         assert!(!four.has_room_for_guest() && four.has_room(), "four together");
-        assert!(crowd(4095, 0, 4095).has_room() && !crowd(4096, 0, 0).has_room());
+        assert!(connections(4095, 0, 4095).has_room() && !connections(4096, 0, 0).has_room());
         const { assert!(MAX_LINKS_OF_GUESTS < MAX_PROVIDERS && MAX_PROVIDERS < MAX_LINKS) };
     }
 
     #[test]
-    fn guests_leave_sessions_for_who_owns_the_daemon() {
+    fn guests_leave_sessions_for_root_and_the_daemon_user() {
         assert_eq!((sessions_of_guest(64), sessions_of_guests(64)), (32, 56));
         assert_eq!((sessions_of_guest(1), sessions_of_guests(1)), (1, 1));
         let (ann, bob) = (Claimant { uid: 1, is_guest: true }, Claimant { uid: 2, is_guest: true });
@@ -204,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn buffers_may_take_half_of_the_memory() {
+    fn buffers_may_use_half_of_the_memory() {
         let text = std::fs::read_to_string("/proc/meminfo").unwrap();
         let kib: u64 = text.split_ascii_whitespace().nth(1).unwrap().parse().unwrap();
         let budget = pool_budget() / 1024;

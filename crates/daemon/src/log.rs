@@ -1,18 +1,21 @@
-//! The daemon's own log: lines on standard error, few of them.
+//! The daemon's own log: a small number of lines on standard error.
 //!
-//! A line is `time level message`. No client can fill a disk with it: a minute has room for [`PER_MINUTE`] lines, what is past that is
-//! counted and said in one line when the next minute begins. What anybody can cause has as much room of its own, and pushes out nothing else:
+//! A line is `time level message`. No client can fill a disk with it: each minute has room for
+//! [`PER_MINUTE`] lines; further ones are counted, and one line reports their number when the next
+//! minute begins. Lines that any user can cause have separate limits of the same size, so that they
+//! displace nothing else:
 //!
-//! | Lines | Room |
+//! | Lines | Limit |
 //! |---|---|
-//! | sessions, the daemon's own troubles | one minute's |
-//! | refusals | one minute's of their own |
-//! | enables, of which a session may have thousands | one minute's of their own |
-//! | what processes say, or bring about by what they do | one minute's of their own |
-//! | who changed who may do what | always: only who may change that has it written |
+//! | sessions, the daemon's own problems | per minute |
+//! | refusals | separate, per minute |
+//! | enables, of which a session may have thousands | separate, per minute |
+//! | reports and effects of client processes | separate, per minute |
+//! | changes of access rights | none: only users who may make such changes cause them |
 //!
-//! Words that come from others are quoted where they are more than a name. A line has at most [`LONGEST`] characters, and those that would move or hide
-//! what stands around them (control characters, line separators, marks of direction) are written as question marks.
+//! Text from clients is quoted unless it is only a name. A line has at most [`LONGEST`] characters.
+//! Characters that would move or hide the text around them (control characters, line separators,
+//! direction marks) are replaced by question marks.
 
 use std::fmt;
 use std::io::Write;
@@ -21,25 +24,25 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use traceweir_format::time::FileTime;
 
-/// Lines of one minute.
+/// Maximum number of lines in one minute.
 const PER_MINUTE: u32 = 120;
-/// Characters of a line.
+/// Maximum number of characters in a line.
 const LONGEST: usize = 1000;
 
-/// How grave a line is.
+/// The kind of a line, which determines its printed level and its limit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Level {
-    /// What was done.
+    /// Normal operation.
     Info,
-    /// What went wrong for somebody.
+    /// A problem.
     Warning,
-    /// What somebody was not allowed to do.
+    /// A request that was refused.
     Refused,
-    /// What somebody enabled.
+    /// An enable of a provider.
     Enabled,
-    /// What a process says, or what it brings about.
-    Told,
-    /// Who changed who may do what.
+    /// A report of a client process, or an effect of what it does.
+    Client,
+    /// A change of access rights.
     Audit,
 }
 
@@ -56,31 +59,31 @@ impl Minute {
 static MINUTE: Mutex<Minute> = Mutex::new(Minute::NEW);
 static MINUTE_OF_REFUSALS: Mutex<Minute> = Mutex::new(Minute::NEW);
 static MINUTE_OF_ENABLES: Mutex<Minute> = Mutex::new(Minute::NEW);
-static MINUTE_OF_PROCESSES: Mutex<Minute> = Mutex::new(Minute::NEW);
+static MINUTE_OF_CLIENTS: Mutex<Minute> = Mutex::new(Minute::NEW);
 
 impl Level {
-    /// Where its lines are counted; `None`: nowhere.
+    /// Returns the counter for this kind of line; `None` if it has no limit.
     fn minute(self) -> Option<&'static Mutex<Minute>> {
         match self {
             Self::Refused => Some(&MINUTE_OF_REFUSALS),
             Self::Enabled => Some(&MINUTE_OF_ENABLES),
-            Self::Told => Some(&MINUTE_OF_PROCESSES),
+            Self::Client => Some(&MINUTE_OF_CLIENTS),
             Self::Info | Self::Warning => Some(&MINUTE),
             Self::Audit => None,
         }
     }
 }
 
-/// Writes a line.
+/// Writes a line, unless the limit of its kind is reached.
 pub(crate) fn line(level: Level, message: fmt::Arguments<'_>) {
     let Some(left_out) = level.minute().map_or(Some(0), count) else { return };
     if left_out > 0 {
-        write(Level::Warning, &format!("{left_out} lines were left out"));
+        write(Level::Warning, &format!("{left_out} lines were dropped"));
     }
     write(level, &message.to_string());
 }
 
-/// Counts a line: how many were left out before it, or `None` where it is one of them.
+/// Counts a line: returns how many were dropped before it, or `None` if this one must be dropped.
 fn count(minute: &Mutex<Minute>) -> Option<u32> {
     let mut minute = minute.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     if minute.began.is_none_or(|began| began.elapsed() > Duration::from_secs(60)) {
@@ -101,15 +104,15 @@ fn write(level: Level, message: &str) {
     let time = FileTime::from_unix(i64::try_from(now.as_secs()).unwrap_or(0), now.subsec_nanos());
     let level = match level {
         Level::Info | Level::Enabled | Level::Audit => "info",
-        Level::Warning | Level::Told => "warning",
+        Level::Warning | Level::Client => "warning",
         Level::Refused => "refused",
     };
     // A log that cannot be written must not stop the daemon.
-    let _ = writeln!(std::io::stderr(), "{time} {level} {}", safe(message));
+    let _ = writeln!(std::io::stderr(), "{time} {level} {}", sanitize(message));
 }
 
-/// A text as it may stand in a line.
-fn safe(text: &str) -> String {
+/// Shortens a text and replaces harmful characters.
+fn sanitize(text: &str) -> String {
     let is_harmful = |c: char| {
         c.is_control()
             || matches!(c, '\u{200B}'..='\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2060}'..='\u{206F}' | '\u{061C}' | '\u{FEFF}')
@@ -117,57 +120,57 @@ fn safe(text: &str) -> String {
     text.chars().take(LONGEST).map(|c| if is_harmful(c) { '?' } else { c }).collect()
 }
 
-/// Writes a line of what was done.
-macro_rules! info {
+/// Logs normal operation.
+macro_rules! log_info {
     ($($arg:tt)*) => { $crate::log::line($crate::log::Level::Info, format_args!($($arg)*)) };
 }
 
-/// Writes a line of what went wrong for somebody.
-macro_rules! warning {
+/// Logs a problem.
+macro_rules! log_warning {
     ($($arg:tt)*) => { $crate::log::line($crate::log::Level::Warning, format_args!($($arg)*)) };
 }
 
-/// Writes a line of what somebody was not allowed to do.
-macro_rules! refused {
+/// Logs a request that was refused.
+macro_rules! log_refusal {
     ($($arg:tt)*) => { $crate::log::line($crate::log::Level::Refused, format_args!($($arg)*)) };
 }
 
-/// Writes a line of what somebody enabled.
-macro_rules! enabled {
+/// Logs an enable of a provider.
+macro_rules! log_enable {
     ($($arg:tt)*) => { $crate::log::line($crate::log::Level::Enabled, format_args!($($arg)*)) };
 }
 
-/// Writes a line of what a process says, or brings about.
-macro_rules! told {
-    ($($arg:tt)*) => { $crate::log::line($crate::log::Level::Told, format_args!($($arg)*)) };
+/// Logs a report of a client process, or an effect of what it does.
+macro_rules! log_client {
+    ($($arg:tt)*) => { $crate::log::line($crate::log::Level::Client, format_args!($($arg)*)) };
 }
 
-/// Writes a line of who changed who may do what.
-macro_rules! audit {
+/// Logs a change of access rights.
+macro_rules! log_audit {
     ($($arg:tt)*) => { $crate::log::line($crate::log::Level::Audit, format_args!($($arg)*)) };
 }
 
-pub(crate) use {audit, enabled, info, refused, told, warning};
+pub(crate) use {log_audit, log_client, log_enable, log_info, log_refusal, log_warning};
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn what_processes_say_leaves_room_for_everything_else() {
-        let of_processes = Mutex::new(Minute::NEW);
-        let counted = (0..PER_MINUTE + 30).filter(|_| count(&of_processes).is_some()).count();
+    fn client_lines_have_a_limit_of_their_own() {
+        let clients = Mutex::new(Minute::NEW);
+        let counted = (0..PER_MINUTE + 30).filter(|_| count(&clients).is_some()).count();
         assert_eq!(counted as u32, PER_MINUTE + 1);
-        assert_eq!(of_processes.lock().unwrap().left_out, 29);
+        assert_eq!(clients.lock().unwrap().left_out, 29);
         let own = |level: Level| level.minute().map(std::ptr::from_ref);
-        assert_ne!(own(Level::Told), own(Level::Info));
-        assert_ne!(own(Level::Told), own(Level::Refused));
-        assert_eq!(own(Level::Audit), None, "always has room");
+        assert_ne!(own(Level::Client), own(Level::Info));
+        assert_ne!(own(Level::Client), own(Level::Refused));
+        assert_eq!(own(Level::Audit), None, "has no limit");
     }
 
     #[test]
-    fn words_of_others_neither_break_nor_turn_nor_fill_a_line() {
-        assert_eq!(safe("a\nb\u{1b}[2Jc\u{202e}d\u{2028}e\u{feff}é"), "a?b?[2Jc?d?e?é");
-        assert_eq!(safe(&"é".repeat(5000)).chars().count(), LONGEST);
+    fn client_text_cannot_break_reverse_or_fill_a_line() {
+        assert_eq!(sanitize("a\nb\u{1b}[2Jc\u{202e}d\u{2028}e\u{feff}é"), "a?b?[2Jc?d?e?é");
+        assert_eq!(sanitize(&"é".repeat(5000)).chars().count(), LONGEST);
     }
 }

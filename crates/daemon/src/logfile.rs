@@ -1,23 +1,28 @@
-//! Log files as controllers pass them: already open, with the rights of whoever asked.
+//! Log files as controllers pass them: already open, with the rights of the caller.
 //!
 //! ```text
-//!   the loop:   Passed, how many ─▶ a thread of its own:   look at it ─▶ Claim, or in use ─▶ empty it ─▶ the session
-//!                    └─ not wanted: the janitor                              └─ held with the session, free when dropped
+//!   the loop:   how many passed ─▶ own thread:  check ─▶ Claim, or in use ─▶ empty ─▶ the session
+//!                    └─ not needed: the janitor            └─ held with the session, freed on drop
 //! ```
 //!
-//! For who asks, the daemon opens no file by name with its own rights, so it never writes where the caller could not; only for autologgers, which
-//! nobody asks for, it does (`autologger/logs.rs`). What arrives is a descriptor; it must be a regular
-//! file, open for reading and writing, and no other session's file. Behind the first file of a row comes the folder, in which the others are made with the rights
-//! of who asked (`logfile/row.rs`). Even looking at a file may wait for the server of a remote file system, and so may closing it: the loop does neither.
+//! On behalf of a caller, the daemon opens no file by name with its own rights, so it never writes
+//! where the caller could not. Only for autologgers, which no caller requests, it does
+//! (`autologger/logs.rs`). What arrives is a descriptor; it must be a regular file, open for
+//! reading and writing, and not the file of another session. After the first file of a file
+//! sequence comes the folder, in which the daemon creates the other files with the rights of the
+//! caller (`logfile/sequence.rs`). Even inspecting a file may wait for the server of a remote file
+//! system, and so may closing it: the loop does neither.
 //!
-//! Room: the file system must have as much as the file may take, and the system's own (that of `/`) the reserve besides. So it is for the first file of a session,
-//! for each further one of a row, and for one that an update names. What a file that is to be replaced takes now counts as free; it is emptied only when everything
-//! else is settled. What a file system keeps back for root counts for root's sessions only, whoever the daemon is; the session keeps to that for as long as it
-//! writes (`session/storage/room`).
+//! Disk space: the file system must have as much space as the maximum size of the file, and the
+//! system's own file system (that of `/`) the reserve besides. This applies to the first file of a
+//! session, to each further file of a sequence, and to a file named by an update. The current size
+//! of a file that is to be replaced counts as free; it is emptied only when everything else is
+//! decided. Blocks that a file system reserves for root count only for sessions of root, whichever
+//! user runs the daemon; the session keeps to that while it writes (`session/storage/room`).
 
-mod row;
+mod sequence;
 
-pub(crate) use row::next_file;
+pub(crate) use sequence::next_file;
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -36,146 +41,149 @@ use traceweir_transport::socket::Janitor;
 
 use crate::error::Refusal;
 
-/// Which file: device and inode.
+/// Identifies a file: device and inode.
 type FileKey = (u64, u64);
 
-/// Descriptors that came with a request; those that nobody takes are for the janitor.
+/// Descriptors that came with a request; the janitor closes those that are not used.
 #[derive(Debug)]
-pub(crate) struct Passed {
+pub(crate) struct PassedDescriptors {
     descriptors: Vec<OwnedFd>,
     janitor: Janitor,
 }
 
-impl Passed {
-    /// What came.
+impl PassedDescriptors {
+    /// Wraps the descriptors of a request.
     pub(crate) fn new(descriptors: Vec<OwnedFd>, janitor: &Janitor) -> Self {
         Self { descriptors, janitor: janitor.clone() }
     }
 
-    /// Whether nothing came.
+    /// Returns whether the request has no descriptors.
     pub(crate) fn is_empty(&self) -> bool {
         self.descriptors.is_empty()
     }
 
-    /// The descriptor, where exactly one came.
+    /// Removes and returns the descriptor if there is exactly one.
     pub(crate) fn take_only(&mut self) -> Option<OwnedFd> {
         if self.descriptors.len() == 1 { self.descriptors.pop() } else { None }
     }
 
-    /// Gives a descriptor back, to be closed with care.
+    /// Puts a descriptor back, so that the janitor closes it.
     pub(crate) fn put_back(&mut self, descriptor: OwnedFd) {
         self.descriptors.push(descriptor);
     }
 
-    /// Whether what came is what is named.
-    pub(crate) fn check(&self, named: Named) -> Result<(), Refusal> {
-        let invalid = |why: &str| Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, why));
+    /// Checks that the descriptors match the files that the request names.
+    pub(crate) fn check(&self, named: NamedFiles) -> Result<(), Refusal> {
+        let invalid = |reason: &str| Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, reason));
         match (named, self.descriptors.len()) {
-            (Named::Row, 2) | (Named::File, 1) | (Named::Nothing, 0) => Ok(()),
-            (Named::File | Named::Row, 0) => invalid("a log file is named but none was passed along"),
-            (Named::Row, 1) => invalid("the folder of a row of files was not passed along"),
+            (NamedFiles::Sequence, 2) | (NamedFiles::File, 1) | (NamedFiles::Nothing, 0) => Ok(()),
+            (NamedFiles::File | NamedFiles::Sequence, 0) => {
+                invalid("a log file is named but none was passed along")
+            }
+            (NamedFiles::Sequence, 1) => invalid("the folder of the file sequence was not passed along"),
             _ => invalid("more files were passed along than are named"),
         }
     }
 
-    /// The file, emptied, and the claim on it, and the folder; nothing where none came. Takes its time.
-    pub(crate) fn open(self, files: &Files, terms: &Terms) -> Result<Opened> {
-        let opened = self.look(files, terms)?;
-        if let Some(file) = opened.file.as_ref().filter(|_| !terms.keeps) {
+    /// Opens and empties the file, with the claim on it and the folder; all empty if the request
+    /// has no descriptor. May block.
+    pub(crate) fn open(self, files: &Files, terms: &Terms) -> Result<OpenedFiles> {
+        let opened = self.check_file(files, terms)?;
+        if let Some(file) = opened.file.as_ref().filter(|_| !terms.appends) {
             file.set_len(0).map_err(Error::File)?;
         }
         Ok(opened)
     }
 
-    /// As [`open`](Self::open), and leaves the file as it is.
-    pub(crate) fn look(mut self, files: &Files, terms: &Terms) -> Result<Opened> {
+    /// Like [`open`](Self::open), but does not empty the file.
+    pub(crate) fn check_file(mut self, files: &Files, terms: &Terms) -> Result<OpenedFiles> {
         let mut descriptors = std::mem::take(&mut self.descriptors).into_iter();
-        let Some(fd) = descriptors.next() else { return Ok(Opened::default()) };
+        let Some(fd) = descriptors.next() else { return Ok(OpenedFiles::default()) };
         let folder = descriptors.next();
         let rights = rustix::fs::fstat(&fd).map_or(0, |stat| stat.st_mode);
         if let Some(folder) = &folder {
             check_folder(folder)?;
         }
-        let claim = files.claim(check(&fd)?)?;
+        let claim = files.claim(check_descriptor(&fd)?)?;
         let file = File::from(fd);
         check_room(&file, terms, files.reserve())?;
-        Ok(Opened { file: Some(file), claim: Some(claim), folder, rights })
+        Ok(OpenedFiles { file: Some(file), claim: Some(claim), folder, rights })
     }
 }
 
-/// What a request names.
+/// The files that a request names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Named {
+pub(crate) enum NamedFiles {
     /// No file.
     Nothing,
-    /// A file.
+    /// One file.
     File,
-    /// A row of files.
-    Row,
+    /// A sequence of files.
+    Sequence,
 }
 
-impl Named {
-    /// What a session of this mode has where it has a file name, or none.
-    pub(crate) fn by(mode: u32, has_name: bool) -> Self {
+impl NamedFiles {
+    /// Returns what a session of this mode names, with or without a file name.
+    pub(crate) fn from_mode(mode: u32, has_name: bool) -> Self {
         match has_name {
             false => Self::Nothing,
-            true if mode & EVENT_TRACE_FILE_MODE_NEWFILE != 0 => Self::Row,
+            true if mode & EVENT_TRACE_FILE_MODE_NEWFILE != 0 => Self::Sequence,
             true => Self::File,
         }
     }
 }
 
-/// How a file is opened.
+/// The conditions for opening a file.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Terms {
-    /// What it holds is kept: the session goes on with it.
-    keeps: bool,
-    /// There must be room for so many bytes, and the reserve.
-    most_bytes: Option<u64>,
-    /// What the file system keeps back for root is there for it.
-    is_roots: bool,
+    /// The session continues the file instead of emptying it.
+    appends: bool,
+    /// The maximum size of the file, for which there must be space besides the reserve; `None`: not
+    /// checked.
+    max_bytes: Option<u64>,
+    /// Whether the file may use the blocks that the file system reserves for root.
+    is_for_root: bool,
 }
 
 impl Terms {
-    /// For the log of a session of this configuration that this user asked for.
-    pub(crate) fn of_log(config: &SessionConfig, uid: u32) -> Self {
+    /// Returns the terms for the log of a session with this configuration, requested by this user.
+    pub(crate) fn for_log(config: &SessionConfig, uid: u32) -> Self {
         let unit = if config.log_file_mode & EVENT_TRACE_USE_KBYTES_FOR_SIZE != 0 { 10 } else { 20 };
-        let most_bytes = Some(u64::from(config.maximum_file_size) << unit);
-        let keeps = config.log_file_mode & EVENT_TRACE_FILE_MODE_APPEND != 0;
-        Self { keeps, most_bytes, is_roots: uid == 0 }
+        let max_bytes = Some(u64::from(config.maximum_file_size) << unit);
+        let appends = config.log_file_mode & EVENT_TRACE_FILE_MODE_APPEND != 0;
+        Self { appends, max_bytes, is_for_root: uid == 0 }
     }
 
-    /// For a snapshot that this user asked for.
-    pub(crate) fn of_snapshot(uid: u32) -> Self {
-        Self { is_roots: uid == 0, ..Self::default() }
+    /// Returns the terms for a snapshot requested by this user.
+    pub(crate) fn for_snapshot(uid: u32) -> Self {
+        Self { is_for_root: uid == 0, ..Self::default() }
     }
 
-    /// Whether what the file system keeps back for root is there for the file.
+    /// Returns whether the file may use the blocks reserved for root.
     pub(crate) fn has_roots_room(&self) -> bool {
-        self.is_roots
+        self.is_for_root
     }
 }
 
-/// What came along, as a session takes it.
+/// The opened files of a request.
 #[derive(Debug, Default)]
-pub(crate) struct Opened {
-    /// The file.
+pub(crate) struct OpenedFiles {
     pub(crate) file: Option<File>,
-    /// Nobody else writes it while this is there.
+    /// Keeps other sessions from writing the file.
     pub(crate) claim: Option<Claim>,
-    /// Where the further files of a row are made.
+    /// The folder in which further files of a sequence are created.
     pub(crate) folder: Option<OwnedFd>,
-    /// Rights of the file, which those get too.
+    /// The mode of the file, which further files get too.
     pub(crate) rights: u32,
 }
 
-impl Drop for Passed {
+impl Drop for PassedDescriptors {
     fn drop(&mut self) {
         self.janitor.dispose(std::mem::take(&mut self.descriptors));
     }
 }
 
-/// The files that sessions write, or are about to write, and what is kept free beside them.
+/// The files that sessions write or are about to write, and the disk space reserve.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Files {
     claims: Arc<Mutex<BTreeSet<FileKey>>>,
@@ -183,7 +191,7 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    /// Keeps so many bytes free on the system's own file system.
+    /// Sets how many bytes stay free on the system's own file system.
     pub(crate) fn set_reserve(&self, bytes: u64) {
         self.reserve.store(bytes, Relaxed);
     }
@@ -200,7 +208,7 @@ impl Files {
     }
 }
 
-/// A file that nobody else may write while this lives.
+/// Reserves a file for one session while this exists.
 #[derive(Debug)]
 pub(crate) struct Claim {
     files: Files,
@@ -213,18 +221,18 @@ impl Drop for Claim {
     }
 }
 
-fn check(fd: &OwnedFd) -> Result<FileKey> {
-    let bad = |why| refused(Status::ERROR_BAD_PATHNAME, why);
-    let invalid = |why| refused(Status::ERROR_INVALID_PARAMETER, why);
-    let stat = rustix::fs::fstat(fd).map_err(|_| bad("the log file cannot be looked at"))?;
+fn check_descriptor(fd: &OwnedFd) -> Result<FileKey> {
+    let bad = |reason| refused(Status::ERROR_BAD_PATHNAME, reason);
+    let invalid = |reason| refused(Status::ERROR_INVALID_PARAMETER, reason);
+    let stat = rustix::fs::fstat(fd).map_err(|_| bad("the log file cannot be inspected"))?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return Err(bad("the log file is not a regular file"));
     }
-    let flags = rustix::fs::fcntl_getfl(fd).map_err(|_| bad("the log file cannot be looked at"))?;
+    let flags = rustix::fs::fcntl_getfl(fd).map_err(|_| bad("the log file cannot be inspected"))?;
     if flags & OFlags::RWMODE != OFlags::RDWR {
         return Err(invalid("the log file must be open for reading and writing"));
     }
-    // Buffers are written at their place; with O_APPEND the kernel would put them elsewhere.
+    // Buffers are written at fixed offsets; with O_APPEND the kernel would put them elsewhere.
     if flags.contains(OFlags::APPEND) {
         return Err(invalid("the log file must not be open for appending"));
     }
@@ -234,32 +242,35 @@ fn check(fd: &OwnedFd) -> Result<FileKey> {
 fn check_folder(fd: &OwnedFd) -> Result<()> {
     let stat = rustix::fs::fstat(fd).ok();
     if stat.is_none_or(|stat| FileType::from_raw_mode(stat.st_mode) != FileType::Directory) {
-        return Err(refused(Status::ERROR_BAD_PATHNAME, "what was passed as the folder of a row is none"));
+        return Err(refused(
+            Status::ERROR_BAD_PATHNAME,
+            "what was passed as the folder of the file sequence is not a folder",
+        ));
     }
     Ok(())
 }
 
-/// Whether there is room for a file on these terms (0 bytes: no limit), and for the reserve where it would be the system's.
+/// Checks that there is space for a file on these terms (0 bytes: no limit), and for the reserve on
+/// the system's own file system.
 fn check_room(file: impl AsFd, terms: &Terms, reserve: u64) -> Result<()> {
-    let Some(most) = terms.most_bytes else { return Ok(()) };
-    let unknown = |_| refused(Status::ERROR_BAD_PATHNAME, "the log file cannot be looked at");
+    let Some(max_bytes) = terms.max_bytes else { return Ok(()) };
+    let unknown = |_| refused(Status::ERROR_BAD_PATHNAME, "the log file cannot be inspected");
     let stat = rustix::fs::fstat(&file).map_err(unknown)?;
-    let of_system = rustix::fs::stat("/").is_ok_and(|root| root.st_dev == stat.st_dev);
-    let needed = most.saturating_add(if of_system { reserve } else { 0 });
+    let is_system = rustix::fs::stat("/").is_ok_and(|root| root.st_dev == stat.st_dev);
+    let needed = max_bytes.saturating_add(if is_system { reserve } else { 0 });
     let system = rustix::fs::fstatvfs(&file).map_err(unknown)?;
     let taken = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512);
-    let blocks = if terms.is_roots { system.f_bfree } else { system.f_bavail };
+    let blocks = if terms.is_for_root { system.f_bfree } else { system.f_bavail };
     let free = blocks.saturating_mul(system.f_frsize).saturating_add(taken);
     if free < needed {
-        let why =
-            "there is less free space than the log may take and the reserve (TRACEWEIR_RESERVE_MB) asks for";
-        return Err(refused(Status::ERROR_DISK_FULL, why));
+        let reason = "there is less free space than the maximum size of the log plus the reserve (TRACEWEIR_RESERVE_MB)";
+        return Err(refused(Status::ERROR_DISK_FULL, reason));
     }
     Ok(())
 }
 
-fn refused(status: Status, why: &'static str) -> Error {
-    Error::Properties { status, why }
+fn refused(status: Status, reason: &'static str) -> Error {
+    Error::Properties { status, why: reason }
 }
 
 #[cfg(test)]
@@ -267,19 +278,19 @@ mod tests {
     use super::*;
     use std::fs::OpenOptions;
 
-    fn passed(files: Vec<OwnedFd>) -> Passed {
-        Passed::new(files, &Janitor::new())
+    fn passed(files: Vec<OwnedFd>) -> PassedDescriptors {
+        PassedDescriptors::new(files, &Janitor::new())
     }
 
     fn status(named: bool, files: Vec<OwnedFd>) -> Status {
         let passed = passed(files);
-        let checked = passed.check(Named::by(0, named)).err().map(|refusal| refusal.status);
+        let checked = passed.check(NamedFiles::from_mode(0, named)).err().map(|refusal| refusal.status);
         let opened = || passed.open(&Files::default(), &Terms::default()).err().map(|e| e.status());
         checked.or_else(opened).unwrap_or(Status::ERROR_SUCCESS)
     }
 
     #[test]
-    fn a_file_is_taken_only_as_it_must_be_open() {
+    fn only_regular_files_open_for_reading_and_writing_are_accepted() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log.etl");
         let open = |options: &mut OpenOptions| OwnedFd::from(options.open(&path).unwrap());
@@ -300,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn two_names_of_one_file_are_one_file_and_only_what_is_claimed_is_emptied() {
+    fn hard_links_are_one_file_and_only_a_claimed_file_is_emptied() {
         let dir = tempfile::tempdir().unwrap();
         let (a, b) = (dir.path().join("a"), dir.path().join("b"));
         std::fs::write(&a, "old").unwrap();
@@ -319,33 +330,33 @@ mod tests {
     }
 
     #[test]
-    fn a_row_comes_with_its_folder() {
+    fn file_sequence_needs_its_folder() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x");
         std::fs::write(&path, "").unwrap();
         let file = || OwnedFd::from(OpenOptions::new().read(true).write(true).open(&path).unwrap());
         let folder = || OwnedFd::from(File::open(dir.path()).unwrap());
-        let row = |files: Vec<OwnedFd>| {
+        let sequence = |files: Vec<OwnedFd>| {
             let passed = passed(files);
-            let checked = passed.check(Named::by(8, true)).err().map(|refusal| refusal.status);
+            let checked = passed.check(NamedFiles::from_mode(8, true)).err().map(|refusal| refusal.status);
             let opened = || passed.open(&Files::default(), &Terms::default()).err().map(|e| e.status());
             checked.or_else(opened)
         };
-        assert_eq!(row(vec![file(), folder()]), None);
-        assert_eq!(row(vec![file()]), Some(Status::ERROR_INVALID_PARAMETER));
-        assert_eq!(row(vec![file(), folder(), folder()]), Some(Status::ERROR_INVALID_PARAMETER));
-        assert_eq!(row(vec![file(), file()]), Some(Status::ERROR_BAD_PATHNAME), "no folder");
-        assert_eq!(row(vec![folder(), file()]), Some(Status::ERROR_BAD_PATHNAME), "no file");
+        assert_eq!(sequence(vec![file(), folder()]), None);
+        assert_eq!(sequence(vec![file()]), Some(Status::ERROR_INVALID_PARAMETER));
+        assert_eq!(sequence(vec![file(), folder(), folder()]), Some(Status::ERROR_INVALID_PARAMETER));
+        assert_eq!(sequence(vec![file(), file()]), Some(Status::ERROR_BAD_PATHNAME), "not a folder");
+        assert_eq!(sequence(vec![folder(), file()]), Some(Status::ERROR_BAD_PATHNAME), "not a file");
     }
 
     #[test]
-    fn a_file_that_is_refused_for_want_of_room_is_as_it_was() {
+    fn file_refused_for_lack_of_space_is_unchanged() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log.etl");
         std::fs::write(&path, "old").unwrap();
         let open = |files: &Files, config: &SessionConfig| {
             let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
-            let opened = passed(vec![file.into()]).open(files, &Terms::of_log(config, 1));
+            let opened = passed(vec![file.into()]).open(files, &Terms::for_log(config, 1));
             opened.map(|_| ()).map_err(|e| e.status())
         };
         let limit =
@@ -354,13 +365,13 @@ mod tests {
         assert_eq!(std::fs::read(&path).unwrap(), b"old");
         let full = Files::default();
         full.set_reserve(u64::MAX / 2);
-        let of_system = rustix::fs::stat("/").unwrap().st_dev == rustix::fs::stat(&path).unwrap().st_dev;
-        let expected = if of_system { Err(Status::ERROR_DISK_FULL) } else { Ok(()) };
+        let is_system = rustix::fs::stat("/").unwrap().st_dev == rustix::fs::stat(&path).unwrap().st_dev;
+        let expected = if is_system { Err(Status::ERROR_DISK_FULL) } else { Ok(()) };
         assert_eq!(open(&full, &limit(0)), expected, "the reserve is for the system's own file system");
-        let keeps = SessionConfig { log_file_mode: 4, ..limit(1) };
-        assert_eq!(open(&Files::default(), &keeps), Ok(()));
-        if of_system {
-            assert_eq!(std::fs::read(&path).unwrap(), b"old", "to be continued");
+        let appends = SessionConfig { log_file_mode: 4, ..limit(1) };
+        assert_eq!(open(&Files::default(), &appends), Ok(()));
+        if is_system {
+            assert_eq!(std::fs::read(&path).unwrap(), b"old", "the session continues the file");
         }
         assert_eq!(open(&Files::default(), &limit(1)), Ok(()));
         assert_eq!(std::fs::read(&path).unwrap(), b"");

@@ -1,4 +1,4 @@
-//! What the machine is and offers, for those who tell people about it: the facts that sessions and rings go by themselves.
+//! Features of the machine for tools that report them: the same facts that sessions and rings use.
 
 pub use traceweir_session::cgroup::container;
 pub use traceweir_session::info::Machine as Perf;

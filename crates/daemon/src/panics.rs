@@ -1,21 +1,21 @@
-//! What a panic, which would be an error of ours, ends.
+//! The consequences of a panic, which is always a bug of this program.
 //!
 //! ```text
-//!   a thread of a session, where that is contained ──▶ its session          (traceweir-session)
-//!   a worker that looks at files of others         ──▶ what it looked at    (traceweir-kernel)
-//!   any other thread, the main one too             ──▶ the program, at once and visibly
+//!   a contained thread of a session        ──▶ ends its session               (traceweir-session)
+//!   a worker that reads files of others    ──▶ ends the work on that file     (traceweir-kernel)
+//!   any other thread, also the main one    ──▶ aborts the program at once
 //! ```
 //!
-//! A thread that died alone would leave others waiting for it, and counts that it keeps wrong.
+//! A thread that died alone would leave others waiting for it, and its counters wrong.
 
 use traceweir_kernel::is_patient_worker;
 use traceweir_session::is_contained;
 
-/// Has panics end the program from now on, unless they are contained.
+/// Makes panics abort the program from now on, unless they are contained.
 pub fn end_at_panics() {
-    let tell = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |what| {
-        tell(what);
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        report(info);
         if !is_contained() && !is_patient_worker() {
             std::process::abort();
         }

@@ -1,14 +1,17 @@
-//! What `/proc` says about a process: its start, its namespace or container, its threads. Who it is to those who read its events is `traceweir_session::identity`.
+//! Process information from `/proc`: start time, namespace or container, threads.
+//! `traceweir_session::identity` holds how a process is named to the readers of its events.
 //!
 //! ```text
-//!   the process's view            NSpid line of /proc/PID/task/TID/status         the daemon's view
-//!   gettid() = 7          ◀──────  "NSpid:  4711  7": last number, first number ──────▶  4711
+//!   the process's view       NSpid line of /proc/PID/task/TID/status             the daemon's view
+//!   gettid() = 7          ◀──  "NSpid:  4711  7": last number, first number ──▶  4711
 //! ```
 //!
-//! A record carries the thread id that the process saw. Where the process lives in another PID namespace, that number means nothing to
-//! readers; [`Translator`] turns it into the daemon's. It reads the whole task folder for an id it does not know, ten times a second at
-//! most in the long run, so that a process which invents ids costs little; a few looks more are in reserve, so that threads which start
-//! one after the other are all found. An id that is not found is [`UNKNOWN`].
+//! A record carries the thread id that the process saw. If the process lives in another PID
+//! namespace, that number means nothing to readers; [`Translator`] turns it into the daemon's. For
+//! an unknown id it reads the whole task folder, in the long run at most ten times a second, so
+//! that a process which invents ids costs little. A few extra scans are kept in reserve, so that
+//! threads which start one after the other are all found. An id that is not found becomes
+//! [`UNKNOWN`].
 
 use std::collections::HashMap;
 use std::fs;
@@ -17,16 +20,16 @@ use std::time::{Duration, Instant};
 use traceweir_session::identity::start_ticks;
 use traceweir_session::{Threads, cgroup};
 
-/// The thread id of a thread that is gone and unknown.
+/// The thread id reported for a thread that has ended and is unknown.
 const UNKNOWN: u32 = u32::MAX;
-/// A look at the threads of a process is granted so often.
-const REFRESH: Duration = Duration::from_millis(100);
-/// Looks that may be saved up.
-const RESERVE: u32 = 16;
-/// Threads remembered of one process.
+/// One scan of a process's threads is granted per this interval.
+const SCAN_INTERVAL: Duration = Duration::from_millis(100);
+/// Maximum number of scans that can accumulate.
+const MAX_SAVED_SCANS: u32 = 16;
+/// Maximum number of thread ids kept per process.
 const MAX_THREADS: usize = 65_536;
 
-/// One process for as long as it lives: ids are used again, ids with start times are not.
+/// Identifies one process during its lifetime: ids are reused, ids with start times are not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ProcessKey {
     pid: u32,
@@ -34,19 +37,21 @@ pub(crate) struct ProcessKey {
 }
 
 impl ProcessKey {
-    /// The process that has this id now, if there is one.
-    pub(crate) fn of(pid: u32) -> Option<Self> {
+    /// Returns the key of the process that has this id now, if there is one.
+    pub(crate) fn from_pid(pid: u32) -> Option<Self> {
         start_ticks(pid).map(|start_ticks| Self { pid, start_ticks })
     }
 }
 
-/// Capabilities of which one lets a process profile the system: CAP_SYS_ADMIN, CAP_PERFMON.
+/// Capabilities that allow a process to profile the system, each by itself: CAP_SYS_ADMIN,
+/// CAP_PERFMON.
 const PROFILING: u64 = 1 << 21 | 1 << 38;
 
-/// Whether a process of this user has a right to profile the system.
+/// Returns whether a process of this user has the right to profile the system.
 ///
-/// Capabilities are those of its user namespace, where anybody may have all of them: only the daemon's own counts. And a process that became somebody else by what it runs
-/// (set-user-id) is not asked for the one who connected.
+/// Capabilities count within a user namespace, where any user may have all of them: only the
+/// daemon's own namespace counts. A process that changed its user through a set-user-id program has
+/// no right in the name of the user who connected.
 pub(crate) fn may_profile(pid: u32, user: u32) -> bool {
     let namespace = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/user")).ok();
     let own = namespace("self");
@@ -55,94 +60,97 @@ pub(crate) fn may_profile(pid: u32, user: u32) -> bool {
     }
     let status = cgroup::beginning(&format!("/proc/{pid}/status")).unwrap_or_default();
     let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
-    let is_still_him = field("Uid:").is_some_and(|ids| {
+    let has_same_user = field("Uid:").is_some_and(|ids| {
         let mut ids = ids.split_whitespace().map(str::parse).peekable();
         ids.peek().is_some() && ids.all(|id| id == Ok(user))
     });
     let bits = field("CapEff:").and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok());
-    is_still_him && bits.is_some_and(|bits| bits & PROFILING != 0)
+    has_same_user && bits.is_some_and(|bits| bits & PROFILING != 0)
 }
 
-/// How thread ids of a process are to be written.
+/// Returns how the thread ids of a process are recorded.
 pub(crate) fn threads_of(pid: u32) -> Threads {
-    if !is_elsewhere(pid) {
+    if !is_in_other_namespace(pid) {
         return Threads::AsGiven;
     }
     let mut translator = Translator::new(pid);
     Threads::Translated(Box::new(move |tid| translator.translate(tid)))
 }
 
-/// Whether a process runs in a container: in another PID namespace than the daemon, or in a container by its control groups that the daemon is not in. One that
-/// cannot be seen from here at all has the number 0. What cannot be found out is not so.
+/// Returns whether a process runs in a container: in another PID namespace than the daemon, or in a
+/// container, according to its control groups, that the daemon is not in. A process that is not
+/// visible from the daemon's namespace has the id 0. If the information is not available, the
+/// answer is no.
 pub(crate) fn is_contained(pid: u32) -> bool {
-    pid == 0 || is_elsewhere(pid) || {
+    pid == 0 || is_in_other_namespace(pid) || {
         let container = |pid: u32| cgroup::container(&cgroup::of(pid));
-        let its = container(pid);
-        its.is_some() && its != container(std::process::id())
+        let other = container(pid);
+        other.is_some() && other != container(std::process::id())
     }
 }
 
-/// Whether a process is in another PID namespace.
-fn is_elsewhere(pid: u32) -> bool {
+/// Returns whether a process is in another PID namespace.
+fn is_in_other_namespace(pid: u32) -> bool {
     let own = fs::read_link("/proc/self/ns/pid").ok();
-    let its = fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
-    match (own, its) {
-        (Some(own), Some(its)) => own != its,
-        // Whose link may not be read still shows how deep it is.
+    let other = fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
+    match (own, other) {
+        (Some(own), Some(other)) => own != other,
+        // If the link cannot be read, the namespace depth still shows.
         _ => match (depth("self"), depth(&pid.to_string())) {
-            (Some(own), Some(its)) => own != its,
+            (Some(own), Some(other)) => own != other,
             _ => false,
         },
     }
 }
 
-/// In how many namespaces a process has a number, as far as they can be seen from here.
+/// Returns in how many PID namespaces a process has an id, as far as they are visible from here.
 fn depth(process: &str) -> Option<usize> {
     let status = cgroup::beginning(&format!("/proc/{process}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
     Some(line.split_ascii_whitespace().count())
 }
 
-/// Turns thread ids of one process's namespace into the daemon's.
+/// Translates thread ids of one process's namespace into the daemon's.
 struct Translator {
     pid: u32,
     known: HashMap<u32, u32>,
-    looks: u32,
-    granted: Instant,
+    scans_left: u32,
+    last_grant: Instant,
 }
 
 impl Translator {
-    /// Knows the main thread from the start: a process that writes and ends at once often has no other.
+    /// Starts with the main thread: a process that writes and ends at once often has no other.
     fn new(pid: u32) -> Self {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
         let known = namespace_ids(&status).map(|(outer, inner)| (inner, outer)).into_iter().collect();
-        Self { pid, known, looks: RESERVE, granted: Instant::now() }
+        Self { pid, known, scans_left: MAX_SAVED_SCANS, last_grant: Instant::now() }
     }
 
     fn translate(&mut self, tid: u32) -> u32 {
-        if !self.known.contains_key(&tid) && self.may_look(Instant::now()) {
-            self.look();
+        if !self.known.contains_key(&tid) && self.take_scan(Instant::now()) {
+            self.scan_threads();
         }
         self.known.get(&tid).copied().unwrap_or(UNKNOWN)
     }
 
-    /// Whether a look is left; takes it.
-    fn may_look(&mut self, now: Instant) -> bool {
-        let passed = now.saturating_duration_since(self.granted).as_millis() / REFRESH.as_millis();
-        if let Some(earned) = u32::try_from(passed).ok().filter(|earned| *earned < RESERVE) {
-            self.looks = (self.looks + earned).min(RESERVE);
-            self.granted += REFRESH * earned;
+    /// Takes one scan from the reserve; returns whether there was one.
+    fn take_scan(&mut self, now: Instant) -> bool {
+        let passed = now.saturating_duration_since(self.last_grant).as_millis() / SCAN_INTERVAL.as_millis();
+        if let Some(earned) = u32::try_from(passed).ok().filter(|earned| *earned < MAX_SAVED_SCANS) {
+            self.scans_left = (self.scans_left + earned).min(MAX_SAVED_SCANS);
+            self.last_grant += SCAN_INTERVAL * earned;
         } else {
-            self.looks = RESERVE;
-            self.granted = now;
+            self.scans_left = MAX_SAVED_SCANS;
+            self.last_grant = now;
         }
-        let left = self.looks > 0;
-        self.looks = self.looks.saturating_sub(1);
+        let left = self.scans_left > 0;
+        self.scans_left = self.scans_left.saturating_sub(1);
         left
     }
 
-    /// Threads that have ended stay known: their last records may still be on the way.
-    fn look(&mut self) {
+    /// Reads all threads of the process. Threads that have ended are kept: their last records may
+    /// still be on the way.
+    fn scan_threads(&mut self) {
         if self.known.len() > MAX_THREADS {
             self.known.clear();
         }
@@ -156,7 +164,8 @@ impl Translator {
     }
 }
 
-/// First and last number of the `NSpid` line: the id here and the id that the thread itself sees.
+/// Returns the first and last number of the `NSpid` line: the id here and the id that the thread
+/// itself sees.
 fn namespace_ids(status: &str) -> Option<(u32, u32)> {
     let line = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
     let mut ids = line.split_ascii_whitespace().map(str::parse::<u32>);
@@ -170,20 +179,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_is_known_by_id_and_start() {
-        let own = ProcessKey::of(std::process::id()).unwrap();
-        assert_eq!(ProcessKey::of(std::process::id()), Some(own));
+    fn process_key_holds_id_and_start_time() {
+        let own = ProcessKey::from_pid(std::process::id()).unwrap();
+        assert_eq!(ProcessKey::from_pid(std::process::id()), Some(own));
         assert!(own.start_ticks > 0);
         assert_ne!(
             own,
             ProcessKey { start_ticks: own.start_ticks + 1, ..own },
             "a later process with this id"
         );
-        assert_eq!(ProcessKey::of(u32::MAX), None);
+        assert_eq!(ProcessKey::from_pid(u32::MAX), None);
     }
 
     #[test]
-    fn the_outer_and_the_innermost_id_are_taken() {
+    fn outermost_and_innermost_ids_are_parsed() {
         assert_eq!(namespace_ids("Name:\tx\nNSpid:\t4711\t12\t7\nNSpgid:\t1\n"), Some((4711, 7)));
         assert_eq!(namespace_ids("NSpid:\t4711\n"), Some((4711, 4711)));
         assert_eq!(namespace_ids("NSpid:\n"), None);
@@ -192,9 +201,9 @@ mod tests {
     }
 
     #[test]
-    fn processes_of_this_namespace_are_in_no_container_and_the_unseen_are_in_one() {
+    fn only_processes_that_are_not_visible_count_as_contained() {
         let own = std::process::id();
-        assert!(!is_contained(own) && !is_elsewhere(own));
+        assert!(!is_contained(own) && !is_in_other_namespace(own));
         assert!(!is_contained(u32::MAX), "gone");
         assert!(is_contained(0));
         assert_eq!(depth("self"), depth(&own.to_string()));
@@ -208,15 +217,16 @@ mod tests {
     }
 
     #[test]
-    fn threads_are_found_and_inventions_are_unknown() {
+    fn threads_are_found_and_invented_ids_are_unknown() {
         let mut translator = Translator::new(std::process::id());
         assert_eq!(translator.known.len(), 1);
         assert_eq!(translator.translate(0x7FFF_FFFE), UNKNOWN);
-        // The main thread's number in the innermost namespace is its process id there, whatever namespace the test runs in.
+        // The main thread's number in the innermost namespace is its process id there, in whichever
+        // namespace the test runs.
         let status = fs::read_to_string("/proc/self/status").unwrap();
         let (outer, inner) = namespace_ids(&status).unwrap();
         assert_eq!(translator.translate(inner), outer);
-        // A thread that started after the last look.
+        // A thread that started after the last scan.
         std::thread::spawn(move || {
             let status = fs::read_to_string("/proc/thread-self/status").unwrap();
             let (outer, inner) = namespace_ids(&status).unwrap();
@@ -227,15 +237,15 @@ mod tests {
     }
 
     #[test]
-    fn looks_are_granted_at_a_steady_rate_with_a_reserve() {
+    fn scans_are_granted_at_a_steady_rate_with_a_reserve() {
         let mut translator = Translator::new(1);
-        let start = translator.granted;
-        let mut looks = |at: Duration| (0..100).filter(|_| translator.may_look(start + at)).count();
-        assert_eq!(looks(Duration::ZERO), 16);
-        assert_eq!(looks(Duration::from_millis(99)), 0);
-        assert_eq!(looks(Duration::from_millis(100)), 1);
-        assert_eq!(looks(Duration::from_millis(350)), 2);
-        assert_eq!(looks(Duration::from_millis(400)), 1, "what was over counts on");
-        assert_eq!(looks(Duration::from_secs(3600)), 16);
+        let start = translator.last_grant;
+        let mut scans = |at: Duration| (0..100).filter(|_| translator.take_scan(start + at)).count();
+        assert_eq!(scans(Duration::ZERO), 16);
+        assert_eq!(scans(Duration::from_millis(99)), 0);
+        assert_eq!(scans(Duration::from_millis(100)), 1);
+        assert_eq!(scans(Duration::from_millis(350)), 2);
+        assert_eq!(scans(Duration::from_millis(400)), 1, "the remainder counts on");
+        assert_eq!(scans(Duration::from_secs(3600)), 16);
     }
 }

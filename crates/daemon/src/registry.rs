@@ -1,34 +1,39 @@
-//! Who is there and what is enabled for whom.
+//! Connected processes, their registrations, and what each session has enabled.
 //!
 //! ```text
-//!   processes      link ─▶ Process { registrations: number ─▶ Registration { provider, group, sessions that have it enabled }
-//!                                    regions:       session ─▶ source
-//!                                    awaited:       order ─▶ wait }
-//!   registered     target ─▶ { (link, registration) }            the same registrations by GUID, members by the GUID of their group
-//!   named          hash of a name ─▶ { (link, registration) }    those that have the name and another GUID than its hash
-//!   enables        target ─▶ session ─▶ Enable                   also for GUIDs that nobody has registered yet
-//!   disallowed     session ─▶ { provider }                       those that the session does not have enabled by their group
+//!   processes   link ─▶ Process { registrations: number ─▶ Registration { provider, group, … }
+//!                                 regions:       session ─▶ source
+//!                                 awaited:       order ─▶ wait }
+//!   registered  target ─▶ { (link, number) }   the same registrations by GUID; group members also
+//!                                              by the GUID of their group
+//!   named       hash ─▶ { (link, number) }    registrations whose GUID is not the hash of a name
+//!   enables     target ─▶ session ─▶ Enable    also for GUIDs that no process has registered yet
+//!   disallowed  session ─▶ { provider }        providers that an enable of their group leaves out
 //!
-//!   Target         Provider(GUID) │ Group(GUID)                  one GUID may name both
+//!   Target      Provider(GUID) │ Group(GUID)   one GUID may name both
 //! ```
 //!
 //! Invariants:
 //!
-//! 1. `registered` holds exactly the registrations of `processes`: each under its provider, and under its group if it has one.
-//! 2. A registration's `sessions` holds a session only while [`Registry::wish`] says that the session wants it. A classic registration has one
-//!    at most: the one that was enabled last.
-//! 3. A session's enable of a provider by name (`registry/by_name.rs`) reaches a registration with that name and a GUID of its own only while
-//!    the registration's `by_name` holds the session.
-//! 4. `regions` of a process holds a session exactly while one of its registrations is enabled there (and a region could be made).
+//! 1. `registered` holds exactly the registrations of `processes`: each under its provider, and
+//!    under its group if it has one.
+//! 2. A registration's `sessions` holds a session only while [`Registry::combined_params`] returns
+//!    parameters for that session. A classic registration has at most one session: the one that
+//!    enabled it last.
+//! 3. A session's enable of a provider by name (`registry/by_name.rs`) reaches a registration with
+//!    that name and another GUID only while the registration's `by_name` holds the session.
+//! 4. `regions` of a process holds a session exactly while one of its registrations is enabled
+//!    there (and a region could be created).
 //!
-//! What a session wants of a registration, put together from all its enables, is in `registry/wish.rs`. Data only: what is sent, attached
-//! and waited for is the service's work.
+//! `registry/combine.rs` combines all enables of a session into what it wants from one
+//! registration. This module holds data only: sending, attaching and waiting are the service's
+//! work.
 
 mod by_name;
+mod combine;
 mod disallow;
+mod listing;
 mod process;
-mod told;
-mod wish;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Unbounded};
@@ -47,55 +52,54 @@ use crate::service::LinkId;
 pub(crate) use by_name::NameMatch;
 pub(crate) use process::Process;
 
-/// Sessions that enable one provider directly, or one group.
+/// Maximum number of sessions that enable one provider directly, or one group.
 const MAX_SESSIONS_PER_TARGET: usize = 8;
-/// Providers that one session enables.
+/// Maximum number of providers that one session enables.
 const MAX_ENABLES_PER_SESSION: usize = 4096;
-/// Bytes of provider names kept for one process; a name past that is not kept.
+/// Maximum total length of the provider names kept for one process; longer names are not kept.
 const MAX_NAME_BYTES: usize = 32 * 1024;
 
-/// One registration.
+/// One registration of a provider by a process.
 #[derive(Debug)]
 pub(crate) struct Registration {
-    /// Its GUID.
     pub(crate) provider: Guid,
-    /// The group that its traits name.
+    /// The group named by the provider's traits.
     pub(crate) group: Option<Guid>,
-    /// It takes orders from one session at a time, and of those the level and 32 flags only.
+    /// A classic registration follows one session at a time, and gets only a level and 32 flags.
     pub(crate) classic: bool,
-    /// Sessions for which it is enabled.
+    /// Sessions for which the registration is enabled.
     pub(crate) sessions: BTreeSet<u64>,
     has_traits: bool,
     name: String,
-    /// The hash of its name, where its GUID is another.
+    /// The hash of the provider's name, if it differs from the GUID.
     name_hash: Option<Guid>,
-    /// Sessions that enable it by its name and have the right to.
+    /// Sessions that enable the registration by its name and have the right to.
     by_name: BTreeSet<u64>,
 }
 
 impl Registration {
-    /// What enables it.
+    /// Returns the targets whose enables apply to this registration.
     fn targets(&self) -> impl Iterator<Item = Target> + use<> {
         [Some(Target::Provider(self.provider)), self.group.map(Target::Group)].into_iter().flatten()
     }
 }
 
-/// What the GUID of an enable call names.
+/// The provider or group that the GUID of an enable call names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Target {
-    /// The registrations of this GUID.
+    /// All registrations of this GUID.
     Provider(Guid),
-    /// The registrations whose traits name this group.
+    /// All registrations whose traits name this group.
     Group(Guid),
 }
 
 impl Target {
-    /// By the GUID and the property bits of a call.
-    pub(crate) fn of_call(guid: Guid, property: u32) -> Self {
-        Self::of(guid, property & EVENT_ENABLE_PROPERTY_PROVIDER_GROUP != 0)
+    /// Returns the target for the GUID and the property bits of an enable call.
+    pub(crate) fn from_call(guid: Guid, property: u32) -> Self {
+        Self::new(guid, property & EVENT_ENABLE_PROPERTY_PROVIDER_GROUP != 0)
     }
 
-    fn of(guid: Guid, is_group: bool) -> Self {
+    fn new(guid: Guid, is_group: bool) -> Self {
         if is_group { Self::Group(guid) } else { Self::Provider(guid) }
     }
 
@@ -109,32 +113,32 @@ impl Target {
 /// What one session wants from one target.
 #[derive(Clone, Debug)]
 pub(crate) struct Enable {
-    /// What.
     pub(crate) params: EnableParams,
-    /// From whom.
+    /// The processes that the enable applies to.
     pub(crate) scope: Scope,
-    /// What the provider was called by who asked; empty: nothing.
+    /// The provider name given in the call; empty if none was.
     name: String,
-    /// The controller of an enable by name: its rights are checked for each GUID that is registered under the name.
+    /// The controller of an enable by name; its rights are checked for each GUID registered under
+    /// the name.
     controller: Option<Identity>,
-    /// Processes that it left out because they run in a container.
+    /// Number of processes left out because they run in a container.
     left_out: u32,
-    /// Later calls have higher numbers.
+    /// Sequence number of the call; later calls have higher numbers.
     since: u64,
 }
 
 impl Enable {
-    /// As it is told, for a session.
+    /// Returns this enable as an entry of a provider listing.
     fn entry(&self, session: u64) -> EnableEntry {
         let EnableParams { level, match_any, match_all, property, ref filters, .. } = self.params;
-        let of_processes = self.scope.iter().flat_map(Conditions::asked);
-        let (filters, name) = (of_processes.chain(filters).cloned().collect(), self.name.clone());
+        let process_filters = self.scope.iter().flat_map(Conditions::filters);
+        let (filters, name) = (process_filters.chain(filters).cloned().collect(), self.name.clone());
         let (any, all, left_out) = (match_any, match_all, self.left_out);
         EnableEntry { session, level, any, all, property, filters, name, traced: 0, left_out }
     }
 }
 
-/// Who is there and what is enabled for whom.
+/// Connected processes, their registrations, and what each session has enabled.
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
     /// Processes by connection.
@@ -143,25 +147,25 @@ pub(crate) struct Registry {
     named: BTreeMap<Guid, BTreeSet<(LinkId, u32)>>,
     enables: BTreeMap<Target, BTreeMap<u64, Enable>>,
     disallowed: BTreeMap<u64, BTreeSet<Guid>>,
-    /// Registrations of each user that has some.
-    of_users: BTreeMap<u32, usize>,
+    /// Number of registrations per user; users without registrations have no entry.
+    user_counts: BTreeMap<u32, usize>,
     calls: u64,
-    /// `enables` has changed since [`Registry::take_changed`].
+    /// Whether `enables` has changed since the last [`Registry::take_changed`].
     is_changed: bool,
 }
 
 impl Registry {
-    /// Whether this process has a connection already.
-    pub(crate) fn knows(&self, pid: u32, instance: u64) -> bool {
+    /// Returns whether this process already has a connection.
+    pub(crate) fn has_process(&self, pid: u32, instance: u64) -> bool {
         self.processes.values().any(|process| process.peer.pid == pid && process.instance == instance)
     }
 
-    /// Connections of one process.
-    pub(crate) fn connections_of(&self, pid: u32) -> usize {
+    /// Returns the number of connections of one process.
+    pub(crate) fn connection_count(&self, pid: u32) -> usize {
         self.processes.values().filter(|process| process.peer.pid == pid).count()
     }
 
-    /// Adds a registration.
+    /// Adds a registration. Does nothing for an unknown connection.
     pub(crate) fn register(
         &mut self,
         link: LinkId,
@@ -172,22 +176,22 @@ impl Registry {
     ) -> Result<(), Refusal> {
         let Some(process) = self.processes.get_mut(&link) else { return Ok(()) };
         if process.registrations.contains_key(&number) {
-            return Err(invalid("this registration is there already"));
+            return Err(invalid("this registration number is already in use"));
         }
         if process.registrations.len() >= MAX_REGISTRATIONS {
-            let why = format!("a process has at most {MAX_REGISTRATIONS} registrations");
-            return Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, why));
+            let reason = format!("a process has at most {MAX_REGISTRATIONS} registrations");
+            return Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, reason));
         }
-        let of_user = self.of_users.entry(process.peer.uid).or_default();
-        if *of_user >= MAX_REGISTRATIONS_OF_USER {
+        let user_count = self.user_counts.entry(process.peer.uid).or_default();
+        if *user_count >= MAX_REGISTRATIONS_OF_USER {
             let uid = process.peer.uid;
-            let why = format!(
-                "the processes of uid {uid} have {MAX_REGISTRATIONS_OF_USER} registrations, which is the limit for one user: \
+            let reason = format!(
+                "the processes of uid {uid} have {MAX_REGISTRATIONS_OF_USER} registrations, the limit for one user: \
                  end some of them"
             );
-            return Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, why));
+            return Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, reason));
         }
-        *of_user = of_user.saturating_add(1);
+        *user_count = user_count.saturating_add(1);
         let new = Registration {
             provider,
             group: None,
@@ -201,27 +205,29 @@ impl Registry {
         process.registrations.insert(number, new);
         self.registered.entry(Target::Provider(provider)).or_default().insert((link, number));
         if !traits.is_empty() && !classic {
-            self.give_traits(link, number, traits);
+            self.apply_traits(link, number, traits);
         }
         Ok(())
     }
 
-    /// Gives a registration the traits that it came without; whoever has some keeps them.
+    /// Sets the traits of a registration that has none yet.
     pub(crate) fn set_traits(&mut self, link: LinkId, number: u32, traits: &[u8]) -> Result<(), Refusal> {
         Traits::parse_strict(traits).map_err(|e| invalid(&e.to_string()))?;
         match self.registration(link, number) {
-            None => Err(invalid("this registration is not there")),
-            Some(it) if it.classic => Err(invalid("a classic provider has no traits")),
-            Some(it) if it.has_traits => Err(invalid("the traits of a registration are set once")),
+            None => Err(invalid("no such registration")),
+            Some(registration) if registration.classic => Err(invalid("a classic provider has no traits")),
+            Some(registration) if registration.has_traits => {
+                Err(invalid("the traits of a registration are set once"))
+            }
             Some(_) => {
-                self.give_traits(link, number, traits);
+                self.apply_traits(link, number, traits);
                 Ok(())
             }
         }
     }
 
-    /// Takes over what can be read of the traits: a name, a group.
-    fn give_traits(&mut self, link: LinkId, number: u32, traits: &[u8]) {
+    /// Copies the name and the group from the traits, as far as they can be parsed.
+    fn apply_traits(&mut self, link: LinkId, number: u32, traits: &[u8]) {
         let Some(process) = self.processes.get_mut(&link) else { return };
         let Some(registration) = process.registrations.get_mut(&number) else { return };
         registration.has_traits = true;
@@ -242,38 +248,38 @@ impl Registry {
         }
     }
 
-    /// Takes a registration out.
+    /// Removes a registration.
     pub(crate) fn unregister(&mut self, link: LinkId, number: u32) -> Option<Registration> {
         let process = self.processes.get_mut(&link)?;
         let registration = process.registrations.remove(&number)?;
         process.name_bytes = process.name_bytes.saturating_sub(registration.name.len());
         let uid = process.peer.uid;
-        self.forget(&registration, link, number);
-        self.give_back(uid, 1);
+        self.remove_from_indexes(&registration, link, number);
+        self.release_registrations(uid, 1);
         Some(registration)
     }
 
-    /// Takes a process out with all its registrations.
+    /// Removes a process with all its registrations.
     pub(crate) fn remove(&mut self, link: LinkId) -> Option<Process> {
         let process = self.processes.remove(&link)?;
         for (number, registration) in &process.registrations {
-            self.forget(registration, link, *number);
+            self.remove_from_indexes(registration, link, *number);
         }
-        self.give_back(process.peer.uid, process.registrations.len());
+        self.release_registrations(process.peer.uid, process.registrations.len());
         Some(process)
     }
 
-    /// A user has so many registrations less.
-    fn give_back(&mut self, uid: u32, count: usize) {
-        if let Some(of_user) = self.of_users.get_mut(&uid) {
-            *of_user = of_user.saturating_sub(count);
-            if *of_user == 0 {
-                self.of_users.remove(&uid);
+    /// Subtracts `count` from the registrations counted for a user.
+    fn release_registrations(&mut self, uid: u32, count: usize) {
+        if let Some(user_count) = self.user_counts.get_mut(&uid) {
+            *user_count = user_count.saturating_sub(count);
+            if *user_count == 0 {
+                self.user_counts.remove(&uid);
             }
         }
     }
 
-    fn forget(&mut self, registration: &Registration, link: LinkId, number: u32) {
+    fn remove_from_indexes(&mut self, registration: &Registration, link: LinkId, number: u32) {
         for target in registration.targets() {
             remove_from(&mut self.registered, &target, (link, number));
         }
@@ -282,32 +288,33 @@ impl Registry {
         }
     }
 
-    /// One registration.
+    /// Returns one registration for modification.
     pub(crate) fn registration(&mut self, link: LinkId, number: u32) -> Option<&mut Registration> {
         self.processes.get_mut(&link)?.registrations.get_mut(&number)
     }
 
-    /// All registrations of a provider, or members of a group.
+    /// Returns all registrations of a provider, or all members of a group.
     pub(crate) fn registrations_of(&self, target: Target) -> Vec<(LinkId, u32)> {
         self.registered.get(&target).map(|all| all.iter().copied().collect()).unwrap_or_default()
     }
 
-    /// A session is not enabled for a registration after all, or for none of the process.
-    pub(crate) fn take_back(&mut self, link: LinkId, number: Option<u32>, session: u64) {
+    /// Marks a session as not enabled for one registration of a process, or for all of them.
+    pub(crate) fn clear_enabled(&mut self, link: LinkId, number: Option<u32>, session: u64) {
         let Some(process) = self.processes.get_mut(&link) else { return };
-        for (its, registration) in &mut process.registrations {
-            if number.is_none_or(|number| number == *its) {
+        for (own_number, registration) in &mut process.registrations {
+            if number.is_none_or(|number| number == *own_number) {
                 registration.sessions.remove(&session);
             }
         }
     }
 
-    /// Whether anybody has registered or enabled the provider, or joined or enabled the group.
+    /// Returns whether a provider is registered or enabled, or a group has members or is enabled.
     pub(crate) fn is_known(&self, target: Target) -> bool {
         self.registered.contains_key(&target) || self.enables.contains_key(&target)
     }
 
-    /// Sets what a session wants from a target; replaces what it wanted before. A name that was given once stays while none is given.
+    /// Sets what a session wants from a target and replaces the session's previous enable of it. A
+    /// name given earlier is kept if the new call gives none.
     pub(crate) fn enable(
         &mut self,
         target: Target,
@@ -316,23 +323,23 @@ impl Registry {
         scope: Scope,
         name: &str,
     ) -> Result<(), Refusal> {
-        let of_session = self.enables.values().filter(|sessions| sessions.contains_key(&session)).count();
+        let session_count = self.enables.values().filter(|sessions| sessions.contains_key(&session)).count();
         let sessions = self.enables.get(&target);
         if !sessions.is_some_and(|sessions| sessions.contains_key(&session)) {
-            let full = |why| Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, why));
+            let full = |reason| Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, reason));
             if sessions.is_some_and(|sessions| sessions.len() >= MAX_SESSIONS_PER_TARGET) {
                 return full(match target {
                     Target::Provider(_) => "eight sessions enable this provider already",
                     Target::Group(_) => "eight sessions enable this group already",
                 });
             }
-            if of_session >= MAX_ENABLES_PER_SESSION {
+            if session_count >= MAX_ENABLES_PER_SESSION {
                 return full("a session enables at most 4096 providers");
             }
         }
         self.calls = self.calls.wrapping_add(1);
         let sessions = self.enables.entry(target).or_default();
-        let before = sessions.remove(&session).map(|it| it.name).filter(|_| name.is_empty());
+        let before = sessions.remove(&session).map(|enable| enable.name).filter(|_| name.is_empty());
         let name = before.unwrap_or_else(|| name.to_owned());
         sessions.insert(
             session,
@@ -345,14 +352,18 @@ impl Registry {
         Ok(())
     }
 
-    /// Whether what is enabled has changed since the last call.
+    /// Returns whether the enables have changed since the last call of this function.
     pub(crate) fn take_changed(&mut self) -> bool {
         std::mem::take(&mut self.is_changed)
     }
 
-    /// All that is enabled for every process, the latest call last: GUID, name if there is one, session, and what the session wants. The property
-    /// says which are groups. What only the daemon can decide is left out: enables for some processes, and groups of which members are disallowed.
-    /// A name stands there only if `may_name` says so of its controller: the daemon checks the rights of others for each GUID that has the name.
+    /// Returns everything that is enabled for all processes, the latest call last: GUID, name,
+    /// session and parameters.
+    ///
+    /// The property bits mark groups. The list leaves out what only the daemon can decide: enables
+    /// for some processes only, and enables of groups with disallowed members. The name is filled
+    /// in only if `may_name` accepts the controller; for other controllers the daemon checks the
+    /// rights for each GUID registered under the name.
     pub(crate) fn enabled(
         &self,
         may_name: impl Fn(&Identity) -> bool,
@@ -384,19 +395,19 @@ impl Registry {
             .collect()
     }
 
-    /// A session wants a target no more; whether it did.
+    /// Removes a session's enable of a target; returns whether there was one.
     pub(crate) fn disable(&mut self, target: Target, session: u64) -> bool {
         let Some(sessions) = self.enables.get_mut(&target) else { return false };
-        let did = sessions.remove(&session).is_some();
-        self.is_changed |= did;
+        let was_enabled = sessions.remove(&session).is_some();
+        self.is_changed |= was_enabled;
         if sessions.is_empty() {
             self.enables.remove(&target);
         }
         self.forget_matches(target, session);
-        did
+        was_enabled
     }
 
-    /// A session wants nothing more of anybody; the processes that had a region for it.
+    /// Removes all enables of a session; returns the processes that had a region for it.
     pub(crate) fn forget_session(&mut self, session: u64) -> Vec<LinkId> {
         self.enables.retain(|_, sessions| {
             self.is_changed |= sessions.remove(&session).is_some();
@@ -404,7 +415,7 @@ impl Registry {
         });
         self.disallowed.remove(&session);
         for process in self.processes.values_mut() {
-            process.left_out_of.retain(|(_, its)| *its != session);
+            process.left_out_of.retain(|(_, enabling)| *enabling != session);
         }
         let mut links = Vec::new();
         for (link, process) in &mut self.processes {
@@ -419,13 +430,14 @@ impl Registry {
         links
     }
 
-    /// All providers and groups that are registered or enabled, and these others, behind this one; each is put together when it is asked for.
+    /// Returns all providers and groups that are registered, enabled or in `others`, in order,
+    /// starting after `after`. Each entry is built when the iterator reaches it.
     pub(crate) fn providers<'a>(
         &'a self,
         after: Option<(Guid, bool)>,
         others: &'a BTreeSet<Target>,
     ) -> impl Iterator<Item = ProviderEntry> + use<'a> {
-        let after = after.map(|(guid, is_group)| Target::of(guid, is_group));
+        let after = after.map(|(guid, is_group)| Target::new(guid, is_group));
         let mut next = (after.map_or(Unbounded, Excluded), Unbounded);
         std::iter::from_fn(move || {
             let registered = self.registered.range(next).next().map(|(target, _)| *target);
@@ -460,7 +472,8 @@ impl Registry {
         enables.extend(self.enables.get(&target).into_iter().flatten().map(|(id, enable)| (*id, enable)));
         entry.sessions = enables.into_iter().map(|(id, enable)| enable.entry(id)).collect();
         for enable in &mut entry.sessions {
-            enable.traced = self.processes_of(target, |it| it.sessions.contains(&enable.session));
+            enable.traced =
+                self.count_processes(target, |registration| registration.sessions.contains(&enable.session));
         }
         entry.pids = pids.into_iter().collect();
         entry.contained = contained.into_iter().collect();
@@ -470,8 +483,8 @@ impl Registry {
 }
 
 impl Registry {
-    /// Processes with a registration of a target that passes a test.
-    fn processes_of(&self, target: Target, test: impl Fn(&Registration) -> bool) -> u32 {
+    /// Returns the number of processes with a registration of a target that passes the test.
+    fn count_processes(&self, target: Target, test: impl Fn(&Registration) -> bool) -> u32 {
         let passing = self.registered.get(&target).into_iter().flatten().filter_map(|(link, number)| {
             let process = self.processes.get(link)?;
             test(process.registrations.get(number)?).then_some(process.peer.pid)
@@ -493,8 +506,8 @@ fn remove_from<K: Ord>(
     }
 }
 
-fn invalid(why: &str) -> Refusal {
-    Refusal::new(Status::ERROR_INVALID_PARAMETER, why)
+fn invalid(reason: &str) -> Refusal {
+    Refusal::new(Status::ERROR_INVALID_PARAMETER, reason)
 }
 
 #[cfg(test)]

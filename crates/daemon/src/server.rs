@@ -7,22 +7,27 @@
 //!        │           │          │                │        │
 //!      accept     receive    Notice, knocked   shut down ◀┘
 //!        └───────────┴─────┬────┘
-//!                       service ──effects──▶ out-queue of each link ──▶ socket, as far as it takes them
+//!                       service ──effects──▶ out-queue of each link ──▶ socket
 //! ```
 //!
-//! 1. One thread; no call in the loop waits. Connecting to providers at the start has a thread of its own, sessions have theirs.
-//! 2. All events that are ready are seen at once, and connections that were hung up go first: a process that reconnects finds its old
-//!    connection forgotten.
-//! 3. What clients sent is closed by a janitor: a close may wait, for as long as who made the
-//!    descriptor likes. Of guests only controllers can send descriptors at all, where the system
-//!    lets us choose. The system's daemon takes descriptors of connections that it has not accepted
-//!    yet at `own/control.sock` alone, which no guest can reach.
-//! 4. What a link has not read yet is held for it up to [`link::MAX_QUEUED`] bytes, then the link is dropped. A guest who controls is not listened to
-//!    while what he asked for fills another's queue, so that nobody is dropped for what others say to him.
-//! 5. Root and the daemon's own user are served first, guests in turns of a few milliseconds (`turns`).
-//! 6. The lock file is held for as long as the socket is served. It decides who is the daemon; the socket file does not.
+//! 1. One thread; no call in the loop blocks. Connecting to providers at startup has a thread of
+//!    its own, and so have sessions.
+//! 2. All ready events are read at once, and connections that were hung up come first, so that a
+//!    process that reconnects finds its old connection removed.
+//! 3. A janitor closes the descriptors that clients sent: a close may block for as long as the
+//!    creator of the descriptor likes. Of the guests only controllers can send descriptors at all,
+//!    if the kernel supports that choice. The system daemon accepts descriptors from connections
+//!    that it has not accepted yet only at `own/control.sock`, which no guest can reach.
+//! 4. The daemon queues up to [`link::MAX_QUEUED`] bytes for a link that does not read, then drops
+//!    the link. It does not read from a guest's controller while that controller's requests fill
+//!    the queue of another client, so that no client is dropped for what others send it.
+//! 5. Root and the daemon's own user are served first, guests in turns of a few milliseconds
+//!    (`turns`).
+//! 6. The daemon holds the lock file while it serves the socket. The lock decides which process is
+//!    the daemon; the socket file does not.
 //!
-//! Leaving is always in this order: stop all sessions, wait for their files, send what is queued, remove the socket, let go of the lock.
+//! The daemon always exits in this order: stop all sessions, wait for their files, send what is
+//! queued, remove the socket, release the lock.
 
 mod autologgers;
 mod door;
@@ -49,30 +54,33 @@ use crate::autologger::Starter;
 use crate::error::{Error, Result};
 use crate::folders::Folders;
 use crate::limits::Descriptors;
-use crate::log::{info, warning};
+use crate::log::{log_info, log_warning};
 use crate::service::{Effect, LinkId, OWN, Service};
 use crate::settings::Settings;
 pub use inbox::Stopper;
 use inbox::{Inbox, Incoming};
 use link::Link;
 
-/// How a daemon runs.
+/// Options of a daemon.
 #[derive(Debug)]
 pub struct Options {
-    /// Where it is found.
+    /// The folder with the daemon's sockets.
     pub runtime: RuntimeDir,
-    /// Leaves after so long without session, pre-enable, consumer or setting of the system; `None`: stays.
+    /// The daemon exits after this time without session, pre-enable, consumer or system setting;
+    /// `None`: it stays.
     pub idle_exit: Option<Duration>,
     /// A listening socket passed by a service manager.
     pub listener: Option<OwnedFd>,
-    /// Sessions at most.
+    /// Maximum number of sessions.
     pub max_sessions: usize,
-    /// MB that a session which starts must leave free on the file system of `/`, besides what its log may take; 0: none.
+    /// MB that a starting session must leave free on the file system of `/`, besides the maximum
+    /// size of its log; 0: none.
     pub reserve_mb: u32,
 }
 
 impl Options {
-    /// A daemon that stays, with the usual limits; what people set is in [`Settings`].
+    /// Creates the options of a daemon that stays, with the default limits; [`Settings`] holds what
+    /// administrators set.
     #[must_use]
     pub fn new(runtime: RuntimeDir) -> Self {
         let Settings { max_sessions, reserve_mb, .. } = Settings::default();
@@ -80,42 +88,43 @@ impl Options {
     }
 }
 
-/// Runs a daemon until SIGTERM, SIGINT, the end of its terminal or idleness; finalises every file before it returns.
+/// Runs a daemon until SIGTERM, SIGINT, the end of its terminal or idleness; finalises every file
+/// before it returns.
 pub fn run(options: Options) -> Result<()> {
     run_until(options, &Stopper::new()?)
 }
 
-/// As [`run`], and until the stopper is used.
+/// Like [`run`], and stops when the stopper is used.
 pub fn run_until(options: Options, stopper: &Stopper) -> Result<()> {
     run_telling(options, stopper, || {})
 }
 
-/// As [`run_until`], and calls `ready` when whoever connects will be answered.
+/// Like [`run_until`], and calls `ready` once new connections will be answered.
 pub fn run_telling(options: Options, stopper: &Stopper, ready: impl FnOnce()) -> Result<()> {
     let runtime = options.runtime.clone();
-    let home = startup::Home::take(&runtime, options.listener)?;
+    let home = startup::Home::acquire(&runtime, options.listener)?;
     let mut server = Server::new(&runtime, home, stopper, (options.idle_exit, options.max_sessions))?;
     server.service.set_reserve_mb(options.reserve_mb);
     server.start_autologgers();
     ready();
-    info!("daemon {} serves {}", std::process::id(), runtime.path().display());
+    log_info!("daemon {} serves {}", std::process::id(), runtime.path().display());
     let outcome = server.serve();
-    server.home.leave();
-    info!("daemon {} leaves", std::process::id());
+    server.home.remove_sockets();
+    log_info!("daemon {} exits", std::process::id());
     outcome
 }
 
-/// How long a connection may take to say hello, and a closed one to take what is still queued.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// Descriptors left to the janitor that are worth a word.
+/// How long a connection may take to send `Hello`, and a closed one to read what is still queued.
+const LINK_TIMEOUT: Duration = Duration::from_secs(5);
+/// Number of unclosed descriptors left to the janitor that is worth a log line.
 const MANY_KEPT: usize = 64;
 /// How often a daemon that was started on demand checks that its socket file is still its own.
-const SOCKET_EVERY: Duration = Duration::from_secs(1);
-/// How long sessions may take to finish their files when the daemon leaves.
+const SOCKET_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// How long sessions may take to finish their files when the daemon exits.
 const FINISH_WITHIN: Duration = Duration::from_secs(60);
 /// How long kernel events may take to be closed after that.
 const CLOSE_KERNEL_WITHIN: Duration = Duration::from_secs(20);
-/// How long what is queued may take to be read when the daemon leaves.
+/// How long clients may take to read what is queued when the daemon exits.
 const FLUSH_WITHIN: Duration = Duration::from_millis(500);
 
 const LISTENER: u64 = 0;
@@ -132,20 +141,20 @@ struct Server {
     service: Service,
     links: BTreeMap<LinkId, Link>,
     last_link: LinkId,
-    /// When a link is dropped unless something happens before.
+    /// When links are dropped unless they become active before.
     expiries: BTreeSet<(Instant, LinkId)>,
     starter: Starter,
     janitor: Janitor,
     descriptors: Descriptors,
-    /// It has been said that the janitor is stuck.
+    /// Whether the log already reports that the janitor is stuck.
     is_stuck: bool,
     inbox: Inbox,
     signals: startup::Signals,
     stop_requests: u32,
     resting_until: Option<Instant>,
     idle_exit: Option<Duration>,
-    /// When the socket file was last inspected.
-    looked: Instant,
+    /// When the socket file was last checked.
+    socket_checked: Instant,
     turns: turns::Turns,
     _sweeper: sweep::Sweeper,
 }
@@ -160,7 +169,7 @@ impl Server {
         let failed = |operation| move |e: Errno| Error::system(operation, e);
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed("epoll_create"))?;
         let inbox = Inbox::new()?;
-        let signals = startup::take_signals()?;
+        let signals = startup::install_signal_handlers()?;
         let hangups = signals.hangups.iter().map(|hangups| (hangups.as_fd(), HANGUPS));
         let listeners = home.listeners().map(|(token, listener)| (listener.as_fd(), token));
         let watched = [(inbox.as_fd(), INBOX), (signals.stops.as_fd(), SIGNALS), (stopper.as_fd(), STOPPER)];
@@ -182,14 +191,14 @@ impl Server {
             expiries: BTreeSet::new(),
             starter: Starter::new(Folders::of(runtime)),
             janitor,
-            descriptors: Descriptors::of_process(),
+            descriptors: Descriptors::current(),
             is_stuck: false,
             inbox,
             signals,
             stop_requests: 0,
             resting_until: None,
             idle_exit,
-            looked: Instant::now(),
+            socket_checked: Instant::now(),
             turns: turns::Turns::default(),
             _sweeper: sweep::Sweeper::start(runtime),
         })
@@ -198,32 +207,32 @@ impl Server {
     fn serve(&mut self) -> Result<()> {
         let mut leave_by = None;
         loop {
-            self.carry_out();
+            self.apply_effects();
             let now = Instant::now();
             if self.stop_requests > 0 && leave_by.is_none() {
                 self.service.shut_down();
                 leave_by = Some(now + FINISH_WITHIN);
                 continue;
             }
-            if self.service.is_finished() || self.is_left_alone(now) || self.is_superseded(now) {
+            if self.service.is_finished() || self.should_exit_idle(now) || self.is_superseded(now) {
                 break;
             }
             if leave_by.is_some_and(|by| by <= now) || self.stop_requests > 1 {
-                warning!("leaving without having finished {:?}", self.service.unfinished());
+                log_warning!("exiting without having finished {:?}", self.service.unfinished());
                 break;
             }
             let next = [leave_by, self.next_deadline()].into_iter().flatten().min();
-            self.turn(next)?;
+            self.run_turn(next)?;
         }
         self.flush_all();
         if self.stop_requests < 2 && !traceweir_kernel::wait_until_closed(CLOSE_KERNEL_WITHIN) {
-            warning!("leaving while kernel events are being closed");
+            log_warning!("exiting while kernel events are being closed");
         }
         Ok(())
     }
 
-    /// Waits for events, at most until then, and handles them.
-    fn turn(&mut self, until: Option<Instant>) -> Result<()> {
+    /// Waits for events, at most until the given time, and handles them.
+    fn run_turn(&mut self, until: Option<Instant>) -> Result<()> {
         let mut events = Vec::with_capacity(self.links.len() + 8);
         let timeout = until.map(|at| timespec(at.saturating_duration_since(Instant::now())));
         match epoll::wait(&self.epoll, spare_capacity(&mut events), timeout.as_ref()) {
@@ -235,10 +244,10 @@ impl Server {
         Ok(())
     }
 
-    /// Does what the service wants done, until it wants nothing more.
-    fn carry_out(&mut self) {
+    /// Carries out the effects of the service until there are none.
+    fn apply_effects(&mut self) {
         loop {
-            // Before anybody is answered: whoever knows that something is enabled can rely on it.
+            // Before any reply: a client that learns of an enable can rely on the published file.
             if let Some(all) = self.service.changed_enables() {
                 self.home.publish(&all);
             }
@@ -249,14 +258,14 @@ impl Server {
             for effect in effects {
                 match effect {
                     Effect::Send { link: OWN, request, message, .. } => {
-                        let next = self.starter.answered(request, message);
-                        self.ask(next);
+                        let next = self.starter.handle_reply(request, message);
+                        self.request_as_daemon(next);
                     }
                     Effect::Send { link, request, message, descriptors } => {
-                        let Some(it) = self.links.get_mut(&link) else { continue };
-                        if it.push(request, message, descriptors) {
+                        let Some(target) = self.links.get_mut(&link) else { continue };
+                        if target.push(request, message, descriptors) {
                             self.flush(link);
-                            self.note_crowded(link);
+                            self.mark_crowded(link);
                         } else {
                             self.drop_unread(link);
                         }
@@ -267,28 +276,29 @@ impl Server {
         }
     }
 
-    fn take_inbox(&mut self) {
-        for incoming in self.inbox.take() {
+    fn handle_inbox(&mut self) {
+        for incoming in self.inbox.take_all() {
             match incoming {
                 Incoming::Notice(notice) => self.service.notice(*notice),
                 Incoming::Knocked(connection) => self.adopt(connection, true),
                 Incoming::Prepared(prepared) => {
-                    let next = self.starter.prepared(prepared);
-                    self.ask(next);
+                    let next = self.starter.handle_prepared(prepared);
+                    self.request_as_daemon(next);
                 }
             }
-            self.carry_out();
+            self.apply_effects();
         }
     }
 
-    fn take_signals(&mut self) {
+    fn read_signals(&mut self) {
         let mut bytes = [0; 16];
         let count = (&self.signals.stops).read(&mut bytes).unwrap_or(0);
         self.stop_requests = self.stop_requests.saturating_add(u32::try_from(count).unwrap_or(u32::MAX));
     }
 
-    /// Leaves as after the first SIGTERM, however many hangups come: kernel and shell may both send one.
-    fn take_hangups(&mut self) {
+    /// Shuts down as after the first SIGTERM, however many hangups come: kernel and shell may both
+    /// send one.
+    fn read_hangups(&mut self) {
         let mut bytes = [0; 16];
         let Some(mut hangups) = self.signals.hangups.as_ref() else { return };
         if hangups.read(&mut bytes).is_ok_and(|count| count > 0) {
@@ -307,18 +317,19 @@ impl Server {
                 self.drop_link(id);
             }
         }
-        self.release();
-        self.listen_again(now);
+        self.release_held();
+        self.resume_listening(now);
     }
 
-    /// Says once that closing what others sent does not come along, and once that it does again.
+    /// Logs once when the descriptors that clients sent cannot be closed, and once when they can
+    /// again.
     fn watch_janitor(&mut self) {
         let kept = self.janitor.kept();
         let is_stuck = kept >= MANY_KEPT;
         if is_stuck && !self.is_stuck {
-            warning!("{kept} descriptors that clients sent cannot be closed, and are kept");
+            log_warning!("{kept} file descriptors that clients sent cannot be closed yet");
         } else if self.is_stuck && !is_stuck {
-            info!("descriptors that clients sent are closed again");
+            log_info!("file descriptors that clients sent are being closed again");
         }
         self.is_stuck = is_stuck;
     }
@@ -326,42 +337,46 @@ impl Server {
     fn next_deadline(&self) -> Option<Instant> {
         let expiry = self.expiries.first().map(|(at, _)| *at);
         let idle = self.idle_exit.and_then(|after| self.service.idle_since().map(|since| since + after));
-        let look = self.idle_exit.map(|_| self.looked + SOCKET_EVERY);
-        [self.service.deadline(), expiry, self.resting_until, idle, look].into_iter().flatten().min()
+        let socket_check = self.idle_exit.map(|_| self.socket_checked + SOCKET_CHECK_INTERVAL);
+        [self.service.deadline(), expiry, self.resting_until, idle, socket_check].into_iter().flatten().min()
     }
 
-    /// Whether nobody has needed the daemon for long enough, and nobody is at the door either.
-    fn is_left_alone(&mut self, now: Instant) -> bool {
+    /// Returns whether the daemon has been idle for long enough, and no connection is waiting to be
+    /// accepted.
+    fn should_exit_idle(&mut self, now: Instant) -> bool {
         if !self.is_idle(now) {
             return false;
         }
         self.accept_all();
-        self.carry_out();
+        self.apply_effects();
         self.is_idle(now)
     }
 
-    /// Whether this daemon was started on demand, a service manager listens in its place, and no work is left.
+    /// Returns whether this daemon was started on demand, a service manager listens in its place,
+    /// and no work is left.
     fn is_superseded(&mut self, now: Instant) -> bool {
-        if self.idle_exit.is_none() || now < self.looked + SOCKET_EVERY {
+        if self.idle_exit.is_none() || now < self.socket_checked + SOCKET_CHECK_INTERVAL {
             return false;
         }
-        self.looked = now;
+        self.socket_checked = now;
         if !self.home.is_replaced() || !self.is_without_work(now) {
             return false;
         }
-        // Those who connected before the socket was replaced are served.
+        // Clients that connected before the socket was replaced are served.
         self.accept_all();
-        self.carry_out();
+        self.apply_effects();
         let is_superseded = self.is_without_work(now);
         if is_superseded {
-            info!("another daemon is to serve from now on");
+            log_info!("a service manager has taken over the socket");
         }
         is_superseded
     }
 
-    /// Whether there is no work, and no controller has said anything for a moment.
+    /// Returns whether there is no work, and no controller has sent a message for a moment.
     fn is_without_work(&self, now: Instant) -> bool {
-        self.service.idle_since().is_some_and(|since| now.saturating_duration_since(since) >= SOCKET_EVERY)
+        self.service
+            .idle_since()
+            .is_some_and(|since| now.saturating_duration_since(since) >= SOCKET_CHECK_INTERVAL)
     }
 
     fn is_idle(&self, now: Instant) -> bool {
@@ -371,7 +386,7 @@ impl Server {
 }
 
 fn timespec(wait: Duration) -> Timespec {
-    // Rounded up, so that the loop does not turn idly just before a deadline.
+    // Rounded up, so that the loop does not wake up just before a deadline.
     let wait = wait + Duration::from_micros(100);
     Timespec {
         tv_sec: i64::try_from(wait.as_secs()).unwrap_or(i64::MAX),

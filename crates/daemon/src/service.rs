@@ -1,22 +1,23 @@
-//! All state of the daemon; a message in, effects out, no sockets.
+//! All state of the daemon. A message goes in and effects come out; no sockets are used here.
 //!
 //! ```text
-//!   connected ─┐                                              ┌─▶ Effect::Send { link, message, descriptors }
-//!   handle    ─┤                                              ├─▶ Effect::Close { link }
-//!   notice    ─┼─▶ clients · registry · sessions · waits ─────┘
+//!   connected ─┐                                   ┌─▶ Effect::Send { link, message, descriptors }
+//!   handle    ─┤                                   ├─▶ Effect::Close { link }
+//!   notice    ─┼─▶ clients, registry, sessions, waits
 //!   tick      ─┤        │             ▲
 //!   disconnected        └─ Session ───┘ Notice, from the session's threads
 //! ```
 //!
-//! A link is a number that stands for a connection and is never used twice. Its life:
+//! A link is a number that identifies a connection and is never reused. Its life cycle:
 //!
 //! ```text
 //!   connected ──Hello──▶ provider | controller | consumer ──▶ disconnected
 //!       └── anything else, or a message out of role: Refused, then Close
 //! ```
 //!
-//! What a request needs from a process (acknowledgements) or from a session's thread (a finished file) is not waited for here: it is
-//! remembered as a wait or as the state of the session, and the answer follows when the last piece comes or time is up.
+//! A request that needs acknowledgements from processes, or a finished file from a session's
+//! thread, does not block here. The service stores it as a wait or in the state of the session, and
+//! replies when the last piece arrives or the deadline passes.
 
 mod access;
 mod admit;
@@ -51,8 +52,8 @@ use traceweir_transport::socket::{Envelope, Janitor, Peer};
 use crate::access::{Access, Identity};
 use crate::error::Refusal;
 use crate::limits::{Claimant, Descriptors};
-use crate::log::{audit, enabled, info, refused, told, warning};
-use crate::logfile::{Files, Passed};
+use crate::log::{log_audit, log_client, log_enable, log_info, log_refusal, log_warning};
+use crate::logfile::{Files, PassedDescriptors};
 use crate::process::{ProcessKey, may_profile};
 use crate::registry::Registry;
 pub(crate) use notice::{Notice, Post};
@@ -62,80 +63,75 @@ use sessions::Sessions;
 use unserved::Unserved;
 use wait::{Purpose, Waits};
 
-/// Stands for a connection.
+/// The number of a connection.
 pub(crate) type LinkId = u64;
 
-/// What the service wants done to a connection, in order.
+/// An action on a connection that the service requests; effects are carried out in order.
 #[derive(Debug)]
 pub(crate) enum Effect {
-    /// Send it this.
+    /// Send a message.
     Send {
-        /// To whom.
         link: LinkId,
-        /// Number of the request it answers; 0 for none.
+        /// Number of the request that the message answers; 0 if it answers none.
         request: u32,
-        /// What.
         message: Message,
-        /// Along with it.
+        /// File descriptors to send with the message.
         descriptors: Vec<OwnedFd>,
     },
-    /// Close it once all was sent.
-    Close {
-        /// Whom.
-        link: LinkId,
-    },
+    /// Close the connection once everything queued was sent.
+    Close { link: LinkId },
 }
 
-/// Who waits for an answer.
+/// The connection and request that a reply goes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Asker {
+pub(crate) struct ReplyTo {
     link: LinkId,
     request: u32,
 }
 
-/// Somebody as the log names him: user and process.
+/// Formats a peer as "uid U, process P" for the log.
 #[derive(Clone, Copy, Debug)]
-struct Who(Option<Peer>);
+struct PeerName(Option<Peer>);
 
-impl fmt::Display for Who {
+impl fmt::Display for PeerName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Some(Peer { uid, pid, .. }) => write!(f, "uid {uid}, process {pid}"),
-            None => f.write_str("somebody who is gone"),
+            None => f.write_str("a process that has disconnected"),
         }
     }
 }
 
-/// A connection as the service knows it.
+/// The service's state of one connection.
 #[derive(Debug)]
 struct Client {
     peer: Peer,
-    /// The process itself, where it was there and could be seen when it connected.
+    /// Key of the process, if the process was visible when it connected.
     process: Option<ProcessKey>,
-    /// Whether it had a right to profile the system then.
+    /// Whether the process had the right to profile the system when it connected.
     could_profile: bool,
-    /// The same with all its groups, where they count.
+    /// The peer with all its groups, once they have been looked up.
     identity: Identity,
     role: Option<Role>,
-    /// The daemon made the connection: only a provider is at its other end.
+    /// The daemon opened the connection, so only a provider can be at its other end.
     knocked: bool,
-    /// The connection took one of the descriptors that are kept for controllers and sessions.
+    /// The connection uses one of the descriptors reserved for controllers and sessions.
     is_reserved: bool,
-    /// When it last said something.
-    spoke: Instant,
-    /// The session it reads and its number there, once that is settled.
-    reads: Reads,
+    /// When the client last sent a message.
+    last_message: Instant,
+    /// The session that a consumer reads and its consumer number there.
+    consumer_state: ConsumerState,
 }
 
-/// How far a consumer has come.
+/// The progress of a consumer connection.
 #[derive(Debug, PartialEq, Eq)]
-enum Reads {
+enum ConsumerState {
     Nothing,
     Opening,
     Session { session: u64, consumer: u64 },
 }
 
-/// All state.
+/// All state of the daemon.
 pub(crate) struct Service {
     access: Access,
     access_changes: access::Changes,
@@ -150,8 +146,8 @@ pub(crate) struct Service {
     unserved: Unserved,
     information: info::Information,
     kernels: kernel::Kernels,
-    /// Files that are looked at for sessions that there is no place for.
-    looking: usize,
+    /// Number of file checks under way for sessions that are about to be refused.
+    file_checks: usize,
     descriptors: Descriptors,
     janitor: Janitor,
     effects: Vec<Effect>,
@@ -160,8 +156,9 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    /// An empty service; `daemon` is a random number for its life, `post` takes what session threads report, the janitor what
-    /// nobody asked for.
+    /// Creates an empty service. `daemon` is a random number chosen for this run, `post` receives
+    /// the reports of session threads, and the janitor closes descriptors that no request asked
+    /// for.
     pub(crate) fn new(
         access: Access,
         max_sessions: usize,
@@ -183,8 +180,8 @@ impl Service {
             unserved: Unserved::default(),
             information: info::Information::default(),
             kernels: kernel::Kernels::default(),
-            looking: 0,
-            descriptors: Descriptors::of_process(),
+            file_checks: 0,
+            descriptors: Descriptors::current(),
             janitor,
             effects: Vec::new(),
             leaving: false,
@@ -192,66 +189,75 @@ impl Service {
         }
     }
 
-    /// What is to be done to connections since the last call.
+    /// Removes and returns the effects since the last call.
     pub(crate) fn effects(&mut self) -> Vec<Effect> {
         std::mem::take(&mut self.effects)
     }
 
-    /// Somebody connected, or (`knocked`) was connected to.
+    /// Adds a connection. `knocked`: the daemon opened it.
     pub(crate) fn connected(&mut self, link: LinkId, peer: Peer, process: Option<ProcessKey>, knocked: bool) {
-        let (identity, spoke) = (Identity::alone(&peer), Instant::now());
+        let (identity, last_message) = (Identity::without_groups(&peer), Instant::now());
         let could_profile = may_profile(peer.pid, peer.uid);
-        let (role, reads) = (None, Reads::Nothing);
+        let (role, consumer_state) = (None, ConsumerState::Nothing);
         let is_reserved = false;
-        let client =
-            Client { peer, process, could_profile, identity, role, knocked, is_reserved, spoke, reads };
+        let client = Client {
+            peer,
+            process,
+            could_profile,
+            identity,
+            role,
+            knocked,
+            is_reserved,
+            last_message,
+            consumer_state,
+        };
         self.clients.insert(link, client);
         if knocked {
             self.send(link, 0, Message::Knock { versions: traceweir_transport::message::VERSIONS });
         }
     }
 
-    /// Who may do what.
+    /// Returns the access rules.
     pub(crate) fn access(&self) -> &Access {
         &self.access
     }
 
-    /// The groups of who is at the other end of a connection have become known.
-    pub(crate) fn identified(&mut self, link: LinkId, identity: Identity) {
+    /// Sets the identity of a connection's peer, once its groups have been looked up.
+    pub(crate) fn set_identity(&mut self, link: LinkId, identity: Identity) {
         if let Some(client) = self.clients.get_mut(&link) {
             client.identity = identity;
         }
     }
 
-    /// A connection took one of the descriptors that are kept for controllers and sessions.
-    pub(crate) fn took_reserved_descriptor(&mut self, link: LinkId) {
+    /// Marks a connection as using one of the descriptors reserved for controllers and sessions.
+    pub(crate) fn mark_reserved(&mut self, link: LinkId) {
         if let Some(client) = self.clients.get_mut(&link) {
             client.is_reserved = true;
         }
     }
 
-    /// Whether a connection has said who it is.
+    /// Returns whether a connection has completed `Hello`.
     pub(crate) fn is_introduced(&self, link: LinkId) -> bool {
         self.clients.get(&link).is_some_and(|client| client.role.is_some())
     }
 
-    /// Whether a connection is of those that have files to send.
-    pub(crate) fn sends_files(&self, link: LinkId) -> bool {
+    /// Returns whether a connection may send files: only controllers may.
+    pub(crate) fn may_send_files(&self, link: LinkId) -> bool {
         self.clients.get(&link).is_some_and(|client| client.role == Some(Role::Controller))
     }
 
-    /// A connection is gone.
+    /// Removes a connection and ends what depends on it.
     pub(crate) fn disconnected(&mut self, link: LinkId) {
         let Some(client) = self.clients.remove(&link) else { return };
         match client.role {
-            Some(Role::Provider) => self.vanished(link),
+            Some(Role::Provider) => self.provider_disconnected(link),
             Some(Role::Consumer) => {
-                self.stopped_reading(&client.reads);
+                self.close_consumer(&client.consumer_state);
                 self.used = Instant::now();
             }
             Some(Role::Controller) => {
-                for wait in self.waits.of(link) {
-                    self.give_up(wait);
+                for wait in self.waits.for_replies_to(link) {
+                    self.cancel_wait(wait);
                 }
                 self.private_controller_left(link);
                 for session in self.sessions.tied_to(link) {
@@ -262,66 +268,67 @@ impl Service {
         }
     }
 
-    /// A message came.
+    /// Handles a message.
     pub(crate) fn handle(&mut self, link: LinkId, envelope: Envelope) {
         let Some(client) = self.clients.get_mut(&link) else { return };
-        client.spoke = Instant::now();
+        client.last_message = Instant::now();
         let role = client.role;
         let Envelope { request, message, descriptors } = envelope;
-        let mut passed = Passed::new(descriptors, &self.janitor);
-        let asker = Asker { link, request };
+        let mut passed = PassedDescriptors::new(descriptors, &self.janitor);
+        let reply_to = ReplyTo { link, request };
         match (role, message) {
             (None, Message::Hello { versions, role, instance, program }) => {
-                self.hello(asker, versions, role, instance, &program);
+                self.hello(reply_to, versions, role, instance, &program);
             }
             (Some(Role::Provider), Message::Region { session, params }) => {
-                self.region_offered(asker, session, params, &mut passed);
+                self.region_offered(reply_to, session, params, &mut passed);
             }
-            (Some(Role::Provider), message) => self.provider_says(asker, message),
+            (Some(Role::Provider), message) => self.handle_provider(reply_to, message),
             (Some(Role::Controller), message) => {
-                self.controller_says(asker, message, passed);
+                self.handle_controller(reply_to, message, passed);
             }
             (Some(Role::Consumer), Message::OpenConsumer { session }) => {
-                if let Err(refusal) = self.open_consumer(asker, &session) {
-                    self.refuse(asker, refusal);
+                if let Err(refusal) = self.open_consumer(reply_to, &session) {
+                    self.refuse(reply_to, refusal);
                 }
             }
-            _ => self.out_of_role(asker),
+            _ => self.reject_out_of_role(reply_to),
         }
     }
 
-    /// A connection sent something that is no message.
-    pub(crate) fn malformed(&mut self, link: LinkId, why: &str) {
-        let refusal = Refusal::new(Status::ERROR_INVALID_PARAMETER, why);
-        self.refuse_and_close(Asker { link, request: 0 }, refusal);
+    /// Refuses and closes a connection that sent a malformed message.
+    pub(crate) fn malformed(&mut self, link: LinkId, reason: &str) {
+        let refusal = Refusal::new(Status::ERROR_INVALID_PARAMETER, reason);
+        self.refuse_and_close(ReplyTo { link, request: 0 }, refusal);
     }
 
-    fn out_of_role(&mut self, asker: Asker) {
-        let refusal = Refusal::new(Status::ERROR_INVALID_PARAMETER, "this message has no place here");
-        self.refuse_and_close(asker, refusal);
+    fn reject_out_of_role(&mut self, reply_to: ReplyTo) {
+        let refusal =
+            Refusal::new(Status::ERROR_INVALID_PARAMETER, "this message is not allowed in this role");
+        self.refuse_and_close(reply_to, refusal);
     }
 
-    /// When [`tick`](Self::tick) has something to do.
+    /// Returns when [`tick`](Self::tick) next has work to do.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let others = [self.privates.deadline(), self.information.deadline()];
         [self.waits.deadline(), self.unserved.deadline()].into_iter().chain(others).flatten().min()
     }
 
-    /// Time has passed: ends waits whose time is up, and tries again what there was no room for.
+    /// Does what is due: ends expired waits, and retries enables for which there was no region.
     pub(crate) fn tick(&mut self, now: Instant) {
         self.serve_unserved(now);
         self.expire_privates(now);
         self.capture_due_states(now);
         for wait in self.waits.expired(now) {
-            if let Some(purpose) = self.give_up(wait) {
-                let why = "a process did not answer in time; what was asked for stands";
-                self.wait_ended(purpose, Err(Refusal::new(Status::ERROR_TIMEOUT, why)));
+            if let Some(purpose) = self.cancel_wait(wait) {
+                let reason = "a process did not answer in time; the request stays in effect";
+                self.wait_ended(purpose, Err(Refusal::new(Status::ERROR_TIMEOUT, reason)));
             }
         }
     }
 
-    /// Waits no more; what it was for.
-    fn give_up(&mut self, wait: u64) -> Option<Purpose> {
+    /// Removes a wait; returns its purpose.
+    fn cancel_wait(&mut self, wait: u64) -> Option<Purpose> {
         for link in self.waits.links(wait) {
             if let Some(process) = self.registry.processes.get_mut(link) {
                 process.awaited.retain(|_, awaited| *awaited != wait);
@@ -330,24 +337,26 @@ impl Service {
         self.waits.remove(wait)
     }
 
-    /// Since when nobody has needed the daemon; `None` while somebody does, or is about to say whether he does.
+    /// Returns since when the daemon has been idle; `None` while it is in use, or while a new
+    /// connection has not sent `Hello` yet.
     pub(crate) fn idle_since(&self) -> Option<Instant> {
         let needs = |client: &Client| match client.role {
             Some(Role::Consumer) => true,
             Some(Role::Provider | Role::Controller) => false,
             None => !client.knocked,
         };
-        // A controller in the middle of its work is given time; questions of one that has left are not held against us.
+        // A controller that may be in the middle of its work is given time: its last message counts
+        // as use. Queries by a controller that has disconnected do not.
         let controllers = self.clients.values().filter(|client| client.role == Some(Role::Controller));
-        let spoke = controllers.map(|client| client.spoke).max();
+        let last_message = controllers.map(|client| client.last_message).max();
         let is_idle = self.sessions.is_empty()
             && self.privates.is_empty()
-            && self.information.is_of_sessions_only()
+            && self.information.has_no_system_settings()
             && !self.clients.values().any(needs);
-        is_idle.then(|| spoke.map_or(self.used, |spoke| spoke.max(self.used)))
+        is_idle.then(|| last_message.map_or(self.used, |last_message| last_message.max(self.used)))
     }
 
-    /// Takes no new work and stops all sessions.
+    /// Stops all sessions and accepts no new work.
     pub(crate) fn shut_down(&mut self) {
         self.leaving = true;
         for id in self.sessions.running() {
@@ -355,12 +364,12 @@ impl Service {
         }
     }
 
-    /// Whether all sessions are finished.
+    /// Returns whether all sessions have finished after [`shut_down`](Self::shut_down).
     pub(crate) fn is_finished(&self) -> bool {
         self.leaving && self.sessions.is_empty()
     }
 
-    /// Names of sessions that are not finished, for the log.
+    /// Returns the names of sessions that have not finished, for the log.
     pub(crate) fn unfinished(&self) -> Vec<String> {
         self.sessions.names()
     }
@@ -380,39 +389,41 @@ impl Service {
         self.effects.push(Effect::Send { link, request, message, descriptors });
     }
 
-    fn reply(&mut self, asker: Asker, message: Message) {
-        self.send(asker.link, asker.request, message);
+    fn reply(&mut self, reply_to: ReplyTo, message: Message) {
+        self.send(reply_to.link, reply_to.request, message);
     }
 
-    fn refuse(&mut self, asker: Asker, refusal: Refusal) {
-        self.reply(asker, refusal.message());
+    fn refuse(&mut self, reply_to: ReplyTo, refusal: Refusal) {
+        self.reply(reply_to, refusal.into_message());
     }
 
-    fn refuse_and_close(&mut self, asker: Asker, refusal: Refusal) {
-        self.refuse(asker, refusal);
-        self.effects.push(Effect::Close { link: asker.link });
+    fn refuse_and_close(&mut self, reply_to: ReplyTo, refusal: Refusal) {
+        self.refuse(reply_to, refusal);
+        self.effects.push(Effect::Close { link: reply_to.link });
     }
 
     fn peer(&self, link: LinkId) -> Option<Peer> {
         self.clients.get(&link).map(|client| client.peer)
     }
 
-    /// Who is at the other end of a connection, as the log names him.
-    fn who(&self, link: LinkId) -> Who {
-        Who(self.peer(link))
+    /// Formats the peer of a connection for the log.
+    fn peer_name(&self, link: LinkId) -> PeerName {
+        PeerName(self.peer(link))
     }
 
-    /// Who asks, for what he may use up; one who is gone is a guest.
-    fn claimant(&self, asker: Asker) -> Claimant {
-        let uid = self.peer(asker.link).map_or(u32::MAX, |peer| peer.uid);
-        Claimant { uid, is_guest: self.is_guest(asker.link) }
+    /// Returns the user that resources are charged to; the user of a closed connection counts as a
+    /// guest.
+    fn claimant(&self, reply_to: ReplyTo) -> Claimant {
+        let uid = self.peer(reply_to.link).map_or(u32::MAX, |peer| peer.uid);
+        Claimant { uid, is_guest: self.is_guest(reply_to.link) }
     }
 
-    /// The process at the other end of a connection, and who it is with its groups.
+    /// Returns the process at the other end of a connection and its identity with all groups.
     fn starter(&self, link: LinkId) -> Option<(u32, Identity)> {
         self.clients.get(&link).map(|client| (client.peer.pid, client.identity.clone()))
     }
 }
 
-/// How long a process may take to close a region before the session goes on without its word.
+/// How long a process may take to close a region before the session stops without its
+/// acknowledgement.
 const CLOSE_WITHIN: Duration = Duration::from_secs(1);

@@ -1,13 +1,14 @@
-//! What people may set for a whole daemon: in a file, or for one run in the environment.
+//! Settings of a daemon: in a file, or for one run in the environment.
 //!
 //! ```text
-//!   CONFIG/traceweir.conf    max_sessions = 64      sessions at most, 32 to 256      TRACEWEIR_MAX_SESSIONS
-//!                            reserve_mb = 200       MB that a log leaves free on /   TRACEWEIR_RESERVE_MB
-//!                            idle_exit = 60         leaves after so many idle s      TRACEWEIR_IDLE_EXIT
+//!   CONFIG/traceweir.conf  max_sessions = 64  maximum sessions, 32 to 256  TRACEWEIR_MAX_SESSIONS
+//!                          reserve_mb = 200   MB a log leaves free on /    TRACEWEIR_RESERVE_MB
+//!                          idle_exit = 60     exits after so many idle s   TRACEWEIR_IDLE_EXIT
 //!   command line, else environment, else file, else default
 //! ```
 //!
-//! A file that is wrong keeps no daemon from starting: a line that cannot be honoured is told and its default holds.
+//! An invalid file does not keep a daemon from starting: the log reports a line that cannot be
+//! used, and its default applies.
 
 use std::ops::RangeInclusive;
 
@@ -16,32 +17,32 @@ use traceweir_transport::runtime::trusted_variable;
 
 use crate::conf::{self, Entry, Section, trust};
 use crate::folders::Folders;
-use crate::log::warning;
+use crate::log::log_warning;
 
-/// What can be chosen as the most sessions of a daemon.
+/// The allowed range for the maximum number of sessions.
 pub const MAX_SESSIONS: RangeInclusive<u32> = 32..=256;
-/// MB that stay free on the file system of `/` where nobody says otherwise.
-const USUAL_RESERVE_MB: u32 = 200;
+/// Default number of MB that stay free on the file system of `/`.
+const DEFAULT_RESERVE_MB: u32 = 200;
 
 /// The settings of a daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Sessions at most.
+    /// Maximum number of sessions.
     pub max_sessions: u32,
-    /// MB that a new log leaves free on the file system of `/`; 0: it may take all.
+    /// MB that a new log leaves free on the file system of `/`; 0: it may use all.
     pub reserve_mb: u32,
-    /// Seconds without work after which the daemon leaves; `None`: as it was started.
+    /// Seconds without work after which the daemon exits; `None`: not set here.
     pub idle_exit: Option<u32>,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { max_sessions: USUAL_SESSIONS, reserve_mb: USUAL_RESERVE_MB, idle_exit: None }
+        Self { max_sessions: USUAL_SESSIONS, reserve_mb: DEFAULT_RESERVE_MB, idle_exit: None }
     }
 }
 
 impl Settings {
-    /// Those of the daemon with these folders.
+    /// Reads the settings of the daemon with these folders.
     #[must_use]
     pub fn read(folders: Option<&Folders>) -> Self {
         let mut settings = Self::default();
@@ -49,26 +50,28 @@ impl Settings {
             let path = folders.settings();
             let sections = trust::read(&path).and_then(|text| conf::parse(&text.unwrap_or_default()));
             match sections {
-                Ok(sections) => settings.take(&sections, |why| warning!("{}: {why}", path.display())),
-                Err(wrong) => warning!("{}: {wrong}; the defaults hold", path.display()),
+                Ok(sections) => {
+                    settings.apply(&sections, |reason| log_warning!("{}: {reason}", path.display()))
+                }
+                Err(wrong) => log_warning!("{}: {wrong}; the defaults apply", path.display()),
             }
         }
-        settings.overridden(|name| trusted_variable(name)?.into_string().ok())
+        settings.with_environment(|name| trusted_variable(name)?.into_string().ok())
     }
 
-    fn take(&mut self, sections: &[Section], tell: impl Fn(&str)) {
-        for (at, section) in sections.iter().enumerate() {
+    fn apply(&mut self, sections: &[Section], report: impl Fn(&str)) {
+        for (index, section) in sections.iter().enumerate() {
             for entry in &section.entries {
                 match entry.word() {
-                    Ok(value) if at == 0 && self.set(&entry.name, value) => {}
-                    Ok(_) => tell(&format!("line {}: {}", entry.line, unknown(entry, at))),
-                    Err(wrong) => tell(&wrong.to_string()),
+                    Ok(value) if index == 0 && self.set(&entry.name, value) => {}
+                    Ok(_) => report(&format!("line {}: {}", entry.line, unknown(entry, index))),
+                    Err(wrong) => report(&wrong.to_string()),
                 }
             }
         }
     }
 
-    /// Sets one; `false` where there is none of this name, or it cannot be this.
+    /// Sets one value; returns `false` if there is no such setting, or the value is not allowed.
     fn set(&mut self, name: &str, value: u32) -> bool {
         match name {
             "max_sessions" if MAX_SESSIONS.contains(&value) => self.max_sessions = value,
@@ -79,7 +82,7 @@ impl Settings {
         true
     }
 
-    fn overridden(mut self, variable: impl Fn(&str) -> Option<String>) -> Self {
+    fn with_environment(mut self, variable: impl Fn(&str) -> Option<String>) -> Self {
         for (name, setting) in [
             ("TRACEWEIR_MAX_SESSIONS", "max_sessions"),
             ("TRACEWEIR_RESERVE_MB", "reserve_mb"),
@@ -87,7 +90,7 @@ impl Settings {
         ] {
             let Some(text) = variable(name) else { continue };
             if !text.trim().parse().is_ok_and(|value| self.set(setting, value)) {
-                warning!("{name}={text:?} cannot be honoured: {}", expected(setting));
+                log_warning!("{name}={text:?} is not valid: {}", expected(setting));
             }
         }
         self
@@ -97,7 +100,7 @@ impl Settings {
 fn unknown(entry: &Entry, section: usize) -> String {
     match (entry.name.as_str(), section) {
         ("max_sessions" | "reserve_mb" | "idle_exit", 0) => {
-            format!("{} cannot be honoured: {}", entry.name, expected(&entry.name))
+            format!("{} is not valid: {}", entry.name, expected(&entry.name))
         }
         (name, 0) => format!("there is no setting {name}"),
         (name, _) => format!("settings have no sections: {name} is not read"),
@@ -116,34 +119,34 @@ mod tests {
     use super::*;
     use std::cell::RefCell;
 
-    fn taken(text: &str) -> (Settings, Vec<String>) {
-        let (mut settings, told) = (Settings::default(), RefCell::new(Vec::new()));
-        settings.take(&conf::parse(text).unwrap(), |why| told.borrow_mut().push(why.to_owned()));
-        (settings, told.into_inner())
+    fn applied(text: &str) -> (Settings, Vec<String>) {
+        let (mut settings, reports) = (Settings::default(), RefCell::new(Vec::new()));
+        settings.apply(&conf::parse(text).unwrap(), |reason| reports.borrow_mut().push(reason.to_owned()));
+        (settings, reports.into_inner())
     }
 
     #[test]
-    fn what_is_set_holds_and_what_cannot_be_is_told_with_its_line() {
-        let (settings, told) = taken("max_sessions = 256\nreserve_mb = 0\nidle_exit = 5");
+    fn settings_apply_and_invalid_lines_are_reported() {
+        let (settings, reports) = applied("max_sessions = 256\nreserve_mb = 0\nidle_exit = 5");
         assert_eq!(settings, Settings { max_sessions: 256, reserve_mb: 0, idle_exit: Some(5) });
-        assert_eq!(told, [""; 0]);
-        let (settings, told) =
-            taken("max_sessions = 31\nmax_session = 40\nreserve_mb = \"x\"\n[a]\nidle_exit = 1");
+        assert_eq!(reports, [""; 0]);
+        let (settings, reports) =
+            applied("max_sessions = 31\nmax_session = 40\nreserve_mb = \"x\"\n[a]\nidle_exit = 1");
         assert_eq!(settings, Settings::default());
         for (line, word) in ["32 to 256", "no setting", "number", "no sections"].iter().enumerate() {
-            assert!(told.iter().any(|why| why.contains(word)), "{line} {word}: {told:?}");
+            assert!(reports.iter().any(|reason| reason.contains(word)), "{line} {word}: {reports:?}");
         }
-        assert_eq!(told.len(), 4);
+        assert_eq!(reports.len(), 4);
     }
 
     #[test]
-    fn the_environment_goes_before_the_file() {
+    fn environment_overrides_the_file() {
         let file = Settings { max_sessions: 100, ..Settings::default() };
         let with = |name: &'static str, value: &'static str| {
-            file.overridden(|asked| (asked == name).then(|| value.to_owned()))
+            file.with_environment(|requested| (requested == name).then(|| value.to_owned()))
         };
         assert_eq!(with("TRACEWEIR_MAX_SESSIONS", "32").max_sessions, 32);
-        assert_eq!(with("TRACEWEIR_MAX_SESSIONS", "257").max_sessions, 100, "as if it were not there");
+        assert_eq!(with("TRACEWEIR_MAX_SESSIONS", "257").max_sessions, 100, "an invalid value is ignored");
         assert_eq!(with("TRACEWEIR_MAX_SESSIONS", " 256\n").max_sessions, 256);
         for text in ["31", "", "-1", "many"] {
             assert_eq!(with("TRACEWEIR_MAX_SESSIONS", text).max_sessions, 100, "{text:?}");
@@ -153,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_others_may_write_is_not_obeyed() {
+    fn file_writable_by_others_is_ignored() {
         use std::os::unix::fs::PermissionsExt;
         let dir = tempfile::tempdir().unwrap();
         let folders = Folders::of(&crate::RuntimeDir::at(dir.path())).unwrap();

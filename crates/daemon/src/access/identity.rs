@@ -1,8 +1,9 @@
-//! Who somebody is: user and groups, and the SIDs that mean him.
+//! The identity of a peer: user and groups, and the SIDs that match them.
 //!
-//! User and group are those that the kernel attached to the connection, and so are the supplementary groups. Where the kernel does not
-//! tell these (before Linux 4.13, or of somebody with a thousand), they are looked up by user, in the user and group files, and not by
-//! process: a process id may have passed on to somebody else since the connection was made.
+//! User, group and supplementary groups are those that the kernel attached to the connection. If
+//! the kernel does not provide the supplementary groups (before Linux 4.13, or for a user with a
+//! thousand of them), they are looked up by user in the user and group files. They are not looked
+//! up by process: the process id may belong to another process since the connection was made.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,34 +13,35 @@ use traceweir_transport::socket::Peer;
 
 use crate::accounts::{Account, GROUPS, USERS, accounts, read};
 
-/// The group whose members control the system's daemon, unless lists say otherwise.
+/// The group whose members control the system daemon, unless access lists say otherwise.
 pub(crate) const GROUP: &str = "traceweir";
 
-/// Who somebody is.
+/// The user and groups of a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
-    /// User.
     pub(crate) uid: u32,
-    /// First group.
+    /// The primary group.
     pub(crate) gid: u32,
-    /// The others, sorted.
+    /// The supplementary groups, sorted.
     pub(crate) groups: Arc<[u32]>,
 }
 
 impl Identity {
-    /// A peer that is in no group but its first: of no matter where it is no guest.
-    pub(crate) fn alone(peer: &Peer) -> Self {
+    /// Returns the identity with the primary group only, which suffices for a peer that is not a
+    /// guest.
+    pub(crate) fn without_groups(peer: &Peer) -> Self {
         Self { uid: peer.uid, gid: peer.gid, groups: Arc::default() }
     }
 
-    /// A peer with the groups that the kernel tells, sorted; `None`: it does not.
-    pub(crate) fn of(peer: &Peer, groups: Option<Vec<u32>>) -> Self {
+    /// Returns the identity with the supplementary groups from the kernel, sorted; `None`: the
+    /// kernel does not provide them.
+    pub(crate) fn with_groups(peer: &Peer, groups: Option<Vec<u32>>) -> Self {
         let groups = groups.unwrap_or_else(|| groups_of(peer.uid, &read(USERS), &read(GROUPS)));
         Self { uid: peer.uid, gid: peer.gid, groups: groups.into() }
     }
 
-    /// Whether a SID means this one.
-    pub(crate) fn is(&self, sid: &Sid) -> bool {
+    /// Returns whether a SID matches this identity.
+    pub(crate) fn matches(&self, sid: &Sid) -> bool {
         match sid.principal() {
             Principal::Everyone => true,
             Principal::System => self.uid == 0,
@@ -49,26 +51,26 @@ impl Identity {
         }
     }
 
-    /// Whether any of these SIDs means this one.
-    pub(crate) fn is_any_of(&self, sids: &BTreeSet<Sid>) -> bool {
+    /// Returns whether any of these SIDs matches this identity.
+    pub(crate) fn matches_any(&self, sids: &BTreeSet<Sid>) -> bool {
         let groups = self.groups.iter().copied().map(Sid::group);
         let mut own = [Sid::EVERYONE, Sid::user(self.uid), Sid::group(self.gid)].into_iter().chain(groups);
         own.any(|sid| sids.contains(&sid))
     }
 }
 
-/// The number of the group whose members control the system's daemon, where there is one.
+/// Returns the id of the group whose members control the system daemon, if it exists.
 pub(super) fn tracing_group() -> Option<u32> {
     accounts(&read(GROUPS)).find(|group| group.name == GROUP).map(|group| group.id)
 }
 
-/// The groups that list this user among their members, sorted.
+/// Returns the groups that list this user as a member, sorted.
 fn groups_of(uid: u32, users: &str, groups: &str) -> Vec<u32> {
     let names: Vec<&str> = accounts(users).filter(|user| user.id == uid).map(|user| user.name).collect();
     let is_member = |group: &Account<'_>| names.iter().any(|name| group.has_member(name));
-    let mut found: Vec<u32> = accounts(groups).filter(is_member).map(|group| group.id).collect();
-    found.sort_unstable();
-    found
+    let mut ids: Vec<u32> = accounts(groups).filter(is_member).map(|group| group.id).collect();
+    ids.sort_unstable();
+    ids
 }
 
 #[cfg(test)]
@@ -80,7 +82,7 @@ mod tests {
     const GROUPS: &str = "root:x:0:\ntracers:x:90:bob,ann\ntraceweir:x:51:ann,zoe\nbroken\n";
 
     #[test]
-    fn groups_are_known_by_user_where_the_kernel_does_not_tell() {
+    fn groups_are_looked_up_by_user_without_help_of_the_kernel() {
         assert_eq!(groups_of(1000, USERS, GROUPS), [51, 90]);
         assert_eq!(groups_of(1001, USERS, GROUPS), [90]);
         assert_eq!(groups_of(77, USERS, GROUPS), [], "an unknown user");
@@ -88,15 +90,15 @@ mod tests {
     }
 
     #[test]
-    fn a_sid_means_user_group_everyone_or_root() {
-        let ann = Identity::of(&Peer { pid: 1, uid: 1000, gid: 100 }, Some(vec![51, 90]));
+    fn sid_matches_user_group_everyone_or_root() {
+        let ann = Identity::with_groups(&Peer { pid: 1, uid: 1000, gid: 100 }, Some(vec![51, 90]));
         for sid in [Sid::EVERYONE, Sid::user(1000), Sid::group(100), Sid::group(51), Sid::group(90)] {
-            assert!(ann.is(&sid) && ann.is_any_of(&BTreeSet::from([sid])), "{sid}");
+            assert!(ann.matches(&sid) && ann.matches_any(&BTreeSet::from([sid])), "{sid}");
         }
         let administrators = "S-1-5-32-544".parse().unwrap();
         for sid in [Sid::SYSTEM, Sid::user(100), Sid::group(1000), Sid::group(52), administrators] {
-            assert!(!ann.is(&sid) && !ann.is_any_of(&BTreeSet::from([sid])), "{sid}");
+            assert!(!ann.matches(&sid) && !ann.matches_any(&BTreeSet::from([sid])), "{sid}");
         }
-        assert!(Identity::alone(&Peer { pid: 1, uid: 0, gid: 0 }).is(&Sid::SYSTEM));
+        assert!(Identity::without_groups(&Peer { pid: 1, uid: 0, gid: 0 }).matches(&Sid::SYSTEM));
     }
 }

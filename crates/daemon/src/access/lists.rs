@@ -1,10 +1,11 @@
-//! Lists of rights by GUID, and how they are changed.
+//! Access lists by GUID, and how they are changed.
 //!
 //! ```text
-//!   SetAccess, RemoveAccess ─▶ Change ─▶ after: the list as it will be ─▶ (on the disk) ─▶ put
+//!   SetAccess, RemoveAccess ─▶ Change ─▶ after: the future list ─▶ (on disk) ─▶ put
 //! ```
 //!
-//! Every list here has a DACL: a descriptor without one, which elsewhere grants everything to everyone, is not kept.
+//! Every list here has a DACL: a descriptor without one, which elsewhere grants everything to
+//! everyone, is not kept.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -16,16 +17,16 @@ use traceweir_format::spec::event::class::SYSTEM_TRACE_CONTROL;
 use traceweir_format::spec::status::Status;
 
 use super::Identity;
-use super::store::Found;
+use super::store::StoredLists;
 use crate::error::Refusal;
 
-/// Lists at most.
+/// Maximum number of lists.
 pub(super) const MAX_LISTS: usize = 4096;
-/// Bytes of a list at most: it goes into one message.
+/// Maximum size of a list in bytes: it must fit into one message.
 pub(super) const MAX_LIST_BYTES: usize = 56 * 1024;
 
-/// Rights that are of use to a controller.
-const OF_CONTROLLERS: Rights = Rights(
+/// The rights that are useful to a controller.
+const CONTROLLER_RIGHTS: Rights = Rights(
     Rights::WMIGUID_QUERY.0
         | Rights::WMIGUID_SET.0
         | Rights::TRACELOG_CREATE_REALTIME.0
@@ -33,57 +34,57 @@ const OF_CONTROLLERS: Rights = Rights(
         | Rights::TRACELOG_GUID_ENABLE.0,
 );
 
-/// All lists of a daemon.
+/// All access lists of a daemon.
 #[derive(Debug)]
 pub(crate) struct Lists {
     all: BTreeMap<Guid, SecurityDescriptor>,
-    /// Whether a GUID that has no list here has none at all. Where some could not be read, what has none is granted nothing.
-    are_all: bool,
-    /// What holds for a GUID without a list while the default has none either.
+    /// Whether all stored lists could be read. If not, a GUID without a list grants nothing.
+    is_complete: bool,
+    /// The list for a GUID without one while there is no default list either.
     fallback: SecurityDescriptor,
-    /// What holds for the kernel while it has no list: who controls sessions does not for that see the whole machine.
-    kernels: SecurityDescriptor,
+    /// The list for the kernel while it has none: the right to control sessions does not include
+    /// the right to observe the whole machine.
+    kernel_fallback: SecurityDescriptor,
     controllers: BTreeSet<Sid>,
     consumers: BTreeSet<Sid>,
 }
 
-/// What is asked to be changed.
+/// A requested change of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// One entry, alone or with those that are there.
+    /// Add one entry, or replace all entries of its kind by it.
     Entry {
-        /// Instead of all others.
-        alone: bool,
-        /// It.
+        /// Whether the entry replaces all others.
+        replaces: bool,
         entry: Ace,
     },
-    /// The default holds again.
+    /// Remove the list, so that the default applies again.
     Remove,
 }
 
 impl Change {
-    /// As EventAccessControl is given it.
+    /// Parses the parameters of EventAccessControl.
     pub(crate) fn new(operation: u32, sid: &[u8], rights: u32, allow: bool) -> Result<Self, Refusal> {
         let kind = match SecurityOperation(operation) {
             SecurityOperation::SET_DACL | SecurityOperation::ADD_DACL if allow => AceKind::Allow,
             SecurityOperation::SET_DACL | SecurityOperation::ADD_DACL => AceKind::Deny,
             SecurityOperation::SET_SACL | SecurityOperation::ADD_SACL => AceKind::Audit,
             _ => {
-                let why = format!("operation {operation} is not known: 0 to 3 set and add entries");
-                return Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, why));
+                let reason = format!("operation {operation} is unknown: 0 to 3 set and add entries");
+                return Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, reason));
             }
         };
         let sid =
             Sid::parse(sid).map_err(|e| Refusal::new(Status::ERROR_INVALID_PARAMETER, e.to_string()))?;
-        let alone =
+        let replaces =
             matches!(SecurityOperation(operation), SecurityOperation::SET_DACL | SecurityOperation::SET_SACL);
-        Ok(Self::Entry { alone, entry: Ace::new(kind, sid, Rights(rights)) })
+        Ok(Self::Entry { replaces, entry: Ace::new(kind, sid, Rights(rights)) })
     }
 }
 
 impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self::Entry { alone, entry: Ace { kind, rights, sid, .. } } = self else {
+        let Self::Entry { replaces, entry: Ace { kind, rights, sid, .. } } = self else {
             return f.write_str("list removed");
         };
         let verb = match kind {
@@ -91,120 +92,121 @@ impl fmt::Display for Change {
             AceKind::Deny => "deny",
             AceKind::Audit => "audit",
         };
-        let others = if *alone { ", and nothing else of the kind" } else { "" };
+        let others = if *replaces { ", replacing all other entries of the kind" } else { "" };
         write!(f, "{verb} {sid} {rights}{others}")
     }
 }
 
 impl Lists {
-    /// The built-in list alone, of a daemon of this user and with this group of people who control it.
+    /// Creates the built-in list for a daemon of this user and this controlling group.
     pub(super) fn built_in(uid: u32, group: Option<u32>) -> Self {
         let mut lists = Self {
             all: BTreeMap::new(),
-            are_all: true,
+            is_complete: true,
             fallback: SecurityDescriptor::built_in(uid, group),
-            kernels: SecurityDescriptor::built_in(uid, None),
+            kernel_fallback: SecurityDescriptor::built_in(uid, None),
             controllers: BTreeSet::new(),
             consumers: BTreeSet::new(),
         };
-        lists.count_named();
+        lists.collect_named_sids();
         lists
     }
 
-    /// And those that were kept.
-    pub(super) fn with(mut self, found: Found) -> Self {
-        self.all = found.lists;
-        self.are_all = found.is_whole;
-        if !found.is_whole {
+    /// Adds the stored lists.
+    pub(super) fn with(mut self, stored: StoredLists) -> Self {
+        self.all = stored.lists;
+        self.is_complete = stored.is_complete;
+        if !stored.is_complete {
             self.fallback = strict();
-            self.kernels = strict();
+            self.kernel_fallback = strict();
         }
-        self.count_named();
+        self.collect_named_sids();
         self
     }
 
-    /// The list that holds for an object.
-    pub(crate) fn of(&self, object: Guid) -> &SecurityDescriptor {
-        let default = || self.all.get(&DEFAULT_TRACE_SECURITY).filter(|_| self.are_all);
-        let kernels = || (object == SYSTEM_TRACE_CONTROL).then_some(&self.kernels);
-        self.all.get(&object).or_else(kernels).or_else(default).unwrap_or(&self.fallback)
+    /// Returns the list that applies to an object.
+    pub(crate) fn list_for(&self, object: Guid) -> &SecurityDescriptor {
+        let default = || self.all.get(&DEFAULT_TRACE_SECURITY).filter(|_| self.is_complete);
+        let kernel = || (object == SYSTEM_TRACE_CONTROL).then_some(&self.kernel_fallback);
+        self.all.get(&object).or_else(kernel).or_else(default).unwrap_or(&self.fallback)
     }
 
-    /// Whether an object has a list of its own.
-    pub(crate) fn has(&self, object: Guid) -> bool {
+    /// Returns whether an object has a list of its own.
+    pub(crate) fn has_list(&self, object: Guid) -> bool {
         self.all.contains_key(&object)
     }
 
-    /// What has a list of its own.
+    /// Returns the objects that have a list of their own.
     pub(crate) fn objects(&self) -> Vec<Guid> {
         self.all.keys().copied().collect()
     }
 
-    /// Those of the rights that the list of an object does not grant.
+    /// Returns those of the wanted rights that the list of an object does not grant.
     pub(super) fn missing(&self, identity: &Identity, object: Guid, wanted: Rights) -> Rights {
-        self.of(object).dacl.as_ref().map_or(wanted, |dacl| not_granted(dacl, identity, wanted))
+        self.list_for(object).dacl.as_ref().map_or(wanted, |dacl| not_granted(dacl, identity, wanted))
     }
 
-    /// Whether any list grants something of use to a controller.
-    pub(super) fn name_controller(&self, identity: &Identity) -> bool {
-        identity.is_any_of(&self.controllers)
+    /// Returns whether any list grants a right that is useful to a controller.
+    pub(super) fn can_admit_controller(&self, identity: &Identity) -> bool {
+        identity.matches_any(&self.controllers)
     }
 
-    /// Whether any list grants something of use to a consumer.
-    pub(super) fn name_consumer(&self, identity: &Identity) -> bool {
-        identity.is_any_of(&self.consumers)
+    /// Returns whether any list grants a right that is useful to a consumer.
+    pub(super) fn can_admit_consumer(&self, identity: &Identity) -> bool {
+        identity.matches_any(&self.consumers)
     }
 
-    /// The list of an object, with its bytes, as it is after a change; `None` where it has none of its own any more.
+    /// Returns the list of an object, with its bytes, as it will be after a change; `None` if the
+    /// object will have no list of its own.
     pub(crate) fn after(
         &self,
         object: Guid,
         change: &Change,
     ) -> Result<Option<(SecurityDescriptor, Vec<u8>)>, Refusal> {
-        let Change::Entry { alone, entry } = change else { return Ok(None) };
+        let Change::Entry { replaces, entry } = change else { return Ok(None) };
         if self.all.len() >= MAX_LISTS && !self.all.contains_key(&object) {
-            let why = format!("{MAX_LISTS} objects have access lists, which is the limit: remove some");
-            return Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, why));
+            let reason = format!("{MAX_LISTS} objects have access lists, the limit: remove some");
+            return Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, reason));
         }
-        let mut list = self.of(object).clone();
+        let mut list = self.list_for(object).clone();
         let entries = match entry.kind {
             AceKind::Audit => list.sacl.get_or_insert_default(),
             AceKind::Allow | AceKind::Deny => list.dacl.get_or_insert_default(),
         };
-        if *alone {
+        if *replaces {
             entries.entries.clear();
         }
-        // Said twice, it holds no more than said once.
+        // Adding an entry a second time changes nothing.
         if !entries.entries.contains(entry) {
             entries.add(*entry);
         }
         match list.to_bytes() {
             Ok(bytes) if bytes.len() <= MAX_LIST_BYTES => Ok(Some((list, bytes))),
             _ => {
-                let why =
+                let reason =
                     format!("the access list would take more than {MAX_LIST_BYTES} bytes: remove it first");
-                Err(Refusal::new(Status::ERROR_MORE_DATA, why))
+                Err(Refusal::new(Status::ERROR_MORE_DATA, reason))
             }
         }
     }
 
-    /// A change is on the disk: from now on it holds.
+    /// Puts a changed list into effect, once it is on disk.
     pub(crate) fn put(&mut self, object: Guid, list: Option<SecurityDescriptor>) {
         match list {
             Some(list) => drop(self.all.insert(object, list)),
             None => drop(self.all.remove(&object)),
         }
-        self.count_named();
+        self.collect_named_sids();
     }
 
-    /// Whom lists name at all, so that the door need not go through all of them.
-    fn count_named(&mut self) {
+    /// Collects the SIDs that lists name, so that admission need not search all lists.
+    fn collect_named_sids(&mut self) {
         let (mut controllers, mut consumers) = (BTreeSet::new(), BTreeSet::new());
-        // That of the default holds, or the fallback in its place.
-        let lists = self.all.values().chain([self.of(DEFAULT_TRACE_SECURITY)]);
+        // The default list applies, or the fallback in its place.
+        let lists = self.all.values().chain([self.list_for(DEFAULT_TRACE_SECURITY)]);
         let lists = lists.filter_map(|list| list.dacl.as_ref());
         for entry in lists.flat_map(|list| &list.entries).filter(|entry| entry.kind == AceKind::Allow) {
-            if entry.rights.intersects(OF_CONTROLLERS) {
+            if entry.rights.intersects(CONTROLLER_RIGHTS) {
                 controllers.insert(entry.sid);
             }
             if entry.rights.intersects(Rights::TRACELOG_ACCESS_REALTIME) {
@@ -215,10 +217,12 @@ impl Lists {
     }
 }
 
-/// Goes through the entries in their order: the first that names somebody decides about each right that it has.
+/// Returns the wanted rights that a list does not grant. Entries apply in their order: the first
+/// that matches the identity decides about each right that it contains.
 fn not_granted(list: &Acl, identity: &Identity, wanted: Rights) -> Rights {
     let (mut open, mut denied) = (wanted, Rights::NONE);
-    for entry in list.entries.iter().filter(|entry| !entry.is_inherit_only() && identity.is(&entry.sid)) {
+    for entry in list.entries.iter().filter(|entry| !entry.is_inherit_only() && identity.matches(&entry.sid))
+    {
         match entry.kind {
             AceKind::Allow => open = open.without(entry.rights),
             AceKind::Deny => {
@@ -231,7 +235,7 @@ fn not_granted(list: &Acl, identity: &Identity, wanted: Rights) -> Rights {
     open | denied
 }
 
-/// The list that grants nothing to any guest.
+/// Returns a list that grants nothing to any guest.
 pub(super) fn strict() -> SecurityDescriptor {
     let mut dacl = Acl::default();
     dacl.add(Ace::new(AceKind::Allow, Sid::SYSTEM, Rights::WMIGUID_ALL_ACCESS));

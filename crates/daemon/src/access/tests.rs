@@ -1,4 +1,4 @@
-//! Lists against a naive judge, who is let in, and lists that were kept.
+//! Tests of access lists against a naive model, of admission, and of stored lists.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -14,7 +14,7 @@ const OBJECT: Guid = Guid::from_u128(0x1234);
 const OTHER: Guid = Guid::from_u128(0x5678);
 
 fn guest(uid: u32, gid: u32, groups: &[u32]) -> Identity {
-    Identity::of(&Peer { pid: 1, uid, gid }, Some(groups.to_vec()))
+    Identity::with_groups(&Peer { pid: 1, uid, gid }, Some(groups.to_vec()))
 }
 
 fn change(access: &mut Access, object: Guid, operation: u32, sid: Sid, rights: Rights, allow: bool) {
@@ -28,7 +28,7 @@ fn has(access: &Access, identity: &Identity, right: Rights) -> bool {
 }
 
 #[test]
-fn a_users_daemon_obeys_its_user_and_root_only_whatever_lists_say() {
+fn user_daemon_admits_only_its_user_and_root_despite_lists() {
     for scope in [Scope::User, Scope::Named] {
         let mut access = Access::new(scope, 1000);
         change(&mut access, DEFAULT_TRACE_SECURITY, 0, Sid::EVERYONE, Rights::WMIGUID_ALL_ACCESS, true);
@@ -41,7 +41,7 @@ fn a_users_daemon_obeys_its_user_and_root_only_whatever_lists_say() {
 }
 
 #[test]
-fn the_systems_daemon_takes_providers_of_everyone_and_orders_of_whom_a_list_names() {
+fn system_daemon_admits_all_providers_and_listed_controllers() {
     let mut access = Access::new(Scope::System, 0);
     let stranger = guest(3_999_999_999, 3_999_999_999, &[]);
     assert!(access.allows(&stranger, Role::Provider));
@@ -57,7 +57,7 @@ fn the_systems_daemon_takes_providers_of_everyone_and_orders_of_whom_a_list_name
 }
 
 #[test]
-fn members_of_the_group_may_all_and_everyone_may_register() {
+fn group_members_have_all_rights_and_everyone_may_register() {
     let mut access = Access::new(Scope::System, 50);
     access.lists = Lists::built_in(50, Some(90));
     for right in Rights::NAMED.map(|(right, ..)| right) {
@@ -71,7 +71,7 @@ fn members_of_the_group_may_all_and_everyone_may_register() {
 }
 
 #[test]
-fn what_denies_comes_first_and_root_is_never_denied() {
+fn deny_entries_come_first_and_never_apply_to_root() {
     let mut access = Access::new(Scope::System, 0);
     let right = Rights::WMIGUID_QUERY;
     change(&mut access, OBJECT, 0, Sid::group(50), right, true);
@@ -79,19 +79,19 @@ fn what_denies_comes_first_and_root_is_never_denied() {
     change(&mut access, OBJECT, 2, Sid::user(1000), right, false);
     assert!(!has(&access, &guest(1000, 50, &[]), right) && has(&access, &guest(1001, 50, &[]), right));
     change(&mut access, OBJECT, 2, Sid::user(1000), right, true);
-    assert!(!has(&access, &guest(1000, 50, &[]), right), "granted again, and denied still");
+    assert!(!has(&access, &guest(1000, 50, &[]), right), "a later grant does not override the denial");
     change(&mut access, OBJECT, 0, Sid::EVERYONE, right, false);
     assert!(!has(&access, &guest(1001, 50, &[]), right) && has(&access, &guest(0, 0, &[]), right));
 }
 
 #[test]
-fn what_has_no_list_has_that_of_the_default() {
+fn object_without_list_uses_the_default_list() {
     let mut access = Access::new(Scope::System, 0);
     let (ann, right) = (guest(1000, 1, &[]), Rights::TRACELOG_GUID_ENABLE);
     change(&mut access, DEFAULT_TRACE_SECURITY, 2, Sid::user(1000), right, true);
     assert!(has(&access, &ann, right));
     change(&mut access, OBJECT, 0, Sid::user(1001), right, true);
-    assert!(!has(&access, &ann, right), "a list of its own is instead of the default");
+    assert!(!has(&access, &ann, right), "an own list replaces the default");
     assert!(!has(&access, &ann, Rights::TRACELOG_REGISTER_GUIDS), "set, not added");
     access.lists.put(OBJECT, None);
     assert!(has(&access, &ann, right));
@@ -100,23 +100,23 @@ fn what_has_no_list_has_that_of_the_default() {
 }
 
 #[test]
-fn audits_are_kept_beside_and_grant_nothing() {
+fn audit_entries_are_kept_and_grant_nothing() {
     let mut access = Access::new(Scope::System, 0);
-    let before = access.lists.of(OBJECT).dacl.clone();
+    let before = access.lists.list_for(OBJECT).dacl.clone();
     let strange = Rights(0xF0F0_0400);
     change(&mut access, OBJECT, 3, Sid::EVERYONE, strange, true);
     change(&mut access, OBJECT, 3, Sid::user(5), strange, false);
-    let list = access.lists.of(OBJECT);
+    let list = access.lists.list_for(OBJECT);
     let kinds: Vec<_> = list.sacl.iter().flat_map(|acl| &acl.entries).map(|e| (e.kind, e.rights)).collect();
     assert_eq!(kinds, [(AceKind::Audit, strange); 2], "bits without a name are kept");
     assert_eq!(list.dacl, before);
     change(&mut access, OBJECT, 1, Sid::user(6), Rights(1), true);
-    assert_eq!(access.lists.of(OBJECT).sacl.as_ref().map(|acl| acl.entries.len()), Some(1));
+    assert_eq!(access.lists.list_for(OBJECT).sacl.as_ref().map(|acl| acl.entries.len()), Some(1));
     assert!(!has(&access, &guest(6, 6, &[]), Rights(1)));
 }
 
 #[test]
-fn operations_and_sids_that_are_none_are_87() {
+fn invalid_operations_and_sids_are_refused_with_87() {
     let sid = Sid::user(1).to_bytes();
     for operation in [4, 5, u32::MAX] {
         assert_eq!(Change::new(operation, &sid, 1, true).unwrap_err().status.0, 87);
@@ -127,7 +127,7 @@ fn operations_and_sids_that_are_none_are_87() {
 }
 
 #[test]
-fn lists_have_a_limit_in_number_and_size() {
+fn number_and_size_of_lists_are_limited() {
     let mut access = Access::new(Scope::System, 0);
     let add = |uid: u32| Change::new(2, &Sid::user(uid).to_bytes(), 1, true).unwrap();
     let entries = (0..2380).map(|uid| Ace::new(AceKind::Allow, Sid::user(uid), Rights(1))).collect();
@@ -143,21 +143,21 @@ fn lists_have_a_limit_in_number_and_size() {
         Err(refusal) => Some(refusal.status.0),
     });
     assert_eq!(refused, Some(234));
-    assert!(access.lists.after(OBJECT, &add(1)).is_ok(), "said twice it takes no more room");
+    assert!(access.lists.after(OBJECT, &add(1)).is_ok(), "a repeated entry takes no space");
     let many = (0..lists::MAX_LISTS as u128).map(|number| (Guid::from_u128(number << 64), lists::strict()));
-    access.lists = access.lists.with(store::Found { lists: many.collect(), is_whole: true });
+    access.lists = access.lists.with(store::StoredLists { lists: many.collect(), is_complete: true });
     assert_eq!(access.lists.after(OTHER, &add(1)).unwrap_err().status.0, 1450);
-    assert!(access.lists.after(Guid::from_u128(1 << 64), &add(1)).is_ok(), "one that is there may change");
+    assert!(access.lists.after(Guid::from_u128(1 << 64), &add(1)).is_ok(), "an existing list may change");
     assert!(access.lists.after(OTHER, &Change::Remove).is_ok());
 }
 
-/// The published rule, right by right, with nothing clever about it.
+/// The published rule, right by right, implemented naively.
 fn judge(entries: &[Ace], identity: &Identity, right: u32) -> bool {
     if identity.uid == 0 {
         return true;
     }
     for entry in entries {
-        if entry.flags & 8 == 0 && identity.is(&entry.sid) && entry.rights.0 & right != 0 {
+        if entry.flags & 8 == 0 && identity.matches(&entry.sid) && entry.rights.0 & right != 0 {
             match entry.kind {
                 AceKind::Allow => return true,
                 AceKind::Deny => return false,
@@ -187,7 +187,7 @@ fn entry() -> impl Strategy<Value = Ace> {
 
 proptest! {
     #[test]
-    fn each_right_is_judged_as_the_published_rule_says(
+    fn each_right_follows_the_published_rule(
         entries in vec(entry(), 0..12), uid in 0..4_u32, gid in 0..6_u32, groups in vec(0..6_u32, 0..4), wanted in 0..0x2000_u32
     ) {
         let mut groups = groups;
@@ -204,12 +204,12 @@ proptest! {
     }
 }
 
-/// A daemon's folder, and its rules as they are read anew.
-fn kept() -> (tempfile::TempDir, Folder, impl Fn() -> Access) {
+/// Returns a daemon's folder, and a function that reads its rules again.
+fn stored() -> (tempfile::TempDir, Folder, impl Fn() -> Access) {
     let dir = tempfile::tempdir().unwrap();
     let mut runtime = RuntimeDir::at(dir.path());
     runtime.scope = Scope::System;
-    let folder = Folder::of(&runtime);
+    let folder = Folder::for_daemon(&runtime);
     let uid = rustix::process::geteuid().as_raw();
     (dir, folder, move || Access::open(&runtime, uid))
 }
@@ -220,8 +220,8 @@ fn granted(uid: u32, right: Rights) -> Vec<u8> {
 }
 
 #[test]
-fn a_list_that_was_kept_is_read_again_with_its_bytes_and_modes() {
-    let (dir, folder, open) = kept();
+fn stored_list_is_read_back_with_its_bytes_and_modes() {
+    let (dir, folder, open) = stored();
     let bytes = granted(1000, Rights::WMIGUID_QUERY);
     folder.save(OBJECT, &granted(7, Rights(1))).unwrap();
     folder.save(OBJECT, &bytes).unwrap();
@@ -230,7 +230,7 @@ fn a_list_that_was_kept_is_read_again_with_its_bytes_and_modes() {
     let mode = |path: &std::path::Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
     assert_eq!((mode(&file), mode(file.parent().unwrap())), (0o644, 0o755));
     let access = open();
-    assert_eq!(access.lists.of(OBJECT).to_bytes().unwrap(), bytes);
+    assert_eq!(access.lists.list_for(OBJECT).to_bytes().unwrap(), bytes);
     assert!(has(&access, &guest(1000, 1, &[]), Rights::WMIGUID_QUERY));
     assert_eq!(access.lists.objects(), [OBJECT]);
     folder.remove(OBJECT).unwrap();
@@ -239,8 +239,8 @@ fn a_list_that_was_kept_is_read_again_with_its_bytes_and_modes() {
 }
 
 #[test]
-fn what_cannot_be_believed_grants_nothing_and_harms_nothing_else() {
-    let (dir, folder, open) = kept();
+fn untrusted_list_grants_nothing_and_affects_no_other() {
+    let (dir, folder, open) = stored();
     let register = Rights::TRACELOG_REGISTER_GUIDS;
     let everyone = guest(1000, 1, &[]);
     folder.save(OTHER, &granted(1000, register)).unwrap();
@@ -253,24 +253,24 @@ fn what_cannot_be_believed_grants_nothing_and_harms_nothing_else() {
         assert!(!has(&open(), &everyone, register), "{what}");
     }
     fs::write(&file, &good).unwrap();
-    assert!(has(&open(), &everyone, register), "as good as any");
+    assert!(has(&open(), &everyone, register), "a valid list");
     fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
-    assert!(!has(&open(), &everyone, register), "others could have written it");
+    assert!(!has(&open(), &everyone, register), "other users could have written it");
     fs::remove_file(&file).unwrap();
     symlink(OTHER.to_string(), &file).unwrap();
-    assert!(!has(&open(), &everyone, register), "a link");
+    assert!(!has(&open(), &everyone, register), "a symbolic link");
     fs::remove_file(&file).unwrap();
     fs::write(dir.path().join("security.d/.new-x"), b"left over").unwrap();
     fs::write(dir.path().join("security.d/README"), b"not a list").unwrap();
     let access = open();
-    assert!(has(&access, &everyone, register), "gone: the default holds again");
+    assert!(has(&access, &everyone, register), "removed: the default applies again");
     assert!(access.missing(&everyone, OTHER, register).is_empty());
     assert!(!dir.path().join("security.d/.new-x").exists());
 }
 
 #[test]
-fn a_folder_that_others_can_write_makes_everything_strict() {
-    let (dir, folder, open) = kept();
+fn folder_writable_by_others_makes_all_lists_strict() {
+    let (dir, folder, open) = stored();
     folder.save(DEFAULT_TRACE_SECURITY, &granted(1000, Rights::WMIGUID_QUERY)).unwrap();
     assert!(has(&open(), &guest(1000, 1, &[]), Rights::WMIGUID_QUERY));
     fs::set_permissions(dir.path().join("security.d"), fs::Permissions::from_mode(0o777)).unwrap();

@@ -1,16 +1,19 @@
-//! A session as its file describes it: the published value names, their defaults, and what is put right.
+//! A session as defined by its file: the published value names, their defaults, and corrections.
 //!
 //! ```text
-//!   Start 0 · Guid (required) · BufferSize, MinimumBuffers, MaximumBuffers (computed) · ClockType 1 · FlushTimer 0
-//!   LogFileMode 1 · FileName LOGS/NAME.etl · MaxFileSize 100 (MiB; 0: no limit) · FileMax 0 (2 to 16 generations)
-//!   DisableRealtimePersistence 0 · Boot 0           taken and without effect: see docs/autologger.md
+//!   Start 0 · Guid (required) · BufferSize, MinimumBuffers, MaximumBuffers (computed)
+//!   ClockType 1 · FlushTimer 0 · LogFileMode 1 · FileName LOGS/NAME.etl
+//!   MaxFileSize 100 (MiB; 0: no limit) · FileMax 0 (2 to 16 generations)
+//!   DisableRealtimePersistence 0 · Boot 0    accepted without effect: see docs/autologger.md
 //!
-//!   [GUID or name]   Enabled 0 · EnableLevel 0 · EnableProperty 0 · MatchAnyKeyword 0 · MatchAllKeyword 0 · EnableFlags · filters
+//!   [GUID or name]   Enabled 0 · EnableLevel 0 · EnableProperty 0 · MatchAnyKeyword 0
+//!                    MatchAllKeyword 0 · EnableFlags · filters
 //! ```
 //!
-//! Two kinds of mistakes: what is no definition at all (a wrong line, an unknown name, no GUID) is an error with its line; a value that
-//! cannot be honoured is corrected, and [`Corrected`] says so for the log. Source: Documented ("Configuring and Starting an AutoLogger
-//! Session").
+//! There are two kinds of mistakes. A file that is no definition at all (an invalid line, an
+//! unknown name, no GUID) is an error with its line. A value that cannot be used is corrected, and
+//! [`Corrected`] describes that for the log. Source: Documented ("Configuring and Starting an
+//! AutoLogger Session").
 
 use std::path::{Path, PathBuf};
 
@@ -27,15 +30,16 @@ use traceweir_transport::message::SessionConfig;
 use super::provider::Provider;
 use crate::conf::{self, Entry, Section, Wrong, quote};
 
-/// Generations of a log at most.
+/// Maximum number of generations of a log.
 const MAX_GENERATIONS: u32 = 16;
-/// MiB of a log where no limit is given.
-const USUAL_SIZE: u32 = 100;
-/// KiB of a buffer: less than one MiB, in steps of four.
+/// Default size limit of a log in MiB.
+const DEFAULT_SIZE_MIB: u32 = 100;
+/// Maximum size of a buffer in KiB: less than one MiB, in steps of four.
 const MAX_BUFFER_KIB: u32 = 1020;
 
-/// Modes that an autologger cannot have: rows of files, kernel events, sessions of one process, internal ones.
-const IMPOSSIBLE: u32 = EVENT_TRACE_FILE_MODE_NEWFILE
+/// Modes that an autologger cannot have: file sequences, kernel events, sessions of one process,
+/// internal modes.
+const UNSUPPORTED_MODES: u32 = EVENT_TRACE_FILE_MODE_NEWFILE
     | EVENT_TRACE_SYSTEM_LOGGER_MODE
     | EVENT_TRACE_PRIVATE_LOGGER_MODE
     | EVENT_TRACE_PRIVATE_IN_PROC
@@ -48,43 +52,44 @@ const FILE_MODES: u32 =
     EVENT_TRACE_FILE_MODE_SEQUENTIAL | EVENT_TRACE_FILE_MODE_CIRCULAR | EVENT_TRACE_FILE_MODE_APPEND;
 const SIZED_MODES: u32 = EVENT_TRACE_FILE_MODE_CIRCULAR | EVENT_TRACE_FILE_MODE_PREALLOCATE;
 
-/// A session that is to run from the daemon's start on.
+/// A session that runs from the daemon's start on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Definition {
     /// The session's name, which is also the file's.
     pub name: String,
-    /// Whether it is started (Start).
+    /// Whether the session is started (Start).
     pub start: bool,
-    /// Its GUID (Guid).
+    /// The session's GUID (Guid).
     pub guid: Guid,
-    /// KiB of a buffer; 0: the usual (BufferSize).
+    /// Size of a buffer in KiB; 0: default (BufferSize).
     pub buffer_size: u32,
-    /// Buffers at least; 0: as many as are needed (MinimumBuffers).
+    /// Minimum number of buffers; 0: as many as needed (MinimumBuffers).
     pub minimum_buffers: u32,
-    /// Buffers at most; 0: some more (MaximumBuffers).
+    /// Maximum number of buffers; 0: some more than the minimum (MaximumBuffers).
     pub maximum_buffers: u32,
-    /// As ClientContext: 1 counter, 2 system time, 3 cycles (ClockType).
+    /// The clock as in ClientContext: 1 performance counter, 2 system time, 3 CPU cycles
+    /// (ClockType).
     pub clock_type: u32,
-    /// The log file; none: in the folder of logs (FileName).
+    /// The log file; `None`: in the folder of logs (FileName).
     pub file_name: Option<PathBuf>,
-    /// Generations of the log; 0: one, without a number (FileMax).
+    /// Number of generations of the log; 0: one, without a number (FileMax).
     pub file_max: u32,
-    /// Seconds (FlushTimer).
+    /// The flush interval in seconds (FlushTimer).
     pub flush_timer: u32,
-    /// `EVENT_TRACE_…_MODE` bits (LogFileMode).
+    /// The `EVENT_TRACE_…_MODE` bits (LogFileMode).
     pub log_file_mode: u32,
-    /// MiB; 0: no limit (MaxFileSize).
+    /// Maximum size of the log in MiB; 0: no limit (MaxFileSize).
     pub max_file_size: u32,
-    /// What it wants from whom.
+    /// The providers that the session enables.
     pub providers: Vec<Provider>,
 }
 
-/// A value that could not be honoured, and what holds instead.
+/// Describes a value that could not be used, and its replacement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Corrected(pub String);
 
 impl Definition {
-    /// A session with the published defaults, which is started.
+    /// Creates a session with the published defaults, which is started.
     #[must_use]
     pub fn new(name: &str, guid: Guid) -> Self {
         Self {
@@ -99,12 +104,12 @@ impl Definition {
             file_max: 0,
             flush_timer: 0,
             log_file_mode: EVENT_TRACE_FILE_MODE_SEQUENTIAL,
-            max_file_size: USUAL_SIZE,
+            max_file_size: DEFAULT_SIZE_MIB,
             providers: Vec::new(),
         }
     }
 
-    /// The session that a file of this name describes.
+    /// Parses the file of this name.
     pub fn parse(name: &str, text: &str) -> Result<Self, Wrong> {
         let mut definition = Self { start: false, ..Self::new(name, Guid::NULL) };
         let sections = conf::parse(text)?;
@@ -115,13 +120,13 @@ impl Definition {
         if definition.guid.is_null() {
             return Err(Wrong::new(
                 0,
-                "Guid is missing: a session needs one of its own, such as uuidgen makes",
+                "Guid is missing: a session needs one of its own, for example from uuidgen",
             ));
         }
         for section in providers {
             let provider = Provider::read(section)?;
             if definition.providers.iter().any(|other| other.guid == provider.guid) {
-                return Err(Wrong::new(section.line, format!("{} has a section already", section.heading)));
+                return Err(Wrong::new(section.line, format!("{} already has a section", section.heading)));
             }
             definition.providers.push(provider);
         }
@@ -133,7 +138,8 @@ impl Definition {
             "Start" => self.start = entry.number(1)? == 1,
             "Guid" => {
                 let guid = entry.text()?.parse().ok().filter(|guid: &Guid| !guid.is_null());
-                self.guid = guid.ok_or_else(|| entry.wrong("Guid is a GUID, and not the null one"))?;
+                self.guid =
+                    guid.ok_or_else(|| entry.wrong("Guid must be a GUID other than the null GUID"))?;
             }
             "BufferSize" => self.buffer_size = entry.word()?,
             "MinimumBuffers" => self.minimum_buffers = entry.word()?,
@@ -142,7 +148,7 @@ impl Definition {
             "FileName" => {
                 let path = Path::new(entry.text()?);
                 if !path.is_absolute() {
-                    return Err(entry.wrong("FileName is an absolute path: no folder is the current one"));
+                    return Err(entry.wrong("FileName must be an absolute path"));
                 }
                 self.file_name = Some(path.to_owned());
             }
@@ -150,14 +156,15 @@ impl Definition {
             "FlushTimer" => self.flush_timer = entry.word()?,
             "LogFileMode" => self.log_file_mode = entry.word()?,
             "MaxFileSize" => self.max_file_size = entry.word()?,
-            // Taken for the sake of files that have them; the last two are kept in the folder of state.
+            // Accepted because existing files have them; the last two are stored in the state
+            // folder.
             "DisableRealtimePersistence" | "Boot" | "Status" | "FileCounter" => drop(entry.word()?),
-            other => return Err(entry.wrong(format!("{other} is no value of an autologger"))),
+            other => return Err(entry.wrong(format!("{other} is not a value of an autologger"))),
         }
         Ok(())
     }
 
-    /// The text of a file that describes it.
+    /// Returns the text of a file that defines the session.
     #[must_use]
     pub fn to_text(&self) -> String {
         let mut lines = vec![
@@ -169,7 +176,7 @@ impl Definition {
             self.file_name.iter().map(|path| format!("FileName = {}", quote(&path.to_string_lossy()))),
         );
         lines.push(format!("MaxFileSize = {}", self.max_file_size));
-        for (name, value, usual) in [
+        for (name, value, default) in [
             ("FileMax", self.file_max, 0),
             ("BufferSize", self.buffer_size, 0),
             ("MinimumBuffers", self.minimum_buffers, 0),
@@ -177,7 +184,7 @@ impl Definition {
             ("ClockType", self.clock_type, 1),
             ("FlushTimer", self.flush_timer, 0),
         ] {
-            if value != usual {
+            if value != default {
                 lines.push(format!("{name} = {value}"));
             }
         }
@@ -188,33 +195,36 @@ impl Definition {
         lines.join("\n") + "\n"
     }
 
-    /// Puts right what cannot be honoured, and says what was.
+    /// Corrects values that cannot be used; returns the corrections.
     pub fn correct(&mut self) -> Vec<Corrected> {
         let mut notes = Vec::new();
-        let mut note = |name: &str, is: String, now: String| {
-            notes.push(Corrected(format!("{name} {is} cannot be honoured: {now} it is")));
+        let mut note = |name: &str, given: String, used: String| {
+            notes.push(Corrected(format!("{name} {given} cannot be honoured: {used} it is")));
         };
-        let mode = self.log_file_mode & !IMPOSSIBLE;
+        let mode = self.log_file_mode & !UNSUPPORTED_MODES;
         let kinds = FILE_MODES | EVENT_TRACE_REAL_TIME_MODE | EVENT_TRACE_BUFFERING_MODE;
         let mode = if mode & kinds == 0 { mode | EVENT_TRACE_FILE_MODE_SEQUENTIAL } else { mode };
         if mode != self.log_file_mode {
             note("LogFileMode", format!("{:#x}", self.log_file_mode), format!("{mode:#x}"));
             self.log_file_mode = mode;
         }
-        let size =
-            if mode & SIZED_MODES != 0 && self.max_file_size == 0 { USUAL_SIZE } else { self.max_file_size };
+        let size = if mode & SIZED_MODES != 0 && self.max_file_size == 0 {
+            DEFAULT_SIZE_MIB
+        } else {
+            self.max_file_size
+        };
         let generations = if self.file_max == 1 { 0 } else { self.file_max.min(MAX_GENERATIONS) };
         let clock = if (1..=3).contains(&self.clock_type) { self.clock_type } else { 1 };
         let buffer = self.buffer_size.min(MAX_BUFFER_KIB);
-        for (name, value, right) in [
+        for (name, value, corrected) in [
             ("MaxFileSize", &mut self.max_file_size, size),
             ("FileMax", &mut self.file_max, generations),
             ("ClockType", &mut self.clock_type, clock),
             ("BufferSize", &mut self.buffer_size, buffer),
         ] {
-            if *value != right {
-                note(name, value.to_string(), right.to_string());
-                *value = right;
+            if *value != corrected {
+                note(name, value.to_string(), corrected.to_string());
+                *value = corrected;
             }
         }
         for provider in &mut self.providers {
@@ -223,13 +233,13 @@ impl Definition {
         notes
     }
 
-    /// Whether it writes a file.
+    /// Returns whether the session writes a file.
     #[must_use]
     pub fn has_file(&self) -> bool {
         self.log_file_mode & FILE_MODES != 0 || self.file_name.is_some()
     }
 
-    /// What is started, with this log file.
+    /// Returns the session configuration with this log file.
     #[must_use]
     pub fn config(&self, log_file: Option<PathBuf>) -> SessionConfig {
         SessionConfig {
@@ -248,7 +258,7 @@ impl Definition {
     }
 }
 
-/// A file without a line.
+/// The section of an empty file.
 static EMPTY: Section = Section { heading: String::new(), line: 0, entries: Vec::new() };
 
 #[cfg(test)]

@@ -1,16 +1,17 @@
-//! Filters of a provider as people write them, and as an enable call carries them.
+//! Filters of a provider in text form, and as an enable call carries them.
 //!
 //! ```text
 //!   EventIds = [1, 2]              only these        EVENT_FILTER_EVENT_ID
-//!   NotEventIds = [3]              all but these
+//!   NotEventIds = [3]              all except these
 //!   EventNames = ["A", "B"]        likewise          EVENT_FILTER_EVENT_NAME
 //!   StackIds, StackNames           the same for stacks, with Not… too
-//!   StackLevel = 3                 stacks of events of this level or more severe    EVENT_FILTER_LEVEL_KW
+//!   StackLevel = 3                 stacks of events up to this level    EVENT_FILTER_LEVEL_KW
 //!   ExecutableNames = ["app"]      only in these processes
 //!   PackageIds, AppIds, Containers likewise
 //! ```
 //!
-//! Their bytes are in [`traceweir_format::filter`]. Process ids have no place here: no process is there yet.
+//! [`traceweir_format::filter`] defines their bytes. Process ids cannot be used here: no process
+//! runs yet.
 
 use traceweir_format::filter::{self, EventIds, EventNames, Gate, LevelKeyword, encode};
 use traceweir_format::spec::enable::{
@@ -24,14 +25,14 @@ use traceweir_transport::message::Filter;
 
 use crate::conf::{Entry, Wrong, quote};
 
-/// How the bytes of a filter are made.
+/// How the bytes of a filter are encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shape {
-    /// Ids that are wanted, or not wanted.
+    /// Event ids to include (true) or exclude.
     Ids(bool),
-    /// Names likewise.
+    /// Event names to include (true) or exclude.
     Names(bool),
-    /// A level.
+    /// A maximum level.
     Level,
     /// Names joined to one text.
     Joined,
@@ -53,7 +54,7 @@ const KINDS: [(&str, u32, Shape); 13] = [
     ("Containers", CONTAINER, Shape::Joined),
 ];
 
-/// The filter that a line sets; `None` where its name is that of no filter.
+/// Parses the filter that a line sets; `None` if its name is not that of a filter.
 pub(super) fn read(entry: &Entry) -> Result<Option<Filter>, Wrong> {
     let Some((name, kind, shape)) = KINDS.iter().find(|(name, ..)| *name == entry.name) else {
         return Ok(None);
@@ -72,7 +73,7 @@ pub(super) fn read(entry: &Entry) -> Result<Option<Filter>, Wrong> {
     }
 }
 
-/// The line that sets a filter; `None` where there is none for it.
+/// Returns the line that sets a filter; `None` if no line can.
 pub(super) fn line(filter: &Filter) -> Option<String> {
     KINDS.iter().filter(|(_, kind, _)| *kind == filter.kind).find_map(|(name, _, shape)| {
         let values = match shape {
@@ -85,10 +86,10 @@ pub(super) fn line(filter: &Filter) -> Option<String> {
     })
 }
 
-/// Names joined to one text; `None` where one of them would become two.
+/// Joins names to one text; `None` if a name contains a separator.
 fn joined(names: &[String]) -> Option<Vec<u8>> {
-    let is_one = |name: &String| !name.contains([';', '\0']);
-    names.iter().all(is_one).then(|| encode::name_list(names))
+    let is_valid = |name: &String| !name.contains([';', '\0']);
+    names.iter().all(is_valid).then(|| encode::name_list(names))
 }
 
 fn ids_in(wanted: bool, data: &[u8]) -> Option<Vec<String>> {
@@ -96,7 +97,7 @@ fn ids_in(wanted: bool, data: &[u8]) -> Option<Vec<String>> {
     Some(filter.ids().map(|id| id.to_string()).collect())
 }
 
-/// Names that are asked for within some level and keywords only cannot be written here.
+/// Returns the names of a filter. A filter that is limited to a level or keywords has no text form.
 fn names_in(wanted: bool, data: &[u8]) -> Option<Vec<String>> {
     let filter = EventNames::parse(data).ok()?;
     if filter.gate != Gate::default() || filter.filter_in != wanted {
@@ -129,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn filters_have_the_published_bytes_and_come_back_as_written() {
+    fn filters_have_the_published_bytes_and_round_trip() {
         let ids = filter_of("NotEventIds = [1, 258]").unwrap().unwrap();
         assert_eq!(ids, Filter { kind: EVENT_ID, data: vec![0, 0, 2, 0, 1, 0, 2, 1] });
         let names = filter_of("EventNames = [\"A\", \"Bc\"]").unwrap().unwrap();
@@ -158,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn filters_that_cannot_be_are_refused_with_their_line() {
+    fn invalid_filters_are_refused_with_their_line() {
         let many = (0..65).map(|n| n.to_string()).collect::<Vec<_>>().join(",");
         for text in [
             "EventIds = []".to_owned(),
@@ -175,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_no_line_makes_have_no_line() {
+    fn filter_bytes_without_text_form_have_no_line() {
         for (kind, data) in [
             (EVENT_ID, vec![]),
             (EVENT_ID, vec![1, 0, 2, 0, 1, 0]),

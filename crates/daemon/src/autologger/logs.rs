@@ -2,11 +2,12 @@
 //!
 //! ```text
 //!   FileMax 0:   NAME.etl
-//!   FileMax 3:   NAME.etl.0001 ─▶ .0002 ─▶ .0003 ─▶ .0001 …     FileCounter is the one that was written last
+//!   FileMax 3:   NAME.etl.0001 ─▶ .0002 ─▶ .0003 ─▶ .0001 …     FileCounter: the last one written
 //! ```
 //!
-//! Nobody passes these files along: the daemon opens them itself, by the rules that controllers keep for themselves (`open` of the session).
-//! Nothing is emptied here: the session may still be refused.
+//! No controller passes these files: the daemon opens them itself, by the rules that controllers
+//! follow (`open` of the session). The file is not emptied here, because the session may still be
+//! refused.
 
 use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
@@ -19,18 +20,18 @@ use super::definition::Definition;
 use crate::error::Refusal;
 use crate::folders::Folders;
 
-/// The generation that comes next; 0 where there are none.
+/// Returns the next generation; 0 if the log has no generations.
 pub(super) fn next(definition: &Definition, counter: u32) -> u32 {
     match definition.file_max {
         0 | 1 => 0,
-        most => counter.checked_rem(most).unwrap_or(0).saturating_add(1),
+        generations => counter.checked_rem(generations).unwrap_or(0).saturating_add(1),
     }
 }
 
-/// The path of a generation.
+/// Returns the path of a generation.
 pub(super) fn path(folders: &Folders, definition: &Definition, generation: u32) -> PathBuf {
-    let usual = || folders.logs.join(format!("{}.etl", definition.name));
-    let mut path = definition.file_name.clone().unwrap_or_else(usual).into_os_string();
+    let default = || folders.logs.join(format!("{}.etl", definition.name));
+    let mut path = definition.file_name.clone().unwrap_or_else(default).into_os_string();
     if generation != 0 {
         path.push(format!(".{generation:04}"));
     }
@@ -40,12 +41,12 @@ pub(super) fn path(folders: &Folders, definition: &Definition, generation: u32) 
 /// Opens or creates a log file.
 pub(super) fn open(path: &Path) -> Result<OwnedFd, Refusal> {
     let Some((folder, Component::Normal(name))) = path.parent().zip(path.components().next_back()) else {
-        return Err(refused(path, Status::ERROR_BAD_PATHNAME, "this is no file"));
+        return Err(refused(path, Status::ERROR_BAD_PATHNAME, "this is not a file"));
     };
     let me = rustix::process::geteuid().as_raw();
     let dir = enter(folder, me).map_err(|e| match e {
         Errno::NOENT | Errno::NOTDIR => {
-            refused(path, Status::ERROR_PATH_NOT_FOUND, "its folder is not there")
+            refused(path, Status::ERROR_PATH_NOT_FOUND, "its folder does not exist")
         }
         e => failed(path, e),
     })?;
@@ -57,15 +58,15 @@ pub(super) fn open(path: &Path) -> Result<OwnedFd, Refusal> {
 
 fn failed(path: &Path, error: Errno) -> Refusal {
     if error == Errno::LOOP {
-        let why = "a log file is not written through a symbolic link that others can change";
-        return refused(path, Status::ERROR_ACCESS_DENIED, why);
+        let reason = "the path leads through a symbolic link that others can change";
+        return refused(path, Status::ERROR_ACCESS_DENIED, reason);
     }
     let error = std::io::Error::from(error);
     refused(path, traceweir_transport::error::status_of(&error), &error.to_string())
 }
 
-fn refused(path: &Path, status: Status, why: &str) -> Refusal {
-    Refusal::new(status, format!("{}: {why}", path.display()))
+fn refused(path: &Path, status: Status, reason: &str) -> Refusal {
+    Refusal::new(status, format!("{}: {reason}", path.display()))
 }
 
 #[cfg(test)]
@@ -80,17 +81,17 @@ mod tests {
     }
 
     #[test]
-    fn generations_go_round() {
+    fn generations_wrap_around() {
         let mut definition = Definition::new("a", Guid::from_u128(1));
         assert_eq!(next(&definition, 7), 0);
         definition.file_max = 3;
         let counters: Vec<u32> = (0..5).map(|counter| next(&definition, counter)).collect();
         assert_eq!(counters, [1, 2, 3, 1, 2]);
-        assert_eq!(next(&definition, u32::MAX), 1, "a counter that somebody invented");
+        assert_eq!(next(&definition, u32::MAX), 1, "a counter out of range");
     }
 
     #[test]
-    fn a_log_is_opened_where_nobody_else_decides_what_it_is() {
+    fn log_is_not_opened_through_links_of_other_users() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path();
         let path = root.join("a.etl");
@@ -106,10 +107,10 @@ mod tests {
         assert_eq!(status(&root.join("link.etl")), 5);
         fs::create_dir(root.join("real")).unwrap();
         symlink("real", root.join("way")).unwrap();
-        assert_eq!(status(&root.join("way/a.etl")), 0, "our link, where only we write");
+        assert_eq!(status(&root.join("way/a.etl")), 0, "an own link in a folder that only this user writes");
         fs::set_permissions(root, Permissions::from_mode(0o777)).unwrap();
-        assert_eq!(status(&root.join("way/b.etl")), 5, "others could put it there");
+        assert_eq!(status(&root.join("way/b.etl")), 5, "others could have created the link");
         fs::hard_link(&path, root.join("real/other")).unwrap();
-        assert_eq!(status(&path), 5, "it may be anybody's file by another name");
+        assert_eq!(status(&path), 5, "the file has another hard link");
     }
 }

@@ -11,30 +11,30 @@ use crate::conf::{Entry, Section, Wrong};
 /// What a session wants from a provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Provider {
-    /// As the file names it: GUID or name.
+    /// The section heading: GUID or name.
     pub heading: String,
-    /// Its GUID, or the hash of its name.
+    /// The provider's GUID, or the hash of its name.
     pub guid: Guid,
     /// Whether it is enabled (Enabled).
     pub enabled: bool,
-    /// Highest level; 0: all (EnableLevel).
+    /// The highest level; 0: all (EnableLevel).
     pub level: u32,
-    /// `EVENT_ENABLE_PROPERTY_…` (EnableProperty).
+    /// The `EVENT_ENABLE_PROPERTY_…` bits (EnableProperty).
     pub property: u32,
-    /// Any of these bits; 0: all (MatchAnyKeyword).
+    /// Any of these keyword bits; 0: all (MatchAnyKeyword).
     pub match_any: u64,
-    /// All of these bits; unused where any bit will do (MatchAllKeyword).
+    /// All of these keyword bits; unused if `match_any` selects all (MatchAllKeyword).
     pub match_all: u64,
-    /// Flags of a classic provider (EnableFlags).
+    /// The flags of a classic provider (EnableFlags).
     pub flags: u32,
-    /// Which events, stacks and processes.
+    /// Filters of events, stacks and processes.
     pub filters: Vec<Filter>,
 }
 
 impl Provider {
-    /// Everything from the provider with this name or GUID.
+    /// Enables everything from the provider with this name or GUID.
     pub fn new(heading: &str) -> Result<Self, String> {
-        let guid = guid_of(heading)?;
+        let guid = parse_guid_or_name(heading)?;
         Ok(Self {
             heading: heading.to_owned(),
             guid,
@@ -48,13 +48,13 @@ impl Provider {
         })
     }
 
-    /// What an enable call would ask for; an error names a filter that no file can hold.
+    /// Takes over the parameters of an enable call; fails for a filter that a file cannot hold.
     pub fn with(self, params: &EnableParams) -> Result<Self, String> {
         let (level, property) = (u32::from(params.level), params.property);
         let filters = params.filters.clone();
         if let Some(filter) = filters.iter().find(|filter| filters::line(filter).is_none()) {
             return Err(format!(
-                "a filter of type {:#x} cannot wait for processes that are not there yet",
+                "a filter of type {:#x} cannot be used for processes that do not run yet",
                 filter.kind
             ));
         }
@@ -68,9 +68,9 @@ impl Provider {
         })
     }
 
-    /// What its section says.
+    /// Reads a section.
     pub(super) fn read(section: &Section) -> Result<Self, Wrong> {
-        let mut provider = Self::new(&section.heading).map_err(|why| Wrong::new(section.line, why))?;
+        let mut provider = Self::new(&section.heading).map_err(|reason| Wrong::new(section.line, reason))?;
         provider.enabled = false;
         for entry in &section.entries {
             provider.set(entry)?;
@@ -92,9 +92,9 @@ impl Provider {
             "Status" => drop(entry.word()?),
             other => {
                 let Some(filter) = filters::read(entry)? else {
-                    return Err(entry.wrong(format!("{other} is no value of a provider")));
+                    return Err(entry.wrong(format!("{other} is not a value of a provider")));
                 };
-                if self.filters.iter().any(|it| it.kind == filter.kind) {
+                if self.filters.iter().any(|existing| existing.kind == filter.kind) {
                     return Err(entry.wrong(format!("{other} contradicts another filter of its kind")));
                 }
                 self.filters.push(filter);
@@ -103,7 +103,7 @@ impl Provider {
         Ok(())
     }
 
-    /// The lines of its section.
+    /// Returns the lines of the section.
     pub(super) fn lines(&self) -> Vec<String> {
         let mut lines = vec![format!("[{}]", self.heading), format!("Enabled = {}", u8::from(self.enabled))];
         if self.level != 0 {
@@ -123,43 +123,50 @@ impl Provider {
         lines
     }
 
-    /// Puts right what cannot be honoured.
+    /// Corrects values that cannot be used.
     pub(super) fn correct(&mut self) -> Option<Corrected> {
-        let right = self.level.min(255);
+        let corrected = self.level.min(255);
         let note =
-            format!("EnableLevel {} of {} cannot be honoured: {right} it is", self.level, self.heading);
-        (std::mem::replace(&mut self.level, right) != right).then_some(Corrected(note))
+            format!("EnableLevel {} of {} cannot be honoured: {corrected} it is", self.level, self.heading);
+        (std::mem::replace(&mut self.level, corrected) != corrected).then_some(Corrected(note))
     }
 
-    /// What it is called, where the file has a name that can be told.
+    /// Returns the provider name, if the heading is a name that the protocol can carry.
     #[must_use]
     pub fn name(&self) -> String {
-        let is_told = self.heading.parse::<Guid>().is_err()
+        let is_name = self.heading.parse::<Guid>().is_err()
             && self.heading.encode_utf16().count() <= MAX_PROVIDER_NAME
             && !self.heading.contains(char::is_control);
-        if is_told { self.heading.clone() } else { String::new() }
+        if is_name { self.heading.clone() } else { String::new() }
     }
 
-    /// What an enable call is given. The flags of a classic provider are the low keywords.
+    /// Returns the parameters of the enable call. The flags of a classic provider are the low
+    /// keywords.
     #[must_use]
     pub fn params(&self) -> EnableParams {
         let match_any = if self.match_any == 0 { self.flags.into() } else { self.match_any };
         EnableParams {
             level: u8::try_from(self.level).unwrap_or(u8::MAX),
             match_any,
-            // Unlike in an enable call, it is published as unused where everything is asked for.
+            // Unlike in an enable call, the mask is documented as unused if all keywords are
+            // selected.
             match_all: if match_any == 0 { 0 } else { self.match_all },
             property: self.property,
             source: Guid::NULL,
-            filters: self.filters.iter().filter(|it| it.kind != EVENT_FILTER_TYPE_NONE).cloned().collect(),
+            filters: self
+                .filters
+                .iter()
+                .filter(|filter| filter.kind != EVENT_FILTER_TYPE_NONE)
+                .cloned()
+                .collect(),
         }
     }
 }
 
-/// The GUID itself, or the hash of a name as EventSource and TraceLogging make it.
-fn guid_of(heading: &str) -> Result<Guid, String> {
+/// Returns the GUID itself, or the hash of a name as EventSource and TraceLogging compute it.
+fn parse_guid_or_name(heading: &str) -> Result<Guid, String> {
     if let Ok(guid) = heading.parse::<Guid>() {
-        return if guid.is_null() { Err("the null GUID is no provider".to_owned()) } else { Ok(guid) };
+        return if guid.is_null() { Err("the null GUID is not a provider".to_owned()) } else { Ok(guid) };
     }
     if heading.is_empty()
         || heading.contains(['{', '}', '*', '?', '[', ']', '"'])

@@ -1,4 +1,4 @@
-//! Starting autologgers: what the daemon asks of its own service, and what it makes of the answers.
+//! Starting autologgers: the daemon's requests to its own service, and the handling of the replies.
 //!
 //! ```text
 //!   own thread   prepare:  read ─▶ correct ─▶ open ──Prepared──▶ inbox
@@ -19,17 +19,17 @@ use super::definition::Definition;
 use super::{Autologgers, State, logs};
 use crate::error::Refusal;
 use crate::folders::{self, Folders};
-use crate::log::{info, warning};
+use crate::log::{log_info, log_warning};
 
-/// What the thread that prepares has got.
+/// A report of the preparing thread.
 pub(crate) enum Prepared {
-    /// A session can be started.
+    /// A session is ready to start.
     Session(Box<Ready>),
-    /// There are no more.
+    /// All sessions have been prepared.
     All,
 }
 
-/// A session that can be started.
+/// A session that is ready to start.
 pub(crate) struct Ready {
     definition: Definition,
     state: State,
@@ -37,75 +37,76 @@ pub(crate) struct Ready {
     log: Option<(PathBuf, OwnedFd)>,
 }
 
-/// Prepares all autologgers on a thread of its own: a folder may be on a disk that does not answer.
+/// Prepares all autologgers on a thread of its own, because a folder may be on a disk that does not
+/// answer.
 pub(crate) fn prepare(folders: Folders, post: Arc<dyn Fn(Prepared) + Send + Sync>) {
-    let last = Last(Arc::clone(&post));
+    let at_end = ReportAll(Arc::clone(&post));
     let work = move || {
-        let _last = last;
+        let _at_end = at_end;
         let all = Autologgers::new(folders);
         let names = all.names().unwrap_or_else(|wrong| {
-            warning!("no autologger is started: {wrong}");
+            log_warning!("no autologger is started: {wrong}");
             Vec::new()
         });
         for name in names {
-            match ready(&all, &name) {
+            match prepare_one(&all, &name) {
                 Ok(Some(ready)) => post(Prepared::Session(Box::new(ready))),
                 Ok(None) => {}
-                Err(refusal) => failed(&all.folders, &name, all.state(&name), &refusal),
+                Err(refusal) => record_failure(&all.folders, &name, all.state(&name), &refusal),
             }
         }
     };
     if let Err(e) = std::thread::Builder::new().name("weir-autologger".into()).spawn(work) {
-        warning!("no autologger is started: {e}");
+        log_warning!("no autologger is started: {e}");
     }
 }
 
-/// Says that there are no more, whatever happens to the thread.
-struct Last(Arc<dyn Fn(Prepared) + Send + Sync>);
+/// Reports that all sessions have been prepared when the thread ends, for whatever reason.
+struct ReportAll(Arc<dyn Fn(Prepared) + Send + Sync>);
 
-impl Drop for Last {
+impl Drop for ReportAll {
     fn drop(&mut self) {
         (self.0)(Prepared::All);
     }
 }
 
-/// An autologger as it is to be started; `None` where it is not to be.
-fn ready(all: &Autologgers, name: &str) -> Result<Option<Ready>, Refusal> {
+/// Prepares one autologger; `None` if it is not to be started.
+fn prepare_one(all: &Autologgers, name: &str) -> Result<Option<Ready>, Refusal> {
     let file = all.file(name);
     let wrong = |wrong| Refusal::new(Status::ERROR_INVALID_PARAMETER, format!("{}: {wrong}", file.display()));
     let Some(mut definition) = all.get(name).map_err(wrong)?.filter(|definition| definition.start) else {
         return Ok(None);
     };
     for corrected in definition.correct() {
-        info!("autologger {name:?}: {}", corrected.0);
+        log_info!("autologger {name:?}: {}", corrected.0);
     }
     let state = all.state(name);
     let generation = logs::next(&definition, state.file_counter);
     let log = definition.has_file().then(|| logs::path(&all.folders, &definition, generation));
     if log.is_some() && definition.file_name.is_none() {
-        // Where it cannot be made the log cannot be opened, and that is what is told.
+        // If the folder cannot be created, opening the log fails and reports it.
         let _ = folders::make(&all.folders.logs);
     }
     let log = log.map(|path| logs::open(&path).map(|file| (path, file))).transpose()?;
     Ok(Some(Ready { definition, state, generation, log }))
 }
 
-/// Tells that an autologger does not run, and why.
-fn failed(folders: &Folders, name: &str, state: State, refusal: &Refusal) {
-    warning!("autologger {name:?} is not started: {refusal} (status {})", refusal.status.0);
-    remember(folders, name, &State { status: Some(refusal.status.0), refused: Vec::new(), ..state });
+/// Logs and stores that an autologger did not start.
+fn record_failure(folders: &Folders, name: &str, state: State, refusal: &Refusal) {
+    log_warning!("autologger {name:?} is not started: {refusal} (status {})", refusal.status.0);
+    store_state(folders, name, &State { status: Some(refusal.status.0), refused: Vec::new(), ..state });
 }
 
-fn remember(folders: &Folders, name: &str, state: &State) {
+fn store_state(folders: &Folders, name: &str, state: &State) {
     if let Err(e) = state.write(folders, name) {
-        warning!("how autologger {name:?} started cannot be remembered: {e}");
+        log_warning!("the state of autologger {name:?} cannot be stored: {e}");
     }
 }
 
-/// A request that is under way.
-enum Asked {
+/// A request to the service that is under way.
+enum Request {
     Start(Box<Ready>),
-    /// A provider of a session, by its heading.
+    /// Enable of a provider: the session, and the heading of the provider.
     Enable(String, String),
 }
 
@@ -118,69 +119,75 @@ struct Running {
 /// The autologgers that are being started.
 pub(crate) struct Starter {
     folders: Option<Folders>,
-    asked: BTreeMap<u32, Asked>,
+    requests: BTreeMap<u32, Request>,
     running: BTreeMap<String, Running>,
     last_request: u32,
     all_are_prepared: bool,
 }
 
 impl Starter {
-    /// Nothing yet; `None` where there is nowhere to look for them.
+    /// Creates the starter; `folders` is `None` if there are no folders for autologgers.
     pub(crate) fn new(folders: Option<Folders>) -> Self {
         let all_are_prepared = folders.is_none();
-        Self { folders, asked: BTreeMap::new(), running: BTreeMap::new(), last_request: 0, all_are_prepared }
+        Self {
+            folders,
+            requests: BTreeMap::new(),
+            running: BTreeMap::new(),
+            last_request: 0,
+            all_are_prepared,
+        }
     }
 
-    /// Where they are looked for.
+    /// Returns the folders of the daemon.
     pub(crate) fn folders(&self) -> Option<&Folders> {
         self.folders.as_ref()
     }
 
-    /// Whether nothing is under way any more.
+    /// Returns whether nothing is under way any more.
     pub(crate) fn is_done(&self) -> bool {
-        self.all_are_prepared && self.asked.is_empty()
+        self.all_are_prepared && self.requests.is_empty()
     }
 
-    /// What to ask the service for next.
-    pub(crate) fn prepared(&mut self, prepared: Prepared) -> Vec<Envelope> {
+    /// Handles a report of the preparing thread; returns the requests to make next.
+    pub(crate) fn handle_prepared(&mut self, prepared: Prepared) -> Vec<Envelope> {
         let Prepared::Session(mut ready) = prepared else {
             self.all_are_prepared = true;
             return Vec::new();
         };
         let (path, file) = ready.log.take().unzip();
         let message = Message::Start(Box::new(ready.definition.config(path)));
-        let request = self.request(Asked::Start(ready));
+        let request = self.add_request(Request::Start(ready));
         vec![Envelope { request, message, descriptors: file.into_iter().collect() }]
     }
 
-    fn request(&mut self, asked: Asked) -> u32 {
+    fn add_request(&mut self, request: Request) -> u32 {
         self.last_request = self.last_request.saturating_add(1);
-        self.asked.insert(self.last_request, asked);
+        self.requests.insert(self.last_request, request);
         self.last_request
     }
 
-    /// The service has answered; what to ask it for next.
-    pub(crate) fn answered(&mut self, request: u32, message: Message) -> Vec<Envelope> {
-        match (self.asked.remove(&request), message) {
-            (Some(Asked::Start(ready)), Message::Properties(properties)) => {
-                self.started(*ready, properties.id)
+    /// Handles a reply of the service; returns the requests to make next.
+    pub(crate) fn handle_reply(&mut self, request: u32, message: Message) -> Vec<Envelope> {
+        match (self.requests.remove(&request), message) {
+            (Some(Request::Start(ready)), Message::Properties(properties)) => {
+                self.handle_started(*ready, properties.id)
             }
-            (Some(Asked::Start(ready)), Message::Refused { status, reason }) => {
+            (Some(Request::Start(ready)), Message::Refused { status, reason }) => {
                 if let Some(folders) = &self.folders {
                     let refusal = Refusal::new(Status(status), reason);
-                    failed(folders, &ready.definition.name, ready.state, &refusal);
+                    record_failure(folders, &ready.definition.name, ready.state, &refusal);
                 }
                 Vec::new()
             }
-            (Some(Asked::Enable(session, provider)), message) => {
-                self.enabled(&session, provider, message);
+            (Some(Request::Enable(session, provider)), message) => {
+                self.handle_enabled(&session, provider, message);
                 Vec::new()
             }
             _ => Vec::new(),
         }
     }
 
-    fn started(&mut self, ready: Ready, id: u64) -> Vec<Envelope> {
+    fn handle_started(&mut self, ready: Ready, id: u64) -> Vec<Envelope> {
         let Ready { definition, mut state, generation, .. } = ready;
         state.status = Some(Status::ERROR_SUCCESS.0);
         state.file_counter = if generation == 0 { state.file_counter } else { generation };
@@ -189,7 +196,8 @@ impl Starter {
             definition.providers.into_iter().filter(|provider| provider.enabled).collect();
         self.running.insert(definition.name.clone(), Running { state, left: providers.len() });
         let requests = providers.into_iter().map(|provider| {
-            let request = self.request(Asked::Enable(definition.name.clone(), provider.heading.clone()));
+            let request =
+                self.add_request(Request::Enable(definition.name.clone(), provider.heading.clone()));
             let message = Message::EnableProvider {
                 session: SessionRef::Id(id),
                 provider: provider.guid,
@@ -201,28 +209,28 @@ impl Starter {
             Envelope { request, message, descriptors: Vec::new() }
         });
         let requests: Vec<_> = requests.collect();
-        self.settle(&definition.name);
+        self.store_when_complete(&definition.name);
         requests
     }
 
-    /// A provider is enabled, or is not: the session runs in any case.
-    fn enabled(&mut self, session: &str, provider: String, message: Message) {
+    /// Records whether a provider was enabled; the session runs in any case.
+    fn handle_enabled(&mut self, session: &str, provider: String, message: Message) {
         let Some(running) = self.running.get_mut(session) else { return };
         running.left = running.left.saturating_sub(1);
         if let Message::Refused { status, reason } = message {
-            warning!("autologger {session:?}: {provider} is not enabled: {reason} (status {status})");
+            log_warning!("autologger {session:?}: {provider} is not enabled: {reason} (status {status})");
             running.state.refused.push((provider, status));
         }
-        self.settle(session);
+        self.store_when_complete(session);
     }
 
-    /// Remembers how it started once all is known.
-    fn settle(&mut self, session: &str) {
+    /// Stores the state of a session once all its providers have been answered.
+    fn store_when_complete(&mut self, session: &str) {
         if self.running.get(session).is_none_or(|running| running.left > 0) {
             return;
         }
         if let (Some(running), Some(folders)) = (self.running.remove(session), &self.folders) {
-            remember(folders, session, &running.state);
+            store_state(folders, session, &running.state);
         }
     }
 }

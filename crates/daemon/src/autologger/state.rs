@@ -1,4 +1,5 @@
-//! What is remembered of an autologger: how its last start was, and which generation of its log it wrote.
+//! The stored state of an autologger: the result of its last start, and the generation of its log
+//! that was written last.
 //!
 //! ```text
 //!   STATE/autologger/NAME.state      Status = 0            Win32 code of the last start
@@ -7,31 +8,31 @@
 //!                                    Status = 1450
 //! ```
 //!
-//! A file that is missing or damaged is one that says nothing.
+//! A file that is missing or damaged counts as empty.
 
 use std::path::PathBuf;
 
 use crate::conf::{self, trust};
 use crate::folders::{self, Folders};
 
-/// What is remembered of an autologger.
+/// The stored state of an autologger.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct State {
     /// Win32 code of the last start; `None`: it was never started.
     pub status: Option<u32>,
-    /// The generation of its log that was written last; 0: none.
+    /// The generation of the log that was written last; 0: none.
     pub file_counter: u32,
     /// Providers that could not be enabled, with the Win32 code.
     pub refused: Vec<(String, u32)>,
 }
 
 impl State {
-    /// What was written last.
+    /// Reads the stored state.
     pub(super) fn read(folders: &Folders, name: &str) -> Self {
         let text = trust::read(&file(folders, name)).ok().flatten().unwrap_or_default();
         let mut state = Self::default();
         for section in conf::parse(&text).unwrap_or_default() {
-            let word = |name: &str| section.entries.iter().find(|it| it.name == name)?.word().ok();
+            let word = |name: &str| section.entries.iter().find(|entry| entry.name == name)?.word().ok();
             if section.heading.is_empty() {
                 state.status = word("Status");
                 state.file_counter = word("FileCounter").unwrap_or(0);
@@ -42,7 +43,7 @@ impl State {
         state
     }
 
-    /// Remembers it.
+    /// Stores the state.
     pub(super) fn write(&self, folders: &Folders, name: &str) -> std::io::Result<()> {
         let status = self.status.map(|status| format!("Status = {status}\n")).unwrap_or_default();
         let mut text = format!("{status}FileCounter = {}\n", self.file_counter);
@@ -56,8 +57,8 @@ impl State {
         trust::write(&path, text.as_bytes())
     }
 
-    /// Forgets it; what cannot be removed is overwritten by the next start.
-    pub(super) fn forget(folders: &Folders, name: &str) {
+    /// Removes the state; a file that cannot be removed is overwritten by the next start.
+    pub(super) fn remove(folders: &Folders, name: &str) {
         let _ = std::fs::remove_file(file(folders, name));
     }
 }
@@ -72,7 +73,7 @@ mod tests {
     use traceweir_transport::runtime::RuntimeDir;
 
     #[test]
-    fn a_state_is_remembered_and_a_damaged_one_says_nothing() {
+    fn state_is_read_back_and_a_damaged_file_counts_as_empty() {
         let dir = tempfile::tempdir().unwrap();
         let folders = Folders::of(&RuntimeDir::at(dir.path())).unwrap();
         assert_eq!(State::read(&folders, "a"), State::default());
@@ -81,7 +82,7 @@ mod tests {
         assert_eq!(State::read(&folders, "a"), state);
         std::fs::write(file(&folders, "a"), "Status = x").unwrap();
         assert_eq!(State::read(&folders, "a"), State::default());
-        State::forget(&folders, "a");
+        State::remove(&folders, "a");
         assert!(!file(&folders, "a").exists());
     }
 }

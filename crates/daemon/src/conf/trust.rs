@@ -1,14 +1,15 @@
-//! Which files a daemon obeys, and how it writes its own.
+//! Which files a daemon trusts, and how it writes its own.
 //!
 //! ```text
-//!   the folder    a folder, no link; root's or the daemon's own; nobody else may write it
-//!   the file      a plain file, no link; root's or the daemon's own; nobody else may write it; no larger than its kind may be
-//!   replaced      written beside under a hidden name, brought to the disk, renamed, and the folder brought to the disk
+//!   the folder    a folder, no link; owned by root or the daemon's user; not writable by others
+//!   the file      a plain file, no link; owned by root or the daemon's user; not writable by
+//!                 others; not larger than the limit of its kind
+//!   replacement   written next to it under a hidden name, synced, renamed, and the folder synced
 //! ```
 //!
-//! Who can put a file there could have the daemon write wherever it may, so whoever is not the daemon's user or root must not be able to.
-//! The file that is judged is the file that is read: it is opened first, without following a link and without waiting for one who
-//! opens the other end of a pipe.
+//! A user who can put a file there could make the daemon write wherever the daemon may, so only
+//! root and the daemon's user may be able to. The checked file is the file that is read: it is
+//! opened first, without following a link and without waiting for the other end of a pipe.
 
 use std::fs::{File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
@@ -19,64 +20,65 @@ use rustix::fs::OFlags;
 
 use super::{MAX_BYTES, Wrong};
 
-/// Files of one folder that are looked at.
+/// Maximum number of files in one folder.
 const MAX_FILES: usize = 256;
 const FILE_MODE: u32 = 0o644;
 const OTHERS_WRITE: u32 = 0o022;
-/// What the names of files begin with that are being written, or were when a daemon ended: nobody was told of them yet.
+/// Prefix of files that are being written, or were when a daemon ended: they are not in effect yet.
 pub(crate) const UNFINISHED: &str = ".new-";
 
-/// The text of a file; `None` where there is none.
+/// Reads the text of a file; `None` if it does not exist.
 pub(crate) fn read(path: &Path) -> Result<Option<String>, Wrong> {
     let Some(bytes) = read_bytes(path, MAX_BYTES)? else { return Ok(None) };
     String::from_utf8(bytes).map(Some).map_err(|_| Wrong::new(0, "it is not UTF-8 text"))
 }
 
-/// The bytes of a file that has at most so many; `None` where there is none.
-pub(crate) fn read_bytes(path: &Path, most: usize) -> Result<Option<Vec<u8>>, Wrong> {
-    let whole = |why: String| Wrong::new(0, why);
+/// Reads a file of at most `max` bytes; `None` if it does not exist.
+pub(crate) fn read_bytes(path: &Path, max: usize) -> Result<Option<Vec<u8>>, Wrong> {
+    let error = |reason: String| Wrong::new(0, reason);
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
     let flags = i32::try_from(flags.bits()).unwrap_or(0);
     let file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
         Ok(file) => file,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(e) if e.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) => {
-            return Err(whole("it is a symbolic link, which is not followed".to_owned()));
+            return Err(error("it is a symbolic link, which is not followed".to_owned()));
         }
-        Err(e) => return Err(whole(format!("it cannot be opened: {e}"))),
+        Err(e) => return Err(error(format!("it cannot be opened: {e}"))),
     };
-    let found = file.metadata().map_err(|e| whole(format!("it cannot be looked at: {e}")))?;
-    if !found.is_file() {
-        return Err(whole("it is no plain file".to_owned()));
+    let metadata = file.metadata().map_err(|e| error(format!("it cannot be inspected: {e}")))?;
+    if !metadata.is_file() {
+        return Err(error("it is not a plain file".to_owned()));
     }
-    is_ours(&found).map_err(whole)?;
+    check_ownership(&metadata).map_err(error)?;
     let mut bytes = Vec::new();
-    let one_more = u64::try_from(most).unwrap_or(u64::MAX).saturating_add(1);
-    file.take(one_more).read_to_end(&mut bytes).map_err(|e| whole(format!("it cannot be read: {e}")))?;
-    if bytes.len() > most {
-        return Err(whole(format!("it has more than {most} bytes")));
+    let one_more = u64::try_from(max).unwrap_or(u64::MAX).saturating_add(1);
+    file.take(one_more).read_to_end(&mut bytes).map_err(|e| error(format!("it cannot be read: {e}")))?;
+    if bytes.len() > max {
+        return Err(error(format!("it has more than {max} bytes")));
     }
     Ok(Some(bytes))
 }
 
-/// Whether a folder is there; an error where it is not one to be believed.
+/// Returns whether a folder exists; fails if it is not trusted.
 pub(crate) fn check_folder(folder: &Path) -> Result<bool, Wrong> {
-    let whole = |why: String| Wrong::new(0, why);
+    let error = |reason: String| Wrong::new(0, reason);
     match folder.symlink_metadata() {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(e) => Err(whole(e.to_string())),
-        Ok(found) if !found.is_dir() => Err(whole("this is no folder".to_owned())),
-        Ok(found) => is_ours(&found).map(|()| true).map_err(whole),
+        Err(e) => Err(error(e.to_string())),
+        Ok(metadata) if !metadata.is_dir() => Err(error("this is not a folder".to_owned())),
+        Ok(metadata) => check_ownership(&metadata).map(|()| true).map_err(error),
     }
 }
 
-/// The names of the files with this ending in a folder, in order, without the ending; none where there is no folder.
+/// Returns the sorted names of the files with this extension in a folder, without the extension;
+/// none if there is no folder.
 pub(crate) fn names_in(folder: &Path, ending: &str) -> Result<Vec<String>, Wrong> {
-    let whole = |why: String| Wrong::new(0, format!("{}: {why}", folder.display()));
-    if !check_folder(folder).map_err(|wrong| whole(wrong.why))? {
+    let error = |reason: String| Wrong::new(0, format!("{}: {reason}", folder.display()));
+    if !check_folder(folder).map_err(|wrong| error(wrong.reason))? {
         return Ok(Vec::new());
     }
-    let entries = folder.read_dir().map_err(|e| whole(e.to_string()))?;
+    let entries = folder.read_dir().map_err(|e| error(e.to_string()))?;
     let mut names: Vec<String> = entries
         .flatten()
         .filter_map(|entry| Some(entry.file_name().to_str()?.strip_suffix(ending)?.to_owned()))
@@ -84,45 +86,46 @@ pub(crate) fn names_in(folder: &Path, ending: &str) -> Result<Vec<String>, Wrong
         .collect();
     names.sort();
     if names.len() > MAX_FILES {
-        return Err(whole(format!("there are more than {MAX_FILES} files in it")));
+        return Err(error(format!("there are more than {MAX_FILES} files in it")));
     }
     Ok(names)
 }
 
-/// Whether a name can be that of a file which is not hidden.
+/// Returns whether a name can be that of a file which is not hidden.
 pub(crate) fn is_file_name(name: &str) -> bool {
     !name.is_empty() && !name.starts_with('.') && !name.contains('/') && !name.chars().any(char::is_control)
 }
 
-/// Replaces a file at once: whoever reads it sees the old bytes or the new ones. When this returns, it is on the disk; everybody may read it.
+/// Replaces a file atomically: a reader sees the old bytes or the new ones. The file is on disk
+/// when this returns; every user may read it.
 pub(crate) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let (temporary, mut file) = new_beside(path)?;
+    let (temporary, mut file) = create_temporary(path)?;
     let written = file
         .write_all(bytes)
-        // As wide as meant, whatever the umask.
+        // Sets the mode explicitly, regardless of the umask.
         .and_then(|()| file.set_permissions(Permissions::from_mode(FILE_MODE)))
         .and_then(|()| file.sync_all())
         .and_then(|()| std::fs::rename(&temporary, path));
     if written.is_err() {
         let _ = std::fs::remove_file(&temporary);
     }
-    written.and_then(|()| sync_folder_of(path))
+    written.and_then(|()| sync_parent(path))
 }
 
-/// Removes a file, on the disk too; `false` where there is none.
+/// Removes a file durably; returns `false` if it does not exist.
 pub(crate) fn remove(path: &Path) -> io::Result<bool> {
     match std::fs::remove_file(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
-        removed => removed.and_then(|()| sync_folder_of(path)).map(|()| true),
+        removed => removed.and_then(|()| sync_parent(path)).map(|()| true),
     }
 }
 
-fn sync_folder_of(path: &Path) -> io::Result<()> {
+fn sync_parent(path: &Path) -> io::Result<()> {
     File::open(path.parent().ok_or(io::ErrorKind::InvalidInput)?)?.sync_all()
 }
 
-/// A new file in the folder of another, with a name that nobody reads.
-fn new_beside(path: &Path) -> io::Result<(PathBuf, File)> {
+/// Creates a file in the folder of another, with a name that no reader considers.
+fn create_temporary(path: &Path) -> io::Result<(PathBuf, File)> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
     let hidden = format!("{UNFINISHED}{name}.{:016x}", traceweir_transport::runtime::random());
     let temporary = path.with_file_name(hidden);
@@ -130,14 +133,14 @@ fn new_beside(path: &Path) -> io::Result<(PathBuf, File)> {
     Ok((temporary, file))
 }
 
-/// Whether nobody but root and this user can change it.
-fn is_ours(found: &Metadata) -> Result<(), String> {
+/// Checks that only root and this user can change a file.
+fn check_ownership(metadata: &Metadata) -> Result<(), String> {
     let me = rustix::process::geteuid().as_raw();
-    if found.uid() != me && found.uid() != 0 {
-        return Err(format!("it belongs to user {}, and must be root's or this user's", found.uid()));
+    if metadata.uid() != me && metadata.uid() != 0 {
+        return Err(format!("it belongs to user {}, and must belong to root or this user", metadata.uid()));
     }
-    if found.mode() & OTHERS_WRITE != 0 {
-        return Err(format!("others may write it (mode {:o}): chmod go-w", found.mode() & 0o7777));
+    if metadata.mode() & OTHERS_WRITE != 0 {
+        return Err(format!("others may write it (mode {:o}): chmod go-w", metadata.mode() & 0o7777));
     }
     Ok(())
 }
@@ -148,8 +151,8 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
 
-    fn why(path: &Path) -> String {
-        read(path).expect_err("refused").why
+    fn reason(path: &Path) -> String {
+        read(path).expect_err("refused").reason
     }
 
     #[test]
@@ -161,34 +164,34 @@ mod tests {
         assert_eq!(read(&path), Ok(Some("A = 1\n".to_owned())));
         assert_eq!(path.metadata().unwrap().mode() & 0o7777, 0o644);
         assert_eq!(read_bytes(&path, 6), Ok(Some(b"A = 1\n".to_vec())));
-        assert!(read_bytes(&path, 5).unwrap_err().why.contains("more than 5"));
+        assert!(read_bytes(&path, 5).unwrap_err().reason.contains("more than 5"));
         for mode in [0o664, 0o646, 0o666] {
             fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
-            assert!(why(&path).contains("chmod"), "{mode:o}");
+            assert!(reason(&path).contains("chmod"), "{mode:o}");
         }
         fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
         let link = dir.path().join("link.conf");
         symlink(&path, &link).unwrap();
-        assert!(why(&link).contains("symbolic link"));
-        assert!(why(dir.path()).contains("no plain file"));
+        assert!(reason(&link).contains("symbolic link"));
+        assert!(reason(dir.path()).contains("not a plain file"));
         let pipe = dir.path().join("pipe.conf");
         rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
-        assert!(why(&pipe).contains("no plain file"), "nobody is waited for");
+        assert!(reason(&pipe).contains("not a plain file"), "opening does not block");
         fs::write(&path, [0xFF]).unwrap();
-        assert!(why(&path).contains("UTF-8"));
+        assert!(reason(&path).contains("UTF-8"));
         assert_eq!((remove(&path).unwrap(), remove(&path).unwrap()), (true, false));
         let left = dir.path().read_dir().unwrap().flatten();
-        assert!(!left.into_iter().any(|it| it.file_name().to_string_lossy().starts_with(UNFINISHED)));
+        assert!(!left.into_iter().any(|entry| entry.file_name().to_string_lossy().starts_with(UNFINISHED)));
     }
 
     #[test]
-    fn a_file_of_somebody_else_is_not_read() {
+    fn file_of_another_user_is_not_read() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.conf");
         fs::write(&path, "").unwrap();
-        let given = std::os::unix::fs::chown(&path, Some(54_321), None).is_ok();
-        if crate::skip::can(given, "root", "giving a file away takes root") {
-            assert!(why(&path).contains("54321"));
+        let is_changed = std::os::unix::fs::chown(&path, Some(54_321), None).is_ok();
+        if crate::skip::can(is_changed, "root", "changing the owner of a file needs root") {
+            assert!(reason(&path).contains("54321"));
         }
     }
 
@@ -204,13 +207,13 @@ mod tests {
         }
         assert_eq!(names_in(&folder, ".conf"), Ok(vec!["a b".to_owned(), "b".to_owned()]));
         fs::set_permissions(&folder, Permissions::from_mode(0o777)).unwrap();
-        assert!(names_in(&folder, ".conf").unwrap_err().why.contains("others may write"));
+        assert!(names_in(&folder, ".conf").unwrap_err().reason.contains("others may write"));
         fs::set_permissions(&folder, Permissions::from_mode(0o755)).unwrap();
         symlink(&folder, dir.path().join("l")).unwrap();
-        assert!(names_in(&dir.path().join("l"), ".conf").unwrap_err().why.contains("no folder"));
+        assert!(names_in(&dir.path().join("l"), ".conf").unwrap_err().reason.contains("not a folder"));
         for n in 0..MAX_FILES {
             fs::write(folder.join(format!("{n}.conf")), "").unwrap();
         }
-        assert!(names_in(&folder, ".conf").unwrap_err().why.contains("more than"));
+        assert!(names_in(&folder, ".conf").unwrap_err().reason.contains("more than"));
     }
 }

@@ -1,24 +1,27 @@
-//! What a process is asked for by filters: its program, package, application and container.
+//! Process properties that filters test: program, package, application and container.
 //!
 //! ```text
-//!   /proc/PID/exe      /usr/bin/nginx (deleted)                 EXECUTABLE_NAME    nginx
-//!   /proc/PID/cgroup   0::/system.slice/nginx.service           PACKAGE_ID         nginx.service    what item 9 of its events says
-//!                                                               PACKAGE_APP_ID     nginx
-//!                      12:memory:/docker/4f1d…                  CONTAINER          4f1d…            what item 16 says
+//!   /proc/PID/exe      /usr/bin/nginx (deleted)         EXECUTABLE_NAME  nginx
+//!   /proc/PID/cgroup   0::/system.slice/nginx.service   PACKAGE_ID       nginx.service
+//!                                                       (as in extended data item 9 of its events)
+//!                                                       PACKAGE_APP_ID   nginx
+//!                      12:memory:/docker/4f1d…          CONTAINER        4f1d…
+//!                                                       (as in extended data item 16)
 //! ```
 //!
-//! What control groups tell is in [`traceweir_session::cgroup`]. Names are kept in lower case: they are compared without regard to it. A container's id of
-//! hexadecimal digits may be given by twelve of them or more, as container tools print it. Who runs a process names its control groups: a name tells, it
-//! proves nothing, and decides only about who is asked to write.
+//! [`traceweir_session::cgroup`] parses control groups. Names are stored in lower case and compared
+//! without regard to case. A container id of hexadecimal digits may be given by its first twelve
+//! digits or more, as container tools print it. The user who runs a process names its control
+//! groups: a name proves nothing, and decides only which processes are asked to write.
 
 use std::fs;
 
 use traceweir_session::cgroup;
 
-/// Digits that tell one container from another.
+/// Minimum number of digits that identify a container.
 const SHORT_ID: usize = 12;
 
-/// What is known about a process; what cannot be found out is empty.
+/// The properties of a process; a property that is not available is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Facts {
     executable: String,
@@ -28,13 +31,13 @@ pub(crate) struct Facts {
 }
 
 impl Facts {
-    /// The process that has this id now.
-    pub(crate) fn of(pid: u32) -> Self {
-        Self::told(&executable(pid), &cgroup::of(pid))
+    /// Reads the properties of the process that has this id now.
+    pub(crate) fn from_pid(pid: u32) -> Self {
+        Self::from_text(&executable(pid), &cgroup::of(pid))
     }
 
-    /// A process with this program, of which the system tells these control groups.
-    pub(super) fn told(executable: &str, groups: &str) -> Self {
+    /// Creates the properties from the program name and the text of the control groups.
+    pub(super) fn from_text(executable: &str, groups: &str) -> Self {
         let lower = |name: Option<String>| name.unwrap_or_default().to_lowercase();
         Self {
             executable: executable.to_lowercase(),
@@ -44,22 +47,22 @@ impl Facts {
         }
     }
 
-    /// Whether the program is one of these.
+    /// Returns whether the program is one of these.
     pub(super) fn is_program(&self, names: &[String]) -> bool {
         names.contains(&self.executable)
     }
 
-    /// Whether it belongs to one of these packages.
+    /// Returns whether the process belongs to one of these packages.
     pub(super) fn is_in_package(&self, names: &[String]) -> bool {
         names.contains(&self.package)
     }
 
-    /// Whether it belongs to one of these applications.
+    /// Returns whether the process belongs to one of these applications.
     pub(super) fn is_application(&self, names: &[String]) -> bool {
         names.contains(&self.application)
     }
 
-    /// Whether it runs in one of these containers.
+    /// Returns whether the process runs in one of these containers.
     pub(super) fn is_in_container(&self, names: &[String]) -> bool {
         let short = |name: &String| {
             name.len() >= SHORT_ID
@@ -70,7 +73,8 @@ impl Facts {
     }
 }
 
-/// The file name of the program; where the link may not be read, the name that the process shows, of which the system keeps 15 bytes.
+/// Returns the file name of the program. If the link cannot be read, returns the command name, of
+/// which the kernel keeps 15 bytes.
 fn executable(pid: u32) -> String {
     let link = fs::read_link(format!("/proc/{pid}/exe")).ok();
     let name =
@@ -88,20 +92,21 @@ mod tests {
     const ID: &str = "4f1d0c3b5a69788796a5b4c3d2e1f00f4f1d0c3b5a69788796a5b4c3d2e1f00f";
 
     #[test]
-    fn this_process_is_known_by_its_program() {
-        let facts = Facts::of(std::process::id());
+    fn own_program_is_recognised() {
+        let facts = Facts::from_pid(std::process::id());
         let program = std::env::current_exe().unwrap().file_name().unwrap().to_string_lossy().to_lowercase();
         assert!(facts.is_program(&["other".to_owned(), program]));
         assert!(!facts.is_program(&["other".to_owned()]));
-        assert_eq!(Facts::of(u32::MAX), Facts::default());
+        assert_eq!(Facts::from_pid(u32::MAX), Facts::default());
     }
 
     #[test]
-    fn packages_applications_and_containers_are_what_the_control_groups_tell() {
+    fn packages_applications_and_containers_come_from_control_groups() {
         let docker = format!("0::/system.slice/docker-{ID}.scope");
         let kube = format!("9:name=systemd:/\n4:memory:/kubepods/pod1/{ID}\n0::/\n");
         let docker_unit = format!("docker-{ID}.scope");
-        // What is told, and the package, application and container that pass; an empty name: none does.
+        // The control groups, and the package, application and container that match; an empty name:
+        // none does.
         for (groups, package, application, container) in [
             ("0::/system.slice/Nginx.service", "nginx.service", "nginx", ""),
             ("0::/u/app-flatpak-org.x.Y-4711.scope", "org.x.y", "org.x.y", ""),
@@ -112,37 +117,40 @@ mod tests {
             (&kube, "", "", ID),
             ("0::/", "", "", ""),
         ] {
-            let facts = Facts::told("program", groups);
+            let facts = Facts::from_text("program", groups);
             let lists = |name: &str| ["other".to_owned(), name.to_owned()];
-            for (name, asked) in [
+            for (name, is_match) in [
                 (package, Facts::is_in_package as fn(&Facts, &[String]) -> bool),
                 (application, Facts::is_application),
                 (container, Facts::is_in_container),
             ] {
-                assert!(!asked(&facts, &["other".to_owned()]), "{groups}");
+                assert!(!is_match(&facts, &["other".to_owned()]), "{groups}");
                 if name.is_empty() {
                     continue;
                 }
-                assert!(asked(&facts, &lists(name)), "{groups}: {name:?} is it");
-                assert!(!asked(&facts, &lists(&name[1..])), "{groups}: a name is whole");
-                assert!(!asked(&Facts::default(), &lists(name)), "who tells nothing is not in {name}");
+                assert!(is_match(&facts, &lists(name)), "{groups}: {name:?} matches");
+                assert!(!is_match(&facts, &lists(&name[1..])), "{groups}: names match as a whole");
+                assert!(
+                    !is_match(&Facts::default(), &lists(name)),
+                    "a process without properties does not match {name}"
+                );
             }
-            let tells = |name: &str, told: &str| assert_eq!(name, told, "{groups}");
-            tells(&facts.package, package);
-            tells(&facts.application, application);
-            tells(&facts.container, container);
+            let check = |name: &str, expected: &str| assert_eq!(name, expected, "{groups}");
+            check(&facts.package, package);
+            check(&facts.application, application);
+            check(&facts.container, container);
         }
     }
 
     #[test]
-    fn a_container_is_known_by_the_beginning_of_its_id() {
+    fn container_matches_the_beginning_of_its_id() {
         let facts = Facts { container: ID.to_owned(), ..Facts::default() };
-        for (name, is_it) in
+        for (name, is_match) in
             [(ID, true), (&ID[..12], true), (&ID[..11], false), ("4f1d0c3b5a69788796a5b4c4", false)]
         {
-            assert_eq!(facts.is_in_container(&[name.to_owned()]), is_it, "{name}");
+            assert_eq!(facts.is_in_container(&[name.to_owned()]), is_match, "{name}");
         }
         let named = Facts { container: "long-container-name".to_owned(), ..Facts::default() };
-        assert!(!named.is_in_container(&["long-container".to_owned()]), "a name is whole");
+        assert!(!named.is_in_container(&["long-container".to_owned()]), "names match as a whole");
     }
 }

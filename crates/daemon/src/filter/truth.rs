@@ -1,19 +1,21 @@
-//! The whole table of which processes are meant, against "all filters must pass".
+//! The complete table of which processes an enable includes, checked against "all filters must
+//! pass".
 //!
 //! ```text
-//!   a session    off, or: process ids × programs × packages × applications × containers,      1 + 243 × 2
+//!   a session    off, or: process ids × programs × packages × applications × containers, 1 + 243×2
 //!                each absent, passing and failing; with ENABLE_SILOS and without it
-//!   a process    in a container or not; what its program and control groups tell is given here as text
+//!   a process    in a container or not; its program and control groups are given here as text
 //!   in time      registered before the enable, after it, and after the session was disabled
 //! ```
 //!
-//! | Sessions | What is gone through | |
+//! | Sessions | Cases | |
 //! |---|---|---|
-//! | one | all of the above | what the registration is told |
+//! | one | all of the above | what the registration receives |
 //! | two | every pair of them | for which sessions the registration is enabled |
 //!
-//! Which events of a process arrive is decided in the process, by its own filters and by level and masks: what a daemon tells it holds those as they were
-//! given, in every row here. That the two do not meet is therefore looked at by the payload of what is told: level, masks and the filters of events.
+//! The process itself decides which of its events arrive, by its own filters and by level and
+//! masks, which the daemon passes on unchanged in every case here. The tests therefore check these
+//! values in what the registration receives: level, masks and the filters of events.
 
 use traceweir_format::filter::encode;
 use traceweir_format::spec::enable::{EVENT_ENABLE_PROPERTY_ENABLE_SILOS, EVENT_FILTER_TYPE_EVENT_ID};
@@ -27,19 +29,20 @@ const PROVIDER: Guid = Guid::from_u128(7);
 const CONTAINER: &str = "4f1d0c3b5a69788796a5b4c3d2e1f00f4f1d0c3b5a69788796a5b4c3d2e1f00f";
 const LINK: u64 = 1;
 
-/// What a filter does to the process here.
+/// The effect of a filter on the process of this test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum Effect {
     Absent,
     Passes,
     Fails,
 }
-use Way::{Absent, Fails, Passes};
+use Effect::{Absent, Fails, Passes};
 
-/// What a session asks for: the filters in the order of [`KINDS`], and whether processes in containers are meant.
+/// What a session requests: the filters in the order of [`KINDS`], and whether processes in
+/// containers are included.
 #[derive(Clone, Copy, Debug)]
-struct Asked {
-    ways: [Way; 5],
+struct Request {
+    effects: [Effect; 5],
     silos: bool,
 }
 
@@ -51,20 +54,21 @@ const KINDS: [u32; 5] = [
     EVENT_FILTER_TYPE_CONTAINER,
 ];
 
-impl Asked {
+impl Request {
     fn all() -> Vec<Option<Self>> {
         let mut all = vec![None];
         for row in 0..243_usize {
-            let ways = [1, 3, 9, 27, 81].map(|unit| [Absent, Passes, Fails][row / unit % 3]);
-            all.extend([false, true].map(|silos| Some(Self { ways, silos })));
+            let effects = [1, 3, 9, 27, 81].map(|unit| [Absent, Passes, Fails][row / unit % 3]);
+            all.extend([false, true].map(|silos| Some(Self { effects, silos })));
         }
         all
     }
 
-    /// "All filters must pass"; a process in a container is meant with ENABLE_SILOS, or by who names processes or containers.
-    fn means(&self, contained: bool) -> bool {
-        let names_processes = self.ways[0] != Absent || self.ways[4] != Absent;
-        !self.ways.contains(&Fails) && (!contained || self.silos || names_processes)
+    /// Returns the expected result: all filters must pass; a process in a container is included
+    /// with ENABLE_SILOS, or by filters that name processes or containers.
+    fn includes(&self, contained: bool) -> bool {
+        let names_processes = self.effects[0] != Absent || self.effects[4] != Absent;
+        !self.effects.contains(&Fails) && (!contained || self.silos || names_processes)
     }
 
     fn resolved(&self) -> (EnableParams, Scope) {
@@ -75,10 +79,10 @@ impl Asked {
             encode::name_list(&["other", "World"]),
             encode::name_list(&["other", &CONTAINER[..12]]),
         ];
-        let mut filters = vec![of_events()];
-        for ((kind, passing), way) in KINDS.into_iter().zip(passing).zip(self.ways) {
+        let mut filters = vec![event_filter()];
+        for ((kind, passing), effect) in KINDS.into_iter().zip(passing).zip(self.effects) {
             let failing = if kind == EVENT_FILTER_TYPE_PID { encode::pids(&[1]) } else { wide("other") };
-            match way {
+            match effect {
                 Absent => {}
                 Passes => filters.push(Filter { kind, data: passing }),
                 Fails => filters.push(Filter { kind, data: failing }),
@@ -97,8 +101,8 @@ impl Asked {
     }
 }
 
-/// A filter of events, which is none of the daemon's business.
-fn of_events() -> Filter {
+/// Returns a filter of events, which the daemon passes on unchanged.
+fn event_filter() -> Filter {
     Filter { kind: EVENT_FILTER_TYPE_EVENT_ID, data: encode::event_ids(true, &[7]) }
 }
 
@@ -106,19 +110,19 @@ fn wide(name: &str) -> Vec<u8> {
     encode::name_list(&[name])
 }
 
-/// A registry with one process: this one, as if the system told these things about it.
+/// Creates a registry with one process: this one, with the given facts about it.
 fn registry(contained: bool) -> Registry {
     let groups = format!("0::/docker/{CONTAINER}/snap.hello.world-4711.scope\n");
     let pid = std::process::id();
-    let process = Process::new(Peer { pid, uid: 0, gid: 0 }, ProcessKey::of(pid), 99);
+    let process = Process::new(Peer { pid, uid: 0, gid: 0 }, ProcessKey::from_pid(pid), 99);
     let mut registry = Registry::default();
-    registry.processes.insert(LINK, process.with_facts(Facts::told("program", &groups), contained));
+    registry.processes.insert(LINK, process.with_facts(Facts::from_text("program", &groups), contained));
     registry
 }
 
-fn say(registry: &mut Registry, session: u64, asked: Option<&(EnableParams, Scope)>) {
+fn apply(registry: &mut Registry, session: u64, request: Option<&(EnableParams, Scope)>) {
     let target = Target::Provider(PROVIDER);
-    match asked {
+    match request {
         Some((params, scope)) => {
             registry.enable(target, session, params.clone(), scope.clone(), "").unwrap();
         }
@@ -129,49 +133,59 @@ fn say(registry: &mut Registry, session: u64, asked: Option<&(EnableParams, Scop
 }
 
 #[test]
-fn a_process_is_meant_when_all_filters_pass_whenever_it_registers() {
+fn process_is_included_when_all_filters_pass_whenever_it_registers() {
     for contained in [false, true] {
         let mut registry = registry(contained);
         registry.register(LINK, 0, PROVIDER, &[], false).unwrap();
-        for asked in Asked::all() {
-            let resolved = asked.map(|it| it.resolved());
-            say(&mut registry, 1, resolved.as_ref());
+        for request in Request::all() {
+            let resolved = request.map(|request| request.resolved());
+            apply(&mut registry, 1, resolved.as_ref());
             registry.register(LINK, 1, PROVIDER, &[], false).unwrap();
-            let is_meant = asked.is_some_and(|it| it.means(contained));
+            let is_included = request.is_some_and(|request| request.includes(contained));
             for registration in [0, 1] {
-                let told = registry.wish(LINK, registration, 1);
-                assert_eq!(told.is_some(), is_meant, "{asked:?}, contained: {contained}");
-                if let Some(told) = told {
-                    let as_given = (told.level, told.match_any, told.match_all, &told.filters[..]);
-                    assert_eq!(as_given, (4, 6, 2, &[of_events()][..]), "the rest travels on: {asked:?}");
+                let received = registry.combined_params(LINK, registration, 1);
+                assert_eq!(received.is_some(), is_included, "{request:?}, contained: {contained}");
+                if let Some(received) = received {
+                    let as_given =
+                        (received.level, received.match_any, received.match_all, &received.filters[..]);
+                    assert_eq!(
+                        as_given,
+                        (4, 6, 2, &[event_filter()][..]),
+                        "passed on unchanged: {request:?}"
+                    );
                 }
             }
             registry.unregister(LINK, 1).unwrap();
-            say(&mut registry, 1, None);
+            apply(&mut registry, 1, None);
             registry.register(LINK, 1, PROVIDER, &[], false).unwrap();
-            assert_eq!([0, 1].map(|it| registry.wish(LINK, it, 1)), [None, None], "disabled: {asked:?}");
+            assert_eq!(
+                [0, 1].map(|number| registry.combined_params(LINK, number, 1)),
+                [None, None],
+                "disabled: {request:?}"
+            );
             registry.unregister(LINK, 1).unwrap();
         }
     }
 }
 
 #[test]
-fn two_sessions_mean_a_process_each_for_itself() {
-    let asked = Asked::all();
-    let resolved: Vec<_> = asked.iter().map(|it| it.map(|it| it.resolved())).collect();
+fn each_session_includes_a_process_independently() {
+    let requests = Request::all();
+    let resolved: Vec<_> = requests.iter().map(|request| request.map(|request| request.resolved())).collect();
     let mut registry = registry(true);
     registry.register(LINK, 0, PROVIDER, &[], false).unwrap();
-    for (one, first) in asked.iter().zip(&resolved) {
-        say(&mut registry, 1, first.as_ref());
-        for (two, second) in asked.iter().zip(&resolved) {
-            say(&mut registry, 2, second.as_ref());
+    for (one, first) in requests.iter().zip(&resolved) {
+        apply(&mut registry, 1, first.as_ref());
+        for (two, second) in requests.iter().zip(&resolved) {
+            apply(&mut registry, 2, second.as_ref());
             registry.register(LINK, 1, PROVIDER, &[], false).unwrap();
-            let gets = |it: &Option<Asked>| it.is_some_and(|it| it.means(true));
-            let mut due = Vec::new();
-            due.extend(gets(one).then_some(1));
-            due.extend(gets(two).then_some(2));
+            let is_included =
+                |request: &Option<Request>| request.is_some_and(|request| request.includes(true));
+            let mut expected = Vec::new();
+            expected.extend(is_included(one).then_some(1));
+            expected.extend(is_included(two).then_some(2));
             for registration in [0, 1] {
-                assert_eq!(registry.wanted_by(LINK, registration), due, "{one:?} {two:?}");
+                assert_eq!(registry.wanted_by(LINK, registration), expected, "{one:?} {two:?}");
             }
             registry.unregister(LINK, 1).unwrap();
         }

@@ -1,4 +1,4 @@
-//! A capture of the kernel's events, as sessions know captures; and what it has lost, for who asks.
+//! A capture of kernel events in the form that sessions use, and the losses that it reports.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -7,58 +7,58 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use traceweir_kernel::{Capture, Clock, Control};
 use traceweir_session::capture::{self, CaptureClock, Captured};
 
-/// What a capture has not got, as of its last look; final once its session has stopped. Each number stands for itself.
+/// Losses of a capture as of its last poll; final once its session has stopped. The counters are
+/// updated independently.
 #[derive(Debug)]
 pub(crate) struct Losses {
-    /// Events that the kernel had no room for, by processor.
+    /// Events that the kernel dropped for lack of space, by processor.
     by_cpu: Vec<AtomicU64>,
-    /// Events that no record has room for, or that came when too many waited; stacks of events that were lost so, too.
+    /// Events that no record has room for, or that came when too many were waiting, and stacks of
+    /// events lost this way.
     too_large: AtomicU64,
-    /// Facts about processes that were not read in time.
+    /// Process details that were not read in time.
     unread: AtomicU64,
 }
 
 impl Losses {
-    /// None so far, of so many processors.
+    /// Creates counters for a number of processors.
     pub(crate) fn new(cpus: u16) -> Self {
         let by_cpu = (0..cpus).map(|_| AtomicU64::new(0)).collect();
         Self { by_cpu, too_large: AtomicU64::new(0), unread: AtomicU64::new(0) }
     }
 
-    /// How many each processor has lost so far.
+    /// Returns the number of lost events for each processor.
     pub(crate) fn all(&self) -> Vec<u64> {
         self.by_cpu.iter().map(|lost| lost.load(Relaxed)).collect()
     }
 
-    /// Notes what is lost, of that by processor, and what was not read.
-    pub(crate) fn note(&self, lost: u64, by_cpu: &[u64], unread: u64) {
-        for (place, lost) in self.by_cpu.iter().zip(by_cpu) {
-            place.store(*lost, Relaxed);
+    /// Stores the total losses, the part of them by processor, and the unread process details.
+    pub(crate) fn store(&self, lost: u64, by_cpu: &[u64], unread: u64) {
+        for (counter, lost) in self.by_cpu.iter().zip(by_cpu) {
+            counter.store(*lost, Relaxed);
         }
         let of_cpus = by_cpu.iter().fold(0, |sum: u64, lost| sum.saturating_add(*lost));
         self.too_large.store(lost.saturating_sub(of_cpus), Relaxed);
         self.unread.store(unread, Relaxed);
     }
 
-    /// The same in words, nothing where there is nothing.
-    pub(crate) fn told(&self) -> Vec<String> {
+    /// Returns the losses as messages; empty if nothing was lost.
+    pub(crate) fn messages(&self) -> Vec<String> {
         let by_cpu = self.all().into_iter().enumerate().filter(|(_, lost)| *lost > 0);
-        let mut told: Vec<String> = by_cpu
+        let mut messages: Vec<String> = by_cpu
             .map(|(cpu, lost)| format!("{lost} kernel events of processor {cpu} found no room"))
             .collect();
         if let too_large @ 1.. = self.too_large.load(Relaxed) {
-            told.push(format!("{too_large} kernel events were too large, or too many at once"));
+            messages.push(format!("{too_large} kernel events were too large, or too many at once"));
         }
         if let unread @ 1.. = self.unread.load(Relaxed) {
-            told.push(format!(
-                "{unread} facts about processes were not read: whoever keeps them took too long"
-            ));
+            messages.push(format!("{unread} process details were not read in time"));
         }
-        told
+        messages
     }
 }
 
-/// What a session captures of the kernel.
+/// The kernel capture of a session.
 pub(crate) struct Source {
     capture: Capture,
     control: Control,
@@ -71,11 +71,11 @@ impl Source {
     }
 
     fn note_losses(&self) {
-        self.losses.note(self.capture.lost(), self.capture.lost_by_cpu(), self.control.unread());
+        self.losses.store(self.capture.lost(), self.capture.lost_by_cpu(), self.control.unread());
     }
 }
 
-/// The clocks of a session, as the capture asks for them.
+/// Adapts the clocks of a session to the trait that the capture expects.
 struct Clocks<'a>(&'a dyn CaptureClock);
 
 impl Clock for Clocks<'_> {

@@ -1,14 +1,16 @@
-//! Enabling a provider by its name, whatever GUID it has registered under that name.
+//! Enabling a provider by name, whichever GUID it has registered under that name.
 //!
 //! ```text
 //!   EnableProvider { provider: hash of NAME, name: NAME }
-//!      ├─▶ registrations of that GUID                          as for any GUID
-//!      └─▶ registrations named NAME with a GUID of their own   where the controller has the right to enable that GUID
+//!      ├─▶ registrations of that GUID                      as for any GUID
+//!      └─▶ registrations named NAME that have another GUID where the controller has the right
+//!                                                          to enable that GUID
 //! ```
 //!
-//! The controller's rights are checked for each registration that matches: when the provider is enabled, and later when a process
-//! registers the name (`Register`) or sets it (`SetTraits`). The name is compared by its hash, which ignores case. Providers without
-//! traits have no name and are not matched.
+//! The controller's rights are checked for each matching registration: when the provider is
+//! enabled, and later when a process registers the name (`Register`) or sets it (`SetTraits`).
+//! Names are compared by their hash, which ignores case. Providers without traits have no name and
+//! never match.
 
 use std::collections::BTreeMap;
 
@@ -23,9 +25,7 @@ use crate::service::LinkId;
 pub(crate) struct NameMatch {
     /// The connection of its process.
     pub(crate) link: LinkId,
-    /// Its number.
     pub(crate) number: u32,
-    /// Its GUID.
     pub(crate) provider: Guid,
     /// The session that enables its name.
     pub(crate) session: u64,
@@ -33,13 +33,13 @@ pub(crate) struct NameMatch {
     pub(crate) controller: Identity,
 }
 
-/// The GUID that a provider of this name has unless it chose another; `None` without a name.
+/// Returns the GUID that a provider of this name has by default; `None` for an empty name.
 pub(super) fn hash_of_name(name: &str) -> Option<Guid> {
     (!name.is_empty()).then(|| Guid::from_provider_name(name))
 }
 
 impl Registry {
-    /// Remembers the controller of an enable, where that is one by name.
+    /// Stores the controller of an enable if it is an enable by name.
     pub(crate) fn set_controller(&mut self, target: Target, session: u64, controller: Identity) {
         let Some(enable) = self.enables.get_mut(&target).and_then(|all| all.get_mut(&session)) else {
             return;
@@ -51,17 +51,17 @@ impl Registry {
         }
     }
 
-    /// The registrations that a session's enable of a target matches by name.
+    /// Returns the registrations that a session's enable of a target matches by name.
     pub(crate) fn matches_of_enable(&self, target: Target, session: u64) -> Vec<NameMatch> {
         let Target::Provider(hash) = target else { return Vec::new() };
         let named = self.named.get(&hash).into_iter().flatten();
         named
             .flat_map(|(link, number)| self.matches(*link, *number))
-            .filter(|it| it.session == session)
+            .filter(|name_match| name_match.session == session)
             .collect()
     }
 
-    /// The sessions whose enables match a registration by name.
+    /// Returns the enables that match a registration by name.
     pub(crate) fn matches_of_registration(&self, link: LinkId, number: u32) -> Vec<NameMatch> {
         self.matches(link, number).collect()
     }
@@ -79,8 +79,8 @@ impl Registry {
         })
     }
 
-    /// The hash of a registration's name and its GUID, where they differ.
-    pub(crate) fn name_of(&self, link: LinkId, number: u32) -> Option<(Guid, Guid)> {
+    /// Returns the hash of a registration's name and its GUID, if they differ.
+    pub(crate) fn name_hash_and_guid(&self, link: LinkId, number: u32) -> Option<(Guid, Guid)> {
         let registration = self.processes.get(&link)?.registrations.get(&number)?;
         Some((registration.name_hash?, registration.provider))
     }
@@ -89,7 +89,7 @@ impl Registry {
     /// the registrations.
     pub(crate) fn names_of_guid(&self, link: LinkId, provider: Guid) -> impl Iterator<Item = Guid> {
         let numbers = self.numbers_of(link, provider);
-        numbers.filter_map(move |number| self.name_of(link, number)).map(|(hash, _)| hash)
+        numbers.filter_map(move |number| self.name_hash_and_guid(link, number)).map(|(hash, _)| hash)
     }
 
     /// Returns the GUIDs that a process has registered under the name with this hash, except the
@@ -97,7 +97,9 @@ impl Registry {
     pub(crate) fn guids_named(&self, link: LinkId, hash: Guid) -> impl Iterator<Item = Guid> {
         let named = self.named.get(&hash).into_iter();
         let numbers = named.flat_map(move |all| all.range((link, 0)..=(link, u32::MAX)));
-        numbers.filter_map(|(link, number)| self.name_of(*link, *number)).map(|(_, provider)| provider)
+        numbers
+            .filter_map(|(link, number)| self.name_hash_and_guid(*link, *number))
+            .map(|(_, provider)| provider)
     }
 
     /// Returns the numbers of the registrations of a GUID in a process.
@@ -107,21 +109,22 @@ impl Registry {
         numbers.map(|(_, number)| *number)
     }
 
-    /// The connections whose processes have registered a name with another GUID than its hash, each
-    /// with that GUID.
+    /// Returns the connections whose processes have registered a name under a GUID other than its
+    /// hash, each with that GUID.
     pub(crate) fn registrations_named(&self, hash: Guid) -> Vec<(LinkId, Guid)> {
         let named = self.named.get(&hash).into_iter().flatten();
-        named.filter_map(|(link, number)| Some((*link, self.name_of(*link, *number)?.1))).collect()
+        named.filter_map(|(link, number)| Some((*link, self.name_hash_and_guid(*link, *number)?.1))).collect()
     }
 
-    /// Sets whether an enable by name reaches a registration that it matches; returns whether it did before.
+    /// Sets whether an enable by name reaches a registration that it matches; returns whether it
+    /// did before.
     pub(crate) fn set_reached(&mut self, name_match: &NameMatch, is_reached: bool) -> bool {
         let NameMatch { link, number, session, .. } = *name_match;
         let Some(registration) = self.registration(link, number) else { return false };
         if is_reached { !registration.by_name.insert(session) } else { registration.by_name.remove(&session) }
     }
 
-    /// A session does not enable this name any more.
+    /// Removes the matches of a session that no longer enables this name.
     pub(super) fn forget_matches(&mut self, target: Target, session: u64) {
         let Target::Provider(hash) = target else { return };
         let named: Vec<_> = self.named.get(&hash).into_iter().flatten().copied().collect();
@@ -132,33 +135,38 @@ impl Registry {
         }
     }
 
-    /// The registrations that a session reaches by enabling a target: those of the GUID or group, and those of the name.
+    /// Returns the registrations that a session reaches by enabling a target: those of the GUID or
+    /// group, and those matched by name.
     pub(crate) fn registrations_reached(&self, target: Target, session: u64) -> Vec<(LinkId, u32)> {
         let mut all = self.registrations_of(target);
         if let Target::Provider(hash) = target {
             let named = self.named.get(&hash).into_iter().flatten();
             all.extend(named.filter(|(link, number)| {
-                let registration = self.processes.get(link).and_then(|it| it.registrations.get(number));
-                registration.is_some_and(|it| it.by_name.contains(&session))
+                let registration =
+                    self.processes.get(link).and_then(|process| process.registrations.get(number));
+                registration.is_some_and(|registration| registration.by_name.contains(&session))
             }));
             all.sort_unstable();
         }
         all
     }
 
-    /// The enables by name that reach registrations of this GUID, by session.
+    /// Returns the enables by name that reach registrations of this GUID, by session.
     pub(super) fn enables_by_name(&self, target: Target) -> BTreeMap<u64, &Enable> {
         let Target::Provider(_) = target else { return BTreeMap::new() };
-        let mut found = BTreeMap::new();
+        let mut reaching = BTreeMap::new();
         for (link, number) in self.registered.get(&target).into_iter().flatten() {
-            let registration = self.processes.get(link).and_then(|it| it.registrations.get(number));
-            let Some(registration) = registration.filter(|it| !it.by_name.is_empty()) else { continue };
+            let registration = self.processes.get(link).and_then(|process| process.registrations.get(number));
+            let Some(registration) = registration.filter(|registration| !registration.by_name.is_empty())
+            else {
+                continue;
+            };
             let target = registration.name_hash.map(Target::Provider);
             let enables = target.and_then(|target| self.enables.get(&target)).into_iter().flatten();
-            found.extend(
-                enables.filter(|(id, _)| registration.by_name.contains(id)).map(|(id, it)| (*id, it)),
+            reaching.extend(
+                enables.filter(|(id, _)| registration.by_name.contains(id)).map(|(id, enable)| (*id, enable)),
             );
         }
-        found
+        reaching
     }
 }

@@ -1,6 +1,8 @@
-//! A process that registers providers: who it is, what it has, what is awaited from it.
+//! A process that registers providers: its identity, its registrations and regions, and the
+//! acknowledgements that the daemon expects from it.
 //!
-//! Who it is was fixed when it connected. What its id tells later counts only while the id is still the same process's.
+//! The identity is fixed when the process connects. Later information found by process id counts
+//! only while the id still belongs to the same process.
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,32 +20,32 @@ use crate::process::{self, ProcessKey};
 /// A process that registers providers.
 #[derive(Debug)]
 pub(crate) struct Process {
-    /// Who it is.
     pub(crate) peer: Peer,
-    /// The number its library drew.
+    /// The random number that the process's provider library chose.
     pub(super) instance: u64,
-    /// The process itself, where `/proc` showed it when it connected.
+    /// Key of the process, if `/proc` showed the process when it connected.
     pub(super) key: Option<ProcessKey>,
-    /// What filters ask of it, once one did.
+    /// Process properties that scope filters test; read on first use.
     facts: OnceCell<Facts>,
-    /// Whether it runs in a container, once that counted.
+    /// Whether the process runs in a container; determined on first use.
     contained: OnceCell<bool>,
-    /// Its registrations by their numbers.
+    /// Registrations by number.
     pub(crate) registrations: BTreeMap<u32, Registration>,
-    /// Its open regions by session.
+    /// Open regions by session.
     pub(crate) regions: BTreeMap<u64, SourceId>,
-    /// Enables that leave it out because it runs in a container.
+    /// Enables that leave the process out because it runs in a container.
     pub(super) left_out_of: BTreeSet<(Target, u64)>,
-    /// Memory that it has made for sessions before the daemon answered, by session.
+    /// Memory that the process created for sessions before the daemon answered, by session.
     pub(crate) offered: BTreeMap<u64, (RegionParams, OwnedFd)>,
-    /// What its acknowledgements are waited for by.
+    /// The wait that each awaited acknowledgement belongs to, by order number.
     pub(crate) awaited: BTreeMap<u32, u64>,
     pub(super) last_order: u32,
     pub(super) name_bytes: usize,
 }
 
 impl Process {
-    /// A process that just said hello, and what it was known by when it connected.
+    /// Creates the entry for a process that has just sent `Hello`, with the key it had when it
+    /// connected.
     pub(crate) fn new(peer: Peer, key: Option<ProcessKey>, instance: u64) -> Self {
         Self {
             peer,
@@ -61,67 +63,70 @@ impl Process {
         }
     }
 
-    /// The same, as if the system told these things about it.
+    /// Returns the process with fixed facts in place of those read from the system.
     #[cfg(test)]
     pub(crate) fn with_facts(self, facts: Facts, contained: bool) -> Self {
         Self { facts: OnceCell::from(facts), contained: OnceCell::from(contained), ..self }
     }
 
-    /// The next order number; 0 means "no order" and is left out.
+    /// Returns the next order number. 0 means "no order" and is skipped.
     pub(crate) fn next_order(&mut self) -> u32 {
         self.last_order = self.last_order.checked_add(1).unwrap_or(1);
         self.last_order
     }
 
-    /// Whether this scope holds the process.
+    /// Returns whether the scope includes the process.
     pub(crate) fn is_in(&self, scope: &Scope) -> bool {
-        let facts = || self.facts.get_or_init(|| self.look_up(Facts::of).unwrap_or_default());
+        let facts = || self.facts.get_or_init(|| self.inspect(Facts::from_pid).unwrap_or_default());
         scope.as_ref().is_none_or(|conditions| conditions.are_met(self.key, facts))
     }
 
-    /// Whether an enable is for this process. One in a container is meant by name, or where the enable is for containers too.
-    pub(super) fn is_meant_by(&self, enable: &Enable) -> bool {
+    /// Returns whether an enable applies to this process. Processes in containers need an enable
+    /// that names them or that includes containers.
+    pub(super) fn is_included_by(&self, enable: &Enable) -> bool {
         self.is_in(&enable.scope) && (enable.is_for_containers() || !self.is_contained())
     }
 
-    /// Whether an enable would be for this process if it ran in no container.
+    /// Returns whether only its container keeps an enable from applying to this process.
     pub(super) fn is_left_out_by(&self, enable: &Enable) -> bool {
         self.is_in(&enable.scope) && !enable.is_for_containers() && self.is_contained()
     }
 
-    /// Whether it runs in a container that the daemon is not in.
+    /// Returns whether the process runs in a container that the daemon is not in.
     pub(super) fn is_contained(&self) -> bool {
-        *self.contained.get_or_init(|| self.look_up(process::is_contained).unwrap_or(false))
+        *self.contained.get_or_init(|| self.inspect(process::is_contained).unwrap_or(false))
     }
 
-    /// What is found out about the process by its id; nothing where the id is another's by now.
-    pub(crate) fn look_up<T>(&self, look: impl FnOnce(u32) -> T) -> Option<T> {
-        let found = look(self.peer.pid);
-        // Afterwards: who had the id now had it while it was looked at.
-        (ProcessKey::of(self.peer.pid) == self.key).then_some(found)
+    /// Reads something about the process by its id; `None` if the id belongs to another process by
+    /// now.
+    pub(crate) fn inspect<T>(&self, inspect: impl FnOnce(u32) -> T) -> Option<T> {
+        let result = inspect(self.peer.pid);
+        // Check afterwards: the process that has the id now also had it during the inspection.
+        (ProcessKey::from_pid(self.peer.pid) == self.key).then_some(result)
     }
 
-    /// Whether any registration is enabled for the session.
-    pub(crate) fn uses(&self, session: u64) -> bool {
+    /// Returns whether any registration is enabled for the session.
+    pub(crate) fn has_enabled(&self, session: u64) -> bool {
         self.registrations.values().any(|registration| registration.sessions.contains(&session))
     }
 
-    /// The wait that an order counts for: the last order of each is awaited.
-    pub(crate) fn waits_for(&self, order: u32) -> Option<u64> {
+    /// Returns the wait that an order belongs to. Only the last order of each wait is recorded.
+    pub(crate) fn wait_for_order(&self, order: u32) -> Option<u64> {
         self.awaited.range(order..).next().map(|(_, wait)| *wait)
     }
 
-    /// The waits that an acknowledgement of everything up to this order ends.
-    pub(crate) fn acknowledged(&mut self, order: u32) -> Vec<u64> {
+    /// Removes and returns the waits that end with an acknowledgement of all orders up to this one.
+    pub(crate) fn acknowledge(&mut self, order: u32) -> Vec<u64> {
         let later = order.checked_add(1).map(|next| self.awaited.split_off(&next)).unwrap_or_default();
         std::mem::replace(&mut self.awaited, later).into_values().collect()
     }
 }
 
 impl Enable {
-    /// Whether it is for processes in containers: it says so, or names processes or containers.
+    /// Returns whether the enable includes processes in containers: its property says so, or its
+    /// scope names processes or containers.
     fn is_for_containers(&self) -> bool {
         self.params.property & EVENT_ENABLE_PROPERTY_ENABLE_SILOS != 0
-            || self.scope.as_ref().is_some_and(Conditions::name_processes)
+            || self.scope.as_ref().is_some_and(Conditions::has_named_processes)
     }
 }

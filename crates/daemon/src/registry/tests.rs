@@ -15,7 +15,7 @@ fn registry() -> Registry {
         1,
         Process::new(
             Peer { pid: std::process::id(), uid: 0, gid: 0 },
-            ProcessKey::of(std::process::id()),
+            ProcessKey::from_pid(std::process::id()),
             99,
         ),
     );
@@ -27,13 +27,17 @@ fn enable(registry: &mut Registry, session: u64) -> Result<(), Refusal> {
 }
 
 #[test]
-fn a_process_has_1024_registrations_and_gets_room_back() {
+fn process_is_limited_to_1024_registrations_until_one_is_removed() {
     let mut registry = registry();
     for number in 0..1024 {
         registry.register(1, number, PROVIDER, &[], false).unwrap();
     }
     assert_eq!(registry.register(1, 1024, PROVIDER, &[], false).unwrap_err().status.0, 1450);
-    assert_eq!(registry.register(1, 5, PROVIDER, &[], false).unwrap_err().status.0, 87, "a number twice");
+    assert_eq!(
+        registry.register(1, 5, PROVIDER, &[], false).unwrap_err().status.0,
+        87,
+        "the number is in use"
+    );
     assert!(registry.unregister(1, 5).is_some());
     assert!(registry.unregister(1, 5).is_none());
     registry.register(1, 5, PROVIDER, &[], false).unwrap();
@@ -43,7 +47,7 @@ fn a_process_has_1024_registrations_and_gets_room_back() {
 }
 
 #[test]
-fn names_of_one_process_take_bounded_room() {
+fn total_length_of_names_of_one_process_is_bounded() {
     let mut registry = registry();
     let name = "n".repeat(20_000);
     let traits = TraitsBuilder::new(&name).finish().unwrap().to_vec();
@@ -57,12 +61,12 @@ fn names_of_one_process_take_bounded_room() {
     assert_eq!(
         registry.providers(None, &BTreeSet::new()).next().unwrap().name.len(),
         20_000,
-        "the room came back"
+        "the removed name no longer counts"
     );
 }
 
 #[test]
-fn the_ninth_session_of_a_provider_is_refused_but_may_change() {
+fn ninth_session_of_a_provider_is_refused_but_eighth_may_change() {
     let mut registry = registry();
     for session in 1..=8 {
         enable(&mut registry, session).unwrap();
@@ -78,36 +82,39 @@ fn the_ninth_session_of_a_provider_is_refused_but_may_change() {
 }
 
 #[test]
-fn an_acknowledgement_covers_all_earlier_orders() {
+fn acknowledgement_covers_all_earlier_orders() {
     let mut process = Process::new(Peer { pid: 1, uid: 0, gid: 0 }, None, 0);
     process.awaited = BTreeMap::from([(1, 10), (3, 30), (7, 70)]);
-    assert_eq!(process.acknowledged(0), []);
-    assert_eq!(process.acknowledged(3), [10, 30]);
-    assert_eq!(process.acknowledged(u32::MAX), [70]);
+    assert_eq!(process.acknowledge(0), []);
+    assert_eq!(process.acknowledge(3), [10, 30]);
+    assert_eq!(process.acknowledge(u32::MAX), [70]);
     process.last_order = u32::MAX;
     assert_eq!(process.next_order(), 1);
 }
 
 #[test]
-fn a_scope_holds_processes_not_ids() {
-    let here =
-        Process::new(Peer { pid: std::process::id(), uid: 0, gid: 0 }, ProcessKey::of(std::process::id()), 0);
+fn scope_holds_processes_not_process_ids() {
+    let here = Process::new(
+        Peer { pid: std::process::id(), uid: 0, gid: 0 },
+        ProcessKey::from_pid(std::process::id()),
+        0,
+    );
     let gone = Process::new(Peer { pid: u32::MAX, uid: 0, gid: 0 }, None, 0);
-    let scope = Some(Conditions::of(vec![ProcessKey::of(std::process::id()).unwrap()]));
+    let scope = Some(Conditions::from_processes(vec![ProcessKey::from_pid(std::process::id()).unwrap()]));
     assert!(here.is_in(&scope) && !gone.is_in(&scope));
     assert!(here.is_in(&None) && gone.is_in(&None));
-    assert!(!here.is_in(&Some(Conditions::of(vec![]))));
+    assert!(!here.is_in(&Some(Conditions::from_processes(vec![]))));
 }
 
-/// What the registration is told when the session has said this directly and that to its group.
-fn sum(direct: &EnableParams, of_group: &EnableParams) -> EnableParams {
+/// Returns what a registration receives when a session enables it directly and through its group.
+fn combination(direct: &EnableParams, group_params: &EnableParams) -> EnableParams {
     let group = Guid::from_u128(9);
     let traits = TraitsBuilder::new("member").group(&group).finish().unwrap().to_vec();
     let mut registry = registry();
     registry.register(1, 0, PROVIDER, &traits, false).unwrap();
     registry.enable(Target::Provider(PROVIDER), 5, direct.clone(), None, "").unwrap();
-    registry.enable(Target::Group(group), 5, of_group.clone(), None, "").unwrap();
-    registry.wish(1, 0, 5).unwrap()
+    registry.enable(Target::Group(group), 5, group_params.clone(), None, "").unwrap();
+    registry.combined_params(1, 0, 5).unwrap()
 }
 
 fn with(property: u32, filters: &[(u32, u8)]) -> EnableParams {
@@ -116,21 +123,21 @@ fn with(property: u32, filters: &[(u32, u8)]) -> EnableParams {
 }
 
 #[test]
-fn what_leaves_events_out_must_be_asked_for_by_both_and_what_adds_to_them_by_one() {
+fn excluding_properties_need_both_enables_and_including_ones_either() {
     let (ignore, stacks, private) = (0x10, 0x4, 0x200);
-    let told = |one, other| sum(&with(one, &[]), &with(other, &[])).property;
-    assert_eq!(told(ignore | stacks, private), stacks);
-    assert_eq!(told(ignore | 1, ignore | 2), ignore | 1 | 2);
-    assert_eq!(told(ignore | private, ignore | private), ignore | private);
-    assert_eq!(sum(&with(0, &[]), &with(0, &[])).source, Guid::NULL, "who asked is said with each call");
+    let property = |one, other| combination(&with(one, &[]), &with(other, &[])).property;
+    assert_eq!(property(ignore | stacks, private), stacks);
+    assert_eq!(property(ignore | 1, ignore | 2), ignore | 1 | 2);
+    assert_eq!(property(ignore | private, ignore | private), ignore | private);
+    assert_eq!(combination(&with(0, &[]), &with(0, &[])).source, Guid::NULL, "the source is not stored");
 }
 
 #[test]
-fn no_filter_takes_from_one_what_the_other_wants() {
+fn filter_of_one_enable_does_not_restrict_the_other() {
     let (ids, names, payload, stack_ids) = (0x8000_0200, 0x8000_0400, 0x8000_0100, 0x8000_1000);
     let (schematized, own, stacks) = (0x8000_0000, 7, 0x4);
     let kinds = |direct: &EnableParams, group: &EnableParams| {
-        sum(direct, group).filters.iter().map(|f| (f.kind, f.data[0])).collect::<Vec<_>>()
+        combination(direct, group).filters.iter().map(|f| (f.kind, f.data[0])).collect::<Vec<_>>()
     };
     let all = [(ids, 1), (names, 2), (payload, 3), (stack_ids, 4), (schematized, 5), (own, 6)];
     let none = with(0, &[]);
@@ -141,7 +148,7 @@ fn no_filter_takes_from_one_what_the_other_wants() {
 }
 
 #[test]
-fn traits_that_make_no_sense_make_no_member_and_do_no_harm() {
+fn malformed_traits_do_not_join_a_group() {
     let mut registry = registry();
     let group = Guid::from_u128(9);
     let good = TraitsBuilder::new("member").group(&group).finish().unwrap().to_vec();
@@ -153,7 +160,7 @@ fn traits_that_make_no_sense_make_no_member_and_do_no_harm() {
     assert_eq!(registry.registrations_of(Target::Group(group)), [], "a classic one has no traits");
     registry.register(1, 501, PROVIDER, &good, false).unwrap();
     assert_eq!(registry.registrations_of(Target::Group(group)), [(1, 501)]);
-    // Whoever came with bytes for traits has had its turn.
+    // A registration that came with trait bytes, even malformed ones, cannot set traits again.
     assert_eq!(registry.set_traits(1, 5, &good).unwrap_err().status.0, 87);
     registry.set_traits(1, 0, &good).unwrap();
     registry.remove(1).unwrap();
@@ -164,19 +171,19 @@ fn traits_that_make_no_sense_make_no_member_and_do_no_harm() {
 }
 
 #[test]
-fn what_an_id_tells_counts_while_it_is_the_same_process() {
+fn inspection_by_pid_counts_only_for_the_same_process() {
     let pid = std::process::id();
     let peer = Peer { pid, uid: 0, gid: 0 };
-    let same = Process::new(peer, ProcessKey::of(pid), 0);
-    assert_eq!(same.look_up(|it| it), Some(pid));
-    let another = Process::new(peer, ProcessKey::of(1), 0);
-    assert_eq!(another.look_up(|it| it), None, "it had this id before");
+    let same = Process::new(peer, ProcessKey::from_pid(pid), 0);
+    assert_eq!(same.inspect(|pid| pid), Some(pid));
+    let another = Process::new(peer, ProcessKey::from_pid(1), 0);
+    assert_eq!(another.inspect(|pid| pid), None, "another process had this id before");
     let unseen = Process::new(peer, None, 0);
-    assert_eq!(unseen.look_up(|it| it), None, "nobody knows who had this id");
+    assert_eq!(unseen.inspect(|pid| pid), None, "the process was not visible when it connected");
 }
 
 #[test]
-fn processes_in_containers_are_meant_by_name_or_with_all_containers() {
+fn enable_includes_contained_processes_by_name_or_property() {
     let mut registry = registry();
     // A process that cannot be seen from here is in another namespace.
     registry.processes.insert(2, Process::new(Peer { pid: 0, uid: 0, gid: 0 }, None, 1));
@@ -186,17 +193,20 @@ fn processes_in_containers_are_meant_by_name_or_with_all_containers() {
     let wanted = |registry: &Registry| [1, 2].map(|link| registry.wanted_by(link, 0));
     enable(&mut registry, 5).unwrap();
     assert_eq!(wanted(&registry), [vec![5], vec![]]);
-    assert_eq!(registry.wish(2, 0, 5), None);
+    assert_eq!(registry.combined_params(2, 0, 5), None);
     let property = EVENT_ENABLE_PROPERTY_ENABLE_SILOS;
     let silos = EnableParams { property, ..EnableParams::default() };
     registry.enable(Target::Provider(PROVIDER), 5, silos, None, "").unwrap();
     assert_eq!(wanted(&registry), [vec![5], vec![5]]);
-    assert_eq!(registry.wish(2, 0, 5).unwrap().property, property);
-    assert!(Conditions::of(Vec::new()).name_processes() && !Conditions::default().name_processes());
+    assert_eq!(registry.combined_params(2, 0, 5).unwrap().property, property);
+    assert!(
+        Conditions::from_processes(Vec::new()).has_named_processes()
+            && !Conditions::default().has_named_processes()
+    );
 }
 
 #[test]
-fn providers_are_told_from_any_key_on_without_the_others() {
+fn provider_list_continues_after_any_key() {
     let mut registry = registry();
     let group = Guid::from_u128(3);
     let traits = TraitsBuilder::new("member").group(&group).finish().unwrap().to_vec();
@@ -207,18 +217,18 @@ fn providers_are_told_from_any_key_on_without_the_others() {
     registry.enable(Target::Provider(Guid::from_u128(2)), 5, EnableParams::default(), None, "").unwrap();
     let keys = |after: Option<(u128, bool)>| -> Vec<_> {
         let after = after.map(|(guid, is_group)| (Guid::from_u128(guid), is_group));
-        registry.providers(after, &BTreeSet::new()).map(|it| (it.provider, it.is_group)).collect()
+        registry.providers(after, &BTreeSet::new()).map(|entry| (entry.provider, entry.is_group)).collect()
     };
     let all = keys(None);
     let wanted = [1, 2, 3, 4, 9].map(|guid| (Guid::from_u128(guid), false));
     assert_eq!(all, [&wanted[..], &[(group, true)]].concat());
     assert_eq!(keys(Some((2, false))), all[2..]);
-    assert_eq!(keys(Some((5, false))), all[4..], "one that has gone meanwhile");
+    assert_eq!(keys(Some((5, false))), all[4..], "a key that is no longer listed");
     assert_eq!(keys(Some((3, true))), []);
 }
 
 #[test]
-fn a_user_has_a_bounded_number_of_registrations_in_all_his_processes() {
+fn registrations_of_one_user_are_bounded_across_processes() {
     let mut registry = Registry::default();
     let process = |uid| Process::new(Peer { pid: 1, uid, gid: 1 }, None, 0);
     let links = u64::try_from(MAX_REGISTRATIONS_OF_USER / MAX_REGISTRATIONS).unwrap();
@@ -232,7 +242,7 @@ fn a_user_has_a_bounded_number_of_registrations_in_all_his_processes() {
         }
     }
     assert_eq!(registry.register(links, 0, PROVIDER, &[], false).unwrap_err().status.0, 1450);
-    registry.register(1000, 0, PROVIDER, &[], false).expect("another user's");
+    registry.register(1000, 0, PROVIDER, &[], false).expect("another user has its own limit");
     registry.unregister(0, 5).unwrap();
     registry.register(links, 0, PROVIDER, &[], false).unwrap();
     assert!(registry.register(links, 1, PROVIDER, &[], false).is_err());
@@ -258,10 +268,11 @@ fn enable_by_name(registry: &mut Registry, session: u64, level: u8) {
 }
 
 fn root() -> Identity {
-    Identity::alone(&Peer { pid: 1, uid: 0, gid: 0 })
+    Identity::without_groups(&Peer { pid: 1, uid: 0, gid: 0 })
 }
 
-/// Lets all enables by name reach a registration that has just come, or got its traits.
+/// Lets all enables by name reach a registration that was just added, or whose traits were just
+/// set.
 fn reach(registry: &mut Registry, number: u32) {
     for name_match in registry.matches_of_registration(1, number) {
         registry.set_reached(&name_match, true);
@@ -269,7 +280,7 @@ fn reach(registry: &mut Registry, number: u32) {
 }
 
 #[test]
-fn names_are_published_of_trusted_controllers_only() {
+fn only_trusted_controllers_have_names_published() {
     let mut registry = registry();
     enable_by_name(&mut registry, 5, 4);
     let names = |registry: &Registry, may_name: bool| -> Vec<String> {
@@ -285,9 +296,9 @@ fn name_finds_registrations_with_another_guid_now_and_later() {
     registry.register(1, 1, Guid::from_provider_name(NAME), &traits_named(NAME), false).unwrap();
     registry.register(1, 2, PROVIDER, &traits_named("Some.Other"), false).unwrap();
     enable_by_name(&mut registry, 5, 4);
-    let wanted = |registry: &Registry| [0, 1, 2].map(|it| registry.wanted_by(1, it));
+    let wanted = |registry: &Registry| [0, 1, 2].map(|number| registry.wanted_by(1, number));
     assert_eq!(wanted(&registry), [vec![5], vec![5], vec![]]);
-    assert_eq!(registry.wish(1, 0, 5).unwrap().level, 4);
+    assert_eq!(registry.combined_params(1, 0, 5).unwrap().level, 4);
     let target = Target::Provider(Guid::from_provider_name(NAME));
     assert_eq!(registry.registrations_reached(target, 5), [(1, 0), (1, 1)]);
     assert_eq!(registry.registrations_reached(target, 6), [(1, 1)]);
@@ -297,13 +308,13 @@ fn name_finds_registrations_with_another_guid_now_and_later() {
     reach(&mut registry, 3);
     registry.register(1, 4, Guid::from_u128(9), &[], false).unwrap();
     reach(&mut registry, 4);
-    assert_eq!([3, 4].map(|it| registry.wanted_by(1, it)), [vec![5], vec![]], "one without a name");
+    assert_eq!([3, 4].map(|number| registry.wanted_by(1, number)), [vec![5], vec![]], "one without a name");
     registry.set_traits(1, 4, &traits_named(NAME)).unwrap();
     reach(&mut registry, 4);
     assert_eq!(registry.wanted_by(1, 4), [5]);
 
     assert!(registry.disable(target, 5));
-    assert_eq!([0, 1, 3, 4].map(|it| registry.wanted_by(1, it).len()), [0; 4]);
+    assert_eq!([0, 1, 3, 4].map(|number| registry.wanted_by(1, number).len()), [0; 4]);
     assert_eq!(registry.registrations_reached(target, 5), [(1, 1)]);
     registry.remove(1).unwrap();
     assert!(registry.named.is_empty() && registry.registered.is_empty());
@@ -336,15 +347,16 @@ fn enables_by_name_and_by_guid_are_one_request_and_one_entry() {
     enable_by_name(&mut registry, 5, 4);
     enable_by_name(&mut registry, 6, 3);
     assert_eq!(registry.wanted_by(1, 0), [5, 6]);
-    let wish = registry.wish(1, 0, 5).unwrap();
-    assert_eq!((wish.level, wish.match_any), (4, u64::MAX));
-    let entry = registry.providers(None, &BTreeSet::new()).find(|it| it.provider == PROVIDER).unwrap();
-    let sessions: Vec<_> = entry.sessions.iter().map(|it| (it.session, it.level, it.name.as_str())).collect();
+    let params = registry.combined_params(1, 0, 5).unwrap();
+    assert_eq!((params.level, params.match_any), (4, u64::MAX));
+    let entry = registry.providers(None, &BTreeSet::new()).find(|entry| entry.provider == PROVIDER).unwrap();
+    let sessions: Vec<_> =
+        entry.sessions.iter().map(|enable| (enable.session, enable.level, enable.name.as_str())).collect();
     assert_eq!(sessions, [(5, 2, ""), (6, 3, NAME)]);
     registry.forget_session(6);
     assert!(registry.disable(Target::Provider(PROVIDER), 5));
-    let wish = registry.wish(1, 0, 5).unwrap();
-    assert_eq!((wish.level, wish.match_any), (4, 0), "what the name asks for is left");
+    let params = registry.combined_params(1, 0, 5).unwrap();
+    assert_eq!((params.level, params.match_any), (4, 0), "what the name asks for is left");
     assert_eq!(registry.wanted_by(1, 0), [5]);
 }
 
@@ -365,7 +377,7 @@ fn processes_in_containers_are_listed_and_counted_once_by_each_enable() {
     assert_eq!(
         (entry(&registry).contained, entry(&registry).sessions[0].left_out),
         (vec![], 1),
-        "it is gone"
+        "the process is gone, the count stays"
     );
     registry.register(3, 0, PROVIDER, &[], false).unwrap();
     registry.count_left_out(3, 0);
@@ -373,7 +385,7 @@ fn processes_in_containers_are_listed_and_counted_once_by_each_enable() {
     let silos = EnableParams { property: EVENT_ENABLE_PROPERTY_ENABLE_SILOS, ..EnableParams::default() };
     registry.enable(Target::Provider(PROVIDER), 5, silos, None, "").unwrap();
     registry.count_left_out(3, 0);
-    assert_eq!(entry(&registry).sessions[0].left_out, 0, "it is for them now");
+    assert_eq!(entry(&registry).sessions[0].left_out, 0, "the enable now includes containers");
     enable(&mut registry, 5).unwrap();
     registry.count_left_out(3, 0);
     assert_eq!(entry(&registry).sessions[0].left_out, 1);

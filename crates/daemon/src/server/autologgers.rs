@@ -1,4 +1,4 @@
-//! Before the door opens: sessions that run from the beginning, asked for in the daemon's own name.
+//! Autologgers: sessions that the daemon starts in its own name before it accepts connections.
 
 use std::time::Instant;
 
@@ -10,14 +10,14 @@ use crate::autologger;
 use crate::service::OWN;
 
 impl Server {
-    /// Asks the service in the daemon's own name.
-    pub(super) fn ask(&mut self, requests: Vec<Envelope>) {
+    /// Sends requests to the service in the daemon's own name.
+    pub(super) fn request_as_daemon(&mut self, requests: Vec<Envelope>) {
         for request in requests {
             self.service.handle(OWN, request);
         }
     }
 
-    /// Starts the sessions that run from the beginning. Clients that come meanwhile wait at the door, but not for ever.
+    /// Starts the autologgers. Clients that connect meanwhile wait, up to a limit.
     pub(super) fn start_autologgers(&mut self) {
         let Some(folders) = self.starter.folders().cloned() else { return };
         self.service.admit_own();
@@ -25,7 +25,7 @@ impl Server {
         let until = Instant::now() + autologger::START_WITHIN;
         while !self.starter.is_done() && Instant::now() < until {
             self.inbox.wait(until.saturating_duration_since(Instant::now()));
-            self.take_inbox();
+            self.handle_inbox();
         }
     }
 }

@@ -1,12 +1,14 @@
-//! Who gets in, and what is asked of him before he is trusted with anything.
+//! Accepting connections, and what they must do before they are trusted.
 //!
 //! ```text
-//!   accepted, or knocked at ─▶ room? ─▶ watched, five seconds to say Hello ─▶ introduced: all the time, and descriptors for controllers
-//!                               └─ no: told so, and closed
+//!   accepted, or knocked at ─▶ room? ─▶ watched, five seconds to send Hello ─▶ introduced:
+//!                               └─ no: refused, and closed                     no deadline,
+//!                                                          controllers may send descriptors
 //! ```
 //!
-//! Guests lose the right to send descriptors when they are accepted; what they sent before, and their end, are a janitor's business. How much room there is, and for whom, is
-//! told in [`limits`](crate::limits).
+//! Guests lose the right to send descriptors when they are accepted; a janitor closes what they
+//! sent before, and their connections. [`limits`](crate::limits) defines how much room there is,
+//! and for which users.
 
 use std::time::{Duration, Instant};
 
@@ -16,40 +18,41 @@ use traceweir_transport::message::{Message, Role};
 use traceweir_transport::socket::Connection;
 
 use super::link::Link;
-use super::{PATIENCE, Server};
+use super::{LINK_TIMEOUT, Server};
 use crate::access::Identity;
-use crate::limits::{Crowd, MAX_LINKS, MAX_LINKS_OF_GUEST};
-use crate::log::{refused, warning};
+use crate::limits::{Connections, MAX_LINKS, MAX_LINKS_OF_GUEST};
+use crate::log::{log_refusal, log_warning};
 use crate::process::ProcessKey;
 use crate::service::LinkId;
 
-/// Connections taken in one turn.
-const MAX_AT_ONCE: usize = 64;
-/// How long a guest's process that was knocked at may take to say hello; it may be stopped, and should be found all the same.
-const PATIENCE_WITH_KNOCKED: Duration = Duration::from_secs(60);
-/// How long the listener rests when no descriptor is left.
+/// Maximum number of connections accepted in one turn.
+const MAX_ACCEPTS_PER_TURN: usize = 64;
+/// How long a guest's process that the daemon connected to may take to send `Hello`; it may be
+/// stopped, and should be found nevertheless.
+const KNOCKED_HELLO_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long the listener pauses when no descriptor is left.
 const REST: Duration = Duration::from_millis(100);
 
 impl Server {
-    /// Accepts connections at every socket, a number of them at a time: the others are there in the
-    /// next turn.
+    /// Accepts connections at every socket, a limited number at a time: the rest stays ready for
+    /// the next turn.
     pub(super) fn accept_all(&mut self) {
         let tokens: Vec<u64> = self.home.listeners().map(|(token, _)| token).collect();
         tokens.into_iter().for_each(|token| self.accept_from(token));
     }
 
-    /// Accepts connections at the socket that the loop knows by this token.
+    /// Accepts connections at the socket with this epoll token.
     pub(super) fn accept_from(&mut self, token: u64) {
-        for _ in 0..MAX_AT_ONCE {
-            let Some((_, listener)) = self.home.listeners().find(|(its, _)| *its == token) else { return };
+        for _ in 0..MAX_ACCEPTS_PER_TURN {
+            let Some((_, listener)) = self.home.listeners().find(|(own, _)| *own == token) else { return };
             match listener.accept() {
                 Ok(Some(connection)) => self.adopt(connection.with_janitor(&self.janitor), false),
                 Ok(None) => return,
                 Err(e) => {
-                    // Out of descriptors, most likely: asking again at once would be asking for ever.
-                    warning!("no connection can be taken: {e}");
+                    // Most likely out of descriptors: trying again at once would loop forever.
+                    log_warning!("no connection can be accepted: {e}");
                     for (_, listener) in self.home.listeners() {
-                        // It may rest already.
+                        // It may be paused already.
                         let _ = epoll::delete(&self.epoll, listener);
                     }
                     self.resting_until = Some(Instant::now() + REST);
@@ -63,26 +66,26 @@ impl Server {
         let peer = connection.peer();
         if !self.has_room(&connection) {
             let reason = format!(
-                "too many connections: the daemon has {MAX_LINKS}, and of one user who does not control it {MAX_LINKS_OF_GUEST}"
+                "too many connections: the daemon accepts {MAX_LINKS}, and {MAX_LINKS_OF_GUEST} of one user who does not control it"
             );
-            refused!("uid {}, process {}: {reason}", peer.uid, peer.pid);
+            log_refusal!("uid {}, process {}: {reason}", peer.uid, peer.pid);
             let message = Message::Refused { status: Status::ERROR_NO_SYSTEM_RESOURCES.0, reason };
-            // It is closed in any case; whether it hears why is its own affair.
+            // The connection is closed in any case, whether or not the peer reads the reason.
             let _ = connection.send(0, &message, &[], Duration::ZERO);
             return;
         }
         let is_guest = self.service.access().is_guest(&peer);
-        // A controller among guests may send some again when it has said hello. Processes of root
-        // and the daemon's own user send memory.
+        // A guest's controller may send descriptors again after `Hello`. Processes of root and the
+        // daemon's own user send memory.
         let set = if is_guest { connection.refuse_descriptors() } else { connection.take_descriptors() };
         if set.is_err() {
             return;
         }
-        let identity = is_guest.then(|| Identity::of(&peer, connection.peer_groups()));
-        let process = process_behind(&connection);
+        let identity = is_guest.then(|| Identity::with_groups(&peer, connection.peer_groups()));
+        let process = peer_process(&connection);
         self.last_link += 1;
         let id = self.last_link;
-        let is_reserved = self.descriptors.are_scarce(&connection, false);
+        let is_reserved = self.descriptors.is_scarce(&connection, false);
         let mut link = Link::new(connection);
         if link.watch(&self.epoll, id).is_err() {
             return;
@@ -90,43 +93,46 @@ impl Server {
         self.links.insert(id, link);
         self.service.connected(id, peer, process, knocked);
         if is_reserved {
-            self.service.took_reserved_descriptor(id);
+            self.service.mark_reserved(id);
         }
         if let Some(identity) = identity {
-            self.service.identified(id, identity);
+            self.service.set_identity(id, identity);
         }
-        self.expect(id, hello_within(knocked, is_guest));
+        self.expect_within(id, hello_timeout(knocked, is_guest));
     }
 
-    /// Whether there is room for another connection of this peer. Guests leave room for those who control the daemon.
+    /// Returns whether there is room for another connection of this peer. Guests leave room for
+    /// users who control the daemon.
     fn has_room(&self, connection: &Connection) -> bool {
         let (peer, access) = (connection.peer(), self.service.access());
         let peers = || self.links.values().map(Link::peer);
-        let crowd = Crowd {
+        let connections = Connections {
             all: self.links.len(),
-            guests: peers().filter(|it| access.is_guest(it)).count(),
-            of_user: peers().filter(|it| it.uid == peer.uid).count(),
+            guests: peers().filter(|peer| access.is_guest(peer)).count(),
+            of_user: peers().filter(|other| other.uid == peer.uid).count(),
         };
-        let may_control = || access.allows(&Identity::of(&peer, connection.peer_groups()), Role::Controller);
+        let may_control =
+            || access.allows(&Identity::with_groups(&peer, connection.peer_groups()), Role::Controller);
         let is_one_too_many = access.is_guest(&peer)
-            && (!crowd.has_room_for_guest() || self.descriptors.are_scarce(connection, true))
+            && (!connections.has_room_for_guest() || self.descriptors.is_scarce(connection, true))
             && !may_control();
-        crowd.has_room() && !is_one_too_many
+        connections.has_room() && !is_one_too_many
     }
 
-    /// A link that has said hello has all the time it wants, and may send what its role has to send.
-    pub(super) fn introduced(&mut self, id: LinkId) {
+    /// Removes the deadline of a link that has sent `Hello`, and lets a controller send
+    /// descriptors.
+    pub(super) fn after_hello(&mut self, id: LinkId) {
         if self.service.is_introduced(id) {
-            self.expect(id, None);
+            self.expect_within(id, None);
         }
-        let takes = self.service.sends_files(id);
-        if takes && self.links.get_mut(&id).is_some_and(|link| !link.take_descriptors()) {
+        let may_send = self.service.may_send_files(id);
+        if may_send && self.links.get_mut(&id).is_some_and(|link| !link.take_descriptors()) {
             self.drop_link(id);
         }
     }
 
-    /// Accepts again after a rest.
-    pub(super) fn listen_again(&mut self, now: Instant) {
+    /// Accepts connections again after a pause.
+    pub(super) fn resume_listening(&mut self, now: Instant) {
         if self.resting_until.is_none_or(|until| now < until) {
             return;
         }
@@ -134,24 +140,25 @@ impl Server {
         for (token, listener) in self.home.listeners() {
             let data = epoll::EventData::new_u64(token);
             if let Err(e) = epoll::add(&self.epoll, listener, data, epoll::EventFlags::IN) {
-                warning!("the listener does not come back: {e}");
+                log_warning!("the listener cannot be resumed: {e}");
             }
         }
     }
 }
 
-/// The process at the other end. Its id was fixed when the connection was made: where it has ended since, nobody knows whose that is now.
-fn process_behind(connection: &Connection) -> Option<ProcessKey> {
-    let key = ProcessKey::of(connection.peer().pid)?;
-    // Afterwards: who lives now was the one that had the id.
+/// Returns the process at the other end. Its id was fixed when the connection was made: if that
+/// process has ended since, the id may belong to another process.
+fn peer_process(connection: &Connection) -> Option<ProcessKey> {
+    let key = ProcessKey::from_pid(connection.peer().pid)?;
+    // Check afterwards: a process that is still alive had the id all the time.
     (!connection.peer_has_ended()).then_some(key)
 }
 
-/// How long a new connection may take to say who it is; `None`: as long as it likes.
-fn hello_within(knocked: bool, guest: bool) -> Option<Duration> {
+/// Returns how long a new connection may take to send `Hello`; `None`: without limit.
+fn hello_timeout(knocked: bool, guest: bool) -> Option<Duration> {
     match (knocked, guest) {
-        (false, _) => Some(PATIENCE),
-        (true, true) => Some(PATIENCE_WITH_KNOCKED),
+        (false, _) => Some(LINK_TIMEOUT),
+        (true, true) => Some(KNOCKED_HELLO_TIMEOUT),
         (true, false) => None,
     }
 }
@@ -161,10 +168,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everybody_says_hello_in_time_but_those_of_ours_who_were_found_asleep() {
-        assert_eq!(hello_within(false, false), Some(PATIENCE));
-        assert_eq!(hello_within(false, true), Some(PATIENCE));
-        assert_eq!(hello_within(true, true), Some(PATIENCE_WITH_KNOCKED));
-        assert_eq!(hello_within(true, false), None);
+    fn every_connection_has_a_hello_deadline_except_own_processes_knocked_at() {
+        assert_eq!(hello_timeout(false, false), Some(LINK_TIMEOUT));
+        assert_eq!(hello_timeout(false, true), Some(LINK_TIMEOUT));
+        assert_eq!(hello_timeout(true, true), Some(KNOCKED_HELLO_TIMEOUT));
+        assert_eq!(hello_timeout(true, false), None);
     }
 }

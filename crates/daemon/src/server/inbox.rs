@@ -1,4 +1,5 @@
-//! How other threads reach the loop: a channel and an eventfd that says when to look into it.
+//! How other threads reach the loop: a channel, and an eventfd that signals when it holds
+//! something.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -12,22 +13,23 @@ use crate::autologger::Prepared;
 use crate::error::{Error, Result};
 use crate::service::Notice;
 
-/// Makes a daemon of this process leave as SIGTERM does: all files are finalised first.
+/// Makes a daemon of this process shut down as SIGTERM does: all files are finalised first.
 #[derive(Clone, Debug)]
 pub struct Stopper(Arc<OwnedFd>);
 
 impl Stopper {
-    /// A stopper that has not been used.
+    /// Creates a stopper that has not been used.
     pub fn new() -> Result<Self> {
         Ok(Self(Arc::new(flag()?)))
     }
 
-    /// Makes it leave.
+    /// Makes the daemon shut down.
     pub fn stop(&self) {
         raise(&self.0);
     }
 
-    /// Readable once it was used. It stays so: whoever runs with it leaves at once.
+    /// Returns a descriptor that is readable once the stopper was used. It stays readable: a daemon
+    /// that is run with it later stops at once.
     pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
@@ -37,13 +39,13 @@ impl Stopper {
 pub(super) enum Incoming {
     /// A session has finished something.
     Notice(Box<Notice>),
-    /// A provider was connected to.
+    /// The daemon has connected to a provider.
     Knocked(Connection),
     /// An autologger can be started.
     Prepared(Prepared),
 }
 
-/// The loop's end.
+/// The receiving end, owned by the loop.
 pub(super) struct Inbox {
     sender: Sender<Incoming>,
     receiver: Receiver<Incoming>,
@@ -51,39 +53,39 @@ pub(super) struct Inbox {
 }
 
 impl Inbox {
-    /// An empty inbox.
     pub(super) fn new() -> Result<Self> {
         let (sender, receiver) = channel();
         Ok(Self { sender, receiver, wake: Arc::new(flag()?) })
     }
 
-    /// A way for any thread to send something.
+    /// Returns a function with which any thread can send something.
     pub(super) fn sender<T: 'static>(&self, wrap: fn(T) -> Incoming) -> Arc<dyn Fn(T) + Send + Sync> {
         let (sender, wake) = (self.sender.clone(), Arc::clone(&self.wake));
-        Arc::new(move |it| {
-            // After the loop has ended nobody is left to be told.
-            if sender.send(wrap(it)).is_ok() {
+        Arc::new(move |content| {
+            // After the loop has ended there is no receiver.
+            if sender.send(wrap(content)).is_ok() {
                 raise(&wake);
             }
         })
     }
 
-    /// All that has come. Lowers the flag first, so that nothing that comes meanwhile is overlooked.
-    pub(super) fn take(&self) -> Vec<Incoming> {
-        // Fails only when it is lowered already.
+    /// Removes and returns everything received. Clears the eventfd first, so that nothing that
+    /// arrives meanwhile is missed.
+    pub(super) fn take_all(&self) -> Vec<Incoming> {
+        // Fails only if it is already cleared.
         let _ = rustix::io::read(&*self.wake, &mut [0u8; 8]);
         self.receiver.try_iter().collect()
     }
 
-    /// Waits until something has come, at most so long.
+    /// Waits until something arrives, at most for the given time.
     pub(super) fn wait(&self, within: Duration) {
         let timeout = Timespec::try_from(within).ok();
         let mut fds = [PollFd::new(&*self.wake, PollFlags::IN)];
-        // An interruption is an early return, as good as any.
+        // An interrupted call only returns early.
         let _ = poll(&mut fds, timeout.as_ref());
     }
 
-    /// Readable when something has come.
+    /// Returns a descriptor that is readable when something has arrived.
     pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }
@@ -94,6 +96,6 @@ fn flag() -> Result<OwnedFd> {
 }
 
 fn raise(flag: &OwnedFd) {
-    // Fails only when the counter is full, and then it is raised already.
+    // Fails only if the counter is full, and then it is already set.
     let _ = rustix::io::write(flag, &1u64.to_ne_bytes());
 }

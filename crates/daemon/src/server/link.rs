@@ -1,4 +1,4 @@
-//! One connection with what it has not taken yet.
+//! One connection with its queue of unsent messages.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,52 +14,51 @@ use traceweir_transport::socket::{Connection, Envelope, Peer};
 use super::LinkId;
 use crate::error::Refusal;
 
-/// What is held for a connection that does not read.
+/// Maximum bytes queued for a connection that does not read.
 pub(super) const MAX_QUEUED: usize = 1 << 20;
-/// What a descriptor on its way counts for: there are fewer of them than bytes.
+/// Bytes that a queued descriptor counts for, since descriptors are scarcer than bytes.
 const DESCRIPTOR_WEIGHT: usize = 4096;
-/// A queue that is long: who fills it has to wait, and who does not read it has not for ever.
-const LONG: usize = MAX_QUEUED / 2;
+/// Bytes from which a queue is long: its writer is held back, and its reader gets a deadline.
+const LONG_QUEUE: usize = MAX_QUEUED / 2;
 
-/// One connection.
+/// One connection of a client.
 pub(super) struct Link {
     connection: Connection,
-    queue: VecDeque<Parcel>,
+    queue: VecDeque<QueuedMessage>,
     weight: usize,
     watched: Option<EventFlags>,
     closing: bool,
     takes_descriptors: bool,
-    /// When it is dropped unless something happens before.
+    /// When the link is dropped unless it becomes active before.
     pub(super) expires: Option<Instant>,
-    /// Its queue has been long, and it was given a while.
+    /// The queue became long, and the client got a deadline to read it.
     pub(super) is_crowded: bool,
-    /// It is not listened to for now.
+    /// The loop does not read from the link for now.
     pub(super) is_held: bool,
     /// The other end is closed, and nothing is sent any more.
-    is_deaf: bool,
+    is_write_closed: bool,
 }
 
-struct Parcel {
+struct QueuedMessage {
     request: u32,
     message: Message,
     descriptors: Vec<OwnedFd>,
     weight: usize,
 }
 
-/// What came.
+/// The result of reading from a link.
 pub(super) enum Received {
-    /// A message.
     Message(Envelope),
-    /// Nothing now.
+    /// Nothing to read now.
     Nothing,
-    /// Something that is no message.
+    /// Bytes that are not a valid message.
     Malformed(String),
-    /// The end.
+    /// The other end has closed the connection.
     Closed,
 }
 
 impl Link {
-    /// A connection to be watched.
+    /// Wraps a connection; the loop does not watch it yet.
     pub(super) fn new(connection: Connection) -> Self {
         Self {
             connection,
@@ -71,16 +70,15 @@ impl Link {
             expires: None,
             is_crowded: false,
             is_held: false,
-            is_deaf: false,
+            is_write_closed: false,
         }
     }
 
-    /// Who is at the other end.
     pub(super) fn peer(&self) -> Peer {
         self.connection.peer()
     }
 
-    /// It may send descriptors from now on; `false` when the connection is of no use.
+    /// Lets the client send descriptors from now on; returns `false` if the connection has failed.
     pub(super) fn take_descriptors(&mut self) -> bool {
         if !self.takes_descriptors {
             self.takes_descriptors = self.connection.take_descriptors().is_ok();
@@ -88,7 +86,7 @@ impl Link {
         self.takes_descriptors
     }
 
-    /// The next message.
+    /// Reads the next message.
     pub(super) fn receive(&self) -> Received {
         if self.closing || self.is_held {
             return Received::Nothing;
@@ -103,41 +101,45 @@ impl Link {
         }
     }
 
-    /// Queues a message; `false` when the other end has left too much unread.
+    /// Queues a message; returns `false` if the client has left too much unread.
     pub(super) fn push(&mut self, request: u32, message: Message, descriptors: Vec<OwnedFd>) -> bool {
-        if self.is_deaf {
+        if self.is_write_closed {
             return true;
         }
         let mut bytes = Vec::new();
-        let parcel = match message.encode(request, &mut bytes) {
+        let queued = match message.encode(request, &mut bytes) {
             Ok(()) => {
                 let weight = bytes.len() + descriptors.len() * DESCRIPTOR_WEIGHT;
-                Parcel { request, message, descriptors, weight }
+                QueuedMessage { request, message, descriptors, weight }
             }
             Err(e) => {
-                let refusal =
-                    Refusal::new(Status::ERROR_MORE_DATA, format!("the answer cannot be sent: {e}"));
-                Parcel { request, message: refusal.message(), descriptors: Vec::new(), weight: 256 }
+                let refusal = Refusal::new(Status::ERROR_MORE_DATA, format!("the reply cannot be sent: {e}"));
+                QueuedMessage {
+                    request,
+                    message: refusal.into_message(),
+                    descriptors: Vec::new(),
+                    weight: 256,
+                }
             }
         };
-        self.weight += parcel.weight;
-        self.queue.push_back(parcel);
+        self.weight += queued.weight;
+        self.queue.push_back(queued);
         self.weight <= MAX_QUEUED
     }
 
-    /// Sends as much as the socket takes; `false` when the connection is gone.
+    /// Sends as much as the socket accepts; returns `false` if the connection has failed.
     pub(super) fn flush(&mut self) -> bool {
-        while let Some(parcel) = self.queue.front() {
-            let descriptors: Vec<BorrowedFd<'_>> = parcel.descriptors.iter().map(AsFd::as_fd).collect();
-            match self.connection.send(parcel.request, &parcel.message, &descriptors, Duration::ZERO) {
+        while let Some(queued) = self.queue.front() {
+            let descriptors: Vec<BorrowedFd<'_>> = queued.descriptors.iter().map(AsFd::as_fd).collect();
+            match self.connection.send(queued.request, &queued.message, &descriptors, Duration::ZERO) {
                 Ok(()) => {
-                    self.weight = self.weight.saturating_sub(parcel.weight);
+                    self.weight = self.weight.saturating_sub(queued.weight);
                     self.queue.pop_front();
                 }
                 Err(Error::TimedOut) => return true,
-                // What a process said before it ended still counts: it is read to the end first.
+                // Messages that a process sent before it ended still count: they are read first.
                 Err(Error::Closed) if self.is_hung_up() => {
-                    self.is_deaf = true;
+                    self.is_write_closed = true;
                     self.weight = 0;
                     self.queue.clear();
                 }
@@ -147,14 +149,14 @@ impl Link {
         true
     }
 
-    /// Whether the other end is closed.
+    /// Returns whether the other end is closed.
     fn is_hung_up(&self) -> bool {
         let mut fds = [PollFd::new(&self.connection, PollFlags::empty())];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         poll(&mut fds, Some(&now)).is_ok_and(|_| fds[0].revents().contains(PollFlags::HUP))
     }
 
-    /// Has the loop told when there is something to read, or room for what is queued.
+    /// Registers with epoll for messages to read, and for space to write if something is queued.
     pub(super) fn watch(&mut self, epoll: &OwnedFd, id: LinkId) -> rustix::io::Result<()> {
         let mut wanted = if self.closing || self.is_held { EventFlags::empty() } else { EventFlags::IN };
         wanted.set(EventFlags::OUT, self.has_queued());
@@ -166,27 +168,27 @@ impl Link {
         }
     }
 
-    /// Reads no more.
+    /// Stops reading from the link.
     pub(super) fn close(&mut self) {
         self.closing = true;
     }
 
-    /// Whether it is to be dropped once all was sent.
+    /// Returns whether the link is dropped once all was sent.
     pub(super) fn is_closing(&self) -> bool {
         self.closing
     }
 
-    /// Whether it is closed and all was sent.
-    pub(super) fn is_over(&self) -> bool {
+    /// Returns whether the link is closed and all was sent.
+    pub(super) fn is_finished(&self) -> bool {
         self.closing && self.queue.is_empty()
     }
 
-    /// Whether much waits for room.
-    pub(super) fn is_long(&self) -> bool {
-        self.weight > LONG
+    /// Returns whether the queue is long.
+    pub(super) fn has_long_queue(&self) -> bool {
+        self.weight > LONG_QUEUE
     }
 
-    /// Whether something waits for room.
+    /// Returns whether messages are queued.
     pub(super) fn has_queued(&self) -> bool {
         !self.queue.is_empty()
     }

@@ -1,8 +1,9 @@
-//! How links end: what is queued is sent, as far as it is taken; who is silent for too long is dropped.
+//! How links end: queued messages are sent as far as the client reads them; a link that stays
+//! silent too long is dropped.
 //!
 //! ```text
-//!   close ─▶ reads no more ──all was sent, or PATIENCE──▶ drop_link ─▶ the service is told
-//!   expect ─▶ a time in which something must happen, or drop_link
+//!   close ─▶ reads no more ──all was sent, or LINK_TIMEOUT──▶ drop_link ─▶ the service is notified
+//!   expect_within ─▶ a deadline for activity, else drop_link
 //! ```
 
 use std::time::{Duration, Instant};
@@ -10,31 +11,31 @@ use std::time::{Duration, Instant};
 use rustix::event::epoll;
 
 use super::link::Link;
-use super::{FLUSH_WITHIN, PATIENCE, Server};
+use super::{FLUSH_WITHIN, LINK_TIMEOUT, Server};
 use crate::service::LinkId;
 
 impl Server {
     pub(super) fn flush(&mut self, id: LinkId) {
         let Some(link) = self.links.get_mut(&id) else { return };
         let alive = link.flush() && link.watch(&self.epoll, id).is_ok();
-        if !alive || link.is_over() {
+        if !alive || link.is_finished() {
             return self.drop_link(id);
         }
-        self.note_relieved(id);
+        self.mark_relieved(id);
     }
 
-    /// Reads no more from a link; drops it when all was sent, or after a while.
+    /// Stops reading from a link; drops it when all was sent, or after a timeout.
     pub(super) fn close(&mut self, id: LinkId) {
         if let Some(link) = self.links.get_mut(&id) {
             link.close();
-            self.expect(id, Some(PATIENCE));
+            self.expect_within(id, Some(LINK_TIMEOUT));
             self.flush(id);
         }
     }
 
     pub(super) fn drop_link(&mut self, id: LinkId) {
         let Some(link) = self.links.remove(&id) else { return };
-        // The janitor may keep it open for a while: nobody is to hear of it.
+        // The janitor may keep the socket open for a while; epoll must not report it any more.
         let _ = epoll::delete(&self.epoll, &link);
         if let Some(at) = link.expires {
             self.expiries.remove(&(at, id));
@@ -42,22 +43,22 @@ impl Server {
         self.service.disconnected(id);
     }
 
-    /// Sets the time in which something must happen to a link that is new or closed.
-    pub(super) fn expect(&mut self, id: LinkId, within: Option<Duration>) {
+    /// Sets the deadline for activity on a link that is new or closed.
+    pub(super) fn expect_within(&mut self, id: LinkId, within: Option<Duration>) {
         let Some(link) = self.links.get_mut(&id) else { return };
         if within.is_none() && link.is_closing() {
             return;
         }
-        let at = within.map(|within| Instant::now() + within);
-        if let Some(before) = std::mem::replace(&mut link.expires, at) {
+        let deadline = within.map(|within| Instant::now() + within);
+        if let Some(before) = std::mem::replace(&mut link.expires, deadline) {
             self.expiries.remove(&(before, id));
         }
-        if let Some(at) = at {
-            self.expiries.insert((at, id));
+        if let Some(deadline) = deadline {
+            self.expiries.insert((deadline, id));
         }
     }
 
-    /// Gives clients a moment to take the last answers.
+    /// Gives clients a moment to read the last replies.
     pub(super) fn flush_all(&mut self) {
         let until = Instant::now() + FLUSH_WITHIN;
         while self.links.values().any(Link::has_queued) && Instant::now() < until {

@@ -1,22 +1,24 @@
-//! Becoming the daemon of a folder, and ceasing to be it.
+//! Becoming the daemon of a runtime folder, and giving that up.
 //!
 //! ```text
-//!   daemon.lock locked? ──no──▶ AlreadyRunning (the holder answers) or a second try (the holder is just leaving)
+//!   daemon.lock locked? ──no──▶ AlreadyRunning (the holder answers) or retry (holder is exiting)
 //!        │ yes
-//!   control.sock bound (a stale one replaced), or taken over from the service manager
+//!   control.sock bound (a stale one replaced), or inherited from the service manager
 //!        │ a daemon of all users
 //!   own/control.sock bound: its own user's processes send memory there before they are answered
 //!        │
-//!   each providers/*.sock connected to: Knock.  Nobody listens: the file is stale and removed
-//!        │ the system's daemon, as root
+//!   each providers/*.sock connected to: Knock.  No listener: the file is stale and removed
+//!        │ the system daemon, as root
 //!   sockets in the folders of users connected to: Knock.  Nothing is removed there
 //! ```
 //!
-//! A service manager that begins to listen for the same folder replaces the socket file of a daemon that was started on demand. That daemon
-//! notices, serves those who are connected, and leaves as soon as it has no work; the service manager's waits for the lock.
+//! A service manager that begins to listen for the same folder replaces the socket file of a daemon
+//! that was started on demand. That daemon notices, serves its connected clients, and exits as soon
+//! as it has no work; the service manager's daemon waits for the lock.
 //!
-//! The socket is bound before providers are looked for, and a provider makes its socket before it tries the daemon's: whichever of the
-//! two comes later finds the other. Both may; the service refuses the second connection.
+//! The daemon binds its socket before it searches for providers, and a provider creates its socket
+//! before it tries the daemon's: whichever comes later finds the other. Both may; the service
+//! refuses the second connection.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
@@ -43,29 +45,31 @@ use traceweir_transport::socket::{Connection, Janitor, Listener};
 use super::{LISTENER, OWN_LISTENER};
 use crate::error::{Error, Result};
 use crate::limits::MAX_LINKS_OF_GUEST;
-use crate::log::{info, warning};
+use crate::log::{log_info, log_warning};
 
-/// How long a daemon that is just leaving may hold the lock.
+/// How long a daemon that is exiting may hold the lock.
 const LOCK_WITHIN: Duration = Duration::from_secs(2);
-/// How long a daemon waits for the lock whose socket a service manager has opened: one that was started on demand finishes its work first.
+/// How long a daemon started by a service manager waits for the lock: a daemon that was started on
+/// demand finishes its work first.
 const LOCK_WITHIN_FOR_MANAGER: Duration = Duration::from_secs(60);
-/// When the folders of users are searched again: a process that registers now may have missed the system's folder, and we its socket.
+/// Delay before the folders of users are searched again: a process that registers right now may
+/// have missed the system's folder while the daemon missed its socket.
 const SEARCH_AGAIN: Duration = Duration::from_secs(1);
-/// Sockets of users that are waited for because their queue is full: of one folder, and in all.
+/// Maximum number of user sockets that are retried because their queue is full: per folder, and in
+/// total.
 const MAX_BUSY_OF_FOLDER: usize = 16;
 const MAX_BUSY: usize = 256;
-/// How long one provider may take to be connected to.
+/// How long connecting to one provider may take.
 const KNOCK_WITHIN: Duration = Duration::from_millis(200);
-/// Provider sockets of one user that are looked at: as many as there can be connections.
+/// Maximum number of provider sockets inspected per user: as many as there can be connections.
 pub(super) const MAX_SOCKETS: usize = 4096;
 
-/// The folder that this daemon serves: lock and socket.
+/// The runtime folder that this daemon serves, with lock and sockets.
 pub(super) struct Home {
     listener: Listener,
-    /// Where other users can connect to `listener`: the socket for processes of the daemon's own
-    /// user.
+    /// The socket for processes of the daemon's own user, if other users can connect to `listener`.
     own: Option<OwnSocket>,
-    /// The socket file, where this daemon made it.
+    /// The socket file, if this daemon created it.
     socket: Option<SocketFile>,
     runtime: RuntimeDir,
     _lock: File,
@@ -86,41 +90,41 @@ impl OwnSocket {
     }
 }
 
-/// A socket file, by name and as it was when it was made.
+/// A socket file: its path, and its identity when it was created.
 struct SocketFile {
     path: PathBuf,
-    made: Option<(u64, u64)>,
+    created: Option<(u64, u64)>,
 }
 
 impl SocketFile {
     fn new(path: PathBuf) -> Self {
-        let made = identity(&path);
-        Self { path, made }
+        let created = identity(&path);
+        Self { path, created }
     }
 
-    /// Whether another file has its name now.
+    /// Returns whether another file has this path now.
     fn is_replaced(&self) -> bool {
-        identity(&self.path).is_some_and(|now| Some(now) != self.made)
+        identity(&self.path).is_some_and(|now| Some(now) != self.created)
     }
 }
 
-/// Device and number of a file.
+/// Returns device and inode number of a file.
 fn identity(path: &Path) -> Option<(u64, u64)> {
-    std::fs::symlink_metadata(path).ok().map(|it| (it.dev(), it.ino()))
+    std::fs::symlink_metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()))
 }
 
-/// Whether only processes of the daemon's own user can connect.
+/// Returns whether only processes of the daemon's own user can connect.
 fn has_one_user(runtime: &RuntimeDir) -> bool {
     runtime.scope != Scope::System
 }
 
 impl Home {
-    /// Becomes the daemon of a folder.
-    pub(super) fn take(runtime: &RuntimeDir, listener: Option<OwnedFd>) -> Result<Self> {
+    /// Becomes the daemon of a folder: takes the lock and opens the sockets.
+    pub(super) fn acquire(runtime: &RuntimeDir, listener: Option<OwnedFd>) -> Result<Self> {
         raise_descriptor_limit();
         runtime.ensure()?;
         let lock = lock(runtime, listener.is_some())?;
-        // Of a daemon before this one. Removed before a process can connect to this one.
+        // Files of a previous daemon, removed before a process can connect to this one.
         enabled::remove(runtime);
         runtime.remove_own();
         let path = runtime.control_socket();
@@ -130,24 +134,26 @@ impl Home {
         };
         let mut own = None;
         if has_one_user(runtime) {
-            // Its processes send memory before they are answered.
+            // The user's processes send memory before they are answered.
             listener.take_descriptors()?;
         } else {
             let opened = OwnSocket::open(runtime);
-            own = opened.inspect_err(|e| warning!("root's processes have to wait for this daemon: {e}")).ok();
+            own = opened
+                .inspect_err(|e| log_warning!("processes of root must wait for this daemon's answers: {e}"))
+                .ok();
         }
         Ok(Self { listener, own, socket, runtime: runtime.clone(), _lock: lock })
     }
 
-    /// Where connections come from, with the tokens by which the loop knows them.
+    /// Returns the listening sockets with their epoll tokens.
     pub(super) fn listeners(&self) -> impl Iterator<Item = (u64, &Listener)> {
         let own = self.own.iter().map(|own| (OWN_LISTENER, &own.listener));
         own.chain([(LISTENER, &self.listener)])
     }
 
-    /// Writes what is enabled, for processes that come while the daemon is busy. A daemon of all
-    /// users writes it where its own user alone can read it: other users are not to know it, and
-    /// descriptors that they sent before they are accepted could hang the daemon.
+    /// Writes what is enabled, for processes that start while the daemon is busy. A daemon of all
+    /// users writes it where only its own user can read it: other users must not learn it, and
+    /// descriptors that they send before they are accepted could block the daemon.
     pub(super) fn publish(&self, all: &[Enabled]) {
         let folder = match &self.own {
             Some(own) => &own.folder,
@@ -155,19 +161,24 @@ impl Home {
             None => return,
         };
         if let Err(e) = enabled::write(folder, all) {
-            warning!("what is enabled cannot be written to {}: {e}", folder.path().display());
-            // What is there may be wrong by now.
+            log_warning!(
+                "the list of enabled providers cannot be written to {}: {e}",
+                folder.path().display()
+            );
+            // The existing file may be outdated.
             enabled::remove(folder);
         }
     }
 
-    /// Whether a service manager, or another daemon, has taken the socket's name: nobody will connect to this one any more.
+    /// Returns whether a service manager or another daemon has replaced the socket file, so that no
+    /// client will connect to this daemon any more.
     pub(super) fn is_replaced(&self) -> bool {
         self.socket.as_ref().is_some_and(SocketFile::is_replaced)
     }
 
-    /// Removes the socket, unless its name is another's by now; the lock goes with the value.
-    pub(super) fn leave(&mut self) {
+    /// Removes the socket, unless another daemon has replaced it; dropping the value releases the
+    /// lock.
+    pub(super) fn remove_sockets(&mut self) {
         enabled::remove(&self.runtime);
         if self.own.is_some() {
             // A process that connected since the last check finds its connection closed, and tries
@@ -175,13 +186,14 @@ impl Home {
             self.runtime.remove_own();
         }
         if let Some(socket) = self.socket.take().filter(|socket| !socket.is_replaced()) {
-            // A socket that stays is stale and replaced by the next daemon.
+            // A socket that stays is stale, and the next daemon replaces it.
             let _ = std::fs::remove_file(socket.path);
         }
     }
 }
 
-/// Takes the lock. A holder that still answers is running; one that does not is given time to leave.
+/// Takes the lock. A holder that answers connections is running; one that does not gets time to
+/// exit.
 fn lock(runtime: &RuntimeDir, activated: bool) -> Result<File> {
     let path = runtime.lock_file();
     let nofollow = i32::try_from(OFlags::NOFOLLOW.bits()).unwrap_or(0);
@@ -189,49 +201,51 @@ fn lock(runtime: &RuntimeDir, activated: bool) -> Result<File> {
     options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(nofollow);
     let mut file = options.open(&path).map_err(|e| Error::system("lock file", e))?;
     let until = Instant::now() + if activated { LOCK_WITHIN_FOR_MANAGER } else { LOCK_WITHIN };
-    let mut is_told = false;
+    let mut is_logged = false;
     loop {
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => break,
             Err(Errno::INTR) => {}
             Err(Errno::WOULDBLOCK) => {
-                // With a socket of the service manager's a connection proves nothing: it may be our own backlog.
+                // With an inherited socket a connection proves nothing: it may be this daemon's own
+                // backlog.
                 let answers =
                     !activated && Connection::connect(&runtime.control_socket(), KNOCK_WITHIN).is_ok();
                 if answers || Instant::now() >= until {
                     return Err(Error::AlreadyRunning(runtime.path().to_owned()));
                 }
-                if activated && !is_told {
-                    is_told = true;
-                    info!("waiting for the daemon that holds {} to end its sessions", path.display());
+                if activated && !is_logged {
+                    is_logged = true;
+                    log_info!("waiting for the daemon that holds {} to end its sessions", path.display());
                 }
                 std::thread::sleep(Duration::from_millis(20));
             }
             Err(e) => return Err(Error::system("locking the lock file", e)),
         }
     }
-    // For people; nobody reads it back.
+    // For administrators; the daemon never reads it.
     let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
     Ok(file)
 }
 
-/// Each process takes a connection and, for each session, a region: the usual soft limit of 1024 descriptors is soon reached.
+/// Raises the soft limit of descriptors. Each process takes a connection and a region per session,
+/// which soon exceeds the usual limit of 1024.
 fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {
         let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
         if let Err(e) = setrlimit(Resource::Nofile, raised) {
-            warning!("the limit of descriptors stays at {:?}: {e}", limit.current);
+            log_warning!("the limit of file descriptors stays at {:?}: {e}", limit.current);
         }
     }
 }
 
-/// Connects to all providers that are there already, on a thread of its own. First without waiting for anyone: a socket whose
-/// queue is full must not delay those behind it.
+/// Connects to all providers that already run, on a thread of its own. The first pass does not
+/// wait: a socket whose queue is full must not delay the others.
 pub(super) fn knock(runtime: RuntimeDir, janitor: Janitor, found: Arc<dyn Fn(Connection) + Send + Sync>) {
     let work = move || {
         let sockets = runtime.provider_sockets(MAX_SOCKETS).unwrap_or_else(|e| {
-            warning!("providers that were there first cannot be found: {e}");
+            log_warning!("running providers cannot be found: {e}");
             Vec::new()
         });
         let mut users = UserSearch::default();
@@ -263,38 +277,39 @@ pub(super) fn knock(runtime: RuntimeDir, janitor: Janitor, found: Arc<dyn Fn(Con
         }
     };
     if let Err(e) = std::thread::Builder::new().name("weir-knock".into()).spawn(work) {
-        warning!("providers that were there first are not looked for: {e}");
+        log_warning!("running providers are not searched: {e}");
     }
 }
 
 /// The search for providers in the folders of all users.
 #[derive(Default)]
 struct UserSearch {
-    /// Users and processes that were found in the system's folder.
+    /// Users and processes found in the system's folder.
     announced: BTreeSet<(u32, u32)>,
-    /// Sockets that were connected to, or that nobody listens to.
+    /// Sockets that were connected to, or have no listener.
     tried: BTreeSet<(u64, u64)>,
-    /// Connections to processes of each user.
+    /// Number of connections to processes of each user.
     connections: BTreeMap<u32, usize>,
-    /// Sockets whose queue was full: they are waited for after all others.
+    /// Sockets whose queue was full; they are retried after all others.
     busy: Vec<UserSocket>,
 }
 
-/// Whether a connection failed for want of descriptors or memory of this process or machine.
+/// Returns whether a connection failed because this process or the machine is short of descriptors
+/// or memory.
 fn is_shortage(error: &std::io::Error) -> bool {
     let shortages = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::NOBUFS];
     shortages.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
 
 impl UserSearch {
-    /// Connects to those that are new, without waiting for anyone.
+    /// Connects to new sockets without waiting.
     fn knock(&mut self, found: impl Fn(Connection)) {
         let folders = user_folders().unwrap_or_else(|e| {
-            warning!("providers of users cannot be found: {e}");
+            log_warning!("providers of users cannot be found: {e}");
             Vec::new()
         });
         for folder in folders {
-            // A folder that cannot be used, or is gone, is its owner's affair.
+            // A folder that is unusable or gone is its owner's concern.
             let Ok(sockets) = user_sockets(&folder, MAX_SOCKETS) else { continue };
             let mut busy = 0;
             for socket in sockets {
@@ -328,7 +343,7 @@ impl UserSearch {
         }
     }
 
-    /// Connects to those whose queue was full.
+    /// Connects to the sockets whose queue was full.
     fn knock_at_busy(&mut self, found: impl Fn(Connection)) {
         for socket in std::mem::take(&mut self.busy) {
             if let Ok(connection) = socket.connect(KNOCK_WITHIN) {
@@ -338,7 +353,7 @@ impl UserSearch {
     }
 }
 
-/// The handlers of signals, for as long as it lives.
+/// Signal handlers that are removed when this is dropped.
 pub(super) struct Handlers(Vec<signal_hook::SigId>);
 
 impl Drop for Handlers {
@@ -363,7 +378,7 @@ pub(super) struct Signals {
 /// SIGHUP ends a daemon that was started in a terminal, since the terminal is gone then. Without a
 /// terminal it is ignored: what sends it there (a log rotation, a reload) does not mean to end
 /// recordings. A SIGHUP that was ignored before (`nohup`) stays ignored.
-pub(super) fn take_signals() -> Result<Signals> {
+pub(super) fn install_signal_handlers() -> Result<Signals> {
     let mut handlers = Handlers(Vec::new());
     let (stops, writer) = signal_pipe()?;
     for signal in [SIGTERM, SIGINT] {
@@ -378,7 +393,7 @@ pub(super) fn take_signals() -> Result<Signals> {
     } else {
         handlers.0.push(ignore(SIGHUP).map_err(Error::Signals)?);
     }
-    // A file that reaches the limit of the process is the end of its session, not of the daemon.
+    // A file that reaches the process's size limit ends its session, not the daemon.
     handlers.0.push(ignore(SIGXFSZ).map_err(Error::Signals)?);
     Ok(Signals { stops, hangups, _handlers: handlers })
 }

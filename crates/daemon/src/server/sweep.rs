@@ -1,8 +1,10 @@
-//! Keeps the folder of provider sockets free of what others put there.
+//! Cleanup of the folder of provider sockets.
 //!
-//! Everybody may make files in the folder of the system's daemon, as everybody may be traced, and it lies on a small file system that the whole machine needs. Once a
-//! minute, on a thread of its own, all that is no socket is removed, and of each user what is past [`MAX_SOCKETS`]. What remains: within that minute a user can use up
-//! what the file system has. Where that matters, the folder gets a file system of its own (`docs/settings.md`).
+//! Every user may create files in the folder of the system daemon, because every user's processes
+//! may be traced, and the folder lies on a small file system that the whole machine needs. Once a
+//! minute a thread removes everything that is not a socket, and the sockets of each user beyond
+//! [`MAX_SOCKETS`]. Within that minute a user can still fill the file system. Where that matters,
+//! the folder gets a file system of its own (`docs/settings.md`).
 
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
@@ -10,18 +12,18 @@ use std::time::Duration;
 use traceweir_transport::runtime::{RuntimeDir, Scope};
 
 use super::startup::MAX_SOCKETS;
-use crate::log::{told, warning};
+use crate::log::{log_client, log_warning};
 
-/// Time between two rounds.
+/// Time between two cleanups.
 const EVERY: Duration = Duration::from_secs(60);
 
-/// The thread lives as long as this.
+/// Stops the cleanup thread when dropped.
 pub(super) struct Sweeper {
     _stop: Option<Sender<()>>,
 }
 
 impl Sweeper {
-    /// Begins, where the folder is everybody's.
+    /// Starts the thread, if every user may write to the folder.
     pub(super) fn start(runtime: &RuntimeDir) -> Self {
         if runtime.scope != Scope::System {
             return Self { _stop: None };
@@ -33,8 +35,8 @@ impl Sweeper {
                 match runtime.sweep_providers(MAX_SOCKETS) {
                     Ok(0) | Err(_) => {}
                     Ok(removed) => {
-                        told!(
-                            "{removed} files that are no sockets of providers were removed from {}",
+                        log_client!(
+                            "{removed} files that are not provider sockets were removed from {}",
                             runtime.providers().display()
                         );
                     }
@@ -42,7 +44,7 @@ impl Sweeper {
             }
         };
         if let Err(e) = std::thread::Builder::new().name("weir-sweep".into()).spawn(work) {
-            warning!("the folder of provider sockets is not kept clean: {e}");
+            log_warning!("the folder of provider sockets is not cleaned up: {e}");
         }
         Self { _stop: Some(stop) }
     }

@@ -1,18 +1,23 @@
-//! Who is served when, where many want something at once.
+//! Fair order of service when many connections are ready at once.
 //!
 //! ```text
-//!   a turn:  hung up ─▶ door, inbox, signals ─▶ root and the daemon's own user ─▶ guests, user after user
-//!            └ of guests, together GUESTS_SLICE    └ controllers last            └ each GUEST_SLICE, together GUESTS_SLICE
+//!   a turn:  hung up ─▶ listeners, inbox, signals ─▶ root and the daemon's own user ─▶ guests
+//!            └ guests: GUESTS_SLICE in total         └ controllers last     user by user ┘
+//!                                              GUEST_SLICE each, GUESTS_SLICE in total ┘
 //! ```
 //!
-//! 1. A connection has [`MAX_IN_A_ROW`] messages in a row, a controller of root or the daemon's own user one, and of a guest's only
-//!    as many as begin within its user's slice. What is left over is ready in the next turn.
-//! 2. The first user of a turn is the one behind the last of the turn before, and so it is with the connections of each user: nobody waits for ever.
-//! 3. So what guests do, all of them together, holds up root for two slices and one message at most.
-//! 4. What processes of root and the daemon's own user have sent, and those that connect for the first time, is handled before the requests of their
-//!    controllers: a process that registered, wrote and ended before a stop was asked for is in the session.
-//! 5. A guest's controller whose request filled the queue of a process is not listened to until that has room again. The process is given
-//!    [`PATIENCE`] to make some; then it is dropped, which shows as lost events in its sessions.
+//! 1. A connection may send [`MAX_IN_A_ROW`] messages in a row, a controller of root or the
+//!    daemon's own user one, and a guest's only as many as begin within its user's slice. The rest
+//!    stays ready for the next turn.
+//! 2. The first user of a turn is the one after the last of the previous turn, and likewise for the
+//!    connections of each user: no client waits forever.
+//! 3. So all guests together delay root by at most two slices and one message.
+//! 4. Messages of processes of root and the daemon's own user, including new connections, are
+//!    handled before the requests of their controllers: a process that registered, wrote and ended
+//!    before a stop was requested is in the session.
+//! 5. The loop does not read from a guest's controller whose request filled the queue of a process
+//!    until that queue has room again. The process has [`LINK_TIMEOUT`] to read; then it is
+//!    dropped, which shows as lost events in its sessions.
 
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Unbounded};
@@ -21,36 +26,36 @@ use std::time::{Duration, Instant};
 use rustix::event::epoll::EventFlags;
 
 use super::link::Received;
-use super::{FIRST_LINK, HANGUPS, INBOX, LISTENER, OWN_LISTENER, PATIENCE, SIGNALS, STOPPER, Server};
-use crate::log::told;
+use super::{FIRST_LINK, HANGUPS, INBOX, LINK_TIMEOUT, LISTENER, OWN_LISTENER, SIGNALS, STOPPER, Server};
+use crate::log::log_client;
 use crate::service::LinkId;
 
-/// Messages of one connection handled in a row.
+/// Maximum number of messages of one connection handled in a row.
 const MAX_IN_A_ROW: usize = 32;
-/// How long one guest has in a turn.
+/// Time for one guest in a turn.
 const GUEST_SLICE: Duration = Duration::from_millis(4);
-/// How long all guests have.
+/// Time for all guests in a turn.
 const GUESTS_SLICE: Duration = Duration::from_millis(20);
 
-/// The other end is gone.
+/// Epoll flags for a closed other end.
 const ENDED: EventFlags = EventFlags::HUP.union(EventFlags::ERR);
 
-/// Whose turn it was, and who has to wait.
+/// The order of service, and the controllers that are held back.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
-    /// The guest served last, and of each that was there in the last turn the connection served last.
+    /// The guest served last, and for each guest of the last turn the connection served last.
     last_guest: u32,
     last_links: BTreeMap<u32, LinkId>,
-    /// A process whose queue has become long since this was cleared.
+    /// A process whose queue became long since this was last cleared.
     crowded: Option<LinkId>,
-    /// Controllers that are not listened to, and the processes they wait for.
+    /// Controllers that the loop does not read from, and the processes they wait for.
     held: BTreeMap<LinkId, LinkId>,
 }
 
 type Ready = (LinkId, EventFlags);
 
 impl Server {
-    /// Handles what is ready, in the order that is due to each.
+    /// Handles what is ready, in the order described above.
     pub(super) fn serve_ready(&mut self, ready: impl Iterator<Item = (u64, EventFlags)>) {
         let (mut ended, mut own, mut guests) = (Vec::new(), Vec::new(), BTreeMap::<u32, Vec<Ready>>::new());
         let mut tokens = Vec::new();
@@ -91,24 +96,24 @@ impl Server {
     fn serve_token(&mut self, token: u64) {
         match token {
             LISTENER | OWN_LISTENER => self.accept_from(token),
-            INBOX => self.take_inbox(),
-            SIGNALS => self.take_signals(),
-            HANGUPS => self.take_hangups(),
+            INBOX => self.handle_inbox(),
+            SIGNALS => self.read_signals(),
+            HANGUPS => self.read_hangups(),
             STOPPER => self.stop_requests = self.stop_requests.max(1),
             _ => {}
         }
-        self.carry_out();
+        self.apply_effects();
     }
 
     fn serve_guests(&mut self, guests: BTreeMap<u32, Vec<Ready>>) {
         let until = Instant::now() + GUESTS_SLICE;
         let last = std::mem::take(&mut self.turns.last_links);
-        let (behind, before) = (Excluded(self.turns.last_guest), self.turns.last_guest);
-        let order = guests.range((behind, Unbounded)).chain(guests.range(..=before));
+        let (after, up_to) = (Excluded(self.turns.last_guest), self.turns.last_guest);
+        let order = guests.range((after, Unbounded)).chain(guests.range(..=up_to));
         for (uid, links) in order {
             let now = Instant::now();
             if now >= until {
-                // Whoever had no turn is where he was.
+                // A user who had no turn keeps the position.
                 self.turns.last_links.extend(last.get_key_value(uid));
                 continue;
             }
@@ -117,7 +122,7 @@ impl Server {
         }
     }
 
-    /// Serves the connections of one guest, the one behind the last first.
+    /// Serves the connections of one guest, starting after the one served last.
     fn serve_guest(&mut self, uid: u32, links: &[Ready], last: LinkId, until: Instant) {
         let mut links = links.to_vec();
         links.sort_unstable_by_key(|(id, _)| (*id <= last, *id));
@@ -130,27 +135,27 @@ impl Server {
         }
     }
 
-    /// Handles what a link has to say, as far as it begins in time.
+    /// Handles the messages of a link, as far as they begin in time.
     fn serve_link(&mut self, id: LinkId, flags: EventFlags, until: Option<Instant>) {
         if flags.contains(EventFlags::OUT) {
             self.flush(id);
         }
         let ended = flags.intersects(ENDED);
-        // What was said before the end still counts, as far as there is time.
-        let most = if ended { usize::MAX } else { MAX_IN_A_ROW };
-        for _ in 0..most {
+        // Messages sent before the end still count, as far as there is time.
+        let max_messages = if ended { usize::MAX } else { MAX_IN_A_ROW };
+        for _ in 0..max_messages {
             let Some(link) = self.links.get(&id) else { return };
             self.turns.crowded = None;
             match link.receive() {
                 Received::Message(envelope) => {
                     self.service.handle(id, envelope);
-                    self.introduced(id);
+                    self.after_hello(id);
                 }
                 Received::Nothing => break,
-                Received::Malformed(why) => self.service.malformed(id, &why),
+                Received::Malformed(reason) => self.service.malformed(id, &reason),
                 Received::Closed => return self.drop_link(id),
             }
-            self.carry_out();
+            self.apply_effects();
             // A later request may depend on what processes have sent since this turn began.
             let is_held = self.hold_for_crowded(id) || self.is_own_controller(id);
             if (is_held && !ended) || until.is_some_and(|until| Instant::now() >= until) {
@@ -160,39 +165,41 @@ impl Server {
         if ended {
             self.drop_link(id);
         }
-        self.carry_out();
+        self.apply_effects();
     }
 
     fn is_own_controller(&self, id: LinkId) -> bool {
-        self.service.sends_files(id) && !self.is_guest(id)
+        self.service.may_send_files(id) && !self.is_guest(id)
     }
 
     fn is_guest(&self, id: LinkId) -> bool {
         self.links.get(&id).is_some_and(|link| self.service.access().is_guest(&link.peer()))
     }
 
-    /// Something was queued: a process with a long queue has a while to read it.
-    pub(super) fn note_crowded(&mut self, id: LinkId) {
-        let Some(link) = self.links.get_mut(&id).filter(|link| link.is_long()) else { return };
+    /// Gives a process whose queue has become long a deadline to read it.
+    pub(super) fn mark_crowded(&mut self, id: LinkId) {
+        let Some(link) = self.links.get_mut(&id).filter(|link| link.has_long_queue()) else { return };
         self.turns.crowded = Some(id);
         if !std::mem::replace(&mut link.is_crowded, true) && link.expires.is_none() {
-            self.expect(id, Some(PATIENCE));
+            self.expect_within(id, Some(LINK_TIMEOUT));
         }
     }
 
-    /// Something was sent: whoever has a short queue again has all the time.
-    pub(super) fn note_relieved(&mut self, id: LinkId) {
-        let Some(link) = self.links.get_mut(&id).filter(|link| link.is_crowded && !link.is_long()) else {
+    /// Removes the deadline of a link whose queue is short again.
+    pub(super) fn mark_relieved(&mut self, id: LinkId) {
+        let Some(link) = self.links.get_mut(&id).filter(|link| link.is_crowded && !link.has_long_queue())
+        else {
             return;
         };
         link.is_crowded = false;
-        self.expect(id, None);
+        self.expect_within(id, None);
     }
 
-    /// Listens no more to a guest who has just made a queue long; whether it does not.
+    /// Stops reading from a guest's controller that has just made a queue long; returns whether it
+    /// did.
     fn hold_for_crowded(&mut self, id: LinkId) -> bool {
         let Some(process) = self.turns.crowded.take().filter(|process| *process != id) else { return false };
-        if !self.is_guest(id) || !self.service.sends_files(id) {
+        if !self.is_guest(id) || !self.service.may_send_files(id) {
             return false;
         }
         self.set_held(id, true);
@@ -200,8 +207,8 @@ impl Server {
         true
     }
 
-    /// Listens again to those whose processes have room, or are gone.
-    pub(super) fn release(&mut self) {
+    /// Reads again from controllers whose processes have room, or are gone.
+    pub(super) fn release_held(&mut self) {
         let is_crowded = |process: &LinkId| self.links.get(process).is_some_and(|link| link.is_crowded);
         let free: Vec<LinkId> =
             self.turns.held.iter().filter(|(_, process)| !is_crowded(process)).map(|(id, _)| *id).collect();
@@ -219,14 +226,14 @@ impl Server {
         }
     }
 
-    /// Drops a link that leaves too much unread. Its sessions tell of the loss.
+    /// Drops a link that leaves too much unread. Its sessions report the loss.
     pub(super) fn drop_unread(&mut self, id: LinkId) {
         let Some(link) = self.links.get(&id) else { return };
-        told!(
-            "connection {id} of process {} does not read what is said to it, and is dropped",
+        log_client!(
+            "connection {id} of process {} does not read its messages and is dropped",
             link.peer().pid
         );
-        self.service.does_not_read(id);
+        self.service.count_unread_losses(id);
         self.drop_link(id);
     }
 }

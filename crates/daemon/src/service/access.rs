@@ -1,14 +1,17 @@
-//! What each request needs, and how lists of rights are changed.
+//! The rights that each request needs, and how access lists are changed.
 //!
 //! ```text
-//!   request ─▶ check_right(link, object, right) ─ missing ─▶ ERROR_ACCESS_DENIED, which names right, object and remedy; a line in the log
+//!   request ─▶ check_right(link, object, right) ─ missing ─▶ ERROR_ACCESS_DENIED, line in the log
+//!                              the error names the right, the object and the remedy
 //!
-//!   SetAccess    ─▶ waiting ─▶ the list as it will be ─(own thread: file)─▶ AccessSaved ─▶ it holds; Done; a line in the log
-//!   RemoveAccess ─┘   one at a time: the next begins with what the one before it has left
+//!   SetAccess    ─▶ waiting ─▶ the future list ─(own thread: file)─▶ AccessSaved
+//!   RemoveAccess ─┘   │                              ─▶ in effect, Done, a line in the log
+//!                     └─ one at a time: the next one starts from the result of the previous one
 //! ```
 //!
-//! Stopping and flushing a session takes the right to run one like it: the published table speaks of starting and updating, and whoever may
-//! replace the file of a session can end its recording.
+//! Stopping and flushing a session requires the right to run one like it: the published table
+//! covers starting and updating, and a user who may replace the file of a session can end its
+//! recording.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -22,41 +25,43 @@ use traceweir_transport::message::{
 };
 use traceweir_transport::socket::Peer;
 
-use super::control::apart;
+use super::control::spawn_file_thread;
 use super::notice::{Notice, Promise};
 use super::sessions::not_running;
-use super::{Asker, LinkId, Service, audit, info, refused};
+use super::{LinkId, ReplyTo, Service, log_audit, log_info, log_refusal};
 use crate::access::{Change, GROUP};
 use crate::error::Refusal;
 
-/// Changes of lists that may wait for the disk.
+/// Maximum number of access list changes that wait for the disk.
 const MAX_CHANGES: usize = 64;
 
-/// Changes of lists that were asked for.
+/// The changes of access lists under way.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
-    waiting: VecDeque<Asked>,
-    /// The one that is on its way to the disk, and the list that holds afterwards.
-    saving: Option<(Asked, Option<SecurityDescriptor>)>,
+    waiting: VecDeque<ChangeRequest>,
+    /// The change that is being saved, and the list that will be in effect afterwards.
+    saving: Option<(ChangeRequest, Option<SecurityDescriptor>)>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Asked {
-    asker: Asker,
-    /// Who asked: the connection may be gone when it is carried out.
+struct ChangeRequest {
+    reply_to: ReplyTo,
+    /// The requesting process; its connection may be closed when the change is carried out.
     peer: Peer,
     object: Guid,
     change: Change,
-    /// It is about a session whose GUID was made up: its list lives no longer than that, and is in memory only.
-    is_passing: bool,
+    /// The object is a session with a generated GUID: its list lives no longer than the session, in
+    /// memory only.
+    is_temporary: bool,
 }
 
-/// The rights that running a session takes.
+/// Returns the rights that running a session requires.
 pub(super) fn rights_to_run(config: &SessionConfig) -> Rights {
     rights_for(config.log_file_mode & EVENT_TRACE_REAL_TIME_MODE != 0, config.log_file.is_some())
 }
 
-/// What is neither live nor in a file is in memory, to be written to one.
+/// Returns the rights for a kind of session. A session that is neither live nor written to a file
+/// is in memory, to be written to a file later.
 fn rights_for(is_live: bool, has_file: bool) -> Rights {
     match (is_live, has_file) {
         (true, false) => Rights::TRACELOG_CREATE_REALTIME,
@@ -65,7 +70,8 @@ fn rights_for(is_live: bool, has_file: bool) -> Rights {
     }
 }
 
-/// Whether events go to where they did not go before: to a file that the controller names, or to consumers.
+/// Returns whether the request sends events to a new destination: a file that the controller names,
+/// or consumers.
 fn shows_events(control: &Control) -> bool {
     match control {
         Control::Update(update) => update.log_file.is_some() || update.real_time == Some(true),
@@ -76,7 +82,8 @@ fn shows_events(control: &Control) -> bool {
 }
 
 impl Service {
-    /// Whether the peer of a connection has these rights on a session, provider or group, by its GUID. If not, the log tells.
+    /// Checks that the peer of a connection has these rights on a session, provider or group, given
+    /// by GUID. Logs a refusal.
     pub(super) fn check_right(
         &self,
         link: LinkId,
@@ -90,13 +97,13 @@ impl Service {
         if missing.is_empty() {
             return Ok(());
         }
-        let (what, uid, pid) = (told(object, missing), client.peer.uid, client.peer.pid);
-        refused!("uid {uid}, process {pid}: no {missing} on {what}");
+        let (what, uid, pid) = (describe_object(object, missing), client.peer.uid, client.peer.pid);
+        log_refusal!("uid {uid}, process {pid}: no {missing} on {what}");
         let remedy = remedy(&typed(object), uid, missing);
         Err(Refusal::new(Status::ERROR_ACCESS_DENIED, format!("this needs {missing} on {what}; {remedy}")))
     }
 
-    /// As [`check_right`](Self::check_right), of somebody who did not ask for anything in particular.
+    /// Like [`check_right`](Self::check_right), without logging a refusal.
     pub(super) fn has_right(&self, link: LinkId, object: Guid, right: Rights) -> bool {
         let client = self.clients.get(&link);
         client.is_some_and(|client| self.access.missing(&client.identity, object, right).is_empty())
@@ -106,7 +113,7 @@ impl Service {
         self.peer(link).is_none_or(|peer| self.access.is_guest(&peer))
     }
 
-    /// Whether a controller may do this to a session.
+    /// Checks that a controller may do this to a session.
     pub(super) fn check_control(
         &self,
         link: LinkId,
@@ -136,38 +143,39 @@ impl Service {
             Control::Stop | Control::Flush { .. } | Control::Increment => rights_to_run(&config),
         };
         self.check_right(link, config.guid, right)?;
-        if shows_events(control) { self.check_sight(link, &config) } else { Ok(()) }
+        if shows_events(control) { self.check_kernel_access(link, &config) } else { Ok(()) }
     }
 
-    /// The sessions that the peer of a connection may query.
+    /// Returns the sessions that the peer of a connection may query.
     pub(super) fn sessions_shown_to(&self, link: LinkId) -> Vec<Properties> {
         self.shown_to(link, self.sessions.all_properties())
     }
 
-    /// The sessions that have ended and that it might query.
+    /// Returns the ended sessions that the peer of a connection may query.
     pub(super) fn ended_shown_to(&self, link: LinkId) -> Vec<Properties> {
         self.shown_to(link, self.sessions.ended())
     }
 
     fn shown_to(&self, link: LinkId, mut sessions: Vec<Properties>) -> Vec<Properties> {
         if self.is_guest(link) {
-            sessions.retain(|it| self.has_right(link, it.config.guid, Rights::WMIGUID_QUERY));
+            sessions.retain(|session| self.has_right(link, session.config.guid, Rights::WMIGUID_QUERY));
         }
         sessions
     }
 
-    /// Takes out of a list of providers what is about sessions that the peer of a connection may not query.
+    /// Removes the sessions that the peer of a connection may not query from a list of providers.
     pub(super) fn hide_sessions(&self, link: LinkId, providers: &mut [ProviderEntry]) {
         if !self.is_guest(link) {
             return;
         }
-        let shown: BTreeSet<u64> = self.sessions_shown_to(link).iter().map(|it| it.id).collect();
+        let shown: BTreeSet<u64> = self.sessions_shown_to(link).iter().map(|session| session.id).collect();
         for provider in providers {
-            provider.sessions.retain(|it| shown.contains(&it.session));
+            provider.sessions.retain(|enable| shown.contains(&enable.session));
         }
     }
 
-    /// Whether a process may write to a session: to a secure one only who has the right. Others are not told; it is not they who asked.
+    /// Returns whether a process may write to a session: a secure session requires the right. A
+    /// process without it gets no error, since it did not request anything.
     pub(super) fn may_log(&self, link: LinkId, session: u64) -> bool {
         if !self.is_guest(link) {
             return true;
@@ -179,97 +187,103 @@ impl Service {
             || self.check_right(link, config.guid, Rights::TRACELOG_LOG_EVENT).is_ok()
     }
 
-    /// Answers what is asked about lists, and begins to change them.
-    pub(super) fn access_asked(&mut self, asker: Asker, message: Message) -> Result<(), Refusal> {
+    /// Answers queries about access lists, and begins to change them.
+    pub(super) fn handle_access(&mut self, reply_to: ReplyTo, message: Message) -> Result<(), Refusal> {
         match message {
             Message::SetAccess { object, operation, sid, rights, allow } => {
                 let change = Change::new(operation, &sid, rights, allow)?;
-                self.change_access(asker, object, change)
+                self.change_access(reply_to, object, change)
             }
-            Message::RemoveAccess { object } => self.change_access(asker, object, Change::Remove),
+            Message::RemoveAccess { object } => self.change_access(reply_to, object, Change::Remove),
             Message::QueryAccess { object } => {
-                let descriptor = self.access.lists.of(object).to_bytes();
+                let descriptor = self.access.lists.list_for(object).to_bytes();
                 let descriptor = descriptor.map_err(|e| Refusal::new(e.status(), e.to_string()))?;
-                self.reply(asker, Message::Access { descriptor });
+                self.reply(reply_to, Message::Access { descriptor });
                 Ok(())
             }
             Message::QueryAccessLists { from } => {
                 let page = Message::access_lists_page(&self.access.lists.objects(), from);
-                self.reply(asker, page);
+                self.reply(reply_to, page);
                 Ok(())
             }
             _ => {
-                self.out_of_role(asker);
+                self.reject_out_of_role(reply_to);
                 Ok(())
             }
         }
     }
 
-    fn change_access(&mut self, asker: Asker, object: Guid, change: Change) -> Result<(), Refusal> {
+    fn change_access(&mut self, reply_to: ReplyTo, object: Guid, change: Change) -> Result<(), Refusal> {
         self.refuse_when_leaving()?;
         if object.is_null() {
-            return Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, "the null GUID is no object"));
+            return Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, "the null GUID is not an object"));
         }
-        self.check_right(asker.link, object, Rights::WMIGUID_SET)?;
+        self.check_right(reply_to.link, object, Rights::WMIGUID_SET)?;
         if self.access_changes.waiting.len() >= MAX_CHANGES {
             return Err(Refusal::new(Status::ERROR_BUSY, "too many changes of access lists are under way"));
         }
-        if let Some(peer) = self.peer(asker.link) {
-            let is_passing = self.sessions.generated.contains(&object);
-            self.access_changes.waiting.push_back(Asked { asker, peer, object, change, is_passing });
+        if let Some(peer) = self.peer(reply_to.link) {
+            let is_temporary = self.sessions.generated.contains(&object);
+            self.access_changes.waiting.push_back(ChangeRequest {
+                reply_to,
+                peer,
+                object,
+                change,
+                is_temporary,
+            });
         }
-        self.begin_changes();
+        self.begin_next_change();
         Ok(())
     }
 
-    /// Begins the next change, where none is on its way.
-    fn begin_changes(&mut self) {
+    /// Begins the next change, unless one is being saved.
+    fn begin_next_change(&mut self) {
         while self.access_changes.saving.is_none()
-            && let Some(asked) = self.access_changes.waiting.pop_front()
+            && let Some(request) = self.access_changes.waiting.pop_front()
         {
-            // A change that was waited for may have taken the right to this one.
-            let may = self.check_right(asked.asker.link, asked.object, Rights::WMIGUID_SET);
-            let is_there = !asked.is_passing || self.sessions.generated.contains(&asked.object);
+            // An earlier change may have removed the right to this one.
+            let may = self.check_right(request.reply_to.link, request.object, Rights::WMIGUID_SET);
+            let is_there = !request.is_temporary || self.sessions.generated.contains(&request.object);
             let may = may.and_then(|()| if is_there { Ok(()) } else { Err(not_running()) });
-            match may.and_then(|()| self.access.lists.after(asked.object, &asked.change)) {
-                Ok(list) => self.save_access(asked, list),
-                Err(refusal) => self.refuse(asked.asker, refusal),
+            match may.and_then(|()| self.access.lists.after(request.object, &request.change)) {
+                Ok(list) => self.save_access(request, list),
+                Err(refusal) => self.refuse(request.reply_to, refusal),
             }
         }
     }
 
-    /// A disk may take its time: the file is written on a thread of its own.
-    fn save_access(&mut self, asked: Asked, list: Option<(SecurityDescriptor, Vec<u8>)>) {
+    /// Saves a changed list, on a thread of its own because the disk may be slow.
+    fn save_access(&mut self, request: ChangeRequest, list: Option<(SecurityDescriptor, Vec<u8>)>) {
         let (list, bytes) = list.unzip();
-        self.access_changes.saving = Some((asked, list));
-        let folder = self.access.folder.clone().filter(|_| !asked.is_passing);
-        let Some(folder) = folder else { return self.settle_access(Ok(Ok(()))) };
+        self.access_changes.saving = Some((request, list));
+        let folder = self.access.folder.clone().filter(|_| !request.is_temporary);
+        let Some(folder) = folder else { return self.finish_change(Ok(Ok(()))) };
         let promise = Promise::new(&self.post, |outcome| Notice::AccessSaved { outcome });
-        apart(move || {
+        spawn_file_thread(move || {
             promise.keep(Ok(match bytes {
-                Some(bytes) => folder.save(asked.object, &bytes),
-                None => folder.remove(asked.object),
+                Some(bytes) => folder.save(request.object, &bytes),
+                None => folder.remove(request.object),
             }));
         });
     }
 
-    /// The GUID that was made up for a session is nobody's any more, and so is its list.
+    /// Removes a generated GUID, and its access list, when its session is no longer known.
     pub(super) fn forget_generated(&mut self, guid: Guid) {
-        if self.sessions.generated.remove(&guid) && self.access.lists.has(guid) {
+        if self.sessions.generated.remove(&guid) && self.access.lists.has_list(guid) {
             self.access.lists.put(guid, None);
-            info!("access to {guid} is forgotten with its session, whose GUID was made up");
+            log_info!("access to {guid} is removed with its session, whose GUID was generated");
         }
     }
 
-    /// A change is on the disk, or could not be brought there: then all is as it was.
+    /// Handles the result of saving a change; if saving failed, the list stays as it was.
     pub(super) fn access_saved(&mut self, outcome: traceweir_session::Result<std::io::Result<()>>) {
-        self.settle_access(outcome);
-        self.begin_changes();
+        self.finish_change(outcome);
+        self.begin_next_change();
     }
 
-    fn settle_access(&mut self, outcome: traceweir_session::Result<std::io::Result<()>>) {
-        let Some((asked, list)) = self.access_changes.saving.take() else { return };
-        let Asked { asker, peer: Peer { uid, pid, .. }, object, change, is_passing } = asked;
+    fn finish_change(&mut self, outcome: traceweir_session::Result<std::io::Result<()>>) {
+        let Some((request, list)) = self.access_changes.saving.take() else { return };
+        let ChangeRequest { reply_to, peer: Peer { uid, pid, .. }, object, change, is_temporary } = request;
         let failure = match outcome {
             Ok(Ok(())) => None,
             Ok(Err(e)) => Some((traceweir_transport::error::status_of(&e), e.to_string())),
@@ -278,24 +292,24 @@ impl Service {
         match failure {
             None => {
                 self.access.lists.put(object, list);
-                let until = if is_passing { ", for as long as the session is known" } else { "" };
-                audit!("access to {object} changed by uid {uid}, process {pid}: {change}{until}");
-                self.reply(asker, Message::Done);
+                let until = if is_temporary { ", for as long as the session is known" } else { "" };
+                log_audit!("access to {object} changed by uid {uid}, process {pid}: {change}{until}");
+                self.reply(reply_to, Message::Done);
             }
-            Some((status, why)) => {
-                audit!("access to {object} not changed for uid {uid}, process {pid}: {change}: {why}");
-                let why = format!("the access list cannot be kept, and is as it was: {why}");
-                self.refuse(asker, Refusal::new(status, why));
+            Some((status, reason)) => {
+                log_audit!("access to {object} not changed for uid {uid}, process {pid}: {change}: {reason}");
+                let reason = format!("the access list cannot be saved and stays as it was: {reason}");
+                self.refuse(reply_to, Refusal::new(status, reason));
             }
         }
     }
 }
 
-/// Why somebody whom no list names is not let in.
-pub(super) fn not_let_in(role: Role, uid: u32) -> String {
+/// Returns the reason why a user is refused who is in no access list.
+pub(super) fn admission_refusal(role: Role, uid: u32) -> String {
     match role {
         Role::Provider => format!(
-            "this daemon serves its own user and root only, and uid {uid} is another; the system's daemon serves all (weir daemon --system)"
+            "this daemon serves its own user and root only, and uid {uid} is neither; the system daemon serves all users (weir daemon --system)"
         ),
         Role::Controller => format!(
             "uid {uid} may not control this daemon's sessions: no list grants it one of the rights query, change-access, create-realtime, \
@@ -312,8 +326,8 @@ pub(super) fn not_let_in(role: Role, uid: u32) -> String {
     }
 }
 
-/// An object and what it must be, by the rights that are missing.
-fn told(object: Guid, rights: Rights) -> String {
+/// Names an object and its kind, derived from the missing rights.
+fn describe_object(object: Guid, rights: Rights) -> String {
     if object == DEFAULT_TRACE_SECURITY {
         return format!("the default list {{{object}}}");
     }
@@ -329,12 +343,12 @@ fn told(object: Guid, rights: Rights) -> String {
     format!("{kind} {{{object}}}")
 }
 
-/// An object as it is typed.
+/// Returns an object as it is typed on a command line.
 fn typed(object: Guid) -> String {
     if object == DEFAULT_TRACE_SECURITY { "default".to_owned() } else { object.to_string() }
 }
 
-/// What an administrator can do.
+/// Returns the command with which an administrator can grant the rights.
 fn remedy(object: &str, uid: u32, rights: Rights) -> String {
     let named = Rights::NAMED.iter().filter(|(right, ..)| rights.contains(*right));
     let names: String = named.map(|(.., short)| format!(" {short}")).collect();

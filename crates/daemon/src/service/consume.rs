@@ -1,4 +1,4 @@
-//! Live consumers: one connection reads one session, for as long as it stays open.
+//! Live consumers: one connection reads one session while it stays open.
 
 use traceweir_format::buffer::{BufferHeader, HEADER_SIZE};
 use traceweir_format::spec::access::Rights;
@@ -9,52 +9,58 @@ use traceweir_transport::message::{Message, SessionRef};
 
 use super::notice::{Notice, Promise};
 use super::sessions::not_running;
-use super::{Asker, Reads, Service};
+use super::{ConsumerState, ReplyTo, Service};
 use crate::error::Refusal;
 
 impl Service {
-    /// Asks the session for a queue; the answer follows when it is there.
-    pub(super) fn open_consumer(&mut self, asker: Asker, session: &SessionRef) -> Result<(), Refusal> {
+    /// Requests a queue from the session; the reply follows when the queue exists.
+    pub(super) fn open_consumer(&mut self, reply_to: ReplyTo, session: &SessionRef) -> Result<(), Refusal> {
         self.refuse_when_leaving()?;
         let (id, session) = self.sessions.find_running(session)?;
         let config = session.properties().config;
-        self.check_right(asker.link, config.guid, Rights::TRACELOG_ACCESS_REALTIME)?;
-        self.check_sight(asker.link, &config)?;
-        let Some(client) = self.clients.get_mut(&asker.link) else { return Ok(()) };
-        if client.reads != Reads::Nothing {
+        self.check_right(reply_to.link, config.guid, Rights::TRACELOG_ACCESS_REALTIME)?;
+        self.check_kernel_access(reply_to.link, &config)?;
+        let Some(client) = self.clients.get_mut(&reply_to.link) else { return Ok(()) };
+        if client.consumer_state != ConsumerState::Nothing {
             return Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, "a connection reads one session"));
         }
         if config.log_file_mode & EVENT_TRACE_REAL_TIME_MODE == 0 {
-            let why = "the session is not a real-time session";
-            return Err(Refusal { reason: why.into(), ..not_running() });
+            let reason = "the session is not a real-time session";
+            return Err(Refusal { reason: reason.into(), ..not_running() });
         }
-        client.reads = Reads::Opening;
+        client.consumer_state = ConsumerState::Opening;
         session.open_consumer(
-            Promise::new(&self.post, move |outcome| Notice::Opened { id, asker, outcome }).done(),
+            Promise::new(&self.post, move |outcome| Notice::ConsumerOpened { id, reply_to, outcome })
+                .into_callback(),
         );
         Ok(())
     }
 
-    /// The queue is there.
-    pub(super) fn opened(&mut self, id: u64, asker: Asker, outcome: traceweir_session::Result<Live>) {
+    /// Sends a consumer its queue, or the reason why there is none.
+    pub(super) fn consumer_opened(
+        &mut self,
+        id: u64,
+        reply_to: ReplyTo,
+        outcome: traceweir_session::Result<Live>,
+    ) {
         let live = match outcome {
             Ok(live) => live,
             Err(e) => {
-                if let Some(client) = self.clients.get_mut(&asker.link) {
-                    client.reads = Reads::Nothing;
+                if let Some(client) = self.clients.get_mut(&reply_to.link) {
+                    client.consumer_state = ConsumerState::Nothing;
                 }
-                return self.refuse(asker, e.into());
+                return self.refuse(reply_to, e.into());
             }
         };
-        let reads = Reads::Session { session: id, consumer: live.id };
-        let Some(client) = self.clients.get_mut(&asker.link) else {
-            return self.stopped_reading(&reads);
+        let consumer_state = ConsumerState::Session { session: id, consumer: live.id };
+        let Some(client) = self.clients.get_mut(&reply_to.link) else {
+            return self.close_consumer(&consumer_state);
         };
         let Some(session) = self.sessions.session(id) else {
-            client.reads = Reads::Nothing;
-            return self.refuse(asker, not_running());
+            client.consumer_state = ConsumerState::Nothing;
+            return self.refuse(reply_to, not_running());
         };
-        client.reads = reads;
+        client.consumer_state = consumer_state;
         let message = Message::Consumer {
             properties: Box::new(session.properties()),
             slots: live.slots,
@@ -62,12 +68,12 @@ impl Service {
             header: valid_part(live.header),
         };
         let ends = live.ends;
-        self.send_with(asker.link, asker.request, message, vec![ends.queue, ends.cursor, ends.signal]);
+        self.send_with(reply_to.link, reply_to.request, message, vec![ends.queue, ends.cursor, ends.signal]);
     }
 
-    /// A consumer is gone.
-    pub(super) fn stopped_reading(&self, reads: &Reads) {
-        if let Reads::Session { session, consumer } = reads
+    /// Closes the queue of a consumer that has disconnected.
+    pub(super) fn close_consumer(&self, consumer_state: &ConsumerState) {
+        if let ConsumerState::Session { session, consumer } = consumer_state
             && let Some(session) = self.sessions.session(*session)
         {
             session.close_consumer(*consumer);
@@ -75,7 +81,7 @@ impl Service {
     }
 }
 
-/// The header buffer without its unused rest, which may be larger than a message.
+/// Cuts the unused rest off a header buffer, which could exceed the size of a message.
 fn valid_part(mut buffer: Vec<u8>) -> Vec<u8> {
     if let Some(head) = buffer.first_chunk::<HEADER_SIZE>() {
         buffer.truncate(BufferHeader::parse(head).valid_bytes(buffer.len()));

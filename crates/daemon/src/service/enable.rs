@@ -1,8 +1,10 @@
-//! `EnableProvider`: what a session wants from a provider or a group, now and from later registrations.
+//! `EnableProvider`: what a session wants from a provider or a group, now and from later
+//! registrations.
 //!
-//! Each call replaces all that the session wanted from the target before, filters included. A registration may be the target of three enables of
-//! one session, directly, by its name and by its group, so what it is told is what the registry makes of them: something is wanted, and it is told that, or
-//! nothing, and where it was enabled before it is told to stop.
+//! Each call replaces everything that the session wanted from the target before, filters included.
+//! A registration can be the target of three enables of one session: directly, by its name and by
+//! its group. The registry combines them. If the combination wants something, the registration
+//! receives it; if not, a registration that was enabled is disabled.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -14,48 +16,48 @@ use traceweir_format::spec::status::Status;
 use traceweir_transport::message::{EnableCode, EnableParams, MAX_PROVIDER_NAME, Message, SessionRef};
 
 use super::access::rights_to_run;
-use super::kernel::is_kernels;
+use super::kernel::is_kernel_provider;
 use super::wait::Purpose;
-use super::{Asker, LinkId, Service, enabled, refused};
+use super::{LinkId, ReplyTo, Service, log_enable, log_refusal};
 use crate::error::Refusal;
 use crate::filter::{self, Scope};
 use crate::registry::{NameMatch, Process, Target};
 
-/// The timeout that means "wait for ever".
-const FOR_EVER: u32 = u32::MAX;
-/// Enable calls of one controller that may be waiting for processes.
+/// The timeout value that means "wait forever".
+const FOREVER: u32 = u32::MAX;
+/// Maximum number of enable calls of one controller that wait for processes.
 const MAX_WAITS: usize = 64;
 
-/// What a controller asks of a provider.
+/// The parameters of a controller's enable call.
 #[derive(Debug)]
 pub(super) struct EnableCall {
     pub(super) provider: Guid,
     pub(super) code: EnableCode,
     pub(super) params: EnableParams,
-    /// What the controller calls the provider.
+    /// The name that the controller gives the provider.
     pub(super) name: String,
     pub(super) timeout_ms: u32,
 }
 
 impl EnableCall {
-    /// Refuses a name that is too long, or would do something to the terminal of who reads it.
+    /// Refuses a name that is too long, or that could control the terminal it is printed on.
     pub(super) fn check_name(&self) -> Result<(), Refusal> {
         let is_long = self.name.encode_utf16().count() > MAX_PROVIDER_NAME;
         if is_long || self.name.contains(char::is_control) {
-            let why = format!(
-                "the name of a provider has {MAX_PROVIDER_NAME} characters at most, none of them a control character"
+            let reason = format!(
+                "a provider name has at most {MAX_PROVIDER_NAME} characters and no control characters"
             );
-            return Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, why));
+            return Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, reason));
         }
         Ok(())
     }
 }
 
 impl Service {
-    /// Enables, disables or asks for state.
+    /// Enables or disables a provider, or requests its state.
     pub(super) fn enable_provider(
         &mut self,
-        asker: Asker,
+        reply_to: ReplyTo,
         session: &SessionRef,
         call: EnableCall,
     ) -> Result<(), Refusal> {
@@ -64,53 +66,60 @@ impl Service {
         let (session, running) = self.sessions.find_running(session)?;
         let config = running.properties().config;
         if call.provider.is_null() {
-            return Err(is_no_provider());
+            return Err(null_provider());
         }
-        // What a session records is changed by who may run it, and no one else.
-        self.check_right(asker.link, config.guid, rights_to_run(&config))?;
-        if is_kernels(&call.provider) {
-            return self.enable_kernel(asker, (session, &config), call);
+        // Only a user who may run the session may change what it records.
+        self.check_right(reply_to.link, config.guid, rights_to_run(&config))?;
+        if is_kernel_provider(&call.provider) {
+            return self.enable_kernel(reply_to, (session, &config), call);
         }
         let EnableCall { provider, code, params, name, timeout_ms } = call;
-        self.check_enable(asker.link, provider)?;
-        if self.waits.of(asker.link).len() >= MAX_WAITS {
+        self.check_enable(reply_to.link, provider)?;
+        if self.waits.for_replies_to(reply_to.link).len() >= MAX_WAITS {
             return Err(Refusal::new(Status::ERROR_BUSY, "too many calls of this controller are waiting"));
         }
-        let target = Target::of_call(provider, params.property);
+        let target = Target::from_call(provider, params.property);
         let (mut params, scope) = filter::resolve(&provider, params)?;
         params.property &= !EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
-        let targets = self.select(asker.link, target, (session, &name), code, &params, scope)?;
+        let targets =
+            self.select_registrations(reply_to.link, target, (session, &name), code, &params, scope)?;
         let wait = (timeout_ms != 0).then(|| self.waits.next_id());
         let (mut waiting, mut failure) = (0, None);
         for (link, numbers) in targets {
-            match self.instruct(link, &numbers, session, code, &params, wait) {
+            match self.send_to_process(link, &numbers, session, code, &params, wait) {
                 Ok(waits) => waiting += usize::from(waits),
                 Err(refusal) => failure = failure.or(Some(refusal)),
             }
         }
-        enabled!("{}, {} {provider} for session {:?}", self.who(asker.link), verb(code), config.name);
+        log_enable!(
+            "{}, {} {provider} for session {:?}",
+            self.peer_name(reply_to.link),
+            verb(code),
+            config.name
+        );
         match (wait, failure) {
             (Some(wait), failure) if waiting > 0 => {
                 let deadline = Instant::now() + Duration::from_millis(u64::from(timeout_ms));
-                let deadline = (timeout_ms != FOR_EVER).then_some(deadline);
-                self.waits.begin(wait, waiting, deadline, Purpose::Answer(asker), failure);
+                let deadline = (timeout_ms != FOREVER).then_some(deadline);
+                self.waits.begin(wait, waiting, deadline, Purpose::Answer(reply_to), failure);
             }
             (Some(_), Some(failure)) => return Err(failure),
-            // Who does not wait is not told what came of it.
-            _ => self.reply(asker, Message::Done),
+            // A controller that does not wait is not informed of failures.
+            _ => self.reply(reply_to, Message::Done),
         }
         Ok(())
     }
 
-    /// Whether the peer of a connection may enable these at all, in whatever session.
-    pub(super) fn check_enables(&mut self, asker: Asker, providers: &[Guid]) -> Result<(), Refusal> {
+    /// Checks that the peer of a connection may enable these providers at all, in whichever
+    /// session.
+    pub(super) fn check_enables(&mut self, reply_to: ReplyTo, providers: &[Guid]) -> Result<(), Refusal> {
         for provider in providers {
             if provider.is_null() {
-                return Err(is_no_provider());
+                return Err(null_provider());
             }
-            self.check_enable(asker.link, *provider)?;
+            self.check_enable(reply_to.link, *provider)?;
         }
-        self.reply(asker, Message::Done);
+        self.reply(reply_to, Message::Done);
         Ok(())
     }
 
@@ -118,8 +127,8 @@ impl Service {
         self.check_right(link, provider, Rights::TRACELOG_GUID_ENABLE)
     }
 
-    /// Remembers what the session wants, and says which registrations are to be told.
-    fn select(
+    /// Stores what the session wants, and returns the registrations that must be informed.
+    fn select_registrations(
         &mut self,
         link: LinkId,
         target: Target,
@@ -138,46 +147,50 @@ impl Service {
                 for (link, number) in self.registry.registrations_reached(target, session) {
                     self.registry.count_left_out(link, number);
                 }
-                self.targets(target, session, |_, _| true)
+                self.reached_registrations(target, session, |_, _| true)
             }
             EnableCode::Disable => {
-                let enabled = self.targets(target, session, |_, enabled| enabled.contains(&session));
+                let enabled =
+                    self.reached_registrations(target, session, |_, enabled| enabled.contains(&session));
                 if self.registry.disable(target, session) { enabled } else { Vec::new() }
             }
             EnableCode::CaptureState => {
                 if !self.registry.is_known(target) {
-                    let why = "nobody has registered or enabled this provider";
-                    return Err(Refusal::new(Status::ERROR_INVALID_FUNCTION, why));
+                    let reason = "no process has registered this provider and no session has enabled it";
+                    return Err(Refusal::new(Status::ERROR_INVALID_FUNCTION, reason));
                 }
                 let is_asked = |process: &Process, enabled: &BTreeSet<u64>| {
                     process.is_in(&scope) && enabled.contains(&session)
                 };
-                self.targets(target, session, is_asked)
+                self.reached_registrations(target, session, is_asked)
             }
         })
     }
 
-    /// Lets enables by name reach the registrations that they match, where the controller has the right to enable the GUID.
+    /// Lets enables by name reach the registrations that they match, if the controller has the
+    /// right to enable the GUID.
     pub(super) fn admit_by_name(&mut self, matches: Vec<NameMatch>) {
         for name_match in matches {
             let NameMatch { link, number, provider, session, ref controller } = name_match;
             let right = Rights::TRACELOG_GUID_ENABLE;
             let is_permitted = self.access.missing(controller, provider, right).is_empty();
             if !is_permitted {
-                let (name, uid) = (self.who(link), controller.uid);
-                refused!(
+                let (name, uid) = (self.peer_name(link), controller.uid);
+                log_refusal!(
                     "{name}: {provider} is not enabled by its name for session {session:#x}: uid {uid} has no {right} on it"
                 );
             }
             let was_reached = self.registry.set_reached(&name_match, is_permitted);
-            if was_reached && !is_permitted && self.registry.wish(link, number, session).is_none() {
-                self.switch_off(link, vec![number], session, EnableParams::default(), 0);
+            if was_reached && !is_permitted && self.registry.combined_params(link, number, session).is_none()
+            {
+                self.disable_registrations(link, vec![number], session, EnableParams::default(), 0);
             }
         }
     }
 
-    /// The registrations that a session reaches by a target and that pass a test, by process.
-    pub(super) fn targets(
+    /// Returns the registrations that a session reaches through a target and that pass the test, by
+    /// process.
+    pub(super) fn reached_registrations(
         &self,
         target: Target,
         session: u64,
@@ -186,7 +199,11 @@ impl Service {
         let mut targets: Vec<(LinkId, Vec<u32>)> = Vec::new();
         for (link, number) in self.registry.registrations_reached(target, session) {
             let Some(process) = self.registry.processes.get(&link) else { continue };
-            if !process.registrations.get(&number).is_some_and(|it| test(process, &it.sessions)) {
+            if !process
+                .registrations
+                .get(&number)
+                .is_some_and(|registration| test(process, &registration.sessions))
+            {
                 continue;
             }
             match targets.last_mut() {
@@ -197,8 +214,9 @@ impl Service {
         targets
     }
 
-    /// Tells some registrations of one process; whether the wait now waits for it. An error: the process can have no region.
-    pub(super) fn instruct(
+    /// Sends an enable call to some registrations of one process; returns whether the wait now
+    /// includes the process. Fails if the process can get no region.
+    pub(super) fn send_to_process(
         &mut self,
         link: LinkId,
         numbers: &[u32],
@@ -208,71 +226,73 @@ impl Service {
         wait: Option<u64>,
     ) -> Result<bool, Refusal> {
         let mut last_order = None;
-        for (wish, numbers) in self.registry.wishes(link, numbers, session) {
-            let said = self.effects.len();
+        for (combined, numbers) in self.registry.group_by_params(link, numbers, session) {
+            let effects_before = self.effects.len();
             let order = match (wait, self.registry.processes.get_mut(&link)) {
                 (Some(_), Some(process)) => process.next_order(),
                 _ => 0,
             };
-            self.instruct_alike(link, numbers, session, (code, params, wish), order)?;
-            if self.effects.len() > said {
+            self.send_to_alike(link, numbers, session, (code, params, combined), order)?;
+            if self.effects.len() > effects_before {
                 last_order = Some(order);
             }
         }
         Ok(match (wait, last_order, self.registry.processes.get_mut(&link)) {
-            // An acknowledgement covers all earlier orders: the last one is enough.
+            // An acknowledgement covers all earlier orders, so waiting for the last one is enough.
             (Some(wait), Some(order), Some(process)) => {
-                self.waits.is_for(wait, link);
+                self.waits.add_link(wait, link);
                 process.awaited.insert(order, wait).is_none()
             }
             _ => false,
         })
     }
 
-    /// Tells registrations of which the session wants the same.
-    fn instruct_alike(
+    /// Sends an enable call to registrations from which the session wants the same.
+    fn send_to_alike(
         &mut self,
         link: LinkId,
         numbers: Vec<u32>,
         session: u64,
-        (code, params, wish): (EnableCode, &EnableParams, Option<EnableParams>),
+        (code, params, combined): (EnableCode, &EnableParams, Option<EnableParams>),
         order: u32,
     ) -> Result<(), Refusal> {
-        match (code, wish) {
-            (EnableCode::CaptureState, wish) => {
-                // The provider is asked at the level and with the masks that the session has set before.
-                let mut asked = params.clone();
-                if let Some(EnableParams { level, match_any, match_all, .. }) = wish {
-                    (asked.level, asked.match_any, asked.match_all) = (level, match_any, match_all);
+        match (code, combined) {
+            (EnableCode::CaptureState, combined) => {
+                // A state capture uses the level and the masks that the session has set before.
+                let mut requested = params.clone();
+                if let Some(EnableParams { level, match_any, match_all, .. }) = combined {
+                    (requested.level, requested.match_any, requested.match_all) =
+                        (level, match_any, match_all);
                 }
-                self.tell(link, numbers, session, code, asked, order);
+                self.send_enable(link, numbers, session, code, requested, order);
                 Ok(())
             }
-            (EnableCode::Enable | EnableCode::Disable, Some(wish)) => {
-                let wish = EnableParams { source: params.source, ..wish };
-                self.switch_on(link, &numbers, session, wish, order)
+            (EnableCode::Enable | EnableCode::Disable, Some(combined)) => {
+                let params = EnableParams { source: params.source, ..combined };
+                self.enable_registrations(link, &numbers, session, params, order)
             }
             (EnableCode::Enable | EnableCode::Disable, None) => {
-                self.switch_off(link, numbers, session, params.clone(), order);
+                self.disable_registrations(link, numbers, session, params.clone(), order);
                 Ok(())
             }
         }
     }
 
-    /// All processes have acknowledged, time is up, or one could not do it; the enable stands in any case.
-    pub(super) fn answer_enable(&mut self, asker: Asker, outcome: Result<(), Refusal>) {
+    /// Replies to an enable call when all processes have acknowledged, the deadline has passed, or
+    /// a process failed. The enable stays in effect in any case.
+    pub(super) fn answer_enable(&mut self, reply_to: ReplyTo, outcome: Result<(), Refusal>) {
         match outcome {
-            Ok(()) => self.reply(asker, Message::Done),
-            Err(refusal) => self.refuse(asker, refusal),
+            Ok(()) => self.reply(reply_to, Message::Done),
+            Err(refusal) => self.refuse(reply_to, refusal),
         }
     }
 }
 
-fn is_no_provider() -> Refusal {
-    Refusal::new(Status::ERROR_INVALID_PARAMETER, "the null GUID is no provider")
+fn null_provider() -> Refusal {
+    Refusal::new(Status::ERROR_INVALID_PARAMETER, "the null GUID is not a provider")
 }
 
-/// What a call does, for the log.
+/// Returns the verb for a call in the log.
 pub(super) fn verb(code: EnableCode) -> &'static str {
     match code {
         EnableCode::Enable => "enables",

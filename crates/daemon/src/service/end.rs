@@ -1,9 +1,10 @@
-//! How a session comes to run, and to its end.
+//! How a session gets to run, and how it ends.
 //!
 //! ```text
 //!   Started ─▶ Running ─▶ Properties
-//!   Stop  ─▶ Stopping, CloseSession to all ─▶ Acks, or a second ─▶ Session::stop ─▶ Stopped ─▶ Properties
-//!   end by itself, shut down ─▶ as Stop, for nobody
+//!   Stop ─▶ Stopping, CloseSession to all ─▶ Acks, or a second ─▶ Session::stop ─▶ Stopped
+//!       ─▶ Properties
+//!   end by itself, shut down ─▶ as Stop, without a reply
 //! ```
 
 use std::time::Instant;
@@ -16,37 +17,42 @@ use traceweir_transport::message::{Message, Properties};
 use super::notice::{Notice, Promise, Started};
 use super::sessions::{State, not_running};
 use super::wait::Purpose;
-use super::{Asker, CLOSE_WITHIN, Service, info, told, warning};
+use super::{CLOSE_WITHIN, ReplyTo, Service, log_client, log_info, log_warning};
 use crate::error::Refusal;
 
 impl Service {
-    pub(super) fn stop(&mut self, asker: Asker, id: u64) -> Result<(), Refusal> {
+    pub(super) fn stop(&mut self, reply_to: ReplyTo, id: u64) -> Result<(), Refusal> {
         let mode = self.sessions.session(id).map_or(0, |session| session.properties().config.log_file_mode);
         if mode & EVENT_TRACE_NONSTOPPABLE_MODE != 0 {
-            let why = "the session is non-stoppable: it runs for as long as its daemon";
-            return Err(Refusal::new(Status::ERROR_ACCESS_DENIED, why));
+            let reason = "the session is non-stoppable: it runs for as long as its daemon";
+            return Err(Refusal::new(Status::ERROR_ACCESS_DENIED, reason));
         }
         match self.sessions.get_mut(id).map(|entry| &mut entry.state) {
             Some(State::Running(_)) => {
-                info!("session {:?} is stopped by {}", self.sessions.name(id), self.who(asker.link));
-                self.begin_stop(id, Some(asker));
+                log_info!(
+                    "session {:?} is stopped by {}",
+                    self.sessions.name(id),
+                    self.peer_name(reply_to.link)
+                );
+                self.begin_stop(id, Some(reply_to));
             }
-            // It is ending by itself: the first who asks gets the outcome.
-            Some(State::Stopping { asker: waiting @ None, .. }) => *waiting = Some(asker),
+            // The session is ending by itself: the first controller that stops it gets the outcome.
+            Some(State::Stopping { reply_to: waiting @ None, .. }) => *waiting = Some(reply_to),
             Some(State::Stopping { .. }) => {
-                let why = "the session is already stopping";
-                return Err(Refusal::new(Status::ERROR_ACTIVE_CONNECTIONS, why));
+                let reason = "the session is already stopping";
+                return Err(Refusal::new(Status::ERROR_ACTIVE_CONNECTIONS, reason));
             }
             Some(State::Starting { .. }) | None => return Err(not_running()),
         }
         Ok(())
     }
 
-    /// Tells all processes to write no more; the session is stopped when they have said so.
-    pub(super) fn begin_stop(&mut self, id: u64, asker: Option<Asker>) {
+    /// Sends all processes of a session the order to stop writing; the session stops when they have
+    /// acknowledged.
+    pub(super) fn begin_stop(&mut self, id: u64, reply_to: Option<ReplyTo>) {
         let Some(session) = self.sessions.running_session(id).cloned() else { return };
         let Some(entry) = self.sessions.get_mut(id) else { return };
-        entry.state = State::Stopping { session, asker };
+        entry.state = State::Stopping { session, reply_to };
         self.information.forget(id);
         self.forget_kernel(id);
         let wait = self.waits.next_id();
@@ -55,7 +61,7 @@ impl Service {
             let Some(process) = self.registry.processes.get_mut(&link) else { continue };
             let order = process.next_order();
             process.awaited.insert(order, wait);
-            self.waits.is_for(wait, link);
+            self.waits.add_link(wait, link);
             waiting += 1;
             self.send(link, 0, Message::CloseSession { order, session: id });
         }
@@ -66,27 +72,30 @@ impl Service {
         }
     }
 
-    /// Nobody writes to the session any more: collect the rest and finish the file.
+    /// Lets the session collect the rest and finish its file, once no process writes to it any
+    /// more.
     pub(super) fn finish_stop(&mut self, id: u64) {
         if let Some(session) = self.sessions.session(id) {
-            session.stop(Promise::new(&self.post, move |outcome| Notice::Stopped { id, outcome }).done());
+            session.stop(
+                Promise::new(&self.post, move |outcome| Notice::Stopped { id, outcome }).into_callback(),
+            );
         }
     }
 
-    pub(super) fn started(&mut self, id: u64, outcome: traceweir_session::Result<Started>) {
+    pub(super) fn session_started(&mut self, id: u64, outcome: traceweir_session::Result<Started>) {
         let Some(entry) = self.sessions.get_mut(id) else { return };
-        let State::Starting { asker, ended } = entry.state else { return };
+        let State::Starting { reply_to, ended } = entry.state else { return };
         match outcome {
             Ok(Started { session, claim, kernel }) => {
                 entry.file = claim;
-                info!("session {:?} started by {}", entry.name, entry.starter);
+                log_info!("session {:?} started by {}", entry.name, entry.starter);
                 let properties = session.properties();
                 entry.state = State::Running(session);
                 self.kernels.started(id, kernel);
                 self.adjust_kernel(id);
-                self.answer(asker, Ok(properties));
-                let is_left = self.is_left(id);
-                if ended.is_some() || self.leaving || is_left {
+                self.reply_with_properties(reply_to, Ok(properties));
+                let has_lost_owner = self.has_lost_owner(id);
+                if ended.is_some() || self.leaving || has_lost_owner {
                     self.begin_stop(id, None);
                 }
             }
@@ -96,26 +105,27 @@ impl Service {
                 self.information.forget(id);
                 self.forget_kernel(id);
                 self.forget_generated(guid);
-                self.answer(asker, Err(e));
+                self.reply_with_properties(reply_to, Err(e));
             }
         }
     }
 
-    /// Whether the connection that a session is tied to ended while it started.
-    pub(super) fn is_left(&mut self, id: u64) -> bool {
+    /// Returns whether the connection that a session is tied to has closed while the session
+    /// started.
+    pub(super) fn has_lost_owner(&mut self, id: u64) -> bool {
         let tied_to = self.sessions.get_mut(id).and_then(|entry| entry.tied_to);
         tied_to.is_some_and(|link| !self.clients.contains_key(&link))
     }
 
-    pub(super) fn ended(&mut self, id: u64, status: Status) {
+    pub(super) fn session_ended(&mut self, id: u64, status: Status) {
         let Some(entry) = self.sessions.get_mut(id) else { return };
         if status == FAULT {
-            warning!(
-                "session {:?} failed by an error of this program, which is told above; its file has what was written before, others go on",
+            log_warning!(
+                "session {:?} failed because of a bug in this program, reported above; its file keeps what was written before, other sessions continue",
                 entry.name
             );
         } else {
-            info!("session {:?} ended by itself: {status}", entry.name);
+            log_info!("session {:?} ended by itself: {status}", entry.name);
         }
         match &mut entry.state {
             State::Starting { ended, .. } => *ended = Some(status),
@@ -124,32 +134,32 @@ impl Service {
         }
     }
 
-    pub(super) fn stopped(&mut self, id: u64, outcome: traceweir_session::Result<Properties>) {
+    pub(super) fn session_stopped(&mut self, id: u64, outcome: traceweir_session::Result<Properties>) {
         let Some(entry) = self.sessions.remove(id) else { return };
         let outcome = outcome.map(|properties| entry.with_uncounted(properties));
         match &outcome {
-            Ok(it) => {
-                let uncounted = match it.uncounted_processes {
+            Ok(properties) => {
+                let uncounted = match properties.uncounted_processes {
                     0 => String::new(),
                     processes => format!("; events of {processes} processes lost, count unknown"),
                 };
-                let (events, lost) = (it.events, it.events_lost);
-                info!("session {:?} stopped: {events} events, {lost} lost{uncounted}", entry.name);
-                if let Some(forgotten) = self.sessions.remember(it.clone()) {
+                let (events, lost) = (properties.events, properties.events_lost);
+                log_info!("session {:?} stopped: {events} events, {lost} lost{uncounted}", entry.name);
+                if let Some(forgotten) = self.sessions.remember(properties.clone()) {
                     self.forget_generated(forgotten.config.guid);
                 }
             }
             Err(e) => {
-                warning!("session {:?} stopped: {e}", entry.name);
+                log_warning!("session {:?} stopped: {e}", entry.name);
                 self.forget_generated(entry.guid);
             }
         }
         for lost in self.kernels.stopped(id) {
-            told!("session {:?}: {lost}", entry.name);
+            log_client!("session {:?}: {lost}", entry.name);
         }
         self.used = Instant::now();
-        if let State::Stopping { asker: Some(asker), .. } = entry.state {
-            self.answer(asker, outcome);
+        if let State::Stopping { reply_to: Some(reply_to), .. } = entry.state {
+            self.reply_with_properties(reply_to, outcome);
         }
     }
 }

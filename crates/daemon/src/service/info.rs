@@ -1,23 +1,28 @@
-//! Information classes: what TraceSetInformation sets, what TraceQueryInformation and EnumerateTraceGuidsEx ask of the daemon.
+//! Information classes: requests of TraceSetInformation, TraceQueryInformation and
+//! EnumerateTraceGuidsEx to the daemon.
 //!
 //! ```text
-//!   class, length, elements ─▶ session ─▶ right, privilege ─▶ kind of session ─▶ machine ─▶ content ─▶ kept, and carried out
-//!   50     24      24, 87      87, 4201   5      1314          87, 50             50         87
+//!   class, length, elements ─▶ session ─▶ right, privilege ─▶ kind ─▶ machine ─▶ content
+//!   50     24      24, 87      87, 4201   5      1314         87, 50  50         87
+//!       ─▶ kept, and carried out
 //!
-//!   10 disallow list   ─▶ registry; registrations whose group is enabled are told what is wanted of them now
-//!   16 periodic state  ─▶ tick, every so many seconds ─▶ Enable (capture state), to registrations that the session has enabled
-//!   18 binary tracking ─▶ TellModules, to those that are enabled and after each enable from now on
+//!   10 disallow list   ─▶ registry; registrations of enabled groups receive what is wanted now
+//!   16 periodic state  ─▶ tick, every so many seconds ─▶ Enable (capture state), to registrations
+//!                         that the session has enabled
+//!   18 binary tracking ─▶ TellModules, to enabled registrations and after each later enable
 //!   24, 26 cache       ─▶ the session
-//!   3 to 6, 8, 9, 28   ─▶ kernel: what is captured changes, or nothing is kept; answered then
+//!   3 to 6, 8, 9, 28   ─▶ kernel: the capture changes, or nothing is kept; answered then
 //!   others             ─▶ kept
 //! ```
 //!
-//! The published order of checks holds: each is made when all before it have passed. What fails changes nothing. Settings of a session are forgotten when it
-//! begins to stop; those of the system are the daemon's, for as long as it runs: it does not leave with them.
+//! The published order of checks holds: each check is made when all before it have passed. A
+//! request that fails changes nothing. Settings of a session are forgotten when it begins to stop.
+//! Settings of the system last as long as the daemon runs; the daemon does not exit while any are
+//! set.
 
-mod kept;
+mod store;
 
-pub(super) use kept::Information;
+pub(super) use store::Information;
 
 use std::time::Instant;
 
@@ -33,20 +38,20 @@ use traceweir_transport::cpu;
 use traceweir_transport::message::{EnableCode, EnableParams, Message, SessionConfig, SessionRef};
 
 use super::access::rights_to_run;
-use super::kernel::{Kept, Then, is_kernels, of_system_loggers};
-use super::{Asker, LinkId, Service, told};
+use super::kernel::{FollowUp, NewSettings, is_kernel_provider, only_for_system_loggers};
+use super::{LinkId, ReplyTo, Service, log_client};
 use crate::error::Refusal;
 use crate::process::{self, ProcessKey};
 use crate::registry::Target;
 
-/// Bytes of the cache of stacks of a session that a guest has started.
+/// Maximum size in bytes of the stack cache of a session that a guest has started.
 const MAX_CACHE_OF_GUEST: u32 = 1 << 20;
 
 impl Service {
-    /// Sets something of a session, or of the system.
+    /// Sets information of a session, or of the system.
     pub(super) fn set_information(
         &mut self,
-        asker: Asker,
+        reply_to: ReplyTo,
         session: &SessionRef,
         class: u32,
         data: &[u8],
@@ -54,29 +59,30 @@ impl Service {
         self.refuse_when_leaving()?;
         let set = read_set(class, Some(data), data.len(), || self.information.machine())?;
         match set.class().rules().about {
-            About::Session => self.set_of_session(asker, session, &set),
-            About::System | About::Anything => self.set_of_system(asker, session, &set),
+            About::Session => self.set_of_session(reply_to, session, &set),
+            About::System | About::Anything => self.set_of_system(reply_to, session, &set),
         }
     }
 
-    fn set_of_system(&mut self, asker: Asker, session: &SessionRef, set: &Set) -> Result<(), Refusal> {
+    fn set_of_system(&mut self, reply_to: ReplyTo, session: &SessionRef, set: &Set) -> Result<(), Refusal> {
         check_nothing(session)?;
-        let (current, machine) = self.information.of_system();
+        let (current, machine) = self.information.system_and_machine();
         let mut system = current.clone();
         let done = system.set(set, machine);
         if matches!(set, Set::SampledProfileInterval(_)) && done.is_ok() && system == *current {
-            // Every user may set the interval in force: it changes nothing.
-            self.reply(asker, Message::Done);
+            // Every user may set the interval that is already in force: it changes nothing.
+            self.reply(reply_to, Message::Done);
             return Ok(());
         }
-        self.check_profiling(asker.link)?;
+        self.check_profiling(reply_to.link)?;
         done.map_err(|e| not_done(set.class(), e.into()))?;
-        told!("{} is set by {}", set.class().name(), self.who(asker.link));
-        self.change_kernel(Kept::System(system), Then::Done(asker));
+        log_client!("{} is set by {}", set.class().name(), self.peer_name(reply_to.link));
+        self.change_kernel(NewSettings::System(system), FollowUp::Done(reply_to));
         Ok(())
     }
 
-    /// What is set of a session from its start: stacks of kernel events, where some are asked for.
+    /// Returns the settings of a session at its start: stacks of kernel events, if it asks for
+    /// some.
     pub(super) fn settings_at_start(
         &self,
         config: &SessionConfig,
@@ -93,44 +99,47 @@ impl Service {
         Ok(Some(settings))
     }
 
-    fn set_of_session(&mut self, asker: Asker, session: &SessionRef, set: &Set) -> Result<(), Refusal> {
-        if let (Set::ProviderBinaryTracking(on), Some(private)) = (set, self.private_meant(session)) {
-            self.track_private(asker, private, *on)?;
-            self.reply(asker, Message::Done);
+    fn set_of_session(&mut self, reply_to: ReplyTo, session: &SessionRef, set: &Set) -> Result<(), Refusal> {
+        if let (Set::ProviderBinaryTracking(on), Some(private)) = (set, self.find_private(session)) {
+            self.track_private(reply_to, private, *on)?;
+            self.reply(reply_to, Message::Done);
             return Ok(());
         }
         let class = set.class();
-        let (id, config) = self.session_to_set(asker, session, class)?;
+        let (id, config) = self.session_to_set(reply_to, session, class)?;
         let mut settings = self.information.settings(id);
         settings.set(set, self.information.machine()).map_err(|e| not_done(class, e.into()))?;
-        if let Set::PeriodicCaptureState(Some(it)) = set {
-            if it.providers.iter().any(is_kernels) {
+        if let Set::PeriodicCaptureState(Some(periodic)) = set {
+            if periodic.providers.iter().any(is_kernel_provider) {
                 if !is_system_logger(&config) {
-                    return Err(of_system_loggers());
+                    return Err(only_for_system_loggers());
                 }
-                self.check_sight(asker.link, &config)?;
+                self.check_kernel_access(reply_to.link, &config)?;
             }
-            it.providers.iter().try_for_each(|provider| self.check_enable(asker.link, *provider))?;
+            periodic.providers.iter().try_for_each(|provider| self.check_enable(reply_to.link, *provider))?;
         }
         match set {
-            Set::SystemTraceEnableFlags(mask) => self.set_of_kernel(asker, id, Some(*mask), settings),
+            Set::SystemTraceEnableFlags(mask) => {
+                self.set_capture_setting(reply_to, id, Some(*mask), settings)
+            }
             Set::StackTracing(_)
             | Set::ContextRegister { .. }
             | Set::PmcEventList(_)
-            | Set::PmcCounterList(_) => self.set_of_kernel(asker, id, None, settings),
+            | Set::PmcCounterList(_) => self.set_capture_setting(reply_to, id, None, settings),
             set => {
                 self.information.keep(id, settings);
                 self.carry_out(id, set, &config);
-                self.reply(asker, Message::Done);
+                self.reply(reply_to, Message::Done);
                 Ok(())
             }
         }
     }
 
-    /// Records the last branches of a session at kernel events: both classes that it takes are set, or none.
+    /// Configures the recording of last branches at kernel events: sets both of its classes, or
+    /// none.
     pub(super) fn configure_branches(
         &mut self,
-        asker: Asker,
+        reply_to: ReplyTo,
         session: &SessionRef,
         configuration: u32,
         events: &[u8],
@@ -138,28 +147,29 @@ impl Service {
         self.refuse_when_leaving()?;
         let class = InfoClass::TraceLbrEventListInfo;
         let branches = Branches::from_bytes(configuration, events).map_err(refusal)?;
-        let (id, config) = self.session_to_set(asker, session, class)?;
+        let (id, config) = self.session_to_set(reply_to, session, class)?;
         let mut settings = self.information.settings(id);
         let done = settings.set_branches(&branches, self.information.machine());
         done.map_err(|e| not_done(class, e.into()))?;
         self.information.keep(id, settings);
-        say_that_it_is_kept(&config, class);
-        self.reply(asker, Message::Done);
+        log_no_effect(&config, class);
+        self.reply(reply_to, Message::Done);
         Ok(())
     }
 
-    /// The session that is meant, where whoever asks may set this of it, and it is of the kind that has it.
+    /// Finds the session, if the peer may set this class and the session is of a kind that supports
+    /// it.
     fn session_to_set(
         &self,
-        asker: Asker,
+        reply_to: ReplyTo,
         session: &SessionRef,
         class: InfoClass,
     ) -> Result<(u64, SessionConfig), Refusal> {
         let rules = class.rules();
-        let (id, config) = self.session_of(asker, session, class, rules.is_privileged)?;
-        self.check_right(asker.link, config.guid, rights_to_run(&config))?;
+        let (id, config) = self.session_of(reply_to, session, class, rules.is_privileged)?;
+        self.check_right(reply_to.link, config.guid, rights_to_run(&config))?;
         if rules.is_privileged {
-            self.check_profiling(asker.link)?;
+            self.check_profiling(reply_to.link)?;
         }
         check_kind(rules, &config)?;
         Ok((id, config))
@@ -168,97 +178,107 @@ impl Service {
     fn carry_out(&mut self, session: u64, set: &Set, config: &SessionConfig) {
         match set {
             Set::DisallowList(providers) => {
-                for (link, numbers) in self.registry.disallow(session, providers) {
-                    // Where there is no region it is logged, and tried again.
+                for (link, numbers) in self.registry.set_disallowed(session, providers) {
+                    // If there is no region, that is logged and retried.
                     let params = EnableParams::default();
-                    let _ = self.instruct(link, &numbers, session, EnableCode::Enable, &params, None);
+                    let _ = self.send_to_process(link, &numbers, session, EnableCode::Enable, &params, None);
                 }
             }
-            Set::PeriodicCaptureState(wish) => self.information.repeat(session, wish.as_ref()),
+            Set::PeriodicCaptureState(periodic) => self.information.repeat(session, periodic.as_ref()),
             Set::ProviderBinaryTracking(true) => {
                 for (link, numbers) in self.registry.enabled_for(session) {
-                    self.tell_modules(link, numbers, session);
+                    self.request_modules(link, numbers, session);
                 }
             }
             Set::StackCaching(_) | Set::UnifiedStackCaching(_) => self.cache_stacks(session),
-            // Whoever is enabled from now on is not asked to tell, and nobody has to take anything back.
+            // Later enables no longer ask for modules; there is nothing to undo.
             Set::ProviderBinaryTracking(false) => {}
-            Set::LbrConfiguration(_) | Set::LbrEventList(_) => say_that_it_is_kept(config, set.class()),
-            // Carried out by the kernel, refused, or of the system: they do not come here.
+            Set::LbrConfiguration(_) | Set::LbrEventList(_) => log_no_effect(config, set.class()),
+            // Applied by the kernel, refused, or of the system: these do not get here.
             Set::SystemTraceEnableFlags(_) | Set::StackTracing(_) | Set::ContextRegister { .. } => {}
             Set::PmcEventList(_) | Set::PmcCounterList(_) => {}
             Set::CutPeriodicCaptureState | Set::SampledProfileInterval(_) | Set::ProfileSourceConfig(_) => {}
         }
     }
 
-    /// Has a session store equal stacks once, or no longer. A guest's sessions may be many: their caches are small.
+    /// Turns the storing of equal stacks only once on or off in a session. Guests may have many
+    /// sessions, so their caches are small.
     fn cache_stacks(&mut self, id: u64) {
         let is_guests = self.sessions.get_mut(id).is_some_and(|entry| entry.owner.is_guest);
-        let (cache, of) = self.information.settings(id).stack_cache();
+        let (cache, scope) = self.information.settings(id).stack_cache();
         let most = if is_guests { MAX_CACHE_OF_GUEST } else { u32::MAX };
         if let Some(session) = self.sessions.running_session(id) {
-            let cache = cache.map(|it| StackCaching { bytes: it.bytes.min(most), ..it });
-            session.cache_stacks(cache, of);
+            let cache = cache.map(|caching| StackCaching { bytes: caching.bytes.min(most), ..caching });
+            session.cache_stacks(cache, scope);
         }
     }
 
-    /// Has some registrations tell a session where they live.
-    pub(super) fn tell_modules(&mut self, link: LinkId, registrations: Vec<u32>, session: u64) {
+    /// Asks some registrations to report their modules to a session.
+    pub(super) fn request_modules(&mut self, link: LinkId, registrations: Vec<u32>, session: u64) {
         if !registrations.is_empty() {
             self.send(link, 0, Message::TellModules { registrations, session });
         }
     }
 
-    /// Asks providers for their state whose time has come.
+    /// Requests the state of providers whose period has elapsed.
     pub(super) fn capture_due_states(&mut self, now: Instant) {
         let mut due = Vec::new();
-        for (session, periodic) in self.information.periodic.iter_mut().filter(|(_, it)| it.next <= now) {
-            // A daemon that could not run in time asks once, not for each time that it missed.
-            let in_step = periodic.next + periodic.every;
-            periodic.next = if in_step > now { in_step } else { now + periodic.every };
+        for (session, periodic) in
+            self.information.periodic.iter_mut().filter(|(_, periodic)| periodic.next <= now)
+        {
+            // A daemon that could not run in time asks once, not for each missed time.
+            let on_schedule = periodic.next + periodic.every;
+            periodic.next = if on_schedule > now { on_schedule } else { now + periodic.every };
             due.push((*session, periodic.providers.clone()));
         }
         for (session, providers) in due {
             for provider in providers {
-                if is_kernels(&provider) {
+                if is_kernel_provider(&provider) {
                     self.kernels.run_down(session);
                     continue;
                 }
-                let targets = self
-                    .targets(Target::Provider(provider), session, |_, enabled| enabled.contains(&session));
+                let targets =
+                    self.reached_registrations(Target::Provider(provider), session, |_, enabled| {
+                        enabled.contains(&session)
+                    });
                 for (link, numbers) in targets {
                     let (code, params) = (EnableCode::CaptureState, EnableParams::default());
-                    // Registrations that are enabled have a region.
-                    let _ = self.instruct(link, &numbers, session, code, &params, None);
+                    // Enabled registrations already have a region.
+                    let _ = self.send_to_process(link, &numbers, session, code, &params, None);
                 }
             }
         }
     }
 
-    /// Answers a question about a session, or the system.
+    /// Answers a query about a session, or the system.
     pub(super) fn query_information(
         &mut self,
-        asker: Asker,
+        reply_to: ReplyTo,
         session: &SessionRef,
         class: u32,
         input: u32,
     ) -> Result<(), Refusal> {
         let query = Query::new(class, input).map_err(refusal)?;
         let answer = match query.class().rules().about {
-            About::Session => self.answer_of_session(asker, session, query)?,
+            About::Session => self.answer_of_session(reply_to, session, query)?,
             About::System => {
                 check_nothing(session)?;
-                self.answer_of_system(asker, query)?
+                self.answer_of_system(reply_to, query)?
             }
-            About::Anything => self.answer_of_system(asker, query)?,
+            About::Anything => self.answer_of_system(reply_to, query)?,
         };
-        self.reply(asker, Message::Information { data: answer.to_bytes() });
+        self.reply(reply_to, Message::Information { data: answer.to_bytes() });
         Ok(())
     }
 
-    fn answer_of_session(&self, asker: Asker, session: &SessionRef, query: Query) -> Result<Answer, Refusal> {
-        let (id, config) = self.session_of(asker, session, query.class(), false)?;
-        self.check_right(asker.link, config.guid, Rights::WMIGUID_QUERY)?;
+    fn answer_of_session(
+        &self,
+        reply_to: ReplyTo,
+        session: &SessionRef,
+        query: Query,
+    ) -> Result<Answer, Refusal> {
+        let (id, config) = self.session_of(reply_to, session, query.class(), false)?;
+        self.check_right(reply_to.link, config.guid, Rights::WMIGUID_QUERY)?;
         check_kind(query.class().rules(), &config)?;
         let groups = || self.sessions.running_session(id).map(Session::groups).unwrap_or_default();
         match query {
@@ -268,15 +288,20 @@ impl Service {
         }
     }
 
-    fn answer_of_system(&self, asker: Asker, query: Query) -> Result<Answer, Refusal> {
+    fn answer_of_system(&self, reply_to: ReplyTo, query: Query) -> Result<Answer, Refusal> {
         let machine = self.information.machine();
         Ok(match query {
             Query::SampledProfileInterval(source) => self.information.system.interval(source, machine)?,
-            Query::MaxLoggers => Answer::MaxLoggers(u32::try_from(self.sessions.most()).unwrap_or(u32::MAX)),
+            Query::MaxLoggers => {
+                Answer::MaxLoggers(u32::try_from(self.sessions.max_sessions()).unwrap_or(u32::MAX))
+            }
             Query::PmcSessions => {
-                let shown = self.sessions_shown_to(asker.link).into_iter();
-                let all = shown.filter_map(|it| {
-                    self.information.sessions.get(&it.id)?.pmc_session((it.id & 0xFFFF) as u16)
+                let shown = self.sessions_shown_to(reply_to.link).into_iter();
+                let all = shown.filter_map(|properties| {
+                    self.information
+                        .sessions
+                        .get(&properties.id)?
+                        .pmc_session((properties.id & 0xFFFF) as u16)
                 });
                 Answer::PmcSessions(all.collect())
             }
@@ -284,63 +309,65 @@ impl Service {
         })
     }
 
-    /// Tells the registrations of a provider.
+    /// Replies with the registrations of a provider.
     pub(super) fn query_registrations(
         &mut self,
-        asker: Asker,
+        reply_to: ReplyTo,
         provider: Guid,
         from: u32,
     ) -> Result<(), Refusal> {
         let shown: Option<Vec<u64>> = self
-            .is_guest(asker.link)
-            .then(|| self.sessions_shown_to(asker.link).iter().map(|it| it.id).collect());
+            .is_guest(reply_to.link)
+            .then(|| self.sessions_shown_to(reply_to.link).iter().map(|session| session.id).collect());
         let is_shown = |id: u64| shown.as_ref().is_none_or(|shown| shown.contains(&id));
         let Some(page) = self.registry.registrations_page(provider, from, &is_shown) else {
-            let why = "nobody has registered or enabled this provider";
-            return Err(Refusal::new(Status::ERROR_WMI_GUID_NOT_FOUND, why));
+            let reason = "no process has registered this provider and no session has enabled it";
+            return Err(Refusal::new(Status::ERROR_WMI_GUID_NOT_FOUND, reason));
         };
-        self.reply(asker, page);
+        self.reply(reply_to, page);
         Ok(())
     }
 
-    /// The session that is meant: one that runs, and is not run by processes of their own, which whoever has no right or privilege is not told.
+    /// Finds a running session that is not private. For a private session the error is a missing
+    /// right or privilege, or else that the class is not supported there.
     fn session_of(
         &self,
-        asker: Asker,
+        reply_to: ReplyTo,
         session: &SessionRef,
         class: InfoClass,
         is_privileged: bool,
     ) -> Result<(u64, SessionConfig), Refusal> {
-        if let Some(private) = self.private_meant(session).filter(|_| !session.is_nothing()) {
-            self.check_owner(asker, private, false)?;
+        if let Some(private) = self.find_private(session).filter(|_| !session.is_nothing()) {
+            self.check_owner(reply_to, private, false)?;
             if is_privileged {
-                self.check_profiling(asker.link)?;
+                self.check_profiling(reply_to.link)?;
             }
-            let why = format!("{} is not for private sessions", class.name());
-            return Err(Refusal::new(Status::ERROR_NOT_SUPPORTED, why));
+            let reason = format!("{} is not for private sessions", class.name());
+            return Err(Refusal::new(Status::ERROR_NOT_SUPPORTED, reason));
         }
         let (id, running) = self.sessions.find_running(session)?;
         Ok((id, running.properties().config))
     }
 
-    /// Whether the peer of a connection may profile the system: by its process, which must be the one that connected, and by the right it had then and has now. A
-    /// process may run another program meanwhile, whose right is not that of whoever it left the connection to.
+    /// Checks that the peer of a connection may profile the system. Its process must be the one
+    /// that connected, and must have had the right then and still have it: a process can execute
+    /// another program meanwhile, whose right must not serve the holder of the connection.
     pub(super) fn check_profiling(&self, link: LinkId) -> Result<(), Refusal> {
         let may = self.clients.get(&link).is_some_and(|client| {
             let may = client.could_profile && process::may_profile(client.peer.pid, client.peer.uid);
-            may && client.process.is_some() && ProcessKey::of(client.peer.pid) == client.process
+            may && client.process.is_some() && ProcessKey::from_pid(client.peer.pid) == client.process
         });
         if may {
             return Ok(());
         }
-        let why = "profiling the system takes CAP_PERFMON or CAP_SYS_ADMIN: run as root, or grant it with setcap cap_perfmon+ep PROGRAM";
-        Err(Refusal::new(Status::ERROR_PRIVILEGE_NOT_HELD, why))
+        let reason = "profiling the system requires CAP_PERFMON or CAP_SYS_ADMIN: run as root, or grant it with setcap cap_perfmon+ep PROGRAM";
+        Err(Refusal::new(Status::ERROR_PRIVILEGE_NOT_HELD, reason))
     }
 }
 
-fn say_that_it_is_kept(config: &SessionConfig, class: InfoClass) {
-    told!(
-        "session {:?}: {} is kept, and has no effect: branches are not recorded by this version",
+fn log_no_effect(config: &SessionConfig, class: InfoClass) {
+    log_client!(
+        "session {:?}: {} is stored but has no effect: this version does not record branches",
         config.name,
         class.name()
     );
@@ -350,14 +377,14 @@ fn check_nothing(session: &SessionRef) -> Result<(), Refusal> {
     if session.is_nothing() {
         return Ok(());
     }
-    let why = "this information is about the system: the session id must be 0";
-    Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, why))
+    let reason = "this information is about the system: the session id must be 0";
+    Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, reason))
 }
 
 fn check_kind(rules: Rules, config: &SessionConfig) -> Result<(), Refusal> {
     if rules.is_of_system_loggers && !is_system_logger(config) {
-        let why = "this is about kernel events, which only a SYSTEM_LOGGER_MODE session receives";
-        return Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, why));
+        let reason = "this is about kernel events, which only a SYSTEM_LOGGER_MODE session receives";
+        return Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, reason));
     }
     Ok(())
 }
@@ -370,10 +397,10 @@ fn refusal(e: traceweir_format::Error) -> Refusal {
     Refusal::new(e.status(), e.to_string())
 }
 
-/// What the machine cannot do is a matter for the log too.
+/// Logs a refusal about something that the machine does not support.
 fn not_done(class: InfoClass, refusal: Refusal) -> Refusal {
     if refusal.status == Status::ERROR_NOT_SUPPORTED {
-        told!("{} is not set: {refusal}", class.name());
+        log_client!("{} is not set: {refusal}", class.name());
     }
     refusal
 }

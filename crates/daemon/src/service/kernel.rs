@@ -1,15 +1,17 @@
-//! System loggers: which there are, what they want of the kernel, and how that is changed while they run.
+//! System loggers: which ones exist, what they want from the kernel, and how that changes while
+//! they run.
 //!
 //! ```text
-//!   Start ─▶ rights, places ─▶ Running ─(own thread: kernel::begin)─▶ began
+//!   Start ─▶ rights, room ─▶ Running ─(own thread: kernel::begin)─▶ began
 //!   Update of EnableFlags ─┐
-//!   classes 3 to 9, 28     ├─▶ change_kernel ─(own thread: kernel::take)─▶ KernelChanged ─▶ kept, told to the session, answered
-//!   enable of a system     │         └─ one at a time: what comes meanwhile waits, as it came, guests behind others
-//!   provider               ┘
+//!   classes 3 to 9, 28     ├─▶ change_kernel ─(own thread: kernel::apply_steps)─▶ KernelChanged
+//!   enable of a system     │         │            ─▶ kept, passed to the session, answered
+//!   provider               ┘         └─ one at a time: later requests wait in order, guests last
 //! ```
 //!
-//! What the kernel refuses is not kept: everything is as it was, and whoever asked is told why. A session that wants no events begins without a capture where none can
-//! be had, and gets one when it wants some.
+//! A change that the kernel refuses is not kept: everything stays as it was, and the controller
+//! gets the reason. A session that wants no events starts without a capture if none can be opened,
+//! and gets one when it wants events.
 
 mod ask;
 mod loggers;
@@ -26,33 +28,33 @@ use traceweir_session::config::is_system_logger;
 use traceweir_session::info::{Settings, System};
 use traceweir_transport::message::{Control, EnableParams, Message, SessionConfig, Update};
 
-use super::control::apart;
+use super::control::spawn_file_thread;
 use super::notice::{Notice, Promise};
 use super::sessions::not_running;
-use super::{Asker, LinkId, Service, told};
+use super::{LinkId, ReplyTo, Service, log_client};
 use crate::error::Refusal;
 use crate::filter;
-use crate::kernel::{self, Begun, Wishes};
+use crate::kernel::{self, OpenCapture, RequestedGroups};
 use crate::limits::{Claimant, MAX_WAITING, MAX_WAITING_OF_GUEST, MAX_WAITING_OF_GUESTS};
-use crate::logfile::Passed;
+use crate::logfile::PassedDescriptors;
 use crate::registry::Target;
 
-pub(super) use ask::of_system_loggers;
+pub(super) use ask::only_for_system_loggers;
 pub(super) use loggers::Kernels;
-use loggers::tell_missing;
+use loggers::log_missing;
 
-/// What comes while the kernel is being asked for something else.
+/// What waits while the kernel is being asked for something else.
 enum Waiting {
-    Said(Asker, Claimant, Box<Message>, Passed),
-    /// What a session wants is to be compared with what it gets.
+    Request(ReplyTo, Claimant, Box<Message>, PassedDescriptors),
+    /// Compare what a session wants with what it gets.
     Adjust(u64),
 }
 
 impl Waiting {
-    /// Who has said it, if anybody.
+    /// Returns the user whose request waits, if it is a request.
     fn claimant(&self) -> Option<Claimant> {
         match self {
-            Self::Said(_, claimant, ..) => Some(*claimant),
+            Self::Request(_, claimant, ..) => Some(*claimant),
             Self::Adjust(_) => None,
         }
     }
@@ -61,66 +63,66 @@ impl Waiting {
         self.claimant().is_some_and(|claimant| claimant.is_guest)
     }
 
-    fn is_adjust(&self, of: u64) -> bool {
-        matches!(self, Self::Adjust(id) if *id == of)
+    fn is_adjust(&self, session: u64) -> bool {
+        matches!(self, Self::Adjust(id) if *id == session)
     }
 }
 
-/// What is kept once the kernel has agreed.
-pub(crate) enum Kept {
-    Session { id: u64, wishes: Wishes, settings: Box<Settings> },
+/// The settings that are stored once the kernel has accepted them.
+pub(crate) enum NewSettings {
+    Session { id: u64, groups: RequestedGroups, settings: Box<Settings> },
     System(System),
 }
 
-/// What follows then.
-pub(crate) enum Then {
-    /// Whoever asked is told that it is done.
-    Done(Asker),
-    /// The rest of an update; where that is refused, the wishes are as before.
+/// What follows once the kernel has accepted a change.
+pub(crate) enum FollowUp {
+    /// Reply that the change is done.
+    Done(ReplyTo),
+    /// Carry out the rest of an update; if that is refused, the requested groups are restored.
     Update {
-        asker: Asker,
+        reply_to: ReplyTo,
         id: u64,
         update: Box<Update>,
-        passed: Passed,
-        before: Wishes,
+        passed: PassedDescriptors,
+        before: RequestedGroups,
     },
-    /// The registry keeps what is enabled, so that whoever asks is told of it.
+    /// Store the enable in the registry, so that provider listings show it.
     Enabled {
-        asker: Asker,
+        reply_to: ReplyTo,
         id: u64,
         provider: Guid,
-        wish: Option<Box<Enabling>>,
-        before: Wishes,
+        enabling: Option<Box<Enabling>>,
+        before: RequestedGroups,
     },
     Nothing,
 }
 
-/// What a session wants of a system provider, as it was said.
+/// An enable of a system provider, as the controller sent it.
 pub(crate) struct Enabling {
     params: EnableParams,
     scope: filter::Scope,
     name: String,
 }
 
-/// A change that is under way.
+/// A kernel change that is under way.
 pub(crate) struct Change {
-    /// Sessions that it is about, in the order of the outcomes, and what each wants now.
+    /// The sessions affected, in the order of the outcomes, and what each wants now.
     steps: Vec<(u64, Wanted)>,
-    kept: Kept,
-    then: Then,
+    new_settings: NewSettings,
+    follow_up: FollowUp,
 }
 
-/// Whether a message may change what is wanted of the kernel.
+/// Returns whether a message may change what is wanted from the kernel.
 fn is_about_kernel(message: &Message) -> bool {
     match message {
         Message::Control { control: Control::Update(update), .. } => update.enable_flags.is_some(),
-        Message::EnableProvider { provider, .. } => is_kernels(provider),
+        Message::EnableProvider { provider, .. } => is_kernel_provider(provider),
         Message::SetInformation { class, .. } => InfoClass::from_number(*class).is_some_and(changes_capture),
         _ => false,
     }
 }
 
-/// Whether a class changes what is captured.
+/// Returns whether an information class changes what is captured.
 fn changes_capture(class: InfoClass) -> bool {
     use InfoClass as C;
     matches!(
@@ -135,36 +137,38 @@ fn changes_capture(class: InfoClass) -> bool {
     )
 }
 
-/// Whether a provider stands for the kernel, or a part of it.
-pub(super) fn is_kernels(provider: &Guid) -> bool {
+/// Returns whether a provider stands for the kernel, or a part of it.
+pub(super) fn is_kernel_provider(provider: &Guid) -> bool {
     *provider == SYSTEM_TRACE_CONTROL || is_system_provider(provider)
 }
 
 impl Service {
-    /// Keeps a message for later where the kernel is being asked for something that it may be about; `None`: it is kept.
-    pub(super) fn or_later(
+    /// Queues a message while a kernel change is under way that it may affect; returns `None` if it
+    /// was queued.
+    pub(super) fn defer_during_change(
         &mut self,
-        asker: Asker,
+        reply_to: ReplyTo,
         message: Message,
-        passed: Passed,
-    ) -> Result<Option<(Message, Passed)>, Refusal> {
+        passed: PassedDescriptors,
+    ) -> Result<Option<(Message, PassedDescriptors)>, Refusal> {
         if !self.kernels.is_changing || !is_about_kernel(&message) {
             return Ok(Some((message, passed)));
         }
-        let claimant = self.claimant(asker);
+        let claimant = self.claimant(reply_to);
         let waiting = self.kernels.waiting.iter().filter_map(Waiting::claimant);
         if waiting.clone().count() >= MAX_WAITING
             || !claimant.has_room(waiting, MAX_WAITING_OF_GUEST, MAX_WAITING_OF_GUESTS)
         {
-            let why = "too many changes of what is captured of the kernel are under way";
-            return Err(Refusal::new(Status::ERROR_BUSY, why));
+            let reason = "too many changes of the kernel capture are under way";
+            return Err(Refusal::new(Status::ERROR_BUSY, reason));
         }
-        self.kernels.waiting.push_back(Waiting::Said(asker, claimant, Box::new(message), passed));
+        self.kernels.waiting.push_back(Waiting::Request(reply_to, claimant, Box::new(message), passed));
         Ok(None)
     }
 
-    /// Whether the peer of a connection may have these groups: by its own right to profile the system or by the list of the kernel's own GUID, and as far as
-    /// the daemon itself sees that much.
+    /// Checks that the peer of a connection may have these groups: by its own right to profile the
+    /// system or by the access list of the kernel's GUID, and as far as the daemon itself can see
+    /// that much.
     pub(super) fn check_kernel_events(&self, link: LinkId, groups: &GroupMask) -> Result<(), Refusal> {
         if !kernel::wants_events(groups) {
             return Ok(());
@@ -173,18 +177,20 @@ impl Service {
         if self.kernels.scope == Scope::Own
             && let Some(group) = kernel::beyond_own(groups)
         {
-            let why = format!(
-                "{group}: without CAP_PERFMON a daemon sees processes, threads, images, context switches, samples and page faults of its own user only: \
-                 weir doctor says what to type"
+            let reason = format!(
+                "{group}: without CAP_PERFMON the daemon sees processes, threads, images, context switches, samples and page faults of its own user only: \
+                 weir doctor shows the fix"
             );
-            return Err(of_kernel_events(Refusal::new(Status::ERROR_PRIVILEGE_NOT_HELD, why)));
+            return Err(about_kernel_events(Refusal::new(Status::ERROR_PRIVILEGE_NOT_HELD, reason)));
         }
         Ok(())
     }
 
-    /// Whether the peer of a connection may begin a session of this kind, read it, or have it written to a file of its own: who sees what another asked for sees as much
-    /// of the machine. The kind counts, not what is wanted now: that may be more in a moment.
-    pub(super) fn check_sight(&self, link: LinkId, config: &SessionConfig) -> Result<(), Refusal> {
+    /// Checks that the peer of a connection may start a session of this kind, read it, or have it
+    /// written to a file of its own: seeing what another user's session records shows as much of
+    /// the machine. The kind of session counts, not the groups it wants now: these can grow at any
+    /// moment.
+    pub(super) fn check_kernel_access(&self, link: LinkId, config: &SessionConfig) -> Result<(), Refusal> {
         if is_system_logger(config) { self.check_kernel_right(link) } else { Ok(()) }
     }
 
@@ -192,21 +198,24 @@ impl Service {
         if self.has_right(link, SYSTEM_TRACE_CONTROL, Rights::TRACELOG_ACCESS_KERNEL_LOGGER) {
             return Ok(());
         }
-        self.check_profiling(link).map_err(of_kernel_events)
+        self.check_profiling(link).map_err(about_kernel_events)
     }
 
-    /// A session begins to stop, or could not start.
+    /// Forgets the capture of a session that begins to stop, or could not start.
     pub(super) fn forget_kernel(&mut self, id: u64) {
-        end_apart(self.kernels.forget(id));
+        drop_on_thread(self.kernels.forget(id));
     }
 
-    /// Asks the kernel for what is to be kept, where that is something else than it was.
-    pub(super) fn change_kernel(&mut self, kept: Kept, then: Then) {
-        let steps = self.kernels.steps(&kept, &self.information);
-        let change =
-            Change { steps: steps.iter().map(|it| (it.session, it.wanted.clone())).collect(), kept, then };
+    /// Asks the kernel for the new settings, if they differ from what is captured.
+    pub(super) fn change_kernel(&mut self, new_settings: NewSettings, follow_up: FollowUp) {
+        let steps = self.kernels.steps(&new_settings, &self.information);
+        let change = Change {
+            steps: steps.iter().map(|step| (step.session, step.wanted.clone())).collect(),
+            new_settings,
+            follow_up,
+        };
         if steps.is_empty() {
-            self.kernel_agreed(change, Vec::new());
+            self.commit_change(change, Vec::new());
             return;
         }
         self.kernels.is_changing = true;
@@ -214,46 +223,50 @@ impl Service {
             change: Box::new(change),
             outcome,
         });
-        apart(move || promise.keep(kernel::take(&steps)));
+        spawn_file_thread(move || promise.keep(kernel::apply_steps(&steps)));
     }
 
-    /// The kernel was asked.
+    /// Handles the outcome of a kernel change, then the requests that waited for it.
     pub(super) fn kernel_changed(
         &mut self,
         change: Change,
-        outcome: traceweir_session::Result<Vec<Option<Begun>>>,
+        outcome: traceweir_session::Result<Vec<Option<OpenCapture>>>,
     ) {
         self.kernels.is_changing = false;
         match outcome {
-            Ok(begun) => self.kernel_agreed(change, begun),
-            Err(e) => match change.then {
-                Then::Done(asker) | Then::Update { asker, .. } | Then::Enabled { asker, .. } => {
-                    self.refuse(asker, e.into());
+            Ok(begun) => self.commit_change(change, begun),
+            Err(e) => match change.follow_up {
+                FollowUp::Done(reply_to)
+                | FollowUp::Update { reply_to, .. }
+                | FollowUp::Enabled { reply_to, .. } => {
+                    self.refuse(reply_to, e.into());
                 }
-                Then::Nothing => told!("what is captured of the kernel stays as it was: {e}"),
+                FollowUp::Nothing => log_client!("the kernel capture stays as it was: {e}"),
             },
         }
         while !self.kernels.is_changing
             && let Some(next) = self.kernels.next_waiting()
         {
             match next {
-                Waiting::Said(asker, _, message, passed) => self.controller_says(asker, *message, passed),
+                Waiting::Request(reply_to, _, message, passed) => {
+                    self.handle_controller(reply_to, *message, passed)
+                }
                 Waiting::Adjust(id) => self.adjust_kernel(id),
             }
         }
     }
 
-    fn kernel_agreed(&mut self, change: Change, begun: Vec<Option<Begun>>) {
+    fn commit_change(&mut self, change: Change, begun: Vec<Option<OpenCapture>>) {
         let mut begun = begun.into_iter();
         for (id, wanted) in change.steps {
             let begun = begun.next().flatten();
             let Some(running) = self.kernels.all.get_mut(&id) else {
-                end_apart(begun);
+                drop_on_thread(begun);
                 continue;
             };
             running.wanted = wanted;
             match (begun, self.sessions.running_session(id)) {
-                (Some(Begun { source, control, losses, stack_bytes }), Some(session))
+                (Some(OpenCapture { source, control, losses, stack_bytes }), Some(session))
                     if running.control.is_none() =>
                 {
                     session.set_stack_bytes(stack_bytes);
@@ -261,45 +274,54 @@ impl Service {
                     self.kernels.began(id, control, losses);
                 }
                 (begun, _) => {
-                    running.control.iter().for_each(|it| tell_missing(&running.config.name, it));
-                    end_apart(begun);
+                    running.control.iter().for_each(|control| log_missing(&running.config.name, control));
+                    drop_on_thread(begun);
                 }
             }
         }
-        let is_kept = match change.kept {
-            Kept::Session { id, wishes, settings } => self.keep_of_session(id, wishes, *settings),
-            Kept::System(system) => {
+        let is_stored = match change.new_settings {
+            NewSettings::Session { id, groups, settings } => {
+                self.store_session_settings(id, groups, *settings)
+            }
+            NewSettings::System(system) => {
                 self.information.set_system(system);
                 true
             }
         };
-        match change.then {
-            Then::Done(asker) if is_kept => self.reply(asker, Message::Done),
-            Then::Update { asker, id, update, passed, before } if is_kept => {
-                if let Err(refusal) = self.update_rest(asker, id, *update, passed, Some(before.clone())) {
-                    self.refuse(asker, refusal);
-                    self.take_back(id, before);
+        match change.follow_up {
+            FollowUp::Done(reply_to) if is_stored => self.reply(reply_to, Message::Done),
+            FollowUp::Update { reply_to, id, update, passed, before } if is_stored => {
+                if let Err(refusal) = self.update_rest(reply_to, id, *update, passed, Some(before.clone())) {
+                    self.refuse(reply_to, refusal);
+                    self.restore_groups(id, before);
                 }
             }
-            Then::Enabled { asker, id, provider, wish, before } if is_kept => {
-                match self.keep_enabled(id, provider, wish) {
-                    Ok(()) => self.reply(asker, Message::Done),
+            FollowUp::Enabled { reply_to, id, provider, enabling, before } if is_stored => {
+                match self.store_enable(id, provider, enabling) {
+                    Ok(()) => self.reply(reply_to, Message::Done),
                     Err(refusal) => {
-                        self.refuse(asker, refusal);
-                        self.take_back(id, before);
+                        self.refuse(reply_to, refusal);
+                        self.restore_groups(id, before);
                     }
                 }
             }
-            Then::Done(asker) | Then::Update { asker, .. } | Then::Enabled { asker, .. } => {
-                self.refuse(asker, not_running());
+            FollowUp::Done(reply_to)
+            | FollowUp::Update { reply_to, .. }
+            | FollowUp::Enabled { reply_to, .. } => {
+                self.refuse(reply_to, not_running());
             }
-            Then::Nothing => {}
+            FollowUp::Nothing => {}
         }
     }
 
-    fn keep_enabled(&mut self, id: u64, provider: Guid, wish: Option<Box<Enabling>>) -> Result<(), Refusal> {
+    fn store_enable(
+        &mut self,
+        id: u64,
+        provider: Guid,
+        enabling: Option<Box<Enabling>>,
+    ) -> Result<(), Refusal> {
         let target = Target::Provider(provider);
-        match wish.map(|wish| *wish) {
+        match enabling.map(|enabling| *enabling) {
             Some(Enabling { params, scope, name }) => self.registry.enable(target, id, params, scope, &name),
             None => {
                 self.registry.disable(target, id);
@@ -308,20 +330,21 @@ impl Service {
         }
     }
 
-    /// Whether the session is still there.
-    fn keep_of_session(&mut self, id: u64, wishes: Wishes, settings: Settings) -> bool {
+    /// Stores the new settings of a session; returns whether the session still runs.
+    fn store_session_settings(&mut self, id: u64, groups: RequestedGroups, settings: Settings) -> bool {
         let (Some(running), Some(session)) =
             (self.kernels.all.get_mut(&id), self.sessions.running_session(id))
         else {
             return false;
         };
-        session.set_groups(wishes.sum());
-        running.wishes = wishes;
+        session.set_groups(groups.combined());
+        running.groups = groups;
         self.information.keep(id, settings);
         true
     }
 
-    /// Compares what a session wants with what it gets: something may have changed while it began.
+    /// Compares what a session wants with what it gets, since something may have changed while it
+    /// started.
     pub(super) fn adjust_kernel(&mut self, id: u64) {
         if !self.kernels.all.contains_key(&id) {
             return;
@@ -329,28 +352,29 @@ impl Service {
         if self.kernels.is_changing {
             self.kernels.adjust_later(id);
         } else {
-            let (wishes, settings) = (self.kernels.wishes(id), Box::new(self.information.settings(id)));
-            self.change_kernel(Kept::Session { id, wishes, settings }, Then::Nothing);
+            let (groups, settings) =
+                (self.kernels.requested_groups(id), Box::new(self.information.settings(id)));
+            self.change_kernel(NewSettings::Session { id, groups, settings }, FollowUp::Nothing);
         }
     }
 
-    /// A session wishes what it did before.
-    pub(super) fn take_back(&mut self, id: u64, wishes: Wishes) {
+    /// Restores the requested groups that a session had before.
+    pub(super) fn restore_groups(&mut self, id: u64, groups: RequestedGroups) {
         if let Some(running) = self.kernels.all.get_mut(&id) {
-            running.wishes = wishes;
+            running.groups = groups;
             self.adjust_kernel(id);
         }
     }
 }
 
-/// Ends a capture that nobody needs any more: that takes its time.
-fn end_apart<T: Send + 'static>(capture: Option<T>) {
+/// Drops a capture that is no longer needed on a separate thread, since that takes long.
+fn drop_on_thread<T: Send + 'static>(capture: Option<T>) {
     if let Some(capture) = capture {
-        apart(move || drop(capture));
+        spawn_file_thread(move || drop(capture));
     }
 }
 
-/// A refusal that says what it is about: a session may be refused for other reasons.
-fn of_kernel_events(refusal: Refusal) -> Refusal {
+/// Prefixes a refusal with its subject, since a session may be refused for other reasons.
+fn about_kernel_events(refusal: Refusal) -> Refusal {
     Refusal { reason: format!("kernel events: {}", refusal.reason), ..refusal }
 }

@@ -1,7 +1,8 @@
-//! What session threads report to the service.
+//! Reports from session threads to the service.
 //!
-//! A session calls back on its own thread, once. [`Promise`] makes that once certain: where a session drops its callback without
-//! calling it, the service is told that the session has ended, so no client waits for ever.
+//! A session calls its callback exactly once, on its own thread. [`Promise`] guarantees this: if a
+//! session drops its callback without calling it, the service receives [`Error::Ended`], so no
+//! client waits forever.
 
 use std::sync::Arc;
 
@@ -10,111 +11,85 @@ use traceweir_kernel::Control;
 use traceweir_session::{Error, Live, Result, Session};
 use traceweir_transport::message::Properties;
 
-use super::Asker;
+use super::ReplyTo;
 use super::kernel::Change;
 use crate::error::Refusal;
-use crate::kernel::{Begun, Losses, Wishes};
+use crate::kernel::{Losses, OpenCapture, RequestedGroups};
 use crate::logfile::Claim;
 
-/// Something that a session's thread has finished.
+/// A report that a session's thread has finished something.
 pub(crate) enum Notice {
     /// A session runs, or could not be started.
-    Started {
-        /// Which.
-        id: u64,
-        /// It.
-        outcome: Result<Started>,
-    },
-    /// The file of a session that there is no place for was looked at.
-    Looked {
-        /// Who asked.
-        asker: Asker,
-        /// Why there is no place.
+    Started { id: u64, outcome: Result<Started> },
+    /// The file of a session that is about to be refused was checked.
+    FileChecked {
+        reply_to: ReplyTo,
+        /// The reason for refusing the session.
         refusal: Refusal,
-        /// Whether it could have been written.
+        /// Whether the file could have been written.
         outcome: Result<()>,
     },
     /// A session ended by itself.
-    Ended {
-        /// Which.
-        id: u64,
-        /// Why.
-        status: Status,
-    },
-    /// An update or a flush.
+    Ended { id: u64, status: Status },
+    /// An update or a flush of a session has finished.
     Changed {
-        /// Which.
         id: u64,
-        /// Who asked.
-        asker: Asker,
-        /// Whether the file that came along is the session's from now on.
+        reply_to: ReplyTo,
+        /// Whether the session keeps the file that came with the request.
         keeps_file: bool,
-        /// What it wished of the kernel before, where the same request has changed that.
-        before: Option<Wishes>,
-        /// How it is now, and that file.
+        /// The kernel groups requested before, if the same request has changed them.
+        before: Option<RequestedGroups>,
+        /// The current properties, and that file.
         outcome: Result<(Properties, Option<Claim>)>,
     },
     /// The kernel was asked for other events.
     KernelChanged {
-        /// For what.
         change: Box<Change>,
-        /// Captures that have begun.
-        outcome: Result<Vec<Option<Begun>>>,
+        /// The captures that have begun.
+        outcome: Result<Vec<Option<OpenCapture>>>,
     },
-    /// A session's file is final and its threads are gone.
+    /// A session's file is final and its threads have ended.
     Stopped {
-        /// Which.
         id: u64,
-        /// How it was.
+        /// The final properties.
         outcome: Result<Properties>,
     },
-    /// A live consumer's queue is there.
-    Opened {
-        /// Of which session.
-        id: u64,
-        /// Who asked.
-        asker: Asker,
-        /// It.
-        outcome: Result<Live>,
-    },
-    /// A change of an access list is on the disk, or could not be brought there.
-    AccessSaved {
-        /// Whether it is.
-        outcome: Result<std::io::Result<()>>,
-    },
+    /// The queue of a live consumer was created.
+    ConsumerOpened { id: u64, reply_to: ReplyTo, outcome: Result<Live> },
+    /// A change of an access list was saved, or could not be saved.
+    AccessSaved { outcome: Result<std::io::Result<()>> },
 }
 
-/// A session that runs.
+/// The parts of a session that has started.
 pub(crate) struct Started {
-    /// It.
     pub(crate) session: Session,
-    /// Its file.
+    /// The session's file.
     pub(crate) claim: Option<Claim>,
-    /// What is captured of the kernel for it.
+    /// The kernel capture of the session.
     pub(crate) kernel: Option<(Control, Arc<Losses>)>,
 }
 
-/// Takes notices from any thread.
+/// Accepts notices from any thread.
 pub(crate) type Post = Arc<dyn Fn(Notice) + Send + Sync>;
 
-/// A notice that is posted once, whatever happens to its holder.
+/// A notice that is posted exactly once, even if its holder drops it.
 pub(super) struct Promise<T> {
     post: Post,
     make: Option<Box<dyn FnOnce(Result<T>) -> Notice + Send>>,
 }
 
 impl<T> Promise<T> {
-    /// A promise to post what `make` makes of an outcome.
+    /// Creates a promise to post what `make` returns for an outcome.
     pub(super) fn new(post: &Post, make: impl FnOnce(Result<T>) -> Notice + Send + 'static) -> Self {
         Self { post: Arc::clone(post), make: Some(Box::new(make)) }
     }
 
-    /// Posts it.
+    /// Posts the notice for an outcome.
     pub(super) fn keep(mut self, outcome: Result<T>) {
-        self.settle(outcome);
+        self.post_once(outcome);
     }
 
-    fn settle(&mut self, outcome: Result<T>) {
+    fn post_once(&mut self, outcome: Result<T>) {
         if let Some(make) = self.make.take() {
             (self.post)(make(outcome));
         }
@@ -122,7 +97,7 @@ impl<T> Promise<T> {
 }
 
 impl<T: 'static> Promise<T> {
-    /// A promise of less, from which this one's outcome is made.
+    /// Returns a promise of a partial outcome; `complete` turns it into this one's outcome.
     pub(super) fn completed_by<U: 'static>(
         mut self,
         complete: impl FnOnce(U) -> T + Send + 'static,
@@ -134,15 +109,15 @@ impl<T: 'static> Promise<T> {
         Promise { post: Arc::clone(&self.post), make }
     }
 
-    /// As the callback of a session.
-    pub(super) fn done(self) -> Box<dyn FnOnce(Result<T>) + Send> {
+    /// Returns the promise as the callback of a session.
+    pub(super) fn into_callback(self) -> Box<dyn FnOnce(Result<T>) + Send> {
         Box::new(move |outcome| self.keep(outcome))
     }
 }
 
 impl<T> Drop for Promise<T> {
     fn drop(&mut self) {
-        self.settle(Err(Error::Ended));
+        self.post_once(Err(Error::Ended));
     }
 }
 
@@ -152,7 +127,7 @@ mod tests {
     use std::sync::Mutex;
 
     #[test]
-    fn a_promise_is_kept_once_even_when_it_is_dropped() {
+    fn promise_posts_once_even_when_dropped() {
         let seen = Arc::new(Mutex::new(Vec::new()));
         let post: Post = {
             let seen = Arc::clone(&seen);
@@ -164,8 +139,8 @@ mod tests {
         };
         let promise = |id| Promise::new(&post, move |outcome| Notice::Stopped { id, outcome });
         promise(1).keep(Ok(Properties::default()));
-        (promise(2).done())(Ok(Properties::default()));
-        drop(promise(3).done());
+        (promise(2).into_callback())(Ok(Properties::default()));
+        drop(promise(3).into_callback());
         promise(4).completed_by(|id: u64| Properties { id, ..Properties::default() }).keep(Ok(9));
         drop(promise(5).completed_by(|(): ()| Properties::default()));
         let expected = [(1, true), (2, true), (3, false), (4, true), (5, false)];

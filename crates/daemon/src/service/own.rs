@@ -1,6 +1,8 @@
-//! The daemon as its own controller: autologgers are asked for like any other session.
+//! The daemon as its own controller: it starts autologgers through the same requests as any
+//! controller.
 //!
-//! It has a link without a connection. What is sent to it the server hands to whoever asked; it is never closed.
+//! It has a link without a connection. The server passes messages to this link on to the part of
+//! the daemon that made the request; the link is never closed.
 
 use std::time::Instant;
 
@@ -11,7 +13,7 @@ use traceweir_transport::cpu;
 use traceweir_transport::message::{Role, SessionConfig};
 use traceweir_transport::socket::Peer;
 
-use super::{Asker, Client, LinkId, Reads, Service};
+use super::{Client, ConsumerState, LinkId, ReplyTo, Service};
 use crate::access::Identity;
 use crate::error::Refusal;
 
@@ -19,12 +21,12 @@ use crate::error::Refusal;
 pub(crate) const OWN: LinkId = 0;
 
 impl Service {
-    /// Lets the daemon itself ask for sessions.
+    /// Adds the daemon itself as a controller.
     pub(crate) fn admit_own(&mut self) {
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let peer = Peer { pid: std::process::id(), uid, gid };
-        let (role, spoke) = (Some(Role::Controller), Instant::now());
-        let identity = Identity::alone(&peer);
+        let (role, last_message) = (Some(Role::Controller), Instant::now());
+        let identity = Identity::without_groups(&peer);
         let client = Client {
             peer,
             process: None,
@@ -33,21 +35,22 @@ impl Service {
             role,
             knocked: false,
             is_reserved: false,
-            spoke,
-            reads: Reads::Nothing,
+            last_message,
+            consumer_state: ConsumerState::Nothing,
         };
         self.clients.insert(OWN, client);
     }
 }
 
-/// A configuration, judged by the rules for whoever asks: an autologger may be one that nobody can stop.
-pub(super) fn checked(asker: Asker, config: SessionConfig) -> Result<Config, Refusal> {
+/// Checks a session configuration by the rules for its requester: only an autologger may be
+/// non-stoppable.
+pub(super) fn check_config(reply_to: ReplyTo, config: SessionConfig) -> Result<Config, Refusal> {
     if config.log_file_mode & EVENT_TRACE_PRIVATE_IN_PROC != 0 {
-        let why = "an in-process session is started by its own process, and needs no daemon";
-        return Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, why));
+        let reason = "an in-process session is started by its own process, and needs no daemon";
+        return Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, reason));
     }
     let cpus = cpu::possible();
     let checked =
-        if asker.link == OWN { Config::for_autologger(config, cpus) } else { Config::new(config, cpus) };
+        if reply_to.link == OWN { Config::for_autologger(config, cpus) } else { Config::new(config, cpus) };
     Ok(checked?)
 }

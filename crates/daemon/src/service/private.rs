@@ -1,27 +1,33 @@
-//! Private sessions that a controller starts from outside: each process of a provider runs one by itself.
+//! Private sessions that a controller starts from outside: each process of a provider runs its own.
 //!
 //! ```text
-//!   C ──Start (PRIVATE_LOGGER_MODE, guid = the provider)──▶ D ──PrivateStart──▶ every process that has registered it
-//!   C ◀──Properties: the sums──────────────────────────── D ◀──PrivateState── each, or time is up
+//!   C ──Start (PRIVATE_LOGGER_MODE, guid = the provider)──▶ D ──PrivateStart──▶ every process that
+//!                                                                               has registered it
+//!   C ◀──Properties: the sums──────────────────────────── D ◀──PrivateState── each, or a timeout
 //!        later: P ──Register──▶ D ──PrivateStart, PrivateEnable…──▶ P ─▶ Registered
 //! ```
 //!
-//! The daemon holds no buffer and no file of such a session. It knows who takes part and what each said last, and passes on what is
-//! asked of all of them.
+//! The daemon holds no buffer and no file of such a session. It stores the participating processes
+//! and the last report of each, and passes requests on to all of them.
 //!
-//! 1. A process takes part if it has registered the provider (or, of a session that enables it by
-//!    its name, the name: `by_name`), belongs to the user who started the session (root: to
-//!    anybody), is in no group that he is not in, and passes the session's filters: ids of
-//!    processes that were there, names of programs. What other rights it has it looks at itself.
-//! 2. The first process gets the log file's name as given, each later one `NAME_PID`; the plain name is not given twice, for its file is the
-//!    first one's also when that process is gone.
-//! 3. Such sessions are in no list of sessions and not counted with them; there are [`limits::MAX_PRIVATES`] at most. Names are shared with all others, logger ids
+//! 1. A process takes part if it has registered the provider (or, in a session that enables it by
+//!    its name, the name: `by_name`), belongs to the user who started the session (any user if root
+//!    started it), is in no group that the starter is not in, and passes the session's filters: ids
+//!    of existing processes, names of programs. The process itself checks other rights that it has.
+//! 2. The first process gets the log file's name as given, each later one `NAME_PID`. The plain
+//!    name is not given twice: its file belongs to the first process even after that process is
+//!    gone.
+//! 3. Private sessions are in no list of sessions and not counted with them; there are at most
+//!    [`limits::MAX_PRIVATES`]. They share their names with all other sessions, their logger ids
 //!    with none.
-//! 4. A process is waited for as long as [`ANSWER_WITHIN`] says, or [`DISK_WITHIN`] where it may wait for a disk; what it says later still counts. Nobody has to
-//!    wait for the processes of others: those that take part in root's session are given [`OTHERS_WITHIN`], and where filters name them [`ANSWER_WITHIN`] at most.
-//!    A process that refuses, or is silent at the end, is counted as an uncounted process.
-//! 5. Starting one takes the rights of any session, on the provider's GUID; it is controlled by who started it, and by root and the daemon's own user. A file is named
-//!    by its starter and by root alone: it is opened with the rights of others.
+//! 4. The daemon waits for a process up to [`ANSWER_WITHIN`], or [`DISK_WITHIN`] if the process may
+//!    have to wait for a disk; a later report still counts. A controller need not wait for
+//!    processes of other users: in a session of root these get [`OTHERS_WITHIN`], or at most
+//!    [`ANSWER_WITHIN`] if filters name them. A process that refuses, or does not report at the
+//!    end, counts as an uncounted process.
+//! 5. Starting a private session requires the rights of any session, on the provider's GUID. Its
+//!    starter, root and the daemon's own user control it. Only its starter and root may name a
+//!    file, because processes open it with the rights of their own users.
 
 mod act;
 mod answers;
@@ -42,37 +48,38 @@ use traceweir_format::spec::status::Status;
 use traceweir_transport::message::{EnableParams, Filter, Properties, SessionConfig, SessionRef};
 
 use super::sessions::{is_same_name, name_is_taken};
-use super::{Asker, LinkId};
+use super::{LinkId, ReplyTo};
 use crate::access::Identity;
 use crate::error::Refusal;
 use crate::filter::{self, Scope};
 use crate::limits::{self, Claimant};
 use crate::registry::Process;
 
-/// Providers that one of them enables.
+/// Maximum number of providers that one private session enables.
 const MAX_ENABLES: usize = 64;
-/// GUIDs that one session enables by names in one process.
+/// Maximum number of GUIDs that one session enables by name in one process.
 const MAX_GUIDS_BY_NAME: usize = 64;
-/// Those of one controller that may wait for ever.
+/// Maximum number of requests of one controller that may wait without a deadline.
 const MAX_PENDING_OF_ONE: usize = 16;
 /// How long processes may take to answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
-/// The same where a disk may be waited for.
+/// How long processes may take to answer if they may have to wait for a disk.
 const DISK_WITHIN: Duration = Duration::from_secs(50);
 
-/// The same for processes of other users than the starter's, which nobody has asked for by name.
+/// How long processes of users other than the starter may take to answer, unless filters name them.
 const OTHERS_WITHIN: Duration = Duration::from_secs(1);
 
-/// Their logger ids, which those of the daemon's own sessions never reach: more than private sessions that run or are being stopped.
+/// The logger ids of private sessions, which the daemon's own sessions never use. There are more
+/// ids than private sessions that run or are being stopped.
 const LOGGERS: RangeInclusive<u16> = 0x8000..=0xFFFE;
 
-/// Whether a session is one that processes run for a controller.
+/// Returns whether processes run this session for a controller.
 pub(super) fn is_private(config: &SessionConfig) -> bool {
     let kind = EVENT_TRACE_PRIVATE_LOGGER_MODE | EVENT_TRACE_PRIVATE_IN_PROC;
     config.log_file_mode & kind == EVENT_TRACE_PRIVATE_LOGGER_MODE
 }
 
-/// All of them, and what is asked of their processes.
+/// All private sessions, and the requests to their processes.
 #[derive(Debug, Default)]
 pub(super) struct Privates {
     all: BTreeMap<u64, Private>,
@@ -81,71 +88,72 @@ pub(super) struct Privates {
     last_logger: u16,
 }
 
-/// One session.
+/// One private session.
 #[derive(Debug)]
 struct Private {
-    /// As adjusted; its GUID is the provider's.
+    /// The adjusted configuration; its GUID is the provider's.
     config: SessionConfig,
-    /// The user who started it.
+    /// The uid of the user who started the session.
     starter: u32,
-    /// The same with all his groups.
+    /// The identity of that user with all groups.
     identity: Identity,
     owner: Claimant,
-    who: Scope,
+    participants: Scope,
     members: BTreeMap<LinkId, Member>,
-    /// The file's plain name is taken.
+    /// Whether a process has the file's plain name.
     is_named: bool,
     enables: BTreeMap<Guid, Enabled>,
     tied_to: Option<LinkId>,
-    /// What processes that are gone had to say.
+    /// The sums of processes that have disconnected.
     gone: Properties,
-    /// Processes that would not run it, or said nothing at its end.
-    turned_away: u32,
-    /// It is told where providers live.
+    /// Number of processes that refused to run the session, or did not report at its end.
+    uncounted: u32,
+    /// Whether the session records the modules of its providers.
     tracks_binaries: bool,
 }
 
-/// What it wants of a provider.
+/// What the session wants from a provider.
 #[derive(Debug)]
 struct Enabled {
     params: EnableParams,
-    /// What the provider was called by who asked.
+    /// The provider name given by the controller.
     name: String,
-    /// The GUID is the hash of that name: the session enables all GUIDs registered under it.
+    /// Whether the GUID is the hash of that name, so that the session enables all GUIDs registered
+    /// under it.
     is_by_name: bool,
 }
 
-/// A process that takes part.
+/// A process that takes part in a session.
 #[derive(Debug, Default)]
 struct Member {
-    /// It has said that the session runs.
-    runs: bool,
-    /// It has the file's plain name.
+    /// Whether the process has reported that the session runs.
+    is_running: bool,
+    /// Whether the process has the file's plain name.
     is_named: bool,
-    /// It belongs to another user than the starter.
-    is_anothers: bool,
+    /// Whether the process belongs to a user other than the starter.
+    has_other_user: bool,
     last: Properties,
     /// The GUIDs that the process was ordered to enable because of a name, each with the hash of
     /// that name. A GUID stays here when its registration goes: the process keeps its enables.
     by_name: BTreeMap<Guid, Guid>,
 }
 
-/// What a request was for.
+/// The purpose of a request to processes.
 #[derive(Debug)]
 enum Purpose {
     Start,
     Query,
     Change,
     Enable,
-    /// It is in no list any more.
+    /// The session was removed from the list.
     Stop(Box<Private>),
 }
 
-/// A request that processes have not all answered.
+/// A request that some processes have not answered yet.
 #[derive(Debug)]
 struct Pending {
-    asker: Option<Asker>,
-    /// Who asked, also when he is gone.
+    reply_to: Option<ReplyTo>,
+    /// The user who made the request; kept when the connection is closed.
     claimant: Claimant,
     session: u64,
     purpose: Purpose,
@@ -153,30 +161,30 @@ struct Pending {
     succeeded: usize,
     failure: Option<Refusal>,
     deadline: Option<Instant>,
-    /// Until when those are waited for who need not be.
+    /// The deadline for processes of other users, and these processes.
     others: Option<(Instant, BTreeSet<LinkId>)>,
 }
 
 impl Privates {
-    /// The session of this id or name.
+    /// Finds a session by id or name.
     pub(super) fn find(&self, reference: &SessionRef) -> Option<u64> {
         match reference {
             SessionRef::Id(id) => self.all.contains_key(id).then_some(*id),
             SessionRef::Name(name) => {
-                let is_meant = |it: &Private| is_same_name(&it.config.name, name);
-                self.all.iter().find(|(_, it)| is_meant(it)).map(|(id, _)| *id)
+                let has_name = |private: &Private| is_same_name(&private.config.name, name);
+                self.all.iter().find(|(_, private)| has_name(private)).map(|(id, _)| *id)
             }
         }
     }
 
-    /// The session whose provider a text names, where it is the only one of that provider.
-    pub(super) fn only_of(&self, provider: &str) -> Option<u64> {
+    /// Finds the session whose provider has this GUID, if it is the only session of that provider.
+    pub(super) fn only_with_guid(&self, provider: &str) -> Option<u64> {
         let provider = provider.parse::<Guid>().ok()?;
-        let mut all = self.all.iter().filter(|(_, it)| it.config.guid == provider);
+        let mut all = self.all.iter().filter(|(_, private)| private.config.guid == provider);
         all.next().map(|(id, _)| *id).filter(|_| all.next().is_none())
     }
 
-    /// Whether another session may have this name.
+    /// Checks that another session may have this name.
     pub(super) fn check_name(&self, name: &str) -> Result<(), Refusal> {
         match self.find(&SessionRef::Name(name.to_owned())) {
             Some(_) => Err(name_is_taken(name)),
@@ -184,9 +192,9 @@ impl Privates {
         }
     }
 
-    /// The logger id of a session to come, used again as late as possible.
+    /// Returns the logger id of a new session; ids are reused as late as possible.
     fn next_logger(&mut self) -> u16 {
-        let stopping = self.pending.values().map(|it| it.session);
+        let stopping = self.pending.values().map(|pending| pending.session);
         let used: BTreeSet<u64> = self.all.keys().copied().chain(stopping).map(|id| id & 0xFFFF).collect();
         for _ in LOGGERS {
             let next = self.last_logger.saturating_add(1);
@@ -198,46 +206,52 @@ impl Privates {
         self.last_logger
     }
 
-    /// Whether there is none.
+    /// Returns whether there are neither sessions nor pending requests.
     pub(super) fn is_empty(&self) -> bool {
         self.all.is_empty() && self.pending.is_empty()
     }
 
-    /// Those that end with a connection.
+    /// Returns the sessions that end with a connection.
     pub(super) fn tied_to(&self, link: LinkId) -> Vec<u64> {
-        self.all.iter().filter(|(_, it)| it.tied_to == Some(link)).map(|(id, _)| *id).collect()
+        self.all.iter().filter(|(_, private)| private.tied_to == Some(link)).map(|(id, _)| *id).collect()
     }
 
-    /// When the first request is given up.
+    /// Returns the earliest deadline of a request.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        let others = |it: &Pending| it.others.as_ref().map(|(at, _)| *at);
-        self.pending.values().flat_map(|it| [it.deadline, others(it)]).flatten().min()
+        let others = |pending: &Pending| pending.others.as_ref().map(|(at, _)| *at);
+        self.pending.values().flat_map(|pending| [pending.deadline, others(pending)]).flatten().min()
     }
 
-    /// The same for a controller that may wait for ever: one of them does not take the place of all others.
-    fn next_order_of(&mut self, link: LinkId, claimant: Claimant) -> Result<u32, Refusal> {
-        let its = self.pending.values().filter(|it| it.asker.is_some_and(|asker| asker.link == link)).count();
-        if its >= MAX_PENDING_OF_ONE {
-            let why = "too many calls of this controller are waiting";
-            return Err(Refusal::new(Status::ERROR_BUSY, why));
+    /// Returns an order number for a controller that may wait without a deadline; bounds such
+    /// requests per controller.
+    fn next_order_for(&mut self, link: LinkId, claimant: Claimant) -> Result<u32, Refusal> {
+        let count = self
+            .pending
+            .values()
+            .filter(|pending| pending.reply_to.is_some_and(|reply_to| reply_to.link == link))
+            .count();
+        if count >= MAX_PENDING_OF_ONE {
+            let reason = "too many calls of this controller are waiting";
+            return Err(Refusal::new(Status::ERROR_BUSY, reason));
         }
         self.next_order(claimant)
     }
 
-    /// Whether somebody may ask something more of processes.
+    /// Checks that a user may make another request to processes.
     fn check_pending(&self, claimant: Claimant) -> Result<(), Refusal> {
-        let held = self.pending.values().map(|it| it.claimant);
-        let busy = |why| Err(Refusal::new(Status::ERROR_BUSY, why));
+        let held = self.pending.values().map(|pending| pending.claimant);
+        let busy = |reason| Err(Refusal::new(Status::ERROR_BUSY, reason));
         if self.pending.len() >= limits::MAX_PENDING {
             busy("too many requests about private sessions are under way")
         } else if !claimant.has_room(held, limits::MAX_PENDING_OF_GUEST, limits::MAX_PENDING_OF_GUESTS) {
-            busy("too many requests of yours about private sessions are under way: wait for some of them")
+            busy("you have too many requests about private sessions under way: wait for some of them")
         } else {
             Ok(())
         }
     }
 
-    /// The number of an order to come; 0 means that nobody waits.
+    /// Returns the number of the next order; 0 is not used because it means that no reply is
+    /// awaited.
     fn next_order(&mut self, claimant: Claimant) -> Result<u32, Refusal> {
         self.check_pending(claimant)?;
         self.last_order = self.last_order.checked_add(1).unwrap_or(1);
@@ -247,32 +261,35 @@ impl Privates {
         Ok(self.last_order)
     }
 
-    /// A session that a process may still speak of: one that runs, or one that is being stopped.
-    fn spoken_of(&mut self, session: u64) -> Option<&mut Private> {
+    /// Finds a session that a process may still report on: one that runs, or is being stopped.
+    fn find_reported(&mut self, session: u64) -> Option<&mut Private> {
         if let Some(private) = self.all.get_mut(&session) {
             return Some(private);
         }
-        self.pending.values_mut().find(|it| it.session == session).and_then(|it| match &mut it.purpose {
-            Purpose::Stop(private) => Some(&mut **private),
-            _ => None,
+        self.pending.values_mut().find(|pending| pending.session == session).and_then(|pending| {
+            match &mut pending.purpose {
+                Purpose::Stop(private) => Some(&mut **private),
+                _ => None,
+            }
         })
     }
 }
 
 impl Private {
-    /// Whether a process takes part, where it has registered the provider.
-    fn is_for(&self, process: &Process) -> bool {
+    /// Returns whether a process takes part, if it has registered the provider.
+    fn includes(&self, process: &Process) -> bool {
         let peer = &process.peer;
-        (self.starter == 0 || self.starter == peer.uid) && process.is_in(&self.who)
+        (self.starter == 0 || self.starter == peer.uid) && process.is_in(&self.participants)
     }
 
-    /// Whether a process has groups that the starter has not: then it may write where he may not.
+    /// Returns whether a process has groups that the starter does not have, and could thus write
+    /// where the starter cannot.
     fn is_outranked_by(&self, process: &Identity) -> bool {
-        let is_his = |group: &u32| *group == self.identity.gid || self.identity.groups.contains(group);
-        self.starter != 0 && !(is_his(&process.gid) && process.groups.iter().all(is_his))
+        let has_starter = |group: &u32| *group == self.identity.gid || self.identity.groups.contains(group);
+        self.starter != 0 && !(has_starter(&process.gid) && process.groups.iter().all(has_starter))
     }
 
-    /// The log file of a process: the name as given for who comes first.
+    /// Returns the log file name of a process: the name as given for the first process.
     fn path_for(&self, given: Option<&Path>, is_named: bool, pid: u32) -> Option<PathBuf> {
         let mut path = given?.as_os_str().to_owned();
         if !is_named {
@@ -281,32 +298,33 @@ impl Private {
         Some(path.into())
     }
 
-    /// How it is: what all its processes have said, in sum.
+    /// Returns the session's properties: the sums of all its processes.
     fn properties(&self, id: u64) -> Properties {
         let mut sum = self.gone.clone();
-        for member in self.members.values().filter(|it| it.runs) {
+        for member in self.members.values().filter(|member| member.is_running) {
             add(&mut sum, &member.last);
             sum.processes = sum.processes.saturating_add(1);
         }
-        sum.uncounted_processes = sum.uncounted_processes.saturating_add(self.turned_away);
+        sum.uncounted_processes = sum.uncounted_processes.saturating_add(self.uncounted);
         Properties { id, config: self.config.clone(), ..sum }
     }
 
-    /// Those of its processes that nobody has to wait for.
+    /// Returns the processes of other users, which the controller need not wait for.
     fn others(&self) -> BTreeSet<LinkId> {
-        let are_named = self.who.is_some();
-        let others = self.members.iter().filter(|(_, it)| it.is_anothers && !are_named);
+        let are_named = self.participants.is_some();
+        let others = self.members.iter().filter(|(_, member)| member.has_other_user && !are_named);
         others.map(|(link, _)| *link).collect()
     }
 
-    /// How long it may take to do something that waits for a disk: the disks of others are not waited for.
+    /// Returns the timeout for requests that may wait for a disk; the disks of other users are not
+    /// waited for.
     fn within_for_disk(&self) -> Duration {
-        if self.members.values().any(|it| it.is_anothers) { ANSWER_WITHIN } else { DISK_WITHIN }
+        if self.members.values().any(|member| member.has_other_user) { ANSWER_WITHIN } else { DISK_WITHIN }
     }
 
-    /// A process is gone: what it said last still counts.
-    fn leave(&mut self, link: LinkId) {
-        if let Some(member) = self.members.remove(&link).filter(|it| it.runs) {
+    /// Removes a process that has disconnected; its last report still counts.
+    fn remove_member(&mut self, link: LinkId) {
+        if let Some(member) = self.members.remove(&link).filter(|member| member.is_running) {
             add(&mut self.gone, &member.last);
         }
     }
@@ -330,17 +348,20 @@ fn add(sum: &mut Properties, one: &Properties) {
     all.kernel = all.kernel.saturating_add(more.kernel);
     all.overwritten = all.overwritten.saturating_add(more.overwritten);
     sum.overwritten_buffers = sum.overwritten_buffers.saturating_add(one.overwritten_buffers);
-    // One of them is as good as another.
+    // Any of them will do.
     sum.logger_thread_id = one.logger_thread_id;
     sum.end_status = sum.end_status.max(one.end_status);
 }
 
-/// Which processes take part, by the session's filters: process ids and names of programs are all that there can be.
-fn who_takes_part(provider: &Guid, filters: &[Filter]) -> Result<Scope, Refusal> {
-    let is_known = |it: &Filter| matches!(it.kind, EVENT_FILTER_TYPE_PID | EVENT_FILTER_TYPE_EXECUTABLE_NAME);
+/// Returns which processes take part according to the session's filters: process ids and names of
+/// programs are allowed.
+fn resolve_participants(provider: &Guid, filters: &[Filter]) -> Result<Scope, Refusal> {
+    let is_known =
+        |filter: &Filter| matches!(filter.kind, EVENT_FILTER_TYPE_PID | EVENT_FILTER_TYPE_EXECUTABLE_NAME);
     if !filters.iter().all(is_known) {
-        let why = "a private session is limited by process ids and names of programs, once each";
-        return Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, why));
+        let reason =
+            "the filters of a private session are process ids and names of programs, at most one of each";
+        return Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, reason));
     }
     let params = EnableParams { filters: filters.to_vec(), ..EnableParams::default() };
     filter::resolve(provider, params).map(|(_, scope)| scope)
@@ -348,13 +369,13 @@ fn who_takes_part(provider: &Guid, filters: &[Filter]) -> Result<Scope, Refusal>
 
 #[cfg(test)]
 impl Privates {
-    /// All ids that are in use, those of sessions that are being stopped too.
+    /// Returns all ids in use, including those of sessions that are being stopped.
     pub(super) fn ids(&self) -> Vec<u64> {
-        let stopping = self.pending.values().filter(|it| matches!(it.purpose, Purpose::Stop(_)));
-        self.all.keys().copied().chain(stopping.map(|it| it.session)).collect()
+        let stopping = self.pending.values().filter(|pending| matches!(pending.purpose, Purpose::Stop(_)));
+        self.all.keys().copied().chain(stopping.map(|pending| pending.session)).collect()
     }
 
-    /// As if all numbers had been given once.
+    /// Makes the numbering of loggers wrap around.
     pub(super) fn forget_last_logger(&mut self) {
         self.last_logger = *LOGGERS.end();
     }
@@ -369,21 +390,21 @@ mod tests {
         Private {
             config: SessionConfig::default(),
             starter,
-            identity: Identity::alone(&Peer { pid: 1, uid: starter, gid: starter }),
+            identity: Identity::without_groups(&Peer { pid: 1, uid: starter, gid: starter }),
             owner: Claimant { uid: starter, is_guest: starter != 0 },
-            who: who_takes_part(&Guid::NULL, filters).unwrap(),
+            participants: resolve_participants(&Guid::NULL, filters).unwrap(),
             members: BTreeMap::new(),
             is_named: false,
             enables: BTreeMap::new(),
             tied_to: None,
             gone: Properties::default(),
-            turned_away: 0,
+            uncounted: 0,
             tracks_binaries: false,
         }
     }
 
     fn process(pid: u32, uid: u32) -> Process {
-        Process::new(Peer { pid, uid, gid: uid }, crate::process::ProcessKey::of(pid), 1)
+        Process::new(Peer { pid, uid, gid: uid }, crate::process::ProcessKey::from_pid(pid), 1)
     }
 
     fn names(text: &str) -> Filter {
@@ -392,47 +413,47 @@ mod tests {
     }
 
     #[test]
-    fn processes_of_the_starters_user_take_part_and_for_root_those_of_everybody() {
+    fn processes_of_the_starter_take_part_and_all_for_root() {
         let me = std::process::id();
         for (starter, user, takes_part) in
             [(1000, 1000, true), (1000, 1001, false), (1000, 0, false), (0, 1000, true), (0, 0, true)]
         {
             let session = private(starter, &[]);
-            assert_eq!(session.is_for(&process(me, user)), takes_part, "{starter} in a process of {user}");
+            assert_eq!(session.includes(&process(me, user)), takes_part, "{starter} in a process of {user}");
         }
     }
 
     #[test]
-    fn a_process_in_a_group_that_the_starter_is_not_in_takes_no_part() {
+    fn process_in_other_groups_than_the_starter_takes_no_part() {
         let peer = Peer { pid: 1, uid: 1000, gid: 1000 };
-        let is = |groups: &[u32]| Identity::of(&peer, Some(groups.to_vec()));
-        let session = Private { identity: is(&[27, 50]), ..private(1000, &[]) };
-        assert!(!session.is_outranked_by(&is(&[27])) && !session.is_outranked_by(&is(&[])));
-        assert!(session.is_outranked_by(&is(&[27, 42])));
-        assert!(session.is_outranked_by(&Identity { gid: 42, ..is(&[]) }));
-        assert!(!private(0, &[]).is_outranked_by(&is(&[42])), "root's");
+        let with_groups = |groups: &[u32]| Identity::with_groups(&peer, Some(groups.to_vec()));
+        let session = Private { identity: with_groups(&[27, 50]), ..private(1000, &[]) };
+        assert!(!session.is_outranked_by(&with_groups(&[27])) && !session.is_outranked_by(&with_groups(&[])));
+        assert!(session.is_outranked_by(&with_groups(&[27, 42])));
+        assert!(session.is_outranked_by(&Identity { gid: 42, ..with_groups(&[]) }));
+        assert!(!private(0, &[]).is_outranked_by(&with_groups(&[42])), "a session of root");
     }
 
     #[test]
-    fn filters_are_met_by_the_program_that_really_runs() {
+    fn name_filter_tests_the_program_that_actually_runs() {
         let program = std::env::current_exe().unwrap();
         let program = program.file_name().unwrap().to_string_lossy().to_uppercase();
         let me = process(std::process::id(), 1);
-        assert!(private(1, &[names(&format!("other;{program}\0"))]).is_for(&me));
-        assert!(!private(1, &[names("other")]).is_for(&me));
-        assert!(!private(1, &[names(&program)]).is_for(&process(u32::MAX, 1)), "nobody knows what it runs");
+        assert!(private(1, &[names(&format!("other;{program}\0"))]).includes(&me));
+        assert!(!private(1, &[names("other")]).includes(&me));
+        assert!(!private(1, &[names(&program)]).includes(&process(u32::MAX, 1)), "its program is unknown");
         let pid = |pid: u32| Filter { kind: EVENT_FILTER_TYPE_PID, data: pid.to_le_bytes().to_vec() };
-        assert!(private(1, &[pid(std::process::id())]).is_for(&me));
-        assert!(!private(1, &[pid(std::process::id()), names("other")]).is_for(&me), "both must be met");
+        assert!(private(1, &[pid(std::process::id())]).includes(&me));
+        assert!(!private(1, &[pid(std::process::id()), names("other")]).includes(&me), "both must be met");
         for wrong in [
             vec![names("")],
             vec![names("a"), names("b")],
             vec![pid(1), pid(2)],
             vec![Filter { kind: 7, data: vec![] }],
         ] {
-            assert_eq!(who_takes_part(&Guid::NULL, &wrong).unwrap_err().status.0, 87, "{wrong:?}");
+            assert_eq!(resolve_participants(&Guid::NULL, &wrong).unwrap_err().status.0, 87, "{wrong:?}");
         }
         let odd = Filter { kind: EVENT_FILTER_TYPE_EXECUTABLE_NAME, data: vec![1] };
-        assert_eq!(who_takes_part(&Guid::NULL, &[odd]).unwrap_err().status.0, 87);
+        assert_eq!(resolve_participants(&Guid::NULL, &[odd]).unwrap_err().status.0, 87);
     }
 }

@@ -1,11 +1,12 @@
-//! The sessions of the daemon: names, ids, files and how far each has come.
+//! The sessions of the daemon: names, ids, files and states.
 //!
 //! ```text
 //!   Starting ──Started──▶ Running ──stop, end by itself, shut down──▶ Stopping ──Stopped──▶ gone
 //! ```
 //!
-//! A session id is `generation << 16 | logger id`. The logger id goes into the buffers and is used again as late as possible; the
-//! generation begins at the daemon's start time and never repeats, so that a stale id names nothing, also after a restart.
+//! A session id is `generation << 16 | logger id`. The logger id goes into the buffers and is
+//! reused as late as possible; the generation begins at the daemon's start time and never repeats,
+//! so that a stale id matches no session, even after a restart.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -15,56 +16,53 @@ use traceweir_format::spec::status::Status;
 use traceweir_session::Session;
 use traceweir_transport::message::{Properties, SessionRef};
 
-use super::{Asker, LinkId, Who};
+use super::{LinkId, PeerName, ReplyTo};
 use crate::error::Refusal;
 use crate::limits::{self, Claimant};
 use crate::logfile::Claim;
 
-/// How far a session has come.
+/// The state of a session.
 pub(super) enum State {
-    /// Its threads and its header are being made.
+    /// The session's threads and its header are being created.
     Starting {
-        /// Who waits for it.
-        asker: Asker,
-        /// It ended before it was seen to run.
+        /// The start request to reply to.
+        reply_to: ReplyTo,
+        /// Set if the session ended before it was seen to run.
         ended: Option<Status>,
     },
-    /// It collects.
+    /// The session collects events.
     Running(Session),
-    /// Its processes are told, or its file is being finished.
+    /// The session's processes are ordered to stop writing, or its file is being finished.
     Stopping {
-        /// It.
         session: Session,
-        /// Who waits for it; nobody where it ended by itself.
-        asker: Option<Asker>,
+        /// The stop request to reply to; `None` if the session ended by itself.
+        reply_to: Option<ReplyTo>,
     },
 }
 
-/// One session.
+/// The daemon's entry of one session.
 pub(super) struct Entry {
-    /// Its name as given.
+    /// The name as given by the controller.
     pub(super) name: String,
-    /// Its GUID.
     pub(super) guid: Guid,
-    /// Its log file.
+    /// The log file.
     pub(super) file: Option<Claim>,
-    /// Bytes that its buffers may take.
+    /// Maximum size of the session's buffers in bytes.
     pub(super) pool_bytes: u64,
     pub(super) uncounted: Uncounted,
-    /// Updates and flushes under way.
+    /// Number of updates and flushes under way.
     pub(super) changes: usize,
-    /// Who started it.
-    pub(super) starter: Who,
-    /// The same, for what he may use up.
+    /// The process that started the session, for the log.
+    pub(super) starter: PeerName,
+    /// The user that the session's resources are charged to.
     pub(super) owner: Claimant,
-    /// The connection whose end is its end.
+    /// The connection that the session ends with.
     pub(super) tied_to: Option<LinkId>,
-    /// How far it is.
     pub(super) state: State,
 }
 
 impl Entry {
-    /// Adds the processes that had nowhere to count what they lost.
+    /// Adds the processes whose losses could not be counted.
     pub(super) fn with_uncounted(&self, mut properties: Properties) -> Properties {
         let processes = &mut properties.uncounted_processes;
         *processes = processes.saturating_add(self.uncounted.processes);
@@ -72,12 +70,11 @@ impl Entry {
     }
 }
 
-/// Processes of which a session may have missed events that nothing could count, each once for a
-/// connection.
+/// Processes that may have lost events which nothing could count; each connection counts once.
 #[derive(Debug, Default)]
 pub(super) struct Uncounted {
     processes: u32,
-    /// Those of them that are still connected.
+    /// The counted processes that are still connected.
     connected: BTreeSet<LinkId>,
 }
 
@@ -89,28 +86,28 @@ impl Uncounted {
     }
 }
 
-/// Sessions whose outcome is remembered.
+/// Maximum number of ended sessions whose outcome is kept.
 const OUTCOMES: usize = 64;
 
-/// All sessions.
+/// All sessions, with the outcomes of the last ones.
 pub(super) struct Sessions {
-    most: usize,
+    max_sessions: usize,
     pub(super) pool_budget: u64,
     generation: u64,
     last_logger: u16,
     all: BTreeMap<u64, Entry>,
-    /// How the last ones were at their end, the latest first.
+    /// Final properties of the last sessions, the latest first.
     outcomes: VecDeque<Properties>,
-    /// GUIDs that were made up for sessions that run, or are remembered.
+    /// GUIDs that were generated for sessions which run, or whose outcome is kept.
     pub(super) generated: BTreeSet<Guid>,
 }
 
 impl Sessions {
-    /// Room for so many.
-    pub(super) fn new(most: usize) -> Self {
+    /// Creates an empty list for at most `max_sessions` sessions.
+    pub(super) fn new(max_sessions: usize) -> Self {
         let seconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         Self {
-            most,
+            max_sessions,
             pool_budget: limits::pool_budget(),
             generation: seconds & 0xFFFF_FFFF,
             last_logger: 0,
@@ -120,15 +117,15 @@ impl Sessions {
         }
     }
 
-    /// How many there may be.
-    pub(super) fn most(&self) -> usize {
-        self.most
+    /// Returns the maximum number of sessions.
+    pub(super) fn max_sessions(&self) -> usize {
+        self.max_sessions
     }
 
-    /// Whether a session may have this name and GUID.
+    /// Checks that a new session may have this name and GUID.
     pub(super) fn check_name(&self, name: &str, guid: &Guid) -> Result<(), Refusal> {
-        // A name that is the GUID of another would be two sessions to whoever stops one by it.
-        if self.known(&SessionRef::Name(name.to_owned())).is_some() {
+        // A name that is the GUID of another session would make that name ambiguous.
+        if self.find_any(&SessionRef::Name(name.to_owned())).is_some() {
             return Err(name_is_taken(name));
         }
         let is_taken = |entry: &Entry| entry.guid == *guid || entry.name.parse() == Ok(*guid);
@@ -138,33 +135,34 @@ impl Sessions {
         Ok(())
     }
 
-    /// Whether somebody may have another session.
-    pub(super) fn check_room(&self, who: Claimant) -> Result<(), Refusal> {
-        let full = |why| Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, why));
-        if self.all.len() >= self.most {
-            return full(format!("{} sessions are running, which is the limit", self.most));
+    /// Checks that a user may have another session.
+    pub(super) fn check_room(&self, claimant: Claimant) -> Result<(), Refusal> {
+        let full = |reason| Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, reason));
+        if self.all.len() >= self.max_sessions {
+            return full(format!("{} sessions are running, which is the limit", self.max_sessions));
         }
-        let (of_guest, of_guests) =
-            (limits::sessions_of_guest(self.most), limits::sessions_of_guests(self.most));
-        if !who.has_room(self.all.values().map(|entry| entry.owner), of_guest, of_guests) {
+        let (per_guest, all_guests) =
+            (limits::sessions_of_guest(self.max_sessions), limits::sessions_of_guests(self.max_sessions));
+        if !claimant.has_room(self.all.values().map(|entry| entry.owner), per_guest, all_guests) {
             return full(format!(
-                "of {} sessions users other than root and the daemon's own may run {of_guests}, and each of them {of_guest}: stop some",
-                self.most
+                "of {} sessions, users other than root and the daemon's own user may run {all_guests} in total and {per_guest} each: stop some",
+                self.max_sessions
             ));
         }
         Ok(())
     }
 
-    /// Bytes that the buffers of another session may take.
+    /// Returns how many bytes the buffers of another session may use.
     pub(super) fn pool_left(&self, is_guest: bool) -> u64 {
         let taken: u64 = self.all.values().map(|entry| entry.pool_bytes).sum();
         let budget = if is_guest { limits::pool_of_guests(self.pool_budget) } else { self.pool_budget };
         budget.saturating_sub(taken)
     }
 
-    /// An id for a session to come. [`check_room`](Self::check_room) has said that there is room.
+    /// Returns an id for a new session. [`check_room`](Self::check_room) has made sure that one is
+    /// free.
     pub(super) fn next_id(&mut self) -> u64 {
-        let slots = u16::try_from(self.most.max(64)).unwrap_or(u16::MAX);
+        let slots = u16::try_from(self.max_sessions.max(64)).unwrap_or(u16::MAX);
         let is_free = |logger: u16| !self.all.keys().any(|id| id & 0xFFFF == u64::from(logger));
         let mut logger = self.last_logger;
         for _ in 0..slots {
@@ -177,72 +175,71 @@ impl Sessions {
         self.next_id_with(logger)
     }
 
-    /// An id for a session whose logger id is not one of ours to give.
+    /// Returns an id for a session whose logger id the daemon does not assign.
     pub(super) fn next_id_with(&mut self, logger: u16) -> u64 {
         self.generation += 1;
         self.generation << 16 | u64::from(logger)
     }
 
-    /// Adds a session.
     pub(super) fn insert(&mut self, id: u64, entry: Entry) {
         self.all.insert(id, entry);
     }
 
-    /// Takes a session out.
     pub(super) fn remove(&mut self, id: u64) -> Option<Entry> {
         self.all.remove(&id)
     }
 
-    /// Remembers how a session was at its end; the one that is forgotten for it.
+    /// Stores the final properties of a session; returns those that were dropped to make room.
     pub(super) fn remember(&mut self, outcome: Properties) -> Option<Properties> {
         let forgotten = if self.outcomes.len() < OUTCOMES { None } else { self.outcomes.pop_back() };
         self.outcomes.push_front(outcome);
         forgotten
     }
 
-    /// How the session that is meant was at its end.
+    /// Returns the final properties of a session that has ended.
     pub(super) fn outcome(&self, reference: &SessionRef) -> Result<&Properties, Refusal> {
         if self.find(reference).is_ok() {
-            let why = "the session is running: it has no outcome yet";
-            return Err(Refusal::new(Status::ERROR_WMI_INSTANCE_NOT_FOUND, why));
+            let reason = "the session is running: it has no outcome yet";
+            return Err(Refusal::new(Status::ERROR_WMI_INSTANCE_NOT_FOUND, reason));
         }
-        self.remembered(reference).ok_or_else(|| self.gone(reference))
+        self.find_outcome(reference).ok_or_else(|| self.not_found(reference))
     }
 
-    /// The sessions that have ended and are remembered, the latest first.
+    /// Returns the kept outcomes, the latest first.
     pub(super) fn ended(&self) -> Vec<Properties> {
         self.outcomes.iter().cloned().collect()
     }
 
-    fn remembered(&self, reference: &SessionRef) -> Option<&Properties> {
-        let is_meant = |outcome: &&Properties| match reference {
+    fn find_outcome(&self, reference: &SessionRef) -> Option<&Properties> {
+        let matches = |outcome: &&Properties| match reference {
             SessionRef::Id(id) => outcome.id == *id,
             SessionRef::Name(name) => is_same_name(&outcome.config.name, name),
         };
-        self.outcomes.iter().find(is_meant)
+        self.outcomes.iter().find(matches)
     }
 
-    /// The refusal for a session that is not there, or not any more, or not named at all.
-    fn gone(&self, reference: &SessionRef) -> Refusal {
+    /// Returns the refusal for a reference to no session, or to a session that does not run or has
+    /// ended.
+    fn not_found(&self, reference: &SessionRef) -> Refusal {
         if reference.is_nothing() {
-            let why = "no session is named: give its name, or its id, which is not 0";
-            return Refusal::new(Status::ERROR_INVALID_PARAMETER, why);
+            let reason = "no session is named: give its name, or its id, which is not 0";
+            return Refusal::new(Status::ERROR_INVALID_PARAMETER, reason);
         }
-        let Some(outcome) = self.remembered(reference) else { return not_running() };
+        let Some(outcome) = self.find_outcome(reference) else { return not_running() };
         let (name, status) = (&outcome.config.name, Status(outcome.end_status));
-        let why = match status {
+        let reason = match status {
             Status::ERROR_SUCCESS => format!("session {name:?} has ended"),
             status => format!("session {name:?} ended by itself: {status} (status {})", status.0),
         };
-        Refusal::new(Status::ERROR_WMI_INSTANCE_NOT_FOUND, why)
+        Refusal::new(Status::ERROR_WMI_INSTANCE_NOT_FOUND, reason)
     }
 
-    /// Those that end with a connection.
+    /// Returns the sessions that end with a connection.
     pub(super) fn tied_to(&self, link: LinkId) -> Vec<u64> {
         self.all.iter().filter(|(_, entry)| entry.tied_to == Some(link)).map(|(id, _)| *id).collect()
     }
 
-    /// Counts a process of which the session may have missed events that nothing could count.
+    /// Counts a process that may have lost events which nothing could count.
     pub(super) fn count_uncounted(&mut self, session: u64, link: LinkId) {
         if let Some(entry) = self.get_mut(session) {
             entry.uncounted.add(link);
@@ -256,12 +253,11 @@ impl Sessions {
         }
     }
 
-    /// One session.
     pub(super) fn get_mut(&mut self, id: u64) -> Option<&mut Entry> {
         self.all.get_mut(&id)
     }
 
-    /// One session, while it runs.
+    /// Returns a session if it is running.
     pub(super) fn running_session(&self, id: u64) -> Option<&Session> {
         match &self.all.get(&id)?.state {
             State::Running(session) => Some(session),
@@ -269,7 +265,7 @@ impl Sessions {
         }
     }
 
-    /// One session, from when it runs until it is gone.
+    /// Returns a session that is running or stopping.
     pub(super) fn session(&self, id: u64) -> Option<&Session> {
         match &self.all.get(&id)?.state {
             State::Running(session) | State::Stopping { session, .. } => Some(session),
@@ -277,8 +273,8 @@ impl Sessions {
         }
     }
 
-    /// The session that is meant, also while it starts.
-    pub(super) fn known(&self, reference: &SessionRef) -> Option<u64> {
+    /// Finds a session in any state, including while it starts.
+    pub(super) fn find_any(&self, reference: &SessionRef) -> Option<u64> {
         match reference {
             SessionRef::Id(id) => self.all.contains_key(id).then_some(*id),
             SessionRef::Name(name) => self.named(name).or_else(|| {
@@ -288,12 +284,14 @@ impl Sessions {
         }
     }
 
-    /// The session that is meant.
+    /// Finds a session that is running or stopping.
     pub(super) fn find(&self, reference: &SessionRef) -> Result<u64, Refusal> {
-        self.known(reference).filter(|id| self.session(*id).is_some()).ok_or_else(|| self.gone(reference))
+        self.find_any(reference)
+            .filter(|id| self.session(*id).is_some())
+            .ok_or_else(|| self.not_found(reference))
     }
 
-    /// As [`find`](Self::find), and the session is not about to stop.
+    /// Finds a session that is running, and not stopping.
     pub(super) fn find_running(&self, reference: &SessionRef) -> Result<(u64, &Session), Refusal> {
         let id = self.find(reference)?;
         self.running_session(id).map(|session| (id, session)).ok_or_else(not_running)
@@ -303,50 +301,48 @@ impl Sessions {
         self.all.iter().find(|(_, entry)| is_same_name(&entry.name, name)).map(|(id, _)| *id)
     }
 
-    /// How all are, by id.
+    /// Returns the properties of all sessions, by id.
     pub(super) fn all_properties(&self) -> Vec<Properties> {
         self.all.keys().filter_map(|id| self.properties(*id)).collect()
     }
 
-    /// How one is.
+    /// Returns the properties of a session.
     pub(super) fn properties(&self, id: u64) -> Option<Properties> {
         let entry = self.all.get(&id)?;
         self.session(id).map(|session| entry.with_uncounted(session.properties()))
     }
 
-    /// Ids of those that run.
+    /// Returns the ids of the running sessions.
     pub(super) fn running(&self) -> Vec<u64> {
         self.all.keys().copied().filter(|id| self.running_session(*id).is_some()).collect()
     }
 
-    /// The name of one.
+    /// Returns the name of a session; empty if there is none.
     pub(super) fn name(&self, id: u64) -> &str {
         self.all.get(&id).map_or("", |entry| &entry.name)
     }
 
-    /// Names of all.
     pub(super) fn names(&self) -> Vec<String> {
         self.all.values().map(|entry| entry.name.clone()).collect()
     }
 
-    /// Whether there is none.
     pub(super) fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 }
 
-/// Whether two names are one: case does not count, and neither do the braces of a GUID.
+/// Returns whether two names are the same, ignoring case and the braces of a GUID.
 pub(super) fn is_same_name(a: &str, b: &str) -> bool {
     let guid = |name: &str| name.parse::<Guid>().ok();
     a.to_lowercase() == b.to_lowercase() || guid(a).is_some_and(|a| guid(b) == Some(a))
 }
 
-/// The refusal for a name that a session has.
+/// Returns the refusal for a name that a session already has.
 pub(super) fn name_is_taken(name: &str) -> Refusal {
     Refusal::new(Status::ERROR_ALREADY_EXISTS, format!("a session {name:?} is running"))
 }
 
-/// The refusal for a session that is not there.
+/// Returns the refusal for a session that is not running.
 pub(super) fn not_running() -> Refusal {
     Refusal::new(Status::ERROR_WMI_INSTANCE_NOT_FOUND, "no such session is running")
 }

@@ -1,8 +1,11 @@
-//! How a session begins.
+//! How a session starts.
 //!
 //! ```text
-//!   Start ─▶ checks, in the published order ─▶ Starting ─(own thread: kernel events, check and empty the file, Session::start)─▶ Started ─▶ Properties
-//!                       └─ no place: the file is looked at all the same, for a full disk is told first ─▶ Looked ─▶ Refused
+//!   Start ─▶ checks, in the published order ─▶ Starting
+//!       │      └─(own thread: kernel events, check and empty the file, Session::start)─▶ Started
+//!       │             ─▶ Properties
+//!       └─ no room: the file is checked nevertheless, because a full disk is reported first
+//!              ─▶ FileChecked ─▶ Refused
 //! ```
 
 use traceweir_format::Guid;
@@ -15,64 +18,64 @@ use traceweir_transport::map::check_headroom;
 use traceweir_transport::message::SessionConfig;
 
 use super::access::rights_to_run;
-use super::control::{FILE_STACK, apart, buffers_in, pool_bytes};
+use super::control::{FILE_STACK, buffers_in, pool_bytes, spawn_file_thread};
 use super::notice::{Notice, Promise, Started};
 use super::sessions::{Entry, State, Uncounted, not_running};
-use super::{Asker, Service, own, warning};
+use super::{ReplyTo, Service, log_warning, own};
 use crate::access::Identity;
 use crate::error::Refusal;
-use crate::kernel::{self, Begun, Wishes};
-use crate::logfile::{Named, Opened, Passed, Terms, next_file};
+use crate::kernel::{self, OpenCapture, RequestedGroups};
+use crate::logfile::{NamedFiles, OpenedFiles, PassedDescriptors, Terms, next_file};
 
-/// Files of sessions that there is no place for that may be looked at.
-const MAX_LOOKS: usize = 16;
+/// Maximum number of file checks under way for sessions that are about to be refused.
+const MAX_FILE_CHECKS: usize = 16;
 
 impl Service {
     /// Starts a session.
     pub(super) fn start(
         &mut self,
-        asker: Asker,
+        reply_to: ReplyTo,
         mut config: SessionConfig,
-        passed: Passed,
+        passed: PassedDescriptors,
     ) -> Result<(), Refusal> {
         self.refuse_when_leaving()?;
         let generated = if config.guid.is_null() { Some(random_guid()?) } else { None };
         config.guid = generated.unwrap_or(config.guid);
-        // Settings tell it from now on.
+        // From here on the settings hold the stack configuration.
         let stacks = std::mem::take(&mut config.kernel_stacks);
-        let config = own::checked(asker, config)?;
+        let config = own::check_config(reply_to, config)?;
         let raw = config.properties();
-        // A name may have a GUID of its own.
+        // A session name can imply a fixed GUID, which then replaces the generated one.
         let is_generated = generated == Some(raw.guid);
-        // What gets a GUID that nobody knows has no list but the default.
-        let judged_by = if is_generated { DEFAULT_TRACE_SECURITY } else { raw.guid };
-        self.check_right(asker.link, judged_by, rights_to_run(raw))?;
-        let wishes = is_system_logger(raw).then(|| Wishes::of_flags(raw.enable_flags));
-        if let Some(wishes) = &wishes {
-            self.check_sight(asker.link, raw)?;
-            self.check_kernel_events(asker.link, &wishes.sum())?;
+        // A generated GUID has no access list of its own; the default list applies.
+        let access_object = if is_generated { DEFAULT_TRACE_SECURITY } else { raw.guid };
+        self.check_right(reply_to.link, access_object, rights_to_run(raw))?;
+        let requested = is_system_logger(raw).then(|| RequestedGroups::from_flags(raw.enable_flags));
+        if let Some(requested) = &requested {
+            self.check_kernel_access(reply_to.link, raw)?;
+            self.check_kernel_events(reply_to.link, &requested.combined())?;
         }
         let settings = self.settings_at_start(raw, &stacks)?;
         self.sessions.check_name(&raw.name, &raw.guid)?;
         self.privates.check_name(&raw.name)?;
-        let (pid, owner) = self.starter(asker.link).ok_or_else(not_running)?;
-        passed.check(Named::by(raw.log_file_mode, raw.log_file.is_some()))?;
+        let (pid, owner) = self.starter(reply_to.link).ok_or_else(not_running)?;
+        passed.check(NamedFiles::from_mode(raw.log_file_mode, raw.log_file.is_some()))?;
         let (name, guid) = (raw.name.clone(), raw.guid);
-        // The published order puts the room on the disk before the number of sessions and their memory.
-        let terms = Terms::of_log(raw, owner.uid);
-        let claimant = self.claimant(asker);
+        // The published order checks disk space before the number of sessions and their memory.
+        let terms = Terms::for_log(raw, owner.uid);
+        let claimant = self.claimant(reply_to);
         let room = self.sessions.check_room(claimant);
-        let room = room.and_then(|()| wishes.as_ref().map_or(Ok(()), |_| self.kernels.check_room(raw)));
-        let config = match room.and_then(|()| self.fit(config, claimant.is_guest)) {
+        let room = room.and_then(|()| requested.as_ref().map_or(Ok(()), |_| self.kernels.check_room(raw)));
+        let config = match room.and_then(|()| self.fit_pool(config, claimant.is_guest)) {
             Ok(config) => config,
-            Err(refusal) => return self.refuse_after_look(asker, passed, terms, refusal),
+            Err(refusal) => return self.refuse_after_file_check(reply_to, passed, terms, refusal),
         };
         let raw = config.properties();
         let id = self.sessions.next_id();
-        let state = State::Starting { asker, ended: None };
-        let tied_to = raw.tied.then_some(asker.link);
+        let state = State::Starting { reply_to, ended: None };
+        let tied_to = raw.tied.then_some(reply_to.link);
         let pool_bytes = pool_bytes(raw, raw.maximum_buffers);
-        let (file, changes, starter) = (None, 0, self.who(asker.link));
+        let (file, changes, starter) = (None, 0, self.peer_name(reply_to.link));
         if is_generated {
             self.sessions.generated.insert(guid);
         }
@@ -93,13 +96,14 @@ impl Service {
             self.information.keep(id, settings);
         }
         let information = &self.information;
-        let wanted = wishes.map(|wishes| self.kernels.add(id, config.properties(), wishes, information));
+        let wanted =
+            requested.map(|requested| self.kernels.add(id, config.properties(), requested, information));
         self.launch(id, config, wanted, (passed, terms), (pid, owner));
         Ok(())
     }
 
-    /// With fewer buffers at most, where all sessions together would take too much of the memory.
-    pub(super) fn fit(&self, config: Config, is_guest: bool) -> Result<Config, Refusal> {
+    /// Reduces the maximum number of buffers if all sessions together would use too much memory.
+    pub(super) fn fit_pool(&self, config: Config, is_guest: bool) -> Result<Config, Refusal> {
         let (raw, left) = (config.properties(), self.sessions.pool_left(is_guest));
         check_headroom(FILE_STACK.saturating_add(usize::try_from(pool_bytes(raw, 1)).unwrap_or(usize::MAX)))
             .map_err(|e| Refusal::new(e.status(), e.to_string()))?;
@@ -107,32 +111,33 @@ impl Service {
             return Ok(config);
         }
         if pool_bytes(raw, raw.minimum_buffers) > left {
-            let why = "the buffers of all sessions would take more than half of the memory";
-            return Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, why));
+            let reason = "the buffers of all sessions would take more than half of the memory";
+            return Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, reason));
         }
         let maximum_buffers = buffers_in(left, raw).max(raw.minimum_buffers);
         Ok(config.with_maximum_buffers(maximum_buffers))
     }
 
-    /// Looking at a file, emptying it and writing the header may take their time: they have a thread of their own.
+    /// Starts a session on a thread of its own: checking and emptying a file and writing the header
+    /// may take long.
     pub(super) fn launch(
         &self,
         id: u64,
         config: Config,
         wanted: Option<Wanted>,
-        (passed, terms): (Passed, Terms),
+        (passed, terms): (PassedDescriptors, Terms),
         (pid, owner): (u32, Identity),
     ) {
         let promise = Promise::new(&self.post, move |outcome| Notice::Started { id, outcome });
         let (post, files) = (self.post.clone(), self.files.clone());
-        apart(move || {
-            // Before the file, which is emptied when it is opened.
+        spawn_file_thread(move || {
+            // Before the file is opened, because opening empties it.
             let begun = match wanted.map(|wanted| capture(&wanted, &config)).transpose() {
                 Ok(begun) => begun.flatten(),
                 Err(e) => return promise.keep(Err(e)),
             };
             let opened = passed.open(&files, &terms);
-            promise.keep(opened.and_then(|Opened { file, claim, folder, rights }| {
+            promise.keep(opened.and_then(|OpenedFiles { file, claim, folder, rights }| {
                 let on_end = Box::new(move |ended: traceweir_session::Ended| {
                     post(Notice::Ended { id, status: ended.status });
                 });
@@ -140,13 +145,13 @@ impl Service {
                 let starter = (pid, pid);
                 let has_roots_room = terms.has_roots_room();
                 let place = Place { id, file, next_file, has_roots_room, starter, on_end };
-                // What the session reports of itself is what it gets.
+                // The session reports the stack size that it actually gets.
                 let config = match &begun {
                     Some(begun) => config.with_stack_bytes(begun.stack_bytes),
                     None => config,
                 };
                 let session = Session::start(config, place)?;
-                let kernel = begun.map(|Begun { source, control, losses, .. }| {
+                let kernel = begun.map(|OpenCapture { source, control, losses, .. }| {
                     session.capture(source);
                     (control, losses)
                 });
@@ -155,46 +160,54 @@ impl Service {
         });
     }
 
-    /// There is no place for a session: it is refused, for want of room on the disk where that is missing too. The file stays as it is.
-    pub(super) fn refuse_after_look(
+    /// Refuses a session for which there is no room; the refusal is about disk space if that is
+    /// missing too. The file is not changed.
+    pub(super) fn refuse_after_file_check(
         &mut self,
-        asker: Asker,
-        passed: Passed,
+        reply_to: ReplyTo,
+        passed: PassedDescriptors,
         terms: Terms,
         refusal: Refusal,
     ) -> Result<(), Refusal> {
-        if passed.is_empty() || self.looking >= MAX_LOOKS {
+        if passed.is_empty() || self.file_checks >= MAX_FILE_CHECKS {
             return Err(refusal);
         }
-        self.looking += 1;
-        let promise = Promise::new(&self.post, move |outcome| Notice::Looked { asker, refusal, outcome });
+        self.file_checks += 1;
+        let promise =
+            Promise::new(&self.post, move |outcome| Notice::FileChecked { reply_to, refusal, outcome });
         let files = self.files.clone();
-        apart(move || promise.keep(passed.look(&files, &terms).map(drop)));
+        spawn_file_thread(move || promise.keep(passed.check_file(&files, &terms).map(drop)));
         Ok(())
     }
 
-    /// The file of a session that there is no place for was looked at.
-    pub(super) fn looked(&mut self, asker: Asker, refusal: Refusal, outcome: traceweir_session::Result<()>) {
-        self.looking = self.looking.saturating_sub(1);
+    /// Sends the refusal once the file has been checked.
+    pub(super) fn file_checked(
+        &mut self,
+        reply_to: ReplyTo,
+        refusal: Refusal,
+        outcome: traceweir_session::Result<()>,
+    ) {
+        self.file_checks = self.file_checks.saturating_sub(1);
         let refusal = match outcome {
-            // Nobody could look.
+            // `Ended`: the file could not be checked.
             Ok(()) | Err(traceweir_session::Error::Ended) => refusal,
             Err(e) => e.into(),
         };
-        self.refuse(asker, refusal);
+        self.refuse(reply_to, refusal);
     }
 
-    /// Keeps so many MB free on the system's own file system when sessions start.
+    /// Sets how many MB stay free on the system's own file system when sessions start.
     pub(crate) fn set_reserve_mb(&self, reserve: u32) {
         self.files.set_reserve(u64::from(reserve) << 20);
     }
 }
 
-/// What is captured of the kernel for a session. One that wants no events runs without, where there is nothing to be had.
-fn capture(wanted: &Wanted, config: &Config) -> traceweir_session::Result<Option<Begun>> {
+/// Opens the kernel capture of a session. A session that wants no events runs without one if none
+/// can be opened.
+fn capture(wanted: &Wanted, config: &Config) -> traceweir_session::Result<Option<OpenCapture>> {
     match kernel::begin(wanted, config.properties()) {
         Err(e) if !kernel::wants_events(&wanted.groups.0) => {
-            warning!("session {:?} gets no kernel events: {e}", config.properties().name);
+            log_warning!("session {:?} gets no kernel events: {e}", config.properties().name);
             Ok(None)
         }
         begun => begun.map(Some),

@@ -1,11 +1,12 @@
-//! What a service does with whoever comes: connections and roles, and how sessions end. What others may use up is in `bounds`.
+//! Tests of connections, roles and the end of sessions. `bounds` tests the limits on what users can
+//! consume.
 
 mod bounds;
 mod fault;
 mod kernel;
+mod model;
 mod private;
 mod rights;
-mod told;
 
 use std::collections::BTreeSet;
 
@@ -29,10 +30,10 @@ fn service(scope: Scope) -> Service {
 }
 
 fn connect(service: &mut Service, link: LinkId, uid: u32) {
-    service.connected(link, Peer { pid: 100, uid, gid: uid }, ProcessKey::of(100), false);
+    service.connected(link, Peer { pid: 100, uid, gid: uid }, ProcessKey::from_pid(100), false);
 }
 
-fn say(service: &mut Service, link: LinkId, message: Message) {
+fn send(service: &mut Service, link: LinkId, message: Message) {
     service.handle(link, Envelope { request: 9, message, descriptors: Vec::new() });
 }
 
@@ -40,8 +41,8 @@ fn hello(role: Role, instance: u64) -> Message {
     Message::Hello { versions: VERSIONS, role, instance, program: "test".into() }
 }
 
-/// What was sent, in short: replies by their name or status, closes as such.
-fn heard(service: &mut Service) -> Vec<String> {
+/// Summarizes what was sent: replies by name or status, and closes.
+fn sent(service: &mut Service) -> Vec<String> {
     let text = |effect| match effect {
         Effect::Send { link, message: Message::Refused { status, .. }, .. } => {
             format!("{link} refused {status}")
@@ -58,21 +59,21 @@ fn heard(service: &mut Service) -> Vec<String> {
     service.effects().into_iter().map(text).collect()
 }
 
-/// A service whose sessions are real; their notices are delivered by hand.
+/// A service with real sessions; the tests deliver their notices by hand.
 fn with_notices() -> (Service, std::sync::mpsc::Receiver<Notice>) {
     let (sender, notices) = std::sync::mpsc::channel();
     let post: Post = Arc::new(move |notice| drop(sender.send(notice)));
     let mut service = Service::new(Access::new(Scope::User, OWN), 4, 77, post, Janitor::new());
     connect(&mut service, 1, OWN);
-    say(&mut service, 1, hello(Role::Controller, 1));
+    send(&mut service, 1, hello(Role::Controller, 1));
     (service, notices)
 }
 
 fn started(service: &mut Service, notices: &std::sync::mpsc::Receiver<Notice>) -> u64 {
     let config = SessionConfig { name: "s".into(), log_file_mode: 0x100, ..SessionConfig::default() };
-    say(service, 1, Message::Start(Box::new(config)));
+    send(service, 1, Message::Start(Box::new(config)));
     service.notice(notices.recv_timeout(Duration::from_secs(30)).unwrap());
-    heard(service);
+    sent(service);
     service.sessions.running().pop().unwrap()
 }
 
@@ -89,71 +90,71 @@ fn enable(session: u64, timeout_ms: u32) -> Message {
     }
 }
 
-/// A process with a registration that the session wants.
+/// Adds a process with a registration that the session wants.
 fn register(service: &mut Service, link: LinkId) {
     connect(service, link, OWN);
-    say(service, link, hello(Role::Provider, link));
+    send(service, link, hello(Role::Provider, link));
     let provider = Guid::from_u128(1);
-    say(service, link, Message::Register { registration: 1, provider, traits: Vec::new(), classic: false });
+    send(service, link, Message::Register { registration: 1, provider, traits: Vec::new(), classic: false });
 }
 
 #[test]
-fn whoever_says_hello_is_welcome_in_its_role() {
+fn hello_is_answered_with_welcome_in_every_role() {
     for (link, role) in [(1, Role::Provider), (2, Role::Controller), (3, Role::Consumer)] {
         let mut service = service(Scope::User);
         connect(&mut service, link, OWN);
         assert!(!service.is_introduced(link));
-        say(&mut service, link, hello(role, 1));
+        send(&mut service, link, hello(role, 1));
         assert!(service.is_introduced(link));
-        assert_eq!(heard(&mut service), [format!("{link} welcome 77")]);
+        assert_eq!(sent(&mut service), [format!("{link} welcome 77")]);
     }
 }
 
 #[test]
-fn strangers_are_told_and_closed() {
+fn other_users_are_refused_and_closed() {
     let mut service = service(Scope::User);
     connect(&mut service, 1, STRANGER);
-    say(&mut service, 1, hello(Role::Provider, 1));
-    assert_eq!(heard(&mut service), ["1 refused 5", "1 close"]);
+    send(&mut service, 1, hello(Role::Provider, 1));
+    assert_eq!(sent(&mut service), ["1 refused 5", "1 close"]);
 }
 
 #[test]
-fn a_version_that_is_not_spoken_is_refused() {
+fn unsupported_version_is_refused() {
     let mut service = service(Scope::User);
     connect(&mut service, 1, OWN);
     let message =
         Message::Hello { versions: (200, 300), role: Role::Controller, instance: 1, program: "new".into() };
-    say(&mut service, 1, message);
-    assert_eq!(heard(&mut service), ["1 refused 50", "1 close"]);
+    send(&mut service, 1, message);
+    assert_eq!(sent(&mut service), ["1 refused 50", "1 close"]);
 }
 
 #[test]
-fn a_process_has_one_connection_until_that_is_gone() {
+fn process_has_one_provider_connection_at_a_time() {
     let mut service = service(Scope::User);
     for link in 1..=3 {
         connect(&mut service, link, OWN);
     }
-    say(&mut service, 1, hello(Role::Provider, 5));
-    say(&mut service, 2, hello(Role::Provider, 5));
-    say(&mut service, 3, hello(Role::Provider, 6));
-    assert_eq!(heard(&mut service), ["1 welcome 77", "2 refused 183", "2 close", "3 welcome 77"]);
+    send(&mut service, 1, hello(Role::Provider, 5));
+    send(&mut service, 2, hello(Role::Provider, 5));
+    send(&mut service, 3, hello(Role::Provider, 6));
+    assert_eq!(sent(&mut service), ["1 welcome 77", "2 refused 183", "2 close", "3 welcome 77"]);
     service.disconnected(1);
     connect(&mut service, 4, OWN);
-    say(&mut service, 4, hello(Role::Provider, 5));
-    assert_eq!(heard(&mut service), ["4 welcome 77"]);
+    send(&mut service, 4, hello(Role::Provider, 5));
+    assert_eq!(sent(&mut service), ["4 welcome 77"]);
 }
 
 #[test]
 fn only_a_provider_answers_a_knock() {
     let mut service = service(Scope::User);
     service.connected(1, Peer { pid: 100, uid: OWN, gid: OWN }, None, true);
-    assert!(heard(&mut service).first().is_some_and(|first| first.contains("Knock")));
-    say(&mut service, 1, hello(Role::Controller, 1));
-    assert_eq!(heard(&mut service), ["1 refused 87", "1 close"]);
+    assert!(sent(&mut service).first().is_some_and(|first| first.contains("Knock")));
+    send(&mut service, 1, hello(Role::Controller, 1));
+    assert_eq!(sent(&mut service), ["1 refused 87", "1 close"]);
 }
 
 #[test]
-fn what_has_no_place_is_refused_and_closed() {
+fn message_out_of_role_is_refused_and_closed() {
     let register = || Message::Register {
         registration: 1,
         provider: Guid::from_u128(1),
@@ -171,37 +172,37 @@ fn what_has_no_place_is_refused_and_closed() {
     ] {
         let mut service = service(Scope::User);
         connect(&mut service, 1, OWN);
-        say(&mut service, 1, hello(role, 1));
-        heard(&mut service);
-        say(&mut service, 1, message);
-        assert_eq!(heard(&mut service), ["1 refused 87", "1 close"], "{role:?}");
+        send(&mut service, 1, hello(role, 1));
+        sent(&mut service);
+        send(&mut service, 1, message);
+        assert_eq!(sent(&mut service), ["1 refused 87", "1 close"], "{role:?}");
     }
     let mut service = service(Scope::User);
     connect(&mut service, 1, OWN);
-    say(&mut service, 1, all());
-    assert_eq!(heard(&mut service), ["1 refused 87", "1 close"], "before hello");
+    send(&mut service, 1, all());
+    assert_eq!(sent(&mut service), ["1 refused 87", "1 close"], "before hello");
 }
 
 #[test]
-fn sessions_that_are_not_there_are_4201() {
+fn unknown_session_is_refused_with_4201() {
     let mut service = service(Scope::User);
     connect(&mut service, 1, OWN);
     connect(&mut service, 2, OWN);
-    say(&mut service, 1, hello(Role::Controller, 1));
-    say(&mut service, 2, hello(Role::Consumer, 1));
-    heard(&mut service);
-    for session in [SessionRef::Id(0x1_0001), SessionRef::Name("nobody".into())] {
+    send(&mut service, 1, hello(Role::Controller, 1));
+    send(&mut service, 2, hello(Role::Consumer, 1));
+    sent(&mut service);
+    for session in [SessionRef::Id(0x1_0001), SessionRef::Name("unknown".into())] {
         for control in [
             Control::Query,
             Control::Stop,
             Control::Update(Update::default()),
             Control::Flush { log_file: None },
         ] {
-            say(&mut service, 1, Message::Control { session: session.clone(), control });
+            send(&mut service, 1, Message::Control { session: session.clone(), control });
         }
         let params = Box::new(EnableParams::default());
         let (provider, code) = (Guid::from_u128(1), EnableCode::Enable);
-        say(
+        send(
             &mut service,
             1,
             Message::EnableProvider {
@@ -213,20 +214,20 @@ fn sessions_that_are_not_there_are_4201() {
                 timeout_ms: 0,
             },
         );
-        say(&mut service, 2, Message::OpenConsumer { session });
-        let heard = heard(&mut service);
-        assert_eq!(heard.len(), 6);
-        assert!(heard.iter().all(|line| line.ends_with("refused 4201")), "{heard:?}");
+        send(&mut service, 2, Message::OpenConsumer { session });
+        let sent = sent(&mut service);
+        assert_eq!(sent.len(), 6);
+        assert!(sent.iter().all(|line| line.ends_with("refused 4201")), "{sent:?}");
     }
 }
 
 #[test]
-fn registering_and_leaving_keep_the_registry_in_step() {
+fn registry_follows_registrations_and_disconnects() {
     let mut service = service(Scope::System);
     connect(&mut service, 1, STRANGER);
-    say(&mut service, 1, hello(Role::Provider, 1));
+    send(&mut service, 1, hello(Role::Provider, 1));
     for registration in [4, 5] {
-        say(
+        send(
             &mut service,
             1,
             Message::Register {
@@ -237,7 +238,7 @@ fn registering_and_leaving_keep_the_registry_in_step() {
             },
         );
     }
-    say(
+    send(
         &mut service,
         1,
         Message::Register {
@@ -247,94 +248,94 @@ fn registering_and_leaving_keep_the_registry_in_step() {
             classic: false,
         },
     );
-    assert_eq!(heard(&mut service), ["1 welcome 77", "1 registered 4", "1 registered 5", "1 refused 87"]);
+    assert_eq!(sent(&mut service), ["1 welcome 77", "1 registered 4", "1 registered 5", "1 refused 87"]);
     assert_eq!(service.registry.providers(None, &BTreeSet::new()).count(), 1);
-    say(&mut service, 1, Message::Unregister { registration: 4 });
-    say(&mut service, 1, Message::Ack { order: 12345 });
-    assert_eq!(heard(&mut service), ["1 Done"]);
+    send(&mut service, 1, Message::Unregister { registration: 4 });
+    send(&mut service, 1, Message::Ack { order: 12345 });
+    assert_eq!(sent(&mut service), ["1 Done"]);
     service.disconnected(1);
     assert!(service.registry.providers(None, &BTreeSet::new()).next().is_none());
 }
 
 #[test]
-fn idleness_is_the_absence_of_sessions_and_consumers() {
+fn daemon_is_idle_without_sessions_and_consumers() {
     let mut service = service(Scope::User);
     assert!(service.idle_since().is_some());
     connect(&mut service, 1, OWN);
-    say(&mut service, 1, hello(Role::Provider, 1));
-    assert!(service.idle_since().is_some(), "providers alone do not keep it");
+    send(&mut service, 1, hello(Role::Provider, 1));
+    assert!(service.idle_since().is_some(), "providers alone do not keep the daemon busy");
     connect(&mut service, 2, OWN);
-    say(&mut service, 2, hello(Role::Consumer, 1));
+    send(&mut service, 2, hello(Role::Consumer, 1));
     assert!(service.idle_since().is_none());
     let before = Instant::now();
     service.disconnected(2);
-    assert!(service.idle_since().is_some_and(|since| since >= before), "from when it left");
+    assert!(service.idle_since().is_some_and(|since| since >= before), "idle since the consumer left");
 }
 
 #[test]
-fn a_leaving_daemon_takes_no_new_work() {
+fn daemon_that_shuts_down_starts_no_session() {
     let mut service = service(Scope::User);
     connect(&mut service, 1, OWN);
-    say(&mut service, 1, hello(Role::Controller, 1));
+    send(&mut service, 1, hello(Role::Controller, 1));
     service.shut_down();
     assert!(service.is_finished());
-    heard(&mut service);
-    say(&mut service, 1, Message::Start(Box::default()));
-    assert_eq!(heard(&mut service), ["1 refused 1450"]);
+    sent(&mut service);
+    send(&mut service, 1, Message::Start(Box::default()));
+    assert_eq!(sent(&mut service), ["1 refused 1450"]);
 }
 
 #[test]
-fn a_stop_that_comes_while_a_session_ends_by_itself_gets_the_outcome() {
+fn first_stop_of_a_session_that_ends_by_itself_gets_the_outcome() {
     let (mut service, notices) = with_notices();
     let session = started(&mut service, &notices);
     service.notice(Notice::Ended { id: session, status: Status::ERROR_DISK_FULL });
     let stop = || Message::Control { session: SessionRef::Id(session), control: Control::Stop };
-    say(&mut service, 1, stop());
-    assert_eq!(heard(&mut service), [] as [String; 0]);
-    say(&mut service, 1, stop());
-    assert_eq!(heard(&mut service), ["1 refused 2402"]);
+    send(&mut service, 1, stop());
+    assert_eq!(sent(&mut service), [] as [String; 0]);
+    send(&mut service, 1, stop());
+    assert_eq!(sent(&mut service), ["1 refused 2402"]);
     assert!(service.idle_since().is_none());
     service.notice(notices.recv_timeout(Duration::from_secs(30)).unwrap());
-    assert!(heard(&mut service).iter().any(|line| line.starts_with("1 Properties")));
+    assert!(sent(&mut service).iter().any(|line| line.starts_with("1 Properties")));
     assert!(service.idle_since().is_some());
 }
 
 #[test]
-fn a_session_that_ends_before_it_was_seen_to_run_is_stopped() {
+fn session_that_ends_before_its_start_is_reported_is_stopped() {
     let (mut service, notices) = with_notices();
     let config = SessionConfig { name: "s".into(), log_file_mode: 0x100, ..SessionConfig::default() };
-    say(&mut service, 1, Message::Start(Box::new(config)));
+    send(&mut service, 1, Message::Start(Box::new(config)));
     let start = notices.recv_timeout(Duration::from_secs(30)).unwrap();
     let Notice::Started { id, .. } = start else { panic!("not started") };
     service.notice(Notice::Ended { id, status: Status::ERROR_DISK_FULL });
     service.notice(start);
-    assert!(heard(&mut service).iter().any(|line| line.starts_with("1 Properties")), "it did run");
+    assert!(sent(&mut service).iter().any(|line| line.starts_with("1 Properties")), "it did run");
     service.notice(notices.recv_timeout(Duration::from_secs(30)).unwrap());
     assert!(service.sessions.is_empty());
 }
 
 #[test]
-fn a_session_that_nobody_may_stop_runs_until_the_daemon_leaves() {
-    let (tell, told) = std::sync::mpsc::channel();
-    let tell = std::sync::Mutex::new(tell);
-    let post: Post = Arc::new(move |notice| tell.lock().unwrap().send(notice).unwrap());
-    // The daemon asks as who it is.
+fn nonstoppable_session_runs_until_the_daemon_shuts_down() {
+    let (sender, notices) = std::sync::mpsc::channel();
+    let sender = std::sync::Mutex::new(sender);
+    let post: Post = Arc::new(move |notice| sender.lock().unwrap().send(notice).unwrap());
+    // The daemon makes its own requests under its own uid.
     let own = rustix::process::geteuid().as_raw();
     let mut service = Service::new(Access::new(Scope::User, own), 4, 77, post, Janitor::new());
     connect(&mut service, 1, own);
-    say(&mut service, 1, hello(Role::Controller, 1));
+    send(&mut service, 1, hello(Role::Controller, 1));
     let raw = SessionConfig { name: "boot".into(), log_file_mode: 0x140, ..SessionConfig::default() };
-    say(&mut service, 1, Message::Start(Box::new(raw.clone())));
-    assert_eq!(heard(&mut service), ["1 welcome 77", "1 refused 87"], "not for controllers");
+    send(&mut service, 1, Message::Start(Box::new(raw.clone())));
+    assert_eq!(sent(&mut service), ["1 welcome 77", "1 refused 87"], "not for controllers");
     service.admit_own();
-    let passed = Passed::new(Vec::new(), &service.janitor);
-    service.start(Asker { link: own::OWN, request: 9 }, raw, passed).unwrap();
-    service.notice(told.recv().unwrap());
-    heard(&mut service);
+    let passed = PassedDescriptors::new(Vec::new(), &service.janitor);
+    service.start(ReplyTo { link: own::OWN, request: 9 }, raw, passed).unwrap();
+    service.notice(notices.recv().unwrap());
+    sent(&mut service);
     let session = SessionRef::Name("BOOT".into());
-    say(&mut service, 1, Message::Control { session, control: Control::Stop });
-    assert_eq!(heard(&mut service), ["1 refused 5"]);
+    send(&mut service, 1, Message::Control { session, control: Control::Stop });
+    assert_eq!(sent(&mut service), ["1 refused 5"]);
     service.shut_down();
-    service.notice(told.recv().unwrap());
+    service.notice(notices.recv().unwrap());
     assert!(service.is_finished());
 }

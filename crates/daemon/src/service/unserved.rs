@@ -1,68 +1,71 @@
-//! Processes that a session wants, and for which there was no region to be had.
+//! Processes that a session wants but for which no region could be created.
 //!
 //! ```text
-//!   attach fails, or takes one of the last descriptors ─▶ unserved ──tick, a second later──▶ attach … ─▶ Region, Enable
-//!        └─ counted as a process in the session's properties: what it writes is neither kept nor counted
+//!   attach fails, or takes one of the last descriptors
+//!        ├─▶ unserved ──tick, a second later──▶ attach … ─▶ Region, Enable
+//!        └─ counted as a process in the session's properties: its events are not kept or counted
 //! ```
 //!
-//! A controller that waits for its enable is told at once; it stands, and is carried out when there is room.
+//! A controller that waits for its enable gets an error at once. The enable stays in effect and is
+//! carried out when there is room.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use super::{LinkId, Service, told};
+use super::{LinkId, Service, log_client};
 use crate::error::Refusal;
 
-/// How long until it is tried again.
-const AGAIN: Duration = Duration::from_secs(1);
-/// Processes that are tried in one go.
-const IN_ONE_GO: usize = 64;
+/// Delay before the next attempt.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
+/// Maximum number of processes tried in one tick.
+const MAX_PER_TICK: usize = 64;
 
-/// Who waits for a region of which session.
+/// Processes that wait for a region, with the session that the region is for.
 #[derive(Debug, Default)]
 pub(super) struct Unserved {
     all: BTreeSet<(LinkId, u64)>,
-    again: Option<Instant>,
+    next_attempt: Option<Instant>,
 }
 
 impl Unserved {
-    /// When it is tried again.
+    /// Returns when the next attempt is due.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.again
+        self.next_attempt
     }
 }
 
 impl Service {
-    /// A process gets no region for a session.
-    pub(super) fn turn_away(&mut self, link: LinkId, session: u64, pid: u32, why: &Refusal) {
+    /// Records that a process gets no region for a session.
+    pub(super) fn add_unserved(&mut self, link: LinkId, session: u64, pid: u32, reason: &Refusal) {
         if !self.unserved.all.insert((link, session)) {
             return;
         }
-        told!("process {pid} gets no region for session {session:#x}: {why}");
+        log_client!("process {pid} gets no region for session {session:#x}: {reason}");
         self.sessions.count_uncounted(session, link);
-        self.unserved.again.get_or_insert(Instant::now() + AGAIN);
+        self.unserved.next_attempt.get_or_insert(Instant::now() + RETRY_DELAY);
     }
 
-    /// Tries again, as far as there is room now.
+    /// Retries the processes, as far as there is room now.
     pub(super) fn serve_unserved(&mut self, now: Instant) {
-        if self.unserved.again.is_none_or(|at| now < at) {
+        if self.unserved.next_attempt.is_none_or(|at| now < at) {
             return;
         }
-        let some: Vec<(LinkId, u64)> = self.unserved.all.iter().copied().take(IN_ONE_GO).collect();
-        for (link, session) in some {
+        let batch: Vec<(LinkId, u64)> = self.unserved.all.iter().copied().take(MAX_PER_TICK).collect();
+        for (link, session) in batch {
             if !self.serve(link, session) {
                 break;
             }
             self.unserved.all.remove(&(link, session));
         }
-        self.unserved.again = (!self.unserved.all.is_empty()).then(|| now + AGAIN);
+        self.unserved.next_attempt = (!self.unserved.all.is_empty()).then(|| now + RETRY_DELAY);
     }
 
-    /// Enables what a session wants of a process; `false` when there is still no region. Nothing may be wanted any more.
+    /// Enables what a session wants from a process, which may be nothing by now; returns `false` if
+    /// there is still no region.
     fn serve(&mut self, link: LinkId, session: u64) -> bool {
-        let wanting = self.registry.wanting(link, session);
-        let wishes = self.registry.wishes(link, &wanting, session).into_iter();
-        let mut wishes = wishes.filter_map(|(wish, numbers)| Some((wish?, numbers)));
-        wishes.all(|(wish, numbers)| self.switch_on(link, &numbers, session, wish, 0).is_ok())
+        let missing = self.registry.missing_registrations(link, session);
+        let groups = self.registry.group_by_params(link, &missing, session).into_iter();
+        let mut groups = groups.filter_map(|(params, numbers)| Some((params?, numbers)));
+        groups.all(|(params, numbers)| self.enable_registrations(link, &numbers, session, params, 0).is_ok())
     }
 }

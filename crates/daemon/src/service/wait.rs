@@ -1,13 +1,14 @@
 //! Operations that wait for processes to acknowledge orders.
 //!
 //! ```text
-//!   Process.awaited: order ─▶ wait        Waits: wait ─▶ { missing processes, deadline, purpose }, the processes, by deadline
+//!   Process.awaited: order ─▶ wait
+//!   Waits: wait ─▶ { missing processes, deadline, purpose }, the processes, by deadline
 //!
-//!   Failed { order } ─▶ the wait that it counts for ─▶ failed(wait): what the asker is told in the end
-//!   Ack { order } ─▶ all awaited up to it ─▶ arrived(wait) ─▶ the last one ─▶ purpose is carried out
-//!   process gone  ─▶ all it is awaited for ─▶ arrived(wait)
-//!   deadline      ─▶ expired(now) ─▶ purpose is carried out without the rest
-//!   asker gone    ─▶ of(link) ─▶ given up
+//!   Failed { order }     ─▶ the wait of that order ─▶ set_failure(wait): the reply reports it
+//!   Ack { order }        ─▶ all awaited up to it ─▶ acknowledge(wait) ─▶ the last one: purpose
+//!   process disconnected ─▶ all it is awaited for ─▶ acknowledge(wait)
+//!   deadline             ─▶ expired(now) ─▶ the purpose is carried out without the rest
+//!   controller gone      ─▶ for_replies_to(link) ─▶ removed
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,17 +16,17 @@ use std::time::Instant;
 
 use traceweir_session::SourceId;
 
-use super::{Asker, LinkId};
+use super::{LinkId, ReplyTo};
 use crate::error::Refusal;
 
-/// What follows when a wait ends.
+/// The action that follows when a wait ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// Tell the controller: done, or late.
-    Answer(Asker),
-    /// The session's processes write no more: stop it.
+    /// Reply to the controller: done, or timed out.
+    Answer(ReplyTo),
+    /// Stop the session, since its processes no longer write.
     Stop(u64),
-    /// The process writes no more to this region: give it up.
+    /// Detach the region, since the process no longer writes to it.
     Detach(u64, SourceId),
 }
 
@@ -37,26 +38,27 @@ struct Wait {
     failure: Option<Refusal>,
 }
 
-/// All waits.
+/// All waits, by id and by deadline.
 #[derive(Debug, Default)]
 pub(super) struct Waits {
     last: u64,
     all: BTreeMap<u64, Wait>,
     deadlines: BTreeSet<(Instant, u64)>,
-    /// Waits for regions to be closed.
+    /// Number of waits for regions to be closed.
     closing: usize,
-    /// By wait, those who are awaited, so that giving up looks at nobody else.
+    /// The awaited processes by wait, so that removing a wait touches no other process.
     links: BTreeMap<u64, Vec<LinkId>>,
 }
 
 impl Waits {
-    /// A number for a wait to come.
+    /// Returns an id for a new wait.
     pub(super) fn next_id(&mut self) -> u64 {
         self.last += 1;
         self.last
     }
 
-    /// Begins a wait for so many processes (not zero); others have failed already where there is a failure.
+    /// Begins a wait for `missing` processes (not zero). `failure` is set if other processes have
+    /// already failed.
     pub(super) fn begin(
         &mut self,
         id: u64,
@@ -70,35 +72,36 @@ impl Waits {
         self.all.insert(id, Wait { missing, deadline, purpose, failure });
     }
 
-    /// Regions that are waiting to be closed.
+    /// Returns the number of regions that are waiting to be closed.
     pub(super) fn closing(&self) -> usize {
         self.closing
     }
 
-    /// A wait that has begun, or is about to, is for this process among others.
-    pub(super) fn is_for(&mut self, id: u64, link: LinkId) {
+    /// Adds a process to a wait that has begun or is about to.
+    pub(super) fn add_link(&mut self, id: u64, link: LinkId) {
         self.links.entry(id).or_default().push(link);
     }
 
-    /// The processes that a wait is, or was, for.
+    /// Returns the processes that a wait was begun for.
     pub(super) fn links(&self, id: u64) -> &[LinkId] {
         self.links.get(&id).map_or(&[], Vec::as_slice)
     }
 
-    /// A process could not do what the wait is for; the first one is told of.
-    pub(super) fn failed(&mut self, id: u64, failure: Refusal) {
+    /// Records that a process could not carry out an order of the wait; the first failure is
+    /// reported.
+    pub(super) fn set_failure(&mut self, id: u64, failure: Refusal) {
         if let Some(wait) = self.all.get_mut(&id) {
             wait.failure.get_or_insert(failure);
         }
     }
 
-    /// Why a wait ends badly, if it does.
+    /// Returns the failure that the wait will end with, if any.
     pub(super) fn failure(&self, id: u64) -> Option<Refusal> {
         self.all.get(&id)?.failure.clone()
     }
 
-    /// One process less is missing; what to do when it was the last.
-    pub(super) fn arrived(&mut self, id: u64) -> Option<Purpose> {
+    /// Counts one acknowledgement; returns the purpose if it was the last missing one.
+    pub(super) fn acknowledge(&mut self, id: u64) -> Option<Purpose> {
         let wait = self.all.get_mut(&id)?;
         wait.missing = wait.missing.saturating_sub(1);
         if wait.missing > 0 {
@@ -107,26 +110,25 @@ impl Waits {
         self.remove(id)
     }
 
-    /// What a wait is for.
     pub(super) fn purpose(&self, id: u64) -> Option<Purpose> {
         self.all.get(&id).map(|wait| wait.purpose)
     }
 
-    /// The waits whose time is up.
+    /// Returns the waits whose deadline has passed.
     pub(super) fn expired(&self, now: Instant) -> Vec<u64> {
         self.deadlines.range(..=(now, u64::MAX)).map(|(_, id)| *id).collect()
     }
 
-    /// The waits that a connection wants an answer from.
-    pub(super) fn of(&self, link: LinkId) -> Vec<u64> {
-        self.matching(|wait| matches!(wait.purpose, Purpose::Answer(asker) if asker.link == link))
+    /// Returns the waits whose reply goes to a connection.
+    pub(super) fn for_replies_to(&self, link: LinkId) -> Vec<u64> {
+        self.matching(|wait| matches!(wait.purpose, Purpose::Answer(reply_to) if reply_to.link == link))
     }
 
     fn matching(&self, test: impl Fn(&Wait) -> bool) -> Vec<u64> {
         self.all.iter().filter(|(_, wait)| test(wait)).map(|(id, _)| *id).collect()
     }
 
-    /// Takes a wait out; what it was for.
+    /// Removes a wait; returns its purpose.
     pub(super) fn remove(&mut self, id: u64) -> Option<Purpose> {
         self.links.remove(&id);
         let wait = self.all.remove(&id)?;
@@ -137,7 +139,6 @@ impl Waits {
         Some(wait.purpose)
     }
 
-    /// The earliest deadline.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.deadlines.first().map(|(at, _)| *at)
     }
@@ -149,24 +150,24 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn a_wait_ends_with_the_last_process_or_its_deadline() {
+    fn wait_ends_with_the_last_process_or_its_deadline() {
         let mut waits = Waits::default();
         let now = Instant::now();
         let (a, b) = (waits.next_id(), waits.next_id());
         waits.begin(a, 2, None, Purpose::Stop(1), None);
         waits.begin(b, 1, Some(now + Duration::from_secs(5)), Purpose::Stop(2), None);
-        assert_eq!(waits.arrived(a), None);
-        assert_eq!(waits.arrived(a), Some(Purpose::Stop(1)));
-        assert_eq!(waits.arrived(a), None, "over");
+        assert_eq!(waits.acknowledge(a), None);
+        assert_eq!(waits.acknowledge(a), Some(Purpose::Stop(1)));
+        assert_eq!(waits.acknowledge(a), None, "already ended");
         assert_eq!(waits.expired(now), []);
         assert_eq!(waits.deadline(), Some(now + Duration::from_secs(5)));
         assert_eq!(waits.expired(now + Duration::from_secs(5)), [b]);
         assert_eq!(waits.remove(b), Some(Purpose::Stop(2)));
         assert_eq!(waits.deadline(), None);
-        assert_eq!(waits.arrived(b), None, "too late");
+        assert_eq!(waits.acknowledge(b), None, "too late");
         waits.begin(7, 2, None, Purpose::Detach(1, SourceId(1)), None);
-        waits.is_for(7, 30);
-        waits.is_for(7, 31);
+        waits.add_link(7, 30);
+        waits.add_link(7, 31);
         assert_eq!((waits.closing(), waits.links(7)), (1, &[30, 31][..]));
         assert_eq!(waits.remove(7), Some(Purpose::Detach(1, SourceId(1))));
         assert_eq!((waits.closing(), waits.links(7), waits.links(8)), (0, &[][..], &[][..]));

@@ -1,6 +1,8 @@
-//! Guests of a daemon for all users: each row of the table of operations is refused without the right and allowed with it.
+//! Guests of a daemon for all users: each operation in the table is refused without its right and
+//! allowed with it.
 //!
-//! Users are played by threads: the credentials of a thread are its own, and the kernel attaches those of the thread that connects.
+//! Threads act as the users: the credentials of a thread are its own, and the kernel attaches those
+//! of the connecting thread.
 
 use std::fs;
 
@@ -18,17 +20,17 @@ use crate::util::{
 
 pub(crate) const ANN: u32 = 64_311;
 pub(crate) const BOB: u32 = 64_312;
-/// A group of Bob's, besides his own.
+/// A supplementary group of Bob.
 const CLUB: u32 = 64_390;
 pub(crate) const SESSION: Guid = Guid::from_u128(0xACCE_5500);
 const DENIED: u32 = 5;
 
-/// Becoming somebody else takes root.
+/// Returns whether the test can act as other users, which needs root.
 pub(crate) fn is_root() -> bool {
-    can(rustix::process::geteuid().is_root(), "root", "becoming other users takes root")
+    can(rustix::process::geteuid().is_root(), "root", "acting as other users needs root")
 }
 
-/// A connection of this user.
+/// Opens a connection as this user.
 fn connection_of(daemon: &Daemon, uid: u32) -> Connection {
     let socket = daemon.runtime().control_socket();
     let groups = if uid == BOB { vec![Gid::from_raw(CLUB)] } else { Vec::new() };
@@ -46,8 +48,8 @@ pub(crate) fn client_of(daemon: &Daemon, uid: u32, role: Role) -> Client {
     Client::welcome(connection_of(daemon, uid), role)
 }
 
-/// The status with which somebody is turned away at the door; 0: he is let in.
-fn at_the_door(daemon: &Daemon, uid: u32, role: Role) -> u32 {
+/// Returns the status with which a user is refused when connecting; 0: the user is admitted.
+fn admission_status(daemon: &Daemon, uid: u32, role: Role) -> u32 {
     Client::new(connection_of(daemon, uid)).status(hello(role, new_instance()))
 }
 
@@ -56,15 +58,15 @@ fn set_access(object: Guid, operation: u32, sid: Sid, rights: Rights, allow: boo
 }
 
 pub(crate) fn grant(root: &mut Client, object: Guid, sid: Sid, rights: Rights) {
-    assert_eq!(root.ask(set_access(object, 2, sid, rights, true)), Message::Done);
+    assert_eq!(root.request(set_access(object, 2, sid, rights, true)), Message::Done);
 }
 
 fn remove(root: &mut Client, object: Guid) {
-    assert_eq!(root.ask(Message::RemoveAccess { object }), Message::Done);
+    assert_eq!(root.request(Message::RemoveAccess { object }), Message::Done);
 }
 
 fn descriptor(client: &mut Client, object: Guid) -> SecurityDescriptor {
-    match client.ask(Message::QueryAccess { object }) {
+    match client.request(Message::QueryAccess { object }) {
         Message::Access { descriptor } => SecurityDescriptor::parse(&descriptor).unwrap(),
         other => panic!("no list: {other:?}"),
     }
@@ -78,20 +80,20 @@ fn control(control: Control) -> Message {
     Message::Control { session: SessionRef::Name("s".into()), control }
 }
 
-/// Asks as Ann without the right, then with it; the answer.
+/// Sends a request as Ann without the right, then with it; returns the reply.
 fn needs(
     root: &mut Client,
     ann: &mut Client,
     (object, right): (Guid, Rights),
     ask: &dyn Fn() -> Message,
 ) -> Message {
-    let answer = ann.ask(ask());
+    let answer = ann.request(ask());
     let Message::Refused { status: DENIED, reason } = &answer else { panic!("not refused: {answer:?}") };
     for word in [right.to_string(), object.to_string(), format!("--user {ANN}")] {
         assert!(reason.contains(&word), "{word}: {reason}");
     }
     grant(root, object, Sid::user(ANN), right);
-    let answer = ann.ask(ask());
+    let answer = ann.request(ask());
     assert_eq!(status(&answer), 0, "{answer:?}");
     answer
 }
@@ -127,8 +129,8 @@ fn each_operation_of_a_controller_needs_its_right() {
     }
     let daemon = Daemon::start_for_all(tempfile::tempdir().unwrap());
     let mut root = daemon.controller();
-    assert_eq!(at_the_door(&daemon, ANN, Role::Controller), DENIED, "nothing names her");
-    // A right that is of no use here, but names her.
+    assert_eq!(admission_status(&daemon, ANN, Role::Controller), DENIED, "no list names Ann");
+    // A right that is of no use here, but names Ann.
     grant(&mut root, Guid::from_u128(1), Sid::user(ANN), Rights::WMIGUID_SET);
     let mut ann = client_of(&daemon, ANN, Role::Controller);
     let realtime = (SESSION, Rights::TRACELOG_CREATE_REALTIME);
@@ -149,38 +151,38 @@ fn each_operation_of_a_controller_needs_its_right() {
             timeout_ms,
         }
     });
-    assert_eq!(at_the_door(&daemon, BOB, Role::Controller), DENIED, "what Ann was granted is not Bob's");
+    assert_eq!(admission_status(&daemon, BOB, Role::Controller), DENIED, "a grant to Ann does not admit Bob");
 
-    // Live it may be run; to a file it may not.
+    // A live session is allowed, one with a file is not.
     assert_eq!(ann.status(control(Control::Flush { log_file: None })), 0);
     let timer = Update { flush_timer: Some(3), ..Update::default() };
     assert_eq!(ann.status(control(Control::Update(timer.clone()))), 0);
     let path = daemon.path("ann.etl");
     let update = || control(Control::Update(Update { log_file: Some(path.clone()), ..Update::default() }));
     let file = open(&path);
-    let refused = ann.ask_with(update(), &[&file]);
+    let refused = ann.request_with(update(), &[&file]);
     assert_eq!(status(&refused), DENIED, "{refused:?}");
     grant(&mut root, SESSION, Sid::user(ANN), Rights::TRACELOG_CREATE_ONDISK);
-    assert_eq!(status(&ann.ask_with(update(), &[&file])), 0);
+    assert_eq!(status(&ann.request_with(update(), &[&file])), 0);
     assert_eq!(ann.status(control(Control::Stop)), 0);
     assert_eq!(ann.status(control(Control::Outcome)), 0);
 
-    // From the start with a file: the right is on the disk's side alone.
+    // With a file from the start, only the right to a file is needed.
     remove(&mut root, SESSION);
     assert_eq!(ann.status(control(Control::Outcome)), DENIED);
     let start = || Message::Start(Box::new(named(to_file("s", &path))));
-    assert_eq!(status(&ann.ask_with(start(), &[&file])), DENIED);
+    assert_eq!(status(&ann.request_with(start(), &[&file])), DENIED);
     grant(&mut root, SESSION, Sid::user(ANN), Rights::TRACELOG_CREATE_REALTIME);
-    assert_eq!(status(&ann.ask_with(start(), &[&file])), DENIED);
+    assert_eq!(status(&ann.request_with(start(), &[&file])), DENIED);
     grant(&mut root, SESSION, Sid::user(ANN), Rights::TRACELOG_CREATE_ONDISK);
-    properties(ann.ask_with(start(), &[&file]));
+    properties(ann.request_with(start(), &[&file]));
     remove(&mut root, SESSION);
-    assert_eq!(status(&ann.ask_with(start(), &[&file])), DENIED, "before it is told that the name runs");
+    assert_eq!(status(&ann.request_with(start(), &[&file])), DENIED, "the right is checked before the name");
     for order in [Control::Stop, Control::Flush { log_file: None }, Control::Update(timer), Control::Query] {
         assert_eq!(ann.status(control(order.clone())), DENIED, "{order:?}");
-        assert_eq!(status(&root.ask(control(Control::Query))), 0);
+        assert_eq!(status(&root.request(control(Control::Query))), 0);
     }
-    assert_eq!(status(&root.ask(control(Control::Stop))), 0);
+    assert_eq!(status(&root.request(control(Control::Stop))), 0);
 }
 
 #[test]
@@ -193,51 +195,58 @@ fn only_sessions_that_may_be_queried_are_listed() {
     root.start(named(live("shown")));
     root.start(live("hidden"));
     grant(&mut root, SESSION, Sid::group(CLUB), Rights::WMIGUID_QUERY);
-    let names = |client: &mut Client| match client.ask(Message::QueryAll { from: 0 }) {
+    let names = |client: &mut Client| match client.request(Message::QueryAll { from: 0 }) {
         Message::Sessions { total, sessions } => {
             assert_eq!(total as usize, sessions.len());
-            sessions.into_iter().map(|it| it.config.name).collect::<Vec<_>>()
+            sessions.into_iter().map(|session| session.config.name).collect::<Vec<_>>()
         }
         other => panic!("{other:?}"),
     };
     let mut bob = client_of(&daemon, BOB, Role::Controller);
-    assert_eq!(names(&mut bob), ["shown"], "by a group of his");
+    assert_eq!(names(&mut bob), ["shown"], "by a group of Bob");
     assert_eq!(names(&mut root), ["shown", "hidden"]);
-    let all = match root.ask(Message::QueryAll { from: 0 }) {
+    let all = match root.request(Message::QueryAll { from: 0 }) {
         Message::Sessions { sessions, .. } => sessions,
         other => panic!("{other:?}"),
     };
     for session in &all {
         root.enable(session.id, PROVIDER);
     }
-    let enabled_by = |client: &mut Client| match client.ask(Message::QueryProviders { after: None }) {
+    let enabled_by = |client: &mut Client| match client.request(Message::QueryProviders { after: None }) {
         Message::Providers { providers, .. } => {
-            providers[0].sessions.iter().map(|it| it.session).collect::<Vec<_>>()
+            providers[0].sessions.iter().map(|enable| enable.session).collect::<Vec<_>>()
         }
         other => panic!("{other:?}"),
     };
     assert_eq!(enabled_by(&mut root).len(), 2);
-    assert_eq!(enabled_by(&mut bob), [all[0].id], "nor are enables of others told");
-    assert_eq!(root.ask(set_access(SESSION, 2, Sid::user(BOB), Rights::WMIGUID_QUERY, false)), Message::Done);
+    assert_eq!(enabled_by(&mut bob), [all[0].id], "enables of hidden sessions are not shown");
+    assert_eq!(
+        root.request(set_access(SESSION, 2, Sid::user(BOB), Rights::WMIGUID_QUERY, false)),
+        Message::Done
+    );
     assert_eq!(names(&mut bob), [""; 0], "denied by name, granted by group");
-    assert_eq!(at_the_door(&daemon, ANN, Role::Controller), DENIED, "not in the group");
+    assert_eq!(admission_status(&daemon, ANN, Role::Controller), DENIED, "not in the group");
 }
 
 #[test]
-fn reading_live_needs_its_right() {
+fn reading_a_live_session_needs_its_right() {
     if !is_root() {
         return;
     }
     let daemon = Daemon::start_for_all(tempfile::tempdir().unwrap());
     let mut root = daemon.controller();
     root.start(named(live("s")));
-    assert_eq!(at_the_door(&daemon, ANN, Role::Consumer), DENIED);
+    assert_eq!(admission_status(&daemon, ANN, Role::Consumer), DENIED);
     grant(&mut root, Guid::from_u128(1), Sid::user(ANN), Rights::TRACELOG_ACCESS_REALTIME);
     let mut ann = client_of(&daemon, ANN, Role::Consumer);
     let open = || Message::OpenConsumer { session: SessionRef::Name("s".into()) };
     let answer = needs(&mut root, &mut ann, (SESSION, Rights::TRACELOG_ACCESS_REALTIME), &open);
     assert!(matches!(answer, Message::Consumer { .. }));
-    assert_eq!(at_the_door(&daemon, ANN, Role::Controller), DENIED, "a reader is no controller");
+    assert_eq!(
+        admission_status(&daemon, ANN, Role::Controller),
+        DENIED,
+        "a consumer right does not admit a controller"
+    );
 }
 
 #[test]
@@ -249,7 +258,7 @@ fn registering_needs_its_right_which_everyone_has_by_default() {
     let (mut root, mut ann) = (daemon.controller(), client_of(&daemon, ANN, Role::Provider));
     ann.register_quietly(1, PROVIDER);
     let only_bob = set_access(PROVIDER, 0, Sid::user(BOB), Rights::TRACELOG_REGISTER_GUIDS, true);
-    assert_eq!(root.ask(only_bob), Message::Done);
+    assert_eq!(root.request(only_bob), Message::Done);
     let register = |number| Message::Register {
         registration: number,
         provider: PROVIDER,
@@ -263,7 +272,7 @@ fn registering_needs_its_right_which_everyone_has_by_default() {
 }
 
 #[test]
-fn to_a_secure_session_only_those_with_the_right_write_and_the_others_hear_nothing() {
+fn secure_session_is_written_only_with_the_right() {
     if !is_root() {
         return;
     }
@@ -281,27 +290,27 @@ fn to_a_secure_session_only_those_with_the_right_write_and_the_others_hear_nothi
     }
     root.enable(id, PROVIDER);
     for client in [&mut bob, &mut own] {
-        client.hear_region(id);
-        assert_eq!(client.hear_enable().3, EnableCode::Enable);
+        client.receive_region(id);
+        assert_eq!(client.receive_enable().3, EnableCode::Enable);
     }
     ann.assert_quiet();
-    // A call that waits does not wait for her.
+    // A call that waits does not wait for Ann's process.
     bob.assert_quiet();
     ann.register_quietly(2, PROVIDER);
     grant(&mut root, SESSION, Sid::user(ANN), Rights::TRACELOG_LOG_EVENT);
     ann.register(3, PROVIDER);
-    ann.hear_region(id);
-    assert_eq!(ann.hear_enable().1, 3, "the next registration asks anew");
-    assert_eq!(ann.hear(), Message::Registered { registration: 3 });
-    // Without the mode everyone writes.
+    ann.receive_region(id);
+    assert_eq!(ann.receive_enable().1, 3, "the next registration is checked again");
+    assert_eq!(ann.receive(), Message::Registered { registration: 3 });
+    // Without the mode every process may write.
     let plain = root.start(live("plain")).id;
     remove(&mut root, SESSION);
     root.enable(plain, PROVIDER);
-    ann.hear_region(plain);
+    ann.receive_region(plain);
 }
 
 #[test]
-fn lists_are_changed_by_who_may_and_outlive_the_daemon() {
+fn access_lists_need_the_right_to_change_and_outlive_the_daemon() {
     if !is_root() {
         return;
     }
@@ -325,19 +334,19 @@ fn lists_are_changed_by_who_may_and_outlive_the_daemon() {
     }
     assert_eq!(root.status(set_access(Guid::NULL, 0, Sid::EVERYONE, Rights(1), true)), 87);
     grant(&mut root, SESSION, Sid::user(ANN), Rights::WMIGUID_SET);
-    assert_eq!(ann.ask(more()), Message::Done, "who may change it may");
-    assert_eq!(root.ask(set_access(SESSION, 3, Sid::EVERYONE, Rights(1), true)), Message::Done);
+    assert_eq!(ann.request(more()), Message::Done, "with the right to change it");
+    assert_eq!(root.request(set_access(SESSION, 3, Sid::EVERYONE, Rights(1), true)), Message::Done);
 
     // Many at once: none is lost.
     let numbers: Vec<u32> =
-        (0..50).map(|n| root.say(&set_access(PROVIDER, 2, Sid::user(1000 + n), Rights(1), true))).collect();
+        (0..50).map(|n| root.send(&set_access(PROVIDER, 2, Sid::user(1000 + n), Rights(1), true))).collect();
     for number in numbers {
         let answer = root.next();
         assert_eq!((answer.request, answer.message), (number, Message::Done));
     }
     let (of_session, of_provider) = (descriptor(&mut root, SESSION), descriptor(&mut root, PROVIDER));
     let default = descriptor(&mut root, DEFAULT_TRACE_SECURITY);
-    let count = |it: &SecurityDescriptor| it.dacl.as_ref().map_or(0, |list| list.entries.len());
+    let count = |list: &SecurityDescriptor| list.dacl.as_ref().map_or(0, |acl| acl.entries.len());
     assert_eq!(count(&of_provider), count(&default) + 50);
     let dir = daemon.stop();
     let folder = dir.path().join("run/security.d");
@@ -349,35 +358,35 @@ fn lists_are_changed_by_who_may_and_outlive_the_daemon() {
     assert_eq!(descriptor(&mut root, SESSION), of_session);
     let objects =
         Message::AccessLists { total: 2, objects: vec![PROVIDER.min(SESSION), PROVIDER.max(SESSION)] };
-    assert_eq!(root.ask(Message::QueryAccessLists { from: 0 }), objects);
-    assert_eq!(ann.ask(Message::RemoveAccess { object: SESSION }), Message::Done);
+    assert_eq!(root.request(Message::QueryAccessLists { from: 0 }), objects);
+    assert_eq!(ann.request(Message::RemoveAccess { object: SESSION }), Message::Done);
     assert_eq!(descriptor(&mut root, SESSION), default);
     let mut provider = client_of(&daemon, ANN, Role::Provider);
     let register =
         Message::Register { registration: 1, provider: PROVIDER, traits: Vec::new(), classic: false };
-    assert_eq!(provider.status(register), DENIED, "what is damaged grants nothing");
+    assert_eq!(provider.status(register), DENIED, "a damaged list grants nothing");
     remove(&mut root, PROVIDER);
     provider.register_quietly(2, PROVIDER);
     assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
 }
 
 #[test]
-fn a_list_that_cannot_be_kept_does_not_hold() {
+fn list_that_cannot_be_saved_does_not_apply() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
     fs::write(daemon.path("run/security.d"), b"in the way").unwrap();
-    let refused = controller.ask(set_access(SESSION, 2, Sid::EVERYONE, Rights(1), true));
+    let refused = controller.request(set_access(SESSION, 2, Sid::EVERYONE, Rights(1), true));
     assert!(
         matches!(&refused, Message::Refused { reason, .. } if reason.contains("as it was")),
         "{refused:?}"
     );
     assert_eq!(descriptor(&mut controller, SESSION), descriptor(&mut controller, DEFAULT_TRACE_SECURITY));
     fs::remove_file(daemon.path("run/security.d")).unwrap();
-    assert_eq!(controller.ask(set_access(SESSION, 2, Sid::EVERYONE, Rights(1), true)), Message::Done);
+    assert_eq!(controller.request(set_access(SESSION, 2, Sid::EVERYONE, Rights(1), true)), Message::Done);
 }
 
 #[test]
-fn a_users_daemon_lets_no_guest_in_whatever_its_lists_say() {
+fn user_daemon_admits_no_guest_despite_lists() {
     if !is_root() {
         return;
     }
@@ -389,12 +398,12 @@ fn a_users_daemon_lets_no_guest_in_whatever_its_lists_say() {
         fs::set_permissions(daemon.path(path), mode).unwrap();
     }
     for role in [Role::Provider, Role::Controller, Role::Consumer] {
-        assert_eq!(at_the_door(&daemon, ANN, role), DENIED, "{role:?}");
+        assert_eq!(admission_status(&daemon, ANN, role), DENIED, "{role:?}");
     }
 }
 
 #[test]
-fn rights_to_enable_can_be_asked_for_before_anything_is_started() {
+fn enable_rights_can_be_checked_before_a_session_starts() {
     if !is_root() {
         return;
     }
@@ -402,24 +411,24 @@ fn rights_to_enable_can_be_asked_for_before_anything_is_started() {
     let mut root = daemon.controller();
     let other = Guid::from_u128(77);
     let check = |providers: &[Guid]| Message::CheckEnables { providers: providers.to_vec() };
-    assert_eq!(root.ask(check(&[PROVIDER, other])), Message::Done);
+    assert_eq!(root.request(check(&[PROVIDER, other])), Message::Done);
     assert_eq!(root.status(check(&[Guid::NULL])), 87);
     grant(&mut root, other, Sid::user(ANN), Rights::TRACELOG_GUID_ENABLE);
     let mut ann = client_of(&daemon, ANN, Role::Controller);
-    assert_eq!(ann.ask(check(&[])), Message::Done);
-    assert_eq!(ann.ask(check(&[other])), Message::Done);
+    assert_eq!(ann.request(check(&[])), Message::Done);
+    assert_eq!(ann.request(check(&[other])), Message::Done);
     needs(&mut root, &mut ann, (PROVIDER, Rights::TRACELOG_GUID_ENABLE), &|| check(&[other, PROVIDER]));
     assert!(
-        matches!(root.ask(Message::QueryProviders { after: None }), Message::Providers { providers, .. } if providers.is_empty()),
-        "nothing is enabled by asking"
+        matches!(root.request(Message::QueryProviders { after: None }), Message::Providers { providers, .. } if providers.is_empty()),
+        "a check enables nothing"
     );
 }
 
 #[test]
-fn the_list_of_a_made_up_guid_goes_with_its_session_and_is_never_on_the_disk() {
+fn list_of_a_generated_guid_ends_with_its_session_and_is_never_saved() {
     let daemon = Daemon::start();
     let mut root = daemon.controller();
-    let lists = |root: &mut Client| match root.ask(Message::QueryAccessLists { from: 0 }) {
+    let lists = |root: &mut Client| match root.request(Message::QueryAccessLists { from: 0 }) {
         Message::AccessLists { objects, .. } => objects,
         other => panic!("{other:?}"),
     };
@@ -431,11 +440,11 @@ fn the_list_of_a_made_up_guid_goes_with_its_session_and_is_never_on_the_disk() {
     both.sort();
     assert_eq!(lists(&mut root), both);
     let folder = daemon.runtime().path().join("security.d");
-    let files = || fs::read_dir(&folder).unwrap().map(|it| it.unwrap().file_name()).collect::<Vec<_>>();
+    let files = || fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>();
     assert_eq!(files(), [std::ffi::OsString::from(SESSION.to_string())]);
     root.stop(session.id);
-    assert_eq!(lists(&mut root), both, "its outcome can still be asked for");
-    // As many as are remembered.
+    assert_eq!(lists(&mut root), both, "its outcome can still be queried");
+    // As many sessions as outcomes are kept.
     for _ in 0..64 {
         let id = root.start(live("other")).id;
         root.stop(id);
@@ -444,13 +453,13 @@ fn the_list_of_a_made_up_guid_goes_with_its_session_and_is_never_on_the_disk() {
 }
 
 #[test]
-fn who_is_turned_away_at_the_door_is_told_what_is_missing() {
+fn refused_user_learns_which_right_is_missing() {
     if !is_root() {
         return;
     }
     let daemon = Daemon::start_for_all(tempfile::tempdir().unwrap());
     for role in [Role::Controller, Role::Consumer] {
-        let answer = Client::new(connection_of(&daemon, ANN)).ask(hello(role, new_instance()));
+        let answer = Client::new(connection_of(&daemon, ANN)).request(hello(role, new_instance()));
         let Message::Refused { status: DENIED, reason } = answer else { panic!("{answer:?}") };
         for word in ["group traceweir", &format!("uid {ANN}"), "weir access grant"] {
             assert!(reason.contains(word), "{word}: {reason}");

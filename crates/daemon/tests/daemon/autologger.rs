@@ -1,4 +1,4 @@
-//! Sessions that run from the daemon's start on, over restarts, and files that are not obeyed.
+//! Autologgers over restarts, and definition files that are not trusted.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -12,7 +12,7 @@ use traceweir_transport::runtime::RuntimeDir;
 
 use crate::util::*;
 
-/// A folder in which a daemon is to be started.
+/// Creates a folder in which a daemon will be started.
 fn home() -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     RuntimeDir::at(&dir.path().join("run")).ensure().unwrap();
@@ -40,18 +40,18 @@ fn state(dir: &Path, name: &str) -> State {
 }
 
 fn query(controller: &mut Client, name: &str) -> Message {
-    controller.ask(Message::Control { session: SessionRef::Name(name.into()), control: Control::Query })
+    controller.request(Message::Control { session: SessionRef::Name(name.into()), control: Control::Query })
 }
 
 fn running(daemon: &Daemon) -> Vec<Properties> {
-    match daemon.controller().ask(Message::QueryAll { from: 0 }) {
+    match daemon.controller().request(Message::QueryAll { from: 0 }) {
         Message::Sessions { sessions, .. } => sessions,
         other => panic!("no sessions: {other:?}"),
     }
 }
 
 #[test]
-fn it_runs_before_the_first_client_is_answered_and_records_who_comes() {
+fn autologger_runs_before_the_first_client_is_answered() {
     let dir = home();
     put(dir.path(), "Boot", &text(1, "FlushTimer = 1\nMaximumBuffers = 40"));
     let daemon = Daemon::start_in(dir, |_| {});
@@ -68,10 +68,10 @@ fn it_runs_before_the_first_client_is_answered_and_records_who_comes() {
 
     let mut provider = daemon.provider();
     provider.register(1, PROVIDER);
-    let region = provider.hear_region(properties.id);
-    let (order, _, session, code, params) = provider.hear_enable();
+    let region = provider.receive_region(properties.id);
+    let (order, _, session, code, params) = provider.receive_enable();
     assert_eq!((order, session, code, params.level), (0, properties.id, EnableCode::Enable, 4));
-    assert_eq!(provider.hear(), Message::Registered { registration: 1 });
+    assert_eq!(provider.receive(), Message::Registered { registration: 1 });
     assert_eq!(write_events(region, 100), 0);
     drop(provider);
 
@@ -81,7 +81,7 @@ fn it_runs_before_the_first_client_is_answered_and_records_who_comes() {
 }
 
 #[test]
-fn a_provider_that_was_there_before_the_daemon_is_enabled_when_it_comes() {
+fn autologger_enables_providers_older_than_the_daemon() {
     let dir = home();
     put(dir.path(), "Boot", &text(1, ""));
     // The socket of a provider process, to which the daemon connects when it starts.
@@ -92,16 +92,16 @@ fn a_provider_that_was_there_before_the_daemon_is_enabled_when_it_comes() {
     let mut provider = crate::life::answer_knock(&listener, new_instance());
     provider.register(1, PROVIDER);
     let session = running(&daemon)[0].id;
-    let region = provider.hear_region(session);
-    assert_eq!(provider.hear_enable().2, session);
-    assert_eq!(provider.hear(), Message::Registered { registration: 1 });
+    let region = provider.receive_region(session);
+    assert_eq!(provider.receive_enable().2, session);
+    assert_eq!(provider.receive(), Message::Registered { registration: 1 });
     assert_eq!(write_events(region, 10), 0);
     drop(provider);
     assert_eq!(finished_events(&daemon.stop().path().join("run/log/Boot.etl")), 10);
 }
 
 #[test]
-fn generations_go_round_over_restarts_and_a_failed_start_uses_none_up() {
+fn generations_wrap_over_restarts_and_failed_starts_use_none() {
     let mut dir = home();
     let log = dir.path().join("app.etl");
     let generation = |dir: &TempDir, n: u32| dir.path().join(format!("app.etl.000{n}")).exists();
@@ -120,7 +120,7 @@ fn generations_go_round_over_restarts_and_a_failed_start_uses_none_up() {
     put(dir.path(), "App", &text(1, &nowhere));
     dir = Daemon::start_in(dir, |_| {}).stop();
     assert_eq!(state(dir.path(), "App"), State { status: Some(3), file_counter: 1, ..State::default() });
-    // What cannot be honoured is corrected: sixteen generations at most.
+    // Invalid values are corrected: at most sixteen generations.
     put(dir.path(), "App", &text(1, &file_name.replace("= 2", "= 99")));
     for _ in 0..16 {
         dir = Daemon::start_in(dir, |_| {}).stop();
@@ -130,7 +130,7 @@ fn generations_go_round_over_restarts_and_a_failed_start_uses_none_up() {
 }
 
 #[test]
-fn what_is_wrong_keeps_only_its_own_session_from_starting() {
+fn invalid_definition_affects_only_its_own_session() {
     let dir = home();
     let folder = dir.path().join("run/autologger.d");
     put(dir.path(), "good", &text(1, "LogFileMode = 0x108"));
@@ -145,18 +145,18 @@ fn what_is_wrong_keeps_only_its_own_session_from_starting() {
     let daemon = Daemon::start_in(dir, |_| {});
     let names: Vec<_> = running(&daemon).into_iter().map(|p| p.config.name).collect();
     assert_eq!(names, ["good"]);
-    assert_eq!(running(&daemon)[0].config.log_file_mode, 0x100, "no rows of files; corrected");
+    assert_eq!(running(&daemon)[0].config.log_file_mode, 0x100, "corrected: no file sequence");
     let dir = daemon.stop();
     let status = |name| state(dir.path(), name).status;
     assert_eq!((status("good"), status("off")), (Some(0), None));
-    assert_eq!(status("twin"), Some(183), "its GUID runs already");
+    assert_eq!(status("twin"), Some(183), "a session with its GUID is running");
     for name in ["typo", "open", "link", "long", "folder"] {
         assert_eq!(status(name), Some(87), "{name}");
     }
 }
 
 #[test]
-fn a_folder_that_others_may_write_is_not_obeyed_at_all() {
+fn folder_writable_by_others_is_ignored() {
     let dir = home();
     put(dir.path(), "a", &text(1, "LogFileMode = 0x100"));
     fs::set_permissions(dir.path().join("run/autologger.d"), Permissions::from_mode(0o777)).unwrap();
@@ -165,7 +165,7 @@ fn a_folder_that_others_may_write_is_not_obeyed_at_all() {
 }
 
 #[test]
-fn a_provider_that_cannot_be_enabled_is_remembered_and_the_session_runs() {
+fn provider_that_cannot_be_enabled_is_stored_and_the_session_runs() {
     let dir = home();
     for n in 1..=9 {
         put(dir.path(), &format!("s{n}"), &text(n, "LogFileMode = 0x100"));
@@ -187,5 +187,5 @@ fn only_an_autologger_may_be_non_stoppable() {
     config.log_file_mode |= 0x40;
     assert_eq!(daemon.controller().status(Message::Start(Box::new(config))), 87);
     let dir = daemon.stop();
-    assert_eq!(state(dir.path(), "stays").status, Some(0), "the daemon itself may always leave");
+    assert_eq!(state(dir.path(), "stays").status, Some(0), "the daemon can always shut down");
 }

@@ -6,7 +6,7 @@ use traceweir_transport::message::{Message, SessionConfig, SessionRef};
 use crate::util::*;
 
 fn open_queue(consumer: &mut Client, session: u64) -> QueueReader {
-    consumer.say(&Message::OpenConsumer { session: SessionRef::Id(session) });
+    consumer.send(&Message::OpenConsumer { session: SessionRef::Id(session) });
     let mut envelope = consumer.next();
     let Message::Consumer { properties, slots, buffer_bytes, header } = envelope.message else {
         panic!("{:?}", envelope.message)
@@ -20,7 +20,7 @@ fn open_queue(consumer: &mut Client, session: u64) -> QueueReader {
 }
 
 #[test]
-fn a_consumer_gets_what_is_written_and_hears_the_end() {
+fn consumer_receives_events_and_the_end() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
     let id = controller.start(live("s")).id;
@@ -30,7 +30,7 @@ fn a_consumer_gets_what_is_written_and_hears_the_end() {
     assert_eq!(controller.query(id).consumers, 1);
     let mut provider = daemon.provider();
     provider.register(1, PROVIDER);
-    let region = provider.hear_region(id);
+    let region = provider.receive_region(id);
     assert_eq!(write_events(region, 10), 0);
     assert_eq!(controller.stop(id).events, 10);
     let (mut buffers, mut bytes) = (0, Vec::new());
@@ -48,7 +48,7 @@ fn a_consumer_gets_what_is_written_and_hears_the_end() {
 }
 
 #[test]
-fn a_consumer_that_hangs_up_is_removed() {
+fn disconnected_consumer_is_removed() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
     let id = controller.start(live("s")).id;
@@ -57,18 +57,18 @@ fn a_consumer_that_hangs_up_is_removed() {
         let queue = open_queue(&mut consumer, id);
         drop(consumer);
         drop(queue);
-        until("it is removed", || controller.query(id).consumers == 0);
+        until("the consumer is removed", || controller.query(id).consumers == 0);
     }
-    // Gone before the answer comes.
+    // The consumer disconnects before the reply comes.
     for _ in 0..20 {
-        daemon.consumer().say(&Message::OpenConsumer { session: SessionRef::Name("S".into()) });
+        daemon.consumer().send(&Message::OpenConsumer { session: SessionRef::Name("S".into()) });
     }
     until("none is left", || controller.query(id).consumers == 0);
     open_queue(&mut daemon.consumer(), id);
 }
 
 #[test]
-fn consumers_are_refused_where_there_is_nothing_to_read_live() {
+fn consumers_of_sessions_without_real_time_mode_are_refused() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
     let open = |session| Message::OpenConsumer { session: SessionRef::Id(session) };
@@ -82,7 +82,7 @@ fn consumers_are_refused_where_there_is_nothing_to_read_live() {
 }
 
 #[test]
-fn the_ninth_consumer_of_a_session_is_refused() {
+fn ninth_consumer_of_a_session_is_refused() {
     let daemon = Daemon::start();
     let id = daemon.controller().start(live("s")).id;
     let mut consumers: Vec<Client> = (0..8).map(|_| daemon.consumer()).collect();

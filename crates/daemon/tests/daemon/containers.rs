@@ -1,6 +1,7 @@
-//! Providers in containers: enabled by who asks for containers, or names them.
+//! Providers in containers are enabled by calls that include containers, or name them.
 //!
-//! The container is a PID namespace of its own, in which this very program is run once more and plays a provider.
+//! The container is a PID namespace of its own, in which this program runs once more and acts as a
+//! provider.
 
 use std::path::Path;
 use std::process::Command;
@@ -13,19 +14,19 @@ use traceweir_transport::socket::Connection;
 
 use crate::util::{Client, Daemon, PATIENCE, PROVIDER, enable_with, live, skip};
 
-/// Names the daemon's socket to the program in the container.
+/// Environment variable with the daemon's socket for the program in the container.
 const SOCKET: &str = "TRACEWEIR_TEST_SOCKET";
-/// How that program ends where it was enabled.
+/// Exit code of that program if it was enabled.
 const ENABLED: i32 = 42;
 
-/// Registers, and ends by whether it was enabled then.
+/// Registers, and exits with a code that tells whether it was enabled.
 fn play_provider(socket: &Path) -> ! {
     let connection = Connection::connect(socket, PATIENCE).unwrap();
     let mut provider = Client::welcome(connection, Role::Provider);
     provider.register(1, PROVIDER);
     let mut code = 0;
     loop {
-        match provider.hear() {
+        match provider.receive() {
             Message::Registered { .. } => std::process::exit(code),
             Message::Enable { .. } => code = ENABLED,
             _ => {}
@@ -33,22 +34,26 @@ fn play_provider(socket: &Path) -> ! {
     }
 }
 
-/// A new PID namespace, and this program in it.
+/// Runs this program in a new PID namespace.
 fn in_container(socket: &Path) -> Command {
     let mut command = Command::new("unshare");
     command.args(["--pid", "--fork"]).arg(std::env::current_exe().unwrap());
-    command.args(["--exact", "containers::a_provider_in_a_container_is_enabled_by_who_asks_for_containers"]);
+    command.args(["--exact", "containers::contained_provider_is_enabled_by_calls_that_include_containers"]);
     command.env(SOCKET, socket);
     command
 }
 
 #[test]
-fn a_provider_in_a_container_is_enabled_by_who_asks_for_containers() {
+fn contained_provider_is_enabled_by_calls_that_include_containers() {
     if let Some(socket) = std::env::var_os(SOCKET) {
         play_provider(Path::new(&socket));
     }
-    if !Command::new("unshare").args(["--pid", "--fork", "true"]).status().is_ok_and(|it| it.success()) {
-        return skip("root", "a PID namespace of one's own takes root and unshare");
+    if !Command::new("unshare")
+        .args(["--pid", "--fork", "true"])
+        .status()
+        .is_ok_and(|status| status.success())
+    {
+        return skip("root", "creating a PID namespace needs root and unshare");
     }
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
@@ -66,15 +71,15 @@ fn a_provider_in_a_container_is_enabled_by_who_asks_for_containers() {
         let params = EnableParams { property, filters, ..EnableParams::default() };
         let what = format!("{params:?}");
         let enable = enable_with(session, PROVIDER, EnableCode::Enable, params, 0);
-        assert_eq!(controller.ask(enable), Message::Done);
+        assert_eq!(controller.request(enable), Message::Done);
         let ended = in_container(&daemon.runtime().control_socket()).output().unwrap();
         assert_eq!(ended.status.code(), Some(outcome), "{what}: {ended:?}");
-        // One outside is enabled in any case, where no filter is for others.
+        // A process outside is enabled in any case, unless a filter excludes it.
         let mut outside = daemon.provider();
         outside.register(1, PROVIDER);
         assert!(outside.connection.receive(PATIENCE).unwrap().is_some());
-        outside.hear_enable();
-        assert_eq!(outside.hear(), Message::Registered { registration: 1 });
+        outside.receive_enable();
+        assert_eq!(outside.receive(), Message::Registered { registration: 1 });
         drop(outside);
         std::thread::sleep(Duration::from_millis(20));
     }

@@ -11,7 +11,7 @@ use traceweir_transport::message::{
 use crate::util::*;
 
 #[test]
-fn a_session_is_started_queried_and_stopped() {
+fn session_is_started_queried_and_stopped() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
     let path = daemon.path("log.etl");
@@ -26,18 +26,18 @@ fn a_session_is_started_queried_and_stopped() {
         SessionRef::Name("fIRST".into()),
         SessionRef::Name(started.config.guid.to_string()),
     ] {
-        let answer = controller.ask(Message::Control { session: reference, control: Control::Query });
+        let answer = controller.request(Message::Control { session: reference, control: Control::Query });
         assert_eq!(properties(answer).id, started.id);
     }
     let mut other = daemon.controller();
     assert_eq!(other.stop(started.id).id, started.id, "any controller may stop it");
     assert_eq!(status(&controller.control(started.id, Control::Query)), 4201);
     assert_eq!(status(&controller.control(started.id, Control::Stop)), 4201);
-    assert_eq!(finished_events(&path), 0, "and nothing is left of the old content");
+    assert_eq!(finished_events(&path), 0, "the old content is gone");
 }
 
 #[test]
-fn a_session_outlives_its_controller_and_its_name_is_free_after_the_stop() {
+fn session_outlives_its_controller_and_its_name_is_free_after_the_stop() {
     let daemon = Daemon::start();
     let first = daemon.controller().start(live("name"));
     let mut controller = daemon.controller();
@@ -45,11 +45,11 @@ fn a_session_outlives_its_controller_and_its_name_is_free_after_the_stop() {
     controller.stop(first.id);
     let second = controller.start(live("name"));
     assert_ne!(second.id, first.id);
-    assert_eq!(status(&controller.control(first.id, Control::Query)), 4201, "a stale id names nothing");
+    assert_eq!(status(&controller.control(first.id, Control::Query)), 4201, "a stale id finds no session");
 }
 
 #[test]
-fn names_guids_files_and_the_limit_are_guarded() {
+fn names_guids_and_files_are_unique_and_sessions_limited() {
     let daemon = Daemon::start_in(tempfile::tempdir().unwrap(), |options| options.max_sessions = 2);
     let mut controller = daemon.controller();
     let path = daemon.path("log.etl");
@@ -57,7 +57,7 @@ fn names_guids_files_and_the_limit_are_guarded() {
     let first = controller.start(SessionConfig { guid, ..to_file("one", &path) });
     let start = |config: SessionConfig| Message::Start(Box::new(config));
     let refused = |controller: &mut Client, config: SessionConfig, files: &[&OwnedFd]| {
-        status(&controller.ask_with(start(config), files))
+        status(&controller.request_with(start(config), files))
     };
     assert_eq!(refused(&mut controller, live("ONE"), &[]), 183, "the name");
     assert_eq!(refused(&mut controller, SessionConfig { guid, ..live("two") }, &[]), 183, "the GUID");
@@ -77,19 +77,19 @@ fn names_guids_files_and_the_limit_are_guarded() {
 }
 
 #[test]
-fn properties_that_contradict_themselves_are_refused() {
+fn contradictory_properties_are_refused() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
     let both = SessionConfig { log_file_mode: 3, ..to_file("x", &daemon.path("x.etl")) };
     let file = open(&daemon.path("x.etl"));
-    assert_eq!(status(&controller.ask_with(Message::Start(Box::new(both)), &[&file])), 87);
+    assert_eq!(status(&controller.request_with(Message::Start(Box::new(both)), &[&file])), 87);
     let none = SessionConfig { log_file_mode: 0, ..live("x") };
     assert_eq!(controller.status(Message::Start(Box::new(none))), 161);
     controller.start(live("x"));
 }
 
 #[test]
-fn updates_and_flushes_are_carried_out_and_files_change_hands() {
+fn update_changes_the_file_and_releases_the_old_one() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
     let (a, b) = (daemon.path("a.etl"), daemon.path("b.etl"));
@@ -102,32 +102,36 @@ fn updates_and_flushes_are_carried_out_and_files_change_hands() {
         session: SessionRef::Id(session),
         control: Control::Update(Update { log_file: Some(path.into()), ..Update::default() }),
     };
-    assert_eq!(status(&controller.ask_with(to(&a), &[&open(&a)])), 161, "its own file");
-    let answer = controller.ask_with(to(&b), &[&open(&b)]);
+    assert_eq!(status(&controller.request_with(to(&a), &[&open(&a)])), 161, "its own file");
+    let answer = controller.request_with(to(&b), &[&open(&b)]);
     assert_eq!(properties(answer).config.log_file, Some(b.clone()));
     let other = controller.start(to_file("other", &a));
-    assert_eq!(status(&controller.ask_with(to(&a), &[&open(&a)])), 161, "another session's by now");
+    assert_eq!(
+        status(&controller.request_with(to(&a), &[&open(&a)])),
+        161,
+        "now the file of another session"
+    );
     controller.stop(other.id);
     controller.stop(session);
     assert_eq!((finished_events(&a), finished_events(&b)), (0, 0));
 }
 
 #[test]
-fn a_flight_recorder_writes_its_snapshot_to_the_file_passed_along() {
+fn flight_recorder_writes_its_snapshot_to_the_file_passed_along() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
     let mut provider = daemon.provider();
     provider.register_quietly(1, PROVIDER);
     let session = controller.start(SessionConfig { log_file_mode: 0x400, ..live("recorder") }).id;
     controller.enable(session, PROVIDER);
-    let region = provider.hear_region(session);
-    provider.hear_enable();
+    let region = provider.receive_region(session);
+    provider.receive_enable();
     assert_eq!(write_events(region, 20), 0);
     let path = daemon.path("snapshot.etl");
     for _ in 0..2 {
         let control = Control::Flush { log_file: Some(path.clone()) };
         let message = Message::Control { session: SessionRef::Id(session), control };
-        properties(controller.ask_with(message, &[&open(&path)]));
+        properties(controller.request_with(message, &[&open(&path)]));
         assert_eq!(finished_events(&path), 20);
     }
 }
@@ -141,7 +145,7 @@ fn all_sessions_and_providers_are_listed_page_by_page() {
     let (mut seen, mut pages) = (Vec::new(), 0);
     loop {
         let from = u32::try_from(seen.len()).unwrap();
-        let Message::Sessions { total, sessions } = controller.ask(Message::QueryAll { from }) else {
+        let Message::Sessions { total, sessions } = controller.request(Message::QueryAll { from }) else {
             panic!()
         };
         assert_eq!(total, 40);
@@ -160,12 +164,12 @@ fn all_sessions_and_providers_are_listed_page_by_page() {
     let ahead = Guid::from_u128(1);
     controller.enable(ids[0], ahead);
     let Message::Providers { more: false, providers } =
-        controller.ask(Message::QueryProviders { after: None })
+        controller.request(Message::QueryProviders { after: None })
     else {
         panic!()
     };
     let found: Vec<_> =
-        providers.iter().map(|it| (it.provider, it.pids.clone(), it.sessions.clone())).collect();
+        providers.iter().map(|entry| (entry.provider, entry.pids.clone(), entry.sessions.clone())).collect();
     let own = std::process::id();
     assert_eq!(
         found,
@@ -174,14 +178,14 @@ fn all_sessions_and_providers_are_listed_page_by_page() {
             (PROVIDER, vec![own], vec![])
         ]
     );
-    let Message::Sessions { total: 40, sessions } = controller.ask(Message::QueryAll { from: 99 }) else {
+    let Message::Sessions { total: 40, sessions } = controller.request(Message::QueryAll { from: 99 }) else {
         panic!()
     };
     assert!(sessions.is_empty());
 }
 
 #[test]
-fn a_second_stop_is_told_that_the_first_is_under_way() {
+fn second_stop_is_refused_while_the_first_is_under_way() {
     let daemon = Daemon::start();
     let (mut first, mut second) = (daemon.controller(), daemon.controller());
     let mut provider = daemon.provider();
@@ -189,12 +193,13 @@ fn a_second_stop_is_told_that_the_first_is_under_way() {
     let path = daemon.path("log.etl");
     let session = first.start(to_file("s", &path)).id;
     first.enable(session, PROVIDER);
-    let region = provider.hear_region(session);
-    provider.hear_enable();
+    let region = provider.receive_region(session);
+    provider.receive_enable();
 
-    let request = first.say(&Message::Control { session: SessionRef::Id(session), control: Control::Stop });
-    let order = provider.hear_close(session);
-    // The provider has not acknowledged yet, so the stop is under way, unless this test was held up for a second.
+    let request = first.send(&Message::Control { session: SessionRef::Id(session), control: Control::Stop });
+    let order = provider.receive_close(session);
+    // The provider has not acknowledged yet, so the stop is under way, unless this test was delayed
+    // by a second.
     let (early, query) = (second.control(session, Control::Stop), second.control(session, Control::Query));
     assert!([2402, 4201].contains(&status(&early)), "{early:?}");
     assert!([0, 4201].contains(&status(&query)), "{query:?}");
@@ -208,7 +213,7 @@ fn a_second_stop_is_told_that_the_first_is_under_way() {
 }
 
 #[test]
-fn a_provider_that_never_acknowledges_holds_a_stop_up_for_a_while_only() {
+fn provider_that_never_acknowledges_delays_a_stop_only_briefly() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
     let mut provider = daemon.provider();
@@ -216,7 +221,7 @@ fn a_provider_that_never_acknowledges_holds_a_stop_up_for_a_while_only() {
     let path = daemon.path("log.etl");
     let session = controller.start(to_file("s", &path)).id;
     controller.enable(session, PROVIDER);
-    let region = provider.hear_region(session);
+    let region = provider.receive_region(session);
     let lost = write_events(region, 50);
     let end = controller.stop(session);
     assert_eq!(finished_events(&path), 50 - lost);
@@ -224,7 +229,7 @@ fn a_provider_that_never_acknowledges_holds_a_stop_up_for_a_while_only() {
 }
 
 #[test]
-fn a_session_that_reaches_its_limit_is_stopped_and_gone() {
+fn session_that_reaches_its_size_limit_is_stopped() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
     let mut provider = daemon.provider();
@@ -234,10 +239,10 @@ fn a_session_that_reaches_its_limit_is_stopped_and_gone() {
     let config = SessionConfig { log_file_mode: mode, maximum_file_size: 256, ..to_file("s", &path) };
     let session = controller.start(config).id;
     controller.enable(session, PROVIDER);
-    let region = provider.hear_region(session);
-    provider.hear_enable();
+    let region = provider.receive_region(session);
+    provider.receive_enable();
     write_events(region, 20_000);
-    let order = provider.hear_close(session);
+    let order = provider.receive_close(session);
     provider.acknowledge(order);
     until("the session is gone", || status(&controller.control(session, Control::Query)) == 4201);
     assert_eq!(controller.status(enable(session, PROVIDER, EnableCode::Enable, 0)), 4201);

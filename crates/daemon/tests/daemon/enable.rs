@@ -15,7 +15,7 @@ fn pids(pids: &[u32]) -> EnableParams {
     EnableParams { level: 4, filters: vec![Filter { kind: PID, data }], ..EnableParams::default() }
 }
 
-/// Another process, for as long as it is needed.
+/// Another process that is killed when dropped.
 struct Other(Child);
 
 impl Other {
@@ -32,30 +32,34 @@ impl Drop for Other {
 }
 
 #[test]
-fn a_registration_hears_what_was_enabled_ahead_of_it() {
+fn registration_receives_earlier_enables() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
     let session = controller.start(live("s")).id;
     let source = Guid::from_u128(9);
     let params = EnableParams { level: 3, match_any: 1, match_all: 2, source, ..EnableParams::default() };
     let message = enable_with(session, PROVIDER, EnableCode::Enable, params.clone(), 5000);
-    assert_eq!(controller.ask(message), Message::Done, "there is nobody to wait for");
+    assert_eq!(controller.request(message), Message::Done, "there is no process to wait for");
 
     let mut provider = daemon.provider();
     provider.register(7, PROVIDER);
-    provider.hear_region(session);
+    provider.receive_region(session);
     let late = EnableParams { source: Guid::NULL, ..params };
-    assert_eq!(provider.hear_enable(), (0, 7, session, EnableCode::Enable, late), "without order and source");
-    assert_eq!(provider.hear(), Message::Registered { registration: 7 });
+    assert_eq!(
+        provider.receive_enable(),
+        (0, 7, session, EnableCode::Enable, late),
+        "without order and source"
+    );
+    assert_eq!(provider.receive(), Message::Registered { registration: 7 });
 
     provider.register(8, PROVIDER);
-    assert_eq!(provider.hear_enable().1, 8, "the region is there already");
-    assert_eq!(provider.hear(), Message::Registered { registration: 8 });
+    assert_eq!(provider.receive_enable().1, 8, "the region exists already");
+    assert_eq!(provider.receive(), Message::Registered { registration: 8 });
     provider.register_quietly(9, Guid::from_u128(1));
 }
 
 #[test]
-fn what_a_provider_is_called_is_remembered_with_its_enable_and_kept_fit_to_print() {
+fn provider_name_is_kept_with_its_enable_and_must_be_printable() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
     let session = controller.start(live("s")).id;
@@ -66,22 +70,23 @@ fn what_a_provider_is_called_is_remembered_with_its_enable_and_kept_fit_to_print
     };
     let mut name_of = |message: Message, status: u32| {
         assert_eq!(controller.status(message), status);
-        let Message::Providers { providers, .. } = controller.ask(Message::QueryProviders { after: None })
+        let Message::Providers { providers, .. } =
+            controller.request(Message::QueryProviders { after: None })
         else {
             panic!("another answer")
         };
-        providers.first().map(|it| it.sessions[0].name.clone()).unwrap_or_default()
+        providers.first().map(|entry| entry.sessions[0].name.clone()).unwrap_or_default()
     };
-    assert_eq!(name_of(called("\u{1b}[2J"), 87), "", "nothing that a terminal obeys");
+    assert_eq!(name_of(called("\u{1b}[2J"), 87), "", "no terminal control sequences");
     assert_eq!(name_of(called(&"n".repeat(256)), 87), "");
     assert_eq!(name_of(called("My Provider"), 0), "My Provider");
-    assert_eq!(name_of(called(""), 0), "My Provider", "who gives none changes none");
+    assert_eq!(name_of(called(""), 0), "My Provider", "an empty name changes nothing");
     let long = "é".repeat(255);
     assert_eq!(name_of(called(&long), 0), long);
 }
 
 #[test]
-fn every_registration_in_every_process_is_told_and_waited_for() {
+fn enable_waits_for_every_registration_in_every_process() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
     let session = controller.start(live("s")).id;
@@ -91,41 +96,42 @@ fn every_registration_in_every_process_is_told_and_waited_for() {
     two.register_quietly(1, PROVIDER);
     let source = Guid::from_u128(9);
     let params = EnableParams { source, ..EnableParams::default() };
-    controller.say(&enable_with(session, PROVIDER, EnableCode::Enable, params, 600_000));
-    one.hear_region(session);
-    let told = one.hear_enables();
-    assert_eq!((told.1, told.4.source), (vec![1, 2], source));
-    two.hear_region(session);
-    let other = two.hear_enable();
+    controller.send(&enable_with(session, PROVIDER, EnableCode::Enable, params, 600_000));
+    one.receive_region(session);
+    let enables = one.receive_enables();
+    assert_eq!((enables.1, enables.4.source), (vec![1, 2], source));
+    two.receive_region(session);
+    let other = two.receive_enable();
     two.acknowledge(other.0);
-    one.acknowledge(told.0 - 1);
+    one.acknowledge(enables.0 - 1);
     controller.assert_quiet();
-    one.acknowledge(told.0);
-    assert_eq!(controller.hear(), Message::Done);
+    one.acknowledge(enables.0);
+    assert_eq!(controller.receive(), Message::Done);
 
-    controller.say(&enable(session, PROVIDER, EnableCode::Disable, 600_000));
-    let (order, _, _, code, _) = one.hear_enables();
+    controller.send(&enable(session, PROVIDER, EnableCode::Disable, 600_000));
+    let (order, _, _, code, _) = one.receive_enables();
     assert_eq!(code, EnableCode::Disable);
-    assert!(one.hear_close(session) > order);
-    let order = two.hear_enable().0;
-    two.hear_close(session);
+    assert!(one.receive_close(session) > order);
+    let order = two.receive_enable().0;
+    two.receive_close(session);
     two.acknowledge(order);
     drop(one);
-    assert_eq!(controller.hear(), Message::Done, "who is gone is not waited for");
+    assert_eq!(controller.receive(), Message::Done, "a disconnected process is not waited for");
 }
 
 #[test]
-fn a_process_that_never_answers_is_late_and_enabled_nonetheless() {
+fn process_that_never_answers_times_out_and_is_enabled_anyway() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
     let session = controller.start(live("s")).id;
     let mut provider = daemon.provider();
     provider.register_quietly(1, PROVIDER);
     assert_eq!(controller.status(enable(session, PROVIDER, EnableCode::Enable, 30)), 1460);
-    provider.hear_region(session);
-    let order = provider.hear_enable().0;
+    provider.receive_region(session);
+    let order = provider.receive_enable().0;
     provider.acknowledge(order);
-    let Message::Providers { providers, .. } = controller.ask(Message::QueryProviders { after: None }) else {
+    let Message::Providers { providers, .. } = controller.request(Message::QueryProviders { after: None })
+    else {
         panic!()
     };
     assert_eq!(providers[0].sessions.len(), 1);
@@ -133,25 +139,25 @@ fn a_process_that_never_answers_is_late_and_enabled_nonetheless() {
 }
 
 #[test]
-fn nobody_else_waits_for_whoever_waits() {
+fn waiting_call_delays_no_other_client() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
     let session = controller.start(live("s")).id;
     let mut provider = daemon.provider();
     provider.register_quietly(1, PROVIDER);
-    controller.say(&enable(session, PROVIDER, EnableCode::Enable, u32::MAX));
-    provider.hear_region(session);
-    let order = provider.hear_enable().0;
+    controller.send(&enable(session, PROVIDER, EnableCode::Enable, u32::MAX));
+    provider.receive_region(session);
+    let order = provider.receive_enable().0;
     let mut other = daemon.controller();
     other.query(session);
     other.enable(session, Guid::from_u128(2));
     controller.assert_quiet();
     provider.acknowledge(order);
-    assert_eq!(controller.hear(), Message::Done);
+    assert_eq!(controller.receive(), Message::Done);
 }
 
 #[test]
-fn the_ninth_session_of_a_provider_is_refused() {
+fn ninth_session_of_a_provider_is_refused() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
     let ids: Vec<u64> = (0..9).map(|i| controller.start(live(&i.to_string())).id).collect();
@@ -165,33 +171,34 @@ fn the_ninth_session_of_a_provider_is_refused() {
 }
 
 #[test]
-fn state_is_captured_from_those_the_session_has_enabled() {
+fn state_is_captured_from_enabled_registrations() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
     let (a, b) = (controller.start(live("a")).id, controller.start(live("b")).id);
-    assert_eq!(controller.status(enable(a, PROVIDER, EnableCode::CaptureState, 0)), 1, "nobody knows it");
+    assert_eq!(controller.status(enable(a, PROVIDER, EnableCode::CaptureState, 0)), 1, "unknown provider");
     let mut provider = daemon.provider();
     provider.register_quietly(1, PROVIDER);
     let params = EnableParams { level: 3, ..EnableParams::default() };
-    controller.ask(enable_with(a, PROVIDER, EnableCode::Enable, params, 0));
-    provider.hear_region(a);
-    provider.hear_enable();
-    assert_eq!(controller.ask(enable(b, PROVIDER, EnableCode::CaptureState, 0)), Message::Done);
-    assert_eq!(controller.ask(enable(a, PROVIDER, EnableCode::CaptureState, 0)), Message::Done);
-    let asked = provider.hear_enable();
+    controller.request(enable_with(a, PROVIDER, EnableCode::Enable, params, 0));
+    provider.receive_region(a);
+    provider.receive_enable();
+    assert_eq!(controller.request(enable(b, PROVIDER, EnableCode::CaptureState, 0)), Message::Done);
+    assert_eq!(controller.request(enable(a, PROVIDER, EnableCode::CaptureState, 0)), Message::Done);
+    let asked = provider.receive_enable();
     assert_eq!((asked.2, asked.3, asked.4.level), (a, EnableCode::CaptureState, 3));
     provider.assert_quiet();
 }
 
 #[test]
-fn wrong_parameters_are_refused_and_change_nothing() {
+fn invalid_parameters_are_refused_and_change_nothing() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
     let session = controller.start(live("s")).id;
     assert_eq!(controller.status(enable(session, Guid::NULL, EnableCode::Enable, 0)), 87);
     let wrong = pids(&[]);
     assert_eq!(controller.status(enable_with(session, PROVIDER, EnableCode::Enable, wrong, 0)), 87);
-    let Message::Providers { providers, .. } = controller.ask(Message::QueryProviders { after: None }) else {
+    let Message::Providers { providers, .. } = controller.request(Message::QueryProviders { after: None })
+    else {
         panic!()
     };
     assert_eq!(providers, []);
@@ -199,7 +206,7 @@ fn wrong_parameters_are_refused_and_change_nothing() {
 }
 
 #[test]
-fn a_process_filter_enables_those_processes_and_no_others() {
+fn process_filter_enables_only_those_processes() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
     let session = controller.start(live("s")).id;
@@ -208,7 +215,7 @@ fn a_process_filter_enables_those_processes_and_no_others() {
     let (own, other) = (std::process::id(), Other::new());
     let mut filter = |pids_wanted: &[u32]| {
         let message = enable_with(session, PROVIDER, EnableCode::Enable, pids(pids_wanted), 0);
-        assert_eq!(controller.ask(message), Message::Done);
+        assert_eq!(controller.request(message), Message::Done);
     };
 
     filter(&[other.0.id()]);
@@ -216,18 +223,22 @@ fn a_process_filter_enables_those_processes_and_no_others() {
     provider.register_quietly(2, PROVIDER);
 
     filter(&[other.0.id(), own]);
-    provider.hear_region(session);
-    let told = provider.hear_enables();
-    assert_eq!((told.1, told.3, told.4.level), (vec![1, 2], EnableCode::Enable, 4));
-    assert_eq!(told.4.filters, [], "carried out already");
+    provider.receive_region(session);
+    let enables = provider.receive_enables();
+    assert_eq!((enables.1, enables.3, enables.4.level), (vec![1, 2], EnableCode::Enable, 4));
+    assert_eq!(enables.4.filters, [], "already applied by the daemon");
     provider.register(3, PROVIDER);
-    assert_eq!(provider.hear_enable().1, 3, "the process was there when the call was made");
-    assert_eq!(provider.hear(), Message::Registered { registration: 3 });
+    assert_eq!(provider.receive_enable().1, 3, "the process ran when the call was made");
+    assert_eq!(provider.receive(), Message::Registered { registration: 3 });
 
     filter(&[other.0.id()]);
-    let told = provider.hear_enables();
-    assert_eq!((told.1, told.3), (vec![1, 2, 3], EnableCode::Disable), "each call replaces the one before");
-    provider.hear_close(session);
+    let enables = provider.receive_enables();
+    assert_eq!(
+        (enables.1, enables.3),
+        (vec![1, 2, 3], EnableCode::Disable),
+        "each call replaces the one before"
+    );
+    provider.receive_close(session);
 }
 
 fn failed(order: u32, registration: Option<u32>, session: u64) -> Message {
@@ -235,7 +246,7 @@ fn failed(order: u32, registration: Option<u32>, session: u64) -> Message {
 }
 
 #[test]
-fn a_process_that_cannot_map_its_region_is_told_of_and_tried_anew() {
+fn process_that_cannot_map_its_region_is_reported_and_retried() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
     let session = controller.start(live("s")).id;
@@ -243,75 +254,75 @@ fn a_process_that_cannot_map_its_region_is_told_of_and_tried_anew() {
     provider.register_quietly(1, PROVIDER);
     other.register_quietly(1, PROVIDER);
     for _ in 0..2 {
-        controller.say(&enable(session, PROVIDER, EnableCode::Enable, 600_000));
-        provider.hear_region(session);
-        let order = provider.hear_enable().0;
-        provider.say(&failed(0, None, session));
-        let close = provider.hear_close(session);
-        provider.say(&failed(order, None, session));
+        controller.send(&enable(session, PROVIDER, EnableCode::Enable, 600_000));
+        provider.receive_region(session);
+        let order = provider.receive_enable().0;
+        provider.send(&failed(0, None, session));
+        let close = provider.receive_close(session);
+        provider.send(&failed(order, None, session));
         provider.acknowledge(close);
         controller.assert_quiet();
-        let mut heard = other.next();
-        if matches!(heard.message, Message::Region { .. }) {
-            heard = other.next();
+        let mut envelope = other.next();
+        if matches!(envelope.message, Message::Region { .. }) {
+            envelope = other.next();
         }
-        let Message::Enable { order, .. } = heard.message else { panic!("{:?}", heard.message) };
+        let Message::Enable { order, .. } = envelope.message else { panic!("{:?}", envelope.message) };
         other.acknowledge(order);
-        let Message::Refused { status: 1450, reason } = controller.hear() else { panic!("not refused") };
+        let Message::Refused { status: 1450, reason } = controller.receive() else { panic!("not refused") };
         assert!(reason.contains("no room") && reason.contains("process"), "{reason}");
     }
-    until("its region is given up", || controller.query(session).processes == 1);
-    // One that does not wait is not told.
+    until("its region is detached", || controller.query(session).processes == 1);
+    // A call that does not wait gets no error.
     controller.enable(session, PROVIDER);
-    provider.hear_region(session);
-    assert_eq!(provider.hear_enable().0, 0);
+    provider.receive_region(session);
+    assert_eq!(provider.receive_enable().0, 0);
 }
 
 #[test]
-fn a_registration_that_cannot_be_enabled_leaves_the_others_of_its_process_alone() {
+fn failed_registration_does_not_affect_others_of_its_process() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
     let session = controller.start(live("s")).id;
     let mut provider = daemon.provider();
     provider.register_quietly(1, PROVIDER);
     provider.register_quietly(2, PROVIDER);
-    controller.say(&enable(session, PROVIDER, EnableCode::Enable, 600_000));
-    provider.hear_region(session);
-    let Message::Enable { order, registrations, .. } = provider.hear() else { panic!("no enable") };
+    controller.send(&enable(session, PROVIDER, EnableCode::Enable, 600_000));
+    provider.receive_region(session);
+    let Message::Enable { order, registrations, .. } = provider.receive() else { panic!("no enable") };
     assert_eq!(registrations, [1, 2]);
-    provider.say(&failed(order, Some(1), session));
+    provider.send(&failed(order, Some(1), session));
     provider.acknowledge(order);
-    assert_eq!(status(&controller.hear()), 1450);
+    assert_eq!(status(&controller.receive()), 1450);
     until("the region stays", || controller.query(session).processes == 1);
-    // Only the second is enabled, and told of the end.
-    controller.say(&enable(session, PROVIDER, EnableCode::Disable, 0));
-    let told = provider.hear_enable();
-    assert_eq!((told.1, told.3), (2, EnableCode::Disable));
-    provider.hear_close(session);
+    // Only the second registration is enabled, and gets the disable.
+    controller.send(&enable(session, PROVIDER, EnableCode::Disable, 0));
+    let enable = provider.receive_enable();
+    assert_eq!((enable.1, enable.3), (2, EnableCode::Disable));
+    provider.receive_close(session);
 }
 
 #[test]
-fn failures_that_nobody_asked_about_do_nothing() {
+fn unrequested_failures_do_nothing() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
     let session = controller.start(live("s")).id;
     let mut provider = daemon.provider();
     provider.register_quietly(1, PROVIDER);
     controller.enable(session, PROVIDER);
-    provider.hear_region(session);
-    provider.hear_enable();
+    provider.receive_region(session);
+    provider.receive_enable();
     for order in [1, 77, u32::MAX] {
-        provider.say(&failed(order, None, session));
+        provider.send(&failed(order, None, session));
     }
-    provider.say(&failed(0, Some(9), session));
-    provider.say(&failed(0, None, 12345));
+    provider.send(&failed(0, Some(9), session));
+    provider.send(&failed(0, None, 12345));
     provider.register(2, PROVIDER);
-    assert_eq!(provider.hear_enable().1, 2, "neither closed nor refused");
-    assert_eq!(provider.hear(), Message::Registered { registration: 2 });
+    assert_eq!(provider.receive_enable().1, 2, "neither closed nor refused");
+    assert_eq!(provider.receive(), Message::Registered { registration: 2 });
 }
 
 #[test]
-fn programs_are_meant_by_name_now_and_later() {
+fn program_name_filter_applies_now_and_later() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
     let session = controller.start(live("s")).id;
@@ -323,23 +334,24 @@ fn programs_are_meant_by_name_now_and_later() {
         }],
         ..EnableParams::default()
     };
-    let mut enable =
-        |names: &str| controller.ask(enable_with(session, PROVIDER, EnableCode::Enable, by_name(names), 0));
+    let mut enable = |names: &str| {
+        controller.request(enable_with(session, PROVIDER, EnableCode::Enable, by_name(names), 0))
+    };
     let mut early = daemon.provider();
     early.register_quietly(1, PROVIDER);
     assert_eq!(enable(&format!("other;{program}")), Message::Done);
-    early.hear_region(session);
-    assert_eq!(early.hear_enable().4, EnableParams::default(), "the scope does not travel on");
+    early.receive_region(session);
+    assert_eq!(early.receive_enable().4, EnableParams::default(), "the scope filter is not sent");
     let mut late = daemon.provider();
     late.register(2, PROVIDER);
-    late.hear_region(session);
-    late.hear_enable();
-    assert_eq!(late.hear(), Message::Registered { registration: 2 });
-    // Another scope: those outside of it are off, now and later.
+    late.receive_region(session);
+    late.receive_enable();
+    assert_eq!(late.receive(), Message::Registered { registration: 2 });
+    // Another scope: processes outside of it are disabled, now and later.
     assert_eq!(enable("other"), Message::Done);
     for client in [&mut early, &mut late] {
-        assert_eq!(client.hear_enable().3, EnableCode::Disable);
-        let order = client.hear_close(session);
+        assert_eq!(client.receive_enable().3, EnableCode::Disable);
+        let order = client.receive_close(session);
         client.acknowledge(order);
     }
     daemon.provider().register_quietly(3, PROVIDER);
@@ -350,7 +362,7 @@ fn programs_are_meant_by_name_now_and_later() {
 }
 
 #[test]
-fn large_filters_are_said_once_to_a_process_with_many_registrations() {
+fn large_filters_are_sent_once_per_process() {
     const MANY: u32 = 1024;
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
@@ -361,29 +373,31 @@ fn large_filters_are_said_once_to_a_process_with_many_registrations() {
     }
     let filters = (1..=8).map(|kind| Filter { kind, data: vec![7; 1024] }).collect();
     let params = EnableParams { level: 4, filters, ..EnableParams::default() };
-    // Several times in a row, and nobody reads: what is queued stays small.
+    // Several times in a row without a reader: the queue stays small.
     for _ in 0..20 {
         let call = enable_with(session, PROVIDER, EnableCode::Enable, params.clone(), 0);
-        assert_eq!(controller.ask(call), Message::Done);
+        assert_eq!(controller.request(call), Message::Done);
     }
-    controller.say(&enable_with(session, PROVIDER, EnableCode::Enable, params.clone(), 600_000));
-    provider.hear_region(session);
+    controller.send(&enable_with(session, PROVIDER, EnableCode::Enable, params.clone(), 600_000));
+    provider.receive_region(session);
     for round in 0..=20 {
-        let Message::Enable { order, registrations, params: told, .. } = provider.hear() else { panic!() };
-        assert_eq!((registrations.len(), *told == params), (MANY as usize, true));
+        let Message::Enable { order, registrations, params: received, .. } = provider.receive() else {
+            panic!()
+        };
+        assert_eq!((registrations.len(), *received == params), (MANY as usize, true));
         assert_eq!(order != 0, round == 20);
         if order != 0 {
             provider.acknowledge(order);
         }
     }
-    assert_eq!(controller.hear(), Message::Done);
-    controller.say(&enable(session, PROVIDER, EnableCode::Disable, 600_000));
-    let Message::Enable { order, registrations, code: EnableCode::Disable, .. } = provider.hear() else {
+    assert_eq!(controller.receive(), Message::Done);
+    controller.send(&enable(session, PROVIDER, EnableCode::Disable, 600_000));
+    let Message::Enable { order, registrations, code: EnableCode::Disable, .. } = provider.receive() else {
         panic!()
     };
     assert_eq!(registrations, (1..=MANY).collect::<Vec<_>>());
-    let close = provider.hear_close(session);
+    let close = provider.receive_close(session);
     provider.acknowledge(order);
     provider.acknowledge(close);
-    assert_eq!(controller.hear(), Message::Done);
+    assert_eq!(controller.receive(), Message::Done);
 }

@@ -1,4 +1,4 @@
-//! Clients that break the rules: told, closed, bounded; nobody else notices.
+//! Clients that break the rules are refused, closed and bounded; other clients are not affected.
 
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
@@ -34,7 +34,7 @@ fn messages_out_of_role_are_refused_and_the_connection_is_closed() {
 }
 
 #[test]
-fn bytes_that_are_no_message_are_refused_and_the_connection_is_closed() {
+fn malformed_bytes_are_refused_and_the_connection_is_closed() {
     let daemon = Daemon::start();
     let mut good = Vec::new();
     hello(Role::Controller, 1).encode(1, &mut good).unwrap();
@@ -49,7 +49,7 @@ fn bytes_that_are_no_message_are_refused_and_the_connection_is_closed() {
         let mut client = Client::new(daemon.connection());
         send(client.connection.as_fd(), &bytes, SendFlags::NOSIGNAL).unwrap();
         let answer = client.next().message;
-        // A hello whose request number alone was changed is still a hello.
+        // A `Hello` in which only the request number was changed is still a `Hello`.
         if !matches!(answer, Message::Welcome { .. }) {
             assert!(status(&answer) != 0, "{answer:?}");
             client.assert_closed();
@@ -59,27 +59,27 @@ fn bytes_that_are_no_message_are_refused_and_the_connection_is_closed() {
 }
 
 #[test]
-fn descriptors_that_nobody_asked_for_are_closed() {
+fn unrequested_descriptors_are_closed() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
     let (reader, writer) = std::io::pipe().unwrap();
     let writer = OwnedFd::from(writer);
     let four = [&writer; 4];
     for _ in 0..50 {
-        let answer = controller.ask_with(Message::QueryAll { from: 0 }, &four);
+        let answer = controller.request_with(Message::QueryAll { from: 0 }, &four);
         assert!(matches!(answer, Message::Sessions { .. }));
     }
     let both = SessionConfig { log_file: Some("/tmp/x.etl".into()), log_file_mode: 1, ..live("s") };
-    assert_eq!(status(&controller.ask_with(Message::Start(Box::new(both)), &four)), 87);
-    assert_eq!(status(&controller.ask_with(Message::Start(Box::new(live("s"))), &four)), 87);
+    assert_eq!(status(&controller.request_with(Message::Start(Box::new(both)), &four)), 87);
+    assert_eq!(status(&controller.request_with(Message::Start(Box::new(live("s"))), &four)), 87);
     drop(writer);
     let mut end = Vec::new();
     std::io::Read::read_to_end(&mut { reader }, &mut end).unwrap();
-    assert_eq!(end, b"", "the last writing end is gone");
+    assert_eq!(end, b"", "the last write end is closed");
 }
 
 #[test]
-fn a_client_that_never_reads_is_dropped_and_holds_nobody_up() {
+fn client_that_never_reads_is_dropped_and_delays_no_other() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
     for i in 0..20 {
@@ -97,13 +97,13 @@ fn a_client_that_never_reads_is_dropped_and_holds_nobody_up() {
             Err(e) => panic!("{e}"),
         }
     }
-    assert!(dropped, "megabytes of answers were kept for it");
-    let Message::Sessions { total, .. } = controller.ask(Message::QueryAll { from: 0 }) else { panic!() };
+    assert!(dropped, "the daemon queued megabytes of replies for it");
+    let Message::Sessions { total, .. } = controller.request(Message::QueryAll { from: 0 }) else { panic!() };
     assert_eq!(total, 20);
 }
 
 #[test]
-fn a_provider_that_never_reads_is_dropped_and_its_orders_are_not_waited_for() {
+fn provider_that_never_reads_is_dropped_and_not_waited_for() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
     let id = controller.start(live("s")).id;
@@ -117,15 +117,15 @@ fn a_provider_that_never_reads_is_dropped_and_its_orders_are_not_waited_for() {
     let params = EnableParams { filters, ..EnableParams::default() };
     let message = |timeout| enable_with(id, PROVIDER, EnableCode::Enable, params.clone(), timeout);
     for _ in 0..400 {
-        assert_eq!(controller.ask(message(0)), Message::Done);
+        assert_eq!(controller.request(message(0)), Message::Done);
     }
-    assert_eq!(controller.ask(message(u32::MAX)), Message::Done, "who is dropped is not waited for");
-    until("its region is given up", || controller.query(id).processes == 0);
-    assert_eq!(controller.query(id).uncounted_processes, 1, "that it was dropped shows");
+    assert_eq!(controller.request(message(u32::MAX)), Message::Done, "a dropped process is not waited for");
+    until("its region is detached", || controller.query(id).processes == 0);
+    assert_eq!(controller.query(id).uncounted_processes, 1, "the dropped process is counted");
 }
 
 #[test]
-fn a_flood_from_many_sides_leaves_the_daemon_answering() {
+fn daemon_answers_during_a_flood_of_requests() {
     let daemon = Daemon::start();
     let id = daemon.controller().start(live("s")).id;
     std::thread::scope(|scope| {
@@ -150,8 +150,9 @@ fn a_flood_from_many_sides_leaves_the_daemon_answering() {
         }
     });
     let mut controller = daemon.controller();
-    until("all are forgotten", || {
-        let Message::Providers { providers, .. } = controller.ask(Message::QueryProviders { after: None })
+    until("all connections are removed", || {
+        let Message::Providers { providers, .. } =
+            controller.request(Message::QueryProviders { after: None })
         else {
             panic!()
         };
@@ -160,7 +161,7 @@ fn a_flood_from_many_sides_leaves_the_daemon_answering() {
 }
 
 #[test]
-fn a_connection_that_says_nothing_is_dropped() {
+fn silent_connection_is_dropped() {
     let daemon = Daemon::start();
     let silent = daemon.connection();
     match silent.receive(PATIENCE) {
@@ -170,7 +171,7 @@ fn a_connection_that_says_nothing_is_dropped() {
 }
 
 #[test]
-fn acknowledgements_that_nobody_asked_for_do_nothing() {
+fn unrequested_acknowledgements_do_nothing() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
     let id = controller.start(live("s")).id;
@@ -180,18 +181,18 @@ fn acknowledgements_that_nobody_asked_for_do_nothing() {
         provider.acknowledge(order);
     }
     controller.enable(id, PROVIDER);
-    provider.hear_region(id);
-    provider.hear_enable();
+    provider.receive_region(id);
+    provider.receive_enable();
     assert_eq!(
-        provider.ask(Message::Unregister { registration: 99 }),
+        provider.request(Message::Unregister { registration: 99 }),
         Message::Done,
         "an unknown registration"
     );
-    until("the process counts", || controller.query(id).processes == 1);
+    until("the process is counted", || controller.query(id).processes == 1);
     provider.assert_quiet();
 }
 
-/// A socket whose last close waits for ten minutes, or until the other end is gone.
+/// Returns a socket whose last close blocks for ten minutes, or until the other end is closed.
 fn lingering() -> (OwnedFd, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -202,7 +203,8 @@ fn lingering() -> (OwnedFd, TcpStream) {
     (socket.into(), other_end)
 }
 
-/// Whether the daemon's end takes a descriptor. Where this copy is the last, closing it waits: that is done apart.
+/// Returns whether the daemon's end accepts a descriptor. If this copy is the last, closing it
+/// blocks, so a separate thread does it.
 fn sends(to: &Connection, message: &Message, descriptor: OwnedFd) -> bool {
     let sent = to.send(1, message, &[descriptor.as_fd()], PATIENCE);
     std::thread::spawn(move || drop(descriptor));
@@ -218,7 +220,7 @@ fn sends(to: &Connection, message: &Message, descriptor: OwnedFd) -> bool {
 }
 
 #[test]
-fn a_descriptor_that_waits_when_it_is_closed_holds_nobody_up() {
+fn descriptor_whose_close_blocks_delays_no_client() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
     let mut other_ends = Vec::new();
@@ -227,18 +229,18 @@ fn a_descriptor_that_waits_when_it_is_closed_holds_nobody_up() {
         other_ends.push(other_end);
         socket
     };
-    // Whoever connects, first of all.
+    // First from clients that only connect.
     for role in [Role::Provider, Role::Controller, Role::Consumer] {
         let stranger = daemon.connection();
         sends(&stranger, &hello(role, new_instance()), linger());
         sends(&stranger, &Message::Done, linger());
     }
-    // Who is admitted, with a request and with what is no log file.
+    // Then from an admitted client, with a request and in place of a log file.
     let guest = daemon.controller();
     assert!(sends(&guest.connection, &Message::QueryAll { from: 0 }, linger()));
     let to_it = SessionConfig { log_file: Some("/tmp/x.etl".into()), log_file_mode: 1, ..live("s") };
     assert!(sends(&guest.connection, &Message::Start(Box::new(to_it)), linger()));
-    // And with what is never read, as the connection is closed before.
+    // And with a message that is never read, because the connection is closed before.
     send(guest.connection.as_fd(), b"no message", SendFlags::NOSIGNAL).unwrap();
     for _ in 0..8 {
         sends(&guest.connection, &Message::QueryAll { from: 0 }, linger());
@@ -249,7 +251,7 @@ fn a_descriptor_that_waits_when_it_is_closed_holds_nobody_up() {
     drop(other_ends);
 }
 
-/// Whether the kernel lets a socket refuse descriptors (`SO_PASSRIGHTS`, Linux 6.16).
+/// Returns whether the kernel lets a socket refuse descriptors (`SO_PASSRIGHTS`, Linux 6.16).
 fn kernel_can_refuse_descriptors() -> bool {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     let mut numbers = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
@@ -269,14 +271,14 @@ fn other_users_cannot_send_descriptors_unless_they_control_sessions() {
     assert!(!send(&client_of(&daemon, ANN, Role::Provider)));
     let connection = daemon.connection();
     assert!(!sends(&connection, &hello(Role::Provider, new_instance()), reader()), "before it is accepted");
-    assert!(send(&Daemon::start().provider()), "a process sends memory that it made to its user's daemon");
+    assert!(send(&Daemon::start().provider()), "a process sends memory to its user's daemon");
     let mut root = daemon.controller();
     grant(&mut root, Guid::from_u128(1), Sid::user(ANN), Rights::WMIGUID_SET);
     assert!(send(&client_of(&daemon, ANN, Role::Controller)), "a controller sends log files");
 }
 
 #[test]
-fn a_process_has_a_few_connections_and_not_more() {
+fn connections_of_one_process_are_limited() {
     let daemon = Daemon::start();
     let few: Vec<Client> = (0..8).map(|_| daemon.provider()).collect();
     let mut more = Client::new(daemon.connection());
@@ -285,7 +287,7 @@ fn a_process_has_a_few_connections_and_not_more() {
     daemon.controller();
     drop(few);
     until("there is room again", || {
-        let answer = Client::new(daemon.connection()).ask(hello(Role::Provider, new_instance()));
+        let answer = Client::new(daemon.connection()).request(hello(Role::Provider, new_instance()));
         matches!(answer, Message::Welcome { .. })
     });
 }

@@ -1,4 +1,4 @@
-//! How a daemon comes, is found, and leaves.
+//! How a daemon starts, is found, and exits.
 
 use std::os::fd::AsFd;
 use std::process::{Command, Stdio};
@@ -17,7 +17,7 @@ use traceweir_transport::socket::{Connection, Listener};
 use crate::util::*;
 
 #[test]
-fn a_second_daemon_of_a_folder_is_refused() {
+fn second_daemon_of_a_folder_is_refused() {
     let daemon = Daemon::start();
     let options = Options { max_sessions: 1, ..Options::new(daemon.runtime()) };
     let error = run(options).unwrap_err();
@@ -28,7 +28,7 @@ fn a_second_daemon_of_a_folder_is_refused() {
 }
 
 #[test]
-fn a_socket_that_nobody_listens_to_is_replaced() {
+fn stale_socket_is_replaced() {
     let dir = tempfile::tempdir().unwrap();
     let runtime = RuntimeDir::at(&dir.path().join("run"));
     runtime.ensure().unwrap();
@@ -39,7 +39,7 @@ fn a_socket_that_nobody_listens_to_is_replaced() {
 }
 
 #[test]
-fn a_stopped_daemon_leaves_no_socket_and_makes_room_for_the_next() {
+fn stopped_daemon_leaves_no_socket_and_the_next_can_start() {
     let daemon = Daemon::start();
     let runtime = daemon.runtime();
     let mut client = daemon.controller();
@@ -51,7 +51,7 @@ fn a_stopped_daemon_leaves_no_socket_and_makes_room_for_the_next() {
 }
 
 #[test]
-fn a_listening_socket_of_a_service_manager_is_served_and_stays() {
+fn socket_of_a_service_manager_is_served_and_kept() {
     let dir = tempfile::tempdir().unwrap();
     let runtime = RuntimeDir::at(&dir.path().join("run"));
     runtime.ensure().unwrap();
@@ -60,18 +60,18 @@ fn a_listening_socket_of_a_service_manager_is_served_and_stays() {
     let daemon = Daemon::start_in(dir, |options| options.listener = Some(listener));
     daemon.controller();
     let _dir = daemon.stop();
-    assert!(socket.exists(), "it is not the daemon's to remove");
+    assert!(socket.exists(), "the daemon must not remove it");
 }
 
 #[test]
-fn systems_daemon_opens_a_socket_for_its_own_user_beside_that_of_a_service_manager() {
-    if !can(rustix::process::geteuid().is_root(), "root", "the system's daemon is root's") {
+fn system_daemon_opens_its_own_users_socket_next_to_an_inherited_one() {
+    if !can(rustix::process::geteuid().is_root(), "root", "the system daemon runs as root") {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
     let runtime = RuntimeDir::at(&dir.path().join("run"));
     runtime.ensure().unwrap();
-    // Of a daemon that was killed.
+    // Left by a daemon that was killed.
     let own = runtime.make_own().unwrap();
     drop(Listener::bind(&own.control_socket(), 0o600).unwrap());
     std::fs::write(own.path().join("enabled"), "old").unwrap();
@@ -82,14 +82,14 @@ fn systems_daemon_opens_a_socket_for_its_own_user_beside_that_of_a_service_manag
         options.listener = Some(passed);
     });
     daemon.controller();
-    assert!(!own.path().join("enabled").exists(), "that of the daemon before");
+    assert!(!own.path().join("enabled").exists(), "the file of the previous daemon");
     let connection = Connection::connect(&own.control_socket(), PATIENCE).unwrap();
     let mut provider = Client::welcome(connection, Role::Provider);
     let _dir = daemon.stop();
     provider.assert_closed();
-    assert!(!own.path().exists(), "it is the daemon's");
-    assert!(runtime.control_socket().exists(), "it is the service manager's");
-    // A process that finds no socket of the daemon's waits at the service manager's.
+    assert!(!own.path().exists(), "the daemon removes its own folder");
+    assert!(runtime.control_socket().exists(), "it belongs to the service manager");
+    // A process that finds no socket of the daemon waits at the service manager's.
     Connection::connect(&runtime.control_socket(), PATIENCE).unwrap();
 }
 
@@ -100,21 +100,21 @@ fn daemon_on_demand_gives_way_to_a_service_manager_once_its_sessions_have_ended(
     let (runtime, mut controller) = (daemon.runtime(), daemon.controller());
     let session = controller.start(live("begun on demand")).id;
 
-    // As a service manager does, which unlinks what is there.
+    // As a service manager does, which unlinks the existing socket.
     let (socket, other) = (runtime.control_socket(), daemon.path("manager.sock"));
     let listener = Listener::bind(&other, 0o600).unwrap().as_fd().try_clone_to_owned().unwrap();
     std::fs::rename(&other, &socket).unwrap();
     let stopper = Stopper::new().unwrap();
     let options = Options { listener: Some(listener), ..Options::new(runtime) };
-    let its = stopper.clone();
-    let second = std::thread::spawn(move || run_until(options, &its));
-    // It waits in the queue of the service manager's socket.
+    let for_second = stopper.clone();
+    let second = std::thread::spawn(move || run_until(options, &for_second));
+    // The connection waits in the queue of the service manager's socket.
     let waiting = Connection::connect(&socket, PATIENCE).unwrap();
     assert_eq!(controller.query(session).id, session, "the session goes on");
     controller.stop(session);
     Client::welcome(waiting, Role::Controller);
     let _dir = daemon.wait();
-    assert!(socket.exists(), "it is the service manager's");
+    assert!(socket.exists(), "it belongs to the service manager");
     stopper.stop();
     second.join().unwrap().unwrap();
 }
@@ -130,17 +130,18 @@ fn stopping_the_daemon_finalises_every_file() {
     for (i, path) in paths.iter().enumerate() {
         let session = controller.start(to_file(&format!("s{i}"), path)).id;
         controller.enable(session, PROVIDER);
-        let region = provider.hear_region(session);
-        provider.hear_enable();
+        let region = provider.receive_region(session);
+        provider.receive_enable();
         written.push(100 + i - write_events(region, 100 + i));
     }
-    // Nobody acknowledges: the daemon does not wait for ever.
+    // No process acknowledges; the daemon does not wait forever.
     let _dir = daemon.stop();
     assert_eq!(paths.iter().map(|path| finished_events(path)).collect::<Vec<_>>(), written);
     controller.assert_closed();
 }
 
-/// Names the folder of a daemon that is a process of its own: this program, run again.
+/// Environment variable with the folder of a daemon in a process of its own: this program, run
+/// again.
 const FOLDER: &str = "TRACEWEIR_TEST_DAEMON_FOLDER";
 
 #[test]
@@ -152,7 +153,7 @@ fn daemon_process() {
 }
 
 #[test]
-fn a_signal_makes_a_daemon_leave_as_it_should() {
+fn signal_shuts_the_daemon_down_cleanly() {
     for signal in [Signal::TERM, Signal::INT] {
         let dir = tempfile::tempdir().unwrap();
         let runtime = RuntimeDir::at(&dir.path().join("run"));
@@ -171,11 +172,11 @@ fn a_signal_makes_a_daemon_leave_as_it_should() {
         let path = dir.path().join("log.etl");
         let session = controller.start(to_file("s", &path)).id;
         controller.enable(session, PROVIDER);
-        let region = provider.hear_region(session);
-        provider.hear_enable();
+        let region = provider.receive_region(session);
+        provider.receive_enable();
         assert_eq!(write_events(region, 500), 0);
         kill_process(Pid::from_child(&daemon), signal).unwrap();
-        let order = provider.hear_close(session);
+        let order = provider.receive_close(session);
         provider.acknowledge(order);
         assert!(daemon.wait().unwrap().success());
         assert_eq!(finished_events(&path), 500);
@@ -184,7 +185,7 @@ fn a_signal_makes_a_daemon_leave_as_it_should() {
 }
 
 #[test]
-fn an_idle_daemon_leaves_though_providers_are_there() {
+fn idle_daemon_exits_despite_connected_providers() {
     let idle = Duration::from_secs(4);
     let daemon = Daemon::start_in(tempfile::tempdir().unwrap(), |options| options.idle_exit = Some(idle));
     let mut provider = daemon.provider();
@@ -194,33 +195,33 @@ fn an_idle_daemon_leaves_though_providers_are_there() {
 }
 
 #[test]
-fn sessions_and_consumers_keep_a_daemon() {
+fn sessions_and_consumers_keep_the_daemon_running() {
     let idle = Duration::from_secs(4);
     let daemon = Daemon::start_in(tempfile::tempdir().unwrap(), |options| options.idle_exit = Some(idle));
     let mut controller = daemon.controller();
     let session = controller.start(live("keeps")).id;
     std::thread::sleep(idle * 3 / 2);
-    assert!(!daemon.has_left(), "a session keeps it");
+    assert!(!daemon.has_left(), "a session keeps the daemon running");
     let consumer = daemon.consumer();
     controller.stop(session);
     std::thread::sleep(idle * 3 / 2);
-    assert!(!daemon.has_left(), "a consumer keeps it");
+    assert!(!daemon.has_left(), "a consumer keeps the daemon running");
     drop(consumer);
     daemon.wait();
 }
 
-/// Plays a provider that listens, as it does whether or not a daemon is there.
+/// Accepts a knock as a listening provider does, whether or not a daemon runs.
 pub(crate) fn answer_knock(listener: &Listener, instance: u64) -> Client {
     let connection = eventually("a knock", || listener.accept().unwrap());
     connection.take_descriptors().unwrap();
     let mut client = Client::new(connection);
-    assert!(matches!(client.hear(), Message::Knock { .. }));
-    assert!(matches!(client.ask(hello(Role::Provider, instance)), Message::Welcome { .. }));
+    assert!(matches!(client.receive(), Message::Knock { .. }));
+    assert!(matches!(client.request(hello(Role::Provider, instance)), Message::Welcome { .. }));
     client
 }
 
 #[test]
-fn providers_that_were_there_first_are_found_again_and_again() {
+fn each_new_daemon_finds_running_providers() {
     let dir = tempfile::tempdir().unwrap();
     let runtime = RuntimeDir::at(&dir.path().join("run"));
     runtime.ensure().unwrap();
@@ -238,19 +239,19 @@ fn providers_that_were_there_first_are_found_again_and_again() {
         let mut controller = daemon.controller();
         let session = controller.start(live("session")).id;
         controller.enable(session, PROVIDER);
-        provider.hear_region(session);
-        assert_eq!(provider.hear_enable().3, EnableCode::Enable);
+        provider.receive_region(session);
+        assert_eq!(provider.receive_enable().3, EnableCode::Enable);
 
         let mut second = Client::new(daemon.connection());
         assert_eq!(second.status(hello(Role::Provider, instance)), 183, "one connection is enough");
         second.assert_closed();
         dir = Some(daemon.stop());
-        provider.hear_close(session);
+        provider.receive_close(session);
         provider.assert_closed();
     }
 }
 
-/// A process makes memory for a session as the daemon's file says, and sends it.
+/// Creates memory for a session as the daemon's file describes, and sends it.
 fn offer_memory(process: &mut Client, runtime: &RuntimeDir) {
     let all = enabled::read(runtime, rustix::process::geteuid().as_raw());
     let [wanted] = &all[..] else { panic!("{all:?}") };
@@ -260,7 +261,7 @@ fn offer_memory(process: &mut Client, runtime: &RuntimeDir) {
 }
 
 #[test]
-fn process_that_was_there_first_can_send_memory() {
+fn process_older_than_the_daemon_can_send_memory() {
     let dir = tempfile::tempdir().unwrap();
     let runtime = RuntimeDir::at(&dir.path().join("run"));
     runtime.ensure().unwrap();
@@ -274,11 +275,11 @@ fn process_that_was_there_first_can_send_memory() {
     process.register(1, PROVIDER);
     let envelope = process.next();
     assert!(matches!(envelope.message, Message::Region { .. }), "{envelope:?}");
-    assert_eq!(envelope.descriptors.len(), 1, "the memory is taken");
+    assert_eq!(envelope.descriptors.len(), 1, "the memory is used");
 }
 
 #[test]
-fn memory_that_no_session_wants_with_the_traits_is_dropped_and_no_loss() {
+fn unwanted_offered_memory_is_dropped_without_loss() {
     const UNWANTED: Guid = Guid::from_u128(7);
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
@@ -288,27 +289,27 @@ fn memory_that_no_session_wants_with_the_traits_is_dropped_and_no_loss() {
     controller.enable(session, PROVIDER);
     offer_memory(&mut process, &daemon.runtime());
     let traits = TraitsBuilder::new("Nobody.Wants.This").finish().unwrap().to_vec();
-    assert_eq!(process.ask(Message::SetTraits { registration: 1, traits }), Message::Done);
+    assert_eq!(process.request(Message::SetTraits { registration: 1, traits }), Message::Done);
     drop(process);
-    until("the process is forgotten", || {
+    until("the process is removed", || {
         controller.status(Message::QueryRegistrations { provider: UNWANTED, from: 0 }) == 4200
     });
     assert_eq!(controller.query(session).uncounted_processes, 0);
 }
 
 #[test]
-fn a_process_that_reconnects_at_once_is_not_its_own_double() {
+fn process_that_reconnects_at_once_is_not_refused_as_duplicate() {
     let daemon = Daemon::start();
     let instance = new_instance();
     for _ in 0..50 {
         let mut client = Client::new(daemon.connection());
-        let answer = client.ask(hello(Role::Provider, instance));
+        let answer = client.request(hello(Role::Provider, instance));
         assert!(matches!(answer, Message::Welcome { .. }), "{answer:?}");
     }
 }
 
 #[test]
-fn a_provider_socket_that_never_answers_delays_nobody() {
+fn unresponsive_provider_socket_delays_no_other() {
     let dir = tempfile::tempdir().unwrap();
     let runtime = RuntimeDir::at(&dir.path().join("run"));
     runtime.ensure().unwrap();

@@ -1,4 +1,4 @@
-//! A real daemon in a thread, with a folder of its own, and whoever speaks to it played by hand.
+//! Tests of a real daemon in a thread, with a folder of its own and simulated clients.
 
 mod access;
 mod autologger;

@@ -1,4 +1,4 @@
-//! Kinds of log files, as a controller asks for them.
+//! Log file modes, as a controller requests them.
 
 use std::fs::{self, File};
 use std::os::fd::OwnedFd;
@@ -8,21 +8,21 @@ use traceweir_transport::message::{Control, Message, Properties, SessionConfig, 
 
 use crate::util::*;
 
-/// Starts a session with these descriptors; its properties, or the status.
+/// Starts a session with these descriptors; returns its properties, or the status.
 fn start(controller: &mut Client, config: SessionConfig, files: &[&OwnedFd]) -> Result<Properties, u32> {
-    match controller.ask_with(Message::Start(Box::new(config)), files) {
+    match controller.request_with(Message::Start(Box::new(config)), files) {
         Message::Properties(properties) => Ok(*properties),
         other => Err(status(&other)),
     }
 }
 
-/// A row of files in a folder, each of so many KiB.
-fn row(folder: &Path, name: &str, kib: u32) -> SessionConfig {
+/// The configuration of a file sequence in a folder, with files of this size.
+fn file_sequence(folder: &Path, name: &str, kib: u32) -> SessionConfig {
     SessionConfig {
         log_file_mode: 0x2008,
         maximum_file_size: kib,
         buffer_size: 4,
-        // However late the collector runs, the rings hold all that a test writes.
+        // The rings hold all that a test writes, however late the collector runs.
         ring_bytes: 4 << 20,
         ..to_file(name, &folder.join(format!("{name}-%d.etl")))
     }
@@ -32,35 +32,35 @@ fn folder_of(path: &Path) -> OwnedFd {
     File::open(path).unwrap().into()
 }
 
-/// A provider that a session listens to, ready to write.
+/// Connects a provider that the session enables, ready to write.
 fn writer(daemon: &Daemon, controller: &mut Client, session: u64) -> (Client, Region) {
     let mut provider = daemon.provider();
     provider.register_quietly(1, PROVIDER);
     controller.enable(session, PROVIDER);
-    let region = provider.hear_region(session);
-    provider.hear_enable();
+    let region = provider.receive_region(session);
+    provider.receive_enable();
     (provider, region)
 }
 
 fn acknowledge_close(provider: &mut Client, session: u64) {
-    let order = provider.hear_close(session);
+    let order = provider.receive_close(session);
     provider.acknowledge(order);
 }
 
 /// Stops a session that a provider writes to.
 fn stop(controller: &mut Client, provider: &mut Client, session: u64) -> Properties {
-    controller.say(&Message::Control { session: SessionRef::Id(session), control: Control::Stop });
+    controller.send(&Message::Control { session: SessionRef::Id(session), control: Control::Stop });
     acknowledge_close(provider, session);
-    properties(controller.hear())
+    properties(controller.receive())
 }
 
 #[test]
-fn a_row_of_files_holds_everything_once_and_each_file_is_complete() {
+fn file_sequence_holds_every_event_once_in_complete_files() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
     let folder = daemon.path("logs");
     fs::create_dir(&folder).unwrap();
-    let config = row(&folder, "row", 40);
+    let config = file_sequence(&folder, "row", 40);
     let first = folder.join("row-1.etl");
     assert_eq!(start(&mut controller, config.clone(), &[&open(&first)]), Err(87), "no folder came along");
     let session = start(&mut controller, config, &[&open(&first), &folder_of(&folder)]).unwrap();
@@ -79,32 +79,32 @@ fn a_row_of_files_holds_everything_once_and_each_file_is_complete() {
 }
 
 #[test]
-fn a_row_ends_where_its_next_file_cannot_be_had() {
+fn session_ends_when_its_next_file_cannot_be_opened() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
     let folder = daemon.path("logs");
     fs::create_dir(&folder).unwrap();
-    // Another session's file stands where the third would be.
+    // The third file is in use by another session.
     let third = folder.join("row-3.etl");
     let other = controller.start(to_file("other", &third));
     let files = [&open(&folder.join("row-1.etl")), &folder_of(&folder)];
-    let session = start(&mut controller, row(&folder, "row", 40), &files).unwrap();
+    let session = start(&mut controller, file_sequence(&folder, "row", 40), &files).unwrap();
     let (mut provider, region) = writer(&daemon, &mut controller, session.id);
     let lost = write_events(region, 5_000);
     acknowledge_close(&mut provider, session.id);
     let outcome = || Message::Control { session: SessionRef::Id(session.id), control: Control::Outcome };
     until("the session has ended", || controller.status(outcome()) == 0);
-    let end = properties(controller.ask(outcome()));
+    let end = properties(controller.request(outcome()));
     assert_eq!(end.end_status, 161);
     let there = finished_events(&folder.join("row-1.etl")) + finished_events(&folder.join("row-2.etl"));
     assert_eq!(there as u64 + end.events_lost, 5_000);
     assert!(there > 0 && lost < 5_000);
     controller.stop(other.id);
-    assert_eq!(finished_events(&third), 0, "and nothing of ours is there");
+    assert_eq!(finished_events(&third), 0, "nothing was written to it");
 }
 
 #[test]
-fn only_rows_have_a_next_file_and_only_sessions_with_a_file_become_live() {
+fn increment_needs_a_file_sequence_and_conversion_a_file() {
     let daemon = Daemon::start();
     let (mut controller, path) = (daemon.controller(), daemon.path("a.etl"));
     let live_one = controller.start(live("live")).id;
@@ -123,7 +123,7 @@ fn only_rows_have_a_next_file_and_only_sessions_with_a_file_become_live() {
 }
 
 #[test]
-fn a_file_is_continued_by_the_next_session_and_a_wrong_one_is_left_alone() {
+fn append_continues_a_log_and_leaves_other_files_unchanged() {
     let daemon = Daemon::start();
     let (mut controller, path) = (daemon.controller(), daemon.path("a.etl"));
     let config = || SessionConfig { log_file_mode: 4, clock: 2, ..to_file("append", &path) };
@@ -149,13 +149,13 @@ fn a_file_is_continued_by_the_next_session_and_a_wrong_one_is_left_alone() {
 }
 
 #[test]
-fn a_session_starts_only_where_there_is_room_for_its_log_and_the_reserve() {
+fn session_needs_disk_space_for_its_log_and_the_reserve() {
     let daemon = Daemon::start_in(tempfile::tempdir().unwrap(), |options| options.reserve_mb = u32::MAX);
     let (mut controller, path) = (daemon.controller(), daemon.path("a.etl"));
     fs::write(&path, "old").unwrap();
     let start_with = |controller: &mut Client, maximum_file_size, mode| {
         let config = SessionConfig { maximum_file_size, log_file_mode: mode, ..to_file("s", &path) };
-        start(controller, config, &[&open(&path)]).map(|it| it.id)
+        start(controller, config, &[&open(&path)]).map(|properties| properties.id)
     };
     assert_eq!(start_with(&mut controller, u32::MAX, 1), Err(112));
     assert_eq!(start_with(&mut controller, u32::MAX, 0x21), Err(112));
@@ -166,7 +166,7 @@ fn a_session_starts_only_where_there_is_room_for_its_log_and_the_reserve() {
     }
     let daemon = Daemon::start_in(daemon.stop(), |options| options.reserve_mb = 0);
     let mut controller = daemon.controller();
-    assert_eq!(start_with(&mut controller, u32::MAX, 1), Err(112), "no reserve, but still no room");
+    assert_eq!(start_with(&mut controller, u32::MAX, 1), Err(112), "no reserve, but still too little space");
     let session = start_with(&mut controller, 1, 0x21).unwrap();
     assert_eq!(fs::metadata(&path).unwrap().len(), 1 << 20, "reserved");
     controller.stop(session);
@@ -184,11 +184,11 @@ fn sixty_four_sessions_run_and_one_more_is_refused() {
     assert_eq!(start(&mut controller, small(64), &[]), Err(1450));
     controller.stop(ids[7]);
     assert!(start(&mut controller, small(64), &[]).is_ok());
-    assert_eq!(status(&controller.control(ids[7], Control::Query)), 4201, "a stale id names nothing");
+    assert_eq!(status(&controller.control(ids[7], Control::Query)), 4201, "a stale id finds no session");
 }
 
 #[test]
-fn what_is_not_for_controllers_or_this_session_is_refused() {
+fn unsupported_modes_and_controls_are_refused() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
     let with_mode = |mode: u32| SessionConfig { log_file_mode: 0x100 | mode, ..live("x") };
@@ -205,7 +205,7 @@ fn what_is_not_for_controllers_or_this_session_is_refused() {
 }
 
 #[test]
-fn the_largest_buffers_are_to_be_had() {
+fn largest_buffers_are_accepted() {
     let daemon = Daemon::start();
     let (mut controller, path) = (daemon.controller(), daemon.path("a.etl"));
     let config = SessionConfig { buffer_size: 16_384, minimum_buffers: 2, ..to_file("s", &path) };
@@ -218,7 +218,7 @@ fn the_largest_buffers_are_to_be_had() {
 }
 
 #[test]
-fn a_file_that_an_update_names_needs_room_as_one_at_the_start_does() {
+fn file_named_by_an_update_needs_disk_space() {
     let daemon = Daemon::start_in(tempfile::tempdir().unwrap(), |options| options.reserve_mb = 0);
     let mut controller = daemon.controller();
     let path = daemon.path("later.etl");
@@ -228,7 +228,7 @@ fn a_file_that_an_update_names_needs_room_as_one_at_the_start_does() {
         let session = controller.start(config).id;
         let update = Update { log_file: Some(path.clone()), ..Update::default() };
         let message = Message::Control { session: SessionRef::Id(session), control: Control::Update(update) };
-        let answer = controller.ask_with(message, &[&open(&path)]);
+        let answer = controller.request_with(message, &[&open(&path)]);
         assert_eq!(status(&answer), status_of_update, "{answer:?}");
         assert_eq!(fs::read(&path).unwrap() == b"old", status_of_update != 0);
         controller.stop(session);

@@ -1,4 +1,4 @@
-//! Private sessions passed on to processes that are played by hand: honest ones, slow ones, liars.
+//! Private sessions passed on to simulated processes: honest ones, slow ones and lying ones.
 
 use std::time::{Duration, Instant};
 
@@ -21,22 +21,22 @@ fn start(config: SessionConfig) -> Message {
     Message::Start(Box::new(config))
 }
 
-/// A `PrivateStart` comes: order, session, configuration.
-fn hear_start(provider: &mut Client) -> (u32, u64, SessionConfig) {
-    match provider.hear() {
+/// Receives a `PrivateStart`: order, session, configuration.
+fn receive_start(provider: &mut Client) -> (u32, u64, SessionConfig) {
+    match provider.receive() {
         Message::PrivateStart { order, session, config, .. } => (order, session, *config),
         other => panic!("no start: {other:?}"),
     }
 }
 
-fn hear_control(provider: &mut Client) -> (u32, Control) {
-    match provider.hear() {
+fn receive_control(provider: &mut Client) -> (u32, Control) {
+    match provider.receive() {
         Message::PrivateControl { order, control, .. } => (order, control),
         other => panic!("no control: {other:?}"),
     }
 }
 
-fn say_state(provider: &Client, order: u32, session: u64, status: u32, events: u64) {
+fn send_state(provider: &Client, order: u32, session: u64, status: u32, events: u64) {
     let properties = Box::new(Properties { events, id: 99, ..Properties::default() });
     let reason = if status == 0 { String::new() } else { "no".into() };
     let message = Message::PrivateState { order, session, status, reason, properties };
@@ -48,124 +48,128 @@ fn query(name: &str) -> Message {
 }
 
 #[test]
-fn the_first_gets_the_name_later_ones_a_number_and_failures_give_it_back() {
+fn first_process_gets_the_plain_file_name_unless_it_fails() {
     let daemon = Daemon::start();
     let (mut controller, mut one, mut two) = (daemon.controller(), daemon.provider(), daemon.provider());
     one.register_quietly(1, PROVIDER);
     two.register_quietly(1, PROVIDER);
-    let request = controller.say(&start(private("App")));
-    let (order, session, config) = hear_start(&mut one);
+    let request = controller.send(&start(private("App")));
+    let (order, session, config) = receive_start(&mut one);
     assert_eq!(config.log_file.as_deref(), Some("/x/app.etl".as_ref()));
-    let (_, _, config) = hear_start(&mut two);
+    let (_, _, config) = receive_start(&mut two);
     let numbered = format!("/x/app.etl_{}", std::process::id());
     assert_eq!(config.log_file.as_deref(), Some(numbered.as_ref()));
-    say_state(&one, order, session, 112, 0);
-    say_state(&two, order, session, 0, 5);
+    send_state(&one, order, session, 112, 0);
+    send_state(&two, order, session, 0, 5);
     let answer = controller.next();
     assert_eq!(answer.request, request);
     let now = properties(answer.message);
-    assert_eq!((now.id, now.processes, now.events), (session, 1, 5), "one is enough");
+    assert_eq!((now.id, now.processes, now.events), (session, 1, 5), "one process is enough");
 
     let mut three = daemon.provider();
     three.register(1, PROVIDER);
-    let (order, _, config) = hear_start(&mut three);
-    assert_eq!((order, config.log_file.as_deref()), (0, Some("/x/app.etl".as_ref())), "nobody has it");
-    assert_eq!(three.hear(), Message::Registered { registration: 1 });
+    let (order, _, config) = receive_start(&mut three);
+    assert_eq!(
+        (order, config.log_file.as_deref()),
+        (0, Some("/x/app.etl".as_ref())),
+        "no process has the plain name"
+    );
+    assert_eq!(three.receive(), Message::Registered { registration: 1 });
     three.register_quietly(2, PROVIDER);
     three.register_quietly(3, Guid::from_u128(1));
 }
 
 #[test]
-fn sums_keep_what_those_who_left_had_said_and_nobody_waits_for_them() {
+fn sums_include_disconnected_processes_without_waiting_for_them() {
     let daemon = Daemon::start();
     let (mut controller, mut one, mut two) = (daemon.controller(), daemon.provider(), daemon.provider());
     one.register_quietly(1, PROVIDER);
     two.register_quietly(1, PROVIDER);
-    controller.say(&start(private("App")));
-    let (order, session, _) = hear_start(&mut one);
-    hear_start(&mut two);
-    say_state(&one, order, session, 0, 10);
-    say_state(&two, order, session, 0, 20);
-    assert_eq!(properties(controller.hear()).events, 30);
-    // Who takes no part has nothing to say, and says it in vain.
+    controller.send(&start(private("App")));
+    let (order, session, _) = receive_start(&mut one);
+    receive_start(&mut two);
+    send_state(&one, order, session, 0, 10);
+    send_state(&two, order, session, 0, 20);
+    assert_eq!(properties(controller.receive()).events, 30);
+    // Reports of a process that takes no part are ignored.
     let stranger = daemon.provider();
-    say_state(&stranger, order, session, 0, 1000);
-    say_state(&one, 4711, session, 0, 11);
-    say_state(&one, 0, 4711, 0, 1000);
+    send_state(&stranger, order, session, 0, 1000);
+    send_state(&one, 4711, session, 0, 11);
+    send_state(&one, 0, 4711, 0, 1000);
 
-    controller.say(&Message::Control { session: SessionRef::Id(session), control: Control::Stop });
-    assert_eq!(hear_control(&mut one).1, Control::Stop);
-    let (order, _) = hear_control(&mut two);
+    controller.send(&Message::Control { session: SessionRef::Id(session), control: Control::Stop });
+    assert_eq!(receive_control(&mut one).1, Control::Stop);
+    let (order, _) = receive_control(&mut two);
     drop(one);
-    say_state(&two, order, session, 0, 22);
-    let end = properties(controller.hear());
+    send_state(&two, order, session, 0, 22);
+    let end = properties(controller.receive());
     assert_eq!((end.events, end.processes), (33, 1));
     assert_eq!(controller.status(query("App")), 4201);
 }
 
 #[test]
-fn where_all_refuse_there_is_no_session_and_the_first_reason_is_told() {
+fn session_fails_with_the_first_reason_if_all_processes_refuse() {
     let daemon = Daemon::start();
     let (mut controller, mut one) = (daemon.controller(), daemon.provider());
     one.register_quietly(1, PROVIDER);
-    controller.say(&start(private("App")));
-    let (order, session, _) = hear_start(&mut one);
-    say_state(&one, order, session, 1450, 0);
-    assert_eq!(status(&controller.hear()), 1450);
+    controller.send(&start(private("App")));
+    let (order, session, _) = receive_start(&mut one);
+    send_state(&one, order, session, 1450, 0);
+    assert_eq!(status(&controller.receive()), 1450);
     assert_eq!(controller.status(query("App")), 4201);
     one.assert_quiet();
 }
 
 #[test]
-fn a_process_that_does_not_answer_is_not_waited_for_for_ever() {
+fn process_that_does_not_answer_times_out() {
     let daemon = Daemon::start();
     let (mut controller, mut one) = (daemon.controller(), daemon.provider());
     one.register_quietly(1, PROVIDER);
     let began = Instant::now();
-    let now = properties(controller.ask(start(private("App"))));
-    assert!(began.elapsed() > Duration::from_secs(4), "it is given time");
+    let now = properties(controller.request(start(private("App"))));
+    assert!(began.elapsed() > Duration::from_secs(4), "the process gets time");
     assert_eq!(now.processes, 0);
-    let (order, session, _) = hear_start(&mut one);
-    say_state(&one, order, session, 0, 7);
-    controller.say(&enable(session, PROVIDER, EnableCode::Enable, 50));
-    assert_eq!(status(&controller.hear()), 1460, "the enable stands");
-    assert!(matches!(one.hear(), Message::PrivateEnable { session: its, .. } if its == session));
-    controller.say(&query("App"));
-    let (order, _) = hear_control(&mut one);
-    say_state(&one, order, session, 0, 8);
-    assert_eq!(properties(controller.hear()).events, 8, "late is not never");
+    let (order, session, _) = receive_start(&mut one);
+    send_state(&one, order, session, 0, 7);
+    controller.send(&enable(session, PROVIDER, EnableCode::Enable, 50));
+    assert_eq!(status(&controller.receive()), 1460, "the enable stays in effect");
+    assert!(matches!(one.receive(), Message::PrivateEnable { session: id, .. } if id == session));
+    controller.send(&query("App"));
+    let (order, _) = receive_control(&mut one);
+    send_state(&one, order, session, 0, 8);
+    assert_eq!(properties(controller.receive()).events, 8, "a late report still counts");
     let mut two = daemon.provider();
     two.register(1, PROVIDER);
-    hear_start(&mut two);
-    assert!(matches!(two.hear(), Message::PrivateEnable { order: 0, .. }), "for who comes later");
+    receive_start(&mut two);
+    assert!(matches!(two.receive(), Message::PrivateEnable { order: 0, .. }), "for later processes");
 }
 
 #[test]
-fn sessions_are_not_counted_with_the_others_and_end_with_who_they_are_tied_to() {
+fn private_sessions_are_not_counted_and_end_with_their_connection() {
     let daemon = Daemon::start_in(tempfile::tempdir().unwrap(), |options| options.max_sessions = 1);
     let mut controller = daemon.controller();
     controller.start(live("one"));
     let mut tied = daemon.controller();
     for n in 0..20 {
         let config = SessionConfig { tied: true, ..private(&format!("p{n}")) };
-        assert_eq!(properties(tied.ask(start(config))).processes, 0);
+        assert_eq!(properties(tied.request(start(config))).processes, 0);
     }
     assert_eq!(controller.status(start(live("two"))), 1450);
-    assert_eq!(tied.status(start(private("ONE"))), 183, "a session has the name");
-    match controller.ask(Message::QueryAll { from: 0 }) {
+    assert_eq!(tied.status(start(private("ONE"))), 183, "the name is in use");
+    match controller.request(Message::QueryAll { from: 0 }) {
         Message::Sessions { total, .. } => assert_eq!(total, 1),
         other => panic!("{other:?}"),
     }
     drop(tied);
-    until("they are gone", || controller.status(query("p19")) == 4201);
+    until("they have ended", || controller.status(query("p19")) == 4201);
     for n in 0..256 {
-        controller.ask(start(private(&format!("p{n}"))));
+        controller.request(start(private(&format!("p{n}"))));
     }
     assert_eq!(controller.status(start(private("past"))), 1450);
 }
 
 #[test]
-fn an_in_process_session_is_none_of_the_daemons_business() {
+fn in_process_session_is_refused() {
     let daemon = Daemon::start();
     let config = SessionConfig { log_file_mode: 0x2_0C00, log_file: None, ..private("App") };
     assert_eq!(daemon.controller().status(start(config)), 87);

@@ -1,4 +1,5 @@
-//! Sessions that receive kernel events: how they start, what they want while they run, and that it shows in their files. Real captures, where this machine permits them.
+//! Sessions that receive kernel events: how they start, what they want while they run, and what
+//! their files contain. Uses real captures where this machine permits them.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -29,11 +30,11 @@ const SWITCH: u16 = 0x0524;
 const READY: u16 = 0x0532;
 const STACK: u16 = 0x1820;
 
-/// A session that receives kernel events, or `None` where this machine does not give any.
+/// Starts a session that receives kernel events; `None` if this machine provides none.
 fn start(controller: &mut Client, config: SessionConfig) -> Option<Properties> {
     let file = config.log_file.as_deref().map(open);
     let files: Vec<_> = file.iter().collect();
-    match controller.ask_with(Message::Start(Box::new(config)), &files) {
+    match controller.request_with(Message::Start(Box::new(config)), &files) {
         Message::Properties(properties) => Some(*properties),
         Message::Refused { status: 50 | 1314, reason } => {
             assert!(reason.contains("kernel events"), "{reason}");
@@ -44,8 +45,9 @@ fn start(controller: &mut Client, config: SessionConfig) -> Option<Properties> {
     }
 }
 
-/// Whether what a session asks for while it runs is given; a daemon without privilege has fewer groups to give than the session began with.
-fn is_given(answer: &Message) -> bool {
+/// Returns whether a request of a running session is accepted; an unprivileged daemon has fewer
+/// groups than the session started with.
+fn is_accepted(answer: &Message) -> bool {
     match answer {
         Message::Done => true,
         Message::Refused { status: 50 | 1314, reason } => {
@@ -73,7 +75,7 @@ fn set(controller: &mut Client, session: u64, set: &Set) -> u32 {
 fn groups(controller: &mut Client, session: u64) -> GroupMask {
     let query = Query::new(4, 0).unwrap();
     let message = Message::QueryInformation { session: SessionRef::Id(session), class: 4, input: 0 };
-    match controller.ask(message) {
+    match controller.request(message) {
         Message::Information { data } => match Answer::from_bytes(query, &data) {
             Ok(Answer::SystemTraceEnableFlags(mask)) => mask,
             other => panic!("{other:?}"),
@@ -87,7 +89,7 @@ fn update(controller: &mut Client, session: u64, flags: u32) -> u32 {
     status(&controller.control(session, Control::Update(update)))
 }
 
-fn of(name: &str) -> Guid {
+fn system_provider(name: &str) -> Guid {
     SYSTEM_PROVIDERS.iter().find(|(known, _)| *known == name).unwrap().1
 }
 
@@ -100,8 +102,9 @@ fn stacks_of(events: &[(Guid, u8)]) -> Set {
     Set::StackTracing(events.iter().map(id).collect())
 }
 
-/// Two threads that wait for each other so many times; the id of the one that lives no longer than that.
-fn play(rounds: usize) -> i32 {
+/// Runs two threads that wait for each other this many times; returns the id of the one that ends
+/// with it.
+fn switch_threads(rounds: usize) -> i32 {
     let (to, from) = (sync_channel::<()>(0), sync_channel::<()>(0));
     std::thread::scope(|scope| {
         let partner = scope.spawn(move || {
@@ -117,22 +120,23 @@ fn play(rounds: usize) -> i32 {
     })
 }
 
-/// A kernel event: its hook, its time, and what its payload begins with: a time where it is a stack, two threads where it is a switch.
-type Seen = (u16, i64, i64);
+/// A kernel event: its hook, its time, and the beginning of its payload: a time for a stack, two
+/// threads for a context switch.
+type KernelEvent = (u16, i64, i64);
 
-/// Kernel events of a trace that breaks no rule, in the order of each processor.
-fn hooks(path: &Path) -> BTreeMap<u16, Vec<Seen>> {
+/// Returns the kernel events of a valid trace, in the order of each processor.
+fn hooks(path: &Path) -> BTreeMap<u16, Vec<KernelEvent>> {
     let trace = Trace::open(File::open(path).unwrap()).unwrap();
     assert!(trace.is_finalised());
     check(&trace, &mut |finding| panic!("{}: {finding:?}", path.display())).unwrap();
     hooks_so_far(path)
 }
 
-/// The same of a file that is not final.
-fn hooks_so_far(path: &Path) -> BTreeMap<u16, Vec<Seen>> {
+/// Like [`hooks`], for a file that is not final.
+fn hooks_so_far(path: &Path) -> BTreeMap<u16, Vec<KernelEvent>> {
     let trace = Trace::open(File::open(path).unwrap()).unwrap();
     let mut events = trace.events();
-    let mut seen: BTreeMap<u16, Vec<Seen>> = BTreeMap::new();
+    let mut seen: BTreeMap<u16, Vec<KernelEvent>> = BTreeMap::new();
     while let Some(record) = events.next().unwrap() {
         if let Some(hook) = record.hook() {
             let first = record.payload().first_chunk().map_or(0, |first| i64::from_le_bytes(*first));
@@ -142,19 +146,21 @@ fn hooks_so_far(path: &Path) -> BTreeMap<u16, Vec<Seen>> {
     seen
 }
 
-fn count(hooks: &BTreeMap<u16, Vec<Seen>>, hook: u16) -> usize {
-    hooks.values().flatten().filter(|it| it.0 == hook).count()
+fn count(hooks: &BTreeMap<u16, Vec<KernelEvent>>, hook: u16) -> usize {
+    hooks.values().flatten().filter(|event| event.0 == hook).count()
 }
 
-/// Switches to a thread, and away from it.
-fn switches_of(hooks: &BTreeMap<u16, Vec<Seen>>, thread: i32) -> usize {
+/// Counts the switches to a thread, and away from it.
+fn switches_of(hooks: &BTreeMap<u16, Vec<KernelEvent>>, thread: i32) -> usize {
     let thread = i64::from(thread);
-    let is_its = |it: &&Seen| it.0 == SWITCH && (it.2 & 0xFFFF_FFFF == thread || it.2 >> 32 == thread);
-    hooks.values().flatten().filter(is_its).count()
+    let involves_thread = |event: &&KernelEvent| {
+        event.0 == SWITCH && (event.2 & 0xFFFF_FFFF == thread || event.2 >> 32 == thread)
+    };
+    hooks.values().flatten().filter(involves_thread).count()
 }
 
 #[test]
-fn the_kernel_logger_has_its_guid_and_the_events_of_its_flags_in_its_file() {
+fn kernel_logger_has_its_guid_and_the_events_of_its_flags() {
     again(5, || {
         let daemon = Daemon::start();
         let (mut controller, path) = (daemon.controller(), daemon.path("a.etl"));
@@ -166,30 +172,30 @@ fn the_kernel_logger_has_its_guid_and_the_events_of_its_flags_in_its_file() {
             (class::SYSTEM_TRACE_CONTROL, 0x2_0010)
         );
         let again = Message::Start(Box::new(kernel_logger(&daemon.path("b.etl"), 1)));
-        assert_eq!(status(&controller.ask_with(again, &[&open(&daemon.path("b.etl"))])), 183);
-        play(300);
+        assert_eq!(status(&controller.request_with(again, &[&open(&daemon.path("b.etl"))])), 183);
+        switch_threads(300);
         let stopped = controller.stop(session.id);
         let seen = hooks(&path);
         assert!(count(&seen, SWITCH) >= 300, "{} switches", count(&seen, SWITCH));
-        assert_eq!((count(&seen, READY), count(&seen, STACK)), (0, 0), "not asked for");
+        assert_eq!((count(&seen, READY), count(&seen, STACK)), (0, 0), "not requested");
         assert_eq!(stopped.events_lost, 0);
     });
 }
 
 #[test]
-fn stacks_follow_the_listed_events_from_the_moment_they_are_asked_for() {
+fn stacks_follow_the_listed_events_once_requested() {
     again(5, || {
         let daemon = Daemon::start();
         let (mut controller, path) = (daemon.controller(), daemon.path("a.etl"));
         let Some(session) = start(&mut controller, kernel_logger(&path, CSWITCH | DISPATCHER)) else {
             return;
         };
-        play(200);
+        switch_threads(200);
         assert_eq!(status(&controller.control(session.id, Control::Flush { log_file: None })), 0);
         let before = hooks_so_far(&path);
         assert!(count(&before, READY) >= 200 && count(&before, STACK) == 0);
         assert_eq!(set(&mut controller, session.id, &stacks_of(&[(class::THREAD, 50)])), 0);
-        play(200);
+        switch_threads(200);
         controller.stop(session.id);
         let seen = hooks(&path);
         assert!(count(&seen, STACK) >= 200, "{} stacks", count(&seen, STACK));
@@ -197,7 +203,7 @@ fn stacks_follow_the_listed_events_from_the_moment_they_are_asked_for() {
             let mut event = (0, 0, 0);
             for &(hook, time, of) in events {
                 if hook == STACK {
-                    // The kernel's part and the program's may be two.
+                    // The kernel's part and the program's part may be two stacks.
                     assert_eq!((event.0, event.1), (READY, of), "the event that it is the stack of");
                 } else {
                     event = (hook, time, of);
@@ -208,7 +214,7 @@ fn stacks_follow_the_listed_events_from_the_moment_they_are_asked_for() {
 }
 
 #[test]
-fn groups_are_changed_by_update_by_class_4_and_by_providers_and_each_takes_back_its_own() {
+fn groups_set_by_update_class_4_and_providers_are_independent() {
     again(5, || {
         let daemon = Daemon::start();
         let mut controller = daemon.controller();
@@ -219,9 +225,9 @@ fn groups_are_changed_by_update_by_class_4_and_by_providers_and_each_takes_back_
         assert_eq!(groups(&mut controller, id), [0x11, 4, 0, 0, 0, 0, 0, 0]);
         assert_eq!(controller.query(id).config.enable_flags, 0x11);
         assert_eq!(update(&mut controller, id, 0x8000_0000), 87);
-        let (process, scheduler) = (of("Process"), of("Scheduler"));
+        let (process, scheduler) = (system_provider("Process"), system_provider("Scheduler"));
         assert_eq!(controller.status(keywords(id, process, EnableCode::Enable, 0x801)), 0);
-        if !is_given(&controller.ask(keywords(id, scheduler, EnableCode::Enable, 0x202))) {
+        if !is_accepted(&controller.request(keywords(id, scheduler, EnableCode::Enable, 0x202))) {
             return;
         }
         assert_eq!(groups(&mut controller, id), [0x813, 0x204, 0, 0, 0, 0, 0, 0]);
@@ -231,7 +237,11 @@ fn groups_are_changed_by_update_by_class_4_and_by_providers_and_each_takes_back_
         assert_eq!(controller.status(keywords(id, scheduler, EnableCode::Disable, 0)), 0);
         assert_eq!(groups(&mut controller, id), [0x3, 0, 0, 0, 0x40, 0, 0, 0]);
         assert_eq!(update(&mut controller, id, 0), 0);
-        assert_eq!(groups(&mut controller, id), [0x3, 0, 0, 0, 0, 0, 0, 0], "the provider's are its own");
+        assert_eq!(
+            groups(&mut controller, id),
+            [0x3, 0, 0, 0, 0, 0, 0, 0],
+            "the groups of the provider are separate"
+        );
         assert_eq!(controller.status(keywords(id, process, EnableCode::Disable, 0)), 0);
         assert_eq!(groups(&mut controller, id), [0; 8]);
         controller.stop(id);
@@ -239,25 +249,34 @@ fn groups_are_changed_by_update_by_class_4_and_by_providers_and_each_takes_back_
 }
 
 #[test]
-fn events_come_from_when_they_are_wanted_until_they_are_not() {
+fn events_are_captured_only_while_requested() {
     again(5, || {
         let daemon = Daemon::start();
         let (mut controller, path) = (daemon.controller(), daemon.path("a.etl"));
         let config = SessionConfig { log_file_mode: 1 | SYSTEM_LOGGER, ..to_file("s", &path) };
         let Some(session) = start(&mut controller, config) else { return };
-        // Where single threads are watched, switches are always told of, and taken or left when they are looked at: a flush has everything looked at.
+        // Where single threads are watched, switches are always captured, and kept or dropped when
+        // they are polled: a flush polls everything.
         let flush = |controller: &mut Client| {
             assert_eq!(status(&controller.control(session.id, Control::Flush { log_file: None })), 0);
         };
-        let before = play(200);
+        let before = switch_threads(200);
         flush(&mut controller);
-        if !is_given(&controller.ask(keywords(session.id, of("Scheduler"), EnableCode::Enable, 0x200))) {
+        if !is_accepted(&controller.request(keywords(
+            session.id,
+            system_provider("Scheduler"),
+            EnableCode::Enable,
+            0x200,
+        ))) {
             return;
         }
-        let wanted = play(200);
+        let wanted = switch_threads(200);
         flush(&mut controller);
-        assert_eq!(controller.status(keywords(session.id, of("Scheduler"), EnableCode::Disable, 0)), 0);
-        let behind = play(200);
+        assert_eq!(
+            controller.status(keywords(session.id, system_provider("Scheduler"), EnableCode::Disable, 0)),
+            0
+        );
+        let behind = switch_threads(200);
         controller.stop(session.id);
         let seen = hooks(&path);
         let of_each = [before, wanted, behind].map(|thread| switches_of(&seen, thread));
@@ -266,7 +285,7 @@ fn events_come_from_when_they_are_wanted_until_they_are_not() {
 }
 
 #[test]
-fn system_providers_are_for_sessions_of_that_mode_and_the_kernel_as_a_whole_tells_its_state() {
+fn system_providers_need_system_logger_mode() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
     let (plain, session) = (controller.start(live("plain")).id, controller.start(system("s", 0)).id);
@@ -274,25 +293,30 @@ fn system_providers_are_for_sessions_of_that_mode_and_the_kernel_as_a_whole_tell
         controller.status(keywords(session, provider, code, 1))
     };
     for code in [EnableCode::Enable, EnableCode::Disable, EnableCode::CaptureState] {
-        assert_eq!(ask(&mut controller, plain, of("Process"), code), 87);
+        assert_eq!(ask(&mut controller, plain, system_provider("Process"), code), 87);
         assert_eq!(ask(&mut controller, plain, class::SYSTEM_TRACE_CONTROL, code), 87);
     }
     assert_eq!(ask(&mut controller, session, class::SYSTEM_TRACE_CONTROL, EnableCode::Enable), 87);
     assert_eq!(ask(&mut controller, session, class::SYSTEM_TRACE_CONTROL, EnableCode::CaptureState), 0);
-    assert_eq!(ask(&mut controller, session, of("Registry"), EnableCode::CaptureState), 0);
-    let providers = vec![of("Process"), PROVIDER];
+    assert_eq!(ask(&mut controller, session, system_provider("Registry"), EnableCode::CaptureState), 0);
+    let providers = vec![system_provider("Process"), PROVIDER];
     assert_eq!(controller.status(Message::CheckEnables { providers }), 0);
     let named = SessionConfig { log_file_mode: 0x100, ..system(CIRCULAR, 0) };
     let named = controller.start(named).id;
-    assert_eq!(ask(&mut controller, named, of("Process"), EnableCode::Enable), 87, "not by its mode");
+    assert_eq!(
+        ask(&mut controller, named, system_provider("Process"), EnableCode::Enable),
+        87,
+        "without the mode"
+    );
 }
 
 #[test]
-fn six_system_loggers_run_beside_the_two_that_have_a_place_of_their_own() {
+fn six_system_loggers_run_besides_the_two_reserved_ones() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
     let ids: Vec<u64> = (0..6).map(|n| controller.start(system(&format!("system {n}"), 0)).id).collect();
-    let seventh = |controller: &mut Client| controller.ask(Message::Start(Box::new(system("one more", 0))));
+    let seventh =
+        |controller: &mut Client| controller.request(Message::Start(Box::new(system("one more", 0))));
     assert_eq!(status(&seventh(&mut controller)), 1450);
     for name in [KERNEL_LOGGER, CIRCULAR] {
         controller.start(SessionConfig { log_file_mode: 0x100, ..system(name, 0) });
@@ -304,7 +328,7 @@ fn six_system_loggers_run_beside_the_two_that_have_a_place_of_their_own() {
 }
 
 #[test]
-fn the_interval_of_samples_is_the_systems_and_changes_in_sessions_that_run() {
+fn sample_interval_is_system_wide_and_changes_running_sessions() {
     again(5, || {
         let daemon = Daemon::start();
         let (mut controller, path) = (daemon.controller(), daemon.path("a.etl"));
@@ -317,11 +341,11 @@ fn the_interval_of_samples_is_the_systems_and_changes_in_sessions_that_run() {
             controller.status(Message::SetInformation { session: SessionRef::Id(0), class, data })
         };
         let first = ask(&mut controller, &interval(20_000));
-        if !can(first != 1314, "root", "profiling takes CAP_PERFMON") {
+        if !can(first != 1314, "root", "profiling needs CAP_PERFMON") {
             return;
         }
         assert_eq!(first, 0);
-        assert_eq!(set(&mut controller, session.id, &interval(20_000)), 87, "not of a session");
+        assert_eq!(set(&mut controller, session.id, &interval(20_000)), 87, "not a setting of a session");
         assert_eq!(ask(&mut controller, &interval(10_000)), 0);
         controller.stop(session.id);
         hooks(&path);
@@ -329,7 +353,7 @@ fn the_interval_of_samples_is_the_systems_and_changes_in_sessions_that_run() {
 }
 
 #[test]
-fn several_sessions_receive_the_same_events_each_for_itself() {
+fn several_sessions_receive_the_same_events_independently() {
     again(5, || {
         let daemon = Daemon::start();
         let mut controller = daemon.controller();
@@ -341,9 +365,9 @@ fn several_sessions_receive_the_same_events_each_for_itself() {
         let (a, b) = (daemon.path("a.etl"), daemon.path("b.etl"));
         let Some(one) = start(&mut controller, config("one", &a, CSWITCH)) else { return };
         let Some(two) = start(&mut controller, config("two", &b, CSWITCH | DISPATCHER)) else { return };
-        play(200);
+        switch_threads(200);
         controller.stop(one.id);
-        play(200);
+        switch_threads(200);
         controller.stop(two.id);
         let (one, two) = (hooks(&a), hooks(&b));
         assert!(count(&one, SWITCH) >= 200 && count(&one, READY) == 0);
@@ -352,7 +376,7 @@ fn several_sessions_receive_the_same_events_each_for_itself() {
 }
 
 #[test]
-fn a_guest_gets_kernel_events_by_the_kernels_list_and_cannot_change_that() {
+fn guest_gets_kernel_events_by_the_kernel_access_list() {
     if !is_root() {
         return;
     }
@@ -363,21 +387,21 @@ fn a_guest_gets_kernel_events_by_the_kernels_list_and_cannot_change_that() {
     let mut guest = client_of(&daemon, ANN, Role::Controller);
     assert_eq!(guest.status(Message::Start(Box::new(system("s", CSWITCH)))), 1314);
     let kernel = SessionConfig { log_file_mode: 0x100, ..system(KERNEL_LOGGER, 0) };
-    assert_eq!(guest.status(Message::Start(Box::new(kernel))), 5, "the system's own");
-    assert_eq!(guest.status(Message::Start(Box::new(system("s", 0)))), 1314, "it might want some later");
+    assert_eq!(guest.status(Message::Start(Box::new(kernel))), 5, "reserved for the system");
+    assert_eq!(guest.status(Message::Start(Box::new(system("s", 0)))), 1314, "it might request events later");
     let id = root.start(system("s", 0)).id;
     let mut reader = client_of(&daemon, ANN, Role::Consumer);
     let read = || Message::OpenConsumer { session: SessionRef::Id(id) };
     assert_eq!(reader.status(read()), 1314, "another's");
     assert_eq!(update(&mut guest, id, CSWITCH), 1314);
     assert_eq!(set(&mut guest, id, &Set::SystemTraceEnableFlags([CSWITCH, 0, 0, 0, 0, 0, 0, 0])), 1314);
-    assert_eq!(guest.status(keywords(id, of("Scheduler"), EnableCode::Enable, 0x200)), 1314);
+    assert_eq!(guest.status(keywords(id, system_provider("Scheduler"), EnableCode::Enable, 0x200)), 1314);
     assert_eq!(groups(&mut guest, id), [0; 8], "nothing has changed");
     let (object, sid, rights) = (class::SYSTEM_TRACE_CONTROL, ann.to_bytes(), all.0);
     let to_himself = Message::SetAccess { object, operation: 2, sid, rights, allow: true };
     assert_eq!(guest.status(to_himself), 5);
     grant(&mut root, class::SYSTEM_TRACE_CONTROL, ann, Rights::TRACELOG_ACCESS_KERNEL_LOGGER);
-    if is_given(&guest.ask(keywords(id, of("Scheduler"), EnableCode::Enable, 0x200))) {
+    if is_accepted(&guest.request(keywords(id, system_provider("Scheduler"), EnableCode::Enable, 0x200))) {
         assert_eq!(groups(&mut guest, id), [CSWITCH, 4, 0, 0, 0, 0, 0, 0]);
     }
 }

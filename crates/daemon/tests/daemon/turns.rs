@@ -1,4 +1,4 @@
-//! Who is served when: what one user does holds up nobody else for long, and cuts nobody off.
+//! Order of service: the requests of one user delay no other user for long, and disconnect none.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -10,14 +10,14 @@ use traceweir_transport::message::{EnableCode, EnableParams, Filter, Message, Ro
 use crate::access::{ANN, BOB, SESSION, client_of, grant, is_root};
 use crate::util::*;
 
-/// The longest that anybody may wait for what is done at once.
+/// The longest acceptable delay of a request that is handled at once.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
 fn register(registration: u32) -> Message {
     Message::Register { registration, provider: PROVIDER, traits: Vec::new(), classic: false }
 }
 
-/// Registers and unregisters by all connections, as fast as they take it, and reads what comes of it.
+/// Registers and unregisters on all connections as fast as possible, and reads the replies.
 fn churn(clients: &[Client], is_over: &AtomicBool) -> usize {
     let mut rounds = 0;
     while !is_over.load(Ordering::Relaxed) {
@@ -31,7 +31,7 @@ fn churn(clients: &[Client], is_over: &AtomicBool) -> usize {
 }
 
 #[test]
-fn a_user_who_registers_without_end_holds_up_neither_root_nor_another_user() {
+fn user_who_registers_endlessly_delays_neither_root_nor_others() {
     if !is_root() {
         return;
     }
@@ -46,12 +46,15 @@ fn a_user_who_registers_without_end_holds_up_neither_root_nor_another_user() {
         let mut slowest = Duration::ZERO;
         for _ in 0..10 {
             let began = Instant::now();
-            assert!(matches!(root.ask(Message::QueryAll { from: 0 }), Message::Sessions { total: 1, .. }));
+            assert!(matches!(
+                root.request(Message::QueryAll { from: 0 }),
+                Message::Sessions { total: 1, .. }
+            ));
             slowest = slowest.max(began.elapsed());
             let began = Instant::now();
             let mut bobs = client_of(&daemon, BOB, Role::Provider);
-            bobs.say(&register(1));
-            while !matches!(bobs.hear(), Message::Registered { .. }) {}
+            bobs.send(&register(1));
+            while !matches!(bobs.receive(), Message::Registered { .. }) {}
             slowest = slowest.max(began.elapsed());
         }
         is_over.store(true, Ordering::Relaxed);
@@ -61,7 +64,7 @@ fn a_user_who_registers_without_end_holds_up_neither_root_nor_another_user() {
 }
 
 #[test]
-fn a_guest_who_says_too_much_to_a_process_waits_until_that_has_read_it() {
+fn guest_who_fills_a_process_queue_is_held_back_until_it_is_read() {
     if !is_root() {
         return;
     }
@@ -82,18 +85,18 @@ fn a_guest_who_says_too_much_to_a_process_waits_until_that_has_read_it() {
         scope.spawn(|| {
             for _ in 0..CALLS {
                 let call = enable_with(session, PROVIDER, EnableCode::Enable, params.clone(), 0);
-                assert_eq!(ann.ask(call), Message::Done);
+                assert_eq!(ann.request(call), Message::Done);
             }
         });
-        // Busy with something else, while more comes than is kept for a process.
+        // The process is busy while more messages come than the daemon queues for a process.
         std::thread::sleep(Duration::from_secs(2));
         let began = Instant::now();
-        assert!(matches!(root.ask(Message::QueryAll { from: 0 }), Message::Sessions { .. }));
+        assert!(matches!(root.request(Message::QueryAll { from: 0 }), Message::Sessions { .. }));
         assert!(began.elapsed() < AT_ONCE, "root is answered meanwhile");
-        bobs.hear_region(session);
+        bobs.receive_region(session);
         for _ in 0..CALLS {
-            bobs.hear_enable();
+            bobs.receive_enable();
         }
     });
-    assert_eq!(root.query(session).uncounted_processes, 0, "nobody was dropped");
+    assert_eq!(root.query(session).uncounted_processes, 0, "no process was dropped");
 }

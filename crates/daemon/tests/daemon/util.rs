@@ -1,4 +1,4 @@
-//! A daemon for one test, and the parties that speak to it.
+//! A daemon for one test, and the clients that speak to it.
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::{AsFd, OwnedFd};
@@ -44,12 +44,12 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// One that stays.
+    /// Starts a daemon that stays.
     pub(crate) fn start() -> Self {
         Self::start_in(tempfile::tempdir().unwrap(), |_| {})
     }
 
-    /// One in this folder, with changed options.
+    /// Starts a daemon in this folder, with changed options.
     pub(crate) fn start_in(dir: TempDir, change: impl FnOnce(&mut Options)) -> Self {
         let runtime = RuntimeDir::at(&dir.path().join("run"));
         let mut options = Options::new(runtime);
@@ -61,7 +61,7 @@ impl Daemon {
         RuntimeDir::at(&self.dir.path().join("run"))
     }
 
-    /// A path in the test's folder.
+    /// Returns a path in the test's folder.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
@@ -82,7 +82,8 @@ impl Daemon {
         Client::welcome(self.connection(), Role::Consumer)
     }
 
-    /// One that serves all users, as the system's does, with its lists in its own folder.
+    /// Starts a daemon that serves all users, as the system daemon does, with its access lists in
+    /// its own folder.
     pub(crate) fn start_for_all(dir: TempDir) -> Self {
         std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
         Self::start_in(dir, |options| options.runtime.scope = Scope::System)
@@ -92,20 +93,20 @@ impl Daemon {
         self.thread.has_left()
     }
 
-    /// Waits until it leaves by itself.
+    /// Waits until the daemon exits by itself.
     pub(crate) fn wait(self) -> TempDir {
         self.thread.wait();
         self.dir
     }
 
-    /// Makes it leave and gives its folder back.
+    /// Stops the daemon and returns its folder.
     pub(crate) fn stop(self) -> TempDir {
         self.thread.ask_to_leave();
         self.wait()
     }
 }
 
-/// Somebody who speaks to a daemon.
+/// A client of a daemon.
 pub(crate) struct Client {
     pub(crate) connection: Connection,
     last_request: u32,
@@ -115,7 +116,7 @@ pub(crate) fn hello(role: Role, instance: u64) -> Message {
     Message::Hello { versions: VERSIONS, role, instance, program: "test".into() }
 }
 
-/// Each is a process of its own, as far as the daemon can tell.
+/// Returns a new instance number, so that each client looks like a process of its own.
 pub(crate) fn new_instance() -> u64 {
     static LAST: AtomicU64 = AtomicU64::new(0);
     LAST.fetch_add(1, Ordering::Relaxed)
@@ -128,51 +129,51 @@ impl Client {
 
     pub(crate) fn welcome(connection: Connection, role: Role) -> Self {
         let mut client = Self::new(connection);
-        let answer = client.ask(hello(role, new_instance()));
+        let answer = client.request(hello(role, new_instance()));
         assert!(matches!(answer, Message::Welcome { .. }), "{answer:?}");
         client
     }
 
-    /// Sends without waiting for an answer; the number of the request.
-    pub(crate) fn say(&mut self, message: &Message) -> u32 {
-        self.say_with(message, &[])
+    /// Sends a message without waiting for a reply; returns the number of the request.
+    pub(crate) fn send(&mut self, message: &Message) -> u32 {
+        self.send_with(message, &[])
     }
 
-    pub(crate) fn say_with(&mut self, message: &Message, files: &[&OwnedFd]) -> u32 {
+    pub(crate) fn send_with(&mut self, message: &Message, files: &[&OwnedFd]) -> u32 {
         self.last_request += 1;
         let files: Vec<_> = files.iter().map(|file| file.as_fd()).collect();
         self.connection.send(self.last_request, message, &files, PATIENCE).unwrap();
         self.last_request
     }
 
-    /// The next that comes.
+    /// Receives the next envelope.
     pub(crate) fn next(&mut self) -> Envelope {
         self.connection.receive(PATIENCE).unwrap().expect("nothing came")
     }
 
-    /// The next that comes, without the rest of the envelope.
-    pub(crate) fn hear(&mut self) -> Message {
+    /// Receives the next message.
+    pub(crate) fn receive(&mut self) -> Message {
         self.next().message
     }
 
-    /// A request and its answer; nothing else may come between.
-    pub(crate) fn ask(&mut self, message: Message) -> Message {
-        self.ask_with(message, &[])
+    /// Sends a request and receives its reply; nothing else may come between.
+    pub(crate) fn request(&mut self, message: Message) -> Message {
+        self.request_with(message, &[])
     }
 
-    pub(crate) fn ask_with(&mut self, message: Message, files: &[&OwnedFd]) -> Message {
-        let request = self.say_with(&message, files);
+    pub(crate) fn request_with(&mut self, message: Message, files: &[&OwnedFd]) -> Message {
+        let request = self.send_with(&message, files);
         let envelope = self.next();
         assert_eq!(envelope.request, request, "{:?}", envelope.message);
         envelope.message
     }
 
-    /// The status with which a request is refused; 0 when it is not.
+    /// Returns the status with which a request is refused; 0 if it is not.
     pub(crate) fn status(&mut self, message: Message) -> u32 {
-        status(&self.ask(message))
+        status(&self.request(message))
     }
 
-    /// Nothing more comes but the end.
+    /// Asserts that the daemon has closed the connection and sent nothing more.
     pub(crate) fn assert_closed(&mut self) {
         match self.connection.receive(PATIENCE) {
             Err(Error::Closed) => {}
@@ -180,36 +181,36 @@ impl Client {
         }
     }
 
-    /// Nothing has come.
+    /// Asserts that nothing has arrived.
     pub(crate) fn assert_quiet(&mut self) {
         let came = self.connection.receive(Duration::from_millis(50)).unwrap();
         assert!(came.is_none(), "{came:?}");
     }
 
     pub(crate) fn register(&mut self, registration: u32, provider: Guid) {
-        self.say(&Message::Register { registration, provider, traits: Vec::new(), classic: false });
+        self.send(&Message::Register { registration, provider, traits: Vec::new(), classic: false });
     }
 
-    /// Registers where nothing is enabled.
+    /// Registers a provider for which nothing is enabled.
     pub(crate) fn register_quietly(&mut self, registration: u32, provider: Guid) {
         self.register(registration, provider);
-        assert_eq!(self.hear(), Message::Registered { registration });
+        assert_eq!(self.receive(), Message::Registered { registration });
     }
 
     pub(crate) fn acknowledge(&mut self, order: u32) {
         self.connection.send(0, &Message::Ack { order }, &[], PATIENCE).unwrap();
     }
 
-    /// An `Enable` of one registration comes: order, registration, session, code, parameters.
-    pub(crate) fn hear_enable(&mut self) -> (u32, u32, u64, EnableCode, EnableParams) {
-        let (order, registrations, session, code, params) = self.hear_enables();
+    /// Receives an `Enable` of one registration: order, registration, session, code, parameters.
+    pub(crate) fn receive_enable(&mut self) -> (u32, u32, u64, EnableCode, EnableParams) {
+        let (order, registrations, session, code, params) = self.receive_enables();
         let [registration] = registrations[..] else { panic!("not of one: {registrations:?}") };
         (order, registration, session, code, params)
     }
 
-    /// An `Enable` comes: order, registrations, session, code, parameters.
-    pub(crate) fn hear_enables(&mut self) -> (u32, Vec<u32>, u64, EnableCode, EnableParams) {
-        match self.hear() {
+    /// Receives an `Enable`: order, registrations, session, code, parameters.
+    pub(crate) fn receive_enables(&mut self) -> (u32, Vec<u32>, u64, EnableCode, EnableParams) {
+        match self.receive() {
             Message::Enable { order, registrations, session, code, params } => {
                 (order, registrations, session, code, *params)
             }
@@ -217,23 +218,23 @@ impl Client {
         }
     }
 
-    /// A `Region` comes with its two descriptors.
-    pub(crate) fn hear_region(&mut self, session: u64) -> Region {
+    /// Receives a `Region` with its two descriptors.
+    pub(crate) fn receive_region(&mut self, session: u64) -> Region {
         let mut envelope = self.next();
-        let Message::Region { session: its, params } = envelope.message else {
+        let Message::Region { session: id, params } = envelope.message else {
             panic!("no region: {:?}", envelope.message)
         };
-        assert_eq!(its, session);
+        assert_eq!(id, session);
         assert_eq!(envelope.descriptors.len(), 2);
         let wake = envelope.descriptors.pop().unwrap();
         let memory = envelope.descriptors.pop().unwrap();
         Region { params, memory, wake }
     }
 
-    /// A `CloseSession` comes; its order.
-    pub(crate) fn hear_close(&mut self, session: u64) -> u32 {
-        match self.hear() {
-            Message::CloseSession { order, session: its } if its == session => order,
+    /// Receives a `CloseSession`; returns its order.
+    pub(crate) fn receive_close(&mut self, session: u64) -> u32 {
+        match self.receive() {
+            Message::CloseSession { order, session: id } if id == session => order,
             other => panic!("no close: {other:?}"),
         }
     }
@@ -241,11 +242,11 @@ impl Client {
     pub(crate) fn start(&mut self, config: SessionConfig) -> Properties {
         let file = config.log_file.as_deref().map(open);
         let files: Vec<&OwnedFd> = file.iter().collect();
-        properties(self.ask_with(Message::Start(Box::new(config)), &files))
+        properties(self.request_with(Message::Start(Box::new(config)), &files))
     }
 
     pub(crate) fn control(&mut self, session: u64, control: Control) -> Message {
-        self.ask(Message::Control { session: SessionRef::Id(session), control })
+        self.request(Message::Control { session: SessionRef::Id(session), control })
     }
 
     pub(crate) fn query(&mut self, session: u64) -> Properties {
@@ -257,15 +258,15 @@ impl Client {
     }
 
     pub(crate) fn enable(&mut self, session: u64, provider: Guid) {
-        assert_eq!(self.ask(enable(session, provider, EnableCode::Enable, 0)), Message::Done);
+        assert_eq!(self.request(enable(session, provider, EnableCode::Enable, 0)), Message::Done);
     }
 
     pub(crate) fn disable(&mut self, session: u64, provider: Guid) {
-        assert_eq!(self.ask(enable(session, provider, EnableCode::Disable, 0)), Message::Done);
+        assert_eq!(self.request(enable(session, provider, EnableCode::Disable, 0)), Message::Done);
     }
 }
 
-/// What a process gets for a session.
+/// What a process receives for a session.
 pub(crate) struct Region {
     pub(crate) params: traceweir_transport::abi::RegionParams,
     pub(crate) memory: OwnedFd,
@@ -308,17 +309,17 @@ pub(crate) fn properties(message: Message) -> Properties {
     }
 }
 
-/// A log file as a controller opens it.
+/// Opens a log file as a controller does.
 pub(crate) fn open(path: &Path) -> OwnedFd {
     OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).unwrap().into()
 }
 
-/// A sequential session with a file.
+/// The configuration of a sequential session with a file.
 pub(crate) fn to_file(name: &str, path: &Path) -> SessionConfig {
     SessionConfig { log_file_mode: 1, log_file: Some(path.into()), ..live(name) }
 }
 
-/// A real-time session.
+/// The configuration of a real-time session.
 pub(crate) fn live(name: &str) -> SessionConfig {
     SessionConfig {
         name: name.into(),
@@ -329,7 +330,7 @@ pub(crate) fn live(name: &str) -> SessionConfig {
     }
 }
 
-/// Events of [`PROVIDER`] in a trace that is final and breaks no rule.
+/// Counts the events of [`PROVIDER`] in a trace that must be final and valid.
 pub(crate) fn finished_events(path: &Path) -> usize {
     let trace = Trace::open(File::open(path).unwrap()).unwrap();
     assert!(trace.is_finalised(), "{} is not final", path.display());
@@ -342,9 +343,9 @@ pub(crate) fn finished_events(path: &Path) -> usize {
     count
 }
 
-/// Writes so many events of [`PROVIDER`] as a process does; how many were lost.
+/// Writes events of [`PROVIDER`] as a process does; returns how many were lost.
 pub(crate) fn write_events(region: Region, count: usize) -> usize {
-    // An outlet is never freed: a writer may look at it at any time.
+    // An outlet is never freed, because a writer may access it at any time.
     let outlet: &'static Outlet = Box::leak(Box::default());
     let source = RegionSource::File { memory: region.memory, wake: region.wake };
     let ticket = outlet.open(source, &region.params).unwrap();

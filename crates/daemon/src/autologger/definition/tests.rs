@@ -9,10 +9,13 @@ fn parse(text: &str) -> Result<Definition, Wrong> {
 }
 
 #[test]
-fn what_is_not_said_has_the_published_default() {
-    let least = parse("").unwrap();
-    assert_eq!(least, Definition { start: false, ..Definition::new("App", GUID) });
-    assert_eq!((least.log_file_mode, least.max_file_size, least.clock_type, least.file_max), (1, 100, 1, 0));
+fn missing_values_have_the_published_defaults() {
+    let minimal = parse("").unwrap();
+    assert_eq!(minimal, Definition { start: false, ..Definition::new("App", GUID) });
+    assert_eq!(
+        (minimal.log_file_mode, minimal.max_file_size, minimal.clock_type, minimal.file_max),
+        (1, 100, 1, 0)
+    );
     let provider = parse("[My.App]").unwrap().providers.remove(0);
     assert!(!provider.enabled);
     assert_eq!(provider.params(), EnableParams::default());
@@ -40,9 +43,9 @@ fn every_published_value_is_read_and_written_back() {
 }
 
 #[test]
-fn what_is_no_definition_is_refused_with_its_line() {
+fn invalid_definition_is_refused_with_its_line() {
     for (text, line, word) in [
-        ("Colour = 1", 2, "no value"),
+        ("Colour = 1", 2, "not a value"),
         ("Start = 2", 2, "at most 1"),
         ("Start = \"1\"", 2, "number"),
         ("FileName = \"app.etl\"", 2, "absolute"),
@@ -50,32 +53,35 @@ fn what_is_no_definition_is_refused_with_its_line() {
         ("[{12}]", 2, "neither"),
         ("[00000000-0000-0000-0000-000000000000]", 2, "null"),
         ("[a]\n[A]", 3, "already"),
-        ("[a]\nStart = 1", 3, "no value"),
+        ("[a]\nStart = 1", 3, "not a value"),
         ("[a]\nEventIds = 1\nNotEventIds = 2", 4, "contradicts"),
         ("[a]\nEventIds = [\"x\"]", 3, "numbers"),
     ] {
         let wrong = parse(text).expect_err(text);
         assert_eq!(wrong.line, line, "{text}: {wrong}");
-        assert!(wrong.why.contains(word), "{text}: {wrong}");
+        assert!(wrong.reason.contains(word), "{text}: {wrong}");
     }
-    assert!(Definition::parse("App", "Start = 1").unwrap_err().why.contains("Guid"));
+    assert!(Definition::parse("App", "Start = 1").unwrap_err().reason.contains("Guid"));
     assert_eq!(Definition::parse("App", "Guid = \"x\"").unwrap_err().line, 1);
 }
 
 #[test]
-fn what_cannot_be_honoured_is_corrected_and_told() {
-    let mut fine = parse("LogFileMode = 0x100\nFileMax = 16\nBufferSize = 1020").unwrap();
-    assert_eq!(fine.correct(), []);
-    assert!(!fine.has_file());
-    let mut odd = parse(
+fn unusable_values_are_corrected_and_reported() {
+    let mut valid = parse("LogFileMode = 0x100\nFileMax = 16\nBufferSize = 1020").unwrap();
+    assert_eq!(valid.correct(), []);
+    assert!(!valid.has_file());
+    let mut invalid = parse(
         "LogFileMode = 0x2000808\nFileMax = 17\nBufferSize = 1024\nClockType = 9\n[a]\nEnableLevel = 300",
     )
     .unwrap();
-    let notes = odd.correct();
+    let notes = invalid.correct();
     assert_eq!(notes.len(), 5, "{notes:?}");
-    assert_eq!((odd.log_file_mode, odd.file_max, odd.buffer_size, odd.clock_type), (1, 16, 1020, 1));
-    assert_eq!(odd.providers[0].params().level, 255);
-    assert_eq!(odd.correct(), [], "once");
+    assert_eq!(
+        (invalid.log_file_mode, invalid.file_max, invalid.buffer_size, invalid.clock_type),
+        (1, 16, 1020, 1)
+    );
+    assert_eq!(invalid.providers[0].params().level, 255);
+    assert_eq!(invalid.correct(), [], "already corrected");
     let mut circular = parse("LogFileMode = 2\nMaxFileSize = 0\nFileMax = 1").unwrap();
     assert_eq!(circular.correct().len(), 2);
     assert_eq!((circular.max_file_size, circular.file_max), (100, 0));
@@ -86,13 +92,13 @@ fn what_cannot_be_honoured_is_corrected_and_told() {
 }
 
 #[test]
-fn an_enable_call_becomes_a_section_unless_it_names_processes() {
+fn enable_call_becomes_a_section_unless_it_names_processes() {
     let ids = Filter { kind: 0x8000_0200, data: vec![1, 0, 1, 0, 9, 0] };
     let params = EnableParams { level: 3, match_any: 1, filters: vec![ids], ..EnableParams::default() };
     let provider = Provider::new("My.App").unwrap().with(&params).unwrap();
     assert_eq!(provider.params(), params);
     let pid = Filter { kind: EVENT_FILTER_TYPE_PID, data: vec![1, 0, 0, 0] };
     let params = EnableParams { filters: vec![pid], ..EnableParams::default() };
-    assert!(Provider::new("My.App").unwrap().with(&params).unwrap_err().contains("not there yet"));
+    assert!(Provider::new("My.App").unwrap().with(&params).unwrap_err().contains("do not run yet"));
     assert!(Provider::new("").is_err() && Provider::new("a]b").is_err());
 }

@@ -1,4 +1,4 @@
-//! What controllers ask of system loggers while they run: other groups, other settings, parts of the kernel, what was lost.
+//! Requests to running system loggers: other groups, other settings, parts of the kernel, losses.
 
 use traceweir_format::info::GroupMask;
 use traceweir_format::spec::access::Rights;
@@ -10,113 +10,122 @@ use traceweir_session::config::{check_enable_flags, is_system_logger};
 use traceweir_session::info::Settings;
 use traceweir_transport::message::{EnableCode, Message, SessionConfig, SessionRef, Update};
 
-use super::{Enabling, Kept, Then};
+use super::{Enabling, FollowUp, NewSettings};
 use crate::error::Refusal;
 use crate::filter;
-use crate::kernel::Wishes;
-use crate::logfile::Passed;
+use crate::kernel::RequestedGroups;
+use crate::logfile::PassedDescriptors;
 use crate::service::enable::EnableCall;
-use crate::service::{Asker, Service};
+use crate::service::{ReplyTo, Service};
 
 impl Service {
-    /// An update with EnableFlags of a system logger.
+    /// Updates a system logger with new EnableFlags.
     pub(in crate::service) fn update_groups(
         &mut self,
-        asker: Asker,
+        reply_to: ReplyTo,
         (id, config): (u64, &SessionConfig),
         flags: u32,
         update: Update,
-        passed: Passed,
+        passed: PassedDescriptors,
     ) -> Result<(), Refusal> {
         check_enable_flags(config, flags)?;
-        let before = self.kernels.wishes(id);
-        let wishes = before.clone().with_flags(flags);
-        self.check_more(asker, id, &wishes)?;
+        let before = self.kernels.requested_groups(id);
+        let groups = before.clone().with_flags(flags);
+        self.check_changed_groups(reply_to, id, &groups)?;
         let settings = Box::new(self.information.settings(id));
-        let then = Then::Update { asker, id, update: Box::new(update), passed, before };
-        self.change_kernel(Kept::Session { id, wishes, settings }, then);
+        let follow_up = FollowUp::Update { reply_to, id, update: Box::new(update), passed, before };
+        self.change_kernel(NewSettings::Session { id, groups, settings }, follow_up);
         Ok(())
     }
 
-    /// A setting of a session that changes what is captured.
-    pub(in crate::service) fn set_of_kernel(
+    /// Changes a setting of a session that affects what is captured.
+    pub(in crate::service) fn set_capture_setting(
         &mut self,
-        asker: Asker,
+        reply_to: ReplyTo,
         id: u64,
         mask: Option<GroupMask>,
         settings: Settings,
     ) -> Result<(), Refusal> {
-        let mut wishes = self.kernels.wishes(id);
+        let mut groups = self.kernels.requested_groups(id);
         if let Some(mask) = mask {
-            wishes = wishes.with_mask(mask);
-            self.check_more(asker, id, &wishes)?;
+            groups = groups.with_mask(mask);
+            self.check_changed_groups(reply_to, id, &groups)?;
         }
         let settings = Box::new(settings);
-        self.change_kernel(Kept::Session { id, wishes, settings }, Then::Done(asker));
+        self.change_kernel(NewSettings::Session { id, groups, settings }, FollowUp::Done(reply_to));
         Ok(())
     }
 
-    /// Who changes nothing needs no right to it.
-    fn check_more(&self, asker: Asker, id: u64, wishes: &Wishes) -> Result<(), Refusal> {
-        let sum = wishes.sum();
-        if sum == self.kernels.sum(id) { Ok(()) } else { self.check_kernel_events(asker.link, &sum) }
+    /// Checks the right to the requested groups; a request that changes nothing needs no right.
+    fn check_changed_groups(
+        &self,
+        reply_to: ReplyTo,
+        id: u64,
+        groups: &RequestedGroups,
+    ) -> Result<(), Refusal> {
+        let combined = groups.combined();
+        if combined == self.kernels.combined_groups(id) {
+            Ok(())
+        } else {
+            self.check_kernel_events(reply_to.link, &combined)
+        }
     }
 
-    /// Tells what the kernel had no room for.
+    /// Replies with the number of events that the kernel dropped, by processor.
     pub(in crate::service) fn query_kernel_losses(
         &mut self,
-        asker: Asker,
+        reply_to: ReplyTo,
         session: &SessionRef,
     ) -> Result<(), Refusal> {
         let (id, running) = self.sessions.find_running(session)?;
-        self.check_right(asker.link, running.properties().config.guid, Rights::WMIGUID_QUERY)?;
+        self.check_right(reply_to.link, running.properties().config.guid, Rights::WMIGUID_QUERY)?;
         let losses = self.kernels.all.get(&id).and_then(|running| running.losses.as_ref());
         let lost = losses.map(|losses| losses.all()).unwrap_or_default();
-        self.reply(asker, Message::KernelLosses { lost });
+        self.reply(reply_to, Message::KernelLosses { lost });
         Ok(())
     }
 
-    /// Enables a part of the kernel for a session, disables it, or has the session told of everything that is there.
+    /// Enables a part of the kernel for a session, disables it, or requests a rundown.
     pub(in crate::service) fn enable_kernel(
         &mut self,
-        asker: Asker,
+        reply_to: ReplyTo,
         (id, config): (u64, &SessionConfig),
         call: EnableCall,
     ) -> Result<(), Refusal> {
         let EnableCall { provider, code, params, name, .. } = call;
-        let is_whole = provider == SYSTEM_TRACE_CONTROL;
+        let is_whole_kernel = provider == SYSTEM_TRACE_CONTROL;
         if !is_system_logger(config)
-            || !is_whole && config.log_file_mode & EVENT_TRACE_SYSTEM_LOGGER_MODE == 0
+            || !is_whole_kernel && config.log_file_mode & EVENT_TRACE_SYSTEM_LOGGER_MODE == 0
         {
-            return Err(of_system_loggers());
+            return Err(only_for_system_loggers());
         }
-        if is_whole && code != EnableCode::CaptureState {
-            let why = "the kernel as a whole is not enabled: EnableFlags, a group mask or system providers say which events";
-            return Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, why));
+        if is_whole_kernel && code != EnableCode::CaptureState {
+            let reason = "the kernel as a whole cannot be enabled: choose its events with EnableFlags, a group mask or system providers";
+            return Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, reason));
         }
-        self.check_right(asker.link, provider, Rights::TRACELOG_GUID_ENABLE)?;
+        self.check_right(reply_to.link, provider, Rights::TRACELOG_GUID_ENABLE)?;
         let (params, scope) = filter::resolve(&provider, params)?;
         if code == EnableCode::CaptureState {
-            self.check_sight(asker.link, config)?;
+            self.check_kernel_access(reply_to.link, config)?;
             self.kernels.run_down(id);
-            self.reply(asker, Message::Done);
+            self.reply(reply_to, Message::Done);
             return Ok(());
         }
         let is_wanted = code == EnableCode::Enable;
         let groups = groups_of(&provider, params.match_any, params.match_all).filter(|_| is_wanted);
-        let before = self.kernels.wishes(id);
-        let wishes = before.clone().with_provider(provider, groups);
-        self.check_more(asker, id, &wishes)?;
-        let wish = is_wanted.then(|| Box::new(Enabling { params, scope, name }));
+        let before = self.kernels.requested_groups(id);
+        let groups = before.clone().with_provider(provider, groups);
+        self.check_changed_groups(reply_to, id, &groups)?;
+        let enabling = is_wanted.then(|| Box::new(Enabling { params, scope, name }));
         let settings = Box::new(self.information.settings(id));
-        let then = Then::Enabled { asker, id, provider, wish, before };
-        self.change_kernel(Kept::Session { id, wishes, settings }, then);
+        let follow_up = FollowUp::Enabled { reply_to, id, provider, enabling, before };
+        self.change_kernel(NewSettings::Session { id, groups, settings }, follow_up);
         Ok(())
     }
 }
 
-/// The refusal for what only system loggers have.
-pub(in crate::service) fn of_system_loggers() -> Refusal {
-    let why = "a system provider is enabled on a system logger only: a session with SYSTEM_LOGGER_MODE";
-    Refusal::new(Status::ERROR_INVALID_PARAMETER, why)
+/// Returns the refusal for requests that only system loggers support.
+pub(in crate::service) fn only_for_system_loggers() -> Refusal {
+    let reason = "system providers can be enabled only on a system logger, a session with SYSTEM_LOGGER_MODE";
+    Refusal::new(Status::ERROR_INVALID_PARAMETER, reason)
 }

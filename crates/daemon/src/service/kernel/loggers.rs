@@ -1,4 +1,4 @@
-//! The system loggers that there are: their places, what each wants of the kernel, and what has to be asked for so that this can change.
+//! The system loggers: their limits, what each wants from the kernel, and the steps to change it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -9,13 +9,14 @@ use traceweir_kernel::{Control as KernelControl, Scope, Wanted};
 use traceweir_session::config::has_place_of_its_own;
 use traceweir_transport::message::SessionConfig;
 
-use super::{Kept, Waiting};
+use super::{NewSettings, Waiting};
 use crate::error::Refusal;
-use crate::kernel::{self, Losses, Step, Wishes};
+use crate::kernel::{self, Losses, RequestedGroups, Step};
 use crate::service::info::Information;
-use crate::service::told;
+use crate::service::log_client;
 
-/// System loggers at a time, and how many of these places are kept for those that have one of their own.
+/// Maximum number of system loggers, and how many of these are reserved for the loggers that have a
+/// place of their own.
 const MAX_SYSTEM_LOGGERS: usize = 8;
 const KEPT_PLACES: usize = 2;
 
@@ -25,17 +26,17 @@ pub(in crate::service) struct Kernels {
     pub(super) all: BTreeMap<u64, Running>,
     pub(super) is_changing: bool,
     pub(super) waiting: VecDeque<Waiting>,
-    /// Those that are stopping: what they have lost is known when they have stopped.
+    /// Losses of sessions that are stopping, which are final once they have stopped.
     leaving: BTreeMap<u64, Arc<Losses>>,
 }
 
-/// A system logger, from when it is asked for.
+/// A system logger, from its start request on.
 pub(super) struct Running {
     pub(super) config: SessionConfig,
-    pub(super) wishes: Wishes,
-    /// Its capture is being begun, on a thread that will tell: until then nobody else begins one.
+    pub(super) groups: RequestedGroups,
+    /// Whether a thread is opening the capture; until it reports, no other capture is opened.
     pub(super) is_starting: bool,
-    /// What its capture was last asked for, or will be.
+    /// What the capture was last asked for, or will be.
     pub(super) wanted: Wanted,
     /// `None` while there is no capture.
     pub(super) control: Option<KernelControl>,
@@ -44,59 +45,59 @@ pub(super) struct Running {
 
 impl Default for Kernels {
     fn default() -> Self {
-        Self::seeing(kernel::scope_of_daemon())
+        Self::with_scope(kernel::scope_of_daemon())
     }
 }
 
 impl Kernels {
-    /// None so far, of a daemon that sees so much.
-    pub(in crate::service) fn seeing(scope: Scope) -> Self {
+    /// Creates an empty list for a daemon with this scope.
+    pub(in crate::service) fn with_scope(scope: Scope) -> Self {
         let (all, waiting, leaving) = (BTreeMap::new(), VecDeque::new(), BTreeMap::new());
         Self { scope, all, is_changing: false, waiting, leaving }
     }
 
-    /// As while the kernel is asked for something that takes its time.
+    /// Simulates a kernel change that takes long.
     #[cfg(test)]
-    pub(in crate::service) fn seem_changing(&mut self) {
+    pub(in crate::service) fn simulate_change(&mut self) {
         self.is_changing = true;
     }
 
-    /// Whether there is a place for another one.
+    /// Checks that there is room for another system logger.
     pub(in crate::service) fn check_room(&self, config: &SessionConfig) -> Result<(), Refusal> {
         if has_place_of_its_own(config) {
             return Ok(());
         }
-        let others = self.all.values().filter(|it| !has_place_of_its_own(&it.config)).count();
+        let others = self.all.values().filter(|running| !has_place_of_its_own(&running.config)).count();
         if others < MAX_SYSTEM_LOGGERS - KEPT_PLACES {
             return Ok(());
         }
-        let why = format!(
-            "{others} sessions receive kernel events, and of {MAX_SYSTEM_LOGGERS} such sessions {KEPT_PLACES} are the system's own: stop one"
+        let reason = format!(
+            "{others} sessions receive kernel events; of {MAX_SYSTEM_LOGGERS} such sessions {KEPT_PLACES} are reserved for the system's own: stop one"
         );
-        Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, why))
+        Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, reason))
     }
 
-    /// A session takes its place; what its capture is to be asked for.
+    /// Adds a session; returns what its capture must be asked for.
     pub(in crate::service) fn add(
         &mut self,
         id: u64,
         config: &SessionConfig,
-        wishes: Wishes,
+        groups: RequestedGroups,
         information: &Information,
     ) -> Wanted {
         let wanted = kernel::wanted_at_start(
             config,
-            (&wishes, &information.settings(id)),
-            information.of_system(),
+            (&groups, &information.settings(id)),
+            information.system_and_machine(),
             self.scope,
         );
         let (config, is_starting, control, losses) = (config.clone(), true, None, None);
-        let running = Running { config, wishes, is_starting, wanted: wanted.clone(), control, losses };
+        let running = Running { config, groups, is_starting, wanted: wanted.clone(), control, losses };
         self.all.insert(id, running);
         wanted
     }
 
-    /// It runs, with a capture where one could be had.
+    /// Marks a session as running, with a capture if one could be opened.
     pub(in crate::service) fn started(&mut self, id: u64, begun: Option<(KernelControl, Arc<Losses>)>) {
         if let Some(running) = self.all.get_mut(&id) {
             running.is_starting = false;
@@ -106,17 +107,18 @@ impl Kernels {
         }
     }
 
-    /// Its capture has begun.
+    /// Stores the capture of a session.
     pub(super) fn began(&mut self, id: u64, control: KernelControl, losses: Arc<Losses>) {
         let Some(running) = self.all.get_mut(&id) else { return };
-        tell_missing(&running.config.name, &control);
+        log_missing(&running.config.name, &control);
         (running.control, running.losses) = (Some(control), Some(losses));
     }
 
-    /// A session begins to stop, or could not start. What holds its capture may be the last that does: to let go of it takes time.
+    /// Removes a session that begins to stop, or could not start. The returned handle may be the
+    /// last one of its capture; dropping it takes long.
     #[must_use]
     pub(super) fn forget(&mut self, id: u64) -> Option<KernelControl> {
-        self.waiting.retain(|it| !it.is_adjust(id));
+        self.waiting.retain(|waiting| !waiting.is_adjust(id));
         let Running { control, losses, .. } = self.all.remove(&id)?;
         if let Some(losses) = losses {
             self.leaving.insert(id, losses);
@@ -124,52 +126,57 @@ impl Kernels {
         control
     }
 
-    /// What a session wants is compared with what it gets once the kernel has answered: once, however often that is asked for.
+    /// Queues a comparison of what a session wants with what it gets, at most once per session.
     pub(super) fn adjust_later(&mut self, id: u64) {
-        if !self.waiting.iter().any(|it| it.is_adjust(id)) {
+        if !self.waiting.iter().any(|waiting| waiting.is_adjust(id)) {
             self.waiting.push_back(Waiting::Adjust(id));
         }
     }
 
-    /// What is served next: the first that is no guest's, else the first.
+    /// Removes and returns the next to be served: the first that is not a guest's, else the first.
     pub(super) fn next_waiting(&mut self) -> Option<Waiting> {
-        let at = self.waiting.iter().position(|it| !it.is_guests()).unwrap_or(0);
-        self.waiting.remove(at)
+        let index = self.waiting.iter().position(|waiting| !waiting.is_guests()).unwrap_or(0);
+        self.waiting.remove(index)
     }
 
-    /// A session has stopped: what its capture has not got, in words.
+    /// Returns the losses of a session that has stopped, as messages.
     pub(in crate::service) fn stopped(&mut self, id: u64) -> Vec<String> {
-        self.leaving.remove(&id).map(|losses| losses.told()).unwrap_or_default()
+        self.leaving.remove(&id).map(|losses| losses.messages()).unwrap_or_default()
     }
 
-    /// Groups that a session wants, all wishes together.
-    pub(super) fn sum(&self, id: u64) -> GroupMask {
-        self.all.get(&id).map(|running| running.wishes.sum()).unwrap_or_default()
+    /// Returns all groups that a session wants.
+    pub(super) fn combined_groups(&self, id: u64) -> GroupMask {
+        self.all.get(&id).map(|running| running.groups.combined()).unwrap_or_default()
     }
 
-    pub(super) fn wishes(&self, id: u64) -> Wishes {
-        self.all.get(&id).map(|running| running.wishes.clone()).unwrap_or_default()
+    pub(super) fn requested_groups(&self, id: u64) -> RequestedGroups {
+        self.all.get(&id).map(|running| running.groups.clone()).unwrap_or_default()
     }
 
-    /// Has a session told of everything that is there. Whether it gets kernel events at all.
+    /// Requests a rundown for a session; returns whether the session has a kernel capture.
     pub(in crate::service) fn run_down(&self, id: u64) -> bool {
         let control = self.all.get(&id).and_then(|running| running.control.as_ref());
         control.map(KernelControl::run_down).is_some()
     }
 
-    /// What has to be asked for so that this can be kept. Sessions that are starting are looked at once they run.
-    pub(in crate::service) fn steps(&self, kept: &Kept, information: &Information) -> Vec<Step> {
-        let (system, machine) = information.of_system();
+    /// Returns the steps that are needed to apply these settings. Sessions that are starting are
+    /// checked once they run.
+    pub(in crate::service) fn steps(
+        &self,
+        new_settings: &NewSettings,
+        information: &Information,
+    ) -> Vec<Step> {
+        let (system, machine) = information.system_and_machine();
         let running = self.all.iter().filter(|(_, running)| !running.is_starting);
         let changed = running.filter_map(|(id, running)| {
-            let wanted = match kept {
-                Kept::Session { id: of, wishes, settings } if of == id => {
-                    kernel::wanted(&running.wanted, wishes, settings, (system, machine))
+            let wanted = match new_settings {
+                NewSettings::Session { id: session, groups, settings } if session == id => {
+                    kernel::wanted(&running.wanted, groups, settings, (system, machine))
                 }
-                Kept::Session { .. } => return None,
-                Kept::System(system) => {
+                NewSettings::Session { .. } => return None,
+                NewSettings::System(system) => {
                     let settings = information.settings(*id);
-                    kernel::wanted(&running.wanted, &running.wishes, &settings, (system, machine))
+                    kernel::wanted(&running.wanted, &running.groups, &settings, (system, machine))
                 }
             };
             let is_due = match &running.control {
@@ -184,10 +191,10 @@ impl Kernels {
     }
 }
 
-pub(super) fn tell_missing(name: &str, control: &KernelControl) {
+pub(super) fn log_missing(name: &str, control: &KernelControl) {
     let missing = control.missing();
     if !missing.is_empty() {
-        told!("session {name:?}: this kernel does not have {}", missing.join(", "));
+        log_client!("session {name:?}: this kernel does not have {}", missing.join(", "));
     }
 }
 
@@ -195,60 +202,61 @@ pub(super) fn tell_missing(name: &str, control: &KernelControl) {
 mod tests {
     use super::*;
     use crate::limits::Claimant;
-    use crate::logfile::Passed;
-    use crate::service::Asker;
+    use crate::logfile::PassedDescriptors;
+    use crate::service::ReplyTo;
     use traceweir_transport::message::Message;
     use traceweir_transport::socket::Janitor;
 
     #[test]
-    fn losses_of_the_last_drain_are_told_too() {
-        let mut kernels = Kernels::seeing(Scope::Own);
+    fn losses_include_the_last_drain() {
+        let mut kernels = Kernels::with_scope(Scope::Own);
         let losses = Arc::new(Losses::new(2));
         let running = Running {
             config: SessionConfig::default(),
-            wishes: Wishes::default(),
+            groups: RequestedGroups::default(),
             is_starting: false,
             wanted: Wanted::default(),
             control: None,
             losses: Some(Arc::clone(&losses)),
         };
         kernels.all.insert(7, running);
-        losses.note(1, &[1, 0], 0);
+        losses.store(1, &[1, 0], 0);
         assert!(kernels.forget(7).is_none());
         // The session ends: its capture finds more.
-        losses.note(9, &[1, 5], 2);
-        let told = [
+        losses.store(9, &[1, 5], 2);
+        let expected = [
             "1 kernel events of processor 0 found no room",
             "5 kernel events of processor 1 found no room",
             "3 kernel events were too large, or too many at once",
-            "2 facts about processes were not read: whoever keeps them took too long",
+            "2 process details were not read in time",
         ];
-        assert_eq!(kernels.stopped(7), told);
+        assert_eq!(kernels.stopped(7), expected);
         assert!(kernels.stopped(7).is_empty(), "once");
-        assert!(Losses::new(2).told().is_empty());
+        assert!(Losses::new(2).messages().is_empty());
     }
 
     #[test]
-    fn guests_wait_behind_others() {
-        let mut kernels = Kernels::seeing(Scope::Own);
+    fn guests_are_served_last() {
+        let mut kernels = Kernels::with_scope(Scope::Own);
         let janitor = Janitor::new();
         for (link, is_guest) in [(1, true), (2, true), (3, false), (4, true), (5, false)] {
             let claimant = Claimant { uid: 7, is_guest };
-            let passed = Passed::new(Vec::new(), &janitor);
-            let said = Waiting::Said(Asker { link, request: 0 }, claimant, Box::new(Message::Done), passed);
-            kernels.waiting.push_back(said);
+            let passed = PassedDescriptors::new(Vec::new(), &janitor);
+            let request =
+                Waiting::Request(ReplyTo { link, request: 0 }, claimant, Box::new(Message::Done), passed);
+            kernels.waiting.push_back(request);
         }
         kernels.adjust_later(9);
-        let served = std::iter::from_fn(|| kernels.next_waiting()).map(|it| match it {
-            Waiting::Said(asker, ..) => asker.link,
+        let served = std::iter::from_fn(|| kernels.next_waiting()).map(|waiting| match waiting {
+            Waiting::Request(reply_to, ..) => reply_to.link,
             Waiting::Adjust(id) => id,
         });
         assert_eq!(served.collect::<Vec<_>>(), [3, 5, 9, 1, 2, 4]);
     }
 
     #[test]
-    fn what_waits_is_bounded_by_the_sessions_that_there_are() {
-        let mut kernels = Kernels::seeing(Scope::Own);
+    fn queued_adjustments_are_bounded_by_number_of_sessions() {
+        let mut kernels = Kernels::with_scope(Scope::Own);
         (0..100).for_each(|_| kernels.adjust_later(7));
         kernels.adjust_later(8);
         assert_eq!(kernels.waiting.len(), 2);

@@ -1,4 +1,5 @@
-//! What is done about private sessions: requests of controllers, passed on to processes. What comes back is in `answers`.
+//! Requests of controllers about private sessions, passed on to processes. `answers` handles the
+//! replies.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -16,77 +17,76 @@ use traceweir_transport::message::{
 };
 
 use super::owner::names_file;
-use super::{ANSWER_WITHIN, Enabled, MAX_ENABLES, Member, Private, Purpose, who_takes_part};
+use super::{ANSWER_WITHIN, Enabled, MAX_ENABLES, Member, Private, Purpose, resolve_participants};
 use crate::error::Refusal;
 use crate::filter;
 use crate::limits::{Claimant, MAX_PRIVATES, MAX_PRIVATES_OF_GUEST};
-use crate::log::{enabled, info, told};
-use crate::logfile::{Named, Passed};
+use crate::log::{log_client, log_enable, log_info};
+use crate::logfile::{NamedFiles, PassedDescriptors};
 use crate::registry::Target;
 use crate::service::access::rights_to_run;
 use crate::service::enable::{EnableCall, verb};
 use crate::service::sessions::{name_is_taken, not_running};
-use crate::service::{Asker, LinkId, Service};
+use crate::service::{LinkId, ReplyTo, Service};
 
-fn invalid(why: &str) -> Refusal {
-    Refusal::new(Status::ERROR_INVALID_PARAMETER, why)
+fn invalid(reason: &str) -> Refusal {
+    Refusal::new(Status::ERROR_INVALID_PARAMETER, reason)
 }
 
 impl Service {
     /// Starts a private session in all processes of its provider that take part, now and later.
     pub(in crate::service) fn start_private(
         &mut self,
-        asker: Asker,
+        reply_to: ReplyTo,
         config: SessionConfig,
-        passed: &Passed,
+        passed: &PassedDescriptors,
     ) -> Result<(), Refusal> {
         self.refuse_when_leaving()?;
-        passed.check(Named::Nothing)?;
-        let names_nobody = config.guid.is_null();
+        passed.check(NamedFiles::Nothing)?;
+        let has_no_guid = config.guid.is_null();
         let config = Config::for_private(config, cpu::possible())?.properties().clone();
         let name = SessionRef::Name(config.name.clone());
-        if names_nobody {
+        if has_no_guid {
             return Err(invalid("the GUID of a private session is that of its provider"));
         }
-        let who = who_takes_part(&config.guid, &config.filters)?;
-        // A name that stands for another session by its GUID would take that one's place.
-        if self.sessions.known(&name).is_some() {
+        let participants = resolve_participants(&config.guid, &config.filters)?;
+        // A name that is the GUID of another session would hide that session.
+        if self.sessions.find_any(&name).is_some() {
             return Err(name_is_taken(&config.name));
         }
         self.privates.check_name(&config.name)?;
         if self.privates.all.len() >= MAX_PRIVATES {
-            let why = format!("{MAX_PRIVATES} private sessions are running, which is the limit");
-            return Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, why));
+            let reason = format!("{MAX_PRIVATES} private sessions are running, the limit");
+            return Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, reason));
         }
-        let owner = self.claimant(asker);
-        let owners = self.privates.all.values().map(|it| it.owner);
+        let owner = self.claimant(reply_to);
+        let owners = self.privates.all.values().map(|private| private.owner);
         if !owner.has_room(owners, MAX_PRIVATES_OF_GUEST, MAX_PRIVATES) {
-            let why =
-                format!("you run {MAX_PRIVATES_OF_GUEST} private sessions, which is the limit for one user");
-            return Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, why));
+            let reason = format!("you run {MAX_PRIVATES_OF_GUEST} private sessions, the limit for one user");
+            return Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, reason));
         }
-        self.check_right(asker.link, config.guid, rights_to_run(&config))?;
-        let (_, identity) = self.starter(asker.link).ok_or_else(not_running)?;
+        self.check_right(reply_to.link, config.guid, rights_to_run(&config))?;
+        let (_, identity) = self.starter(reply_to.link).ok_or_else(not_running)?;
         let starter = identity.uid;
         let order = self.privates.next_order(owner)?;
         let id = self.sessions.next_id_with(self.privates.next_logger());
-        let tied_to = config.tied.then_some(asker.link);
+        let tied_to = config.tied.then_some(reply_to.link);
         let (provider, members, enables) = (config.guid, Default::default(), Default::default());
-        info!("private session {:?} started by {}", config.name, self.who(asker.link));
-        let (gone, turned_away) = (Properties::default(), 0);
+        log_info!("private session {:?} started by {}", config.name, self.peer_name(reply_to.link));
+        let (gone, uncounted) = (Properties::default(), 0);
         let is_named = false;
         let private = Private {
             config,
             starter,
             identity,
             owner,
-            who,
+            participants,
             members,
             is_named,
             enables,
             tied_to,
             gone,
-            turned_away,
+            uncounted,
             tracks_binaries: false,
         };
         self.privates.all.insert(id, private);
@@ -99,47 +99,53 @@ impl Service {
         links.dedup();
         let waiting = links.into_iter().filter(|link| self.join(id, *link, order)).collect();
         let within = Some(ANSWER_WITHIN);
-        self.await_processes(order, (Some(asker), owner, id), Purpose::Start, waiting, within);
+        self.await_processes(order, (Some(reply_to), owner, id), Purpose::Start, waiting, within);
         Ok(())
     }
 
-    /// A process has registered a provider: private sessions of it are run there too.
+    /// Starts the private sessions of a provider in a process that has just registered it.
     pub(in crate::service) fn join_privates(&mut self, link: LinkId, provider: Guid) {
-        let wanted = self.privates.all.iter().filter(|(_, it)| it.config.guid == provider);
+        let wanted = self.privates.all.iter().filter(|(_, private)| private.config.guid == provider);
         let ids: Vec<u64> = wanted.map(|(id, _)| *id).collect();
         for id in ids {
             self.join(id, link, 0);
         }
     }
 
-    /// Has a process run a session, where it takes part and does not do so already.
+    /// Starts a session in a process, if the process takes part and does not run it yet; returns
+    /// whether it did.
     pub(super) fn join(&mut self, id: u64, link: LinkId, order: u32) -> bool {
         let (Some(private), Some(process)) =
             (self.privates.all.get_mut(&id), self.registry.processes.get(&link))
         else {
             return false;
         };
-        if private.members.contains_key(&link) || !private.is_for(process) {
+        if private.members.contains_key(&link) || !private.includes(process) {
             return false;
         }
-        // The groups of who is no guest are not known, and are compared by the process itself.
-        let identity =
-            self.clients.get(&link).filter(|it| self.access.is_guest(&it.peer)).map(|it| &it.identity);
+        // The groups of a peer that is not a guest are not looked up; the process itself compares
+        // them.
+        let identity = self
+            .clients
+            .get(&link)
+            .filter(|client| self.access.is_guest(&client.peer))
+            .map(|client| &client.identity);
         if identity.is_some_and(|identity| private.is_outranked_by(identity)) {
             let (name, pid) = (&private.config.name, process.peer.pid);
-            told!(
+            log_client!(
                 "process {pid} is in groups that the starter of private session {name:?} is not in: it takes no part"
             );
-            private.turned_away = private.turned_away.saturating_add(1);
+            private.uncounted = private.uncounted.saturating_add(1);
             return false;
         }
         let is_named = !std::mem::replace(&mut private.is_named, true);
         let log_file = private.path_for(private.config.log_file.as_deref(), is_named, process.peer.pid);
-        let is_anothers = process.peer.uid != private.starter;
-        private.members.insert(link, Member { is_named, is_anothers, ..Member::default() });
+        let has_other_user = process.peer.uid != private.starter;
+        private.members.insert(link, Member { is_named, has_other_user, ..Member::default() });
         let filters = Vec::new();
         let config = SessionConfig { log_file, filters, tied: false, ..private.config.clone() };
-        let enables: Vec<_> = private.enables.iter().map(|(guid, it)| (*guid, it.params.clone())).collect();
+        let enables: Vec<_> =
+            private.enables.iter().map(|(guid, enabled)| (*guid, enabled.params.clone())).collect();
         let starter = private.starter;
         let start = Message::PrivateStart { order, session: id, starter, config: Box::new(config) };
         self.send(link, 0, start);
@@ -149,63 +155,63 @@ impl Service {
             self.send(link, 0, Message::PrivateEnable { order: 0, session: id, provider, code, params });
         }
         self.enable_names_in(id, link);
-        self.tell_private_modules(id, Some(link), None);
+        self.request_private_modules(id, Some(link), None);
         true
     }
 
     /// Controls a private session in all its processes.
     pub(in crate::service) fn control_private(
         &mut self,
-        asker: Asker,
+        reply_to: ReplyTo,
         id: u64,
         control: Control,
     ) -> Result<(), Refusal> {
-        // Processes answer this, and a daemon that leaves does not wait for them.
+        // Processes answer this request, and a daemon that is shutting down does not wait for them.
         self.refuse_when_leaving()?;
-        self.check_owner(asker, id, names_file(&control))?;
+        self.check_owner(reply_to, id, names_file(&control))?;
         match control {
-            Control::Query => self.ask_members(asker, id, Purpose::Query, |_| Control::Query),
+            Control::Query => self.ask_members(reply_to, id, Purpose::Query, |_| Control::Query),
             Control::Update(update) => {
                 check_update(&update)?;
-                self.privates.check_pending(self.claimant(asker))?;
+                self.privates.check_pending(self.claimant(reply_to))?;
                 if let Some(private) = self.privates.all.get_mut(&id) {
                     private.config.flush_timer = update.flush_timer.unwrap_or(private.config.flush_timer);
                     private.config.log_file = update.log_file.clone().or(private.config.log_file.take());
                 }
-                self.ask_members(asker, id, Purpose::Change, |name| {
+                self.ask_members(reply_to, id, Purpose::Change, |name| {
                     Control::Update(Update { log_file: name(update.log_file.as_deref()), ..update.clone() })
                 })
             }
-            Control::Flush { log_file } => self.ask_members(asker, id, Purpose::Change, |name| {
+            Control::Flush { log_file } => self.ask_members(reply_to, id, Purpose::Change, |name| {
                 Control::Flush { log_file: name(log_file.as_deref()) }
             }),
             Control::Stop => {
-                // Before anything is done: who is refused finds the session as it was.
-                self.privates.check_pending(self.claimant(asker))?;
-                self.stop_private(Some(asker), id);
+                // Check before anything is done: a refused stop leaves the session as it was.
+                self.privates.check_pending(self.claimant(reply_to))?;
+                self.stop_private(Some(reply_to), id);
                 Ok(())
             }
             Control::Outcome => {
-                let why = "the session is running: it has no outcome yet";
-                Err(Refusal::new(Status::ERROR_WMI_INSTANCE_NOT_FOUND, why))
+                let reason = "the session is running: it has no outcome yet";
+                Err(Refusal::new(Status::ERROR_WMI_INSTANCE_NOT_FOUND, reason))
             }
             Control::Increment | Control::ConvertToRealTime => {
-                let why = "a private session writes one file and is never live";
-                Err(Refusal::new(Status::ERROR_INVALID_FUNCTION, why))
+                let reason = "a private session writes one file and is never live";
+                Err(Refusal::new(Status::ERROR_INVALID_FUNCTION, reason))
             }
         }
     }
 
-    /// Passes a request on to all processes, each with its own file's name.
+    /// Passes a request on to all processes, each with the name of its own file.
     fn ask_members(
         &mut self,
-        asker: Asker,
+        reply_to: ReplyTo,
         id: u64,
         purpose: Purpose,
         make: impl Fn(&dyn Fn(Option<&Path>) -> Option<std::path::PathBuf>) -> Control,
     ) -> Result<(), Refusal> {
-        let uid = self.uid(asker)?;
-        let claimant = self.claimant(asker);
+        let uid = self.uid(reply_to)?;
+        let claimant = self.claimant(reply_to);
         let order = self.privates.next_order(claimant)?;
         let Some(private) = self.privates.all.get(&id) else { return Ok(()) };
         let is_quick = matches!(purpose, Purpose::Query);
@@ -220,76 +226,83 @@ impl Service {
         for (link, control) in orders {
             self.send(link, 0, Message::PrivateControl { order, session: id, asker: uid, control });
         }
-        self.await_processes(order, (Some(asker), claimant, id), purpose, waiting, Some(within));
+        self.await_processes(order, (Some(reply_to), claimant, id), purpose, waiting, Some(within));
         Ok(())
     }
 
-    /// Ends a session in all its processes; nobody joins it any more. Where somebody asks, there is room for his question.
-    pub(in crate::service) fn stop_private(&mut self, asker: Option<Asker>, id: u64) {
+    /// Ends a session in all its processes; no process joins it any more. If `reply_to` is given,
+    /// the caller has checked that there is room for the request.
+    pub(in crate::service) fn stop_private(&mut self, reply_to: Option<ReplyTo>, id: u64) {
         let Some(private) = self.privates.all.remove(&id) else { return };
         let (name, members) = (&private.config.name, private.members.len());
-        match asker {
-            Some(asker) => {
-                let who = self.who(asker.link);
-                info!("private session {name:?} is stopped by {who}, in {members} processes");
+        match reply_to {
+            Some(reply_to) => {
+                let peer = self.peer_name(reply_to.link);
+                log_info!("private session {name:?} is stopped by {peer}, in {members} processes");
             }
-            None => info!("private session {name:?} stops in {members} processes"),
+            None => log_info!("private session {name:?} stops in {members} processes"),
         }
         let waiting: BTreeSet<LinkId> = private.members.keys().copied().collect();
-        // Where nobody asks and too much is under way, nobody is waited for; the processes are told all the same.
-        let claimant: Claimant = asker.map_or(private.owner, |asker| self.claimant(asker));
+        // Without a requester and with too much under way there is no wait; the processes get the
+        // order nevertheless.
+        let claimant: Claimant = reply_to.map_or(private.owner, |reply_to| self.claimant(reply_to));
         let order = self.privates.next_order(claimant);
-        let uid = asker.and_then(|asker| self.uid(asker).ok()).unwrap_or(private.starter);
+        let uid = reply_to.and_then(|reply_to| self.uid(reply_to).ok()).unwrap_or(private.starter);
         for link in &waiting {
             let (order, control) = (*order.as_ref().unwrap_or(&0), Control::Stop);
             self.send(*link, 0, Message::PrivateControl { order, session: id, asker: uid, control });
         }
-        match (order, asker) {
+        match (order, reply_to) {
             (Ok(order), _) => {
                 let within = private.within_for_disk();
                 let purpose = Purpose::Stop(Box::new(private));
-                self.await_processes(order, (asker, claimant, id), purpose, waiting, Some(within));
+                self.await_processes(order, (reply_to, claimant, id), purpose, waiting, Some(within));
             }
-            (Err(refusal), Some(asker)) => self.refuse(asker, refusal),
+            (Err(refusal), Some(reply_to)) => self.refuse(reply_to, refusal),
             (Err(_), None) => {}
         }
     }
 
-    /// Enables, disables or asks for state, in all processes of a private session.
+    /// Enables or disables a provider, or requests its state, in all processes of a private
+    /// session.
     pub(in crate::service) fn enable_private(
         &mut self,
-        asker: Asker,
+        reply_to: ReplyTo,
         id: u64,
         call: EnableCall,
     ) -> Result<(), Refusal> {
         self.refuse_when_leaving()?;
         call.check_name()?;
         let EnableCall { provider, code, params, name: called, timeout_ms } = call;
-        self.check_owner(asker, id, false)?;
+        self.check_owner(reply_to, id, false)?;
         if provider.is_null() || params.property & EVENT_ENABLE_PROPERTY_PROVIDER_GROUP != 0 {
             return Err(invalid("a private session enables providers by their GUID, not groups"));
         }
-        self.check_right(asker.link, provider, Rights::TRACELOG_GUID_ENABLE)?;
+        self.check_right(reply_to.link, provider, Rights::TRACELOG_GUID_ENABLE)?;
         if is_system_provider(&provider) {
-            return Err(invalid("a system provider is enabled on a system logger only"));
+            return Err(invalid("system providers can be enabled only on a system logger"));
         }
         let (params, scope) = filter::resolve(&provider, params)?;
         if scope.is_some() {
             return Err(invalid("the processes of a private session are chosen when it is started"));
         }
-        let claimant = self.claimant(asker);
-        let order = if timeout_ms == 0 { 0 } else { self.privates.next_order_of(asker.link, claimant)? };
+        let claimant = self.claimant(reply_to);
+        let order =
+            if timeout_ms == 0 { 0 } else { self.privates.next_order_for(reply_to.link, claimant)? };
         let Some(private) = self.privates.all.get_mut(&id) else { return Ok(()) };
         let mut is_by_name = false;
         match code {
             EnableCode::Enable => {
                 let is_new = !private.enables.contains_key(&provider);
                 if is_new && private.enables.len() >= MAX_ENABLES {
-                    let why = format!("a private session enables at most {MAX_ENABLES} providers");
-                    return Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, why));
+                    let reason = format!("a private session enables at most {MAX_ENABLES} providers");
+                    return Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, reason));
                 }
-                let before =
-                    private.enables.remove(&provider).map(|it| it.name).filter(|_| called.is_empty());
+                let before = private
+                    .enables
+                    .remove(&provider)
+                    .map(|enabled| enabled.name)
+                    .filter(|_| called.is_empty());
                 let name = before.unwrap_or(called);
                 is_by_name = provider.is_hash_of(&name);
                 private.enables.insert(provider, Enabled { params: params.clone(), name, is_by_name });
@@ -302,13 +315,13 @@ impl Service {
         if is_by_name {
             self.join_by_name(id, provider);
         }
-        let members = self.privates.all.get(&id).map(|it| it.members.keys().copied().collect());
+        let members = self.privates.all.get(&id).map(|private| private.members.keys().copied().collect());
         let links: BTreeSet<LinkId> = members.unwrap_or_default();
-        let who = self.who(asker.link);
-        enabled!("{who}, {} {provider} for private session {name:?}", verb(code));
+        let peer = self.peer_name(reply_to.link);
+        log_enable!("{peer}, {} {provider} for private session {name:?}", verb(code));
         for link in &links {
             let mut orders = Vec::new();
-            // Processes that have just joined know of all GUIDs.
+            // Processes that have just joined have been sent all GUIDs.
             if before.contains(link) {
                 orders = self.orders_by_name((id, *link), (provider, code), &params);
             }
@@ -317,32 +330,32 @@ impl Service {
                 orders.into_iter().partition(|(guid, _, _)| *guid == provider);
             let main = [(provider, code, params.clone())];
             let all: Vec<_> = first.into_iter().chain(main).chain(after).collect();
-            // The answer to the call comes when all is done: the answer to the last order counts.
+            // The call is answered when all orders are done: the answer to the last order counts.
             let last = all.len().saturating_sub(1);
-            for (at, (provider, code, params)) in all.into_iter().enumerate() {
-                let order = if at == last { order } else { 0 };
+            for (index, (provider, code, params)) in all.into_iter().enumerate() {
+                let order = if index == last { order } else { 0 };
                 let params = Box::new(params);
                 self.send(*link, 0, Message::PrivateEnable { order, session: id, provider, code, params });
             }
         }
         if code == EnableCode::Enable {
-            self.tell_private_modules(id, None, (!is_by_name).then_some(provider));
+            self.request_private_modules(id, None, (!is_by_name).then_some(provider));
         }
         if order == 0 {
-            self.reply(asker, Message::Done);
+            self.reply(reply_to, Message::Done);
             return Ok(());
         }
         let within = (timeout_ms != u32::MAX).then(|| Duration::from_millis(timeout_ms.into()));
-        self.await_processes(order, (Some(asker), claimant, id), Purpose::Enable, links, within);
+        self.await_processes(order, (Some(reply_to), claimant, id), Purpose::Enable, links, within);
         Ok(())
     }
 }
 
-/// The log file and the flush timer are all that can be changed.
+/// Refuses updates of anything except the log file and the flush timer.
 fn check_update(update: &Update) -> Result<(), Refusal> {
     let Update { flush_timer: _, maximum_buffers, real_time, log_file: _, enable_flags } = update;
     if maximum_buffers.is_some() || *real_time == Some(true) || enable_flags.is_some_and(|flags| flags != 0) {
-        return Err(invalid("of a private session the log file and the flush timer can be changed"));
+        return Err(invalid("only the log file and the flush timer of a private session can be changed"));
     }
     Ok(())
 }

@@ -1,7 +1,8 @@
-//! What processes say about private sessions, put together for who asked.
+//! Reports of processes about private sessions, combined for the controller.
 //!
 //! ```text
-//!   await_processes ─▶ Pending { waiting, others } ──the last answers, is gone, or time is up──▶ conclude ─▶ the asker
+//!   await_processes ─▶ Pending { waiting, others }
+//!       ──last answer, disconnect, or timeout──▶ conclude ─▶ reply to the controller
 //! ```
 
 use std::collections::BTreeSet;
@@ -13,15 +14,15 @@ use traceweir_transport::message::{Message, Properties, SessionConfig};
 use super::{OTHERS_WITHIN, Pending, Private, Purpose};
 use crate::error::Refusal;
 use crate::limits::Claimant;
-use crate::log::{told, warning};
+use crate::log::{log_client, log_warning};
 use crate::service::sessions::not_running;
-use crate::service::{Asker, LinkId, Service};
+use crate::service::{LinkId, ReplyTo, Service};
 
 impl Service {
     pub(super) fn await_processes(
         &mut self,
         order: u32,
-        (asker, claimant, session): (Option<Asker>, Claimant, u64),
+        (reply_to, claimant, session): (Option<ReplyTo>, Claimant, u64),
         purpose: Purpose,
         waiting: BTreeSet<LinkId>,
         within: Option<Duration>,
@@ -36,41 +37,45 @@ impl Service {
         let others = others.map(|others| (now + OTHERS_WITHIN, others));
         let (succeeded, failure) = (0, None);
         let pending =
-            Pending { asker, claimant, session, purpose, waiting, succeeded, failure, deadline, others };
+            Pending { reply_to, claimant, session, purpose, waiting, succeeded, failure, deadline, others };
         self.privates.pending.insert(order, pending);
         self.conclude_if_answered(order);
     }
 
-    /// A process says what came of an order. Who takes no part has nothing to say.
+    /// Handles a process's report on an order. Reports of processes that take no part are ignored.
     pub(in crate::service) fn private_state(
         &mut self,
         link: LinkId,
         (order, session): (u32, u64),
         outcome: Result<Properties, Refusal>,
     ) {
-        let Some(private) = self.privates.spoken_of(session) else { return };
+        let Some(private) = self.privates.find_reported(session) else { return };
         let Some(member) = private.members.get_mut(&link) else { return };
         let failure = match outcome {
             Ok(properties) => {
-                // Its configuration is ours; what a process could make us keep is bounded.
+                // The daemon has the configuration already; this bounds what a process can make it
+                // keep.
                 let config = SessionConfig::default();
-                (member.runs, member.last) = (true, Properties { config, ..properties });
+                (member.is_running, member.last) = (true, Properties { config, ..properties });
                 None
             }
             Err(refusal) => {
                 let pid = self.registry.processes.get(&link).map_or(0, |process| process.peer.pid);
                 let (name, reason, status) = (&private.config.name, &refusal.reason, refusal.status.0);
-                told!("process {pid} says of private session {name:?}: {reason:?} (status {status})");
-                if !member.runs {
-                    // It never ran there: the plain name is free for another.
+                log_client!(
+                    "process {pid} reports for private session {name:?}: {reason:?} (status {status})"
+                );
+                if !member.is_running {
+                    // The session never ran there, so another process may get the plain name.
                     private.is_named &= !member.is_named;
                     private.members.remove(&link);
-                    private.turned_away = private.turned_away.saturating_add(1);
+                    private.uncounted = private.uncounted.saturating_add(1);
                 }
                 Some(Refusal::new(refusal.status, format!("process {pid}: {refusal}")))
             }
         };
-        if let Some(pending) = self.privates.pending.get_mut(&order).filter(|it| it.session == session)
+        if let Some(pending) =
+            self.privates.pending.get_mut(&order).filter(|pending| pending.session == session)
             && pending.waiting.remove(&link)
         {
             pending.succeeded += usize::from(failure.is_none());
@@ -79,15 +84,15 @@ impl Service {
         self.conclude_if_answered(order);
     }
 
-    /// A process is gone, and with it its private sessions.
-    pub(in crate::service) fn private_left(&mut self, link: LinkId) {
+    /// Removes a process that has disconnected from its private sessions.
+    pub(in crate::service) fn private_provider_left(&mut self, link: LinkId) {
         for private in self.privates.all.values_mut() {
-            private.leave(link);
+            private.remove_member(link);
         }
         let mut orders = Vec::new();
         for (order, pending) in &mut self.privates.pending {
             if let Purpose::Stop(private) = &mut pending.purpose {
-                private.leave(link);
+                private.remove_member(link);
             }
             if pending.waiting.remove(&link) {
                 orders.push(*order);
@@ -98,33 +103,38 @@ impl Service {
         }
     }
 
-    /// A controller is gone: nobody is told, and what was tied to it ends.
+    /// Removes a controller that has disconnected: its requests get no reply, and sessions tied to
+    /// it end.
     pub(in crate::service) fn private_controller_left(&mut self, link: LinkId) {
-        let is_its = |it: &Pending| it.asker.is_some_and(|asker| asker.link == link);
-        // What is only waited for is forgotten; a start or stop goes on, for nobody.
-        self.privates.pending.retain(|_, it| !(is_its(it) && matches!(it.purpose, Purpose::Enable)));
+        let is_requester = |pending: &Pending| pending.reply_to.is_some_and(|reply_to| reply_to.link == link);
+        // A pending enable is dropped; a start or stop goes on without a reply.
+        self.privates
+            .pending
+            .retain(|_, pending| !(is_requester(pending) && matches!(pending.purpose, Purpose::Enable)));
         for pending in self.privates.pending.values_mut() {
-            pending.asker = pending.asker.filter(|asker| asker.link != link);
+            pending.reply_to = pending.reply_to.filter(|reply_to| reply_to.link != link);
         }
         for id in self.privates.tied_to(link) {
             self.stop_private(None, id);
         }
     }
 
-    /// Goes on without those who need not be waited for.
-    pub(super) fn leave_others(&mut self, now: Instant) {
+    /// Stops waiting for the processes of other users whose deadline has passed.
+    pub(super) fn expire_others(&mut self, now: Instant) {
         let mut orders = Vec::new();
         for (order, pending) in &mut self.privates.pending {
-            let Some((_, others)) = pending.others.take_if(|(at, _)| *at <= now) else { continue };
+            let Some((_, others)) = pending.others.take_if(|(deadline, _)| *deadline <= now) else {
+                continue;
+            };
             orders.push(*order);
             let silent = others.iter().filter(|link| pending.waiting.remove(*link)).count();
             if let (Purpose::Stop(private), 1..) = (&mut pending.purpose, silent) {
-                warning!(
-                    "private session {:?}: {silent} processes of other users do not say how it ended",
+                log_warning!(
+                    "private session {:?}: {silent} processes of other users did not report how it ended",
                     private.config.name
                 );
                 let silent = u32::try_from(silent).unwrap_or(u32::MAX);
-                private.turned_away = private.turned_away.saturating_add(silent);
+                private.uncounted = private.uncounted.saturating_add(silent);
             }
         }
         for order in orders {
@@ -132,17 +142,22 @@ impl Service {
         }
     }
 
-    /// Time has passed.
+    /// Ends the requests whose deadline has passed.
     pub(in crate::service) fn expire_privates(&mut self, now: Instant) {
-        self.leave_others(now);
-        let is_late = |it: &Pending| it.deadline.is_some_and(|deadline| deadline <= now);
-        let late: Vec<u32> =
-            self.privates.pending.iter().filter(|(_, it)| is_late(it)).map(|(order, _)| *order).collect();
+        self.expire_others(now);
+        let is_late = |pending: &Pending| pending.deadline.is_some_and(|deadline| deadline <= now);
+        let late: Vec<u32> = self
+            .privates
+            .pending
+            .iter()
+            .filter(|(_, pending)| is_late(pending))
+            .map(|(order, _)| *order)
+            .collect();
         for order in late {
             if let Some(mut pending) = self.privates.pending.remove(&order) {
-                let why = "a process did not answer in time; what was asked for stands";
-                let late = Refusal::new(Status::ERROR_TIMEOUT, why);
-                // A session is started also where a process takes its time.
+                let reason = "a process did not answer in time; the request stays in effect";
+                let late = Refusal::new(Status::ERROR_TIMEOUT, reason);
+                // A start succeeds even if a process is slow.
                 let late = Some(late).filter(|_| !matches!(pending.purpose, Purpose::Start));
                 pending.failure = pending.failure.take().or(late);
                 self.conclude(pending);
@@ -151,23 +166,24 @@ impl Service {
     }
 
     pub(super) fn conclude_if_answered(&mut self, order: u32) {
-        if self.privates.pending.get(&order).is_some_and(|it| it.waiting.is_empty())
+        if self.privates.pending.get(&order).is_some_and(|pending| pending.waiting.is_empty())
             && let Some(pending) = self.privates.pending.remove(&order)
         {
             self.conclude(pending);
         }
     }
 
-    /// Tells whoever asked what came of it.
+    /// Replies to the controller with the result of a request.
     pub(super) fn conclude(&mut self, pending: Pending) {
-        let Pending { asker, session, purpose, succeeded, failure, .. } = pending;
+        let Pending { reply_to, session, purpose, succeeded, failure, .. } = pending;
         self.used = Instant::now();
         let properties = match &purpose {
             Purpose::Stop(private) => Some(private.properties(session)),
             _ => self.privates.all.get(&session).map(|private| private.properties(session)),
         };
         let failure = match purpose {
-            // A process may refuse while others run it; where none does there is no session.
+            // A process may refuse while others run the session; if none runs it, there is no
+            // session.
             Purpose::Start if succeeded == 0 && failure.is_some() => {
                 self.stop_private(None, session);
                 failure
@@ -175,12 +191,12 @@ impl Service {
             Purpose::Start | Purpose::Query => None,
             Purpose::Change | Purpose::Enable | Purpose::Stop(_) => failure,
         };
-        let Some(asker) = asker else { return };
+        let Some(reply_to) = reply_to else { return };
         match (failure, purpose, properties) {
-            (Some(refusal), ..) => self.refuse(asker, refusal),
-            (None, Purpose::Enable, _) => self.reply(asker, Message::Done),
-            (None, _, Some(properties)) => self.reply(asker, Message::Properties(Box::new(properties))),
-            (None, _, None) => self.refuse(asker, not_running()),
+            (Some(refusal), ..) => self.refuse(reply_to, refusal),
+            (None, Purpose::Enable, _) => self.reply(reply_to, Message::Done),
+            (None, _, Some(properties)) => self.reply(reply_to, Message::Properties(Box::new(properties))),
+            (None, _, None) => self.refuse(reply_to, not_running()),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Private sessions that enable a provider by its name, whatever GUID it has registered under that
+//! Private sessions that enable a provider by its name, whichever GUID it has registered under that
 //! name.
 //!
 //! ```text
@@ -8,13 +8,12 @@
 //!          where the session's own GUID is the hash
 //! ```
 //!
-//! The starter of the session needs the rights that it takes to run and enable one for each such
-//! GUID. A session that was started and enabled by a GUID alone, as programs do that use the
-//! published API, is that GUID's and nothing else's. An enable of a GUID by itself counts more than
-//! that of its name.
+//! The starter of the session needs the rights to run a session and to enable for each such GUID. A
+//! session that was started and enabled by a GUID alone, as programs that use the published API do,
+//! applies to that GUID only. A direct enable of a GUID takes precedence over one by name.
 //!
-//! Each member of a session remembers which GUIDs it was ordered to enable because of a name, at
-//! most [`MAX_GUIDS_BY_NAME`]. A GUID that the session no longer reaches is disabled there, also
+//! Each member of a session stores the GUIDs that it was ordered to enable because of a name, at
+//! most [`MAX_GUIDS_BY_NAME`]. A GUID that the session no longer reaches is disabled there, even
 //! while the process has no registration of it.
 
 use std::collections::BTreeSet;
@@ -24,7 +23,7 @@ use traceweir_format::spec::access::Rights;
 use traceweir_transport::message::{EnableCode, EnableParams, Message};
 
 use super::{MAX_GUIDS_BY_NAME, Private};
-use crate::log::refused;
+use crate::log::log_refusal;
 use crate::registry::Registry;
 use crate::service::access::rights_to_run;
 use crate::service::{LinkId, Service};
@@ -54,9 +53,9 @@ impl Private {
         self.enables.get(&hash).is_some_and(|enabled| enabled.is_by_name)
     }
 
-    /// Returns the GUIDs of a process that a call about `provider` may concern: the provider
-    /// itself, and the GUIDs that are, or were, reached by it as the hash of a name.
-    fn guids_concerned(&self, registry: &Registry, link: LinkId, provider: Guid) -> BTreeSet<Guid> {
+    /// Returns the GUIDs of a process that a call about `provider` may affect: the provider itself,
+    /// and the GUIDs that are, or were, reached by it as the hash of a name.
+    fn affected_guids(&self, registry: &Registry, link: LinkId, provider: Guid) -> BTreeSet<Guid> {
         let by_name = self.members.get(&link).map(|member| &member.by_name);
         let before = by_name.into_iter().flatten().filter(|(_, hash)| **hash == provider);
         let mut guids: BTreeSet<Guid> = before.map(|(guid, _)| *guid).collect();
@@ -69,8 +68,8 @@ impl Private {
 }
 
 impl Service {
-    /// Returns the hash of the name by which a session enables a GUID in a process: the one that it
-    /// was enabled by before, where it still is.
+    /// Returns the hash of the name by which a session enables a GUID in a process; prefers the
+    /// name that enabled it before, if that still does.
     fn hash_reaching(&self, private: &Private, link: LinkId, provider: Guid) -> Option<Guid> {
         if private.enables.contains_key(&provider) {
             return None;
@@ -87,8 +86,8 @@ impl Service {
         reaching.filter(|_| self.may_run(private, provider))
     }
 
-    /// Brings up to date which of these GUIDs a session enables by name in a process, and returns
-    /// what the process has to be ordered for that. GUIDs for which `is_due` are enabled anew.
+    /// Updates which of these GUIDs a session enables by name in a process, and returns the orders
+    /// that the process must get. GUIDs for which `is_due` returns true are enabled again.
     fn update_by_name(
         &mut self,
         id: u64,
@@ -107,7 +106,8 @@ impl Service {
             let is_enabled_itself = private.enables.contains_key(&provider);
             let is_full = before.is_none() && member.by_name.len() >= MAX_GUIDS_BY_NAME;
             if now.is_some() && is_full {
-                // Registrations do not change meanwhile: a second attempt would find no more room.
+                // Registrations do not change meanwhile, so a second attempt would find no more
+                // room.
                 let is_first = !std::mem::replace(&mut has_made_room, true);
                 if !(is_first && self.drop_unregistered(id, link, &mut orders)) {
                     left_out = left_out.saturating_add(1);
@@ -135,15 +135,15 @@ impl Service {
         {
             let pid = self.registry.processes.get(&link).map_or(0, |process| process.peer.pid);
             let name = &private.config.name;
-            refused!(
-                "private session {name:?} enables {MAX_GUIDS_BY_NAME} GUIDs by name in process {pid}, which is the limit: {left_out} more are not enabled"
+            log_refusal!(
+                "private session {name:?} enables {MAX_GUIDS_BY_NAME} GUIDs by name in process {pid}, the limit: {left_out} more are not enabled"
             );
         }
         orders
     }
 
-    /// Makes room among the GUIDs that a session enables by name in a process: those without a
-    /// registration are disabled. Returns whether there were any.
+    /// Makes room among the GUIDs that a session enables by name in a process by disabling those
+    /// without a registration. Returns whether there were any.
     fn drop_unregistered(&mut self, id: u64, link: LinkId, orders: &mut Vec<OrderByName>) -> bool {
         let Some(private) = self.privates.all.get_mut(&id) else { return false };
         let Some(member) = private.members.get_mut(&link) else { return false };
@@ -160,8 +160,8 @@ impl Service {
         member.by_name.len() < before
     }
 
-    /// Returns what follows for the GUIDs of a process from a call about `provider`, which may be
-    /// the hash of their name, or have a name that is enabled.
+    /// Returns the orders for the GUIDs of a process that follow from a call about `provider`,
+    /// which may be the hash of their name, or have a name that is enabled.
     pub(super) fn orders_by_name(
         &mut self,
         (id, link): (u64, LinkId),
@@ -172,20 +172,20 @@ impl Service {
         if code == EnableCode::CaptureState {
             let by_name = private.members.get(&link).map(|member| &member.by_name);
             let enabled = by_name.into_iter().flatten().filter(|(_, hash)| **hash == provider);
-            let meant = enabled.filter(|(guid, _)| self.may_run(private, **guid));
-            return meant.map(|(guid, _)| (*guid, code, params.clone())).collect();
+            let permitted = enabled.filter(|(guid, _)| self.may_run(private, **guid));
+            return permitted.map(|(guid, _)| (*guid, code, params.clone())).collect();
         }
-        let guids = private.guids_concerned(&self.registry, link, provider);
+        let guids = private.affected_guids(&self.registry, link, provider);
         // The call itself disables its provider, which a name may still enable.
         let is_due = |guid, hash| hash == provider || (guid == provider && code == EnableCode::Disable);
         let orders = self.update_by_name(id, link, guids, is_due);
-        let is_left = |order: &OrderByName| !matches!(order, OrderByName::Disable { provider: guid } if *guid == provider);
-        let orders = orders.into_iter().filter(is_left);
-        let full = orders.filter_map(|order| {
-            let (code, params) = self.params_of(id, order, params)?;
+        let is_needed = |order: &OrderByName| !matches!(order, OrderByName::Disable { provider: guid } if *guid == provider);
+        let orders = orders.into_iter().filter(is_needed);
+        let with_params = orders.filter_map(|order| {
+            let (code, params) = self.params_for(id, order, params)?;
             Some((order.provider(), code, params))
         });
-        full.collect()
+        with_params.collect()
     }
 
     /// Orders a process that has just joined a session to enable what the session enables by name.
@@ -199,16 +199,18 @@ impl Service {
 
     fn send_by_name(&mut self, id: u64, link: LinkId, orders: &[OrderByName]) {
         for order in orders {
-            let Some((code, params)) = self.params_of(id, *order, &EnableParams::default()) else { continue };
+            let Some((code, params)) = self.params_for(id, *order, &EnableParams::default()) else {
+                continue;
+            };
             let params = Box::new(EnableParams { source: Guid::NULL, ..params });
             let provider = order.provider();
             self.send(link, 0, Message::PrivateEnable { order: 0, session: id, provider, code, params });
         }
     }
 
-    /// Returns the parameters of an order: those of the name for an enable, the given ones for a
+    /// Returns the parameters of an order: those of the name for an enable, `to_disable` for a
     /// disable.
-    pub(super) fn params_of(
+    pub(super) fn params_for(
         &self,
         id: u64,
         order: OrderByName,
@@ -223,46 +225,49 @@ impl Service {
         }
     }
 
-    /// Returns which rights the starter of a session lacks to run it for a provider of another GUID
-    /// than the session's.
-    fn missing_to_run(&self, private: &Private, provider: Guid) -> Rights {
+    /// Returns the rights that the starter of a session lacks to run it for a provider whose GUID
+    /// is not the session's.
+    fn missing_rights(&self, private: &Private, provider: Guid) -> Rights {
         let rights = rights_to_run(&private.config) | Rights::TRACELOG_GUID_ENABLE;
         self.access.missing(&private.identity, provider, rights)
     }
 
     fn may_run(&self, private: &Private, provider: Guid) -> bool {
-        self.missing_to_run(private, provider).is_empty()
+        self.missing_rights(private, provider).is_empty()
     }
 
-    /// Returns whether the starter of a session may run it for a provider, and logs it if not.
+    /// Returns whether the starter of a session may run it for a provider, and logs a refusal.
     fn check_may_run(&self, private: &Private, provider: Guid) -> bool {
-        let missing = self.missing_to_run(private, provider);
+        let missing = self.missing_rights(private, provider);
         if !missing.is_empty() {
             let (name, uid) = (&private.config.name, private.starter);
-            refused!(
+            log_refusal!(
                 "{provider} is not enabled by its name for private session {name:?}: uid {uid} has no {missing} on it"
             );
         }
         missing.is_empty()
     }
 
-    /// Has the processes take part that have registered a name with another GUID than its hash,
-    /// where that is the GUID of a session.
+    /// Starts a session in the processes that have registered a name under a GUID other than its
+    /// hash, if that hash is the session's own GUID.
     pub(super) fn join_by_name(&mut self, id: u64, hash: Guid) {
-        let Some(private) = self.privates.all.get(&id).filter(|it| it.config.guid == hash) else { return };
+        let Some(private) = self.privates.all.get(&id).filter(|private| private.config.guid == hash) else {
+            return;
+        };
         let mut links: BTreeSet<LinkId> = BTreeSet::new();
-        // The registrations of one process follow one another.
+        // The registrations of one process are adjacent.
         let mut last = None;
         for (link, provider) in self.registry.registrations_named(hash) {
-            let is_for = match last {
-                Some((checked, is_for)) if checked == link => is_for,
+            let is_included = match last {
+                Some((checked, is_included)) if checked == link => is_included,
                 _ => {
                     let process = self.registry.processes.get(&link);
-                    !private.members.contains_key(&link) && process.is_some_and(|it| private.is_for(it))
+                    !private.members.contains_key(&link)
+                        && process.is_some_and(|process| private.includes(process))
                 }
             };
-            last = Some((link, is_for));
-            if is_for && !links.contains(&link) && self.check_may_run(private, provider) {
+            last = Some((link, is_included));
+            if is_included && !links.contains(&link) && self.check_may_run(private, provider) {
                 links.insert(link);
             }
         }
@@ -271,18 +276,18 @@ impl Service {
         }
     }
 
-    /// A process has registered a provider, or given it a name: private sessions that enable the
-    /// name reach it from now on.
+    /// Lets private sessions that enable a name reach a registration that was just added, or has
+    /// just got that name.
     pub(in crate::service) fn join_privates_by_name(&mut self, link: LinkId, registration: u32) {
-        let Some((hash, provider)) = self.registry.name_of(link, registration) else { return };
+        let Some((hash, provider)) = self.registry.name_hash_and_guid(link, registration) else { return };
         let Some(process) = self.registry.processes.get(&link) else { return };
         let reaching = self.privates.all.iter().filter_map(|(id, private)| {
             if !private.enables_by_name(hash) || private.enables.contains_key(&provider) {
                 return None;
             }
             let is_member = private.members.contains_key(&link);
-            let is_meant = is_member || (private.config.guid == hash && private.is_for(process));
-            (is_meant && self.check_may_run(private, provider)).then_some((*id, is_member))
+            let is_included = is_member || (private.config.guid == hash && private.includes(process));
+            (is_included && self.check_may_run(private, provider)).then_some((*id, is_member))
         });
         for (id, is_member) in reaching.collect::<Vec<_>>() {
             if is_member {

@@ -1,7 +1,7 @@
-//! What private sessions enable, for those whom it concerns.
+//! The enables of private sessions in provider listings.
 //!
-//! Such sessions are in no list of sessions. Who asks about providers is told which of his own enable them; root and the daemon's own user are told
-//! of all.
+//! Private sessions are in no list of sessions. In a provider listing a user sees the enables of
+//! their own private sessions; root and the daemon's own user see those of all.
 
 use std::collections::BTreeSet;
 
@@ -10,17 +10,25 @@ use traceweir_transport::message::{EnableEntry, EnableParams, Message, ProviderE
 
 use super::Private;
 use crate::registry::Target;
-use crate::service::{Asker, LinkId, Service};
+use crate::service::{LinkId, ReplyTo, Service};
 
 impl Service {
-    /// The providers behind one, with what private sessions want of them.
-    pub(in crate::service) fn providers_page(&self, asker: Asker, after: Option<(Guid, bool)>) -> Message {
-        let shown: Vec<(u64, &Private)> = self.privates_shown_to(asker);
-        let others: BTreeSet<Target> =
-            shown.iter().flat_map(|(_, it)| it.enables.keys()).map(|guid| Target::Provider(*guid)).collect();
+    /// Returns a page of providers after a key, with the enables of private sessions.
+    pub(in crate::service) fn providers_page(
+        &self,
+        reply_to: ReplyTo,
+        after: Option<(Guid, bool)>,
+    ) -> Message {
+        let shown: Vec<(u64, &Private)> = self.privates_shown_to(reply_to);
+        let others: BTreeSet<Target> = shown
+            .iter()
+            .flat_map(|(_, private)| private.enables.keys())
+            .map(|guid| Target::Provider(*guid))
+            .collect();
         let entries = self.registry.providers(after, &others).map(|mut entry| {
             if !entry.is_group {
-                let enables = shown.iter().filter_map(|(id, it)| self.private_entry(*id, it, &entry));
+                let enables =
+                    shown.iter().filter_map(|(id, private)| self.private_entry(*id, private, &entry));
                 entry.privates = enables.collect();
             }
             entry
@@ -28,22 +36,31 @@ impl Service {
         Message::providers_page(entries)
     }
 
-    fn privates_shown_to(&self, asker: Asker) -> Vec<(u64, &Private)> {
-        let (uid, sees_all) = (self.uid(asker).ok(), !self.is_guest(asker.link));
-        let is_shown = |it: &Private| sees_all || uid == Some(it.starter);
-        self.privates.all.iter().filter(|(_, it)| is_shown(it)).map(|(id, it)| (*id, it)).collect()
+    fn privates_shown_to(&self, reply_to: ReplyTo) -> Vec<(u64, &Private)> {
+        let (uid, sees_all) = (self.uid(reply_to).ok(), !self.is_guest(reply_to.link));
+        let is_shown = |private: &Private| sees_all || uid == Some(private.starter);
+        self.privates
+            .all
+            .iter()
+            .filter(|(_, private)| is_shown(private))
+            .map(|(id, private)| (*id, private))
+            .collect()
     }
 
     fn private_entry(&self, id: u64, private: &Private, entry: &ProviderEntry) -> Option<EnableEntry> {
         let enabled = private.enables.get(&entry.provider)?;
         let EnableParams { level, match_any, match_all, property, ref filters, .. } = enabled.params;
-        let has_it: BTreeSet<LinkId> = self
+        let registered_in: BTreeSet<LinkId> = self
             .registry
             .registrations_of(Target::Provider(entry.provider))
             .into_iter()
-            .map(|it| it.0)
+            .map(|(link, _)| link)
             .collect();
-        let traced = private.members.iter().filter(|(link, it)| it.runs && has_it.contains(link)).count();
+        let traced = private
+            .members
+            .iter()
+            .filter(|(link, member)| member.is_running && registered_in.contains(link))
+            .count();
         Some(EnableEntry {
             session: id,
             level,

@@ -1,45 +1,54 @@
-//! Where the providers of a private session live (TraceProviderBinaryTracking, the one information class for private sessions).
+//! Module reports for private sessions (TraceProviderBinaryTracking, the only information class
+//! that private sessions support).
 
 use traceweir_format::Guid;
 
 use super::Private;
 use crate::error::Refusal;
-use crate::service::{Asker, LinkId, Service};
+use crate::service::{LinkId, ReplyTo, Service};
 
 impl Service {
-    /// Has a private session told where its providers live, from now on, or no longer.
+    /// Turns the recording of provider modules in a private session on or off.
     pub(in crate::service) fn track_private(
         &mut self,
-        asker: Asker,
+        reply_to: ReplyTo,
         id: u64,
         on: bool,
     ) -> Result<(), Refusal> {
-        self.check_owner(asker, id, false)?;
+        self.check_owner(reply_to, id, false)?;
         if let Some(private) = self.privates.all.get_mut(&id) {
             private.tracks_binaries = on;
         }
-        self.tell_private_modules(id, None, None);
+        self.request_private_modules(id, None, None);
         Ok(())
     }
 
-    /// A process has registered a provider: private sessions that it runs already are told of that one too.
-    pub(in crate::service) fn tell_privates_of(&mut self, link: LinkId, provider: Guid) {
-        let tracking = self.privates.all.iter().filter(|(_, it)| it.tracks_binaries);
+    /// Requests the modules of a provider that a process has just registered, for the private
+    /// sessions that the process already runs.
+    pub(in crate::service) fn request_modules_for_privates(&mut self, link: LinkId, provider: Guid) {
+        let tracking = self.privates.all.iter().filter(|(_, private)| private.tracks_binaries);
         let ids: Vec<u64> = tracking.map(|(id, _)| *id).collect();
         for id in ids {
-            self.tell_private_modules(id, Some(link), Some(provider));
+            self.request_private_modules(id, Some(link), Some(provider));
         }
     }
 
-    /// Has processes tell a session that tracks binaries where their registrations live: all that it has enabled, or those of one process, or one provider.
-    pub(super) fn tell_private_modules(&mut self, id: u64, link: Option<LinkId>, provider: Option<Guid>) {
-        let Some(private) = self.privates.all.get(&id).filter(|it| it.tracks_binaries) else { return };
-        let links: Vec<LinkId> =
-            private.members.keys().copied().filter(|it| link.is_none_or(|link| link == *it)).collect();
-        let told: Vec<(LinkId, Vec<u32>)> =
+    /// Asks processes to report the modules of registrations to a session that tracks binaries: of
+    /// all that the session has enabled, of one process, or of one provider.
+    pub(super) fn request_private_modules(&mut self, id: u64, link: Option<LinkId>, provider: Option<Guid>) {
+        let Some(private) = self.privates.all.get(&id).filter(|private| private.tracks_binaries) else {
+            return;
+        };
+        let links: Vec<LinkId> = private
+            .members
+            .keys()
+            .copied()
+            .filter(|member| link.is_none_or(|link| link == *member))
+            .collect();
+        let registrations: Vec<(LinkId, Vec<u32>)> =
             links.into_iter().map(|link| (link, self.enabled_in(private, link, provider))).collect();
-        for (link, numbers) in told {
-            self.tell_modules(link, numbers, id);
+        for (link, numbers) in registrations {
+            self.request_modules(link, numbers, id);
         }
     }
 
@@ -51,8 +60,8 @@ impl Service {
             private.enables.contains_key(guid) || by_name.is_some_and(|guids| guids.contains_key(guid))
         };
         if let Some(provider) = provider {
-            let is_meant = is_enabled(&provider);
-            return self.registry.numbers_of(link, provider).filter(|_| is_meant).collect();
+            let is_wanted = is_enabled(&provider);
+            return self.registry.numbers_of(link, provider).filter(|_| is_wanted).collect();
         }
         let registrations = self.registry.processes.get(&link).map(|process| &process.registrations);
         let all = registrations.into_iter().flatten();

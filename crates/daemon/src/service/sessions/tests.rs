@@ -1,10 +1,10 @@
-//! Names, ids, and who gets how many.
+//! Tests of names, ids and the limits per user.
 
 use super::*;
 
 fn entry(name: &str, guid: u128) -> Entry {
-    let asker = Asker { link: 1, request: 1 };
-    let state = State::Starting { asker, ended: None };
+    let reply_to = ReplyTo { link: 1, request: 1 };
+    let state = State::Starting { reply_to, ended: None };
     Entry {
         name: name.into(),
         guid: Guid::from_u128(guid),
@@ -13,24 +13,24 @@ fn entry(name: &str, guid: u128) -> Entry {
         uncounted: Uncounted::default(),
         changes: 0,
         tied_to: None,
-        starter: Who(None),
+        starter: PeerName(None),
         owner: Claimant { uid: 0, is_guest: false },
         state,
     }
 }
 
 #[test]
-fn guests_cannot_take_the_last_sessions_nor_one_of_them_all() {
+fn guests_cannot_use_all_sessions_nor_one_guest_all_of_theirs() {
     let mut sessions = Sessions::new(64);
     let (root, guest) = (Claimant { uid: 0, is_guest: false }, |uid| Claimant { uid, is_guest: true });
-    let mut start_all = |who: Claimant| {
+    let mut start_all = |claimant: Claimant| {
         let mut started = 0;
-        while sessions.check_room(who).is_ok() {
+        while sessions.check_room(claimant).is_ok() {
             let id = sessions.next_id();
-            sessions.insert(id, Entry { owner: who, pool_bytes: 0, ..entry("s", id.into()) });
+            sessions.insert(id, Entry { owner: claimant, pool_bytes: 0, ..entry("s", id.into()) });
             started += 1;
         }
-        assert_eq!(sessions.check_room(who).unwrap_err().status.0, 1450);
+        assert_eq!(sessions.check_room(claimant).unwrap_err().status.0, 1450);
         started
     };
     assert_eq!([guest(1), guest(2), guest(3), root].map(&mut start_all), [32, 24, 0, 8]);
@@ -38,7 +38,7 @@ fn guests_cannot_take_the_last_sessions_nor_one_of_them_all() {
 }
 
 #[test]
-fn names_are_taken_without_regard_to_case_and_so_are_guids() {
+fn names_in_any_case_and_guids_are_unique() {
     let mut sessions = Sessions::new(2);
     let id = sessions.next_id();
     sessions.insert(id, entry("Ångström", 1));
@@ -49,7 +49,7 @@ fn names_are_taken_without_regard_to_case_and_so_are_guids() {
     assert_eq!(status("other", 1), 183);
     assert_eq!(status("other", 2), 0);
     let (bare, braced) = (Guid::from_u128(1).to_string(), format!("{{{}}}", Guid::from_u128(1)));
-    assert_eq!((status(&bare, 2), status(&braced, 2)), (183, 183), "the GUID of a session is a name of it");
+    assert_eq!((status(&bare, 2), status(&braced, 2)), (183, 183), "the GUID of a session also names it");
     let id = sessions.next_id();
     sessions.insert(id, entry("b", 2));
     let root = Claimant { uid: 0, is_guest: false };
@@ -62,20 +62,20 @@ fn names_are_taken_without_regard_to_case_and_so_are_guids() {
 }
 
 #[test]
-fn both_spellings_of_a_guid_name_one_session() {
+fn both_spellings_of_a_guid_find_the_session() {
     let mut sessions = Sessions::new(4);
     let (bare, braced) = (Guid::from_u128(9).to_string(), format!("{{{}}}", Guid::from_u128(9)));
     let id = sessions.next_id();
     sessions.insert(id, entry(&braced, 1));
     for name in [&bare, &braced, &bare.to_uppercase()] {
-        assert_eq!(sessions.known(&SessionRef::Name(name.clone())), Some(id), "{name}");
+        assert_eq!(sessions.find_any(&SessionRef::Name(name.clone())), Some(id), "{name}");
         assert_eq!(sessions.check_name(name, &Guid::from_u128(2)).unwrap_err().status.0, 183, "{name}");
     }
     assert_eq!(sessions.check_name("other", &Guid::from_u128(9)).unwrap_err().status.0, 183);
 }
 
 #[test]
-fn logger_ids_are_used_again_late_and_ids_never() {
+fn logger_ids_are_reused_late_and_session_ids_never() {
     let mut sessions = Sessions::new(64);
     let kept = sessions.next_id();
     sessions.insert(kept, entry("kept", 1));
@@ -87,5 +87,5 @@ fn logger_ids_are_used_again_late_and_ids_never() {
         assert!(loggers.insert(id & 0xFFFF), "63 others come first");
         assert!(id & 0xFFFF != 0 && id & 0xFFFF != kept & 0xFFFF);
     }
-    assert!(loggers.contains(&(sessions.next_id() & 0xFFFF)), "then they come round");
+    assert!(loggers.contains(&(sessions.next_id() & 0xFFFF)), "then they are reused");
 }

@@ -1,88 +1,89 @@
-//! What strangers may use up: calls that wait, regions, memory, places, changes under way.
+//! Limits on what users can consume: waiting calls, regions, memory, connections, changes under
+//! way.
 
 use super::*;
 
 #[test]
-fn calls_that_wait_are_bounded_and_end_with_their_controller() {
+fn waiting_calls_are_bounded_and_end_with_their_controller() {
     let (mut service, notices) = with_notices();
     let session = started(&mut service, &notices);
     register(&mut service, 2);
     for _ in 0..64 {
-        say(&mut service, 1, enable(session, u32::MAX));
+        send(&mut service, 1, enable(session, u32::MAX));
     }
-    assert!(!heard(&mut service).contains(&"1 refused 170".into()));
-    say(&mut service, 1, enable(session, u32::MAX));
-    assert_eq!(heard(&mut service), ["1 refused 170"]);
+    assert!(!sent(&mut service).contains(&"1 refused 170".into()));
+    send(&mut service, 1, enable(session, u32::MAX));
+    assert_eq!(sent(&mut service), ["1 refused 170"]);
     assert_eq!(service.registry.processes[&2].awaited.len(), 64);
     service.disconnected(1);
     assert!(service.registry.processes[&2].awaited.is_empty());
-    assert_eq!(service.waits.of(1), [] as [u64; 0]);
+    assert_eq!(service.waits.for_replies_to(1), [] as [u64; 0]);
 }
 
 #[test]
-fn a_wait_that_expires_leaves_nothing_behind() {
+fn expired_wait_leaves_no_state() {
     let (mut service, notices) = with_notices();
     let session = started(&mut service, &notices);
     register(&mut service, 2);
-    say(&mut service, 1, enable(session, 5000));
-    heard(&mut service);
+    send(&mut service, 1, enable(session, 5000));
+    sent(&mut service);
     let deadline = service.deadline().unwrap();
     service.tick(deadline - Duration::from_millis(1));
-    assert_eq!(heard(&mut service), [] as [String; 0]);
+    assert_eq!(sent(&mut service), [] as [String; 0]);
     service.tick(deadline);
-    assert_eq!(heard(&mut service), ["1 refused 1460"]);
+    assert_eq!(sent(&mut service), ["1 refused 1460"]);
     assert!(service.registry.processes[&2].awaited.is_empty());
     assert_eq!(service.deadline(), None);
 }
 
 #[test]
-fn a_process_that_gets_no_region_is_counted_and_gets_it_when_there_is_room() {
+fn process_without_region_is_counted_and_served_when_there_is_room() {
     let (mut service, notices) = with_notices();
     let session = started(&mut service, &notices);
-    say(&mut service, 1, enable(session, 0));
-    heard(&mut service);
+    send(&mut service, 1, enable(session, 0));
+    sent(&mut service);
     service.descriptors = Descriptors::limited_to(0);
     register(&mut service, 2);
-    let said = heard(&mut service);
-    assert_eq!(said, ["2 welcome 77", "2 registered 1"], "no region, and no enable without one");
+    let messages = sent(&mut service);
+    assert_eq!(messages, ["2 welcome 77", "2 registered 1"], "no region, and no enable without one");
     let lost = |service: &Service| {
         let properties = service.sessions.properties(session).unwrap();
         assert_eq!((properties.events_lost, properties.lost_by_cause.sum()), (0, 0));
         properties.uncounted_processes
     };
     assert_eq!(lost(&service), 1);
-    say(&mut service, 1, enable(session, 5000));
-    assert_eq!(heard(&mut service), ["1 refused 1450"], "who waits is told");
+    send(&mut service, 1, enable(session, 5000));
+    assert_eq!(sent(&mut service), ["1 refused 1450"], "a waiting controller gets the error");
     assert_eq!(lost(&service), 1, "the same process");
-    let again = service.deadline().unwrap();
-    service.tick(again);
-    assert_eq!(heard(&mut service), [] as [String; 0], "still none");
-    service.descriptors = Descriptors::of_process();
-    let again = service.deadline().unwrap();
-    service.tick(again);
-    let said = heard(&mut service);
-    assert!(said[0].starts_with("2 Region") && said[1].starts_with("2 Enable"), "{said:?}");
-    assert_eq!((said.len(), service.deadline()), (2, None));
+    let next_attempt = service.deadline().unwrap();
+    service.tick(next_attempt);
+    assert_eq!(sent(&mut service), [] as [String; 0], "still none");
+    service.descriptors = Descriptors::current();
+    let next_attempt = service.deadline().unwrap();
+    service.tick(next_attempt);
+    let messages = sent(&mut service);
+    assert!(messages[0].starts_with("2 Region") && messages[1].starts_with("2 Enable"), "{messages:?}");
+    assert_eq!((messages.len(), service.deadline()), (2, None));
 }
 
 #[test]
-fn process_that_has_ended_is_counted_and_fails_no_enable() {
+fn ended_process_is_counted_and_does_not_fail_the_enable() {
     let (mut service, notices) = with_notices();
     let session = started(&mut service, &notices);
     register(&mut service, 2);
-    heard(&mut service);
-    // Its id belongs to another process now.
+    sent(&mut service);
+    // The id now belongs to another process.
     service.registry.processes.get_mut(&2).unwrap().peer.pid = std::process::id();
-    say(&mut service, 1, enable(session, 5000));
-    assert_eq!(heard(&mut service), ["1 Done"]);
+    send(&mut service, 1, enable(session, 5000));
+    assert_eq!(sent(&mut service), ["1 Done"]);
     assert_eq!(service.sessions.properties(session).unwrap().uncounted_processes, 1);
 }
 
 #[test]
-fn who_left_or_is_wanted_no_more_gets_no_region_later() {
+fn disconnected_or_disabled_process_gets_no_region_later() {
     let (mut service, notices) = with_notices();
     let session = started(&mut service, &notices);
-    say(&mut service, 1, enable(session, 0));
+    send(&mut service, 1, enable(session, 0));
     service.descriptors = Descriptors::limited_to(0);
     register(&mut service, 2);
     register(&mut service, 3);
@@ -95,24 +96,24 @@ fn who_left_or_is_wanted_no_more_gets_no_region_later() {
         name: String::new(),
         timeout_ms: 0,
     };
-    say(&mut service, 1, disable);
-    heard(&mut service);
-    service.descriptors = Descriptors::of_process();
-    let again = service.deadline().unwrap();
-    service.tick(again);
-    assert_eq!((heard(&mut service), service.deadline()), (vec![], None));
+    send(&mut service, 1, disable);
+    sent(&mut service);
+    service.descriptors = Descriptors::current();
+    let next_attempt = service.deadline().unwrap();
+    service.tick(next_attempt);
+    assert_eq!((sent(&mut service), service.deadline()), (vec![], None));
 }
 
 #[test]
-fn all_sessions_together_take_a_bounded_part_of_the_memory() {
+fn buffers_of_all_sessions_together_are_bounded() {
     let (mut service, notices) = with_notices();
-    heard(&mut service);
+    sent(&mut service);
     let start = |service: &mut Service, name: &str, maximum_buffers| {
         let (log_file_mode, buffer_size) = (0x100, 1024);
         let name = name.into();
         let config =
             SessionConfig { name, log_file_mode, buffer_size, maximum_buffers, ..SessionConfig::default() };
-        say(service, 1, Message::Start(Box::new(config)));
+        send(service, 1, Message::Start(Box::new(config)));
         match service.effects().pop() {
             Some(Effect::Send { message: Message::Refused { status, .. }, .. }) => Err(status),
             Some(other) => panic!("{other:?}"),
@@ -133,7 +134,7 @@ fn all_sessions_together_take_a_bounded_part_of_the_memory() {
     service.sessions.pool_budget = mib(3 * least + 7);
     let update = Update { maximum_buffers: Some(10_000), ..Update::default() };
     let control = Control::Update(update);
-    say(&mut service, 1, Message::Control { session: SessionRef::Id(second), control });
+    send(&mut service, 1, Message::Control { session: SessionRef::Id(second), control });
     service.notice(notices.recv_timeout(Duration::from_secs(30)).unwrap());
     let updated = service.sessions.properties(second).unwrap().config.maximum_buffers;
     assert_eq!(updated, 2 * least + 7);
@@ -141,7 +142,7 @@ fn all_sessions_together_take_a_bounded_part_of_the_memory() {
 }
 
 #[test]
-fn providers_leave_places_for_those_who_control() {
+fn providers_leave_connections_for_controllers() {
     let mut service = service(Scope::System);
     for link in 0..u64::try_from(MAX_PROVIDERS).unwrap() {
         let pid = u32::try_from(link).unwrap() + 2;
@@ -149,25 +150,25 @@ fn providers_leave_places_for_those_who_control() {
     }
     connect(&mut service, 9000, 0);
     connect(&mut service, 9001, OWN);
-    say(&mut service, 9000, hello(Role::Provider, 2));
-    say(&mut service, 9001, hello(Role::Controller, 1));
-    assert_eq!(heard(&mut service), ["9000 refused 1450", "9000 close", "9001 welcome 77"]);
+    send(&mut service, 9000, hello(Role::Provider, 2));
+    send(&mut service, 9001, hello(Role::Controller, 1));
+    assert_eq!(sent(&mut service), ["9000 refused 1450", "9000 close", "9001 welcome 77"]);
 }
 
 #[test]
-fn changes_under_way_are_bounded() {
+fn pending_changes_of_a_session_are_bounded() {
     let (mut service, notices) = with_notices();
     let session = started(&mut service, &notices);
     let flush =
         || Message::Control { session: SessionRef::Id(session), control: Control::Flush { log_file: None } };
     for _ in 0..64 {
-        say(&mut service, 1, flush());
+        send(&mut service, 1, flush());
     }
-    assert_eq!(heard(&mut service), [] as [String; 0]);
-    say(&mut service, 1, flush());
-    assert_eq!(heard(&mut service), ["1 refused 170"]);
+    assert_eq!(sent(&mut service), [] as [String; 0]);
+    send(&mut service, 1, flush());
+    assert_eq!(sent(&mut service), ["1 refused 170"]);
     service.notice(notices.recv_timeout(Duration::from_secs(30)).unwrap());
-    heard(&mut service);
-    say(&mut service, 1, flush());
-    assert_eq!(heard(&mut service), [] as [String; 0], "one is over");
+    sent(&mut service);
+    send(&mut service, 1, flush());
+    assert_eq!(sent(&mut service), [] as [String; 0], "one has finished");
 }

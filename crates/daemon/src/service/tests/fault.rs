@@ -1,4 +1,5 @@
-//! A session whose thread panics ends; the daemon, its other sessions and the name go on.
+//! A session whose thread panics ends; the daemon and its other sessions continue, and the name
+//! becomes free.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
@@ -11,16 +12,16 @@ use traceweir_session::capture::{Capture, CaptureClock, Captured};
 
 use super::*;
 
-/// A capture that panics when it is looked at.
-struct Stumbling(OwnedFd);
+/// A capture that panics when it is polled.
+struct PanickingCapture(OwnedFd);
 
-impl Capture for Stumbling {
+impl Capture for PanickingCapture {
     fn wake(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 
     fn look(&mut self, _: &dyn CaptureClock, _: bool) {
-        panic!("a test makes it");
+        panic!("deliberate panic of a test");
     }
 
     fn peek(&self, _: u16) -> Option<Captured> {
@@ -38,61 +39,62 @@ impl Capture for Stumbling {
 
 fn start(service: &mut Service, notices: &Receiver<Notice>, name: &str) -> u64 {
     let config = SessionConfig { name: name.into(), log_file_mode: 0x100, ..SessionConfig::default() };
-    say(service, 1, Message::Start(Box::new(config)));
+    send(service, 1, Message::Start(Box::new(config)));
     service.notice(notices.recv_timeout(Duration::from_secs(30)).unwrap());
-    let answers = heard(service);
+    let answers = sent(service);
     assert!(answers.len() == 1 && answers[0].contains("Properties"), "{answers:?}");
     service.sessions.find(&SessionRef::Name(name.into())).unwrap()
 }
 
 #[test]
-fn a_session_whose_collector_panics_ends_as_failed_and_its_name_is_free_again() {
+fn session_whose_collector_panics_fails_and_frees_its_name() {
     let (mut service, notices) = with_notices();
-    heard(&mut service);
-    let (falls, stays) = (start(&mut service, &notices, "falls"), start(&mut service, &notices, "stays"));
-    let capture = Stumbling(eventfd(0, EventfdFlags::NONBLOCK).unwrap());
-    service.sessions.session(falls).unwrap().capture(Box::new(capture));
+    sent(&mut service);
+    let (failing, healthy) =
+        (start(&mut service, &notices, "failing"), start(&mut service, &notices, "healthy"));
+    let capture = PanickingCapture(eventfd(0, EventfdFlags::NONBLOCK).unwrap());
+    service.sessions.session(failing).unwrap().capture(Box::new(capture));
     let next = || notices.recv_timeout(Duration::from_secs(30)).unwrap();
-    while service.sessions.session(falls).is_some() {
+    while service.sessions.session(failing).is_some() {
         service.notice(next());
     }
-    let outcome = service.sessions.outcome(&SessionRef::Id(falls)).expect("it is remembered");
+    let outcome = service.sessions.outcome(&SessionRef::Id(failing)).expect("the outcome is kept");
     assert_eq!(outcome.end_status, FAULT.0);
-    assert_eq!(service.sessions.running(), [stays]);
+    assert_eq!(service.sessions.running(), [healthy]);
     let query =
-        Message::Control { session: SessionRef::Id(stays), control: Control::Flush { log_file: None } };
-    say(&mut service, 1, query);
+        Message::Control { session: SessionRef::Id(healthy), control: Control::Flush { log_file: None } };
+    send(&mut service, 1, query);
     service.notice(next());
-    assert!(heard(&mut service)[0].contains("Properties"), "the other works");
-    assert_ne!(start(&mut service, &notices, "falls"), falls);
+    assert!(sent(&mut service)[0].contains("Properties"), "the other session works");
+    assert_ne!(start(&mut service, &notices, "failing"), failing);
 }
 
-/// Says what panics, in a process of its own.
-const WHO: &str = "TRACEWEIR_TEST_WHO_PANICS";
+/// Environment variable that names the thread that panics, in a process of its own.
+const PANICKING_THREAD: &str = "TRACEWEIR_TEST_PANICKING_THREAD";
 
-/// Runs the test below again, in a process where this panics.
-fn where_panics(who: &str) -> Output {
-    let test = "service::tests::fault::a_panic_ends_the_program_unless_it_is_contained";
+/// Runs the test below again in a process where the given thread panics.
+fn run_with_panic_in(thread: &str) -> Output {
+    let test = "service::tests::fault::panic_ends_the_program_unless_contained";
     let mut again = Command::new(std::env::current_exe().unwrap());
-    again.args(["--exact", test, "--nocapture"]).env(WHO, who).output().unwrap()
+    again.args(["--exact", test, "--nocapture"]).env(PANICKING_THREAD, thread).output().unwrap()
 }
 
 #[test]
-fn a_panic_ends_the_program_unless_it_is_contained() {
-    let Some(who) = std::env::var_os(WHO) else {
-        let ended = where_panics("a thread");
+fn panic_ends_the_program_unless_contained() {
+    let Some(thread) = std::env::var_os(PANICKING_THREAD) else {
+        let ended = run_with_panic_in("a thread");
         assert_eq!(ended.status.signal(), Some(6), "{ended:?}");
-        let told = String::from_utf8_lossy(&ended.stderr).into_owned();
-        assert!(told.contains("nobody contains it"), "{told}");
-        let ended = where_panics("a session");
+        let stderr = String::from_utf8_lossy(&ended.stderr).into_owned();
+        assert!(stderr.contains("uncontained panic"), "{stderr}");
+        let ended = run_with_panic_in("a session");
         assert!(ended.status.success(), "{ended:?}");
-        assert!(String::from_utf8_lossy(&ended.stderr).contains("a test makes it"), "{ended:?}");
+        assert!(String::from_utf8_lossy(&ended.stderr).contains("deliberate panic of a test"), "{ended:?}");
         return;
     };
     crate::end_at_panics();
-    if who == "a session" {
-        return a_session_whose_collector_panics_ends_as_failed_and_its_name_is_free_again();
+    if thread == "a session" {
+        return session_whose_collector_panics_fails_and_frees_its_name();
     }
-    let alone = std::thread::spawn(|| panic!("nobody contains it"));
-    assert!(alone.join().is_err(), "the program goes on");
+    let alone = std::thread::spawn(|| panic!("uncontained panic"));
+    assert!(alone.join().is_err(), "the program did not abort");
 }

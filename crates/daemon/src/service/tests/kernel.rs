@@ -1,59 +1,59 @@
-//! Kernel events: who may have which, and requests that come while the kernel is being asked.
+//! Kernel events: the rights to them, and requests that come during a kernel change.
 
 use traceweir_format::info::{ClassicEventId, GroupMask, Set};
 use traceweir_format::security::{Ace, AceKind, SecurityDescriptor, Sid};
 use traceweir_format::spec::access::{DEFAULT_TRACE_SECURITY, Rights};
 use traceweir_format::spec::event::class::{SYSTEM_TRACE_CONTROL, THREAD};
 use traceweir_format::spec::system::SYSTEM_PROVIDERS;
-use traceweir_kernel::Scope as Sight;
+use traceweir_kernel::Scope as KernelScope;
 use traceweir_session::info::System;
 
 use super::*;
-use crate::kernel::Wishes;
-use crate::service::kernel::{Kept, Kernels};
+use crate::kernel::RequestedGroups;
+use crate::service::kernel::{Kernels, NewSettings};
 
 const PROCESSES: GroupMask = [0x1, 0, 0, 0, 0, 0, 0, 0];
 const DISKS: GroupMask = [0x100, 0, 0, 0, 0, 0, 0, 0];
 
-fn seeing(scope: Scope, sight: Sight) -> Service {
+fn with_kernel_scope(scope: Scope, kernel_scope: KernelScope) -> Service {
     let mut service = service(scope);
-    service.kernels = Kernels::seeing(sight);
+    service.kernels = Kernels::with_scope(kernel_scope);
     connect(&mut service, 1, OWN);
     connect(&mut service, 2, STRANGER);
     service
 }
 
-fn refused(service: &Service, link: LinkId, groups: &GroupMask) -> u32 {
+fn refusal_status(service: &Service, link: LinkId, groups: &GroupMask) -> u32 {
     service.check_kernel_events(link, groups).err().map_or(0, |refusal| refusal.status.0)
 }
 
 #[test]
-fn a_guest_sees_the_machine_by_a_right_of_his_own_or_by_the_kernels_list() {
-    let mut service = seeing(Scope::System, Sight::Everything);
-    assert_eq!(refused(&service, 1, &DISKS), 0, "the daemon's own user");
-    assert_eq!(refused(&service, 2, &PROCESSES), 1314);
-    assert_eq!(refused(&service, 2, &[0x1000_0000, 0, 0, 0, 0, 0, 0, 0]), 0, "no events");
+fn guest_needs_profiling_right_or_kernel_access_list() {
+    let mut service = with_kernel_scope(Scope::System, KernelScope::Everything);
+    assert_eq!(refusal_status(&service, 1, &DISKS), 0, "the daemon's own user");
+    assert_eq!(refusal_status(&service, 2, &PROCESSES), 1314);
+    assert_eq!(refusal_status(&service, 2, &[0x1000_0000, 0, 0, 0, 0, 0, 0, 0]), 0, "no events");
     let mut list = SecurityDescriptor::built_in(OWN, None);
     let may = |rights| Ace::new(AceKind::Allow, Sid::user(STRANGER), rights);
     list.dacl.as_mut().unwrap().add(may(Rights::TRACELOG_CREATE_REALTIME));
     service.access.lists.put(SYSTEM_TRACE_CONTROL, Some(list.clone()));
-    assert_eq!(refused(&service, 2, &PROCESSES), 1314, "another right");
+    assert_eq!(refusal_status(&service, 2, &PROCESSES), 1314, "another right");
     list.dacl.as_mut().unwrap().add(may(Rights::TRACELOG_ACCESS_KERNEL_LOGGER));
     service.access.lists.put(SYSTEM_TRACE_CONTROL, Some(list));
-    assert_eq!(refused(&service, 2, &DISKS), 0);
+    assert_eq!(refusal_status(&service, 2, &DISKS), 0);
 }
 
 #[test]
-fn a_daemon_without_privilege_has_groups_of_its_own_users_processes_only() {
-    let service = seeing(Scope::User, Sight::Own);
+fn unprivileged_daemon_has_only_groups_of_own_processes() {
+    let service = with_kernel_scope(Scope::User, KernelScope::Own);
     let own = [0x0100_3017, 0x6, 0, 0, 0, 0, 0, 0];
-    assert_eq!((refused(&service, 1, &PROCESSES), refused(&service, 1, &own)), (0, 0));
-    assert_eq!(refused(&service, 1, &DISKS), 1314);
-    let why = service.check_kernel_events(1, &DISKS).unwrap_err().reason;
-    assert!(why.starts_with("kernel events: DISK_IO") && why.contains("weir doctor"), "{why}");
+    assert_eq!((refusal_status(&service, 1, &PROCESSES), refusal_status(&service, 1, &own)), (0, 0));
+    assert_eq!(refusal_status(&service, 1, &DISKS), 1314);
+    let reason = service.check_kernel_events(1, &DISKS).unwrap_err().reason;
+    assert!(reason.starts_with("kernel events: DISK_IO") && reason.contains("weir doctor"), "{reason}");
 }
 
-/// A list that grants a stranger these rights.
+/// Returns an access list that grants another user these rights.
 fn granting(rights: Rights) -> SecurityDescriptor {
     let mut list = SecurityDescriptor::built_in(OWN, None);
     list.dacl.as_mut().unwrap().add(Ace::new(AceKind::Allow, Sid::user(STRANGER), rights));
@@ -61,7 +61,7 @@ fn granting(rights: Rights) -> SecurityDescriptor {
 }
 
 #[test]
-fn a_guest_who_may_run_sessions_sees_nothing_of_the_machine_by_those_of_others() {
+fn guest_with_session_rights_cannot_read_kernel_events_of_others() {
     let (sender, notices) = std::sync::mpsc::channel();
     let post: Post = Arc::new(move |notice| drop(sender.send(notice)));
     let mut service = Service::new(Access::new(Scope::System, OWN), 4, 77, post, Janitor::new());
@@ -70,18 +70,18 @@ fn a_guest_who_may_run_sessions_sees_nothing_of_the_machine_by_those_of_others()
         [(1, OWN, Role::Controller), (2, STRANGER, Role::Controller), (3, STRANGER, Role::Consumer)]
     {
         connect(&mut service, link, uid);
-        say(&mut service, link, hello(role, link));
+        send(&mut service, link, hello(role, link));
     }
-    heard(&mut service);
+    sent(&mut service);
     let config = |name: &str| SessionConfig {
         name: name.to_owned(),
         log_file_mode: 0x0200_0100,
         ..SessionConfig::default()
     };
     let answer = |service: &mut Service, link, message| {
-        say(service, link, message);
+        send(service, link, message);
         loop {
-            if let Some(answer) = heard(service).pop() {
+            if let Some(answer) = sent(service).pop() {
                 return answer;
             }
             service.notice(notices.recv_timeout(Duration::from_secs(30)).unwrap());
@@ -96,14 +96,14 @@ fn a_guest_who_may_run_sessions_sees_nothing_of_the_machine_by_those_of_others()
     let mine = || Some("/mine.etl".into());
     let to_file = Update { log_file: mine(), ..Update::default() };
     let live = Update { real_time: Some(true), ..Update::default() };
-    let shown = [
+    let exposing = [
         Control::Update(to_file),
         Control::Update(live),
         Control::Flush { log_file: mine() },
         Control::ConvertToRealTime,
     ];
-    for shown in shown {
-        assert_eq!(answer(&mut service, 2, control(shown.clone())), refused, "{shown:?}");
+    for control_request in exposing {
+        assert_eq!(answer(&mut service, 2, control(control_request.clone())), refused, "{control_request:?}");
     }
     let state = |provider| Message::EnableProvider {
         session: session(),
@@ -119,7 +119,10 @@ fn a_guest_who_may_run_sessions_sees_nothing_of_the_machine_by_those_of_others()
     }
     let read = || Message::OpenConsumer { session: session() };
     assert_eq!(answer(&mut service, 3, read()), "3 refused 1314");
-    assert!(answer(&mut service, 2, control(Control::Query)).contains("Properties"), "what shows no events");
+    assert!(
+        answer(&mut service, 2, control(Control::Query)).contains("Properties"),
+        "a request that shows no events"
+    );
     let rights = Rights::TRACELOG_ACCESS_KERNEL_LOGGER | Rights::TRACELOG_GUID_ENABLE;
     service.access.lists.put(SYSTEM_TRACE_CONTROL, Some(granting(rights)));
     assert_eq!(answer(&mut service, 2, state(SYSTEM_TRACE_CONTROL)), "2 Done");
@@ -133,75 +136,75 @@ fn set(session: u64, set: &Set) -> Message {
 }
 
 #[test]
-fn a_session_that_is_starting_is_given_no_second_capture() {
+fn starting_session_gets_no_second_capture() {
     let (mut service, notices) = with_notices();
     let steps = |service: &Service| {
-        let kept = Kept::System(System::default());
-        service.kernels.steps(&kept, &service.information).len()
+        let new_settings = NewSettings::System(System::default());
+        service.kernels.steps(&new_settings, &service.information).len()
     };
     let (name, log_file_mode, enable_flags) = ("k".to_owned(), 0x0200_0100, 0x10);
     let config = SessionConfig { name, log_file_mode, enable_flags, ..SessionConfig::default() };
-    say(&mut service, 1, Message::Start(Box::new(config)));
-    assert_eq!(steps(&service), 0, "what becomes of the first is not known yet");
+    send(&mut service, 1, Message::Start(Box::new(config)));
+    assert_eq!(steps(&service), 0, "the outcome of the first capture is still open");
     service.notice(notices.recv_timeout(Duration::from_secs(30)).unwrap());
-    assert_eq!(steps(&service), 0, "it has one, or could not start");
+    assert_eq!(steps(&service), 0, "the session has a capture, or could not start");
 }
 
 #[test]
-fn a_session_without_capture_is_given_one_when_it_runs() {
+fn session_without_capture_gets_one_once_it_runs() {
     let (mut service, notices) = with_notices();
     let (name, log_file_mode) = ("k".to_owned(), 0x0200_0100);
     let config = SessionConfig { name, log_file_mode, ..SessionConfig::default() };
-    say(&mut service, 1, Message::Start(Box::new(config)));
+    send(&mut service, 1, Message::Start(Box::new(config)));
     let Notice::Started { id, outcome: Ok(mut started) } =
         notices.recv_timeout(Duration::from_secs(30)).unwrap()
     else {
-        panic!("it starts whatever the machine gives");
+        panic!("the session starts even without kernel events");
     };
     started.kernel = None;
-    let wishes = Wishes::of_flags(0x10);
-    let kept = Kept::Session { id, wishes, settings: Box::default() };
-    assert_eq!(service.kernels.steps(&kept, &service.information).len(), 0);
+    let groups = RequestedGroups::from_flags(0x10);
+    let new_settings = NewSettings::Session { id, groups, settings: Box::default() };
+    assert_eq!(service.kernels.steps(&new_settings, &service.information).len(), 0);
     service.notice(Notice::Started { id, outcome: Ok(started) });
-    assert_eq!(service.kernels.steps(&kept, &service.information).len(), 1);
+    assert_eq!(service.kernels.steps(&new_settings, &service.information).len(), 1);
 }
 
 #[test]
-fn what_comes_while_the_kernel_is_asked_is_answered_behind_it_in_order() {
+fn requests_during_a_kernel_change_are_answered_after_it_in_order() {
     let (mut service, notices) = with_notices();
-    heard(&mut service);
+    sent(&mut service);
     let next = |service: &mut Service| {
         service.notice(notices.recv_timeout(Duration::from_secs(30)).unwrap());
-        heard(service)
+        sent(service)
     };
     let (name, log_file_mode) = ("k".to_owned(), 0x0200_0100);
     let config = SessionConfig { name, log_file_mode, ..SessionConfig::default() };
-    say(&mut service, 1, Message::Start(Box::new(config)));
-    assert_eq!(next(&mut service).len(), 1, "it starts whatever the machine gives");
+    send(&mut service, 1, Message::Start(Box::new(config)));
+    assert_eq!(next(&mut service).len(), 1, "the session starts even without kernel events");
     let id = service.sessions.running().pop().unwrap();
-    say(&mut service, 1, set(id, &Set::SystemTraceEnableFlags([0x10, 0, 0, 0, 0, 0, 0, 0])));
+    send(&mut service, 1, set(id, &Set::SystemTraceEnableFlags([0x10, 0, 0, 0, 0, 0, 0, 0])));
     let stacks = vec![ClassicEventId { class: THREAD, opcode: 36 }];
-    say(&mut service, 1, set(id, &Set::StackTracing(stacks)));
-    say(&mut service, 1, set(id, &Set::SystemTraceEnableFlags([0; 8])));
-    say(&mut service, 1, Message::Control { session: SessionRef::Id(id), control: Control::Query });
-    let now = heard(&mut service);
-    assert!(now.len() == 1 && now[0].contains("Properties"), "others do not wait: {now:?}");
+    send(&mut service, 1, set(id, &Set::StackTracing(stacks)));
+    send(&mut service, 1, set(id, &Set::SystemTraceEnableFlags([0; 8])));
+    send(&mut service, 1, Message::Control { session: SessionRef::Id(id), control: Control::Query });
+    let now = sent(&mut service);
+    assert!(now.len() == 1 && now[0].contains("Properties"), "other requests do not wait: {now:?}");
     let mut answers = next(&mut service);
     while answers.len() < 3 {
         answers.extend(next(&mut service));
     }
-    let is_given = answers[0] == "1 Done";
-    assert!(is_given || ["1 refused 50", "1 refused 1314"].contains(&answers[0].as_str()), "{answers:?}");
+    let is_accepted = answers[0] == "1 Done";
+    assert!(is_accepted || ["1 refused 50", "1 refused 1314"].contains(&answers[0].as_str()), "{answers:?}");
     assert_eq!(answers[1..], ["1 Done", "1 Done"]);
-    say(&mut service, 1, Message::Control { session: SessionRef::Id(id), control: Control::Stop });
+    send(&mut service, 1, Message::Control { session: SessionRef::Id(id), control: Control::Stop });
     while service.sessions.running_session(id).is_some() || service.sessions.session(id).is_some() {
         next(&mut service);
     }
 }
 
 #[test]
-fn guests_leave_room_for_others_among_what_waits_for_the_kernel() {
-    let mut service = seeing(Scope::System, Sight::Everything);
+fn guests_cannot_fill_the_queue_of_kernel_requests() {
+    let mut service = with_kernel_scope(Scope::System, KernelScope::Everything);
     let mut list = granting(Rights::WMIGUID_QUERY);
     for link in 3..10 {
         let uid = STRANGER + u32::try_from(link).unwrap();
@@ -211,15 +214,15 @@ fn guests_leave_room_for_others_among_what_waits_for_the_kernel() {
     }
     service.access.lists.put(DEFAULT_TRACE_SECURITY, Some(list));
     for link in 1..10 {
-        say(&mut service, link, hello(Role::Controller, link));
-        assert_eq!(heard(&mut service), [format!("{link} welcome 77")]);
+        send(&mut service, link, hello(Role::Controller, link));
+        assert_eq!(sent(&mut service), [format!("{link} welcome 77")]);
     }
-    service.kernels.seem_changing();
+    service.kernels.simulate_change();
     let flood = |service: &mut Service, link: LinkId| {
         for _ in 0..100 {
-            say(service, link, set(7, &Set::SystemTraceEnableFlags([0; 8])));
+            send(service, link, set(7, &Set::SystemTraceEnableFlags([0; 8])));
         }
-        heard(service).iter().filter(|it| **it == format!("{link} refused 170")).count()
+        sent(service).iter().filter(|line| **line == format!("{link} refused 170")).count()
     };
     assert_eq!(flood(&mut service, 2), 92, "one guest");
     let refused: usize = (3..10).map(|link| flood(&mut service, link)).sum();
@@ -228,9 +231,9 @@ fn guests_leave_room_for_others_among_what_waits_for_the_kernel() {
 }
 
 #[test]
-fn stacks_may_be_asked_for_with_the_start_of_a_system_logger() {
+fn system_logger_can_start_with_stacks() {
     let (mut service, notices) = with_notices();
-    heard(&mut service);
+    sent(&mut service);
     let switch = ClassicEventId { class: THREAD, opcode: 36 };
     let list = Set::StackTracing(vec![switch]).to_bytes();
     let start = |log_file_mode, kernel_stacks: &[u8]| {
@@ -241,13 +244,13 @@ fn stacks_may_be_asked_for_with_the_start_of_a_system_logger() {
     for (mode, stacks, status) in
         [(0x100, list.as_slice(), 87), (0x0200_0100, &list[1..], 24), (0x0200_0100, &[0xFF; 24], 87)]
     {
-        say(&mut service, 1, start(mode, stacks));
-        assert_eq!(heard(&mut service), [format!("1 refused {status}")], "{mode:#x} {stacks:?}");
+        send(&mut service, 1, start(mode, stacks));
+        assert_eq!(sent(&mut service), [format!("1 refused {status}")], "{mode:#x} {stacks:?}");
     }
-    say(&mut service, 1, start(0x0200_0100, &list));
+    send(&mut service, 1, start(0x0200_0100, &list));
     service.notice(notices.recv_timeout(Duration::from_secs(30)).unwrap());
     let id = service.sessions.running().pop().unwrap();
     assert_eq!(service.information.settings(id).stack_hooks(), [0x0524]);
     let config = service.sessions.running_session(id).unwrap().properties().config;
-    assert_eq!(config.kernel_stacks, [0; 0], "settings tell it");
+    assert_eq!(config.kernel_stacks, [0; 0], "the settings hold it");
 }

@@ -1,4 +1,4 @@
-//! Rights that a process gets or loses while it is connected.
+//! Rights that a process gains or loses while it is connected.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 
@@ -9,16 +9,17 @@ use traceweir_format::tracelogging::TraitsBuilder;
 use super::*;
 use crate::registry::Target;
 
-/// A thread whose rights come and go as it is told: to the system it is a process of its own.
-struct Changing {
+/// A thread that raises and drops its capabilities on command; the kernel checks it like a process
+/// of its own.
+struct ChangingThread {
     pid: u32,
-    told: Sender<bool>,
+    commands: Sender<bool>,
     done: Receiver<()>,
 }
 
-impl Changing {
+impl ChangingThread {
     fn new() -> Self {
-        let ((told, orders), (reports, done), (id, pid)) = (channel(), channel(), channel());
+        let ((commands, orders), (reports, done), (id, pid)) = (channel(), channel(), channel());
         std::thread::spawn(move || {
             let all = capabilities(None).unwrap();
             id.send(gettid().as_raw_nonzero().get().cast_unsigned()).unwrap();
@@ -30,32 +31,32 @@ impl Changing {
                 reports.send(()).unwrap();
             }
         });
-        Self { pid: pid.recv().unwrap(), told, done }
+        Self { pid: pid.recv().unwrap(), commands, done }
     }
 
     fn raise(&self, is_raised: bool) {
-        self.told.send(is_raised).unwrap();
+        self.commands.send(is_raised).unwrap();
         self.done.recv().unwrap();
     }
 
     fn connect(&self, service: &mut Service, link: LinkId) {
         let uid = rustix::process::geteuid().as_raw();
-        service.connected(link, Peer { pid: self.pid, uid, gid: 0 }, ProcessKey::of(self.pid), false);
+        service.connected(link, Peer { pid: self.pid, uid, gid: 0 }, ProcessKey::from_pid(self.pid), false);
     }
 }
 
 #[test]
-fn the_right_to_profile_is_held_when_connecting_and_when_asking() {
+fn profiling_right_is_needed_when_connecting_and_when_requesting() {
     let own = rustix::process::geteuid().as_raw();
     let may = may_profile(std::process::id(), own);
-    if !crate::skip::can(may, "root", "without CAP_PERFMON there is no right to gain") {
+    if !crate::skip::can(may, "root", "needs CAP_PERFMON to raise and drop it") {
         return;
     }
     let mut service = service(Scope::User);
-    let process = Changing::new();
+    let process = ChangingThread::new();
     process.raise(false);
     process.connect(&mut service, 1);
-    let refused = |service: &Service, link| service.check_profiling(link).err().map(|it| it.status);
+    let refused = |service: &Service, link| service.check_profiling(link).err().map(|refusal| refusal.status);
     assert_eq!(refused(&service, 1), Some(Status::ERROR_PRIVILEGE_NOT_HELD));
     process.raise(true);
     assert_eq!(refused(&service, 1), Some(Status::ERROR_PRIVILEGE_NOT_HELD), "gained after connecting");
@@ -66,26 +67,26 @@ fn the_right_to_profile_is_held_when_connecting_and_when_asking() {
 }
 
 #[test]
-fn an_enable_by_name_reaches_only_guids_that_the_controller_may_enable() {
+fn enable_by_name_reaches_only_guids_that_the_controller_may_enable() {
     let mut service = service(Scope::System);
     connect(&mut service, 1, STRANGER);
-    say(&mut service, 1, hello(Role::Provider, 1));
+    send(&mut service, 1, hello(Role::Provider, 1));
     let register = |service: &mut Service, registration, guid| {
         let traits = TraitsBuilder::new("Some.App").finish().unwrap().to_vec();
         let provider = Guid::from_u128(guid);
-        say(service, 1, Message::Register { registration, provider, traits, classic: false });
+        send(service, 1, Message::Register { registration, provider, traits, classic: false });
     };
     register(&mut service, 1, 7);
     let target = Target::Provider(Guid::from_provider_name("Some.App"));
     service.registry.enable(target, 5, EnableParams::default(), None, "Some.App").unwrap();
     let mut check_as = |uid| {
-        let controller = Identity::alone(&Peer { pid: 1, uid, gid: uid });
+        let controller = Identity::without_groups(&Peer { pid: 1, uid, gid: uid });
         service.registry.set_controller(target, 5, controller);
         service.admit_by_name(service.registry.matches_of_enable(target, 5));
-        // One that comes later is checked as well.
+        // A registration that comes later is checked as well.
         register(&mut service, 2, 8);
         let reached = [1, 2].map(|number| service.registry.wanted_by(1, number));
-        say(&mut service, 1, Message::Unregister { registration: 2 });
+        send(&mut service, 1, Message::Unregister { registration: 2 });
         reached
     };
     assert_eq!(check_as(STRANGER), [vec![], vec![]]);

@@ -1,4 +1,4 @@
-//! What was set, of sessions and of the system, for as long as it counts.
+//! Storage for the settings of sessions and of the system.
 
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use traceweir_format::Guid;
 use traceweir_format::info::PeriodicCaptureState;
 use traceweir_session::info::{Machine, Settings, System};
 
-/// All that was set.
+/// All settings of sessions and of the system.
 #[derive(Debug, Default)]
 pub(in crate::service) struct Information {
     pub(super) sessions: BTreeMap<u64, Settings>,
@@ -17,7 +17,7 @@ pub(in crate::service) struct Information {
     machine: OnceCell<Machine>,
 }
 
-/// Providers that are asked for their state.
+/// The providers whose state a session requests periodically.
 #[derive(Debug)]
 pub(super) struct Periodic {
     pub(super) every: Duration,
@@ -26,23 +26,23 @@ pub(super) struct Periodic {
 }
 
 impl Information {
-    /// When somebody is to be asked for its state.
+    /// Returns when the next periodic state request is due.
     pub(in crate::service) fn deadline(&self) -> Option<Instant> {
-        self.periodic.values().map(|it| it.next).min()
+        self.periodic.values().map(|periodic| periodic.next).min()
     }
 
-    /// Whether nothing is set that outlives sessions.
-    pub(in crate::service) fn is_of_sessions_only(&self) -> bool {
+    /// Returns whether no setting is stored that outlives sessions.
+    pub(in crate::service) fn has_no_system_settings(&self) -> bool {
         self.system.is_as_usual()
     }
 
-    /// A session begins to stop.
+    /// Removes the settings of a session that begins to stop.
     pub(in crate::service) fn forget(&mut self, session: u64) {
         self.sessions.remove(&session);
         self.periodic.remove(&session);
     }
 
-    /// Whether a session is told where providers live.
+    /// Returns whether a session records the modules of its providers.
     pub(in crate::service) fn tracks_binaries(&self, session: u64) -> bool {
         self.sessions.get(&session).is_some_and(Settings::tracks_binaries)
     }
@@ -51,29 +51,28 @@ impl Information {
         self.machine.get_or_init(Machine::look)
     }
 
-    /// The settings of the system, and what the machine has.
-    pub(in crate::service) fn of_system(&self) -> (&System, &Machine) {
+    /// Returns the settings of the system, and the features of the machine.
+    pub(in crate::service) fn system_and_machine(&self) -> (&System, &Machine) {
         (&self.system, self.machine())
     }
 
-    /// Keeps other settings of the system.
+    /// Replaces the settings of the system.
     pub(in crate::service) fn set_system(&mut self, system: System) {
         self.system = system;
     }
 
-    /// Keeps the settings of a session.
+    /// Stores the settings of a session.
     pub(in crate::service) fn keep(&mut self, session: u64, settings: Settings) {
         self.sessions.insert(session, settings);
     }
 
-    /// The settings of a session.
     pub(in crate::service) fn settings(&self, session: u64) -> Settings {
         self.sessions.get(&session).cloned().unwrap_or_default()
     }
 
-    pub(super) fn repeat(&mut self, session: u64, wish: Option<&PeriodicCaptureState>) {
+    pub(super) fn repeat(&mut self, session: u64, periodic: Option<&PeriodicCaptureState>) {
         self.periodic.remove(&session);
-        let Some(PeriodicCaptureState { seconds, providers }) = wish else { return };
+        let Some(PeriodicCaptureState { seconds, providers }) = periodic else { return };
         let every = Duration::from_secs(u64::from(*seconds));
         let (next, providers) = (Instant::now() + every, providers.clone());
         self.periodic.insert(session, Periodic { every, next, providers });

@@ -1,12 +1,16 @@
-//! Further files of a row, made by the daemon with the rights of who started the session.
+//! Further files of a file sequence, created by the daemon with the rights of the session's
+//! starter.
 //!
 //! ```text
-//!   writer thread ──▶ a thread of its own: groups, group, user of the starter ──▶ openat(folder, name) ──▶ room? ──▶ Claim ──▶ the session
+//!   writer thread ──▶ a thread of its own: groups, group, user of the starter
+//!                         │      ──▶ openat(folder, name) ──▶ space? ──▶ Claim ──▶ the session
 //!                         └─ ends, and its rights with it
 //! ```
 //!
-//! W1 The daemon's other threads keep their rights. W2 Only the effective ids change: the real and saved ones stay the daemon's, so that the user cannot
-//! send that thread a signal. W3 Where the daemon is not root there is nothing to change: it works for its own user alone, or for root with fewer rights than root has.
+//! W1 The daemon's other threads keep their rights. W2 Only the effective ids change: the real and
+//! saved ones stay the daemon's, so that the user cannot send that thread a signal. W3 If the
+//! daemon is not root there is nothing to change: it works for its own user alone, or for root with
+//! fewer rights than root has.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -18,10 +22,11 @@ use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use traceweir_format::spec::status::Status;
 use traceweir_session::{Error, Further, LOG_FILE_RIGHTS, NextFile, Result, open_log_file};
 
-use super::{Files, Terms, check, check_room, refused};
+use super::{Files, Terms, check_descriptor, check_room, refused};
 use crate::access::Identity;
 
-/// Whose files they are: who asked, with the groups that the connection had.
+/// The owner of the files: the user who started the session, with the groups that the connection
+/// had.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Owner {
     uid: u32,
@@ -35,23 +40,25 @@ impl From<Identity> for Owner {
     }
 }
 
-/// Makes the files of a row in a folder, each with these rights at most and on these terms.
+/// Creates the files of a sequence in a folder, each with at most these mode bits and on these
+/// terms.
 pub(crate) fn next_file(folder: OwnedFd, owner: Owner, rights: u32, files: Files, terms: Terms) -> NextFile {
     Box::new(move |name| {
         let has_room = |file: &OwnedFd| check_room(file, &terms, files.reserve());
         let file = open_as(&owner, &folder, name, rights, &has_room)?;
-        let claim = files.claim(check(&file)?)?;
+        let claim = files.claim(check_descriptor(&file)?)?;
         Ok(Further { file: file.into(), claim: Box::new(claim) })
     })
 }
 
-/// Opens a file with its owner's rights. One that was made here and is not wanted is removed again.
+/// Opens a file with its owner's rights. A file that was created here but fails the check is
+/// removed again.
 fn open_as(
     owner: &Owner,
     folder: &OwnedFd,
     path: &Path,
     rights: u32,
-    is_wanted: &(dyn Fn(&OwnedFd) -> Result<()> + Sync),
+    check: &(dyn Fn(&OwnedFd) -> Result<()> + Sync),
 ) -> Result<OwnedFd> {
     let Some(name) = path.file_name().map(Path::new) else {
         return Err(refused(Status::ERROR_BAD_PATHNAME, "the next log file has no name"));
@@ -59,9 +66,9 @@ fn open_as(
     let open = |user| {
         let (file, is_new) = open_log_file(folder, name, user, rights & LOG_FILE_RIGHTS)?;
         let file = OwnedFd::from(file);
-        if let Err(e) = is_wanted(&file) {
+        if let Err(e) = check(&file) {
             if is_new {
-                // An empty file that stays behind does no harm.
+                // An empty file that remains does no harm.
                 let _ = rustix::fs::unlinkat(folder, name, AtFlags::empty());
             }
             return Err(e);
@@ -85,10 +92,14 @@ fn open_as(
     })
 }
 
-/// Gives the calling thread, and no other, the rights of a user.
+/// Gives only the calling thread the rights of a user.
 fn become_user(owner: &Owner) -> Result<()> {
-    let failed =
-        |_| refused(Status::ERROR_ACCESS_DENIED, "the rights of who started the session cannot be had");
+    let failed = |_| {
+        refused(
+            Status::ERROR_ACCESS_DENIED,
+            "the daemon cannot take the rights of the user who started the session",
+        )
+    };
     let groups: Vec<Gid> = owner.groups.iter().copied().map(Gid::from_raw).collect();
     set_thread_groups(&groups).map_err(failed)?;
     set_thread_res_gid(None, Gid::from_raw(owner.gid), None).map_err(failed)?;
@@ -105,7 +116,7 @@ mod tests {
         Owner { uid, gid: uid, groups: groups.into() }
     }
 
-    /// What becomes of opening `name` in a folder of this mode that belongs to root.
+    /// Opens `name` in a folder; returns the file or the error status.
     fn open_in(folder: &Path, name: &str, owner: &Owner) -> Result<fs::File, Status> {
         let dir = OwnedFd::from(fs::File::open(folder).unwrap());
         open_as(owner, &dir, &folder.join(name), 0o640, &|_| Ok(()))
@@ -114,9 +125,9 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_made_with_the_rights_of_its_owner_and_no_others() {
+    fn file_is_created_only_with_the_rights_of_its_owner() {
         if geteuid().as_raw() != 0 {
-            return crate::skip::skip("root", "only root can take another user's rights");
+            return crate::skip::skip("root", "only root can take the rights of another user");
         }
         let (ann, bob) = (&owner(54_321, &[]), &owner(54_322, &[]));
         let dir = tempfile::tempdir().unwrap();
@@ -134,24 +145,28 @@ mod tests {
         assert_eq!(open_in(&folder, "a", bob).err(), Some(denied));
         fs::set_permissions(&folder, PermissionsExt::from_mode(0o775)).unwrap();
         let with_group = open_in(&folder, "b", &owner(bob.uid, &[7, ann.gid])).unwrap().metadata().unwrap();
-        assert_eq!((with_group.uid(), with_group.gid()), (bob.uid, bob.gid), "by a group of his connection");
-        assert_eq!(open_in(&folder, "c", bob).err(), Some(denied), "which another connection has not");
+        assert_eq!((with_group.uid(), with_group.gid()), (bob.uid, bob.gid), "by a group of this connection");
+        assert_eq!(open_in(&folder, "c", bob).err(), Some(denied), "another connection lacks that group");
         symlink("/etc/passwd", folder.join("link")).unwrap();
         assert_eq!(open_in(&folder, "link", ann).err(), Some(denied));
         fs::create_dir(folder.join("folder")).unwrap();
         assert_eq!(open_in(&folder, "folder", ann).err(), Some(Status::ERROR_BAD_PATHNAME));
         fs::set_permissions(&folder, PermissionsExt::from_mode(0o1777)).unwrap();
-        assert_eq!(open_in(&folder, "a", bob).err(), Some(denied), "somebody else's, where all write");
+        assert_eq!(
+            open_in(&folder, "a", bob).err(),
+            Some(denied),
+            "another user's file in a folder that all may write"
+        );
         fs::set_permissions(folder.join("a"), PermissionsExt::from_mode(0o666)).unwrap();
-        assert_eq!(open_in(&folder, "a", bob).err(), Some(denied), "even if he may write it");
+        assert_eq!(open_in(&folder, "a", bob).err(), Some(denied), "even if the user may write it");
         assert!(open_in(&folder, "a", ann).is_ok());
-        assert_eq!(geteuid().as_raw(), 0, "this thread is still root's");
+        assert_eq!(geteuid().as_raw(), 0, "this thread is still root");
         let written = fs::write(dir.path().join("mine"), "");
-        assert!(written.is_ok(), "and so are its files");
+        assert!(written.is_ok(), "and can write as root");
     }
 
     #[test]
-    fn the_next_file_of_a_row_needs_room_and_leaves_nothing_where_there_is_none() {
+    fn next_file_needs_space_and_leaves_nothing_without_it() {
         let dir = tempfile::tempdir().unwrap();
         let config = |mib| traceweir_transport::message::SessionConfig {
             maximum_file_size: mib,
@@ -161,15 +176,15 @@ mod tests {
         let me = geteuid().as_raw();
         let next = |mib, name: &str| {
             let folder = OwnedFd::from(fs::File::open(dir.path()).unwrap());
-            let terms = Terms::of_log(&config(mib), me);
+            let terms = Terms::for_log(&config(mib), me);
             let mut next = next_file(folder, owner(me, &[]), 0o640, Files::default(), terms);
             next(&dir.path().join(name)).map(drop).map_err(|e| e.status())
         };
         assert_eq!(next(u32::MAX, "a_2.etl"), Err(Status::ERROR_DISK_FULL));
-        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "what was made for it is gone");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "the created file is removed");
         fs::write(dir.path().join("a_2.etl"), "old").unwrap();
         assert_eq!(next(u32::MAX, "a_2.etl"), Err(Status::ERROR_DISK_FULL));
-        assert_eq!(fs::read(dir.path().join("a_2.etl")).unwrap(), b"old", "what was there stays");
+        assert_eq!(fs::read(dir.path().join("a_2.etl")).unwrap(), b"old", "an existing file stays");
         assert_eq!(next(1, "a_3.etl"), Ok(()));
     }
 }

@@ -1,16 +1,23 @@
-//! What a session wants of one registration: all its enables put together.
+//! What a session wants from one registration: the combination of all its enables.
 //!
 //! ```text
-//!   direct enable ──┐            level  the higher, 0 counts as 255            IGNORE_KEYWORD_0, EXCLUDE_INPRIVATE   where all say so
-//!   enable by name ─┼─ combined  any    the union, 0 counts as all ones        other properties                      where one says so
+//!   direct enable ──┐            level  the higher; 0 counts as 255
+//!   enable by name ─┼─ combined  any    the union; 0 counts as all ones
 //!   group's enable ─┘            all    the intersection
+//!
+//!   IGNORE_KEYWORD_0, EXCLUDE_INPRIVATE   set if all enables set it
+//!   other properties                      set if one enable sets it
 //! ```
 //!
-//! They combine as two sessions do, and each is set and taken back apart. The registration is told the sum: it gets all that either asks for,
-//! and perhaps an event that only the sum lets through, as an enabled provider may. A filter of events that the direct enable brings along is
-//! left out while the group, which cannot have one, asks for everything; a filter of stacks while the group asks for all stacks.
+//! The enables combine as the enables of two sessions do, and each is set and removed separately.
+//! The registration receives the combination: all events that either enable asks for, and possibly
+//! an event that only the combination lets through, which an enabled provider may write anyway. A
+//! filter of single events in the direct enable is dropped while the group's enable, which cannot
+//! have one, asks for everything; a filter of stacks is dropped while the group's enable asks for
+//! all stacks.
 //!
-//! A classic registration is told level and the low 32 bits of the any mask, as they are: 0 stays 0.
+//! A classic registration receives the level and the low 32 bits of the any mask unchanged: 0 stays
+//! 0.
 
 use std::collections::BTreeMap;
 
@@ -25,47 +32,53 @@ use traceweir_transport::message::{EnableParams, Filter};
 use super::{Enable, Process, Registration, Registry, Target};
 use crate::service::LinkId;
 
-/// Properties that leave events out: of two enables, both must ask for it.
+/// Properties that leave events out: they apply only if all combined enables set them.
 const LEAVE_OUT: u32 = EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0 | EVENT_ENABLE_PROPERTY_EXCLUDE_INPRIVATE;
 
 impl Registry {
-    /// What a session wants of a registration; nothing where no enable of it is for this process. Without a source: who asked is not remembered.
-    pub(crate) fn wish(&self, link: LinkId, number: u32, session: u64) -> Option<EnableParams> {
+    /// Returns what a session wants from a registration; `None` if none of its enables applies to
+    /// this process. The source is null: the daemon does not store which caller enabled.
+    pub(crate) fn combined_params(&self, link: LinkId, number: u32, session: u64) -> Option<EnableParams> {
         let process = self.processes.get(&link)?;
         let registration = process.registrations.get(&number)?;
-        let own = self.enables_for(process, registration).filter(|(its, _)| *its == session);
-        let mut wish =
-            own.map(|(_, enable)| enable.params.clone()).reduce(|one, other| combined(&one, &other))?;
-        wish.source = Guid::NULL;
-        Some(if registration.classic { classic(&wish) } else { wish })
+        let own = self.enables_for(process, registration).filter(|(enabling, _)| *enabling == session);
+        let mut combined =
+            own.map(|(_, enable)| enable.params.clone()).reduce(|one, other| combine(&one, &other))?;
+        combined.source = Guid::NULL;
+        Some(if registration.classic { classic_params(&combined) } else { combined })
     }
 
-    /// The sessions that a new registration is enabled for: all that want it, or of a classic one the latest.
+    /// Returns the sessions that a new registration is enabled for: all that want it, or for a
+    /// classic registration only the latest.
     pub(crate) fn wanted_by(&self, link: LinkId, number: u32) -> Vec<u64> {
         let Some(process) = self.processes.get(&link) else { return Vec::new() };
         let Some(registration) = process.registrations.get(&number) else { return Vec::new() };
-        let meant = self.enables_for(process, registration);
+        let enables = self.enables_for(process, registration);
         let mut sessions: Vec<u64> = if registration.classic {
-            meant.max_by_key(|(_, enable)| enable.since).map(|(session, _)| session).into_iter().collect()
+            enables.max_by_key(|(_, enable)| enable.since).map(|(session, _)| session).into_iter().collect()
         } else {
-            meant.map(|(session, _)| session).collect()
+            enables.map(|(session, _)| session).collect()
         };
         sessions.sort_unstable();
         sessions.dedup();
         sessions
     }
 
-    /// The registrations of a process that a session wants and does not have.
-    pub(crate) fn wanting(&self, link: LinkId, session: u64) -> Vec<u32> {
+    /// Returns the registrations of a process that a session wants and does not have yet.
+    pub(crate) fn missing_registrations(&self, link: LinkId, session: u64) -> Vec<u32> {
         let Some(process) = self.processes.get(&link) else { return Vec::new() };
-        let lacking = process.registrations.iter().filter(|(_, it)| !it.sessions.contains(&session));
+        let lacking = process
+            .registrations
+            .iter()
+            .filter(|(_, registration)| !registration.sessions.contains(&session));
         let wanted = lacking.filter(|(number, _)| self.wanted_by(link, **number).contains(&session));
         wanted.map(|(number, _)| *number).collect()
     }
 
-    /// Some registrations of a process by what a session wants of them. Those of one provider and group, which are all alike, are looked at once: a
-    /// process has many of them, and what is wanted may be large.
-    pub(crate) fn wishes(
+    /// Groups registrations of a process by what a session wants from them. Registrations with the
+    /// same provider and group want the same, so each such set is combined once: a process can have
+    /// many of them, and the parameters can be large.
+    pub(crate) fn group_by_params(
         &self,
         link: LinkId,
         numbers: &[u32],
@@ -74,36 +87,41 @@ impl Registry {
         let Some(process) = self.processes.get(&link) else { return Vec::new() };
         let mut alike: BTreeMap<_, Vec<u32>> = BTreeMap::new();
         for number in numbers {
-            if let Some(it) = process.registrations.get(number) {
-                let by_name = it.name_hash.filter(|_| it.by_name.contains(&session));
-                alike.entry((it.provider, it.group, it.classic, by_name)).or_default().push(*number);
+            if let Some(registration) = process.registrations.get(number) {
+                let by_name = registration.name_hash.filter(|_| registration.by_name.contains(&session));
+                alike
+                    .entry((registration.provider, registration.group, registration.classic, by_name))
+                    .or_default()
+                    .push(*number);
             }
         }
         let mut alike: Vec<Vec<u32>> = alike.into_values().collect();
         alike.sort_unstable();
-        let mut wishes: Vec<(Option<EnableParams>, Vec<u32>)> = Vec::new();
+        let mut groups: Vec<(Option<EnableParams>, Vec<u32>)> = Vec::new();
         for numbers in alike {
-            let wish = numbers.first().and_then(|first| self.wish(link, *first, session));
-            match wishes.last_mut() {
-                Some((last, others)) if *last == wish => others.extend(numbers),
-                _ => wishes.push((wish, numbers)),
+            let params = numbers.first().and_then(|first| self.combined_params(link, *first, session));
+            match groups.last_mut() {
+                Some((last, others)) if *last == params => others.extend(numbers),
+                _ => groups.push((params, numbers)),
             }
         }
-        wishes
+        groups
     }
 
-    /// Sessions and enables that are for this registration of this process: of its provider, of its name, then of its group.
+    /// Returns the sessions and enables that apply to this registration of this process: those of
+    /// its provider, of its name, then of its group.
     fn enables_for<'a>(
         &'a self,
         process: &'a Process,
         registration: &'a Registration,
     ) -> impl Iterator<Item = (u64, &'a Enable)> {
         let all = self.enables_of(registration);
-        all.filter(|(_, _, enable)| process.is_meant_by(enable)).map(|(_, session, enable)| (session, enable))
+        all.filter(|(_, _, enable)| process.is_included_by(enable))
+            .map(|(_, session, enable)| (session, enable))
     }
 
-    /// Enables of this registration, whichever processes they are for. A session that must not enable some providers by their group leaves them out
-    /// here, and nowhere else.
+    /// Returns the enables of this registration, for whichever processes. Only this function
+    /// applies the disallow lists, which exempt providers from the enables of their group.
     fn enables_of<'a>(
         &'a self,
         registration: &'a Registration,
@@ -122,16 +140,19 @@ impl Registry {
         direct.chain(by_name).chain(of_group)
     }
 
-    /// Counts a process as left out by the enables that are not for it because it runs in a container; each counts it once.
+    /// Counts a process in each enable that leaves it out because it runs in a container; each
+    /// enable counts a process once.
     pub(crate) fn count_left_out(&mut self, link: LinkId, number: u32) {
         let Some(process) = self.processes.get(&link) else { return };
         let Some(registration) = process.registrations.get(&number) else { return };
         let left_out = self.enables_of(registration).filter(|(_, _, enable)| process.is_left_out_by(enable));
         let left_out: Vec<_> = left_out.map(|(target, session, _)| (target, session)).collect();
         for (target, session) in left_out {
-            let is_new =
-                self.processes.get_mut(&link).is_some_and(|it| it.left_out_of.insert((target, session)));
-            let enable = self.enables.get_mut(&target).and_then(|it| it.get_mut(&session));
+            let is_new = self
+                .processes
+                .get_mut(&link)
+                .is_some_and(|process| process.left_out_of.insert((target, session)));
+            let enable = self.enables.get_mut(&target).and_then(|sessions| sessions.get_mut(&session));
             if let Some(enable) = enable.filter(|_| is_new) {
                 enable.left_out = enable.left_out.saturating_add(1);
             }
@@ -139,8 +160,8 @@ impl Registry {
     }
 }
 
-/// A direct enable and that of the group.
-fn combined(direct: &EnableParams, group: &EnableParams) -> EnableParams {
+/// Combines two enables, for example a direct enable and that of the group.
+fn combine(direct: &EnableParams, group: &EnableParams) -> EnableParams {
     let level = |params: &EnableParams| if params.level == 0 { u8::MAX } else { params.level };
     let any = |params: &EnableParams| if params.match_any == 0 { u64::MAX } else { params.match_any };
     let (one, both) = (direct.property | group.property, direct.property & group.property);
@@ -150,11 +171,11 @@ fn combined(direct: &EnableParams, group: &EnableParams) -> EnableParams {
         match_all: direct.match_all & group.match_all,
         property: one & !LEAVE_OUT | both & LEAVE_OUT,
         source: Guid::NULL,
-        filters: combined_filters(direct, group),
+        filters: combine_filters(direct, group),
     }
 }
 
-fn combined_filters(direct: &EnableParams, group: &EnableParams) -> Vec<Filter> {
+fn combine_filters(direct: &EnableParams, group: &EnableParams) -> Vec<Filter> {
     let asks_for_stacks = |params: &EnableParams| params.property & EVENT_ENABLE_PROPERTY_STACK_TRACE != 0;
     let limits_stacks = |params: &EnableParams| params.filters.iter().any(|f| is_of_stacks(f.kind));
     let all_stacks = |params: &EnableParams| asks_for_stacks(params) && !limits_stacks(params);
@@ -169,8 +190,8 @@ fn combined_filters(direct: &EnableParams, group: &EnableParams) -> Vec<Filter> 
     filters
 }
 
-/// What reaches a classic provider.
-fn classic(wish: &EnableParams) -> EnableParams {
-    let match_any = wish.match_any & u64::from(u32::MAX);
-    EnableParams { level: wish.level, match_any, ..EnableParams::default() }
+/// Reduces parameters to what a classic provider receives.
+fn classic_params(params: &EnableParams) -> EnableParams {
+    let match_any = params.match_any & u64::from(u32::MAX);
+    EnableParams { level: params.level, match_any, ..EnableParams::default() }
 }

@@ -1,4 +1,4 @@
-//! What is told of one provider: registration by registration, with what each session wants of it.
+//! Listing of one provider: its registrations, with what each session wants from each of them.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,8 @@ use super::{Registry, Target};
 use crate::service::LinkId;
 
 impl Registry {
-    /// The registrations of a provider from an index on, of sessions that may be `shown`; `None` where nobody has registered or enabled it.
+    /// Returns a page of the registrations of a provider, starting at an index; `None` if the
+    /// provider is neither registered nor enabled. Only sessions accepted by `shown` are listed.
     pub(crate) fn registrations_page(
         &self,
         provider: Guid,
@@ -25,11 +26,14 @@ impl Registry {
         if all.is_empty() {
             let enables = self.enables.get(&target).into_iter().flatten().filter(|(id, _)| shown(**id));
             let sessions = enables.map(|(id, enable)| entry_of(*id, &enable.params)).collect();
-            let ahead = RegistrationEntry { pid: 0, is_ahead: true, is_classic: false, sessions };
-            return Some(Message::registrations_page(1, [ahead].into_iter().skip(from as usize)));
+            let unregistered = RegistrationEntry { pid: 0, is_ahead: true, is_classic: false, sessions };
+            return Some(Message::registrations_page(1, [unregistered].into_iter().skip(from as usize)));
         }
-        let told = all.iter().skip(from as usize).filter_map(|it| self.registration_entry(*it, shown));
-        Some(Message::registrations_page(all.len(), told))
+        let entries = all
+            .iter()
+            .skip(from as usize)
+            .filter_map(|registration| self.registration_entry(*registration, shown));
+        Some(Message::registrations_page(all.len(), entries))
     }
 
     fn registration_entry(
@@ -40,22 +44,26 @@ impl Registry {
         let process = self.processes.get(&link)?;
         let registration = process.registrations.get(&number)?;
         let sessions = registration.sessions.iter().filter(|id| shown(**id));
-        let wishes = sessions.filter_map(|id| Some(entry_of(*id, &self.wish(link, number, *id)?)));
+        let enables =
+            sessions.filter_map(|id| Some(entry_of(*id, &self.combined_params(link, number, *id)?)));
         Some(RegistrationEntry {
             pid: process.peer.pid,
             is_ahead: false,
             is_classic: registration.classic,
-            sessions: wishes.collect(),
+            sessions: enables.collect(),
         })
     }
 
-    /// The registrations of each process that a session has enabled.
+    /// Returns, for each process, the registrations that a session has enabled.
     pub(crate) fn enabled_for(&self, session: u64) -> Vec<(LinkId, Vec<u32>)> {
-        let enabled = self.processes.iter().map(|(link, process)| {
-            let its = process.registrations.iter().filter(|(_, it)| it.sessions.contains(&session));
-            (*link, its.map(|(number, _)| *number).collect::<Vec<u32>>())
+        let processes = self.processes.iter().map(|(link, process)| {
+            let enabled = process
+                .registrations
+                .iter()
+                .filter(|(_, registration)| registration.sessions.contains(&session));
+            (*link, enabled.map(|(number, _)| *number).collect::<Vec<u32>>())
         });
-        enabled.filter(|(_, numbers)| !numbers.is_empty()).collect()
+        processes.filter(|(_, numbers)| !numbers.is_empty()).collect()
     }
 }
 

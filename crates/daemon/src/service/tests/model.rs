@@ -1,0 +1,409 @@
+//! Model test of the orders that registrations receive: after each random step of processes and
+//! controllers, every registration must have received exactly what a naive model predicts.
+//!
+//! The model keeps all calls in a list and searches it each time. Only for classic registrations it
+//! stores the owning session, because there the order of calls decides.
+
+use std::collections::BTreeMap;
+
+use traceweir_format::spec::enable::{EVENT_ENABLE_PROPERTY_PROVIDER_GROUP, EVENT_FILTER_TYPE_PID};
+use traceweir_format::tracelogging::TraitsBuilder;
+use traceweir_transport::message::Filter;
+
+use super::*;
+
+const SESSIONS: usize = 10;
+/// One of the GUIDs names both a provider and a group.
+const GUIDS: u128 = 3;
+
+type Values = (u8, u64, u64);
+type Registered = BTreeMap<(LinkId, u32), ModelRegistration>;
+
+/// A small random number generator; the seed is all that is needed to repeat a failure.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, sides: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % sides
+    }
+
+    fn guid(&mut self) -> Guid {
+        Guid::from_u128(1 + u128::from(self.below(GUIDS as u64)))
+    }
+}
+
+/// A registration as its process made it.
+#[derive(Clone, Debug)]
+struct ModelRegistration {
+    provider: Guid,
+    group: Option<Guid>,
+    has_traits: bool,
+    classic: bool,
+    /// The session that a classic registration follows.
+    owner: Option<u64>,
+}
+
+/// One enable call that is in effect.
+#[derive(Clone, Debug)]
+struct Call {
+    guid: Guid,
+    is_group: bool,
+    session: u64,
+    values: Values,
+    /// The call applies only to processes with the test's own id.
+    own_only: bool,
+}
+
+#[derive(Default)]
+struct Model {
+    registered: Registered,
+    calls: Vec<Call>,
+}
+
+/// Returns whether a process has the test's own id; the last process has another one.
+fn is_own(link: LinkId) -> bool {
+    link != 4
+}
+
+impl Model {
+    fn calls_for(&self, key: (LinkId, u32)) -> Vec<&Call> {
+        let registration = &self.registered[&key];
+        let applies = |call: &&Call| {
+            let is_target = if call.is_group {
+                registration.group == Some(call.guid)
+            } else {
+                registration.provider == call.guid
+            };
+            is_target && (!call.own_only || is_own(key.0))
+        };
+        self.calls.iter().filter(applies).collect()
+    }
+
+    fn expected(&self, key: (LinkId, u32)) -> BTreeMap<u64, Values> {
+        let registration = &self.registered[&key];
+        let mut by_session: BTreeMap<u64, Vec<Values>> = BTreeMap::new();
+        for call in self.calls_for(key) {
+            by_session.entry(call.session).or_default().push(call.values);
+        }
+        if registration.classic {
+            by_session.retain(|session, _| registration.owner == Some(*session));
+        }
+        let combine = |values: Vec<Values>| match values[..] {
+            [(level, any, _)] if registration.classic => (level, any & 0xFFFF_FFFF, 0),
+            [one] => one,
+            [(l, any, all), (m, some, every)] => {
+                let highest = |l: u8| if l == 0 { 255 } else { l };
+                let full = |any: u64| if any == 0 { u64::MAX } else { any };
+                (highest(l).max(highest(m)), full(any) | full(some), all & every)
+            }
+            _ => panic!("{values:?}"),
+        };
+        by_session.into_iter().map(|(session, values)| (session, combine(values))).collect()
+    }
+
+    fn enable(&mut self, call: Call) -> bool {
+        let same = |other: &Call| (other.guid, other.is_group) == (call.guid, call.is_group);
+        let others = self.calls.iter().filter(|other| same(other) && other.session != call.session).count();
+        if others >= 8 {
+            return false;
+        }
+        self.calls.retain(|other| !(same(other) && other.session == call.session));
+        for (key, registration) in &mut self.registered {
+            if registration.classic && !call.is_group && registration.provider == call.guid {
+                let applies = !call.own_only || is_own(key.0);
+                let had = registration.owner == Some(call.session);
+                registration.owner =
+                    if applies { Some(call.session) } else { registration.owner.filter(|_| !had) };
+            }
+        }
+        self.calls.push(call);
+        true
+    }
+
+    fn disable(&mut self, matches: impl Fn(&Call) -> bool) {
+        for call in self.calls.iter().filter(|call| matches(call) && !call.is_group) {
+            let had = |registration: &&mut ModelRegistration| {
+                registration.provider == call.guid && registration.owner == Some(call.session)
+            };
+            self.registered.values_mut().filter(had).for_each(|registration| registration.owner = None);
+        }
+        self.calls.retain(|call| !matches(call));
+    }
+
+    fn register(&mut self, key: (LinkId, u32), registration: ModelRegistration) {
+        self.registered.insert(key, registration);
+        let owner = self.calls_for(key).last().map(|call| call.session);
+        self.registered.get_mut(&key).unwrap().owner = owner;
+    }
+}
+
+/// The state that processes have after the messages they received, kept as the provider library
+/// keeps it.
+#[derive(Default)]
+struct Processes {
+    enabled: BTreeMap<(LinkId, u32), BTreeMap<u64, Values>>,
+    regions: BTreeMap<LinkId, Vec<u64>>,
+    refused: Vec<u32>,
+}
+
+impl Processes {
+    fn receive(&mut self, service: &mut Service, registered: &Registered) {
+        let effects = service.effects();
+        for effect in effects {
+            let Effect::Send { link, message, .. } = effect else { panic!("{effect:?}") };
+            match message {
+                Message::Region { session, .. } => self.regions.entry(link).or_default().push(session),
+                Message::Enable { registrations, session, code, params, .. } => {
+                    assert!(self.regions[&link].contains(&session), "an enable needs a region");
+                    for registration in registrations {
+                        let enabled = self.enabled.entry((link, registration)).or_default();
+                        match code {
+                            EnableCode::Enable => {
+                                if registered
+                                    .get(&(link, registration))
+                                    .is_some_and(|registration| registration.classic)
+                                {
+                                    enabled.clear();
+                                }
+                                assert_eq!((params.property, params.filters.len()), (0, 0));
+                                enabled.insert(session, (params.level, params.match_any, params.match_all));
+                            }
+                            EnableCode::Disable => {
+                                assert!(enabled.remove(&session).is_some(), "it was enabled")
+                            }
+                            EnableCode::CaptureState => panic!("no test step asks for state"),
+                        }
+                    }
+                }
+                Message::CloseSession { order, session } => {
+                    let own = self.enabled.iter_mut().filter(|(key, _)| key.0 == link);
+                    own.for_each(|(_, enabled)| enabled.retain(|id, _| *id != session));
+                    self.regions.get_mut(&link).unwrap().retain(|id| *id != session);
+                    service.handle(
+                        link,
+                        Envelope { request: 0, message: Message::Ack { order }, descriptors: Vec::new() },
+                    );
+                }
+                Message::Refused { status, .. } => self.refused.push(status),
+                _ => {}
+            }
+        }
+    }
+}
+
+struct Simulation {
+    service: Service,
+    notices: std::sync::mpsc::Receiver<Notice>,
+    model: Model,
+    processes: Processes,
+    sessions: Vec<u64>,
+    random: Random,
+    next: u32,
+}
+
+impl Simulation {
+    fn new(seed: u64) -> Self {
+        let (sender, notices) = std::sync::mpsc::channel();
+        let post: Post = Arc::new(move |notice| drop(sender.send(notice)));
+        let mut service = Service::new(Access::new(Scope::User, OWN), SESSIONS, 77, post, Janitor::new());
+        connect(&mut service, 1, OWN);
+        send(&mut service, 1, hello(Role::Controller, 1));
+        for link in 2..=4 {
+            let pid = if is_own(link) { std::process::id() } else { 1 };
+            service.connected(link, Peer { pid, uid: OWN, gid: OWN }, ProcessKey::from_pid(pid), false);
+            send(&mut service, link, hello(Role::Provider, link));
+        }
+        service.effects();
+        let mut simulation = Self {
+            service,
+            notices,
+            model: Model::default(),
+            processes: Processes::default(),
+            sessions: Vec::new(),
+            random: Random(seed),
+            next: 0,
+        };
+        (0..SESSIONS).for_each(|_| simulation.start());
+        simulation
+    }
+
+    fn start(&mut self) {
+        self.next += 1;
+        let config = SessionConfig {
+            name: format!("s{}", self.next),
+            log_file_mode: 0x100,
+            buffer_size: 4,
+            minimum_buffers: 2,
+            ring_bytes: 4096,
+            ..SessionConfig::default()
+        };
+        send(&mut self.service, 1, Message::Start(Box::new(config)));
+        self.service.notice(self.notices.recv_timeout(Duration::from_secs(30)).unwrap());
+        self.service.effects();
+        let known = self.sessions.clone();
+        self.sessions.extend(self.service.sessions.running().into_iter().filter(|id| !known.contains(id)));
+    }
+
+    fn traits(&mut self) -> (Vec<u8>, Option<Guid>) {
+        let group = (self.random.below(3) > 0).then(|| self.random.guid());
+        let mut traits = TraitsBuilder::new("name");
+        if let Some(group) = &group {
+            traits.group(group);
+        }
+        (traits.finish().unwrap().to_vec(), group)
+    }
+
+    fn some_registration(&mut self) -> Option<(LinkId, u32)> {
+        let all: Vec<_> = self.model.registered.keys().copied().collect();
+        let index = self.random.below(all.len().max(1) as u64);
+        all.get(usize::try_from(index).unwrap()).copied()
+    }
+
+    fn step(&mut self) {
+        match self.random.below(20) {
+            0..5 if self.model.registered.len() < 12 => self.register(),
+            0..7 => {
+                let Some((link, registration)) = self.some_registration() else { return };
+                send(&mut self.service, link, Message::Unregister { registration });
+                self.model.registered.remove(&(link, registration));
+                self.processes.enabled.remove(&(link, registration));
+            }
+            7..9 => self.set_traits(),
+            9..15 => self.call(EnableCode::Enable),
+            15..19 => self.call(EnableCode::Disable),
+            _ => self.stop_one(),
+        }
+    }
+
+    fn register(&mut self) {
+        self.next += 1;
+        let (link, registration) = (2 + self.random.below(3), self.next);
+        let (provider, classic) = (self.random.guid(), self.random.below(4) == 0);
+        let (traits, group) =
+            if classic || self.random.below(2) == 0 { (vec![], None) } else { self.traits() };
+        let has_traits = !traits.is_empty();
+        send(&mut self.service, link, Message::Register { registration, provider, traits, classic });
+        self.model.register(
+            (link, registration),
+            ModelRegistration { provider, group, has_traits, classic, owner: None },
+        );
+    }
+
+    fn set_traits(&mut self) {
+        let Some((link, registration)) = self.some_registration() else { return };
+        let (traits, group) = self.traits();
+        send(&mut self.service, link, Message::SetTraits { registration, traits });
+        let registration = self.model.registered.get_mut(&(link, registration)).unwrap();
+        if registration.has_traits || registration.classic {
+            self.receive();
+            assert_eq!(self.processes.refused.pop(), Some(87));
+        } else {
+            (registration.has_traits, registration.group) = (true, group);
+        }
+    }
+
+    fn call(&mut self, code: EnableCode) {
+        let (guid, is_group, own_only) =
+            (self.random.guid(), self.random.below(3) == 0, self.random.below(4) == 0);
+        let index = usize::try_from(self.random.below(self.sessions.len() as u64)).unwrap();
+        let session = self.sessions[index];
+        let values = (
+            [0, 1, 4, 5, 255][usize::try_from(self.random.below(5)).unwrap()],
+            [0, 1, 6, 0xF0_0000_0001][usize::try_from(self.random.below(4)).unwrap()],
+            self.random.below(4),
+        );
+        let own = Filter { kind: EVENT_FILTER_TYPE_PID, data: std::process::id().to_le_bytes().to_vec() };
+        let params = EnableParams {
+            level: values.0,
+            match_any: values.1,
+            match_all: values.2,
+            property: if is_group { EVENT_ENABLE_PROPERTY_PROVIDER_GROUP } else { 0 },
+            source: Guid::NULL,
+            filters: if own_only { vec![own] } else { vec![] },
+        };
+        let (session_ref, params) = (SessionRef::Id(session), Box::new(params));
+        send(
+            &mut self.service,
+            1,
+            Message::EnableProvider {
+                session: session_ref,
+                provider: guid,
+                code,
+                params,
+                name: String::new(),
+                timeout_ms: 0,
+            },
+        );
+        self.receive();
+        let is_accepted = match code {
+            EnableCode::Enable => self.model.enable(Call { guid, is_group, session, values, own_only }),
+            _ => {
+                self.model
+                    .disable(|call| (call.guid, call.is_group, call.session) == (guid, is_group, session));
+                true
+            }
+        };
+        assert_eq!(self.processes.refused.pop(), (!is_accepted).then_some(1450));
+    }
+
+    fn stop_one(&mut self) {
+        let index = usize::try_from(self.random.below(self.sessions.len() as u64)).unwrap();
+        let session = self.sessions.remove(index);
+        send(
+            &mut self.service,
+            1,
+            Message::Control { session: SessionRef::Id(session), control: Control::Stop },
+        );
+        self.receive();
+        self.service.notice(self.notices.recv_timeout(Duration::from_secs(30)).unwrap());
+        self.model.disable(|call| call.session == session);
+        self.start();
+    }
+
+    fn receive(&mut self) {
+        self.processes.receive(&mut self.service, &self.model.registered);
+    }
+
+    fn check(&mut self, context: &str) {
+        self.receive();
+        assert_eq!(self.processes.refused, [], "{context}");
+        for key in self.model.registered.keys() {
+            let enabled = self.processes.enabled.get(key).cloned().unwrap_or_default();
+            assert_eq!(
+                enabled,
+                self.model.expected(*key),
+                "{context}: {key:?} {:?}",
+                self.model.registered[key]
+            );
+        }
+        for (link, regions) in &self.processes.regions {
+            let uses = |session: &u64| {
+                let mut own = self.processes.enabled.iter().filter(|(key, _)| key.0 == *link);
+                own.any(|(_, enabled)| enabled.contains_key(session))
+            };
+            assert!(regions.iter().all(uses), "{context}: a region that no registration uses");
+        }
+    }
+}
+
+#[test]
+fn every_registration_receives_the_combination_of_all_enables() {
+    let (mut combined, mut classic) = (0, 0);
+    for seed in 1..=12_u64 {
+        let mut simulation = Simulation::new(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        for step in 0..250 {
+            simulation.step();
+            simulation.check(&format!("seed {seed}, step {step}"));
+        }
+        for (key, registration) in &simulation.model.registered {
+            let sessions = simulation.model.expected(*key).len();
+            combined +=
+                usize::from(simulation.model.calls_for(*key).len() > sessions && !registration.classic);
+            classic += usize::from(registration.owner.is_some());
+        }
+    }
+    assert!(combined > 0 && classic > 0, "the steps must cover both cases: {combined}, {classic}");
+}
