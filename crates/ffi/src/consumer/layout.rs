@@ -1,8 +1,9 @@
 //! Structures of evntcons.h and of the consumer half of evntrace.h.
 //!
-//! Source: Documented (evntcons.h, evntrace.h). A test compares every size and offset with what C compilers make of the headers. Where C has a union,
-//! the member that is used here gives the field its name.
-#![allow(missing_docs)] // Fields as published.
+//! Source: Documented (evntcons.h, evntrace.h). A test compares every size and offset with what C
+//! compilers make of the headers. A field that is a union in C has the name of the member that is
+//! used here.
+#![allow(missing_docs)] // The fields are documented with the published structures.
 
 use std::ffi::c_void;
 
@@ -67,7 +68,7 @@ pub struct TraceLogfileHeader {
     pub logger_name: *mut u16,
     pub log_file_name: *mut u16,
     pub time_zone: TimeZoneInformation,
-    /// In C the compiler's own.
+    /// Inserted by the compiler in C.
     pub padding: u32,
     pub boot_time: i64,
     pub perf_freq: i64,
@@ -76,7 +77,7 @@ pub struct TraceLogfileHeader {
     pub buffers_lost: u32,
 }
 
-// SAFETY: the two addresses are NULL.
+// SAFETY: the two addresses are always NULL.
 unsafe impl Send for TraceLogfileHeader {}
 // SAFETY: the same.
 unsafe impl Sync for TraceLogfileHeader {}
@@ -93,7 +94,7 @@ pub type BufferCallback =
 /// ETW_BUFFER_COMPLETION_CALLBACK.
 pub type BufferCompletionCallback = unsafe extern "C" fn(*const BufferHead, *mut c_void);
 
-/// EVENT_TRACE_LOGFILEW and A, which differ in what the names point to.
+/// EVENT_TRACE_LOGFILEW and A, which differ only in the character type of the names.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct EventTraceLogfile {
@@ -108,7 +109,7 @@ pub struct EventTraceLogfile {
     pub buffer_size: u32,
     pub filled: u32,
     pub events_lost: u32,
-    /// An [`EventCallback`], or by the mode an [`EventRecordCallback`].
+    /// An [`EventCallback`], or an [`EventRecordCallback`] if the mode says so.
     pub event_callback: Option<EventCallback>,
     pub is_kernel_trace: u32,
     pub context: *mut c_void,
@@ -167,7 +168,7 @@ pub struct PartitionInformationV2 {
     pub parent_id: *mut u16,
 }
 
-/// PROCESS_TRACE_MODE_…
+/// Flags of `ProcessTraceMode` (PROCESS_TRACE_MODE_…).
 pub const PROCESS_TRACE_MODE_REAL_TIME: u32 = 0x100;
 pub const PROCESS_TRACE_MODE_RAW_TIMESTAMP: u32 = 0x1000;
 pub const PROCESS_TRACE_MODE_EVENT_RECORD: u32 = 0x1000_0000;
@@ -229,7 +230,7 @@ impl From<&TimeZone> for TimeZoneInformation {
 }
 
 impl EventTrace {
-    /// An event that says nothing.
+    /// An empty event.
     pub const NONE: Self = Self {
         header: EventTraceHeader {
             size: 0,

@@ -1,5 +1,5 @@
-//! EVENT_RECORD and what it is made of (evntcons.h).
-#![allow(missing_docs)] // Fields as published.
+//! EVENT_RECORD and the structures in it (evntcons.h).
+#![allow(missing_docs)] // The fields are documented with the published structures.
 
 use std::ffi::c_void;
 
@@ -27,7 +27,8 @@ pub struct EventHeader {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct BufferContext {
-    /// The index, or the number in its low byte and the alignment in its high one.
+    /// The processor index, or the processor number in the low byte and the alignment in the high
+    /// one.
     pub processor_index: u16,
     pub logger_id: u16,
 }

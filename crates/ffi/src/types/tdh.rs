@@ -1,7 +1,8 @@
-//! Structures of tdh.h. Where C has a union, the commonest member gives the field its name.
+//! Structures of tdh.h. A field that is a union in C has the name of its most common member.
 //!
-//! Source: Documented (tdh.h). A test compares every size and offset with what C compilers make of the header.
-#![allow(missing_docs)] // Fields as published.
+//! Source: Documented (tdh.h). A test compares every size and offset with what C compilers make of
+//! the header.
+#![allow(missing_docs)] // The fields are documented with the published structures.
 
 use traceweir::{EventDescriptor, Guid};
 
@@ -11,15 +12,15 @@ use traceweir::{EventDescriptor, Guid};
 pub struct EventPropertyInfo {
     pub flags: u32,
     pub name_offset: u32,
-    /// Or the first member of a structure.
+    /// In a structure: the index of its first member.
     pub in_type: u16,
-    /// Or the number of members.
+    /// In a structure: the number of its members.
     pub out_type: u16,
-    /// Or where a custom schema is.
+    /// Or the offset of a custom schema.
     pub map_name_offset: u32,
-    /// Or the property that has it.
+    /// Or the index of the property that has the count.
     pub count: u16,
-    /// Or the property that has it.
+    /// Or the index of the property that has the length.
     pub length: u16,
     pub tags: u32,
 }
@@ -46,7 +47,7 @@ pub struct TraceEventInfo {
     pub event_attributes_offset: u32,
     pub property_count: u32,
     pub top_level_property_count: u32,
-    /// Four bits of flags, then tags.
+    /// Flags in the low four bits, tags in the others.
     pub flags: u32,
     pub event_property_info_array: [EventPropertyInfo; 1],
 }
@@ -74,7 +75,7 @@ pub struct EventMapInfo {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct PropertyDataDescriptor {
-    /// The address of its name.
+    /// The address of the property's name.
     pub property_name: u64,
     pub array_index: u32,
     pub reserved: u32,
