@@ -1,4 +1,4 @@
-//! `TraceLoggingActivity.h`, and C++ where macros have a hard time.
+//! `TraceLoggingActivity.h`, and C++ constructs that are difficult for macros.
 
 use std::process::Command;
 
@@ -17,7 +17,7 @@ fn activities_follow_the_contract() {
 }
 
 #[test]
-fn what_activities_do_out_of_order_is_asserted() {
+fn calls_of_activities_out_of_order_are_asserted() {
     let workbench = Workbench::new();
     for compiler in cpp_compilers().into_iter().take(1) {
         let program = workbench.build(compiler, &sources().join("activity.cpp"), &["-std=c++17"]);
