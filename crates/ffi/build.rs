@@ -10,8 +10,8 @@
 //!   target/debug/libtraceweir.a     ─▶ libtraceweir_c.a
 //! ```
 //!
-//! If a link cannot be created, the build continues: `crates/ffi/install.sh` installs the files under
-//! their names in any case.
+//! If a link cannot be created, the build continues: `crates/ffi/install.sh` installs the files
+//! under their names in any case.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs the library for C and C++: headers, libtraceweir.so and .a under their names, and traceweir.pc.
+# Installs the library for C and C++: headers, libtraceweir.so, libtraceweir.a and traceweir.pc.
 #
 #   crates/ffi/install.sh [--prefix /usr/local] [--libdir PREFIX/lib] [--built target/c] [--destdir ""]
 #

@@ -47,7 +47,6 @@ pub(super) struct Block<U> {
     pub(super) structure: EventTraceProperties,
     /// The whole structure of version 2, if it is one.
     tail: Option<EventTracePropertiesV2>,
-    tail: Option<EventTracePropertiesV2>,
     unit: PhantomData<U>,
 }
 

@@ -99,62 +99,62 @@ typedef struct {
     /* The buffer, and its size in bytes. */
     void *given;
     ULONG size;
-} ROW;
+} ENTRY;
 
-static ULONG call(const ROW *row, void *given, ULONG length, ULONG *returned) {
-    TRACE_INFO_CLASS which = (TRACE_INFO_CLASS)row->class_number;
-    switch (row->call[0]) {
-    case 's': return TraceSetInformation(row->id, which, given, length);
-    case 'q': return TraceQueryInformation(row->id, which, given, length, returned);
+static ULONG call(const ENTRY *entry, void *given, ULONG length, ULONG *returned) {
+    TRACE_INFO_CLASS which = (TRACE_INFO_CLASS)entry->class_number;
+    switch (entry->call[0]) {
+    case 's': return TraceSetInformation(entry->id, which, given, length);
+    case 'q': return TraceQueryInformation(entry->id, which, given, length, returned);
     default: {
-        int has_room = strcmp(row->session, "no-out") != 0 && (length != 0 || given != NULL);
-        return EnumerateTraceGuidsEx(which, row->given, row->size, has_room ? output : NULL, length, returned);
+        int has_room = strcmp(entry->session, "no-out") != 0 && (length != 0 || given != NULL);
+        return EnumerateTraceGuidsEx(which, entry->given, entry->size, has_room ? output : NULL, length, returned);
     }
     }
 }
 
 /* Returns the length that the same call returns for length 0. */
-static ULONG needed(const ROW *row) {
+static ULONG needed(const ENTRY *entry) {
     ULONG returned = UNTOUCHED;
-    (void)call(row, NULL, 0, &returned);
+    (void)call(entry, NULL, 0, &returned);
     IS(1, returned != UNTOUCHED);
     return returned;
 }
 
-static ULONG length_of(const ROW *row) {
-    if (strncmp(row->length, "need", 4) != 0) {
-        return (ULONG)strtoul(row->length, NULL, 10);
+static ULONG length_of(const ENTRY *entry) {
+    if (strncmp(entry->length, "need", 4) != 0) {
+        return (ULONG)strtoul(entry->length, NULL, 10);
     }
-    ULONG all = needed(row);
-    return row->length[4] == '-' && all > 0 ? all - 1 : all;
+    ULONG all = needed(entry);
+    return entry->length[4] == '-' && all > 0 ? all - 1 : all;
 }
 
 /* A failed call writes nothing, and a successful one nothing after the answer. */
-static int is_untouched(const ROW *row, ULONG status, ULONG returned) {
-    const unsigned char *after = row->call[0] == 'e' ? output : bytes;
+static int is_untouched(const ENTRY *entry, ULONG status, ULONG returned) {
+    const unsigned char *after = entry->call[0] == 'e' ? output : bytes;
     size_t answer = status == 0 && returned != UNTOUCHED ? returned : 0;
-    return row->call[0] == 's' || memcmp(after + answer, before + answer, sizeof before - answer) == 0;
+    return entry->call[0] == 's' || memcmp(after + answer, before + answer, sizeof before - answer) == 0;
 }
 
 /* Makes the call of a line, and the same call without a return length. */
-static void check(ROW *row, unsigned number, const char *line) {
-    ULONG returned = UNTOUCHED, length = length_of(row);
+static void check(ENTRY *entry, unsigned number, const char *line) {
+    ULONG returned = UNTOUCHED, length = length_of(entry);
     memset(output, 0xEE, sizeof output);
-    memcpy(before, row->call[0] == 'e' ? output : bytes, sizeof before);
-    ULONG got = call(row, row->given, length, &returned);
-    int is_right = is_untouched(row, got, returned) && got == strtoul(chosen(row->status), NULL, 10);
-    const char *want = chosen(row->returned);
+    memcpy(before, entry->call[0] == 'e' ? output : bytes, sizeof before);
+    ULONG got = call(entry, entry->given, length, &returned);
+    int is_right = is_untouched(entry, got, returned) && got == strtoul(chosen(entry->status), NULL, 10);
+    const char *want = chosen(entry->returned);
     if (strcmp(want, "any") == 0) {
         is_right &= returned != UNTOUCHED && returned > 0;
     } else if (strcmp(want, "need") == 0) {
-        is_right &= returned == needed(row);
+        is_right &= returned == needed(entry);
     } else {
         is_right &= returned == (want[0] == '-' ? UNTOUCHED : (ULONG)strtoul(want, NULL, 10));
     }
-    if (row->call[0] == 'q') {
-        is_right &= got == call(row, row->given, length, NULL);
-    } else if (row->call[0] == 'e') {
-        is_right &= call(row, row->given, length, NULL) == ERROR_INVALID_PARAMETER;
+    if (entry->call[0] == 'q') {
+        is_right &= got == call(entry, entry->given, length, NULL);
+    } else if (entry->call[0] == 'e') {
+        is_right &= call(entry, entry->given, length, NULL) == ERROR_INVALID_PARAMETER;
     }
     if (!is_right) {
         fprintf(stderr, "line %u: status %u, ReturnLength %u: %s", number, (unsigned)got, (unsigned)returned, line);
@@ -175,7 +175,7 @@ static CONTROLTRACE_ID id_of(const char *session) {
 static void run(const char *file, const char *who) {
     char line[512];
     unsigned number = 0;
-    ROW row;
+    ENTRY entry;
     FILE *table = fopen(file, "r");
     IS(1, table != NULL);
     while (fgets(line, sizeof line, table) != NULL) {
@@ -183,15 +183,15 @@ static void run(const char *file, const char *who) {
         if (line[0] == '#' || strncmp(line, "none", 4) == 0) {
             continue;
         }
-        int fields = sscanf(line, "%15s %u %15s %15s %255s %15s %63s %63s %15s", row.call, &row.class_number, row.kind, row.session,
-                            row.buffer, row.length, row.status, row.returned, row.who);
+        int fields = sscanf(line, "%15s %u %15s %15s %255s %15s %63s %63s %15s", entry.call, &entry.class_number, entry.kind, entry.session,
+                            entry.buffer, entry.length, entry.status, entry.returned, entry.who);
         IS(9, fields);
-        if (strcmp(row.who, who) == 0) {
-            int is_null = strncmp(row.buffer, "null", 4) == 0;
-            row.id = id_of(row.session);
-            row.given = is_null ? NULL : bytes;
-            row.size = is_null ? (ULONG)(row.buffer[4] == '*' ? strtoul(row.buffer + 5, NULL, 10) : 0) : (ULONG)fill(row.buffer);
-            check(&row, number, line);
+        if (strcmp(entry.who, who) == 0) {
+            int is_null = strncmp(entry.buffer, "null", 4) == 0;
+            entry.id = id_of(entry.session);
+            entry.given = is_null ? NULL : bytes;
+            entry.size = is_null ? (ULONG)(entry.buffer[4] == '*' ? strtoul(entry.buffer + 5, NULL, 10) : 0) : (ULONG)fill(entry.buffer);
+            check(&entry, number, line);
         }
     }
     fclose(table);

@@ -15,7 +15,7 @@ pub(crate) enum Sample {
     Struct([(&'static str, &'static [u8]); 3]),
     /// The arguments of the macro before the name, and the bytes in the event. There are no arrays
     /// of it.
-    Whole(&'static str, &'static [u8]),
+    Argument(&'static str, &'static [u8]),
 }
 
 /// A kind of field: a macro and its types.
