@@ -70,7 +70,7 @@ class ActivityBase {
     }
 
     void relate(const GUID &id) {
-        assert(state_ == State::created && "the related activity is set before the start");
+        assert(state_ == State::created && "the related activity must be set before the start");
         related_ = id;
         has_related_ = true;
     }
@@ -86,7 +86,7 @@ class ActivityBase {
     }
 
     void end() {
-        assert(state_ == State::started && "an activity that has not been started is not stopped");
+        assert(state_ == State::started && "an activity that has not been started cannot be stopped");
         state_ = State::stopped;
     }
 

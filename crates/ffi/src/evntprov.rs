@@ -15,7 +15,7 @@ use crate::{boundary, ptr};
 /// UTF-16 units of a string that is too long for any record.
 const ENDLESS: usize = 1 << 15;
 
-/// PENABLECALLBACK.
+/// The published callback type PENABLECALLBACK.
 pub type EnableFunction =
     unsafe extern "C" fn(*const Guid, u32, u8, u64, u64, *mut FilterDescriptor, *mut c_void);
 

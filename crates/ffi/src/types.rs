@@ -79,7 +79,7 @@ pub struct EventInstanceHeader {
     pub parent_reg_handle: u64,
 }
 
-/// EVENT_INSTANCE_INFO.
+/// The published structure EVENT_INSTANCE_INFO.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct EventInstanceInfo {
@@ -87,7 +87,7 @@ pub struct EventInstanceInfo {
     pub instance_id: u32,
 }
 
-/// TRACE_GUID_REGISTRATION.
+/// The published structure TRACE_GUID_REGISTRATION.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct TraceGuidRegistration {
@@ -96,7 +96,7 @@ pub struct TraceGuidRegistration {
     pub reg_handle: *mut c_void,
 }
 
-/// MOF_FIELD.
+/// The published structure MOF_FIELD.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct MofField {

@@ -135,7 +135,7 @@ enum _tlgOut {
     _TLG_STATIC_ASSERT(_TLG_IS_NAME(name), "the name of a field has no NUL inside");              \
     _TLG_STATIC_ASSERT(((in) & 0x1F) != _TlgInSTRUCT || ((out) >= 1 && (out) <= 127), "a structure has 1 to 127 members"); \
     _TLG_STATIC_ASSERT((out) >= 0 && (out) <= 127, "an out type is at most 127");                 \
-    _TLG_STATIC_ASSERT(_TLG_IN_ALLOWED(in), "this is no type for packed metadata");               \
+    _TLG_STATIC_ASSERT(_TLG_IN_ALLOWED(in), "this type is not valid for packed metadata");               \
     _TLG_STATIC_ASSERT((count) >= 0 && (count) <= 0xFFFF, "an array has at most 65535 values");   \
     _TLG_STATIC_ASSERT((tags) >> 28 == 0, "tags have 28 bits");                                   \
     _TLG_NUMBER(_Tlg_in##i, in);                                                                  \
@@ -146,7 +146,7 @@ enum _tlgOut {
     _TLG_STATIC_ASSERT(_TLG_IS_NAME(name), "the name of a field has no NUL inside");              \
     _TLG_STATIC_ASSERT((protocol) >= 5 && (protocol) <= 31, "protocols are 5 to 31; those below are reserved"); \
     _TLG_STATIC_ASSERT((tags) >> 28 == 0, "tags have 28 bits");                                   \
-    _TLG_STATIC_ASSERT(_TLG_SCHEMA_SIZE(_TLG_UNPACK schema) == (size), "the schema has another size than is said"); \
+    _TLG_STATIC_ASSERT(_TLG_SCHEMA_SIZE(_TLG_UNPACK schema) == (size), "the schema does not have the given size"); \
     _TLG_NUMBER(_Tlg_in##i, (protocol) | 0x60);                                                   \
     _TLG_NUMBER(_Tlg_out##i, 0);                                                                  \
     _TLG_SCHEMA(i, _TLG_UNPACK schema)                                                            \

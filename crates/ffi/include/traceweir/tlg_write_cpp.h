@@ -121,7 +121,7 @@ _TLG_CPP_INLINE Memory str16(std::nullptr_t) { return {u"", sizeof(WCHAR)}; }
 template <class Unit>
 _TLG_CPP_INLINE Memory str16(const Unit *text) {
     static_assert(!is_wide<Unit>, _TLG_WIDE_TEXT);
-    static_assert(is_wide<Unit> || sizeof(Unit) == sizeof(WCHAR), "this is no string of WCHAR");
+    static_assert(is_wide<Unit> || sizeof(Unit) == sizeof(WCHAR), "this is not a string of WCHAR");
     Block block;
     _Tlg_put_string16(&block, reinterpret_cast<const WCHAR *>(text));
     return text ? Memory{text, block.Size} : str16(nullptr);
@@ -138,7 +138,7 @@ _TLG_CPP_INLINE Counted counted16(std::nullptr_t, SIZE_T) { return bytes(nullptr
 template <class Unit>
 _TLG_CPP_INLINE Counted counted16(const Unit *pointer, SIZE_T count) {
     static_assert(!is_wide<Unit>, _TLG_WIDE_TEXT);
-    static_assert(is_wide<Unit> || sizeof(Unit) == sizeof(WCHAR), "this is no string of WCHAR");
+    static_assert(is_wide<Unit> || sizeof(Unit) == sizeof(WCHAR), "this is not a string of WCHAR");
     return {static_cast<UINT16>(count * sizeof(WCHAR)), {pointer, _Tlg_bytes(count, sizeof(WCHAR))}};
 }
 

@@ -18,7 +18,7 @@ use super::deliver::Consumer;
 use super::layout::{BufferCompletionCallback, TraceLogfileHeader};
 use super::schemas::Schemas;
 
-/// INVALID_PROCESSTRACE_HANDLE.
+/// The published constant INVALID_PROCESSTRACE_HANDLE.
 pub(super) const INVALID: u64 = u64::MAX;
 /// The upper half is even, which that of a registration's handle never is, and larger than the ids
 /// of sessions and loggers.

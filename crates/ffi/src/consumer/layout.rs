@@ -13,7 +13,7 @@ use traceweir_format::logfile::{LogFileHeader, TimeZone};
 use crate::types::EventTraceHeader;
 pub use crate::types::record::{BufferContext, EventHeader, EventRecord, ExtendedDataItem};
 
-/// EVENT_EXTENDED_ITEM_INSTANCE.
+/// The published structure EVENT_EXTENDED_ITEM_INSTANCE.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct InstanceItem {
@@ -22,7 +22,7 @@ pub struct InstanceItem {
     pub parent_guid: Guid,
 }
 
-/// EVENT_TRACE.
+/// The published structure EVENT_TRACE.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct EventTrace {
@@ -35,7 +35,7 @@ pub struct EventTrace {
     pub buffer_context: BufferContext,
 }
 
-/// TIME_ZONE_INFORMATION.
+/// The published structure TIME_ZONE_INFORMATION.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct TimeZoneInformation {
@@ -48,7 +48,7 @@ pub struct TimeZoneInformation {
     pub daylight_bias: i32,
 }
 
-/// TRACE_LOGFILE_HEADER.
+/// The published structure TRACE_LOGFILE_HEADER.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct TraceLogfileHeader {
@@ -82,16 +82,16 @@ unsafe impl Send for TraceLogfileHeader {}
 // SAFETY: the same.
 unsafe impl Sync for TraceLogfileHeader {}
 
-/// EVENT_CALLBACK.
+/// The published callback type EVENT_CALLBACK.
 pub type EventCallback = unsafe extern "C" fn(*mut EventTrace);
-/// EVENT_RECORD_CALLBACK.
+/// The published callback type EVENT_RECORD_CALLBACK.
 pub type EventRecordCallback = unsafe extern "C" fn(*mut EventRecord);
-/// EVENT_TRACE_BUFFER_CALLBACKW and A.
+/// The published callback type EVENT_TRACE_BUFFER_CALLBACKW and its A form.
 pub type LogfileBufferCallback = unsafe extern "C" fn(*mut EventTraceLogfile) -> u32;
-/// ETW_BUFFER_CALLBACK.
+/// The published callback type ETW_BUFFER_CALLBACK.
 pub type BufferCallback =
     unsafe extern "C" fn(*const BufferHead, u32, *const BufferCallbackInformation, *mut c_void) -> i32;
-/// ETW_BUFFER_COMPLETION_CALLBACK.
+/// The published callback type ETW_BUFFER_COMPLETION_CALLBACK.
 pub type BufferCompletionCallback = unsafe extern "C" fn(*const BufferHead, *mut c_void);
 
 /// EVENT_TRACE_LOGFILEW and A, which differ only in the character type of the names.
@@ -115,7 +115,7 @@ pub struct EventTraceLogfile {
     pub context: *mut c_void,
 }
 
-/// ETW_BUFFER_HEADER.
+/// The published structure ETW_BUFFER_HEADER.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct BufferHead {
@@ -128,7 +128,7 @@ pub struct BufferHead {
     pub reserved4: [u32; 5],
 }
 
-/// ETW_BUFFER_CALLBACK_INFORMATION.
+/// The published structure ETW_BUFFER_CALLBACK_INFORMATION.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct BufferCallbackInformation {
@@ -137,7 +137,7 @@ pub struct BufferCallbackInformation {
     pub buffers_read: u32,
 }
 
-/// ETW_OPEN_TRACE_OPTIONS.
+/// The published structure ETW_OPEN_TRACE_OPTIONS.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct OpenTraceOptions {
@@ -148,7 +148,7 @@ pub struct OpenTraceOptions {
     pub buffer_callback_context: *mut c_void,
 }
 
-/// ETW_TRACE_PARTITION_INFORMATION.
+/// The published structure ETW_TRACE_PARTITION_INFORMATION.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct PartitionInformation {
@@ -158,7 +158,7 @@ pub struct PartitionInformation {
     pub partition_type: u32,
 }
 
-/// ETW_TRACE_PARTITION_INFORMATION_V2.
+/// The published structure ETW_TRACE_PARTITION_INFORMATION_V2.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct PartitionInformationV2 {
@@ -172,7 +172,7 @@ pub struct PartitionInformationV2 {
 pub const PROCESS_TRACE_MODE_REAL_TIME: u32 = 0x100;
 pub const PROCESS_TRACE_MODE_RAW_TIMESTAMP: u32 = 0x1000;
 pub const PROCESS_TRACE_MODE_EVENT_RECORD: u32 = 0x1000_0000;
-/// ETW_PROCESS_TRACE_MODES.
+/// Flags of the enumeration ETW_PROCESS_TRACE_MODES.
 pub const ETW_PROCESS_TRACE_MODE_RAW_TIMESTAMP: u32 = 1;
 
 const _: () = assert!(size_of::<EventTrace>() == 88 && size_of::<TraceLogfileHeader>() == 280);

@@ -15,7 +15,7 @@ use super::handles;
 use super::layout::{PartitionInformation, PartitionInformationV2, TraceLogfileHeader};
 use crate::{boundary, ptr};
 
-/// ETW_PROCESS_HANDLE_INFO_TYPE.
+/// Values of the enumeration ETW_PROCESS_HANDLE_INFO_TYPE.
 const PARTITION: u32 = 1;
 const PARTITION_V2: u32 = 2;
 const LAST_DROPPED_TIMES: u32 = 3;

@@ -34,7 +34,7 @@ pub struct EventTraceProperties {
     pub logger_name_offset: u32,
 }
 
-/// EVENT_TRACE_PROPERTIES_V2.
+/// The published structure EVENT_TRACE_PROPERTIES_V2.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct EventTracePropertiesV2 {
@@ -57,7 +57,7 @@ pub struct EnableTraceParametersV1 {
     pub enable_filter_desc: *const FilterDescriptor,
 }
 
-/// ENABLE_TRACE_PARAMETERS.
+/// The published structure ENABLE_TRACE_PARAMETERS.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct EnableTraceParameters {
@@ -65,7 +65,7 @@ pub struct EnableTraceParameters {
     pub filter_desc_count: u32,
 }
 
-/// TRACE_GUID_PROPERTIES.
+/// The published structure TRACE_GUID_PROPERTIES.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct TraceGuidProperties {

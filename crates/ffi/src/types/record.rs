@@ -5,7 +5,7 @@ use std::ffi::c_void;
 
 use traceweir::{EventDescriptor, Guid};
 
-/// EVENT_HEADER.
+/// The published structure EVENT_HEADER.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct EventHeader {
@@ -23,7 +23,7 @@ pub struct EventHeader {
     pub activity_id: Guid,
 }
 
-/// ETW_BUFFER_CONTEXT.
+/// The published structure ETW_BUFFER_CONTEXT.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct BufferContext {
@@ -33,7 +33,7 @@ pub struct BufferContext {
     pub logger_id: u16,
 }
 
-/// EVENT_HEADER_EXTENDED_DATA_ITEM.
+/// The published structure EVENT_HEADER_EXTENDED_DATA_ITEM.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ExtendedDataItem {
@@ -44,7 +44,7 @@ pub struct ExtendedDataItem {
     pub data_ptr: u64,
 }
 
-/// EVENT_RECORD.
+/// The published structure EVENT_RECORD.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct EventRecord {

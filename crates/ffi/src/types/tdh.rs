@@ -6,7 +6,7 @@
 
 use traceweir::{EventDescriptor, Guid};
 
-/// EVENT_PROPERTY_INFO.
+/// The published structure EVENT_PROPERTY_INFO.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct EventPropertyInfo {
@@ -25,7 +25,7 @@ pub struct EventPropertyInfo {
     pub tags: u32,
 }
 
-/// TRACE_EVENT_INFO.
+/// The published structure TRACE_EVENT_INFO.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct TraceEventInfo {
@@ -52,7 +52,7 @@ pub struct TraceEventInfo {
     pub event_property_info_array: [EventPropertyInfo; 1],
 }
 
-/// EVENT_MAP_ENTRY.
+/// The published structure EVENT_MAP_ENTRY.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct EventMapEntry {
@@ -60,7 +60,7 @@ pub struct EventMapEntry {
     pub value: u32,
 }
 
-/// EVENT_MAP_INFO.
+/// The published structure EVENT_MAP_INFO.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct EventMapInfo {
@@ -71,7 +71,7 @@ pub struct EventMapInfo {
     pub map_entry_array: [EventMapEntry; 1],
 }
 
-/// PROPERTY_DATA_DESCRIPTOR.
+/// The published structure PROPERTY_DATA_DESCRIPTOR.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct PropertyDataDescriptor {
@@ -81,7 +81,7 @@ pub struct PropertyDataDescriptor {
     pub reserved: u32,
 }
 
-/// TRACE_PROVIDER_INFO.
+/// The published structure TRACE_PROVIDER_INFO.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct TraceProviderInfo {
@@ -90,7 +90,7 @@ pub struct TraceProviderInfo {
     pub provider_name_offset: u32,
 }
 
-/// PROVIDER_ENUMERATION_INFO.
+/// The published structure PROVIDER_ENUMERATION_INFO.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ProviderEnumerationInfo {
@@ -99,7 +99,7 @@ pub struct ProviderEnumerationInfo {
     pub trace_provider_info_array: [TraceProviderInfo; 1],
 }
 
-/// PROVIDER_FIELD_INFO.
+/// The published structure PROVIDER_FIELD_INFO.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ProviderFieldInfo {
@@ -108,7 +108,7 @@ pub struct ProviderFieldInfo {
     pub value: u64,
 }
 
-/// PROVIDER_FIELD_INFOARRAY.
+/// The published structure PROVIDER_FIELD_INFOARRAY.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ProviderFieldInfoArray {
@@ -117,7 +117,7 @@ pub struct ProviderFieldInfoArray {
     pub field_info_array: [ProviderFieldInfo; 1],
 }
 
-/// PROVIDER_EVENT_INFO.
+/// The published structure PROVIDER_EVENT_INFO.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ProviderEventInfo {
@@ -126,7 +126,7 @@ pub struct ProviderEventInfo {
     pub event_descriptors_array: [EventDescriptor; 1],
 }
 
-/// PROVIDER_FILTER_INFO.
+/// The published structure PROVIDER_FILTER_INFO.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ProviderFilterInfo {
@@ -138,7 +138,7 @@ pub struct ProviderFilterInfo {
     pub event_property_info_array: [EventPropertyInfo; 1],
 }
 
-/// TDH_CONTEXT.
+/// The published structure TDH_CONTEXT.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct TdhContext {
@@ -148,7 +148,7 @@ pub struct TdhContext {
     pub parameter_size: u32,
 }
 
-/// PAYLOAD_FILTER_PREDICATE.
+/// The published structure PAYLOAD_FILTER_PREDICATE.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct PayloadFilterPredicate {

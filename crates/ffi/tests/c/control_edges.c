@@ -36,7 +36,7 @@ static CONTROLTRACE_ID started(const WCHAR *name, ULONG mode, const char *file) 
 }
 
 /* A block of a number of bytes before the edge, at any alignment; an offset of 0 is none. */
-static PEVENT_TRACE_PROPERTIES crooked(ULONG bytes, ULONG name, ULONG file) {
+static PEVENT_TRACE_PROPERTIES block_before_edge(ULONG bytes, ULONG name, ULONG file) {
     EVENT_TRACE_PROPERTIES head;
     memset(&head, 0, sizeof head);
     head.Wnode.BufferSize = bytes;
@@ -51,20 +51,20 @@ static PEVENT_TRACE_PROPERTIES crooked(ULONG bytes, ULONG name, ULONG file) {
 static void rooms(CONTROLTRACE_ID id) {
     for (ULONG more = 0; more < 24; more++) {
         ULONG size = sizeof(EVENT_TRACE_PROPERTIES) + more, name = sizeof(EVENT_TRACE_PROPERTIES);
-        IS(0, ControlTraceW(id, NULL, crooked(size, 0, 0), EVENT_TRACE_CONTROL_QUERY));
-        IS(0, ControlTraceA(id, NULL, crooked(size, 0, 0), EVENT_TRACE_CONTROL_QUERY));
+        IS(0, ControlTraceW(id, NULL, block_before_edge(size, 0, 0), EVENT_TRACE_CONTROL_QUERY));
+        IS(0, ControlTraceA(id, NULL, block_before_edge(size, 0, 0), EVENT_TRACE_CONTROL_QUERY));
         if (more == 0) {
             continue;
         }
-        IS(more >= 10 ? 0 : 234, QueryTraceW(id, NULL, crooked(size, name, 0)));
-        IS(more >= 5 ? 0 : 234, QueryTraceA(id, NULL, crooked(size, name, 0)));
-        IS(more >= 2 ? 0 : 234, QueryTraceW(id, NULL, crooked(size, 0, name)));
-        IS(0, QueryTraceA(id, NULL, crooked(size, 0, name)));
+        IS(more >= 10 ? 0 : 234, QueryTraceW(id, NULL, block_before_edge(size, name, 0)));
+        IS(more >= 5 ? 0 : 234, QueryTraceA(id, NULL, block_before_edge(size, name, 0)));
+        IS(more >= 2 ? 0 : 234, QueryTraceW(id, NULL, block_before_edge(size, 0, name)));
+        IS(0, QueryTraceA(id, NULL, block_before_edge(size, 0, name)));
         /* Both names at one offset; that of the file in the last byte; the name after the file. */
-        IS(more >= 10 ? 0 : 234, QueryTraceW(id, NULL, crooked(size, name, name)));
-        IS(more >= 6 ? 0 : 234, QueryTraceA(id, NULL, crooked(size, name, size - 1)));
-        IS(234, QueryTraceW(id, NULL, crooked(size, name, size - 1)));
-        IS(234, QueryTraceA(id, NULL, crooked(size, size - 1, name)));
+        IS(more >= 10 ? 0 : 234, QueryTraceW(id, NULL, block_before_edge(size, name, name)));
+        IS(more >= 6 ? 0 : 234, QueryTraceA(id, NULL, block_before_edge(size, name, size - 1)));
+        IS(234, QueryTraceW(id, NULL, block_before_edge(size, name, size - 1)));
+        IS(234, QueryTraceA(id, NULL, block_before_edge(size, size - 1, name)));
     }
     /* An array of one block, also at the edge. */
     PEVENT_TRACE_PROPERTIES *all = (PEVENT_TRACE_PROPERTIES *)before_edge(sizeof *all);

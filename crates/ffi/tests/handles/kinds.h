@@ -148,7 +148,7 @@ static inline HANDLE64 make_private(void) {
 static inline ULONG use_session(HANDLE64 handle) {
     BLOCKW block;
     EVENT_FILTER_DESCRIPTOR ids;
-    ENABLE_TRACE_PARAMETERS wish;
+    ENABLE_TRACE_PARAMETERS parameters;
     ULONG length;
     unsigned char information[256];
     struct {
@@ -157,11 +157,11 @@ static inline ULONG use_session(HANDLE64 handle) {
         USHORT count, one;
     } some = {TRUE, 0, 1, 1};
     EventFilterDescCreate(&ids, &some, 6, EVENT_FILTER_TYPE_EVENT_ID);
-    memset(&wish, 0, sizeof wish);
-    wish.Version = ENABLE_TRACE_PARAMETERS_VERSION_2;
-    wish.EnableFilterDesc = &ids;
-    wish.FilterDescCount = 1;
-    EnableTraceEx2(handle, &PROVIDER, EVENT_CONTROL_CODE_ENABLE_PROVIDER, 5, 0, 0, 0, &wish);
+    memset(&parameters, 0, sizeof parameters);
+    parameters.Version = ENABLE_TRACE_PARAMETERS_VERSION_2;
+    parameters.EnableFilterDesc = &ids;
+    parameters.FilterDescCount = 1;
+    EnableTraceEx2(handle, &PROVIDER, EVENT_CONTROL_CODE_ENABLE_PROVIDER, 5, 0, 0, 0, &parameters);
     EnableTraceEx2(handle, &PROVIDER, EVENT_CONTROL_CODE_CAPTURE_STATE, 5, 0, 0, 0, NULL);
     EnableTraceEx2(handle, &PROVIDER, EVENT_CONTROL_CODE_DISABLE_PROVIDER, 5, 0, 0, 0, NULL);
     BYTE yes = 1;

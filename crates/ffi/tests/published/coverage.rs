@@ -1,5 +1,5 @@
-//! `docs/c-coverage.md`: every function and macro of the published headers, done or why not; and
-//! the missing constants and structures.
+//! `docs/c-coverage.md`: every function and macro of the published headers, whether it is done or
+//! the reason why not; and the missing constants and structures.
 //!
 //! This test generates the page (`BLESS=1`) and compares it with the current headers. A name that
 //! is missing without a reason is a failure.

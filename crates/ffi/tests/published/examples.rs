@@ -81,11 +81,11 @@ impl Ready {
     /// Closes its input, waits for its end, and returns its output.
     fn finish(mut self) -> String {
         drop(self.child.stdin.take());
-        let mut said = String::new();
-        self.output.read_to_string(&mut said).unwrap();
+        let mut printed = String::new();
+        self.output.read_to_string(&mut printed).unwrap();
         let status = self.child.wait().unwrap();
-        assert!(status.success(), "{status}: {said}");
-        said
+        assert!(status.success(), "{status}: {printed}");
+        printed
     }
 }
 
@@ -108,8 +108,8 @@ fn a_session_in_c_records_a_provider() {
         daemon.controller().query_all().unwrap().into_iter().map(|running| running.config.name).collect();
     assert_eq!(names, ["Hellö"]);
     expect_success(&mut daemon.command(&hello));
-    let said = recording.finish();
-    assert!(said.starts_with("wrote ") && said.contains("grüße.etl, 0 events lost"), "{said}");
+    let printed = recording.finish();
+    assert!(printed.starts_with("wrote ") && printed.contains("grüße.etl, 0 events lost"), "{printed}");
     let trace = etl::Trace::open(std::fs::File::open(&file).unwrap()).unwrap();
     let mut events = trace.events();
     let mut sizes = Vec::new();
@@ -179,12 +179,12 @@ fn a_printer_in_c_shows_live_events_with_their_fields() {
     let daemon = Daemon::new();
     let live = start(daemon.command(&printer).args(["Live", COPIER, "3"]), "listening");
     expect_success(&mut daemon.command(&writer));
-    let said = live.finish();
-    let lines: Vec<&str> = said.lines().collect();
-    assert_eq!(lines.len(), 3, "{said}");
-    assert!(lines[0].starts_with("MyCompany.Copier FileCopied pid "), "{said}");
-    assert!(lines[0].contains(" from=a.txt to=b.txt bytes=42 result="), "{said}");
-    assert!(lines[2].contains("total={ files=2 sizes.Count=2 sizes=[42, 0] }"), "{said}");
+    let printed = live.finish();
+    let lines: Vec<&str> = printed.lines().collect();
+    assert_eq!(lines.len(), 3, "{printed}");
+    assert!(lines[0].starts_with("MyCompany.Copier FileCopied pid "), "{printed}");
+    assert!(lines[0].contains(" from=a.txt to=b.txt bytes=42 result="), "{printed}");
+    assert!(lines[2].contains("total={ files=2 sizes.Count=2 sizes=[42, 0] }"), "{printed}");
     let sessions = daemon.controller().query_all().unwrap();
     assert!(sessions.is_empty(), "the printer has stopped its session");
 }

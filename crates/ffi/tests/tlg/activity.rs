@@ -21,14 +21,14 @@ fn calls_of_activities_out_of_order_are_asserted() {
     let workbench = Workbench::new();
     for compiler in cpp_compilers().into_iter().take(1) {
         let program = workbench.build(compiler, &sources().join("activity.cpp"), &["-std=c++17"]);
-        for (wrong, said) in [
+        for (wrong, message) in [
             ("start", "has been started already"),
             ("stop", "has not been started"),
             ("related", "before the start"),
         ] {
             let output = Command::new(&program).arg(wrong).output().expect("the program starts");
             let stderr = String::from_utf8_lossy(&output.stderr);
-            assert!(!output.status.success() && stderr.contains(said), "{wrong}: {stderr}");
+            assert!(!output.status.success() && stderr.contains(message), "{wrong}: {stderr}");
         }
     }
 }

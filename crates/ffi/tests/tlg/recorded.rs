@@ -212,7 +212,7 @@ fn example(compiler: Compiler, source: &str, provider: &str) -> String {
         Guid::from_provider_name(provider),
     );
     let line = |e: &Recorded| {
-        let (name, values) = e.decoded.clone().unwrap_or_else(|why| panic!("{source}: {why}"));
+        let (name, values) = e.decoded.clone().unwrap_or_else(|error| panic!("{source}: {error}"));
         let (activity, related) = (u8::from(e.activity.is_some()), u8::from(e.related.is_some()));
         let line =
             format!("{name} opcode={} activity={activity} related={related}: {values}", e.descriptor.4);

@@ -82,8 +82,8 @@ fn registering_a_registered_provider_is_asserted() {
     for (flags, asserted) in [(vec!["-O0"], true), (vec!["-DNDEBUG"], false)] {
         let program = workbench.build(GCC, &sources().join("rules.c"), &flags);
         let output = Command::new(program).arg("twice").output().expect("the program starts");
-        let said = String::from_utf8_lossy(&output.stderr).contains("registered already");
-        assert_eq!((output.status.success(), said), (!asserted, asserted), "{flags:?}");
+        let is_reported = String::from_utf8_lossy(&output.stderr).contains("registered already");
+        assert_eq!((output.status.success(), is_reported), (!asserted, asserted), "{flags:?}");
     }
 }
 
@@ -211,7 +211,7 @@ fn failed_registration_returns_the_status_of_the_mode() {
 #[test]
 fn set_information_returns_the_librarys_status_in_every_mode() {
     let workshop = Workshop::new();
-    let nobody = Workbench::new();
+    let no_daemon = Workbench::new();
     for compiler in compilers() {
         for mode in [None, Some("0"), Some("1"), Some("2")] {
             for (kernel, link) in [(false, Link::Shared), (true, Link::Shared), (false, Link::Static)] {
@@ -226,7 +226,7 @@ fn set_information_returns_the_librarys_status_in_every_mode() {
                 let source = sources().join("information.c");
                 let program = workshop.build(compiler.program, &source, &flags, link);
                 let mut command = Command::new(program);
-                let printed = expect_success(command.env("TRACEWEIR_RUNTIME_DIR", nobody.path(".")));
+                let printed = expect_success(command.env("TRACEWEIR_RUNTIME_DIR", no_daemon.path(".")));
                 assert_eq!(printed, "rows: 24\n", "{compiler:?} {flags:?} {link:?}");
             }
         }
@@ -266,42 +266,48 @@ const REFUSED: &[(&str, &str)] = &[
         "TraceLoggingWrite(g, \"E\", TraceLoggingStruct(128, \"s\"), TraceLoggingInt8(1));",
         "a structure has 1 to 127 members",
     ),
-    ("TraceLoggingWrite(g, \"E\", TraceLoggingPackedMetadata(16, \"n\"));", "no type for packed metadata"),
-    ("TraceLoggingWrite(g, \"E\", TraceLoggingPackedMetadata(24, \"n\"));", "no type for packed metadata"),
+    ("TraceLoggingWrite(g, \"E\", TraceLoggingPackedMetadata(16, \"n\"));", "not valid for packed metadata"),
+    ("TraceLoggingWrite(g, \"E\", TraceLoggingPackedMetadata(24, \"n\"));", "not valid for packed metadata"),
     (
         "TraceLoggingWrite(g, \"E\", TraceLoggingPackedMetadata(TlgInINT8 | TlgInCcount, \"n\"));",
-        "no type for packed metadata",
+        "not valid for packed metadata",
     ),
     (
         "TraceLoggingWrite(g, \"E\", TraceLoggingPackedMetadata(TlgInBINARY | TlgInVcount, \"n\"));",
-        "no type for packed metadata",
+        "not valid for packed metadata",
     ),
     (
         "TraceLoggingWrite(g, \"E\", TraceLoggingPackedMetadata(TlgInINT8 | TlgInCustom, \"n\"));",
-        "no type for packed metadata",
+        "not valid for packed metadata",
     ),
     (
         "TraceLoggingWrite(g, \"E\", TraceLoggingPackedMetadata(TlgInINT8 | TlgInChain, \"n\"));",
-        "no type for packed metadata",
+        "not valid for packed metadata",
     ),
     (
         "TraceLoggingWrite(g, \"E\", TraceLoggingPackedMetadata(TlgInNULL | TlgInVcount, \"n\"));",
-        "no type for packed metadata",
+        "not valid for packed metadata",
     ),
-    ("TraceLoggingWrite(g, \"E\", TraceLoggingPackedMetadata(26, \"n\"));", "no type for packed metadata"),
+    ("TraceLoggingWrite(g, \"E\", TraceLoggingPackedMetadata(26, \"n\"));", "not valid for packed metadata"),
     (
         "TraceLoggingWrite(g, \"E\", TraceLoggingPackedField(\"x\", 1, 16, \"n\"));",
-        "no type for packed metadata",
+        "not valid for packed metadata",
     ),
     (
         "TraceLoggingWrite(g, \"E\", TraceLoggingPackedFieldEx(\"x\", 1, 24, 1, \"n\"));",
-        "no type for packed metadata",
+        "not valid for packed metadata",
     ),
     ("TraceLoggingWrite(g, \"E\", TraceLoggingPackedMetadataEx(TlgInINT8, 128, \"n\"));", "at most 127"),
     ("TraceLoggingWrite(g, \"E\", TraceLoggingCustom(\"x\", 1, 32, (1), 1));", "protocols are 5 to 31"),
     ("TraceLoggingWrite(g, \"E\", TraceLoggingCustom(\"x\", 1, 4, (1), 1));", "protocols are 5 to 31"),
-    ("TraceLoggingWrite(g, \"E\", TraceLoggingCustom(\"x\", 1, 5, (1, 2), 3));", "another size than is said"),
-    ("TraceLoggingWrite(g, \"E\", TraceLoggingCustom(\"x\", 1, 5, (1, 2), 1));", "another size than is said"),
+    (
+        "TraceLoggingWrite(g, \"E\", TraceLoggingCustom(\"x\", 1, 5, (1, 2), 3));",
+        "does not have the given size",
+    ),
+    (
+        "TraceLoggingWrite(g, \"E\", TraceLoggingCustom(\"x\", 1, 5, (1, 2), 1));",
+        "does not have the given size",
+    ),
     ("TraceLoggingWrite(g, \"E\", TraceLoggingLevel(256));", "a level is at most 255"),
     ("TraceLoggingWrite(g, \"E\", TraceLoggingLevel(-1));", "a level is at most 255"),
     ("TraceLoggingWrite(g, \"E\", TraceLoggingLevel(256), TraceLoggingLevel(5));", "a level is at most 255"),
@@ -351,9 +357,9 @@ fn invalid_statements_do_not_compile_and_are_explained() {
             let source = workbench
                 .source("wrong.c", &format!("{head}void f(void);\nvoid f(void) {{ {statement} }}\n"));
             let verdict = workbench.compile(compiler, &source, &["-fsyntax-only", compiler.standards()[0]]);
-            let said = String::from_utf8_lossy(&verdict.stderr);
+            let errors = String::from_utf8_lossy(&verdict.stderr);
             assert!(!verdict.status.success(), "{compiler:?} accepts {statement:.80}");
-            assert!(said.contains(message), "{compiler:?} {statement:.80}:\n{said}");
+            assert!(errors.contains(message), "{compiler:?} {statement:.80}:\n{errors}");
         }
     }
 }

@@ -144,7 +144,7 @@ fn metadata_from_the_published_crates_are_the_same() {
 
 /// Returns the system that the compiler runs on.
 fn host() -> String {
-    let said = Command::new("rustc").arg("-vV").output().expect("rustc runs").stdout;
-    let said = String::from_utf8_lossy(&said);
-    said.lines().find_map(|l| l.strip_prefix("host: ")).expect("a host").to_owned()
+    let output = Command::new("rustc").arg("-vV").output().expect("rustc runs").stdout;
+    let output = String::from_utf8_lossy(&output);
+    output.lines().find_map(|l| l.strip_prefix("host: ")).expect("a host").to_owned()
 }
