@@ -135,7 +135,7 @@ enum _tlgOut {
     _TLG_STATIC_ASSERT(_TLG_IS_NAME(name), "the name of a field has no NUL inside");              \
     _TLG_STATIC_ASSERT(((in) & 0x1F) != _TlgInSTRUCT || ((out) >= 1 && (out) <= 127), "a structure has 1 to 127 members"); \
     _TLG_STATIC_ASSERT((out) >= 0 && (out) <= 127, "an out type is at most 127");                 \
-    _TLG_STATIC_ASSERT(_TLG_IN_ALLOWED(in), "this type is not valid for packed metadata");               \
+    _TLG_STATIC_ASSERT(_TLG_IN_ALLOWED(in), "this type is not valid for packed metadata");        \
     _TLG_STATIC_ASSERT((count) >= 0 && (count) <= 0xFFFF, "an array has at most 65535 values");   \
     _TLG_STATIC_ASSERT((tags) >> 28 == 0, "tags have 28 bits");                                   \
     _TLG_NUMBER(_Tlg_in##i, in);                                                                  \
