@@ -1,15 +1,17 @@
-//! Names of the library for C.
+//! Creates links with the names of the library for C.
 //!
-//! Cargo calls a library as its crate is called, and the Rust crate `traceweir` has that name already. So this crate is `traceweir_c`, and beside what cargo
-//! makes of it there are links with the names that C programs use:
+//! Cargo names a library after its crate, and the Rust crate `traceweir` already has that name. So
+//! this crate is `traceweir_c`, and next to cargo's files there are links with the names that C
+//! programs use:
 //!
 //! ```text
-//!   target/debug/libtraceweir.so    ─▶ libtraceweir_c.so      what -ltraceweir finds
-//!   target/debug/libtraceweir.so.0  ─▶ libtraceweir_c.so      what the loader looks for: the SONAME
+//!   target/debug/libtraceweir.so    ─▶ libtraceweir_c.so      found by -ltraceweir
+//!   target/debug/libtraceweir.so.0  ─▶ libtraceweir_c.so      found by the loader: the SONAME
 //!   target/debug/libtraceweir.a     ─▶ libtraceweir_c.a
 //! ```
 //!
-//! Where a link cannot be made, the build goes on: `crates/ffi/install.sh` installs the files under their names in any case.
+//! If a link cannot be created, the build continues: `crates/ffi/install.sh` installs the files
+//! under their names in any case.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -27,10 +29,10 @@ fn main() {
         ("libtraceweir.so.0", "libtraceweir_c.so"),
         ("libtraceweir.a", "libtraceweir_c.a"),
     ] {
-        if let Err(why) = symlink(file, folder.join(name))
-            && why.kind() != std::io::ErrorKind::AlreadyExists
+        if let Err(error) = symlink(file, folder.join(name))
+            && error.kind() != std::io::ErrorKind::AlreadyExists
         {
-            println!("cargo::warning={name} cannot be made: {why}");
+            println!("cargo::warning=cannot create {name}: {error}");
         }
     }
 }

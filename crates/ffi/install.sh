@@ -1,9 +1,9 @@
 #!/bin/sh
-# Installs the library for C and C++: headers, libtraceweir.so and .a under their names, and traceweir.pc.
+# Installs the library for C and C++: headers, libtraceweir.so, libtraceweir.a and traceweir.pc.
 #
 #   crates/ffi/install.sh [--prefix /usr/local] [--libdir PREFIX/lib] [--built target/c] [--destdir ""]
 #
-# Build it before: cargo build -p traceweir-ffi --profile c
+# Build it first: cargo build -p traceweir-ffi --profile c
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -27,7 +27,7 @@ libdir=${libdir:-$prefix/lib}
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' "$root/Cargo.toml" | head -n 1)
 
 if [ ! -e "$built/libtraceweir_c.so" ]; then
-    echo "$built/libtraceweir_c.so is not there: cargo build -p traceweir-ffi --profile c" >&2
+    echo "$built/libtraceweir_c.so does not exist; build it with: cargo build -p traceweir-ffi --profile c" >&2
     exit 1
 fi
 

@@ -8,9 +8,11 @@
  *     created ──WriteStart──> started ──WriteStop──> stopped
  *                                └──destructor: writes a stop event with the name of the start
  *
- * An activity gets its id when it starts while somebody listens to its level and keyword. TraceLoggingActivity tags what is said to belong to it;
- * TraceLoggingThreadActivity makes its id that of the thread until it stops, so that all events of the thread belong to it: such activities are
- * nested, each on one thread. What the macros do out of order is an error of the program, and asserted.
+ * An activity gets an id if a session listens to its level and keyword when it starts.
+ * TraceLoggingActivity tags only the events that are written with it. TraceLoggingThreadActivity
+ * sets its id as that of the thread until it stops, so that all events of the thread belong to it:
+ * such activities are nested, each on one thread. Calling the macros out of order is a bug in the
+ * program, which assertions detect.
  *
  * Written from the published documentation of traceloggingactivity.h.
  */
@@ -30,14 +32,14 @@
 
 namespace traceweir::tlg {
 
-/* The stop event of the destructor: constants of the place that started the activity. */
+/* The stop event of the destructor: constants of the code that started the activity. */
 struct StopEvent {
     const EVENT_DESCRIPTOR *descriptor;
     const void *metadata;
     ULONG size;
 };
 
-/* What both kinds of activity have. */
+/* The common part of both kinds of activity. */
 template <const TraceLoggingHProvider &provider, ULONGLONG keyword, UCHAR level>
 class ActivityBase {
   public:
@@ -49,10 +51,10 @@ class ActivityBase {
 
     TraceLoggingHProvider Provider() const { return provider; }
 
-    /* All zeros before the start, and where nobody listened then. */
+    /* All zeros before the start, and if no session listened then. */
     const GUID *Id() const { return &id_; }
 
-    /* For the macros. */
+    /* Only for the macros. */
     const GUID *zInternalRelatedId() const { return has_related_ ? &related_ : nullptr; }
     bool zInternalIsStarted() const { return state_ == State::started; }
 
@@ -68,12 +70,12 @@ class ActivityBase {
     }
 
     void relate(const GUID &id) {
-        assert(state_ == State::created && "the related activity is set before the start");
+        assert(state_ == State::created && "the related activity must be set before the start");
         related_ = id;
         has_related_ = true;
     }
 
-    /* Whether it has an id now. */
+    /* Marks the activity as started, and returns whether it has an id. */
     bool begin(const StopEvent &stop) {
         assert(state_ != State::started && "the activity has been started already");
         state_ = State::started;
@@ -84,7 +86,7 @@ class ActivityBase {
     }
 
     void end() {
-        assert(state_ == State::started && "an activity that has not been started is not stopped");
+        assert(state_ == State::started && "an activity that has not been started cannot be stopped");
         state_ = State::stopped;
     }
 
@@ -106,7 +108,8 @@ class ActivityBase {
 
 } // namespace traceweir::tlg
 
-/* An activity with an id of its own; the thread's is left alone. It can be moved, also to another thread. */
+/* An activity with an id of its own, which does not change the thread's. It can be moved, also to
+ * another thread. */
 template <const TraceLoggingHProvider &provider, ULONGLONG keyword = 0, UCHAR level = WINEVENT_LEVEL_VERBOSE>
 class TraceLoggingActivity : public traceweir::tlg::ActivityBase<provider, keyword, level> {
     using Base = traceweir::tlg::ActivityBase<provider, keyword, level>;
@@ -120,7 +123,7 @@ class TraceLoggingActivity : public traceweir::tlg::ActivityBase<provider, keywo
         }
     }
 
-    /* What this activity comes from; before its start. */
+    /* Sets the related activity; must be called before the start. */
     template <class Other>
     void SetRelatedActivity(const Other &activity) {
         this->relate(*activity.Id());
@@ -132,7 +135,8 @@ class TraceLoggingActivity : public traceweir::tlg::ActivityBase<provider, keywo
     void zInternalStop() { this->end(); }
 };
 
-/* An activity that all events of the thread belong to, from its start to its stop. What the thread did before is what it is related to. */
+/* An activity that all events of the thread belong to, from its start to its stop. Its related
+ * activity is the previous one of the thread. */
 template <const TraceLoggingHProvider &provider, ULONGLONG keyword = 0, UCHAR level = WINEVENT_LEVEL_VERBOSE>
 class TraceLoggingThreadActivity : public traceweir::tlg::ActivityBase<provider, keyword, level> {
     using Base = traceweir::tlg::ActivityBase<provider, keyword, level>;
@@ -167,7 +171,7 @@ class TraceLoggingThreadActivity : public traceweir::tlg::ActivityBase<provider,
     }
 };
 
-/* Gives the thread an activity id for the life of the object. */
+/* Sets an activity id for the thread during the life of the object. */
 class TraceLoggingThreadActivityIdSetter {
   public:
     explicit TraceLoggingThreadActivityIdSetter(const GUID &id) : previous_(id) {
@@ -182,14 +186,15 @@ class TraceLoggingThreadActivityIdSetter {
     GUID previous_;
 };
 
-/* (activity, "Name", …): starts it. Level and keyword of its events are the activity's, unless they say otherwise. */
+/* (activity, "Name", …): starts the activity. Its events have the level and keyword of the
+ * activity, unless they set their own. */
 #define TraceLoggingWriteStart(activity, ...)                                                           \
     do {                                                                                                \
         _TLG_STATIC_ASSERT(_TLG_IS_NAME(_TLG_FIRST(__VA_ARGS__)), "the name of an event has no NUL inside"); \
         _TLG_START(activity, _TLG_FIRST(__VA_ARGS__), __VA_ARGS__)  \
     } while (0)
 
-/* (activity, "Name", …): stops it. */
+/* (activity, "Name", …): stops the activity. */
 #define TraceLoggingWriteStop(activity, ...)                                                            \
     do {                                                                                                \
         auto &_Tlg_activity = (activity);                                                               \
@@ -199,7 +204,7 @@ class TraceLoggingThreadActivityIdSetter {
         _Tlg_activity.zInternalStop();                                                                  \
     } while (0)
 
-/* (activity, "Name", …): an event that belongs to it. */
+/* (activity, "Name", …): writes an event that belongs to the activity. */
 #define TraceLoggingWriteTagged(activity, ...)                                                          \
     do {                                                                                                \
         const auto &_Tlg_activity = (activity);                                                         \
@@ -208,14 +213,15 @@ class TraceLoggingThreadActivityIdSetter {
                    _Tlg_transfer, (_Tlg_activity.Id(), nullptr), __VA_ARGS__);                          \
     } while (0)
 
-/* (provider, …): a thread activity with the name of the function, from here to the end of the scope. */
+/* (provider, …): a thread activity with the name of the function, from here to the end of the
+ * scope. */
 #define TraceLoggingFunction(...)                                                                       \
     TraceLoggingThreadActivity<_TLG_FIRST(__VA_ARGS__)> _Tlg_function;                                  \
     do {                                                                                                \
         _TLG_START(_Tlg_function, __func__, __VA_ARGS__) \
     } while (0)
 
-/* The start event, and the constants of the stop event should the destructor need one. */
+/* Writes the start event, and defines the constants of the stop event for the destructor. */
 #define _TLG_START(activity, name, ...)                                              \
     auto &_Tlg_activity = (activity);                                                                   \
     using _Tlg_type = std::remove_reference_t<decltype(_Tlg_activity)>;                                 \

@@ -1,12 +1,12 @@
-/* Events as a consumer's callback gets them: records, their headers and the items beside the payload.
+/* Events as a consumer's callback receives them: records, their headers and extended data items.
  *
  *   VOID WINAPI OnEvent(PEVENT_RECORD event) {
- *       event->EventHeader.ProviderId, .EventDescriptor, .TimeStamp ...      who, what, when
- *       event->UserData, event->UserDataLength                               the payload; tdh.h tells what it means
- *       event->ExtendedData[0 .. event->ExtendedDataCount]                   items: ExtType tells which, DataPtr is where
+ *       event->EventHeader.ProviderId, .EventDescriptor, .TimeStamp ...
+ *       event->UserData, event->UserDataLength               the payload, which tdh.h decodes
+ *       event->ExtendedData[0 .. event->ExtendedDataCount]   extended data items: ExtType, DataPtr
  *   }
  *
- * How traces are opened and processed is in evntrace.h. Written from the published documentation of evntcons.h.
+ * evntrace.h opens and processes traces. Written from the published documentation of evntcons.h.
  */
 #ifndef _EVNTCONS_
 #define _EVNTCONS_
@@ -18,12 +18,12 @@
 #include "evntprov.h"
 #include "evntrace.h"
 
-/* ProcessTraceMode. */
+/* Flags of ProcessTraceMode. */
 #define PROCESS_TRACE_MODE_REAL_TIME 0x00000100
 #define PROCESS_TRACE_MODE_RAW_TIMESTAMP 0x00001000
 #define PROCESS_TRACE_MODE_EVENT_RECORD 0x10000000
 
-/* EVENT_HEADER.Flags. */
+/* Flags of EVENT_HEADER.Flags. */
 #define EVENT_HEADER_FLAG_EXTENDED_INFO 0x0001
 #define EVENT_HEADER_FLAG_PRIVATE_SESSION 0x0002
 #define EVENT_HEADER_FLAG_STRING_ONLY 0x0004
@@ -35,13 +35,13 @@
 #define EVENT_HEADER_FLAG_CLASSIC_HEADER 0x0100
 #define EVENT_HEADER_FLAG_PROCESSOR_INDEX 0x0200
 
-/* EVENT_HEADER.EventProperty. */
+/* Flags of EVENT_HEADER.EventProperty. */
 #define EVENT_HEADER_PROPERTY_XML 0x0001
 #define EVENT_HEADER_PROPERTY_FORWARDED_XML 0x0002
 #define EVENT_HEADER_PROPERTY_LEGACY_EVENTLOG 0x0004
 #define EVENT_HEADER_PROPERTY_RELOGGABLE 0x0008
 
-/* EVENT_HEADER_EXTENDED_DATA_ITEM.ExtType. */
+/* Types of extended data items (EVENT_HEADER_EXTENDED_DATA_ITEM.ExtType). */
 #define EVENT_HEADER_EXT_TYPE_RELATED_ACTIVITYID 0x0001
 #define EVENT_HEADER_EXT_TYPE_SID 0x0002
 #define EVENT_HEADER_EXT_TYPE_TS_ID 0x0003
@@ -90,7 +90,7 @@ typedef struct _EVENT_EXTENDED_ITEM_TS_ID {
     ULONG SessionId;
 } EVENT_EXTENDED_ITEM_TS_ID, *PEVENT_EXTENDED_ITEM_TS_ID;
 
-/* As many addresses as DataSize has room for. */
+/* The array has as many addresses as fit into DataSize. */
 typedef struct _EVENT_EXTENDED_ITEM_STACK_TRACE32 {
     ULONG64 MatchId;
     ULONG Address[ANYSIZE_ARRAY];
@@ -166,7 +166,7 @@ typedef struct _EVENT_RECORD {
 typedef const EVENT_RECORD *PCEVENT_RECORD;
 #endif
 
-/* The processor that an event was written on. */
+/* Returns the processor on which an event was written. */
 FORCEINLINE ULONG GetEventProcessorIndex(_In_ PCEVENT_RECORD EventRecord) {
     return (EventRecord->EventHeader.Flags & EVENT_HEADER_FLAG_PROCESSOR_INDEX) != 0 ? EventRecord->BufferContext.ProcessorIndex
                                                                                      : EventRecord->BufferContext.ProcessorNumber;

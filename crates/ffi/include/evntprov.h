@@ -1,4 +1,4 @@
-/* Providers: register, ask whether anybody listens, write events.
+/* Providers: register, check whether a session listens, write events.
  *
  *   REGHANDLE reg = 0;
  *   EventRegister(&MyProvider, NULL, NULL, &reg);
@@ -10,8 +10,10 @@
  *   }
  *   EventUnregister(reg);
  *
- * Every function returns a Win32 status (winerror.h), 0 for success; that nobody listens is a success. All but EventRegister, EventUnregister
- * and EventSetInformation may be called by signal handlers. Written from the published documentation of evntprov.h.
+ * Every function returns a Win32 status (winerror.h), 0 for success; an event that no session
+ * records is a success too. All functions except EventRegister, EventUnregister and
+ * EventSetInformation may be called by signal handlers. Written from the published documentation of
+ * evntprov.h.
  */
 #ifndef _EVNTPROV_
 #define _EVNTPROV_
@@ -63,20 +65,21 @@
 #define EVENT_FILTER_TYPE_STACKWALK_LEVEL_KW 0x80004000u
 #define EVENT_FILTER_TYPE_CONTAINER 0x80008000u
 
-/* What the blocks of an event are, for a provider that opted in (EventSetInformation); for others all are payload. */
+/* Types of the blocks of an event, for a provider that opted in (EventSetInformation). For others
+ * all blocks are payload. */
 #define EVENT_DATA_DESCRIPTOR_TYPE_NONE 0
 #define EVENT_DATA_DESCRIPTOR_TYPE_EVENT_METADATA 1
 #define EVENT_DATA_DESCRIPTOR_TYPE_PROVIDER_METADATA 2
 #define EVENT_DATA_DESCRIPTOR_TYPE_TIMESTAMP_OVERRIDE 3
 
-/* What an enable callback is told (IsEnabled). */
+/* The codes that an enable callback receives (IsEnabled). */
 #define EVENT_CONTROL_CODE_DISABLE_PROVIDER 0
 #define EVENT_CONTROL_CODE_ENABLE_PROVIDER 1
 #define EVENT_CONTROL_CODE_CAPTURE_STATE 2
 
 typedef ULONGLONG REGHANDLE, *PREGHANDLE;
 
-/* One block of an event's data; made by EventDataDescCreate. */
+/* One block of an event's data; EventDataDescCreate fills it. */
 typedef struct _EVENT_DATA_DESCRIPTOR {
     ULONGLONG Ptr;
     ULONG Size;
@@ -90,7 +93,7 @@ typedef struct _EVENT_DATA_DESCRIPTOR {
     };
 } EVENT_DATA_DESCRIPTOR, *PEVENT_DATA_DESCRIPTOR;
 
-/* Everything about an event but its data. */
+/* Describes an event, apart from its data. */
 typedef struct _EVENT_DESCRIPTOR {
     USHORT Id;
     UCHAR Version;
@@ -108,7 +111,8 @@ typedef struct _EVENT_FILTER_DESCRIPTOR {
     ULONG Type;
 } EVENT_FILTER_DESCRIPTOR, *PEVENT_FILTER_DESCRIPTOR;
 
-/* Begins each filter that the provider defines; NextOffset leads to the one of the next session. */
+/* The head of each filter that a provider defines; NextOffset leads to the filter of the next
+ * session. */
 typedef struct _EVENT_FILTER_HEADER {
     USHORT Id;
     UCHAR Version;
@@ -155,7 +159,8 @@ typedef enum _ETW_PROVIDER_TRAIT_TYPE {
     EtwProviderTraitTypeMax = 3
 } ETW_PROVIDER_TRAIT_TYPE;
 
-/* Told when sessions enable, change or disable the provider, or ask for its state. It should be quick. */
+/* Called when sessions enable, change or disable the provider, or request its state. It should
+ * return quickly. */
 typedef void(NTAPI *PENABLECALLBACK)(LPCGUID SourceId, ULONG IsEnabled, UCHAR Level, ULONGLONG MatchAnyKeyword,
                                      ULONGLONG MatchAllKeyword, PEVENT_FILTER_DESCRIPTOR FilterData, PVOID CallbackContext);
 
@@ -189,7 +194,7 @@ ULONG EVNTAPI EventActivityIdControl(_In_ ULONG ControlCode, _Inout_ LPGUID Acti
 }
 #endif
 
-/* Descriptors of events. */
+/* Functions for event descriptors. */
 FORCEINLINE VOID EventDescZero(_Out_ PEVENT_DESCRIPTOR EventDescriptor) {
     EventDescriptor->Id = 0;
     EventDescriptor->Version = 0;
@@ -253,7 +258,7 @@ FORCEINLINE PEVENT_DESCRIPTOR EventDescOrKeyword(_Inout_ PEVENT_DESCRIPTOR Event
     return EventDescriptor;
 }
 
-/* Blocks of data, and filters. */
+/* Functions for blocks of data and filters. */
 FORCEINLINE VOID EventDataDescCreate(_Out_ PEVENT_DATA_DESCRIPTOR EventDataDescriptor,
                                      _In_reads_bytes_(DataSize) const VOID *DataPtr, _In_ ULONG DataSize) {
     EventDataDescriptor->Ptr = (ULONGLONG)(ULONG_PTR)DataPtr;
@@ -269,8 +274,9 @@ FORCEINLINE VOID EventFilterDescCreate(_Out_ PEVENT_FILTER_DESCRIPTOR FilterDesc
     FilterDescriptor->Type = DataType;
 }
 
-/* Looks for a trait in provider traits (u16 size of all, name, NUL, then traits of u16 size, u8 type and data). Gives its data and their size, or
- * NULL and 0 where it is not there; stops at a trait that does not fit. */
+/* Finds a trait in provider traits (u16 size of all, name, NUL, then traits of u16 size, u8 type
+ * and data). Returns its data and their size, or NULL and 0 if there is no such trait. Stops at a
+ * trait that does not fit. */
 FORCEINLINE VOID EtwGetTraitFromProviderTraits(_In_ PVOID ProviderTraits, _In_ UCHAR TraitType, _Out_ PVOID *Trait,
                                                _Out_ PUSHORT Size) {
     UCHAR *bytes = (UCHAR *)ProviderTraits;

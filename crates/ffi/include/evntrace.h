@@ -1,6 +1,7 @@
 /* Classic providers, messages, controllers.
  *
- * Below are classic providers and messages; controllers have files of their own, which this one includes: traceweir/evntrace_control.h and those around it.
+ * This file has classic providers and messages. It includes the files for controllers:
+ * traceweir/evntrace_control.h and those next to it.
  *
  *   RegisterTraceGuids(ControlCallback, NULL, &MyProvider, 1, classes, NULL, NULL, &registration);
  *   ULONG ControlCallback(WMIDPREQUESTCODE code, PVOID context, ULONG *size, PVOID buffer) {
@@ -9,8 +10,9 @@
  *   }
  *   TraceEvent(logger, &event.Header);
  *
- * For programs that were written for it; a new one uses evntprov.h or TraceLoggingProvider.h. Functions return a Win32 status, but for the three
- * that are named GetTrace...: those set the thread's last error. Written from the published documentation of evntrace.h and wmistr.h.
+ * For existing programs; new ones use evntprov.h or TraceLoggingProvider.h. Functions return a
+ * Win32 status, except the three named GetTrace..., which set the thread's last error. Written from
+ * the published documentation of evntrace.h and wmistr.h.
  */
 #ifndef _EVNTRACE_
 #define _EVNTRACE_
@@ -31,7 +33,7 @@
 #define INVALID_HANDLE_VALUE ((HANDLE)(LONG_PTR)-1)
 #endif
 
-/* Levels. */
+/* Levels of events. */
 #define TRACE_LEVEL_NONE 0
 #define TRACE_LEVEL_CRITICAL 1
 #define TRACE_LEVEL_FATAL 1
@@ -61,7 +63,7 @@
 #define EVENT_TRACE_TYPE_WINEVT_RECEIVE 0xF0
 #define SYSTEM_EVENT_TYPE 1
 
-/* What the flags of a header say. */
+/* Flags of a header. */
 #define WNODE_FLAG_USE_TIMESTAMP 0x00000200
 #define WNODE_FLAG_TRACED_GUID 0x00020000
 #define WNODE_FLAG_LOG_WNODE 0x00040000
@@ -75,7 +77,7 @@
 
 #define MAX_MOF_FIELDS 16
 
-/* What a message has besides its arguments. */
+/* Optional parts of a message. */
 #define TRACE_MESSAGE_SEQUENCE 1
 #define TRACE_MESSAGE_GUID 2
 #define TRACE_MESSAGE_COMPONENTID 4
@@ -105,7 +107,7 @@ typedef enum {
     WMI_CAPTURE_STATE = 10
 } WMIDPREQUESTCODE;
 
-/* What a control callback is given. HistoricalContext is the logger: GetTraceLoggerHandle. */
+/* The buffer of a control callback. HistoricalContext is the logger: GetTraceLoggerHandle. */
 typedef struct _WNODE_HEADER {
     ULONG BufferSize;
     ULONG ProviderId;
@@ -134,7 +136,7 @@ typedef struct _TRACEWEIR_EVENT_CLASS {
     USHORT Version;
 } TRACEWEIR_EVENT_CLASS;
 
-/* Begins an event; the data follow, or MOF_FIELDs that describe them. */
+/* The header of an event, followed by the data, or by MOF_FIELDs that describe them. */
 typedef struct _EVENT_TRACE_HEADER {
     USHORT Size;
     __extension__ union {
@@ -168,7 +170,7 @@ typedef struct _EVENT_TRACE_HEADER {
     };
 } EVENT_TRACE_HEADER, *PEVENT_TRACE_HEADER;
 
-/* Begins an event about an instance. */
+/* The header of an event about an instance. */
 typedef struct _EVENT_INSTANCE_HEADER {
     USHORT Size;
     __extension__ union {
@@ -256,7 +258,7 @@ ULONG WMIAPI TraceEventInstance(_In_ TRACELOGGER_HANDLE TraceHandle, _In_ PEVENT
                                 _In_ PEVENT_INSTANCE_INFO InstInfo, _In_opt_ PEVENT_INSTANCE_INFO ParentInstInfo);
 ULONG WMIAPI CreateTraceInstanceId(_In_ HANDLE RegHandle, _Out_ PEVENT_INSTANCE_INFO InstInfo);
 
-/* A message with its arguments in an array; TraceMessage and TraceMessageVa come to this. */
+/* Writes a message with its arguments in an array; TraceMessage and TraceMessageVa call it. */
 ULONG WMIAPI TraceweirTraceMessage(_In_ TRACELOGGER_HANDLE LoggerHandle, _In_ ULONG MessageFlags, _In_ LPCGUID MessageGuid,
                                    _In_ USHORT MessageNumber, const TRACEWEIR_MESSAGE_ARGUMENT *Arguments, ULONG Count);
 
@@ -267,13 +269,14 @@ ULONG WMIAPI TraceweirTraceMessage(_In_ TRACELOGGER_HANDLE LoggerHandle, _In_ UL
 #include "traceweir/evntrace_constants.h"
 #include "traceweir/evntrace_control.h"
 #include "traceweir/evntrace_info.h"
-/* As published, these are evntcons.h's, which includes this file. */
+/* The published documentation puts these into evntcons.h, which includes this file. */
 #include "traceweir/evntcons_access.h"
 
-/* Arguments are pairs of an address and a SIZE_T, up to an address of NULL. A size is a sizeof or has a cast: an int has half its bytes. */
+/* Arguments are pairs of an address and a SIZE_T, up to an address of NULL. A size must be a sizeof
+ * or have a cast: an int has only half of the bytes. */
 static inline ULONG TraceMessageVa(_In_ TRACELOGGER_HANDLE LoggerHandle, _In_ ULONG MessageFlags, _In_ LPCGUID MessageGuid,
                                    _In_ USHORT MessageNumber, _In_ va_list MessageArgList) {
-    /* One more than a message can have is enough to be refused. */
+    /* One more than a message can have is enough for the message to be refused. */
     TRACEWEIR_MESSAGE_ARGUMENT arguments[TRACEWEIR_MESSAGE_ARGUMENTS + 1];
     ULONG count = 0;
     while (count <= TRACEWEIR_MESSAGE_ARGUMENTS) {
@@ -288,7 +291,7 @@ static inline ULONG TraceMessageVa(_In_ TRACELOGGER_HANDLE LoggerHandle, _In_ UL
     return TraceweirTraceMessage(LoggerHandle, MessageFlags, MessageGuid, MessageNumber, arguments, count);
 }
 
-/* The number is a USHORT; in front of "..." there may be no type that is promoted. */
+/* The number is a USHORT; the parameter before "..." must not have a type that is promoted. */
 static inline ULONG TraceMessage(_In_ TRACELOGGER_HANDLE LoggerHandle, _In_ ULONG MessageFlags, _In_ LPCGUID MessageGuid,
                                  _In_ ULONG MessageNumber, ...) {
     ULONG status;

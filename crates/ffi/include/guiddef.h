@@ -1,7 +1,9 @@
 /* GUIDs.
  *
- * DEFINE_GUID(name, ...) declares a constant of another source file; where INITGUID is defined (initguid.h does that), it also defines it. Any
- * number of files may define the same one: the linker keeps one. As on Windows, the macro follows INITGUID each time this header is included.
+ * DEFINE_GUID(name, ...) declares a constant of another source file. If INITGUID is defined
+ * (initguid.h does that), it also defines the constant. Any number of files may define the same
+ * one: the linker keeps one. As on Windows, the macro follows INITGUID each time this header is
+ * included.
  */
 #ifndef GUID_DEFINED
 #define GUID_DEFINED
@@ -43,14 +45,15 @@ static inline bool operator!=(REFGUID a, REFGUID b) { return memcmp(&a, &b, size
 #define TRACEWEIR_EXTERN_GUID(name) extern const GUID name
 #endif
 
-/* The one that names nothing. Each source has its own: there is no library of GUIDs to link. */
+/* The null GUID. Each source has its own: there is no library of GUIDs to link. */
 __attribute__((unused)) static const GUID GUID_NULL = {0, 0, 0, {0, 0, 0, 0, 0, 0, 0, 0}};
 
 #endif /* GUID_DEFINED */
 
 #undef DEFINE_GUID
 #ifdef INITGUID
-/* Declared first, so that the definition has C linkage in a namespace too and nothing is both "extern" and initialized. */
+/* Declared first, so that the definition has C linkage in a namespace too, and so that nothing is
+ * both "extern" and initialized. */
 #define DEFINE_GUID(name, l, w1, w2, b1, b2, b3, b4, b5, b6, b7, b8)    \
     TRACEWEIR_EXTERN_GUID(name) __attribute__((weak));                  \
     const GUID name = {l, w1, w2, {b1, b2, b3, b4, b5, b6, b7, b8}}

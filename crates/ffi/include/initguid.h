@@ -1,4 +1,5 @@
-/* Makes every DEFINE_GUID from here on a definition: to be included in one source file of a program, or in several. */
+/* Makes every DEFINE_GUID from here on a definition. Include it in one or more source files of a
+ * program. */
 #ifndef INITGUID
 #define INITGUID
 #endif

@@ -1,4 +1,4 @@
-/* NTSTATUS values that the tracing functions name. */
+/* NTSTATUS values that the tracing functions use. */
 #ifndef TRACEWEIR_NTSTATUS_H
 #define TRACEWEIR_NTSTATUS_H
 

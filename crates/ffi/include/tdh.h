@@ -1,19 +1,23 @@
-/* What events mean: schemas, properties and their text, maps, providers, manifests, payload filters.
+/* Decoding of events: schemas, properties and their text, maps, providers, manifests, payload
+ * filters.
  *
  *   ULONG size = 0;
  *   ULONG status = TdhGetEventInformation(event, 0, NULL, NULL, &size);
  *   if (status == ERROR_INSUFFICIENT_BUFFER) {
  *       TRACE_EVENT_INFO *info = malloc(size);
  *       status = TdhGetEventInformation(event, 0, NULL, info, &size);
- *       ... info->EventPropertyInfoArray[0 .. info->TopLevelPropertyCount], TdhGetProperty, TdhFormatProperty
+ *       ... info->EventPropertyInfoArray[0 .. info->TopLevelPropertyCount],
+ *           TdhGetProperty, TdhFormatProperty
  *   }
  *
- * Functions return a Win32 status. Where a buffer is too small, that is ERROR_INSUFFICIENT_BUFFER, and its size is set to what is needed. Offsets in
- * structures count from their start, 0 is "none"; texts are UTF-16 with a NUL.
+ * Functions return a Win32 status. If a buffer is too small, they return ERROR_INSUFFICIENT_BUFFER
+ * and set its size to the required size. Offsets in structures count from their start, 0 is "none";
+ * texts are UTF-16 with a NUL.
  *
- * Events that describe themselves need nothing else. For others a manifest has to be loaded (TdhLoadManifest...), or installed in
- * /etc/traceweir/manifests or /usr/share/traceweir/manifests, or in folders that TRACEWEIR_MANIFESTS names, separated by colons.
- * Written from the published documentation of tdh.h.
+ * Events that describe themselves need nothing else. Other events need a manifest: loaded
+ * (TdhLoadManifest...), or installed in /etc/traceweir/manifests or /usr/share/traceweir/manifests,
+ * or in folders that TRACEWEIR_MANIFESTS names, separated by colons. Written from the published
+ * documentation of tdh.h.
  */
 #ifndef _TDH_H_
 #define _TDH_H_
@@ -28,7 +32,7 @@ typedef ULONG TDHSTATUS;
 #define TDHAPI TDHSTATUS WINAPI
 typedef HANDLE TDH_HANDLE, *PTDH_HANDLE;
 
-/* How values lie in a payload. */
+/* InType: the encoding of a value in the payload. */
 typedef enum _TDH_IN_TYPE {
     TDH_INTYPE_NULL = 0,
     TDH_INTYPE_UNICODESTRING = 1,
@@ -69,7 +73,7 @@ typedef enum _TDH_IN_TYPE {
     TDH_INTYPE_WBEMSID = 310
 } TDH_IN_TYPE;
 
-/* How they are shown. */
+/* OutType: the format in which a value is shown. */
 typedef enum _TDH_OUT_TYPE {
     TDH_OUTTYPE_NULL = 0,
     TDH_OUTTYPE_STRING = 1,
@@ -191,7 +195,7 @@ typedef enum _PAYLOAD_OPERATOR {
 
 #define MAX_PAYLOAD_PREDICATES 8
 
-/* One property: a value, a structure of others, or a value with a schema of its own. */
+/* One property: a value, a structure of properties, or a value with a schema of its own. */
 typedef struct _EVENT_PROPERTY_INFO {
     PROPERTY_FLAGS Flags;
     ULONG NameOffset;
@@ -228,7 +232,8 @@ typedef struct _EVENT_PROPERTY_INFO {
     };
 } EVENT_PROPERTY_INFO, *PEVENT_PROPERTY_INFO;
 
-/* The schema of an event. Properties of the payload come first, members of structures after them. */
+/* The schema of an event. Properties of the payload come first, members of structures after
+ * them. */
 typedef struct _TRACE_EVENT_INFO {
     GUID ProviderGuid;
     GUID EventGuid;
@@ -272,7 +277,7 @@ typedef struct _EVENT_MAP_ENTRY {
     };
 } EVENT_MAP_ENTRY, *PEVENT_MAP_ENTRY;
 
-/* Names of values or bits. Those of manifests end with a blank. */
+/* Names of values or bits. Names from manifests end with a space. */
 typedef struct _EVENT_MAP_INFO {
     ULONG NameOffset;
     MAP_FLAGS Flag;
@@ -284,7 +289,8 @@ typedef struct _EVENT_MAP_INFO {
     EVENT_MAP_ENTRY MapEntryArray[ANYSIZE_ARRAY];
 } EVENT_MAP_INFO, *PEVENT_MAP_INFO;
 
-/* A step to a property: the address of its name as a number, and which element; ULONG_MAX is all of it. */
+/* A step to a property: the address of its name as a number, and the index of the element;
+ * ULONG_MAX stands for all elements. */
 typedef struct _PROPERTY_DATA_DESCRIPTOR {
     ULONGLONG PropertyName;
     ULONG ArrayIndex;
@@ -303,7 +309,8 @@ typedef struct _PROVIDER_ENUMERATION_INFO {
     TRACE_PROVIDER_INFO TraceProviderInfoArray[ANYSIZE_ARRAY];
 } PROVIDER_ENUMERATION_INFO, *PPROVIDER_ENUMERATION_INFO;
 
-/* An opcode's value has the opcode in its high and the task that it belongs to, or 0, in its low 16 bits. */
+/* The value of an opcode has the opcode in its high 16 bits, and in its low 16 bits the task that
+ * it belongs to, or 0. */
 typedef struct _PROVIDER_FIELD_INFO {
     ULONG NameOffset;
     ULONG DescriptionOffset;
@@ -344,7 +351,7 @@ typedef struct _PAYLOAD_FILTER_PREDICATE {
     LPWSTR Value;
 } PAYLOAD_FILTER_PREDICATE, *PPAYLOAD_FILTER_PREDICATE;
 
-/* Texts of a schema. */
+/* Functions that return the texts of a schema. */
 #define TDH_TEXT_AT(base, offset) ((offset) != 0 ? (PWSTR)((PBYTE)(base) + (offset)) : (PWSTR)NULL)
 FORCEINLINE PWSTR TEI_PROVIDER_NAME(_In_ PTRACE_EVENT_INFO EventInfo) { return TDH_TEXT_AT(EventInfo, EventInfo->ProviderNameOffset); }
 FORCEINLINE PWSTR TEI_LEVEL_NAME(_In_ PTRACE_EVENT_INFO EventInfo) { return TDH_TEXT_AT(EventInfo, EventInfo->LevelNameOffset); }
@@ -392,7 +399,7 @@ FORCEINLINE PWSTR PFI_PROPERTY_NAME(_In_ PPROVIDER_FILTER_INFO FilterInfo, _In_ 
 extern "C" {
 #endif
 
-/* Events. */
+/* Functions for events. */
 TDHSTATUS WINAPI TdhGetEventInformation(_In_ PEVENT_RECORD Event, ULONG TdhContextCount, _In_reads_opt_(TdhContextCount) PTDH_CONTEXT TdhContext,
                                         PTRACE_EVENT_INFO Buffer, _Inout_ PULONG BufferSize);
 TDHSTATUS WINAPI TdhGetPropertySize(_In_ PEVENT_RECORD pEvent, ULONG TdhContextCount, _In_reads_opt_(TdhContextCount) PTDH_CONTEXT pTdhContext,
@@ -406,7 +413,7 @@ TDHSTATUS WINAPI TdhFormatProperty(_In_ PTRACE_EVENT_INFO EventInfo, _In_opt_ PE
                                    USHORT PropertyOutType, USHORT PropertyLength, USHORT UserDataLength, PBYTE UserData,
                                    _Inout_ PULONG BufferSize, PWCHAR Buffer, _Out_ PUSHORT UserDataConsumed);
 
-/* Providers. */
+/* Functions for providers. */
 TDHSTATUS WINAPI TdhEnumerateProviders(PPROVIDER_ENUMERATION_INFO pBuffer, _Inout_ PULONG pBufferSize);
 TDHSTATUS WINAPI TdhEnumerateProvidersForDecodingSource(DECODING_SOURCE filter, PROVIDER_ENUMERATION_INFO *buffer, ULONG bufferSize,
                                                         _Out_ PULONG bufferRequired);
@@ -420,14 +427,14 @@ TDHSTATUS WINAPI TdhEnumerateManifestProviderEvents(_In_ LPGUID ProviderGuid, PP
 TDHSTATUS WINAPI TdhGetManifestEventInformation(_In_ LPGUID ProviderGuid, _In_ PEVENT_DESCRIPTOR EventDescriptor, PTRACE_EVENT_INFO Buffer,
                                                 _Inout_ PULONG BufferSize);
 
-/* Manifests of this process. */
+/* Functions for the manifests of this process. */
 TDHSTATUS WINAPI TdhLoadManifest(_In_ PWSTR Manifest);
 TDHSTATUS WINAPI TdhLoadManifestFromMemory(_In_reads_bytes_(cbData) LPCVOID pData, ULONG cbData);
 TDHSTATUS WINAPI TdhLoadManifestFromBinary(_In_ PWSTR BinaryPath);
 TDHSTATUS WINAPI TdhUnloadManifest(_In_ PWSTR Manifest);
 TDHSTATUS WINAPI TdhUnloadManifestFromMemory(_In_reads_bytes_(cbData) LPCVOID pData, ULONG cbData);
 
-/* WPP messages. */
+/* Functions for WPP messages. */
 TDHSTATUS WINAPI TdhOpenDecodingHandle(_Out_ PTDH_HANDLE Handle);
 TDHSTATUS WINAPI TdhSetDecodingParameter(_In_ TDH_HANDLE Handle, _In_ PTDH_CONTEXT TdhContext);
 TDHSTATUS WINAPI TdhGetDecodingParameter(_In_ TDH_HANDLE Handle, _Inout_ PTDH_CONTEXT TdhContext);
@@ -436,7 +443,8 @@ TDHSTATUS WINAPI TdhGetWppProperty(_In_ TDH_HANDLE Handle, _In_ PEVENT_RECORD Ev
 TDHSTATUS WINAPI TdhGetWppMessage(_In_ TDH_HANDLE Handle, _In_ PEVENT_RECORD EventRecord, _Inout_ PULONG BufferSize, PBYTE Buffer);
 TDHSTATUS WINAPI TdhCloseDecodingHandle(_In_ TDH_HANDLE Handle);
 
-/* Payload filters: make one for each event, put them together, enable with the descriptor, clean up. */
+/* Payload filters: create one for each event, aggregate them, enable with the descriptor, clean
+ * up. */
 TDHSTATUS WINAPI TdhCreatePayloadFilter(_In_ LPCGUID ProviderGuid, _In_ PCEVENT_DESCRIPTOR EventDescriptor, BOOLEAN EventMatchANY,
                                         ULONG PayloadPredicateCount, _In_reads_(PayloadPredicateCount) PPAYLOAD_FILTER_PREDICATE PayloadPredicates,
                                         _Outptr_ PVOID *PayloadFilter);

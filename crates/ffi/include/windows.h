@@ -1,12 +1,20 @@
-/* The few words of Windows that sources with trace points, controllers and consumers are written in: base types, GUIDs, status codes. It is not a Windows SDK.
+/* The part of windows.h that providers, controllers and consumers need: base types, GUIDs, status
+ * codes. This is not a Windows SDK.
  *
- *   sizes are those of Windows:   LONG ULONG DWORD BOOL HRESULT NTSTATUS 4 bytes │ WCHAR 2, a char16_t: u"text", not L"text"
- *                                 BOOLEAN UCHAR BYTE 1 byte                      │ HANDLE and pointers as the machine has them
+ *   The sizes are those of Windows:
  *
- * C's own "long" has 8 bytes here and 4 on Windows; no structure of this library has one. ULONG_MAX is that of C's "unsigned long", not of ULONG.
+ *     LONG ULONG DWORD BOOL HRESULT NTSTATUS   4 bytes
+ *     WCHAR                                    2 bytes, a char16_t: u"text", not L"text"
+ *     BOOLEAN UCHAR BYTE                       1 byte
+ *     HANDLE and pointers                      as the machine has them
  *
- * In C, L"text" where a WCHAR is wanted is a warning to older compilers, and would be read as a text of one letter. From here on it is an error, as it is in C++ and
- * to newer compilers: a source for which that is too much defines TRACEWEIR_LENIENT_POINTERS before it includes the first header.
+ * C's own "long" has 8 bytes here and 4 on Windows; no structure of this library has one. ULONG_MAX
+ * is that of C's "unsigned long", not of ULONG.
+ *
+ * In C, older compilers only warn about L"text" passed as a WCHAR string, which would be read as a
+ * text of one letter. From here on it is an error, as it is in C++ and with newer compilers. A
+ * source that cannot accept this defines TRACEWEIR_LENIENT_POINTERS before it includes the first
+ * header.
  */
 #ifndef TRACEWEIR_WINDOWS_H
 #define TRACEWEIR_WINDOWS_H
@@ -26,7 +34,8 @@
 #endif
 #endif
 
-/* The version of Windows that a source is written for: Windows 10, unless it says otherwise. Only how headers behave depends on it. */
+/* The version of Windows that a source is written for: Windows 10, unless the source defines
+ * another. It changes only how headers behave. */
 #define _WIN32_WINNT_VISTA 0x0600
 #define _WIN32_WINNT_WIN7 0x0601
 #define _WIN32_WINNT_WIN8 0x0602
@@ -53,7 +62,8 @@
 #define NTDDI_VERSION (_WIN32_WINNT << 16)
 #endif
 
-/* Declarations. Calling conventions are those of the machine, annotations for analysers are nothing. */
+/* Declarations. Calling conventions are those of the machine; annotations for analyzers are
+ * empty. */
 #ifdef __cplusplus
 #define EXTERN_C extern "C"
 #else
@@ -132,7 +142,7 @@
 #define _IRQL_requires_max_(level)
 #define _IRQL_requires_same_
 
-/* Numbers. */
+/* Numeric types. */
 typedef unsigned char BYTE, UCHAR, BOOLEAN;
 typedef char CHAR, CCHAR;
 typedef short SHORT;
@@ -151,7 +161,7 @@ typedef float FLOAT;
 typedef double DOUBLE;
 typedef intptr_t INT_PTR, LONG_PTR, SSIZE_T;
 typedef uintptr_t UINT_PTR, ULONG_PTR, DWORD_PTR, SIZE_T;
-/* "long long" as on Windows, so that %llu is right on both. */
+/* "long long" as on Windows, so that %llu is correct on both. */
 typedef long long INT64, LONG64, LONGLONG;
 typedef unsigned long long UINT64, ULONG64, ULONGLONG, DWORD64, DWORDLONG;
 typedef char16_t WCHAR;
@@ -165,7 +175,7 @@ typedef LONG HRESULT;
 typedef LONG NTSTATUS;
 #endif
 
-/* Pointers. */
+/* Pointer types. */
 typedef void *PVOID, *LPVOID, *HANDLE, *HMODULE, *HINSTANCE, *HLOCAL, *PSID;
 typedef const void *PCVOID, *LPCVOID;
 typedef HANDLE *PHANDLE;
@@ -193,7 +203,7 @@ typedef const CHAR *PCSTR, *LPCSTR, *PCCH;
 typedef WCHAR *PWCHAR, *PWSTR, *LPWSTR;
 typedef const WCHAR *PCWSTR, *LPCWSTR, *PCWCH;
 
-/* Text of the width that UNICODE chooses. */
+/* Characters of the width that UNICODE selects. */
 #ifdef UNICODE
 typedef WCHAR TCHAR;
 #define __TEXT(text) u##text
@@ -205,7 +215,7 @@ typedef CHAR TCHAR;
 typedef TCHAR *PTCHAR, *PTSTR, *LPTSTR;
 typedef const TCHAR *PCTSTR, *LPCTSTR;
 
-/* Structures. */
+/* Structures for times, large integers and SIDs. */
 typedef struct _FILETIME {
     DWORD dwLowDateTime;
     DWORD dwHighDateTime;
@@ -232,7 +242,8 @@ typedef struct _TIME_ZONE_INFORMATION {
     LONG DaylightBias;
 } TIME_ZONE_INFORMATION, *PTIME_ZONE_INFORMATION, *LPTIME_ZONE_INFORMATION;
 
-/* Members without a name are standard in C11 and common practice in C++: "__extension__" says that we know. */
+/* Anonymous members are standard in C11 and a common extension in C++: "__extension__" silences the
+ * warning. */
 typedef union _LARGE_INTEGER {
     __extension__ struct {
         DWORD LowPart;
@@ -272,7 +283,7 @@ typedef struct _SID {
 #include "ntstatus.h"
 #include "winerror.h"
 
-/* What FormatMessage does. */
+/* Flags of FormatMessage. */
 #define FORMAT_MESSAGE_MAX_WIDTH_MASK 0x000000FF
 #define FORMAT_MESSAGE_ALLOCATE_BUFFER 0x00000100
 #define FORMAT_MESSAGE_IGNORE_INSERTS 0x00000200
@@ -281,7 +292,7 @@ typedef struct _SID {
 #define FORMAT_MESSAGE_FROM_SYSTEM 0x00001000
 #define FORMAT_MESSAGE_ARGUMENT_ARRAY 0x00002000
 
-/* In which language: texts here are in English, which is the default of everybody. */
+/* Languages of FormatMessage: all texts are in English, which is also the default. */
 #define LANG_NEUTRAL 0x00
 #define LANG_ENGLISH 0x09
 #define SUBLANG_NEUTRAL 0x00
@@ -293,14 +304,18 @@ typedef struct _SID {
 extern "C" {
 #endif
 
-/* The calling thread's last error. Functions here return their status; only those that say so set this too. */
+/* The calling thread's last error. Functions here return their status; only those whose description
+ * says so also set the last error. */
 DWORD WINAPI GetLastError(void);
 void WINAPI SetLastError(DWORD code);
 
-/* The text of a Win32 code, HRESULT or NTSTATUS (FORMAT_MESSAGE_FROM_SYSTEM; there are no other texts here): in a buffer of nSize characters, or with
- * FORMAT_MESSAGE_ALLOCATE_BUFFER in memory for LocalFree, whose address goes to where lpBuffer points. Texts are in English (dwLanguageId 0), one line that ends with
- * CR LF; a width in the lowest byte of dwFlags breaks them between words, and a space stands at the end instead. How many characters, without the NUL; 0 and a last
- * error if it fails (ERROR_MR_MID_NOT_FOUND for a code that no function here returns), and then nothing is allocated. */
+/* Formats a Win32 code, HRESULT or NTSTATUS as text (FORMAT_MESSAGE_FROM_SYSTEM; there are no other
+ * texts here): in a buffer of nSize characters, or with FORMAT_MESSAGE_ALLOCATE_BUFFER in memory
+ * for LocalFree, whose address is stored where lpBuffer points. Texts are in English (dwLanguageId
+ * 0), one line that ends with CR LF. A width in the lowest byte of dwFlags breaks them between
+ * words, and replaces the CR LF at the end by a space. Returns the number of characters without the
+ * NUL. On failure it sets the last error (ERROR_MR_MID_NOT_FOUND for a code that no function here
+ * returns), allocates nothing and returns 0. */
 DWORD WINAPI FormatMessageW(DWORD dwFlags, _In_opt_ LPCVOID lpSource, DWORD dwMessageId, DWORD dwLanguageId, LPWSTR lpBuffer,
                             DWORD nSize, _In_opt_ va_list *Arguments);
 DWORD WINAPI FormatMessageA(DWORD dwFlags, _In_opt_ LPCVOID lpSource, DWORD dwMessageId, DWORD dwLanguageId, LPSTR lpBuffer,
@@ -310,7 +325,7 @@ DWORD WINAPI FormatMessageA(DWORD dwFlags, _In_opt_ LPCVOID lpSource, DWORD dwMe
 #else
 #define FormatMessage FormatMessageA
 #endif
-/* Gives back what a function here allocated; returns NULL. */
+/* Frees memory that a function here allocated; returns NULL. */
 HLOCAL WINAPI LocalFree(HLOCAL hMem);
 
 #ifdef __cplusplus

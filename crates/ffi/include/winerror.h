@@ -1,4 +1,5 @@
-/* Status codes that the tracing functions can return, and HRESULTs. Only those: this is not the list of Windows. */
+/* Status codes that the tracing functions can return, and HRESULTs. This is not the full list of
+ * Windows. */
 #ifndef TRACEWEIR_WINERROR_H
 #define TRACEWEIR_WINERROR_H
 
@@ -13,7 +14,7 @@
 typedef int32_t HRESULT;
 #endif
 
-/* Win32 */
+/* Win32 status codes. */
 #define NO_ERROR 0
 #define ERROR_SUCCESS 0
 #define ERROR_INVALID_FUNCTION 1
@@ -63,7 +64,7 @@ typedef int32_t HRESULT;
 #define ERROR_EVT_INVALID_EVENT_DATA 15005
 #define ERROR_MUI_FILE_NOT_FOUND 15100
 
-/* HRESULT */
+/* HRESULT codes and functions. */
 #define FACILITY_WIN32 7
 #define S_OK ((HRESULT)0)
 #define S_FALSE ((HRESULT)1)
@@ -75,7 +76,7 @@ typedef int32_t HRESULT;
 #define SUCCEEDED(hr) ((HRESULT)(hr) >= 0)
 #define FAILED(hr) ((HRESULT)(hr) < 0)
 
-/* The form for constants: the argument is evaluated more than once. */
+/* The macro for constants: it evaluates its argument more than once. */
 #define __HRESULT_FROM_WIN32(code)  \
     ((HRESULT)(code) <= 0 ? (HRESULT)(code) : (HRESULT)(((uint32_t)(code) & 0xFFFFu) | 0x80070000u))
 

@@ -1,4 +1,4 @@
-/* Levels, opcodes, channels, tasks and keywords that have a meaning for all providers. */
+/* Levels, opcodes, channels, tasks and keywords that have the same meaning for all providers. */
 #ifndef TRACEWEIR_WINMETA_H
 #define TRACEWEIR_WINMETA_H
 

@@ -1,2 +1,3 @@
-/* The part of wmistr.h that tracing has: WNODE_HEADER and its flags, which evntrace.h declares. There are no data blocks of WMI here. */
+/* The part of wmistr.h for tracing: WNODE_HEADER and its flags, which evntrace.h declares. There
+ * are no WMI data blocks here. */
 #include "evntrace.h"

@@ -1,14 +1,15 @@
-//! Where C ends: outcomes become status codes, and no panic passes.
+//! The boundary to C: results become status codes, and panics are contained.
 //!
-//! A panic is an error of this library, never of its caller. Where the build unwinds (`--profile c`, tests), it ends here and the caller gets ERROR_NOACCESS;
-//! where it aborts, there is nothing to contain.
+//! A panic is a bug in this library, never in its caller. In builds that unwind (`--profile c`,
+//! tests), it stops here and the caller gets ERROR_NOACCESS. In builds that abort, there is nothing
+//! to contain.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use traceweir::classic::TraceError;
 use traceweir::{Error, Status, WriteError};
 
-/// What a call came to, as the published functions say it.
+/// The result of a call, convertible to the status that the published function returns.
 pub(crate) trait Outcome {
     fn status(self) -> Status;
 }
@@ -38,13 +39,13 @@ pub(crate) fn status<O: Outcome>(body: impl FnOnce() -> O) -> u32 {
     guarded(Status::ERROR_NOACCESS.0, || body().status().0)
 }
 
-/// Runs the body of a function that returns something else; `otherwise` after a panic.
+/// Runs the body of a function that returns something else. Returns `otherwise` after a panic.
 #[inline(always)]
 pub(crate) fn guarded<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(value) => value,
         Err(payload) => {
-            // Whatever was thrown may panic when it is dropped.
+            // The payload of the panic may itself panic when it is dropped.
             std::mem::forget(payload);
             otherwise
         }
@@ -56,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_is_a_status() {
+    fn panic_becomes_a_status() {
         assert_eq!(status::<Status>(|| panic!("on purpose")), 998);
         assert_eq!(guarded(7, || panic!("on purpose")), 7);
     }

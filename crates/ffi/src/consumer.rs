@@ -1,27 +1,27 @@
 //! Consumers: evntcons.h, and the half of evntrace.h that opens and processes traces.
 //!
 //! ```text
-//!   OpenTrace… ──▶ handles: number ─▶ trace, functions of the program
+//!   OpenTrace… ──▶ handles: number ─▶ trace, callbacks of the program
 //!                     │
-//!   ProcessTrace ─────┴─▶ consumer::deliver ──▶ deliver ──▶ record: EVENT_RECORD on the spot ──▶ the program's function
+//!   ProcessTrace ─────┴─▶ consumer::deliver ──▶ deliver ──▶ record: EVENT_RECORD ──▶ callback
 //!                                                   └─────▶ references: buffers that it keeps
-//!   CloseTrace ──▶ the number is nobody's any more; what is being processed comes to its end
+//!   CloseTrace ──▶ the number is no handle any more; processing ends soon after
 //! ```
 //!
-//! | File | What it knows |
+//! | File | Responsibility |
 //! |---|---|
 //! | `open` | OpenTrace and its relatives |
-//! | `handles` | which numbers are handles, and how far their traces are |
-//! | `deliver` | whom to call for an event, a loss, a buffer |
+//! | `handles` | which numbers are handles, and the state of their traces |
+//! | `deliver` | which callback to call for an event, a loss, a buffer |
 //! | `record` | EVENT_RECORD and EVENT_TRACE of a record |
-//! | `schemas` | what traces say about their events, for tdh.h |
-//! | `references` | buffers that a program keeps beyond its callback |
-//! | `classes` | functions for classes of classic events |
+//! | `schemas` | the schemas that traces contain, for tdh.h |
+//! | `references` | buffers that a program keeps after its callback |
+//! | `classes` | callbacks for classes of classic events |
 //! | `query` | QueryTraceProcessingHandle |
 //! | `layout` | the structures of the headers |
 //! | `names` | names of files and sessions |
 //!
-//! Callbacks may call any function here, for their own handle too; no lock is held while they run.
+//! Callbacks may call any function here, even for their own handle; no lock is held while they run.
 
 mod aligned;
 pub mod classes;
@@ -47,10 +47,11 @@ use handles::{Claimed, Completion, Entry};
 use layout::{BufferHead, TraceLogfileHeader};
 use schemas::Delivered;
 
-/// The most handles that are processed together.
+/// The most handles that one call can process.
 const MOST: u32 = 64;
 
-/// Delivers the events of traces; [`consumer::deliver`]. Returns when they have ended or were closed.
+/// Delivers the events of traces; [`consumer::deliver`]. Returns when they have ended or were
+/// closed.
 ///
 /// # Safety
 ///
@@ -78,6 +79,8 @@ pub unsafe extern "C" fn ProcessTrace(
     })
 }
 
+/// Reads a FILETIME. Returns `None` for NULL.
+///
 /// # Safety
 ///
 /// `at` is NULL or a FILETIME: the low half, then the high one.
@@ -90,43 +93,45 @@ unsafe fn file_time(at: *const [u32; 2]) -> Option<FileTime> {
 fn process(handles: &[u64], window: &Window) -> Result<(), Status> {
     let claimed = handles::claim(handles, window)?;
     let schemas = claimed.iter().map(|claimed| Arc::clone(&claimed.entry.schemas)).collect();
-    let (delivered, _ends) = Delivered::begin(schemas);
+    let (delivered, _end_delivery) = Delivered::begin(schemas);
     let mut delivery = Delivery::new(delivered);
     let mut traces = Vec::with_capacity(claimed.len());
-    let mut over = Over { entries: Vec::with_capacity(claimed.len()), handles };
+    let mut guard = ProcessingGuard { entries: Vec::with_capacity(claimed.len()), handles };
     for Claimed { entry, trace, consumer } in claimed {
-        over.entries.push(entry.clone());
+        guard.entries.push(entry.clone());
         delivery.add(consumer, entry);
         traces.push(trace);
     }
     let ended = consumer::deliver(traces, window, &mut delivery);
-    drop(over);
+    drop(guard);
     if delivery.is_cancelled {
         return Err(Status::ERROR_CANCELLED);
     }
     ended.map_err(|error| error.status())
 }
 
-/// Whichever way processing ends, its handles are done and what the program keeps of it is waited for.
-struct Over<'h> {
+/// Marks the handles as done when processing ends in any way, after waiting for the buffers that
+/// the program keeps.
+struct ProcessingGuard<'h> {
     entries: Vec<Arc<Entry>>,
     handles: &'h [u64],
 }
 
-impl Drop for Over<'_> {
+impl Drop for ProcessingGuard<'_> {
     fn drop(&mut self) {
         references::wait_for_release(self.handles);
-        self.entries.iter().for_each(|entry| entry.done());
+        self.entries.iter().for_each(|entry| entry.set_done());
     }
 }
 
-/// Ends a handle; [`consumer::Closer::end`]. What is being processed ends later, which is ERROR_CTX_CLOSE_PENDING.
+/// Closes a handle; [`consumer::Closer::end`]. Returns ERROR_CTX_CLOSE_PENDING if the trace is
+/// being processed, which then ends later.
 #[unsafe(no_mangle)]
 pub extern "C" fn CloseTrace(handle: u64) -> u32 {
     boundary::status(|| handles::close(handle))
 }
 
-/// Keeps the buffer of the buffer callback that is running.
+/// Keeps the buffer of the running buffer callback.
 #[unsafe(no_mangle)]
 pub extern "C" fn ProcessTraceBufferIncrementReference(handle: u64, buffer: *const BufferHead) -> u32 {
     boundary::status(|| match handles::find(handle) {
@@ -136,25 +141,26 @@ pub extern "C" fn ProcessTraceBufferIncrementReference(handle: u64, buffer: *con
     })
 }
 
-/// Gives a buffer back that was kept.
+/// Releases a buffer that was kept.
 #[unsafe(no_mangle)]
 pub extern "C" fn ProcessTraceBufferDecrementReference(buffer: *const BufferHead) -> u32 {
     boundary::status(|| references::decrement(buffer.addr()))
 }
 
-/// A buffer of C that is lent to a stream.
+/// A buffer of a C program that a stream has borrowed.
 struct LentByC {
     at: *const BufferHead,
     size: usize,
     completion: Completion,
 }
 
-// SAFETY: that the buffer stays as it is until it is given back, whichever thread reads it, is the contract of who lends it.
+// SAFETY: by the contract of `ProcessTraceAddBufferToBufferStream`, the buffer does not change
+// until it is given back, and any thread may read it.
 unsafe impl Send for LentByC {}
 
 impl Lent for LentByC {
     fn bytes(&self) -> &[u8] {
-        // SAFETY: by the contract of who lends it; NULL was refused.
+        // SAFETY: by the contract of `ProcessTraceAddBufferToBufferStream`; NULL was refused.
         unsafe { std::slice::from_raw_parts(self.at.cast::<u8>(), self.size) }
     }
 
@@ -164,11 +170,12 @@ impl Lent for LentByC {
     }
 }
 
-/// Brings a buffer to a stream; [`consumer::Feeder::add`].
+/// Adds a buffer to a stream; [`consumer::Feeder::add`].
 ///
 /// # Safety
 ///
-/// `buffer` is NULL, or `size` bytes can be read there and stay as they are until the completion function has the buffer.
+/// `buffer` is NULL, or `size` bytes can be read there and do not change until the completion
+/// function has received the buffer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ProcessTraceAddBufferToBufferStream(
     handle: u64,

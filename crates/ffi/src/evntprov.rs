@@ -1,6 +1,7 @@
 //! evntprov.h: providers.
 //!
-//! Handles are looked at first, then whether anybody listens, then the other parameters: so a NULL where something must be is found where somebody listens.
+//! A write checks the handle first, then whether any session listens, then the other parameters: a
+//! NULL parameter is an error only if a session listens.
 
 use std::ffi::c_void;
 
@@ -11,20 +12,21 @@ use traceweir_format::spec::event::EVENT_ACTIVITY_CTRL_SET_ID;
 use crate::types::FilterDescriptor;
 use crate::{boundary, ptr};
 
-/// UTF-16 units of a string that no record can hold any more.
+/// UTF-16 units of a string that is too long for any record.
 const ENDLESS: usize = 1 << 15;
 
-/// PENABLECALLBACK.
+/// The published callback type PENABLECALLBACK.
 pub type EnableFunction =
     unsafe extern "C" fn(*const Guid, u32, u8, u64, u64, *mut FilterDescriptor, *mut c_void);
 
-/// A function of C with its context.
+/// A callback function of a C program, with its context.
 struct Callee {
     function: EnableFunction,
     context: *mut c_void,
 }
 
-// SAFETY: the context is a number to us. That function and context may be used by the library's thread is what whoever registers them says.
+// SAFETY: the library never dereferences the context. The caller that registers function and
+// context permits the library's thread to use them.
 unsafe impl Send for Callee {}
 // SAFETY: the same.
 unsafe impl Sync for Callee {}
@@ -38,7 +40,8 @@ impl Callee {
         });
         let filter = filter.as_mut().map_or(std::ptr::null_mut(), std::ptr::from_mut);
         let EnableNotice { source, code, level, match_any, match_all, .. } = notice;
-        // SAFETY: the function has this type by the contract of `EventRegister`; what it is given lives until it returns.
+        // SAFETY: the function has this type by the contract of `EventRegister`; its arguments live
+        // until it returns.
         unsafe { (self.function)(source, *code, *level, *match_any, *match_all, filter, self.context) };
     }
 }
@@ -47,7 +50,8 @@ impl Callee {
 ///
 /// # Safety
 ///
-/// Pointers are NULL or valid. `callback` may be called with `context` by another thread until the registration has ended.
+/// Pointers are NULL or valid. `callback` may be called with `context` by another thread until the
+/// registration has ended.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn EventRegister(
     provider: *const Guid,
@@ -58,7 +62,8 @@ pub unsafe extern "C" fn EventRegister(
     boundary::status(|| {
         // SAFETY: by the contract.
         unsafe { ptr::store(handle, 0) };
-        // The module that the provider belongs to holds its callback; where there is none, its GUID, which is a constant as a rule.
+        // The provider belongs to the module that contains its callback or, without a callback, its
+        // GUID, which is usually a constant.
         let origin = callback.map_or(provider.addr(), |function| function as usize);
         // SAFETY: by the contract.
         let (Some(provider), false) = (unsafe { ptr::copied(provider) }, handle.is_null()) else {
@@ -68,10 +73,11 @@ pub unsafe extern "C" fn EventRegister(
             let callee = Callee { function, context };
             Box::new(move |notice: &EnableNotice<'_>| callee.call(notice)) as EnableCallback
         });
-        // Stored before the callback can run, which may write or end the registration: afterwards the place is the program's.
+        // Stores the handle before the callback can run, which may write or end the registration.
+        // Afterwards the memory belongs to the program.
         // SAFETY: by the contract.
-        let known = |registered: Handle| unsafe { ptr::store(handle, registered.to_raw()) };
-        match Provider::register_known(provider, callback, origin, known) {
+        let store_handle = |registered: Handle| unsafe { ptr::store(handle, registered.to_raw()) };
+        match Provider::register_known(provider, callback, origin, store_handle) {
             Ok(registered) => {
                 let _kept_by_the_program = Handle::from_provider(registered);
                 Status::ERROR_SUCCESS
@@ -87,7 +93,7 @@ pub extern "C" fn EventUnregister(handle: u64) -> u32 {
     boundary::status(|| Handle::from_raw(handle).ok_or(WriteError::InvalidHandle)?.unregister())
 }
 
-/// Sets something of a registration; [`provider::set_information`].
+/// Sets an option of a registration; [`provider::set_information`].
 ///
 /// # Safety
 ///
@@ -101,7 +107,7 @@ pub unsafe extern "C" fn EventSetInformation(
 ) -> u32 {
     boundary::status(|| {
         if information.is_null() {
-            // NULL with a length is wrong where the class is right, as a handle of 0 is.
+            // NULL with a length is the same error as a handle of 0, after the class was checked.
             let handle = if length == 0 { handle } else { 0 };
             return provider::set_information(handle, class, None);
         }
@@ -111,7 +117,7 @@ pub unsafe extern "C" fn EventSetInformation(
     })
 }
 
-/// Whether any session may want an event; [`Handle::event_enabled`].
+/// Returns whether any session may record an event; [`Handle::event_enabled`].
 ///
 /// # Safety
 ///
@@ -128,7 +134,7 @@ pub unsafe extern "C" fn EventEnabled(handle: u64, descriptor: *const EventDescr
     })
 }
 
-/// Whether any session may want events of a level and keyword; [`Handle::enabled`].
+/// Returns whether any session may record events of a level and keyword; [`Handle::enabled`].
 #[unsafe(no_mangle)]
 pub extern "C" fn EventProviderEnabled(handle: u64, level: u8, keyword: u64) -> u8 {
     boundary::guarded(0, || {
@@ -136,8 +142,8 @@ pub extern "C" fn EventProviderEnabled(handle: u64, level: u8, keyword: u64) -> 
     })
 }
 
-/// Everything that a write is given.
-struct Given {
+/// The arguments of a write.
+struct WriteArguments {
     handle: u64,
     descriptor: *const EventDescriptor,
     filter: u64,
@@ -148,8 +154,8 @@ struct Given {
     data: *const DataDescriptor,
 }
 
-impl Given {
-    /// [`Handle::write_descriptors`].
+impl WriteArguments {
+    /// Writes the event; [`Handle::write_descriptors`].
     ///
     /// # Safety
     ///
@@ -161,7 +167,7 @@ impl Given {
         let Some(descriptor) = (unsafe { ptr::copied(self.descriptor) }) else {
             return missing(handle, 0, 0);
         };
-        // One more than an event can have is enough to be refused.
+        // One more than an event can have is enough for the write to be refused.
         let count = (self.count as usize).min(MAX_BLOCKS.saturating_add(1));
         // SAFETY: by the contract.
         let Some(blocks) = (unsafe { ptr::array(self.data, count) }) else {
@@ -183,7 +189,7 @@ impl Given {
     }
 }
 
-/// Something is NULL that must not be: wrong where anybody listens.
+/// Returns the result of a write with a NULL that is not allowed: an error if any session listens.
 #[cold]
 fn missing(handle: Handle, level: u8, keyword: u64) -> Result<(), WriteError> {
     if handle.enabled(level, keyword) { Err(WriteError::InvalidParameter) } else { Ok(()) }
@@ -206,12 +212,14 @@ pub unsafe extern "C" fn EventWrite(
     if unsafe { provider::write_straight(handle, descriptor, activity, related, count, data) } {
         return Status::ERROR_SUCCESS.0;
     }
-    let given = Given { handle, descriptor, filter: 0, flags: 0, activity, related, count, data };
+    let arguments =
+        WriteArguments { handle, descriptor, filter: 0, flags: 0, activity, related, count, data };
     // SAFETY: by the contract.
-    boundary::status(|| unsafe { given.write() })
+    boundary::status(|| unsafe { arguments.write() })
 }
 
-/// Writes an event with activity ids; NULL stands for the thread's, and for no related one.
+/// Writes an event with activity ids. A NULL `activity` stands for the thread's, a NULL `related`
+/// for none.
 ///
 /// # Safety
 ///
@@ -229,18 +237,21 @@ pub unsafe extern "C" fn EventWriteTransfer(
     if unsafe { provider::write_straight(handle, descriptor, activity, related, count, data) } {
         return Status::ERROR_SUCCESS.0;
     }
-    let given = Given { handle, descriptor, filter: 0, flags: 0, activity, related, count, data };
+    let arguments =
+        WriteArguments { handle, descriptor, filter: 0, flags: 0, activity, related, count, data };
     // SAFETY: by the contract.
-    boundary::status(|| unsafe { given.write() })
+    boundary::status(|| unsafe { arguments.write() })
 }
 
-/// For TraceLoggingProvider.h: writes an event of its macros from where its pieces lie, if that is possible right now. Whether it was (not 0); else the macro goes
-/// the published way. There is no such function on Windows, and no program calls it by itself.
+/// For TraceLoggingProvider.h: writes an event of its macros directly from its pieces, if that is
+/// possible right now. Returns whether it was (not 0); if not, the macro calls the published
+/// function. Windows has no such function, and programs do not call it themselves.
 ///
 /// # Safety
 ///
-/// `descriptor` and `metadata` are valid, the latter for `metadata_bytes`; `data` has `count` elements, and each of them NULL or the address of as many bytes as it says, which
-/// do not change during the call.
+/// `descriptor` and `metadata` are valid, the latter for `metadata_bytes`; `data` has `count`
+/// elements, each of them NULL or the address of as many bytes as it says, which do not change
+/// during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TraceweirWriteDescribed(
     handle: u64,
@@ -257,11 +268,12 @@ pub unsafe extern "C" fn TraceweirWriteDescribed(
     u32::from(written)
 }
 
-/// Writes an event, but not to the sessions whose bits `filter` has.
+/// Writes an event to all sessions except those whose bits are set in `filter`.
 ///
 /// # Safety
 ///
-/// Pointers are NULL or valid: `data` has `count` elements, and each of them NULL or the address of as many bytes as it says, which do not change during the call.
+/// Pointers are NULL or valid: `data` has `count` elements, each of them NULL or the address of as
+/// many bytes as it says, which do not change during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn EventWriteEx(
     handle: u64,
@@ -273,9 +285,9 @@ pub unsafe extern "C" fn EventWriteEx(
     count: u32,
     data: *const DataDescriptor,
 ) -> u32 {
-    let given = Given { handle, descriptor, filter, flags, activity, related, count, data };
+    let arguments = WriteArguments { handle, descriptor, filter, flags, activity, related, count, data };
     // SAFETY: by the contract.
-    boundary::status(|| unsafe { given.write() })
+    boundary::status(|| unsafe { arguments.write() })
 }
 
 /// Writes a string as an event; [`Handle::write_wide_string`].
@@ -295,39 +307,40 @@ pub unsafe extern "C" fn EventWriteString(handle: u64, level: u8, keyword: u64, 
         }
         // SAFETY: by the contract.
         let length = unsafe { length_of(text) };
-        // The terminator comes along.
-        // SAFETY: none of the `length` units is 0, so by the contract there is one behind them.
+        // The terminator is written too.
+        // SAFETY: none of the `length` units is 0, so by the contract one more follows them.
         let bytes = unsafe { ptr::array(text.cast::<u8>(), length.saturating_add(1).saturating_mul(2)) };
         handle.write_wide_string(level, keyword, bytes.unwrap_or_default())
     })
 }
 
-/// Units in front of the terminator, at most [`ENDLESS`].
+/// Counts the units before the terminator, at most [`ENDLESS`].
 ///
 /// # Safety
 ///
 /// Units can be read from `text` up to one that is 0.
 unsafe fn length_of(text: *const u16) -> usize {
     let mut length = 0_usize;
-    // SAFETY: none of those before was 0, so by the contract there is another one.
+    // SAFETY: no unit so far was 0, so by the contract another one follows.
     while length < ENDLESS && unsafe { text.wrapping_add(length).read_unaligned() } != 0 {
         length = length.saturating_add(1);
     }
     length
 }
 
-/// Gets, sets and makes activity ids of the thread; [`provider::activity::control`].
+/// Gets, sets and creates activity ids of the thread; [`provider::activity::control`].
 ///
 /// # Safety
 ///
-/// `id` is NULL, or a GUID can be read there, and written unless the code is EVENT_ACTIVITY_CTRL_SET_ID.
+/// `id` is NULL, or a GUID can be read there, and written unless the code is
+/// EVENT_ACTIVITY_CTRL_SET_ID.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn EventActivityIdControl(code: u32, id: *mut Guid) -> u32 {
     boundary::status(|| {
         // SAFETY: by the contract.
         let Some(mut value) = (unsafe { ptr::copied(id) }) else { return Status::ERROR_INVALID_PARAMETER };
         let status = provider::activity::control(code, &mut value);
-        // An id that is only read may lie where nothing can be written.
+        // An id that is only read may lie in read-only memory.
         if code != EVENT_ACTIVITY_CTRL_SET_ID {
             // SAFETY: by the contract.
             unsafe { ptr::store(id, value) };

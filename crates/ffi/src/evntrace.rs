@@ -1,8 +1,11 @@
-//! evntrace.h, as far as providers need it: classic providers and messages. Controllers have the files below.
+//! The part of evntrace.h for providers: classic providers and messages. The modules below have the
+//! part for controllers.
 //!
-//! Headers of events hold addresses, of a class or of data: what lies there is brought to the core beside the header ([`Behind`]), and an address that is NULL
-//! brings nothing, which the core refuses when it gets there. TraceMessage and TraceMessageVa are inline functions of the header, which make an array of their
-//! arguments: how a list of arguments is passed is the compiler's business.
+//! Headers of events hold addresses of a class or of data. This module passes what lies there to
+//! the core together with the header ([`Behind`]). A NULL address passes nothing, which the core
+//! refuses when it needs it. TraceMessage and TraceMessageVa are inline functions of the header
+//! that make an array of their arguments: only the compiler knows how variable arguments are
+//! passed.
 
 pub mod access;
 pub mod controller;
@@ -31,14 +34,15 @@ const WNODE_BYTES: u32 = size_of::<WnodeHeader>() as u32;
 /// WMIDPREQUEST: request code, context, size of the buffer, buffer.
 pub type ControlFunction = unsafe extern "C" fn(u32, *mut c_void, *mut u32, *mut c_void) -> u32;
 
-/// A function of C with its context.
+/// A callback function of a C program, with its context.
 struct Callee {
     function: ControlFunction,
     context: *mut c_void,
     control: Guid,
 }
 
-// SAFETY: the context is a number to us. That function and context may be used by the library's thread is what whoever registers them says.
+// SAFETY: the library never dereferences the context. The caller that registers function and
+// context permits the library's thread to use them.
 unsafe impl Send for Callee {}
 // SAFETY: the same.
 unsafe impl Sync for Callee {}
@@ -56,16 +60,19 @@ impl Callee {
         };
         let mut size = WNODE_BYTES;
         let buffer = std::ptr::from_mut(&mut wnode).cast();
-        // SAFETY: the function has this type by the contract of the registration; what it is given lives until it returns.
+        // SAFETY: the function has this type by the contract of the registration; its arguments
+        // live until it returns.
         Status(unsafe { (self.function)(notice.request.code(), self.context, &mut size, buffer) })
     }
 }
 
-/// Registers a classic provider; [`classic::register_with_status`]. Image and resource mean nothing here.
+/// Registers a classic provider; [`classic::register_with_status`]. Image and resource have no
+/// effect here.
 ///
 /// # Safety
 ///
-/// Pointers are NULL or valid: `classes` has `count` elements. `callback` may be called with `context` by another thread until the registration has ended.
+/// Pointers are NULL or valid: `classes` has `count` elements. `callback` may be called with
+/// `context` by another thread until the registration has ended.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn RegisterTraceGuidsW(
     callback: Option<ControlFunction>,
@@ -81,7 +88,7 @@ pub unsafe extern "C" fn RegisterTraceGuidsW(
     boundary::status(|| unsafe { register(callback, context, control, count, classes, handle) })
 }
 
-/// The same for names in UTF-8, which mean as little.
+/// Like [`RegisterTraceGuidsW`], with image and resource in UTF-8.
 ///
 /// # Safety
 ///
@@ -122,18 +129,18 @@ unsafe fn register(
     // SAFETY: by the contract.
     let Some(guids) = (unsafe { classes_of(classes, count) }) else { return Status::ERROR_INVALID_PARAMETER };
     let callee = Callee { function, context, control };
-    // Stored before the callback can run, which may use them.
-    let known = |registration: &classic::Registration| {
+    // Stores the handles before the callback can run, which may use them.
+    let store_handles = |registration: &classic::Registration| {
         for (index, class) in registration.class_handles().enumerate() {
             let class = std::ptr::without_provenance_mut(class as usize);
-            // SAFETY: there are as many elements as classes were read from there.
+            // SAFETY: the array has an element for each class that was read from it.
             unsafe { (&raw mut (*classes.wrapping_add(index)).reg_handle).write_unaligned(class) };
         }
         // SAFETY: by the contract.
         unsafe { ptr::store(handle, registration.raw()) };
     };
     let callback = Box::new(move |notice: &Notice| callee.call(notice));
-    match classic::register_known(control, &guids, callback, known) {
+    match classic::register_known(control, &guids, callback, store_handles) {
         Ok((registration, status)) => {
             let _kept_by_the_program = registration.into_raw();
             status
@@ -142,7 +149,8 @@ unsafe fn register(
     }
 }
 
-/// The GUIDs of classes; none where the array is NULL. `None` where one of them is NULL or there are too many.
+/// Reads the GUIDs of classes; none if the array is NULL. Returns `None` if one of them is NULL or
+/// there are too many.
 ///
 /// # Safety
 ///
@@ -152,13 +160,13 @@ unsafe fn classes_of(classes: *const TraceGuidRegistration, count: u32) -> Optio
         return Some(Vec::new());
     }
     let count = usize::try_from(count).ok().filter(|count| *count <= MAX_CLASSES)?;
-    let guid_of = |index| {
+    let read_guid = |index| {
         // SAFETY: by the contract.
         let class = unsafe { ptr::copied(classes.wrapping_add(index)) }?;
         // SAFETY: the same.
         unsafe { ptr::copied(class.guid) }
     };
-    (0..count).map(guid_of).collect()
+    (0..count).map(read_guid).collect()
 }
 
 /// Ends the registration of a classic provider; [`classic::unregister`].
@@ -167,20 +175,21 @@ pub extern "C" fn UnregisterTraceGuids(handle: u64) -> u32 {
     boundary::status(|| classic::unregister(handle))
 }
 
-/// The logger that a control callback is told of; INVALID_HANDLE_VALUE and a last error where the buffer is none of a callback's.
+/// Returns the logger in the buffer of a control callback. If the buffer is not one of a callback,
+/// sets the last error and returns INVALID_HANDLE_VALUE.
 ///
 /// # Safety
 ///
-/// `buffer` is NULL, or what a control callback was given.
+/// `buffer` is NULL, or the buffer that a control callback received.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn GetTraceLoggerHandle(buffer: *const c_void) -> u64 {
     boundary::guarded(classic::INVALID_LOGGER, || {
-        // SAFETY: by the contract; the size is looked at before the rest is read.
+        // SAFETY: by the contract; the size is checked before the rest is read.
         let wrong = match unsafe { ptr::copied(buffer.cast::<u32>()) } {
             None => Status::ERROR_INVALID_PARAMETER,
             Some(size) if size < WNODE_BYTES => Status::ERROR_BAD_LENGTH,
             Some(_) => {
-                // SAFETY: by the contract, and there are as many bytes.
+                // SAFETY: by the contract, and the buffer has as many bytes.
                 let wnode = unsafe { ptr::copied(buffer.cast::<WnodeHeader>()) };
                 match wnode.filter(|wnode| wnode.flags & flag::WNODE_FLAG_TRACED_GUID != 0) {
                     Some(wnode) => return wnode.historical_context,
@@ -193,13 +202,15 @@ pub unsafe extern "C" fn GetTraceLoggerHandle(buffer: *const c_void) -> u64 {
     })
 }
 
-/// The level at which a logger wants events; 0 and a last error where it is not valid. [`classic::enable_level`].
+/// Returns the level at which a logger records events; [`classic::enable_level`]. For an invalid
+/// logger, sets the last error and returns 0.
 #[unsafe(no_mangle)]
 pub extern "C" fn GetTraceEnableLevel(logger: u64) -> u8 {
     boundary::guarded(0, || or_last_error(classic::enable_level(logger)))
 }
 
-/// The flags with which a logger wants events; 0 and a last error where it is not valid. [`classic::enable_flags`].
+/// Returns the flags with which a logger records events; [`classic::enable_flags`]. For an invalid
+/// logger, sets the last error and returns 0.
 #[unsafe(no_mangle)]
 pub extern "C" fn GetTraceEnableFlags(logger: u64) -> u32 {
     boundary::guarded(0, || or_last_error(classic::enable_flags(logger)))
@@ -216,7 +227,8 @@ fn or_last_error<T: Default>(found: Result<T, TraceError>) -> T {
 ///
 /// # Safety
 ///
-/// `header` is NULL, or an EVENT_TRACE_HEADER with the data that its size says; addresses in it are NULL or valid.
+/// `header` is NULL, or an EVENT_TRACE_HEADER with data up to its size; addresses in it are NULL or
+/// valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TraceEvent(logger: u64, header: *const EventTraceHeader) -> u32 {
     boundary::status(|| {
@@ -226,7 +238,8 @@ pub unsafe extern "C" fn TraceEvent(logger: u64, header: *const EventTraceHeader
         let block = unsafe { block_at(header.cast(), head.size, size_of::<EventTraceHeader>()) };
         let class = std::ptr::with_exposed_provenance(address_in(&head.guid));
         let points = head.flags & flag::WNODE_FLAG_USE_GUID_PTR != 0;
-        // SAFETY: the flag says that the first bytes are an address, which is valid by the contract.
+        // SAFETY: the flag says that the first bytes are an address, which is valid by the
+        // contract.
         let class = if points { unsafe { ptr::copied(class) } } else { None };
         let data = block.get(size_of::<EventTraceHeader>()..).unwrap_or_default();
         // SAFETY: by the contract.
@@ -274,30 +287,31 @@ fn info_of(info: &EventInstanceInfo) -> InstanceInfo {
     InstanceInfo { class: info.reg_handle.addr() as u64, id: info.instance_id }
 }
 
-/// Something is NULL that must not be; that the logger is wrong is said first.
+/// Returns the error for a NULL that is not allowed. An invalid logger is reported first.
 #[cold]
 fn absent(logger: u64) -> Result<(), TraceError> {
     classic::enable_level(logger).and(Err(TraceError::InvalidParameter))
 }
 
-/// A header and the data behind it, at least the header.
+/// Returns a header and the data after it, at least `least` bytes.
 ///
 /// # Safety
 ///
-/// There are so many bytes at `header`, which is not NULL.
+/// `header` is not NULL, and at least `size` and `least` bytes can be read there.
 unsafe fn block_at<'a>(header: *const u8, size: u16, least: usize) -> &'a [u8] {
     // SAFETY: by the contract.
     unsafe { ptr::array(header, usize::from(size).max(least)) }.unwrap_or_default()
 }
 
-/// The address in the first bytes of a class.
+/// Returns the address in the first eight bytes of a class.
 fn address_in(guid: &Guid) -> usize {
     let [low, high] = [guid.data1 as usize, usize::from(guid.data2) | usize::from(guid.data3) << 16];
     low | high << 32
 }
 
-/// What the MOF_FIELDs behind a header describe, where the flags say that it has some; one more than an event can have is enough to be refused. A NULL
-/// that has a length brings nothing, and so does not fit its length.
+/// Returns the data that the MOF_FIELDs after a header describe, and their number, if the flags say
+/// that there are some. One more than an event can have is enough for the event to be refused. A
+/// NULL with a length gives no bytes, which does not match its length.
 ///
 /// # Safety
 ///
@@ -308,7 +322,7 @@ unsafe fn fields_of<'a>(flags: u32, data: &[u8]) -> ([&'a [u8]; MAX_FIELDS + 1],
     if flags & flag::WNODE_FLAG_USE_MOF_PTR != 0 {
         let (described, _) = data.as_chunks::<{ size_of::<MofField>() }>();
         for (to, from) in fields.iter_mut().zip(described) {
-            // SAFETY: as many bytes as the structure has, which is made of numbers.
+            // SAFETY: the chunk has the size of the structure, which consists of numbers.
             let field = unsafe { from.as_ptr().cast::<MofField>().read_unaligned() };
             // SAFETY: by the contract.
             *to = unsafe { ptr::bytes_at(field.data_ptr, field.length) }.unwrap_or_default();
@@ -318,7 +332,7 @@ unsafe fn fields_of<'a>(flags: u32, data: &[u8]) -> ([&'a [u8]; MAX_FIELDS + 1],
     (fields, count)
 }
 
-/// A new instance of a class; [`classic::create_instance_id`].
+/// Creates an instance of a class; [`classic::create_instance_id`].
 ///
 /// # Safety
 ///
@@ -336,11 +350,13 @@ pub unsafe extern "C" fn CreateTraceInstanceId(class: *mut c_void, info: *mut Ev
     })
 }
 
-/// Writes a message with its arguments in an array, which is what TraceMessage and TraceMessageVa make; [`classic::trace_message`].
+/// Writes a message with its arguments in an array, as TraceMessage and TraceMessageVa pass them;
+/// [`classic::trace_message`].
 ///
 /// # Safety
 ///
-/// `id` is NULL, or a GUID, or with TRACE_MESSAGE_COMPONENTID a ULONG. `arguments` has `count` elements, each with an address of as many bytes as it says.
+/// `id` is NULL, or a GUID, or with TRACE_MESSAGE_COMPONENTID a ULONG. `arguments` has `count`
+/// elements, each with an address of as many bytes as it says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TraceweirTraceMessage(
     logger: u64,
@@ -353,21 +369,21 @@ pub unsafe extern "C" fn TraceweirTraceMessage(
     boundary::status(|| {
         let count = (count as usize).min(MAX_ARGUMENTS.saturating_add(1));
         // SAFETY: by the contract.
-        let (id, given) = unsafe { (message_id(flags, id), ptr::array(arguments, count)) };
-        let (Some(id), Some(given)) = (id, given) else { return absent(logger) };
+        let (id, elements) = unsafe { (message_id(flags, id), ptr::array(arguments, count)) };
+        let (Some(id), Some(elements)) = (id, elements) else { return absent(logger) };
         let mut blocks: [&[u8]; MAX_ARGUMENTS + 1] = [&[]; MAX_ARGUMENTS + 1];
-        for (to, from) in blocks.iter_mut().zip(given) {
+        for (to, from) in blocks.iter_mut().zip(elements) {
             // SAFETY: by the contract.
             match unsafe { ptr::array(from.data.cast::<u8>(), from.size) } {
                 Some(bytes) => *to = bytes,
                 None => return absent(logger),
             }
         }
-        classic::trace_message(logger, flags, &id, number, blocks.get(..given.len()).unwrap_or_default())
+        classic::trace_message(logger, flags, &id, number, blocks.get(..elements.len()).unwrap_or_default())
     })
 }
 
-/// What names a message: a GUID, a component in its first part, or nothing.
+/// Reads the id of a message: a GUID, a component id in the first part of a GUID, or none.
 ///
 /// # Safety
 ///
@@ -378,7 +394,7 @@ unsafe fn message_id(flags: u32, id: *const Guid) -> Option<Guid> {
         return unsafe { ptr::copied(id) };
     }
     if flags & u32::from(TRACE_MESSAGE_COMPONENTID) != 0 {
-        // SAFETY: by the contract; no more than a component is read.
+        // SAFETY: by the contract; only the component id is read.
         let component = unsafe { ptr::copied(id.cast::<u32>()) };
         return component.map(|data1| Guid { data1, ..Guid::NULL });
     }

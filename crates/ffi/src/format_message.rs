@@ -1,17 +1,19 @@
-//! Status codes as text, as windows.h has it: FormatMessage for the codes that tracing functions return, and LocalFree.
+//! Status codes as text, as in windows.h: FormatMessage for the codes that tracing functions
+//! return, and LocalFree.
 //!
-//! | Asked for | Given |
+//! | Request | Result |
 //! |---|---|
-//! | FORMAT_MESSAGE_FROM_SYSTEM | the text of [`Status`], also where a module's messages would be looked into first: there are none |
-//! | FROM_STRING or FROM_HMODULE alone | ERROR_NOT_SUPPORTED: there are no message tables of modules here, and no inserts to fill in |
+//! | FORMAT_MESSAGE_FROM_SYSTEM, with or without FROM_HMODULE | the text of [`Status`] |
+//! | FROM_STRING or FROM_HMODULE alone | ERROR_NOT_SUPPORTED |
 //! | FROM_STRING with another source, or no source | ERROR_INVALID_PARAMETER |
 //! | a code that no tracing function returns | ERROR_MR_MID_NOT_FOUND |
-//! | a language that is neither neutral, nor a default, nor English | ERROR_RESOURCE_LANG_NOT_FOUND |
-//! | no width | the text and, as all texts of the system have it, CR LF behind it |
+//! | a language other than neutral, a default or English | ERROR_RESOURCE_LANG_NOT_FOUND |
+//! | no width | the text, followed by CR LF as all texts of the system are |
 //! | a width of 1 to 254 | lines of at most so many characters, broken between words by CR LF |
-//! | any width, 255 (FORMAT_MESSAGE_MAX_WIDTH_MASK) included | the break at the end is a space |
+//! | any width, also 255 (FORMAT_MESSAGE_MAX_WIDTH_MASK) | a space at the end instead of CR LF |
 //!
-//! FORMAT_MESSAGE_IGNORE_INSERTS and ARGUMENT_ARRAY change nothing: no text has inserts.
+//! Modules have no message tables here. FORMAT_MESSAGE_IGNORE_INSERTS and ARGUMENT_ARRAY change
+//! nothing: no text has inserts.
 
 use std::ffi::{c_char, c_void};
 
@@ -20,25 +22,26 @@ use traceweir::Status;
 use crate::held::Held;
 use crate::{boundary, last_error, ptr};
 
-/// Texts that were allocated for programs.
+/// Texts that were allocated for programs and not freed yet.
 static TEXTS: Held = Held::new();
 
-/// The lowest byte is a width.
+/// The lowest byte of the flags is a width.
 const FORMAT_MESSAGE_MAX_WIDTH_MASK: u32 = 0xFF;
 const FORMAT_MESSAGE_ALLOCATE_BUFFER: u32 = 0x0100;
 const FORMAT_MESSAGE_FROM_STRING: u32 = 0x0400;
 const FORMAT_MESSAGE_FROM_HMODULE: u32 = 0x0800;
 const FORMAT_MESSAGE_FROM_SYSTEM: u32 = 0x1000;
-/// Characters of a buffer that is allocated, at most: what the published function allows.
+/// The most characters in an allocated buffer: what the published function allows.
 const MAX_CHARACTERS: u32 = 64 << 10;
-/// The language that texts are in: the lower ten bits of a language identifier.
+/// The language of the texts: the lower ten bits of a language identifier.
 const LANG_ENGLISH: u32 = 9;
 
-/// The text of a code in UTF-16.
+/// Formats a status code as UTF-16 text.
 ///
 /// # Safety
 ///
-/// `buffer` is NULL, or has room for `size` characters, or with FORMAT_MESSAGE_ALLOCATE_BUFFER for an address.
+/// `buffer` is NULL, or has room for `size` characters, or with FORMAT_MESSAGE_ALLOCATE_BUFFER for
+/// an address.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn FormatMessageW(
     flags: u32,
@@ -50,13 +53,13 @@ pub unsafe extern "C" fn FormatMessageW(
     _arguments: *mut c_void,
 ) -> u32 {
     // SAFETY: by the contract.
-    tell(|| unsafe {
+    length_or_last_error(|| unsafe {
         let text: Vec<u16> = text_of(flags, code, language)?.encode_utf16().collect();
-        put(flags, &text, buffer, size)
+        write_text(flags, &text, buffer, size)
     })
 }
 
-/// The text of a code in UTF-8.
+/// Formats a status code as UTF-8 text.
 ///
 /// # Safety
 ///
@@ -72,10 +75,12 @@ pub unsafe extern "C" fn FormatMessageA(
     _arguments: *mut c_void,
 ) -> u32 {
     // SAFETY: by the contract.
-    tell(|| unsafe { put(flags, text_of(flags, code, language)?.as_bytes(), buffer.cast(), size) })
+    length_or_last_error(|| unsafe {
+        write_text(flags, text_of(flags, code, language)?.as_bytes(), buffer.cast(), size)
+    })
 }
 
-/// The text that is asked for, in lines of the width that is asked for.
+/// Returns the text of a code, broken into lines of the requested width.
 fn text_of(flags: u32, code: u32, language: u32) -> Result<String, Status> {
     let [string, module, system] =
         [FORMAT_MESSAGE_FROM_STRING, FORMAT_MESSAGE_FROM_HMODULE, FORMAT_MESSAGE_FROM_SYSTEM]
@@ -85,7 +90,7 @@ fn text_of(flags: u32, code: u32, language: u32) -> Result<String, Status> {
         (true, _, _) | (false, false, false) => return Err(Status::ERROR_INVALID_PARAMETER),
         (false, _, true) => {}
     }
-    // Neutral, and the defaults of user and system, are primary language 0.
+    // The primary language of neutral, and of the defaults of user and system, is 0.
     if !matches!(language & 0x3FF, 0 | LANG_ENGLISH) {
         return Err(Status::ERROR_RESOURCE_LANG_NOT_FOUND);
     }
@@ -97,7 +102,8 @@ fn text_of(flags: u32, code: u32, language: u32) -> Result<String, Status> {
     })
 }
 
-/// Breaks a text between words, so that lines have at most so many characters where words do not have more.
+/// Breaks a text between words into lines of at most `width` characters. Longer words are not
+/// broken.
 fn in_lines(text: &str, width: usize) -> String {
     let mut lines = String::with_capacity(text.len());
     let mut used: usize = 0;
@@ -117,8 +123,9 @@ fn in_lines(text: &str, width: usize) -> String {
     lines
 }
 
-/// What a function that returns a length returns.
-fn tell(body: impl FnOnce() -> Result<u32, Status>) -> u32 {
+/// Runs the body of a function that returns a length. On failure it returns 0 and sets the last
+/// error.
+fn length_or_last_error(body: impl FnOnce() -> Result<u32, Status>) -> u32 {
     let outcome = boundary::guarded(Err(Status::ERROR_NOACCESS), body);
     outcome.unwrap_or_else(|status| {
         last_error::set(status);
@@ -126,12 +133,18 @@ fn tell(body: impl FnOnce() -> Result<u32, Status>) -> u32 {
     })
 }
 
-/// Puts a text and its terminator where it is wanted; nothing of it where there is not enough room.
+/// Writes a text and its terminator to the caller's buffer or to an allocated one. Writes nothing
+/// if there is not enough room.
 ///
 /// # Safety
 ///
 /// As [`FormatMessageW`].
-unsafe fn put<T: Copy + Default>(flags: u32, text: &[T], buffer: *mut T, size: u32) -> Result<u32, Status> {
+unsafe fn write_text<T: Copy + Default>(
+    flags: u32,
+    text: &[T],
+    buffer: *mut T,
+    size: u32,
+) -> Result<u32, Status> {
     if buffer.is_null() {
         return Err(Status::ERROR_INVALID_PARAMETER);
     }
@@ -140,7 +153,7 @@ unsafe fn put<T: Copy + Default>(flags: u32, text: &[T], buffer: *mut T, size: u
         (buffer, size)
     } else {
         let room = size.min(MAX_CHARACTERS).max(length.saturating_add(1));
-        let made = TEXTS.make((room as usize).saturating_mul(size_of::<T>()));
+        let made = TEXTS.allocate((room as usize).saturating_mul(size_of::<T>()));
         let made: *mut T = made.ok_or(Status::ERROR_NOT_ENOUGH_MEMORY)?.cast();
         // SAFETY: by the contract, `buffer` is where an address can be written.
         unsafe { ptr::store(buffer.cast::<*mut T>(), made) };
@@ -156,7 +169,8 @@ unsafe fn put<T: Copy + Default>(flags: u32, text: &[T], buffer: *mut T, size: u
     Ok(length)
 }
 
-/// Gives back what [`FormatMessageW`] or A allocated for its caller; returns NULL. Any other address is returned, and the last error is ERROR_INVALID_HANDLE.
+/// Frees what [`FormatMessageW`] or [`FormatMessageA`] allocated, and returns NULL. Any other
+/// address is returned, with the last error ERROR_INVALID_HANDLE.
 #[unsafe(no_mangle)]
 pub extern "C" fn LocalFree(memory: *mut c_void) -> *mut c_void {
     boundary::guarded(memory, || {
@@ -173,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sources_that_contradict_each_other_are_refused() {
+    fn contradictory_sources_are_refused() {
         let code = Status::ERROR_ACCESS_DENIED.0;
         for (flags, language, want) in [
             (0x1000, 0, Ok("permission refused\r\n")),
@@ -195,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_code_without_a_text_is_told_as_the_system_tells_it() {
+    fn code_without_text_is_not_found() {
         for code in [0xDEAD, 0x8007_DEAD, 0xC000_0005, u32::MAX] {
             assert_eq!(text_of(0x1000, code, 0), Err(Status::ERROR_MR_MID_NOT_FOUND), "{code:#x}");
         }
@@ -208,7 +222,7 @@ mod tests {
             in_lines("out of memory or of trace buffers", 13),
             "out of memory\r\nor of trace\r\nbuffers"
         );
-        assert_eq!(in_lines("permission refused", 1), "permission\r\nrefused", "words are whole");
+        assert_eq!(in_lines("permission refused", 1), "permission\r\nrefused", "no word is broken");
         assert_eq!(in_lines("permission refused", 18), "permission refused");
     }
 }

@@ -1,4 +1,4 @@
-//! The last error of a thread: what functions that return something else than a status say besides.
+//! The last error of a thread: the status of functions that return something else.
 
 use std::cell::Cell;
 
@@ -12,7 +12,7 @@ pub(crate) fn set(status: Status) {
     LAST.set(status.0);
 }
 
-/// The calling thread's last error; 0 in a new thread.
+/// Returns the calling thread's last error; 0 in a new thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn GetLastError() -> u32 {
     LAST.get()

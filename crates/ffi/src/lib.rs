@@ -1,14 +1,14 @@
-//! `libtraceweir`: the published C interface, for C and C++ programs and whatever else can call C.
+//! `libtraceweir`: the published C interface, for C, C++ and other languages that can call C.
 //!
 //! ```text
 //!   C program ──include──▶ include/*.h ──▶ EventWrite(…)          one file here for each header
-//!                                            │ boundary            no panic gets out, every outcome is a status
-//!                                            │ ptr                 NULL, alignment and counts, before anything is read
-//!                                            ▼
-//!                                     the one method of `traceweir` that does it
+//!                                            │ boundary   contains panics, makes status codes
+//!                                            │ ptr        checks NULL, alignment and counts
+//!                                            ▼            before anything is read
+//!                                     the one method of `traceweir` that does the work
 //! ```
 //!
-//! | File | What it knows |
+//! | File | Responsibility |
 //! |---|---|
 //! | `evntprov` | providers: register, write, activity ids |
 //! | `evntrace` | classic providers and messages |
@@ -16,21 +16,28 @@
 //! | `tdh` | decoding: schemas, properties, manifests, payload filters |
 //! | `last_error` | GetLastError, SetLastError |
 //! | `format_message` | status codes as text: FormatMessage, LocalFree |
-//! | `types` | structures that only C programs have |
-//! | `held` | memory that programs give back |
-//! | `boundary` | outcomes as status codes, panics contained |
-//! | `ptr` | what can be checked of a pointer |
-//! | `evntrace/{controller,enable,information,access}` | controllers: sessions, what they enable, information by class, who may |
-//! | `evntrace/{sessions,properties,filters,text}` | which session is meant, and what lies in the memory that describes one |
+//! | `types` | structures that only C programs use |
+//! | `held` | memory that programs must free |
+//! | `boundary` | results as status codes, panics contained |
+//! | `ptr` | checks of pointers |
+//! | `evntrace/{controller,enable}` | controllers: sessions and the providers they enable |
+//! | `evntrace/{information,access}` | controllers: information classes and access rights |
+//! | `evntrace/{sessions,properties,filters}` | finding a session, and the structures about it |
+//! | `text` | text that callers pass and receive |
 //!
 //! Invariants
 //!
-//! 1. No function decides anything about tracing: it checks pointers and counts, calls one method, and returns its status. Rules and their order are the methods'.
-//! 2. Nothing unwinds into C, where the build unwinds at all; a panic, which would be an error of this library, is ERROR_NOACCESS.
-//! 3. What the core promises holds here too: writing allocates nothing, takes no lock and may be done by signal handlers.
-//! 4. The library stays loaded once it is (`-z nodelete`): its threads and exit handlers live as long as the process.
+//! 1. No function decides anything about tracing: it checks pointers and counts, calls one method,
+//!    and returns its status. The methods hold the rules and the order in which they apply.
+//! 2. Nothing unwinds into C, in builds that unwind at all. A panic would be a bug in this library;
+//!    the caller gets ERROR_NOACCESS.
+//! 3. The guarantees of the core hold here too: writing allocates nothing, takes no lock and is
+//!    safe in signal handlers.
+//! 4. The library is never unloaded (`-z nodelete`): its threads and exit handlers live as long as
+//!    the process.
 //!
-//! Names are those of the published headers: naming lints are silenced in this crate and in no other. `docs/c-api.md` tells how to build, link and install it.
+//! Names are those of the published headers: naming lints are silenced in this crate and in no
+//! other. `docs/c-api.md` describes how to build, link and install the library.
 #![allow(non_snake_case)]
 #![deny(unsafe_op_in_unsafe_fn)]
 #![deny(

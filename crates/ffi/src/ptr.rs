@@ -1,9 +1,9 @@
-//! Pointers from C: what can be checked of them is checked here, and nowhere else.
+//! Pointers from C: the only place that checks them.
 //!
-//! NULL is `None`, and so is an array at an address that its elements cannot have. Single values are copied, whatever their address, so that nothing here keeps a
-//! reference to what C may change.
+//! NULL becomes `None`, and so does an array at a misaligned address. Single values are copied,
+//! aligned or not, so that no reference to memory that C may change is kept here.
 
-/// The value at an address.
+/// Copies the value at an address. Returns `None` for NULL.
 ///
 /// # Safety
 ///
@@ -14,7 +14,7 @@ pub(crate) unsafe fn copied<T: Copy>(at: *const T) -> Option<T> {
     (!at.is_null()).then(|| unsafe { at.read_unaligned() })
 }
 
-/// Puts a value to an address, if there is one.
+/// Writes a value to an address. Does nothing for NULL.
 ///
 /// # Safety
 ///
@@ -27,7 +27,7 @@ pub(crate) unsafe fn store<T>(at: *mut T, value: T) {
     }
 }
 
-/// An array; one of no elements may be anywhere, NULL included.
+/// Returns the array at an address. An array of no elements may be anywhere, NULL included.
 ///
 /// # Safety
 ///
@@ -45,21 +45,23 @@ pub(crate) unsafe fn array<'a, T>(at: *const T, count: usize) -> Option<&'a [T]>
     Some(unsafe { std::slice::from_raw_parts(at, count) })
 }
 
-/// Brings bytes to an address. They may lie in what is written over: a program may have given the same memory twice.
+/// Copies bytes to an address. Source and destination may overlap: a program may pass the same
+/// memory twice.
 ///
 /// # Safety
 ///
-/// As many bytes can be written there; nothing is asked of what they were.
+/// `bytes.len()` bytes can be written at `at`; they need not be initialized.
 pub(crate) unsafe fn put(at: *mut u8, bytes: &[u8]) {
     // SAFETY: by the contract; copies that overlap are allowed.
     unsafe { std::ptr::copy(bytes.as_ptr(), at, bytes.len()) };
 }
 
-/// The units of a text up to its terminator, which need not be aligned. `None` at NULL, and where none of the first `most` ends it.
+/// Copies the units of a text up to its terminator; they need not be aligned. Returns `None` for
+/// NULL, and if none of the first `most` units is the terminator.
 ///
 /// # Safety
 ///
-/// `at` is NULL, or as far as a text goes, and no further than `most` units, it can be read.
+/// `at` is NULL, or units can be read there up to the terminator, and at most `most` of them.
 pub(crate) unsafe fn text<U: Copy + Default + PartialEq>(at: *const U, most: usize) -> Option<Vec<U>> {
     let mut units = Vec::new();
     while units.len() < most {
@@ -73,7 +75,7 @@ pub(crate) unsafe fn text<U: Copy + Default + PartialEq>(at: *const U, most: usi
     None
 }
 
-/// The bytes at an address that a structure holds as a number.
+/// Returns the bytes at an address that a structure holds as a number.
 ///
 /// # Safety
 ///
@@ -89,19 +91,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_is_read_up_to_its_end_and_no_further_than_it_may_go() {
-        let crooked = *b"-a\0b\0\0\0";
-        // SAFETY: so much of the array is read.
+    fn text_is_read_up_to_its_terminator_and_at_most_to_the_limit() {
+        let misaligned = *b"-a\0b\0\0\0";
+        // SAFETY: the limits lie within the array.
         unsafe {
-            assert_eq!(text(crooked.as_ptr().add(1).cast::<u16>(), 3), Some(vec![0x61, 0x62]));
-            assert_eq!(text(crooked.as_ptr().add(1).cast::<u16>(), 2), None, "its end is behind");
-            assert_eq!(text(crooked.as_ptr(), 7), Some(b"-a".to_vec()));
-            assert_eq!(text(crooked.as_ptr(), 0), None);
+            assert_eq!(text(misaligned.as_ptr().add(1).cast::<u16>(), 3), Some(vec![0x61, 0x62]));
+            assert_eq!(text(misaligned.as_ptr().add(1).cast::<u16>(), 2), None, "ends after the limit");
+            assert_eq!(text(misaligned.as_ptr(), 7), Some(b"-a".to_vec()));
+            assert_eq!(text(misaligned.as_ptr(), 0), None);
         }
     }
 
     #[test]
-    fn bytes_are_put_where_they_may_lie_themselves() {
+    fn bytes_can_be_copied_over_themselves() {
         let mut bytes = *b"abcdef";
         let at = bytes.as_mut_ptr();
         // SAFETY: both within the array.
@@ -110,15 +112,15 @@ mod tests {
     }
 
     #[test]
-    fn null_and_crooked_addresses_are_nothing() {
+    fn null_and_misaligned_arrays_are_none() {
         let words = [1u64, 2];
-        let crooked = words.as_ptr().cast::<u8>().wrapping_add(1).cast::<u64>();
-        // SAFETY: NULL, or addresses in `words`; the crooked one is read as a value that lies within it.
+        let misaligned = words.as_ptr().cast::<u8>().wrapping_add(1).cast::<u64>();
+        // SAFETY: NULL, or addresses in `words`; the value at the misaligned one lies within it.
         unsafe {
             assert_eq!(copied::<u64>(std::ptr::null()), None);
-            assert_eq!(copied(crooked), Some(2 << 56));
+            assert_eq!(copied(misaligned), Some(2 << 56));
             assert_eq!(array(std::ptr::null::<u64>(), 1), None);
-            assert_eq!(array(crooked, 1), None);
+            assert_eq!(array(misaligned, 1), None);
             assert_eq!(array(words.as_ptr(), usize::MAX), None);
             assert_eq!(array(std::ptr::null::<u64>(), 0), Some(&[][..]));
             assert_eq!(array(words.as_ptr(), 2), Some(&words[..]));

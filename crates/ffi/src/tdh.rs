@@ -1,21 +1,24 @@
-//! tdh.h: what events mean.
+//! tdh.h: decoding of events.
 //!
 //! ```text
-//!   EVENT_RECORD ──event──▶ Event ──▶ Library (one for the process) ──answer──▶ the caller's buffer, or the size that it needs
+//!   EVENT_RECORD ──event──▶ Event ──▶ Library (one per process) ──answer──▶ the caller's buffer,
+//!                                                                           or the required size
 //! ```
 //!
-//! Structures are made by `traceweir_decode::tdh`; here are addresses, sizes and handles. Every pair of a buffer and its size keeps the published contract: a
-//! buffer that is too small gets ERROR_INSUFFICIENT_BUFFER and the size, one that is not gets the size that was used.
+//! `traceweir_decode::tdh` makes the structures; this module handles addresses, sizes and handles.
+//! Every buffer with its size keeps the published contract: for a buffer that is too small, the
+//! function returns ERROR_INSUFFICIENT_BUFFER and the required size; otherwise the size that was
+//! used.
 //!
-//! | File | What it knows |
+//! | File | Responsibility |
 //! |---|---|
-//! | `answer` | buffers and sizes, texts from C |
+//! | `answer` | buffers and sizes, text from C |
 //! | `event` | EVENT_RECORD and TDH_CONTEXT |
 //! | `format` | TdhFormatProperty |
 //! | `providers` | lists, manifests |
 //! | `handle` | decoding handles, WPP messages |
 //! | `filter` | payload filters |
-//! | `table` | handles that are never addresses |
+//! | `table` | handles, which are never addresses |
 
 mod answer;
 mod event;
@@ -39,43 +42,45 @@ use crate::types::record::EventRecord;
 use crate::types::tdh::{EventMapInfo, PropertyDataDescriptor, TdhContext, TraceEventInfo};
 use crate::{boundary, ptr};
 use answer::{Room, text};
-use event::{Asked, asked};
+use event::{EventQuery, read_query};
 
-/// What the process knows of providers.
+/// The schemas that the process knows.
 static LIBRARY: LazyLock<Mutex<Library>> = LazyLock::new(|| Mutex::new(installed()));
 
-/// Other folders with manifests than those where they are installed, separated by colons.
+/// Folders with manifests that replace the installed ones, separated by colons.
 const FOLDERS_VARIABLE: &str = "TRACEWEIR_MANIFESTS";
 
-/// What is installed: for a program that has more rights than its caller, never where the caller says.
+/// Returns the library of installed manifests. A program with more privileges than its caller
+/// ignores the caller's environment variable.
 fn installed() -> Library {
-    let given = std::env::var_os(FOLDERS_VARIABLE).filter(|_| !is_privileged_by_file());
-    given.map_or_else(Library::new, |list| Library::in_folders(std::env::split_paths(&list).collect()))
+    let folders = std::env::var_os(FOLDERS_VARIABLE).filter(|_| !is_privileged_by_file());
+    folders.map_or_else(Library::new, |list| Library::in_folders(std::env::split_paths(&list).collect()))
 }
 
 pub(crate) fn library() -> MutexGuard<'static, Library> {
-    // What a panic left behind is whole: schemas are added one by one.
+    // A panic leaves the library consistent: schemas are added one by one.
     LIBRARY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Asks about an event: what the process knows, and where that is nothing, what the event's trace says.
+/// Asks about an event: first the process's own schemas, then those of the event's trace.
 #[inline]
 fn ask<T>(event: &Event<'_>, mut question: impl FnMut(&mut Decoder) -> Answer<T>) -> Answer<T> {
     let answer = question(library().decoder(event));
-    or_of_its_trace(answer, question)
+    or_ask_trace(answer, question)
 }
 
-/// The answer, or that of the event's trace where there is none.
+/// Returns the answer or, if the process has no schema, that of the event's trace.
 #[inline]
-fn or_of_its_trace<T>(answer: Answer<T>, question: impl FnMut(&mut Decoder) -> Answer<T>) -> Answer<T> {
+fn or_ask_trace<T>(answer: Answer<T>, question: impl FnMut(&mut Decoder) -> Answer<T>) -> Answer<T> {
     match answer {
-        // A refusal of the trace says no more than this one, but for a payload that its schema does not fit.
+        // A refusal of the trace adds nothing to this one, except for a payload that does not match
+        // its schema.
         Err(refusal) if refusal.is_ignorance() => schemas::ask(question).unwrap_or(Err(refusal)),
         answer => answer,
     }
 }
 
-/// The most characters of a name.
+/// The most characters in a name.
 const MAX_NAME: usize = 1 << 15;
 
 impl boundary::Outcome for Answer<()> {
@@ -84,11 +89,12 @@ impl boundary::Outcome for Answer<()> {
     }
 }
 
-/// TRACE_EVENT_INFO of an event; [`Library::event_info`].
+/// Returns the TRACE_EVENT_INFO of an event; [`Library::event_info`].
 ///
 /// # Safety
 ///
-/// Pointers are NULL or valid: `event` is a record whose addresses are valid, `context` has `count` elements, `buffer` has `*size` bytes.
+/// Pointers are NULL or valid: `event` is a record whose addresses are valid, `context` has `count`
+/// elements, `buffer` has `*size` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TdhGetEventInformation(
     event: *const EventRecord,
@@ -99,25 +105,26 @@ pub unsafe extern "C" fn TdhGetEventInformation(
 ) -> u32 {
     boundary::status(|| {
         // SAFETY: by the contract.
-        let (asked, room) = unsafe { (asked(event, count, context), Room::new(buffer, size)) };
-        let (Some(asked), Some(room)) = (asked, room) else { return Status::ERROR_INVALID_PARAMETER };
-        let descriptor = asked.event.descriptor;
-        if asked.event.kind == EventKind::Message {
-            return asked
-                .with_messages(|messages| described(&room, messages.event_info(&asked.event), &descriptor));
+        let (query, room) = unsafe { (read_query(event, count, context), Room::new(buffer, size)) };
+        let (Some(query), Some(room)) = (query, room) else { return Status::ERROR_INVALID_PARAMETER };
+        let descriptor = query.event.descriptor;
+        if query.event.kind == EventKind::Message {
+            return query.with_messages(|messages| {
+                put_event_info(&room, messages.event_info(&query.event), &descriptor)
+            });
         }
         let put = |bytes: &[u8]| {
             room.put(bytes, &[(offset_of!(TraceEventInfo, event_descriptor), &descriptor.to_bytes())])
         };
-        let info = ask(&asked.event, |decoder| {
-            decoder.event_info(&asked.event, asked.pointer_size).map(|bytes| put(&bytes))
+        let info = ask(&query.event, |decoder| {
+            decoder.event_info(&query.event, query.pointer_size).map(|bytes| put(&bytes))
         });
         info.unwrap_or_else(|refusal| refusal.status())
     })
 }
 
-/// Answers with TRACE_EVENT_INFO and puts the descriptor in.
-fn described(room: &Room, info: Answer<impl AsRef<[u8]>>, descriptor: &EventDescriptor) -> Status {
+/// Stores a TRACE_EVENT_INFO with the descriptor of the event in it.
+fn put_event_info(room: &Room, info: Answer<impl AsRef<[u8]>>, descriptor: &EventDescriptor) -> Status {
     let bytes = match &info {
         Ok(bytes) => bytes.as_ref(),
         Err(refusal) => return refusal.status(),
@@ -125,48 +132,51 @@ fn described(room: &Room, info: Answer<impl AsRef<[u8]>>, descriptor: &EventDesc
     room.put(bytes, &[(offset_of!(TraceEventInfo, event_descriptor), &descriptor.to_bytes())])
 }
 
-/// The bytes of a property.
-fn bytes_of(
-    asked: &Asked<'_>,
+/// Calls `body` with the bytes of a property.
+fn with_property(
+    query: &EventQuery<'_>,
     names: &[(String, Option<u32>)],
-    give: impl FnOnce(&[u8]) -> Status,
+    body: impl FnOnce(&[u8]) -> Status,
 ) -> Status {
-    if asked.event.kind == EventKind::Message {
+    if query.event.kind == EventKind::Message {
         let [(name, _)] = names else { return Status::ERROR_INVALID_PARAMETER };
-        return asked.with_messages(|messages| match messages.property(&asked.event, &asked.said(), name) {
-            Ok(bytes) => give(&bytes),
-            Err(refusal) => refusal.status(),
+        return query.with_messages(|messages| {
+            match messages.property(&query.event, &query.display(), name) {
+                Ok(bytes) => body(&bytes),
+                Err(refusal) => refusal.status(),
+            }
         });
     }
     let wanted: Vec<_> = names.iter().map(|(name, element)| Wanted { name, element: *element }).collect();
-    let found = ask(&asked.event, |decoder| decoder.property(&asked.event, asked.pointer_size, &wanted));
+    let found = ask(&query.event, |decoder| decoder.property(&query.event, query.pointer_size, &wanted));
     match found {
-        Ok(bytes) => give(bytes),
+        Ok(bytes) => body(bytes),
         Err(refusal) => refusal.status(),
     }
 }
 
-/// The names of a property and its structures; `None` if one is NULL or endless.
+/// Reads the names of a property and of the structures around it. Returns `None` if one is NULL or
+/// too long.
 ///
 /// # Safety
 ///
 /// `at` is NULL, or has `count` elements, whose names are NULL or end with a NUL.
-unsafe fn names_of(count: u32, at: *const PropertyDataDescriptor) -> Option<Vec<(String, Option<u32>)>> {
+unsafe fn read_names(count: u32, at: *const PropertyDataDescriptor) -> Option<Vec<(String, Option<u32>)>> {
     /// Structures nest at most eight deep.
     const MAX_STEPS: usize = 9;
     let count = usize::try_from(count).ok().filter(|count| (1..=MAX_STEPS).contains(count))?;
     // SAFETY: by the contract.
-    let described = unsafe { ptr::array(at, count) }?;
-    let name = |one: &PropertyDataDescriptor| {
-        let address = std::ptr::with_exposed_provenance(usize::try_from(one.property_name).ok()?);
+    let descriptors = unsafe { ptr::array(at, count) }?;
+    let read_name = |descriptor: &PropertyDataDescriptor| {
+        let address = std::ptr::with_exposed_provenance(usize::try_from(descriptor.property_name).ok()?);
         // SAFETY: by the contract.
         let name = unsafe { text(address, MAX_NAME) }?;
-        Some((name, (one.array_index != u32::MAX).then_some(one.array_index)))
+        Some((name, (descriptor.array_index != u32::MAX).then_some(descriptor.array_index)))
     };
-    described.iter().map(name).collect()
+    descriptors.iter().map(read_name).collect()
 }
 
-/// The size of a property; [`Library::property`].
+/// Returns the size of a property; [`Library::property`].
 ///
 /// # Safety
 ///
@@ -182,11 +192,11 @@ pub unsafe extern "C" fn TdhGetPropertySize(
 ) -> u32 {
     boundary::status(|| {
         // SAFETY: by the contract.
-        let (asked, names) = unsafe { (asked(event, count, context), names_of(steps, properties)) };
-        let (Some(asked), Some(names), false) = (asked, names, size.is_null()) else {
+        let (query, names) = unsafe { (read_query(event, count, context), read_names(steps, properties)) };
+        let (Some(query), Some(names), false) = (query, names, size.is_null()) else {
             return Status::ERROR_INVALID_PARAMETER;
         };
-        bytes_of(&asked, &names, |bytes| {
+        with_property(&query, &names, |bytes| {
             // SAFETY: by the contract.
             unsafe { ptr::store(size, u32::try_from(bytes.len()).unwrap_or(u32::MAX)) };
             Status::ERROR_SUCCESS
@@ -194,7 +204,7 @@ pub unsafe extern "C" fn TdhGetPropertySize(
     })
 }
 
-/// The bytes of a property; [`Library::property`].
+/// Returns the bytes of a property; [`Library::property`].
 ///
 /// # Safety
 ///
@@ -211,17 +221,17 @@ pub unsafe extern "C" fn TdhGetProperty(
 ) -> u32 {
     boundary::status(|| {
         // SAFETY: by the contract.
-        let (asked, names) = unsafe { (asked(event, count, context), names_of(steps, properties)) };
-        // SAFETY: by the contract; the size is our own.
+        let (query, names) = unsafe { (read_query(event, count, context), read_names(steps, properties)) };
+        // SAFETY: by the contract; the size is a local variable.
         let room = unsafe { Room::new(buffer, &raw mut size) };
-        let (Some(asked), Some(names), Some(room), false) = (asked, names, room, buffer.is_null()) else {
+        let (Some(query), Some(names), Some(room), false) = (query, names, room, buffer.is_null()) else {
             return Status::ERROR_INVALID_PARAMETER;
         };
-        bytes_of(&asked, &names, |bytes| room.put(bytes, &[]))
+        with_property(&query, &names, |bytes| room.put(bytes, &[]))
     })
 }
 
-/// EVENT_MAP_INFO of a map; [`Library::map`].
+/// Returns the EVENT_MAP_INFO of a map; [`Library::map`].
 ///
 /// # Safety
 ///
@@ -235,15 +245,15 @@ pub unsafe extern "C" fn TdhGetEventMapInformation(
 ) -> u32 {
     boundary::status(|| {
         // SAFETY: by the contract.
-        let (asked, room) = unsafe { (asked(event, 0, std::ptr::null()), Room::new(buffer, size)) };
+        let (query, room) = unsafe { (read_query(event, 0, std::ptr::null()), Room::new(buffer, size)) };
         // SAFETY: by the contract.
-        let (Some(asked), Some(room), Some(name)) = (asked, room, unsafe { text(name, MAX_NAME) }) else {
+        let (Some(query), Some(room), Some(name)) = (query, room, unsafe { text(name, MAX_NAME) }) else {
             return Status::ERROR_INVALID_PARAMETER;
         };
-        if asked.event.kind == EventKind::Message {
+        if query.event.kind == EventKind::Message {
             return Refusal::NotFound("map in a message").status();
         }
-        let map = library().map(&asked.event, &name);
-        room.answer(or_of_its_trace(map, |decoder| decoder.map(&asked.event, &name)))
+        let map = library().map(&query.event, &name);
+        room.answer(or_ask_trace(map, |decoder| decoder.map(&query.event, &name)))
     })
 }

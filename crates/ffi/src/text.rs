@@ -1,7 +1,9 @@
-//! Text of callers and for them: UTF-16 in functions that end with W, UTF-8 in those that end with A.
+//! Text that callers pass and receive: UTF-16 in functions that end with W, UTF-8 in those that end
+//! with A.
 //!
-//! Nothing is read past the room that there is, nor past what the longest name takes: a text without a terminator is a name that is too long. What is no text, as
-//! a lone surrogate is none, is refused and never mended: the mended name would be that of another session or file.
+//! Nothing is read past the memory of the text, nor past the length of the longest name: a text
+//! without a terminator is a name that is too long. Invalid text, such as a lone surrogate, is
+//! refused and never repaired: the repaired name could be that of another session or file.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -10,10 +12,11 @@ use traceweir::Status;
 
 use crate::ptr;
 
-/// Units of the longest name with its terminator, in UTF-16; the rules of names are the session's.
+/// Units of the longest name with its terminator, in UTF-16. Sessions have the rules for names.
 const MAX_UNITS: usize = 1024;
 
-/// Units of the longest path, or list of paths, that is opened, with its terminator: who does not end one before had no path in mind.
+/// Units of the longest path, or list of paths, that is opened, with its terminator. A longer text
+/// is not a path.
 pub(crate) const MAX_PATH_UNITS: usize = 0x8000;
 
 /// One unit of a text: WCHAR or CHAR.
@@ -21,10 +24,10 @@ pub(crate) trait Unit: Copy + Default + PartialEq {
     /// Units of the longest name with its terminator.
     const MOST: usize;
 
-    /// The text in these units, if they are one.
+    /// Decodes units. Returns `None` if they are not valid text.
     fn decoded(units: Vec<Self>) -> Option<OsString>;
 
-    /// The units of a text.
+    /// Encodes a text.
     fn encoded(text: &OsStr) -> Vec<Self>;
 }
 
@@ -41,7 +44,7 @@ impl Unit for u16 {
 }
 
 impl Unit for u8 {
-    /// What is one unit in UTF-16 is up to three in UTF-8.
+    /// A character of one unit in UTF-16 has up to three in UTF-8.
     const MOST: usize = 3 * MAX_UNITS;
 
     fn decoded(units: Vec<Self>) -> Option<OsString> {
@@ -53,22 +56,23 @@ impl Unit for u8 {
     }
 }
 
-/// The text at an address, which ends within so many units; ERROR_INVALID_PARAMETER where it does not, or is none.
+/// Reads the text at an address, which ends within `room` units. Returns ERROR_INVALID_PARAMETER if
+/// it does not, or if it is not valid text.
 ///
 /// # Safety
 ///
-/// As far as a text goes, and no further than `room` units, it can be read; it need not be aligned.
+/// Units can be read at `at` up to the terminator, and at most `room`; they need not be aligned.
 pub(crate) unsafe fn read<U: Unit>(at: *const U, room: usize) -> Result<OsString, Status> {
     // SAFETY: by the contract.
     let units = unsafe { ptr::text(at, room.min(U::MOST)) };
     units.and_then(U::decoded).ok_or(Status::ERROR_INVALID_PARAMETER)
 }
 
-/// The name at an address; `None` for NULL.
+/// Reads the name at an address. Returns `None` for NULL.
 ///
 /// # Safety
 ///
-/// `at` is NULL, or a text that ends.
+/// `at` is NULL, or a text with a terminator.
 pub(crate) unsafe fn name<U: Unit>(at: *const U) -> Result<Option<String>, Status> {
     if at.is_null() {
         return Ok(None);
@@ -78,11 +82,12 @@ pub(crate) unsafe fn name<U: Unit>(at: *const U) -> Result<Option<String>, Statu
     text.into_string().map(Some).map_err(|_| Status::ERROR_INVALID_PARAMETER)
 }
 
-/// Puts a text with its terminator into a room of so many units; one that does not fit leaves an empty text there, if that fits.
+/// Writes a text with its terminator to memory of `room` units, and returns whether it fits. A text
+/// that does not fit leaves an empty text there, if that fits.
 ///
 /// # Safety
 ///
-/// So many units can be written there; they need not be aligned.
+/// `room` units can be written at `at`; they need not be aligned.
 pub(crate) unsafe fn write<U: Unit>(at: *mut U, room: usize, text: &OsStr) -> bool {
     let mut units = U::encoded(text);
     units.push(U::default());
@@ -91,7 +96,7 @@ pub(crate) unsafe fn write<U: Unit>(at: *mut U, room: usize, text: &OsStr) -> bo
         units = vec![U::default(); room.min(1)];
     }
     for (index, unit) in units.iter().enumerate() {
-        // SAFETY: no more than the room that there is.
+        // SAFETY: `units` has at most `room` elements.
         unsafe { at.wrapping_add(index).write_unaligned(*unit) };
     }
     fits
@@ -102,10 +107,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_is_read_as_far_as_there_is_room_and_written_only_where_it_fits() {
+    fn text_is_read_only_within_its_memory_and_written_only_if_it_fits() {
         let wide: Vec<u16> = "lün😀\0rest".encode_utf16().collect();
         let lone = [0xD800_u16, 0];
-        // SAFETY: rooms are those of the arrays.
+        // SAFETY: `room` is the length of the array, or less.
         unsafe {
             assert_eq!(read(wide.as_ptr(), wide.len()), Ok(OsString::from("lün😀")));
             assert_eq!(read(wide.as_ptr(), 5), Err(Status::ERROR_INVALID_PARAMETER));
@@ -127,9 +132,9 @@ mod tests {
     }
 
     #[test]
-    fn a_name_without_an_end_is_too_long() {
+    fn name_without_terminator_is_refused() {
         let endless = [b'x'; 4000];
-        // SAFETY: it is read no further than the longest name.
+        // SAFETY: no more than the longest name is read, which the array has.
         assert_eq!(unsafe { name(endless.as_ptr()) }, Err(Status::ERROR_INVALID_PARAMETER));
     }
 }

@@ -1,7 +1,9 @@
-//! Structures of the C headers that the core has no use for. Those that it has are its own: `EventDescriptor`, `DataDescriptor`, `Guid`.
+//! Structures of the C headers that the core does not define. It defines `EventDescriptor`,
+//! `DataDescriptor` and `Guid`.
 //!
-//! Source: Documented (evntprov.h, evntrace.h, wmistr.h). A test compares every size and offset with what C compilers make of the headers.
-#![allow(missing_docs)] // Fields as published.
+//! Source: Documented (evntprov.h, evntrace.h, wmistr.h). A test compares every size and offset
+//! with what C compilers make of the headers.
+#![allow(missing_docs)] // The fields are documented with the published structures.
 
 pub mod record;
 pub mod tdh;
@@ -12,7 +14,7 @@ use traceweir::Guid;
 
 pub mod controller;
 
-/// EVENT_FILTER_DESCRIPTOR: what an enable callback is given of filters.
+/// EVENT_FILTER_DESCRIPTOR: a filter, as an enable callback receives it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct FilterDescriptor {
@@ -21,16 +23,16 @@ pub struct FilterDescriptor {
     pub kind: u32,
 }
 
-/// WNODE_HEADER: what a control callback is given.
+/// WNODE_HEADER, as a control callback receives it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct WnodeHeader {
     pub buffer_size: u32,
     pub provider_id: u32,
-    /// The logger.
+    /// The logger handle.
     pub historical_context: u64,
     pub time_stamp: i64,
-    /// Of the provider.
+    /// The provider's GUID.
     pub guid: Guid,
     pub client_context: u32,
     pub flags: u32,
@@ -40,7 +42,7 @@ pub struct WnodeHeader {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct EventTraceHeader {
-    /// Header and data.
+    /// Bytes of header and data.
     pub size: u16,
     pub field_type_flags: u16,
     pub kind: u8,
@@ -49,7 +51,8 @@ pub struct EventTraceHeader {
     pub thread_id: u32,
     pub process_id: u32,
     pub time_stamp: i64,
-    /// The class, or with WNODE_FLAG_USE_GUID_PTR its address in the first eight bytes.
+    /// The class, or with WNODE_FLAG_USE_GUID_PTR the address of the class in the first eight
+    /// bytes.
     pub guid: Guid,
     pub client_context: u32,
     pub flags: u32,
@@ -59,7 +62,7 @@ pub struct EventTraceHeader {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct EventInstanceHeader {
-    /// Header and data.
+    /// Bytes of header and data.
     pub size: u16,
     pub field_type_flags: u16,
     pub kind: u8,
@@ -76,7 +79,7 @@ pub struct EventInstanceHeader {
     pub parent_reg_handle: u64,
 }
 
-/// EVENT_INSTANCE_INFO.
+/// The published structure EVENT_INSTANCE_INFO.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct EventInstanceInfo {
@@ -84,16 +87,16 @@ pub struct EventInstanceInfo {
     pub instance_id: u32,
 }
 
-/// TRACE_GUID_REGISTRATION.
+/// The published structure TRACE_GUID_REGISTRATION.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct TraceGuidRegistration {
     pub guid: *const Guid,
-    /// Out.
+    /// Output: the handle of the class.
     pub reg_handle: *mut c_void,
 }
 
-/// MOF_FIELD.
+/// The published structure MOF_FIELD.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct MofField {
@@ -102,7 +105,7 @@ pub struct MofField {
     pub data_type: u32,
 }
 
-/// One argument of a message, as evntrace.h passes it on from a list of arguments.
+/// One argument of a message, which evntrace.h takes from a variable argument list.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct MessageArgument {

@@ -1,19 +1,21 @@
 #!/bin/sh
-# Builds the library, and the standard library with it, for ThreadSanitizer, and prints the folder that has it:
+# Builds the library and the standard library for ThreadSanitizer, and prints the folder of the
+# library:
 #
 #   export TRACEWEIR_THREAD_SANITIZER=$(crates/ffi/tests/thread-sanitizer.sh)
 #   cargo test -p traceweir-ffi --test handles
 #
-# The standard library has to be built the same way: what it synchronizes would be races otherwise. That takes its sources (rust-src) and options
-# that a stable compiler has only when it is told to be one of tomorrow; nothing that is built here goes anywhere else.
+# The standard library must be built the same way: otherwise its synchronization would look like
+# races. That takes its sources (rust-src) and unstable options, which a stable compiler accepts
+# only with RUSTC_BOOTSTRAP; nothing that is built here is used elsewhere.
 #
-# Where those sources cannot be had it prints "none".
+# If the sources are not available, it prints "none".
 set -eu
 
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
 triple=$(rustc -vV | sed -n 's/^host: //p')
 if ! [ -d "$(rustc --print sysroot)/lib/rustlib/src/rust/library" ] && ! rustup component add rust-src >&2; then
-    echo "thread-sanitizer.sh: the sources of the standard library (rust-src) cannot be had here" >&2
+    echo "thread-sanitizer.sh: the sources of the standard library (rust-src) are not available here" >&2
     echo none
     exit
 fi

@@ -1,2 +1,2 @@
-/* For sources that spell it so, as Windows.h. */
+/* For sources that use this spelling; see Windows.h. */
 #include "../tdh.h"

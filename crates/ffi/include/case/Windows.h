@@ -1,2 +1,3 @@
-/* For sources that spell it so. In a folder of its own: not every file system on which the project is checked out tells the two apart. */
+/* For sources that use this spelling. It has a folder of its own, because a checkout may be on a
+ * file system that ignores case. */
 #include "../windows.h"

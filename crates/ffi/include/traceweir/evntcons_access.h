@@ -1,4 +1,5 @@
-/* Who may do what with a session, a provider or a group, and what an enable can ask for. Part of evntcons.h. */
+/* Access rights to a session, a provider or a group, and the properties of an enable. Part of
+ * evntcons.h. */
 #ifndef TRACEWEIR_EVNTCONS_ACCESS_H
 #define TRACEWEIR_EVNTCONS_ACCESS_H
 
@@ -12,7 +13,7 @@
 #define EVNTAPI
 #endif
 
-/* EnableProperty of EnableTraceEx2: what is added to each event, and which are left out. */
+/* EnableProperty of EnableTraceEx2: what is added to each event, and which events are left out. */
 #define EVENT_ENABLE_PROPERTY_SID 0x00000001
 #define EVENT_ENABLE_PROPERTY_TS_ID 0x00000002
 #define EVENT_ENABLE_PROPERTY_STACK_TRACE 0x00000004
@@ -26,7 +27,7 @@
 #define EVENT_ENABLE_PROPERTY_ENABLE_SILOS 0x00000400
 #define EVENT_ENABLE_PROPERTY_SOURCE_CONTAINER_TRACKING 0x00000800
 
-/* Rights. */
+/* Access rights. */
 #define WMIGUID_QUERY 0x0001
 #define WMIGUID_SET 0x0002
 #define WMIGUID_NOTIFICATION 0x0004
@@ -57,9 +58,11 @@ typedef enum {
 extern "C" {
 #endif
 
-/* One entry of a list, set alone or added. Users are S-1-22-1-UID, groups S-1-22-2-GID, everyone S-1-1-0, root S-1-5-18. */
+/* Sets or adds one entry of an access list. Users are S-1-22-1-UID, groups S-1-22-2-GID, everyone
+ * S-1-1-0, root S-1-5-18. */
 ULONG EVNTAPI EventAccessControl(_In_ LPGUID Guid, _In_ ULONG Operation, _In_ PSID Sid, _In_ ULONG Rights, _In_ BOOLEAN AllowOrDeny);
-/* The list that holds, as a self-relative descriptor; ERROR_MORE_DATA and the size where the buffer is too small. */
+/* Returns the effective access list as a self-relative descriptor. If the buffer is too small,
+ * returns ERROR_MORE_DATA and the size. */
 ULONG EVNTAPI EventAccessQuery(_In_ LPGUID Guid, _Out_writes_bytes_opt_(*BufferSize) PSECURITY_DESCRIPTOR Buffer,
                                _Inout_ PULONG BufferSize);
 ULONG EVNTAPI EventAccessRemove(_In_ LPGUID Guid);

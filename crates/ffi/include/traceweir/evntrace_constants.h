@@ -1,4 +1,4 @@
-/* Numbers, names and GUIDs of controllers and of the system's own events. Part of evntrace.h. */
+/* Constants, names and GUIDs of controllers and of the system's own events. Part of evntrace.h. */
 #ifndef TRACEWEIR_EVNTRACE_CONSTANTS_H
 #define TRACEWEIR_EVNTRACE_CONSTANTS_H
 
@@ -8,7 +8,7 @@
 
 #include "../windows.h"
 
-/* Names of sessions that the system knows. */
+/* Names of the system's sessions. */
 #define KERNEL_LOGGER_NAMEW u"NT Kernel Logger"
 #define GLOBAL_LOGGER_NAMEW u"GlobalLogger"
 #define EVENT_LOGGER_NAMEW u"EventLog"
@@ -32,10 +32,10 @@
 /* The id of the global logger. */
 #define WMI_GLOBAL_LOGGER_ID 0x0001
 
-/* What flags of a Wnode say besides. */
+/* More flags of a Wnode. */
 #define WNODE_FLAG_VERSIONED_PROPERTIES 0x00800000
 
-/* Codes of ControlTrace. */
+/* Control codes of ControlTrace. */
 #define EVENT_TRACE_CONTROL_QUERY 0
 #define EVENT_TRACE_CONTROL_STOP 1
 #define EVENT_TRACE_CONTROL_UPDATE 2
@@ -43,7 +43,7 @@
 #define EVENT_TRACE_CONTROL_INCREMENT_FILE 4
 #define EVENT_TRACE_CONTROL_CONVERT_TO_REALTIME 5
 
-/* LogFileMode. */
+/* Flags of LogFileMode. */
 #define EVENT_TRACE_FILE_MODE_NONE 0x00000000
 #define EVENT_TRACE_FILE_MODE_SEQUENTIAL 0x00000001
 #define EVENT_TRACE_FILE_MODE_CIRCULAR 0x00000002
@@ -111,16 +111,16 @@
 #define ENABLE_TRACE_PARAMETERS_VERSION_2 2
 
 /* Types of the system's own events, by class. */
-/* Headers of logs. */
+/* Types of log file headers. */
 #define EVENT_TRACE_TYPE_GUIDMAP 0x0A
 #define EVENT_TRACE_TYPE_CONFIG 0x0B
 #define EVENT_TRACE_TYPE_SIDINFO 0x0C
 #define EVENT_TRACE_TYPE_SECURITY 0x0D
 #define EVENT_TRACE_TYPE_DBGID_RSDS 0x40
-/* Images. */
+/* Types of image events. */
 #define EVENT_TRACE_TYPE_LOAD 0x0A
 #define EVENT_TRACE_TYPE_TERMINATE 0x0B
-/* Disks. */
+/* Types of disk events. */
 #define EVENT_TRACE_TYPE_IO_READ 0x0A
 #define EVENT_TRACE_TYPE_IO_WRITE 0x0B
 #define EVENT_TRACE_TYPE_IO_READ_INIT 0x0C
@@ -134,14 +134,14 @@
 #define EVENT_TRACE_TYPE_OPTICAL_IO_READ_INIT 0x3A
 #define EVENT_TRACE_TYPE_OPTICAL_IO_WRITE_INIT 0x3B
 #define EVENT_TRACE_TYPE_OPTICAL_IO_FLUSH_INIT 0x3C
-/* Page faults. */
+/* Types of page faults. */
 #define EVENT_TRACE_TYPE_MM_TF 0x0A
 #define EVENT_TRACE_TYPE_MM_DZF 0x0B
 #define EVENT_TRACE_TYPE_MM_COW 0x0C
 #define EVENT_TRACE_TYPE_MM_GPF 0x0D
 #define EVENT_TRACE_TYPE_MM_HPF 0x0E
 #define EVENT_TRACE_TYPE_MM_AV 0x0F
-/* Network. */
+/* Types of network events. */
 #define EVENT_TRACE_TYPE_SEND 0x0A
 #define EVENT_TRACE_TYPE_RECEIVE 0x0B
 #define EVENT_TRACE_TYPE_CONNECT 0x0C
@@ -155,7 +155,7 @@
 #define EVENT_TRACE_TYPE_ACKFULL 0x14
 #define EVENT_TRACE_TYPE_ACKPART 0x15
 #define EVENT_TRACE_TYPE_ACKDUP 0x16
-/* Registry. */
+/* Types of registry events. */
 #define EVENT_TRACE_TYPE_REGCREATE 0x0A
 #define EVENT_TRACE_TYPE_REGOPEN 0x0B
 #define EVENT_TRACE_TYPE_REGDELETE 0x0C
@@ -180,7 +180,7 @@
 #define EVENT_TRACE_TYPE_REGPREPARE 0x1F
 #define EVENT_TRACE_TYPE_REGROLLBACK 0x20
 #define EVENT_TRACE_TYPE_REGMOUNTHIVE 0x21
-/* System configuration. */
+/* Types of system configuration events. */
 #define EVENT_TRACE_TYPE_CONFIG_CPU 0x0A
 #define EVENT_TRACE_TYPE_CONFIG_PHYSICALDISK 0x0B
 #define EVENT_TRACE_TYPE_CONFIG_LOGICALDISK 0x0C
@@ -208,7 +208,7 @@
 #define EVENT_TRACE_TYPE_CONFIG_PROCESSOR 0x23
 #define EVENT_TRACE_TYPE_CONFIG_VIRTUALIZATION 0x24
 #define EVENT_TRACE_TYPE_CONFIG_BOOT 0x25
-/* File system filters. */
+/* Types of file system filter events. */
 #define EVENT_TRACE_TYPE_FLT_PREOP_INIT 0x60
 #define EVENT_TRACE_TYPE_FLT_POSTOP_INIT 0x61
 #define EVENT_TRACE_TYPE_FLT_PREOP_COMPLETION 0x62
@@ -353,7 +353,8 @@
 #define EVENT_TRACE_USE_PROCTIME 0x0001
 #define EVENT_TRACE_USE_NOCPUTIME 0x0002
 
-/* GUIDs. Sources that define GUIDs get these too: the system's classes, providers, and lists of rights. */
+/* GUIDs of the system's classes, providers and access lists. Sources that define GUIDs also define
+ * these. */
 DEFINE_GUID(EventTraceGuid, 0x68fdd900, 0x4a3e, 0x11d1, 0x84, 0xf4, 0x00, 0x00, 0xf8, 0x04, 0x64, 0xe3);
 DEFINE_GUID(SystemTraceControlGuid, 0x9e814aad, 0x3204, 0x11d2, 0x9a, 0x82, 0x00, 0x60, 0x08, 0xa8, 0x69, 0x39);
 DEFINE_GUID(EventTraceConfigGuid, 0x01853a65, 0x418f, 0x4f36, 0xae, 0xfc, 0xdc, 0x0f, 0x1d, 0x2f, 0xd2, 0x35);

@@ -1,16 +1,19 @@
-/* The consumer half of evntrace.h, which includes it: events of files, of live sessions and of buffers.
+/* The consumer part of evntrace.h, which includes it: events of files, of live sessions and of
+ * buffers.
  *
  *   EVENT_TRACE_LOGFILEW log = {0};
- *   log.LogFileName = (LPWSTR)u"trace.etl";                              or log.LoggerName and PROCESS_TRACE_MODE_REAL_TIME
- *   log.ProcessTraceMode = PROCESS_TRACE_MODE_EVENT_RECORD;              evntcons.h
+ *   log.LogFileName = (LPWSTR)u"trace.etl";                   or LoggerName, and in the mode below
+ *                                                             PROCESS_TRACE_MODE_REAL_TIME
+ *   log.ProcessTraceMode = PROCESS_TRACE_MODE_EVENT_RECORD;   evntcons.h
  *   log.EventRecordCallback = OnEvent;
  *   PROCESSTRACE_HANDLE trace = OpenTraceW(&log);
  *   if (trace != INVALID_PROCESSTRACE_HANDLE) {
- *       ProcessTrace(&trace, 1, NULL, NULL);                             calls OnEvent for each event, in the order of time
+ *       ProcessTrace(&trace, 1, NULL, NULL);                  calls OnEvent, in the order of time
  *       CloseTrace(trace);
  *   }
  *
- * What a callback is given holds until it returns. Written from the published documentation of evntrace.h.
+ * The arguments of a callback are valid until it returns. Written from the published documentation
+ * of evntrace.h.
  */
 #ifndef TRACEWEIR_EVNTRACE_CONSUMER_H
 #define TRACEWEIR_EVNTRACE_CONSUMER_H
@@ -26,7 +29,8 @@ struct _EVENT_RECORD;
 struct _EVENT_TRACE_LOGFILEW;
 struct _EVENT_TRACE_LOGFILEA;
 
-/* Where an event comes from: GetEventProcessorIndex of evntcons.h tells which form the processor has. */
+/* The processor and logger of an event. GetEventProcessorIndex of evntcons.h returns the
+ * processor. */
 #ifndef ETW_BUFFER_CONTEXT_DEF
 #define ETW_BUFFER_CONTEXT_DEF
 typedef struct _ETW_BUFFER_CONTEXT {
@@ -48,7 +52,8 @@ typedef struct _TRACEWEIR_VERSION_DETAIL {
     UCHAR SubMinorVersion;
 } TRACEWEIR_VERSION_DETAIL;
 
-/* What a file or session says about itself. The two names are NULL: behind the structure in the first event stand the session's and the file's. */
+/* The header of a file or session. The two names are NULL: the names of session and file follow the
+ * structure in the first event. */
 typedef struct _TRACE_LOGFILE_HEADER {
     ULONG BufferSize;
     __extension__ union {
@@ -81,7 +86,7 @@ typedef struct _TRACE_LOGFILE_HEADER {
     ULONG BuffersLost;
 } TRACE_LOGFILE_HEADER, *PTRACE_LOGFILE_HEADER;
 
-/* The same as files of 32-bit systems have it. */
+/* TRACE_LOGFILE_HEADER in files of 32-bit systems. */
 typedef struct _TRACE_LOGFILE_HEADER32 {
     ULONG BufferSize;
     __extension__ union {
@@ -114,7 +119,7 @@ typedef struct _TRACE_LOGFILE_HEADER32 {
     ULONG BuffersLost;
 } TRACE_LOGFILE_HEADER32, *PTRACE_LOGFILE_HEADER32;
 
-/* And as files of 64-bit systems have it. */
+/* TRACE_LOGFILE_HEADER in files of 64-bit systems. */
 typedef struct _TRACE_LOGFILE_HEADER64 {
     ULONG BufferSize;
     __extension__ union {
@@ -163,11 +168,12 @@ typedef struct _EVENT_TRACE {
 
 typedef VOID(WINAPI *PEVENT_CALLBACK)(PEVENT_TRACE pEvent);
 typedef VOID(WINAPI *PEVENT_RECORD_CALLBACK)(struct _EVENT_RECORD *EventRecord);
-/* After each buffer; FALSE ends ProcessTrace with ERROR_CANCELLED. */
+/* Called after each buffer; FALSE ends ProcessTrace with ERROR_CANCELLED. */
 typedef ULONG(WINAPI *PEVENT_TRACE_BUFFER_CALLBACKW)(struct _EVENT_TRACE_LOGFILEW *Logfile);
 typedef ULONG(WINAPI *PEVENT_TRACE_BUFFER_CALLBACKA)(struct _EVENT_TRACE_LOGFILEA *Logfile);
 
-/* What to open and whom to call. Whether the callback takes records is up to PROCESS_TRACE_MODE_EVENT_RECORD alone. */
+/* The trace to open, and the callbacks. Only PROCESS_TRACE_MODE_EVENT_RECORD decides whether the
+ * event callback receives records. */
 typedef struct _EVENT_TRACE_LOGFILEW {
     LPWSTR LogFileName;
     LPWSTR LoggerName;
@@ -214,7 +220,7 @@ typedef struct _EVENT_TRACE_LOGFILEA {
     PVOID Context;
 } EVENT_TRACE_LOGFILEA, *PEVENT_TRACE_LOGFILEA;
 
-/* Begins a buffer: FilledBytes is how many of its bytes are valid, these included. */
+/* The header of a buffer. FilledBytes is the number of valid bytes, including the header. */
 typedef struct _ETW_BUFFER_HEADER {
     ULONG Reserved1[4];
     LARGE_INTEGER TimeStamp;
@@ -231,10 +237,10 @@ typedef struct _ETW_BUFFER_CALLBACK_INFORMATION {
     ULONG BuffersRead;
 } ETW_BUFFER_CALLBACK_INFORMATION, *PETW_BUFFER_CALLBACK_INFORMATION;
 
-/* After each buffer, with the buffer; FALSE ends ProcessTrace with ERROR_CANCELLED. */
+/* Called with each buffer; FALSE ends ProcessTrace with ERROR_CANCELLED. */
 typedef BOOL(WINAPI *PETW_BUFFER_CALLBACK)(const ETW_BUFFER_HEADER *Buffer, ULONG BufferSize,
                                            const ETW_BUFFER_CALLBACK_INFORMATION *ConsumerInfo, PVOID CallbackContext);
-/* A buffer of a stream is the program's again. */
+/* Called when a buffer of a stream belongs to the program again. */
 typedef VOID(WINAPI *PETW_BUFFER_COMPLETION_CALLBACK)(const ETW_BUFFER_HEADER *Buffer, PVOID CallbackContext);
 
 typedef enum _ETW_PROCESS_TRACE_MODES {
@@ -276,7 +282,7 @@ typedef struct _ETW_TRACE_PARTITION_INFORMATION_V2 {
 extern "C" {
 #endif
 
-/* INVALID_PROCESSTRACE_HANDLE and the thread's last error if it fails. */
+/* On failure, these set the thread's last error and return INVALID_PROCESSTRACE_HANDLE. */
 PROCESSTRACE_HANDLE WMIAPI OpenTraceW(_Inout_ PEVENT_TRACE_LOGFILEW Logfile);
 PROCESSTRACE_HANDLE WMIAPI OpenTraceA(_Inout_ PEVENT_TRACE_LOGFILEA Logfile);
 PROCESSTRACE_HANDLE WMIAPI OpenTraceFromFile(_In_ LPCWSTR LogFileName, _In_ const ETW_OPEN_TRACE_OPTIONS *Options,
@@ -290,16 +296,18 @@ PROCESSTRACE_HANDLE WMIAPI OpenTraceFromBufferStream(_In_ const ETW_OPEN_TRACE_O
                                                      _In_ PETW_BUFFER_COMPLETION_CALLBACK BufferCompletionCallback,
                                                      _In_opt_ PVOID BufferCompletionContext);
 
-/* Returns when all events of all handles were delivered, or none are wanted any more. */
+/* Returns when all events of all handles were delivered, or when processing was ended before. */
 ULONG WMIAPI ProcessTrace(_In_reads_(HandleCount) const PROCESSTRACE_HANDLE *HandleArray, _In_ ULONG HandleCount,
                           _In_opt_ const FILETIME *StartTime, _In_opt_ const FILETIME *EndTime);
-/* ERROR_CTX_CLOSE_PENDING, which is a success, while ProcessTrace runs: it returns after what has come already. */
+/* Returns ERROR_CTX_CLOSE_PENDING, which is a success, while ProcessTrace runs: that returns after
+ * the events that have already arrived. */
 ULONG WMIAPI CloseTrace(_In_ PROCESSTRACE_HANDLE TraceHandle);
 
-/* In a buffer callback: the buffer stays until it is given back as often. ProcessTrace waits for that. */
+/* In a buffer callback: keeps the buffer until it was released as many times. ProcessTrace waits
+ * for that. */
 ULONG WMIAPI ProcessTraceBufferIncrementReference(_In_ PROCESSTRACE_HANDLE TraceHandle, _In_ const ETW_BUFFER_HEADER *Buffer);
 ULONG WMIAPI ProcessTraceBufferDecrementReference(_In_ const ETW_BUFFER_HEADER *Buffer);
-/* The buffer stays as it is until the completion callback has it. */
+/* The buffer must not change until the completion callback has received it. */
 ULONG WMIAPI ProcessTraceAddBufferToBufferStream(_In_ PROCESSTRACE_HANDLE TraceHandle, _In_ const ETW_BUFFER_HEADER *Buffer,
                                                  _In_ ULONG BufferSize);
 
@@ -308,7 +316,8 @@ ULONG WMIAPI QueryTraceProcessingHandle(_In_ PROCESSTRACE_HANDLE ProcessingHandl
                                         _In_ ULONG InBufferSize, PVOID OutBuffer, _In_ ULONG OutBufferSize,
                                         _Out_ PULONG ReturnLength);
 
-/* Calls a function for classic events of a class, in whichever trace, before the trace's own callback. */
+/* Sets a callback for the classic events of a class in all traces, called before the trace's
+ * own. */
 ULONG WMIAPI SetTraceCallback(_In_ LPCGUID pGuid, _In_ PEVENT_CALLBACK EventCallback);
 ULONG WMIAPI RemoveTraceCallback(_In_ LPCGUID pGuid);
 

@@ -4,13 +4,15 @@
  *   s.p.Wnode.BufferSize = sizeof s;
  *   s.p.Wnode.Flags = WNODE_FLAG_TRACED_GUID;
  *   s.p.LogFileMode = EVENT_TRACE_FILE_MODE_SEQUENTIAL;
- *   s.p.LoggerNameOffset = sizeof s.p;                              StartTrace copies the name of the session there
- *   s.p.LogFileNameOffset = sizeof s.p + sizeof s.names[0];         the name of the file is there already
+ *   s.p.LoggerNameOffset = sizeof s.p;                        StartTrace copies the name there
+ *   s.p.LogFileNameOffset = sizeof s.p + sizeof s.names[0];   the file name is there already
  *   StartTraceW(&session, u"lunch", &s.p);
- *   EnableTraceEx2(session, &MyProvider, EVENT_CONTROL_CODE_ENABLE_PROVIDER, TRACE_LEVEL_INFORMATION, 0, 0, 0, NULL);
+ *   EnableTraceEx2(session, &MyProvider, EVENT_CONTROL_CODE_ENABLE_PROVIDER,
+ *                  TRACE_LEVEL_INFORMATION, 0, 0, 0, NULL);
  *   ControlTraceW(session, NULL, &s.p, EVENT_TRACE_CONTROL_STOP);
  *
- * A session outlives the program that started it. Where none of the system's is to be had, the user's own daemon is started by StartTrace.
+ * A session outlives the program that started it. If there is no system daemon, StartTrace starts
+ * the user's own daemon.
  */
 #ifndef TRACEWEIR_EVNTRACE_CONTROL_H
 #define TRACEWEIR_EVNTRACE_CONTROL_H
@@ -19,14 +21,15 @@
 #pragma GCC system_header
 #endif
 
-/* Filters are those of providers. */
+/* Filters have the structures of providers. */
 #include "../evntprov.h"
 #include "evntrace_constants.h"
 
-/* A session: 0 is none. What was the id of a session never becomes that of another. */
+/* The id of a session; 0 is none. An id is never used again for another session. */
 typedef ULONG64 CONTROLTRACE_ID, *PCONTROLTRACE_ID;
 
-/* In and out. The names lie behind it, at offsets from its start, in the same Wnode.BufferSize bytes: char16_t for functions that end with W, UTF-8 for
+/* The properties of a session, for input and output. The names follow it, at offsets from its
+ * start, in the same Wnode.BufferSize bytes: char16_t for functions that end with W, UTF-8 for
  * those that end with A. */
 typedef struct _EVENT_TRACE_PROPERTIES {
     WNODE_HEADER Wnode;
@@ -52,7 +55,8 @@ typedef struct _EVENT_TRACE_PROPERTIES {
     ULONG LoggerNameOffset;
 } EVENT_TRACE_PROPERTIES, *PEVENT_TRACE_PROPERTIES;
 
-/* The same with more: WNODE_FLAG_VERSIONED_PROPERTIES says so, and VersionNumber is 2. */
+/* EVENT_TRACE_PROPERTIES with more members: WNODE_FLAG_VERSIONED_PROPERTIES is set, and
+ * VersionNumber is 2. */
 typedef struct _EVENT_TRACE_PROPERTIES_V2 {
     WNODE_HEADER Wnode;
     ULONG BufferSize;
@@ -94,7 +98,8 @@ typedef struct _EVENT_TRACE_PROPERTIES_V2 {
     };
 } EVENT_TRACE_PROPERTIES_V2, *PEVENT_TRACE_PROPERTIES_V2;
 
-/* How a provider is enabled, apart from level and keywords: version 1 has one filter at most, version 2 an array. */
+/* Options of an enable, apart from level and keywords: version 1 has one filter at most, version 2
+ * an array. */
 typedef struct _ENABLE_TRACE_PARAMETERS_V1 {
     ULONG Version;
     ULONG EnableProperty;
@@ -128,7 +133,8 @@ extern "C" {
 ULONG WMIAPI StartTraceW(_Out_ CONTROLTRACE_ID *TraceId, _In_ LPCWSTR InstanceName, _Inout_ PEVENT_TRACE_PROPERTIES Properties);
 ULONG WMIAPI StartTraceA(_Out_ CONTROLTRACE_ID *TraceId, _In_ LPCSTR InstanceName, _Inout_ PEVENT_TRACE_PROPERTIES Properties);
 
-/* By name, or where that is NULL by id. ERROR_MORE_DATA: it was done, and a name does not fit. */
+/* The session is found by name or, if that is NULL, by id. ERROR_MORE_DATA: the action was done,
+ * but a name does not fit. */
 ULONG WMIAPI ControlTraceW(CONTROLTRACE_ID TraceId, _In_opt_ LPCWSTR InstanceName, _Inout_ PEVENT_TRACE_PROPERTIES Properties,
                            _In_ ULONG ControlCode);
 ULONG WMIAPI ControlTraceA(CONTROLTRACE_ID TraceId, _In_opt_ LPCSTR InstanceName, _Inout_ PEVENT_TRACE_PROPERTIES Properties,
@@ -142,7 +148,8 @@ ULONG WMIAPI UpdateTraceA(CONTROLTRACE_ID TraceId, _In_opt_ LPCSTR InstanceName,
 ULONG WMIAPI FlushTraceW(CONTROLTRACE_ID TraceId, _In_opt_ LPCWSTR InstanceName, _Inout_ PEVENT_TRACE_PROPERTIES Properties);
 ULONG WMIAPI FlushTraceA(CONTROLTRACE_ID TraceId, _In_opt_ LPCSTR InstanceName, _Inout_ PEVENT_TRACE_PROPERTIES Properties);
 
-/* Fills as many blocks as there are; ERROR_MORE_DATA where there are more sessions than blocks. */
+/* Fills as many blocks as there are. Returns ERROR_MORE_DATA if there are more sessions than
+ * blocks. */
 ULONG WMIAPI QueryAllTracesW(_Out_writes_(PropertyArrayCount) PEVENT_TRACE_PROPERTIES *PropertyArray, _In_ ULONG PropertyArrayCount,
                              _Out_ PULONG LoggerCount);
 ULONG WMIAPI QueryAllTracesA(_Out_writes_(PropertyArrayCount) PEVENT_TRACE_PROPERTIES *PropertyArray, _In_ ULONG PropertyArrayCount,
@@ -166,7 +173,8 @@ ULONG WMIAPI QueryAllTracesA(_Out_writes_(PropertyArrayCount) PEVENT_TRACE_PROPE
 #define QueryAllTraces QueryAllTracesA
 #endif
 
-/* Timeout in milliseconds: 0 waits for nobody, 0xFFFFFFFF for ever; ERROR_TIMEOUT, and the enable stands. */
+/* Timeout in milliseconds: 0 does not wait for providers, 0xFFFFFFFF waits without limit. After
+ * ERROR_TIMEOUT the enable remains in effect. */
 ULONG WMIAPI EnableTraceEx2(_In_ CONTROLTRACE_ID TraceId, _In_ LPCGUID ProviderId, _In_ ULONG ControlCode, _In_ UCHAR Level,
                             _In_ ULONGLONG MatchAnyKeyword, _In_ ULONGLONG MatchAllKeyword, _In_ ULONG Timeout,
                             _In_opt_ PENABLE_TRACE_PARAMETERS EnableParameters);
@@ -176,7 +184,8 @@ ULONG WMIAPI EnableTraceEx(_In_ LPCGUID ProviderId, _In_opt_ LPCGUID SourceId, _
 ULONG WMIAPI EnableTrace(_In_ ULONG Enable, _In_ ULONG EnableFlag, _In_ ULONG EnableLevel, _In_ LPCGUID ControlGuid,
                          _In_ CONTROLTRACE_ID TraceId);
 
-/* Providers that are registered; ERROR_MORE_DATA where there are more than places. */
+/* Lists the registered providers. Returns ERROR_MORE_DATA if there are more providers than
+ * elements. */
 ULONG WMIAPI EnumerateTraceGuids(PTRACE_GUID_PROPERTIES *GuidPropertiesArray, _In_ ULONG PropertyArrayCount,
                                  _Out_ PULONG GuidCount);
 

@@ -1,4 +1,5 @@
-/* Information classes: TraceSetInformation, TraceQueryInformation, TraceConfigureLastBranchRecord, EnumerateTraceGuidsEx. Part of evntrace.h.
+/* Information classes: TraceSetInformation, TraceQueryInformation, TraceConfigureLastBranchRecord,
+ * EnumerateTraceGuidsEx. Part of evntrace.h.
  *
  *   CLASSIC_EVENT_ID stacks[] = {{SampledProfileClass, 46, {0}}};
  *   TraceSetInformation(session, TraceStackTracingInfo, stacks, sizeof stacks);
@@ -49,14 +50,15 @@ typedef enum _TRACE_QUERY_INFO_CLASS {
     MaxTraceSetInfoClass = 29
 } TRACE_QUERY_INFO_CLASS, TRACE_INFO_CLASS;
 
-/* A kernel event, by the class and the type it has there. */
+/* A kernel event, by its class and its type in the class. */
 typedef struct _CLASSIC_EVENT_ID {
     GUID EventGuid;
     UCHAR Type;
     UCHAR Reserved[7];
 } CLASSIC_EVENT_ID, *PCLASSIC_EVENT_ID;
 
-/* Begins what is told about a provider: its registrations, each with the sessions that enable it. */
+/* The head of the information about a provider: its registrations follow, each with the sessions
+ * that enable it. */
 typedef struct _TRACE_GUID_INFO {
     ULONG InstanceCount;
     ULONG Reserved;
@@ -83,7 +85,7 @@ typedef struct _TRACE_ENABLE_INFO {
     ULONGLONG MatchAllKeyword;
 } TRACE_ENABLE_INFO, *PTRACE_ENABLE_INFO;
 
-/* Profiling: a source of samples and how often it gives one; what sources there are. */
+/* Profiling: a source of samples with its interval, and the list of sources. */
 typedef struct _TRACE_PROFILE_INTERVAL {
     ULONG Source;
     ULONG Interval;
@@ -159,7 +161,7 @@ typedef struct _TRACE_CONTEXT_REGISTER_INFO {
 #define TRACE_LBR_EVENT_OPCODE 0x20
 #define TRACE_LBR_MAXIMUM_EVENTS 4
 
-/* Which branches are left out. */
+/* Kinds of branches that are left out. */
 typedef enum _TRACE_LBR_CONFIGURATION {
     TRACE_LBR_CONFIGURATION_NONE = 0x0,
     TRACE_LBR_CONFIGURATION_EXCLUDE_KERNEL = 0x1,
@@ -171,7 +173,7 @@ typedef enum _TRACE_LBR_CONFIGURATION {
     TRACE_LBR_CONFIGURATION_EXCLUDE_NEAR_IND_JMP = 0x40,
     TRACE_LBR_CONFIGURATION_EXCLUDE_NEAR_REL_JMP = 0x80,
     TRACE_LBR_CONFIGURATION_EXCLUDE_FAR_BRANCH = 0x100,
-    /* Not a kind of branch: records are kept as a stack of calls, or taken as samples. */
+    /* Not a kind of branch: keeps the records as a call stack, or takes them as samples. */
     TRACE_LBR_CONFIGURATION_CALLSTACK_ENABLE = 0x200,
     TRACE_LBR_CONFIGURATION_SAMPLED = 0x400
 } TRACE_LBR_CONFIGURATION;
@@ -180,16 +182,19 @@ typedef enum _TRACE_LBR_CONFIGURATION {
 extern "C" {
 #endif
 
-/* Session information. ERROR_BAD_LENGTH and the size that is needed where a buffer is too small; NULL and 0 ask for the size. */
+/* Session information. If a buffer is too small, returns ERROR_BAD_LENGTH and the required size;
+ * NULL and 0 query the size. */
 ULONG WMIAPI TraceSetInformation(_In_ ULONG64 TraceId, _In_ TRACE_INFO_CLASS InformationClass,
                                  _In_reads_bytes_(InformationLength) PVOID TraceInformation, _In_ ULONG InformationLength);
 ULONG WMIAPI TraceQueryInformation(_In_ ULONG64 TraceId, _In_ TRACE_INFO_CLASS InformationClass,
                                    _Out_writes_bytes_(InformationLength) PVOID TraceInformation, _In_ ULONG InformationLength,
                                    _Out_opt_ PULONG ReturnLength);
-/* TraceLbrConfigurationInfo and TraceLbrEventListInfo in one call, of at most TRACE_LBR_MAXIMUM_EVENTS events. */
+/* Sets TraceLbrConfigurationInfo and TraceLbrEventListInfo in one call, with at most
+ * TRACE_LBR_MAXIMUM_EVENTS events. */
 ULONG WMIAPI TraceConfigureLastBranchRecord(_In_ ULONG64 TraceId, _In_ TRACE_LBR_CONFIGURATION LbrConfiguration,
                                             _In_reads_(EventCount) const CLASSIC_EVENT_ID *Events, _In_ ULONG EventCount);
-/* Providers and groups. ERROR_INSUFFICIENT_BUFFER and the size that is needed where the buffer is too small. */
+/* Lists providers and groups. If the buffer is too small, returns ERROR_INSUFFICIENT_BUFFER and the
+ * required size. */
 ULONG WMIAPI EnumerateTraceGuidsEx(_In_ TRACE_QUERY_INFO_CLASS TraceQueryInfoClass, _In_reads_bytes_opt_(InBufferSize) PVOID InBuffer,
                                    _In_ ULONG InBufferSize, _Out_writes_bytes_opt_(OutBufferSize) PVOID OutBuffer,
                                    _In_ ULONG OutBufferSize, _Out_ PULONG ReturnLength);

@@ -1,9 +1,10 @@
-/* Macros that do something for each argument. Part of TraceLoggingProvider.h.
+/* Macros that expand once for each argument. Part of TraceLoggingProvider.h.
  *
  *   _TLG_EACH(m, skipped, a, b, c)   ->   m(3, a) m(2, b) m(1, c)
  *
- * The first item of the list is passed over: it is whatever stands before the arguments and is always there, so that a list without arguments needs
- * no empty "...", which C11 forbids. The number given to m is different for each argument and good for making names.
+ * The first item of the list is skipped: it stands before the arguments and is always there, so
+ * that a list without arguments needs no empty "...", which C11 forbids. The number passed to m is
+ * different for each argument, and can be used to make names.
  */
 #ifndef TRACEWEIR_TLG_EACH_H
 #define TRACEWEIR_TLG_EACH_H
@@ -18,7 +19,7 @@
 #define _TLG_FIRST(...) _TLG_FIRST_(__VA_ARGS__, 0)
 #define _TLG_FIRST_(first, ...) first
 
-/* How many arguments there are: 1 to 99 as a number, some more as a name that the compiler will complain of. */
+/* The number of arguments: 1 to 99 as a number, more as a name that the compiler rejects. */
 #define _TLG_COUNT(...)                                                                                                \
     _TLG_COUNT_(__VA_ARGS__,                                                                                           \
     more_than_99_arguments, more_than_99_arguments, more_than_99_arguments, more_than_99_arguments,                    \
@@ -36,7 +37,7 @@
     _94, _95, _96, _97, _98, _99, _100, _101, _102, _103, _104, _105, _106, _107, _108, _109, _110, n, ...)           \
     n
 
-/* 0 for one argument, 1 for more. */
+/* Expands to 0 for one argument, to 1 for more. */
 #define _TLG_MORE(...)                                                          \
     _TLG_COUNT_(__VA_ARGS__,                                                                                          \
     1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,  \

@@ -1,10 +1,11 @@
-/* The macros that stand for fields. Part of TraceLoggingProvider.h.
+/* The macros for fields. Part of TraceLoggingProvider.h.
  *
- *   TraceLoggingInt32(value, ["name", ["description", [tags]]])      the source text of the value is its name where none is given
- *   TraceLoggingInt32Array(pointer, count, …)                        as many values as there are at run time
- *   TraceLoggingInt32FixedArray(pointer, count, …)                   always as many
+ *   TraceLoggingInt32(value, ["name", ["description", [tags]]])   default name: source of value
+ *   TraceLoggingInt32Array(pointer, count, …)                     the count is known at run time
+ *   TraceLoggingInt32FixedArray(pointer, count, …)                the count is a constant
  *
- * Each makes a tuple for tlg_metadata.h: name, tags, type, presentation, count, and how to take the data. Descriptions are for readers of the source.
+ * Each makes a tuple for tlg_metadata.h: name, tags, type, presentation, count, and how to pass the
+ * data. Descriptions are for readers of the source.
  */
 #ifndef TRACEWEIR_TLG_FIELDS_H
 #define TRACEWEIR_TLG_FIELDS_H
@@ -15,7 +16,8 @@
 
 #include "tlg_metadata.h"
 
-/* One value, then what is optional. The text is that of all arguments, and used where there is one only. */
+/* One value, then optional arguments. The text is that of all arguments, and is used only if there
+ * is one. */
 #define _TLG_F1(text, in, out, how, type, ...) \
     _TLG_CAT(_TLG_F1_, _TLG_COUNT(__VA_ARGS__))(text, in, out, how, type, __VA_ARGS__)
 #define _TLG_F1_1(text, in, out, how, type, v) (_tlgFIELD, text, 0, in, out, 0, how, type, v)
@@ -23,7 +25,7 @@
 #define _TLG_F1_3(text, in, out, how, type, v, name, description) (_tlgFIELD, name, 0, in, out, 0, how, type, v)
 #define _TLG_F1_4(text, in, out, how, type, v, name, description, tags) (_tlgFIELD, name, tags, in, out, 0, how, type, v)
 
-/* A pointer and a number. */
+/* A pointer and a count. */
 #define _TLG_F2(text, in, out, how, type, p, ...) \
     _TLG_CAT(_TLG_F2_, _TLG_COUNT(__VA_ARGS__))(text, in, out, how, type, p, __VA_ARGS__)
 #define _TLG_F2_1(text, in, out, how, type, p, n) (_tlgFIELD, text, 0, in, out, 0, how, type, p, n)
@@ -32,14 +34,14 @@
 #define _TLG_F2_4(text, in, out, how, type, p, n, name, description, tags) \
     (_tlgFIELD, name, tags, in, out, 0, how, type, p, n)
 
-/* A pointer and a number that is part of the metadata. */
+/* A pointer and a count that is part of the metadata. */
 #define _TLG_FN(text, in, out, type, p, ...) _TLG_CAT(_TLG_FN_, _TLG_COUNT(__VA_ARGS__))(text, in, out, type, p, __VA_ARGS__)
 #define _TLG_FN_1(text, in, out, type, p, n) (_tlgFIELD, text, 0, in, out, n, _tlgFIXED, type, p, n)
 #define _TLG_FN_2(text, in, out, type, p, n, name) (_tlgFIELD, name, 0, in, out, n, _tlgFIXED, type, p, n)
 #define _TLG_FN_3(text, in, out, type, p, n, name, description) (_tlgFIELD, name, 0, in, out, n, _tlgFIXED, type, p, n)
 #define _TLG_FN_4(text, in, out, type, p, n, name, description, tags) (_tlgFIELD, name, tags, in, out, n, _tlgFIXED, type, p, n)
 
-/* A pointer, a number and the presentation, or the type with and without it. */
+/* A pointer, a count and the presentation, or the type with and without it. */
 #define _TLG_F3(text, how, p, ...) _TLG_CAT(_TLG_F3_, _TLG_COUNT(__VA_ARGS__))(text, how, p, __VA_ARGS__)
 #define _TLG_F3_2(text, how, p, n, out) (_tlgFIELD, text, 0, TlgInBINARY, out, 0, how, 0, p, n)
 #define _TLG_F3_3(text, how, p, n, out, name) (_tlgFIELD, name, 0, TlgInBINARY, out, 0, how, 0, p, n)
@@ -62,7 +64,7 @@
 #define _TLG_M_2(in, out, name, description) (_tlgFIELD, name, 0, in, out, 0, _tlgNONE, 0)
 #define _TLG_M_3(in, out, name, description, tags) (_tlgFIELD, name, tags, in, out, 0, _tlgNONE, 0)
 
-/* The type of a packed field, marked as one to be checked. */
+/* The type of a packed field, marked so that it is checked. */
 #define _TLG_IN(in) ((in) | _TLG_IN_PACKED)
 
 /* Values of one size. */
@@ -332,14 +334,14 @@
 #define TraceLoggingIPv6Address(...) _TLG_F1(#__VA_ARGS__, TlgInBINARY, TlgOutIPV6, _tlgIPV6, 0, __VA_ARGS__)
 #define TraceLoggingSid(...) _TLG_F1(#__VA_ARGS__, TlgInSID, TlgOutNULL, _tlgSID, 0, __VA_ARGS__)
 
-/* Who has packed custom data: 0 to 4 are reserved. */
+/* The protocols of packed custom data: 0 to 4 are reserved. */
 #define TRACELOGGING_PROTOCOL_MICROSOFT_RESERVED0 0
 #define TRACELOGGING_PROTOCOL_MICROSOFT_RESERVED1 1
 #define TRACELOGGING_PROTOCOL_MICROSOFT_RESERVED2 2
 #define TRACELOGGING_PROTOCOL_MICROSOFT_RESERVED3 3
 #define TRACELOGGING_PROTOCOL_MICROSOFT_RESERVED4 4
 
-/* (pointer, bytes, protocol, (bytes of the schema), their number, …): data in an encoding of its own. */
+/* (pointer, bytes, protocol, (bytes of the schema), their number, …): data in a custom encoding. */
 #define TraceLoggingCustom(pointer, ...) \
     _TLG_CAT(_TLG_CUSTOM_, _TLG_COUNT(__VA_ARGS__))(#pointer, pointer, __VA_ARGS__)
 #define _TLG_CUSTOM_4(text, p, n, protocol, schema, size) \
@@ -351,10 +353,11 @@
 #define _TLG_CUSTOM_7(text, p, n, protocol, schema, size, name, description, tags) \
     (_tlgCUSTOM, name, tags, protocol, schema, size, _tlgBYTES, 0, p, n)
 
-/* (n, "name", …): the next n fields are its members; a structure among them counts as one. */
+/* (n, "name", …): the next n fields are members of the structure; a nested structure counts as
+ * one. */
 #define TraceLoggingStruct(n, ...) _TLG_M(_TlgInSTRUCT, (n), __VA_ARGS__)
 
-/* Metadata and data apart, for those who keep them in step. */
+/* Metadata and data apart, for sources that keep them consistent themselves. */
 #define TraceLoggingPackedField(pointer, ...) _TLG_P1(#pointer, pointer, __VA_ARGS__)
 #define TraceLoggingPackedFieldEx(pointer, ...) _TLG_P2(#pointer, pointer, __VA_ARGS__)
 #define TraceLoggingPackedMetadata(in, ...) _TLG_M(_TLG_IN(in), TlgOutNULL, __VA_ARGS__)
@@ -362,7 +365,7 @@
 #define TraceLoggingPackedStruct(n, ...) _TLG_M(_TlgInSTRUCT, (n), __VA_ARGS__)
 #define TraceLoggingPackedStructArray(n, ...) _TLG_M(_TlgInSTRUCT | TlgInVcount, (n), __VA_ARGS__)
 #define TraceLoggingPackedData(pointer, size) (_tlgDATA, _tlgRAW, pointer, size)
-/* The last one is the Type of the descriptor: EVENT_DATA_DESCRIPTOR_TYPE_…. */
+/* The last argument is the Type of the descriptor: EVENT_DATA_DESCRIPTOR_TYPE_…. */
 #define TraceLoggingPackedDataEx(pointer, size, type) (_tlgDATA, _tlgTYPED, pointer, size, type)
 
 /* The type of the field is that of the value. */

@@ -1,19 +1,23 @@
 /* Event metadata as a constant. Part of TraceLoggingProvider.h.
  *
- *   u16 size │ tags │ name, NUL │ field… │        field: name, NUL │ in │ out? │ tags? │ count? │ schema?
+ *   u16 size │ tags │ name, NUL │ field… │  field: name, NUL │ in │ out? │ tags? │ count? │ schema?
  *
  * Each argument of a write is a tuple that begins with its kind:
  *
- *   (_tlgFIELD,  name, tags, in, out, count, how to take the data, …)    metadata and data
+ *   (_tlgFIELD,  name, tags, in, out, count, how to pass the data, …)    metadata and data
  *   (_tlgCUSTOM, name, tags, protocol, (schema), its size, how, …)       the same, with a schema
  *   (_tlgDATA,   how, …)                                                 data only
- *   (_tlgATTR,   level, keyword, opcode, channel, tags, id, version)  of the event: text that goes on with an expression
+ *   (_tlgATTR,   level, keyword, opcode, channel, tags, id, version)     attributes of the event:
+ *                                                                        text that continues
+ *                                                                        an expression
  *
- * and is looked at once for each thing to be made of it: members of a structure, their values, the number of data blocks, the blocks, the attributes.
+ * A macro expands each tuple once for each result: members of a structure, their values, the number
+ * of data blocks, the blocks, the attributes.
  *
- * All that follows a field's name but a schema is at most eight bytes, though never known how many before the constants are. In C it is one bit-field in a packed
- * structure, as wide as it must be: a plain initialised constant. In C++ a function makes an array of bytes while the program is compiled: a local class cannot
- * be made of "this", of packs and of structured bindings.
+ * What follows a field's name, apart from a schema, has at most eight bytes, but their number is
+ * known only together with the constants. In C it is one bit-field in a packed structure, as wide
+ * as necessary: a plain initialized constant. In C++ a function makes an array of bytes at compile
+ * time: a local class cannot use "this", packs and structured bindings.
  */
 #ifndef TRACEWEIR_TLG_METADATA_H
 #define TRACEWEIR_TLG_METADATA_H
@@ -24,7 +28,7 @@
 
 #include "tlg_each.h"
 
-/* Types of fields for the packed macros, with the flags that say how many values there are. */
+/* Types of fields for the packed macros, with the flags for the number of values. */
 enum _tlgIn {
     TlgInNULL = 0,
     TlgInUNICODESTRING = 1,
@@ -63,7 +67,7 @@ enum _tlgIn {
     TlgInChain = 0x80
 };
 
-/* How a field wants to be shown. */
+/* The presentation of a field. */
 enum _tlgOut {
     TlgOutNULL = 0,
     TlgOutNOPRINT = 1,
@@ -91,14 +95,15 @@ enum _tlgOut {
     TlgOutDATETIME_UTC = 38
 };
 
-/* 28 bits of tags take 1, 2 or 4 bytes of 7 bits, the high ones first and the shortest form that keeps all set bits. */
+/* 28 bits of tags take 1, 2 or 4 bytes of 7 bits, the high ones first, in the shortest form that
+ * keeps all set bits. */
 #define _TLG_TAG_SIZE(t) (((t) & 0x1FFFFF) == 0 ? 1 : ((t) & 0x3FFF) == 0 ? 2 : 4)
 #define _TLG_TAG_PART(t, shift) (((unsigned long long)(t) >> (shift)) & 0x7F)
 #define _TLG_TAG_BYTES(t)                                                                                \
     (_TLG_TAG_PART(t, 21) | (_TLG_TAG_SIZE(t) > 1 ? 0x80 | _TLG_TAG_PART(t, 14) << 8 : 0) |              \
      (_TLG_TAG_SIZE(t) > 2 ? 0x8000 | (0x80 | _TLG_TAG_PART(t, 7)) << 16 | _TLG_TAG_PART(t, 0) << 24 : 0))
 
-/* What follows the name of a field: how many bytes, and the bytes. */
+/* What follows the name of a field: the number of bytes, and the bytes. */
 #define _TLG_HAS_TAG(t) (((t) & 0xFFFFFFF) != 0)
 #define _TLG_HAS_OUT(out, t) ((out) != 0 || _TLG_HAS_TAG(t))
 #define _TLG_HAS_COUNT(in) (((in) & 0x60) == 0x20)
@@ -109,26 +114,28 @@ enum _tlgOut {
      (_TLG_HAS_TAG(t) ? 0x8000 | _TLG_TAG_BYTES(t) << 16 : 0) |                                  \
      (_TLG_HAS_COUNT(in) ? (unsigned long long)(count) << (8 * _TLG_COUNT_AT(out, t)) : 0))
 
-/* What packed metadata may be, told by a mark on the type: no pointer, no structure, no flag but that of variable arrays, no array of binary or null. A structure
- * of the packed macros comes without the mark. */
+/* Checks packed metadata, which have a mark on the type: no pointer, no structure, no flag except
+ * that of variable arrays, no array of binary or null. A structure of the packed macros has no
+ * mark. */
 #define _TLG_IN_PACKED 0x100
 #define _TLG_IN_ALLOWED(in)                                                                                  \
     (((in) & _TLG_IN_PACKED) == 0 ||                                                                         \
      (((in) & ~(_TLG_IN_PACKED | TlgInVcount | 0x1F)) == 0 && ((in) & 0x1F) != 16 && ((in) & 0x1F) != _TlgInSTRUCT && \
       ((in) & 0x1F) <= TlgInCOUNTEDBINARY && ((in) & 0x5F) != (TlgInBINARY | TlgInVcount) && ((in) & 0x5F) != TlgInVcount))
 
-/* For each argument: hands the tuple to the macro of the pass and its kind. */
+/* For each argument: passes the tuple to the macro of the pass and its kind. */
 #define _TLG_PASS(pass, i, arg) _TLG_PASS_(pass, i, _TLG_UNPACK arg)
 #define _TLG_PASS_(...) _TLG_PASS__(__VA_ARGS__)
 #define _TLG_PASS__(pass, i, kind, ...) _TLG_CAT(pass, kind)(i, __VA_ARGS__)
 
-/* Numbers of each argument, as constants. What is out of range is refused here. Shifts tell it for numbers of every type and sign. */
+/* The numbers of each argument, as constants. Values out of range are refused here, by shifts that
+ * work for numbers of every type and sign. */
 #define _TLG_NUMBERS(i, arg) _TLG_PASS(_TLG_NUMBERS, i, arg)
 #define _TLG_NUMBERS_tlgFIELD(i, name, tags, in, out, count, ...)                                 \
     _TLG_STATIC_ASSERT(_TLG_IS_NAME(name), "the name of a field has no NUL inside");              \
     _TLG_STATIC_ASSERT(((in) & 0x1F) != _TlgInSTRUCT || ((out) >= 1 && (out) <= 127), "a structure has 1 to 127 members"); \
     _TLG_STATIC_ASSERT((out) >= 0 && (out) <= 127, "an out type is at most 127");                 \
-    _TLG_STATIC_ASSERT(_TLG_IN_ALLOWED(in), "this is no type for packed metadata");               \
+    _TLG_STATIC_ASSERT(_TLG_IN_ALLOWED(in), "this type is not valid for packed metadata");        \
     _TLG_STATIC_ASSERT((count) >= 0 && (count) <= 0xFFFF, "an array has at most 65535 values");   \
     _TLG_STATIC_ASSERT((tags) >> 28 == 0, "tags have 28 bits");                                   \
     _TLG_NUMBER(_Tlg_in##i, in);                                                                  \
@@ -139,7 +146,7 @@ enum _tlgOut {
     _TLG_STATIC_ASSERT(_TLG_IS_NAME(name), "the name of a field has no NUL inside");              \
     _TLG_STATIC_ASSERT((protocol) >= 5 && (protocol) <= 31, "protocols are 5 to 31; those below are reserved"); \
     _TLG_STATIC_ASSERT((tags) >> 28 == 0, "tags have 28 bits");                                   \
-    _TLG_STATIC_ASSERT(_TLG_SCHEMA_SIZE(_TLG_UNPACK schema) == (size), "the schema has another size than is said"); \
+    _TLG_STATIC_ASSERT(_TLG_SCHEMA_SIZE(_TLG_UNPACK schema) == (size), "the schema does not have the given size"); \
     _TLG_NUMBER(_Tlg_in##i, (protocol) | 0x60);                                                   \
     _TLG_NUMBER(_Tlg_out##i, 0);                                                                  \
     _TLG_SCHEMA(i, _TLG_UNPACK schema)                                                            \
@@ -156,14 +163,14 @@ enum _tlgOut {
 
 #ifdef __cplusplus
 
-/* How many bytes each takes. */
+/* The number of bytes of each argument. */
 #define _TLG_SIZE(i, arg) _TLG_PASS(_TLG_SIZE, i, arg)
 #define _TLG_SIZE_tlgFIELD(i, name, ...) +sizeof(name) + _TLG_TYPE_SIZE(_Tlg_in##i, _Tlg_out##i, _Tlg_tags##i)
 #define _TLG_SIZE_tlgCUSTOM(i, name, ...) _TLG_SIZE_tlgFIELD(i, name, ) + 2 + _Tlg_size##i
 #define _TLG_SIZE_tlgDATA(...)
 #define _TLG_SIZE_tlgATTR(...)
 
-/* The pieces: text and its size, or a number and its size. */
+/* The pieces of metadata: text and its size, or a number and its size. */
 #define _TLG_PIECES(i, arg) _TLG_PASS(_TLG_PIECES, i, arg)
 #define _TLG_PIECES_tlgFIELD(i, name, ...)                                                      \
     , {name, sizeof(name), 0}, {nullptr, _TLG_TYPE_SIZE(_Tlg_in##i, _Tlg_out##i, _Tlg_tags##i),  \
@@ -175,7 +182,7 @@ enum _tlgOut {
 #define _TLG_PIECES_tlgDATA(...)
 #define _TLG_PIECES_tlgATTR(...)
 
-/* Whether each structure has its members. */
+/* Checks that each structure has its members. */
 #define _TLG_MEMBERS(i, arg) _TLG_PASS(_TLG_MEMBERS, i, arg)
 #define _TLG_MEMBERS_tlgFIELD(i, ...) , (_Tlg_in##i & 0x1F) == _TlgInSTRUCT ? _Tlg_out##i : 0u
 #define _TLG_MEMBERS_tlgCUSTOM(...) , 0u
@@ -192,8 +199,10 @@ enum _tlgOut {
 
 #else
 
-/* Whether each structure has its members. Fields are numbers to add, from the last one: 1 for a field, 1 - n for a structure of n, and the sum stays above 0 as long as there
- * is a member for each place. Constants cannot be summed up in C, but sizes of members are: a type whose members have 0x8000 bytes more or less gives each sum. */
+/* Checks that each structure has its members. Each field is a number to add, from the last one: 1
+ * for a field, 1 - n for a structure of n, and the sum stays above 0 while there are enough
+ * members. C cannot sum up constants, but it sums up the sizes of members: a type whose members
+ * have 0x8000 bytes more or less gives each sum. */
 #define _TLG_SHAPE(i, arg) _TLG_PASS(_TLG_SHAPE, i, arg)
 #define _TLG_SHAPE_tlgFIELD(i, ...) char _f##i[0x8001u - ((_Tlg_in##i & 0x1F) == _TlgInSTRUCT ? _Tlg_out##i : 0u)];
 #define _TLG_SHAPE_tlgCUSTOM(i, ...) char _f##i[0x8001];
@@ -207,7 +216,7 @@ enum _tlgOut {
 #define _TLG_COMPLETE_tlgDATA(...)
 #define _TLG_COMPLETE_tlgATTR(...)
 
-/* Members of the structure. */
+/* The members of the structure. */
 #define _TLG_MEMBER(i, arg) _TLG_PASS(_TLG_MEMBER, i, arg)
 #define _TLG_MEMBER_tlgFIELD(i, name, ...)                                                        \
     char _n##i[sizeof(name)];                                                                     \
@@ -219,7 +228,7 @@ enum _tlgOut {
 #define _TLG_MEMBER_tlgDATA(...)
 #define _TLG_MEMBER_tlgATTR(...)
 
-/* Their values. */
+/* The values of the members. */
 #define _TLG_INIT(i, arg) _TLG_PASS(_TLG_INIT, i, arg)
 #define _TLG_INIT_tlgFIELD(i, name, ...) \
     , name, _TLG_TYPE_BYTES(_Tlg_in##i, _Tlg_out##i, _Tlg_tags##i, _Tlg_count##i)
@@ -244,7 +253,7 @@ enum _tlgOut {
 
 #endif
 
-/* How many blocks of data there are. */
+/* The number of data blocks. */
 #define _TLG_BLOCKS(i, arg) _TLG_PASS(_TLG_BLOCKS, i, arg)
 #define _TLG_BLOCKS_tlgFIELD(i, name, tags, in, out, count, data, ...) +_TLG_CAT(_TLG_BLOCKS, data)
 #define _TLG_BLOCKS_tlgCUSTOM(i, name, tags, protocol, schema, size, data, ...) +_TLG_CAT(_TLG_BLOCKS, data)
@@ -269,21 +278,22 @@ enum _tlgOut {
 #define _TLG_BLOCKS_tlgTYPED 1
 #define _TLG_BLOCKS_tlgVALUE 1
 
-/* The blocks: tlg_write_c.h and tlg_write_cpp.h have a macro for each way to take data. */
+/* The blocks: tlg_write_c.h and tlg_write_cpp.h have a macro for each way to pass data. */
 #define _TLG_FILL(i, arg) _TLG_PASS(_TLG_FILL, i, arg)
 #define _TLG_FILL_tlgFIELD(i, name, tags, in, out, count, data, ...) _TLG_CAT(_TLG_FILL, data)(i, __VA_ARGS__)
 #define _TLG_FILL_tlgCUSTOM(i, name, tags, protocol, schema, size, data, ...) _TLG_CAT(_TLG_FILL, data)(i, __VA_ARGS__)
 #define _TLG_FILL_tlgDATA(i, data, ...) _TLG_CAT(_TLG_FILL, data)(i, __VA_ARGS__)
 #define _TLG_FILL_tlgATTR(...)
 
-/* Attributes: "5" goes on as "5*0+(n)", so the last one holds; keywords and tags are OR-ed. */
+/* Attributes: "5" continues as "5*0+(n)", so that the last one holds; keywords and tags are
+ * OR-ed. */
 #define TraceLoggingLevel(level) (_tlgATTR, *0 + (level), , , , , , )
 #define TraceLoggingKeyword(keyword) (_tlgATTR, , | (keyword), , , , , )
 #define TraceLoggingOpcode(opcode) (_tlgATTR, , , *0 + (opcode), , , , )
 #define TraceLoggingChannel(channel) (_tlgATTR, , , , *0 + (channel), , , )
 #define TraceLoggingEventTag(tags) (_tlgATTR, , , , , | (tags), , )
 #define TraceLoggingIdVersion(id, version) (_tlgATTR, , , , , , *0 + (id), *0 + (version))
-/* For readers of the source; nothing of them is recorded. */
+/* Only for readers of the source; they are not recorded. */
 #define TraceLoggingDescription(description) (_tlgATTR, , , , , , , )
 #define TraceLoggingCustomAttribute(key, value) (_tlgATTR, , , , , , , )
 
@@ -323,12 +333,13 @@ enum _tlgOut {
 #define _TLG_VERSION_tlgCUSTOM(...)
 #define _TLG_VERSION_tlgDATA(...)
 
-/* The two constants of an event: its metadata and its descriptor, named after "prefix". The list begins with something passed over. */
+/* Defines the two constants of an event, its metadata and its descriptor, named after "prefix". The
+ * first item of the list is skipped. */
 #define _TLG_CONSTANTS(prefix, event, level, keyword, opcode, ...)                                              \
     _TLG_STATIC_ASSERT(_TLG_IS_NAME(event), "the name of an event has no NUL inside");                          \
     _TLG_CONSTANTS_NAMED(prefix, event, level, keyword, opcode, __VA_ARGS__)
 
-/* The same for a name that is known to be one. */
+/* The same for a name that is known to be valid. */
 #define _TLG_CONSTANTS_NAMED(prefix, event, level, keyword, opcode, ...)                      \
     _TLG_NUMBER(prefix##_tags, 0 _TLG_EACH(_TLG_TAGS, __VA_ARGS__));                                            \
     _TLG_EACH(_TLG_NUMBERS, __VA_ARGS__)                                                                        \

@@ -1,12 +1,13 @@
-/* What a provider is to the macros, and how it registers. Part of TraceLoggingProvider.h.
+/* The structure of a provider, and its registration. Part of TraceLoggingProvider.h.
  *
  *   handle ──> struct _tlgProvider_t ──> traits (read-only): u16 size │ name, NUL │ group?
- *              LevelPlus1  0: nobody listens; a listener of level 0 means all levels: 256
+ *              LevelPlus1  0: no session listens; 256: a session listens to all levels (level 0)
  *              KeywordAny, KeywordAll
  *              RegHandle   0: not registered
  *
- * The enable callback keeps the first three, so that a write which nobody wants costs one load and a branch. They are written by the thread of the callback
- * and read by all others without a lock: each is atomic, and LevelPlus1 is stored last.
+ * The enable callback keeps the first three, so that a write that no session records costs one load
+ * and a branch. The thread of the callback writes them, and all others read them without a lock:
+ * each is atomic, and LevelPlus1 is stored last.
  */
 #ifndef TRACEWEIR_TLG_PROVIDER_H
 #define TRACEWEIR_TLG_PROVIDER_H
@@ -25,7 +26,7 @@
 #error "metadata is little-endian: there is no form of these macros for big-endian machines"
 #endif
 
-/* Compiled for the kernel, statuses are NTSTATUS. */
+/* In code for the kernel, statuses are NTSTATUS. */
 #if defined(_KERNEL_MODE) || defined(_ETW_KM_)
 #define _TLG_KERNEL_MODE 1
 typedef NTSTATUS TLG_STATUS;
@@ -34,7 +35,7 @@ typedef NTSTATUS TLG_STATUS;
 typedef HRESULT TLG_STATUS;
 #endif
 
-/* The functions called; a source may name its own before it includes the header. */
+/* The functions that the macros call; a source may define its own before it includes the header. */
 #ifndef TLG_EVENT_REGISTER
 #define TLG_EVENT_REGISTER EventRegister
 #endif
@@ -42,12 +43,13 @@ typedef HRESULT TLG_STATUS;
 #define TLG_EVENT_UNREGISTER EventUnregister
 #endif
 #if defined(TLG_EVENT_WRITE_TRANSFER) || defined(TLG_EVENT_WRITE_EX)
-/* Which may be static. */
+/* These functions may be static. */
 #define _TLG_SEND static inline __attribute__((always_inline, unused))
 #else
 #define _TLG_SEND _TLG_INLINE
 #endif
-/* Whether the usual event may take the short way: not where a source has named a function of its own. */
+/* Whether the usual event may use the library's shortcut: not if the source defines a function of
+ * its own. */
 #ifdef TLG_EVENT_WRITE_TRANSFER
 #define _TLG_STRAIGHT 0
 #else
@@ -58,7 +60,7 @@ typedef HRESULT TLG_STATUS;
 #define TLG_EVENT_WRITE_EX EventWriteEx
 #endif
 
-/* How EventSetInformation is reached: 0 not at all, 1 called, 2 looked up at run time. */
+/* How EventSetInformation is called: 0 not at all, 1 directly, 2 after a lookup at run time. */
 #ifndef TLG_HAVE_EVENT_SET_INFORMATION
 #if defined(TLG_EVENT_SET_INFORMATION)
 #define TLG_HAVE_EVENT_SET_INFORMATION 1
@@ -83,7 +85,8 @@ typedef HRESULT TLG_STATUS;
 #define _TLG_NUMBER(name, value) enum { name = (int)(value) }
 #define _TLG_STATIC_ASSERT(condition, text) _Static_assert(condition, text)
 #endif
-/* Not static in C: events may stand in inline functions that are not, which must not use what is. No object ever has a copy of such a function. */
+/* Not static in C: events may be in inline functions that are not static, which must not use static
+ * functions. No object file ever has a copy of such a function. */
 #ifdef __cplusplus
 #define _TLG_INLINE static inline __attribute__((always_inline, unused))
 #else
@@ -91,8 +94,10 @@ typedef HRESULT TLG_STATUS;
 #endif
 #define _TLG_COLD static __attribute__((cold, noinline, unused))
 #define _TLG_PACKED __attribute__((packed))
-/* Compilers like to align large constants; blobs stand end to end. In C they have a section of their own, for tools that read programs. In C++ constants of templates and
- * inline functions stand in groups of their own, which gcc cannot put into the same section as others. */
+/* Compilers may align large constants, but the blobs must follow each other without gaps. In C they
+ * have a section of their own, for tools that read programs. In C++ the constants of templates and
+ * inline functions are in groups of their own, which gcc cannot put into the same section as
+ * others. */
 #ifdef __cplusplus
 #define _TLG_BLOB __attribute__((aligned(1), unused))
 #else
@@ -103,7 +108,7 @@ typedef HRESULT TLG_STATUS;
 struct _tlgProvider_t {
     ULONG LevelPlus1;
     UINT16 TraitsSize;
-    /* Whether registering has come to the traits: until then events name theirs themselves. */
+    /* Whether the registration has set the traits: until then events carry them themselves. */
     UINT16 IsTyped;
     ULONGLONG KeywordAny;
     ULONGLONG KeywordAll;
@@ -116,7 +121,8 @@ struct _tlgProvider_t {
 
 typedef const struct _tlgProvider_t *TraceLoggingHProvider;
 
-/* Begins the section for tools: they find traits after each of these, and metadata of events anywhere else. */
+/* The head of the section for tools: they find provider traits after each of these, and metadata of
+ * events everywhere else. */
 struct _tlgModule_t {
     char Signature[4];
     UINT16 Size;
@@ -127,17 +133,18 @@ struct _tlgModule_t {
 #define _TLG_MODULE {{'E', 'T', 'W', '0'}, sizeof(struct _tlgModule_t), 0, sizeof(void *) == 8, 0xBB8A052B88040E86u}
 #define _TLG_TRAITS_SIZE(storage) (sizeof(_tlgTraits_##storage) - sizeof(struct _tlgModule_t))
 
-/* Says that another source file of this module defines the provider. */
+/* Declares a provider that another source file of this module defines. */
 #define TRACELOGGING_DECLARE_PROVIDER(handle) \
     extern const TraceLoggingHProvider handle __attribute__((visibility("hidden")))
 
-/* (handle, "Name", (11 numbers of its GUID), [option]): a provider, not yet registered. */
+/* (handle, "Name", (11 numbers of its GUID), [option]): defines a provider, not yet registered. */
 #define TRACELOGGING_DEFINE_PROVIDER(handle, name, ...)                        \
     TRACELOGGING_DEFINE_PROVIDER_STORAGE(_tlgStorage_##handle, name, __VA_ARGS__); \
     TRACELOGGING_DECLARE_PROVIDER(handle);                                     \
     const TraceLoggingHProvider handle = &_tlgStorage_##handle
 
-/* The same without a handle; its user makes one: "const TraceLoggingHProvider h = &storage;". */
+/* The same without a handle, which the source defines:
+ * "const TraceLoggingHProvider h = &storage;". */
 #define TRACELOGGING_DEFINE_PROVIDER_STORAGE(storage, name, ...) \
     _TLG_CAT(_TLG_PROVIDER_, _TLG_COUNT(__VA_ARGS__))(storage, name, __VA_ARGS__)
 
@@ -180,7 +187,7 @@ struct _tlgModule_t {
     static struct _tlgProvider_t storage __attribute__((unused)) = {                                 \
         0, _TLG_TRAITS_SIZE(storage), 0, 0, 0, 0, (const char *)&_tlgTraits_##storage + sizeof(struct _tlgModule_t), NULL, NULL, _TLG_GUID guid}
 
-/* A Win32 status as functions here return it. */
+/* Returns a Win32 status in the form that functions here return. */
 static inline __attribute__((unused)) TLG_STATUS _Tlg_status(ULONG code) {
 #if _TLG_KERNEL_MODE
     switch (code) {
@@ -199,7 +206,7 @@ static inline __attribute__((unused)) TLG_STATUS _Tlg_status(ULONG code) {
     case ERROR_NO_SYSTEM_RESOURCES:
         return STATUS_INSUFFICIENT_RESOURCES;
     default:
-        /* The documented frame of NTSTATUS for a Win32 code that has no name of its own. */
+        /* The documented form of NTSTATUS for a Win32 code that has no name of its own. */
         return (NTSTATUS)(0xC0070000u | (code & 0xFFFFu));
     }
 #else
@@ -208,12 +215,12 @@ static inline __attribute__((unused)) TLG_STATUS _Tlg_status(ULONG code) {
 }
 
 #if TLG_HAVE_EVENT_SET_INFORMATION == 2
-/* The function of a static library is no dynamic symbol, but the program has it. */
+/* A function of a static library is not a dynamic symbol, but the program has it. */
 static ULONG EVNTAPI _Tlg_linked_set_information(REGHANDLE, EVENT_INFO_CLASS, PVOID, ULONG)
     __attribute__((weakref("EventSetInformation"), unused));
 #endif
 
-/* Tells the runtime something about a registered provider: a thin cover of EventSetInformation. */
+/* Sets an option of a registered provider: a thin wrapper of EventSetInformation. */
 static inline __attribute__((unused)) TLG_STATUS TraceLoggingSetInformation(TraceLoggingHProvider provider, EVENT_INFO_CLASS kind,
                                                                             PVOID data, ULONG size) {
 #if TLG_HAVE_EVENT_SET_INFORMATION == 0
@@ -228,7 +235,8 @@ static inline __attribute__((unused)) TLG_STATUS TraceLoggingSetInformation(Trac
 #endif
 #elif TLG_HAVE_EVENT_SET_INFORMATION == 2
     ULONG(EVNTAPI * function)(REGHANDLE, EVENT_INFO_CLASS, PVOID, ULONG) = NULL;
-    /* NULL is RTLD_DEFAULT. ISO C has no conversion from data to functions; POSIX promises that the bits are the same. */
+    /* NULL is RTLD_DEFAULT. ISO C has no conversion from data to functions; POSIX guarantees that
+     * the bits are the same. */
     void *found = dlsym(NULL, "EventSetInformation");
     memcpy(&function, &found, sizeof function);
     function = function ? function : _Tlg_linked_set_information;
@@ -238,19 +246,20 @@ static inline __attribute__((unused)) TLG_STATUS TraceLoggingSetInformation(Trac
 #endif
 }
 
-/* Keeps what the writes look at, then tells the provider's own callback. */
+/* Stores the values that writes check, then calls the provider's own callback. */
 _TLG_COLD VOID NTAPI _Tlg_enabled_changed(LPCGUID source, ULONG enabled, UCHAR level, ULONGLONG any, ULONGLONG all,
                                           PEVENT_FILTER_DESCRIPTOR filter, PVOID context) {
     struct _tlgProvider_t *provider = (struct _tlgProvider_t *)context;
     if (!__atomic_exchange_n(&provider->IsTyped, 1, __ATOMIC_RELAXED)) {
-        /* While it is being registered: the callback, and any thread that it lets write, may do so before there are traits. */
+        /* During registration: the callback, and any thread that it lets write, may write before
+         * the traits are set. */
         UINT8 yes = 1;
         (void)TraceLoggingSetInformation(provider, EventProviderUseDescriptorType, &yes, sizeof yes);
     }
     if (enabled == EVENT_CONTROL_CODE_DISABLE_PROVIDER) {
         __atomic_store_n(&provider->LevelPlus1, 0, __ATOMIC_RELAXED);
     } else if (enabled == EVENT_CONTROL_CODE_ENABLE_PROVIDER) {
-        /* No keyword asked for is every keyword. */
+        /* No keyword stands for every keyword. */
         __atomic_store_n(&provider->KeywordAny, any ? any : ~(ULONGLONG)0, __ATOMIC_RELAXED);
         __atomic_store_n(&provider->KeywordAll, all, __ATOMIC_RELAXED);
         __atomic_store_n(&provider->LevelPlus1, level ? (ULONG)level + 1 : 256, __ATOMIC_RELEASE);
@@ -260,7 +269,7 @@ _TLG_COLD VOID NTAPI _Tlg_enabled_changed(LPCGUID source, ULONG enabled, UCHAR l
     }
 }
 
-/* Registers, with a callback that is told of enables after the macros know of them. */
+/* Registers, with a callback that is called after the macros have stored the change. */
 _TLG_COLD TLG_STATUS TraceLoggingRegisterEx(TraceLoggingHProvider handle, PENABLECALLBACK callback, PVOID context) {
     struct _tlgProvider_t *provider = (struct _tlgProvider_t *)handle;
     ULONG status;
@@ -270,7 +279,7 @@ _TLG_COLD TLG_STATUS TraceLoggingRegisterEx(TraceLoggingHProvider handle, PENABL
     provider->IsTyped = 0;
     status = TLG_EVENT_REGISTER(&provider->Id, _Tlg_enabled_changed, provider, &provider->RegHandle);
     if (status == ERROR_SUCCESS) {
-        /* A runtime that cannot take traits still takes events: they carry them too. */
+        /* A runtime that cannot take traits still takes events: they carry the traits too. */
         (void)TraceLoggingSetInformation(handle, EventProviderSetTraits, (PVOID)(ULONG_PTR)provider->Traits,
                                          provider->TraitsSize);
         __atomic_store_n(&provider->IsTyped, 1, __ATOMIC_RELAXED);
@@ -282,7 +291,7 @@ static inline __attribute__((unused)) TLG_STATUS TraceLoggingRegister(TraceLoggi
     return TraceLoggingRegisterEx(handle, NULL, NULL);
 }
 
-/* Unregisters; nothing happens to a provider that is not registered. It may register again. */
+/* Unregisters; does nothing for a provider that is not registered. It may register again. */
 _TLG_COLD VOID TraceLoggingUnregister(TraceLoggingHProvider handle) {
     struct _tlgProvider_t *provider = (struct _tlgProvider_t *)handle;
     REGHANDLE registration = provider->RegHandle;
@@ -296,7 +305,8 @@ _TLG_COLD VOID TraceLoggingUnregister(TraceLoggingHProvider handle) {
     provider->CallbackContext = NULL;
 }
 
-/* Whether anybody listens to events of this level and these keywords; 0 stands for any. */
+/* Returns whether any session listens to events of this level and these keywords; 0 stands for
+ * any. */
 _TLG_INLINE BOOLEAN TraceLoggingProviderEnabled(TraceLoggingHProvider provider, UCHAR level, ULONGLONG keyword) {
     if (__builtin_expect(level >= __atomic_load_n(&provider->LevelPlus1, __ATOMIC_RELAXED), 1)) {
         return FALSE;

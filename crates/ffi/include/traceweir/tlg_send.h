@@ -1,4 +1,4 @@
-/* Blocks of data, and the call that hands them over; for C and C++. Part of TraceLoggingProvider.h. */
+/* Blocks of data, and the call that writes them; for C and C++. Part of TraceLoggingProvider.h. */
 #ifndef TRACEWEIR_TLG_SEND_H
 #define TRACEWEIR_TLG_SEND_H
 
@@ -8,12 +8,13 @@
 
 #include "tlg_provider.h"
 
-/* Of so many elements. More than a length of 16 bits can say makes the event larger than any may be, so that it is refused and not cut. */
+/* The size of a number of elements. More than a 16-bit length can express makes the event larger
+ * than allowed, so that it is refused and not truncated. */
 _TLG_INLINE ULONG _Tlg_bytes(SIZE_T count, ULONG size) {
     return count > 0xFFFF / size ? 0x10000u : (ULONG)count * size;
 }
 
-/* Puts one block and gives the place of the next. */
+/* Stores one block, and returns the address of the next. */
 _TLG_INLINE EVENT_DATA_DESCRIPTOR *_Tlg_put(EVENT_DATA_DESCRIPTOR *at, const void *data, ULONG size) {
     at->Ptr = (ULONGLONG)(ULONG_PTR)data;
     at->Size = size;
@@ -37,7 +38,7 @@ _TLG_INLINE EVENT_DATA_DESCRIPTOR *_Tlg_put_string16(EVENT_DATA_DESCRIPTOR *at, 
 
 _TLG_INLINE ULONG _Tlg_sid_size(const void *sid) { return 8u + 4u * ((const UINT8 *)sid)[1]; }
 
-/* The same for pointers that stand in a variable. */
+/* The same for pointers that are in a variable. */
 _TLG_INLINE EVENT_DATA_DESCRIPTOR *_Tlg_put_string_at(EVENT_DATA_DESCRIPTOR *at, const void *text, ULONG size) {
     (void)size;
     return _Tlg_put_string(at, *(const char *const *)text);
@@ -56,14 +57,15 @@ _TLG_INLINE EVENT_DATA_DESCRIPTOR *_Tlg_put_sid_at(EVENT_DATA_DESCRIPTOR *at, co
 #ifdef __cplusplus
 extern "C" {
 #endif
-/* Writes the usual event without its first two blocks, which the library knows; 0: it must be written in the published way. */
+/* Writes the usual event without its first two blocks, which the library knows. Returns 0 if the
+ * event must be written through the published function. */
 ULONG EVNTAPI TraceweirWriteDescribed(REGHANDLE registration, PCEVENT_DESCRIPTOR event, const void *metadata, ULONG size,
                                       ULONG count, const EVENT_DATA_DESCRIPTOR *data);
 #ifdef __cplusplus
 }
 #endif
 
-/* The first two blocks of every event: what the provider is, and what the event is. */
+/* The first two blocks of every event: provider traits and event metadata. */
 _TLG_INLINE void _Tlg_put_metadata(TraceLoggingHProvider provider, const void *metadata, ULONG size,
                                    EVENT_DATA_DESCRIPTOR *data) {
     data[0].Ptr = (ULONGLONG)(ULONG_PTR)provider->Traits;

@@ -1,8 +1,10 @@
-/* How a C program hands the data of an event over. Part of TraceLoggingProvider.h.
+/* Passing the data of an event in C. Part of TraceLoggingProvider.h.
  *
- *   blocks on the stack:  [0] traits of the provider │ [1] metadata of the event │ [2…] data, each pointing to a variable of the write
+ *   blocks on the stack:  [0] provider traits │ [1] event metadata │ [2…] data
  *
- * Each field declares what it needs (a copy of its value, a pointer, a length) in the block of the write and puts one or two blocks. Values are evaluated once, in order.
+ * Each data block points to a variable of the write. Each field declares what it needs (a copy of
+ * its value, a pointer, a length) in the scope of the write, and stores one or two blocks. Values
+ * are evaluated once, in order.
  */
 #ifndef TRACEWEIR_TLG_WRITE_C_H
 #define TRACEWEIR_TLG_WRITE_C_H
@@ -87,7 +89,8 @@
                        const char *: _Tlg_put_string_at, WCHAR *: _Tlg_put_string16_at,                             \
                        const WCHAR *: _Tlg_put_string16_at, default: _Tlg_put)(_Tlg_at, &_Tlg_v##i, sizeof(_Tlg_v##i));
 
-/* An event, if anybody listens. "send" is a function of tlg_send.h, and "how" its last arguments. */
+/* Writes an event, if a session listens. "send" is a function of tlg_send.h, and "how" its last
+ * arguments. */
 #define _TLG_EVENT(provider, event, level, keyword, opcode, send, how, ...)                                     \
     do {                                                                                                        \
         _TLG_CONSTANTS(_Tlg, event, level, keyword, opcode, __VA_ARGS__);                                       \

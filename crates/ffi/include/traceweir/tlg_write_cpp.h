@@ -1,9 +1,10 @@
-/* How a C++ program hands the data of an event over. Part of TraceLoggingProvider.h.
+/* Passing the data of an event in C++. Part of TraceLoggingProvider.h.
  *
  *   write(how, provider, descriptor, metadata, size, val<INT32>(a), str8(b), counted(c, n), …)
  *
- * Each field is an argument of one call, so that temporaries (the string whose c_str() is written) live until the event is. An argument knows how many blocks
- * it needs when the program is compiled, and puts them into an array on the stack when it runs.
+ * Each field is an argument of one call, so that temporaries (the string whose c_str() is written)
+ * live until the event is written. The type of an argument knows the number of its blocks at
+ * compile time; at run time the argument stores them into an array on the stack.
  */
 #ifndef TRACEWEIR_TLG_WRITE_CPP_H
 #define TRACEWEIR_TLG_WRITE_CPP_H
@@ -49,7 +50,7 @@ struct Memory {
     _TLG_CPP_INLINE Block *put(Block *at) const { return _Tlg_put(at, data, size); }
 };
 
-/* Memory of the caller after a count, of elements or bytes. */
+/* Memory of the caller after a count of elements or bytes. */
 struct Counted {
     static constexpr unsigned blocks = 2;
     UINT16 count;
@@ -120,7 +121,7 @@ _TLG_CPP_INLINE Memory str16(std::nullptr_t) { return {u"", sizeof(WCHAR)}; }
 template <class Unit>
 _TLG_CPP_INLINE Memory str16(const Unit *text) {
     static_assert(!is_wide<Unit>, _TLG_WIDE_TEXT);
-    static_assert(is_wide<Unit> || sizeof(Unit) == sizeof(WCHAR), "this is no string of WCHAR");
+    static_assert(is_wide<Unit> || sizeof(Unit) == sizeof(WCHAR), "this is not a string of WCHAR");
     Block block;
     _Tlg_put_string16(&block, reinterpret_cast<const WCHAR *>(text));
     return text ? Memory{text, block.Size} : str16(nullptr);
@@ -137,7 +138,7 @@ _TLG_CPP_INLINE Counted counted16(std::nullptr_t, SIZE_T) { return bytes(nullptr
 template <class Unit>
 _TLG_CPP_INLINE Counted counted16(const Unit *pointer, SIZE_T count) {
     static_assert(!is_wide<Unit>, _TLG_WIDE_TEXT);
-    static_assert(is_wide<Unit> || sizeof(Unit) == sizeof(WCHAR), "this is no string of WCHAR");
+    static_assert(is_wide<Unit> || sizeof(Unit) == sizeof(WCHAR), "this is not a string of WCHAR");
     return {static_cast<UINT16>(count * sizeof(WCHAR)), {pointer, _Tlg_bytes(count, sizeof(WCHAR))}};
 }
 
@@ -150,7 +151,7 @@ _TLG_CPP_INLINE Memory sid(const void *pointer) { return {pointer, _Tlg_sid_size
 
 _TLG_CPP_INLINE Memory raw(const void *pointer, SIZE_T size) { return {pointer, _Tlg_bytes(size, 1)}; }
 
-/* What TraceLoggingValue makes of a type. */
+/* The field that TraceLoggingValue makes of a type. */
 template <int in_type, int out_type = TlgOutNULL>
 struct Field {
     static constexpr int in = in_type;
@@ -213,7 +214,7 @@ struct Piece {
     const char *text;
     SIZE_T size;
     unsigned long long number;
-    /* To g++ with sanitizers it is no constant whether an address is null. */
+    /* With sanitizers, g++ does not treat the comparison of an address with null as a constant. */
     bool is_text;
     constexpr Piece(const char *piece, SIZE_T length, unsigned long long) : text(piece), size(length), number(0), is_text(true) {}
     constexpr Piece(std::nullptr_t, SIZE_T length, unsigned long long value) : text(""), size(length), number(value), is_text(false) {}
@@ -239,7 +240,7 @@ constexpr Blob<size> blob(std::initializer_list<Piece> pieces) {
     return made;
 }
 
-/* Whether fields with so many members each, most with none, are followed by their members. */
+/* Whether fields with these numbers of members, 0 for most, are followed by their members. */
 constexpr bool complete(std::initializer_list<unsigned> fields) {
     unsigned missing = 0;
     for (unsigned members : fields) {
@@ -319,7 +320,8 @@ _TLG_CPP_INLINE void write(const How &how, TraceLoggingHProvider provider, const
 #define _TLG_VALUE_IN(v) ::traceweir::tlg::Of<std::decay_t<decltype(v)>>::in
 #define _TLG_VALUE_OUT(v) ::traceweir::tlg::Of<std::decay_t<decltype(v)>>::out
 
-/* An event, if anybody listens. "send" names what tlg_send.h does, and "how" its last arguments. */
+/* Writes an event, if a session listens. "send" names the function of tlg_send.h, and "how" its
+ * last arguments. */
 #define _TLG_EVENT(provider, event, level, keyword, opcode, how_to_send, how, ...)                               \
     do {                                                                                                        \
         _TLG_CONSTANTS(_Tlg, event, level, keyword, opcode, __VA_ARGS__);                                       \

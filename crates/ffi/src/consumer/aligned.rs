@@ -1,8 +1,8 @@
-//! A buffer for a program, at an address that the structure at its beginning may have.
+//! A buffer for a program, aligned for the structure at its beginning.
 
 use super::layout::BufferHead;
 
-/// Bytes that lie in whole words.
+/// Bytes stored in whole 64-bit words.
 #[derive(Default)]
 pub(super) struct Aligned {
     words: Vec<u64>,
@@ -12,7 +12,7 @@ pub(super) struct Aligned {
 const _: () = assert!(align_of::<BufferHead>() <= align_of::<u64>());
 
 impl Aligned {
-    /// Takes other bytes instead of those before; what the last word has too many is 0.
+    /// Replaces the bytes. Unused bytes of the last word are 0.
     pub(super) fn fill(&mut self, bytes: &[u8]) {
         let (whole, rest) = bytes.as_chunks();
         self.words.clear();
@@ -25,12 +25,12 @@ impl Aligned {
         self.length = bytes.len();
     }
 
-    /// Where they are, for as long as this lives and is not filled again.
+    /// Returns the address of the bytes, which is valid until they are replaced or dropped.
     pub(super) fn address(&self) -> *const BufferHead {
         self.words.as_ptr().cast()
     }
 
-    /// How many they are.
+    /// Returns the number of bytes.
     pub(super) const fn length(&self) -> usize {
         self.length
     }
@@ -41,12 +41,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_are_the_same_at_an_aligned_address() {
+    fn bytes_are_unchanged_at_an_aligned_address() {
         let (mut aligned, given) = (Aligned::default(), *b"a buffer, and some more");
         for length in [0, 7, 8, 9, 16, given.len(), 3] {
             aligned.fill(&given[..length]);
             assert!(aligned.address().is_aligned());
-            // SAFETY: as many bytes as it says.
+            // SAFETY: `length` bytes can be read there.
             let bytes =
                 unsafe { std::slice::from_raw_parts(aligned.address().cast::<u8>(), aligned.length()) };
             assert_eq!(bytes, &given[..length]);

@@ -1,4 +1,5 @@
-//! Functions for the classic events of a class, whichever trace they are in: one for each class, the last that was set.
+//! Callbacks for the classic events of a class, in all traces. A class has one callback, the last
+//! that was set.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,18 +11,18 @@ use super::layout::EventCallback;
 use crate::{boundary, ptr};
 
 static CLASSES: RwLock<BTreeMap<Guid, EventCallback>> = RwLock::new(BTreeMap::new());
-/// How many there are, so that events need not look while there are none.
+/// The number of callbacks, so that events cost no lookup while there are none.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether any class has a function.
+/// Returns whether any class has a callback.
 #[inline]
-pub(super) fn are_any() -> bool {
-    // Relaxed: an event that is delivered while a function is set may or may not meet it.
+pub(super) fn has_any() -> bool {
+    // Relaxed: an event that is delivered while a callback is set may or may not reach it.
     COUNT.load(Ordering::Relaxed) != 0
 }
 
-/// The function of a class.
-pub(super) fn of(class: &Guid) -> Option<EventCallback> {
+/// Returns the callback of a class.
+pub(super) fn find_callback(class: &Guid) -> Option<EventCallback> {
     CLASSES.read().unwrap_or_else(PoisonError::into_inner).get(class).copied()
 }
 
@@ -32,11 +33,12 @@ fn change(change: impl FnOnce(&mut BTreeMap<Guid, EventCallback>) -> Status) -> 
     status
 }
 
-/// Sets the function for the classic events of a class.
+/// Sets the callback for the classic events of a class.
 ///
 /// # Safety
 ///
-/// `class` is NULL or a GUID. The function may be called by any thread that processes traces until it is removed and they have returned.
+/// `class` is NULL or a GUID. Any thread that processes traces may call the function until it is
+/// removed and these threads have returned.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn SetTraceCallback(class: *const Guid, callback: Option<EventCallback>) -> u32 {
     boundary::status(|| {
@@ -51,7 +53,7 @@ pub unsafe extern "C" fn SetTraceCallback(class: *const Guid, callback: Option<E
     })
 }
 
-/// Removes the function of a class.
+/// Removes the callback of a class.
 ///
 /// # Safety
 ///

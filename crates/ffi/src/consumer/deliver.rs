@@ -1,6 +1,7 @@
-//! From what the core delivers to the functions of the program.
+//! Passes what the core delivers to the callbacks of the program.
 //!
-//! Each trace has a [`Consumer`]: whom to call, and the structures that are given out. A [`Delivery`] is all of those that are processed together.
+//! Each trace has a [`Consumer`]: its callbacks, and the structures that they receive. A
+//! [`Delivery`] holds the consumers of all traces that are processed together.
 
 use std::ffi::c_void;
 use std::ops::ControlFlow;
@@ -24,24 +25,24 @@ use super::record::Assembler;
 use super::schemas::Delivered;
 use super::{aligned::Aligned, classes, references};
 
-/// Types of the events that tell of losses.
+/// Types of the events that report losses.
 const EVENTS_LOST: u8 = 32;
 const BUFFERS_LOST: u8 = 33;
 
-/// Who gets events.
+/// The callback that receives events.
 #[derive(Clone, Copy)]
 pub(super) enum OnEvent {
-    Nobody,
+    Ignore,
     Record(EventRecordCallback),
     Classic(EventCallback),
 }
 
-/// Who gets buffers.
+/// The callback that receives buffers.
 pub(super) enum OnBuffer {
-    Nobody,
-    /// With the structure that the trace was opened with.
+    Ignore,
+    /// Receives the structure that the trace was opened with.
     Logfile(LogfileBufferCallback, Box<Logfile>),
-    /// With the buffer.
+    /// Receives the buffer itself.
     Bytes(BufferCallback, *mut c_void),
 }
 
@@ -51,7 +52,7 @@ pub(super) struct Logfile {
     _names: [Option<Box<[u16]>>; 2],
 }
 
-/// Whom to call for one trace, and with what.
+/// The callbacks of one trace, and the structures that they receive.
 pub(super) struct Consumer {
     pub(super) handle: u64,
     pub(super) is_raw: bool,
@@ -63,13 +64,15 @@ pub(super) struct Consumer {
     buffers_read: u32,
     lost: u32,
     last_time: i64,
-    /// The buffer that is given out, and room to read it from a file.
-    given: Aligned,
+    /// The bytes of the buffer that a callback receives.
+    buffer_bytes: Aligned,
+    /// Memory to read a buffer from a file.
     read: Vec<u8>,
 }
 
-// SAFETY: addresses of the program's contexts are numbers to us; those of structures point into the consumer's own or into a buffer that is being
-// delivered. That functions and contexts may be used by the thread that processes is what whoever opens the trace says.
+// SAFETY: the library never dereferences the program's contexts; addresses of structures point into
+// the consumer itself or into the buffer that is being delivered. The caller that opens the trace
+// permits the processing thread to use functions and contexts.
 unsafe impl Send for Consumer {}
 
 impl Consumer {
@@ -85,34 +88,36 @@ impl Consumer {
             buffers_read: 0,
             lost: 0,
             last_time: 0,
-            given: Aligned::default(),
+            buffer_bytes: Aligned::default(),
             read: Vec::new(),
         }
     }
 
     #[inline(always)]
     fn call(&mut self, record: &Record<'_>, stamp: i64) {
-        if classes::are_any() && is_classic(record) {
+        if classes::has_any() && is_classic(record) {
             self.call_class(record, stamp);
         }
         match self.on_event {
-            // SAFETY: the function has this type by the contract of opening; what it is given lives until it returns.
+            // SAFETY: the function has this type by the contract of opening; its argument lives
+            // until it returns.
             OnEvent::Record(function) => unsafe { function(self.assembler.record(record, stamp)) },
             // SAFETY: the same.
             OnEvent::Classic(function) => unsafe { function(self.assembler.trace(record, stamp)) },
-            OnEvent::Nobody => {}
+            OnEvent::Ignore => {}
         }
     }
 
     #[cold]
     fn call_class(&mut self, record: &Record<'_>, stamp: i64) {
-        if let Some(function) = classes::of(&record.provider()) {
-            // SAFETY: the function has this type by the contract of setting it; what it is given lives until it returns.
+        if let Some(function) = classes::find_callback(&record.provider()) {
+            // SAFETY: the function has this type by the contract of `SetTraceCallback`; its
+            // argument lives until it returns.
             unsafe { function(self.assembler.trace(record, stamp)) };
         }
     }
 
-    /// Losses are events of a class of their own, without a payload.
+    /// Delivers a loss as an event of a class of its own, without a payload.
     fn call_lost(&mut self, loss: &Loss) {
         let stamp = if self.is_raw { loss.raw } else { loss.time.0 };
         let kinds = [
@@ -135,11 +140,11 @@ impl Consumer {
         }
     }
 
-    /// Whether to go on after a buffer.
+    /// Calls the buffer callback and returns whether to continue.
     fn call_buffer(&mut self, buffer: &Buffer<'_>) -> bool {
         self.buffers_read = self.buffers_read.saturating_add(1);
         match &mut self.on_buffer {
-            OnBuffer::Nobody => true,
+            OnBuffer::Ignore => true,
             OnBuffer::Logfile(function, logfile) => {
                 let log = &mut logfile.structure;
                 log.buffers_read = self.buffers_read;
@@ -147,7 +152,8 @@ impl Consumer {
                 log.events_lost = self.header.events_lost.saturating_add(self.lost);
                 log.current_time = self.last_time;
                 log.current_event = self.assembler.last_trace();
-                // SAFETY: the function has this type by the contract of opening; the structure and its names live as long as the consumer.
+                // SAFETY: the function has this type by the contract of opening; the structure and
+                // its names live as long as the consumer.
                 unsafe { function(log) != 0 }
             }
             OnBuffer::Bytes(function, context) => {
@@ -163,9 +169,10 @@ impl Consumer {
         function: BufferCallback,
         context: *mut c_void,
     ) -> bool {
-        let given = &mut self.given;
-        if buffer.with_bytes(&mut self.read, |bytes| given.fill(bytes)).is_err() {
-            // Its events were delivered as far as they could be read; of a file that changes meanwhile nothing more is known.
+        let buffer_bytes = &mut self.buffer_bytes;
+        if buffer.with_bytes(&mut self.read, |bytes| buffer_bytes.fill(bytes)).is_err() {
+            // Its events were delivered as far as they could be read. The file changed in the
+            // meantime, so there are no bytes to pass on.
             return true;
         }
         let information = BufferCallbackInformation {
@@ -173,14 +180,15 @@ impl Consumer {
             logfile_header: &raw const self.header,
             buffers_read: self.buffers_read,
         };
-        let at = self.given.address();
-        let size = u32::try_from(self.given.length()).unwrap_or(u32::MAX);
+        let at = self.buffer_bytes.address();
+        let size = u32::try_from(self.buffer_bytes.length()).unwrap_or(u32::MAX);
         let current = references::Current::new(self.handle, at.addr());
-        // SAFETY: the function has this type by the contract of opening; what it is given lives until it returns.
-        let goes_on = unsafe { function(at, size, &information, context) != 0 };
-        // Its memory stays where it is when it moves.
-        current.end(&mut self.given);
-        goes_on
+        // SAFETY: the function has this type by the contract of opening; its arguments live until
+        // it returns.
+        let continues = unsafe { function(at, size, &information, context) != 0 };
+        // If the bytes move to `references`, their address stays the same.
+        current.end(&mut self.buffer_bytes);
+        continues
     }
 }
 
@@ -191,7 +199,7 @@ fn is_classic(record: &Record<'_>) -> bool {
 /// All traces that are processed together.
 pub(super) struct Delivery {
     pub(super) consumers: Vec<Consumer>,
-    /// Whether a buffer callback ended it.
+    /// Whether a buffer callback ended the delivery.
     pub(super) is_cancelled: bool,
     delivered: Rc<Delivered>,
 }
@@ -212,10 +220,10 @@ impl Handler for Delivery {
         let Some(consumer) = self.consumers.get(trace) else { return Interest::Events };
         let is_file = consumer.entry.as_ref().is_some_and(|entry| entry.kind == Kind::File);
         match (&consumer.on_event, &consumer.on_buffer) {
-            // Functions that were opened with options and want no events do not cost any decoding.
-            (OnEvent::Nobody, OnBuffer::Bytes(..)) => Interest::Buffers,
-            // What a file's session lost is known beforehand.
-            (_, OnBuffer::Nobody) if is_file => Interest::Events,
+            // A trace opened with options and without an event callback needs no decoding.
+            (OnEvent::Ignore, OnBuffer::Bytes(..)) => Interest::Buffers,
+            // The losses in a file are known beforehand.
+            (_, OnBuffer::Ignore) if is_file => Interest::Events,
             _ => Interest::EventsAndBuffers,
         }
     }
@@ -232,7 +240,7 @@ impl Handler for Delivery {
         if let Some(consumer) = self.consumers.get_mut(event.trace) {
             let stamp = if consumer.is_raw { event.record.time() } else { event.time.0 };
             consumer.last_time = event.time.0;
-            self.delivered.turn_to(event.trace);
+            self.delivered.select(event.trace);
             if Decoder::is_informative(event.record)
                 && let Some(entry) = &consumer.entry
             {
@@ -247,7 +255,7 @@ impl Handler for Delivery {
         if let Some(consumer) = self.consumers.get_mut(loss.trace) {
             let lost = u32::try_from(loss.lost.events).unwrap_or(u32::MAX);
             consumer.lost = consumer.lost.saturating_add(lost);
-            self.delivered.turn_to(loss.trace);
+            self.delivered.select(loss.trace);
             consumer.call_lost(&loss);
         }
         ControlFlow::Continue(())
@@ -258,7 +266,7 @@ impl Handler for Delivery {
         if buffer.header.flags & BUFFER_FLAGS_OF_LOSS != 0
             && let Some(entry) = consumer.entry.as_ref().filter(|entry| entry.kind != Kind::File)
         {
-            entry.dropped(buffer.header.processor_index, buffer.header.time_stamp);
+            entry.record_drop(buffer.header.processor_index, buffer.header.time_stamp);
         }
         if consumer.call_buffer(&buffer) {
             return ControlFlow::Continue(());
@@ -269,14 +277,14 @@ impl Handler for Delivery {
 }
 
 impl Logfile {
-    /// The structure of a program that opens a trace, with names of our own.
-    pub(super) fn new(given: &EventTraceLogfile, names: [Option<Box<[u16]>>; 2]) -> Box<Self> {
+    /// Copies the structure of a program that opens a trace, with copies of its names.
+    pub(super) fn new(structure: &EventTraceLogfile, names: [Option<Box<[u16]>>; 2]) -> Box<Self> {
         let address = |name: &Option<Box<[u16]>>| {
             name.as_ref().map_or(std::ptr::null_mut(), |name| name.as_ptr().cast_mut().cast())
         };
         let [log_file_name, logger_name] = names.each_ref().map(address);
         let structure =
-            EventTraceLogfile { log_file_name, logger_name, current_event: EventTrace::NONE, ..*given };
+            EventTraceLogfile { log_file_name, logger_name, current_event: EventTrace::NONE, ..*structure };
         Box::new(Self { structure, _names: names })
     }
 }

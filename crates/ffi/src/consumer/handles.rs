@@ -1,11 +1,11 @@
 //! Handles of opened traces: numbers that are never used twice.
 //!
 //! ```text
-//!   OpenTrace ──▶ Opened ──ProcessTrace──▶ Busy ──▶ Done         each of them ──CloseTrace──▶ no handle any more
+//!   OpenTrace ──▶ Opened ──ProcessTrace──▶ Busy ──▶ Done      CloseTrace in any state: no handle
 //! ```
 //!
-//! 1. A number that is not in the table is nobody's handle, whoever made it up; so is one that was closed.
-//! 2. No function of the program is called while the table or a state is locked.
+//! 1. A number that is not in the table is not a handle: neither an invented nor a closed one is.
+//! 2. No callback of the program runs while the table or a state is locked.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,24 +18,26 @@ use super::deliver::Consumer;
 use super::layout::{BufferCompletionCallback, TraceLogfileHeader};
 use super::schemas::Schemas;
 
-/// INVALID_PROCESSTRACE_HANDLE.
+/// The published constant INVALID_PROCESSTRACE_HANDLE.
 pub(super) const INVALID: u64 = u64::MAX;
-/// The upper half is even, which that of a registration's handle never is, and further than sessions and loggers count.
+/// The upper half is even, which that of a registration's handle never is, and larger than the ids
+/// of sessions and loggers.
 const FIRST: u64 = 0x7EAC_E000_0000_0001;
 
-/// A function of C for the buffers that a stream is done with.
+/// A function of a C program that receives the buffers that a stream has finished with.
 #[derive(Clone, Copy)]
 pub(super) struct Completion {
     pub(super) function: BufferCompletionCallback,
     pub(super) context: *mut std::ffi::c_void,
 }
 
-// SAFETY: the context is a number to us. That function and context may be used by the thread that processes is what whoever opens the stream says.
+// SAFETY: the library never dereferences the context. The caller that opens the stream permits the
+// processing thread to use function and context.
 unsafe impl Send for Completion {}
 // SAFETY: the same.
 unsafe impl Sync for Completion {}
 
-/// How far a trace is.
+/// The state of a trace.
 enum State {
     Opened(Box<(Trace, Consumer)>),
     Busy,
@@ -47,49 +49,49 @@ pub(super) struct Entry {
     pub(super) kind: Kind,
     closer: Closer,
     state: Mutex<State>,
-    /// Of a stream of buffers.
+    /// For a stream of buffers only.
     pub(super) feed: Option<(Feeder, Completion)>,
-    /// What it says about its events.
+    /// The schemas that the trace contains.
     pub(super) schemas: Arc<Schemas>,
-    known: Mutex<Known>,
+    details: Mutex<Details>,
 }
 
-/// What can be asked of a trace at any time.
-struct Known {
+/// The details that can be queried at any time.
+struct Details {
     header: TraceLogfileHeader,
-    /// For each processor the stamp of its last loss, or 0.
+    /// The stamp of the last loss on each processor, or 0.
     drops: Vec<i64>,
 }
 
 impl Entry {
     pub(super) fn header(&self) -> TraceLogfileHeader {
-        locked(&self.known).header
+        locked(&self.details).header
     }
 
     pub(super) fn set_header(&self, header: TraceLogfileHeader) {
-        let mut known = locked(&self.known);
-        known.header = header;
-        known.drops.resize(processors(&header), 0);
+        let mut details = locked(&self.details);
+        details.header = header;
+        details.drops.resize(processors(&header), 0);
     }
 
-    /// Notes a loss of a processor.
-    pub(super) fn dropped(&self, cpu: u16, stamp: i64) {
-        if let Some(at) = locked(&self.known).drops.get_mut(usize::from(cpu)) {
+    /// Records the stamp of a loss on a processor.
+    pub(super) fn record_drop(&self, cpu: u16, stamp: i64) {
+        if let Some(at) = locked(&self.details).drops.get_mut(usize::from(cpu)) {
             *at = stamp;
         }
     }
 
     pub(super) fn drops(&self) -> Vec<i64> {
-        locked(&self.known).drops.clone()
+        locked(&self.details).drops.clone()
     }
 
-    /// Processing has ended.
-    pub(super) fn done(&self) {
+    /// Marks the processing of the trace as ended.
+    pub(super) fn set_done(&self) {
         *locked(&self.state) = State::Done;
     }
 }
 
-/// Processors as far as a header can be believed.
+/// Returns the number of processors in a header, limited to what a buffer can name.
 fn processors(header: &TraceLogfileHeader) -> usize {
     (header.number_of_processors as usize).clamp(1, usize::from(MAX_PROCESSOR).saturating_add(1))
 }
@@ -105,7 +107,7 @@ struct Table {
 
 static TABLE: Mutex<Table> = Mutex::new(Table { next: FIRST, entries: BTreeMap::new() });
 
-/// Gives a trace a handle.
+/// Adds a trace to the table, and returns its handle.
 pub(super) fn insert(trace: Trace, mut consumer: Consumer, feed: Option<(Feeder, Completion)>) -> u64 {
     let header = TraceLogfileHeader::from(trace.header());
     let mut drops = vec![0; processors(&header)];
@@ -121,21 +123,21 @@ pub(super) fn insert(trace: Trace, mut consumer: Consumer, feed: Option<(Feeder,
     let entry = Entry {
         kind: trace.kind(),
         closer: trace.closer(),
-        schemas: Schemas::of(&trace),
+        schemas: Schemas::new(&trace),
         state: Mutex::new(State::Opened(Box::new((trace, consumer)))),
         feed,
-        known: Mutex::new(Known { header, drops }),
+        details: Mutex::new(Details { header, drops }),
     };
     table.entries.insert(handle, Arc::new(entry));
     handle
 }
 
-/// What a handle stands for.
+/// Finds the trace of a handle.
 pub(super) fn find(handle: u64) -> Result<Arc<Entry>, Status> {
     locked(&TABLE).entries.get(&handle).cloned().ok_or(Status::ERROR_INVALID_HANDLE)
 }
 
-/// What each trace says about its events.
+/// Returns the schemas of all open traces.
 pub(super) fn all_schemas() -> Vec<Arc<Schemas>> {
     locked(&TABLE).entries.values().map(|entry| Arc::clone(&entry.schemas)).collect()
 }
@@ -147,13 +149,13 @@ pub(super) struct Claimed {
     pub(super) consumer: Consumer,
 }
 
-/// Takes the traces of several handles to process them: all or none.
+/// Takes the traces of several handles for processing: all or none.
 pub(super) fn claim(handles: &[u64], window: &Window) -> Result<Vec<Claimed>, Status> {
     let table = locked(&TABLE);
     let mut entries = Vec::with_capacity(handles.len());
     for handle in handles {
         let entry = table.entries.get(handle).ok_or(Status::ERROR_INVALID_HANDLE)?;
-        // Under the table's lock nobody else takes it meanwhile.
+        // No other thread can claim it meanwhile: the table is locked.
         if !matches!(*locked(&entry.state), State::Opened(_)) {
             return Err(Status::ERROR_INVALID_HANDLE);
         }
@@ -166,27 +168,27 @@ pub(super) fn claim(handles: &[u64], window: &Window) -> Result<Vec<Claimed>, St
     if window.from.zip(window.to).is_some_and(|(from, to)| to < from) {
         return Err(Status::ERROR_INVALID_TIME);
     }
-    let take = |entry: Arc<Entry>| {
+    let claim_trace = |entry: Arc<Entry>| {
         let State::Opened(opened) = std::mem::replace(&mut *locked(&entry.state), State::Busy) else {
             return None;
         };
         let (trace, consumer) = *opened;
         Some(Claimed { entry, trace, consumer })
     };
-    Ok(entries.into_iter().filter_map(take).collect())
+    Ok(entries.into_iter().filter_map(claim_trace).collect())
 }
 
-/// Files are processed together, everything else alone.
+/// Checks that all are files, or that there is only one trace.
 fn check_kinds(entries: &[Arc<Entry>]) -> Result<(), Status> {
     let all_files = entries.iter().all(|entry| entry.kind == Kind::File);
     if all_files || entries.len() == 1 { Ok(()) } else { Err(Status::ERROR_INVALID_PARAMETER) }
 }
 
-/// Ends a handle. What is being processed ends later.
+/// Closes a handle. A trace that is being processed ends later.
 pub(super) fn close(handle: u64) -> Status {
     let entry = locked(&TABLE).entries.remove(&handle);
     let Some(entry) = entry else { return Status::ERROR_INVALID_HANDLE };
-    // Dropped at the end, without a lock: buffers of a stream are given back then.
+    // Dropped at the end, without a lock: that gives back the buffers of a stream.
     let state = std::mem::replace(&mut *locked(&entry.state), State::Done);
     match state {
         State::Busy => {

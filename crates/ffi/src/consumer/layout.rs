@@ -1,8 +1,9 @@
 //! Structures of evntcons.h and of the consumer half of evntrace.h.
 //!
-//! Source: Documented (evntcons.h, evntrace.h). A test compares every size and offset with what C compilers make of the headers. Where C has a union,
-//! the member that is used here gives the field its name.
-#![allow(missing_docs)] // Fields as published.
+//! Source: Documented (evntcons.h, evntrace.h). A test compares every size and offset with what C
+//! compilers make of the headers. A field that is a union in C has the name of the member that is
+//! used here.
+#![allow(missing_docs)] // The fields are documented with the published structures.
 
 use std::ffi::c_void;
 
@@ -12,7 +13,7 @@ use traceweir_format::logfile::{LogFileHeader, TimeZone};
 use crate::types::EventTraceHeader;
 pub use crate::types::record::{BufferContext, EventHeader, EventRecord, ExtendedDataItem};
 
-/// EVENT_EXTENDED_ITEM_INSTANCE.
+/// The published structure EVENT_EXTENDED_ITEM_INSTANCE.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct InstanceItem {
@@ -21,7 +22,7 @@ pub struct InstanceItem {
     pub parent_guid: Guid,
 }
 
-/// EVENT_TRACE.
+/// The published structure EVENT_TRACE.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct EventTrace {
@@ -34,7 +35,7 @@ pub struct EventTrace {
     pub buffer_context: BufferContext,
 }
 
-/// TIME_ZONE_INFORMATION.
+/// The published structure TIME_ZONE_INFORMATION.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct TimeZoneInformation {
@@ -47,7 +48,7 @@ pub struct TimeZoneInformation {
     pub daylight_bias: i32,
 }
 
-/// TRACE_LOGFILE_HEADER.
+/// The published structure TRACE_LOGFILE_HEADER.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct TraceLogfileHeader {
@@ -67,7 +68,7 @@ pub struct TraceLogfileHeader {
     pub logger_name: *mut u16,
     pub log_file_name: *mut u16,
     pub time_zone: TimeZoneInformation,
-    /// In C the compiler's own.
+    /// Inserted by the compiler in C.
     pub padding: u32,
     pub boot_time: i64,
     pub perf_freq: i64,
@@ -76,24 +77,24 @@ pub struct TraceLogfileHeader {
     pub buffers_lost: u32,
 }
 
-// SAFETY: the two addresses are NULL.
+// SAFETY: the two addresses are always NULL.
 unsafe impl Send for TraceLogfileHeader {}
 // SAFETY: the same.
 unsafe impl Sync for TraceLogfileHeader {}
 
-/// EVENT_CALLBACK.
+/// The published callback type EVENT_CALLBACK.
 pub type EventCallback = unsafe extern "C" fn(*mut EventTrace);
-/// EVENT_RECORD_CALLBACK.
+/// The published callback type EVENT_RECORD_CALLBACK.
 pub type EventRecordCallback = unsafe extern "C" fn(*mut EventRecord);
-/// EVENT_TRACE_BUFFER_CALLBACKW and A.
+/// The published callback type EVENT_TRACE_BUFFER_CALLBACKW and its A form.
 pub type LogfileBufferCallback = unsafe extern "C" fn(*mut EventTraceLogfile) -> u32;
-/// ETW_BUFFER_CALLBACK.
+/// The published callback type ETW_BUFFER_CALLBACK.
 pub type BufferCallback =
     unsafe extern "C" fn(*const BufferHead, u32, *const BufferCallbackInformation, *mut c_void) -> i32;
-/// ETW_BUFFER_COMPLETION_CALLBACK.
+/// The published callback type ETW_BUFFER_COMPLETION_CALLBACK.
 pub type BufferCompletionCallback = unsafe extern "C" fn(*const BufferHead, *mut c_void);
 
-/// EVENT_TRACE_LOGFILEW and A, which differ in what the names point to.
+/// EVENT_TRACE_LOGFILEW and A, which differ only in the character type of the names.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct EventTraceLogfile {
@@ -108,13 +109,13 @@ pub struct EventTraceLogfile {
     pub buffer_size: u32,
     pub filled: u32,
     pub events_lost: u32,
-    /// An [`EventCallback`], or by the mode an [`EventRecordCallback`].
+    /// An [`EventCallback`], or an [`EventRecordCallback`] if the mode says so.
     pub event_callback: Option<EventCallback>,
     pub is_kernel_trace: u32,
     pub context: *mut c_void,
 }
 
-/// ETW_BUFFER_HEADER.
+/// The published structure ETW_BUFFER_HEADER.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct BufferHead {
@@ -127,7 +128,7 @@ pub struct BufferHead {
     pub reserved4: [u32; 5],
 }
 
-/// ETW_BUFFER_CALLBACK_INFORMATION.
+/// The published structure ETW_BUFFER_CALLBACK_INFORMATION.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct BufferCallbackInformation {
@@ -136,7 +137,7 @@ pub struct BufferCallbackInformation {
     pub buffers_read: u32,
 }
 
-/// ETW_OPEN_TRACE_OPTIONS.
+/// The published structure ETW_OPEN_TRACE_OPTIONS.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct OpenTraceOptions {
@@ -147,7 +148,7 @@ pub struct OpenTraceOptions {
     pub buffer_callback_context: *mut c_void,
 }
 
-/// ETW_TRACE_PARTITION_INFORMATION.
+/// The published structure ETW_TRACE_PARTITION_INFORMATION.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct PartitionInformation {
@@ -157,7 +158,7 @@ pub struct PartitionInformation {
     pub partition_type: u32,
 }
 
-/// ETW_TRACE_PARTITION_INFORMATION_V2.
+/// The published structure ETW_TRACE_PARTITION_INFORMATION_V2.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct PartitionInformationV2 {
@@ -167,11 +168,11 @@ pub struct PartitionInformationV2 {
     pub parent_id: *mut u16,
 }
 
-/// PROCESS_TRACE_MODE_…
+/// Flags of `ProcessTraceMode` (PROCESS_TRACE_MODE_…).
 pub const PROCESS_TRACE_MODE_REAL_TIME: u32 = 0x100;
 pub const PROCESS_TRACE_MODE_RAW_TIMESTAMP: u32 = 0x1000;
 pub const PROCESS_TRACE_MODE_EVENT_RECORD: u32 = 0x1000_0000;
-/// ETW_PROCESS_TRACE_MODES.
+/// Flags of the enumeration ETW_PROCESS_TRACE_MODES.
 pub const ETW_PROCESS_TRACE_MODE_RAW_TIMESTAMP: u32 = 1;
 
 const _: () = assert!(size_of::<EventTrace>() == 88 && size_of::<TraceLogfileHeader>() == 280);
@@ -229,7 +230,7 @@ impl From<&TimeZone> for TimeZoneInformation {
 }
 
 impl EventTrace {
-    /// An event that says nothing.
+    /// An empty event.
     pub const NONE: Self = Self {
         header: EventTraceHeader {
             size: 0,

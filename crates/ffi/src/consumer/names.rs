@@ -1,4 +1,4 @@
-//! Names that a program opens traces by: UTF-16, or bytes, up to a NUL.
+//! Names of the traces that a program opens: UTF-16 or bytes, terminated by a NUL.
 
 use std::ffi::{OsString, c_void};
 
@@ -7,37 +7,37 @@ use traceweir::Status;
 use crate::ptr;
 use crate::text::{MAX_PATH_UNITS, Unit};
 
-/// How names are written.
+/// The encoding of names.
 #[derive(Clone, Copy)]
 pub(super) enum Text {
     /// UTF-16.
     Wide,
-    /// Bytes as the system takes them.
+    /// Bytes, as in file names.
     Narrow,
 }
 
-/// A name, and a copy as the program had it.
+/// A name, and a copy in the program's encoding.
 pub(super) struct Name {
     pub(super) text: OsString,
-    /// Up to and including the NUL; bytes lie in it two by two.
+    /// Includes the NUL. Each unit holds two bytes of a narrow name.
     pub(super) copy: Box<[u16]>,
 }
 
 impl Text {
-    /// The name at an address; none at NULL and where it is empty.
+    /// Reads the name at an address. Returns `None` for NULL and for an empty name.
     ///
     /// # Safety
     ///
-    /// `at` is NULL, or characters of which one is 0.
+    /// `at` is NULL, or the address of characters that end with a NUL.
     pub(super) unsafe fn read(self, at: *const c_void) -> Result<Option<Name>, Status> {
         if at.is_null() {
             return Ok(None);
         }
         let name = match self {
             // SAFETY: by the contract.
-            Self::Wide => unsafe { named(at.cast::<u16>(), |units| units.to_vec()) }?,
+            Self::Wide => unsafe { read_name(at.cast::<u16>(), |units| units.to_vec()) }?,
             // SAFETY: by the contract.
-            Self::Narrow => unsafe { named(at.cast::<u8>(), pairs) }?,
+            Self::Narrow => unsafe { read_name(at.cast::<u8>(), pairs) }?,
         };
         Ok((!name.text.is_empty()).then_some(name))
     }
@@ -45,8 +45,8 @@ impl Text {
 
 /// # Safety
 ///
-/// `at` is characters of which one is 0.
-unsafe fn named<U: Unit>(at: *const U, copied: impl FnOnce(&[U]) -> Vec<u16>) -> Result<Name, Status> {
+/// `at` is the address of characters that end with a NUL.
+unsafe fn read_name<U: Unit>(at: *const U, copied: impl FnOnce(&[U]) -> Vec<u16>) -> Result<Name, Status> {
     // SAFETY: by the contract.
     let units = unsafe { ptr::text(at, MAX_PATH_UNITS) }.ok_or(Status::ERROR_BAD_PATHNAME)?;
     let mut copy = copied(&units);
@@ -65,8 +65,8 @@ fn pairs(bytes: &[u8]) -> Vec<u16> {
 }
 
 impl Name {
-    /// The name as a session's, which is text.
-    pub(super) fn of_session(&self) -> Result<String, Status> {
+    /// Returns the name as the name of a session, which must be valid UTF-8.
+    pub(super) fn session_name(&self) -> Result<String, Status> {
         self.text.to_str().map(str::to_owned).ok_or(Status::ERROR_INVALID_PARAMETER)
     }
 }
@@ -89,20 +89,20 @@ mod tests {
             assert!(Text::Wide.read(std::ptr::null()).unwrap().is_none());
         }
         let endless = vec![b'x'; MAX_PATH_UNITS];
-        // SAFETY: as many bytes as are looked at.
+        // SAFETY: no more than `MAX_PATH_UNITS` bytes are read.
         assert!(unsafe { Text::Narrow.read(endless.as_ptr().cast()) }.is_err());
     }
 
     #[test]
-    fn what_is_no_text_is_refused_and_not_mended() {
+    fn invalid_text_is_refused_and_not_repaired() {
         let refused = |name: Result<Option<Name>, Status>| name.err();
         let lone = [0x61_u16, 0xD800, 0];
         // SAFETY: texts with a NUL.
         unsafe {
             assert_eq!(refused(Text::Wide.read(lone.as_ptr().cast())), Some(Status::ERROR_INVALID_PARAMETER));
             let bytes = Text::Narrow.read(c"\xFF".as_ptr().cast()).unwrap().unwrap();
-            assert_eq!(bytes.text.as_encoded_bytes(), b"\xFF", "a file may have such a name");
-            assert_eq!(bytes.of_session(), Err(Status::ERROR_INVALID_PARAMETER), "a session has none such");
+            assert_eq!(bytes.text.as_encoded_bytes(), b"\xFF", "valid as the name of a file");
+            assert_eq!(bytes.session_name(), Err(Status::ERROR_INVALID_PARAMETER), "not of a session");
         }
     }
 }

@@ -1,6 +1,7 @@
-//! Opening traces: by the structure with names and callbacks, or by options.
+//! Opening traces: with the structure that has names and callbacks, or with options.
 //!
-//! Each function gives a handle, or INVALID_PROCESSTRACE_HANDLE and the reason as the thread's last error.
+//! Each function returns a handle. On failure it sets the thread's last error and returns
+//! INVALID_PROCESSTRACE_HANDLE.
 
 use std::ffi::c_void;
 use std::path::Path;
@@ -20,18 +21,20 @@ use super::layout::{
 use super::names::{Name, Text};
 use crate::{boundary, last_error, ptr};
 
-/// Opens a file or a live session; [`Trace::open_file`], [`Trace::open_live`]. What the trace says about itself is put into the structure.
+/// Opens a file or a live session; [`Trace::open_file`], [`Trace::open_live`]. Fills the structure
+/// with the header of the trace.
 ///
 /// # Safety
 ///
-/// `logfile` is NULL or an EVENT_TRACE_LOGFILEW whose names are NULL or end with 0. Its functions may be called with its context by whoever processes the trace.
+/// `logfile` is NULL or an EVENT_TRACE_LOGFILEW whose names are NULL or end with 0. Any thread that
+/// processes the trace may call its functions with its context.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn OpenTraceW(logfile: *mut EventTraceLogfile) -> u64 {
     // SAFETY: by the contract.
-    told(|| unsafe { by_structure(logfile, Text::Wide) })
+    handle_or_last_error(|| unsafe { open_by_structure(logfile, Text::Wide) })
 }
 
-/// The same for names in bytes.
+/// Like [`OpenTraceW`], with names in bytes.
 ///
 /// # Safety
 ///
@@ -39,11 +42,12 @@ pub unsafe extern "C" fn OpenTraceW(logfile: *mut EventTraceLogfile) -> u64 {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn OpenTraceA(logfile: *mut EventTraceLogfile) -> u64 {
     // SAFETY: by the contract.
-    told(|| unsafe { by_structure(logfile, Text::Narrow) })
+    handle_or_last_error(|| unsafe { open_by_structure(logfile, Text::Narrow) })
 }
 
-/// A handle, or the reason as the last error.
-fn told(open: impl FnOnce() -> Result<u64, Status>) -> u64 {
+/// Runs a function that opens a trace. On failure it sets the last error and returns the invalid
+/// handle.
+fn handle_or_last_error(open: impl FnOnce() -> Result<u64, Status>) -> u64 {
     let opened = boundary::guarded(Err(Status::ERROR_NOACCESS), open);
     opened.unwrap_or_else(|status| {
         last_error::set(status);
@@ -54,12 +58,12 @@ fn told(open: impl FnOnce() -> Result<u64, Status>) -> u64 {
 /// # Safety
 ///
 /// As [`OpenTraceW`].
-unsafe fn by_structure(at: *mut EventTraceLogfile, text: Text) -> Result<u64, Status> {
+unsafe fn open_by_structure(at: *mut EventTraceLogfile, text: Text) -> Result<u64, Status> {
     // SAFETY: by the contract.
-    let given = unsafe { ptr::copied(at) }.ok_or(Status::ERROR_INVALID_PARAMETER)?;
+    let structure = unsafe { ptr::copied(at) }.ok_or(Status::ERROR_INVALID_PARAMETER)?;
     // SAFETY: by the contract.
-    let (file, logger) = unsafe { (text.read(given.log_file_name)?, text.read(given.logger_name)?) };
-    let trace = open_named(file.as_ref(), logger.as_ref(), given.process_trace_mode)?;
+    let (file, logger) = unsafe { (text.read(structure.log_file_name)?, text.read(structure.logger_name)?) };
+    let trace = open_named(file.as_ref(), logger.as_ref(), structure.process_trace_mode)?;
     let header = trace.header();
     let is_kernel = trace.is_of_the_system() || is_kernel_logger(&header.session_name);
     let filled = EventTraceLogfile {
@@ -67,34 +71,35 @@ unsafe fn by_structure(at: *mut EventTraceLogfile, text: Text) -> Result<u64, St
         buffer_size: header.buffer_size,
         is_kernel_trace: u32::from(is_kernel),
         events_lost: header.events_lost,
-        ..given
+        ..structure
     };
-    let on_event = match given.event_callback {
-        None => OnEvent::Nobody,
-        Some(function) if given.process_trace_mode & PROCESS_TRACE_MODE_EVENT_RECORD != 0 => {
-            // SAFETY: the mode says that the union has the other function in it; both are addresses of functions.
+    let on_event = match structure.event_callback {
+        None => OnEvent::Ignore,
+        Some(function) if structure.process_trace_mode & PROCESS_TRACE_MODE_EVENT_RECORD != 0 => {
+            // SAFETY: the mode says that the union holds the other function; both are addresses of
+            // functions.
             OnEvent::Record(unsafe { std::mem::transmute::<EventCallback, EventRecordCallback>(function) })
         }
         Some(function) => OnEvent::Classic(function),
     };
     let names = [file, logger].map(|name| name.map(|name| name.copy));
-    let on_buffer = match given.buffer_callback {
+    let on_buffer = match structure.buffer_callback {
         Some(function) => OnBuffer::Logfile(function, Logfile::new(&filled, names)),
-        None => OnBuffer::Nobody,
+        None => OnBuffer::Ignore,
     };
-    let is_raw = given.process_trace_mode & PROCESS_TRACE_MODE_RAW_TIMESTAMP != 0;
-    let consumer = Consumer::new(on_event, on_buffer, is_raw, given.context);
+    let is_raw = structure.process_trace_mode & PROCESS_TRACE_MODE_RAW_TIMESTAMP != 0;
+    let consumer = Consumer::new(on_event, on_buffer, is_raw, structure.context);
     // SAFETY: by the contract.
     unsafe { ptr::store(at, filled) };
     Ok(handles::insert(trace, consumer, None))
 }
 
-/// Whether a session is the one of the system's own events, by its name, which has no case.
+/// Returns whether a session name is that of the kernel logger, ignoring case.
 fn is_kernel_logger(name: &str) -> bool {
     name.eq_ignore_ascii_case(KERNEL_LOGGER_NAME)
 }
 
-/// What the names stand for; the mode decides nothing but has to fit.
+/// Opens the trace that the names identify. The mode must match the name that is set.
 fn open_named(file: Option<&Name>, logger: Option<&Name>, mode: u32) -> Result<Trace, Status> {
     let is_live = mode & PROCESS_TRACE_MODE_REAL_TIME != 0;
     match (file, logger) {
@@ -110,7 +115,7 @@ fn open_file(name: &Name) -> Result<Trace, Status> {
 }
 
 fn open_live(name: &Name) -> Result<Trace, Status> {
-    let session = SessionRef::Name(name.of_session()?);
+    let session = SessionRef::Name(name.session_name()?);
     Trace::open_live(None, &session).map_err(|error| error.status())
 }
 
@@ -118,7 +123,8 @@ fn open_live(name: &Name) -> Result<Trace, Status> {
 ///
 /// # Safety
 ///
-/// Pointers are NULL or valid; the name ends with 0. Functions of the options may be called with their contexts by whoever processes the trace.
+/// Pointers are NULL or valid; the name ends with 0. Any thread that processes the trace may call
+/// the functions of the options with their contexts.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn OpenTraceFromFile(
     name: *const u16,
@@ -126,7 +132,7 @@ pub unsafe extern "C" fn OpenTraceFromFile(
     header: *mut TraceLogfileHeader,
 ) -> u64 {
     // SAFETY: by the contract.
-    told(|| unsafe { by_options(name, options, header, open_file) })
+    handle_or_last_error(|| unsafe { open_by_options(name, options, header, open_file) })
 }
 
 /// Opens a live session; [`Trace::open_live`].
@@ -141,15 +147,16 @@ pub unsafe extern "C" fn OpenTraceFromRealTimeLogger(
     header: *mut TraceLogfileHeader,
 ) -> u64 {
     // SAFETY: by the contract.
-    told(|| unsafe { by_options(name, options, header, open_live) })
+    handle_or_last_error(|| unsafe { open_by_options(name, options, header, open_live) })
 }
 
-/// The same, with memory for buffers that wait for the program ([`Trace::hold_up_to`]): 0 is the usual, and never less than the session's. Partitions of
-/// memory are not to be had here.
+/// Like [`OpenTraceFromRealTimeLogger`], with a limit for the memory of buffers that wait for the
+/// program ([`Trace::hold_up_to`]): 0 stands for the default, and the limit is never below that of
+/// the session. Memory partitions are not supported.
 ///
 /// # Safety
 ///
-/// As [`OpenTraceFromFile`]; the partition is not looked into.
+/// As [`OpenTraceFromFile`]; the partition is not dereferenced.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn OpenTraceFromRealTimeLoggerWithAllocationOptions(
     name: *const u16,
@@ -158,7 +165,7 @@ pub unsafe extern "C" fn OpenTraceFromRealTimeLoggerWithAllocationOptions(
     memory_partition: *mut c_void,
     header: *mut TraceLogfileHeader,
 ) -> u64 {
-    told(|| {
+    handle_or_last_error(|| {
         if !memory_partition.is_null() {
             return Err(Status::ERROR_NOT_SUPPORTED);
         }
@@ -168,14 +175,14 @@ pub unsafe extern "C" fn OpenTraceFromRealTimeLoggerWithAllocationOptions(
             Ok(trace)
         };
         // SAFETY: by the contract.
-        unsafe { by_options(name, options, header, open) }
+        unsafe { open_by_options(name, options, header, open) }
     })
 }
 
 /// # Safety
 ///
 /// As [`OpenTraceFromFile`].
-unsafe fn by_options(
+unsafe fn open_by_options(
     name: *const u16,
     options: *const OpenTraceOptions,
     header: *mut TraceLogfileHeader,
@@ -188,41 +195,42 @@ unsafe fn by_options(
     }
     // SAFETY: by the contract.
     let name = unsafe { Text::Wide.read(name.cast()) }?.ok_or(Status::ERROR_BAD_PATHNAME)?;
-    let consumer = consumer_of(&options)?;
+    let consumer = new_consumer(&options)?;
     let trace = open(&name)?;
     // SAFETY: by the contract.
     unsafe { ptr::store(header, TraceLogfileHeader::from(trace.header())) };
     Ok(handles::insert(trace, consumer, None))
 }
 
-fn consumer_of(options: &OpenTraceOptions) -> Result<Consumer, Status> {
+fn new_consumer(options: &OpenTraceOptions) -> Result<Consumer, Status> {
     if options.process_trace_modes & !ETW_PROCESS_TRACE_MODE_RAW_TIMESTAMP != 0 {
         return Err(Status::ERROR_INVALID_PARAMETER);
     }
-    let on_event = options.event_callback.map_or(OnEvent::Nobody, OnEvent::Record);
+    let on_event = options.event_callback.map_or(OnEvent::Ignore, OnEvent::Record);
     let context = options.buffer_callback_context;
-    let on_buffer = options.buffer_callback.map_or(OnBuffer::Nobody, |f| OnBuffer::Bytes(f, context));
+    let on_buffer = options.buffer_callback.map_or(OnBuffer::Ignore, |f| OnBuffer::Bytes(f, context));
     let is_raw = options.process_trace_modes != 0;
     Ok(Consumer::new(on_event, on_buffer, is_raw, options.event_callback_context))
 }
 
-/// Opens a trace of buffers that the program brings; [`Trace::from_buffers`].
+/// Opens a trace of buffers that the program supplies; [`Trace::from_buffers`].
 ///
 /// # Safety
 ///
-/// `options` as for [`OpenTraceFromFile`]; the completion function may be called with its context by whoever processes or closes the trace.
+/// `options` as for [`OpenTraceFromFile`]; any thread that processes or closes the trace may call
+/// the completion function with its context.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn OpenTraceFromBufferStream(
     options: *const OpenTraceOptions,
     completion: Option<BufferCompletionCallback>,
     context: *mut c_void,
 ) -> u64 {
-    told(|| {
+    handle_or_last_error(|| {
         // SAFETY: by the contract.
         let (Some(options), Some(function)) = (unsafe { ptr::copied(options) }, completion) else {
             return Err(Status::ERROR_INVALID_PARAMETER);
         };
-        let consumer = consumer_of(&options)?;
+        let consumer = new_consumer(&options)?;
         let (trace, feeder) = Trace::from_buffers().map_err(|error| error.status())?;
         Ok(handles::insert(trace, consumer, Some((feeder, Completion { function, context }))))
     })
@@ -233,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_logger_is_known_in_any_case() {
+    fn kernel_logger_name_ignores_case() {
         assert!(is_kernel_logger("NT Kernel Logger") && is_kernel_logger("nt kernel logger"));
         assert!(!is_kernel_logger("NT Kernel Logger 2"));
     }

@@ -1,9 +1,9 @@
-//! What can be asked of a trace: QueryTraceProcessingHandle.
+//! Queries about a trace: QueryTraceProcessingHandle.
 //!
 //! ```text
 //!   1 partition          48 bytes, all 0: traces here are of the machine itself
 //!   2 partition, V2      32 bytes, all 0
-//!   3 last drops         00 u32 processors │ 08 i64 for each: raw stamp of its last loss, 0 = never
+//!   3 last drops         00 u32 processors │ 08 i64 for each: raw stamp of its last loss, or 0
 //!   4 log-file header    280 bytes
 //! ```
 
@@ -15,17 +15,19 @@ use super::handles;
 use super::layout::{PartitionInformation, PartitionInformationV2, TraceLogfileHeader};
 use crate::{boundary, ptr};
 
-/// ETW_PROCESS_HANDLE_INFO_TYPE.
+/// Values of the enumeration ETW_PROCESS_HANDLE_INFO_TYPE.
 const PARTITION: u32 = 1;
 const PARTITION_V2: u32 = 2;
 const LAST_DROPPED_TIMES: u32 = 3;
 const LOG_FILE_HEADER: u32 = 4;
 
-/// Answers a question about a trace. Too little room is ERROR_INSUFFICIENT_BUFFER, with how much it takes.
+/// Answers a query about a trace. If the buffer is too small, stores the required size and returns
+/// ERROR_INSUFFICIENT_BUFFER.
 ///
 /// # Safety
 ///
-/// `out` has `out_size` bytes; `returned` is NULL or a ULONG can be written there. No class takes anything in.
+/// `out` has `out_size` bytes; `returned` is NULL or a ULONG can be written there. No class has an
+/// input.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn QueryTraceProcessingHandle(
     handle: u64,
@@ -49,7 +51,7 @@ pub unsafe extern "C" fn QueryTraceProcessingHandle(
         if out.is_null() || returned.is_null() {
             return Status::ERROR_INVALID_PARAMETER;
         }
-        // SAFETY: not NULL, and by the contract with room for it.
+        // SAFETY: `out` is not NULL, and has room for the answer by the contract.
         unsafe { out.cast::<u8>().copy_from_nonoverlapping(answer.as_ptr(), answer.len()) };
         Status::ERROR_SUCCESS
     })
@@ -63,13 +65,13 @@ fn answer(handle: u64, class: u32) -> Result<Vec<u8>, Status> {
         LAST_DROPPED_TIMES => {
             let drops = entry.drops();
             let count = u64::try_from(drops.len()).unwrap_or(0);
-            // The count has four bytes; those behind it are 0, as the high half of this is.
+            // The count has four bytes. The four after it are 0, as the high half of this u64 is.
             Ok(count.to_le_bytes().into_iter().chain(drops.into_iter().flat_map(i64::to_le_bytes)).collect())
         }
         LOG_FILE_HEADER => {
             let header = entry.header();
             let mut bytes = vec![0; size_of::<TraceLogfileHeader>()];
-            // SAFETY: as many bytes, and the structure has none that are not fields.
+            // SAFETY: the vector has the size of the structure, all bytes of which are fields.
             unsafe { bytes.as_mut_ptr().cast::<TraceLogfileHeader>().write_unaligned(header) };
             Ok(bytes)
         }

@@ -1,4 +1,4 @@
-//! An event of a file or session in the structures that callbacks get: EVENT_RECORD, and EVENT_TRACE for the older ones.
+//! Makes the structures that callbacks receive: EVENT_RECORD, and EVENT_TRACE for older callbacks.
 //!
 //! ```text
 //!   record in its buffer   [ header │ items │ payload ]
@@ -6,8 +6,10 @@
 //!   EVENT_RECORD           [ copy  │ ExtendedData ─▶ items[…].DataPtr │ UserData ]
 //! ```
 //!
-//! 1. Nothing is allocated and no payload copied: the structures live here and point into the buffer, for as long as a callback runs.
-//! 2. What a file does not keep is added: 32 or 64 bits, classic, private, whether there are CPU times, how the payload is described.
+//! 1. Nothing is allocated and no payload is copied: the structures live here and point into the
+//!    buffer while a callback runs.
+//! 2. Flags that a file does not keep are added: 32 or 64 bits, classic, private, whether there are
+//!    CPU times, and how the payload is described.
 //!
 //! Flags: `docs/spec` of the header, "a consumer adds the rest".
 
@@ -31,31 +33,31 @@ use crate::types::EventTraceHeader;
 /// EVENT_HEADER_PROPERTY_…
 const PROPERTY_XML: u16 = 1;
 const PROPERTY_LEGACY_EVENTLOG: u16 = 4;
-/// What is recorded of a processor's alignment.
+/// The alignment that is recorded for a processor.
 const ALIGNMENT: u16 = 8;
-/// Processors whose numbers one byte holds.
+/// The number of processors whose numbers fit into one byte.
 const BYTE_PROCESSORS: u32 = 256;
 const NO_ITEM: ExtendedDataItem =
     ExtendedDataItem { reserved1: 0, ext_type: 0, linkage: 0, data_size: 0, data_ptr: 0 };
 
-/// What the extended items of an event are.
+/// A summary of the extended data items of an event.
 struct Items {
     count: u16,
-    /// One names the provider that it was enabled by.
+    /// One of them names the provider through which the event was enabled.
     has_control: bool,
-    /// One describes its fields.
+    /// One of them describes the event's fields.
     has_schema: bool,
 }
 
-/// Makes one event after the other.
+/// Makes the structures of one event after the other.
 pub(super) struct Assembler {
     record: EventRecord,
     trace: EventTrace,
     items: [ExtendedDataItem; MAX_ITEMS],
     instance: InstanceItem,
-    /// What the program wants to find in each event.
+    /// The program's context, which each event carries.
     context: *mut c_void,
-    /// Flags that all events of the session have.
+    /// Flags of all events of the session.
     common: u16,
     logger: u16,
     wide_index: bool,
@@ -98,7 +100,7 @@ impl Assembler {
         }
     }
 
-    /// What is known of the session.
+    /// Sets what all events of a session have in common.
     pub(super) fn begin(&mut self, header: &LogFileHeader, logger: u16) {
         let is_private =
             header.log_file_mode & (EVENT_TRACE_PRIVATE_LOGGER_MODE | EVENT_TRACE_PRIVATE_IN_PROC) != 0;
@@ -107,27 +109,27 @@ impl Assembler {
         self.logger = logger;
     }
 
-    /// The event as EVENT_RECORD; it holds until the next one.
+    /// Returns the event as EVENT_RECORD, which is valid until the next one.
     #[inline(always)]
     pub(super) fn record(&mut self, record: &Record<'_>, stamp: i64) -> *mut EventRecord {
         let is_wide = self.has_wide_index(record);
         let flags = self.flags_of(record, is_wide);
         if record.family() == Family::Event {
-            self.of_event(record, flags);
+            self.fill_event(record, flags);
         } else {
-            self.of_other(record, flags);
+            self.fill_other(record, flags);
         }
         self.record.event_header.time_stamp = stamp;
         self.record.buffer_context = self.context_of(record, is_wide);
         let payload = record.payload();
-        // A record has 16 bits of size.
+        // The size of a record has 16 bits.
         self.record.user_data_length = payload.len() as u16;
         self.record.user_data = address_of(payload);
         self.record.user_context = self.context;
         &raw mut self.record
     }
 
-    /// The flags that a file does not keep and that every kind of event has.
+    /// Returns the flags that a file does not keep and that every kind of event has.
     #[inline(always)]
     fn flags_of(&self, record: &Record<'_>, is_wide: bool) -> u16 {
         let width = if record.pointer_size() == 4 {
@@ -139,17 +141,18 @@ impl Assembler {
         self.common | width | index
     }
 
-    /// An EVENT has the structure's own header in the file.
+    /// Fills in an EVENT, whose header in the file is that of the structure.
     #[inline(always)]
-    fn of_event(&mut self, record: &Record<'_>, flags: u16) {
+    fn fill_event(&mut self, record: &Record<'_>, flags: u16) {
         let bytes = record.bytes();
         if let Some(head) = bytes.first_chunk::<{ size_of::<EventHeader>() }>() {
-            // SAFETY: as many bytes as the structure has, whose fields are numbers in the file's order; little endian, as this crate's targets are.
+            // SAFETY: the chunk has the size of the structure, whose fields are numbers in the
+            // file's order; little endian, as this crate's targets are.
             self.record.event_header = unsafe { head.as_ptr().cast::<EventHeader>().read_unaligned() };
         }
-        let Items { count, has_control, has_schema } = self.take_items(record);
+        let Items { count, has_control, has_schema } = self.fill_items(record);
         let header = &mut self.record.event_header;
-        // In the file the high byte is the record's marker.
+        // In the file, the high byte is the record's marker.
         header.header_type &= 0xFF;
         let kept = header.flags & EVENT_HEADER_FLAG_STRING_ONLY;
         let describes_itself = has_schema || header.event_descriptor.channel == CHANNEL_TRACELOGGING;
@@ -161,12 +164,13 @@ impl Assembler {
         header.flags = kept | flags | items | decoded | flag_of_times(header.kernel_time, header.user_time);
     }
 
-    /// The extended items of an EVENT, walked once.
+    /// Fills in the extended data items of an EVENT, in one pass.
     ///
-    /// Their links are those of the record: it has been found to end with an item that is linked to none, and to have no more than there is room for.
+    /// Their links are those of the record: the parser has checked that its last item is not linked
+    /// to another, and that there are at most `MAX_ITEMS`.
     #[inline(always)]
-    fn take_items(&mut self, record: &Record<'_>) -> Items {
-        // A bit for each of the types that count here; all beyond 62 share one.
+    fn fill_items(&mut self, record: &Record<'_>) -> Items {
+        // One bit for each type of item; all types from 63 on share one.
         let (mut count, mut kinds) = (0_u16, 0_u64);
         for (to, (head, data)) in self.items.iter_mut().zip(record.items().published()) {
             *to = item_of(head, data);
@@ -178,9 +182,9 @@ impl Assembler {
         Items { count, has_control: has(ExtType::CONTROL_GUID), has_schema: has(ExtType::EVENT_SCHEMA_TL) }
     }
 
-    /// Kernel events, classic ones and messages.
+    /// Fills in a kernel event, a classic event or a message.
     #[inline(never)]
-    fn of_other(&mut self, record: &Record<'_>, flags: u16) {
+    fn fill_other(&mut self, record: &Record<'_>, flags: u16) {
         let (kernel_time, user_time) = record.cpu_times().unwrap_or((0, 0));
         let (own, event_property) = match record.family() {
             Family::Message => (EVENT_HEADER_FLAG_TRACE_MESSAGE, 0),
@@ -210,7 +214,7 @@ impl Assembler {
         }
     }
 
-    /// The item of a classic event that names its instance; it points to a structure that lives here.
+    /// Makes the extended data item for the instance of a classic event. It points into `self`.
     fn instance_of(&mut self, record: &Record<'_>) -> Option<ExtendedDataItem> {
         let instance = record.instance()?;
         self.instance = InstanceItem {
@@ -223,7 +227,8 @@ impl Assembler {
         Some(ExtendedDataItem { ext_type: ExtType::INSTANCE_INFO.0, data_size, data_ptr, ..NO_ITEM })
     }
 
-    /// Items that the record has no heads for, in this order: all but the last are linked to the next. How many.
+    /// Stores extended data items that the record does not have as such, in this order: each except
+    /// the last is linked to the next. Returns their number.
     fn make_items<const N: usize>(&mut self, made: [Option<ExtendedDataItem>; N]) -> u16 {
         const { assert!(N <= MAX_ITEMS) };
         let mut count = 0_u16;
@@ -243,7 +248,7 @@ impl Assembler {
         self.record.extended_data = if count == 0 { std::ptr::null_mut() } else { self.items.as_mut_ptr() };
     }
 
-    /// The event as EVENT_TRACE; it holds until the next one.
+    /// Returns the event as EVENT_TRACE, which is valid until the next one.
     pub(super) fn trace(&mut self, record: &Record<'_>, stamp: i64) -> *mut EventTrace {
         let (descriptor, payload) = (record.descriptor(), record.payload());
         let (client_context, flags) = record.cpu_times().unwrap_or((0, 0));
@@ -275,12 +280,13 @@ impl Assembler {
         &raw mut self.trace
     }
 
-    /// The last EVENT_TRACE without its payload, which is gone.
+    /// Returns the last EVENT_TRACE without its payload, which is not valid any more.
     pub(super) fn last_trace(&self) -> EventTrace {
         EventTrace { mof_data: std::ptr::null_mut(), mof_length: 0, ..self.trace }
     }
 
-    /// Whether the processor's number needs more than a byte, in this event or in any of the session.
+    /// Returns whether the processor's number needs more than a byte, in this event or in any event
+    /// of the session.
     #[inline]
     fn has_wide_index(&self, record: &Record<'_>) -> bool {
         self.wide_index || record.cpu() > 0xFF
@@ -299,21 +305,23 @@ const fn flag_of_times(kernel_time: u32, user_time: u32) -> u16 {
     if kernel_time | user_time == 0 { EVENT_HEADER_FLAG_NO_CPUTIME } else { 0 }
 }
 
-/// An item of which the first eight bytes are known as a number.
+/// Makes an extended data item from its first eight bytes and the address of its data.
 #[inline(always)]
 fn item_of(head: u64, data: &[u8]) -> ExtendedDataItem {
     let at = data.as_ptr().expose_provenance() as u64;
-    // SAFETY: the structure is of numbers alone, four of 16 bits and one of 64, without gaps; little endian, as this crate's targets are.
+    // SAFETY: the structure consists of numbers, four of 16 bits and one of 64, without padding;
+    // little endian, as this crate's targets are.
     unsafe { std::mem::transmute::<[u64; 2], ExtendedDataItem>([head, at]) }
 }
 
-/// An item of a kind, linked to none.
+/// Makes an extended data item of a kind, not linked to another.
 fn extended(kind: ExtType, data: &[u8]) -> ExtendedDataItem {
-    // Items have 16 bits of size.
+    // The size of an item has 16 bits.
     item_of(u64::from(kind.0) << 16 | (data.len() as u64) << 48, data)
 }
 
-/// Callbacks get what they may not write as if they might, as published.
+/// Returns an address for a callback. The published structures have mutable pointers to data that
+/// callbacks must not change.
 #[inline]
 fn address_of(bytes: &[u8]) -> *mut c_void {
     bytes.as_ptr().cast_mut().cast()

@@ -1,11 +1,12 @@
-//! Buffers that a program keeps beyond its buffer callback.
+//! Buffers that a program keeps after its buffer callback.
 //!
 //! ```text
-//!   callback begins ── current ── increment: count 1 … ── callback ends ─┬─ count 0: the memory is used again
-//!                                                                       └─ kept ── decrement … count 0: freed
+//!   callback begins ── current ── increment: count 1 … ── callback ends ─┬─ count 0: memory reused
+//!                                                                       └─ kept ── decrement …
+//!                                                                          count 0: memory freed
 //! ```
 //!
-//! ProcessTrace returns when nothing of its traces is kept any more.
+//! ProcessTrace returns when no buffer of its traces is kept any more.
 
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -18,15 +19,15 @@ use super::handles::locked;
 struct Reference {
     handle: u64,
     count: u32,
-    /// Once the callback has returned; nothing while it runs.
+    /// The bytes, once the callback has returned; `None` while it runs.
     kept: Option<Aligned>,
 }
 
-/// By address of the buffer.
+/// Maps the address of a buffer to its reference.
 static REFERENCES: Mutex<BTreeMap<usize, Reference>> = Mutex::new(BTreeMap::new());
 static RELEASED: Condvar = Condvar::new();
 
-/// The buffer of a callback that runs.
+/// The buffer of a running callback.
 pub(super) struct Current(usize);
 
 impl Current {
@@ -35,7 +36,7 @@ impl Current {
         Self(at)
     }
 
-    /// The callback has returned: keeps the buffer's memory if the program wants it.
+    /// Ends the callback: keeps the buffer's memory if the program holds a reference.
     pub(super) fn end(self, bytes: &mut Aligned) {
         let mut references = locked(&REFERENCES);
         match references.get_mut(&self.0) {
@@ -45,7 +46,7 @@ impl Current {
     }
 }
 
-/// Keeps the buffer of the callback that runs.
+/// Adds a reference to the buffer of the running callback.
 pub(super) fn increment(handle: u64, at: usize) -> Status {
     let mut references = locked(&REFERENCES);
     match references.get_mut(&at) {
@@ -58,7 +59,7 @@ pub(super) fn increment(handle: u64, at: usize) -> Status {
     }
 }
 
-/// Gives a buffer back.
+/// Removes a reference to a buffer.
 pub(super) fn decrement(at: usize) -> Status {
     let mut references = locked(&REFERENCES);
     let Some(reference) = references.get_mut(&at).filter(|reference| reference.count > 0) else {
@@ -72,7 +73,7 @@ pub(super) fn decrement(at: usize) -> Status {
     Status::ERROR_SUCCESS
 }
 
-/// Waits until nothing of these traces is kept.
+/// Waits until no buffer of these traces is kept.
 pub(super) fn wait_for_release(handles: &[u64]) {
     let mut references = locked(&REFERENCES);
     while references.values().any(|reference| handles.contains(&reference.handle)) {

@@ -1,15 +1,18 @@
-//! What traces say about their own events, for whoever asks tdh.h about one.
+//! The schemas that traces contain for their own events, for queries through tdh.h.
 //!
 //! ```text
-//!   events that describe others ──▶ Schemas of the trace ◀── tdh.h, about an event that the process knows nothing of
+//!   events that describe others ──▶ Schemas of the trace ◀── tdh.h, if the process has no schema
 //!                                       │        │
-//!                   programs that it names       the rest of its file: schemas may stand behind their events
+//!          programs that the trace names         the rest of its file: schemas may follow events
 //! ```
 //!
-//! 1. A trace describes its own events only. Who asks from within a callback asks the trace of the event that it was called for; who asks from elsewhere
-//!    may hold an event of any trace that is open, and asks them one after the other.
-//! 2. No program is opened and no file read for this before somebody asks about an event that nothing else describes; and each once.
-//! 3. What a trace makes this keep is bounded by [`Decoder`], and is gone when its handle is closed.
+//! 1. A trace describes only its own events. A query from a callback asks the trace of the event
+//!    that the callback received. A query from elsewhere may be about an event of any open trace,
+//!    and asks them one after the other.
+//! 2. No program is opened and no file is read for this before a query is about an event that
+//!    nothing else describes; and each of them only once.
+//! 3. [`Decoder`] bounds the memory that a trace can make this use. It is freed when the handle is
+//!    closed.
 
 use std::cell::{Cell, RefCell};
 use std::fs::File;
@@ -25,69 +28,69 @@ use traceweir_format::header::Record;
 
 use super::handles::{self, locked};
 
-/// What one trace says about its events.
-pub(super) struct Schemas(Mutex<Said>);
+/// The schemas that one trace contains.
+pub(super) struct Schemas(Mutex<LearnedSchemas>);
 
-struct Said {
+struct LearnedSchemas {
     decoder: Decoder,
-    /// The file, until it has been searched.
+    /// The file, until it was searched.
     file: Option<File>,
 }
 
 impl Schemas {
-    /// Nothing yet. A file that cannot be held twice is not searched.
-    pub(super) fn of(trace: &Trace) -> Arc<Self> {
+    /// Starts without schemas. The file is not searched if its handle cannot be duplicated.
+    pub(super) fn new(trace: &Trace) -> Arc<Self> {
         let file = trace.file().and_then(|file| file.try_clone().ok());
-        Arc::new(Self(Mutex::new(Said { decoder: Decoder::new(), file })))
+        Arc::new(Self(Mutex::new(LearnedSchemas { decoder: Decoder::new(), file })))
     }
 
-    /// Learns from an event on its way to the program.
+    /// Learns from an event before it is delivered to the program.
     #[cold]
     pub(super) fn observe(&self, record: &Record<'_>) {
         locked(&self.0).decoder.observe(record);
     }
 
     fn ask<T>(&self, question: &mut impl FnMut(&mut Decoder) -> Answer<T>) -> Answer<T> {
-        let mut said = locked(&self.0);
-        let mut answer = question(&mut said.decoder);
-        for learn in [Said::look_into_programs, Said::search_file] {
-            if answer.as_ref().err().is_some_and(|refusal| refusal.is_ignorance()) && learn(&mut said) {
-                answer = question(&mut said.decoder);
+        let mut learned = locked(&self.0);
+        let mut answer = question(&mut learned.decoder);
+        for learn in [LearnedSchemas::load_programs, LearnedSchemas::search_file] {
+            if answer.as_ref().err().is_some_and(|refusal| refusal.is_ignorance()) && learn(&mut learned) {
+                answer = question(&mut learned.decoder);
             }
         }
         answer
     }
 }
 
-impl Said {
-    /// Takes in the manifests of programs that the trace named; whether there were any.
-    fn look_into_programs(&mut self) -> bool {
-        let mut is_wiser = false;
-        for told in self.decoder.take_tracked() {
-            let Some(program) = open_program(Path::new(&told.path)) else { continue };
-            // One that is another program now, or says nothing, leaves its events undescribed.
-            is_wiser |= self.decoder.add_tracked(&told, program).is_ok_and(|events| events > 0);
+impl LearnedSchemas {
+    /// Loads the manifests of the programs that the trace names. Returns whether there were any.
+    fn load_programs(&mut self) -> bool {
+        let mut has_learned = false;
+        for tracked in self.decoder.take_tracked() {
+            let Some(program) = open_program(Path::new(&tracked.path)) else { continue };
+            // The events stay undescribed if the program was replaced or has no manifest.
+            has_learned |= self.decoder.add_tracked(&tracked, program).is_ok_and(|events| events > 0);
         }
-        is_wiser
+        has_learned
     }
 
-    /// Reads the whole file for what describes events, if that was not done before.
+    /// Reads the whole file for events that describe others, unless that was done before.
     fn search_file(&mut self) -> bool {
         let Some(trace) = self.file.take().and_then(|file| etl::Trace::open(file).ok()) else { return false };
         let mut events = trace.events();
-        // What cannot be read is told by whoever delivers the events.
+        // `ProcessTrace` reports read errors when it delivers the events.
         while let Ok(Some(record)) = events.next() {
             self.decoder.observe(&record);
         }
-        self.look_into_programs();
+        self.load_programs();
         true
     }
 }
 
-/// The traces that a thread delivers, and which of them the event is of that it is delivering.
+/// The traces that a thread delivers, and the one whose event it is delivering.
 pub(super) struct Delivered {
     traces: Vec<Arc<Schemas>>,
-    at: Cell<usize>,
+    current: Cell<usize>,
 }
 
 thread_local! {
@@ -95,34 +98,35 @@ thread_local! {
 }
 
 impl Delivered {
-    /// From now on this thread delivers these traces.
-    pub(super) fn begin(traces: Vec<Arc<Schemas>>) -> (Rc<Self>, Ends) {
-        let this = Rc::new(Self { traces, at: Cell::new(0) });
-        (Rc::clone(&this), Ends(DELIVERED.replace(Some(this))))
+    /// Begins the delivery of traces by this thread.
+    pub(super) fn begin(traces: Vec<Arc<Schemas>>) -> (Rc<Self>, EndDelivery) {
+        let this = Rc::new(Self { traces, current: Cell::new(0) });
+        (Rc::clone(&this), EndDelivery(DELIVERED.replace(Some(this))))
     }
 
-    /// The next event is of this trace.
+    /// Selects the trace of the next event.
     #[inline(always)]
-    pub(super) fn turn_to(&self, trace: usize) {
-        self.at.set(trace);
+    pub(super) fn select(&self, trace: usize) {
+        self.current.set(trace);
     }
 }
 
-/// Delivers what it delivered before when this is dropped: callbacks may process other traces.
-pub(super) struct Ends(Option<Rc<Delivered>>);
+/// Restores the previous delivery of the thread when dropped: callbacks may process other traces.
+pub(super) struct EndDelivery(Option<Rc<Delivered>>);
 
-impl Drop for Ends {
+impl Drop for EndDelivery {
     fn drop(&mut self) {
-        // The one that ends is dropped behind the borrow.
+        // The delivery that ends is dropped after the borrow.
         let _ended = DELIVERED.replace(self.0.take());
     }
 }
 
-/// Asks the trace whose event is being delivered; where none is, all that are open until one knows. `None` if there are none.
+/// Asks the trace whose event is being delivered or, if there is none, all open traces until one
+/// has an answer. Returns `None` if there are no traces.
 pub(crate) fn ask<T>(mut question: impl FnMut(&mut Decoder) -> Answer<T>) -> Option<Answer<T>> {
     let delivered = DELIVERED.with_borrow(Clone::clone);
     if let Some(delivered) = delivered {
-        return delivered.traces.get(delivered.at.get()).map(|schemas| schemas.ask(&mut question));
+        return delivered.traces.get(delivered.current.get()).map(|schemas| schemas.ask(&mut question));
     }
     let mut last = None;
     for schemas in handles::all_schemas() {

@@ -1,7 +1,7 @@
-//! evntcons.h for controllers: who may do what with a session, a provider or a group.
+//! evntcons.h for controllers: access rights to a session, a provider or a group.
 //!
-//! A list is told as a self-relative security descriptor. Who may be asked about it is the daemon: where none runs, the built-in list holds, and a change starts
-//! one.
+//! An access list is returned as a self-relative security descriptor. The daemon holds the lists.
+//! If none runs, the built-in list holds, and a change starts a daemon.
 
 use std::ffi::c_void;
 
@@ -11,39 +11,40 @@ use traceweir::{Guid, Result, Status};
 
 use crate::{boundary, ptr};
 
-/// Bytes of a SID in front of its parts.
+/// Bytes of a SID before its subauthorities.
 const SID_HEAD: usize = 8;
-/// Bytes of a part.
+/// Bytes of a subauthority.
 const SID_PART: usize = 4;
 
-/// Sets or adds one entry of an object's list; [`Controller::set_access`].
+/// Sets or adds one entry of an object's access list; [`Controller::set_access`].
 ///
 /// # Safety
 ///
-/// Pointers are NULL or valid; the SID is as long as its count of parts says.
+/// Pointers are NULL or valid; the SID is as long as its count of subauthorities says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn EventAccessControl(
     object: *const Guid,
     operation: u32,
-    who: *const c_void,
+    account: *const c_void,
     rights: u32,
     allow: u8,
 ) -> u32 {
     boundary::status(|| {
         // SAFETY: by the contract.
-        let (object, who) = unsafe { (ptr::copied(object), sid_at(who.cast())) };
-        let (Some(object), Some(who), 0..4) = (object, who, operation) else {
+        let (object, account) = unsafe { (ptr::copied(object), sid_at(account.cast())) };
+        let (Some(object), Some(account), 0..4) = (object, account, operation) else {
             return Status::ERROR_INVALID_PARAMETER;
         };
         let set = || {
             let mut daemon = Controller::find_or_start(None)?;
-            daemon.set_access(object, SecurityOperation(operation), &who, Rights(rights), allow != 0)
+            daemon.set_access(object, SecurityOperation(operation), &account, Rights(rights), allow != 0)
         };
         outcome(set())
     })
 }
 
-/// The list that holds for an object, and its size; [`Controller::access`]. ERROR_MORE_DATA where the buffer is too small: a size of 0 asks for the size.
+/// Returns the access list that holds for an object, and its size; [`Controller::access`]. Returns
+/// ERROR_MORE_DATA if the buffer is too small: callers pass a size of 0 to learn the size.
 ///
 /// # Safety
 ///
@@ -55,7 +56,7 @@ pub unsafe extern "C" fn EventAccessQuery(object: *const Guid, buffer: *mut c_vo
         let (Some(object), Some(room)) = (unsafe { (ptr::copied(object), ptr::copied(size)) }) else {
             return Status::ERROR_INVALID_PARAMETER;
         };
-        let list = match list_of(object) {
+        let list = match access_list(object) {
             Ok(list) => list,
             Err(error) => return error.status(),
         };
@@ -67,13 +68,14 @@ pub unsafe extern "C" fn EventAccessQuery(object: *const Guid, buffer: *mut c_vo
         if buffer.is_null() {
             return Status::ERROR_INVALID_PARAMETER;
         }
-        // SAFETY: there is room for it.
+        // SAFETY: the buffer has room for the list.
         unsafe { std::ptr::copy_nonoverlapping(list.as_ptr(), buffer.cast::<u8>(), list.len()) };
         Status::ERROR_SUCCESS
     })
 }
 
-/// Removes the list of an object: the default holds for it again; [`Controller::remove_access`].
+/// Removes the access list of an object, so that the default holds again;
+/// [`Controller::remove_access`].
 ///
 /// # Safety
 ///
@@ -91,8 +93,8 @@ fn outcome(result: Result<()>) -> Status {
     result.map_or_else(|error| error.status(), |()| Status::ERROR_SUCCESS)
 }
 
-/// The bytes of the list that holds for an object.
-fn list_of(object: Guid) -> Result<Vec<u8>> {
+/// Returns the bytes of the access list that holds for an object.
+fn access_list(object: Guid) -> Result<Vec<u8>> {
     let list = match Controller::find(None)? {
         Some(mut daemon) => daemon.access(object)?,
         None => access::without_daemon(),
@@ -100,13 +102,13 @@ fn list_of(object: Guid) -> Result<Vec<u8>> {
     Ok(list.to_bytes()?)
 }
 
-/// The SID at an address, if there is one.
+/// Reads the SID at an address, if there is one.
 ///
 /// # Safety
 ///
-/// `at` is NULL, or a SID that is as long as its count of parts says.
+/// `at` is NULL, or a SID that is as long as its count of subauthorities says.
 unsafe fn sid_at(at: *const u8) -> Option<Sid> {
-    // SAFETY: by the contract. The revision says whether this is one, the count how long it is.
+    // SAFETY: by the contract. The revision shows that this is a SID, the count how long it is.
     let [revision, parts] = unsafe { ptr::copied(at.cast::<[u8; 2]>()) }?;
     let bytes = SID_PART.saturating_mul(parts.into()).saturating_add(SID_HEAD);
     if revision != 1 || bytes > Sid::MAX_SIZE {

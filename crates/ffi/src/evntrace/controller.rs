@@ -1,11 +1,12 @@
 //! evntrace.h for controllers: sessions from their start to their stop, and the list of them.
 //!
 //! ```text
-//!   StartTrace ─▶ block looked at ─▶ name ─▶ the session's rules ─▶ started ─▶ block filled
-//!   ControlTrace, StopTrace … ─▶ block looked at ─▶ which session? ─▶ done ─▶ block filled: a name that does not fit changes nothing about what was done
+//!   StartTrace ─▶ check block ─▶ read name ─▶ apply the session's rules ─▶ start ─▶ fill block
+//!   ControlTrace, StopTrace … ─▶ check block ─▶ find session ─▶ act ─▶ fill block
 //! ```
 //!
-//! Each function has a form for UTF-16 and one for UTF-8, which are one function here.
+//! A name that does not fit into the block is an error, but does not undo the action. Each function
+//! has a form for UTF-16 and one for UTF-8, which share one implementation here.
 
 use traceweir::controller::{Controller, Properties};
 use traceweir::{Error, Status};
@@ -13,12 +14,12 @@ use traceweir_format::spec::event::class::SYSTEM_TRACE_CONTROL;
 use traceweir_format::spec::session::KERNEL_LOGGER_NAME;
 
 use super::properties::{Block, Use};
-use super::sessions::{self, Meant};
+use super::sessions::{self, SessionSelector};
 use crate::text::{self, Unit};
 use crate::types::controller::EventTraceProperties;
 use crate::{boundary, ptr};
 
-/// What to do with a session (EVENT_TRACE_CONTROL_…).
+/// An action on a session (EVENT_TRACE_CONTROL_…).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Action {
     Query,
@@ -30,22 +31,23 @@ enum Action {
 }
 
 impl Action {
-    fn of(code: u32) -> Option<Self> {
+    fn from_code(code: u32) -> Option<Self> {
         use Action::{ConvertToRealTime, Flush, IncrementFile, Query, Stop, Update};
         [Query, Stop, Update, Flush, IncrementFile, ConvertToRealTime].get(code as usize).copied()
     }
 }
 
-/// A function that returns a status from one that says why it failed.
+/// Runs a body whose failure is a status too.
 fn status(body: impl FnOnce() -> Result<Status, Status>) -> u32 {
     boundary::status(|| body().unwrap_or_else(|failed| failed))
 }
 
-/// Starts a session; [`Controller::start`], or [`PrivateSession::start`](traceweir::PrivateSession::start) for one in this process.
+/// Starts a session; [`Controller::start`], or for one in this process
+/// [`PrivateSession::start`](traceweir::PrivateSession::start).
 ///
 /// # Safety
 ///
-/// Pointers are NULL or valid: `name` ends, `properties` has as many bytes as it says.
+/// Pointers are NULL or valid: `name` has a terminator, `properties` has as many bytes as it says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn StartTraceW(
     id: *mut u64,
@@ -56,7 +58,7 @@ pub unsafe extern "C" fn StartTraceW(
     status(|| unsafe { start(id, name, properties) })
 }
 
-/// The same with names in UTF-8.
+/// Like [`StartTraceW`], with names in UTF-8.
 ///
 /// # Safety
 ///
@@ -103,7 +105,7 @@ unsafe fn start<U: Unit>(
 ///
 /// # Safety
 ///
-/// Pointers are NULL or valid: `name` ends, `properties` has as many bytes as it says.
+/// Pointers are NULL or valid: `name` has a terminator, `properties` has as many bytes as it says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ControlTraceW(
     id: u64,
@@ -112,10 +114,10 @@ pub unsafe extern "C" fn ControlTraceW(
     code: u32,
 ) -> u32 {
     // SAFETY: by the contract.
-    status(|| unsafe { control(id, name, properties, Action::of(code)) })
+    status(|| unsafe { control(id, name, properties, Action::from_code(code)) })
 }
 
-/// The same with names in UTF-8.
+/// Like [`ControlTraceW`], with names in UTF-8.
 ///
 /// # Safety
 ///
@@ -128,10 +130,10 @@ pub unsafe extern "C" fn ControlTraceA(
     code: u32,
 ) -> u32 {
     // SAFETY: by the contract.
-    status(|| unsafe { control(id, name, properties, Action::of(code)) })
+    status(|| unsafe { control(id, name, properties, Action::from_code(code)) })
 }
 
-/// Functions that do one of the things that ControlTrace does.
+/// Functions that perform one action of ControlTrace.
 macro_rules! fixed {
     ($($action:ident $wide:ident $narrow:ident $text:literal,)*) => {$(
         #[doc = $text]
@@ -145,7 +147,7 @@ macro_rules! fixed {
             status(|| unsafe { control(id, name, properties, Some(Action::$action)) })
         }
 
-        /// The same with names in UTF-8.
+        /// Like the function for UTF-16, with names in UTF-8.
         ///
         /// # Safety
         ///
@@ -159,10 +161,10 @@ macro_rules! fixed {
 }
 
 fixed! {
-    Query QueryTraceW QueryTraceA "How a session is; [`Controller::query`].",
+    Query QueryTraceW QueryTraceA "Queries the state of a session; [`Controller::query`].",
     Stop StopTraceW StopTraceA "Stops a session; [`Controller::stop`].",
     Update UpdateTraceW UpdateTraceA "Changes a session; [`Controller::update`].",
-    Flush FlushTraceW FlushTraceA "Writes out what a session has buffered; [`Controller::flush`].",
+    Flush FlushTraceW FlushTraceA "Writes out the buffered events of a session; [`Controller::flush`].",
 }
 
 /// # Safety
@@ -179,13 +181,13 @@ unsafe fn control<U: Unit>(
     let block = unsafe { Block::<U>::open(properties, Use::Control) }?;
     // SAFETY: by the contract.
     let name = unsafe { text::name(name) }?;
-    let is_kernels = name.as_ref().is_none_or(|name| name.eq_ignore_ascii_case(KERNEL_LOGGER_NAME));
-    if block.guid() == SYSTEM_TRACE_CONTROL && !is_kernels {
+    let is_kernel_logger = name.as_ref().is_none_or(|name| name.eq_ignore_ascii_case(KERNEL_LOGGER_NAME));
+    if block.guid() == SYSTEM_TRACE_CONTROL && !is_kernel_logger {
         return Err(Status::ERROR_INVALID_PARAMETER);
     }
-    let meant = Meant { id, name, mode: block.given.log_file_mode };
+    let selector = SessionSelector { id, name, mode: block.structure.log_file_mode };
     // SAFETY: by the contract.
-    let now = unsafe { act(&block, meant, action) }?;
+    let now = unsafe { act(&block, selector, action) }?;
     // SAFETY: by the contract.
     Ok(unsafe { block.fill(&now) })
 }
@@ -193,17 +195,22 @@ unsafe fn control<U: Unit>(
 /// # Safety
 ///
 /// As [`ControlTraceW`].
-unsafe fn act<U: Unit>(block: &Block<U>, meant: Meant, action: Action) -> Result<Properties, Status> {
-    let target = sessions::find(meant).map_err(|error| error.status())?;
+unsafe fn act<U: Unit>(
+    block: &Block<U>,
+    selector: SessionSelector,
+    action: Action,
+) -> Result<Properties, Status> {
+    let target = sessions::find(selector).map_err(|error| error.status())?;
     let outcome = match action {
         Action::Query => target.query(),
         Action::Stop => target.stop(),
         // SAFETY: by the contract.
         Action::Update => target.update(&unsafe { block.update() }?),
         Action::Flush => {
-            let wrong = |status| Error::refused(status, "the name of the log file has no end, or is no text");
+            let reason = "the log file name has no terminator, or is not valid text";
+            let wrong = |status| Error::refused(status, reason);
             // SAFETY: by the contract.
-            target.flush(block.has_file_place().then_some(|| unsafe { block.log_file() }.map_err(wrong)))
+            target.flush(block.has_file_room().then_some(|| unsafe { block.log_file() }.map_err(wrong)))
         }
         Action::IncrementFile => target.increment(),
         Action::ConvertToRealTime => target.convert_to_real_time(),
@@ -211,11 +218,13 @@ unsafe fn act<U: Unit>(block: &Block<U>, meant: Meant, action: Action) -> Result
     outcome.map_err(|error| error.status())
 }
 
-/// How all sessions are; [`Controller::query_all`]. Those in processes are not among them.
+/// Queries the state of all sessions; [`Controller::query_all`]. Sessions in processes are not
+/// included.
 ///
 /// # Safety
 ///
-/// `all` is NULL, or has `room` elements that are NULL or have as many bytes as they say; `running` is NULL or valid.
+/// `all` is NULL, or has `room` elements that are NULL or have as many bytes as they say; `running`
+/// is NULL or valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn QueryAllTracesW(
     all: *mut *mut EventTraceProperties,
@@ -226,7 +235,7 @@ pub unsafe extern "C" fn QueryAllTracesW(
     status(|| unsafe { query_all::<u16>(all, room, running) })
 }
 
-/// The same with names in UTF-8.
+/// Like [`QueryAllTracesW`], with names in UTF-8.
 ///
 /// # Safety
 ///
@@ -256,12 +265,12 @@ unsafe fn query_all<U: Unit>(
         Some(mut daemon) => daemon.query_all().map_err(|error| error.status())?,
         None => Vec::new(),
     };
-    let told = sessions.len().min(room as usize);
+    let count = sessions.len().min(room as usize);
     let mut blocks = Vec::new();
-    for index in 0..told {
+    for index in 0..count {
         // SAFETY: by the contract.
         let at = unsafe { ptr::copied(all.wrapping_add(index)) }.unwrap_or_default();
-        // SAFETY: by the contract. All are looked at before the first is filled.
+        // SAFETY: by the contract. All blocks are checked before the first is filled.
         blocks.push(unsafe { Block::<U>::open(at, Use::Control) }?);
     }
     let mut outcome = Status::ERROR_SUCCESS;
@@ -272,5 +281,5 @@ unsafe fn query_all<U: Unit>(
     }
     // SAFETY: by the contract.
     unsafe { ptr::store(running, u32::try_from(sessions.len()).unwrap_or(u32::MAX)) };
-    Ok(if told < sessions.len() { Status::ERROR_MORE_DATA } else { outcome })
+    Ok(if count < sessions.len() { Status::ERROR_MORE_DATA } else { outcome })
 }

@@ -4,7 +4,7 @@ use traceweir::controller::{Controller, EnableCode, EnableParams, Filter, Provid
 use traceweir::{Guid, Status};
 
 use super::filters;
-use super::sessions::{self, Meant};
+use super::sessions::{self, SessionSelector};
 use crate::types::FilterDescriptor;
 use crate::types::controller::{EnableTraceParameters, EnableTraceParametersV1, TraceGuidProperties};
 use crate::{boundary, ptr};
@@ -14,9 +14,9 @@ const ONE_FILTER: u32 = 1;
 /// ENABLE_TRACE_PARAMETERS_VERSION_2: an array of filters.
 const MANY_FILTERS: u32 = 2;
 
-/// What a call says about the enable that it asks for, apart from session, provider and what to do.
+/// The options of an enable, apart from session, provider, code, level and keywords.
 #[derive(Default)]
-struct Wish {
+struct EnableOptions {
     property: u32,
     source: Guid,
     filters: Vec<Filter>,
@@ -40,16 +40,16 @@ pub unsafe extern "C" fn EnableTraceEx2(
 ) -> u32 {
     boundary::status(|| {
         // SAFETY: by the contract.
-        let (provider, wish) = unsafe { (ptr::copied(provider), wish_of(parameters)) };
-        let wish = match wish {
-            Ok(wish) => wish,
+        let (provider, options) = unsafe { (ptr::copied(provider), read_options(parameters)) };
+        let options = match options {
+            Ok(options) => options,
             Err(status) => return status,
         };
-        enable(id, provider, code, (level, match_any, match_all), wish, timeout_ms)
+        enable(id, provider, code, (level, match_any, match_all), options, timeout_ms)
     })
 }
 
-/// The older form, with one filter at most. It waits for nobody.
+/// The older form of [`EnableTraceEx2`], with one filter at most. It does not wait for providers.
 ///
 /// # Safety
 ///
@@ -74,12 +74,12 @@ pub unsafe extern "C" fn EnableTraceEx(
             Ok(filters) => filters,
             Err(status) => return status,
         };
-        let wish = Wish { property, source: source.unwrap_or(Guid::NULL), filters };
-        enable(id, provider, is_enabled, (level, match_any, match_all), wish, 0)
+        let options = EnableOptions { property, source: source.unwrap_or(Guid::NULL), filters };
+        enable(id, provider, is_enabled, (level, match_any, match_all), options, 0)
     })
 }
 
-/// The oldest form: a level and 32 flags. It waits for nobody.
+/// The oldest form of [`EnableTraceEx2`]: a level and 32 flags. It does not wait for providers.
 ///
 /// # Safety
 ///
@@ -96,7 +96,7 @@ pub unsafe extern "C" fn EnableTrace(
         // SAFETY: by the contract.
         let provider = unsafe { ptr::copied(provider) };
         let Ok(level) = u8::try_from(level) else { return Status::ERROR_INVALID_PARAMETER };
-        enable(id, provider, is_enabled, (level, flags.into(), 0), Wish::default(), 0)
+        enable(id, provider, is_enabled, (level, flags.into(), 0), EnableOptions::default(), 0)
     })
 }
 
@@ -105,7 +105,7 @@ fn enable(
     provider: Option<Guid>,
     code: u32,
     (level, match_any, match_all): (u8, u64, u64),
-    wish: Wish,
+    options: EnableOptions,
     timeout_ms: u32,
 ) -> Status {
     let code = match code {
@@ -115,23 +115,25 @@ fn enable(
         _ => return Status::ERROR_INVALID_PARAMETER,
     };
     let Some(provider) = provider else { return Status::ERROR_INVALID_PARAMETER };
-    let Wish { property, source, filters } = wish;
+    let EnableOptions { property, source, filters } = options;
     let params = EnableParams { level, match_any, match_all, property, source, filters };
-    let target = sessions::find(Meant { id, name: None, mode: 0 });
+    let target = sessions::find(SessionSelector { id, name: None, mode: 0 });
     match target.and_then(|target| target.enable(provider, code, &params, timeout_ms)) {
         Ok(()) => Status::ERROR_SUCCESS,
         Err(error) => error.status(),
     }
 }
 
-/// Reads ENABLE_TRACE_PARAMETERS of either version; NULL wishes nothing.
+/// Reads ENABLE_TRACE_PARAMETERS of either version; NULL stands for the defaults.
 ///
 /// # Safety
 ///
-/// As [`EnableTraceEx2`]; the structure is as long as its version is.
-unsafe fn wish_of(at: *const EnableTraceParameters) -> Result<Wish, Status> {
-    // SAFETY: by the contract; no more than the version is read before it is known.
-    let Some(version) = (unsafe { ptr::copied(at.cast::<u32>()) }) else { return Ok(Wish::default()) };
+/// As [`EnableTraceEx2`]; the structure is as long as its version requires.
+unsafe fn read_options(at: *const EnableTraceParameters) -> Result<EnableOptions, Status> {
+    // SAFETY: by the contract; only the version is read before it is checked.
+    let Some(version) = (unsafe { ptr::copied(at.cast::<u32>()) }) else {
+        return Ok(EnableOptions::default());
+    };
     let (first, count) = match version {
         ONE_FILTER => {
             // SAFETY: by the contract.
@@ -147,10 +149,11 @@ unsafe fn wish_of(at: *const EnableTraceParameters) -> Result<Wish, Status> {
     };
     // SAFETY: by the contract.
     let filters = unsafe { filters::read(first.enable_filter_desc, count) }?;
-    Ok(Wish { property: first.enable_property, source: first.source_id, filters })
+    Ok(EnableOptions { property: first.enable_property, source: first.source_id, filters })
 }
 
-/// Providers that are registered, each with the first session that enables it; [`Controller::providers`].
+/// Lists the registered providers, each with the first session that enables it;
+/// [`Controller::providers`].
 ///
 /// # Safety
 ///
@@ -165,26 +168,31 @@ pub unsafe extern "C" fn EnumerateTraceGuids(
         if room == 0 || all.is_null() || total.is_null() {
             return Status::ERROR_INVALID_PARAMETER;
         }
-        let known = match Controller::find(None) {
+        let providers = match Controller::find(None) {
             Ok(Some(mut daemon)) => daemon.providers(),
             Ok(None) => Ok(Vec::new()),
             Err(error) => Err(error),
         };
-        let registered: Vec<TraceGuidProperties> = match known {
-            Ok(known) => known.iter().filter(|it| !it.is_group && !it.pids.is_empty()).map(told).collect(),
+        let registered: Vec<TraceGuidProperties> = match providers {
+            Ok(providers) => providers
+                .iter()
+                .filter(|entry| !entry.is_group && !entry.pids.is_empty())
+                .map(guid_properties)
+                .collect(),
             Err(error) => return error.status(),
         };
         // SAFETY: by the contract.
-        unsafe { tell(all, room as usize, &registered, total) }
+        unsafe { store_properties(all, room as usize, &registered, total) }
     })
 }
 
-fn told(entry: &ProviderEntry) -> TraceGuidProperties {
+fn guid_properties(entry: &ProviderEntry) -> TraceGuidProperties {
     let by = entry.sessions.first();
     TraceGuidProperties {
         guid: entry.provider,
         guid_type: 0,
-        // The low bits of a session id are its logger id; the flags of a classic provider are the low bits of its keywords.
+        // The low bits of a session id are its logger id; the low bits of the keywords of a classic
+        // provider are its flags.
         logger_id: by.map_or(0, |by| (by.session & 0xFFFF) as u32),
         enable_level: by.map_or(0, |by| by.level.into()),
         enable_flags: by.map_or(0, |by| (by.any & 0xFFFF_FFFF) as u32),
@@ -195,22 +203,22 @@ fn told(entry: &ProviderEntry) -> TraceGuidProperties {
 /// # Safety
 ///
 /// As [`EnumerateTraceGuids`], and neither is NULL.
-unsafe fn tell(
+unsafe fn store_properties(
     all: *mut *mut TraceGuidProperties,
     room: usize,
     registered: &[TraceGuidProperties],
     total: *mut u32,
 ) -> Status {
-    let places: Vec<*mut TraceGuidProperties> = (0..registered.len().min(room))
+    let elements: Vec<*mut TraceGuidProperties> = (0..registered.len().min(room))
         // SAFETY: by the contract.
         .map(|index| unsafe { all.wrapping_add(index).read_unaligned() })
         .collect();
-    if places.iter().any(|place| place.is_null()) {
+    if elements.iter().any(|element| element.is_null()) {
         return Status::ERROR_INVALID_PARAMETER;
     }
-    for (place, each) in places.iter().zip(registered) {
+    for (element, properties) in elements.iter().zip(registered) {
         // SAFETY: by the contract.
-        unsafe { ptr::store(*place, *each) };
+        unsafe { ptr::store(*element, *properties) };
     }
     // SAFETY: by the contract.
     unsafe { ptr::store(total, u32::try_from(registered.len()).unwrap_or(u32::MAX)) };

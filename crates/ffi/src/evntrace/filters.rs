@@ -1,4 +1,4 @@
-//! EVENT_FILTER_DESCRIPTORs of a caller, copied; what is in them is judged by the core.
+//! Copies EVENT_FILTER_DESCRIPTORs of a caller; the core checks their contents.
 
 use traceweir::Status;
 use traceweir::controller::Filter;
@@ -9,11 +9,13 @@ use traceweir_format::spec::enable::{
 use crate::ptr;
 use crate::types::FilterDescriptor;
 
-/// Copies an array of filters: those of type EVENT_FILTER_TYPE_NONE are none. ERROR_INVALID_PARAMETER for more than there can be, for NULL, and for one that is larger than any.
+/// Copies an array of filters, without those of type EVENT_FILTER_TYPE_NONE. Returns
+/// ERROR_INVALID_PARAMETER for too many filters, for NULL, and for one that is too large.
 ///
 /// # Safety
 ///
-/// `at` is NULL, or has `count` elements, whose addresses are NULL or have as many bytes as they say.
+/// `at` is NULL, or has `count` elements, whose addresses are NULL or have as many bytes as they
+/// say.
 pub(super) unsafe fn read(at: *const FilterDescriptor, count: u32) -> Result<Vec<Filter>, Status> {
     let count = count as usize;
     if count > MAX_EVENT_FILTERS_COUNT {
@@ -21,19 +23,21 @@ pub(super) unsafe fn read(at: *const FilterDescriptor, count: u32) -> Result<Vec
     }
     let mut filters = Vec::new();
     for index in 0..count {
-        let each = (!at.is_null()).then(|| at.wrapping_add(index));
+        let descriptor = (!at.is_null()).then(|| at.wrapping_add(index));
         // SAFETY: by the contract.
-        let each =
-            each.and_then(|each| unsafe { ptr::copied(each) }).ok_or(Status::ERROR_INVALID_PARAMETER)?;
-        if each.kind == EVENT_FILTER_TYPE_NONE {
+        let descriptor = descriptor
+            .and_then(|descriptor| unsafe { ptr::copied(descriptor) })
+            .ok_or(Status::ERROR_INVALID_PARAMETER)?;
+        if descriptor.kind == EVENT_FILTER_TYPE_NONE {
             continue;
         }
-        if each.size as usize > MAX_EVENT_FILTER_PAYLOAD_SIZE {
+        if descriptor.size as usize > MAX_EVENT_FILTER_PAYLOAD_SIZE {
             return Err(Status::ERROR_INVALID_PARAMETER);
         }
         // SAFETY: by the contract.
-        let data = unsafe { ptr::bytes_at(each.ptr, each.size) }.ok_or(Status::ERROR_INVALID_PARAMETER)?;
-        filters.push(Filter { kind: each.kind, data: data.to_vec() });
+        let data = unsafe { ptr::bytes_at(descriptor.ptr, descriptor.size) };
+        let data = data.ok_or(Status::ERROR_INVALID_PARAMETER)?.to_vec();
+        filters.push(Filter { kind: descriptor.kind, data });
     }
     Ok(filters)
 }

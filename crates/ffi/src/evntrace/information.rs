@@ -1,11 +1,14 @@
 //! evntrace.h for controllers: information about sessions, providers and the machine, by class.
 //!
 //! ```text
-//!   TraceSetInformation, TraceQueryInformation ─┬─ id of a session in this process ─▶ Asked::Private ──┬─▶ info::…_bytes ─▶ status and ReturnLength of the caller
-//!   EnumerateTraceGuidsEx                       └─ any other ───────────────────────▶ WhoeverIsThere ──┘
+//!   TraceSetInformation, TraceQueryInformation ─┬─ id of a session in this process ─▶ Private
+//!   EnumerateTraceGuidsEx                       └─ any other id ────────────▶ WhoeverIsThere
+//!
+//!   Private, WhoeverIsThere ──▶ info::…_bytes ──▶ status and ReturnLength of the caller
 //! ```
 //!
-//! Which classes there are, how long their bytes are, which mistake is told first and what needs a daemon is not known here.
+//! The core defines the classes, the lengths of their bytes, the order of errors and the classes
+//! that need a daemon.
 
 use std::ffi::c_void;
 
@@ -15,13 +18,13 @@ use traceweir::{PrivateSession, Result, Status};
 use super::sessions;
 use crate::{boundary, ptr};
 
-/// Bytes of a GUID, and one.
+/// One byte more than a GUID has.
 const GUID_AND_ONE: usize = 17;
-/// Events of TraceConfigureLastBranchRecord, and one.
+/// One event more than TraceConfigureLastBranchRecord allows.
 const EVENTS_AND_ONE: usize = 5;
 
-/// Who answers a call about a session.
-fn asked(own: Option<&PrivateSession>) -> Asked<'_> {
+/// Returns what answers a call about a session: the session in this process, or the daemon.
+fn responder(own: Option<&PrivateSession>) -> Asked<'_> {
     own.map_or(Asked::WhoeverIsThere, Asked::Private)
 }
 
@@ -29,7 +32,7 @@ fn outcome(result: Result<()>) -> Status {
     result.map_or_else(|error| error.status(), |()| Status::ERROR_SUCCESS)
 }
 
-/// Sets what a class is about; [`info::set_bytes`].
+/// Sets the information of a class; [`info::set_bytes`].
 ///
 /// # Safety
 ///
@@ -45,8 +48,8 @@ pub unsafe extern "C" fn TraceSetInformation(
         let length = length as usize;
         // SAFETY: by the contract.
         let info = unsafe { bytes(info, length) };
-        let own = sessions::own_of(session);
-        outcome(info::set_bytes(asked(own.as_deref()), session, class, info, length))
+        let own = sessions::find_own(session);
+        outcome(info::set_bytes(responder(own.as_deref()), session, class, info, length))
     })
 }
 
@@ -64,17 +67,17 @@ pub unsafe extern "C" fn TraceConfigureLastBranchRecord(
 ) -> u32 {
     boundary::status(|| {
         let count = count as usize;
-        // One more than there may be is enough to see that they are too many.
+        // One more than allowed is enough for the core to refuse them.
         let length = count.min(EVENTS_AND_ONE).saturating_mul(ClassicEventId::SIZE);
         // SAFETY: by the contract.
         let events = unsafe { bytes(events, length) };
-        let own = sessions::own_of(session);
-        let asked = asked(own.as_deref());
-        outcome(info::configure_last_branch_record_bytes(asked, session, configuration, events, count))
+        let own = sessions::find_own(session);
+        let responder = responder(own.as_deref());
+        outcome(info::configure_last_branch_record_bytes(responder, session, configuration, events, count))
     })
 }
 
-/// Tells what a class is about; [`info::query_bytes`].
+/// Returns the information of a class; [`info::query_bytes`].
 ///
 /// # Safety
 ///
@@ -89,20 +92,21 @@ pub unsafe extern "C" fn TraceQueryInformation(
 ) -> u32 {
     boundary::status(|| {
         let length = length as usize;
-        // SAFETY: by the contract; of the buffer no more is read than has to say what is asked.
+        // SAFETY: by the contract; only the input of the class is read from the buffer.
         let input = unsafe { bytes(info, length.min(Query::input_size(class))) };
-        let own = sessions::own_of(session);
-        let answer = info::query_bytes(asked(own.as_deref()), session, class, input, length);
+        let own = sessions::find_own(session);
+        let answer = info::query_bytes(responder(own.as_deref()), session, class, input, length);
         // SAFETY: by the contract.
-        unsafe { tell(answer, info, return_length) }
+        unsafe { store_answer(answer, info, return_length) }
     })
 }
 
-/// Lists providers or groups, or tells about one; [`info::enumerate_bytes`].
+/// Lists providers or groups, or describes one; [`info::enumerate_bytes`].
 ///
 /// # Safety
 ///
-/// `input` and `output` are NULL, or have as many bytes as their lengths say; `return_length` is NULL or valid.
+/// `input` and `output` are NULL, or have as many bytes as their lengths say; `return_length` is
+/// NULL or valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn EnumerateTraceGuidsEx(
     class: u32,
@@ -116,16 +120,16 @@ pub unsafe extern "C" fn EnumerateTraceGuidsEx(
         if return_length.is_null() {
             return Status::ERROR_INVALID_PARAMETER;
         }
-        // SAFETY: by the contract. One byte more than a GUID is enough to see that it is too long.
+        // SAFETY: by the contract. One byte more than a GUID is enough for the core to refuse it.
         let input = unsafe { bytes(input, (input_length as usize).min(GUID_AND_ONE)) };
         let room = Room { length: output_length as usize, is_null: output.is_null() };
         let answer = info::enumerate_bytes(Asked::WhoeverIsThere, class, input, room);
         // SAFETY: by the contract.
-        unsafe { tell(answer, output, return_length) }
+        unsafe { store_answer(answer, output, return_length) }
     })
 }
 
-/// The bytes of a caller; `None` for NULL.
+/// Returns the bytes at a caller's address; `None` for NULL.
 ///
 /// # Safety
 ///
@@ -135,19 +139,19 @@ unsafe fn bytes<'a>(at: *const c_void, length: usize) -> Option<&'a [u8]> {
     (!at.is_null()).then(|| unsafe { ptr::array(at.cast::<u8>(), length) })?
 }
 
-/// Brings an answer to the caller.
+/// Writes an answer to the caller's memory, and returns its status.
 ///
 /// # Safety
 ///
-/// `buffer` has the room that was told when the answer was made; `return_length` is NULL or valid.
-unsafe fn tell(told: info::Outcome, buffer: *mut c_void, return_length: *mut u32) -> Status {
-    if !told.answer.is_empty() {
-        // SAFETY: by the contract: there is an answer only where it fits.
-        unsafe { ptr::put(buffer.cast(), &told.answer) };
+/// `buffer` has the room for which the answer was made; `return_length` is NULL or valid.
+unsafe fn store_answer(answer: info::Outcome, buffer: *mut c_void, return_length: *mut u32) -> Status {
+    if !answer.answer.is_empty() {
+        // SAFETY: by the contract: the answer is empty if it does not fit.
+        unsafe { ptr::put(buffer.cast(), &answer.answer) };
     }
-    if let Some(length) = told.return_length {
+    if let Some(length) = answer.return_length {
         // SAFETY: by the contract.
         unsafe { ptr::store(return_length, length) };
     }
-    outcome(told.result)
+    outcome(answer.result)
 }

@@ -1,15 +1,17 @@
-//! Which session a call is about, and who runs it.
+//! Finds the session that a call refers to, and the process that runs it.
 //!
 //! ```text
-//!   id of a session in this process ────────────────────────────▶ that session            needs no daemon
-//!   name, and a mode that says private, of a session in here ───▶ the same
-//!   anything else ──▶ the daemon that is there ─ none ──────────▶ ERROR_WMI_INSTANCE_NOT_FOUND
+//!   id of a session in this process ─────────────────────────▶ that session, without a daemon
+//!   name of a session in this process, with a private mode ──▶ that session, without a daemon
+//!   anything else ──▶ the running daemon; without one ───────▶ ERROR_WMI_INSTANCE_NOT_FOUND
 //! ```
 //!
-//! 1. Only what begins something starts a daemon: StartTrace, EventAccessControl, EventAccessRemove, and TraceSetInformation of what is about the system.
-//! 2. Each call has a connection of its own: one that waits for a disk, or for ever for a provider, keeps no other thread waiting; and a forked child has none of
-//!    its parent's.
-//! 3. The table of sessions in this process is locked for looking and noting only.
+//! 1. Only these calls start a daemon: StartTrace, EventAccessControl, EventAccessRemove, and
+//!    TraceSetInformation of a system-wide class.
+//! 2. Each call has a connection of its own. A call that waits for a disk, or without limit for a
+//!    provider, does not block other threads; and a forked child shares no connection with its
+//!    parent.
+//! 3. The table of sessions in this process is locked only for lookups and changes of the table.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,118 +24,121 @@ use traceweir_format::spec::session::{
     EVENT_TRACE_BUFFERING_MODE, EVENT_TRACE_PRIVATE_IN_PROC, EVENT_TRACE_PRIVATE_LOGGER_MODE,
 };
 
-/// The modes of a session in the process that starts it.
+/// The mode flags of a session in the process that starts it.
 const IN_PROCESS: u32 = EVENT_TRACE_PRIVATE_LOGGER_MODE | EVENT_TRACE_PRIVATE_IN_PROC;
 
-/// Sessions that this process runs itself.
-static OWN: Mutex<Vec<Own>> = Mutex::new(Vec::new());
+/// Sessions that run in this process.
+static OWN: Mutex<Vec<OwnSession>> = Mutex::new(Vec::new());
 
-struct Own {
+struct OwnSession {
     name: String,
-    /// Missing while it starts.
+    /// `None` while the session starts.
     session: Option<Arc<PrivateSession>>,
 }
 
-fn own() -> MutexGuard<'static, Vec<Own>> {
+fn lock_own() -> MutexGuard<'static, Vec<OwnSession>> {
     OWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Forgets sessions; they end outside of the lock.
-fn forget(which: impl Fn(&Own) -> bool) -> Vec<Own> {
-    own().extract_if(.., |entry| which(entry)).collect()
+/// Removes sessions from the table and returns them, so that they end outside of the lock.
+fn remove_own(is_removed: impl Fn(&OwnSession) -> bool) -> Vec<OwnSession> {
+    lock_own().extract_if(.., |entry| is_removed(entry)).collect()
 }
 
-/// A session that a call is about.
+/// The session that a call refers to.
 pub(super) enum Target {
-    /// Of this process.
+    /// A session in this process.
     Own(Arc<PrivateSession>),
-    /// Of a daemon.
+    /// A session of the daemon.
     Other(SessionRef),
 }
 
-/// What a caller says about the session that it means.
-pub(super) struct Meant {
+/// How a caller identifies a session.
+pub(super) struct SessionSelector {
     pub(super) id: u64,
-    /// Goes before the id.
+    /// Takes precedence over the id.
     pub(super) name: Option<String>,
-    /// LogFileMode, as far as it says that the session is private.
+    /// LogFileMode, which says whether the session is private.
     pub(super) mode: u32,
 }
 
-/// Starts a session, here or by a daemon.
+/// Starts a session, in this process or in the daemon.
 pub(super) fn start(config: &SessionConfig) -> Result<Properties> {
     if config.log_file_mode & IN_PROCESS == IN_PROCESS {
         return start_own(config);
     }
-    // Before a daemon is started for nothing.
+    // Checked first, so that no daemon is started for an invalid configuration.
     Controller::check_start(config)?;
     Controller::find_or_start(None)?.start(config)
 }
 
 fn start_own(config: &SessionConfig) -> Result<Properties> {
-    let is_it = |entry: &Own| same_name(&entry.name, &config.name);
-    // One that has ended by itself has no claim to its name.
-    drop(forget(|entry| is_it(entry) && entry.session.as_ref().is_some_and(|session| !session.is_running())));
+    let has_name = |entry: &OwnSession| is_same_name(&entry.name, &config.name);
+    // A session that has ended by itself does not keep its name.
+    drop(remove_own(|entry| {
+        has_name(entry) && entry.session.as_ref().is_some_and(|session| !session.is_running())
+    }));
     {
-        let mut own = own();
-        if own.iter().any(is_it) {
-            let why = format!("this process runs a session {:?} already", config.name);
-            return Err(Error::refused(Status::ERROR_ALREADY_EXISTS, why));
+        let mut own = lock_own();
+        if own.iter().any(has_name) {
+            let reason = format!("this process runs a session {:?} already", config.name);
+            return Err(Error::refused(Status::ERROR_ALREADY_EXISTS, reason));
         }
-        own.push(Own { name: config.name.clone(), session: None });
+        own.push(OwnSession { name: config.name.clone(), session: None });
     }
-    let begun = PrivateSession::start(config);
-    let mut own = own();
-    match begun {
+    let started = PrivateSession::start(config);
+    let mut own = lock_own();
+    match started {
         Ok(session) => {
             let session = Arc::new(session);
             let properties = session.query();
             own.iter_mut()
-                .filter(|entry| is_it(entry))
+                .filter(|entry| has_name(entry))
                 .for_each(|entry| entry.session = Some(session.clone()));
             Ok(properties)
         }
         Err(error) => {
-            own.retain(|entry| !is_it(entry));
+            own.retain(|entry| !has_name(entry));
             Err(error)
         }
     }
 }
 
-fn same_name(one: &str, other: &str) -> bool {
+fn is_same_name(one: &str, other: &str) -> bool {
     one.to_lowercase() == other.to_lowercase()
 }
 
-/// Finds the session that is meant. ERROR_INVALID_PARAMETER where none is.
-pub(super) fn find(meant: Meant) -> Result<Target> {
-    let Meant { id, name, mode } = meant;
+/// Finds the session that a caller identifies. Returns ERROR_INVALID_PARAMETER if there is neither
+/// an id nor a name.
+pub(super) fn find(selector: SessionSelector) -> Result<Target> {
+    let SessionSelector { id, name, mode } = selector;
     let name = name.filter(|name| !name.is_empty());
     if id == 0 && name.is_none() {
-        let why = "no session is meant: there is neither an id nor a name";
-        return Err(Error::refused(Status::ERROR_INVALID_PARAMETER, why));
+        let reason = "the call has neither a session id nor a session name";
+        return Err(Error::refused(Status::ERROR_INVALID_PARAMETER, reason));
     }
     let sessions: Vec<(bool, Arc<PrivateSession>)> = {
-        let is_named = |entry: &Own| name.as_ref().is_some_and(|name| same_name(name, &entry.name));
-        own().iter().filter_map(|entry| Some((is_named(entry), entry.session.clone()?))).collect()
+        let is_named = |entry: &OwnSession| name.as_ref().is_some_and(|name| is_same_name(name, &entry.name));
+        lock_own().iter().filter_map(|entry| Some((is_named(entry), entry.session.clone()?))).collect()
     };
-    let is_meant = |is_named: bool, session: &PrivateSession| match &name {
+    let is_selected = |is_named: bool, session: &PrivateSession| match &name {
         None => session.query().id == id,
         Some(_) => is_named && (mode & EVENT_TRACE_PRIVATE_LOGGER_MODE != 0 || session.query().id == id),
     };
-    let found = sessions.into_iter().find(|(is_named, session)| is_meant(*is_named, session));
+    let found = sessions.into_iter().find(|(is_named, session)| is_selected(*is_named, session));
     if let Some((_, session)) = found {
         if session.is_running() {
             return Ok(Target::Own(session));
         }
-        drop(forget(|entry| entry.session.as_ref().is_some_and(|it| Arc::ptr_eq(it, &session))));
+        drop(remove_own(|entry| entry.session.as_ref().is_some_and(|own| Arc::ptr_eq(own, &session))));
         return Err(not_running());
     }
     Ok(Target::Other(name.map_or_else(|| SessionRef::of_call(id), SessionRef::Name)))
 }
 
-/// The session of an id, if this process runs it.
-pub(super) fn own_of(id: u64) -> Option<Arc<PrivateSession>> {
-    match find(Meant { id, name: None, mode: 0 }) {
+/// Returns the session with an id, if it runs in this process.
+pub(super) fn find_own(id: u64) -> Option<Arc<PrivateSession>> {
+    match find(SessionSelector { id, name: None, mode: 0 }) {
         Ok(Target::Own(session)) => Some(session),
         _ => None,
     }
@@ -143,12 +148,12 @@ fn not_running() -> Error {
     Error::refused(Status::ERROR_WMI_INSTANCE_NOT_FOUND, "the session is not running")
 }
 
-/// The daemon that is there, for something that is about what runs already.
+/// Connects to the running daemon, for calls that do not start one.
 fn daemon() -> Result<Controller> {
     Controller::find(None)?.ok_or_else(not_running)
 }
 
-/// Something that only sessions of a daemon can do.
+/// Returns the error of actions that only sessions of the daemon support.
 fn not_in_process<T>() -> Result<T> {
     Err(Error::refused(Status::ERROR_INVALID_FUNCTION, "a session in its own process has no such files"))
 }
@@ -164,7 +169,8 @@ impl Target {
     pub(super) fn stop(&self) -> Result<Properties> {
         match self {
             Self::Own(session) => {
-                let ended = forget(|entry| entry.session.as_ref().is_some_and(|it| Arc::ptr_eq(it, session)));
+                let ended =
+                    remove_own(|entry| entry.session.as_ref().is_some_and(|own| Arc::ptr_eq(own, session)));
                 if ended.is_empty() {
                     return Err(not_running());
                 }
@@ -181,27 +187,28 @@ impl Target {
         }
     }
 
-    /// Writes out what is buffered: a flight recorder to the file that is named. Of any other session the place is room for the name of its own, and what stands
-    /// there is not read; `None`: there is no such place.
+    /// Writes out the buffered events; a flight recorder writes them to the named file. `file`
+    /// reads that name, and is `None` if the block has no room for one. For any other session the
+    /// room receives the name of the session's own file, and its contents are not read.
     pub(super) fn flush<F>(&self, file: Option<F>) -> Result<Properties>
     where
         F: FnOnce() -> Result<Option<PathBuf>>,
     {
-        let records = |now: Properties| now.config.log_file_mode & EVENT_TRACE_BUFFERING_MODE != 0;
+        let is_recorder = |now: Properties| now.config.log_file_mode & EVENT_TRACE_BUFFERING_MODE != 0;
         match self {
             Self::Own(session) => {
-                let file = file.filter(|_| records(session.query())).map_or(Ok(None), |read| read())?;
+                let file = file.filter(|_| is_recorder(session.query())).map_or(Ok(None), |read| read())?;
                 session.flush(file.as_deref())
             }
             Self::Other(session) => {
                 let mut daemon = daemon()?;
-                // Whoever may control a session and not look at it has no name to give.
-                let may_record = |now: Result<Properties>| match now {
+                // A caller that may control a session but not query it cannot name a file.
+                let can_name_file = |now: Result<Properties>| match now {
                     Err(error) if error.status() == Status::ERROR_ACCESS_DENIED => Ok(false),
-                    now => now.map(records),
+                    now => now.map(is_recorder),
                 };
                 let file = match file {
-                    Some(read) if may_record(daemon.query(session))? => read()?,
+                    Some(read) if can_name_file(daemon.query(session))? => read()?,
                     _ => None,
                 };
                 daemon.flush(session, file)

@@ -1,4 +1,4 @@
-//! EVENT_RECORD and TDH_CONTEXT as the decoder takes them.
+//! EVENT_RECORD and TDH_CONTEXT in the form that the decoder takes.
 
 use std::sync::{LazyLock, Mutex, PoisonError};
 
@@ -22,37 +22,38 @@ pub(super) const CONTEXT_TMF_SEARCH_PATH: u32 = 1;
 pub(super) const CONTEXT_GMT: u32 = 2;
 pub(super) const CONTEXT_POINTER_SIZE: u32 = 3;
 pub(super) const CONTEXT_PDB_PATH: u32 = 4;
-/// Types of contexts.
+/// The number of context types.
 pub(super) const CONTEXTS: usize = 5;
 
-/// An event that somebody asks about, with what they say besides.
-pub(super) struct Asked<'p> {
+/// An event that a caller asks about, with the options of the call.
+pub(super) struct EventQuery<'p> {
     pub(super) event: Event<'p>,
     pub(super) pointer_size: usize,
     pub(super) time: i64,
-    /// Times are shown as UTC.
+    /// Whether times are shown in UTC.
     pub(super) is_gmt: bool,
-    /// Where message formats are: type and path.
+    /// The locations of message formats: context type and path.
     paths: Vec<(u32, String)>,
 }
 
-/// Message formats of the paths that were named last.
+/// The message formats of the most recent paths.
 #[derive(Default)]
-struct Last {
+struct LastMessages {
     paths: Vec<(u32, String)>,
     messages: Messages,
 }
 
-/// What a record and its contexts say; `None` where either is wrong.
+/// Reads a record and its contexts. Returns `None` if either is invalid.
 ///
 /// # Safety
 ///
-/// Pointers are NULL or valid, those in the record among them; `context` has `count` elements. What they point to stays as it is for `'p`.
-pub(super) unsafe fn asked<'p>(
+/// Pointers are NULL or valid, including those in the record; `context` has `count` elements. The
+/// memory that they point to does not change for `'p`.
+pub(super) unsafe fn read_query<'p>(
     event: *const EventRecord,
     count: u32,
     context: *const TdhContext,
-) -> Option<Asked<'p>> {
+) -> Option<EventQuery<'p>> {
     // SAFETY: by the contract.
     let record = unsafe { ptr::copied(event) }?;
     let header = &record.event_header;
@@ -86,43 +87,45 @@ pub(super) unsafe fn asked<'p>(
         }
     }
     let pointer_size = if header.flags & EVENT_HEADER_FLAG_32_BIT_HEADER != 0 { 4 } else { 8 };
-    let mut asked = Asked { event, pointer_size, time: header.time_stamp, is_gmt: false, paths: Vec::new() };
+    let mut query =
+        EventQuery { event, pointer_size, time: header.time_stamp, is_gmt: false, paths: Vec::new() };
     // SAFETY: by the contract.
-    unsafe { asked.take_contexts(count, context) }?;
-    Some(asked)
+    unsafe { query.read_contexts(count, context) }?;
+    Some(query)
 }
 
-impl Asked<'_> {
+impl EventQuery<'_> {
     /// # Safety
     ///
-    /// As [`asked`].
-    unsafe fn take_contexts(&mut self, count: u32, context: *const TdhContext) -> Option<()> {
+    /// As [`read_query`].
+    unsafe fn read_contexts(&mut self, count: u32, context: *const TdhContext) -> Option<()> {
         let count = usize::try_from(count).ok().filter(|count| *count <= CONTEXTS)?;
-        let mut met = [false; CONTEXTS];
+        let mut is_set = [false; CONTEXTS];
         // SAFETY: by the contract.
-        for one in unsafe { ptr::array(context, count) }? {
-            let met = met.get_mut(usize::try_from(one.parameter_type).ok()?)?;
-            if std::mem::replace(met, true) {
+        for context in unsafe { ptr::array(context, count) }? {
+            let is_set = is_set.get_mut(usize::try_from(context.parameter_type).ok()?)?;
+            if std::mem::replace(is_set, true) {
                 return None;
             }
-            match one.parameter_type {
-                CONTEXT_GMT => self.is_gmt = one.parameter_value != 0,
-                CONTEXT_POINTER_SIZE => self.pointer_size = pointer_size(one.parameter_value)?,
+            match context.parameter_type {
+                CONTEXT_GMT => self.is_gmt = context.parameter_value != 0,
+                CONTEXT_POINTER_SIZE => self.pointer_size = pointer_size(context.parameter_value)?,
                 // SAFETY: by the contract.
-                kind => self.paths.push((kind, unsafe { text_at(one.parameter_value) }?)),
+                kind => self.paths.push((kind, unsafe { text_at(context.parameter_value) }?)),
             }
         }
         Some(())
     }
 
-    /// What a message is asked about with.
-    pub(super) fn said(&self) -> Said {
+    /// Returns the options for showing a message.
+    pub(super) fn display(&self) -> Said {
         Said { time: shown_time(self.time, self.is_gmt), pointer_size: self.pointer_size, sequence: None }
     }
 
-    /// Calls with the formats of messages that the contexts name; those that were named last are kept.
+    /// Calls `body` with the message formats that the contexts name. The most recent ones are
+    /// cached.
     pub(super) fn with_messages(&self, body: impl FnOnce(&mut Messages) -> Status) -> Status {
-        static LAST: LazyLock<Mutex<Last>> = LazyLock::new(Mutex::default);
+        static LAST: LazyLock<Mutex<LastMessages>> = LazyLock::new(Mutex::default);
         let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
         if last.paths != self.paths {
             let mut messages = Messages::default();
@@ -131,7 +134,7 @@ impl Asked<'_> {
                     return refusal.status();
                 }
             }
-            *last = Last { paths: self.paths.clone(), messages };
+            *last = LastMessages { paths: self.paths.clone(), messages };
         }
         body(&mut last.messages)
     }
@@ -149,34 +152,34 @@ pub(super) fn add_path(messages: &mut Messages, kind: u32, path: &str) -> Answer
     }
 }
 
-/// The text at an address that a structure holds as a number.
+/// Reads the text at an address that a structure holds as a number.
 ///
 /// # Safety
 ///
-/// It is 0, or there are characters up to a NUL.
+/// `address` is 0, or there are characters up to a NUL.
 pub(super) unsafe fn text_at(address: u64) -> Option<String> {
     let at = std::ptr::with_exposed_provenance(usize::try_from(address).ok()?);
     // SAFETY: by the contract.
     unsafe { text(at, MAX_PATH_UNITS) }
 }
 
-/// The bytes of a pointer; there are two kinds.
+/// Checks the size of a pointer: 4 or 8 bytes.
 pub(super) fn pointer_size(value: u64) -> Option<usize> {
     usize::try_from(value).ok().filter(|size| matches!(size, 4 | 8))
 }
 
-/// A time as it is shown: in UTC, or as clocks on the wall have it.
+/// Returns a time as it is shown: in UTC, or in local time.
 pub(super) fn shown_time(time: i64, is_gmt: bool) -> FileTime {
     let seconds = time.saturating_sub(UNIX_EPOCH).div_euclid(UNITS_PER_SECOND);
-    let offset = if is_gmt { 0 } else { wall_offset(seconds) };
+    let offset = if is_gmt { 0 } else { local_offset(seconds) };
     FileTime(time.saturating_add(offset.saturating_mul(UNITS_PER_SECOND)))
 }
 
-/// By how many seconds clocks on the wall are ahead of UTC.
-fn wall_offset(seconds: i64) -> i64 {
-    // SAFETY: numbers and a pointer that may be NULL.
+/// Returns by how many seconds local time is ahead of UTC.
+fn local_offset(seconds: i64) -> i64 {
+    // SAFETY: the structure consists of numbers and a pointer that may be NULL.
     let mut parts: libc::tm = unsafe { std::mem::zeroed() };
-    // SAFETY: both are valid and our own.
+    // SAFETY: both addresses are of local variables.
     let made = unsafe { libc::localtime_r(&seconds, &mut parts) };
     if made.is_null() { 0 } else { parts.tm_gmtoff }
 }

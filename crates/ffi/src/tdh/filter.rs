@@ -1,4 +1,4 @@
-//! Payload filters: made of predicates, put together into the descriptor of an enable.
+//! Payload filters: made from predicates, and combined into the filter descriptor of an enable.
 
 use std::ffi::c_void;
 
@@ -16,13 +16,14 @@ use crate::{boundary, ptr};
 
 static FILTERS: Table<Filter> = Table::new();
 
-/// Filters that are put together.
+/// Combined filters that programs hold.
 static BLOBS: Held = Held::new();
 
-/// The most filters that are put together: no more fit.
+/// The most filters that can be combined: no more fit.
 const MAX_FILTERS: usize = 1024;
 
-/// A filter on the fields of an event; [`Library::payload_filter`](traceweir_decode::tdh::Library::payload_filter).
+/// Creates a filter on the fields of an event;
+/// [`Library::payload_filter`](traceweir_decode::tdh::Library::payload_filter).
 ///
 /// # Safety
 ///
@@ -40,7 +41,7 @@ pub unsafe extern "C" fn TdhCreatePayloadFilter(
         // SAFETY: by the contract.
         let (provider, descriptor) = unsafe { (ptr::copied(provider), ptr::copied(descriptor)) };
         // SAFETY: by the contract.
-        let predicates = unsafe { predicates_of(count, predicates) };
+        let predicates = unsafe { read_predicates(count, predicates) };
         let (Some(provider), Some(descriptor), Some(predicates), false) =
             (provider, descriptor, predicates, filter.is_null())
         else {
@@ -61,19 +62,20 @@ pub unsafe extern "C" fn TdhCreatePayloadFilter(
 /// # Safety
 ///
 /// As [`TdhCreatePayloadFilter`].
-unsafe fn predicates_of(count: u32, at: *const PayloadFilterPredicate) -> Option<Vec<Predicate>> {
+unsafe fn read_predicates(count: u32, at: *const PayloadFilterPredicate) -> Option<Vec<Predicate>> {
     let count = usize::try_from(count).ok().filter(|count| (1..=MAX_PAYLOAD_PREDICATES).contains(count))?;
     // SAFETY: by the contract.
-    let given = unsafe { ptr::array(at, count) }?;
-    let one = |given: &PayloadFilterPredicate| {
+    let predicates = unsafe { ptr::array(at, count) }?;
+    let read = |predicate: &PayloadFilterPredicate| {
         // SAFETY: by the contract.
-        let (field, value) = unsafe { (text(given.field_name, MAX_NAME)?, text(given.value, MAX_NAME)?) };
-        Some(Predicate { field, operator: PayloadOperator(given.compare_op), value })
+        let (field, value) =
+            unsafe { (text(predicate.field_name, MAX_NAME)?, text(predicate.value, MAX_NAME)?) };
+        Some(Predicate { field, operator: PayloadOperator(predicate.compare_op), value })
     };
-    given.iter().map(one).collect()
+    predicates.iter().map(read).collect()
 }
 
-/// Gives a filter back and sets it NULL.
+/// Deletes a filter and sets its handle to NULL.
 ///
 /// # Safety
 ///
@@ -92,7 +94,7 @@ pub unsafe extern "C" fn TdhDeletePayloadFilter(filter: *mut *mut c_void) -> u32
     })
 }
 
-/// Puts filters of one provider together into the descriptor of an enable; [`aggregated`].
+/// Combines filters of one provider into the filter descriptor of an enable; [`aggregated`].
 ///
 /// # Safety
 ///
@@ -119,7 +121,7 @@ pub unsafe extern "C" fn TdhAggregatePayloadFilters(
         let Some(found) = found else { return Status::ERROR_INVALID_PARAMETER };
         let is_required = |at: usize| flags.and_then(|flags| flags.get(at)).is_some_and(|flag| *flag != 0);
         let blob = aggregated(found.iter().enumerate().map(|(at, filter)| (filter, is_required(at))));
-        match blob.map_err(|refusal| refusal.status()).and_then(|blob| allocated(&blob)) {
+        match blob.map_err(|refusal| refusal.status()).and_then(|blob| allocate_descriptor(&blob)) {
             Ok(made) => {
                 // SAFETY: by the contract.
                 unsafe { ptr::store(descriptor, made) };
@@ -130,10 +132,10 @@ pub unsafe extern "C" fn TdhAggregatePayloadFilters(
     })
 }
 
-/// A descriptor of bytes in memory that the program holds.
-fn allocated(blob: &[u8]) -> Result<FilterDescriptor, Status> {
-    let memory = BLOBS.make(blob.len()).ok_or(Status::ERROR_NOT_ENOUGH_MEMORY)?;
-    // SAFETY: as many bytes were just allocated.
+/// Copies bytes to memory that the program must free, and returns their descriptor.
+fn allocate_descriptor(blob: &[u8]) -> Result<FilterDescriptor, Status> {
+    let memory = BLOBS.allocate(blob.len()).ok_or(Status::ERROR_NOT_ENOUGH_MEMORY)?;
+    // SAFETY: `blob.len()` bytes were just allocated.
     unsafe { std::ptr::copy_nonoverlapping(blob.as_ptr(), memory.cast(), blob.len()) };
     let address = memory.expose_provenance() as u64;
     Ok(FilterDescriptor {
@@ -143,7 +145,7 @@ fn allocated(blob: &[u8]) -> Result<FilterDescriptor, Status> {
     })
 }
 
-/// Gives back the memory of a descriptor that [`TdhAggregatePayloadFilters`] filled in, and clears it.
+/// Frees the memory of a descriptor that [`TdhAggregatePayloadFilters`] filled in, and clears it.
 ///
 /// # Safety
 ///

@@ -1,4 +1,4 @@
-//! TdhFormatProperty: one value as text.
+//! TdhFormatProperty: formats one value as text.
 
 use std::mem::offset_of;
 
@@ -12,23 +12,24 @@ use super::event::pointer_size;
 use crate::types::tdh::{EventMapEntry, EventMapInfo, TraceEventInfo};
 use crate::{boundary, ptr};
 
-/// Maps whose entries are bits: of manifests, of classic classes, and flags of these.
+/// Flags of maps whose entries are bits: of manifests, of classic classes, and flags of these.
 const MAP_BITS: u32 = 0x02 | 0x10 | 0x20;
-/// Maps that match texts.
+/// Maps that match text patterns.
 const MAP_PATTERN: u32 = 0x04;
-/// Names of classic classes by their place: there are no numbers.
+/// Names of classic classes by their index: they have no numbers.
 const MAP_WBEM_NO_MAP: u32 = 0x40;
-/// The most entries of a map that are looked at.
+/// The most entries of a map that are read.
 const MAX_ENTRIES: u32 = 1 << 20;
 
-/// One value as text; [`decode_one`].
+/// Formats one value as text; [`decode_one`].
 ///
 /// `LoggerName` and `LogFileName` of the log-file header event are shown as the names that follow
 /// them, where `data` reaches to the end of the event. They still consume the bytes of a pointer.
 ///
 /// # Safety
 ///
-/// Pointers are NULL or valid: `info` and `map` are whole structures, `data` has `length_of_data` bytes, `buffer` has `*size` bytes.
+/// Pointers are NULL or valid: `info` and `map` are complete structures, `data` has
+/// `length_of_data` bytes, `buffer` has `*size` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TdhFormatProperty(
     info: *const TraceEventInfo,
@@ -75,13 +76,13 @@ pub unsafe extern "C" fn TdhFormatProperty(
     })
 }
 
-/// The class and opcode of an event.
+/// Returns the class and opcode of an event.
 ///
 /// # Safety
 ///
-/// `info` is a whole TRACE_EVENT_INFO; one without properties ends before the list of them.
+/// `info` is a complete TRACE_EVENT_INFO; one without properties ends before the list of them.
 unsafe fn class_and_opcode(info: *const TraceEventInfo) -> (Guid, u8) {
-    // SAFETY: by the contract both lie in the structure; they are read alone, and by bytes.
+    // SAFETY: by the contract both lie in the structure; only they are read, and at any alignment.
     unsafe {
         let class = (&raw const (*info).event_guid).read_unaligned();
         let descriptor = (&raw const (*info).event_descriptor).read_unaligned();
@@ -99,21 +100,21 @@ pub(super) fn wide(text: &str) -> Vec<u8> {
     text.encode_utf16().chain([0]).flat_map(u16::to_le_bytes).collect()
 }
 
-/// The names that a map has for a value, without the blanks at their ends.
+/// Returns the names that a map has for a value, without trailing spaces.
 ///
 /// # Safety
 ///
-/// `map` is a whole EVENT_MAP_INFO: entries, and texts at their offsets.
+/// `map` is a complete EVENT_MAP_INFO: entries, and texts at their offsets.
 unsafe fn mapped(map: *const EventMapInfo, value: &traceweir_decode::value::Value<'_>) -> Answer<Vec<u8>> {
     let base = map.cast::<u8>();
-    // SAFETY: by the contract; a map without entries ends behind its head.
+    // SAFETY: by the contract; a map without entries ends after its head.
     let [_name, flag, count, value_type] = unsafe { base.cast::<[u32; 4]>().read_unaligned() };
     if flag & (MAP_PATTERN | MAP_WBEM_NO_MAP) != 0 || value_type != 0 || count > MAX_ENTRIES {
-        return Err(Refusal::Invalid("the map names no numbers"));
+        return Err(Refusal::Invalid("the map has no names for numbers"));
     }
     let first = base.wrapping_add(offset_of!(EventMapInfo, map_entry_array)).cast::<EventMapEntry>();
     let entries = (0..count).map(|index| {
-        // SAFETY: by the contract there are as many entries.
+        // SAFETY: by the contract the map has `count` entries.
         let entry = unsafe { first.wrapping_add(index as usize).read_unaligned() };
         (entry.value, entry.output_offset)
     });

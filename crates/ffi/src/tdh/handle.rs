@@ -1,4 +1,4 @@
-//! Decoding handles: message formats of WPP with what decides how they are shown.
+//! Decoding handles: WPP message formats, and options that decide how messages are shown.
 
 use std::ffi::c_void;
 
@@ -9,7 +9,7 @@ use traceweir_decode::tdh::{Messages, Said};
 use super::answer::{Room, text};
 use super::event::{
     CONTEXT_GMT, CONTEXT_PDB_PATH, CONTEXT_POINTER_SIZE, CONTEXT_TMF_FILE, CONTEXT_TMF_SEARCH_PATH, CONTEXTS,
-    add_path, asked, pointer_size, shown_time, text_at,
+    add_path, pointer_size, read_query, shown_time, text_at,
 };
 use super::table::Table;
 use super::{MAX_NAME, format};
@@ -19,7 +19,7 @@ use crate::{boundary, ptr};
 
 static OPEN: Table<Decoding> = Table::new();
 
-/// What a handle stands for.
+/// The message formats and options of a handle.
 #[derive(Debug, Default)]
 struct Decoding {
     messages: Messages,
@@ -47,21 +47,21 @@ impl Decoding {
             return refusal.status();
         }
         match self.set.get_mut(kind as usize) {
-            Some(place) => *place = Some(parameter),
+            Some(slot) => *slot = Some(parameter),
             None => return Status::ERROR_INVALID_PARAMETER,
         }
         Status::ERROR_SUCCESS
     }
 }
 
-fn with(handle: *mut c_void, body: impl FnOnce(&mut Decoding) -> Status) -> Status {
+fn with_decoding(handle: *mut c_void, body: impl FnOnce(&mut Decoding) -> Status) -> Status {
     if handle.is_null() {
         return Status::ERROR_INVALID_PARAMETER;
     }
     OPEN.with(handle.addr(), body).unwrap_or(Status::ERROR_INVALID_HANDLE)
 }
 
-/// Makes a decoding handle.
+/// Opens a decoding handle.
 ///
 /// # Safety
 ///
@@ -83,7 +83,7 @@ pub unsafe extern "C" fn TdhOpenDecodingHandle(handle: *mut *mut c_void) -> u32 
     })
 }
 
-/// Ends a decoding handle.
+/// Closes a decoding handle.
 #[unsafe(no_mangle)]
 pub extern "C" fn TdhCloseDecodingHandle(handle: *mut c_void) -> u32 {
     boundary::status(|| match OPEN.remove(handle.addr()) {
@@ -93,7 +93,7 @@ pub extern "C" fn TdhCloseDecodingHandle(handle: *mut c_void) -> u32 {
     })
 }
 
-/// Sets how a handle decodes: where message formats are, and how values are shown.
+/// Sets an option of a handle: the location of message formats, or how values are shown.
 ///
 /// # Safety
 ///
@@ -115,28 +115,29 @@ pub unsafe extern "C" fn TdhSetDecodingParameter(handle: *mut c_void, context: *
             _ => None,
         };
         let Some(parameter) = parameter else { return Status::ERROR_INVALID_PARAMETER };
-        with(handle, |decoding| decoding.set(context.parameter_type, parameter))
+        with_decoding(handle, |decoding| decoding.set(context.parameter_type, parameter))
     })
 }
 
-/// Gets what was set: a number in the context itself, a text in the buffer that it names, of as many bytes as it says.
+/// Returns an option of a handle: a number in the context itself, a text in the buffer whose
+/// address and size in bytes the context has.
 ///
 /// # Safety
 ///
-/// `context` is NULL or valid; a buffer that it names has as many bytes.
+/// `context` is NULL or valid; the buffer that it names has as many bytes as it says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TdhGetDecodingParameter(handle: *mut c_void, context: *mut TdhContext) -> u32 {
     boundary::status(|| {
         // SAFETY: by the contract.
-        let Some(mut asked) = (unsafe { ptr::copied(context.cast_const()) }) else {
+        let Some(mut parameter) = (unsafe { ptr::copied(context.cast_const()) }) else {
             return Status::ERROR_INVALID_PARAMETER;
         };
-        if asked.parameter_type as usize >= CONTEXTS {
+        if parameter.parameter_type as usize >= CONTEXTS {
             return Status::ERROR_INVALID_PARAMETER;
         }
         let mut set = None;
-        let status = with(handle, |decoding| {
-            set = decoding.set.get(asked.parameter_type as usize).cloned().flatten();
+        let status = with_decoding(handle, |decoding| {
+            set = decoding.set.get(parameter.parameter_type as usize).cloned().flatten();
             Status::ERROR_SUCCESS
         });
         if status != Status::ERROR_SUCCESS {
@@ -145,33 +146,33 @@ pub unsafe extern "C" fn TdhGetDecodingParameter(handle: *mut c_void, context: *
         let status = match set {
             None => return Status::ERROR_NOT_FOUND,
             Some(Parameter::Number(number)) => {
-                let bytes = if asked.parameter_type == CONTEXT_GMT { 1 } else { 4 };
-                (asked.parameter_value, asked.parameter_size) = (number, bytes);
+                let bytes = if parameter.parameter_type == CONTEXT_GMT { 1 } else { 4 };
+                (parameter.parameter_value, parameter.parameter_size) = (number, bytes);
                 Status::ERROR_SUCCESS
             }
             Some(Parameter::Text(path)) => {
-                let Ok(address) = usize::try_from(asked.parameter_value) else {
+                let Ok(address) = usize::try_from(parameter.parameter_value) else {
                     return Status::ERROR_INVALID_PARAMETER;
                 };
                 let buffer = std::ptr::with_exposed_provenance_mut::<u8>(address);
-                // SAFETY: by the contract; the size is our own.
-                let Some(room) = (unsafe { Room::new(buffer, &raw mut asked.parameter_size) }) else {
+                // SAFETY: by the contract; the size is a local variable.
+                let Some(room) = (unsafe { Room::new(buffer, &raw mut parameter.parameter_size) }) else {
                     return Status::ERROR_INVALID_PARAMETER;
                 };
                 room.put(&format::wide(&path), &[])
             }
         };
         // SAFETY: by the contract.
-        unsafe { ptr::store(context, asked) };
+        unsafe { ptr::store(context, parameter) };
         status
     })
 }
 
-/// A message in words; [`Messages::property`].
+/// Formats a message as text; [`Messages::property`].
 ///
 /// # Safety
 ///
-/// Pointers are NULL or valid, those in the record among them; `buffer` has `*size` bytes.
+/// Pointers are NULL or valid, including those in the record; `buffer` has `*size` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TdhGetWppMessage(
     handle: *mut c_void,
@@ -179,11 +180,14 @@ pub unsafe extern "C" fn TdhGetWppMessage(
     size: *mut u32,
     buffer: *mut u8,
 ) -> u32 {
-    // SAFETY: by the contract.
-    boundary::status(|| unsafe { said(handle, event, Some("FormattedString".to_owned()), size, buffer) })
+    boundary::status(|| {
+        let name = Some("FormattedString".to_owned());
+        // SAFETY: by the contract.
+        unsafe { message_property(handle, event, name, size, buffer) }
+    })
 }
 
-/// A property of a message; [`Messages::property`].
+/// Returns a property of a message; [`Messages::property`].
 ///
 /// # Safety
 ///
@@ -197,13 +201,13 @@ pub unsafe extern "C" fn TdhGetWppProperty(
     buffer: *mut u8,
 ) -> u32 {
     // SAFETY: by the contract.
-    boundary::status(|| unsafe { said(handle, event, text(name, MAX_NAME), size, buffer) })
+    boundary::status(|| unsafe { message_property(handle, event, text(name, MAX_NAME), size, buffer) })
 }
 
 /// # Safety
 ///
 /// As [`TdhGetWppMessage`].
-unsafe fn said(
+unsafe fn message_property(
     handle: *mut c_void,
     event: *const EventRecord,
     name: Option<String>,
@@ -211,18 +215,18 @@ unsafe fn said(
     buffer: *mut u8,
 ) -> Status {
     // SAFETY: by the contract.
-    let (asked, room) = unsafe { (asked(event, 0, std::ptr::null()), Room::new(buffer, size)) };
-    let (Some(asked), Some(room), Some(name)) = (asked, room, name) else {
+    let (query, room) = unsafe { (read_query(event, 0, std::ptr::null()), Room::new(buffer, size)) };
+    let (Some(query), Some(room), Some(name)) = (query, room, name) else {
         return Status::ERROR_INVALID_PARAMETER;
     };
-    with(handle, |decoding| {
-        if asked.event.kind != EventKind::Message {
+    with_decoding(handle, |decoding| {
+        if query.event.kind != EventKind::Message {
             return Status::ERROR_NOT_FOUND;
         }
         let pointer =
-            decoding.number(CONTEXT_POINTER_SIZE).and_then(pointer_size).unwrap_or(asked.pointer_size);
+            decoding.number(CONTEXT_POINTER_SIZE).and_then(pointer_size).unwrap_or(query.pointer_size);
         let is_gmt = decoding.number(CONTEXT_GMT) == Some(1);
-        let said = Said { time: shown_time(asked.time, is_gmt), pointer_size: pointer, sequence: None };
-        room.answer(decoding.messages.property(&asked.event, &said, &name))
+        let display = Said { time: shown_time(query.time, is_gmt), pointer_size: pointer, sequence: None };
+        room.answer(decoding.messages.property(&query.event, &display, &name))
     })
 }

@@ -1,4 +1,4 @@
-//! Providers: those that are known, their names and events, and the manifests that a process loads.
+//! Known providers, their names and events, and the manifests that a process loads.
 
 use std::ffi::c_void;
 use std::mem::offset_of;
@@ -15,10 +15,10 @@ use crate::types::tdh::{
 };
 use crate::{boundary, ptr};
 
-/// The most characters of a manifest's path.
+/// The most characters in the path of a manifest.
 const MAX_PATH: usize = 260;
 
-/// All providers that are known; [`Library::provider_list`].
+/// Lists all known providers; [`Library::provider_list`].
 ///
 /// # Safety
 ///
@@ -33,7 +33,7 @@ pub unsafe extern "C" fn TdhEnumerateProviders(buffer: *mut ProviderEnumerationI
     })
 }
 
-/// The providers that are decoded by one source; [`Library::provider_list`].
+/// Lists the providers of one decoding source; [`Library::provider_list`].
 ///
 /// # Safety
 ///
@@ -51,7 +51,8 @@ pub unsafe extern "C" fn TdhEnumerateProvidersForDecodingSource(
         }
         // SAFETY: by the contract.
         unsafe { ptr::store(needed, size) };
-        // SAFETY: by the contract; what is needed stands where the size stood.
+        // SAFETY: by the contract; `needed` holds the size of the buffer, and receives the required
+        // size.
         let Some(room) = (unsafe { Room::new(buffer, needed) }) else {
             return Status::ERROR_INVALID_PARAMETER;
         };
@@ -60,7 +61,7 @@ pub unsafe extern "C" fn TdhEnumerateProvidersForDecodingSource(
     })
 }
 
-/// All names of a kind that a provider has; [`Library::field_list`].
+/// Lists all fields of a kind that a provider has; [`Library::field_list`].
 ///
 /// # Safety
 ///
@@ -73,10 +74,10 @@ pub unsafe extern "C" fn TdhEnumerateProviderFieldInformation(
     size: *mut u32,
 ) -> u32 {
     // SAFETY: by the contract.
-    unsafe { about(provider, buffer, size, |library, provider| library.field_list(provider, kind, None)) }
+    unsafe { query_provider(provider, buffer, size, |library, guid| library.field_list(guid, kind, None)) }
 }
 
-/// The names of a kind that a provider has for a value; [`Library::field_list`].
+/// Lists the fields of a kind that a provider has for a value; [`Library::field_list`].
 ///
 /// # Safety
 ///
@@ -91,11 +92,11 @@ pub unsafe extern "C" fn TdhQueryProviderFieldInformation(
 ) -> u32 {
     // SAFETY: by the contract.
     unsafe {
-        about(provider, buffer, size, |library, provider| library.field_list(provider, kind, Some(value)))
+        query_provider(provider, buffer, size, |library, guid| library.field_list(guid, kind, Some(value)))
     }
 }
 
-/// The events of a manifest; [`Library::event_list`].
+/// Lists the events of a provider with a manifest; [`Library::event_list`].
 ///
 /// # Safety
 ///
@@ -107,15 +108,15 @@ pub unsafe extern "C" fn TdhEnumerateManifestProviderEvents(
     size: *mut u32,
 ) -> u32 {
     // SAFETY: by the contract.
-    unsafe { about(provider, buffer, size, Library::event_list) }
+    unsafe { query_provider(provider, buffer, size, Library::event_list) }
 }
 
-/// What the library says about a provider.
+/// Stores the library's answer to a query about a provider.
 ///
 /// # Safety
 ///
 /// As [`TdhEnumerateProviders`].
-unsafe fn about<T>(
+unsafe fn query_provider<T>(
     provider: *const Guid,
     buffer: *mut T,
     size: *mut u32,
@@ -130,7 +131,7 @@ unsafe fn about<T>(
     })
 }
 
-/// TRACE_EVENT_INFO of an event of a manifest; [`Library::manifest_event_info`].
+/// Returns the TRACE_EVENT_INFO of an event in a manifest; [`Library::manifest_event_info`].
 ///
 /// # Safety
 ///
@@ -159,7 +160,8 @@ pub unsafe extern "C" fn TdhGetManifestEventInformation(
     })
 }
 
-/// Filters that a provider takes, as its manifest defines them; [`Library::filter_list`]. The buffer gets their addresses, and behind these the filters.
+/// Lists the filters that a provider accepts, as its manifest defines them;
+/// [`Library::filter_list`]. The buffer receives their addresses, followed by the filters.
 ///
 /// # Safety
 ///
@@ -178,8 +180,8 @@ pub unsafe extern "C" fn TdhEnumerateProviderFilters(
         let (provider, contexts) = unsafe { (ptr::copied(provider), ptr::array(context, contexts as usize)) };
         // SAFETY: by the contract.
         let room = unsafe { Room::new(buffer, size) };
-        let is_whole = contexts.is_some() && !count.is_null();
-        let (Some(provider), Some(room), true) = (provider, room, is_whole) else {
+        let is_valid = contexts.is_some() && !count.is_null();
+        let (Some(provider), Some(room), true) = (provider, room, is_valid) else {
             return Status::ERROR_INVALID_PARAMETER;
         };
         let list = library().filter_list(provider);
@@ -187,28 +189,29 @@ pub unsafe extern "C" fn TdhEnumerateProviderFilters(
         // SAFETY: by the contract.
         unsafe { ptr::store(count, u32::try_from(number).unwrap_or(u32::MAX)) };
         match list {
-            Ok(filters) => room.put(&in_a_row(&filters, buffer.addr()), &[]),
+            Ok(filters) => room.put(&with_addresses(&filters, buffer.addr()), &[]),
             Err(refusal) => refusal.status(),
         }
     })
 }
 
-/// Structures behind a list of their addresses, for memory at `at`; each begins at a multiple of eight.
-fn in_a_row(structures: &[Vec<u8>], at: usize) -> Vec<u8> {
+/// Returns the addresses of structures, followed by the structures, for memory at `at`. Each
+/// structure begins at a multiple of eight.
+fn with_addresses(structures: &[Vec<u8>], at: usize) -> Vec<u8> {
     const POINTER: usize = size_of::<usize>();
     let mut next = structures.len().saturating_mul(POINTER);
-    let (mut addresses, mut behind) = (Vec::with_capacity(next), Vec::new());
+    let (mut addresses, mut contents) = (Vec::with_capacity(next), Vec::new());
     for bytes in structures {
         addresses.extend(at.wrapping_add(next).to_ne_bytes());
-        behind.extend_from_slice(bytes);
-        behind.resize(behind.len().next_multiple_of(POINTER), 0);
-        next = structures.len().saturating_mul(POINTER).saturating_add(behind.len());
+        contents.extend_from_slice(bytes);
+        contents.resize(contents.len().next_multiple_of(POINTER), 0);
+        next = structures.len().saturating_mul(POINTER).saturating_add(contents.len());
     }
-    addresses.extend(behind);
+    addresses.extend(contents);
     addresses
 }
 
-/// Runs with a path.
+/// Calls `body` with a path.
 ///
 /// # Safety
 ///
@@ -237,7 +240,7 @@ pub unsafe extern "C" fn TdhLoadManifest(path: *const u16) -> u32 {
     unsafe { with_path(path, |library, path| library.load_file(&path)) }
 }
 
-/// Forgets a manifest; [`Library::unload`].
+/// Unloads a manifest; [`Library::unload`].
 ///
 /// # Safety
 ///
@@ -270,7 +273,7 @@ pub unsafe extern "C" fn TdhLoadManifestFromMemory(data: *const c_void, size: u3
     unsafe { with_memory(data, size, Library::load_memory) }
 }
 
-/// Forgets a manifest from memory, by its content; [`Library::unload`].
+/// Unloads a manifest that was loaded from memory, by its content; [`Library::unload`].
 ///
 /// # Safety
 ///

@@ -1,6 +1,8 @@
-//! Handles that C programs hold: numbers that were never used before, in no table, so that a stale, foreign or invented one is found out instead of followed.
+//! Handles that C programs hold: numbers that no table has used before, so that a stale, foreign or
+//! invented handle is detected instead of followed.
 //!
-//! Each thing has a lock of its own: who works with one, and be it that a file is slow, keeps nobody from the others.
+//! Each entry has a lock of its own: work with one, even if a slow file is involved, does not block
+//! the others.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,15 +10,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use traceweir::Status;
 
-/// The most things that a program may have open.
+/// The most entries that a program may have open.
 const MAX_OPEN: usize = 4096;
 
-/// Aligned as an address would be.
+/// The distance between handles, which are aligned as addresses would be.
 const STEP: usize = 16;
-/// The next handle of whichever table: what one table gave is no handle of another.
+/// The next handle of any table: a handle of one table is not valid in another.
 static NEXT: AtomicUsize = AtomicUsize::new(STEP);
 
-/// Things by their handle.
+/// Entries by their handle.
 #[derive(Debug)]
 pub(super) struct Table<T> {
     open: Mutex<Option<HashMap<usize, Arc<Mutex<T>>>>>,
@@ -31,30 +33,31 @@ impl<T> Table<T> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The handle of a new thing.
-    pub(super) fn add(&self, thing: T) -> Result<usize, Status> {
+    /// Adds an entry and returns its handle.
+    pub(super) fn add(&self, entry: T) -> Result<usize, Status> {
         let mut open = self.lock();
-        let things = open.get_or_insert_with(HashMap::new);
-        if things.len() >= MAX_OPEN {
+        let entries = open.get_or_insert_with(HashMap::new);
+        if entries.len() >= MAX_OPEN {
             return Err(Status::ERROR_NOT_ENOUGH_MEMORY);
         }
-        // Relaxed: only that each is given once matters.
+        // Relaxed: it only matters that each handle is used once.
         let handle = NEXT.fetch_add(STEP, Ordering::Relaxed);
-        things.insert(handle, Arc::new(Mutex::new(thing)));
+        entries.insert(handle, Arc::new(Mutex::new(entry)));
         Ok(handle)
     }
 
-    /// Ends a handle; `None` if it stands for nothing. Who works with it still ends that.
+    /// Removes a handle. Returns `None` if it is not valid. A thread that still uses the entry can
+    /// finish.
     pub(super) fn remove(&self, handle: usize) -> Option<()> {
         let removed = self.lock().as_mut()?.remove(&handle);
         removed.map(drop)
     }
 
-    /// Calls with what handles stand for; `None` if one stands for nothing.
+    /// Calls `body` with the entry of a handle. Returns `None` if the handle is not valid.
     pub(super) fn with<R>(&self, handle: usize, body: impl FnOnce(&mut T) -> R) -> Option<R> {
-        let thing = self.lock().as_ref()?.get(&handle).map(Arc::clone)?;
-        let mut thing = thing.lock().unwrap_or_else(PoisonError::into_inner);
-        Some(body(&mut thing))
+        let entry = self.lock().as_ref()?.get(&handle).map(Arc::clone)?;
+        let mut entry = entry.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(body(&mut entry))
     }
 }
 
@@ -63,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_handle_is_never_used_again() {
+    fn handle_is_never_reused() {
         static TABLE: Table<u32> = Table::new();
         let first = TABLE.add(1).unwrap();
         assert_eq!(TABLE.with(first, |n| *n), Some(1));
@@ -77,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handle_of_one_table_is_none_of_another() {
+    fn handle_is_not_valid_in_another_table() {
         static ONE: Table<u32> = Table::new();
         static OTHER: Table<u32> = Table::new();
         let (first, second) = (ONE.add(1).unwrap(), OTHER.add(2).unwrap());
@@ -85,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn work_with_one_keeps_nobody_from_the_others() {
+    fn work_with_one_entry_does_not_block_the_others() {
         static TABLE: Table<u32> = Table::new();
         let (first, second) = (TABLE.add(1).unwrap(), TABLE.add(2).unwrap());
         let inside = TABLE.with(first, |_| {
@@ -98,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_only_so_many() {
+    fn number_of_entries_is_limited() {
         let table = Table::new();
         let all: Vec<_> = (0..MAX_OPEN).map(|_| table.add(()).unwrap()).collect();
         assert_eq!(table.add(()), Err(Status::ERROR_NOT_ENOUGH_MEMORY));

@@ -1,18 +1,18 @@
 //! Structures of controllers.
 //!
-//! Source: Documented (evntrace.h: "EVENT_TRACE_PROPERTIES structure", "EVENT_TRACE_PROPERTIES_V2 structure", "ENABLE_TRACE_PARAMETERS structure",
-//! "TRACE_GUID_PROPERTIES structure").
+//! Source: Documented (evntrace.h: "EVENT_TRACE_PROPERTIES structure", "EVENT_TRACE_PROPERTIES_V2
+//! structure", "ENABLE_TRACE_PARAMETERS structure", "TRACE_GUID_PROPERTIES structure").
 
 use traceweir::Guid;
 
 use super::{FilterDescriptor, WnodeHeader};
 
-/// EVENT_TRACE_PROPERTIES: a session. The names lie behind it, in the same block of memory.
+/// EVENT_TRACE_PROPERTIES: a session. The names follow it in the same block of memory.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct EventTraceProperties {
     pub wnode: WnodeHeader,
-    /// KiB.
+    /// Size of a buffer in KiB.
     pub buffer_size: u32,
     pub minimum_buffers: u32,
     pub maximum_buffers: u32,
@@ -20,7 +20,7 @@ pub struct EventTraceProperties {
     pub log_file_mode: u32,
     pub flush_timer: u32,
     pub enable_flags: u32,
-    /// AgeLimit too, which means nothing.
+    /// In a union with AgeLimit, which has no effect.
     pub flush_threshold: i32,
     pub number_of_buffers: u32,
     pub free_buffers: u32,
@@ -28,13 +28,13 @@ pub struct EventTraceProperties {
     pub buffers_written: u32,
     pub log_buffers_lost: u32,
     pub real_time_buffers_lost: u32,
-    /// A HANDLE, which holds a number.
+    /// A HANDLE that holds a thread id.
     pub logger_thread_id: u64,
     pub log_file_name_offset: u32,
     pub logger_name_offset: u32,
 }
 
-/// EVENT_TRACE_PROPERTIES_V2.
+/// The published structure EVENT_TRACE_PROPERTIES_V2.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct EventTracePropertiesV2 {
@@ -57,7 +57,7 @@ pub struct EnableTraceParametersV1 {
     pub enable_filter_desc: *const FilterDescriptor,
 }
 
-/// ENABLE_TRACE_PARAMETERS.
+/// The published structure ENABLE_TRACE_PARAMETERS.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct EnableTraceParameters {
@@ -65,12 +65,12 @@ pub struct EnableTraceParameters {
     pub filter_desc_count: u32,
 }
 
-/// TRACE_GUID_PROPERTIES.
+/// The published structure TRACE_GUID_PROPERTIES.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct TraceGuidProperties {
     pub guid: Guid,
-    /// Not used.
+    /// Always 0.
     pub guid_type: u32,
     pub logger_id: u32,
     pub enable_level: u32,

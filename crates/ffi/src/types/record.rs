@@ -1,11 +1,11 @@
-//! EVENT_RECORD and what it is made of (evntcons.h).
-#![allow(missing_docs)] // Fields as published.
+//! EVENT_RECORD and the structures in it (evntcons.h).
+#![allow(missing_docs)] // The fields are documented with the published structures.
 
 use std::ffi::c_void;
 
 use traceweir::{EventDescriptor, Guid};
 
-/// EVENT_HEADER.
+/// The published structure EVENT_HEADER.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct EventHeader {
@@ -23,16 +23,17 @@ pub struct EventHeader {
     pub activity_id: Guid,
 }
 
-/// ETW_BUFFER_CONTEXT.
+/// The published structure ETW_BUFFER_CONTEXT.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct BufferContext {
-    /// The index, or the number in its low byte and the alignment in its high one.
+    /// The processor index, or the processor number in the low byte and the alignment in the high
+    /// one.
     pub processor_index: u16,
     pub logger_id: u16,
 }
 
-/// EVENT_HEADER_EXTENDED_DATA_ITEM.
+/// The published structure EVENT_HEADER_EXTENDED_DATA_ITEM.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ExtendedDataItem {
@@ -43,7 +44,7 @@ pub struct ExtendedDataItem {
     pub data_ptr: u64,
 }
 
-/// EVENT_RECORD.
+/// The published structure EVENT_RECORD.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct EventRecord {

@@ -1,30 +1,31 @@
-//! Structures of tdh.h. Where C has a union, the commonest member gives the field its name.
+//! Structures of tdh.h. A field that is a union in C has the name of its most common member.
 //!
-//! Source: Documented (tdh.h). A test compares every size and offset with what C compilers make of the header.
-#![allow(missing_docs)] // Fields as published.
+//! Source: Documented (tdh.h). A test compares every size and offset with what C compilers make of
+//! the header.
+#![allow(missing_docs)] // The fields are documented with the published structures.
 
 use traceweir::{EventDescriptor, Guid};
 
-/// EVENT_PROPERTY_INFO.
+/// The published structure EVENT_PROPERTY_INFO.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct EventPropertyInfo {
     pub flags: u32,
     pub name_offset: u32,
-    /// Or the first member of a structure.
+    /// In a structure: the index of its first member.
     pub in_type: u16,
-    /// Or the number of members.
+    /// In a structure: the number of its members.
     pub out_type: u16,
-    /// Or where a custom schema is.
+    /// Or the offset of a custom schema.
     pub map_name_offset: u32,
-    /// Or the property that has it.
+    /// Or the index of the property that has the count.
     pub count: u16,
-    /// Or the property that has it.
+    /// Or the index of the property that has the length.
     pub length: u16,
     pub tags: u32,
 }
 
-/// TRACE_EVENT_INFO.
+/// The published structure TRACE_EVENT_INFO.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct TraceEventInfo {
@@ -46,12 +47,12 @@ pub struct TraceEventInfo {
     pub event_attributes_offset: u32,
     pub property_count: u32,
     pub top_level_property_count: u32,
-    /// Four bits of flags, then tags.
+    /// Flags in the low four bits, tags in the others.
     pub flags: u32,
     pub event_property_info_array: [EventPropertyInfo; 1],
 }
 
-/// EVENT_MAP_ENTRY.
+/// The published structure EVENT_MAP_ENTRY.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct EventMapEntry {
@@ -59,7 +60,7 @@ pub struct EventMapEntry {
     pub value: u32,
 }
 
-/// EVENT_MAP_INFO.
+/// The published structure EVENT_MAP_INFO.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct EventMapInfo {
@@ -70,17 +71,17 @@ pub struct EventMapInfo {
     pub map_entry_array: [EventMapEntry; 1],
 }
 
-/// PROPERTY_DATA_DESCRIPTOR.
+/// The published structure PROPERTY_DATA_DESCRIPTOR.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct PropertyDataDescriptor {
-    /// The address of its name.
+    /// The address of the property's name.
     pub property_name: u64,
     pub array_index: u32,
     pub reserved: u32,
 }
 
-/// TRACE_PROVIDER_INFO.
+/// The published structure TRACE_PROVIDER_INFO.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct TraceProviderInfo {
@@ -89,7 +90,7 @@ pub struct TraceProviderInfo {
     pub provider_name_offset: u32,
 }
 
-/// PROVIDER_ENUMERATION_INFO.
+/// The published structure PROVIDER_ENUMERATION_INFO.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ProviderEnumerationInfo {
@@ -98,7 +99,7 @@ pub struct ProviderEnumerationInfo {
     pub trace_provider_info_array: [TraceProviderInfo; 1],
 }
 
-/// PROVIDER_FIELD_INFO.
+/// The published structure PROVIDER_FIELD_INFO.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ProviderFieldInfo {
@@ -107,7 +108,7 @@ pub struct ProviderFieldInfo {
     pub value: u64,
 }
 
-/// PROVIDER_FIELD_INFOARRAY.
+/// The published structure PROVIDER_FIELD_INFOARRAY.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ProviderFieldInfoArray {
@@ -116,7 +117,7 @@ pub struct ProviderFieldInfoArray {
     pub field_info_array: [ProviderFieldInfo; 1],
 }
 
-/// PROVIDER_EVENT_INFO.
+/// The published structure PROVIDER_EVENT_INFO.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ProviderEventInfo {
@@ -125,7 +126,7 @@ pub struct ProviderEventInfo {
     pub event_descriptors_array: [EventDescriptor; 1],
 }
 
-/// PROVIDER_FILTER_INFO.
+/// The published structure PROVIDER_FILTER_INFO.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ProviderFilterInfo {
@@ -137,7 +138,7 @@ pub struct ProviderFilterInfo {
     pub event_property_info_array: [EventPropertyInfo; 1],
 }
 
-/// TDH_CONTEXT.
+/// The published structure TDH_CONTEXT.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct TdhContext {
@@ -147,7 +148,7 @@ pub struct TdhContext {
     pub parameter_size: u32,
 }
 
-/// PAYLOAD_FILTER_PREDICATE.
+/// The published structure PAYLOAD_FILTER_PREDICATE.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct PayloadFilterPredicate {

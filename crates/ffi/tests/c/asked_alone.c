@@ -1,7 +1,10 @@
-/* Information where no daemon answers: what the call alone shows, and what this library knows by itself, is said whatever there is in the place of a daemon.
+/* Information queries without a daemon that answers: errors in the call, and information that the
+ * library has itself, are returned whatever is in place of a daemon.
  *
- *   asked_alone FOLDER            nobody is there: an idle system, and a session of the process, which writes tracked.etl
- *   asked_alone FOLDER STATUS     somebody is there and cannot be talked to: what needs a daemon returns STATUS
+ *   asked_alone FOLDER            no daemon runs: an idle system, and a private session, which
+ *                                 writes tracked.etl
+ *   asked_alone FOLDER STATUS     a socket exists and does not answer: queries that need a daemon
+ *                                 return STATUS
  */
 #include "control.h"
 
@@ -9,7 +12,7 @@
 
 static BLOCKW block;
 static unsigned char bytes[1 << 16];
-static ULONG told;
+static ULONG returned;
 static const GUID PROVIDER = {0xC0FFEE09, 0x1111, 0x2222, {1, 2, 3, 4, 5, 6, 7, 8}};
 static const GUID LATER = {0xC0FFEE0A, 0x1111, 0x2222, {1, 2, 3, 4, 5, 6, 7, 8}};
 static const GUID THREAD = {0x3d6fa8d1, 0xfe05, 0x11d0, {0x9d, 0xda, 0x00, 0xc0, 0x4f, 0xd7, 0xba, 0x7c}};
@@ -21,16 +24,16 @@ static ULONG set(CONTROLTRACE_ID id, int which, void *info, ULONG length) {
 }
 
 static ULONG query(CONTROLTRACE_ID id, int which, void *info, ULONG length) {
-    told = UNTOUCHED;
-    return TraceQueryInformation(id, (TRACE_INFO_CLASS)which, info, length, &told);
+    returned = UNTOUCHED;
+    return TraceQueryInformation(id, (TRACE_INFO_CLASS)which, info, length, &returned);
 }
 
 static ULONG list(int which, void *in, ULONG in_length, void *out, ULONG length) {
-    told = UNTOUCHED;
-    return EnumerateTraceGuidsEx((TRACE_QUERY_INFO_CLASS)which, in, in_length, out, length, &told);
+    returned = UNTOUCHED;
+    return EnumerateTraceGuidsEx((TRACE_QUERY_INFO_CLASS)which, in, in_length, out, length, &returned);
 }
 
-/* Mistakes that show without anybody's help. */
+/* Errors that the library finds without a daemon. */
 static void wrong_calls(void) {
     static const int NOT_SET[] = {-1, 0, 1, 2, 7, 11, 12, 13, 14, 15, 17, 19, 22, 23, 25, 27, 29, 0x7FFFFFFF};
     static const int NOT_QUERIED[] = {-1, 0, 1, 2, 6, 8, 9, 10, 12, 13, 15, 16, 18, 20, 21, 24, 26, 28, 29};
@@ -45,7 +48,7 @@ static void wrong_calls(void) {
     }
     for (unsigned i = 0; i < sizeof NOT_QUERIED / sizeof NOT_QUERIED[0]; i++) {
         IS(50, query(STALE, NOT_QUERIED[i], NULL, 8));
-        IS(UNTOUCHED, told);
+        IS(UNTOUCHED, returned);
     }
     memset(bytes, 0, sizeof bytes);
     for (unsigned i = 0; i < sizeof LENGTHS / sizeof LENGTHS[0]; i++) {
@@ -59,21 +62,21 @@ static void wrong_calls(void) {
             IS(24, set(STALE, which, NULL, 0));
             IS(24, set(STALE, which, bytes, 0));
         }
-        /* Then the session's number. */
+        /* The session id is checked next. */
         IS(87, set(is_systems ? STALE : 0, which, bytes, least));
     }
     IS(87, query(0, 3, NULL, 0));
     IS(87, query(0, 14, NULL, 0));
     IS(24, query(0, 4, NULL, 0));
-    IS(32, told);
+    IS(32, returned);
     IS(87, query(0, 4, bytes, 32));
     IS(24, query(STALE, 5, bytes, 7));
-    IS(8, told);
+    IS(8, returned);
     IS(87, query(STALE, 5, bytes, 8));
     IS(87, query(STALE, 7, bytes, sizeof bytes));
     IS(87, query(STALE, 11, bytes, 8));
     IS(24, query(STALE, 19, bytes, 3));
-    IS(4, told);
+    IS(4, returned);
     IS(24, query(0, 23, bytes, 3));
     IS(87, query(0, 23, bytes, 4));
     IS(87, query(STALE, 27, bytes, 4));
@@ -90,7 +93,7 @@ static void wrong_calls(void) {
     IS(87, list(13, NULL, 0, NULL, 0));
     IS(87, list(0, NULL, 0, NULL, 64));
     IS(87, list(19, NULL, 0, NULL, 4));
-    IS(UNTOUCHED, told);
+    IS(UNTOUCHED, returned);
 
     CLASSIC_EVENT_ID events[5];
     memset(events, 0, sizeof events);
@@ -101,61 +104,62 @@ static void wrong_calls(void) {
     IS(87, TraceConfigureLastBranchRecord(0, TRACE_LBR_CONFIGURATION_NONE, NULL, 0));
 }
 
-/* What needs nobody: of the machine, of the library and of the process. Buffers may be anywhere. */
+/* Information that needs no daemon: of the machine, of the library and of the process. Buffers may
+ * be at any address. */
 static void own_knowledge(void) {
     ULONG counters = 77, needed, sources;
     GUID *guids = (GUID *)(void *)bytes;
     REGHANDLE reg = 0;
     IS(24, query(0, 11, NULL, 0));
-    IS(8, told);
+    IS(8, returned);
     memset(bytes, 0xAA, sizeof bytes);
     IS(0, query(0, 11, bytes + 1, 9));
-    IS(8, told);
+    IS(8, returned);
     IS(1, bytes[1] != 0xAA && bytes[5] == 0 && bytes[9] == 0xAA);
     IS(0, TraceQueryInformation(0, TraceVersionInfo, bytes, 8, NULL));
     IS(0, query(STALE, 17, bytes, 24));
-    IS(8, told);
+    IS(8, returned);
     IS(1, ((TRACE_PERIODIC_CAPTURE_STATE_INFO *)(void *)bytes)->ProviderCount > 0);
     IS(0, query(STALE, 22, &counters, sizeof counters));
     IS(1, counters < 64);
 
     IS(24, query(0, 7, NULL, 0));
-    sources = told;
+    sources = returned;
     IS(1, sources >= 32 && sources < sizeof bytes);
     memset(bytes, 0xAA, sizeof bytes);
     IS(24, query(0, 7, bytes, sources - 1));
-    IS(sources, told);
+    IS(sources, returned);
     IS(0xAA, bytes[0]);
     IS(0, query(0, 7, bytes, sources));
     IS(1, is_wide(((PROFILE_SOURCE_INFO *)(void *)bytes)->Description, "Timer"));
 
-    /* Owners of counters: the length, then the session, then the processor. */
+    /* Counter owners: the length is checked first, then the session, then the processor. */
     needed = 8 + 12 * counters;
     memset(bytes, 0xFF, sizeof bytes);
     IS(24, query(STALE, 25, bytes, needed - 1));
-    IS(needed, told);
+    IS(needed, returned);
     IS(0xFF, bytes[0]);
     IS(24, query(0, 25, bytes, 8 - 1));
     IS(87, query(STALE, 25, bytes, needed));
     IS(87, query(0, 25, bytes, needed));
-    IS(UNTOUCHED, told);
+    IS(UNTOUCHED, returned);
     memset(bytes, 0, 8);
     IS(0, query(0, 25, bytes, needed));
-    IS(needed, told);
+    IS(needed, returned);
     IS(counters, ((ETW_PMC_COUNTER_OWNERSHIP_STATUS *)(void *)bytes)->NumberOfCounters);
 
     IS(0, list(2, NULL, 0, NULL, 0));
-    IS(0, told);
+    IS(0, returned);
     IS(0, EventRegister(&PROVIDER, NULL, NULL, &reg));
     IS(122, list(2, NULL, 0, NULL, 0));
-    IS(16, told);
+    IS(16, returned);
     IS(122, list(2, NULL, 0, bytes, 15));
     IS(0, list(2, bytes, 16, bytes, 16));
     IS(0, memcmp(guids, &PROVIDER, sizeof PROVIDER));
     IS(0, EventUnregister(reg));
 }
 
-/* What needs a daemon, and what is told of it. */
+/* Information that needs a daemon, and the status without one. */
 static void of_a_daemon(ULONG with_session, ULONG unknown, ULONG idle) {
     CLASSIC_EVENT_ID event;
     memset(&event, 0, sizeof event);
@@ -165,14 +169,14 @@ static void of_a_daemon(ULONG with_session, ULONG unknown, ULONG idle) {
     IS(with_session, set(STALE, 3, &event, sizeof event));
     IS(with_session, set(STALE, 3, NULL, 0));
     IS(with_session, set(STALE, 18, bytes, 1));
-    /* The count of a buffer is no matter of its length alone. */
+    /* The count in a buffer is not checked by its length alone. */
     bytes[4] = 2;
     IS(with_session, set(STALE, 16, bytes, 8));
     IS(with_session, set(STALE, 16, NULL, 0));
     IS(with_session, query(STALE, 3, NULL, 0));
     IS(with_session, query(STALE, 14, bytes, 64));
     IS(with_session, query(STALE, 23, bytes, 4));
-    IS(UNTOUCHED, told);
+    IS(UNTOUCHED, returned);
     IS(with_session, TraceConfigureLastBranchRecord(STALE, TRACE_LBR_CONFIGURATION_NONE, &event, 1));
     event.EventGuid = PROVIDER;
     IS(with_session, TraceConfigureLastBranchRecord(STALE, TRACE_LBR_CONFIGURATION_NONE, &event, 1));
@@ -188,7 +192,8 @@ static void of_a_daemon(ULONG with_session, ULONG unknown, ULONG idle) {
     IS(unknown, list(13, bytes, 16, bytes, 64));
 }
 
-/* A session of the process has one class: it is told where its providers live, of those that are enabled and of those that come. */
+/* A private session has one class: it records the modules of its providers, both of those that are
+ * already enabled and of later ones. */
 static void own_session(const char *folder) {
     CONTROLTRACE_ID id = 0;
     REGHANDLE reg = 0, later = 0;

@@ -1,4 +1,4 @@
-/* Rows of a table: a call and what it must return. The first that is wrong ends the program. */
+/* Rows of a table: a call and what it must return. The first wrong row ends the program. */
 #ifndef CHECK_H
 #define CHECK_H
 
@@ -18,13 +18,14 @@ static inline void row(int line, const char *call, unsigned long long wanted, un
 
 #define IS(wanted, call) row(__LINE__, #call, (unsigned long long)(wanted), (unsigned long long)(call))
 
-/* Waits for something that comes soon: a registration waits for daemons only so long, and a machine may be slow. */
+/* Waits for something that comes soon: a registration waits for daemons only for a limited time,
+ * and a machine may be slow. */
 #define WAIT_UNTIL(condition)                                    \
     for (int tries = 0; tries < 6000 && !(condition); tries++) { \
         usleep(10000);                                           \
     }
 
-/* Says how many rows were looked at. */
+/* Prints how many rows were checked. */
 static inline int finish(void) {
     printf("rows: %u\n", rows);
     return 0;

@@ -1,4 +1,5 @@
-/* A classic provider with a session: events in one block and by fields, instances, messages. Who runs this looks at the records. */
+/* A classic provider with a session: events in one block and by fields, instances, messages. The
+ * test that runs this checks the records. */
 #include <evntrace.h>
 #include <string.h>
 
@@ -117,11 +118,12 @@ int main(void) {
     TRACE_GUID_REGISTRATION classes[1] = {{&Class, NULL}};
     IS(ERROR_SUCCESS, RegisterTraceGuidsW(control, &answer, &Control, 0, NULL, NULL, NULL, &first));
     WAIT_UNTIL(logger != 0);
-    /* What the callback returns is what the registration returns, and the registration stands. */
+    /* The registration returns the status of the callback, and remains valid. */
     answer = 1234;
     ULONG status = 0;
     for (int tries = 0; tries < 20 && status == 0; tries++) {
-        /* On a slow machine the callback may come too late to be heard. */
+        /* On a slow machine the callback may run too late for the registration to return its
+         * status. */
         status = RegisterTraceGuidsW(control, &answer, &Control, 1, classes, NULL, NULL, &reg);
         IS(ERROR_SUCCESS, UnregisterTraceGuids(reg));
     }

@@ -1,6 +1,6 @@
-/* Controllers with a daemon: sessions from their start to their stop, and everything in between.
+/* Controllers with a daemon: sessions from their start to their stop.
  *
- *   control FOLDER [daemon]      logs go there; daemon: leaves out what this process would run itself
+ *   control FOLDER [daemon]      logs go there; daemon: without private sessions of this process
  */
 #include "control.h"
 
@@ -64,12 +64,12 @@ static void whole_life(const char *folder) {
     IS(1, running);
     IS(id, other.p.Wnode.HistoricalContext);
 
-    /* Offsets of 0: no names are wanted. */
+    /* Offsets of 0: no names are returned. */
     memset(&other, 0, sizeof other);
     other.p.Wnode.BufferSize = sizeof other.p;
     IS(0, ControlTraceW(id, NULL, &other.p, EVENT_TRACE_CONTROL_QUERY));
     IS(id, other.p.Wnode.HistoricalContext);
-    /* Too little room is told with all else in place. */
+    /* A name that does not fit is reported, with everything else filled in. */
     empty(&other)->p.LogFileNameOffset = offsetof(BLOCKW, name) + 8;
     IS(234, ControlTraceW(id, NULL, &other.p, EVENT_TRACE_CONTROL_QUERY));
     IS(id, other.p.Wnode.HistoricalContext);
@@ -101,7 +101,7 @@ static void whole_life(const char *folder) {
     IS(0, EventEnabled(reg, &LOUD));
 }
 
-/* The same in UTF-8, with names in the other order. */
+/* The same in UTF-8, with the names in the other order. */
 static void narrow_life(const char *folder) {
     BLOCKA a;
     CONTROLTRACE_ID id = 0;
@@ -127,7 +127,7 @@ static void narrow_life(const char *folder) {
     IS(4201, QueryTraceA(0, "schm\xC3\xA4l", &narrow(&a, 0, "")->p));
 }
 
-/* A flight recorder, a row of files, a session that turns live. */
+/* A flight recorder, a file sequence, a session that becomes live. */
 static void other_kinds(const char *folder) {
     CONTROLTRACE_ID id = 0;
     empty(&block)->p.LogFileMode = EVENT_TRACE_BUFFERING_MODE;
@@ -151,12 +151,12 @@ static void other_kinds(const char *folder) {
     IS(0, ControlTraceW(id, NULL, &with_file(&other, 0, "")->p, EVENT_TRACE_CONTROL_CONVERT_TO_REALTIME));
     IS(EVENT_TRACE_REAL_TIME_MODE, other.p.LogFileMode);
     IS(0, other.file[0]);
-    /* The file was its only other place: it cannot stop being live. */
+    /* The file was its only other output: it cannot stop being live. */
     IS(87, UpdateTraceW(id, NULL, &empty(&other)->p));
     IS(0, StopTraceW(id, NULL, &empty(&other)->p));
 }
 
-/* A session that the processes of a provider run, of which this is one. */
+/* A private session that the processes of a provider run; this is one of them. */
 static void private_from_outside(const char *folder) {
     static struct {
         EVENT_TRACE_PROPERTIES_V2 p;
@@ -192,7 +192,7 @@ static void private_from_outside(const char *folder) {
     IS(0, UpdateTraceW(id, NULL, &other.p));
     IS(7, other.p.FlushTimer);
     IS(0, FlushTraceW(id, NULL, &empty(&other)->p));
-    /* In no list, as published. */
+    /* It is in no list, as published. */
     empty(&other);
     IS(0, QueryAllTracesW(blocks, 1, &running));
     IS(0, running);
@@ -200,7 +200,7 @@ static void private_from_outside(const char *folder) {
     IS(4201, query(id));
 }
 
-/* Filters, older functions, and who is enabled. */
+/* Filters, older functions, and the list of enabled providers. */
 static void enables(void) {
     CONTROLTRACE_ID id = 0;
     struct {
@@ -258,7 +258,7 @@ static void enables(void) {
     IS(0, StopTraceW(id, NULL, &empty(&other)->p));
 }
 
-/* More sessions than blocks; a version 2; a block that is wrong among those that are right. */
+/* More sessions than blocks; a block of version 2; an invalid block among valid ones. */
 static void many(void) {
     static struct {
         EVENT_TRACE_PROPERTIES_V2 p;
@@ -315,7 +315,7 @@ static void rights(void) {
     IS(0, memcmp(before, after, size));
 }
 
-/* Many threads that start, ask, stop: each gets what is its own, or a defined refusal. */
+/* Many threads that start, query and stop: each gets its own result, or a defined error. */
 static void *busy(void *number) {
     char name[16];
     WCHAR wide[16];

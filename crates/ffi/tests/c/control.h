@@ -29,7 +29,7 @@ static inline void widen(WCHAR *to, const char *from) {
     } while (*from++ != 0);
 }
 
-/* Whether a text is this one. */
+/* Returns whether a text is equal to another. */
 static inline int is_wide(const WCHAR *text, const char *wanted) {
     WCHAR wide[NAME_ROOM];
     size_t length = strlen(wanted) + 1;
@@ -45,7 +45,7 @@ static inline BLOCKW *empty(BLOCKW *block) {
     return block;
 }
 
-/* A block for a session that writes a file, or in which there is room for its name. */
+/* A block for a session that writes a file, or with room for its name. */
 static inline BLOCKW *with_file(BLOCKW *block, ULONG mode, const char *file) {
     empty(block)->p.LogFileMode = mode;
     block->p.LogFileNameOffset = offsetof(BLOCKW, file);

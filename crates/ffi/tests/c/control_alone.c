@@ -1,6 +1,7 @@
-/* Controllers where no daemon runs: what is wrong is said without one, what asks about sessions finds none, and sessions of the process need none.
+/* Controllers without a daemon: errors are reported, queries find no sessions, and private sessions
+ * run.
  *
- *   control_alone FOLDER      logs go there; the sessions of the process write own.etl and next.etl
+ *   control_alone FOLDER      logs go there; the private sessions write own.etl and next.etl
  */
 #include "control.h"
 
@@ -19,7 +20,7 @@ static ULONG start(void) {
     return status;
 }
 
-/* The table of errors of StartTrace, as far as it needs nobody else. */
+/* The table of errors of StartTrace that need no daemon. */
 static void wrong_starts(const char *folder) {
     CONTROLTRACE_ID id = 7;
     WCHAR longest[1025];
@@ -45,7 +46,7 @@ static void wrong_starts(const char *folder) {
     IS(87, start());
     with_file(&block, SEQUENTIAL, file)->p.Wnode.Flags = 0;
     IS(87, start());
-    /* The second version: as long as it is, and of the one number that there is. */
+    /* Version 2: its full length, and the only version number. */
     with_file(&block, SEQUENTIAL, file)->p.Wnode.Flags |= WNODE_FLAG_VERSIONED_PROPERTIES;
     block.p.Wnode.BufferSize = sizeof(EVENT_TRACE_PROPERTIES_V2) - 1;
     IS(24, start());
@@ -61,7 +62,7 @@ static void wrong_starts(const char *folder) {
     }
     with_file(&block, SEQUENTIAL, file)->p.LoggerNameOffset = 0;
     IS(87, start());
-    /* Room for "alone" and its end is 12 bytes. */
+    /* Room for "alone" and its terminator is 12 bytes. */
     with_file(&block, SEQUENTIAL, file)->p.LoggerNameOffset = block.p.LogFileNameOffset - 11;
     IS(24, start());
     with_file(&block, SEQUENTIAL, file)->p.LoggerNameOffset = sizeof block - 10;
@@ -79,7 +80,7 @@ static void wrong_starts(const char *folder) {
     IS(87, StartTraceW(&id, longest, &with_file(&block, SEQUENTIAL, file)->p));
     IS(87, StartTraceW(&id, u"", &with_file(&block, SEQUENTIAL, file)->p));
     IS(87, StartTraceA(&id, "\xFF", &narrow(&narrow_block, SEQUENTIAL, file)->p));
-    /* A file name without an end. */
+    /* A file name without a terminator. */
     with_file(&block, SEQUENTIAL, file);
     for (unsigned i = 0; i < NAME_ROOM; i++) {
         block.file[i] = u'x';
@@ -96,7 +97,7 @@ static void wrong_starts(const char *folder) {
     IS(87, start());
     with_file(&block, SEQUENTIAL, file)->p.EnableFlags = EVENT_TRACE_FLAG_PROCESS;
     IS(87, start());
-    /* A file is needed: there is none, or one without a name. */
+    /* A file is required: there is none, or one with an empty name. */
     with_file(&block, SEQUENTIAL, "");
     IS(161, start());
     with_file(&block, 0, file)->p.LogFileNameOffset = 0;
@@ -166,7 +167,7 @@ static void wrong_enables(CONTROLTRACE_ID id, ULONG if_right) {
     params.FilterDescCount = 1;
     IS(87, EnableTraceEx2(id, &PROVIDER, 1, 4, 0, 0, 0, &params));
     params.EnableFilterDesc = filters;
-    /* Those of no type are none. */
+    /* Filters of type "none" are ignored. */
     IS(if_right, EnableTraceEx2(id, &PROVIDER, 1, 4, 0, 0, 0, &params));
     params.FilterDescCount = 14;
     IS(87, EnableTraceEx2(id, &PROVIDER, 1, 4, 0, 0, 0, &params));
@@ -217,7 +218,7 @@ static void NTAPI count_captures(LPCGUID source, ULONG code, UCHAR level, ULONGL
     captures += code == EVENT_CONTROL_CODE_CAPTURE_STATE;
 }
 
-/* Sessions of this process: by id alone, or by name and a mode that says so. */
+/* Private sessions of this process: found by id alone, or by name and a private mode. */
 static void own(const char *folder) {
     const ULONG OWN = EVENT_TRACE_PRIVATE_LOGGER_MODE | EVENT_TRACE_PRIVATE_IN_PROC;
     CONTROLTRACE_ID id = 0, second = 7;
@@ -249,7 +250,8 @@ static void own(const char *folder) {
     IS(0, EventEnabled(reg, &EVENT));
     IS(0, EnableTrace(1, 1, 4, &PROVIDER, id));
 
-    /* Who it is: the id alone; with the name, the mode or the id too; a name alone is that of another. */
+    /* The session is found by the id alone, and by the name with the mode or the id; a name alone
+     * is that of another session. */
     IS(0, ControlTraceW(id, NULL, &empty(&other)->p, EVENT_TRACE_CONTROL_QUERY));
     IS(id, other.p.Wnode.HistoricalContext);
     IS(0, ControlTraceW(id, u"own \u00c4", &empty(&other)->p, EVENT_TRACE_CONTROL_QUERY));
@@ -269,7 +271,7 @@ static void own(const char *folder) {
     IS(0, UpdateTraceW(id, NULL, &other.p));
     IS(3, other.p.FlushTimer);
     IS(0, EventWrite(reg, &EVENT, 0, NULL));
-    /* Too little room: it has stopped all the same. */
+    /* The name does not fit, but the session has stopped. */
     with_file(&other, 0, "");
     other.p.LogFileNameOffset = sizeof other - 4;
     IS(234, StopTraceW(id, NULL, &other.p));
@@ -281,7 +283,8 @@ static void own(const char *folder) {
     IS(0, EventUnregister(reg));
 }
 
-/* A child has none of its parent's sessions; what it finds is defined, and its parent goes on. */
+/* A child has none of its parent's sessions; its calls return a defined status, and its parent
+ * continues. */
 static void forked(const char *folder) {
     CONTROLTRACE_ID id = 0;
     int ended = 0;
@@ -300,7 +303,7 @@ static void forked(const char *folder) {
     IS(0, StopTraceW(id, NULL, &empty(&other)->p));
 }
 
-/* A session that ends by itself at the limit of its file, and is no more. */
+/* A session that ends by itself at the limit of its file. */
 static void full(const char *folder) {
     static char much[8000];
     EVENT_DATA_DESCRIPTOR data;
@@ -320,7 +323,7 @@ static void full(const char *folder) {
     }
     IS(4201, QueryTraceW(id, NULL, &empty(&other)->p));
     IS(4201, StopTraceW(id, NULL, &empty(&other)->p));
-    /* Its name is free again. */
+    /* Its name can be used again. */
     with_file(&block, EVENT_TRACE_PRIVATE_LOGGER_MODE | EVENT_TRACE_PRIVATE_IN_PROC, in(folder, "again.etl"));
     IS(0, StartTraceW(&id, u"full", &block.p));
     IS(0, StopTraceW(id, NULL, &empty(&other)->p));

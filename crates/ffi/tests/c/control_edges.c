@@ -1,8 +1,9 @@
-/* Controllers and memory: nothing is read or written past what the caller says there is, wherever it lies; and of the names in a block only those are read that are asked for.
+/* Controllers and memory: nothing is read or written outside of the caller's memory, wherever it
+ * is; and only those names in a block are read that the call needs.
  *
  *   control_edges FOLDER      with a daemon; logs go there
  *
- * Whatever is handed over ends where a page ends, and the next one cannot be touched.
+ * All memory that is passed ends at the end of a page, and the next page cannot be accessed.
  */
 #include "control.h"
 
@@ -18,7 +19,7 @@ static unsigned char *edge;
 static const GUID PROVIDER = {0xC0FFEE0B, 0x1111, 0x2222, {1, 2, 3, 4, 5, 6, 7, 8}};
 static const GUID SYSTEM_CLASS = {0x3d6fa8d1, 0xfe05, 0x11d0, {0x9d, 0xda, 0x00, 0xc0, 0x4f, 0xd7, 0xba, 0x7c}};
 
-/* So many bytes in front of the edge. */
+/* Returns the address of a number of bytes before the edge. */
 static void *before_edge(size_t bytes) {
     return edge - bytes;
 }
@@ -34,8 +35,8 @@ static CONTROLTRACE_ID started(const WCHAR *name, ULONG mode, const char *file) 
     return id;
 }
 
-/* A block of so many bytes before the edge, at whatever address that is; offsets 0 are none. */
-static PEVENT_TRACE_PROPERTIES crooked(ULONG bytes, ULONG name, ULONG file) {
+/* A block of a number of bytes before the edge, at any alignment; an offset of 0 is none. */
+static PEVENT_TRACE_PROPERTIES block_before_edge(ULONG bytes, ULONG name, ULONG file) {
     EVENT_TRACE_PROPERTIES head;
     memset(&head, 0, sizeof head);
     head.Wnode.BufferSize = bytes;
@@ -50,22 +51,22 @@ static PEVENT_TRACE_PROPERTIES crooked(ULONG bytes, ULONG name, ULONG file) {
 static void rooms(CONTROLTRACE_ID id) {
     for (ULONG more = 0; more < 24; more++) {
         ULONG size = sizeof(EVENT_TRACE_PROPERTIES) + more, name = sizeof(EVENT_TRACE_PROPERTIES);
-        IS(0, ControlTraceW(id, NULL, crooked(size, 0, 0), EVENT_TRACE_CONTROL_QUERY));
-        IS(0, ControlTraceA(id, NULL, crooked(size, 0, 0), EVENT_TRACE_CONTROL_QUERY));
+        IS(0, ControlTraceW(id, NULL, block_before_edge(size, 0, 0), EVENT_TRACE_CONTROL_QUERY));
+        IS(0, ControlTraceA(id, NULL, block_before_edge(size, 0, 0), EVENT_TRACE_CONTROL_QUERY));
         if (more == 0) {
             continue;
         }
-        IS(more >= 10 ? 0 : 234, QueryTraceW(id, NULL, crooked(size, name, 0)));
-        IS(more >= 5 ? 0 : 234, QueryTraceA(id, NULL, crooked(size, name, 0)));
-        IS(more >= 2 ? 0 : 234, QueryTraceW(id, NULL, crooked(size, 0, name)));
-        IS(0, QueryTraceA(id, NULL, crooked(size, 0, name)));
-        /* Both in one place; the file's in the last byte; the name behind the file. */
-        IS(more >= 10 ? 0 : 234, QueryTraceW(id, NULL, crooked(size, name, name)));
-        IS(more >= 6 ? 0 : 234, QueryTraceA(id, NULL, crooked(size, name, size - 1)));
-        IS(234, QueryTraceW(id, NULL, crooked(size, name, size - 1)));
-        IS(234, QueryTraceA(id, NULL, crooked(size, size - 1, name)));
+        IS(more >= 10 ? 0 : 234, QueryTraceW(id, NULL, block_before_edge(size, name, 0)));
+        IS(more >= 5 ? 0 : 234, QueryTraceA(id, NULL, block_before_edge(size, name, 0)));
+        IS(more >= 2 ? 0 : 234, QueryTraceW(id, NULL, block_before_edge(size, 0, name)));
+        IS(0, QueryTraceA(id, NULL, block_before_edge(size, 0, name)));
+        /* Both names at one offset; that of the file in the last byte; the name after the file. */
+        IS(more >= 10 ? 0 : 234, QueryTraceW(id, NULL, block_before_edge(size, name, name)));
+        IS(more >= 6 ? 0 : 234, QueryTraceA(id, NULL, block_before_edge(size, name, size - 1)));
+        IS(234, QueryTraceW(id, NULL, block_before_edge(size, name, size - 1)));
+        IS(234, QueryTraceA(id, NULL, block_before_edge(size, size - 1, name)));
     }
-    /* An array of one block, at the edge as well. */
+    /* An array of one block, also at the edge. */
     PEVENT_TRACE_PROPERTIES *all = (PEVENT_TRACE_PROPERTIES *)before_edge(sizeof *all);
     PEVENT_TRACE_PROPERTIES none = NULL, one = &empty(&block)->p;
     ULONG running = 0;
@@ -76,7 +77,7 @@ static void rooms(CONTROLTRACE_ID id) {
     IS(87, QueryAllTracesA(all, 1, &running));
 }
 
-/* Names that lie at the edge, at odd addresses, in the block itself, or never end. */
+/* Names that lie at the edge, at odd addresses or in the block itself, or have no terminator. */
 static void names(CONTROLTRACE_ID id) {
     static const WCHAR NAME[] = u"edge";
     static WCHAR endless[1024];
@@ -96,7 +97,7 @@ static void names(CONTROLTRACE_ID id) {
     IS(87, QueryTraceW(0, (LPCWSTR)copied(endless, sizeof endless), &empty(&block)->p));
     memset(before_edge(3 * 1024), 'x', 3 * 1024);
     IS(87, StopTraceA(0, (LPCSTR)before_edge(3 * 1024), &empty(&block)->p));
-    /* The id may be wanted in the block. */
+    /* The id may be stored in the block. */
     with_file(&block, EVENT_TRACE_REAL_TIME_MODE, "");
     IS(0, StartTraceW(&block.p.Wnode.HistoricalContext, u"inside", &block.p));
     id = block.p.Wnode.HistoricalContext;
@@ -104,7 +105,7 @@ static void names(CONTROLTRACE_ID id) {
     IS(0, StopTraceW(id, NULL, &empty(&block)->p));
 }
 
-/* A place for the name of the file without a text in it. */
+/* Room for the name of the file, without a text in it. */
 static PEVENT_TRACE_PROPERTIES no_text(void) {
     with_file(&block, 0, "");
     for (unsigned i = 0; i < NAME_ROOM; i++) {
@@ -113,7 +114,8 @@ static PEVENT_TRACE_PROPERTIES no_text(void) {
     return &block.p;
 }
 
-/* Who reads the name of a file: UPDATE, and FLUSH of a flight recorder. To all others it is room for theirs. */
+/* Only UPDATE, and FLUSH of a flight recorder, read the name of the file. All others write the name
+ * of the session's own file there. */
 static void unread_names(const char *folder) {
     CONTROLTRACE_ID file = started(u"file", EVENT_TRACE_FILE_MODE_SEQUENTIAL, in(folder, "file.etl"));
     CONTROLTRACE_ID flight = started(u"flight", EVENT_TRACE_BUFFERING_MODE, "");
@@ -146,7 +148,7 @@ static void parameters(CONTROLTRACE_ID id) {
     EVENT_FILTER_DESCRIPTOR filter;
     unsigned char ids[] = {1, 0, 1, 0, 7, 0};
     memset(&params, 0, sizeof params);
-    /* The first version has no count behind the address. */
+    /* Version 1 has no count after the address. */
     params.Version = ENABLE_TRACE_PARAMETERS_VERSION;
     const size_t FIRST = offsetof(ENABLE_TRACE_PARAMETERS, FilterDescCount);
     IS(0, EnableTraceEx2(id, &PROVIDER, 1, 4, 0, 0, 0, (PENABLE_TRACE_PARAMETERS)copied(&params, FIRST)));
@@ -174,20 +176,20 @@ static void parameters(CONTROLTRACE_ID id) {
     IS(234, EventAccessQuery(&object, NULL, &size));
     IS(0, EventAccessQuery(&object, before_edge(size), &size));
     IS(0, EventAccessRemove((LPGUID)copied(&object, sizeof object)));
-    /* A SID that says it is longer than any. */
+    /* A SID whose count is larger than allowed. */
     unsigned char liar[2] = {1, 255};
     IS(87, EventAccessControl(&object, 0, copied(liar, sizeof liar), 1, TRUE));
 }
 
-static ULONG query(CONTROLTRACE_ID id, int which, ULONG length, ULONG *told) {
+static ULONG query(CONTROLTRACE_ID id, int which, ULONG length, ULONG *returned) {
     memset(before_edge(length), 0, length);
-    return TraceQueryInformation(id, (TRACE_INFO_CLASS)which, before_edge(length), length, told);
+    return TraceQueryInformation(id, (TRACE_INFO_CLASS)which, before_edge(length), length, returned);
 }
 
 static void information(CONTROLTRACE_ID id) {
     CLASSIC_EVENT_ID events[2];
     unsigned char on = 1;
-    ULONG told = 0, needed;
+    ULONG returned = 0, needed;
     GUID providers[3];
     memset(events, 0, sizeof events);
     for (unsigned char i = 0; i < 3; i++) {
@@ -196,42 +198,43 @@ static void information(CONTROLTRACE_ID id) {
     events[0].EventGuid = events[1].EventGuid = SYSTEM_CLASS;
     IS(0, TraceSetInformation(id, TraceProviderBinaryTracking, copied(&on, 1), 1));
     IS(0, TraceSetInformation(id, TraceSetDisallowList, copied(providers, sizeof providers), sizeof providers));
-    /* A call that is refused for its length has read no further than that. */
+    /* A call that is refused for its length has read no more bytes than that. */
     IS(24, TraceSetInformation(id, TraceStackTracingInfo, copied(events, 23), 23));
     IS(24, TraceSetInformation(id, TraceSampledProfileIntervalInfo, copied(events, 7), 7));
     IS(87, TraceSetInformation(id, TraceStackTracingInfo, copied(events, sizeof events), sizeof events));
-    /* A caller without the right to profile the system is refused for that reason, whatever the events are. */
+    /* A caller without the right to profile the system is refused for that reason, whatever the
+     * events are. */
     ULONG refused = TraceConfigureLastBranchRecord(id, TRACE_LBR_CONFIGURATION_NONE,
                                                    (const CLASSIC_EVENT_ID *)copied(events, sizeof events), 2);
     IS(1, refused == 87 || refused == 1314);
-    /* Providers that the buffer has no room for are not looked for behind it. */
+    /* Providers are not read past the end of the buffer. */
     TRACE_PERIODIC_CAPTURE_STATE_INFO periodic = {3600, 0xFFFF, 0};
     IS(24, TraceSetInformation(id, TracePeriodicCaptureStateListInfo, copied(&periodic, sizeof periodic), sizeof periodic));
-    IS(24, query(id, TraceDisallowListQuery, 16, &told));
-    IS(48, told);
-    IS(0, query(id, TraceDisallowListQuery, 48, &told));
+    IS(24, query(id, TraceDisallowListQuery, 16, &returned));
+    IS(48, returned);
+    IS(0, query(id, TraceDisallowListQuery, 48, &returned));
     IS(0, memcmp(before_edge(48), providers, 48));
     IS(0, query(id, TraceStreamCount, 4, NULL));
     IS(24, TraceQueryInformation(0, TraceProfileSourceListInfo, NULL, 0, &needed));
-    IS(24, query(0, TraceProfileSourceListInfo, needed - 1, &told));
-    IS(0, query(0, TraceProfileSourceListInfo, needed, &told));
-    IS(needed, told);
-    /* The length may be wanted where the answer goes: it comes last. */
+    IS(24, query(0, TraceProfileSourceListInfo, needed - 1, &returned));
+    IS(0, query(0, TraceProfileSourceListInfo, needed, &returned));
+    IS(needed, returned);
+    /* The length may be stored inside the answer: it is written last. */
     ULONG *over = (ULONG *)before_edge(8);
     IS(0, TraceQueryInformation(0, TraceVersionInfo, over, 8, over + 1));
     IS(8, over[1]);
     IS(0, TraceQueryInformation(id, TraceMaxLoggersQuery, before_edge(4), 4, (PULONG)before_edge(4)));
 
-    /* What is asked about may lie where the answer goes. */
+    /* The input may lie where the answer is written. */
     GUID *place = (GUID *)before_edge(16);
     memcpy(place, &PROVIDER, sizeof PROVIDER);
     IS(122, EnumerateTraceGuidsEx(TraceGuidQueryInfo, place, 16, place, 16, &needed));
     IS(0, memcmp(place, &PROVIDER, sizeof PROVIDER));
     place = (GUID *)before_edge(needed);
     memcpy(place, &PROVIDER, sizeof PROVIDER);
-    IS(0, EnumerateTraceGuidsEx(TraceGuidQueryInfo, place, 16, place, needed, &told));
+    IS(0, EnumerateTraceGuidsEx(TraceGuidQueryInfo, place, 16, place, needed, &returned));
     IS(1, ((TRACE_GUID_INFO *)(void *)place)->InstanceCount);
-    IS(87, EnumerateTraceGuidsEx(TraceGuidQueryInfo, before_edge(17), 0xFFFFFFFF, place, needed, &told));
+    IS(87, EnumerateTraceGuidsEx(TraceGuidQueryInfo, before_edge(17), 0xFFFFFFFF, place, needed, &returned));
     IS(122, EnumerateTraceGuidsEx(TraceGuidQueryList, NULL, 0, before_edge(1), 1, &needed));
     IS(0, EnumerateTraceGuidsEx(TraceGuidQueryList, NULL, 0, before_edge(needed), needed, (PULONG)before_edge(4)));
 }

@@ -1,4 +1,5 @@
-//! Controllers in C: the tables of the contract without a daemon and with one, and what their sessions recorded.
+//! Controllers in C: the tables of the contract without a daemon and with one, and what their
+//! sessions recorded.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,7 +12,7 @@ use crate::support::{
     C, CPP, Daemon, Link, SANITIZE, Workshop, expect_success, has, has_sanitizers, here, rows,
 };
 
-/// Ids of the events of providers in a file.
+/// Returns the ids of the provider events in a file.
 fn ids(file: &Path) -> Vec<u16> {
     let trace = etl::Trace::open(std::fs::File::open(file).unwrap()).unwrap();
     let mut events = trace.events();
@@ -24,7 +25,7 @@ fn ids(file: &Path) -> Vec<u16> {
     ids
 }
 
-/// A command around a program.
+/// Makes a command that runs a program under another one.
 fn around(program: &Path, around: &[&str]) -> Command {
     match around {
         [] => Command::new(program),
@@ -47,7 +48,7 @@ fn run_alone(program: &Path, by: &[&str]) {
     assert!(!logs.path().join("never.etl").exists(), "what is refused leaves no file");
 }
 
-/// `only_daemon`: without sessions in the program's own memory.
+/// Runs a program with a daemon. `only_daemon`: without sessions in the program's own process.
 fn run_with_daemon(program: &Path, by: &[&str], only_daemon: bool) {
     let (daemon, logs) = (Daemon::new(), tempfile::tempdir().unwrap());
     let mut command = around(program, by);
@@ -68,7 +69,7 @@ pub(crate) fn build(workshop: &Workshop, compiler: &str, name: &str, flags: &[&s
 }
 
 #[test]
-fn without_a_daemon_mistakes_are_told_and_sessions_of_the_process_run() {
+fn without_a_daemon_errors_are_reported_and_private_sessions_run() {
     let workshop = Workshop::new();
     for compiler in C.compilers() {
         run_alone(&build(&workshop, compiler, "control_alone.c", &[]), &[]);
@@ -106,14 +107,14 @@ fn sanitizers_find_nothing_in_controllers() {
 fn valgrind_finds_nothing_in_controllers() {
     if has("valgrind") {
         let workshop = Workshop::new();
-        // Sessions in the process need what valgrind does not have: memory that is mapped twice.
+        // Private sessions need what valgrind does not support: memory that is mapped twice.
         let program = build(&workshop, "gcc", "control.c", &[]);
         run_with_daemon(&program, &["valgrind", "--quiet", "--error-exitcode=9"], true);
     }
 }
 
 #[test]
-fn nothing_is_read_or_written_past_the_edge_of_what_is_handed_over() {
+fn nothing_is_read_or_written_past_the_callers_memory() {
     let (workshop, daemon, logs) = (Workshop::new(), Daemon::new(), tempfile::tempdir().unwrap());
     let program = build(&workshop, "gcc", "control_edges.c", &[]);
     let output = expect_success(daemon.command(&program).arg(logs.path()));
@@ -122,33 +123,33 @@ fn nothing_is_read_or_written_past_the_edge_of_what_is_handed_over() {
 }
 
 #[test]
-fn information_that_needs_no_daemon_is_told_without_one() {
+fn information_without_a_daemon_is_returned_if_none_runs() {
     let workshop = Workshop::new();
     let program = build(&workshop, "gcc", "asked_alone.c", &[]);
     let (runtime, logs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let mut command = Command::new(&program);
-    // Where none could be started either.
+    // No daemon can be started either.
     command.arg(logs.path()).env("TRACEWEIR_RUNTIME_DIR", runtime.path()).env("TRACEWEIR_DAEMON", "/nowhere");
     assert!(rows(&expect_success(&mut command)) > 150);
     assert!(!runtime.path().join("control.sock").exists(), "nothing of this starts a daemon");
     let trace = etl::Trace::open(std::fs::File::open(logs.path().join("tracked.etl")).unwrap()).unwrap();
-    let (mut events, mut told) = (trace.events(), Vec::new());
+    let (mut events, mut tracked) = (trace.events(), Vec::new());
     while let Some(record) = events.next().unwrap() {
         if BinaryPath::is_in(&record) {
             let module = BinaryPath::parse(record.payload()).unwrap();
             assert_eq!(Path::new(&module.path), program.canonicalize().unwrap());
-            told.extend(module.guids.iter().map(|guid| guid.data1));
+            tracked.extend(module.guids.iter().map(|guid| guid.data1));
         }
     }
-    assert_eq!(told, [0xC0FF_EE09, 0xC0FF_EE0A]);
+    assert_eq!(tracked, [0xC0FF_EE09, 0xC0FF_EE0A]);
 }
 
 #[test]
-fn information_that_needs_no_daemon_is_told_whatever_has_its_place() {
+fn information_without_a_daemon_is_returned_if_its_socket_is_unusable() {
     let workshop = Workshop::new();
     let program = build(&workshop, "gcc", "asked_alone.c", &[]);
     let (runtime, logs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    // A socket of another kind: nobody can be talked to there.
+    // A socket of another kind: no daemon can answer there.
     let _other = std::os::unix::net::UnixListener::bind(runtime.path().join("control.sock")).unwrap();
     let mut command = Command::new(&program);
     command.arg(logs.path()).arg("1117").env("TRACEWEIR_RUNTIME_DIR", runtime.path());

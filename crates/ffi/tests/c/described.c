@@ -1,4 +1,5 @@
-/* The short way of the TraceLogging macros: what it takes, and what it leaves to the published functions. */
+/* The shortcut of the TraceLogging macros: which events it writes, and which it leaves to the
+ * published functions. */
 #include <TraceLoggingProvider.h>
 
 #include "check.h"
@@ -8,7 +9,7 @@ static const EVENT_DESCRIPTOR Event = {0, 0, 11, 4, 0, 0, 1}, Louder = {0, 0, 11
 /* Size, no tags, "Long enough for the moves", "n": a number. */
 static const char Metadata[] = "\x20\0\0Long enough for the moves\0n\0\x08";
 
-/* Where the C library has no restartable sequences there is no short way. */
+/* Without restartable sequences in the C library there is no shortcut. */
 extern const unsigned __rseq_size __attribute__((weak));
 
 #define WRITE(event, count, data) TraceweirWriteDescribed(reg, event, Metadata, sizeof(Metadata) - 1, count, data)
@@ -24,15 +25,17 @@ int main(void) {
     IS(0, TraceweirWriteDescribed(0, &Event, Metadata, sizeof(Metadata) - 1, 1, data));
     IS(ERROR_SUCCESS, EventRegister(&Provider, NULL, NULL, &reg));
     WAIT_UNTIL(EventEnabled(reg, &Event));
-    /* Without traits an event has to bring them along. */
+    /* Without registered traits an event must carry them. */
     IS(0, WRITE(&Event, 1, data));
     IS(ERROR_SUCCESS, EventSetInformation(reg, EventProviderSetTraits, (PVOID) "\x08\0Short", 8));
-    /* The first of a thread makes it known, by the published function. */
+    /* The first event of a thread is written by the published function, which registers the
+     * thread. */
     IS(ERROR_SUCCESS, EventWrite(reg, &Event, 1, data));
     IS(there, WRITE(&Event, 1, data));
     IS(there, WRITE(&Event, 0, data));
     IS(there, WRITE(&Event, 3, data));
-    /* Nobody wants it; too many blocks; one that is missing; one of another kind; too large; metadata shorter than any move. */
+    /* No session listens; too many blocks; a missing block; a block of another type; too large;
+     * metadata shorter than any move. */
     IS(0, WRITE(&Louder, 1, data));
     IS(0, WRITE(&Event, 129, data));
     data[2].Size = 4;

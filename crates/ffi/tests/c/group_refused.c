@@ -1,6 +1,7 @@
-/* A provider of somebody who may not join a group: he is told, nothing of his traits is kept, and he may join another.
+/* A provider of a user who may not join a group: the call returns the error, none of the traits are
+ * kept, and the provider may join another group.
  *
- *   group_refused UID      the user to be; the session has enabled both groups
+ *   group_refused UID      the user to become; the session has enabled both groups
  */
 #define _GNU_SOURCE
 
@@ -39,14 +40,14 @@ int main(int argc, char **argv) {
     IS(ERROR_ACCESS_DENIED, join(reg, BARRED));
     IS(ERROR_ACCESS_DENIED, join(reg, BARRED));
     IS(0, EventProviderEnabled(reg, 4, 1));
-    /* Traits are set once: none have been. */
+    /* Traits can be set once: none have been set. */
     IS(ERROR_SUCCESS, join(reg, OPEN));
     IS(ERROR_INVALID_PARAMETER, join(reg, OPEN));
     WAIT_UNTIL(EventProviderEnabled(reg, 4, 1));
     EventDescCreate(&event, 1, 0, 0, 4, 0, 0, 1);
     IS(ERROR_SUCCESS, EventWrite(reg, &event, 0, NULL));
 
-    /* What becomes of the traits does not fail the registration of a TraceLogging provider. */
+    /* Refused traits do not fail the registration of a TraceLogging provider. */
     IS(0, TraceLoggingRegister(g_refused));
     IS(0, TraceLoggingProviderEnabled(g_refused, 4, 0));
     IS(STATUS_OR_HRESULT, (ULONG)TraceLoggingSetInformation(g_refused, EventProviderSetTraits, (PVOID)(uintptr_t)traits_of(BARRED), 23));

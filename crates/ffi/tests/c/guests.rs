@@ -1,4 +1,5 @@
-//! Calls from C by people with fewer rights: users who are guests of a daemon for all, and processes without privileges. Becoming such people takes root.
+//! Calls from C by unprivileged users and processes: guests of a system daemon, and processes
+//! without privileges. Root is needed to become one of them.
 
 use traceweir::Guid;
 use traceweir::controller::EnableParams;
@@ -9,21 +10,21 @@ use crate::controllers::build;
 use crate::machine::{Machine, PERFMON, SETUID, SYS_ADMIN, capabilities};
 use crate::support::{Daemon, Workshop, expect_success, here, skip};
 
-/// A user who is a guest of a daemon for all.
+/// The id of a user who is a guest of a system daemon.
 const GUEST: u32 = 64_314;
 
-/// Has a list name the guest: who is named by none is not let in.
+/// Adds the guest to an access list: a user in no list is not admitted.
 fn let_in(daemon: &Daemon) {
     let (add, guest) = (SecurityOperation::ADD_DACL, Sid::user(GUEST));
     daemon.controller().set_access(Guid::from_u128(1), add, &guest, Rights::WMIGUID_SET, true).unwrap();
 }
 
 fn is_root() -> bool {
-    // Root's effective capabilities: to profile the system, and to be somebody else.
+    // Root's effective capabilities: to profile the system, and to change the user id.
     let needed = PERFMON | SYS_ADMIN | SETUID;
     let is_root = capabilities() & needed == needed;
     if !is_root {
-        skip("root", "without root nobody can be made who has fewer rights");
+        skip("root", "only root can start a process with fewer privileges");
     }
     is_root
 }
@@ -36,7 +37,7 @@ fn every_call_of_the_table_of_information_returns_the_same_from_c() {
     let Machine { has_counters, has_branches } = Machine::look();
     let (workshop, daemon, logs) = (Workshop::new(), Daemon::for_all(), tempfile::tempdir().unwrap());
     let_in(&daemon);
-    // Where the guest, too, can read it.
+    // The guest can read files here, too.
     let table = daemon.folder.path().join("classes.txt");
     std::fs::copy(here("../../fixtures/information/classes.txt"), &table).unwrap();
     let mut command = daemon.command(&build(&workshop, "gcc", "information_table.c", &[]));
@@ -50,13 +51,13 @@ fn every_call_of_the_table_of_information_returns_the_same_from_c() {
     assert!(all > 2000, "{output}");
 }
 
-/// A group of the program, by its number there.
+/// Returns a group of the program by its number there.
 fn group(number: u32) -> Guid {
     Guid::from_u128(u128::from(number) << 96)
 }
 
 #[test]
-fn who_may_not_join_a_group_is_told_and_not_enabled_by_it() {
+fn provider_without_the_right_to_join_a_group_is_refused_and_not_enabled_by_it() {
     if !is_root() {
         return;
     }

@@ -1,4 +1,5 @@
-//! Headers: each alone, all together in any order, twice; in all standards, with all compilers, without a warning.
+//! Headers: each alone, all together in any order, and twice; in all standards, with all compilers,
+//! without a warning.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,7 +8,7 @@ use traceweir::Status;
 
 use crate::support::{C, CPP, Language, STRICT, expect_success, here, skip};
 
-/// Those that a source includes; the last is for C++ alone.
+/// The headers that sources include; the last is only for C++.
 const HEADERS: [&str; 15] = [
     "windows.h",
     "Windows.h",
@@ -26,7 +27,7 @@ const HEADERS: [&str; 15] = [
     "TraceLoggingActivity.h",
 ];
 
-/// Sources that include headers in several ways.
+/// Returns sources that include headers in several ways.
 fn sources(language: &Language) -> Vec<String> {
     let include =
         |names: &[&str]| names.iter().map(|name| format!("#include <{name}>\n")).collect::<String>();
@@ -42,13 +43,13 @@ fn sources(language: &Language) -> Vec<String> {
     sources
 }
 
-/// Compiles all that with the headers of a folder.
+/// Compiles all these sources with the headers of a folder.
 fn compile_all(language: &Language, headers: &Path, more: &[&str]) {
     let folder = tempfile::tempdir().unwrap();
     let mut files = Vec::new();
     for (number, source) in sources(language).into_iter().enumerate() {
         let file = folder.path().join(format!("s{number}.{}", language.extension));
-        // A unit with nothing in it is not C.
+        // An empty translation unit is not valid C.
         std::fs::write(&file, format!("{source}extern int s{number}; int s{number} = 1;\n")).unwrap();
         files.push(file);
     }
@@ -69,7 +70,7 @@ fn compile_all(language: &Language, headers: &Path, more: &[&str]) {
     }
 }
 
-/// Warnings that careful programs ask for.
+/// Warnings that careful programs enable.
 const CAREFUL: [&str; 2] = ["-Wconversion", "-Wshadow"];
 
 #[test]
@@ -82,7 +83,8 @@ fn every_header_compiles_alone_and_with_all_others_in_cpp() {
     compile_all(&CPP, &here("include"), &CAREFUL);
 }
 
-/// In C++ the headers say that they belong to the system, for programs that ask for warnings of style. There are none of the others that this could hide.
+/// In C++ the headers declare themselves system headers, which silences style warnings. Checks that
+/// this hides no other warnings.
 #[test]
 fn headers_that_are_not_the_systems_have_no_warnings_in_cpp() {
     let folder = tempfile::tempdir().unwrap();
@@ -102,9 +104,10 @@ fn headers_that_are_not_the_systems_have_no_warnings_in_cpp() {
 
 const SYSTEM: &str = "#pragma GCC system_header";
 
-/// File names have a case here; sources for Windows spell them as they like. The folder holds one other spelling of each.
+/// File names are case-sensitive here, but sources for Windows use any case. The folder has one
+/// other spelling of each header.
 #[test]
-fn other_spellings_lead_to_the_headers() {
+fn other_spellings_include_the_headers() {
     let mut spellings = 0;
     for path in std::fs::read_dir(here("include/case")).unwrap().map(|entry| entry.unwrap().path()) {
         let name = path.file_name().unwrap().to_str().unwrap().to_owned();
@@ -118,7 +121,7 @@ fn other_spellings_lead_to_the_headers() {
     assert!(spellings >= 9, "{spellings}");
 }
 
-/// A source that uses the words which controllers and consumers for Windows are written in.
+/// A source that uses the names with which controllers and consumers for Windows are written.
 const WORDS: &str = r#"
 #include <Windows.h>
 #include <wmistr.h>
@@ -146,7 +149,7 @@ int main(void) {
 "#;
 
 #[test]
-fn the_words_of_controllers_and_consumers_are_there() {
+fn names_for_controllers_and_consumers_are_defined() {
     let folder = tempfile::tempdir().unwrap();
     for (language, equal) in [(C, "IsEqualGUID(&(a), &(b))"), (CPP, "IsEqualGUID(a, b)")] {
         let file = folder.path().join(format!("words.{}", language.extension));
@@ -169,7 +172,7 @@ fn the_words_of_controllers_and_consumers_are_there() {
     }
 }
 
-/// In C that would be a warning to older compilers, and a session called "M".
+/// In C this would be a warning with older compilers, and a session called "M".
 #[test]
 fn wide_text_of_32_bits_is_an_error_in_c_too() {
     let folder = tempfile::tempdir().unwrap();
@@ -180,7 +183,7 @@ fn wide_text_of_32_bits_is_an_error_in_c_too() {
     for compiler in C.compilers() {
         let compiles = |more: &[&str]| {
             let mut command = Command::new(compiler);
-            // Newer compilers refuse it by themselves, unless they are told not to.
+            // Newer compilers refuse it by default; a flag makes it a warning again.
             command.args(["-std=c11", "-fsyntax-only", "-Wno-error=incompatible-pointer-types", "-I"]);
             command.arg(here("include")).args(more).arg(&file).output().unwrap().status.success()
         };
@@ -207,7 +210,7 @@ fn status_codes_are_those_of_the_library() {
 }
 
 #[test]
-fn the_version_of_windows_is_what_a_source_says() {
+fn version_of_windows_is_the_one_a_source_defines() {
     let want = |given: &str, winnt: &str, winver: &str, ntddi: &str| {
         format!(
             "{given}\n#include <windows.h>\n#if _WIN32_WINNT != {winnt} || WINVER != {winver} || NTDDI_VERSION != {ntddi}\n\
@@ -239,7 +242,7 @@ fn the_version_of_windows_is_what_a_source_says() {
 }
 
 #[test]
-fn guids_are_declared_once_and_defined_where_a_source_says_so() {
+fn guids_are_declared_once_and_defined_where_a_source_asks_for_it() {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| {
         let file = folder.path().join(name);
@@ -249,7 +252,8 @@ fn guids_are_declared_once_and_defined_where_a_source_says_so() {
     let shared = "DEFINE_GUID(Shared, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11);\n";
     for language in [C, CPP] {
         let extension = language.extension;
-        // Declared by one, defined by two: any of the three orders of headers gives one constant.
+        // Declared by one source, defined by two: any of the three orders of headers gives one
+        // constant.
         let user = format!(
             "#include <evntprov.h>\n{shared}int main(void) {{ return !(Shared.Data1 == 1 && Shared.Data4[7] == 11); }}\n"
         );

@@ -1,4 +1,5 @@
-/* What every function returns while a session takes everything: the parameters count now, and the events that are written are looked at by who runs this. */
+/* The status of every function while a session records everything: the parameters are checked now,
+ * and the test that runs this checks the events. */
 #include <evntprov.h>
 #include <string.h>
 
@@ -53,7 +54,7 @@ static void types(REGHANDLE reg) {
     static const ULONG no_times[] = {0, 4, 7, 9, 16};
     EVENT_DATA_DESCRIPTOR time = block("12345678", 8, EVENT_DATA_DESCRIPTOR_TYPE_TIMESTAMP_OVERRIDE), unknown, wrong;
     EVENT_DATA_DESCRIPTOR twice[3][2] = {{data[0], data[0]}, {data[1], data[1]}, {time, time}};
-    /* Before the provider opted in, all is payload. */
+    /* Until the provider opts in, all blocks are payload. */
     IS(ERROR_SUCCESS, EventWrite(reg, &before, 3, data));
     IS(ERROR_SUCCESS, EventSetInformation(reg, EventProviderUseDescriptorType, &yes, 1));
     IS(ERROR_SUCCESS, EventWrite(reg, &with, 3, data));
@@ -68,7 +69,7 @@ static void types(REGHANDLE reg) {
     for (unsigned i = 0; i < 3; i++) {
         IS(ERROR_INVALID_PARAMETER, EventWrite(reg, &with, 2, twice[i]));
     }
-    /* Any byte but 0 is TRUE. */
+    /* Any byte except 0 is TRUE. */
     yes = 0x80;
     unknown = block("u", 1, 4);
     IS(ERROR_SUCCESS, EventSetInformation(reg, EventProviderUseDescriptorType, &no, 1));

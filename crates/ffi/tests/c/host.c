@@ -1,4 +1,4 @@
-/* A program that knows nothing of tracing, and loads and unloads a library that does: once more than once. */
+/* A program without tracing that loads and unloads a library with it, more than once. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdint.h>
@@ -36,7 +36,7 @@ int main(int count, char **arguments) {
         IS(0, write(turn));
         IS(0, stop());
         IS(0, dlclose(library));
-        /* The plugin is gone; the library that it used is not. */
+        /* The plugin is unloaded; the library that it used is not. */
         IS(0, (uintptr_t)dlopen(arguments[1], RTLD_NOW | RTLD_NOLOAD));
         IS(1, dlopen("libtraceweir.so.0", RTLD_NOW | RTLD_NOLOAD) != NULL);
     }

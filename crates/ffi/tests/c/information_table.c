@@ -1,7 +1,10 @@
-/* The table of information classes, from C: each line is a call, and what it must return. How lines are made is told at the head of the table.
+/* The table of information classes, from C: each line is a call, and what it must return. The head
+ * of the table describes the format of its lines.
  *
- *   information_table TABLE FOLDER PMU LBR GUEST                     PMU, LBR: 1 where the machine has counters, records branches; GUEST: a user's id
- *   information_table TABLE FOLDER PMU LBR GUEST WHO ID ID ID ID ID  the same program again, as a process with fewer rights: the lines of `plain`, of `guest`
+ *   information_table TABLE FOLDER PMU LBR GUEST
+ *       PMU, LBR: 1 if the machine has counters, records branches; GUEST: the id of a user
+ *   information_table TABLE FOLDER PMU LBR GUEST WHO ID ID ID ID ID
+ *       the same program again, with fewer privileges: the lines of `plain`, of `guest`
  */
 #define _GNU_SOURCE
 
@@ -41,13 +44,13 @@ static CONTROLTRACE_ID started(const char *name, ULONG mode, const char *file) {
     return id;
 }
 
-/* Puts a number behind what is there. */
+/* Appends a number. */
 static size_t put(size_t at, uint64_t number, size_t size) {
     memcpy(bytes + at, &number, size);
     return at + size;
 }
 
-/* The bytes that a buffer of the table stands for: how many. */
+/* Makes the bytes that a buffer of the table describes, and returns their number. */
 static size_t fill(char *text) {
     static const GUID THREAD = {0x3d6fa8d1, 0xfe05, 0x11d0, {0x9d, 0xda, 0x00, 0xc0, 0x4f, 0xd7, 0xba, 0x7c}};
     size_t at = 0;
@@ -93,68 +96,68 @@ typedef struct {
     char call[16], kind[16], session[16], buffer[256], length[16], status[64], returned[64], who[16];
     unsigned class_number;
     CONTROLTRACE_ID id;
-    /* The buffer, and how many bytes it has. */
+    /* The buffer, and its size in bytes. */
     void *given;
     ULONG size;
-} ROW;
+} ENTRY;
 
-static ULONG call(const ROW *it, void *given, ULONG length, ULONG *told) {
-    TRACE_INFO_CLASS which = (TRACE_INFO_CLASS)it->class_number;
-    switch (it->call[0]) {
-    case 's': return TraceSetInformation(it->id, which, given, length);
-    case 'q': return TraceQueryInformation(it->id, which, given, length, told);
+static ULONG call(const ENTRY *entry, void *given, ULONG length, ULONG *returned) {
+    TRACE_INFO_CLASS which = (TRACE_INFO_CLASS)entry->class_number;
+    switch (entry->call[0]) {
+    case 's': return TraceSetInformation(entry->id, which, given, length);
+    case 'q': return TraceQueryInformation(entry->id, which, given, length, returned);
     default: {
-        int has_room = strcmp(it->session, "no-out") != 0 && (length != 0 || given != NULL);
-        return EnumerateTraceGuidsEx(which, it->given, it->size, has_room ? output : NULL, length, told);
+        int has_room = strcmp(entry->session, "no-out") != 0 && (length != 0 || given != NULL);
+        return EnumerateTraceGuidsEx(which, entry->given, entry->size, has_room ? output : NULL, length, returned);
     }
     }
 }
 
-/* What the same call tells for length 0. */
-static ULONG needed(const ROW *it) {
-    ULONG told = UNTOUCHED;
-    (void)call(it, NULL, 0, &told);
-    IS(1, told != UNTOUCHED);
-    return told;
+/* Returns the length that the same call returns for length 0. */
+static ULONG needed(const ENTRY *entry) {
+    ULONG returned = UNTOUCHED;
+    (void)call(entry, NULL, 0, &returned);
+    IS(1, returned != UNTOUCHED);
+    return returned;
 }
 
-static ULONG length_of(const ROW *it) {
-    if (strncmp(it->length, "need", 4) != 0) {
-        return (ULONG)strtoul(it->length, NULL, 10);
+static ULONG length_of(const ENTRY *entry) {
+    if (strncmp(entry->length, "need", 4) != 0) {
+        return (ULONG)strtoul(entry->length, NULL, 10);
     }
-    ULONG all = needed(it);
-    return it->length[4] == '-' && all > 0 ? all - 1 : all;
+    ULONG all = needed(entry);
+    return entry->length[4] == '-' && all > 0 ? all - 1 : all;
 }
 
-/* What fails writes nothing, and what succeeds nothing behind the answer. */
-static int is_untouched(const ROW *it, ULONG status, ULONG told) {
-    const unsigned char *after = it->call[0] == 'e' ? output : bytes;
-    size_t answer = status == 0 && told != UNTOUCHED ? told : 0;
-    return it->call[0] == 's' || memcmp(after + answer, before + answer, sizeof before - answer) == 0;
+/* A failed call writes nothing, and a successful one nothing after the answer. */
+static int is_untouched(const ENTRY *entry, ULONG status, ULONG returned) {
+    const unsigned char *after = entry->call[0] == 'e' ? output : bytes;
+    size_t answer = status == 0 && returned != UNTOUCHED ? returned : 0;
+    return entry->call[0] == 's' || memcmp(after + answer, before + answer, sizeof before - answer) == 0;
 }
 
-/* Makes the call of a line, and the same without a place for the length. */
-static void check(ROW *it, unsigned number, const char *line) {
-    ULONG told = UNTOUCHED, length = length_of(it);
+/* Makes the call of a line, and the same call without a return length. */
+static void check(ENTRY *entry, unsigned number, const char *line) {
+    ULONG returned = UNTOUCHED, length = length_of(entry);
     memset(output, 0xEE, sizeof output);
-    memcpy(before, it->call[0] == 'e' ? output : bytes, sizeof before);
-    ULONG got = call(it, it->given, length, &told);
-    int is_right = is_untouched(it, got, told) && got == strtoul(chosen(it->status), NULL, 10);
-    const char *want = chosen(it->returned);
+    memcpy(before, entry->call[0] == 'e' ? output : bytes, sizeof before);
+    ULONG got = call(entry, entry->given, length, &returned);
+    int is_right = is_untouched(entry, got, returned) && got == strtoul(chosen(entry->status), NULL, 10);
+    const char *want = chosen(entry->returned);
     if (strcmp(want, "any") == 0) {
-        is_right &= told != UNTOUCHED && told > 0;
+        is_right &= returned != UNTOUCHED && returned > 0;
     } else if (strcmp(want, "need") == 0) {
-        is_right &= told == needed(it);
+        is_right &= returned == needed(entry);
     } else {
-        is_right &= told == (want[0] == '-' ? UNTOUCHED : (ULONG)strtoul(want, NULL, 10));
+        is_right &= returned == (want[0] == '-' ? UNTOUCHED : (ULONG)strtoul(want, NULL, 10));
     }
-    if (it->call[0] == 'q') {
-        is_right &= got == call(it, it->given, length, NULL);
-    } else if (it->call[0] == 'e') {
-        is_right &= call(it, it->given, length, NULL) == ERROR_INVALID_PARAMETER;
+    if (entry->call[0] == 'q') {
+        is_right &= got == call(entry, entry->given, length, NULL);
+    } else if (entry->call[0] == 'e') {
+        is_right &= call(entry, entry->given, length, NULL) == ERROR_INVALID_PARAMETER;
     }
     if (!is_right) {
-        fprintf(stderr, "line %u: status %u, ReturnLength %u: %s", number, (unsigned)got, (unsigned)told, line);
+        fprintf(stderr, "line %u: status %u, ReturnLength %u: %s", number, (unsigned)got, (unsigned)returned, line);
     }
     IS(1, is_right);
 }
@@ -168,11 +171,11 @@ static CONTROLTRACE_ID id_of(const char *session) {
     return 0;
 }
 
-/* All lines of somebody. */
+/* Checks all lines of one kind of caller. */
 static void run(const char *file, const char *who) {
     char line[512];
     unsigned number = 0;
-    ROW it;
+    ENTRY entry;
     FILE *table = fopen(file, "r");
     IS(1, table != NULL);
     while (fgets(line, sizeof line, table) != NULL) {
@@ -180,21 +183,21 @@ static void run(const char *file, const char *who) {
         if (line[0] == '#' || strncmp(line, "none", 4) == 0) {
             continue;
         }
-        int fields = sscanf(line, "%15s %u %15s %15s %255s %15s %63s %63s %15s", it.call, &it.class_number, it.kind, it.session,
-                            it.buffer, it.length, it.status, it.returned, it.who);
+        int fields = sscanf(line, "%15s %u %15s %15s %255s %15s %63s %63s %15s", entry.call, &entry.class_number, entry.kind, entry.session,
+                            entry.buffer, entry.length, entry.status, entry.returned, entry.who);
         IS(9, fields);
-        if (strcmp(it.who, who) == 0) {
-            int is_null = strncmp(it.buffer, "null", 4) == 0;
-            it.id = id_of(it.session);
-            it.given = is_null ? NULL : bytes;
-            it.size = is_null ? (ULONG)(it.buffer[4] == '*' ? strtoul(it.buffer + 5, NULL, 10) : 0) : (ULONG)fill(it.buffer);
-            check(&it, number, line);
+        if (strcmp(entry.who, who) == 0) {
+            int is_null = strncmp(entry.buffer, "null", 4) == 0;
+            entry.id = id_of(entry.session);
+            entry.given = is_null ? NULL : bytes;
+            entry.size = is_null ? (ULONG)(entry.buffer[4] == '*' ? strtoul(entry.buffer + 5, NULL, 10) : 0) : (ULONG)fill(entry.buffer);
+            check(&entry, number, line);
         }
     }
     fclose(table);
 }
 
-/* Runs this program once more, as somebody with fewer rights. */
+/* Runs this program once more, with fewer privileges. */
 static void run_as(const char *who, char **argv) {
     char ids[SESSIONS][24];
     char *words[8 + SESSIONS] = {argv[0], argv[1], argv[2], argv[3], argv[4], argv[5], (char *)(uintptr_t)who};
@@ -206,7 +209,7 @@ static void run_as(const char *who, char **argv) {
     fflush(stdout);
     pid_t child = fork();
     if (child == 0) {
-        /* The bounds of what the next program may do, root's too. */
+        /* The bounding set limits the next program, even if it runs as root. */
         int is_less = strcmp(who, "plain") != 0 || (prctl(PR_CAPBSET_DROP, CAP_PERFMON, 0, 0, 0) == 0 &&
                                                     prctl(PR_CAPBSET_DROP, CAP_SYS_ADMIN, 0, 0, 0) == 0);
         if (is_less) {
@@ -228,7 +231,8 @@ int main(int argc, char **argv) {
     has_branches = argv[4][0] == '1';
     if (argc > 6) {
         uid_t guest = (uid_t)strtoul(argv[5], NULL, 10);
-        /* Here and not before it is started: what was built may lie where nobody else can look. */
+        /* Changed only after the program was started: other users may be unable to read the build
+         * folder. */
         int is_he = strcmp(argv[6], "guest") != 0 ||
                     (setgroups(0, NULL) == 0 && setresgid(guest, guest, guest) == 0 && setresuid(guest, guest, guest) == 0);
         IS(1, is_he);

@@ -1,4 +1,5 @@
-//! Sizes and offsets of every structure, and values of every constant that both sides have: a unit of assertions made from Rust, for C compilers.
+//! Sizes and offsets of every structure, and values of every constant that both sides have: a unit
+//! of assertions generated from Rust, for C compilers.
 
 mod controller;
 
@@ -35,7 +36,7 @@ fn offset(out: &mut String, name: &str, field: &str, offset: usize) {
     writeln!(out, "CHECK(offsetof({name}, {field}) == {offset});").unwrap();
 }
 
-/// Structures that Rust has.
+/// Structures that Rust defines too.
 fn shared_structures(mut out: String) -> String {
     structure!(out, "GUID", Guid { "Data1": data1, "Data2": data2, "Data3": data3, "Data4": data4 });
     structure!(out, "EVENT_DESCRIPTOR", EventDescriptor {
@@ -70,7 +71,7 @@ fn shared_structures(mut out: String) -> String {
     out
 }
 
-/// Types that only C has: as published.
+/// Types that only C has, with their published sizes.
 fn published(mut out: String) -> String {
     let sizes: [(&str, usize, usize); 41] = [
         ("BYTE", 1, 1),
@@ -126,7 +127,7 @@ fn published(mut out: String) -> String {
     out
 }
 
-/// Members of structures that only C has, and those of others that Rust has no name for.
+/// Members of structures that only C has, and members of others that Rust does not name.
 #[rustfmt::skip]
 const MEMBERS: &[(&str, &[(&str, usize)])] = &[
     ("FILETIME", &[("dwLowDateTime", 0), ("dwHighDateTime", 4)]),
@@ -212,11 +213,12 @@ fn shared_constants(mut out: String) -> String {
     out
 }
 
-/// The structures that a header defines with a name, and their members; members of members without a name are the structure's own.
+/// Returns the named structures that a header defines, with their members. Members of anonymous
+/// members count as members of the structure.
 fn structures_of(header: &str) -> Vec<(String, Vec<String>)> {
     let text = std::fs::read_to_string(here("include").join(header)).unwrap();
     let mut found = Vec::new();
-    // Of each brace that is open: the members so far.
+    // For each open brace: the members so far.
     let mut open: Vec<Vec<String>> = Vec::new();
     for line in text.lines().map(str::trim) {
         let begins = ["typedef struct", "typedef union", "struct", "union", "__extension__"]
@@ -235,7 +237,7 @@ fn structures_of(header: &str) -> Vec<(String, Vec<String>)> {
             }
         } else if let Some(members) = open.last_mut()
             && let Some(declared) = line.strip_suffix(';')
-            // Bits have no offset.
+            // Bit-fields have no offset.
             && !declared.contains(" : ")
         {
             let name = declared.split('[').next().unwrap_or_default();
@@ -246,7 +248,7 @@ fn structures_of(header: &str) -> Vec<(String, Vec<String>)> {
     found
 }
 
-/// No structure and no member is forgotten, whoever adds one.
+/// Checks that no structure and no member of the headers is missing from the unit.
 fn check_that_none_is_missing(unit: &str) {
     let mut count = 0;
     for header in
@@ -288,7 +290,8 @@ fn c_and_rust_agree_on_every_structure_and_constant() {
                     .arg(format!("-std={standard}"))
                     .arg("-I")
                     .arg(here("include"));
-                // `offsetof` of a member of a member is what compilers have and C++ need not.
+                // Compilers support `offsetof` of a member of a member, but C++ does not require
+                // it.
                 expect_success(command.arg(&file));
             }
         }

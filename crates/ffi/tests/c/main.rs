@@ -1,6 +1,8 @@
-//! The C interface as C and C++ programs meet it: headers, layouts, status codes, events, and what sanitizers say.
+//! The C interface as C and C++ programs use it: headers, layouts, status codes, events, and what
+//! sanitizers report.
 //!
-//! A C compiler is part of what building this project needs; other compilers, valgrind and sanitizers are extras.
+//! A C compiler is required to build this project; other compilers, valgrind and sanitizers are
+//! optional.
 
 mod controllers;
 mod guests;

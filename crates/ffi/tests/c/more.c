@@ -1,4 +1,5 @@
-/* What a provider says of itself and what a session cannot take: traits, time stamps of one's own, sessions left out, events larger than a buffer. */
+/* What a provider sets for itself, and what a session cannot record: traits, its own time stamps,
+ * excluded sessions, events larger than a buffer. */
 #include <evntprov.h>
 #include <string.h>
 
@@ -30,10 +31,11 @@ int main(void) {
     WAIT_UNTIL(EventProviderEnabled(reg, 4, 1));
 
     IS(ERROR_SUCCESS, write_one(reg, 1, 0, EVENT_WRITE_FLAG_INPRIVATE, 1, &typed[2]));
-    /* All sessions are left out. */
+    /* All sessions are excluded. */
     IS(ERROR_SUCCESS, write_one(reg, 2, ~0ull, 0, 1, &typed[2]));
     IS(ERROR_MORE_DATA, write_one(reg, 3, 0, 0, 1, &all));
-    /* Traits are in every event from now on, once; they bring descriptor types, which stay. */
+    /* Every event has the traits from now on, once; they enable descriptor types, which stay
+     * enabled. */
     IS(ERROR_SUCCESS, EventSetInformation(reg, EventProviderSetTraits, traits, 5));
     IS(ERROR_INVALID_PARAMETER, EventSetInformation(reg, EventProviderSetTraits, others, 5));
     IS(ERROR_SUCCESS, EventSetInformation(reg, EventProviderUseDescriptorType, &no, 1));

@@ -1,4 +1,5 @@
-//! Programs in C that go through the tables of the contract, and what sessions record of them; plain, linked statically, under sanitizers and valgrind.
+//! C programs that check the tables of the contract, and what sessions record of them; plain,
+//! linked statically, under sanitizers and valgrind.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -42,7 +43,7 @@ fn source(name: &str) -> PathBuf {
     here("tests/c").join(name)
 }
 
-/// A record as the tests compare it.
+/// The parts of a record that the tests compare.
 #[derive(Debug, PartialEq, Eq)]
 struct Seen {
     id: u16,
@@ -63,7 +64,7 @@ fn seen(record: &Record<'_>) -> Seen {
     }
 }
 
-/// Runs the quiet program by a command that is made of it; no daemon is there.
+/// Runs the quiet program without a daemon, under the command `around`.
 fn run_quiet(program: &Path, around: &[&str]) {
     let folder = tempfile::tempdir().unwrap();
     let mut command = match around {
@@ -78,7 +79,7 @@ fn run_quiet(program: &Path, around: &[&str]) {
     assert!(rows(&output) > 200, "{output}");
 }
 
-/// Runs a program while a session takes everything of a provider, by a command that is made of it.
+/// Runs a program while a session records everything of a provider, under the command `around`.
 fn run_heard<T>(
     (program, of): (&Path, Guid),
     around: &[&str],
@@ -105,7 +106,7 @@ fn classic_params() -> EnableParams {
 }
 
 #[test]
-fn calls_return_what_is_published_while_nobody_listens() {
+fn calls_return_the_published_status_while_no_session_listens() {
     let workshop = Workshop::new();
     for compiler in C.compilers() {
         run_quiet(&workshop.build(compiler, &source("quiet.c"), &[], Link::Shared), &[]);
@@ -113,7 +114,7 @@ fn calls_return_what_is_published_while_nobody_listens() {
 }
 
 #[test]
-fn the_same_programs_are_cpp() {
+fn the_same_programs_compile_as_cpp() {
     let workshop = Workshop::new();
     for compiler in CPP.compilers() {
         for standard in CPP.standards {
@@ -201,7 +202,7 @@ fn a_classic_provider_writes_events_instances_and_messages() {
 }
 
 #[test]
-fn traits_stamps_and_sizes_are_heeded() {
+fn traits_time_stamps_and_sizes_are_honored() {
     let workshop = Workshop::new();
     let program = workshop.build("gcc", &source("more.c"), &[], Link::Shared);
     let daemon = Daemon::new();
@@ -220,13 +221,14 @@ fn traits_stamps_and_sizes_are_heeded() {
 }
 
 #[test]
-fn traits_of_all_kinds_are_carried_by_every_event() {
+fn every_event_carries_traits_of_all_kinds() {
     let workshop = Workshop::new();
     let decode = b"\x0d\xc0\xde\xc056789abcdef0";
     let traits = [b" \0T\0\x13\0\x02", &decode[..], b"\x03\0\x05\x06\0\xc8own"].concat();
     for compiler in C.compilers() {
         let program = workshop.build(compiler, &source("traits.c"), &[], Link::Shared);
-        // The session knows the provider by its own GUID, the events are decoded by the other.
+        // The session knows the provider by its own GUID; the decode GUID selects the schema of the
+        // events.
         let daemon = Daemon::new();
         let session = daemon.record("traits", &[TRAITS, Guid::from_bytes(decode)], &everything());
         expect_success(&mut daemon.command(&program));
@@ -237,21 +239,21 @@ fn traits_of_all_kinds_are_carried_by_every_event() {
             for item in
                 [(ExtType::CONTROL_GUID, TRAITS.to_bytes().to_vec()), (ExtType::PROV_TRAITS, traits.clone())]
             {
-                assert_eq!(items.iter().filter(|it| **it == item).count(), 1, "{item:?} in {items:?}");
+                assert_eq!(items.iter().filter(|other| **other == item).count(), 1, "{item:?} in {items:?}");
             }
         }
     }
 }
 
 #[test]
-fn a_callback_is_told_of_the_session_with_its_context() {
+fn callback_receives_the_session_and_its_context() {
     let workshop = Workshop::new();
     let program = workshop.build("gcc", &source("callback.c"), &[], Link::Shared);
     let daemon = Daemon::new();
     let filters = vec![Filter { kind: 7, data: b"abc".to_vec() }];
     let params =
         EnableParams { level: 4, match_any: 0x30, match_all: 0x10, filters, ..EnableParams::default() };
-    let session = daemon.record("told", &[CALLBACK], &params);
+    let session = daemon.record("notified", &[CALLBACK], &params);
     let mut child = daemon.command(&program).stdout(Stdio::piped()).spawn().unwrap();
     let mut output = BufReader::new(child.stdout.take().unwrap());
     let mut line = String::new();
@@ -288,7 +290,7 @@ fn the_example_says_hello() {
 }
 
 #[test]
-fn a_program_can_hold_the_library_in_itself() {
+fn program_can_be_linked_with_the_static_library() {
     let workshop = Workshop::new();
     let program = workshop.build("gcc", &source("heard.c"), &[], Link::Static);
     let needed = expect_success(Command::new("readelf").arg("-d").arg(&program));
@@ -298,7 +300,7 @@ fn a_program_can_hold_the_library_in_itself() {
 }
 
 #[test]
-fn a_plugin_registers_and_leaves_while_the_library_stays() {
+fn plugin_registers_and_unloads_while_the_library_stays() {
     let workshop = Workshop::new();
     let plugin = workshop.build("gcc", &source("plugin.c"), &["-shared", "-fPIC"], Link::Shared);
     let host = workshop.path("host");
@@ -316,7 +318,7 @@ fn a_plugin_registers_and_leaves_while_the_library_stays() {
         |record| (record.provider(), record.payload().to_vec()),
     );
     assert_eq!(events, [0, 1, 2].map(|n: u32| (PLUGIN, n.to_le_bytes().to_vec())));
-    // Each of the three registrations said where it lives: in the plugin, not in the program.
+    // Each of the three registrations reported its module: the plugin, not the program.
     assert!(!modules.is_empty());
     for module in modules {
         assert_eq!(
@@ -327,7 +329,7 @@ fn a_plugin_registers_and_leaves_while_the_library_stays() {
 }
 
 #[test]
-fn a_call_stack_begins_in_the_function_that_wrote() {
+fn call_stack_begins_in_the_function_that_wrote() {
     let workshop = Workshop::new();
     let program = workshop.build("gcc", &source("stack.c"), &[], Link::Shared);
     let params = EnableParams { property: EVENT_ENABLE_PROPERTY_STACK_TRACE, ..everything() };
@@ -336,19 +338,19 @@ fn a_call_stack_begins_in_the_function_that_wrote() {
     let writers: Vec<u64> = output.lines().filter_map(|line| line.parse().ok()).collect();
     assert_eq!((writers.len(), stacks.len()), (4, 4));
     for (number, (writer, frames)) in writers.iter().zip(&stacks).enumerate() {
-        // A writer has a call and little else.
+        // A writer consists of a call and little else.
         let near = |frame: &u64| (*writer..writer + 64).contains(frame);
         assert!(near(&frames[0]), "writer {number} at {writer:#x}: {frames:x?}");
     }
 }
 
-/// The most stack that a write may need in a library that was built with optimization (docs/c-api.md).
+/// The most stack that a write may need in an optimized library (docs/c-api.md).
 const MOST_STACK: u32 = 2048;
-/// The same in code without optimization, whose frames are several times as large. The work areas of
-/// a record with a stack or key do not fit into it: they are not to lie on the stack.
+/// The same for code without optimization, whose frames are several times as large. The work areas
+/// of a record with a stack or key do not fit into it: they must not be on the stack.
 const MOST_STACK_UNOPTIMIZED: u32 = 12 << 10;
 
-/// A payload filter on event 2, which every event of that number passes.
+/// Returns a payload filter on event 2, which every event with that id passes.
 fn payload_filter() -> Filter {
     let mut event = payload::Event::new(2, 0, false);
     let field = event.field(Field::one(Shape::Fixed(8))).unwrap();
@@ -364,11 +366,12 @@ fn a_signal_handler_on_a_small_stack_writes_whatever_sessions_ask_for() {
     const STACK: u32 = EVENT_ENABLE_PROPERTY_STACK_TRACE;
     const KEY: u32 = EVENT_ENABLE_PROPERTY_EVENT_KEY;
     let workshop = Workshop::new();
-    // Bound when it is loaded: the loader takes 3 KiB of stack for the first call of a function otherwise.
+    // Bound when it is loaded: otherwise the loader takes 3 KiB of stack for the first call of a
+    // function.
     let program = workshop.build("gcc", &source("signal_stack.c"), &["-Wl,-z,now"], Link::Shared);
     let with = |property| EnableParams { property, ..everything() };
     let filtered = EnableParams { filters: vec![payload_filter()], ..with(STACK) };
-    // Code without optimization needs more stack than any promise is about.
+    // Code without optimization needs more stack than the documented limit.
     let is_optimized = !cfg!(debug_assertions) || optimized().is_some();
     let (stack, most) = if is_optimized { (8 << 10, MOST_STACK) } else { (64 << 10, MOST_STACK_UNOPTIMIZED) };
     let mut deepest = 0;
@@ -406,12 +409,12 @@ fn a_signal_handler_on_a_small_stack_writes_whatever_sessions_ask_for() {
 }
 
 #[test]
-fn the_short_way_of_the_macros_takes_the_usual_event_and_leaves_the_others() {
+fn shortcut_of_the_macros_writes_usual_events_and_refuses_others() {
     let workshop = Workshop::new();
     let program = workshop.build("gcc", &source("described.c"), &[], Link::Shared);
     let (output, events) = run_heard((&program, DESCRIBED), &[], &everything(), 0, seen);
     assert_eq!(rows(&output), 16, "{output}");
-    // What was refused is not there; the first came by the published function.
+    // Refused events are missing; the first event was written by the published function.
     let has_sequences = events.len() > 1;
     let payloads: Vec<&[u8]> = events.iter().map(|e| &e.payload[..]).collect();
     let number = &7_u32.to_le_bytes()[..];
@@ -425,7 +428,7 @@ fn the_short_way_of_the_macros_takes_the_usual_event_and_leaves_the_others() {
     }
 }
 
-/// The same programs with whatever watches them.
+/// Runs the same programs under a tool that watches them.
 fn watched(build: &[&str], around: &[&str]) {
     let workshop = Workshop::new();
     let program = |name: &str| workshop.build("gcc", &source(name), build, Link::Shared);
@@ -446,7 +449,7 @@ fn sanitizers_find_nothing() {
 #[test]
 fn valgrind_finds_nothing() {
     if has("valgrind") {
-        // The library's thread is still there at the end, and with it what it holds.
+        // The library's thread still runs at the end, and holds memory.
         let leaks = ["--leak-check=full", "--show-leak-kinds=definite", "--errors-for-leak-kinds=definite"];
         watched(&[], &[&["valgrind", "--quiet", "--error-exitcode=9"], &leaks[..]].concat());
     }

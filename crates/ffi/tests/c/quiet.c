@@ -1,4 +1,5 @@
-/* What every function returns while nobody listens: handles, parameters, information classes, activity ids, traits. */
+/* The status of every function while no session listens: handles, parameters, information classes,
+ * activity ids, traits. */
 #include <evntprov.h>
 #include <evntrace.h>
 #include <string.h>
@@ -63,7 +64,7 @@ static void writing(void) {
         IS(FALSE, EventProviderEnabled(bad[i], 0, 0));
     }
     IS(ERROR_SUCCESS, EventRegister(&Provider, NULL, NULL, &reg));
-    /* Nobody listens: success, whatever the rest is. */
+    /* No session listens: success, whatever the other parameters are. */
     IS(ERROR_SUCCESS, EventWrite(reg, &Event, 1, &data));
     IS(ERROR_SUCCESS, EventWrite(reg, NULL, 0, NULL));
     IS(ERROR_SUCCESS, EventWrite(reg, &Event, 1, NULL));
@@ -95,7 +96,7 @@ static void activities(void) {
     IS(0, memcmp(&id, &second, sizeof id));
     IS(ERROR_SUCCESS, EventActivityIdControl(EVENT_ACTIVITY_CTRL_GET_ID, &id));
     IS(1, memcmp(&id, &second, sizeof id) != 0 && memcmp(&id, &zero, sizeof id) != 0);
-    /* An id that is only read may be a constant. */
+    /* An id that is only read may be in read-only memory. */
     IS(ERROR_SUCCESS, EventActivityIdControl(EVENT_ACTIVITY_CTRL_SET_ID, (LPGUID)(ULONG_PTR)&constant));
     IS(ERROR_SUCCESS, EventActivityIdControl(EVENT_ACTIVITY_CTRL_GET_ID, &id));
     IS(0, memcmp(&id, &constant, sizeof id));
@@ -110,7 +111,7 @@ static void activities(void) {
 #define GUID_BYTES "0123456789abcdef"
 #define TRAITS(bytes) set_traits(bytes, sizeof(bytes) - 1)
 
-/* The status of traits that are set first of all. */
+/* Returns the status of traits that are set first. */
 static ULONG set_traits(const char *bytes, ULONG length) {
     REGHANDLE reg;
     ULONG status;
@@ -122,7 +123,7 @@ static ULONG set_traits(const char *bytes, ULONG length) {
 
 static void provider_traits(void) {
     static char large[0x10000];
-    /* The size: that of the whole, and a NUL at least. */
+    /* The size must be that of the whole, with at least a NUL. */
     IS(ERROR_SUCCESS, TRAITS("\x03\0\0"));
     IS(ERROR_INVALID_PARAMETER, TRAITS("\x03"));
     IS(ERROR_INVALID_PARAMETER, TRAITS("\x02\0"));
@@ -130,14 +131,14 @@ static void provider_traits(void) {
     IS(ERROR_INVALID_PARAMETER, TRAITS("\x02\0\0"));
     IS(ERROR_INVALID_PARAMETER, TRAITS("\x04\0\0"));
     IS(ERROR_INVALID_PARAMETER, TRAITS("\x03\0P"));
-    /* A trait: its head at least, and all of it inside. */
+    /* A trait has at least its head, and lies within the traits. */
     IS(ERROR_SUCCESS, TRAITS("\x07\0P\0" "\x03\0\x7f"));
     IS(ERROR_INVALID_PARAMETER, TRAITS("\x07\0P\0" "\x02\0\x7f"));
     IS(ERROR_INVALID_PARAMETER, TRAITS("\x07\0P\0" "\0\0\x7f"));
     IS(ERROR_INVALID_PARAMETER, TRAITS("\x07\0P\0" "\x04\0\x7f"));
     IS(ERROR_INVALID_PARAMETER, TRAITS("\x05\0P\0" "\x03"));
     IS(ERROR_INVALID_PARAMETER, TRAITS("\x06\0P\0" "\x03\0"));
-    /* 1 group and 2 decode GUID have a GUID; of groups there is one. */
+    /* Types 1 (group) and 2 (decode GUID) have a GUID; there is at most one group. */
     IS(ERROR_SUCCESS, TRAITS("\x17\0P\0" "\x13\0\x01" GUID_BYTES));
     IS(ERROR_SUCCESS, TRAITS("\x17\0P\0" "\x13\0\x02" GUID_BYTES));
     IS(ERROR_SUCCESS, TRAITS("\x2a\0P\0" "\x13\0\x02" GUID_BYTES "\x13\0\x01" GUID_BYTES));
@@ -146,9 +147,10 @@ static void provider_traits(void) {
     IS(ERROR_INVALID_PARAMETER, TRAITS("\x16\0P\0" "\x12\0\x02" "0123456789abcde"));
     IS(ERROR_INVALID_PARAMETER, TRAITS("\x18\0P\0" "\x14\0\x02" GUID_BYTES "0"));
     IS(ERROR_INVALID_PARAMETER, TRAITS("\x2a\0P\0" "\x13\0\x01" GUID_BYTES "\x13\0\x01" GUID_BYTES));
-    /* 3 to 127 are reserved and 128 to 255 the provider's: kept, whatever they are. */
+    /* Types 3 to 127 are reserved and 128 to 255 are the provider's own: kept, whatever they
+     * contain. */
     IS(ERROR_SUCCESS, TRAITS("\x0e\0P\0" "\x03\0\x03" "\x03\0\x80" "\x04\0\xff!"));
-    /* Up to what the size can say. */
+    /* Up to the largest possible size. */
     memset(large, 'P', sizeof large);
     large[0] = large[1] = (char)0xFF;
     large[0xFFFE] = 0;
@@ -157,7 +159,7 @@ static void provider_traits(void) {
 }
 
 static void information(void) {
-    /* Size, "P", a trait that is reserved, one that is the provider's, a group. */
+    /* Size, "P", a reserved trait, one of the provider's own, a group. */
     static UCHAR traits[] = "\x1F\0P\0" "\x04\0\x05r" "\x04\0\x80p" "\x13\0\x01" "0123456789abcdef";
     UCHAR broken[sizeof traits];
     BOOLEAN yes = TRUE, no = FALSE;
@@ -167,7 +169,7 @@ static void information(void) {
     IS(ERROR_SUCCESS, EventRegister(&Provider, NULL, NULL, &reg));
     IS(ERROR_SUCCESS, EventRegister(&Provider, NULL, NULL, &gone));
     IS(ERROR_SUCCESS, EventUnregister(gone));
-    /* The class is looked at first, then the handle, the pointer, the length. */
+    /* The class is checked first, then the handle, the pointer, the length. */
     IS(ERROR_NOT_SUPPORTED, SET(0, MaxEventInfo, NULL, 0));
     IS(ERROR_NOT_SUPPORTED, SET(reg, MaxEventInfo, NULL, 0));
     IS(ERROR_NOT_SUPPORTED, SET(reg, 5, &yes, 1));
@@ -193,7 +195,7 @@ static void information(void) {
     IS(ERROR_INVALID_PARAMETER, SET(reg, EventProviderUseDescriptorType, &wide, 4));
     IS(ERROR_SUCCESS, SET(reg, EventProviderUseDescriptorType, &yes, 1));
     IS(ERROR_SUCCESS, SET(reg, EventProviderUseDescriptorType, &no, 1));
-    /* Traits: wrong ones change nothing, right ones are set once. */
+    /* Traits: invalid ones change nothing, valid ones can be set once. */
     IS(ERROR_INVALID_PARAMETER, SET(reg, EventProviderSetTraits, NULL, 0));
     IS(ERROR_INVALID_PARAMETER, SET(reg, EventProviderSetTraits, traits, 0));
     IS(ERROR_INVALID_PARAMETER, SET(reg, EventProviderSetTraits, traits, 2));
@@ -206,16 +208,16 @@ static void information(void) {
     broken[12] = 0x14; /* past the end */
     IS(ERROR_INVALID_PARAMETER, SET(reg, EventProviderSetTraits, broken, length));
     broken[12] = 0x13;
-    broken[6] = EtwProviderTraitTypeGroup; /* a group that is no GUID */
+    broken[6] = EtwProviderTraitTypeGroup; /* a group that is not a GUID */
     IS(ERROR_INVALID_PARAMETER, SET(reg, EventProviderSetTraits, broken, length));
-    memset(broken + 2, 'x', sizeof broken - 2); /* a name without an end */
+    memset(broken + 2, 'x', sizeof broken - 2); /* a name without a terminator */
     IS(ERROR_INVALID_PARAMETER, SET(reg, EventProviderSetTraits, broken, length));
     IS(ERROR_SUCCESS, SET(reg, EventProviderSetTraits, traits, length));
     IS(ERROR_INVALID_PARAMETER, SET(reg, EventProviderSetTraits, traits, length));
     IS(ERROR_SUCCESS, EventUnregister(reg));
     provider_traits();
 
-    /* EtwGetTraitFromProviderTraits */
+    /* Tests of EtwGetTraitFromProviderTraits. */
     PVOID trait;
     USHORT size;
     EtwGetTraitFromProviderTraits(traits, EtwProviderTraitTypeGroup, &trait, &size);
@@ -228,7 +230,8 @@ static void information(void) {
     EtwGetTraitFromProviderTraits(broken, EtwProviderTraitTypeGroup, &trait, &size);
     IS(1, size == 0 && trait == NULL);
     memcpy(broken, traits, sizeof traits);
-    broken[8] = 2; /* behind a trait that is shorter than its head nothing is found, before it what there is */
+    /* A search stops at a trait that is shorter than its head; earlier traits are found. */
+    broken[8] = 2;
     EtwGetTraitFromProviderTraits(broken, EtwProviderTraitTypeGroup, &trait, &size);
     IS(1, size == 0 && trait == NULL);
     EtwGetTraitFromProviderTraits(broken, 5, &trait, &size);

@@ -1,8 +1,10 @@
-/* Events of every kind, written by a signal handler on an alternate stack: how much of it each takes.
+/* Events of every kind, written by a signal handler on an alternate stack: how much stack each
+ * uses.
  *
  *   signal_stack BYTES          the size of the stack; prints "depth BYTES KIND" for each kind
  *
- * The stack ends at a page that cannot be touched. It is painted before each signal; what is not as it was painted was used.
+ * The stack ends at a page that cannot be accessed. It is filled with a pattern before each signal;
+ * bytes that have changed were used.
  */
 #include <evntprov.h>
 #include <signal.h>
@@ -14,7 +16,8 @@
 
 #define PAGE 4096
 #define PAINT 0xA5
-/* Of the frame that the kernel makes for a handler, where it says so: with the largest registers, 8 KiB are too little for it alone. */
+/* The size of the frame that the kernel makes for a handler, if it reports it: with the largest
+ * registers, 8 KiB are not enough for the frame alone. */
 #ifndef AT_MINSIGSTKSZ
 #define AT_MINSIGSTKSZ 51
 #endif
@@ -68,7 +71,7 @@ static EVENT_DATA_DESCRIPTOR block(const void *data, ULONG size, UCHAR type) {
 }
 
 int main(int argc, char **argv) {
-    /* Where the kernel leaves less than half of it, it is that much larger. */
+    /* If the kernel's frame takes more than half of the stack, the stack grows by the excess. */
     size_t size = argc > 1 ? (size_t)atoi(argv[1]) : 2 * PAGE, frame_size = getauxval(AT_MINSIGSTKSZ);
     if (frame_size > size / 2) {
         size += (frame_size - size / 2 + PAGE - 1) / PAGE * PAGE;
@@ -103,11 +106,11 @@ int main(int argc, char **argv) {
     IS(ERROR_SUCCESS, EventRegister(&Typed, NULL, NULL, &typed));
     IS(ERROR_SUCCESS, EventSetInformation(typed, EventProviderUseDescriptorType, &yes, 1));
     WAIT_UNTIL(EventEnabled(reg, &Event) && EventEnabled(typed, &Event));
-    /* Twice: the first event of a thread finds out more. */
+    /* Twice: the first event of a thread does more work. */
     for (unsigned round = 0; round < 2; round++) {
         for (unsigned i = 0; i < sizeof KINDS / sizeof *KINDS; i++) {
             wanted = KINDS[i].write;
-            /* A busy machine may need time to make room for it. */
+            /* A busy machine may need time to free a buffer. */
             for (unsigned tries = 0; tries < 6000; tries++) {
                 memset(stack, PAINT, size);
                 IS(0, raise(SIGUSR1));

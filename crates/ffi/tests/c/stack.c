@@ -1,4 +1,5 @@
-/* Functions that write, one of each kind, with their addresses: the call stack of an event begins in the function that wrote it. */
+/* Functions that write, one of each kind, with their addresses: the call stack of an event begins
+ * in the function that wrote it. */
 #include <evntprov.h>
 
 #include "check.h"

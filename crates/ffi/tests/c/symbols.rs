@@ -1,4 +1,4 @@
-//! What the shared library shows the world.
+//! The symbols that the shared library exports.
 
 use std::process::Command;
 
@@ -6,7 +6,7 @@ use crate::support::library::{declared, exported};
 use crate::support::{STRICT, Workshop, expect_success, has, here};
 
 #[test]
-fn exactly_what_the_headers_declare_is_exported() {
+fn exports_are_exactly_what_the_headers_declare() {
     let workshop = Workshop::new();
     let declared = declared();
     assert!(declared.len() > 20, "{declared:?}");
@@ -14,7 +14,7 @@ fn exactly_what_the_headers_declare_is_exported() {
 }
 
 #[test]
-fn the_library_has_its_name_and_stays_loaded() {
+fn library_has_its_soname_and_stays_loaded() {
     let workshop = Workshop::new();
     let dynamic = expect_success(Command::new("readelf").arg("-d").arg(workshop.path("libtraceweir.so")));
     assert!(dynamic.contains("[libtraceweir.so.0]"), "{dynamic}");
@@ -22,7 +22,7 @@ fn the_library_has_its_name_and_stays_loaded() {
 }
 
 #[test]
-fn what_is_installed_is_found_by_pkg_config_and_runs() {
+fn installed_files_are_found_by_pkg_config_and_work() {
     let folder = tempfile::tempdir().unwrap();
     let (prefix, library) = (folder.path().join("usr"), folder.path().join("usr/lib/libtraceweir.so.0"));
     let built = std::env::current_exe().unwrap();

@@ -1,4 +1,5 @@
-/* Prints events as a program written for Windows would: asks for the schema, walks the properties, formats each element.
+/* Prints events as a program written for Windows would: queries the schema, walks the properties,
+ * formats each element.
  *
  *   tdh RECORDS MANIFEST TMF     records as the test dumps them: header, items, payload
  */
@@ -34,7 +35,7 @@ struct walk {
     ULONG pointer_size;
     USHORT left;
     PBYTE data;
-    /* Values that counts and lengths refer to. */
+    /* The values that counts and lengths refer to. */
     USHORT numbers[4096];
 };
 
@@ -72,7 +73,7 @@ static ULONG format(struct walk *walk, PEVENT_MAP_INFO map, PEVENT_PROPERTY_INFO
     return status;
 }
 
-/* The bytes that TdhGetProperty gives are those that formatting uses up. */
+/* Checks that formatting consumes the bytes that TdhGetProperty returns. */
 static void check_bytes(const struct walk *walk, PEVENT_PROPERTY_INFO property, USHORT used) {
     static BYTE bytes[1 << 16];
     PROPERTY_DATA_DESCRIPTOR step = {(ULONGLONG)(ULONG_PTR)TEI_PROPERTY_NAME(walk->info, property), 0xFFFFFFFFu, 0};
@@ -113,7 +114,7 @@ static ULONG print(struct walk *walk, ULONG first, ULONG end, int depth) {
         int is_array = (flags & (PropertyParamCount | PropertyParamFixedCount)) != 0;
         int needs_none = !(flags & PropertyStruct) && (property->nonStructType.InType == TDH_INTYPE_NULL ||
                                                        ((flags & PropertyParamLength) && length == 0));
-        /* A payload may end before any field: that of an older version does. */
+        /* A payload may end before any field, for example that of an older version. */
         if (depth == 0 && walk->left == 0 && count != 0 && !needs_none) {
             return ERROR_SUCCESS;
         }

@@ -1,4 +1,5 @@
-//! tdh.h as a C program uses it, on the events of the fixtures: what it prints is what the decoder says of them. Layouts, and a table of calls with their status.
+//! tdh.h as a C program uses it, on the events of the fixtures: it must print what the decoder
+//! returns. Layouts, and a table of calls with their status.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -25,7 +26,7 @@ fn fixture(path: &str) -> PathBuf {
     here("../../fixtures").join(path)
 }
 
-/// The flags that a consumer gives a record.
+/// Returns the flags that a consumer adds to a record.
 fn flags(record: &Record<'_>) -> u16 {
     let width = if record.pointer_size() == 4 { 0x20 } else { 0x40 };
     width
@@ -36,7 +37,7 @@ fn flags(record: &Record<'_>) -> u16 {
         }
 }
 
-/// A record as the program reads it: header, items, payload.
+/// Writes a record in the form that the program reads: header, extended data items, payload.
 fn dump(record: &Record<'_>, out: &mut Vec<u8>) {
     let mut header = vec![0; 80];
     header[4..6].copy_from_slice(&flags(record).to_le_bytes());
@@ -55,7 +56,7 @@ fn dump(record: &Record<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(record.payload());
 }
 
-/// What the program should print of an event's fields.
+/// The lines that the program should print for an event's fields.
 #[derive(Default)]
 struct Lines {
     out: String,
@@ -70,7 +71,7 @@ fn escaped(text: &str, out: &mut String) {
     }
 }
 
-/// Whether elements of an array are told as one text.
+/// Returns whether the elements of an array are shown as one text.
 fn is_text_of_characters(field: &Field) -> bool {
     let Kind::Value { input, output, .. } = &field.kind else { return false };
     let is_narrow = matches!(*input, InType::UINT8 | InType::INT8 | InType::UINT16);
@@ -85,7 +86,7 @@ impl<'p> Visitor<'p> for Lines {
             return;
         }
         let Kind::Value { map, .. } = &field.kind else { return };
-        // Bits without a name make the program show the number.
+        // For bits without a name, the program shows the number.
         let is_named = map.as_ref().is_some_and(|map| {
             names_of(map.bits, map.entries().iter().map(|(v, _)| (*v as u32, ())), &value).is_ok()
         });
@@ -103,15 +104,15 @@ impl<'p> Visitor<'p> for Lines {
     fn end_struct(&mut self, _: usize, _: &Field) {}
 }
 
-/// What the program should print of an event.
+/// What the program should print for an event.
 enum Expected {
     /// That there is no schema.
     Nothing,
     /// All fields.
     Fields(String),
-    /// Fields as far as the payload goes, then why it ends.
+    /// The fields that the payload has, then the reason why it ends.
     Cut(String),
-    /// Something else.
+    /// Anything else.
     Message,
 }
 
@@ -121,13 +122,14 @@ fn expected_fields(schema: &Schema, found: &Found<'_, '_>, pointer_size: usize) 
     if walked.is_ok() { Expected::Fields(lines.out + "  end 0\n") } else { Expected::Cut(lines.out) }
 }
 
-/// Whether a line is about something that the decoder does not show as a field: a character, or a description in front of the payload.
+/// Returns whether a line is about something that the decoder does not show as a field: a
+/// character, or a description before the payload.
 fn is_besides(line: &str) -> bool {
     let in_front = ["  ProviderMetadata=0x", "  EventMetadata=0x"];
     line.ends_with("(one of a text)") || in_front.iter().any(|name| line.starts_with(name))
 }
 
-/// Prints a trace by the C program; each event with what the decoder says of it.
+/// Prints a trace with the C program, and compares each event with what the decoder returns.
 fn compare(workshop: &Workshop, program: &Path, trace: &str) -> usize {
     let (manifest, tmf) = (fixture("manifests/everything.man"), fixture("tmf/sample.tmf"));
     let mut decoder = Decoder::new();
@@ -159,7 +161,7 @@ fn compare(workshop: &Workshop, program: &Path, trace: &str) -> usize {
             .arg(&tmf)
             .env("TRACEWEIR_MANIFESTS", ""),
     );
-    // The first event of each file is its header.
+    // The first event of each file is the log file header.
     let name = format!("  LoggerName=fixture-{trace}\n");
     assert_eq!(output.matches(&name).count(), 1, "{trace}: {output}");
     let shown: Vec<_> = output.split("event: ").skip(1).collect();
@@ -188,7 +190,7 @@ fn compare(workshop: &Workshop, program: &Path, trace: &str) -> usize {
 }
 
 #[test]
-fn a_program_prints_what_the_decoder_says() {
+fn program_prints_what_the_decoder_returns() {
     let workshop = Workshop::new();
     let program = workshop.build("gcc", &here("tests/c/tdh.c"), &[], Link::Shared);
     for (trace, least) in [
@@ -206,7 +208,7 @@ fn a_program_prints_what_the_decoder_says() {
 }
 
 #[test]
-fn messages_are_told_in_words() {
+fn messages_are_formatted_as_text() {
     let workshop = Workshop::new();
     let program = workshop.build("gcc", &here("tests/c/tdh.c"), &[], Link::Shared);
     compare(&workshop, &program, "wpp");
@@ -231,7 +233,7 @@ fn every_call_of_the_table_returns_its_status() {
 }
 
 #[test]
-fn a_pipe_is_no_file_of_message_formats_and_nobody_waits_for_it() {
+fn pipe_is_refused_as_a_file_of_message_formats_without_blocking() {
     let workshop = Workshop::new();
     let program = workshop.build("gcc", &here("tests/c/tdh_folders.c"), &[], Link::Shared);
     let pipe = workshop.path("pipe");
@@ -241,12 +243,12 @@ fn a_pipe_is_no_file_of_message_formats_and_nobody_waits_for_it() {
 }
 
 #[test]
-fn a_program_with_more_rights_than_its_caller_believes_no_folders_of_his() {
+fn privileged_program_ignores_the_callers_manifest_folders() {
     use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
     use std::os::unix::process::CommandExt;
     const NOBODY: u32 = 65534;
     let workshop = Workshop::new();
-    // Nothing that such a program is linked with is looked for beside it.
+    // The loader looks for no library of such a program next to it.
     let program = workshop.build("gcc", &here("tests/c/tdh_folders.c"), &[], Link::Static);
     let folder = workshop.path("manifests");
     let allow = |path: &Path, mode| std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
@@ -277,7 +279,7 @@ fn a_program_with_more_rights_than_its_caller_believes_no_folders_of_his() {
 }
 
 #[test]
-fn threads_that_ask_and_change_at_once_get_their_own_answers() {
+fn threads_that_query_and_change_at_once_get_their_own_answers() {
     let workshop = Workshop::new();
     let program = workshop.build("gcc", &here("tests/c/tdh_threads.c"), &["-pthread"], Link::Shared);
     let mut command = std::process::Command::new(&program);
@@ -296,7 +298,8 @@ fn sanitizers_find_nothing_in_programs_that_decode() {
     expect_success(command.env("TRACEWEIR_MANIFESTS", "/nowhere").env("ASAN_OPTIONS", "detect_leaks=0"));
 }
 
-/// Structures with their size, and their members with their place: from Rust, and for what only C has as published.
+/// Structures with their size, and their members with their offset: from Rust, or as published for
+/// those that only C has.
 #[test]
 fn c_and_rust_agree_on_the_structures_of_tdh() {
     let mut unit = String::from(

@@ -1,6 +1,6 @@
-/* Who the program runs as, and how many providers are known to it.
+/* Prints the user that the program runs as, and the number of providers that it knows.
  *
- *   tdh_folders [PIPE]        a pipe is no PDB, and must not be waited for
+ *   tdh_folders [PIPE]        a pipe is not a PDB, and must not block the program
  */
 #include <tdh.h>
 

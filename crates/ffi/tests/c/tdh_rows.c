@@ -1,4 +1,5 @@
-/* Calls of tdh.h and what they must return: a table for wrong arguments, manifests, lists and filters.
+/* Calls of tdh.h and what they must return: a table for wrong arguments, manifests, lists and
+ * filters.
  *
  *   tdh_rows MANIFEST NO_MANIFEST
  */
@@ -52,7 +53,7 @@ static void events(void) {
     IS(ERROR_INVALID_PARAMETER, TdhGetEventInformation(&event, 1, &beyond, info, &size));
     IS(ERROR_INVALID_PARAMETER, TdhGetEventInformation(&event, 0xFFFFFFFFu, twice, info, &size));
     IS(ERROR_NOT_FOUND, TdhGetEventInformation(&event, 1, twice, info, &size));
-    /* A length without an address. */
+    /* A length with a NULL address. */
     event.UserDataLength = 4;
     IS(ERROR_INVALID_PARAMETER, TdhGetEventInformation(&event, 0, NULL, info, &size));
     event.UserData = payload;
@@ -305,7 +306,7 @@ static void handles(void) {
     ask.ParameterValue = (ULONGLONG)(ULONG_PTR)got;
     IS(ERROR_SUCCESS, TdhGetDecodingParameter(handle, &ask));
     IS(1, same(got, folder));
-    /* A list of folders is longer than the path of a manifest may be; what is no text names none. */
+    /* A list of folders may be longer than the path of a manifest; invalid text names no folder. */
     WCHAR folders[1200], lone[] = {u'/', 0xD800, 0};
     for (unsigned i = 0; i < 1199; i++) {
         folders[i] = folder[i % 9] == 0 ? u';' : folder[i % 9];

@@ -1,4 +1,5 @@
-/* Threads that ask about events, each with schemas of its own, while others load and unload a manifest and make and end handles and filters.
+/* Threads that query events, each with schemas of its own, while others load and unload a manifest
+ * and create and delete handles and filters.
  *
  *   tdh_threads MANIFEST
  */
@@ -17,7 +18,7 @@ static void *ask(void *number) {
     ULONG_PTR which = (ULONG_PTR)number;
     static const char traits[] = {8, 0, 'p', 'r', 'o', 'v', 'X', 0};
     for (unsigned round = 0; round < ROUNDS; round++) {
-        /* An event of a name of its own, with one number. */
+        /* An event with a name of its own, with one number. */
         BYTE metadata[] = {12, 0, 0, 'E', (BYTE)('a' + which), (BYTE)('a' + round % 26), (BYTE)('a' + round / 26 % 26), 0, 'n', 0, TDH_INTYPE_UINT32, 0};
         BYTE payload[4] = {(BYTE)round, (BYTE)which, 0, 0}, got[4];
         BYTE room[1024];
@@ -61,7 +62,7 @@ static void *change(void *unused) {
     (void)unused;
     for (unsigned round = 0; round < 20; round++) {
         TDH_HANDLE handle = NULL;
-        /* Another thread may have been there first. */
+        /* Another thread may have been first. */
         ULONG loaded = TdhLoadManifest(manifest), unloaded = TdhUnloadManifest(manifest);
         if (loaded != 0 || (unloaded != 0 && unloaded != ERROR_NOT_FOUND)) {
             return (void *)"manifest";

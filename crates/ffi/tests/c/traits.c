@@ -1,4 +1,5 @@
-/* Traits of all kinds: a GUID to decode by, reserved ones and the provider's own; with every way to write. */
+/* Traits of all kinds: a decode GUID, reserved ones and the provider's own; with every way to
+ * write. */
 #include <evntprov.h>
 
 #include "check.h"

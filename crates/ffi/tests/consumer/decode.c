@@ -1,6 +1,6 @@
 /* Prints the events of a trace as tdh.h decodes them; no manifest is loaded.
- *   decode file NAME     of a file
- *   decode live NAME     of a session, after "ready", until it stops
+ *   decode file NAME     the events of a file
+ *   decode live NAME     the events of a session, after "ready", until it stops
  */
 #include <evntcons.h>
 #include <string.h>
@@ -78,7 +78,7 @@ static void WINAPI on_event(PEVENT_RECORD event) {
     fflush(stdout);
 }
 
-/* What is asked about an event that was kept, by nobody's callback. */
+/* Queries about an event that was kept, outside of any callback. */
 static ULONG ask_later(void) {
     static BYTE room[65536];
     ULONG size = sizeof room;

@@ -1,4 +1,5 @@
-/* Prints the events of files, in the way that the first argument says; files are named by the others. */
+/* Prints the events of files in the way that the first argument selects; the others name the
+ * files. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,7 +53,7 @@ static PROCESSTRACE_HANDLE open_file(char *name, ULONG mode, BOOL with_buffers) 
     return trace;
 }
 
-/* The buffers of a file, kept beyond their callback, are brought to a stream by another thread. */
+/* Another thread adds the buffers of a file, kept after their callback, to a stream. */
 #define MOST 4096
 static const ETW_BUFFER_HEADER *kept[MOST];
 static ULONG sizes[MOST];
@@ -114,7 +115,7 @@ static void *feed(void *name) {
         usleep(20000);
         idle += fed > 0;
     }
-    /* All buffers are here, and none has gone: the file's ProcessTrace waits. */
+    /* All buffers are kept, and none was released: the ProcessTrace of the file waits. */
     IS(0, __atomic_load_n(&done_reading, __ATOMIC_ACQUIRE));
     for (unsigned at = 0; at < fed; at++) {
         IS(ERROR_SUCCESS, ProcessTraceBufferDecrementReference(kept[at]));

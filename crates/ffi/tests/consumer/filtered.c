@@ -1,4 +1,4 @@
-/* A session whose provider writes only what payload filters let through:
+/* A session whose provider writes only what passes payload filters:
  *   filtered MANIFEST SESSION FILTER      FILTER: hot | soup | both | either
  * prints "ready", then a line for each event; ends when the session is stopped.
  */

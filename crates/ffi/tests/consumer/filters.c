@@ -1,4 +1,4 @@
-/* The filters that the manifest named by the argument defines. */
+/* Lists the filters that the manifest in the argument defines. */
 #include <string.h>
 #include <tdh.h>
 

@@ -1,4 +1,5 @@
-/* Ten pots, each hotter by ten degrees and every third one with soup, and a bell; as soon as somebody listens. Its manifest is compiled in. */
+/* Writes ten pots, each hotter by ten degrees and every third one with soup, and a bell, as soon as
+ * a session listens. Its manifest is compiled in. */
 #include "kitchen.h"
 
 #include "../c/check.h"

@@ -1,4 +1,5 @@
-/* Opens the live session that the first argument names and prints what comes; how it ends is the second argument:
+/* Opens the live session that the first argument names and prints its events; the second argument
+ * says how it ends:
  *   stop      the session is stopped from outside
  *   inside    the callback closes the trace at event 99
  *   outside   another thread closes it after event 99
@@ -16,7 +17,7 @@ static volatile int asked;
 static void WINAPI on_event(PEVENT_RECORD event) {
     static int is_first = 1;
     if (is_first) {
-        /* The log-file header comes first. */
+        /* The log file header comes first. */
         IS(0x68FDD900, event->EventHeader.ProviderId.Data1);
         IS(0, event->EventHeader.EventDescriptor.Opcode);
         is_first = 0;

@@ -1,4 +1,5 @@
-//! Consumers in C: what their callbacks get of real files and live sessions, compared with what the Rust reader finds there, and what calls return.
+//! Consumers in C: what their callbacks receive from files and live sessions, compared with what
+//! the Rust reader finds there, and the statuses of calls.
 
 mod schemas;
 #[path = "../support/mod.rs"]
@@ -27,7 +28,7 @@ fn build(workshop: &Workshop, name: &str, flags: &[&str]) -> PathBuf {
     workshop.build("gcc", &source(name), &[flags, &["-pthread"]].concat(), Link::Shared)
 }
 
-/// Every trace of the fixtures.
+/// Returns every trace of the fixtures.
 fn fixtures() -> Vec<PathBuf> {
     let folder = here("../../fixtures/etl");
     let mut files: Vec<PathBuf> = std::fs::read_dir(folder)
@@ -45,7 +46,7 @@ fn hash(seed: u64, bytes: &[u8]) -> u64 {
 
 const HASH_START: u64 = 0xCBF2_9CE4_8422_2325;
 
-/// The line that `print_record` makes of an event.
+/// Returns the line that `print_record` prints for an event.
 fn line_of(record: &Record<'_>, stamp: i64) -> String {
     let descriptor = record.descriptor();
     let mut items: Vec<(u16, Vec<u8>)> = record.items().map(|i| (i.kind.0, i.data.to_vec())).collect();
@@ -94,7 +95,7 @@ fn line_of(record: &Record<'_>, stamp: i64) -> String {
     )
 }
 
-/// What the Rust reader makes of a file.
+/// Returns the lines for a file that the Rust reader reads.
 fn lines_of(file: &Path, line: impl Fn(&Record<'_>, i64) -> String, is_raw: bool) -> Vec<String> {
     let trace = Trace::open(std::fs::File::open(file).unwrap()).unwrap();
     let mut events = trace.events();
@@ -131,13 +132,13 @@ fn records_hold_what_the_file_holds() {
 }
 
 #[test]
-fn items_that_nobody_has_named_yet_arrive_as_they_are() {
+fn items_of_unknown_types_arrive_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     let (file, data) = (folder.path().join("items.etl"), [7; 40]);
     let of = |(kind, length): (u16, usize)| Item { kind: ExtType(kind), data: &data[..length] };
     let options = Options { anchor: 1, ..Options::default() };
     let mut writer = Writer::create(Vec::new(), options).unwrap();
-    // One, some, and as many as an event may have.
+    // One, some, and the most that an event may have.
     let many: Vec<(u16, usize)> = (0..).map(|at| (19 + at, usize::from(at))).take(MAX_ITEMS).collect();
     for (time, items) in (1_i64..).zip([&[(0x7F, 5)][..], &[(19, 0), (0x7F, 40), (0xFFFF, 1)], &many]) {
         let (items, mut record) = (items.iter().copied().map(of).collect::<Vec<_>>(), Vec::new());
@@ -155,7 +156,7 @@ fn items_that_nobody_has_named_yet_arrive_as_they_are() {
 }
 
 #[test]
-fn the_older_callback_gets_the_same_events() {
+fn older_callback_receives_the_same_events() {
     let workshop = Workshop::new();
     let dump = build(&workshop, "dump.c", &[]);
     let line = |record: &Record<'_>, stamp: i64| {
@@ -178,7 +179,7 @@ fn the_older_callback_gets_the_same_events() {
 }
 
 #[test]
-fn the_buffer_callback_is_called_once_for_each_buffer() {
+fn buffer_callback_is_called_once_for_each_buffer() {
     let workshop = Workshop::new();
     let dump = build(&workshop, "dump.c", &[]);
     for file in fixtures() {
@@ -204,7 +205,7 @@ fn several_files_are_merged_by_time_and_cut_to_a_window() {
     got.sort();
     want.sort();
     assert_same(&got, &want, Path::new("all"));
-    // Both ends belong to the window.
+    // The window includes both ends.
     let mut times: Vec<i64> = want.iter().map(time).collect();
     times.sort_unstable();
     let (from, to) = (times[times.len() / 4], times[times.len() / 2]);
@@ -215,13 +216,13 @@ fn several_files_are_merged_by_time_and_cut_to_a_window() {
 }
 
 #[test]
-fn buffers_that_are_kept_can_be_brought_to_a_stream() {
+fn kept_buffers_can_be_added_to_a_stream() {
     let workshop = Workshop::new();
     let dump = build(&workshop, "dump.c", &[]);
     for file in fixtures() {
         let mut want = lines_of(&file, line_of, false);
         let mut got = run(&dump, &["relay"], &[&file]);
-        // A stream tells of a record that cannot be read as of a loss.
+        // A stream reports a record that cannot be read as a loss.
         let losses = got.iter().filter(|line| line.contains(" 6a399ae0 0 0 0 32 0 0 ")).count();
         assert_eq!(losses, usize::from(file.ends_with("crashed.etl")), "{}", file.display());
         got.retain(|line| !line.contains(" 6a399ae0 "));
@@ -231,7 +232,7 @@ fn buffers_that_are_kept_can_be_brought_to_a_stream() {
     }
 }
 
-/// Files for the table: a trace, an empty one, and some text.
+/// Makes a folder with files for the table: a trace, an empty file, and a text file.
 fn table_folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     std::fs::copy(here("../../fixtures/etl/manifest.etl"), folder.path().join("manifest.etl")).unwrap();
@@ -252,7 +253,7 @@ fn run_table(program: &Path, around: &[&str]) {
 }
 
 #[test]
-fn calls_return_what_is_published() {
+fn calls_return_the_published_status() {
     let workshop = Workshop::new();
     for compiler in C.compilers() {
         run_table(&workshop.build(compiler, &source("table.c"), &["-pthread"], Link::Shared), &[]);
@@ -287,7 +288,8 @@ fn valgrind_finds_nothing() {
     }
 }
 
-/// A live session with its consumer in C; what the consumer printed of the events.
+/// Runs a live session with its consumer in C, and returns what the consumer printed for the
+/// events.
 fn live(ending: &str) -> Vec<String> {
     let workshop = Workshop::new();
     let (consumer, writer) = (build(&workshop, "live.c", &[]), build(&workshop, "writer.c", &[]));
@@ -319,7 +321,7 @@ fn live(ending: &str) -> Vec<String> {
     lines
 }
 
-/// The ids of printed events.
+/// Returns the ids of printed events.
 fn ids(lines: &[String]) -> Vec<u16> {
     lines.iter().map(|line| line.split(' ').nth(2).unwrap().parse().unwrap()).collect()
 }

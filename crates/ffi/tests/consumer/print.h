@@ -1,4 +1,4 @@
-/* Prints events in a form that the test makes of the same file by its own means. */
+/* Prints events in the form that the test computes from the same file. */
 #ifndef PRINT_H
 #define PRINT_H
 

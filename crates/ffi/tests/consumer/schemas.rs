@@ -1,4 +1,5 @@
-//! What traces say about their own events, as C programs learn it by tdh.h; and payload filters, which are made of such descriptions.
+//! The schemas that traces contain, as C programs query them through tdh.h; and payload filters,
+//! which are made from such schemas.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -14,7 +15,7 @@ use crate::{build, source};
 
 const KITCHEN: Guid = Guid::from_u128(0x2b4f0c6a_91d3_4c57_8a0e_6d5b3f1e7c42);
 
-/// The program that writes, with its manifest in it.
+/// Builds the program that writes, with its manifest compiled in.
 fn writer(workshop: &Workshop) -> PathBuf {
     let manifest = Manifest::open(source("kitchen.man")).unwrap();
     let [header, resource] = manifest.write_c(workshop.folder.path(), &COptions::default()).unwrap();
@@ -23,7 +24,7 @@ fn writer(workshop: &Workshop) -> PathBuf {
     workshop.build("gcc", &source("kitchen_writer.c"), &flags, Link::Shared)
 }
 
-/// What `decode` prints when it knows the writer's manifest, but for the order of arrival.
+/// Returns what `decode` prints if it knows the writer's manifest, apart from the order of arrival.
 fn decoded() -> Vec<String> {
     let pot = |at: u32| {
         let (dish, heat) =
@@ -33,7 +34,7 @@ fn decoded() -> Vec<String> {
     (0..10).map(pot).chain(["2b4f0c6a 2 status 0 Kitchen left 0".to_owned()]).collect()
 }
 
-/// Records the writer into a file, with where its program is.
+/// Records the writer into a file, together with the path of its program.
 fn record(daemon: &Daemon, writer: &Path) -> PathBuf {
     let mut controller = daemon.controller();
     let file = daemon.folder.path().join("kitchen.etl");
@@ -60,11 +61,11 @@ fn events_are_decoded_by_the_program_that_their_trace_names() {
     let (writer, reader) = (writer(&workshop), build(&workshop, "decode.c", &[]));
     let file = record(&daemon, &writer);
     let mut lines = decode(&reader, &file);
-    // Outside of a callback all open traces are asked; what a closed one said is forgotten.
+    // Outside of a callback all open traces are asked; the schemas of a closed one are gone.
     assert_eq!(lines.pop().as_deref(), Some("later 0, closed 1168"));
     assert_eq!(lines, decoded());
 
-    // Another program at that place is not believed, nor is something that is no program.
+    // A replaced program at that path is not used, nor is a file that is not a program.
     let other = workshop.build("gcc", &here("tests/consumer/writer.c"), &["-Wl,--build-id"], Link::Shared);
     for instead in [std::fs::read(&other).unwrap(), b"no program".to_vec(), Vec::new()] {
         std::fs::remove_file(&writer).unwrap();
@@ -72,7 +73,7 @@ fn events_are_decoded_by_the_program_that_their_trace_names() {
         let lines = decode(&reader, &file);
         assert!(lines.iter().all(|line| line.contains("1168")), "{lines:?}");
     }
-    // A pipe would make the reader wait for ever, were it opened.
+    // A pipe would block the reader forever if it were opened.
     std::fs::remove_file(&writer).unwrap();
     expect_success(Command::new("mkfifo").arg(&writer));
     assert!(decode(&reader, &file).iter().all(|line| line.contains("1168")));
@@ -102,7 +103,7 @@ fn live_events_are_decoded_by_the_program_that_their_session_names() {
     assert_eq!(lines.split_last().unwrap().1, decoded());
 }
 
-/// Runs a consumer; `act` once it is ready. What it printed then.
+/// Runs a consumer, calls `act` once it is ready, and returns what it printed after that.
 fn while_it_listens(mut command: Command, act: impl FnOnce()) -> Vec<String> {
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     let mut output = BufReader::new(child.stdout.take().unwrap());
@@ -117,18 +118,18 @@ fn while_it_listens(mut command: Command, act: impl FnOnce()) -> Vec<String> {
 }
 
 #[test]
-fn manifests_that_come_as_events_describe_those_before_and_behind_them() {
+fn manifests_in_events_describe_earlier_and_later_events() {
     let workshop = Workshop::new();
     let reader = build(&workshop, "decode.c", &[]);
     for (trace, least) in [("eventsource", 1), ("merged", 1)] {
         let file = here("../../fixtures/etl").join(format!("{trace}.etl"));
         let lines = decode(&reader, &file);
-        let told = lines.iter().filter(|line| line.contains(" status 0 ") && line.contains('=')).count();
-        assert!(told >= least, "{trace}: {lines:#?}");
+        let decoded = lines.iter().filter(|line| line.contains(" status 0 ") && line.contains('=')).count();
+        assert!(decoded >= least, "{trace}: {lines:#?}");
     }
 }
 
-/// What comes of the writer's events through a filter: ids and degrees.
+/// Returns the writer's events that pass a filter: ids and degrees.
 fn filtered(filter: &str) -> Vec<String> {
     let (workshop, daemon) = (Workshop::new(), Daemon::new());
     let (writer, listener) = (writer(&workshop), build(&workshop, "filtered.c", &[]));
@@ -142,13 +143,13 @@ fn filtered(filter: &str) -> Vec<String> {
 
 #[test]
 fn only_events_that_pass_a_payload_filter_arrive() {
-    // The bell has no filter and passes.
+    // The bell has no filter, and passes.
     assert_eq!(filtered("hot"), ["1 50", "1 60", "1 70", "2 0"]);
     assert_eq!(filtered("soup"), ["1 0", "1 30", "1 60", "1 90", "2 0"]);
 }
 
 #[test]
-fn flagged_filters_must_all_pass_and_of_others_one() {
+fn all_required_filters_and_one_other_must_pass() {
     assert_eq!(filtered("both"), ["1 60", "2 0"]);
     assert_eq!(filtered("either"), ["1 0", "1 30", "1 50", "1 60", "1 70", "1 90", "2 0"]);
 }

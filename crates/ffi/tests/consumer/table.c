@@ -1,4 +1,5 @@
-/* The table of consumers' calls and what they return; the argument is a folder with a trace manifest.etl, an empty file and one that is none. */
+/* The table of consumer calls and their status; the argument is a folder with a trace manifest.etl,
+ * an empty file and one that is not a trace. */
 #include <evntcons.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -98,7 +99,7 @@ static void processing(void) {
     IS(ERROR_INVALID_PARAMETER, ProcessTrace(NULL, 1, NULL, NULL));
     IS(ERROR_INVALID_HANDLE, ProcessTrace(twice, 2, NULL, NULL));
     IS(ERROR_INVALID_TIME, ProcessTrace(many, 1, &late, &early));
-    /* None of these used a handle up. */
+    /* None of these calls used up a handle. */
     events = 0;
     IS(ERROR_SUCCESS, ProcessTrace(many, 1, NULL, NULL));
     unsigned long long of_one = events;
@@ -110,7 +111,7 @@ static void processing(void) {
         IS(ERROR_SUCCESS, CloseTrace(many[at]));
         IS(ERROR_INVALID_HANDLE, CloseTrace(many[at]));
     }
-    /* Nothing in an empty window; all in one that has everything. */
+    /* No events in an empty window; all events in one that covers everything. */
     PROCESSTRACE_HANDLE trace = opened(trace_name, NULL, RECORDS, count_event);
     events = 0;
     IS(ERROR_SUCCESS, ProcessTrace(&trace, 1, &early, &late));
@@ -190,7 +191,7 @@ static void classes(void) {
     IS(ERROR_SUCCESS, CloseTrace(trace));
 }
 
-/* Calls back: its own handle, other ones, a whole trace of its own. */
+/* A callback that calls the library: for its own handle, others, and a complete trace. */
 static void WINAPI call_back(PEVENT_RECORD event) {
     ULONG needed;
     unsigned char out[280];
@@ -235,7 +236,7 @@ static void callbacks(void) {
     IS(ERROR_SUCCESS, CloseTrace(trace));
 }
 
-/* Many threads open, process and close at once, their own handles and any others. */
+/* Many threads open, process and close their own handles and those of others at once. */
 static volatile PROCESSTRACE_HANDLE shared[8];
 
 static void *worker(void *number) {

@@ -1,4 +1,4 @@
-/* Writes events 1 to 5, 99, and 6 to 10 as soon as somebody listens. */
+/* Writes events 1 to 5, 99, and 6 to 10 as soon as a session listens. */
 #include <evntprov.h>
 
 #include "../c/check.h"

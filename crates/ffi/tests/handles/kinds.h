@@ -1,6 +1,7 @@
-/* Every kind of handle that the library gives, each by how it is made, used and ended, and what is said about a wrong one.
+/* Every kind of handle that the library returns: how it is created, used and closed, and the status
+ * of a wrong one.
  *
- *   open_kinds(folder, manifest)     once, before any of it; folder has manifest.etl
+ *   open_kinds(folder, manifest)     called once, before anything else; folder has manifest.etl
  */
 #ifndef KINDS_H
 #define KINDS_H
@@ -22,10 +23,10 @@ static const GUID CLASS = {0xC1A55, 0x1111, 0x2222, {1, 2, 3, 4, 5, 6, 7, 8}};
 static const GUID EXAMPLE = {0x6f0a4d5e, 0x3c41, 0x4a53, {0x9c, 0x0b, 0x1f, 0x2e, 0x3d, 0x4c, 0x5b, 0x6a}};
 
 static char folder[400], trace_file[450];
-/* Runs all the time and takes what the providers write. */
+/* Runs all the time and records what the providers write. */
 static TRACEHANDLE lasting;
 static EVENT_DESCRIPTOR filtered;
-/* Handles of the program's own threads are theirs to count. */
+/* The last number in a session name, and the number of callback calls, for all threads. */
 static unsigned long long numbers;
 static unsigned long long calls;
 
@@ -37,7 +38,7 @@ static inline HANDLE64 number_of(const void *handle) {
     return (HANDLE64)(ULONG_PTR)handle;
 }
 
-/* Providers. Their callbacks call back: for the handle that they are about, as far as it is known yet. */
+/* Providers. Their callbacks call the library, with their own handle as soon as it is known. */
 
 static void NTAPI enabled(LPCGUID source, ULONG code, UCHAR level, ULONGLONG any, ULONGLONG all, PEVENT_FILTER_DESCRIPTOR filter, PVOID context) {
     static const EVENT_DESCRIPTOR event = {77, 0, 0, 4, 0, 0, 0x10};
@@ -73,16 +74,16 @@ static inline ULONG end_provider(HANDLE64 handle) {
     return EventUnregister(handle);
 }
 
-/* Classic providers; what the last one that was enabled may write to. */
+/* Classic providers, and the logger of the last one that was enabled. */
 static TRACEHANDLE logger;
 
 static ULONG WMIAPI controlled(WMIDPREQUESTCODE code, PVOID context, ULONG *size, PVOID buffer) {
     (void)context, (void)size;
-    TRACEHANDLE told = GetTraceLoggerHandle(buffer);
+    TRACEHANDLE current = GetTraceLoggerHandle(buffer);
     if (code == WMI_ENABLE_EVENTS) {
-        GetTraceEnableLevel(told);
-        GetTraceEnableFlags(told);
-        __atomic_store_n(&logger, told, __ATOMIC_RELEASE);
+        GetTraceEnableLevel(current);
+        GetTraceEnableFlags(current);
+        __atomic_store_n(&logger, current, __ATOMIC_RELEASE);
     }
     __atomic_add_fetch(&calls, 1, __ATOMIC_RELAXED);
     return ERROR_SUCCESS;
@@ -107,7 +108,7 @@ static inline ULONG use_class(HANDLE64 handle) {
     return CreateTraceInstanceId(address(handle), &info);
 }
 
-/* The logger that a classic provider was told. */
+/* The logger that a classic provider received. */
 static inline ULONG use_logger(HANDLE64 handle) {
     struct {
         EVENT_TRACE_HEADER header;
@@ -121,7 +122,7 @@ static inline ULONG use_logger(HANDLE64 handle) {
     return TraceEvent(handle, &event.header);
 }
 
-/* Sessions of the daemon, and those of this process. */
+/* Sessions of the daemon, and private ones of this process. */
 
 static inline HANDLE64 make_session_of(ULONG mode, const char *kind) {
     char name[64];
@@ -147,7 +148,7 @@ static inline HANDLE64 make_private(void) {
 static inline ULONG use_session(HANDLE64 handle) {
     BLOCKW block;
     EVENT_FILTER_DESCRIPTOR ids;
-    ENABLE_TRACE_PARAMETERS wish;
+    ENABLE_TRACE_PARAMETERS parameters;
     ULONG length;
     unsigned char information[256];
     struct {
@@ -156,11 +157,11 @@ static inline ULONG use_session(HANDLE64 handle) {
         USHORT count, one;
     } some = {TRUE, 0, 1, 1};
     EventFilterDescCreate(&ids, &some, 6, EVENT_FILTER_TYPE_EVENT_ID);
-    memset(&wish, 0, sizeof wish);
-    wish.Version = ENABLE_TRACE_PARAMETERS_VERSION_2;
-    wish.EnableFilterDesc = &ids;
-    wish.FilterDescCount = 1;
-    EnableTraceEx2(handle, &PROVIDER, EVENT_CONTROL_CODE_ENABLE_PROVIDER, 5, 0, 0, 0, &wish);
+    memset(&parameters, 0, sizeof parameters);
+    parameters.Version = ENABLE_TRACE_PARAMETERS_VERSION_2;
+    parameters.EnableFilterDesc = &ids;
+    parameters.FilterDescCount = 1;
+    EnableTraceEx2(handle, &PROVIDER, EVENT_CONTROL_CODE_ENABLE_PROVIDER, 5, 0, 0, 0, &parameters);
     EnableTraceEx2(handle, &PROVIDER, EVENT_CONTROL_CODE_CAPTURE_STATE, 5, 0, 0, 0, NULL);
     EnableTraceEx2(handle, &PROVIDER, EVENT_CONTROL_CODE_DISABLE_PROVIDER, 5, 0, 0, 0, NULL);
     BYTE yes = 1;
@@ -174,7 +175,7 @@ static inline ULONG end_session(HANDLE64 handle) {
     return ControlTraceW(handle, NULL, &empty(&block)->p, EVENT_TRACE_CONTROL_STOP);
 }
 
-/* Traces of a file; their callback calls back. */
+/* Traces of a file; their callback calls the library. */
 
 static unsigned long long delivered;
 
@@ -206,11 +207,11 @@ static inline ULONG use_trace(HANDLE64 handle) {
 
 static inline ULONG end_trace(HANDLE64 handle) {
     ULONG status = CloseTrace(handle);
-    /* What is being processed ends by itself. */
+    /* A trace that is being processed ends by itself. */
     return status == ERROR_CTX_CLOSE_PENDING ? ERROR_SUCCESS : status;
 }
 
-/* Decoding handles. */
+/* Handles for decoding. */
 
 static inline HANDLE64 make_decoding(void) {
     TDH_HANDLE handle = NULL;
@@ -232,7 +233,7 @@ static inline ULONG end_decoding(HANDLE64 handle) {
     return TdhCloseDecodingHandle((TDH_HANDLE)address(handle));
 }
 
-/* Payload filters, and what is put together of them. */
+/* Payload filters, and combinations of them. */
 
 static inline HANDLE64 make_filter(void) {
     WCHAR state[] = u"state", seven[] = u"7";
@@ -267,7 +268,7 @@ static inline HANDLE64 make_descriptor(void) {
     return descriptor.Ptr;
 }
 
-/* Texts that were allocated. */
+/* Texts that FormatMessage allocated. */
 
 static inline HANDLE64 make_text(void) {
     LPWSTR text = NULL;
@@ -282,20 +283,20 @@ static inline ULONG end_text(HANDLE64 handle) {
     return GetLastError();
 }
 
-/* Buffers that are kept are made in callbacks. */
+/* Buffers are kept in callbacks. */
 static inline ULONG end_buffer(HANDLE64 handle) {
     return ProcessTraceBufferDecrementReference((const ETW_BUFFER_HEADER *)address(handle));
 }
 
-/* All kinds. What cannot be made or used by itself has none of it. */
+/* All kinds. Functions are NULL for kinds that cannot be created or used alone. */
 typedef struct {
     const char *name;
     HANDLE64 (*make)(void);
     ULONG (*use)(HANDLE64);
     ULONG (*end)(HANDLE64);
-    /* What is said about a wrong handle, and about 0. */
+    /* The status for a wrong handle, and for 0. */
     ULONG wrong, zero;
-    /* Whether a handle that has ended may come again: memory does. */
+    /* Whether the value of a closed handle may be returned again, as the address of memory may. */
     BOOLEAN again;
 } KIND;
 
@@ -314,7 +315,7 @@ static const KIND KINDS[] = {
     {"buffer", NULL, NULL, end_buffer, ERROR_INVALID_PARAMETER, ERROR_INVALID_PARAMETER, TRUE},
 };
 
-/* Places in the list. */
+/* Indices in the list. */
 enum { OF_PROVIDER, OF_CLASSIC, OF_CLASS, OF_LOGGER, OF_SESSION, OF_PRIVATE, OF_TRACE, KIND_COUNT = sizeof KINDS / sizeof *KINDS };
 
 static inline void open_kinds(const char *where, const char *manifest) {

@@ -1,4 +1,5 @@
-/* Wrong on purpose: two threads have the library write to the same place. Whoever watches for races finds this one. */
+/* Wrong on purpose: two threads make the library write to the same place. A race detector must
+ * report it. */
 #include <evntprov.h>
 #include <pthread.h>
 

@@ -1,10 +1,12 @@
-/* Handles that are stale, ended twice, of another kind, or invented, for every function that takes one: each is told what is wrong, and nothing else happens.
+/* Handles that are stale, closed twice, of another kind, or invented, for every function that takes
+ * one: each call returns its error and has no other effect.
  *
  *   table FOLDER MANIFEST
  */
 #include "kinds.h"
 
-/* Of each kind so many are there at once, so that small numbers of different kinds meet. */
+/* The number of handles of each kind that exist at once, so that small numbers of different kinds
+ * are equal. */
 enum { EACH = 6 };
 
 static HANDLE64 all[KIND_COUNT][EACH];
@@ -14,7 +16,7 @@ static unsigned most(unsigned kind) {
 }
 static unsigned at_work;
 
-/* Says which kinds a wrong row was about. */
+/* Prints the kinds that a wrong row was about. */
 static void expect(ULONG wanted, ULONG got, const char *what, const char *of, HANDLE64 handle) {
     rows++;
     if (wanted != got) {
@@ -33,7 +35,7 @@ static void refused(unsigned kind, HANDLE64 handle) {
     }
 }
 
-/* Sessions of the daemon and of the process are named by numbers of one kind. */
+/* Sessions of the daemon and of the process have ids of the same kind. */
 static BOOLEAN same(unsigned one, unsigned other) {
     return one == other || (one >= OF_SESSION && one <= OF_PRIVATE && other >= OF_SESSION && other <= OF_PRIVATE);
 }
@@ -46,7 +48,7 @@ static BOOLEAN lives(unsigned kind, HANDLE64 handle) {
             }
         }
     }
-    /* The classes of the other registrations are nobody's here, but they are some. */
+    /* The class handles of other registrations do not belong to this test, but are valid. */
     return (handle == lasting && same(kind, OF_SESSION)) || (kind == OF_CLASS && lives(OF_CLASSIC, handle ^ 1ull << 11));
 }
 
@@ -68,7 +70,7 @@ static void foreign(void) {
             }
         }
     }
-    /* None of that ended any. */
+    /* None of these calls closed a handle. */
     for (unsigned kind = 0; kind < KIND_COUNT; kind++) {
         works(kind);
     }
@@ -85,7 +87,8 @@ static void invented(void) {
             seed ^= seed << 13, seed ^= seed >> 7, seed ^= seed << 17;
             refused(kind, seed);
         }
-        /* Those that differ from a right one in one bit; the lowest of a logger make it that of another registration. */
+        /* Handles that differ from a valid one in one bit; for a logger, the lowest bits select
+         * another registration. */
         for (unsigned bit = kind == OF_LOGGER ? 10 : 0; bit < 64 && all[kind][0] != 0; bit++) {
             HANDLE64 near = all[kind][0] ^ 1ull << bit;
             if (!lives(kind, near) && near > 1) {
@@ -113,7 +116,7 @@ static void stale(void) {
     }
 }
 
-/* A buffer that is kept: by whom it belongs to, as often as it was, and no more often. */
+/* A kept buffer: only its owner can release it, as many times as it was kept, and no more. */
 
 static const ETW_BUFFER_HEADER *kept;
 static HANDLE64 keeper;
@@ -121,7 +124,7 @@ static HANDLE64 keeper;
 static void *give_back(void *unused) {
     (void)unused;
     WAIT_UNTIL(__atomic_load_n(&kept, __ATOMIC_ACQUIRE) != NULL);
-    /* The callback may still be on its way out. */
+    /* The callback may not have returned yet. */
     usleep(50000);
     IS(ERROR_INVALID_HANDLE, CloseTrace(number_of(kept)));
     IS(ERROR_INVALID_PARAMETER, ProcessTraceBufferIncrementReference(keeper, kept));
@@ -158,7 +161,7 @@ static void buffers(void) {
     IS(ERROR_SUCCESS, CloseTrace(keeper));
 }
 
-/* Ended by their own callbacks. */
+/* Handles that are closed by their own callbacks. */
 
 static HANDLE64 self;
 
@@ -175,11 +178,11 @@ static void NTAPI end_self(LPCGUID source, ULONG code, UCHAR level, ULONGLONG an
 static ULONG WMIAPI end_classic_self(WMIDPREQUESTCODE code, PVOID context, ULONG *size, PVOID buffer) {
     (void)context, (void)size;
     if (code == WMI_ENABLE_EVENTS) {
-        TRACEHANDLE told = GetTraceLoggerHandle(buffer);
+        TRACEHANDLE current = GetTraceLoggerHandle(buffer);
         at_work++;
         IS(ERROR_SUCCESS, UnregisterTraceGuids(self));
         IS(ERROR_INVALID_PARAMETER, UnregisterTraceGuids(self));
-        IS(ERROR_INVALID_HANDLE, use_logger(told));
+        IS(ERROR_INVALID_HANDLE, use_logger(current));
     }
     return ERROR_SUCCESS;
 }

@@ -1,4 +1,5 @@
-/* Threads that make, use and end handles of every kind at once, those of others too: each handle is ended by exactly one of them, and callbacks call back.
+/* Threads that create, use and close handles of every kind at once, including those of others:
+ * exactly one thread closes each handle, and callbacks call the library.
  *
  *   threads FOLDER MANIFEST [ROUNDS]
  */
@@ -15,7 +16,7 @@ static void wrong(const char *what, const char *of, ULONG status) {
     abort();
 }
 
-/* A process may have only so many sessions of its own. */
+/* A process may have only a limited number of private sessions. */
 static unsigned long long privates;
 
 static BOOLEAN may_make(unsigned kind) {
@@ -26,11 +27,11 @@ static BOOLEAN may_make(unsigned kind) {
     return FALSE;
 }
 
-/* The handle may have ended at any time. */
+/* Another thread may have closed the handle at any time. */
 static void use(unsigned kind, HANDLE64 handle) {
     ULONG status = handle == 0 ? KINDS[kind].zero : KINDS[kind].use(handle);
     BOOLEAN known = status == ERROR_SUCCESS || status == (handle == 0 ? KINDS[kind].zero : KINDS[kind].wrong);
-    /* A session may be full of what others write, or be on its way out. */
+    /* The session may have no free buffer because of other writers, or be about to stop. */
     known |= kind == OF_PROVIDER && (status == ERROR_NOT_ENOUGH_MEMORY || status == ERROR_MORE_DATA);
     if (!known) {
         wrong("use", KINDS[kind].name, status);
@@ -45,7 +46,7 @@ static void end(unsigned kind, HANDLE64 handle) {
             __atomic_sub_fetch(&privates, 1, __ATOMIC_RELAXED);
         }
     } else if (status != (handle == 0 ? KINDS[kind].zero : KINDS[kind].wrong) && (kind != OF_SESSION || status != ERROR_ACTIVE_CONNECTIONS)) {
-        /* A session that another thread is stopping just now is neither. */
+        /* A session that another thread is stopping may return either status. */
         wrong("end", KINDS[kind].name, status);
     }
 }
@@ -59,7 +60,8 @@ static void step(unsigned kind, unsigned slot, unsigned action) {
         __atomic_add_fetch(&made[kind], 1, __ATOMIC_RELAXED);
         end(kind, __atomic_exchange_n(&slots[kind][slot], next, __ATOMIC_ACQ_REL));
     } else if (action == 1 && !KINDS[kind].again) {
-        /* Left where it is: others go on with it. Memory may come again, and would be another's. */
+        /* Kept in the table: other threads go on using it. An address may be returned again, and
+         * would then belong to another thread. */
         end(kind, there);
     } else if (KINDS[kind].use != NULL) {
         use(kind, there);
@@ -82,7 +84,7 @@ static void *worker(void *number) {
     return NULL;
 }
 
-/* Lists, information, texts and settings of everything, while all that changes. */
+/* Lists, information, texts and settings, while everything changes. */
 static void *asker(void *unused) {
     static BLOCKW blocks[8][2];
     PEVENT_TRACE_PROPERTIES places[8];
@@ -112,7 +114,7 @@ static void *asker(void *unused) {
     return NULL;
 }
 
-/* A live trace, closed by another thread while its callback calls back. */
+/* A live trace that another thread closes while its callback calls the library. */
 
 static PROCESSTRACE_HANDLE live;
 
@@ -188,7 +190,7 @@ int main(int argc, char **argv) {
         for (unsigned slot = 0; slot < SLOTS && KINDS[kind].make != NULL; slot++) {
             end(kind, slots[kind][slot]);
         }
-        /* Whoever raced for a handle, one of them ended it. */
+        /* Exactly one of the racing threads closed the handle. */
         IS(made[kind], ended[kind]);
         printf("%s: %llu\n", KINDS[kind].name, made[kind]);
     }

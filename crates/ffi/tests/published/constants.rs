@@ -1,6 +1,6 @@
 //! Every numeric constant and every GUID of tracing that the windows-sys crate has.
 //!
-//! Source: the windows-sys crate, which is made of the metadata of Windows; names only.
+//! Source: the windows-sys crate, which is generated from the metadata of Windows; names only.
 
 use std::ffi::CStr;
 
@@ -233,7 +233,7 @@ pub(crate) fn numbers() -> Vec<(&'static str, Number)> {
     ]
 }
 
-/// Names of sessions: those of the narrow constants, whose wide ones are called `…W` instead of `…A`.
+/// Names of sessions: the narrow constants, whose wide ones are called `…W` instead of `…A`.
 pub(crate) fn texts() -> Vec<(&'static str, &'static str)> {
     table![text; DIAG_LOGGER_NAMEA, EVENT_LOGGER_NAMEA, GLOBAL_LOGGER_NAMEA, KERNEL_LOGGER_NAMEA]
 }

@@ -1,6 +1,8 @@
-//! `docs/c-coverage.md`: every function and macro of the published headers, done or why not; and which constants and structures are missing.
+//! `docs/c-coverage.md`: every function and macro of the published headers, whether it is done or
+//! the reason why not; and the missing constants and structures.
 //!
-//! The page is made by this test (`BLESS=1`) and compared with what the headers have now. A name that is missing without a reason fails.
+//! This test generates the page (`BLESS=1`) and compares it with the current headers. A name that
+//! is missing without a reason is a failure.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -9,16 +11,16 @@ use crate::names::{HEADERS, Header};
 use crate::support::{Workshop, here, library};
 use crate::{constants, functions, headers, structures};
 
-/// Names that will not come, and why.
+/// Names that the headers will not have, with the reason.
 const NOT_HERE: &[(&str, &str)] = &[
     ("TLG_METADATA_SEGMENT_BASE", SEGMENTS),
     ("TLG_NONPAGED_SEGMENT", SEGMENTS),
     ("TLG_PAGED_SEGMENT", SEGMENTS),
 ];
 
-const SEGMENTS: &str = "no effect: it chooses segments of PE files; a source that sets it compiles";
+const SEGMENTS: &str = "no effect: it selects segments of PE files; sources that set it compile";
 
-/// Functions and classes that are defined in a header, so that the library has no symbol of their names.
+/// Functions and classes that a header defines, so that the library has no symbol for them.
 const IN_HEADERS: &[&str] = &[
     "TraceLoggingActivity",
     "TraceLoggingThreadActivity",
@@ -27,15 +29,15 @@ const IN_HEADERS: &[&str] = &[
     "TraceMessageVa",
 ];
 
-/// Constants that are not in the headers, by what their names begin with, and why.
+/// Constants that are not in the headers, by prefix, with the reason.
 const NOT_IN_HEADERS: &[(&str, &[&str])] = &[
     (
-        "of `wmistr.h`, about data blocks of WMI, which is not tracing",
+        "in `wmistr.h`, for WMI data blocks, which are not part of tracing",
         &["WMIREG_", "WMI_GUIDTYPE_", "WNODE_FLAG_"],
     ),
-    ("of `relogger.h`, which is COM", &["CLSID_TraceRelogger", "CTraceRelogger"]),
+    ("in `relogger.h`, which is a COM interface", &["CLSID_TraceRelogger", "CTraceRelogger"]),
     (
-        "classes of kernel events, which no header defines: programs do",
+        "classes of kernel events, which programs define themselves and no header does",
         &[
             "ALPCGuid",
             "DiskIoGuid",
@@ -51,27 +53,35 @@ const NOT_IN_HEADERS: &[(&str, &[&str])] = &[
             "UdpIpGuid",
         ],
     ),
-    ("of the information class 15, which is reserved", &["EtwCompressionMode"]),
+    ("for information class 15, which is reserved", &["EtwCompressionMode"]),
 ];
 
 const HEAD: &str = "\
-# What is there of the published C headers
+# Coverage of the published C headers
 
-Every function and macro of the headers for tracing, and whether this library has it. The page is made from the headers by a test of `crates/ffi` (`BLESS=1 cargo test -p
-traceweir-ffi --test published`), which also compares sizes, offsets, values and prototypes with those of Windows, as the windows-sys crate has them. How to build
-and link is told in [C and C++](c-api.md).
+Every function and macro of the published headers for tracing, and whether this library has it. A
+test of `crates/ffi` generates this page (`BLESS=1 cargo test -p traceweir-ffi --test published`).
+It also compares sizes, offsets, values and prototypes with those of Windows, as the windows-sys
+crate has them. [C and C++](c-api.md) describes how to build and link.
 
-\"Done\" is, of a function: a header declares it and the library exports it, or a header defines it; of a macro or inline function: it stands in a header. More is not
-said by this page.
+\"Done\" means for a function: a header declares it and the library exports it, or a header defines
+it. For a macro or inline function it means that a header defines it. The page makes no other claim.
 ";
 
-/// What the page says of a name.
+const CONSTANTS: &str = "
+## Constants and structures
+
+Of the constants and structures that the metadata of Windows lists for tracing, the headers have
+these numbers. Missing names are listed with the reason.
+";
+
+/// Returns the state of a name on the page.
 fn state(name: &str, header: &Header, known: &BTreeSet<String>) -> String {
-    let reason = NOT_HERE.iter().find(|(missing, _)| *missing == name).map(|(_, why)| *why);
+    let reason = NOT_HERE.iter().find(|(missing, _)| *missing == name).map(|(_, reason)| *reason);
     match (known.contains(name), reason) {
         (true, None) => "done".to_owned(),
-        (false, Some(why)) => why.to_owned(),
-        (true, Some(_)) => panic!("{name} is there: it needs no reason why not"),
+        (false, Some(reason)) => reason.to_owned(),
+        (true, Some(_)) => panic!("{name} is in the headers: remove it from NOT_HERE"),
         (false, None) => panic!("{name} of {} is missing, and there is no reason in NOT_HERE", header.name),
     }
 }
@@ -86,27 +96,26 @@ fn table(page: &mut String, title: &str, names: &[&str], header: &Header, known:
     }
 }
 
-/// A paragraph about what windows-sys has besides.
+/// Writes a paragraph about the other names that windows-sys has.
 fn rest(page: &mut String, what: &str, names: Vec<&str>, known: &BTreeSet<String>) {
     let all = names.len();
     let mut missing: Vec<&str> = names.into_iter().filter(|name| !known.contains(*name)).collect();
     writeln!(page, "\n{what}: {} of {all}.", all - missing.len()).unwrap();
-    for (why, beginnings) in NOT_IN_HEADERS {
-        let of_these =
-            missing.extract_if(.., |name| beginnings.iter().any(|begins| name.starts_with(begins)));
-        list(page, why, &of_these.collect::<Vec<_>>());
+    for (reason, prefixes) in NOT_IN_HEADERS {
+        let of_these = missing.extract_if(.., |name| prefixes.iter().any(|prefix| name.starts_with(prefix)));
+        list(page, reason, &of_these.collect::<Vec<_>>());
     }
     list(page, "not yet", &missing);
 }
 
-fn list(page: &mut String, why: &str, names: &[&str]) {
+fn list(page: &mut String, reason: &str, names: &[&str]) {
     if !names.is_empty() {
         let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
-        writeln!(page, "- {why}: {}", names.join(", ")).unwrap();
+        writeln!(page, "- {reason}: {}", names.join(", ")).unwrap();
     }
 }
 
-/// The functions that are declared and exported, and those that a header defines.
+/// Returns the functions that are declared and exported, and those that a header defines.
 fn functions_here(words: &BTreeSet<String>) -> BTreeSet<String> {
     let (declared, exported) = (library::declared(), library::exported(&Workshop::new()));
     let mut all: BTreeSet<String> = declared.intersection(&exported).cloned().collect();
@@ -123,7 +132,7 @@ fn page() -> String {
         table(&mut page, "Function", header.functions, header, &functions);
         table(&mut page, "Macro or inline function", header.macros, header, &known);
     }
-    page.push_str("\n## Constants and structures\n\nOf those that the metadata of Windows lists for tracing, the headers have these many; those that are missing are listed with the reason.\n");
+    page.push_str(CONSTANTS);
     rest(
         &mut page,
         "numeric constants",
@@ -136,7 +145,7 @@ fn page() -> String {
 }
 
 #[test]
-fn the_table_of_the_documentation_is_what_the_headers_have() {
+fn documented_table_matches_the_headers() {
     let (file, page) = (here("../../docs/c-coverage.md"), page());
     if std::env::var_os("BLESS").is_some() {
         std::fs::write(&file, &page).unwrap();
@@ -145,7 +154,7 @@ fn the_table_of_the_documentation_is_what_the_headers_have() {
     let differs = written.lines().zip(page.lines()).find(|(have, want)| have != want);
     assert!(
         written == page,
-        "docs/c-coverage.md is not what the headers have (BLESS=1 writes it): {differs:?}"
+        "docs/c-coverage.md does not match the headers (BLESS=1 writes it): {differs:?}"
     );
 }
 

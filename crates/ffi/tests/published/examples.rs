@@ -1,4 +1,4 @@
-//! The examples in C: as sources for Windows, by the headers of mingw-w64, and as programs here.
+//! The examples in C: as sources for Windows, with the headers of mingw-w64, and as programs here.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use traceweir_format::etl;
 
 use crate::support::{C, Daemon, Link, Workshop, expect_success, has, here, library};
 
-/// Examples that mingw-w64 cannot know: it has no such header.
+/// Examples that mingw-w64 cannot compile, and the header that it lacks.
 const NOT_FOR_MINGW: &[(&str, &str)] = &[("tracelogging.c", "TraceLoggingProvider.h")];
 
 const MINGW: &str = "x86_64-w64-mingw32-gcc";
@@ -43,7 +43,7 @@ fn examples_are_sources_for_windows_too() {
     assert!(checked >= 5, "{checked} examples");
 }
 
-/// An example as a program.
+/// Builds an example.
 fn program(workshop: &Workshop, file: &str) -> PathBuf {
     let source = here("../../examples/c").join(file);
     assert!(source.is_file(), "{}", source.display());
@@ -62,7 +62,7 @@ fn examples_compile_with_every_compiler_and_standard() {
     }
 }
 
-/// A program that was started, after it has said that it is ready.
+/// A started program that has reported that it is ready.
 struct Ready {
     child: Child,
     output: BufReader<std::process::ChildStdout>,
@@ -78,21 +78,21 @@ fn start(command: &mut Command, word: &str) -> Ready {
 }
 
 impl Ready {
-    /// Ends its input, waits for its end, and gives what it said.
+    /// Closes its input, waits for its end, and returns its output.
     fn finish(mut self) -> String {
         drop(self.child.stdin.take());
-        let mut said = String::new();
-        self.output.read_to_string(&mut said).unwrap();
+        let mut printed = String::new();
+        self.output.read_to_string(&mut printed).unwrap();
         let status = self.child.wait().unwrap();
-        assert!(status.success(), "{status}: {said}");
-        said
+        assert!(status.success(), "{status}: {printed}");
+        printed
     }
 }
 
 const HELLO: &str = "{3d1c9f52-6c1e-4a3b-9a52-0a8f0b1d7c11}";
 const COPIER: &str = "{5497b10c-c2dd-596b-c247-71d0da04daa1}";
 
-/// What the greetings of the one example come to: their payloads, in bytes.
+/// The sizes of the payloads that the greetings example writes, in bytes.
 const GREETINGS: [u16; 4] = [10, 10, 12, 26];
 
 #[test]
@@ -108,8 +108,8 @@ fn a_session_in_c_records_a_provider() {
         daemon.controller().query_all().unwrap().into_iter().map(|running| running.config.name).collect();
     assert_eq!(names, ["Hellö"]);
     expect_success(&mut daemon.command(&hello));
-    let said = recording.finish();
-    assert!(said.starts_with("wrote ") && said.contains("grüße.etl, 0 events lost"), "{said}");
+    let printed = recording.finish();
+    assert!(printed.starts_with("wrote ") && printed.contains("grüße.etl, 0 events lost"), "{printed}");
     let trace = etl::Trace::open(std::fs::File::open(&file).unwrap()).unwrap();
     let mut events = trace.events();
     let mut sizes = Vec::new();
@@ -122,7 +122,7 @@ fn a_session_in_c_records_a_provider() {
 }
 
 #[test]
-fn a_session_that_was_left_behind_is_replaced() {
+fn abandoned_session_is_replaced() {
     let workshop = Workshop::new();
     let session = program(&workshop, "session.c");
     let daemon = Daemon::new();
@@ -161,7 +161,7 @@ fn a_consumer_in_c_reads_files_and_merges_them() {
     for (line, size) in ours.iter().zip(GREETINGS) {
         assert!(line.ends_with(&format!(": {size} bytes")) && line.contains(" level 4 "), "{line}");
     }
-    // Read twice, the traces are merged.
+    // The traces of two files are merged.
     let twice = expect_success(Command::new(&consumer).arg(&file).arg(&file));
     let stamps: Vec<&str> =
         twice.lines().filter(|line| line.contains(HELLO)).filter_map(|line| line.split(' ').next()).collect();
@@ -179,14 +179,14 @@ fn a_printer_in_c_shows_live_events_with_their_fields() {
     let daemon = Daemon::new();
     let live = start(daemon.command(&printer).args(["Live", COPIER, "3"]), "listening");
     expect_success(&mut daemon.command(&writer));
-    let said = live.finish();
-    let lines: Vec<&str> = said.lines().collect();
-    assert_eq!(lines.len(), 3, "{said}");
-    assert!(lines[0].starts_with("MyCompany.Copier FileCopied pid "), "{said}");
-    assert!(lines[0].contains(" from=a.txt to=b.txt bytes=42 result="), "{said}");
-    assert!(lines[2].contains("total={ files=2 sizes.Count=2 sizes=[42, 0] }"), "{said}");
+    let printed = live.finish();
+    let lines: Vec<&str> = printed.lines().collect();
+    assert_eq!(lines.len(), 3, "{printed}");
+    assert!(lines[0].starts_with("MyCompany.Copier FileCopied pid "), "{printed}");
+    assert!(lines[0].contains(" from=a.txt to=b.txt bytes=42 result="), "{printed}");
+    assert!(lines[2].contains("total={ files=2 sizes.Count=2 sizes=[42, 0] }"), "{printed}");
     let sessions = daemon.controller().query_all().unwrap();
-    assert!(sessions.is_empty(), "it has stopped its session");
+    assert!(sessions.is_empty(), "the printer has stopped its session");
 }
 
 #[test]

@@ -1,10 +1,11 @@
-//! Every function of tracing that the windows-sys crate declares, with the sizes of what it returns and takes.
+//! Every tracing function that the windows-sys crate declares, with the sizes of its result and
+//! parameters.
 //!
-//! Source: the windows-sys crate, which is made of the metadata of Windows; names only.
+//! Source: the windows-sys crate, which is generated from the metadata of Windows; names only.
 
 use windows_sys::Win32::System::Diagnostics::Etw;
 
-/// What a function returns and takes, in bytes.
+/// The sizes of the result and the parameters of a function, in bytes.
 trait Shape: Copy {
     const SIZES: &'static [usize];
 }
@@ -34,7 +35,7 @@ const fn sizes<F: Shape>(_: F) -> &'static [usize] {
     F::SIZES
 }
 
-/// Sizes are constants, so that no program needs the functions that it asks about.
+/// Sizes are constants, so that no program needs to link the functions.
 macro_rules! functions {
     ($($name:ident($($any:tt)*))*) => {
         vec![$((stringify!($name), { const SIZES: &[usize] = sizes(Etw::$name as unsafe extern "system" fn($($any)*) -> _); SIZES })),*]

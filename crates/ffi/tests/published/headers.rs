@@ -1,14 +1,14 @@
-//! What our headers have: the names in them, comments left aside.
+//! The names in the headers of this project, without comments.
 
 use std::collections::BTreeSet;
 
 use crate::support::library::headers;
 
-/// A unit that includes every header of tracing.
+/// A translation unit that includes every tracing header.
 pub(crate) const ALL: &str = "#include <windows.h>\n#include <evntprov.h>\n#include <evntrace.h>\n#include <winmeta.h>\n\
     #if __has_include(<evntcons.h>)\n#include <evntcons.h>\n#endif\n#if __has_include(<tdh.h>)\n#include <tdh.h>\n#endif\n";
 
-/// Every word in the text of our headers.
+/// Returns every word in the headers of this project, without comments.
 pub(crate) fn words() -> BTreeSet<String> {
     let mut words = BTreeSet::new();
     for header in headers() {

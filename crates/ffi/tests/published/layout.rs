@@ -1,4 +1,5 @@
-//! Units of assertions made from the windows-sys crate, for C and C++ compilers: what both have is the same.
+//! Units of assertions generated from the windows-sys crate, for C and C++ compilers: names that
+//! both have must agree.
 
 use std::fmt::Write as _;
 use std::process::Command;
@@ -6,7 +7,7 @@ use std::process::Command;
 use crate::support::{C, CPP, Language, STRICT, expect_success, has, here};
 use crate::{constants, functions, headers, structures};
 
-/// A structure, with members as windows-sys spells them.
+/// A structure, with the names of members in windows-sys.
 #[derive(Debug)]
 pub(crate) struct Layout {
     pub(crate) name: &'static str,
@@ -15,14 +16,14 @@ pub(crate) struct Layout {
     pub(crate) members: Vec<(&'static str, usize)>,
 }
 
-/// A constant: its bits, and how many bytes it has.
+/// The bits of a constant, and its size in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Number {
     pub(crate) bits: u64,
     pub(crate) bytes: usize,
 }
 
-/// What constants are made of.
+/// The types of constants.
 pub(crate) trait Bits {
     fn number(self) -> Number;
 }
@@ -40,10 +41,10 @@ macro_rules! bits {
 
 bits!(u8 as u8, u16 as u16, u32 as u32, i32 as u32, u64 as u64);
 
-/// Ends of enumerations that have grown since the windows-sys crate was made.
+/// Ends of enumerations that have grown since the windows-sys crate was generated.
 const GROWN: [&str; 1] = ["MaxTraceSetInfoClass"];
 
-/// A member as C spells it: those without a name are left out of the way to it.
+/// Returns the name of a member in C: the names of anonymous members are omitted.
 fn in_c(member: &str) -> String {
     let parts = member.split('.').map(str::trim).filter(|part| !part.starts_with("Anonymous"));
     parts.collect::<Vec<_>>().join(".")
@@ -63,7 +64,7 @@ fn compile(language: &Language, unit: &str) {
 const CHECK: &str = "#define CHECK(what) _Static_assert(what, #what)\n";
 
 #[test]
-fn structures_are_laid_out_as_windows_has_them() {
+fn structures_have_the_layout_of_windows() {
     let known = headers::words();
     let mut unit = format!("{}{CHECK}", headers::ALL);
     let mut checked = 0;
@@ -82,7 +83,7 @@ fn structures_are_laid_out_as_windows_has_them() {
 }
 
 #[test]
-fn constants_have_the_values_that_windows_gives_them() {
+fn constants_have_the_values_of_windows() {
     let known = headers::words();
     let mut unit = format!("{}{CHECK}", headers::ALL);
     let mut checked = 0;
@@ -146,8 +147,8 @@ template <class Answer, class... Kinds> struct Shape<Answer(Kinds...)> {
 ";
 
 #[test]
-fn functions_return_and_take_what_windows_has_them_take() {
-    // Only C++ can tell what a function takes.
+fn functions_have_the_prototypes_of_windows() {
+    // Only C++ can check the parameters of a function.
     if !has("g++") {
         return;
     }

@@ -1,5 +1,6 @@
-//! The headers against what others say that Windows has: layouts, constants and prototypes against the windows-sys crate, examples against the headers of mingw-w64, and
-//! the table in `docs/c-coverage.md` against the published names.
+//! Compares the headers with other descriptions of Windows: layouts, constants and prototypes with
+//! the windows-sys crate, examples with the headers of mingw-w64, and the table in
+//! `docs/c-coverage.md` with the published names.
 
 mod constants;
 mod coverage;

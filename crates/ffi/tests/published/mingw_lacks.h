@@ -1,5 +1,6 @@
-/* Published names that the headers of mingw-w64 10 do not have, for checks of our examples against those headers. Their sizes are compared with the windows-sys crate
- * elsewhere. A later mingw-w64 that has one of them will say so, and the line goes. */
+/* Published names that the headers of mingw-w64 10 do not have, to check the examples against those
+ * headers. Other tests compare their sizes with the windows-sys crate. A later mingw-w64 that has
+ * one of them causes a redefinition error; remove the line then. */
 #include <windows.h>
 #include <evntrace.h>
 #include <evntcons.h>

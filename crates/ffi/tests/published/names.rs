@@ -1,13 +1,14 @@
 //! The functions and macros of the published headers: names only.
 //!
-//! Source: Documented, the headers of mingw-w64, and the windows-sys crate, whose functions are all here. Macros that are constants stand in `constants`.
+//! Source: Documented, the headers of mingw-w64, and the windows-sys crate, all of whose functions
+//! are here. `constants` has the macros that are constants.
 
 /// A published header.
 pub(crate) struct Header {
     pub(crate) name: &'static str,
-    /// Functions, and classes of C++.
+    /// Functions, and C++ classes.
     pub(crate) functions: &'static [&'static str],
-    /// Macros, and functions that the header itself defines.
+    /// Macros, and functions that the header defines.
     pub(crate) macros: &'static [&'static str],
 }
 

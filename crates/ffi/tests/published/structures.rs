@@ -1,6 +1,6 @@
 //! Every structure of tracing that the windows-sys crate has, member by member.
 //!
-//! Source: the windows-sys crate, which is made of the metadata of Windows; names only.
+//! Source: the windows-sys crate, which is generated from the metadata of Windows; names only.
 
 use std::mem::offset_of;
 
@@ -8,7 +8,8 @@ use windows_sys::Win32::System::Diagnostics::Etw;
 
 use crate::layout::Layout;
 
-/// `structure!(out, NAME { member, Anonymous.member, … })`: members of members without a name are the structure's own in C.
+/// `structure!(out, NAME { member, Anonymous.member, … })`: in C, members of anonymous members are
+/// members of the structure.
 macro_rules! structure {
     ($out:ident, $name:ident { $($($part:ident).+),* $(,)? }) => {
         $out.push(Layout {

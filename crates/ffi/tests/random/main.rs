@@ -1,10 +1,12 @@
-//! Controllers' functions with whatever memory a caller may pass: nothing outside of it is touched, and every outcome is one of the published ones.
+//! Controller functions with arbitrary memory of a caller: they touch nothing outside of it, and
+//! return only published statuses.
 //!
 //! ```text
-//!   │ canary │ block of exactly Wnode.BufferSize bytes │ canary │       the rest of the block, names included, is anything
+//!   │ canary │ block of exactly Wnode.BufferSize bytes │ canary │   other contents are arbitrary
 //! ```
 //!
-//! No daemon can be reached or started from here, so that what is right as far as the library can tell ends at that: 1450 for a start, 4201 for anything about a session.
+//! No daemon can be reached or started from here. Calls that pass the library's own checks
+//! therefore return 1450 for a start, and 4201 for anything about a session.
 
 use std::sync::Once;
 
@@ -24,10 +26,12 @@ const GUARD: usize = 64;
 const TRACED: u32 = 0x0002_0000;
 const VERSIONED: u32 = 0x0080_0000;
 
-/// Makes sure that no daemon runs in the runtime folder and that none can be started: neither the folder nor the program exists.
+/// Makes sure that no daemon runs in the runtime folder and that none can be started: neither the
+/// folder nor the program exists.
 fn alone() {
     static ONCE: Once = Once::new();
-    // SAFETY: before any thread of the library or of this program reads the environment; all tests begin here.
+    // SAFETY: before any thread of the library or of this program reads the environment; all tests
+    // begin here.
     ONCE.call_once(|| unsafe {
         std::env::set_var("TRACEWEIR_RUNTIME_DIR", "/proc/none");
         std::env::set_var("TRACEWEIR_DAEMON", "/proc/none/weir");
@@ -42,7 +46,7 @@ struct Guarded {
 }
 
 impl Guarded {
-    /// `size` bytes of a block; its first member says so, as far as it is there.
+    /// Makes a block of `size` bytes; its first member holds the size, as far as it fits.
     fn new(size: usize, mut content: Vec<u8>) -> Self {
         content.resize(size, 0);
         let mut bytes = vec![CANARY; GUARD];
@@ -59,7 +63,7 @@ impl Guarded {
         }
     }
 
-    fn at(&mut self) -> *mut EventTraceProperties {
+    fn properties(&mut self) -> *mut EventTraceProperties {
         self.bytes[GUARD..].as_mut_ptr().cast()
     }
 
@@ -70,7 +74,7 @@ impl Guarded {
 }
 
 prop_compose! {
-    /// A block that is right in most things, most times.
+    /// A block that is mostly valid, most of the time.
     fn block()(
         size in prop_oneof![0..200_usize, 120..400_usize, Just(120), Just(144), Just(2000)],
         content in proptest::collection::vec(any::<u8>(), 0..400),
@@ -82,12 +86,12 @@ prop_compose! {
     ) -> Guarded {
         let mut guarded = Guarded::new(size.max(4), if blank { Vec::new() } else { content });
         guarded.put(44, flags);
-        // No session of this process is started: its files would be anywhere.
+        // No session of this process is started: its files could be anywhere.
         guarded.put(64, mode & !0x0002_0000);
         guarded.put(112, offsets.0);
         guarded.put(116, offsets.1);
         if flags & VERSIONED != 0 {
-            // Addresses that are not the caller's are not for the library to find out.
+            // The library cannot detect addresses that do not belong to the caller.
             guarded.put(120, version);
             guarded.put(124, 0);
         }
@@ -116,16 +120,16 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 3000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn starts_touch_nothing_but_the_block(mut block in block(), name in name(), is_wide in any::<bool>()) {
+    fn start_touches_nothing_outside_the_block(mut block in block(), name in name(), is_wide in any::<bool>()) {
         alone();
         let mut id = 7;
         let (wide, narrow) = (wide(name.as_ref()), narrow(name.as_ref()));
-        // SAFETY: the block has as many bytes as it says, names end.
+        // SAFETY: the block has as many bytes as it says, and names have a terminator.
         let status = unsafe {
             if is_wide {
-                StartTraceW(&mut id, address(wide.as_ref()), block.at())
+                StartTraceW(&mut id, address(wide.as_ref()), block.properties())
             } else {
-                StartTraceA(&mut id, address(narrow.as_ref()), block.at())
+                StartTraceA(&mut id, address(narrow.as_ref()), block.properties())
             }
         };
         block.check();
@@ -134,7 +138,7 @@ proptest! {
     }
 
     #[test]
-    fn controls_touch_nothing_but_the_block(
+    fn control_touches_nothing_outside_the_block(
         mut block in block(), name in name(), id in any::<u64>(), code in 0..8_u32, is_wide in any::<bool>(),
     ) {
         alone();
@@ -142,9 +146,9 @@ proptest! {
         // SAFETY: as above.
         let status = unsafe {
             if is_wide {
-                ControlTraceW(id, address(wide.as_ref()), block.at(), code)
+                ControlTraceW(id, address(wide.as_ref()), block.properties(), code)
             } else {
-                ControlTraceA(id, address(narrow.as_ref()), block.at(), code)
+                ControlTraceA(id, address(narrow.as_ref()), block.properties(), code)
             }
         };
         block.check();
@@ -153,7 +157,7 @@ proptest! {
     }
 
     #[test]
-    fn enables_read_what_they_are_given(
+    fn enable_reads_only_its_arguments(
         id in any::<u64>(), code in 0..4_u32, version in 0..4_u32,
         filters in proptest::collection::vec((any::<u32>(), proptest::collection::vec(any::<u8>(), 0..40), any::<bool>()), 0..16),
     ) {
@@ -172,7 +176,7 @@ proptest! {
         };
         let params = EnableTraceParameters { first, filter_desc_count: u32::try_from(described.len()).unwrap() };
         let provider = Guid::from_u128(1);
-        // SAFETY: there are as many filters as it says, each with as many bytes.
+        // SAFETY: there are `count` filters, each with as many bytes as it says.
         let status = unsafe { EnableTraceEx2(id, &provider, code, 4, 0, 0, 0, &params) };
         prop_assert!([87, 4201].contains(&status), "{}", status);
     }
@@ -192,7 +196,7 @@ fn sessions_of_the_process_fill_blocks_of_every_size() {
         .copy_from_slice(&file.iter().flat_map(|unit| unit.to_le_bytes()).collect::<Vec<u8>>());
     let (mut id, name) = (0, [u16::from(b's'), 0]);
     // SAFETY: as above.
-    assert_eq!(unsafe { StartTraceW(&mut id, name.as_ptr(), started.at()) }, 0);
+    assert_eq!(unsafe { StartTraceW(&mut id, name.as_ptr(), started.properties()) }, 0);
     started.check();
     let least = size_of::<EventTraceProperties>();
     for size in (least..least + file.len() * 2 + 20).rev() {
@@ -204,7 +208,7 @@ fn sessions_of_the_process_fill_blocks_of_every_size() {
                 block.put(if is_file { 112 } else { 116 }, u32::try_from(offset).unwrap());
                 block.put(if is_file { 116 } else { 112 }, 0);
                 // SAFETY: as above.
-                let status = unsafe { ControlTraceW(id, std::ptr::null(), block.at(), 0) };
+                let status = unsafe { ControlTraceW(id, std::ptr::null(), block.properties(), 0) };
                 block.check();
                 let fits = offset + if is_file { file.len() * 2 } else { 4 } <= size;
                 let is_inside = (least..size).contains(&offset);
@@ -226,15 +230,15 @@ fn sessions_of_the_process_fill_blocks_of_every_size() {
     last.put(44, TRACED | VERSIONED);
     last.put(120, 2);
     // SAFETY: as above.
-    assert_eq!(unsafe { StopTraceW(id, std::ptr::null(), last.at()) }, 0);
+    assert_eq!(unsafe { StopTraceW(id, std::ptr::null(), last.properties()) }, 0);
     last.check();
 }
 
 #[test]
-fn lists_need_places() {
+fn lists_need_elements() {
     alone();
     let (mut running, mut places) = (7, [std::ptr::null_mut(); 2]);
-    // SAFETY: there are as many places as it says.
+    // SAFETY: there are as many elements as the call says.
     unsafe {
         assert_eq!(QueryAllTracesW(places.as_mut_ptr(), 2, &mut running), 0);
         assert_eq!(QueryAllTracesA(places.as_mut_ptr(), 0, &mut running), 87);

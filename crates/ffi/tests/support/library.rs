@@ -6,7 +6,7 @@ use std::process::Command;
 
 use super::{Workshop, expect_success, here};
 
-/// The functions that headers declare, apart from those that they define.
+/// Returns the functions that headers declare but do not define.
 pub(crate) fn declared() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for header in headers() {
@@ -20,7 +20,7 @@ pub(crate) fn declared() -> BTreeSet<String> {
     names
 }
 
-/// The functions that the shared library shows the world.
+/// Returns the functions that the shared library exports.
 pub(crate) fn exported(workshop: &Workshop) -> BTreeSet<String> {
     let listed = expect_success(
         Command::new("nm").args(["-D", "--defined-only"]).arg(workshop.path("libtraceweir.so")),
@@ -28,7 +28,7 @@ pub(crate) fn exported(workshop: &Workshop) -> BTreeSet<String> {
     listed.lines().filter_map(|l| l.split_whitespace().nth(2)).map(str::to_owned).collect()
 }
 
-/// Every header of ours.
+/// Returns every header of this project.
 pub(crate) fn headers() -> Vec<PathBuf> {
     let (mut all, mut folders) = (Vec::new(), vec![here("include")]);
     while let Some(folder) = folders.pop() {
@@ -39,7 +39,7 @@ pub(crate) fn headers() -> Vec<PathBuf> {
     all
 }
 
-/// What a folder holds, in the order of names.
+/// Returns the entries of a folder, in the order of names.
 pub(crate) fn entries(folder: &Path) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> =
         std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();

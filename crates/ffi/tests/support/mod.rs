@@ -1,5 +1,6 @@
-//! What tests of the C interface need: compilers, the library as it was just built, and a daemon with a session to write to.
-#![allow(dead_code)] // Each test program uses its part.
+//! Support for tests of the C interface: compilers, the library as it was just built, and a daemon
+//! with a session to write to.
+#![allow(dead_code)] // Each test program uses a part of it.
 
 pub(crate) mod library;
 #[path = "../../../../tests/support/skip.rs"]
@@ -20,13 +21,13 @@ use traceweir_format::header::Record;
 
 pub(crate) use skip::skip;
 
-/// How long anything may take on a machine that is busy with other things.
+/// A generous limit for any step on a busy machine.
 const LONG: Duration = Duration::from_secs(60);
 
-/// What every source of ours compiles with.
+/// Flags that every source of this project compiles with.
 pub(crate) const STRICT: [&str; 5] = ["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-O1"];
 
-/// Whether a program that is an extra is here; if not, that is said.
+/// Returns whether an optional program is installed; reports a skip if not.
 #[track_caller]
 pub(crate) fn has(program: &str) -> bool {
     let is_there = Command::new(program).arg("--version").output().is_ok_and(|run| run.status.success());
@@ -36,11 +37,11 @@ pub(crate) fn has(program: &str) -> bool {
     is_there
 }
 
-/// What sanitizers are asked to look for.
+/// Flags for the sanitizers.
 pub(crate) const SANITIZE: [&str; 3] =
     ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"];
 
-/// Whether a compiler has sanitizers; says so where it has none.
+/// Returns whether a compiler has sanitizers; reports a skip if not.
 #[track_caller]
 pub(crate) fn has_sanitizers(compiler: &str) -> bool {
     let folder = tempfile::tempdir().unwrap();
@@ -55,19 +56,19 @@ pub(crate) fn has_sanitizers(compiler: &str) -> bool {
     can_link
 }
 
-/// How many rows a program looked at.
+/// Returns how many rows a program checked.
 #[track_caller]
 pub(crate) fn rows(output: &str) -> u32 {
     let line = output.lines().find_map(|line| line.strip_prefix("rows: "));
     line.unwrap_or_else(|| panic!("no rows: {output}")).parse().unwrap()
 }
 
-/// A file or folder of this crate.
+/// Returns the path of a file or folder of this crate.
 pub(crate) fn here(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-/// A language with its compilers; the first is part of what building needs.
+/// A language with its compilers; the first compiler is required to build the project.
 pub(crate) struct Language {
     pub(crate) extension: &'static str,
     pub(crate) compilers: [&'static str; 2],
@@ -80,21 +81,21 @@ pub(crate) const CPP: Language =
     Language { extension: "cc", compilers: ["g++", "clang++"], standards: ["c++17", "c++20"] };
 
 impl Language {
-    /// The compilers that are here.
+    /// Returns the installed compilers.
     #[track_caller]
     pub(crate) fn compilers(&self) -> impl Iterator<Item = &'static str> {
         self.compilers.into_iter().filter(|compiler| *compiler == "gcc" || has(compiler))
     }
 }
 
-/// How a program gets the library.
+/// How a program is linked with the library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Link {
     Shared,
     Static,
 }
 
-/// A folder with programs and the library under the names that C uses.
+/// A folder with programs, and the library under the names that C uses.
 pub(crate) struct Workshop {
     pub(crate) folder: TempDir,
 }
@@ -117,7 +118,7 @@ impl Workshop {
         self.folder.path().join(name)
     }
 
-    /// Compiles a source strictly into a program beside the library.
+    /// Compiles a source with strict flags into a program next to the library.
     #[track_caller]
     pub(crate) fn build(&self, compiler: &str, source: &Path, flags: &[&str], link: Link) -> PathBuf {
         let program = self.path(&format!("{}-{compiler}", source.file_stem().unwrap().to_string_lossy()));
@@ -133,7 +134,8 @@ impl Workshop {
             .arg(&program);
         match link {
             Link::Shared => {
-                // The old kind of path goes before LD_LIBRARY_PATH, in which cargo may have another build of the library.
+                // The old kind of run path precedes LD_LIBRARY_PATH, in which cargo may have
+                // another build of the library.
                 command
                     .arg("-L")
                     .arg(self.folder.path())
@@ -156,12 +158,14 @@ impl Workshop {
     }
 }
 
-/// A folder with a library that was built with optimization, which is tested in place of the one that belongs to these tests.
+/// Returns the folder of an optimized library that is tested instead of the one built with these
+/// tests.
 pub(crate) fn optimized() -> Option<PathBuf> {
     std::env::var_os("TRACEWEIR_OPTIMIZED_LIBRARY").map(PathBuf::from)
 }
 
-/// Where the library is: beside this program, where cargo put it, if no other is named.
+/// Returns the folder of the library: next to this program, where cargo put it, unless another is
+/// named.
 fn built() -> PathBuf {
     if let Some(folder) = optimized() {
         return std::path::absolute(folder).unwrap();
@@ -179,7 +183,7 @@ pub(crate) fn expect_success(command: &mut Command) -> String {
     out.into_owned()
 }
 
-/// A daemon in a thread, in a folder of its own; leaves on drop.
+/// A daemon in a thread, with a folder of its own; stops on drop.
 pub(crate) struct Daemon {
     pub(crate) folder: TempDir,
     stopper: Stopper,
@@ -193,7 +197,7 @@ impl Daemon {
         Self::start(folder, runtime)
     }
 
-    /// One whose guests other users may be; takes root.
+    /// Starts a system daemon, which other users may use as guests; needs root.
     pub(crate) fn for_all() -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
@@ -218,19 +222,19 @@ impl Daemon {
         Controller::find_at(self.folder.path()).unwrap().expect("a daemon")
     }
 
-    /// A program whose providers meet this daemon.
+    /// Makes a command for a program whose providers find this daemon.
     pub(crate) fn command(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
         command.env("TRACEWEIR_RUNTIME_DIR", self.folder.path());
         command
     }
 
-    /// Starts a session that takes everything of some providers into a file.
+    /// Starts a session that records everything of some providers into a file.
     pub(crate) fn record(&self, name: &str, providers: &[Guid], params: &EnableParams) -> Recording<'_> {
         self.record_by(name, providers, params, SessionConfig::default())
     }
 
-    /// The same with other settings.
+    /// Like [`Self::record`], with other settings.
     pub(crate) fn record_by(
         &self,
         name: &str,
@@ -260,7 +264,7 @@ impl Drop for Daemon {
     }
 }
 
-/// A session that is running.
+/// A running session that records into a file.
 pub(crate) struct Recording<'a> {
     daemon: &'a Daemon,
     session: SessionRef,
@@ -268,18 +272,19 @@ pub(crate) struct Recording<'a> {
 }
 
 impl Recording<'_> {
-    /// Asks a provider for its state.
+    /// Requests the state of a provider.
     pub(crate) fn capture_state(&self, provider: Guid, params: &EnableParams) {
         let mut controller = self.daemon.controller();
         controller.enable(&self.session, provider, EnableCode::CaptureState, params, 30_000).unwrap();
     }
 
-    /// Stops the session and views what it recorded of providers, in the order of time; `lost` events are missing.
+    /// Stops the session and returns a view of each provider event, in the order of time; `lost`
+    /// events are missing.
     pub(crate) fn stop<T>(self, lost: u64, view: impl FnMut(&Record<'_>) -> T) -> Vec<T> {
         self.stop_with(lost, |_| (), view)
     }
 
-    /// The same, with what the session says itself besides.
+    /// Like [`Self::stop`], and passes the session's own events to `own`.
     pub(crate) fn stop_with<T>(
         self,
         lost: u64,
@@ -289,7 +294,7 @@ impl Recording<'_> {
         self.end(Some(lost), own, view)
     }
 
-    /// The same where any number of events may be missing.
+    /// Like [`Self::stop`], with any number of missing events.
     pub(crate) fn stop_any<T>(self, view: impl FnMut(&Record<'_>) -> T) -> Vec<T> {
         self.end(None, |_| (), view)
     }

@@ -1,4 +1,5 @@
-/* Activities, and C++ where macros have a hard time: templates, inline functions, lambdas, temporaries. */
+/* Activities, and C++ constructs that are difficult for macros: templates, inline functions,
+ * lambdas, temporaries. */
 #include "hooks.h"
 #include <TraceLoggingActivity.h>
 #include <string>
@@ -7,7 +8,7 @@
 
 TRACELOGGING_DEFINE_PROVIDER(g_p, "P", (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11));
 
-/* Stands for the runtime's: one thread. */
+/* Replaces the function of the runtime, for one thread. */
 static GUID s_thread;
 static UINT32 s_created;
 extern "C" ULONG EventActivityIdControl(ULONG code, LPGUID id) {
@@ -68,7 +69,7 @@ static void a_started_activity_stops_with_its_scope() {
     CHECK(hook.writes == writes + 4);
 }
 
-static void related_activities_are_told_at_the_start() {
+static void related_activities_are_written_at_the_start() {
     const GUID id{42, 0, 0, {}};
     TraceLoggingActivity<g_p> a, b, c;
     a.SetRelatedActivityId(id);
@@ -217,7 +218,7 @@ int main(int argc, char **argv) {
     }
     an_activity_has_an_id_and_leaves_the_thread_alone();
     a_started_activity_stops_with_its_scope();
-    related_activities_are_told_at_the_start();
+    related_activities_are_written_at_the_start();
     an_activity_moves();
     a_thread_activity_is_the_threads();
     a_setter_gives_the_thread_an_id();

@@ -1,4 +1,4 @@
-//! `TraceLoggingActivity.h`, and C++ where macros have a hard time.
+//! `TraceLoggingActivity.h`, and C++ constructs that are difficult for macros.
 
 use std::process::Command;
 
@@ -17,18 +17,18 @@ fn activities_follow_the_contract() {
 }
 
 #[test]
-fn what_activities_do_out_of_order_is_asserted() {
+fn calls_of_activities_out_of_order_are_asserted() {
     let workbench = Workbench::new();
     for compiler in cpp_compilers().into_iter().take(1) {
         let program = workbench.build(compiler, &sources().join("activity.cpp"), &["-std=c++17"]);
-        for (wrong, said) in [
+        for (wrong, message) in [
             ("start", "has been started already"),
             ("stop", "has not been started"),
             ("related", "before the start"),
         ] {
             let output = Command::new(&program).arg(wrong).output().expect("the program starts");
             let stderr = String::from_utf8_lossy(&output.stderr);
-            assert!(!output.status.success() && stderr.contains(said), "{wrong}: {stderr}");
+            assert!(!output.status.success() && stderr.contains(message), "{wrong}: {stderr}");
         }
     }
 }

@@ -1,4 +1,5 @@
-//! The programs under sanitizers and valgrind, and what the compiler made of the macros: constants in read-only data, nothing before `main`.
+//! The programs under sanitizers and valgrind, and what the compiler makes of the macros: constants
+//! in read-only data, and no code that runs before `main`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,7 +9,7 @@ use crate::generate::{self, Runtime};
 use crate::support::{SANITIZE, expect_success, has, has_sanitizers, here};
 use crate::table;
 
-/// Every program that needs no library.
+/// Builds every program that needs no library.
 fn programs(workbench: &Workbench, compiler: Compiler) -> Vec<PathBuf> {
     let table = workbench.source("table.c", &generate::program(&table::read(), Runtime::Hooks));
     let mut programs = vec![table, sources().join("rules.c")];
@@ -47,7 +48,7 @@ fn valgrind_finds_nothing() {
     }
 }
 
-/// The sections of an object: name, flags.
+/// Returns the sections of an object: name and flags.
 fn sections(object: &Path) -> Vec<(String, String)> {
     let text = expect_success(Command::new("objdump").arg("-h").arg("-w").arg(object));
     let section = |line: &str| {
@@ -101,9 +102,9 @@ fn metadata_are_read_only_and_nothing_runs_before_main() {
     }
 }
 
-/// A program of two sources, of which one declares what the other defines.
+/// A program of two sources, of which one declares the provider that the other defines.
 #[test]
-fn a_provider_is_declared_in_other_sources() {
+fn provider_can_be_declared_in_other_sources() {
     let workbench = Workbench::new();
     let define = "#include \"hooks.h\"\n#include <TraceLoggingProvider.h>\nTRACELOGGING_DECLARE_PROVIDER(g);\n\
         TRACELOGGING_DEFINE_PROVIDER(g, \"G\", (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11));\n\
@@ -113,7 +114,7 @@ fn a_provider_is_declared_in_other_sources() {
         #ifdef __cplusplus\nextern \"C\"\n#endif\nvoid other(void);\nvoid other(void) {\n    CHECK(TraceLoggingProviderEnabled(g, 5, 0));\n\
             TraceLoggingWrite(g, \"E\", TraceLoggingInt8(1, \"n\"));\n    hook_print();\n}\n";
     let (define, declare) = (workbench.source("define.c", define), workbench.source("declare.c", declare));
-    // In any pair of languages.
+    // In any combination of languages.
     for (first, second) in compilers().into_iter().flat_map(|a| compilers().into_iter().map(move |b| (a, b)))
     {
         let defined = object(&workbench, first, &define, &[]);

@@ -17,34 +17,34 @@ pub(crate) struct Compiler {
 pub(crate) const GCC: Compiler = Compiler { program: "gcc", cpp: false };
 
 impl Compiler {
-    /// The older and the newer standard that it must take.
+    /// Returns the older and the newer standard that it must support.
     pub(crate) fn standards(self) -> [&'static str; 2] {
         if self.cpp { ["-std=c++17", "-std=c++20"] } else { ["-std=c11", "-std=c17"] }
     }
 
-    /// The flag for a source whose name says nothing about its language.
+    /// Returns the flag for a source whose name does not show its language.
     pub(crate) fn language(self) -> &'static str {
         if self.cpp { "-xc++" } else { "-xc" }
     }
 }
 
-/// Those that are here.
+/// Returns the installed compilers.
 pub(crate) fn compilers() -> Vec<Compiler> {
     let c = C.compilers().map(|program| Compiler { program, cpp: false });
     c.chain(cpp_compilers()).collect()
 }
 
-/// Those of C++ that are here.
+/// Returns the installed C++ compilers.
 pub(crate) fn cpp_compilers() -> Vec<Compiler> {
     CPP.compilers().map(|program| Compiler { program, cpp: true }).collect()
 }
 
-/// The folder of these tests, which has the sources.
+/// Returns the folder of these tests, which has the sources.
 pub(crate) fn sources() -> PathBuf {
     here("tests/tlg")
 }
 
-/// A folder for what is made.
+/// A folder for sources and programs.
 pub(crate) struct Workbench(TempDir);
 
 impl Workbench {
@@ -56,7 +56,7 @@ impl Workbench {
         self.0.path().join(name)
     }
 
-    /// A source of this text.
+    /// Writes a source with this text.
     pub(crate) fn source(&self, name: &str, text: &str) -> PathBuf {
         let path = self.path(name);
         std::fs::write(&path, text).expect("the source can be written");
@@ -70,12 +70,12 @@ impl Workbench {
         command
     }
 
-    /// The compiler's verdict on a source.
+    /// Compiles a source and returns the compiler's output.
     pub(crate) fn compile(&self, compiler: Compiler, source: &Path, flags: &[&str]) -> Output {
         Self::command(compiler, source, flags).output().expect("the compiler runs")
     }
 
-    /// A program, or the compiler's complaints as the test's failure.
+    /// Builds a program; fails the test with the compiler's output.
     #[track_caller]
     pub(crate) fn build(&self, compiler: Compiler, source: &Path, flags: &[&str]) -> PathBuf {
         let program = self.path("program");
@@ -84,7 +84,7 @@ impl Workbench {
         program
     }
 
-    /// Fails unless the source compiles strictly.
+    /// Fails unless the source compiles with strict flags.
     #[track_caller]
     pub(crate) fn accepts(&self, compiler: Compiler, source: &Path, flags: &[&str]) {
         expect_success(&mut Self::command(

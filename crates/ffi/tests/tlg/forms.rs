@@ -1,4 +1,5 @@
-//! Every macro of the field table with all that is optional: no name, a name, a description, tags; alone, as an array, as a fixed array.
+//! Every macro of the field table with all optional arguments: no name, a name, a description,
+//! tags; alone, as an array, as a fixed array.
 
 use std::process::Command;
 
@@ -7,38 +8,43 @@ use crate::generate::{Runtime, program_of};
 use crate::kinds::{KINDS, Kind, Sample};
 use crate::metadata::expected;
 use crate::support::expect_success;
-use crate::table::{Declaration, Field, What};
+use crate::table::{Declaration, Field, FieldContent};
 
 const TAG: u32 = 0x20_0000;
-/// What stands behind the value.
+/// The arguments after the value.
 const FORMS: [&str; 4] = ["", ", \"n\"", ", \"n\", \"what it is\"", ", \"n\", \"what it is\", 0x200000"];
 
-type Shape = (String, String, String, fn(Kind) -> What);
+type Shape = (String, String, String, fn(Kind) -> FieldContent);
 
-/// The packed fields, which have no kind.
+/// Returns the packed fields, which have no kind.
 fn packed() -> [Shape; 2] {
     let (data, name) = ("sample_packed, sizeof sample_packed", "sample_packed".to_owned());
     [
-        ("PackedField".to_owned(), format!("{data}, TlgInBINARY"), name.clone(), |_| What::Packed(14, 0)),
-        ("PackedFieldEx".to_owned(), format!("{data}, TlgInUINT8, TlgOutHEX"), name, |_| What::Packed(4, 4)),
+        ("PackedField".to_owned(), format!("{data}, TlgInBINARY"), name.clone(), |_| {
+            FieldContent::Packed(14, 0)
+        }),
+        ("PackedFieldEx".to_owned(), format!("{data}, TlgInUINT8, TlgOutHEX"), name, |_| {
+            FieldContent::Packed(4, 4)
+        }),
     ]
 }
 
-/// A kind in one shape: the macro, its arguments up to the name, the text that is the name where none is given, what it is in the table.
+/// Returns the shapes of a kind: the macro, its arguments up to the name, the default name, and the
+/// content in the table.
 fn shapes(kind: &Kind) -> Vec<Shape> {
     let (name, sample) = (kind.name, format!("sample_{}", kind.name));
-    if let Sample::Whole(arguments, _) = kind.sample {
+    if let Sample::Argument(arguments, _) = kind.sample {
         let first = arguments.split(", ").next().expect("an argument").to_owned();
-        return vec![(name.to_owned(), arguments.to_owned(), first, What::Value)];
+        return vec![(name.to_owned(), arguments.to_owned(), first, FieldContent::Value)];
     }
     vec![
-        (name.to_owned(), format!("{sample}[0]"), format!("{sample}[0]"), What::Value),
-        (format!("{name}Array"), format!("{sample}, 3"), sample.clone(), What::Array),
-        (format!("{name}FixedArray"), format!("{sample}, 3"), sample, |kind| What::Fixed(kind, 3)),
+        (name.to_owned(), format!("{sample}[0]"), format!("{sample}[0]"), FieldContent::Value),
+        (format!("{name}Array"), format!("{sample}, 3"), sample.clone(), FieldContent::Array),
+        (format!("{name}FixedArray"), format!("{sample}, 3"), sample, |kind| FieldContent::Fixed(kind, 3)),
     ]
 }
 
-/// The statement and what it must make.
+/// Returns the statement, and the event that it must write.
 fn row(kind: &Kind, shape: &Shape) -> (String, Declaration) {
     let (name, arguments, text, what) = shape;
     let fields: Vec<_> = FORMS.iter().map(|form| format!("TraceLogging{name}({arguments}{form})")).collect();
@@ -50,7 +56,7 @@ fn row(kind: &Kind, shape: &Shape) -> (String, Declaration) {
 }
 
 #[test]
-fn every_macro_takes_a_name_a_description_and_tags_or_none_of_them() {
+fn every_macro_takes_an_optional_name_description_and_tags() {
     let packed = packed().map(|shape| row(&KINDS[0], &shape));
     let fields = KINDS.iter().flat_map(|kind| shapes(kind).into_iter().map(|shape| row(kind, &shape)));
     let (statements, rows): (Vec<_>, Vec<_>) = fields.chain(packed).unzip();
@@ -69,7 +75,7 @@ fn every_macro_takes_a_name_a_description_and_tags_or_none_of_them() {
 }
 
 #[test]
-fn what_has_no_array_has_no_macro_of_one() {
+fn kinds_without_arrays_have_no_array_macros() {
     let mut text = String::from("#include <TraceLoggingProvider.h>\nextern int unit;\nint unit = 1;\n");
     let mut rows = 0;
     for kind in KINDS.iter().filter(|kind| kind.initialisers().is_empty()) {

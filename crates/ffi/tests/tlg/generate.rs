@@ -1,16 +1,17 @@
-//! The table as a C program, which is a C++ program too: it writes each event once and prints what the macros handed over.
+//! The table as a C program, which is also a C++ program: it writes each event once and prints what
+//! the macros passed.
 
 use std::fmt::Write;
 
 use crate::kinds::{KINDS, PACKED_BYTES, Sample};
-use crate::table::{Declaration, Field, What};
+use crate::table::{Declaration, Field, FieldContent};
 
-/// Who takes the events of a program.
+/// What receives the events of a program.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Runtime {
-    /// `hooks.h`, which prints them.
+    /// `hooks.h`, which prints the events.
     Hooks,
-    /// The library.
+    /// The library, which writes them to sessions.
     Library,
 }
 
@@ -25,12 +26,12 @@ static const struct unicode_string sample_unicode = {4, 8, sample_unicode_text};
 static const UINT8 sample_sid[] = {1, 2, 0, 0, 0, 0, 0, 5, 0x20, 0, 0, 0, 0x20, 2, 0, 0};
 "#;
 
-/// The whole program.
+/// Returns the complete program for a table.
 pub(crate) fn program(table: &[Declaration], runtime: Runtime) -> String {
     program_of(&table.iter().map(write).collect::<Vec<_>>(), runtime)
 }
 
-/// The whole program for events that are spelled out already.
+/// Returns the complete program for events in C.
 pub(crate) fn program_of(events: &[String], runtime: Runtime) -> String {
     let hooks = runtime == Runtime::Hooks;
     let mut text = if hooks { format!("#include \"hooks.h\"\n{HEAD}") } else { HEAD.to_owned() };
@@ -41,7 +42,7 @@ pub(crate) fn program_of(events: &[String], runtime: Runtime) -> String {
     let packed: Vec<String> = PACKED_BYTES.iter().map(u8::to_string).collect();
     let _ = writeln!(text, "static const UINT8 sample_packed[] = {{{}}};", packed.join(", "));
     text += "TRACELOGGING_DEFINE_PROVIDER(g_table, \"Table\", (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11));\n";
-    // Functions of some events each: compilers take longer than linear time for large ones.
+    // Functions of some events each: compile time grows faster than the size of a function.
     for (i, some) in events.chunks(16).enumerate() {
         let _ = writeln!(text, "static void part{i}(void) {{");
         for event in some {
@@ -81,19 +82,19 @@ fn field(field: &Field) -> String {
     let tag = field.tag.map_or(String::new(), |t| format!(", \"what it is\", {t}"));
     let name = format!("\"{}\"{tag}", field.name);
     match &field.what {
-        What::Value(kind) => match kind.sample {
-            Sample::Whole(c, _) => format!("TraceLogging{}({c}, {name})", kind.name),
+        FieldContent::Value(kind) => match kind.sample {
+            Sample::Argument(c, _) => format!("TraceLogging{}({c}, {name})", kind.name),
             _ => format!("TraceLogging{0}(sample_{0}[0], {name})", kind.name),
         },
-        What::Array(kind) => format!("TraceLogging{0}Array(sample_{0}, 3, {name})", kind.name),
-        What::Fixed(kind, count) => {
+        FieldContent::Array(kind) => format!("TraceLogging{0}Array(sample_{0}, 3, {name})", kind.name),
+        FieldContent::Fixed(kind, count) => {
             format!("TraceLogging{0}FixedArray(sample_{0}, {count}, {name})", kind.name)
         }
-        What::Struct(members) => format!("TraceLoggingStruct({members}, {name})"),
-        What::Packed(in_type, 0) => {
+        FieldContent::Struct(members) => format!("TraceLoggingStruct({members}, {name})"),
+        FieldContent::Packed(in_type, 0) => {
             format!("TraceLoggingPackedField(sample_packed, sizeof sample_packed, {in_type}, {name})")
         }
-        What::Packed(in_type, out) => {
+        FieldContent::Packed(in_type, out) => {
             format!(
                 "TraceLoggingPackedFieldEx(sample_packed, sizeof sample_packed, {in_type}, {out}, {name})"
             )

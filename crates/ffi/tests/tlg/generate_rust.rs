@@ -1,14 +1,16 @@
-//! The table as a Rust program: it writes each event by `write_event!` and then each by the builder of run time.
+//! The table as a Rust program: it writes each event with `write_event!` and then each with the
+//! builder, at run time.
 //!
-//! The same text is a program of `traceweir` and of the published crates `tracelogging` and `tracelogging_dynamic`; only its first lines differ. Values
-//! are spelled from the bytes that must be in the event.
+//! The same text is a program for `traceweir` and for the published crates `tracelogging` and
+//! `tracelogging_dynamic`; only its first lines differ. Values are written as the bytes that must
+//! be in the event.
 
 use std::fmt::Write;
 
 use crate::kinds::{Kind, PACKED_BYTES};
-use crate::table::{Declaration, Field, What};
+use crate::table::{Declaration, Field, FieldContent};
 
-/// Whose macros and builder a program uses.
+/// The crates whose macros and builder a program uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Crates {
     Ours,
@@ -46,7 +48,7 @@ const MAIN_HEAD: &str = r#"fn main() {
     let mut builder = EventBuilder::new();
 "#;
 
-/// The form that a kind has in `write_event!`: its name, and a format where the name does not say it.
+/// The form of a kind in `write_event!`: its name, and a format if the name does not imply it.
 const FORMS: &[(&str, &str, &str)] = &[
     ("Int8", "i8", ""),
     ("UInt8", "u8", ""),
@@ -86,7 +88,7 @@ const FORMS: &[(&str, &str, &str)] = &[
     ("Port", "port", ""),
     ("IPv4Address", "ipv4", ""),
     ("WinError", "win_error", ""),
-    // `win_ntstatus` is hexadecimal, which that of C is not.
+    // `win_ntstatus` is hexadecimal; in C it is not.
     ("NTStatus", "u32", "NtStatus"),
     ("HResult", "hresult", ""),
     ("FileTime", "win_filetime", ""),
@@ -113,7 +115,7 @@ const FORMS: &[(&str, &str, &str)] = &[
     ("BinaryBufferEx", "binary", "Json"),
 ];
 
-/// What the builder calls a field of an in type, and what a value of it is.
+/// The builder's name for a field of an in type, and the Rust type of its value.
 const ADDERS: &[(u8, &str, &str)] = &[
     (1, "cstr16", "terminated16"),
     (2, "cstr8", "terminated8"),
@@ -139,20 +141,22 @@ const ADDERS: &[(u8, &str, &str)] = &[
     (23, "str8", "counted8"),
 ];
 
-/// Whether Rust has forms for all of an event: there are none for arrays whose count is in the metadata, and none for custom fields.
-pub(crate) fn can_say(event: &Declaration) -> bool {
+/// Returns whether Rust has forms for all fields of an event: there are none for arrays whose count
+/// is in the metadata, and none for custom fields.
+pub(crate) fn has_rust_form(event: &Declaration) -> bool {
     let can = |f: &Field| match &f.what {
-        What::Value(kind) => kind.name != "Custom",
-        What::Array(_) | What::Struct(_) | What::Packed(..) => true,
-        What::Fixed(..) => false,
+        FieldContent::Value(kind) => kind.name != "Custom",
+        FieldContent::Array(_) | FieldContent::Struct(_) | FieldContent::Packed(..) => true,
+        FieldContent::Fixed(..) => false,
     };
     event.fields.iter().all(can)
 }
 
-/// The whole program.
+/// Returns the complete program.
 pub(crate) fn program(table: &[Declaration], crates: Crates) -> String {
     let mut text = format!("{}{PROVIDERS}", crates.head());
-    // Functions of some events each: debug builds give every value of a function its own place on the stack.
+    // Functions of some events each: debug builds give every value of a function its own place on
+    // the stack.
     for (i, events) in table.chunks(16).enumerate() {
         let _ = writeln!(text, "fn by_macro{i}() {{");
         events.iter().for_each(|e| text += &by_macro(e));
@@ -172,14 +176,14 @@ fn by_macro(event: &Declaration) -> String {
     let mut text =
         format!("    checked(tlg::write_event!(TABLE, \"{name}\", keyword({})", event.all("keyword"));
     for option in ["level", "opcode", "channel"] {
-        if let Some(value) = event.given(option) {
+        if let Some(value) = event.find_attribute(option) {
             let _ = write!(text, ", {option}({value})");
         }
     }
-    if event.given("tag").is_some() {
+    if event.find_attribute("tag").is_some() {
         let _ = write!(text, ", tag({})", event.all("tag"));
     }
-    if let Some(id) = event.given("id") {
+    if let Some(id) = event.find_attribute("id") {
         let _ = write!(text, ", id_version({id}, {})", event.last("version", 0));
     }
     let mut rest = fields.iter();
@@ -189,7 +193,7 @@ fn by_macro(event: &Declaration) -> String {
     text + "));\n"
 }
 
-/// The next field; of a structure, with its members.
+/// Returns the next field; for a structure, with its members.
 fn macro_field<'a>(rest: &mut impl Iterator<Item = &'a Field>) -> Option<String> {
     let Field { what, name, tag, format_default } = rest.next()?;
     let mut tag = tag.map_or(String::new(), |t| format!(", tag({t})"));
@@ -197,26 +201,26 @@ fn macro_field<'a>(rest: &mut impl Iterator<Item = &'a Field>) -> Option<String>
         tag += ", format(Default)";
     }
     Some(match what {
-        What::Struct(count) => {
+        FieldContent::Struct(count) => {
             let members: Vec<_> = (0..*count).map_while(|_| macro_field(rest)).collect();
             format!("struct(\"{name}\"{tag}, {{ {} }})", members.join(", "))
         }
-        What::Packed(in_type, out) => {
+        FieldContent::Packed(in_type, out) => {
             let slice = if in_type & 64 != 0 { "_slice" } else { "" };
             let format = if *out == 0 { String::new() } else { format!(", format({out})") };
             format!("raw_field{slice}(\"{name}\", {}, &{}{tag}{format})", in_type & 31, octets(PACKED_BYTES))
         }
-        What::Value(kind) | What::Array(kind) | What::Fixed(kind, _) => {
+        FieldContent::Value(kind) | FieldContent::Array(kind) | FieldContent::Fixed(kind, _) => {
             let &(_, form, format) = FORMS.iter().find(|f| f.0 == kind.name).expect("a form in Rust");
             let format = if format.is_empty() { String::new() } else { format!(", format({format})") };
-            let slice = matches!(what, What::Array(_));
+            let slice = matches!(what, FieldContent::Array(_));
             let value = values(kind, macro_value(kind, form), slice);
             format!("{form}{}(\"{name}\", &{value}{tag}{format})", if slice { "_slice" } else { "" })
         }
     })
 }
 
-/// What a value of a form is.
+/// Returns the type of a value of a form.
 fn macro_value<'a>(kind: &Kind, form: &'a str) -> &'a str {
     let base = form.strip_suffix("_hex").unwrap_or(form);
     match (kind.in_type, base) {
@@ -253,8 +257,8 @@ fn by_builder(event: &Declaration) -> String {
     for Field { what, name, tag, .. } in &event.fields {
         let tag = tag.unwrap_or(0);
         let _ = match what {
-            What::Struct(count) => write!(text, "\n        .add_struct(\"{name}\", {count}, {tag})"),
-            What::Packed(in_type, out) => {
+            FieldContent::Struct(count) => write!(text, "\n        .add_struct(\"{name}\", {count}, {tag})"),
+            FieldContent::Packed(in_type, out) => {
                 let (kind, in_type) =
                     if in_type & 64 != 0 { ("vcount", in_type & 31) } else { ("scalar", *in_type) };
                 write!(
@@ -264,9 +268,9 @@ fn by_builder(event: &Declaration) -> String {
                     octets(PACKED_BYTES)
                 )
             }
-            What::Value(kind) | What::Array(kind) | What::Fixed(kind, _) => {
+            FieldContent::Value(kind) | FieldContent::Array(kind) | FieldContent::Fixed(kind, _) => {
                 let (add, of) = adder(kind.in_type);
-                let slice = matches!(what, What::Array(_));
+                let slice = matches!(what, FieldContent::Array(_));
                 let by_reference = slice || !matches!(of.as_bytes(), [b'i' | b'u' | b'f', ..]);
                 let (suffix, and) =
                     (if slice { "_sequence" } else { "" }, if by_reference { "&" } else { "" });
@@ -282,13 +286,13 @@ fn by_builder(event: &Declaration) -> String {
     text + ";\n    checked(builder.write(made, None, None));\n"
 }
 
-/// One value, or an array of three.
+/// Returns one value, or an array of three.
 fn values(kind: &Kind, of: &str, slice: bool) -> String {
     let each: Vec<_> = kind.bytes().iter().map(|bytes| value(of, bytes)).collect();
     if slice { format!("[{}]", each.join(", ")) } else { each[0].clone() }
 }
 
-/// A value whose bytes in the event are these.
+/// Returns a value with these bytes in the event.
 fn value(of: &str, bytes: &[u8]) -> String {
     let end = bytes.len();
     match of {
@@ -304,7 +308,7 @@ fn value(of: &str, bytes: &[u8]) -> String {
     }
 }
 
-/// Bytes, whose type nothing else says.
+/// Returns bytes, with their type.
 fn octets(bytes: &[u8]) -> String {
     let each: Vec<_> = bytes.iter().map(|byte| format!("{byte}_u8")).collect();
     format!("[{}]", each.join(", "))

@@ -1,4 +1,5 @@
-/* Stands where the runtime would: keeps what the macros hand over, so that tests can look at it. Include before anything else. */
+/* Replaces the runtime: keeps what the macros pass, so that tests can check it. Include before
+ * anything else. */
 #ifndef TLG_TEST_HOOKS_H
 #define TLG_TEST_HOOKS_H
 
@@ -133,7 +134,7 @@ static inline HOOK_USED void hook_print_bytes(const void *bytes, ULONG size) {
     }
 }
 
-/* One line: descriptor, traits, metadata, payload, types of the blocks. */
+/* Prints one line: descriptor, traits, metadata, payload, types of the blocks. */
 static inline HOOK_USED void hook_print(void) {
     printf("event");
     hook_print_bytes(&hook.event, sizeof hook.event);

@@ -1,5 +1,5 @@
-/* TraceLoggingSetInformation with the library, class by class, in whatever mode it is compiled: what is said of EventSetInformation comes back as an HRESULT or, in kernel
- * mode, as an NTSTATUS. */
+/* TraceLoggingSetInformation with the library, class by class, in every mode of compilation: it
+ * returns the status of EventSetInformation as an HRESULT or, in kernel mode, as an NTSTATUS. */
 #include <TraceLoggingProvider.h>
 
 #include "../c/check.h"
@@ -7,7 +7,7 @@
 TRACELOGGING_DEFINE_PROVIDER(g_info, "Info", (0xC0FFEE20, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10));
 
 #if TLG_HAVE_EVENT_SET_INFORMATION == 0
-/* Whatever is asked. */
+/* The same status for every class. */
 #define USER(code) 0x80070032u
 #define KERNEL(code) 0xC0000139u
 #else
@@ -28,7 +28,7 @@ TRACELOGGING_DEFINE_PROVIDER(g_info, "Info", (0xC0FFEE20, 1, 2, 3, 4, 5, 6, 7, 8
 int main(void) {
     UINT8 yes = 1, wide[4] = {1, 0, 0, 0};
     char name[] = "\x07\0Info";
-    /* Not registered: the registration is 0. The class is looked at before. */
+    /* Not registered: the handle is 0. The class is checked first. */
     SET(87, EventProviderBinaryTrackInfo, NULL, 0);
     SET(87, EventProviderSetTraits, name, 7);
     SET(87, EventProviderUseDescriptorType, &yes, 1);
@@ -41,7 +41,7 @@ int main(void) {
     SET(87, EventProviderBinaryTrackInfo, NULL, 1);
     SET(50, EventProviderSetReserved1, NULL, 0);
     SET(50, EventProviderSetReserved1, &yes, 1);
-    /* Registering has set them: once is all. */
+    /* Registration has set the traits: they can be set only once. */
     SET(87, EventProviderSetTraits, name, 7);
     SET(0, EventProviderUseDescriptorType, &yes, 1);
     SET(87, EventProviderUseDescriptorType, NULL, 0);

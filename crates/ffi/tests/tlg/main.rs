@@ -1,12 +1,14 @@
-//! `TraceLoggingProvider.h` and `TraceLoggingActivity.h`: what the macros make, in C and C++, with every compiler that is here.
+//! `TraceLoggingProvider.h` and `TraceLoggingActivity.h`: what the macros make, in C and C++, with
+//! every installed compiler.
 //!
 //! ```text
-//!   declarations.txt ─▶ table ─┬─▶ generate: a C program ─▶ compiler ─▶ what the macros hand over ─┐
-//!                              ├─▶ generate_rust: a Rust program ─▶ cargo ─▶ what a session records ┤
-//!                              └─▶ the metadata builder of traceweir-format ──────────────────────┴─▶ equal, byte for byte
+//!   declarations.txt ─▶ table ─┬─▶ generate: C program ─▶ compiler ─▶ what the macros pass ──┐
+//!                              ├─▶ generate_rust: Rust program ─▶ cargo ─▶ recorded events ──┤
+//!                              └─▶ metadata builder of traceweir-format ─────────────────────┴─▶
+//!                                                                        equal, byte for byte
 //! ```
 //!
-//! Most programs here need no library: `hooks.h` stands where the runtime would.
+//! Most programs here need no library: `hooks.h` replaces the runtime.
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,

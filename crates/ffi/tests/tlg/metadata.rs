@@ -8,14 +8,15 @@ use crate::compiler::{Workbench, compilers};
 use crate::generate::Runtime;
 use crate::kinds::KINDS;
 use crate::support::expect_success;
-use crate::table::{Declaration, What};
+use crate::table::{Declaration, FieldContent};
 use crate::{generate, table};
 
 fn hex(bytes: &[u8]) -> String {
     if bytes.is_empty() { "-".to_owned() } else { bytes.iter().map(|b| format!("{b:02x}")).collect() }
 }
 
-/// The line that a program must print for an event; the types of its blocks are the last word.
+/// Returns the line that a program must print for an event; the last word has the types of its
+/// blocks.
 pub(crate) fn expected(event: &Declaration) -> String {
     let mut traits = TraitsBuilder::new("Table");
     let traits = hex(traits.finish().expect("traits of a name"));
@@ -54,10 +55,14 @@ fn the_table_has_every_kind_and_every_array() {
     let what = || table.iter().flat_map(|e| &e.fields).map(|f| &f.what);
     for kind in KINDS {
         let is = |k: &crate::kinds::Kind| k.name == kind.name;
-        assert!(what().any(|w| matches!(w, What::Value(k) if is(k))), "{}", kind.name);
+        assert!(what().any(|w| matches!(w, FieldContent::Value(k) if is(k))), "{}", kind.name);
         if !kind.initialisers().is_empty() {
-            assert!(what().any(|w| matches!(w, What::Array(k) if is(k))), "{}Array", kind.name);
-            assert!(what().any(|w| matches!(w, What::Fixed(k, _) if is(k))), "{}FixedArray", kind.name);
+            assert!(what().any(|w| matches!(w, FieldContent::Array(k) if is(k))), "{}Array", kind.name);
+            assert!(
+                what().any(|w| matches!(w, FieldContent::Fixed(k, _) if is(k))),
+                "{}FixedArray",
+                kind.name
+            );
         }
     }
 }

@@ -1,4 +1,5 @@
-/* TraceLoggingSetInformation as TLG_HAVE_EVENT_SET_INFORMATION, the version of Windows and the mode of the compiler say; prints the status. */
+/* TraceLoggingSetInformation in the mode that TLG_HAVE_EVENT_SET_INFORMATION, the version of
+ * Windows and the mode of the compiler select; prints the status. */
 #ifdef WITH_OVERRIDE
 #include "hooks.h"
 #else
@@ -10,7 +11,7 @@
 TRACELOGGING_DEFINE_PROVIDER(g_modes, "Modes", (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11));
 
 #ifdef WITH_FUNCTION
-/* Stands for the library's. */
+/* Replaces the function of the library. */
 EXTERN_C ULONG EventSetInformation(REGHANDLE handle, EVENT_INFO_CLASS kind, PVOID data, ULONG size) {
     return hook_set_information(handle, kind, data, size);
 }

@@ -1,10 +1,11 @@
-//! Numbers that have names in C and in Rust: types of fields, levels, opcodes, channels. The same, and those that are published.
+//! Numbers that have names in C and in Rust: types of fields, levels, opcodes, channels. They must
+//! be equal, and be the published ones.
 
 use traceweir::tracelogging::{Channel, InType, Level, Opcode, OutType};
 
 use crate::compiler::{Workbench, compilers};
 
-/// The name in C, the published number, the one in Rust.
+/// The name in C, the published number, the number in Rust.
 const NUMBERS: &[(&str, u8, u8)] = &[
     ("TlgInNULL", 0, InType::Invalid.as_int()),
     ("TlgInUNICODESTRING", 1, InType::CStr16.as_int()),
@@ -100,7 +101,7 @@ fn numbers_are_the_published_ones_in_c_and_in_rust() {
     }
 }
 
-/// A name that the headers have and the table has not would be checked by nobody.
+/// A name in the headers that is missing from the table would not be checked.
 #[test]
 fn the_table_has_every_name_of_the_header() {
     let path = crate::support::here("include/traceweir/tlg_metadata.h");
@@ -109,7 +110,7 @@ fn the_table_has_every_name_of_the_header() {
     let names: Vec<_> = names.filter(|name| name.trim_start_matches('_').starts_with("Tlg")).collect();
     assert!(names.len() > 50, "{names:?}");
     for name in names {
-        // C's long is the machine's, and the last flag has no name in Rust.
+        // C's long depends on the machine, and the last flag has no name in Rust.
         let of_c = ["TlgInLONG", "TlgInULONG", "TlgInHEXLONG", "TlgInChain"].contains(&name);
         assert!(of_c || NUMBERS.iter().any(|row| row.0 == name), "{name}");
     }

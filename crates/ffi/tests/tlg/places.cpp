@@ -1,4 +1,5 @@
-/* Events in all places where C++ lets one write them: members, templates, packs, lambdas, structured bindings; and the values that stand there. */
+/* Events in all places where C++ allows them: members, templates, packs, lambdas, structured
+ * bindings; and the values there. */
 #include "hooks.h"
 #include <TraceLoggingProvider.h>
 
@@ -14,7 +15,7 @@ struct Pair {
 };
 
 struct Member {
-    /* Without a definition outside the class: it has a value and no address. */
+    /* Without a definition outside the class, it has a value but no address. */
     static const int kMax = 7;
     int m = 1;
     int array[4] = {1, 2, 3, 4};

@@ -1,4 +1,5 @@
-//! Events of the table through the whole library into a file: the same bytes, and they decode to what was written.
+//! Events of the table, written through the library into a file: they have the same bytes, and
+//! decode to what was written.
 
 use std::path::Path;
 
@@ -21,7 +22,7 @@ use crate::table::{self, Declaration};
 /// The provider of the generated programs.
 pub(crate) const TABLE: Guid = Guid::from_u128(0x0000_0001_0002_0003_0405_0607_0809_0a0b);
 
-/// An event as it was recorded.
+/// A recorded event.
 pub(crate) struct Recorded {
     pub(crate) metadata: Vec<u8>,
     traits: Vec<u8>,
@@ -32,7 +33,7 @@ pub(crate) struct Recorded {
     decoded: Result<(String, String), String>,
 }
 
-/// Values as text, structures and arrays in brackets.
+/// Values as text, with structures and arrays in brackets.
 #[derive(Default)]
 struct Shown(String);
 
@@ -82,16 +83,17 @@ fn recorded(decoder: &mut Decoder, record: &Record<'_>) -> Recorded {
     }
 }
 
-/// What a session records of a program linked with the library.
+/// Returns what a session records of a program linked with the library.
 fn record(compiler: Compiler, source: &Path, link: Link, provider: Guid) -> Vec<Recorded> {
     let workshop = Workshop::new();
     let program = workshop.build(compiler.program, source, &[compiler.standards()[0]], link);
     record_program(&program, provider)
 }
 
-/// What a session records of a program.
+/// Returns what a session records of a program.
 ///
-/// All levels and keywords are asked for by name: the published crates for Rust take the zeros that stand for them as they are.
+/// The session enables all levels and keywords explicitly: the published Rust crates do not treat 0
+/// as "all".
 pub(crate) fn record_program(program: &Path, provider: Guid) -> Vec<Recorded> {
     let daemon = Daemon::new();
     let params = EnableParams { level: u8::MAX, match_any: u64::MAX, ..EnableParams::default() };
@@ -101,7 +103,7 @@ pub(crate) fn record_program(program: &Path, provider: Guid) -> Vec<Recorded> {
     session.stop(0, |r| recorded(&mut decoder, r))
 }
 
-/// Compares what was decoded with the file that was reviewed by eye; `BLESS=1` writes it anew.
+/// Compares the decoded events with a reviewed file; `BLESS=1` writes it again.
 fn check_decoded(shown: &str) {
     let path = here("../../fixtures/tracelogging/decoded.txt");
     if std::env::var_os("BLESS").is_some() {
@@ -114,7 +116,7 @@ fn check_decoded(shown: &str) {
     assert_eq!(shown.lines().count(), expected.lines().count());
 }
 
-/// Checks what an event says besides its metadata.
+/// Checks the parts of an event other than its metadata.
 pub(crate) fn check_all_but_metadata(event: &Declaration, got: &Recorded) {
     let want = event.descriptor();
     assert_eq!(got.payload, event.payload(), "{}", event.name);
@@ -128,11 +130,11 @@ pub(crate) fn check_all_but_metadata(event: &Declaration, got: &Recorded) {
     );
 }
 
-/// Checks one event, and gives it as text where it can be decoded.
+/// Checks one event, and returns it as text if it can be decoded.
 fn check(event: &Declaration, got: &Recorded) -> String {
     assert_eq!(got.metadata, event.metadata(), "{}", event.name);
     check_all_but_metadata(event, got);
-    // What packed fields carry in the table is not what their types say.
+    // The data of packed fields in the table do not match their types.
     if event.name.starts_with("Packed") {
         return String::new();
     }
@@ -142,7 +144,7 @@ fn check(event: &Declaration, got: &Recorded) -> String {
 }
 
 #[test]
-fn a_session_records_and_decodes_what_the_macros_say() {
+fn session_records_and_decodes_what_the_macros_write() {
     let (table, workbench) = (table::read(), Workbench::new());
     let text = generate::program(&table, Runtime::Library);
     for compiler in compilers() {
@@ -163,7 +165,7 @@ fn a_program_linked_statically_records_the_same() {
 }
 
 #[test]
-fn a_source_that_names_the_published_function_records_the_same() {
+fn source_that_names_the_published_function_records_the_same() {
     let (table, workbench, workshop) = (table::read(), Workbench::new(), Workshop::new());
     let source = workbench.source("table.c", &generate::program(&table, Runtime::Library));
     let flags = [GCC.standards()[0], "-DTLG_EVENT_WRITE_TRANSFER=EventWriteTransfer"];
@@ -174,7 +176,7 @@ fn a_source_that_names_the_published_function_records_the_same() {
 }
 
 #[test]
-fn what_the_callback_writes_during_a_registration_is_recorded() {
+fn events_of_the_callback_during_registration_are_recorded() {
     let (workshop, daemon) = (Workshop::new(), Daemon::new());
     let (own, group) = (0xC0FF_EE10_0001_0002_0304_0506_0708_090A, 0xC0FF_EE11_0001_0002_0304_0506_0708_090A);
     for (enabled, property, flags) in [
@@ -201,7 +203,7 @@ fn what_the_callback_writes_during_a_registration_is_recorded() {
     }
 }
 
-/// The lines of an example's trace.
+/// Returns the lines of an example's trace.
 fn example(compiler: Compiler, source: &str, provider: &str) -> String {
     let events = record(
         compiler,
@@ -210,7 +212,7 @@ fn example(compiler: Compiler, source: &str, provider: &str) -> String {
         Guid::from_provider_name(provider),
     );
     let line = |e: &Recorded| {
-        let (name, values) = e.decoded.clone().unwrap_or_else(|why| panic!("{source}: {why}"));
+        let (name, values) = e.decoded.clone().unwrap_or_else(|error| panic!("{source}: {error}"));
         let (activity, related) = (u8::from(e.activity.is_some()), u8::from(e.related.is_some()));
         let line =
             format!("{name} opcode={} activity={activity} related={related}: {values}", e.descriptor.4);

@@ -1,4 +1,5 @@
-/* The contract of the provider and write macros, row by row, for C and C++. Says on standard error what does not hold. */
+/* The contract of the provider and write macros, row by row, for C and C++. Prints violations to
+ * standard error. */
 #include "hooks.h"
 #include <TraceLoggingProvider.h>
 
@@ -10,7 +11,7 @@ TRACELOGGING_DEFINE_PROVIDER_STORAGE(s_grouped, "Grouped", (1, 2, 3, 4, 5, 6, 7,
 static const TraceLoggingHProvider g_grouped = &s_grouped;
 
 #define BYTES(part, literal) (hook.part##_size == sizeof(literal) - 1 && memcmp(hook.part, literal, sizeof(literal) - 1) == 0)
-/* Of the metadata after size and tags: the names and types. */
+/* Metadata after size and tags: the names and types. */
 #define FIELDS(event, literal)                                                                      \
     (hook.metadata_size == 3 + sizeof(event) + sizeof(literal) - 1 &&                               \
      memcmp(hook.metadata + 3, event, sizeof(event)) == 0 &&                                        \
@@ -60,20 +61,20 @@ static void a_failed_registration_leaves_it_unregistered(void) {
     hook.register_status = 0;
 }
 
-static ULONG s_told;
-static void NTAPI told(LPCGUID source, ULONG enabled, UCHAR level, ULONGLONG any, ULONGLONG all,
+static ULONG s_notified;
+static void NTAPI notified(LPCGUID source, ULONG enabled, UCHAR level, ULONGLONG any, ULONGLONG all,
                        PEVENT_FILTER_DESCRIPTOR filter, PVOID context) {
-    CHECK(source && !filter && context == &s_told && any == 0 && all == 0);
-    s_told++;
+    CHECK(source && !filter && context == &s_notified && any == 0 && all == 0);
+    s_notified++;
     CHECK(TraceLoggingProviderEnabled(g_rules, level, 0) == (enabled != EVENT_CONTROL_CODE_DISABLE_PROVIDER));
 }
 
-static void a_callback_is_told_after_the_state_changed(void) {
-    CHECK(TraceLoggingRegisterEx(g_rules, told, &s_told) == S_OK);
+static void callback_runs_after_the_state_changed(void) {
+    CHECK(TraceLoggingRegisterEx(g_rules, notified, &s_notified) == S_OK);
     enable(4, 0, 0);
     hook_enable(EVENT_CONTROL_CODE_CAPTURE_STATE, 4, 0, 0);
     hook_enable(EVENT_CONTROL_CODE_DISABLE_PROVIDER, 0, 0, 0);
-    CHECK(s_told == 3);
+    CHECK(s_notified == 3);
     TraceLoggingUnregister(g_rules);
 }
 
@@ -95,7 +96,7 @@ static void levels_and_keywords_are_tested(void) {
     CHECK(!TraceLoggingProviderEnabled(g_rules, 0, 0));
 }
 
-static void arguments_are_evaluated_once_and_if_somebody_listens(void) {
+static void arguments_are_evaluated_once_if_a_session_listens(void) {
     ULONG writes = hook.writes;
     const GUID *none = NULL;
     s_calls = 0;
@@ -282,11 +283,11 @@ int main(int argc, char **argv) {
     a_provider_starts_unregistered();
     registering_sets_the_traits();
     a_failed_registration_leaves_it_unregistered();
-    a_callback_is_told_after_the_state_changed();
+    callback_runs_after_the_state_changed();
     levels_and_keywords_are_tested();
     CHECK(TraceLoggingRegister(g_rules) == S_OK);
     enable(0, 0, 0);
-    arguments_are_evaluated_once_and_if_somebody_listens();
+    arguments_are_evaluated_once_if_a_session_listens();
     activities_are_handed_on();
     attributes_have_defaults_and_rules_for_repeats();
     a_name_is_the_source_text_of_the_value();

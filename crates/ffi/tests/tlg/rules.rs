@@ -1,4 +1,5 @@
-//! The rules of the contract: programs that check them from the inside, modes of compilation, and what must not compile.
+//! The rules of the contract: programs that check them, modes of compilation, and code that must
+//! not compile.
 
 use std::process::Command;
 
@@ -20,14 +21,14 @@ fn the_rules_hold_in_c_and_cpp() {
     }
 }
 
-/// Warnings that careful programs ask for.
+/// Warnings that careful programs enable.
 const CAREFUL: [&str; 3] = ["-Wconversion", "-Wsign-conversion", "-Wshadow"];
 
-/// More of them, for C++.
+/// More warnings, for C++.
 const STYLE: [&str; 3] = ["-Wold-style-cast", "-Wzero-as-null-pointer-constant", "-Wcast-qual"];
 
 #[test]
-fn events_are_written_without_warnings_of_careful_programs() {
+fn events_cause_no_warnings_in_careful_programs() {
     let workbench = Workbench::new();
     let text = "#include <TraceLoggingProvider.h>\nTRACELOGGING_DEFINE_PROVIDER(g, \"G\", (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11));\n\
         void f(int n, const char *s, const short *a, unsigned short c, const GUID *id);\nvoid f(int n, const char *s, const short *a, unsigned short c, const GUID *id) {\n\
@@ -60,7 +61,7 @@ fn inline_functions_that_are_not_static_write_events() {
 }
 
 #[test]
-fn events_stand_wherever_cpp_lets_them() {
+fn events_work_wherever_cpp_allows_them() {
     let workbench = Workbench::new();
     for compiler in cpp_compilers() {
         for flags in [["-O0", compiler.standards()[0]], ["-O2", compiler.standards()[1]]] {
@@ -81,14 +82,14 @@ fn registering_a_registered_provider_is_asserted() {
     for (flags, asserted) in [(vec!["-O0"], true), (vec!["-DNDEBUG"], false)] {
         let program = workbench.build(GCC, &sources().join("rules.c"), &flags);
         let output = Command::new(program).arg("twice").output().expect("the program starts");
-        let said = String::from_utf8_lossy(&output.stderr).contains("registered already");
-        assert_eq!((output.status.success(), said), (!asserted, asserted), "{flags:?}");
+        let is_reported = String::from_utf8_lossy(&output.stderr).contains("registered already");
+        assert_eq!((output.status.success(), is_reported), (!asserted, asserted), "{flags:?}");
     }
 }
 
-/// Flags, the status that the function gives, what the program prints.
+/// The flags, the status that the function returns, and what the program prints.
 const MODES: &[(&[&str], &str, &str)] = &[
-    // Not at all: nothing is called, not even at registration.
+    // Not called at all, not even at registration.
     (&["-DTLG_HAVE_EVENT_SET_INFORMATION=0"], "0", "0 sets=0 status=80070032 class=0 size=0"),
     (
         &["-DTLG_HAVE_EVENT_SET_INFORMATION=0", "-D_KERNEL_MODE"],
@@ -100,7 +101,7 @@ const MODES: &[(&[&str], &str, &str)] = &[
         "0",
         "0 sets=0 status=80070032 class=0 size=0",
     ),
-    // Called.
+    // Called directly.
     (
         &["-DTLG_HAVE_EVENT_SET_INFORMATION=1", "-DWITH_FUNCTION"],
         "0",
@@ -136,7 +137,7 @@ const MODES: &[(&[&str], &str, &str)] = &[
         "1450",
         "1 sets=1 status=800705aa class=3 size=1",
     ),
-    // Looked up: there as a dynamic symbol, there without one, not there.
+    // Looked up: found as a dynamic symbol, found without one, not found.
     (
         &["-DTLG_HAVE_EVENT_SET_INFORMATION=2", "-DWITH_FUNCTION", "-rdynamic"],
         "5",
@@ -153,7 +154,7 @@ const MODES: &[(&[&str], &str, &str)] = &[
         "0",
         "2 sets=0 status=c00000bb class=0 size=0",
     ),
-    // Not said: the macro of the source, else what the version of Windows is known to have.
+    // Not set: the macro of the source decides, or the features of the version of Windows.
     (&["-DWITH_OVERRIDE"], "87", "1 sets=1 status=80070057 class=3 size=1"),
     (&["-DWITH_OVERRIDE", "-DWINVER=0x0601"], "0", "1 sets=1 status=00000000 class=3 size=1"),
     (&["-DWITH_FUNCTION"], "0", "1 sets=1 status=00000000 class=3 size=1"),
@@ -187,7 +188,7 @@ fn set_information_follows_its_mode() {
 }
 
 #[test]
-fn a_registration_that_fails_says_so_as_the_mode_says_it() {
+fn failed_registration_returns_the_status_of_the_mode() {
     let workbench = Workbench::new();
     for compiler in compilers() {
         for (flag, rows) in [
@@ -208,14 +209,14 @@ fn a_registration_that_fails_says_so_as_the_mode_says_it() {
 }
 
 #[test]
-fn set_information_says_what_the_library_says_in_every_mode() {
+fn set_information_returns_the_librarys_status_in_every_mode() {
     let workshop = Workshop::new();
-    let nobody = Workbench::new();
+    let no_daemon = Workbench::new();
     for compiler in compilers() {
         for mode in [None, Some("0"), Some("1"), Some("2")] {
             for (kernel, link) in [(false, Link::Shared), (true, Link::Shared), (false, Link::Static)] {
                 if compiler.cpp && link == Link::Static {
-                    continue; // The flag for the language would be for the library too.
+                    continue; // The flag for the language would apply to the library too.
                 }
                 let mode = mode.map(|mode| format!("-DTLG_HAVE_EVENT_SET_INFORMATION={mode}"));
                 let mut flags = vec![compiler.standards()[0]];
@@ -225,14 +226,14 @@ fn set_information_says_what_the_library_says_in_every_mode() {
                 let source = sources().join("information.c");
                 let program = workshop.build(compiler.program, &source, &flags, link);
                 let mut command = Command::new(program);
-                let printed = expect_success(command.env("TRACEWEIR_RUNTIME_DIR", nobody.path(".")));
+                let printed = expect_success(command.env("TRACEWEIR_RUNTIME_DIR", no_daemon.path(".")));
                 assert_eq!(printed, "rows: 24\n", "{compiler:?} {flags:?} {link:?}");
             }
         }
     }
 }
 
-/// A statement that must not compile, and a part of what the compiler says about it.
+/// A statement that must not compile, and a part of the compiler's message.
 const REFUSED: &[(&str, &str)] = &[
     (
         "TRACELOGGING_DEFINE_PROVIDER_STORAGE(s, \"a\\0b\", (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11));",
@@ -265,42 +266,48 @@ const REFUSED: &[(&str, &str)] = &[
         "TraceLoggingWrite(g, \"E\", TraceLoggingStruct(128, \"s\"), TraceLoggingInt8(1));",
         "a structure has 1 to 127 members",
     ),
-    ("TraceLoggingWrite(g, \"E\", TraceLoggingPackedMetadata(16, \"n\"));", "no type for packed metadata"),
-    ("TraceLoggingWrite(g, \"E\", TraceLoggingPackedMetadata(24, \"n\"));", "no type for packed metadata"),
+    ("TraceLoggingWrite(g, \"E\", TraceLoggingPackedMetadata(16, \"n\"));", "not valid for packed metadata"),
+    ("TraceLoggingWrite(g, \"E\", TraceLoggingPackedMetadata(24, \"n\"));", "not valid for packed metadata"),
     (
         "TraceLoggingWrite(g, \"E\", TraceLoggingPackedMetadata(TlgInINT8 | TlgInCcount, \"n\"));",
-        "no type for packed metadata",
+        "not valid for packed metadata",
     ),
     (
         "TraceLoggingWrite(g, \"E\", TraceLoggingPackedMetadata(TlgInBINARY | TlgInVcount, \"n\"));",
-        "no type for packed metadata",
+        "not valid for packed metadata",
     ),
     (
         "TraceLoggingWrite(g, \"E\", TraceLoggingPackedMetadata(TlgInINT8 | TlgInCustom, \"n\"));",
-        "no type for packed metadata",
+        "not valid for packed metadata",
     ),
     (
         "TraceLoggingWrite(g, \"E\", TraceLoggingPackedMetadata(TlgInINT8 | TlgInChain, \"n\"));",
-        "no type for packed metadata",
+        "not valid for packed metadata",
     ),
     (
         "TraceLoggingWrite(g, \"E\", TraceLoggingPackedMetadata(TlgInNULL | TlgInVcount, \"n\"));",
-        "no type for packed metadata",
+        "not valid for packed metadata",
     ),
-    ("TraceLoggingWrite(g, \"E\", TraceLoggingPackedMetadata(26, \"n\"));", "no type for packed metadata"),
+    ("TraceLoggingWrite(g, \"E\", TraceLoggingPackedMetadata(26, \"n\"));", "not valid for packed metadata"),
     (
         "TraceLoggingWrite(g, \"E\", TraceLoggingPackedField(\"x\", 1, 16, \"n\"));",
-        "no type for packed metadata",
+        "not valid for packed metadata",
     ),
     (
         "TraceLoggingWrite(g, \"E\", TraceLoggingPackedFieldEx(\"x\", 1, 24, 1, \"n\"));",
-        "no type for packed metadata",
+        "not valid for packed metadata",
     ),
     ("TraceLoggingWrite(g, \"E\", TraceLoggingPackedMetadataEx(TlgInINT8, 128, \"n\"));", "at most 127"),
     ("TraceLoggingWrite(g, \"E\", TraceLoggingCustom(\"x\", 1, 32, (1), 1));", "protocols are 5 to 31"),
     ("TraceLoggingWrite(g, \"E\", TraceLoggingCustom(\"x\", 1, 4, (1), 1));", "protocols are 5 to 31"),
-    ("TraceLoggingWrite(g, \"E\", TraceLoggingCustom(\"x\", 1, 5, (1, 2), 3));", "another size than is said"),
-    ("TraceLoggingWrite(g, \"E\", TraceLoggingCustom(\"x\", 1, 5, (1, 2), 1));", "another size than is said"),
+    (
+        "TraceLoggingWrite(g, \"E\", TraceLoggingCustom(\"x\", 1, 5, (1, 2), 3));",
+        "does not have the given size",
+    ),
+    (
+        "TraceLoggingWrite(g, \"E\", TraceLoggingCustom(\"x\", 1, 5, (1, 2), 1));",
+        "does not have the given size",
+    ),
     ("TraceLoggingWrite(g, \"E\", TraceLoggingLevel(256));", "a level is at most 255"),
     ("TraceLoggingWrite(g, \"E\", TraceLoggingLevel(-1));", "a level is at most 255"),
     ("TraceLoggingWrite(g, \"E\", TraceLoggingLevel(256), TraceLoggingLevel(5));", "a level is at most 255"),
@@ -332,10 +339,10 @@ const REFUSED: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn what_is_wrong_does_not_compile_and_is_said() {
+fn invalid_statements_do_not_compile_and_are_explained() {
     let workbench = Workbench::new();
     let head = "#include <TraceLoggingProvider.h>\nTRACELOGGING_DEFINE_PROVIDER(g, \"G\", (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11));\n";
-    // With the two of the metadata 129; rules.c has an event of 128.
+    // With the two metadata blocks 129; rules.c has an event with 128.
     let pairs: Vec<String> = (0..63).map(|i| format!("TraceLoggingBinary(\"x\", 1, \"f{i}\")")).collect();
     let too_many_blocks = format!("TraceLoggingWrite(g, \"E\", {}, TraceLoggingInt8(1));", pairs.join(", "));
     let hundred = format!("TraceLoggingWrite(g, \"E\"{});", ", TraceLoggingLevel(1)".repeat(100));
@@ -350,9 +357,9 @@ fn what_is_wrong_does_not_compile_and_is_said() {
             let source = workbench
                 .source("wrong.c", &format!("{head}void f(void);\nvoid f(void) {{ {statement} }}\n"));
             let verdict = workbench.compile(compiler, &source, &["-fsyntax-only", compiler.standards()[0]]);
-            let said = String::from_utf8_lossy(&verdict.stderr);
+            let errors = String::from_utf8_lossy(&verdict.stderr);
             assert!(!verdict.status.success(), "{compiler:?} accepts {statement:.80}");
-            assert!(said.contains(message), "{compiler:?} {statement:.80}:\n{said}");
+            assert!(errors.contains(message), "{compiler:?} {statement:.80}:\n{errors}");
         }
     }
 }

@@ -1,4 +1,5 @@
-/* Tells its state in the enable callback, which runs while the provider is being registered; with WITH_GROUP as one of a group, by which it is enabled. */
+/* Writes its state in the enable callback, which runs while the provider is being registered; with
+ * WITH_GROUP as a member of a group, by which it is enabled. */
 #include <TraceLoggingProvider.h>
 
 #ifdef WITH_GROUP
@@ -17,7 +18,7 @@ static VOID NTAPI enabled(LPCGUID source, ULONG code, UCHAR level, ULONGLONG any
 }
 
 int main(void) {
-    /* Again, for what a registration leaves behind. */
+    /* Once more, to check what a registration leaves behind. */
     for (UINT32 turn = 1; turn <= 2; turn++) {
         if (TraceLoggingRegisterEx(provider, enabled, NULL) != 0) {
             return 1;

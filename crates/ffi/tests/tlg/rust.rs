@@ -1,12 +1,17 @@
-//! The table from Rust, through a session into a file: by our macros and our builder, and by the published crates that they follow.
+//! The table from Rust, through a session into a file: with the macros and the builder of this
+//! project, and with the published crates that they follow.
 //!
 //! ```text
-//!   declarations.txt ─▶ generate_rust ─┬─ cargo ─▶ traceweir ───────────────────────────────────────┐
-//!                                      └─ cargo ─▶ tracelogging, tracelogging_dynamic ─▶ libtraceweir ┴─▶ session ─▶ equal, byte for byte
+//!   declarations.txt ─▶ generate_rust ─┬─ cargo ─▶ traceweir ──────────────────────────┐
+//!                                      └─ cargo ─▶ tracelogging, tracelogging_dynamic ──┤
+//!                                                      └─▶ libtraceweir ───────────────┴─▶ session
+//!
+//!   the events in the session's file are equal, byte for byte
 //! ```
 //!
-//! The published crates come from the registry as they are. Off Windows they write nothing, so they are compiled with `--cfg windows`; the two
-//! libraries of Windows that they then link with are ours under those names.
+//! The published crates come unchanged from the registry. On other systems than Windows they write
+//! nothing, so they are compiled with `--cfg windows`; the two libraries of Windows that they then
+//! link with are this library under those names.
 
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -15,22 +20,24 @@ use std::process::{Command, Output};
 use traceweir_format::tracelogging::{EventMetadata, FieldMetadata};
 
 use crate::compiler::Workbench;
-use crate::generate_rust::{Crates, can_say, program};
+use crate::generate_rust::{Crates, has_rust_form, program};
 use crate::recorded::{Recorded, TABLE, check_all_but_metadata, record_program};
 use crate::support::{Workshop, here, skip};
 use crate::table::{self, Declaration};
 
-/// Where the published macros take another number of bytes for the same tags and formats.
+/// Rows for which the published macros use another number of bytes for the same tags and formats.
 ///
-/// They write a field's tags wherever `tag(…)` stands, also where it is 0, and have a form of three bytes. The contract knows 1, 2 and 4 bytes; the published
-/// builder and this project have no other. In the same way they write the byte of `format(Default)`, which is 0.
+/// They write a field's tags for every `tag(…)`, even if it is 0, and have a form of three bytes.
+/// The contract has 1, 2 and 4 bytes; the published builder and this project have no other. In the
+/// same way they write the byte of `format(Default)`, which is 0.
 const MACROS_DIFFER: [&str; 4] = ["EventTag6", "FieldTags0", "FieldTags6", "FormatDefault"];
-/// Where the published builder does: it writes a field's tags in four bytes always, and an event's in the fewest.
+/// Rows for which the published builder does: it always writes a field's tags in four bytes, and an
+/// event's in the fewest.
 const BUILDER_DIFFERS: [&str; 4] = ["FieldTags1", "FieldTags2", "FieldTags3", "FieldTags4"];
 
-/// The events of the table that Rust has forms for.
+/// Returns the events of the table that have a form in Rust.
 fn events() -> Vec<Declaration> {
-    let events: Vec<_> = table::read().into_iter().filter(can_say).collect();
+    let events: Vec<_> = table::read().into_iter().filter(has_rust_form).collect();
     assert!(events.len() >= 150, "{} declarations", events.len());
     events
 }
@@ -49,7 +56,7 @@ fn cargo(folder: &Path, arguments: &[&str], target: &str, flags: &[String]) -> O
     let mut command = Command::new(env!("CARGO"));
     command.args(arguments).current_dir(folder).env_remove("RUSTFLAGS");
     command.env("CARGO_TARGET_DIR", target_folder(target)).env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"));
-    // The build is made once: little to write, little to keep.
+    // The package is built once: skip what only helps later builds.
     command.env("CARGO_INCREMENTAL", "0").env("CARGO_PROFILE_DEV_DEBUG", "0");
     command.output().expect("cargo runs")
 }
@@ -63,7 +70,8 @@ fn expect_built(output: &Output) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Compares what was recorded, first of the macros and then of the builder, with the table; rows whose metadata differ are given.
+/// Compares what was recorded, first by the macros and then by the builder, with the table. Returns
+/// the rows whose metadata differ.
 fn differing<'a>(events: &'a [Declaration], recorded: &'a [Recorded]) -> [Vec<&'a str>; 2] {
     assert_eq!(recorded.len(), 2 * events.len());
     let (by_macro, by_builder) = recorded.split_at(events.len());
@@ -72,7 +80,12 @@ fn differing<'a>(events: &'a [Declaration], recorded: &'a [Recorded]) -> [Vec<&'
         for (event, got) in events.iter().zip(recorded) {
             check_all_but_metadata(event, got);
             if got.metadata != event.metadata() {
-                assert_eq!(told(&got.metadata), told(&event.metadata()), "{}", event.name);
+                assert_eq!(
+                    parse_metadata(&got.metadata),
+                    parse_metadata(&event.metadata()),
+                    "{}",
+                    event.name
+                );
                 differing.push(event.name.as_str());
             }
         }
@@ -80,8 +93,8 @@ fn differing<'a>(events: &'a [Declaration], recorded: &'a [Recorded]) -> [Vec<&'
     })
 }
 
-/// What metadata say, however they say it.
-fn told(metadata: &[u8]) -> (u32, &[u8], Vec<FieldMetadata<'_>>) {
+/// Returns the contents of metadata, which can be encoded in several ways.
+fn parse_metadata(metadata: &[u8]) -> (u32, &[u8], Vec<FieldMetadata<'_>>) {
     let event = EventMetadata::parse(metadata).expect("metadata");
     (event.tags, event.name, event.fields().map(|f| f.expect("a field")).collect())
 }
@@ -92,7 +105,7 @@ fn metadata_from_the_rust_macros_and_the_builder_equal_those_of_c() {
     let folder = workbench.path(".");
     let api = here("../api");
     package(&folder, &program(&events, Crates::Ours), &format!("traceweir = {{ path = {api:?} }}"));
-    // The versions that the project has, so that nothing is fetched.
+    // The versions that the project uses, so that nothing is downloaded.
     std::fs::copy(here("../../Cargo.lock"), folder.join("Cargo.lock")).expect("the lock file can be copied");
     expect_built(&cargo(&folder, &["build", "--offline"], "nested", &[]));
     let recorded = record_program(&target_folder("nested/debug/table"), TABLE);
@@ -115,7 +128,8 @@ fn metadata_from_the_published_crates_are_the_same() {
     }
     let libraries = workshop.path(".").display().to_string();
     let flags = [
-        // Only the crates of this program are told that they are on Windows, not those that run in the compiler.
+        // Only the crates of this program are compiled for Windows, not those that run in the
+        // compiler.
         "--cfg=windows".to_owned(),
         "-Aexplicit_builtin_cfgs_in_flags".to_owned(),
         format!("-Lnative={libraries}"),
@@ -128,9 +142,9 @@ fn metadata_from_the_published_crates_are_the_same() {
     assert_eq!(differing(&events, &recorded), [MACROS_DIFFER.to_vec(), BUILDER_DIFFERS.to_vec()]);
 }
 
-/// The system that the compiler runs on.
+/// Returns the system that the compiler runs on.
 fn host() -> String {
-    let said = Command::new("rustc").arg("-vV").output().expect("rustc runs").stdout;
-    let said = String::from_utf8_lossy(&said);
-    said.lines().find_map(|l| l.strip_prefix("host: ")).expect("a host").to_owned()
+    let output = Command::new("rustc").arg("-vV").output().expect("rustc runs").stdout;
+    let output = String::from_utf8_lossy(&output);
+    output.lines().find_map(|l| l.strip_prefix("host: ")).expect("a host").to_owned()
 }

@@ -1,4 +1,5 @@
-//! The table of declarations (`fixtures/tracelogging/declarations.txt`): read, and told as what each event must be.
+//! The table of declarations (`fixtures/tracelogging/declarations.txt`): reads it, and computes
+//! what each event must contain.
 
 use std::path::Path;
 
@@ -9,29 +10,29 @@ use crate::kinds::{CUSTOM_SCHEMA, Kind, PACKED_BYTES};
 /// One event of the table.
 pub(crate) struct Declaration {
     pub(crate) name: String,
-    /// In the order they are written, repeats included.
+    /// In the order of the table, including repetitions.
     pub(crate) attributes: Vec<(String, u64)>,
     pub(crate) fields: Vec<Field>,
 }
 
 pub(crate) struct Field {
-    pub(crate) what: What,
+    pub(crate) what: FieldContent,
     pub(crate) name: String,
     pub(crate) tag: Option<u32>,
-    /// Where a form can say so, that it is shown as its type says.
+    /// Whether the field has `format=Default`: it is shown as its type implies.
     pub(crate) format_default: bool,
 }
 
-pub(crate) enum What {
+pub(crate) enum FieldContent {
     Value(Kind),
     Array(Kind),
     Fixed(Kind, u16),
     Struct(u8),
-    /// In type with its flags, out type.
+    /// In type with its flags, and out type.
     Packed(u8, u8),
 }
 
-/// The whole table.
+/// Reads the whole table.
 pub(crate) fn read() -> Vec<Declaration> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/tracelogging/declarations.txt");
     let text = std::fs::read_to_string(&path).expect("the table can be read");
@@ -62,37 +63,37 @@ fn field(line: &str) -> Field {
     Field { what: self::what(what.trim()), name: name.to_owned(), tag, format_default }
 }
 
-fn what(word: &str) -> What {
+fn what(word: &str) -> FieldContent {
     let number = |text: &str| text.parse().unwrap_or_else(|e| panic!("{word}: {e}"));
     if let Some(count) = word.strip_prefix("Struct/") {
-        return What::Struct(number(count) as u8);
+        return FieldContent::Struct(number(count) as u8);
     }
     if let Some(types) = word.strip_prefix("Packed:") {
         let (in_type, out) = types.split_once(':').expect("in and out type");
-        return What::Packed(number(in_type) as u8, number(out) as u8);
+        return FieldContent::Packed(number(in_type) as u8, number(out) as u8);
     }
     match word.strip_suffix(']').and_then(|w| w.split_once('[')) {
-        None => What::Value(Kind::named(word)),
-        Some((kind, "")) => What::Array(Kind::named(kind)),
-        Some((kind, count)) => What::Fixed(Kind::named(kind), number(count)),
+        None => FieldContent::Value(Kind::named(word)),
+        Some((kind, "")) => FieldContent::Array(Kind::named(kind)),
+        Some((kind, count)) => FieldContent::Fixed(Kind::named(kind), number(count)),
     }
 }
 
 impl Declaration {
-    /// What an attribute is set to in the end, if it is written.
-    pub(crate) fn given(&self, key: &str) -> Option<u64> {
+    /// Returns the last value of an attribute, if it is set.
+    pub(crate) fn find_attribute(&self, key: &str) -> Option<u64> {
         self.attributes.iter().rev().find(|(k, _)| k == key).map(|(_, v)| *v)
     }
 
     pub(crate) fn last(&self, key: &str, default: u64) -> u64 {
-        self.given(key).unwrap_or(default)
+        self.find_attribute(key).unwrap_or(default)
     }
 
     pub(crate) fn all(&self, key: &str) -> u64 {
         self.attributes.iter().filter(|(k, _)| k == key).fold(0, |all, (_, v)| all | v)
     }
 
-    /// The event descriptor as it is in memory.
+    /// Returns the bytes of the event descriptor in memory.
     pub(crate) fn descriptor(&self) -> Vec<u8> {
         let mut bytes = (self.last("id", 0) as u16).to_le_bytes().to_vec();
         bytes.extend(
@@ -104,20 +105,22 @@ impl Declaration {
         bytes
     }
 
-    /// The metadata that the builder makes of it.
+    /// Returns the metadata that the builder makes for the event.
     pub(crate) fn metadata(&self) -> Vec<u8> {
         let mut builder = MetadataBuilder::new(&self.name, self.all("tag") as u32);
         for field in &self.fields {
             let (in_type, out, arity) = match &field.what {
-                What::Value(kind) if kind.name == "Custom" => {
+                FieldContent::Value(kind) if kind.name == "Custom" => {
                     (kind.in_type, kind.out, Arity::Custom(CUSTOM_SCHEMA))
                 }
-                What::Value(kind) => (kind.in_type, kind.out, Arity::Scalar),
-                What::Array(kind) => (kind.in_type, kind.out, Arity::Variable),
-                What::Fixed(kind, count) => (kind.in_type, kind.out, Arity::Fixed(*count)),
-                What::Struct(members) => (TYPE_STRUCT, *members, Arity::Scalar),
-                What::Packed(in_type, out) if in_type & 64 != 0 => (in_type & 31, *out, Arity::Variable),
-                What::Packed(in_type, out) => (*in_type, *out, Arity::Scalar),
+                FieldContent::Value(kind) => (kind.in_type, kind.out, Arity::Scalar),
+                FieldContent::Array(kind) => (kind.in_type, kind.out, Arity::Variable),
+                FieldContent::Fixed(kind, count) => (kind.in_type, kind.out, Arity::Fixed(*count)),
+                FieldContent::Struct(members) => (TYPE_STRUCT, *members, Arity::Scalar),
+                FieldContent::Packed(in_type, out) if in_type & 64 != 0 => {
+                    (in_type & 31, *out, Arity::Variable)
+                }
+                FieldContent::Packed(in_type, out) => (*in_type, *out, Arity::Scalar),
             };
             let tags = field.tag.unwrap_or(0);
             builder.add(&FieldMetadata { name: field.name.as_bytes(), in_type, out, tags, arity });
@@ -125,19 +128,21 @@ impl Declaration {
         builder.finish().unwrap_or_else(|e| panic!("{}: {e}", self.name)).to_vec()
     }
 
-    /// The data of its fields, end to end.
+    /// Returns the data of all fields, without gaps.
     pub(crate) fn payload(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         for field in &self.fields {
             match &field.what {
-                What::Value(kind) => bytes.extend(&kind.bytes()[0]),
-                What::Array(kind) => {
+                FieldContent::Value(kind) => bytes.extend(&kind.bytes()[0]),
+                FieldContent::Array(kind) => {
                     bytes.extend(3u16.to_le_bytes());
                     bytes.extend(kind.bytes().concat());
                 }
-                What::Fixed(kind, count) => bytes.extend(kind.bytes()[..usize::from(*count)].concat()),
-                What::Struct(_) => {}
-                What::Packed(..) => bytes.extend(PACKED_BYTES),
+                FieldContent::Fixed(kind, count) => {
+                    bytes.extend(kind.bytes()[..usize::from(*count)].concat())
+                }
+                FieldContent::Struct(_) => {}
+                FieldContent::Packed(..) => bytes.extend(PACKED_BYTES),
             }
         }
         bytes

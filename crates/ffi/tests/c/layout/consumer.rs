@@ -13,7 +13,7 @@ use traceweir_format::spec::event::{self, ExtType};
 
 use super::{offset, size};
 
-/// All of them.
+/// Adds all structures and constants to the unit.
 pub(super) fn rows(out: String) -> String {
     constants(only_in_c(traces(records(out))))
 }
@@ -135,7 +135,7 @@ fn logfile(out: &mut String, name: &str) {
 /// A structure that only C has: name, size, alignment, members with their offsets.
 type Published = (&'static str, usize, usize, &'static [(&'static str, usize)]);
 
-/// As published.
+/// The published structures that only C has.
 #[rustfmt::skip]
 const MEMBERS: &[Published] = &[
     ("PROCESSTRACE_HANDLE", 8, 8, &[]),

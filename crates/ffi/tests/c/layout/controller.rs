@@ -13,7 +13,7 @@ use traceweir_format::spec::{access, enable, session};
 
 use super::{offset, size, structures_of};
 
-/// Members of EVENT_TRACE_PROPERTIES, with which the other version of it begins.
+/// The members of EVENT_TRACE_PROPERTIES, with which version 2 begins.
 fn properties(out: &mut String, name: &str) {
     macro_rules! members {
         ($($c:literal $field:ident,)*) => {$(offset(out, name, $c, offset_of!(EventTraceProperties, $field));)*};
@@ -41,11 +41,11 @@ fn properties(out: &mut String, name: &str) {
     }
 }
 
-/// Headers of controllers.
+/// The headers for controllers.
 const HEADERS: [&str; 3] =
     ["traceweir/evntrace_control.h", "traceweir/evntrace_info.h", "traceweir/evntcons_access.h"];
 
-/// Everything here, behind what there is; nothing that the headers have is forgotten.
+/// Adds all structures and constants to the unit, and checks that none of the headers is missing.
 pub(super) fn rows(out: String) -> String {
     let unit = constants(published(structures(out)));
     for (name, members) in HEADERS.into_iter().flat_map(structures_of) {
@@ -57,7 +57,7 @@ pub(super) fn rows(out: String) -> String {
     unit
 }
 
-/// Structures that Rust has.
+/// Structures that Rust defines too.
 fn structures(mut out: String) -> String {
     let name = "EVENT_TRACE_PROPERTIES";
     size(&mut out, name, size_of::<EventTraceProperties>(), align_of::<EventTraceProperties>());
@@ -102,10 +102,10 @@ fn structures(mut out: String) -> String {
     out
 }
 
-/// Name, size, alignment, members with their offsets.
+/// A structure: name, size, alignment, members with their offsets.
 type Structure = (&'static str, usize, usize, &'static [(&'static str, usize)]);
 
-/// Structures of information classes: as published.
+/// Structures of information classes, as published.
 #[rustfmt::skip]
 const PUBLISHED: &[Structure] = &[
     ("CLASSIC_EVENT_ID", 24, 4, &[("EventGuid", 0), ("Type", 16), ("Reserved", 17)]),
@@ -134,7 +134,7 @@ const PUBLISHED: &[Structure] = &[
     ("CONTROLTRACE_ID", 8, 8, &[]),
 ];
 
-/// Those that only C has.
+/// Structures that only C has.
 fn published(mut out: String) -> String {
     for (name, bytes, align, members) in PUBLISHED {
         size(&mut out, name, *bytes, *align);
