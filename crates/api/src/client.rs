@@ -133,7 +133,7 @@ pub(crate) fn register(
     known: impl FnOnce(Handle),
 ) -> Result<Handle> {
     let mut shared = Client::get().lock();
-    let decoding = traits.and_then(|traits| Decoding::by(traits, provider));
+    let decoding = traits.and_then(|traits| Decoding::from_traits(traits, provider));
     let decoding = decoding.map(|decoding| shared.interned.decoding(decoding));
     let traits = traits.map(|traits| shared.interned.traits(traits));
     drop(shared);
@@ -184,7 +184,7 @@ pub(crate) fn track_binary(handle: Handle) -> Result<()> {
     }
     let module = shared.interned.module(module);
     handle.slot().set_module(Some(module));
-    handle.slot().tell_module_to_all();
+    handle.slot().send_module_to_all();
     Ok(())
 }
 
@@ -195,7 +195,7 @@ pub(crate) fn unregister(handle: Handle) -> bool {
     }
     // A forked child that unregisters its last provider need not first register it anew.
     if fork::is_forked() && Handle::all().next().is_none() {
-        handle.slot().unwish(u64::MAX);
+        handle.slot().disable_sessions(u64::MAX);
     } else {
         Client::get().renounce(handle);
     }
@@ -257,7 +257,7 @@ impl Client {
     fn announce(&'static self, handle: Handle) -> Result<()> {
         let number = handle.number();
         self.lock().apply_private(handle);
-        self.tell_private_of(handle);
+        self.send_module_to_private(handle);
         let mut shared = self.lock();
         self.start_thread(&mut shared, Duration::ZERO);
         if matches!(shared.thread, Thread::Running) {
@@ -306,7 +306,7 @@ impl Client {
     /// A retired registration: its sessions are forgotten, the daemons told.
     fn renounce(&'static self, handle: Handle) {
         let mut shared = self.lock();
-        handle.slot().unwish(u64::MAX);
+        handle.slot().disable_sessions(u64::MAX);
         shared.awaited.retain(|(_, n)| *n != handle.number());
         shared.late.retain(|(_, n)| *n != handle.number());
         shared.late_traits.retain(|(_, n)| *n != handle.number());
@@ -399,7 +399,7 @@ impl Client {
     pub(crate) fn end_sessions(&self, which: impl Fn(&Open) -> bool) -> Closed {
         let mut shared = self.lock();
         let outlets = shared.table.take(which);
-        let changed = Handle::all().filter(|h| outlets != 0 && h.slot().unwish(outlets)).collect();
+        let changed = Handle::all().filter(|h| outlets != 0 && h.slot().disable_sessions(outlets)).collect();
         drop(shared);
         let mut quiet = true;
         for outlet in outlets::numbers(outlets) {

@@ -156,7 +156,7 @@ impl PrivateSession {
         }
         drop(shared);
         if tracks {
-            client.tell_modules(self.id, |handle| handle.slot().provider() == provider);
+            client.send_modules(self.id, |handle| handle.slot().provider() == provider);
         }
         client.tell(changed, params.source, for_provider(&params.filters).cloned());
         refused.map_or(Ok(()), |(status, why)| Err(Error::refused(status, why)))
@@ -170,7 +170,7 @@ impl PrivateSession {
         open.enables.retain(|(p, _)| *p != provider);
         let outlet = open.outlet;
         let changed = Handle::all()
-            .filter(|h| h.slot().provider() == provider && h.slot().unwish(1 << outlet))
+            .filter(|h| h.slot().provider() == provider && h.slot().disable_sessions(1 << outlet))
             .collect();
         drop(shared);
         client.tell(changed, Guid::NULL, None);

@@ -47,7 +47,7 @@ pub(super) fn class_handle(handle: Handle, class: usize) -> u64 {
 /// The class behind a number.
 fn class_of(class_handle: u64) -> Option<Guid> {
     let low = class_handle & 0xFFFF_FFFF;
-    let handle = Handle::of_raw(class_handle & !0xFFFF_FFFF | low & SLOTS)?;
+    let handle = Handle::from_raw_of_any_kind(class_handle & !0xFFFF_FFFF | low & SLOTS)?;
     let class = usize::try_from(low >> CLASS).ok()?.checked_sub(1)?;
     handle.slot().classes().get(class).copied()
 }

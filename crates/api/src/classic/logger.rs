@@ -34,8 +34,8 @@ pub(super) struct Logger {
 
 /// The number of the session that has a registration now.
 pub(super) fn of(handle: Handle) -> Option<u64> {
-    let wish = handle.slot().wishes().next()?;
-    let raw = low_half(wish.ticket) << 32 | u64::from(handle.number());
+    let enable = handle.slot().session_enables().next()?;
+    let raw = low_half(enable.ticket) << 32 | u64::from(handle.number());
     (raw != INVALID_LOGGER).then_some(raw)
 }
 
@@ -58,9 +58,9 @@ impl Logger {
     pub(super) fn find(raw: u64) -> Result<Self, TraceError> {
         let handle = (raw != INVALID_LOGGER).then(|| Handle::from_number(raw as u32)).flatten();
         let handle = handle.filter(|handle| handle.slot().is_classic()).ok_or(TraceError::InvalidHandle)?;
-        let wish = handle.slot().wishes().find(|wish| low_half(wish.ticket) == raw >> 32);
-        let wish = wish.ok_or(TraceError::InvalidHandle)?;
-        Ok(Self { outlet: wish.outlet, ticket: wish.ticket, level: wish.level, flags: wish.any as u32 })
+        let enable = handle.slot().session_enables().find(|enable| low_half(enable.ticket) == raw >> 32);
+        let enable = enable.ok_or(TraceError::InvalidHandle)?;
+        Ok(Self { outlet: enable.outlet, ticket: enable.ticket, level: enable.level, flags: enable.any as u32 })
     }
 
     /// The calling thread, where it may write. In a forked child that has not registered anew, what goes to the parent's session is lost.

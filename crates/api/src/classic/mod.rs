@@ -231,7 +231,7 @@ pub fn register_known(
 
 /// Ends a registration by its number; one that is unknown is ERROR_INVALID_PARAMETER.
 pub fn unregister(raw: u64) -> Result<()> {
-    let found = Handle::of_raw(raw).filter(|handle| handle.slot().is_classic());
+    let found = Handle::from_raw_of_any_kind(raw).filter(|handle| handle.slot().is_classic());
     if found.is_some_and(client::unregister) {
         return Ok(());
     }

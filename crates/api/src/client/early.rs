@@ -39,7 +39,7 @@ impl Control {
         // is until it answers.
         wanted.retain(|one| {
             let outlet = shared.table.find(owner, one.session).map(|open| open.outlet);
-            outlet.is_none_or(|outlet| handle.slot().wish_of(outlet).is_none())
+            outlet.is_none_or(|outlet| handle.slot().enable_of_outlet(outlet).is_none())
         });
         // What cannot be had here waits for the daemon.
         wanted.retain(|one| shared.open_early(peer, asked, one).is_ok());
@@ -75,7 +75,7 @@ impl Control {
         for Early { session, .. } in unwanted {
             let outlet = shared.table.find(owner, session).map(|open| open.outlet);
             if let (Some(outlet), Some(handle)) = (outlet, Handle::from_number(registration)) {
-                is_changed |= handle.slot().unwish(1 << outlet);
+                is_changed |= handle.slot().disable_sessions(1 << outlet);
             }
         }
         drop(shared);

@@ -94,7 +94,7 @@ impl Control {
             Message::TellModules { registrations, session } => {
                 let (owner, session) = self.place_of(at, session);
                 for registration in registrations {
-                    self.tell_module(owner, registration, session);
+                    self.send_module(owner, registration, session);
                 }
             }
             Message::CloseSession { order, session } => self.close(at, order, session),
@@ -199,7 +199,7 @@ impl Control {
         };
         let change = match code {
             EnableCode::Enable => shared.enable(handle, outlet, ticket, params),
-            EnableCode::Disable if handle.slot().unwish(1 << outlet) => Change::Changed,
+            EnableCode::Disable if handle.slot().disable_sessions(1 << outlet) => Change::Changed,
             EnableCode::Disable => Change::None,
             EnableCode::CaptureState => {
                 drop(shared);
@@ -221,16 +221,16 @@ impl Control {
     }
 
     /// Tells a session where a registration lives; one that tells all sessions has told this one.
-    fn tell_module(&self, owner: Owner, registration: u32, session: u64) {
+    fn send_module(&self, owner: Owner, registration: u32, session: u64) {
         let Some(handle) = Handle::from_number(registration) else { return };
-        if handle.slot().tells_module() {
+        if handle.slot().sends_module() {
             return;
         }
         // Takes the loader's lock, which must not be waited for under the client's: `client::track_binary` says why.
         let module = handle.find_module();
         let outlet = self.client.lock().table.find(owner, session).map(|open| open.outlet);
         if let Some(outlet) = outlet {
-            handle.slot().tell_session(outlet, &module);
+            handle.slot().send_module_to(outlet, &module);
         }
     }
 
@@ -270,7 +270,7 @@ impl Shared {
         ticket: Ticket,
         params: &EnableParams,
     ) -> Change {
-        let change = handle.wish(outlet, ticket, params);
+        let change = handle.enable_session(outlet, ticket, params);
         if let Some(filter) = for_provider(&params.filters)
             && handle.slot().is_registering()
         {
@@ -318,11 +318,11 @@ impl Shared {
 
 /// Asks a provider for its state, with the level and masks of the session that asks.
 pub(crate) fn capture(handle: Handle, outlet: u8, params: &EnableParams) {
-    let wish = handle.slot().wish_of(outlet);
-    let wish = wish
+    let enable = handle.slot().enable_of_outlet(outlet);
+    let enable = enable
         .map_or(Combined { level: params.level, any: params.match_any, all: params.match_all }, |w| {
             Combined { level: w.level, any: w.any, all: w.all }
         });
-    handle.slot().tell_module_again(outlet);
-    handle.slot().capture_state(params.source, wish, &params.filters, 1 << (outlet & 63));
+    handle.slot().resend_module(outlet);
+    handle.slot().capture_state(params.source, enable, &params.filters, 1 << (outlet & 63));
 }

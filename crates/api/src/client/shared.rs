@@ -225,7 +225,7 @@ impl Shared {
         let provider = handle.slot().provider();
         for open in self.table.open.iter().filter(|o| o.owner == Owner::Private) {
             for (_, params) in open.enables.iter().filter(|(p, _)| *p == provider) {
-                handle.wish(open.outlet, open.ticket, params);
+                handle.enable_session(open.outlet, open.ticket, params);
             }
         }
     }
@@ -239,7 +239,7 @@ impl Shared {
         let mut changed = Vec::new();
         for handle in Handle::all() {
             let before = handle.slot().combined(inherited);
-            handle.slot().unwish(inherited);
+            handle.slot().disable_sessions(inherited);
             if handle.slot().combined(u64::MAX) == before {
                 handle.slot().forget_changes();
             } else {

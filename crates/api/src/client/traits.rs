@@ -39,7 +39,7 @@ pub(crate) fn set_traits(handle: Handle, traits: &[u8]) -> Result<()> {
     if is_being_set || !handle.slot().traits().is_empty() {
         return Err(invalid("the traits of a registration are set once"));
     }
-    let decoding = Decoding::by(traits, handle.slot().provider());
+    let decoding = Decoding::from_traits(traits, handle.slot().provider());
     let decoding = decoding.map(|decoding| shared.interned.decoding(decoding));
     let traits = shared.interned.traits(traits);
     if matches!(shared.thread, Thread::Running) {

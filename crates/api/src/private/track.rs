@@ -29,7 +29,7 @@ impl PrivateSession {
         open.tracks_binaries = on;
         drop(shared);
         if on {
-            client.tell_modules(self.id, |_| true);
+            client.send_modules(self.id, |_| true);
         }
         Ok(())
     }
@@ -50,15 +50,15 @@ pub(crate) fn not_for_private(class: InfoClass) -> Error {
 
 impl Client {
     /// Tells a private session where some of the registrations live that it has enabled; those that tell all sessions have told it.
-    pub(crate) fn tell_modules(&self, session: u64, which: impl Fn(&Handle) -> bool) {
+    pub(crate) fn send_modules(&self, session: u64, which: impl Fn(&Handle) -> bool) {
         let Some(outlet) = self.outlet_of(session) else { return };
-        let is_to_tell = |it: &Handle| !it.slot().tells_module() && it.slot().wish_of(outlet).is_some();
+        let is_to_tell = |it: &Handle| !it.slot().sends_module() && it.slot().enable_of_outlet(outlet).is_some();
         for handle in Handle::all().filter(|handle| which(handle) && is_to_tell(handle)) {
             let module = handle.find_module();
             // Under the lock the outlet is still that of the session.
             let mut shared = self.lock();
             if let Some(open) = shared.table.find(Owner::Private, session) {
-                handle.slot().tell_session(open.outlet, &module);
+                handle.slot().send_module_to(open.outlet, &module);
             }
         }
     }
@@ -68,7 +68,7 @@ impl Client {
     }
 
     /// Tells all private sessions that track binaries and want a new registration where it lives.
-    pub(crate) fn tell_private_of(&self, handle: Handle) {
+    pub(crate) fn send_module_to_private(&self, handle: Handle) {
         let provider = handle.slot().provider();
         let shared = self.lock();
         let tracking = shared.table.open.iter().filter(|open| {
@@ -77,7 +77,7 @@ impl Client {
         let sessions: Vec<u64> = tracking.map(|open| open.session).collect();
         drop(shared);
         for session in sessions {
-            self.tell_modules(session, |it| it.number() == handle.number());
+            self.send_modules(session, |it| it.number() == handle.number());
         }
     }
 }

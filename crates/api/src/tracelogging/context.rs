@@ -170,7 +170,7 @@ impl Context {
             return Status::ERROR_SUCCESS.0;
         }
         self.words.level.store(0, Ordering::Relaxed);
-        let handle = Handle::of_raw(self.handle.swap(0, Ordering::Relaxed));
+        let handle = Handle::from_raw_of_any_kind(self.handle.swap(0, Ordering::Relaxed));
         let status = handle.map_or(Status::ERROR_SUCCESS, |h| status_of(h.unregister()));
         // Once more: a notice may have come in between.
         self.words.level.store(0, Ordering::Relaxed);
@@ -189,7 +189,7 @@ impl Context {
         related: Option<&Guid>,
         data: Blocks<'_>,
     ) -> u32 {
-        match Handle::of_raw(self.handle.load(Ordering::Relaxed)) {
+        match Handle::from_raw_of_any_kind(self.handle.load(Ordering::Relaxed)) {
             Some(handle) => {
                 status_of(handle.write_let_through(descriptor, metadata, activity, related, data)).0
             }

@@ -23,12 +23,12 @@ fn composed_with(slot: &Slot, what: &Event<'_>, extras: Option<&Extras<'_>>) -> 
     let items = Items::with(slot.traits(), what.metadata, what.related, extras);
     let mut claim = Claim::new().unwrap();
     let mut stage = claim.composer.stage();
-    compose(&mut stage, slot, what, &Given::NOTHING, 4711, &items);
+    compose(&mut stage, slot, what, &Overrides::NONE, 4711, &items);
     let bytes = bytes_of(&mut stage);
     if extras.is_none() && is_small(slot, what, slot.traits()) {
         let mut words = Stage::EMPTY;
         let mut stage = Stage::new(&mut words);
-        compose_small(&mut stage, slot, what, &Given::NOTHING, slot.traits(), 4711);
+        compose_small(&mut stage, slot, what, &Overrides::NONE, slot.traits(), 4711);
         assert!(bytes_of(&mut stage) == bytes, "the usual way leads to the same");
     }
     bytes
@@ -108,7 +108,7 @@ fn every_event_has_the_bytes_that_the_format_gives_it() {
 fn a_guid_to_decode_by_stands_in_the_header_and_the_provider_in_an_item() {
     let decode = Guid::from_u128(0x5EED);
     let traits = TraitsBuilder::new("Provider").decode_guid(&decode).finish().unwrap().to_vec();
-    let decoding: &'static Decoding = Box::leak(Box::new(Decoding::by(&traits, PROVIDER).unwrap()));
+    let decoding: &'static Decoding = Box::leak(Box::new(Decoding::from_traits(&traits, PROVIDER).unwrap()));
     let kept: &'static Traits = Box::leak(Box::new(Traits::new(&traits)));
     let handle = Handle::claim(PROVIDER, None, None).unwrap();
     handle.slot().set_traits(Some(kept), Some(decoding));
@@ -133,7 +133,7 @@ fn a_guid_to_decode_by_stands_in_the_header_and_the_provider_in_an_item() {
     let mut want = Vec::new();
     header.encode(b"data", &mut want).unwrap();
     assert_eq!(record, want);
-    assert!(Decoding::by(TraitsBuilder::new("other").finish().unwrap(), PROVIDER).is_none());
+    assert!(Decoding::from_traits(TraitsBuilder::new("other").finish().unwrap(), PROVIDER).is_none());
     assert!(handle.retire());
     handle.release();
 }
@@ -191,7 +191,7 @@ impl Session {
         Client::get();
         let memory = Memory::open(outlet);
         let handle = Handle::claim(PROVIDER, traits, None).unwrap();
-        let change = handle.slot().wish(outlet, memory.ticket, &EnableParams::default());
+        let change = handle.slot().enable_session(outlet, memory.ticket, &EnableParams::default());
         assert_eq!(change.refusal(), None);
         Self { handle, memory }
     }
@@ -204,7 +204,7 @@ impl Session {
     }
 
     fn end(self) {
-        self.handle.slot().unwish(u64::MAX);
+        self.handle.slot().disable_sessions(u64::MAX);
         drop(self.memory);
         assert!(self.handle.retire());
         self.handle.release();
@@ -307,8 +307,8 @@ fn only_the_usual_event_of_one_session_goes_straight() {
     assert!(goes(raw, d, none, 0, std::ptr::null()) && session.arrived().len() == 1, "none are needed");
     let missing = [DataDescriptor { size: 1, ..DataDescriptor::default() }];
     assert!(!goes(raw, d, none, 1, missing.as_ptr()), "a size without an address");
-    let ticket = slot.wish_of(61).unwrap().ticket;
-    let asks = |params: &EnableParams| assert_eq!(slot.wish(61, ticket, params).refusal(), None);
+    let ticket = slot.enable_of_outlet(61).unwrap().ticket;
+    let asks = |params: &EnableParams| assert_eq!(slot.enable_session(61, ticket, params).refusal(), None);
     asks(&EnableParams { level: 2, ..EnableParams::default() });
     assert!(!goes(raw, d, none, 1, p), "a level that nobody wants");
     // As by a macro whose provider has not been told yet, and by whoever asked before the session changed.
@@ -321,7 +321,7 @@ fn only_the_usual_event_of_one_session_goes_straight() {
     asks(&EnableParams::default());
     assert!(goes(raw, d, none, 1, p));
     assert_eq!(session.arrived().len(), 1);
-    slot.unwish(u64::MAX);
+    slot.disable_sessions(u64::MAX);
     assert!(!goes(raw, d, none, 1, p), "nobody");
     assert!(session.arrived().is_empty());
     session.end();
@@ -373,8 +373,8 @@ fn with_an_empty_pool() {
     let related = activity::create();
     let small = Event::new(&descriptor, &[b"payload"]);
     let large = Event { metadata: Some(&metadata), related: Some(&related), ..small };
-    let ticket = slot.wish_of(58).unwrap().ticket;
-    let enable = |property| slot.wish(58, ticket, &EnableParams { property, ..EnableParams::default() });
+    let ticket = slot.enable_of_outlet(58).unwrap().ticket;
+    let enable = |property| slot.enable_session(58, ticket, &EnableParams { property, ..EnableParams::default() });
     let claims = crate::provider::scratch::claim_all();
     assert!(claims.len() > 100);
     assert_eq!((write(slot, &small), write(slot, &large)), (Ok(()), Err(WriteError::NoRoom)));

@@ -25,10 +25,10 @@ fn single(shape: Shape, kind: Type, operator: Op, operand: Operand<'_>) -> Filte
 }
 
 fn passes_blocks(filter: &Filter, data: &[&[u8]]) -> bool {
-    let (slot, wish) = wish(0, vec![filter.clone()]);
+    let (slot, enable) = enable(0, vec![filter.clone()]);
     let d = EventDescriptor { version: 1, ..event(7, 4, 1) };
-    let passed = passes(&slot, &wish, &Event::new(&d, data));
-    slot.unwish(u64::MAX);
+    let passed = passes(&slot, &enable, &Event::new(&d, data));
+    slot.disable_sessions(u64::MAX);
     passed
 }
 
@@ -192,12 +192,12 @@ fn filters_of_one_event_combine_by_their_flags() {
     ] {
         assert_eq!(passes_payload(&blob(&events), &five), passed, "{events:?}");
     }
-    let (slot, wish) = wish(0, vec![blob(&[(of(7, 1, false, &[4]), true)])]);
+    let (slot, enable) = enable(0, vec![blob(&[(of(7, 1, false, &[4]), true)])]);
     let (d, metadata) = (EventDescriptor { version: 1, ..event(7, 4, 1) }, metadata("n"));
     let data: [&[u8]; 1] = [&five];
     let event = Event { metadata: Some(&metadata), ..Event::new(&d, &data) };
-    assert!(passes(&slot, &wish, &event), "TraceLogging events are not looked at");
-    slot.unwish(u64::MAX);
+    assert!(passes(&slot, &enable, &event), "TraceLogging events are not looked at");
+    slot.disable_sessions(u64::MAX);
 }
 
 proptest! {
@@ -232,11 +232,11 @@ proptest! {
         filter.data[at] = value;
         let slot = Slot::new();
         let params = EnableParams { filters: vec![filter], ..EnableParams::default() };
-        if slot.wish(3, Ticket(1), &params).refusal().is_none() {
-            let wish = slot.wish_of(3).unwrap();
+        if slot.enable_session(3, Ticket(1), &params).refusal().is_none() {
+            let enable = slot.enable_of_outlet(3).unwrap();
             let d = EventDescriptor { version: 1, ..super::event(7, 4, 1) };
-            let _ = passes(&slot, &wish, &Event::new(&d, &[&payload]));
-            slot.unwish(u64::MAX);
+            let _ = passes(&slot, &enable, &Event::new(&d, &[&payload]));
+            slot.disable_sessions(u64::MAX);
         }
     }
 }

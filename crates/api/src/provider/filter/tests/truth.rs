@@ -19,7 +19,7 @@
 //! | two | every step of one of them (enable, other filters, disable) from every state of both | the memory of each |
 //!
 //! Two sessions with all masks *and* all filters on both sides are not gone through together, as nothing in between depends on both. What decides
-//! (`deliver::is_for`) is given one session's wish and the event; of the registration it reads the filters of that wish and nothing of another's. So the
+//! (`deliver::is_for`) is given one session's enable and the event; of the registration it reads the filters of that enable and nothing of another's. So the
 //! decision for a session is a function of what it asked for, and a table of one session beside others that differ in every respect shows whether it
 //! is: every one of the 640 × 27 beside none, an open, a strict and a filtered session decides as it does alone. What two sessions do share are the hot words,
 //! which are looked at for every pair of masks, and the hint that all have filters, which is looked at for every pair of filters.
@@ -178,17 +178,17 @@ fn two_sessions_get_what_each_would_get_alone() {
     let alone: Vec<u64> = sessions.iter().map(|s| bits(&|i| s.gets(&events[i]))).collect();
     let params: Vec<_> = sessions.iter().map(params).collect();
     for (one, asked) in sessions.iter().enumerate() {
-        slot.wish(1, Ticket(1), &params[one]);
+        slot.enable_session(1, Ticket(1), &params[one]);
         for (two, other) in sessions.iter().enumerate() {
-            slot.wish(2, Ticket(1), &params[two]);
-            let (first, second) = (slot.wish_of(1).unwrap(), slot.wish_of(2).unwrap());
+            slot.enable_session(2, Ticket(1), &params[two]);
+            let (first, second) = (slot.enable_of_outlet(1).unwrap(), slot.enable_of_outlet(2).unwrap());
             let together = Together::of(&[asked, other]);
-            late.unwish(u64::MAX);
-            late.wish(2, Ticket(1), &params[two]);
-            late.wish(1, Ticket(1), &params[one]);
+            late.disable_sessions(u64::MAX);
+            late.enable_session(2, Ticket(1), &params[two]);
+            late.enable_session(1, Ticket(1), &params[one]);
             for (outlet, early) in [(1, &first), (2, &second)] {
-                let late = late.wish_of(outlet).unwrap();
-                let said = |it: &Wish| (it.level, it.any, it.all, it.property, it.filtered);
+                let late = late.enable_of_outlet(outlet).unwrap();
+                let said = |it: &SessionEnable| (it.level, it.any, it.all, it.property, it.filtered);
                 assert_eq!(said(&late), said(early), "{asked:?} {other:?}");
             }
             let mut got = [0_u64; 2];
@@ -219,22 +219,22 @@ fn masks_and_filters_of_a_session_decide_as_they_do_alone_beside_any_other() {
     let descriptors: Vec<_> = events.iter().map(descriptor).collect();
     let numbers: Vec<_> = events.iter().map(|e| e.number.to_le_bytes()).collect();
     let decides = |slot: &Slot, outlet, asked: &Asked| {
-        let wish = slot.wish_of(outlet).unwrap();
+        let enable = slot.enable_of_outlet(outlet).unwrap();
         for ((e, d), number) in events.iter().zip(&descriptors).zip(&numbers) {
             let blocks = [&number[..]];
             let event = Event { metadata: e.tracelogging.then_some(&metadata[..]), ..Event::new(d, &blocks) };
-            assert_eq!(deliver::is_for(slot, &wish, &event), asked.gets(e), "{asked:?} {e:?}");
+            assert_eq!(deliver::is_for(slot, &enable, &event), asked.gets(e), "{asked:?} {e:?}");
         }
     };
     let slot = Slot::new();
     for (one, two) in [(1, 2), (2, 1)] {
         for other in others() {
-            slot.unwish(u64::MAX);
+            slot.disable_sessions(u64::MAX);
             if let Some(other) = &other {
-                slot.wish(two, Ticket(1), &params(other));
+                slot.enable_session(two, Ticket(1), &params(other));
             }
             for asked in sessions().iter().flat_map(filters) {
-                slot.wish(one, Ticket(1), &params(&asked));
+                slot.enable_session(one, Ticket(1), &params(&asked));
                 decides(&slot, one, &asked);
             }
             if let Some(other) = &other {
@@ -242,7 +242,7 @@ fn masks_and_filters_of_a_session_decide_as_they_do_alone_beside_any_other() {
             }
         }
     }
-    slot.unwish(u64::MAX);
+    slot.disable_sessions(u64::MAX);
 }
 
 #[test]

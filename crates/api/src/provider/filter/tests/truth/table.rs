@@ -103,11 +103,11 @@ impl Table {
         let memory = &self.memories[session];
         match asked {
             Some(asked) => {
-                let change = self.handle.slot().wish(memory.outlet, memory.ticket, &params(asked));
+                let change = self.handle.slot().enable_session(memory.outlet, memory.ticket, &params(asked));
                 assert_eq!(change.refusal(), None, "{asked:?}");
             }
             None => {
-                self.handle.slot().unwish(1 << memory.outlet);
+                self.handle.slot().disable_sessions(1 << memory.outlet);
             }
         }
     }
@@ -134,7 +134,7 @@ impl Table {
 
 impl Drop for Table {
     fn drop(&mut self) {
-        self.handle.slot().unwish(u64::MAX);
+        self.handle.slot().disable_sessions(u64::MAX);
         assert!(self.handle.retire());
         self.handle.release();
     }
