@@ -23,7 +23,7 @@ use traceweir_format::spec::status::Status;
 use traceweir_session::info::{Machine, local_answer, read_set};
 use traceweir_transport::message::{ProviderEntry, SessionRef};
 
-use super::{Controller, answer_of_nobody, check_about, guid_info, own_providers, unknown_provider};
+use super::{Controller, idle_answer, check_about, guid_info, own_providers, unknown_provider};
 use crate::controller::not_running;
 use crate::error::{Error, Result};
 use crate::private::{PrivateSession, not_for_private};
@@ -187,7 +187,7 @@ pub fn ask<'a>(asked: impl Into<Asked<'a>>, session: &SessionRef, query: Query) 
         (Asked::Private(_), About::Session) => Err(not_for_private(query.class())),
         (asked, _) => asked.question(|daemon| match daemon {
             Some(daemon) => daemon.query_information(session, query),
-            None => answer_of_nobody(session, query),
+            None => idle_answer(session, query),
         }),
     }
 }
@@ -253,7 +253,7 @@ fn told_by(daemon: &mut Controller, class: InfoClass, about: Guid) -> Result<Vec
 fn told_by_nobody(class: InfoClass) -> Result<Vec<u8>> {
     match class {
         InfoClass::TraceMaxLoggersQuery => {
-            Ok(answer_of_nobody(&super::NO_SESSION, Query::MaxLoggers)?.to_bytes())
+            Ok(idle_answer(&super::NO_SESSION, Query::MaxLoggers)?.to_bytes())
         }
         InfoClass::TraceGuidQueryInfo | InfoClass::TraceGroupQueryInfo => Err(unknown_provider()),
         InfoClass::TraceGuidQueryList => Ok(guids_to_bytes(&own_providers())),
