@@ -1,13 +1,16 @@
-//! What a thread needs to put an event together: room for the values, and the metadata of the events that it wrote last.
+//! The memory in which a thread composes events: values, and a cache of metadata.
 //!
 //! ```text
-//!   callsite + shape ──hash──▶ one of 64 places of this thread ──▶ the same callsite and shape? its metadata : made anew, in that place
+//!   callsite + shape ──hash──▶ one of 64 entries of this thread ──▶ same callsite and shape? its
+//! metadata : rebuilt in that entry
 //! ```
 //!
-//! Metadata is the name of the callsite and the names and types of the fields that have a value; at most callsites these are always the same. Each thread has
-//! its own places: no lock, no word that threads share, and a bound (a callsite that comes to a taken place takes it over).
+//! Metadata is the name of the callsite and the names and types of the fields that have a value; at
+//! most callsites these are always the same. Each thread has its own entries: no lock, no shared
+//! word, and a bound (a callsite that hashes to a used entry replaces it).
 //!
-//! A `Debug` that writes an event itself finds the thread's memory in use, and gets memory of its own for that event.
+//! A `Debug` implementation that writes an event itself finds the thread's memory in use, and gets
+//! separate memory for that event.
 
 use std::cell::Cell;
 
@@ -16,7 +19,7 @@ use tracing_core::Metadata;
 
 use super::values::{Described, Values};
 
-/// Places for metadata; a power of two.
+/// Number of cache entries; a power of two.
 const PLACES: usize = 64;
 const PLACE_BITS: u32 = PLACES.trailing_zeros();
 
@@ -28,7 +31,7 @@ pub(super) struct Scratch {
 }
 
 impl Scratch {
-    /// Lends the thread's memory, with no values in it.
+    /// Calls `f` with the thread's memory, without values in it.
     pub(super) fn with<R>(f: impl FnOnce(&mut Self) -> R) -> R {
         thread_local! {
             static SPARE: Cell<Option<Box<Scratch>>> = const { Cell::new(None) };
@@ -42,23 +45,24 @@ impl Scratch {
     }
 }
 
-/// Metadata that was made before.
+/// A cache of metadata.
 #[derive(Default)]
 pub(super) struct Known {
     /// Empty until the first event.
     places: Vec<Place>,
 }
 
-/// One callsite with one shape.
+/// The metadata of one callsite with one shape.
 struct Place {
-    /// Where the callsite's description lies, which stays for ever; 0 for none.
+    /// Address of the callsite's description, which is never freed; 0 for none.
     callsite: usize,
     shape: Vec<Described>,
     blob: MetadataBuilder,
 }
 
 impl Known {
-    /// The metadata of an event or span with values of this shape; `None` where names are longer than metadata may be.
+    /// Returns the metadata of an event or span with values of this shape; `None` if names are too
+    /// long for metadata.
     pub(super) fn metadata(
         &mut self,
         callsite: &'static Metadata<'static>,

@@ -1,17 +1,21 @@
-//! Providers of targets that become known only when the program runs.
+//! Providers of targets that appear at run time.
 //!
 //! ```text
-//!   a target that is new ──▶ the program's rule: a name? ──▶ registered, unless it is already ──▶ a place of its own, for ever
-//!   a target that is known ──▶ its place; no lock
+//!   a new target ──▶ the program's rule: a name? ──▶ registered, unless it is already ──▶ a
+//! permanent entry
+//!   a known target ──▶ its entry; no lock
 //! ```
 //!
 //! Invariants
 //!
-//! 1. Targets are looked at one after the other and places are filled in that order, so the first empty one ends the search.
-//! 2. There are [`MAX_TARGETS`] places. Targets beyond, those without a name, and those whose provider cannot be registered, use the layer's own provider.
-//! 3. Registering waits for the daemons and the thread that runs callbacks. It happens when an event or span is about to be written and never while `tracing`
-//!    asks about callsites, which it does under a lock.
-//! 4. While a thread names and registers, its callbacks rebuild nothing: callsites of a target that is not known yet ask each time.
+//! 1. Entries are filled one after the other, so the first empty one ends the search.
+//! 2. There are [`MAX_TARGETS`] entries. Targets beyond, those without a name, and those whose
+//!    provider cannot be registered, use the layer's own provider.
+//! 3. Registering waits for the daemons and the callback thread. It happens when an event or span
+//!    is about to be written and never while `tracing` asks about callsites, which it does under a
+//!    lock.
+//! 4. While a thread names and registers, its callbacks rebuild nothing: callsites of an unknown
+//!    target ask each time.
 
 use std::cell::Cell;
 use std::fmt;
@@ -24,14 +28,14 @@ thread_local! {
     static NAMING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether this thread is about to register a provider in the middle of an event.
+/// Returns whether this thread is about to register a provider in the middle of an event.
 pub(super) fn is_naming() -> bool {
     NAMING.try_with(Cell::get).unwrap_or(true)
 }
 
 type NameOf = dyn Fn(&str) -> Option<String> + Send + Sync;
 
-/// Says which provider a target has.
+/// The program's rule that names the provider of a target.
 #[derive(Clone)]
 pub(super) struct Rule(pub(super) Arc<NameOf>);
 
@@ -43,18 +47,18 @@ impl fmt::Debug for Rule {
 
 type Register = Box<dyn Fn(&str) -> Result<Provider> + Send + Sync>;
 
-/// Targets that were named so far.
+/// The targets that were named so far.
 pub(super) struct Named {
     rule: Rule,
     register: Register,
     places: Vec<OnceLock<Place>>,
-    /// Held while a place is filled.
+    /// Held while an entry is filled.
     adding: Mutex<()>,
 }
 
 struct Place {
     target: String,
-    /// Its name and itself; `None` for the layer's own.
+    /// Name and provider; `None` for the layer's own.
     provider: Option<(String, Arc<Provider>)>,
 }
 
@@ -78,22 +82,22 @@ impl Named {
         self.filled().find(|place| place.target == target)
     }
 
-    /// Whether no more targets become known.
+    /// Returns whether all entries are used.
     pub(super) fn is_full(&self) -> bool {
         self.places.last().is_none_or(|place| place.get().is_some())
     }
 
-    /// Whether the provider of a target will stay what it is.
+    /// Returns whether the provider of a target is final.
     pub(super) fn knows(&self, target: &str) -> bool {
         self.place_of(target).is_some() || self.is_full()
     }
 
-    /// All providers so far.
+    /// Iterates over all providers so far.
     pub(super) fn providers(&self) -> impl Iterator<Item = &Provider> {
         self.filled().filter_map(|place| place.provider.as_ref()).map(|(_, provider)| &**provider)
     }
 
-    /// The provider of a target, registered if that is new; `None` for the layer's own.
+    /// Returns the provider of a target, registering it if it is new; `None` for the layer's own.
     pub(super) fn provider_of(&self, target: &str) -> Option<&Provider> {
         let place = self.place_of(target).or_else(|| self.add(target))?;
         place.provider.as_ref().map(|(_, provider)| &**provider)
@@ -101,7 +105,7 @@ impl Named {
 
     #[cold]
     fn add(&self, target: &str) -> Option<&Place> {
-        // A rule that writes events would be asked about their targets, and so on.
+        // A rule that writes events would be called for their targets, without end.
         if self.is_full() || is_naming() {
             return None;
         }
@@ -124,7 +128,7 @@ impl Named {
     }
 }
 
-/// Ends with the naming, also where the rule panics.
+/// Marks the naming until drop, also if the rule panics.
 struct Turn;
 
 impl Turn {
