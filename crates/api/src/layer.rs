@@ -1,24 +1,19 @@
 //! A layer for `tracing-subscriber`: events and spans of a program as TraceLogging events.
 //!
 //! ```text
-//!   info!(user, "logged in")       event with the callsite's name, opcode 0, in the activity of
-//! the enclosing span
-//!   info_span!("request", id)      start event (opcode 1): a new activity, related to that of the
-//! parent
+//!   info!(user, "logged in")       event with the callsite's name, opcode 0, in the activity of the enclosing span
+//!   info_span!("request", id)      start event (opcode 1): a new activity, related to that of the parent
 //!     span.record("status", 200)     stored
-//!     span.follows_from(&other)      event (opcode 240, receive): this activity, related to the
-//! other one
+//!     span.follows_from(&other)      event (opcode 240, receive): this activity, related to the other one
 //!   …the last handle is dropped    stop event (opcode 2): all fields with their last values
 //!   log::warn!("…")                an event like any other, through `tracing_log::LogTracer`
 //! ```
 //!
 //! | In `tracing` | In ETW |
 //! |---|---|
-//! | ERROR, WARN, INFO, DEBUG, TRACE | levels 2, 3, 4, 5, 6, as in `tracing-etw`; a session with
-//! level 5 gets no TRACE |
+//! | ERROR, WARN, INFO, DEBUG, TRACE | levels 2, 3, 4, 5, 6, as in `tracing-etw`; a session with level 5 gets no TRACE |
 //! | target | the layer's provider and default keyword, unless the builder set others for it |
-//! | name of the callsite | name of the event: `event src/main.rs:12` unless the program sets
-//! `name:` |
+//! | name of the callsite | name of the event: `event src/main.rs:12` unless the program sets `name:` |
 //! | integers, floats, `bool` | int64, uint64, double, bool32 |
 //! | `i128`, `u128`, `&[u8]` | binary; numbers with their lowest byte first |
 //! | `&str`, errors, `?debug`, `%display`, the message | counted UTF-8 text |
@@ -97,7 +92,7 @@ use tracing_subscriber::registry::LookupSpan;
 
 use crate::provider::activity;
 pub use builder::{BuiltLayer, LayerBuilder};
-use describe::{Known, Scratch};
+use describe::{MetadataCache, Scratch};
 pub use interest::EtwFilter;
 use interest::Home;
 pub use routes::MAX_TARGETS;
@@ -130,8 +125,8 @@ struct Head<'a> {
 
 impl Head<'_> {
     /// Writes the event. A session without room counts it as lost.
-    fn write(&self, values: &Values, known: &mut Known) {
-        let Some(metadata) = known.metadata(self.callsite, values.shape()) else { return };
+    fn write(&self, values: &Values, cache: &mut MetadataCache) {
+        let Some(metadata) = cache.metadata(self.callsite, values.shape()) else { return };
         let descriptor = EventDescriptor {
             channel: CHANNEL_TRACELOGGING,
             level: etw_level(*self.callsite.level()),
@@ -174,7 +169,7 @@ where
         Scratch::with(|scratch| {
             event.record(&mut scratch.values);
             let head = Head { route, callsite, opcode: INFO, activity, related: None };
-            head.write(&scratch.values, &mut scratch.known);
+            head.write(&scratch.values, &mut scratch.metadata_cache);
         });
     }
 
@@ -187,7 +182,7 @@ where
             attributes.record(&mut scratch.values);
             let activity = Some(span::begin(&span, self.number, related, scratch.values.to_kept()));
             Head { route, callsite, opcode: START, activity, related }
-                .write(&scratch.values, &mut scratch.known);
+                .write(&scratch.values, &mut scratch.metadata_cache);
         });
     }
 
@@ -209,7 +204,7 @@ where
         };
         Scratch::with(|scratch| {
             Head { route, callsite, opcode: RECEIVE, activity, related }
-                .write(&scratch.values, &mut scratch.known);
+                .write(&scratch.values, &mut scratch.metadata_cache);
         });
     }
 
@@ -220,6 +215,6 @@ where
         let Some(route) = self.wanted(callsite) else { return };
         let head =
             Head { route, callsite, opcode: STOP, activity: Some(state.activity), related: state.related };
-        Scratch::with(|scratch| head.write(&state.values, &mut scratch.known));
+        Scratch::with(|scratch| head.write(&state.values, &mut scratch.metadata_cache));
     }
 }

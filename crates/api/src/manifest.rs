@@ -31,7 +31,8 @@ const SHORT: usize = 1024;
 #[derive(Debug)]
 pub struct Payload {
     short: [MaybeUninit<u8>; SHORT],
-    /// Bytes of `short` that were written. Invariant: at most [`SHORT`], and those before it are initialised.
+    /// Bytes of `short` that were written. Invariant: at most [`SHORT`], and those before it are
+    /// initialised.
     used: usize,
     /// All bytes, once `short` has no room.
     long: Vec<u8>,

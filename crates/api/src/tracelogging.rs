@@ -3,10 +3,8 @@
 //!
 //! ```text
 //!   define_provider!(SYMBOL, "Name", options…)                 a static Provider, not registered yet
-//!   write_event!(SYMBOL, "Event", options and fields…) -> u32  0 while no session wants it, else a
-//! Win32 status
-//!   provider_enabled!(SYMBOL, level, keyword) -> bool          whether such an event would be
-//! written
+//!   write_event!(SYMBOL, "Event", options and fields…) -> u32  0 while no session wants it, else a Win32 status
+//!   provider_enabled!(SYMBOL, level, keyword) -> bool          whether such an event would be written
 //! ```
 //!
 //! | File | Contents |

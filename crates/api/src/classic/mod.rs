@@ -1,4 +1,5 @@
-//! Classic providers: one session at a time, events by class and type, and messages with a number (WPP).
+//! Classic providers: one session at a time, events by class and type, and messages with a number
+//! (WPP).
 //!
 //! ```text
 //!   register(control GUID, classes, callback)

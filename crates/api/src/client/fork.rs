@@ -3,10 +3,8 @@
 //! ```text
 //!   one page, zeroed by the kernel in a forked child (MADV_WIPEONFORK)
 //!
-//!   ready    serial number of the process once writers may write; 0 in a child until it has
-//! registered again
-//!   serial   number of the process since the library's first use, 1, 2, …; 0 in a child without a
-//! client
+//!   ready    serial number of the process once writers may write; 0 in a child until it has registered again
+//!   serial   number of the process since the library's first use, 1, 2, …; 0 in a child without a client
 //!   making   a thread is making the client right now
 //!   fresh    outlets that this process opened itself; all others are its parent's
 //! ```
@@ -56,7 +54,8 @@ static SERIALS: AtomicU32 = AtomicU32::new(0);
 
 #[inline(always)]
 fn page() -> &'static Page {
-    // SAFETY: `PLAIN`, or a page mapped by `wiped_page` and never unmapped; all zero bytes are a valid `Page`, and so is the page after a fork.
+    // SAFETY: `PLAIN`, or a page mapped by `wiped_page` and never unmapped; all zero bytes are a
+    // valid `Page`, and so is the page after a fork.
     unsafe { &*PAGE.load(Ordering::Acquire) }
 }
 
@@ -178,7 +177,8 @@ impl<T: Sync> PerProcess<T> {
 
     /// Returns the value of this process, if it was made.
     pub(crate) fn get(&'static self) -> Option<&'static T> {
-        // SAFETY: `serial` is set (release) after the value was stored, and is 0 again in a child; values are leaked, never freed.
+        // SAFETY: `serial` is set (release) after the value was stored, and is 0 again in a child;
+        // values are leaked, never freed.
         if serial() == 0 { None } else { unsafe { self.value.load(Ordering::Acquire).as_ref() } }
     }
 

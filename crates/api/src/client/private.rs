@@ -4,8 +4,7 @@
 //! ```text
 //!   PrivateStart ────▶ session in this process's memory, file opened with its rights ──▶ PrivateState
 //!   PrivateEnable ───▶ providers of this process                                     ──▶ PrivateState
-//!   PrivateControl ──▶ query: at once; update, flush, stop: on a separate thread     ──▶
-//! PrivateState
+//!   PrivateControl ──▶ query: at once; update, flush, stop: on a separate thread     ──▶ PrivateState
 //!   the daemon is gone ─▶ the session ends, its file is finalised
 //! ```
 //!

@@ -3,16 +3,11 @@
 //!
 //! | Purpose | Means |
 //! |---|---|
-//! | a thread that takes no signals | all signals are blocked while it is started, so that it
-//! inherits the mask |
-//! | descriptors that the program cannot close | the control thread unshares its descriptor table
-//! and opens everything there; if a sandbox refuses that, high numbers that are checked before each
-//! use (`tokens`, `repair`) |
-//! | fork | `pthread_atfork`: the child registers again; if descriptors could not be separated, it
-//! first closes its copies of the parent's sockets, so that daemons notice the end of the parent |
+//! | a thread that takes no signals | all signals are blocked while it is started, so that it inherits the mask |
+//! | descriptors that the program cannot close | the control thread unshares its descriptor table and opens everything there; if a sandbox refuses that, high numbers that are checked before each use (`tokens`, `repair`) |
+//! | fork | `pthread_atfork`: the child registers again; if descriptors could not be separated, it first closes its copies of the parent's sockets, so that daemons notice the end of the parent |
 //! | exit | `atexit`: finalises private sessions and removes the provider sockets |
-//! | `dlclose` | the module that holds this code is opened once more with `RTLD_NODELETE`: threads
-//! and handlers outlive the last close |
+//! | `dlclose` | the module that holds this code is opened once more with `RTLD_NODELETE`: threads and handlers outlive the last close |
 //!
 //! `dladdr` and `dlopen` are resolved as weak symbols. A statically linked program does not have
 //! them, and cannot be unloaded either; a plain reference would link the dynamic loader into it.
@@ -220,7 +215,8 @@ pub(crate) fn watch(forked: extern "C" fn(), exiting: extern "C" fn()) {
 macro_rules! weak {
     ($name:literal) => {{
         let address: *const c_void;
-        // SAFETY: reads the entry of the global offset table that the linker fills with the symbol's address, or with 0.
+        // SAFETY: reads the entry of the global offset table that the linker fills with the
+        // symbol's address, or with 0.
         #[cfg(target_arch = "x86_64")]
         unsafe {
             std::arch::asm!(

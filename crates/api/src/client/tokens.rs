@@ -2,8 +2,7 @@
 //! outlets.
 //!
 //! ```text
-//!                       table of the library           table of the program (a sandbox refuses
-//! another)
+//!                       table of the library           table of the program (a sandbox refuses another)
 //!   control thread      eventfd                        two ends of a connection, `Held`
 //!   owner of an outlet  eventfd                        eventfd, known by the epoll instance of the seal
 //! ```
@@ -17,9 +16,9 @@
 //!   3  epoll_ctl(MOD, epoll, eventfd)    succeeds ─▶ the number leads to the file that was added: it is ours
 //! ```
 //!
-//! Steps 2 and 3 change nothing of the program: its own epoll instance does not watch our socket, so
-//! step 2 fails there, and so does every call on what is no epoll instance. Nothing waits for the
-//! instance.
+//! Steps 2 and 3 change nothing of the program: its own epoll instance does not watch our socket,
+//! so step 2 fails there, and so does every call on what is no epoll instance. Nothing waits for
+//! the instance.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};

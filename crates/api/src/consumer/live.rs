@@ -1,15 +1,14 @@
 //! One live session: the link to its daemon, its queue, and the buffers that wait for delivery.
 //!
 //! ```text
-//!   queue ──pop──▶ streams, one for each processor      exact()        everything up to here has
-//! left the queue
-//!                                                       until_aged()   after this time nothing
-//! earlier can still come
+//!   queue ──pop──▶ streams, one for each processor      exact()        everything up to here has left the queue
+//!                                                       until_aged()   after this time nothing earlier can still come
 //! ```
 //!
 //! Four facts about a session's buffers show how far events are complete:
 //!
-//! 1. A buffer's stamp is that of its last record: all earlier records of its processor are in it or in buffers before it.
+//! 1. A buffer's stamp is that of its last record: all earlier records of its processor are in it
+//!    or in buffers before it.
 //! 2. The last buffer of a flush of all processors carries the flush marker. A flush begins after
 //!    everything of earlier flushes was written, so all processors are complete up to the latest
 //!    stamp of those.

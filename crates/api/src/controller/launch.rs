@@ -223,7 +223,7 @@ fn not_up(exit: Option<ExitStatus>, dir: &RuntimeDir, program: &Path, log: &Log)
     let output = log.tail();
     let reason = match output.trim() {
         "" => format!("{what}; it said nothing in {}", log.path.display()),
- format!("{what}; the end of {}:\n{said}"=>        output => format!("{what}; the end of {}:\n{output}"=> format!("{what}; the end of {}:\n{said}", log.path.display()),
+        output => format!("{what}; the end of {}:\n{output}", log.path.display()),
     };
     Error::NoDaemon { reason }
 }

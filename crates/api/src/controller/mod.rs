@@ -1,12 +1,9 @@
 //! Controllers: start, query, update, flush and stop sessions, enable providers in them.
 //!
 //! ```text
-//!   Controller ──one request──▶ daemon            start: the log file is opened here, with the
-//! caller's rights,
-//!              ◀──its answer───                          and its descriptor is sent along; for a
-//! file sequence
-//!                                                       the first one, and the folder for the
-//! others
+//!   Controller ──one request──▶ daemon            start: the log file is opened here, with the caller's rights,
+//!              ◀──its answer───                          and its descriptor is sent along; for a file sequence
+//!                                                       the first one, and the folder for the others
 //! ```
 //!
 //! | Call | Starts a daemon | No daemon |

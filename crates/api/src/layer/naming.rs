@@ -1,8 +1,7 @@
 //! Providers of targets that appear at run time.
 //!
 //! ```text
-//!   a new target ──▶ the program's rule: a name? ──▶ registered, unless it is already ──▶ a
-//! permanent entry
+//!   a new target ──▶ the program's rule: a name? ──▶ registered, unless it is already ──▶ a permanent entry
 //!   a known target ──▶ its entry; no lock
 //! ```
 //!
@@ -51,12 +50,12 @@ type Register = Box<dyn Fn(&str) -> Result<Provider> + Send + Sync>;
 pub(super) struct Named {
     rule: Rule,
     register: Register,
-    places: Vec<OnceLock<Place>>,
+    entries: Vec<OnceLock<NamedTarget>>,
     /// Held while an entry is filled.
     adding: Mutex<()>,
 }
 
-struct Place {
+struct NamedTarget {
     target: String,
     /// Name and provider; `None` for the layer's own.
     provider: Option<(String, Arc<Provider>)>,
@@ -64,47 +63,47 @@ struct Place {
 
 impl fmt::Debug for Named {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.filled().map(|place| (&place.target, &place.provider))).finish()
+        f.debug_list().entries(self.filled().map(|entry| (&entry.target, &entry.provider))).finish()
     }
 }
 
 impl Named {
     pub(super) fn new(rule: Rule, register: Register) -> Self {
-        let places = std::iter::repeat_with(OnceLock::new).take(MAX_TARGETS).collect();
-        Self { rule, register, places, adding: Mutex::new(()) }
+        let entries = std::iter::repeat_with(OnceLock::new).take(MAX_TARGETS).collect();
+        Self { rule, register, entries, adding: Mutex::new(()) }
     }
 
-    fn filled(&self) -> impl Iterator<Item = &Place> {
-        self.places.iter().map_while(OnceLock::get)
+    fn filled(&self) -> impl Iterator<Item = &NamedTarget> {
+        self.entries.iter().map_while(OnceLock::get)
     }
 
-    fn place_of(&self, target: &str) -> Option<&Place> {
-        self.filled().find(|place| place.target == target)
+    fn find_target(&self, target: &str) -> Option<&NamedTarget> {
+        self.filled().find(|entry| entry.target == target)
     }
 
     /// Returns whether all entries are used.
     pub(super) fn is_full(&self) -> bool {
-        self.places.last().is_none_or(|place| place.get().is_some())
+        self.entries.last().is_none_or(|entry| entry.get().is_some())
     }
 
     /// Returns whether the provider of a target is final.
     pub(super) fn knows(&self, target: &str) -> bool {
-        self.place_of(target).is_some() || self.is_full()
+        self.find_target(target).is_some() || self.is_full()
     }
 
     /// Iterates over all providers so far.
     pub(super) fn providers(&self) -> impl Iterator<Item = &Provider> {
-        self.filled().filter_map(|place| place.provider.as_ref()).map(|(_, provider)| &**provider)
+        self.filled().filter_map(|entry| entry.provider.as_ref()).map(|(_, provider)| &**provider)
     }
 
     /// Returns the provider of a target, registering it if it is new; `None` for the layer's own.
     pub(super) fn provider_of(&self, target: &str) -> Option<&Provider> {
-        let place = self.place_of(target).or_else(|| self.add(target))?;
-        place.provider.as_ref().map(|(_, provider)| &**provider)
+        let entry = self.find_target(target).or_else(|| self.add(target))?;
+        entry.provider.as_ref().map(|(_, provider)| &**provider)
     }
 
     #[cold]
-    fn add(&self, target: &str) -> Option<&Place> {
+    fn add(&self, target: &str) -> Option<&NamedTarget> {
         // A rule that writes events would be called for their targets, without end.
         if self.is_full() || is_naming() {
             return None;
@@ -112,19 +111,19 @@ impl Named {
         let _turn = Turn::begin();
         let name = self.rule.0(target).filter(|name| !name.is_empty() && !name.contains('\0'));
         let _adding = self.adding.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(place) = self.place_of(target) {
-            return Some(place);
+        if let Some(entry) = self.find_target(target) {
+            return Some(entry);
         }
         let provider = name.and_then(|name| {
-            let known = self.filled().filter_map(|place| place.provider.as_ref()).find(|(n, _)| *n == name);
+            let known = self.filled().filter_map(|entry| entry.provider.as_ref()).find(|(n, _)| *n == name);
             let provider = match known {
                 Some((_, provider)) => Arc::clone(provider),
                 None => Arc::new((self.register)(&name).ok()?),
             };
             Some((name, provider))
         });
-        let place = self.places.iter().find(|place| place.get().is_none())?;
-        Some(place.get_or_init(|| Place { target: target.to_owned(), provider }))
+        let entry = self.entries.iter().find(|entry| entry.get().is_none())?;
+        Some(entry.get_or_init(|| NamedTarget { target: target.to_owned(), provider }))
     }
 }
 

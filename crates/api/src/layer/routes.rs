@@ -1,8 +1,7 @@
 //! The provider and keyword of a target's events.
 //!
 //! ```text
-//!   target of an event ──▶ among those wanted? ──▶ provider: of the closest target that has one,
-//! or by the rule, or the layer's own
+//!   target of an event ──▶ among those wanted? ──▶ provider: of the closest target that has one, or by the rule, or the layer's own
 //!                                             └──▶ keyword:  of the closest target that has one, or the default
 //! ```
 //!

@@ -1,8 +1,7 @@
 //! The values of one event or span in their payload layout.
 //!
 //! ```text
-//!   shape     one word for each value: number of its field << 3 │ kind          determines the
-//! metadata
+//!   shape     one word for each value: number of its field << 3 │ kind          determines the metadata
 //!   payload   the concatenated values                                           written unchanged
 //!
 //!   kind      in the payload                              TraceLogging type

@@ -17,10 +17,8 @@
 //! | The file was | The path is |
 //! |---|---|
 //! | renamed | the new one, as the system reports it |
-//! | deleted, or replaced by another | the former one; the build id shows whether the file there
-//! now is the same |
-//! | absent (code made at run time), or /proc is hidden | the loader's name of the object, else the
-//! program |
+//! | deleted, or replaced by another | the former one; the build id shows whether the file there now is the same |
+//! | absent (code made at run time), or /proc is hidden | the loader's name of the object, else the program |
 //!
 //! Bytes of a path that are not Unicode become U+FFFD. A session that records the modules of all
 //! providers requests them through its daemon (`TellModules`).

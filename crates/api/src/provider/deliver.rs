@@ -99,8 +99,8 @@ impl<'e> Delivery<'e> {
         Self { slot, what, overrides, thread, chosen: 0, with_stack: 0, with_key: 0, frames: &[], key: 0 }
     }
 
-    /// Chooses the sessions that want the event and are not in `except`. `passed_cell` is the cell of
-    /// filters that already passed the event, or 0.
+    /// Chooses the sessions that want the event and are not in `except`. `passed_cell` is the cell
+    /// of filters that already passed the event, or 0.
     #[inline(never)]
     pub(super) fn choose(&mut self, except: Except, passed_cell: u16) {
         for enable in self.slot.session_enables() {

@@ -2,8 +2,7 @@
 //!
 //! | Class | Buffer | Effect |
 //! |---|---|---|
-//! | 0 EventProviderBinaryTrackInfo | none, one is tolerated | sessions record which module the
-//! provider lives in |
+//! | 0 EventProviderBinaryTrackInfo | none, one is tolerated | sessions record which module the provider lives in |
 //! | 1 EventProviderSetReserved1 | | 50 |
 //! | 2 EventProviderSetTraits | the traits | name, group; events carry them; data descriptors have types |
 //! | 3 EventProviderUseDescriptorType | one byte | data descriptors have types, or none; with traits they always have |

@@ -137,7 +137,8 @@ impl Slot {
     #[inline(always)]
     pub(crate) fn traits(&self) -> &'static [u8] {
         let traits = self.traits.load(Ordering::Acquire);
-        // SAFETY: null, or a leaked `Traits` (invariant 3) published by the release store in `set_traits`.
+        // SAFETY: null, or a leaked `Traits` (invariant 3) published by the release store in
+        // `set_traits`.
         unsafe { traits.as_ref() }.map_or(&[], Traits::bytes)
     }
 
@@ -170,7 +171,8 @@ impl Slot {
     /// traits.
     #[inline]
     pub(super) fn decoding(&self) -> Option<&'static Decoding> {
-        // SAFETY: null, or a leaked `Decoding` (invariant 3) published by the release store in `set_traits`.
+        // SAFETY: null, or a leaked `Decoding` (invariant 3) published by the release store in
+        // `set_traits`.
         unsafe { self.decoding.load(Ordering::Acquire).as_ref() }
     }
 
@@ -201,7 +203,8 @@ impl Slot {
 
     /// Returns the event classes of a classic provider.
     pub(crate) fn classes(&self) -> &'static [Guid] {
-        // SAFETY: null, or a leaked `Classes` (invariant 3) published by the release store in `fill`.
+        // SAFETY: null, or a leaked `Classes` (invariant 3) published by the release store in
+        // `fill`.
         unsafe { self.classes.load(Ordering::Acquire).as_ref() }.map_or(&[], |c| &c.0)
     }
 
@@ -220,7 +223,8 @@ impl Slot {
 
     /// Returns the module that sessions record, if any.
     pub(super) fn module(&self) -> Option<&'static Module> {
-        // SAFETY: null, or a leaked `Module` (invariant 3) published by the release store in `set_module`.
+        // SAFETY: null, or a leaked `Module` (invariant 3) published by the release store in
+        // `set_module`.
         unsafe { self.module.load(Ordering::Acquire).as_ref() }
     }
 

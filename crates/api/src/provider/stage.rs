@@ -4,8 +4,7 @@
 //!   words ┌────────┬──────────────┬───────┬────────────────┐        rest
 //!         │ prefix │ EVENT_HEADER │ items │ small blocks   │   +    [in place] [in place] …
 //!         └────────┴──────────────┴───────┴────────────────┘
-//!           16       80             as many blocks as fit           from the first block that is
-//! large or no longer fits
+//!           16       80             as many blocks as fit           from the first block that is large or no longer fits
 //! ```
 //!
 //! Most events are a header and a few numbers. They are gathered here with a handful of moves, so
@@ -216,11 +215,13 @@ impl<'a> Stage<'a> {
         // last word (invariant 2), so that all bytes of `words[..ceil(filled / 8)]` are
         // initialised.
         unsafe { base.add(self.filled).cast::<u64>().write_unaligned(0) };
-        // SAFETY: invariant 1; any bits are a u64; the slice borrows `self` mutably through the result.
+        // SAFETY: invariant 1; any bits are a u64; the slice borrows `self` mutably through the
+        // result.
         let staged = unsafe {
             std::slice::from_raw_parts_mut(self.words.as_mut_ptr().cast::<u64>(), self.filled.div_ceil(8))
         };
-        // SAFETY: the first `count` parts were written by `push_part`, the only place that raises `count`.
+        // SAFETY: the first `count` parts were written by `push_part`, the only place that raises
+        // `count`.
         let parts =
             unsafe { std::slice::from_raw_parts(self.parts.as_ptr().cast::<Block<'a>>(), self.count) };
         let rest = if parts.is_empty() { self.rest } else { parts };

@@ -11,8 +11,7 @@
 //! others has the provider's own.
 //!
 //! ```text
-//!   one session that requests only events     ──▶ straight from its sources into the ring
-//! (straight.rs)
+//!   one session that requests only events     ──▶ straight from its sources into the ring (straight.rs)
 //!     not possible now, or several sessions   ──▶ composed on the stack, then `deliver`
 //!   a session with more requests, or large    ──▶ composed in memory of a pool (scratch.rs),
 //!     metadata                                    then `deliver`

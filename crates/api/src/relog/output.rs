@@ -1,9 +1,9 @@
-//! The new file: one header for all inputs, one clock, the records of each processor in its buffers.
+//! The new file: one header for all inputs, one clock, the records of each processor in its
+//! buffers.
 //!
 //! ```text
 //!   input 0 (starts first)   stamps unchanged ───────────────────────────┐
-//!   input 1, same clock      stamps unchanged ───────────────────────────┼─▶ buffer of the
-//! record's processor ──▶ file
+//!   input 1, same clock      stamps unchanged ───────────────────────────┼─▶ buffer of the record's processor ──▶ file
 //!   input 2, another clock   raw ─▶ wall time ─▶ first stamp of that time ┘
 //! ```
 //!

@@ -75,7 +75,8 @@ macro_rules! define_provider {
 /// `raw_field("name", U8, bytes)`, `raw_field_slice`, `raw_meta("name", U32)`, `raw_meta_slice`,
 /// `raw_struct("name", 2)`, `raw_struct_slice`, `raw_data(bytes)`.
 ///
-/// More than 128 fields, 127 members of a structure or 128 blocks of data (one for a value of fixed size, two for others, two for the metadata) do not compile.
+/// More than 128 fields, 127 members of a structure or 128 blocks of data (one for a value of fixed
+/// size, two for others, two for the metadata) do not compile.
 ///
 /// ```
 /// traceweir::define_provider!(KITCHEN, "Example.Kitchen");

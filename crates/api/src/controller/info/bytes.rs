@@ -1,8 +1,7 @@
 //! Information classes by class, buffer and length, as C programs call them.
 //!
 //! ```text
-//!   class, buffer, length ─▶ session id ─▶ known to this library itself ──────────▶ Asked ─▶
-//! session, right, kind, machine, content
+//!   class, buffer, length ─▶ session id ─▶ known to this library itself ──────────▶ Asked ─▶ session, right, kind, machine, content
 //!   50, 87, 24, 87           87            versions, limits, sources, owners     a daemon, no daemon, a session of this process
 //! ```
 //!
@@ -13,8 +12,7 @@
 //! | | Too short | `return_length` | A null buffer |
 //! |---|---|---|---|
 //! | [`set_bytes`] | `ERROR_BAD_LENGTH` | | with a length: 87 |
-//! | [`query_bytes`] | `ERROR_BAD_LENGTH` | bytes needed, bytes written; else unchanged | the same;
-//! with length 0 a query for the length |
+//! | [`query_bytes`] | `ERROR_BAD_LENGTH` | bytes needed, bytes written; else unchanged | the same; with length 0 a query for the length |
 //! | [`enumerate_bytes`] | `ERROR_INSUFFICIENT_BUFFER` | the same | the same |
 
 use traceweir_format::Guid;

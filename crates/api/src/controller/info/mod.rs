@@ -1,4 +1,5 @@
-//! Information about sessions, providers and the system: TraceSetInformation, TraceQueryInformation, EnumerateTraceGuidsEx.
+//! Information about sessions, providers and the system: TraceSetInformation,
+//! TraceQueryInformation, EnumerateTraceGuidsEx.
 //!
 //! ```text
 //!   Set ──────▶ set_information ────▶ daemon ─▶ session │ system          typed, for Rust

@@ -3,10 +3,8 @@
 //!
 //! ```text
 //!   id    ─ hash ─▶ place ─▶ empty: not listed; the id: listed; else the next place
-//!   name  ─ quick check: one tag, no level/keyword part ─▶ hash of its words ─▶ place ─▶ empty:
-//! not listed. Most events end here
-//!         └ full check:  all cases that the quick check leaves open; compares texts where the hash
-//! is found
+//!   name  ─ quick check: one tag, no level/keyword part ─▶ hash of its words ─▶ place ─▶ empty: not listed. Most events end here
+//!         └ full check:  all cases that the quick check leaves open; compares texts where the hash is found
 //! ```
 //!
 //! At most half of a table is used, so a search meets an empty place. A search in words that are
@@ -359,7 +357,7 @@ mod tests {
         }
         assert_eq!(name_in(b"\x08\0\0abc\0\x08"), Some((&b"abc\0\x08"[..], b"\x08\0\0abc\0\x08")));
         assert_eq!(name_in(b"\x09\0\0abcd\0\x08more"), Some((&b"abcd\0\x08"[..], b"\0\0abcd\0\x08")));
-        assert_eq!(name_in(b"\x07\0\0abc\0"), None, "too short to be told at sight");
+        assert_eq!(name_in(b"\x07\0\0abc\0"), None, "too short for the quick check");
         assert_eq!(name_in(b"\x08\0\x81\xFF\x01ab\0behind"), None, "more tags");
     }
 }

@@ -1,12 +1,9 @@
 //! Bounds of the calling thread's stack, and safe reads in it.
 //!
 //! ```text
-//!   /proc/self/maps    … │ lo ····· sp ····· hi │ [stack]                      the first thread:
-//! read directly
-//!                      … │ guard │ lo ····· sp ····· thread pointer │ …        another thread: its
-//! control block is on top of its stack
-//!                      … │ ···· sp ···· │                                      neither: a signal
-//! stack, or one that the program allocated
+//!   /proc/self/maps    … │ lo ····· sp ····· hi │ [stack]                      the first thread: read directly
+//!                      … │ guard │ lo ····· sp ····· thread pointer │ …        another thread: its control block is on top of its stack
+//!                      … │ ···· sp ···· │                                      neither: a signal stack, or one that the program allocated
 //! ```
 //!
 //! The first capture of a thread finds the bounds, which costs some tens of microseconds, and
@@ -274,7 +271,8 @@ fn find_and_cache(sp: usize, chunk: &mut [u8]) {
 #[cfg(target_arch = "x86_64")]
 fn thread_pointer() -> usize {
     let pointer: usize;
-    // SAFETY: the first word of the thread control block is its own address (System V ABI, thread-local storage).
+    // SAFETY: the first word of the thread control block is its own address (System V ABI,
+    // thread-local storage).
     unsafe {
         std::arch::asm!("mov {}, fs:0", out(reg) pointer, options(pure, readonly, nostack, preserves_flags))
     };

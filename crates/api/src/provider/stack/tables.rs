@@ -3,8 +3,7 @@
 //! ```text
 //!   address ──_dl_find_object──▶ .eh_frame_hdr ──binary search──▶ FDE ──▶ CIE
 //!                                                                  └── instructions, run up to the address ──▶ Rule
-//!   cached rules:        [address ^ rule │ rule] × 2 × 512         two plain words each: a torn
-//! pair fits no address
+//!   cached rules:        [address ^ rule │ rule] × 2 × 512         two plain words each: a torn pair fits no address
 //! ```
 //!
 //! Only the registers that lead out of the frame matter: stack pointer, frame pointer, return
@@ -179,7 +178,8 @@ fn find_mapping(address: usize) -> Option<DlFindObject> {
     // SAFETY: not null, so it is the function of this name, whose type is published.
     let find = unsafe { std::mem::transmute::<*const c_void, FindObject>(find) };
     let mut found = MaybeUninit::<DlFindObject>::zeroed();
-    // SAFETY: takes any address; lock-free and safe in signal handlers (glibc manual, "Dynamic Linker Introspection").
+    // SAFETY: takes any address; lock-free and safe in signal handlers (glibc manual, "Dynamic
+    // Linker Introspection").
     let missed = unsafe { find(std::ptr::without_provenance(address), found.as_mut_ptr()) };
     // SAFETY: zeroed, and filled where it is there; all zeros are valid.
     (missed == 0).then(|| unsafe { found.assume_init() })
@@ -214,7 +214,8 @@ impl Object {
 
     /// Returns the address of the FDE of a function.
     ///
-    /// Header of the table: version 1, encodings, then pairs of function and FDE, both as 32 bits from the header on, in order.
+    /// Header of the table: version 1, encodings, then pairs of function and FDE, both as 32 bits
+    /// from the header on, in order.
     #[inline(never)]
     fn entry(&self, pc: usize) -> Option<usize> {
         let mut header = self.mapped.seek(self.table)?;

@@ -243,7 +243,8 @@ fn signal_handler_captures_the_interrupted_stack() {
 /// Calls a function on another stack.
 #[cfg(target_arch = "x86_64")]
 fn on_stack(top: *mut u8, function: extern "C" fn()) {
-    // SAFETY: `top` is the aligned end of memory that is large enough; the function returns, and the stack pointer is put back.
+    // SAFETY: `top` is the aligned end of memory that is large enough; the function returns, and
+    // the stack pointer is put back.
     unsafe {
         std::arch::asm!(
             "mov r12, rsp", "mov rsp, {top}", "call {function}", "mov rsp, r12",

@@ -174,7 +174,8 @@ unsafe fn plain_blocks(blocks: &[DataDescriptor], typed: bool) -> Option<Blocks<
         // Less than 2³² each, and few.
         bytes = bytes.wrapping_add(block.size as usize);
     }
-    // SAFETY: by the contract; every block that has a size has an address, and these are their bytes.
+    // SAFETY: by the contract; every block that has a size has an address, and these are their
+    // bytes.
     Some(unsafe { Blocks::described(blocks.as_ptr().cast(), blocks.len(), bytes) })
 }
 
@@ -212,7 +213,8 @@ fn hand_over(
 #[inline(always)]
 fn bytes_of_descriptor(descriptor: &EventDescriptor) -> &[u8; 16] {
     const { assert!(size_of::<EventDescriptor>() == 16 && cfg!(target_endian = "little")) };
-    // SAFETY: `repr(C)` with sixteen bytes of fields, so without padding; the fields lie in the order of the header.
+    // SAFETY: `repr(C)` with sixteen bytes of fields, so without padding; the fields lie in the
+    // order of the header.
     unsafe { &*std::ptr::from_ref(descriptor).cast() }
 }
 

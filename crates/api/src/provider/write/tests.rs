@@ -211,7 +211,8 @@ impl Session {
     }
 }
 
-/// The event as a C program describes it; where it is one of TraceLogging, with the metadata in front.
+/// The event as a C program describes it; where it is one of TraceLogging, with the metadata in
+/// front.
 fn described(traits: &[u8], what: &Event<'_>) -> Vec<DataDescriptor> {
     let typed = what
         .metadata
@@ -311,7 +312,8 @@ fn only_the_usual_event_of_one_session_goes_straight() {
     let asks = |params: &EnableParams| assert_eq!(slot.enable_session(61, ticket, params).refusal(), None);
     asks(&EnableParams { level: 2, ..EnableParams::default() });
     assert!(!goes(raw, d, none, 1, p), "a level that nobody wants");
-    // As by a macro whose provider has not been told yet, and by whoever asked before the session changed.
+    // As by a macro whose provider has not been told yet, and by whoever asked before the session
+    // changed.
     let block = [Block::new(b"payload")];
     write_blocks(slot, &Event::new(&descriptor, &[]), Blocks::new(&block)).unwrap();
     write(slot, &Event::new(&descriptor, &[b"payload"])).unwrap();

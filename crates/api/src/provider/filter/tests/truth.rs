@@ -18,17 +18,23 @@
 //! | two | stacks² × events of the classes | the memory of each |
 //! | two | every step of one of them (enable, other filters, disable) from every state of both | the memory of each |
 //!
-//! Two sessions with all masks *and* all filters on both sides are not gone through together, as nothing in between depends on both. What decides
-//! (`deliver::is_for`) is given one session's enable and the event; of the registration it reads the filters of that enable and nothing of another's. So the
-//! decision for a session is a function of what it asked for, and a table of one session beside others that differ in every respect shows whether it
-//! is: every one of the 640 × 27 beside none, an open, a strict and a filtered session decides as it does alone. What two sessions do share are the hot words,
-//! which are looked at for every pair of masks, and the hint that all have filters, which is looked at for every pair of filters.
+//! Two sessions with all masks *and* all filters on both sides are not gone through together, as
+//! nothing in between depends on both. What decides (`deliver::is_for`) is given one session's
+//! enable and the event; of the registration it reads the filters of that enable and nothing of
+//! another's. So the decision for a session is a function of what it asked for, and a table of one
+//! session beside others that differ in every respect shows whether it is: every one of the 640 ×
+//! 27 beside none, an open, a strict and a filtered session decides as it does alone. What two
+//! sessions do share are the hot words, which are looked at for every pair of masks, and the hint
+//! that all have filters, which is looked at for every pair of filters.
 //!
-//! A registration that comes after the enables is told them one by one, as one that was there before: they are said to a slot that had other sessions,
-//! in the other order, for every pair of masks.
+//! A registration that comes after the enables is told them one by one, as one that was there
+//! before: they are said to a slot that had other sessions, in the other order, for every pair of
+//! masks.
 //!
-//! Which processes are meant (process ids, names of programs, packages, applications, containers) is a matter of daemons: `tests/provider/scopes.rs` goes through
-//! it end to end, with registrations that come after the enable, and `traceweir_daemon::filter::truth` for every pair of scopes.
+//! Which processes are meant (process ids, names of programs, packages, applications, containers)
+//! is a matter of daemons: `tests/provider/scopes.rs` goes through it end to end, with
+//! registrations that come after the enable, and `traceweir_daemon::filter::truth` for every pair
+//! of scopes.
 
 mod rules;
 mod table;
@@ -205,7 +211,8 @@ fn two_sessions_get_what_each_would_get_alone() {
     }
 }
 
-/// A session that differs from most in every respect: none, an open one, a strict one, one whose filters all fail.
+/// A session that differs from most in every respect: none, an open one, a strict one, one whose
+/// filters all fail.
 fn others() -> [Option<Asked>; 4] {
     let [open, strict] = classes();
     let (ids, names) = (of_ids()[2].clone(), of_names()[2].clone());

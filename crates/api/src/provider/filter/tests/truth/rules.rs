@@ -1,4 +1,5 @@
-//! The published rules, written down plainly: what a session asks for, what an event is, who gets it. Nothing here knows how any of it is done.
+//! The published rules, written down plainly: what a session asks for, what an event is, who gets
+//! it. Nothing here knows how any of it is done.
 
 /// The id of the manifest events of the table, and the name of its TraceLogging events.
 pub(super) const ID: u16 = 7;
@@ -50,7 +51,8 @@ impl Asked {
             && self.passes_payload(e)
     }
 
-    /// "without it no stacks at all. With several stack filters, a stack is taken only if each passes".
+    /// "without it no stacks at all. With several stack filters, a stack is taken only if each
+    /// passes".
     pub(super) fn gets_stack(&self, e: &Offered) -> bool {
         self.gets(e)
             && self.stacks
@@ -88,7 +90,8 @@ fn passes_ids(filter: Option<&Ids>, e: &Offered) -> bool {
     }
 }
 
-/// "The level/keyword part limits which events the name test looks at; events outside it are not affected."
+/// "The level/keyword part limits which events the name test looks at; events outside it are not
+/// affected."
 fn passes_names(filter: Option<&Names>, e: &Offered) -> bool {
     match filter {
         Some((names, filter_in, part)) if e.tracelogging && is_in(*part, e) => {
@@ -104,7 +107,8 @@ fn is_in((any, all, level): Part, e: &Offered) -> bool {
     level_ok && (any == 0 || e.keyword == 0 || (e.keyword & any != 0 && e.keyword & all == all))
 }
 
-/// "Level = maximum over sessions; Any = OR; All = AND", where 0 counts as everything; keyword 0 is off "with IGNORE_KEYWORD_0 on every session".
+/// "Level = maximum over sessions; Any = OR; All = AND", where 0 counts as everything; keyword 0 is
+/// off "with IGNORE_KEYWORD_0 on every session".
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Together {
     level: Option<u8>,
