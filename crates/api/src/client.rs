@@ -403,7 +403,12 @@ impl Client {
     pub(crate) fn run_callbacks_later(&'static self, changed: Vec<Handle>) {
         if !changed.is_empty() {
             let done = Promise::new();
-            self.lock().commands.push(Command::RunCallbacks { changed, source: Guid::NULL, filter: None, done });
+            self.lock().commands.push(Command::RunCallbacks {
+                changed,
+                source: Guid::NULL,
+                filter: None,
+                done,
+            });
             self.wake();
         }
     }

@@ -231,7 +231,8 @@ impl PrivateSession {
             let session = session_of(client, id)?;
             let to = file.map(|path| ReservedFile::open(client, id, &path)).transpose()?;
             let opened = to.as_ref().map(|to| Ok::<_, Error>((to.clone_file()?, to.log.path().to_owned())));
-            let changed = opened.transpose().and_then(|file| wait_for_session(|done| session.flush(file, done)));
+            let changed =
+                opened.transpose().and_then(|file| wait_for_session(|done| session.flush(file, done)));
             if let Some(to) = to {
                 to.release(changed.is_err());
             }
@@ -247,7 +248,8 @@ impl PrivateSession {
         let (client, id, update) = (self.client()?, self.id, update.clone());
         let change = move || {
             let session = session_of(client, id)?;
-            let to = update.log_file.as_deref().map(|path| ReservedFile::open(client, id, path)).transpose()?;
+            let to =
+                update.log_file.as_deref().map(|path| ReservedFile::open(client, id, path)).transpose()?;
             let log_file = to.as_ref().map(|to| to.log.path().to_owned());
             let update = Update { log_file, ..update };
             let file = to.as_ref().map(ReservedFile::clone_file).transpose();

@@ -61,7 +61,12 @@ impl Logger {
         let handle = handle.filter(|handle| handle.slot().is_classic()).ok_or(TraceError::InvalidHandle)?;
         let enable = handle.slot().session_enables().find(|enable| low_half(enable.ticket) == raw >> 32);
         let enable = enable.ok_or(TraceError::InvalidHandle)?;
-        Ok(Self { outlet: enable.outlet, ticket: enable.ticket, level: enable.level, flags: enable.any as u32 })
+        Ok(Self {
+            outlet: enable.outlet,
+            ticket: enable.ticket,
+            level: enable.level,
+            flags: enable.any as u32,
+        })
     }
 
     /// Returns the id of the calling thread, if it may write. In a forked child that has not

@@ -92,10 +92,16 @@ mod tests {
         assert_eq!(reconnects.within(), Some(Duration::ZERO));
         assert_eq!((reconnects.take_due(), reconnects.within()), (vec![0], None));
         reconnects.lost(0);
-        assert!(reconnects.within().is_some_and(|left| left > RECONNECT_INTERVAL / 2) && reconnects.take_due().is_empty());
+        assert!(
+            reconnects.within().is_some_and(|left| left > RECONNECT_INTERVAL / 2)
+                && reconnects.take_due().is_empty()
+        );
         reconnects.lost(1);
         assert_eq!(reconnects.take_due(), [1], "another folder");
         reconnects.closed_by_program(1);
-        assert!(reconnects.within().is_some_and(|left| left <= RECONNECT_SOON) && RECONNECT_SOON < RECONNECT_INTERVAL / 2);
+        assert!(
+            reconnects.within().is_some_and(|left| left <= RECONNECT_SOON)
+                && RECONNECT_SOON < RECONNECT_INTERVAL / 2
+        );
     }
 }

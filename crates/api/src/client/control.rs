@@ -26,11 +26,11 @@ use traceweir_transport::socket::{Connection, Envelope};
 
 use super::again::Reconnects;
 use super::callbacks::Callbacks;
-use super::link::{PendingRequest, ConnectionKind, Link, Peer};
+use super::link::{ConnectionKind, Link, Peer, PendingRequest};
 use super::private::Member;
 use super::repair::Missed;
 use super::wakers::Wakers;
-use super::{Client, Command, REPLY_TIMEOUT, fork, orders, outlets, process, notify_callbacks};
+use super::{Client, Command, REPLY_TIMEOUT, fork, notify_callbacks, orders, outlets, process};
 use crate::provider::{Handle, Traits};
 
 /// Maximum number of connections; an untrusted process could make more.
@@ -416,7 +416,10 @@ impl Control {
             let pending = PendingRequest::SetTraits(number);
             let wanted = self.prepare_early(at, pending, traits.bytes());
             let peer = &mut self.peers[at];
-            peer.queue_request(Message::SetTraits { registration: number, traits: traits_to_send(traits.bytes()) });
+            peer.queue_request(Message::SetTraits {
+                registration: number,
+                traits: traits_to_send(traits.bytes()),
+            });
             self.client.lock().mark_traits_sent(number, Some(peer.id));
             self.send_early(at, pending, &wanted);
         }

@@ -18,7 +18,7 @@ use traceweir_transport::message::EnableParams;
 use traceweir_transport::ring::{RegionSource, create_memory};
 
 use super::control::Control;
-use super::link::{PendingRequest, Early, Peer};
+use super::link::{Early, Peer, PendingRequest};
 use super::outlets::Owner;
 use super::shared::Shared;
 use super::wakers::DOORBELL;
@@ -29,7 +29,12 @@ impl Control {
     /// Makes the memory for sessions that enable a registration with these traits by the daemon's
     /// file, if there is none, and queues it for the daemon before the request. Returns the enables
     /// of those sessions.
-    pub(super) fn prepare_early(&mut self, at: usize, pending: PendingRequest, traits: &[u8]) -> Vec<Enabled> {
+    pub(super) fn prepare_early(
+        &mut self,
+        at: usize,
+        pending: PendingRequest,
+        traits: &[u8],
+    ) -> Vec<Enabled> {
         let peer = &mut self.peers[at];
         let Some(handle) = Handle::from_number(pending.registration()) else { return Vec::new() };
         let enabled = self.links.get(peer.link).map(|link| link.enabled_by(peer));
@@ -118,7 +123,13 @@ impl Shared {
     }
 
     /// Enables a registration for a session and returns whether its callback must run.
-    fn enable_early(&mut self, peer: &mut Peer, handle: Handle, pending: PendingRequest, wanted: &Enabled) -> bool {
+    fn enable_early(
+        &mut self,
+        peer: &mut Peer,
+        handle: Handle,
+        pending: PendingRequest,
+        wanted: &Enabled,
+    ) -> bool {
         let (owner, session) = (Owner::Peer(peer.id), wanted.session);
         let Some((outlet, ticket)) = self.table.find(owner, session).map(|open| (open.outlet, open.ticket))
         else {

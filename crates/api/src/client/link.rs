@@ -241,7 +241,7 @@ impl Link {
         let connection = connection.with_janitor(&self.janitor);
         let uid = connection.peer().uid;
         let owner = std::fs::metadata(self.dir.path()).map(|m| m.uid());
-        // The owner is root or this user, for whom the folder was chosen.
+        // The owner is root or this user, as the choice of the folder requires.
         if rights::believes(uid) || (owner.is_ok_and(|o| o == uid) && !is_privileged_by_file()) {
             // Regions come with descriptors.
             connection.take_descriptors()?;
@@ -354,7 +354,13 @@ impl Peer {
     }
 
     /// Sends the memory that this process made for a session, before a request.
-    pub(super) fn offer(&mut self, session: u64, pending: PendingRequest, params: RegionParams, memory: OwnedFd) {
+    pub(super) fn offer(
+        &mut self,
+        session: u64,
+        pending: PendingRequest,
+        params: RegionParams,
+        memory: OwnedFd,
+    ) {
         self.offered.push((session, pending));
         let is_shared = process::shares_descriptors();
         let memory =

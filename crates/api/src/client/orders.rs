@@ -22,7 +22,7 @@ use traceweir_transport::message::{EnableCode, EnableParams, Message};
 use traceweir_transport::ring::{RegionSource, Ticket, prepare_wake};
 
 use super::control::Control;
-use super::link::{PendingRequest, Early};
+use super::link::{Early, PendingRequest};
 use super::outlets::Owner;
 use super::wakers::{DOORBELL, Wakers};
 use super::{Refused, Shared};

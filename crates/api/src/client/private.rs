@@ -164,7 +164,8 @@ impl Control {
             }),
             Wanted::Outcome | Wanted::Increment | Wanted::ConvertToRealTime => {
                 let reason = "a private session has no such thing";
-                self.peers[at].queue(target.answer(Err(Error::refused(Status::ERROR_INVALID_FUNCTION, reason))));
+                self.peers[at]
+                    .queue(target.answer(Err(Error::refused(Status::ERROR_INVALID_FUNCTION, reason))));
             }
         }
     }
@@ -180,7 +181,8 @@ impl Control {
 
     /// Ends the sessions of a daemon that is gone, as if it had stopped them.
     pub(super) fn end_private(&mut self, peer: u64) {
-        let (ended, rest) = std::mem::take(&mut self.members).into_iter().partition(|member| member.peer == peer);
+        let (ended, rest) =
+            std::mem::take(&mut self.members).into_iter().partition(|member| member.peer == peer);
         self.members = rest;
         let ended: Vec<Member> = ended;
         if !ended.is_empty() {

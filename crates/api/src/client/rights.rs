@@ -99,7 +99,11 @@ impl OwnRights {
             users,
             group: getegid().as_raw(),
             groups,
-            others: rustix::process::getgroups().unwrap_or_default().iter().map(|group| group.as_raw()).collect(),
+            others: rustix::process::getgroups()
+                .unwrap_or_default()
+                .iter()
+                .map(|group| group.as_raw())
+                .collect(),
             // Unknown capabilities count as some.
             has_capabilities: permitted.map_or(true, |permitted| !permitted.is_empty()),
         }
@@ -220,6 +224,7 @@ mod tests {
     }
 
     fn is_on_nosuid(path: &std::path::Path) -> bool {
-        rustix::fs::statvfs(path).is_ok_and(|volume| volume.f_flag.contains(rustix::fs::StatVfsMountFlags::NOSUID))
+        rustix::fs::statvfs(path)
+            .is_ok_and(|volume| volume.f_flag.contains(rustix::fs::StatVfsMountFlags::NOSUID))
     }
 }

@@ -201,7 +201,8 @@ impl Shared {
         if answers.iter().any(Option::is_none) {
             return Ok(());
         }
-        let forbidden = answers.into_iter().flatten().find(|(status, _)| *status == Status::ERROR_ACCESS_DENIED);
+        let forbidden =
+            answers.into_iter().flatten().find(|(status, _)| *status == Status::ERROR_ACCESS_DENIED);
         forbidden.map_or(Ok(()), |(status, reason)| Err(crate::Error::refused(status, reason)))
     }
 
@@ -217,7 +218,8 @@ impl Shared {
     }
 
     pub(super) fn is_pending(&self, number: u32) -> bool {
-        let is_unanswered = self.starting || self.greeting != 0 || self.awaited.iter().any(|(_, n)| *n == number);
+        let is_unanswered =
+            self.starting || self.greeting != 0 || self.awaited.iter().any(|(_, n)| *n == number);
         // In a forked child, until the child's own sessions have replaced the parent's.
         is_unanswered || !fork::is_ready()
     }

@@ -132,7 +132,11 @@ fn schedule(together: &mut Together, index: usize, stream: &mut Stream<'_>) {
 
 /// Reports the buffers whose last event precedes the next event.
 #[inline]
-fn report_ends<H: Handler>(index: usize, stream: &mut Stream<'_>, handler: &mut H) -> Result<ControlFlow<()>> {
+fn report_ends<H: Handler>(
+    index: usize,
+    stream: &mut Stream<'_>,
+    handler: &mut H,
+) -> Result<ControlFlow<()>> {
     stream.events.peek_time()?;
     while stream.events.has_end() && !stream.gate.is_left() {
         let Some(end) = stream.events.next_end() else { break };

@@ -217,7 +217,10 @@ fn not_up(exit: Option<ExitStatus>, dir: &RuntimeDir, program: &Path, log: &Log)
     let what = match exit {
         Some(status) => format!("{program} daemon --on-demand ended ({status})"),
         None => {
-            format!("{program} daemon --on-demand does not answer at {} after {START_TIMEOUT:?}", socket.display())
+            format!(
+                "{program} daemon --on-demand does not answer at {} after {START_TIMEOUT:?}",
+                socket.display()
+            )
         }
     };
     let output = log.tail();

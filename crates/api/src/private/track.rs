@@ -58,7 +58,7 @@ impl Client {
     pub(crate) fn send_modules(&self, session: u64, which: impl Fn(&Handle) -> bool) {
         let Some(outlet) = self.outlet_of(session) else { return };
         let is_missing = |handle: &Handle| {
-    !handle.slot().sends_module() && handle.slot().enable_of_outlet(outlet).is_some()
+            !handle.slot().sends_module() && handle.slot().enable_of_outlet(outlet).is_some()
         };
         for handle in Handle::all().filter(|handle| which(handle) && is_missing(handle)) {
             let module = handle.find_module();

@@ -182,8 +182,16 @@ impl Slot {
         }
     }
 
-    fn call(&self, source: Guid, code: u32, state: Combined, filters: &CallbackFilters, of_call: Option<&Filter>) {
-        let own: Vec<(u32, &[u8])> = filters.own.iter().map(|(kind, data)| (*kind, data.as_slice())).collect();
+    fn call(
+        &self,
+        source: Guid,
+        code: u32,
+        state: Combined,
+        filters: &CallbackFilters,
+        of_call: Option<&Filter>,
+    ) {
+        let own: Vec<(u32, &[u8])> =
+            filters.own.iter().map(|(kind, data)| (*kind, data.as_slice())).collect();
         let chain = (!filters.chain.is_empty()).then_some((SCHEMATIZED, filters.chain.as_slice()));
         let of_call = of_call.map(|filter| (filter.kind, filter.data.as_slice()));
         let notice = EnableNotice {

@@ -44,7 +44,7 @@ use super::registration::Slot;
 use super::scratch::{Claim, Composer, Scratch};
 use super::stack;
 use super::stage::Stage;
-use super::write::{Event, Extras, Overrides, Items, compose, traits_of};
+use super::write::{Event, Extras, Items, Overrides, compose, traits_of};
 use super::{WriteError, filter, keys};
 use crate::client::outlets;
 
@@ -95,7 +95,12 @@ pub(super) enum Source<'s, 'a> {
 
 impl<'e> Delivery<'e> {
     #[inline(always)]
-    pub(super) fn new(slot: &'e Slot, what: &'e Event<'e>, overrides: &'e Overrides<'e>, thread: u32) -> Self {
+    pub(super) fn new(
+        slot: &'e Slot,
+        what: &'e Event<'e>,
+        overrides: &'e Overrides<'e>,
+        thread: u32,
+    ) -> Self {
         Self { slot, what, overrides, thread, chosen: 0, with_stack: 0, with_key: 0, frames: &[], key: 0 }
     }
 
@@ -220,7 +225,12 @@ impl<'e> Delivery<'e> {
         result
     }
 
-    fn write_rich(&self, enable: &SessionEnable, size: usize, composer: &mut Composer) -> Result<(), WriteError> {
+    fn write_rich(
+        &self,
+        enable: &SessionEnable,
+        size: usize,
+        composer: &mut Composer,
+    ) -> Result<(), WriteError> {
         let extras = self.extras(enable);
         if size + extras.size() > MAX_RECORD {
             // The event itself is not too large; the items of this session make it so, which is a

@@ -26,7 +26,7 @@ use traceweir_format::spec::event::{
 use traceweir_transport::ring::Block;
 
 use super::deliver::Except;
-use super::write::{self, Event, Overrides, MAX_BLOCKS};
+use super::write::{self, Event, MAX_BLOCKS, Overrides};
 use super::{Handle, WriteError};
 
 /// EVENT_DATA_DESCRIPTOR: a block of an event's data, as C programs describe it.

@@ -217,7 +217,8 @@ fn wanted_by_all_means(slot: &Slot, only: u16, event: &Event<'_>) -> bool {
 #[inline(never)]
 fn wanted_by_any(slot: &Slot, event: &Event<'_>) -> bool {
     let d = event.descriptor;
-    slot.session_enables().any(|enable| enable.takes(d.level, d.keyword) && (!enable.filtered || passes(slot, &enable, event)))
+    slot.session_enables()
+        .any(|enable| enable.takes(d.level, d.keyword) && (!enable.filtered || passes(slot, &enable, event)))
 }
 
 /// Returns whether a session may want an event, by level, keyword and id.

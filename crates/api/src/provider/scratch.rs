@@ -72,7 +72,8 @@ struct PoolSlot {
 unsafe impl Sync for PoolSlot {}
 
 static POOL: [PoolSlot; POOL_SLOTS] =
-    [const { PoolSlot { is_claimed: AtomicBool::new(false), memory: UnsafeCell::new(Scratch::new()) } }; POOL_SLOTS];
+    [const { PoolSlot { is_claimed: AtomicBool::new(false), memory: UnsafeCell::new(Scratch::new()) } };
+        POOL_SLOTS];
 
 /// A pool slot that belongs to the caller until drop.
 pub(super) struct Claim {

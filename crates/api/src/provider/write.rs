@@ -235,9 +235,20 @@ fn write_wanted_blocks(
 /// Writes an event with described blocks through the pool or stack. Inlined into its callers, which
 /// are one function below the program's.
 #[inline(always)]
-fn write_longer(slot: &Slot, what: &Event<'_>, blocks: Blocks<'_>, passed_cell: u16) -> Result<(), WriteError> {
+fn write_longer(
+    slot: &Slot,
+    what: &Event<'_>,
+    blocks: Blocks<'_>,
+    passed_cell: u16,
+) -> Result<(), WriteError> {
     let overrides = Overrides { depth: 1, ..Overrides::NONE };
-    write_with_overrides(slot, &Event { data: blocks.all(), ..*what }, &overrides, passed_cell, Except::default())
+    write_with_overrides(
+        slot,
+        &Event { data: blocks.all(), ..*what },
+        &overrides,
+        passed_cell,
+        Except::default(),
+    )
 }
 
 /// Writes an event with overrides and excluded sessions. `passed_cell` is the result of

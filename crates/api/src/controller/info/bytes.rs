@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A buffer is `None` if its pointer is null; its length is then still checked. Errors in the
-//! arguments are reported whoever is [`Asked`], and a daemon is looked for only if it is needed: a
+//! arguments are reported whichever party is [`Asked`], and a daemon is looked for only if it is needed: a
 //! silent or refusing daemon does not affect other calls.
 //!
 //! | | Too short | `return_length` | A null buffer |
@@ -24,7 +24,7 @@ use traceweir_format::spec::status::Status;
 use traceweir_session::info::{Machine, local_answer, read_set};
 use traceweir_transport::message::{ProviderEntry, SessionRef};
 
-use super::{Controller, idle_answer, check_about, guid_info, own_providers, unknown_provider};
+use super::{Controller, check_about, guid_info, idle_answer, own_providers, unknown_provider};
 use crate::controller::not_running;
 use crate::error::{Error, Result};
 use crate::private::{PrivateSession, not_for_private};
@@ -265,9 +265,7 @@ fn enumerate(daemon: &mut Controller, class: InfoClass, about: Guid) -> Result<V
 
 fn idle_enumeration(class: InfoClass) -> Result<Vec<u8>> {
     match class {
-        InfoClass::TraceMaxLoggersQuery => {
-            Ok(idle_answer(&super::NO_SESSION, Query::MaxLoggers)?.to_bytes())
-        }
+        InfoClass::TraceMaxLoggersQuery => Ok(idle_answer(&super::NO_SESSION, Query::MaxLoggers)?.to_bytes()),
         InfoClass::TraceGuidQueryInfo | InfoClass::TraceGroupQueryInfo => Err(unknown_provider()),
         InfoClass::TraceGuidQueryList => Ok(guids_to_bytes(&own_providers())),
         InfoClass::TraceGroupQueryList => Ok(Vec::new()),
@@ -281,6 +279,7 @@ fn not_enumerated() -> Error {
 
 /// Returns the GUIDs of providers, or of groups.
 fn listed(all: &[ProviderEntry], of_groups: bool) -> Vec<u8> {
-    let guids: Vec<Guid> = all.iter().filter(|entry| entry.is_group == of_groups).map(|entry| entry.provider).collect();
+    let guids: Vec<Guid> =
+        all.iter().filter(|entry| entry.is_group == of_groups).map(|entry| entry.provider).collect();
     guids_to_bytes(&guids)
 }

@@ -153,7 +153,8 @@ fn make(content: &[u64]) -> Option<usize> {
     if made.is_none() {
         WORDS.fetch_sub(size, Ordering::Relaxed);
     }
-    let whole = || if size <= FULL_SIZE_WORDS { claim_new(1..1 + FULL_SIZE_CELLS, FULL_SIZE_WORDS) } else { None };
+    let whole =
+        || if size <= FULL_SIZE_WORDS { claim_new(1..1 + FULL_SIZE_CELLS, FULL_SIZE_WORDS) } else { None };
     let (number, cell) = made.or_else(whole)?;
     cell.fill(content);
     REACHED.fetch_max(number + 1, Ordering::Relaxed);
@@ -263,7 +264,10 @@ mod tests {
     fn large_filters_after_small_ones() {
         let small: Vec<u16> = (0..CELLS as u64).map_while(|n| intern(&[0xD440_0000 + n; 9])).collect();
         assert!(small.len() > CELLS / 2);
-        assert!(small.iter().any(|number| usize::from(*number) <= FULL_SIZE_CELLS), "the last ones are whole");
+        assert!(
+            small.iter().any(|number| usize::from(*number) <= FULL_SIZE_CELLS),
+            "the last ones are whole"
+        );
         small.into_iter().for_each(release);
         for n in 0..100 {
             let large = intern(&vec![0xD550_0000 + n; FULL_SIZE_WORDS - HEAD]).unwrap();

@@ -39,8 +39,9 @@ pub(super) fn compile(filters: &Filters<'_>) -> Vec<u64> {
         out.extend(filter.fields().map(Field::to_word));
         for predicate in filter.predicates() {
             let operand = operand(&predicate.value);
-            let what =
-                u64::from(predicate.field) | u64::from(predicate.kind.to_byte()) << 8 | u64::from(predicate.operator.0) << 16;
+            let what = u64::from(predicate.field)
+                | u64::from(predicate.kind.to_byte()) << 8
+                | u64::from(predicate.operator.0) << 16;
             out.extend([(PREDICATE_HEAD + operand.len()) as u64, what]);
             out.extend(operand);
         }

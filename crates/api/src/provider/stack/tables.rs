@@ -126,7 +126,8 @@ impl CachedRule {
 
 /// The cache. Each set holds two rules, so that two frames of one stack do not evict each other
 /// forever.
-static RULES: [[CachedRule; 2]; CACHE_SIZE / 2] = [const { [CachedRule::empty(), CachedRule::empty()] }; CACHE_SIZE / 2];
+static RULES: [[CachedRule; 2]; CACHE_SIZE / 2] =
+    [const { [CachedRule::empty(), CachedRule::empty()] }; CACHE_SIZE / 2];
 
 #[inline(always)]
 fn cached_rules(pc: u64) -> &'static [CachedRule; 2] {

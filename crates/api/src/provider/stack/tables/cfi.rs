@@ -109,11 +109,11 @@ struct Row {
 /// Returns the rule at an address of the function whose FDE lies at `fde`; `None` if the address is
 /// not in the function or no rule can describe it.
 pub(super) fn rule(object: &Bytes, fde: usize, pc: usize, rows: &mut Rows) -> Option<Rule> {
-    let mut entry = object.at(fde)?;
+    let mut entry = object.seek(fde)?;
     let length = usize::try_from(entry.u32()?).ok()?;
     let mut entry = entry.part(length)?;
     let back_from = entry.position();
-    let cie = Cie::parse(object.at(back_from.checked_sub(usize::try_from(entry.u32()?).ok()?)?)?)?;
+    let cie = Cie::parse(object.seek(back_from.checked_sub(usize::try_from(entry.u32()?).ok()?)?)?)?;
     let start = entry.pointer(cie.encoding)?;
     let size = entry.pointer(cie.encoding & 0x0F)?;
     if pc.checked_sub(start)? >= size {
