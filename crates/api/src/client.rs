@@ -192,7 +192,7 @@ pub(crate) fn track_binary(handle: Handle) -> Result<()> {
     let module = handle.find_module();
     let mut shared = Client::get().lock();
     if !handle.is_current() {
-        return Err(Error::refused(Status::ERROR_INVALID_PARAMETER, "the registration is gone"));
+        return Err(Error::refused(Status::ERROR_INVALID_PARAMETER, "the registration has ended"));
     }
     let module = shared.interned.module(module);
     handle.slot().set_module(Some(module));

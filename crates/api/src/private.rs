@@ -138,7 +138,7 @@ impl PrivateSession {
     pub fn enable(&self, provider: Guid, params: &EnableParams) -> Result<()> {
         let client = self.client()?;
         if provider.is_null() || params.property & EVENT_ENABLE_PROPERTY_PROVIDER_GROUP != 0 {
-            let reason = "a private session enables providers by their GUID, not groups";
+            let reason = "a private session enables providers by GUID, not groups";
             return Err(Error::refused(Status::ERROR_INVALID_PARAMETER, reason));
         }
         if is_system_provider(&provider) {
@@ -194,7 +194,7 @@ impl PrivateSession {
         let mut shared = client.lock();
         let open = shared.table.find(Owner::Private, self.id).ok_or(traceweir_session::Error::Ended)?;
         if handles.is_empty() && !open.enables.iter().any(|(enabled, _)| *enabled == provider) {
-            let reason = "nobody has registered or enabled this provider";
+            let reason = "the provider is neither registered nor enabled";
             return Err(Error::refused(Status::ERROR_INVALID_FUNCTION, reason));
         }
         let outlet = open.outlet;
@@ -335,7 +335,7 @@ fn check_filters(provider: Guid, filters: &[Filter]) -> Result<()> {
     let refused = |reason: String| Err(Error::refused(Status::ERROR_INVALID_PARAMETER, reason));
     if filters.iter().any(|one| filter::is_scope(one.kind)) {
         return refused(
-            "a private session is in one process: enable it without filters of processes".to_owned(),
+            "a private session runs in one process: enable the provider without process filters".to_owned(),
         );
     }
     let all = filters.iter().map(|one| (one.kind, one.data.as_slice()));

@@ -125,16 +125,16 @@ pub enum TraceError {
     #[error("the logger is not valid")]
     InvalidHandle,
     /// An argument is missing or has a wrong size.
-    #[error("a parameter is wrong")]
+    #[error("a parameter is invalid")]
     InvalidParameter,
     /// The header of an event lacks WNODE_FLAG_TRACED_GUID.
-    #[error("the header has not the flag of a traced event")]
+    #[error("the header lacks WNODE_FLAG_TRACED_GUID")]
     InvalidFlagNumber,
     /// The header of an instance event lacks WNODE_FLAG_TRACED_GUID.
-    #[error("the header has not the flag of a traced event")]
+    #[error("the header lacks WNODE_FLAG_TRACED_GUID")]
     InvalidFlags,
     /// The event is lost because the session has no free buffer space.
-    #[error("no free room in the session")]
+    #[error("the session has no free buffer space")]
     NoRoom,
     /// The event is larger than 64 KiB, or than the session's buffers.
     #[error("the event does not fit into the session's buffer")]
@@ -248,7 +248,7 @@ pub fn unregister(raw: u64) -> Result<()> {
     if found.is_some_and(client::unregister) {
         return Ok(());
     }
-    Err(Error::refused(Status::ERROR_INVALID_PARAMETER, "no classic provider is registered by this number"))
+    Err(Error::refused(Status::ERROR_INVALID_PARAMETER, "no classic provider is registered with this number"))
 }
 
 /// Converts the arguments of an enable callback to those of a control callback.

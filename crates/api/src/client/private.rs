@@ -163,7 +163,7 @@ impl Control {
                 run.flush(log_file.as_deref())
             }),
             Wanted::Outcome | Wanted::Increment | Wanted::ConvertToRealTime => {
-                let reason = "a private session has no such thing";
+                let reason = "private sessions do not support this operation";
                 self.peers[at]
                     .queue(target.answer(Err(Error::refused(Status::ERROR_INVALID_FUNCTION, reason))));
             }

@@ -56,12 +56,12 @@ impl DaemonCredentials {
         }
         let own = OwnRights::now();
         if user != own.effective_user || (self.uid != 0 && self.uid != user) {
-            return denied(format!("user {user} may not have files written by a process of another user"));
+            return denied(format!("user {user} may not write files through a process of another user"));
         }
         match own.exceeds(self) {
             None => Ok(()),
             Some(what) => denied(format!(
-                "this process has rights that user {user} lacks ({what}): only root may have files written by it"
+                "this process has rights that user {user} lacks ({what}): only root may write files through it"
             )),
         }
     }

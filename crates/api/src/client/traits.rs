@@ -35,7 +35,7 @@ pub(crate) fn set_traits(handle: Handle, traits: &[u8]) -> Result<()> {
     let mut shared = client.lock();
     let number = handle.number();
     if !handle.is_current() || handle.slot().is_classic() {
-        return Err(invalid("the registration is gone"));
+        return Err(invalid("the registration has ended"));
     }
     let is_being_set = shared.settings.iter().any(|setting| setting.registration == number);
     if is_being_set || !handle.slot().traits().is_empty() {

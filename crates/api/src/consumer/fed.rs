@@ -173,7 +173,7 @@ impl Feeder {
     /// once processing has ended.
     pub fn add(&self, buffer: Box<dyn Lent>) -> Result<()> {
         let header = buffer.bytes().first_chunk().map(BufferHeader::parse);
-        let header = header.ok_or_else(|| wrong("these are fewer bytes than a buffer's header has"))?;
+        let header = header.ok_or_else(|| wrong("the buffer is shorter than a buffer header"))?;
         let mut state = self.feed.state();
         if state.is_over {
             return Err(Error::refused(
@@ -207,7 +207,7 @@ fn wrong(reason: &str) -> Error {
 fn check(header: &BufferHeader, size: usize, state: &State) -> Result<()> {
     let valid = header.offset as usize;
     if valid < HEADER_SIZE || !header.is_compressed() && valid > size {
-        return Err(wrong("the buffer does not say how many of its bytes are valid, or has fewer"));
+        return Err(wrong("the buffer header has an invalid count of valid bytes"));
     }
     let before = state.sequence.get(&header.processor_index).copied().unwrap_or(i64::MIN);
     // Sessions without sequence numbers leave 0.
@@ -219,7 +219,7 @@ fn check(header: &BufferHeader, size: usize, state: &State) -> Result<()> {
 
 /// Reads the buffer with the log-file header.
 fn parse_head(buffer: &[u8]) -> Result<Head> {
-    let no_header = |_| wrong("the first buffer is the one with the log-file header, and this has none");
+    let no_header = |_| wrong("the first buffer must contain the log-file header");
     let mut bytes = Vec::new();
     let header = unpack(buffer, &mut bytes).map_err(no_header)?;
     let mut records = Records::new(&bytes, HEADER_SIZE, 0, header.processor_index, false);

@@ -151,11 +151,8 @@ impl Trace {
         let file = file.map_err(|errno| missing(path, errno.into()))?;
         let kind = file.metadata().map_err(|source| missing(path, source))?.file_type();
         if !kind.is_file() {
-            let what = if kind.is_dir() {
-                "a folder"
-            } else {
-                "a pipe or device: store what comes out of it in a file"
-            };
+            let what =
+                if kind.is_dir() { "a folder" } else { "a pipe or device: store its output in a file" };
             let reason = format!("{}: this is {what}", path.display());
             return Err(Error::refused(Status::ERROR_BAD_PATHNAME, reason));
         }
@@ -276,11 +273,11 @@ fn missing(path: &Path, source: io::Error) -> Error {
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     match source.kind() {
         io::ErrorKind::NotFound if !folder.is_dir() => {
-            let reason = format!("{}: there is no folder {}", path.display(), folder.display());
+            let reason = format!("{}: folder {} does not exist", path.display(), folder.display());
             Error::refused(Status::ERROR_PATH_NOT_FOUND, reason)
         }
         io::ErrorKind::NotADirectory => {
-            let reason = format!("{}: a part of the path is no folder", path.display());
+            let reason = format!("{}: a part of the path is not a folder", path.display());
             Error::refused(Status::ERROR_PATH_NOT_FOUND, reason)
         }
         _ => Error::File { path: path.to_owned(), source },

@@ -72,7 +72,7 @@ impl Link {
         match answer.map(|e| e.message) {
             Ok(Message::Welcome { version, .. }) if (VERSIONS.0..=VERSIONS.1).contains(&version) => Ok(()),
             Ok(Message::Welcome { version, .. }) => Err(self.foreign(&format!("version {version}"))),
-            Ok(other) => Err(self.foreign(&format!("an answer of another kind ({})", name_of(&other)))),
+            Ok(other) => Err(self.foreign(&format!("an unexpected answer ({})", name_of(&other)))),
             Err(Error::Refused { status: Status::ERROR_NOT_SUPPORTED, reason }) => Err(self.foreign(&reason)),
             Err(Error::Transport(
                 e @ (traceweir_transport::Error::Message(_)
@@ -141,7 +141,9 @@ impl Link {
         self.last_request = self.last_request.checked_add(1).unwrap_or(1);
         match self.connection.send(self.last_request, message, descriptors, within.min(LONGEST_WAIT)) {
             Ok(()) => Ok(self.last_request),
-            Err(traceweir_transport::Error::TimedOut) => Err(silent(&self.socket, "it takes no requests")),
+            Err(traceweir_transport::Error::TimedOut) => {
+                Err(silent(&self.socket, "it does not accept requests"))
+            }
             Err(e) => Err(e.into()),
         }
     }
@@ -185,7 +187,7 @@ pub(crate) fn refusal_of(folders: &[RuntimeDir], role: Role) -> Option<Error> {
 
 /// Returns the error for an answer of an unexpected kind.
 pub(crate) fn unexpected(link: &Link, message: &Message) -> Error {
-    silent(link.socket(), &format!("it gave an answer of another kind ({})", name_of(message)))
+    silent(link.socket(), &format!("it sent an unexpected answer ({})", name_of(message)))
 }
 
 fn silent(socket: &Path, reason: &str) -> Error {

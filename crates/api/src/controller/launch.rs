@@ -74,7 +74,8 @@ impl Search {
             return if is_program(&absolute) {
                 Ok(absolute)
             } else {
-                let reason = format!("{DAEMON_VARIABLE} names {}, which is no program", named.display());
+                let reason =
+                    format!("{DAEMON_VARIABLE} names {}, which is not an executable file", named.display());
                 Err(Error::NoDaemon { reason })
             };
         }
@@ -131,7 +132,7 @@ pub(super) fn start(folders: &[RuntimeDir], search: &Search) -> Result<Link> {
 fn no_system_daemon(dir: Option<&RuntimeDir>) -> Error {
     let socket = dir.map(RuntimeDir::control_socket).unwrap_or_default();
     let reason = format!(
-        "the system's daemon does not run (nobody listens at {}); start it with `systemctl start traceweir.socket` or, as root, \
+        "the system's daemon does not run (no listener at {}); start it with `systemctl start traceweir.socket` or, as root, \
          `weir daemon --system`",
         socket.display()
     );
@@ -225,7 +226,7 @@ fn not_up(exit: Option<ExitStatus>, dir: &RuntimeDir, program: &Path, log: &Log)
     };
     let output = log.tail();
     let reason = match output.trim() {
-        "" => format!("{what}; it said nothing in {}", log.path.display()),
+        "" => format!("{what}; it wrote nothing to {}", log.path.display()),
         output => format!("{what}; the end of {}:\n{output}", log.path.display()),
     };
     Error::NoDaemon { reason }

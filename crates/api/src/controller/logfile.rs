@@ -42,7 +42,7 @@ impl LogFile {
         }
         let path = std::path::absolute(path).map_err(|e| failed(path, e))?;
         let Some((folder, Component::Normal(name))) = path.parent().zip(path.components().next_back()) else {
-            return Err(bad_path(&path, "this is no file"));
+            return Err(bad_path(&path, "not a file"));
         };
         let dir = enter(folder, me()).map_err(|e| no_folder(e, &path, folder))?;
         let (file, is_new) = traceweir_session::open_log_file(&dir, Path::new(name), me(), LOG_FILE_RIGHTS)
@@ -118,11 +118,11 @@ fn me() -> u32 {
 fn no_folder(error: Errno, path: &Path, folder: &Path) -> Error {
     match error {
         Errno::NOENT => {
-            let reason = format!("{}: there is no folder {}", path.display(), folder.display());
+            let reason = format!("{}: folder {} does not exist", path.display(), folder.display());
             Error::refused(Status::ERROR_PATH_NOT_FOUND, reason)
         }
-        Errno::NOTDIR => bad_path(path, "the way to it leads through what is no folder"),
-        Errno::LOOP => denied(path, "the way to it leads through a symbolic link that others can change"),
+        Errno::NOTDIR => bad_path(path, "a part of the path is not a folder"),
+        Errno::LOOP => denied(path, "the path contains a symbolic link that other users can change"),
         other => failed(path, other),
     }
 }

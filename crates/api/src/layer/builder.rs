@@ -172,7 +172,7 @@ impl LayerBuilder {
         let names = self.providers.iter().map(|(_, name)| name).chain([&self.name]);
         if let Some(name) = names.into_iter().find(|name| name.is_empty() || name.contains('\0')) {
             return wrong(format!(
-                "{name:?} is no name of a provider: it needs characters, and no NUL among them"
+                "{name:?} is not a valid provider name: it must not be empty or contain NUL"
             ));
         }
         if self.group.is_some_and(|group| group.is_null()) {

@@ -115,7 +115,7 @@ impl Refused {
     /// Returns the status and the text of the reason.
     pub(crate) const fn reason(self) -> (Status, &'static str) {
         match self {
-            Self::Invalid => (Status::ERROR_INVALID_PARAMETER, "a filter is not as its type says"),
+            Self::Invalid => (Status::ERROR_INVALID_PARAMETER, "a filter is malformed for its type"),
             Self::NoRoom => {
                 (Status::ERROR_NO_SYSTEM_RESOURCES, "this process has too many filters; disable some")
             }

@@ -57,7 +57,7 @@ impl Handle {
                 self.slot.use_types(yes != 0);
                 Ok(())
             }
-            _ => Err(invalid(format!("the buffer has not the bytes that class {} takes", class.0))),
+            _ => Err(invalid(format!("the buffer has the wrong size for information class {}", class.0))),
         }
     }
 }
@@ -68,14 +68,14 @@ fn check_class(class: u32) -> Result<Class> {
         | Class::EventProviderSetTraits
         | Class::EventProviderUseDescriptorType) => Ok(known),
         _ => {
-            let reason = format!("a provider cannot set information of class {class}: there are 0, 2 and 3");
+            let reason = format!("a provider cannot set information class {class}: only 0, 2 and 3 exist");
             Err(Error::refused(Status::ERROR_NOT_SUPPORTED, reason))
         }
     }
 }
 
 fn gone() -> Error {
-    invalid("the registration is gone: register the provider first".to_owned())
+    invalid("the registration has ended: register the provider first".to_owned())
 }
 
 fn invalid(reason: String) -> Error {

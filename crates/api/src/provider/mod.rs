@@ -107,10 +107,10 @@ pub type EnableCallback = Box<dyn Fn(&EnableNotice<'_>) + Send + Sync>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WriteError {
     /// The provider is no longer registered.
-    #[error("the registration is gone")]
+    #[error("the provider is not registered any more")]
     InvalidHandle,
     /// More than 128 blocks, or another invalid parameter.
-    #[error("a parameter is wrong")]
+    #[error("a parameter is invalid")]
     InvalidParameter,
     /// The event is larger than 64 KiB.
     #[error("the event is larger than 64 KiB")]
@@ -120,10 +120,10 @@ pub enum WriteError {
     #[error("the event does not fit into a session's buffer")]
     MoreData,
     /// The event is lost because a session has no free buffer space.
-    #[error("no free room in a session")]
+    #[error("a session has no free buffer space")]
     NoRoom,
     /// The event is lost because the backlog of a live session without a consumer is full.
-    #[error("a live session without a consumer can keep no more: consume or stop it")]
+    #[error("the backlog of a live session without a consumer is full: consume or stop it")]
     LogFileFull,
 }
 

@@ -145,11 +145,11 @@ fn resolve_output(path: &Path) -> Result<PathBuf> {
         Err(Error::refused(Status::ERROR_BAD_PATHNAME, reason))
     };
     if path.file_name().is_none() {
-        return bad("the output needs the name of a file");
+        return bad("the output needs a file name");
     }
     match path.metadata() {
         Ok(there) if there.is_dir() => bad("this is a folder; name a file in it"),
-        Ok(there) if !there.is_file() => bad("this is no plain file, which the output has to be"),
+        Ok(there) if !there.is_file() => bad("the output must be a regular file"),
         // The output replaces the target of a link. Anything else is replaced by name.
         Ok(_) if is_trusted_link(path)? => {
             path.canonicalize().map_err(|source| Error::File { path: path.to_owned(), source })

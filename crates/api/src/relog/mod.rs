@@ -195,10 +195,10 @@ impl Relogger {
         let Self { traces, paths, output, settings, shared } = self;
         let refused = |reason: &str| Err(Error::refused(Status::ERROR_INVALID_PARAMETER, reason));
         let Some(path) = output else {
-            return refused("nothing says where the output goes: set_output names the file");
+            return refused("no output is set: call set_output");
         };
         if traces.is_empty() {
-            return refused("there is nothing to relog: add_file or add_live names an input");
+            return refused("there is no input: call add_file or add_live");
         }
         let inputs = traces.iter().map(Input::of).collect::<Result<Vec<_>>>()?;
         let mut output = Output::create(&path, &paths, &inputs, &settings)?;

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! A buffer is `None` if its pointer is null; its length is then still checked. Errors in the
-//! arguments are reported whichever party is [`Asked`], and a daemon is looked for only if it is needed: a
-//! silent or refusing daemon does not affect other calls.
+//! arguments are reported whichever party is [`Asked`], and a daemon is looked for only if it is
+//! needed: a silent or refusing daemon does not affect other calls.
 //!
 //! | | Too short | `return_length` | A null buffer |
 //! |---|---|---|---|
@@ -143,7 +143,7 @@ pub fn configure_last_branch_record_bytes<'a>(
         return refused("at most four kernel events can be followed by branches");
     }
     let Some(events) = events.unwrap_or(&[]).get(..count.saturating_mul(ClassicEventId::SIZE)) else {
-        return refused("a number of events, and no buffer that holds them");
+        return refused("a number of events without a buffer that holds them");
     };
     let (session, events) = (SessionRef::of_call(session), ClassicEventId::list(events));
     check_about(&session, InfoClass::TraceLbrEventListInfo)?;

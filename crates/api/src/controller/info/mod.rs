@@ -194,7 +194,7 @@ fn not_queried() -> Error {
 }
 
 pub(super) fn unknown_provider() -> Error {
-    Error::refused(Status::ERROR_WMI_GUID_NOT_FOUND, "nobody has registered, joined or enabled this GUID")
+    Error::refused(Status::ERROR_WMI_GUID_NOT_FOUND, "this GUID is neither registered, joined nor enabled")
 }
 
 fn enable_info(entry: &EnableEntry) -> EnableInfo {

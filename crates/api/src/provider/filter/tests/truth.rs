@@ -72,7 +72,8 @@ fn sessions() -> Vec<Asked> {
     all
 }
 
-/// Returns absent, passing and failing filters; then passing and failing ones of the other kind of list.
+/// Returns absent, passing and failing filters; then passing and failing ones of the other kind of
+/// list.
 fn of_ids() -> [Option<Ids>; 5] {
     [None, Some((vec![3, 7], true)), Some((vec![8], true)), Some((vec![8], false)), Some((vec![3, 7], false))]
 }
@@ -211,8 +212,8 @@ fn two_sessions_get_the_same_events_as_alone() {
     }
 }
 
-/// Returns sessions that differ from most in every respect: none, an open one, a strict one, one whose
-/// filters all fail.
+/// Returns sessions that differ from most in every respect: none, an open one, a strict one, one
+/// whose filters all fail.
 fn others() -> [Option<Asked>; 4] {
     let [open, strict] = classes();
     let (ids, names) = (of_ids()[2].clone(), of_names()[2].clone());

@@ -27,7 +27,8 @@ pub(super) struct Asked {
 
 /// Listed ids, and whether these or all others pass.
 pub(super) type Ids = (Vec<u16>, bool);
-/// Listed names, whether these or all others pass, and the part of events that the filter applies to.
+/// Listed names, whether these or all others pass, and the part of events that the filter applies
+/// to.
 pub(super) type Names = (Vec<&'static str>, bool, Part);
 /// A part of all events: any, all, level.
 pub(super) type Part = (u64, u64, u8);
