@@ -5,7 +5,8 @@
 //!   register, unregister (any thread) ──commands──▶ control thread ──Register, Ack──▶ daemon(s)
 //!        ▲ waits for Registered, at most 1 s            │  ◀──Region, Enable, CloseSession──
 //!        └──────────────── changed ─────────────────────┘
-//!                                                       └──▶ slots (entries, hot words), outlets; callbacks on their thread
+//!                                                       └──▶ slots (entries, hot words), outlets;
+//!                                                            callbacks on their thread
 //!   write (any thread) ──doorbell──▶ waking thread ──eventfd──▶ daemon(s)
 //! ```
 //!

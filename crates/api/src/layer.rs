@@ -1,19 +1,21 @@
 //! A layer for `tracing-subscriber`: events and spans of a program as TraceLogging events.
 //!
 //! ```text
-//!   info!(user, "logged in")       event with the callsite's name, opcode 0, in the activity of the enclosing span
-//!   info_span!("request", id)      start event (opcode 1): a new activity, related to that of the parent
+//!   info!(user, "logged in")       event with the callsite's name, opcode 0, in the activity of
+//!                                  the enclosing span
+//!   info_span!("request", id)      start event (opcode 1): a new activity, related to the parent's
 //!     span.record("status", 200)     stored
-//!     span.follows_from(&other)      event (opcode 240, receive): this activity, related to the other one
+//!     span.follows_from(&other)      event (opcode 240, receive): this activity, related to the
+//!                                    other one
 //!   …the last handle is dropped    stop event (opcode 2): all fields with their last values
 //!   log::warn!("…")                an event like any other, through `tracing_log::LogTracer`
 //! ```
 //!
 //! | In `tracing` | In ETW |
 //! |---|---|
-//! | ERROR, WARN, INFO, DEBUG, TRACE | levels 2, 3, 4, 5, 6, as in `tracing-etw`; a session with level 5 gets no TRACE |
+//! | ERROR, WARN, INFO, DEBUG, TRACE | levels 2, 3, 4, 5, 6; a session with level 5 gets no TRACE |
 //! | target | the layer's provider and default keyword, unless the builder set others for it |
-//! | name of the callsite | name of the event: `event src/main.rs:12` unless the program sets `name:` |
+//! | name of the callsite | name of the event: `event src/main.rs:12` unless `name:` is set |
 //! | integers, floats, `bool` | int64, uint64, double, bool32 |
 //! | `i128`, `u128`, `&[u8]` | binary; numbers with their lowest byte first |
 //! | `&str`, errors, `?debug`, `%display`, the message | counted UTF-8 text |

@@ -2,8 +2,9 @@
 //! consumers read the events.
 //!
 //! ```text
-//!   Provider::write ──▶ ring in shared memory ──▶ session (in the daemon, or in this process) ──▶ .etl file ──▶ consumer::process
-//!                                                                                             └─▶ live ──────▶ consumer::process
+//!   Provider::write ──▶ ring in shared memory ──▶ session (in the daemon, or in this process)
+//!                                                   ├─▶ .etl file ──▶ consumer::process
+//!                                                   └─▶ live ───────▶ consumer::process
 //! ```
 //!
 //! | Module | Purpose |

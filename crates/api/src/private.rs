@@ -1,7 +1,8 @@
 //! Private sessions, which run inside the traced process.
 //!
 //! ```text
-//!   Provider::write ──▶ outlet ──▶ region in this process's own memory ──▶ session (two threads of this process) ──▶ file
+//!   Provider::write ──▶ outlet ──▶ region in this process's own memory
+//!                                    └──▶ session (two threads of this process) ──▶ file
 //! ```
 //!
 //! The write path, rings and engine are the same as with a daemon, but need no daemon: no root, no

@@ -2,9 +2,10 @@
 //! `tracelogging` crate.
 //!
 //! ```text
-//!   define_provider!(SYMBOL, "Name", options…)                 a static Provider, not registered yet
-//!   write_event!(SYMBOL, "Event", options and fields…) -> u32  0 while no session wants it, else a Win32 status
-//!   provider_enabled!(SYMBOL, level, keyword) -> bool          whether such an event would be written
+//!   define_provider!(SYMBOL, "Name", options…)          a static Provider, not registered yet
+//!   write_event!(SYMBOL, "Event", options, fields…)     u32: 0 while no session wants it, else a
+//!                                                       Win32 status
+//!   provider_enabled!(SYMBOL, level, keyword)           bool: such an event would be written
 //! ```
 //!
 //! | File | Contents |

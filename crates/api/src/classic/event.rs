@@ -1,8 +1,10 @@
 //! Classic events: EVENT_TRACE_HEADER in, a FULL record out.
 //!
 //! ```text
-//!   a caller's header (48 bytes)      00 u16 Size, header and data │ 02 – │ 04 u8 type │ 05 u8 level │ 06 u16 version │ 08 – │ 10 i64 TimeStamp
-//!                                     18 GUID class, or its address │ 28 – │ 2C u32 flags │ 30 data, or MOF_FIELDs
+//!   a caller's header (48 bytes)      00 u16 Size, header and data │ 02 – │ 04 u8 type │
+//!                                     05 u8 level │ 06 u16 version │ 08 – │ 10 i64 TimeStamp
+//!                                     18 GUID class, or its address │ 28 – │ 2C u32 flags │
+//!                                     30 data, or MOF_FIELDs
 //!   MOF_FIELD (16 bytes)              00 u64 address │ 08 u32 length │ 0C u32 type
 //! ```
 //!

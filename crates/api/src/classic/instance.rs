@@ -1,9 +1,11 @@
 //! Instances of a class: numbers that distinguish transactions, and events about them.
 //!
 //! ```text
-//!   class handle = generation of the registration (upper 32 bits) │ class + 1 (bits 11–31) │ slot + 1
+//!   class handle = generation of the registration (upper 32 bits) │ class + 1 (bits 11–31) │
+//!                  slot + 1
 //!
-//!   a caller's header (56 bytes)      as EVENT_TRACE_HEADER, but 18 u64 class handle │ 20 u32 instance │ 24 u32 parent's │ 2C u32 flags
+//!   a caller's header (56 bytes)      as EVENT_TRACE_HEADER, but 18 u64 class handle │
+//!                                     20 u32 instance │ 24 u32 parent's │ 2C u32 flags
 //!                                     30 u64 parent's class handle │ 38 data, or MOF_FIELDs
 //! ```
 //!

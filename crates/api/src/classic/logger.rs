@@ -1,7 +1,8 @@
 //! Loggers: the numbers that name the session of a classic provider.
 //!
 //! ```text
-//!   logger = low half of the outlet's ticket (upper 32 bits) │ number of the registration: generation, slot
+//!   logger = low half of the outlet's ticket (upper 32 bits) │
+//!            number of the registration: generation, slot
 //! ```
 //!
 //! Each opening of an outlet draws a new ticket, so the number of a session that has ended, or that

@@ -3,9 +3,12 @@
 //!
 //! ```text
 //!   register(control GUID, classes, callback)
-//!        │        session enables it: callback(Enable, logger) ──▶ enable_level(logger), enable_flags(logger)
-//!        │                                                     ──▶ trace, trace_event, trace_event_instance, trace_message (logger, …)
-//!        │        another session enables it: callback(Enable, another logger); the first gets nothing more
+//!        │   session enables it:          callback(Enable, logger)
+//!        │                                  ──▶ enable_level(logger), enable_flags(logger)
+//!        │                                  ──▶ trace, trace_event, trace_event_instance,
+//!        │                                      trace_message (logger, …)
+//!        │   another session enables it:  callback(Enable, another logger);
+//!        │                                  the first gets nothing more
 //!        │        session ends, disables it:  callback(Disable, logger)
 //!        └─ Registration; unregistered on drop
 //! ```
@@ -49,7 +52,8 @@
 //! )?;
 //! let logger = logger.load(Ordering::Relaxed);
 //! if logger != INVALID_LOGGER {
-//!     classic::trace(logger, &Event { class, kind: 1, ..Event::default() }, &[&7u32.to_le_bytes()])?;
+//!     let event = Event { class, kind: 1, ..Event::default() };
+//!     classic::trace(logger, &event, &[&7u32.to_le_bytes()])?;
 //! }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

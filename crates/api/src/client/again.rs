@@ -3,7 +3,7 @@
 //! ```text
 //!   a welcoming daemon is gone ─▶ connect: it answers ─▶ Hello, and everything as at the start
 //!                                     └─ no answer: it has left, and knocks when it starts again
-//!   again within RECONNECT_INTERVAL ─▶ waits until the interval has passed, to not flood the daemon
+//!   again within RECONNECT_INTERVAL ─▶ waits until it has passed, to not flood the daemon
 //!   the program closed the connection (`repair`) ─▶ the same, with RECONNECT_SOON as the interval
 //! ```
 //!

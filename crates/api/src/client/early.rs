@@ -1,9 +1,10 @@
 //! Registrations that do not wait for a busy daemon.
 //!
 //! ```text
-//!   connect ─▶ the daemon's file lists its enables ─▶ memory made here, entries filled, events are written
+//!   connect ─▶ the daemon's file lists its enables ─▶ memory made here, entries filled, events
+//!              are written
 //!           ─▶ Hello, Region + memory, Register: they wait in the connection
-//!   traits  ─▶ the file lists enables by their name or group ─▶ the same, Region + memory, SetTraits
+//!   traits  ─▶ the file lists enables by name or group ─▶ the same, Region + memory, SetTraits
 //!   daemon  ─▶ Welcome, Region + wake (the memory is taken), Enable, Registered
 //! ```
 //!

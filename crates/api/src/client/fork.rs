@@ -3,8 +3,10 @@
 //! ```text
 //!   one page, zeroed by the kernel in a forked child (MADV_WIPEONFORK)
 //!
-//!   ready    serial number of the process once writers may write; 0 in a child until it has registered again
-//!   serial   number of the process since the library's first use, 1, 2, …; 0 in a child without a client
+//!   ready    serial number of the process once writers may write; 0 in a child until it has
+//!            registered again
+//!   serial   number of the process since the library's first use, 1, 2, …; 0 in a child
+//!            without a client
 //!   making   a thread is making the client right now
 //!   fresh    outlets that this process opened itself; all others are its parent's
 //! ```

@@ -7,7 +7,8 @@
 //!
 //! ```text
 //!   any user may connect to a socket in the system's folder ─▶ refused, and counted
-//!   MAX_REFUSED within REFUSED_WITHIN ─▶ the listener rests until that time is over ─▶ connect to the daemon, accept again
+//!   MAX_REFUSED within REFUSED_WITHIN ─▶ the listener rests until that time is over
+//!                                     ─▶ connect to the daemon, accept again
 //! ```
 //!
 //! While others fill the queue of the listener, a daemon may be unable to connect; so this process

@@ -2,10 +2,10 @@
 //!
 //! | Message | Effect |
 //! |---|---|
-//! | Region | maps the memory into a free outlet; or confirms the memory that this process made (`early`) |
-//! | Enable | fills or clears the entry of each named registration, runs its callback, then acknowledges |
+//! | Region | maps the memory into a free outlet; or confirms memory of this process (`early`) |
+//! | Enable | updates the entry of each named registration, runs its callback, acknowledges |
 //! | TellModules | sends the session a record with the module of each registration |
-//! | CloseSession | clears all entries, closes the outlet, acknowledges; then runs the callbacks, which may take long |
+//! | CloseSession | clears all entries, closes the outlet, acknowledges; then runs callbacks |
 //! | Registered | lets the registering thread continue |
 //! | Private… | runs a private session here (`private`) |
 //!

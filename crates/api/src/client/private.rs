@@ -2,9 +2,9 @@
 //! process runs the session.
 //!
 //! ```text
-//!   PrivateStart ────▶ session in this process's memory, file opened with its rights ──▶ PrivateState
-//!   PrivateEnable ───▶ providers of this process                                     ──▶ PrivateState
-//!   PrivateControl ──▶ query: at once; update, flush, stop: on a separate thread     ──▶ PrivateState
+//!   PrivateStart ──▶ session in this process's memory, file opened with its rights ┐
+//!   PrivateEnable ─▶ providers of this process                                     ├▶ PrivateState
+//!   PrivateControl ▶ query: at once; update, flush, stop: on a separate thread     ┘
 //!   the daemon is gone ─▶ the session ends, its file is finalised
 //! ```
 //!

@@ -3,11 +3,18 @@
 //!
 //! | Purpose | Means |
 //! |---|---|
-//! | a thread that takes no signals | all signals are blocked while it is started, so that it inherits the mask |
-//! | descriptors that the program cannot close | the control thread unshares its descriptor table and opens everything there; if a sandbox refuses that, high numbers that are checked before each use (`tokens`, `repair`) |
-//! | fork | `pthread_atfork`: the child registers again; if descriptors could not be separated, it first closes its copies of the parent's sockets, so that daemons notice the end of the parent |
+//! | a thread that takes no signals | all signals are blocked while it starts; it inherits the mask
+//! |
+//! | descriptors that the program cannot close | a separate descriptor table of the control thread
+//! |
+//! | fork | `pthread_atfork`: the child registers again |
 //! | exit | `atexit`: finalises private sessions and removes the provider sockets |
-//! | `dlclose` | the module that holds this code is opened once more with `RTLD_NODELETE`: threads and handlers outlive the last close |
+//! | `dlclose` | this module is opened once more with `RTLD_NODELETE` |
+//!
+//! If a sandbox refuses a separate descriptor table, the library uses high numbers that it checks
+//! before each use (`tokens`, `repair`), and a forked child first closes its copies of the parent's
+//! sockets, so that daemons notice the end of the parent. Threads and handlers outlive the last
+//! `dlclose`.
 //!
 //! `dladdr` and `dlopen` are resolved as weak symbols. A statically linked program does not have
 //! them, and cannot be unloaded either; a plain reference would link the dynamic loader into it.

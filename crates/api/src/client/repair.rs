@@ -6,7 +6,8 @@
 //!        └─ a number is not ours any more ─▶ neither used nor closed, and forgotten
 //!             the bell of the control thread  made again
 //!             a listener                      listens again, under another name
-//!             a connection, an eventfd        the connection is lost (`control`) ─▶ reconnect (`again`)
+//!             a connection, an eventfd        the connection is lost (`control`)
+//!                                             ─▶ reconnect (`again`)
 //!                                             ─▶ each session that comes back counts the process
 //! ```
 //!

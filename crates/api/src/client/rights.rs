@@ -3,7 +3,8 @@
 //! ```text
 //!   requesting user                          daemon that reports it     files are opened
 //!   root                                     root's                     yes
-//!   the user of this process                 root's, or the user's own  yes, unless this process is more privileged
+//!   the user of this process                 root's, or the user's own  yes, unless this process
+//!                                                                       is more privileged
 //!   another user, or root by a user's daemon any                        no
 //! ```
 //!

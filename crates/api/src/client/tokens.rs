@@ -2,9 +2,9 @@
 //! outlets.
 //!
 //! ```text
-//!                       table of the library           table of the program (a sandbox refuses another)
+//!                       table of the library           table of the program (in some sandboxes)
 //!   control thread      eventfd                        two ends of a connection, `Held`
-//!   owner of an outlet  eventfd                        eventfd, known by the epoll instance of the seal
+//!   owner of an outlet  eventfd                        eventfd, known by the epoll of the seal
 //! ```
 //!
 //! All eventfds share one inode, so `fstat` cannot distinguish those of the library from those of
@@ -12,8 +12,10 @@
 //!
 //! ```text
 //!   1  fstat(socket of the seal)         device and inode ─▶ the socket is ours
-//!   2  epoll_ctl(MOD, epoll, socket)     succeeds ─▶ the epoll instance watches our socket: it is ours
-//!   3  epoll_ctl(MOD, epoll, eventfd)    succeeds ─▶ the number leads to the file that was added: it is ours
+//!   2  epoll_ctl(MOD, epoll, socket)     succeeds ─▶ the epoll instance watches our socket:
+//!                                        it is ours
+//!   3  epoll_ctl(MOD, epoll, eventfd)    succeeds ─▶ the number leads to the file that was
+//!                                        added: it is ours
 //! ```
 //!
 //! Steps 2 and 3 change nothing of the program: its own epoll instance does not watch our socket,

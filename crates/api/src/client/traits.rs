@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   set_traits ──command──▶ control thread ──SetTraits──▶ each daemon that knows the registration
-//!        ▲                                                     │ joins the group, enables what is enabled there
+//!        ▲                                                     │ joins the group, applies enables
 //!        └────────── all have answered, or a second passed ────┘ Done, or Refused
 //!                    (a second passed before: not waited for)
 //! ```

@@ -3,7 +3,7 @@
 //! ```text
 //!   processing thread                          any other thread
 //!   ─────────────────                          ────────────────
-//!   locks the trace's gate                     close(): sets `closed`, signals, locks the gate once
+//!   locks the trace's gate                     close(): sets `closed`, signals, locks the gate
 //!     closed? ─▶ leaves                                                          │
 //!     callback                                                                   │
 //!     closed? … next callback                                                    │

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   any thread                                    processing thread
-//!   Feeder::add(buffer) ──▶ queue ──▶ a batch: copied, unpacked, merged by time ──▶ handler ──▶ buffers returned (dropped)
+//!   Feeder::add(buffer) ──▶ queue ──▶ a batch: copied, unpacked, merged by time
+//!                                       ──▶ handler ──▶ buffers returned (dropped)
 //! ```
 //!
 //! 1. The first buffer has the log-file header, which all stamps depend on.

@@ -1,8 +1,9 @@
 //! One live session: the link to its daemon, its queue, and the buffers that wait for delivery.
 //!
 //! ```text
-//!   queue ──pop──▶ streams, one for each processor      exact()        everything up to here has left the queue
-//!                                                       until_aged()   after this time nothing earlier can still come
+//!   queue ──pop──▶ streams, one for each processor
+//!                    exact()        everything up to here has left the queue
+//!                    until_aged()   after this time nothing earlier can still come
 //! ```
 //!
 //! Four facts about a session's buffers show how far events are complete:

@@ -3,7 +3,7 @@
 //! ```text
 //!   Live 0 ─ stream ─┐                      released when
 //!          ─ stream ─┼─▶ heap (earliest) ──▶   every session is complete up to its time, or
-//!   Live 1 ─ stream ─┘                         it is older than a record can wait in any of them, or
+//!   Live 1 ─ stream ─┘                         it is older than records can wait in any, or
 //!                                              more is held than should be
 //! ```
 //!

@@ -5,7 +5,8 @@
 //!                                                   ├─ merged by time ──▶ process(…, |item| …)
 //!   Trace::open_live ──▶ queue of finished buffers ─┘    Event, Lost
 //!
-//!   Trace::from_buffers ──▶ buffers that the program adds ──▶ deliver(…, &mut handler)      Event, Lost, Buffer
+//!   Trace::from_buffers ──▶ buffers of the program ──▶ deliver(…, &mut handler)
+//!                                                        Event, Lost, Buffer
 //! ```
 //!
 //! ```no_run

@@ -1,7 +1,8 @@
 //! One request and its answer, also across a restart of the daemon.
 //!
 //! ```text
-//!   ask ─▶ the link ──closed──▶ a daemon that runs now ──none──▶ start one, for a request that needs no existing state; else the answer of an idle system
+//!   ask ─▶ the link ──closed──▶ a daemon that runs now ──none──▶ start one, for a request that
+//!            │                    needs no existing state; else the answer of an idle system
 //!            └─ sent, and not a query: never repeated
 //! ```
 

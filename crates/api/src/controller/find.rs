@@ -3,13 +3,14 @@
 //! ```text
 //!   TRACEWEIR_RUNTIME_DIR set ─────────────▶ that folder, whatever the scope
 //!   a scope ───────────────────────────────▶ its folder
-//!   neither ───────────────────────────────▶ the system's, if it runs and admits us; else the user's
+//!   neither ───────────────────────────────▶ the system's, if it runs and admits us;
+//!                                            else the user's
 //!
 //!   folder/control.sock   missing, or no listener     ─▶ no daemon
 //!                         Hello ─▶ Welcome            ─▶ a link
-//!                         Refused                     ─▶ Error::Refused: a daemon runs, but refuses
-//!                         no permission to connect    ─▶ the same, and names the rights that are missing
-//!                         silent, another version     ─▶ Error::Unreachable, which names the socket
+//!                         Refused                     ─▶ Error::Refused: it runs, but refuses
+//!                         no permission to connect    ─▶ the same, with the missing rights
+//!                         silent, another version     ─▶ Error::Unreachable with the socket
 //! ```
 //!
 //! `launch` starts daemons.

@@ -1,9 +1,10 @@
 //! Controllers: start, query, update, flush and stop sessions, enable providers in them.
 //!
 //! ```text
-//!   Controller ──one request──▶ daemon            start: the log file is opened here, with the caller's rights,
-//!              ◀──its answer───                          and its descriptor is sent along; for a file sequence
-//!                                                       the first one, and the folder for the others
+//!   Controller ──one request──▶ daemon     start: the log file is opened here, with the caller's
+//!              ◀──its answer───                   rights, and its descriptor is sent along; for
+//!                                                 a file sequence the first one, and the folder
+//!                                                 for the others
 //! ```
 //!
 //! | Call | Starts a daemon | No daemon |
@@ -17,7 +18,11 @@
 //! use traceweir::controller::{Controller, EnableCode, EnableParams, SessionConfig, SessionRef};
 //! # fn main() -> traceweir::Result<()> {
 //! let mut controller = Controller::find_or_start(None)?;
-//! let config = SessionConfig { name: "lunch".into(), log_file: Some("lunch.etl".into()), ..Default::default() };
+//! let config = SessionConfig {
+//!     name: "lunch".into(),
+//!     log_file: Some("lunch.etl".into()),
+//!     ..Default::default()
+//! };
 //! let session = SessionRef::Id(controller.start(&config)?.id);
 //! let provider = Guid::from_provider_name("Acme.Lunch");
 //! controller.enable(&session, provider, EnableCode::Enable, &EnableParams::default(), 1000)?;

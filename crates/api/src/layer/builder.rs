@@ -35,7 +35,9 @@ pub type BuiltLayer<S> = Filtered<EtwLayer, EtwFilter, S>;
 ///     .with_target_provider("app::db", "Example.App.Database")
 ///     .build()?;
 /// let subscriber = tracing_subscriber::registry().with(layer);
-/// # tracing::subscriber::with_default(subscriber, || tracing::info!(target: "app::net", bytes = 12, "sent"));
+/// # tracing::subscriber::with_default(subscriber, || {
+/// #     tracing::info!(target: "app::net", bytes = 12, "sent");
+/// # });
 /// # Ok::<(), traceweir::Error>(())
 /// ```
 #[derive(Clone, Debug)]

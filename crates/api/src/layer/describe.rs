@@ -1,7 +1,8 @@
 //! The memory in which a thread composes events: values, and a cache of metadata.
 //!
 //! ```text
-//!   callsite + shape ──hash──▶ one of 64 entries of this thread ──▶ same callsite and shape? its metadata : rebuilt in that entry
+//!   callsite + shape ──hash──▶ one of 64 entries of this thread ──▶ same callsite and shape?
+//!                              its metadata : rebuilt in that entry
 //! ```
 //!
 //! Metadata is the name of the callsite and the names and types of the fields that have a value; at

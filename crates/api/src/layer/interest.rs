@@ -2,7 +2,8 @@
 //! go.
 //!
 //! ```text
-//!   a session enables or disables a provider ──▶ its callback ──▶ rebuild ──▶ each callsite: always or never; all of them: the most frequent level wanted
+//!   a session enables or disables a provider ──▶ its callback ──▶ rebuild
+//!     ──▶ each callsite: always or never; all of them: the most frequent level wanted
 //!   any other question (a new callsite, another subscriber) ──▶ sometimes; every level
 //! ```
 //!

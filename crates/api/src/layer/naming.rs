@@ -1,7 +1,8 @@
 //! Providers of targets that appear at run time.
 //!
 //! ```text
-//!   a new target ──▶ the program's rule: a name? ──▶ registered, unless it is already ──▶ a permanent entry
+//!   a new target ──▶ the program's rule: a name? ──▶ registered, unless it is already
+//!                ──▶ a permanent entry
 //!   a known target ──▶ its entry; no lock
 //! ```
 //!

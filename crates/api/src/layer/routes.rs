@@ -1,8 +1,9 @@
 //! The provider and keyword of a target's events.
 //!
 //! ```text
-//!   target of an event ──▶ among those wanted? ──▶ provider: of the closest target that has one, or by the rule, or the layer's own
-//!                                             └──▶ keyword:  of the closest target that has one, or the default
+//!   target of an event ──▶ among those wanted?
+//!     ├──▶ provider: of the closest target that has one, or by the rule, or the layer's own
+//!     └──▶ keyword:  of the closest target that has one, or the default
 //! ```
 //!
 //! A named target includes its modules: `app` is closest to `app::net` unless that one was named

@@ -1,8 +1,8 @@
 //! The first rebuild of a layer: a second after it became part of a subscriber.
 //!
 //! ```text
-//!   a layer becomes part of a subscriber ──▶ waits in the list ──▶ its time comes: rebuild, if it still exists
-//!                                            └─ first in it: the thread starts     └─ none left: the thread ends
+//!   a layer becomes part of a subscriber ──▶ waits in the list     first in it: the thread starts
+//!     ──▶ its time comes: rebuild, if it still exists              none left: the thread ends
 //! ```
 //!
 //! 1. Until then the layer gives no level hint, because `tracing-subscriber` takes the one at the

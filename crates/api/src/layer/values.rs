@@ -1,7 +1,7 @@
 //! The values of one event or span in their payload layout.
 //!
 //! ```text
-//!   shape     one word for each value: number of its field << 3 │ kind          determines the metadata
+//!   shape     one word for each value: number of its field << 3 │ kind; determines the metadata
 //!   payload   the concatenated values                                           written unchanged
 //!
 //!   kind      in the payload                              TraceLogging type
@@ -9,7 +9,8 @@
 //!   F64       8 bytes                                     double
 //!   Bool      4 bytes                                     bool32
 //!   Text      u16 count, UTF-8                            counted string, shown as UTF-8
-//!   Binary    u16 count, bytes                            binary; also the 16 bytes of numbers of 128 bits, lowest first
+//!   Binary    u16 count, bytes                            binary; also 128-bit numbers as 16
+//!                                                         bytes, lowest first
 //! ```
 //!
 //! A field without a value has no word in the shape. Texts and bytes share the room of an event:

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   track_binaries ─▶ registrations that the session has enabled ─┐
-//!   enable ─────────▶ those of the provider ──────────────────────┼─▶ a record of `provider::binary` each, in the session's memory
+//!   enable ─────────▶ those of the provider ──────────────────────┼─▶ a `provider::binary` record
 //!   register ───────▶ the new one, if the session enables it ─────┘
 //! ```
 //!

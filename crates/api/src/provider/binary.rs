@@ -3,7 +3,8 @@
 //! ```text
 //!   an address ──/proc/self/maps──▶ the file that is mapped there
 //!              ──loaded objects───▶ its GNU build id
-//!   both ──▶ a record of `traceweir_format::binary_path` ──▶ each session that collects from the provider, through its ring, marked BINARY_PATH
+//!   both ──▶ a record of `traceweir_format::binary_path`, marked BINARY_PATH
+//!        ──▶ each session that collects from the provider, through its ring
 //! ```
 //!
 //! The address is that of the callback that a C program registered with, or the return address of
@@ -17,8 +18,8 @@
 //! | The file was | The path is |
 //! |---|---|
 //! | renamed | the new one, as the system reports it |
-//! | deleted, or replaced by another | the former one; the build id shows whether the file there now is the same |
-//! | absent (code made at run time), or /proc is hidden | the loader's name of the object, else the program |
+//! | deleted, or replaced | the former one; the build id shows whether the file now is the same |
+//! | absent (code made at run time), or /proc is hidden | the loader's name, else the program |
 //!
 //! Bytes of a path that are not Unicode become U+FFFD. A session that records the modules of all
 //! providers requests them through its daemon (`TellModules`).

@@ -1,7 +1,8 @@
 //! Enable callbacks: which thread calls them, when, and with which arguments.
 //!
 //! ```text
-//!   change of an entry ──▶ version += 1 ──▶ notify: acquire the turn; while version ≠ notified: notified = version, call
+//!   change of an entry ──▶ version += 1 ──▶ notify: acquire the turn;
+//!                                           while version ≠ notified: notified = version, call
 //! ```
 //!
 //! Invariants

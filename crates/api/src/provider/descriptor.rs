@@ -1,7 +1,7 @@
 //! Events from the data descriptors of C programs: EVENT_DATA_DESCRIPTOR.
 //!
 //! ```text
-//!   ptr u64 │ size u32 │ type u8 │ reserved u8, u16              16 bytes, a block each, 128 at most
+//!   ptr u64 │ size u32 │ type u8 │ reserved u8, u16        16 bytes, a block each, 128 at most
 //!
 //!   type   0 payload                       ─▶ after the others
 //!          1 metadata of the event         ─▶ item 11

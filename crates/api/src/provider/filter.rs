@@ -1,7 +1,8 @@
 //! Event filters of sessions: which events pass, and which get a stack.
 //!
 //! ```text
-//!   enable ──▶ compile: filters → words ──▶ cells: memory that is never freed ──▶ cell number in the entry (`enable`)
+//!   enable ──▶ compile: filters → words ──▶ cells: memory that is never freed
+//!          ──▶ cell number in the entry (`enable`)
 //!   write  ──▶ wanted: if all sessions have filters and none passes the event, the write ends here
 //!          ──▶ passes: for each session with filters
 //!          ──▶ wants_stack: for each session that requests stacks

@@ -2,10 +2,10 @@
 //!
 //! | Class | Buffer | Effect |
 //! |---|---|---|
-//! | 0 EventProviderBinaryTrackInfo | none, one is tolerated | sessions record which module the provider lives in |
+//! | 0 EventProviderBinaryTrackInfo | none, one is tolerated | sessions record the module |
 //! | 1 EventProviderSetReserved1 | | 50 |
-//! | 2 EventProviderSetTraits | the traits | name, group; events carry them; data descriptors have types |
-//! | 3 EventProviderUseDescriptorType | one byte | data descriptors have types, or none; with traits they always have |
+//! | 2 EventProviderSetTraits | the traits | events carry name and group; descriptors have types |
+//! | 3 EventProviderUseDescriptorType | one byte | descriptors have types or not; with traits always |
 //! | 4 and more | | 50 |
 //!
 //! The checks come in this order: class, registration, address, length. All but the class fail with

@@ -2,7 +2,8 @@
 //! every other event of the process.
 //!
 //! ```text
-//!   low half of the process start key (start in ticks │ process id, 16 bits each) │ number of the event in the process
+//!   low half of the process start key (start in ticks │ process id, 16 bits each) │
+//!   number of the event in the process
 //! ```
 //!
 //! The process id is the one that the process itself sees. Making a key allocates nothing and takes

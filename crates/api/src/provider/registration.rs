@@ -1,12 +1,14 @@
 //! Registrations: a table of 1024 slots in static memory.
 //!
 //! ```text
-//!   handle  = generation (upper 32 bits) │ slot index + 1                  a number that a C program can keep
+//!   handle  = generation (upper 32 bits) │ slot index + 1        a number that C programs can keep
 //!   slot    ┌─ line 0 ────────────────────────────────────────────────────────────┐
-//!           │ level  strict  any  all  active │ provider (16) │ traits │ generation │ claimed │     read by every write
+//!           │ level  strict  any  all  active │ provider (16) │ traits │ generation │ claimed │
+//!           │     read by every write                                              │
 //!           ├─ line 1 ────────────────────────────────────────────────────────────┤
-//!           │ version  notified  turn  callback  doomed  flags  decoding  classes … │     read by registering threads, the control thread, and writers
-//!           │                                                                      │     whose registration is of a rarer kind
+//!           │ version  notified  turn  callback  doomed  flags  decoding  classes … │
+//!           │     read by registering threads, the control thread, and writers     │
+//!           │     whose registration is of a rarer kind                            │
 //!           ├─ entries ───────────────────────────────────────────────────────────┤
 //!           │ 32 × 32 bytes, see `enable`                                          │
 //!           └──────────────────────────────────────────────────────────────────────┘

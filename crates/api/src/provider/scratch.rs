@@ -1,7 +1,8 @@
 //! Pool memory for records larger than the usual event: with a stack, a key or large metadata.
 //!
 //! ```text
-//!   POOL   [ free │ claimed │ free │ … ]        claim: compare-exchange, starting at the slot of the processor; release: one store
+//!   POOL   [ free │ claimed │ free │ … ]
+//!            claim: compare-exchange, starting at the slot of the processor; release: one store
 //! ```
 //!
 //! A write may run on the stack of a signal handler, which can be small, and the requests of a

@@ -1,10 +1,10 @@
 //! Capture of the writing thread's call stack in the middle of a write.
 //!
 //! ```text
-//!   capture ◀── write ◀── the caller ◀── … ◀── main                 frames, innermost first: from the caller on
+//!   capture ◀── write ◀── the caller ◀── … ◀── main      innermost first, from the caller on
 //!      │ step by step:  pc ──▶ rule (from a small cache, else from .eh_frame: tables.rs)
 //!      │                rule: CFA = sp or fp + n, return address and fp at CFA − m
-//!      └ no rule (code generated at run time, no glibc 2.35): frame pointer, if it points to a valid frame
+//!      └ no rule (code generated at run time, no glibc 2.35): frame pointer, if its frame is valid
 //! ```
 //!
 //! Why tables first: most programs are built without frame pointers, and a chain of frame pointers

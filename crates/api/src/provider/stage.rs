@@ -4,7 +4,8 @@
 //!   words ┌────────┬──────────────┬───────┬────────────────┐        rest
 //!         │ prefix │ EVENT_HEADER │ items │ small blocks   │   +    [in place] [in place] …
 //!         └────────┴──────────────┴───────┴────────────────┘
-//!           16       80             as many blocks as fit           from the first block that is large or no longer fits
+//!           16       80             as many blocks as fit           from the first block on that is
+//!                                                                   large or does not fit
 //! ```
 //!
 //! Most events are a header and a few numbers. They are gathered here with a handful of moves, so

@@ -1,7 +1,8 @@
 //! Writing one event to every session that wants it.
 //!
 //! ```text
-//!   handle? enabled? parameters? ──▶ forked? ──▶ header, items, small blocks on the stack ──▶ for each session that wants it: its outlet
+//!   handle? enabled? parameters? ──▶ forked? ──▶ header, items, small blocks on the stack
+//!     ──▶ for each session that wants it: its outlet
 //! ```
 //!
 //! The bytes are those of the file (`traceweir_format::header::event`), except for the time stamp
@@ -11,7 +12,7 @@
 //! others has the provider's own.
 //!
 //! ```text
-//!   one session that requests only events     ──▶ straight from its sources into the ring (straight.rs)
+//!   one session that requests only events     ──▶ straight into the ring (straight.rs)
 //!     not possible now, or several sessions   ──▶ composed on the stack, then `deliver`
 //!   a session with more requests, or large    ──▶ composed in memory of a pool (scratch.rs),
 //!     metadata                                    then `deliver`

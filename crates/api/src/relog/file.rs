@@ -1,7 +1,8 @@
 //! The output on disk, under a temporary name until it is complete.
 //!
 //! ```text
-//!   create   .NAME.PID-N.part beside NAME, new: readable by its owner, and by the group if all inputs and the replaced file are; never by others
+//!   create   .NAME.PID-N.part beside NAME, new: readable by its owner, and by the group if all
+//!            inputs and the replaced file are; never by others
 //!   write    … keeps the system's error of a failure
 //!   commit   renamed to NAME                  dropped without it: removed
 //! ```

@@ -1,8 +1,10 @@
 //! The header of the output.
 //!
 //! ```text
-//!   one input    its own header                    several   that of the input that starts first, except for names, end and losses
-//!   start        unchanged; a cut moves it up by whole seconds, as far as no earlier event is left; an added event moves it down
+//!   one input    its own header
+//!   several      that of the input that starts first, except for names, end and losses
+//!   start        unchanged; a cut moves it up by whole seconds, as far as no earlier event is
+//!                left; an added event moves it down
 //! ```
 //!
 //! No kept event comes before the start unless it did so in its input, so the log-file header is

@@ -3,8 +3,9 @@
 //!
 //! ```text
 //!   add_file ─┐                        callback                     output
-//!   add_file ─┼─ in time order ──▶ event(&event, output) ──▶ keep(event)       writes its bytes unchanged
-//!   add_live ─┘                                              inject(&changed)  writes a changed copy, or a new event
+//!   add_file ─┼─ in time order ──▶ event(&event, output) ──▶ keep(event)       writes it unchanged
+//!   add_live ─┘                                              inject(&event)    writes a changed
+//!                                                                              copy, or a new event
 //!                                                            (neither)         drops it
 //! ```
 //!

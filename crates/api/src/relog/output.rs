@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   input 0 (starts first)   stamps unchanged ───────────────────────────┐
-//!   input 1, same clock      stamps unchanged ───────────────────────────┼─▶ buffer of the record's processor ──▶ file
+//!   input 1, same clock      stamps unchanged ───────────────────────────┼─▶ processor's buffer
 //!   input 2, another clock   raw ─▶ wall time ─▶ first stamp of that time ┘
 //! ```
 //!

@@ -65,7 +65,7 @@ macro_rules! define_provider {
 /// | `str8 str8_cp1252 str8_json str8_xml`, and `cstr8…` up to the first zero | `&str` or bytes |
 /// | `str16 str16_json str16_xml`, and `cstr16…` | `&[u16]` |
 /// | `errno hresult win_ntstatus`*, `win_error`* | `&i32`, `&u32` |
-/// | `systemtime`, `time32`, `time64`, `win_filetime`* | `&SystemTime`, seconds since 1970, 100 ns since 1601 |
+/// | `systemtime`, `time32`, `time64`, `win_filetime`* | `&SystemTime`, s since 1970, 100 ns since 1601 |
 /// | `win_systemtime win_systemtime_utc`* | `&[u16; 8]` |
 /// | `win_sid` | bytes of a SID; panics if there are too few |
 /// | `struct("name", tag(n), { fields })` | |

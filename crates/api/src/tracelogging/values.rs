@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   scalar            its bytes
-//!   slice             u16 elements │ their bytes               65,535 elements at most, the rest is cut off
+//!   slice             u16 elements │ their bytes               65,535 elements, the rest is cut
 //!   counted           u16 bytes │ the bytes                    65,535 bytes at most
 //!   until a zero      units up to the first zero │ a zero      65,535 units at most
 //! ```

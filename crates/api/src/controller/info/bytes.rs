@@ -1,8 +1,12 @@
 //! Information classes by class, buffer and length, as C programs call them.
 //!
 //! ```text
-//!   class, buffer, length ─▶ session id ─▶ known to this library itself ──────────▶ Asked ─▶ session, right, kind, machine, content
-//!   50, 87, 24, 87           87            versions, limits, sources, owners     a daemon, no daemon, a session of this process
+//!   check                                statuses, or who answers
+//!   class, buffer, length                50, 87, 24, 87
+//!   session id                           87
+//!   known to this library itself         versions, limits, sources, owners
+//!   Asked                                a daemon, no daemon, a session of this process
+//!   session, right, kind, machine, content
 //! ```
 //!
 //! A buffer is `None` if its pointer is null; its length is then still checked. Errors in the
@@ -12,8 +16,10 @@
 //! | | Too short | `return_length` | A null buffer |
 //! |---|---|---|---|
 //! | [`set_bytes`] | `ERROR_BAD_LENGTH` | | with a length: 87 |
-//! | [`query_bytes`] | `ERROR_BAD_LENGTH` | bytes needed, bytes written; else unchanged | the same; with length 0 a query for the length |
+//! | [`query_bytes`] | `ERROR_BAD_LENGTH` | bytes needed or written; else unchanged | the same |
 //! | [`enumerate_bytes`] | `ERROR_INSUFFICIENT_BUFFER` | the same | the same |
+//!
+//! A null buffer with length 0 is a query for the length.
 
 use traceweir_format::Guid;
 use traceweir_format::info::{

@@ -6,7 +6,7 @@
 //!   Query ────▶ query_information ──▶ daemon, or this machine ─▶ Answer
 //!   GUID ─────▶ registrations, group_info
 //!
-//!   class, buffer, length ──▶ set_bytes, query_bytes, enumerate_bytes     the same as bytes, for C: statuses and lengths as published
+//!   class, buffer, length ──▶ set_bytes, query_bytes, enumerate_bytes     the same as bytes, for C
 //! ```
 //!
 //! | About | Session | Classes |
@@ -25,7 +25,8 @@
 //! let mut controller = Controller::find_or_start(None)?;
 //! let session = SessionRef::Name("lunch".into());
 //! controller.set_information(&session, &Set::ProviderBinaryTracking(true))?;
-//! if let Answer::StreamCount(streams) = controller.query_information(&session, Query::StreamCount)? {
+//! let answer = controller.query_information(&session, Query::StreamCount)?;
+//! if let Answer::StreamCount(streams) = answer {
 //!     println!("{streams} streams");
 //! }
 //! println!("{:?}", controller.query_information(&NO_SESSION, Query::MaxLoggers)?);

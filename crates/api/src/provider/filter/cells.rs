@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   cell      uses │ words: generation │ length │ content…
-//!   uses      0 free ──claim──▶ CLAIMED ──filled──▶ 1 ◀──▶ n (one for each entry that names it) ──▶ 0
+//!   uses      0 free ──claim──▶ CLAIMED ──filled──▶ 1 ◀──▶ n (one for each entry) ──▶ 0
 //!   generation   even: the content is complete; odd: it is being replaced
 //! ```
 //!

@@ -3,9 +3,10 @@
 //! ```text
 //!   content      where each section begins (0: absent) │ section…
 //!   ids          in << 8, size << 16                             id + 1, or 0…
-//!   names        level, in << 8, part << 9, size << 16 │ any │ all      hash, place << 32 + words…      texts
+//!   names        level, in << 8, part << 9, size << 16 │ any │ all      hash,
+//!                place << 32 + words…      texts
 //!   level/kw     level, in << 8 │ any │ all
-//!   payload      filters      filter…                                                        see `payload`
+//!   payload      filters      filter…                                   see `payload`
 //!   schematized  bytes │ the filter as the controller sent it
 //!   own          filters      type << 32 + bytes │ the filter as the controller sent it…
 //! ```

@@ -3,8 +3,9 @@
 //!
 //! ```text
 //!   id    ─ hash ─▶ place ─▶ empty: not listed; the id: listed; else the next place
-//!   name  ─ quick check: one tag, no level/keyword part ─▶ hash of its words ─▶ place ─▶ empty: not listed. Most events end here
-//!         └ full check:  all cases that the quick check leaves open; compares texts where the hash is found
+//!   name  ─ quick check: one tag, no level/keyword part ─▶ hash of its words ─▶ place ─▶ empty:
+//!         │              not listed. Most events end here
+//!         └ full check:  all other cases; compares texts where the hash is found
 //! ```
 //!
 //! At most half of a table is used, so a search meets an empty place. A search in words that are

@@ -1,9 +1,12 @@
 //! Bounds of the calling thread's stack, and safe reads in it.
 //!
 //! ```text
-//!   /proc/self/maps    … │ lo ····· sp ····· hi │ [stack]                      the first thread: read directly
-//!                      … │ guard │ lo ····· sp ····· thread pointer │ …        another thread: its control block is on top of its stack
-//!                      … │ ···· sp ···· │                                      neither: a signal stack, or one that the program allocated
+//!   /proc/self/maps
+//!     … │ lo ····· sp ····· hi │ [stack]                 the first thread: read directly
+//!     … │ guard │ lo ····· sp ····· thread pointer │ …   another thread: its control block is on
+//!                                                        top of its stack
+//!     … │ ···· sp ···· │                                 neither: a signal stack, or one that the
+//!                                                        program allocated
 //! ```
 //!
 //! The first capture of a thread finds the bounds, which costs some tens of microseconds, and

@@ -2,8 +2,9 @@
 //!
 //! ```text
 //!   address ──_dl_find_object──▶ .eh_frame_hdr ──binary search──▶ FDE ──▶ CIE
-//!                                                                  └── instructions, run up to the address ──▶ Rule
-//!   cached rules:        [address ^ rule │ rule] × 2 × 512         two plain words each: a torn pair fits no address
+//!                                                                 └── instructions, run up to
+//!                                                                     the address ─▶ Rule
+//!   cached rules:   [address ^ rule │ rule] × 2 × 512   two words: a torn pair fits no address
 //! ```
 //!
 //! Only the registers that lead out of the frame matter: stack pointer, frame pointer, return

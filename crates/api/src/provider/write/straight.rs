@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   registration   provider │ traits, as an item                          ┐
-//!   thread         id, activity                                           ├──▶ the ring (`traceweir_transport::ring::Straight`)
+//!   thread         id, activity                                           ├─▶ the ring: `Straight`
 //!   program        descriptor │ metadata │ blocks                         ┘
 //! ```
 //!

@@ -1,22 +1,28 @@
 //! Exhaustive tables of which session gets which event, against the published rules ([`rules`]).
 //!
 //! ```text
-//!   all       levels {0, 1, 4, 5, 255} × any 0–7 × all 0–7 × IGNORE_KEYWORD_0 on and off          640 sessions without filters
-//!   events    levels {0, 1, 4, 5, 255} × keywords 0–7 × manifest and TraceLogging                 80
-//!   filters   ids × names × payload: absent, passing, failing                                     27
-//!   stacks    wanted or not × by ids × by names × by level and keyword: absent, passing, failing  54
-//!   classes   everything; level 1, keyword 1 and not 0          events: taken by both, rejected by level, by mask, as keyword 0
+//!   all       levels {0, 1, 4, 5, 255} × any 0–7 × all 0–7 × IGNORE_KEYWORD_0 on and off:
+//!             640 sessions without filters
+//!   events    levels {0, 1, 4, 5, 255} × keywords 0–7 × manifest and TraceLogging: 80
+//!   filters   ids × names × payload: absent, passing, failing: 27
+//!   stacks    wanted or not × by ids × by names × by level and keyword: absent, passing,
+//!             failing: 54
+//!   classes   everything; level 1, keyword 1 and not 0
+//!             events: taken by both, rejected by level, by mask, as keyword 0
+//!   others    nothing, everything, a strict one, one whose filters fail
 //! ```
 //!
 //! | Sessions | Combinations that are tested exhaustively | Tested result |
 //! |---|---|---|
 //! | none, one | all × (filters, and others of their kinds) × events | the memory of the session |
-//! | two | all × all × levels and keywords of events | each session's decision, and the enables of a later registration |
-//! | two | (all × filters) × (nothing, everything, a strict one, one whose filters fail), in both orders, × events | each session's decision |
+//! | two | all × all × levels and keywords | each decision, and the enables of a later registration
+//! |
+//! | two | (all × filters) × others, in both orders, × events | each session's decision |
 //! | two | (filters × schematized or not × classes)² × events of the classes | the memory of each |
-//! | one | filters × stacks × schematized or not × events of the classes | the memory of the session |
+//! | one | filters × stacks × schematized or not × events of the classes | the session's memory |
 //! | two | stacks² × events of the classes | the memory of each |
-//! | two | every step of one of them (enable, other filters, disable) from every state of both | the memory of each |
+//! | two | every step of one (enable, other filters, disable) from every state of both | the memory
+//! |
 //!
 //! Two sessions with all masks *and* all filters on both sides are not combined, as no code depends
 //! on both. The decision (`deliver::is_for`) gets one session's enable and the event; of the

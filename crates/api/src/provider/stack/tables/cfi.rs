@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   FDE  u32 length │ u32 back to its CIE │ function, its length │ augmentation │ instructions
-//!   CIE  u32 length │ u32 0 │ version │ augmentation text │ alignments, return register │ augmentation │ instructions
+//!   CIE  u32 length │ u32 0 │ version │ augmentation text │ alignments, return register │
+//!        augmentation │ instructions
 //! ```
 
 use super::bytes::Bytes;
