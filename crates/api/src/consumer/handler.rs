@@ -115,7 +115,7 @@ impl<'h, H: Handler> Within<'h, H> {
         Self { handler, from: window.from.unwrap_or(least), to: window.to.unwrap_or(most) }
     }
 
-    fn has(&self, time: FileTime) -> bool {
+    fn contains(&self, time: FileTime) -> bool {
         (self.from..=self.to).contains(&time)
     }
 }
@@ -130,11 +130,11 @@ impl<H: Handler> Handler for Within<'_, H> {
     }
 
     fn event(&mut self, event: Event<'_>) -> ControlFlow<()> {
-        if self.has(event.time) { self.handler.event(event) } else { ControlFlow::Continue(()) }
+        if self.contains(event.time) { self.handler.event(event) } else { ControlFlow::Continue(()) }
     }
 
     fn lost(&mut self, loss: Loss) -> ControlFlow<()> {
-        if self.has(loss.time) { self.handler.lost(loss) } else { ControlFlow::Continue(()) }
+        if self.contains(loss.time) { self.handler.lost(loss) } else { ControlFlow::Continue(()) }
     }
 
     fn buffer(&mut self, buffer: Buffer<'_>) -> ControlFlow<()> {

@@ -80,11 +80,11 @@ pub struct EnableNotice<'a> {
     pub source: Guid,
     /// 0 disabled, 1 enabled, 2 capture state.
     pub code: u32,
-    /// Highest level of all sessions that have the provider enabled.
+    /// The level of the only session, or the highest of several.
     pub level: u8,
-    /// Union of the any-masks of those sessions.
+    /// The any-mask of the only session, or the union of several.
     pub match_any: u64,
-    /// Intersection of the all-masks of those sessions.
+    /// The all-mask of the only session, or the intersection of several.
     pub match_all: u64,
     /// Type and bytes of one filter for the provider, if there is any: the schematized filters of
     /// all sessions in one chain (`traceweir_format::filter::Header::chain`), or else a filter

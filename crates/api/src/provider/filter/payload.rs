@@ -263,12 +263,12 @@ fn text_holds(words: Words<'_>, at: usize, operator: Operator, text: Text<'_>) -
     match operator {
         Operator::CONTAINS => contains(words, at, text),
         Operator::DOESNTCONTAIN => !contains(words, at, text),
-        Operator::IS => is(words, at, text),
-        _ => !is(words, at, text),
+        Operator::IS => text_equals(words, at, text),
+        _ => !text_equals(words, at, text),
     }
 }
 
-fn is(words: Words<'_>, at: usize, text: Text<'_>) -> bool {
+fn text_equals(words: Words<'_>, at: usize, text: Text<'_>) -> bool {
     let length = words.size(at);
     let mut seen = 0;
     for character in text {
