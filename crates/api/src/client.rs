@@ -1,41 +1,48 @@
-//! The lazy link of a traced process to the daemons, and what all registrations of the process share.
+//! The lazy link of a traced process to the daemons, and the state that all its registrations
+//! share.
 //!
 //! ```text
 //!   register, unregister (any thread) ──commands──▶ control thread ──Register, Ack──▶ daemon(s)
 //!        ▲ waits for Registered, at most 1 s            │  ◀──Region, Enable, CloseSession──
 //!        └──────────────── changed ─────────────────────┘
-//!                                                       └──▶ slots (entries, hot words), outlets; callbacks on their thread
+//!                                                       └──▶ slots (entries, hot words), outlets;
+//!                                                            callbacks on their thread
 //!   write (any thread) ──doorbell──▶ waking thread ──eventfd──▶ daemon(s)
 //! ```
 //!
-//! | File | What it knows |
+//! | File | Contents |
 //! |---|---|
-//! | `control` | the thread: sockets, greeting, announcing |
-//! | `again` | the way back to a daemon that dropped us |
-//! | `early` | registrations that do not wait for a daemon that is busy |
-//! | `orders` | what daemons ask for, and what follows when one is gone |
+//! | `control` | the control thread: sockets, greeting, announcing |
+//! | `again` | reconnecting to a daemon that dropped the connection |
+//! | `early` | registrations that do not wait for a busy daemon |
+//! | `orders` | requests of daemons, and the end of a daemon |
 //! | `traits` | traits that are set after the registration |
-//! | `shared` | what the threads of the process share under one lock |
-//! | `outlets` | which session is written to through which outlet |
-//! | `private` | sessions that a daemon has this process run by itself |
-//! | `rights` | for whom files are opened, and who is believed |
-//! | `fork` | whether this is still the process that made all this |
+//! | `shared` | the state that all threads share under one lock |
+//! | `outlets` | which session uses which outlet |
+//! | `private` | private sessions that a daemon starts in this process |
+//! | `rights` | for which users files are opened, and which daemons are trusted |
+//! | `fork` | detection of forked children |
 //! | `callbacks` | the thread that runs callbacks, with the program's descriptors |
 //! | `wakers` | the thread that writes eventfds for writers |
 //! | `tokens` | the descriptors of that thread |
-//! | `repair` | descriptors that the program has closed, where it can |
-//! | `process` | signals, fork and exit handlers, staying loaded |
+//! | `repair` | recovery from descriptors that the program closed |
+//! | `process` | signals, fork and exit handlers, protection against unloading |
 //!
 //! Invariants
 //!
-//! 1. Nothing starts before the first registration; a process without one pays nothing. The control thread sleeps without a time limit, but
-//!    for a moment when a daemon has dropped it twice in a row, and where it has to check its descriptors.
-//! 2. Entries of slots and the table of outlets change under the lock of `shared`. It is never held while a callback runs or a socket is waited for.
-//! 3. Registering succeeds whatever the system refuses (socket, folder, thread); the reason is kept for [`link_state`]. It fails where a daemon forbids it
-//!    and none allows it, in the time that a registration waits.
-//! 4. A process uses only the client it made itself; see `fork`.
-//! 5. No descriptor of the link is in the program's table: the program may close every number and use it for files of its own (`process`). Where a sandbox refuses both
-//!    `close_range` and `unshare` they are there, under high numbers, and each is checked before it is used or closed (`repair`).
+//! 1. Nothing starts before the first registration; a process without one pays nothing. The control
+//!    thread sleeps without a timeout, except for a moment after a daemon has dropped it twice in a
+//!    row, and where it has to check its descriptors.
+//! 2. Entries of slots and the table of outlets change under the lock of `shared`. No thread holds
+//!    it while a callback runs or while it waits for a socket.
+//! 3. Registering succeeds whatever the system refuses (socket, folder, thread); the reason is kept
+//!    for [`link_state`]. It fails if a daemon forbids it and none allows it, within the time that
+//!    a registration waits.
+//! 4. A process uses only the client that it made itself; see `fork`.
+//! 5. No descriptor of the link is in the program's table: the program may close every number and
+//!    use it for its own files (`process`). If a sandbox refuses both `close_range` and `unshare`,
+//!    they are there, under high numbers, and each is checked before it is used or closed
+//!    (`repair`).
 
 mod again;
 mod callbacks;
@@ -76,37 +83,38 @@ pub(crate) use traits::set_traits;
 pub(crate) use wakers::DOORBELL;
 use wakers::Wakers;
 
-/// The longest that a registration waits for daemons.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// The longest that `fork` waits in a child whose parent was traced.
-const FORK_PATIENCE: Duration = Duration::from_millis(200);
-/// A child whose parent was not traced registers after this: most children call `exec` before.
+/// The longest time that a registration waits for daemons.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(1);
+/// The longest time that `fork` waits in a child whose parent was traced.
+const FORK_TIMEOUT: Duration = Duration::from_millis(200);
+/// The delay after which a child whose parent was not traced registers: most children call `exec`
+/// before.
 const FORK_DELAY: Duration = Duration::from_millis(20);
 
 static CLIENT: fork::PerProcess<Client> = fork::PerProcess::new();
 
-/// What the registrations of this process share.
+/// The state that the registrations of this process share.
 #[derive(Debug)]
 pub(crate) struct Client {
     shared: Mutex<Shared>,
     changed: Condvar,
-    /// Tells this process's library from that of one with the same id.
+    /// Distinguishes this process from another one with the same id.
     instance: u64,
-    /// Not a forked child of a process that used the library.
+    /// This process is not a forked child of a process that used the library.
     first: bool,
-    /// Used, as the descriptors in it, only by threads that share the library's descriptors.
+    /// Used, like the descriptors in it, only by threads that share the library's descriptors.
     wakers: OnceLock<Wakers>,
 }
 
-/// What came of ending sessions.
+/// The result of ending sessions.
 pub(crate) struct Closed {
-    /// Registrations whose callbacks are to be told.
+    /// Registrations whose callbacks must run.
     pub(crate) changed: Vec<Handle>,
-    /// No write was under way any more.
+    /// No write was in progress any more.
     pub(crate) quiet: bool,
 }
 
-/// For people: how this process reaches daemons, or why it does not.
+/// Describes how this process reaches daemons, or why it does not, in lines for people.
 #[must_use]
 pub fn link_state() -> Vec<String> {
     let Some(client) = CLIENT.get() else { return vec!["nothing was registered in this process".to_owned()] };
@@ -124,7 +132,8 @@ pub fn link_state() -> Vec<String> {
     lines
 }
 
-/// Registers a provider and waits until every daemon that answers knows it; `known` is told its handle before the callback is called.
+/// Registers a provider and waits until every responsive daemon knows it; `known` gets the handle
+/// before the callback runs.
 pub(crate) fn register(
     provider: Guid,
     traits: Option<&[u8]>,
@@ -133,14 +142,14 @@ pub(crate) fn register(
     known: impl FnOnce(Handle),
 ) -> Result<Handle> {
     let mut shared = Client::get().lock();
-    let decoding = traits.and_then(|traits| Decoding::by(traits, provider));
+    let decoding = traits.and_then(|traits| Decoding::from_traits(traits, provider));
     let decoding = decoding.map(|decoding| shared.interned.decoding(decoding));
     let traits = traits.map(|traits| shared.interned.traits(traits));
     drop(shared);
     enter(Handle::claim_for(New { provider, traits, decoding, classes: None, callback, origin })?, known)
 }
 
-/// Registers a classic provider; `known` is told its handle before the callback is called.
+/// Registers a classic provider; `known` gets the handle before the callback runs.
 pub(crate) fn register_classic(
     provider: Guid,
     classes: &[Guid],
@@ -152,14 +161,16 @@ pub(crate) fn register_classic(
     enter(Handle::claim_for(new)?, known)
 }
 
-/// Announces a registration, hands it to its owner, and only then tells the callback what is enabled already: it may write events, and they need the handle.
+/// Announces a registration, passes the handle to `known`, and only then calls the callback with
+/// the sessions that have it enabled already: the callback may write events, which need the handle.
 fn enter(handle: Handle, known: impl FnOnce(Handle)) -> Result<Handle> {
     let client = Client::get();
     let verdict = client.announce(handle);
     if verdict.is_ok() {
         known(handle);
     }
-    // After `known`, which may set traits: sessions that come by them bring filters too.
+    // After `known`, which may set traits: sessions that enable their name or group bring filters
+    // too.
     let filter = client.lock().take_filter(handle.number());
     match verdict {
         Ok(()) => {
@@ -173,29 +184,31 @@ fn enter(handle: Handle, known: impl FnOnce(Handle)) -> Result<Handle> {
     }
 }
 
-/// Has every session that collects from a registration told which module it lives in, now and whenever another one comes.
+/// Sends the module of a registration to every session that collects from it, now and whenever
+/// another one enables it.
 ///
-/// The module is found before the lock is taken: looking for it takes the loader's, and a library that registers while it is loaded holds that one already.
+/// The module is found before the lock is taken: finding it takes the loader's lock, which a
+/// library that registers while it is loaded holds already.
 pub(crate) fn track_binary(handle: Handle) -> Result<()> {
     let module = handle.find_module();
     let mut shared = Client::get().lock();
     if !handle.is_current() {
-        return Err(Error::refused(Status::ERROR_INVALID_PARAMETER, "the registration is gone"));
+        return Err(Error::refused(Status::ERROR_INVALID_PARAMETER, "the registration has ended"));
     }
     let module = shared.interned.module(module);
     handle.slot().set_module(Some(module));
-    handle.slot().tell_module_to_all();
+    handle.slot().send_module_to_all();
     Ok(())
 }
 
-/// Ends a registration; `false` when it was gone already.
+/// Ends a registration; `false` if it had ended already.
 pub(crate) fn unregister(handle: Handle) -> bool {
     if !handle.retire() {
         return false;
     }
-    // A forked child that unregisters its last provider need not first register it anew.
+    // A forked child that unregisters its last provider need not register it again first.
     if fork::is_forked() && Handle::all().next().is_none() {
-        handle.slot().unwish(u64::MAX);
+        handle.slot().disable_sessions(u64::MAX);
     } else {
         Client::get().renounce(handle);
     }
@@ -204,7 +217,7 @@ pub(crate) fn unregister(handle: Handle) -> bool {
 }
 
 impl Client {
-    /// The client of this process; made where there is none.
+    /// Returns the client of this process, and makes it if there is none.
     pub(crate) fn get() -> &'static Self {
         let client = CLIENT.get_or_make(Self::new);
         if client.first && !fork::is_ready() {
@@ -213,7 +226,7 @@ impl Client {
         client
     }
 
-    /// The client of this process, if it has one.
+    /// Returns the client of this process, if it has one.
     pub(crate) fn existing() -> Option<&'static Self> {
         CLIENT.get()
     }
@@ -238,7 +251,8 @@ impl Client {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The lock, unless somebody holds it for too long: in exit handlers, which may have interrupted the holder.
+    /// Takes the lock, unless another thread holds it for too long: for exit handlers, which may
+    /// have interrupted the holder.
     pub(crate) fn lock_for(&self, within: Duration) -> Option<MutexGuard<'_, Shared>> {
         let deadline = Instant::now() + within;
         loop {
@@ -253,11 +267,11 @@ impl Client {
         }
     }
 
-    /// Announces a registration and waits for the daemons. The filter that came along for its callback. An error: it is forbidden.
+    /// Announces a registration and waits for the daemons; fails if it is forbidden.
     fn announce(&'static self, handle: Handle) -> Result<()> {
         let number = handle.number();
         self.lock().apply_private(handle);
-        self.tell_private_of(handle);
+        self.send_module_to_private(handle);
         let mut shared = self.lock();
         self.start_thread(&mut shared, Duration::ZERO);
         if matches!(shared.thread, Thread::Running) {
@@ -276,8 +290,9 @@ impl Client {
         mut shared: MutexGuard<'s, Shared>,
         number: u32,
     ) -> MutexGuard<'s, Shared> {
-        let deadline = Instant::now() + PATIENCE;
-        // The control thread is waited for in any case: it enables what a daemon's file says, without an answer.
+        let deadline = Instant::now() + REPLY_TIMEOUT;
+        // The control thread is waited for in any case: it enables the sessions in a daemon's file
+        // without an answer.
         while shared.is_unsent(number) || (!shared.silent && shared.is_pending(number)) {
             match deadline.checked_duration_since(Instant::now()) {
                 Some(left) => shared = self.wait(shared, left),
@@ -303,10 +318,10 @@ impl Client {
         self.changed.wait_timeout(shared, left).unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// A retired registration: its sessions are forgotten, the daemons told.
+    /// Disables a retired registration for its sessions and queues its Unregister for the daemons.
     fn renounce(&'static self, handle: Handle) {
         let mut shared = self.lock();
-        handle.slot().unwish(u64::MAX);
+        handle.slot().disable_sessions(u64::MAX);
         shared.awaited.retain(|(_, n)| *n != handle.number());
         shared.late.retain(|(_, n)| *n != handle.number());
         shared.late_traits.retain(|(_, n)| *n != handle.number());
@@ -352,60 +367,69 @@ impl Client {
         DOORBELL.ring_requests();
     }
 
-    /// Runs callbacks on the control thread and waits for them a while; on this thread where there is no other.
-    pub(crate) fn tell(&'static self, changed: Vec<Handle>, source: Guid, filter: Option<Filter>) {
+    /// Runs callbacks on the control thread and waits for them for a limited time; runs them on
+    /// this thread if there is no other.
+    pub(crate) fn run_callbacks(&'static self, changed: Vec<Handle>, source: Guid, filter: Option<Filter>) {
         if changed.is_empty() {
             return;
         }
         let elsewhere = callbacks::may_wait_for_control() && matches!(self.lock().thread, Thread::Running);
         if !elsewhere {
-            return tell_all(&changed, source, filter.as_ref());
+            return notify_callbacks(&changed, source, filter.as_ref());
         }
         let done = Promise::new();
-        self.lock().commands.push(Command::Tell { changed, source, filter, done: done.clone() });
+        self.lock().commands.push(Command::RunCallbacks { changed, source, filter, done: done.clone() });
         self.wake();
-        let _ = done.wait(PATIENCE);
+        let _ = done.wait(REPLY_TIMEOUT);
     }
 
-    /// Asks providers for their state, as [`tell`](Self::tell) tells them of changes.
+    /// Requests the state of providers, in the same way as [`run_callbacks`](Self::run_callbacks).
     pub(crate) fn capture(&'static self, providers: Vec<Handle>, outlet: u8, params: &EnableParams) {
         if !callbacks::may_wait_for_control() || !matches!(self.lock().thread, Thread::Running) {
-            return providers.into_iter().for_each(|it| orders::capture(it, outlet, params));
+            return providers.into_iter().for_each(|handle| orders::capture(handle, outlet, params));
         }
         let (params, done) = (Box::new(params.clone()), Promise::new());
         self.lock().commands.push(Command::Capture { providers, outlet, params, done: done.clone() });
         self.wake();
-        let _ = done.wait(PATIENCE);
+        let _ = done.wait(REPLY_TIMEOUT);
     }
 
-    /// Has the rings of an outlet written to an eventfd, which is the library's; `false` where there is no thread for it.
+    /// Sets the eventfd, owned by the library, that wakes the owner of an outlet; `false` if there
+    /// is no thread for it.
     pub(crate) fn set_wake(&self, outlet: u8, wake: OwnedFd) -> bool {
         self.wakers.get().map(|wakers| wakers.set(outlet, wake)).is_some()
     }
 
-    /// Has the control thread run callbacks, without waiting.
-    pub(crate) fn tell_later(&'static self, changed: Vec<Handle>) {
+    /// Runs callbacks on the control thread, without waiting.
+    pub(crate) fn run_callbacks_later(&'static self, changed: Vec<Handle>) {
         if !changed.is_empty() {
             let done = Promise::new();
-            self.lock().commands.push(Command::Tell { changed, source: Guid::NULL, filter: None, done });
+            self.lock().commands.push(Command::RunCallbacks {
+                changed,
+                source: Guid::NULL,
+                filter: None,
+                done,
+            });
             self.wake();
         }
     }
 
-    /// Ends sessions: no entry names them and no writer publishes to them any more.
+    /// Ends sessions, so that no entry names them and no writer publishes to them any more.
     ///
-    /// Not quiet: a thread was stopped in the middle of a write for longer than closing an outlet waits. What it writes goes nowhere by now, also
-    /// when it goes on, but its event is neither stored nor counted.
+    /// Not quiet means that a thread was stopped in the middle of a write for longer than closing
+    /// an outlet waits. The rest of its write has no effect, but its event is neither stored nor
+    /// counted.
     pub(crate) fn end_sessions(&self, which: impl Fn(&Open) -> bool) -> Closed {
         let mut shared = self.lock();
-        let outlets = shared.table.take(which);
-        let changed = Handle::all().filter(|h| outlets != 0 && h.slot().unwish(outlets)).collect();
+        let outlets = shared.table.remove(which);
+        let changed = Handle::all().filter(|h| outlets != 0 && h.slot().disable_sessions(outlets)).collect();
         drop(shared);
         let mut quiet = true;
         for outlet in outlets::numbers(outlets) {
             quiet &= outlets::get(outlet).close();
         }
-        // Before the outlets are free for others. Eventfds that no thread of the library gets to close here are closed when their outlets are used again.
+        // Before the outlets are free for others. Eventfds that no library thread can close here
+        // are closed when their outlets are used again.
         if let Some(wakers) = self.wakers.get().filter(|_| process::is_library_thread()) {
             wakers.clear(outlets);
         }
@@ -419,8 +443,8 @@ impl Client {
     }
 }
 
-/// Tells callbacks what changed, on this thread, which shares the program's descriptors.
-fn tell_all(changed: &[Handle], source: Guid, filter: Option<&Filter>) {
+/// Runs callbacks on this thread, which shares the program's descriptors.
+fn notify_callbacks(changed: &[Handle], source: Guid, filter: Option<&Filter>) {
     for handle in changed {
         if handle.is_current() {
             handle.slot().notify(source, filter);
@@ -428,7 +452,7 @@ fn tell_all(changed: &[Handle], source: Guid, filter: Option<&Filter>) {
     }
 }
 
-/// In the child of `fork`.
+/// Runs in the child after `fork`.
 extern "C" fn after_fork() {
     fork::wipe();
     process::close_inherited();
@@ -440,7 +464,7 @@ extern "C" fn after_fork() {
     let mut shared = client.lock();
     client.start_thread(&mut shared, if traced { Duration::ZERO } else { FORK_DELAY });
     if traced {
-        let deadline = Instant::now() + FORK_PATIENCE;
+        let deadline = Instant::now() + FORK_TIMEOUT;
         while !fork::is_ready()
             && let Some(left) = deadline.checked_duration_since(Instant::now())
         {
@@ -449,11 +473,13 @@ extern "C" fn after_fork() {
     }
 }
 
-/// At the exit of the process. A forked child that has no client of its own does nothing: all it sees is its parent's.
+/// Runs at the exit of the process. A forked child without a client does nothing: all it sees is
+/// its parent's.
 extern "C" fn at_exit() {
     let Some(client) = CLIENT.get() else { return };
     crate::private::finish_all();
-    // The exiting thread may have been interrupted inside the lock; leaving a socket file behind is no harm, a daemon removes it.
+    // The exiting thread may have been interrupted inside the lock. A socket file left behind is
+    // harmless: a daemon removes it.
     if let Some(shared) = client.lock_for(Duration::from_millis(100)) {
         for socket in &shared.sockets {
             let _ = std::fs::remove_file(socket);

@@ -1,47 +1,47 @@
-//! What an application is told when something fails.
+//! The errors of this crate.
 
 use std::path::PathBuf;
 
 use traceweir_format::spec::status::Status;
 
-/// The result of anything here that can fail.
+/// The result of fallible functions of this crate.
 pub type Result<T, E = Error> = core::result::Result<T, E>;
 
 /// A failure of a controller or consumer call, or of a registration.
 #[non_exhaustive]
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The daemon, or a rule of the API, refused.
+    /// The daemon, or a rule of the API, refused the call.
     #[error("{reason}")]
     Refused {
-        /// Win32 status.
+        /// The Win32 status of the refusal.
         status: Status,
-        /// For people.
+        /// The reason, as text for people.
         reason: String,
     },
     /// No daemon answers and none could be started.
     #[error("no tracing daemon: {reason}")]
     NoDaemon {
-        /// What was tried and what to do.
+        /// The attempts that were made, and how to fix it.
         reason: String,
     },
-    /// A daemon is there but does not answer, or speaks another version.
+    /// A daemon runs but does not answer, or speaks another version of the protocol.
     #[error("the tracing daemon at {} does not answer: {reason}", socket.display())]
     Unreachable {
-        /// Its socket.
+        /// Path of the daemon's socket.
         socket: PathBuf,
-        /// Why.
+        /// The reason, as text for people.
         reason: String,
     },
     /// A log file cannot be opened.
     #[error("{}: {source}", path.display())]
     File {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         source: std::io::Error,
     },
-    /// Sockets, memory, messages.
+    /// A failure of sockets, shared memory or messages.
     #[error(transparent)]
     Transport(#[from] traceweir_transport::Error),
     /// A private session failed.
@@ -53,7 +53,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The Win32 status that the published API returns for this error.
+    /// Returns the Win32 status that the published API returns for this error.
     #[must_use]
     pub fn status(&self) -> Status {
         match self {
@@ -66,19 +66,19 @@ impl Error {
         }
     }
 
-    /// Whether the daemon closed the connection in the middle of things.
+    /// Returns whether the daemon closed the connection during a call.
     #[must_use]
     pub fn is_disconnect(&self) -> bool {
         matches!(self, Self::Transport(traceweir_transport::Error::Closed))
     }
 
-    /// Whether a system call failed, as opposed to a rule or another program saying no.
+    /// Returns whether a system call failed, as opposed to a refusal by a rule or another program.
     #[must_use]
     pub fn is_system(&self) -> bool {
         matches!(self, Self::Transport(traceweir_transport::Error::System { .. }))
     }
 
-    /// A refusal by a rule of the API.
+    /// Creates a refusal by a rule of the API.
     pub fn refused(status: Status, reason: impl Into<String>) -> Self {
         Self::Refused { status, reason: reason.into() }
     }

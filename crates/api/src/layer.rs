@@ -1,36 +1,40 @@
 //! A layer for `tracing-subscriber`: events and spans of a program as TraceLogging events.
 //!
 //! ```text
-//!   info!(user, "logged in")       event named as the callsite, opcode 0, in the activity of the span around it
-//!   info_span!("request", id)      start event (opcode 1): a new activity, in relation to that of the parent
-//!     span.record("status", 200)     kept
-//!     span.follows_from(&other)      event (opcode 240, receive): this activity, in relation to the other one
+//!   info!(user, "logged in")       event with the callsite's name, opcode 0, in the activity of
+//!                                  the enclosing span
+//!   info_span!("request", id)      start event (opcode 1): a new activity, related to the parent's
+//!     span.record("status", 200)     stored
+//!     span.follows_from(&other)      event (opcode 240, receive): this activity, related to the
+//!                                    other one
 //!   …the last handle is dropped    stop event (opcode 2): all fields with their last values
 //!   log::warn!("…")                an event like any other, through `tracing_log::LogTracer`
 //! ```
 //!
 //! | In `tracing` | In ETW |
 //! |---|---|
-//! | ERROR, WARN, INFO, DEBUG, TRACE | levels 2, 3, 4, 5, 6, as `tracing-etw` has them; a session that says level 5 gets no TRACE |
-//! | target | the layer's provider and default keyword, unless the builder named others for it |
-//! | name of the callsite | name of the event: `event src/main.rs:12` unless the program says `name:` |
+//! | ERROR, WARN, INFO, DEBUG, TRACE | levels 2, 3, 4, 5, 6; a session with level 5 gets no TRACE |
+//! | target | the layer's provider and default keyword, unless the builder set others for it |
+//! | name of the callsite | name of the event: `event src/main.rs:12` unless `name:` is set |
 //! | integers, floats, `bool` | int64, uint64, double, bool32 |
 //! | `i128`, `u128`, `&[u8]` | binary; numbers with their lowest byte first |
 //! | `&str`, errors, `?debug`, `%display`, the message | counted UTF-8 text |
-//! | a field without a value | is left out |
+//! | a field without a value | omitted |
 //!
-//! A span is an activity from its creation to the end of its last handle; entering and leaving it any number of times, on any thread, writes nothing. Where it has no parent,
-//! its start relates to the thread's activity ([`activity`]), if it has one. A span that began before a session wanted it
-//! stays unknown to the session: events in it carry the activity of the closest span around it that is known, or the thread's.
+//! A span is an activity from its creation to the end of its last handle; entering and leaving it
+//! any number of times, on any thread, writes nothing. Without a parent, its start relates to the
+//! thread's activity ([`activity`]), if it has one. A span that began before a session enabled it
+//! stays unknown to the session: events in it carry the activity of the closest known enclosing
+//! span, or the thread's.
 //!
-//! | File | What it knows |
+//! | File | Contents |
 //! |---|---|
-//! | `builder` | what can be set |
+//! | `builder` | settings |
 //! | `routes` | targets, providers, keywords, levels |
-//! | `naming` | providers of targets that come up at run time |
-//! | `interest`, `settle` | what callsites are told, and when |
+//! | `naming` | providers of targets that appear at run time |
+//! | `interest`, `settle` | answers to callsites, and when they are renewed |
 //! | `values`, `describe` | one event as payload and metadata |
-//! | `span` | what is remembered of a span |
+//! | `span` | the state of a span |
 //!
 //! ```
 //! use tracing_subscriber::prelude::*;
@@ -44,7 +48,7 @@
 //! let provider = layer.get_provider_id();
 //! tracing_subscriber::registry().with(layer.build()?).init();
 //!
-//! // Usually somebody else's session, of a daemon: `weir record -p Example.Kitchen`.
+//! // Usually a session of a daemon: `weir record -p Example.Kitchen`.
 //! let session = PrivateSession::start(&SessionConfig {
 //!     name: "kitchen".to_owned(),
 //!     log_file_mode: 1, // EVENT_TRACE_FILE_MODE_SEQUENTIAL
@@ -56,7 +60,7 @@
 //! let order = tracing::info_span!("order", table = 7);
 //! order.in_scope(|| tracing::info!(dish = "soup", "served"));
 //! drop(order);
-//! tracing::debug!("nobody listens at this level");
+//! tracing::debug!("no session has this level enabled");
 //! assert_eq!(session.stop()?.events, 3);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -90,7 +94,7 @@ use tracing_subscriber::registry::LookupSpan;
 
 use crate::provider::activity;
 pub use builder::{BuiltLayer, LayerBuilder};
-use describe::{Known, Scratch};
+use describe::{MetadataCache, Scratch};
 pub use interest::EtwFilter;
 use interest::Home;
 pub use routes::MAX_TARGETS;
@@ -103,16 +107,16 @@ const START: u8 = 1;
 const STOP: u8 = 2;
 const RECEIVE: u8 = 240;
 
-/// Writes events and spans; made by [`LayerBuilder`], which puts its filter around it.
+/// A layer that writes events and spans; [`LayerBuilder`] creates it with its filter.
 #[derive(Debug)]
 pub struct EtwLayer {
     routes: Arc<Routes>,
     home: Arc<Home>,
-    /// Which layer of the process it is.
+    /// Number of the layer in the process.
     number: u64,
 }
 
-/// What an event has beside its values.
+/// The parts of an event besides its values.
 struct Head<'a> {
     route: Route<'a>,
     callsite: &'static Metadata<'static>,
@@ -122,9 +126,9 @@ struct Head<'a> {
 }
 
 impl Head<'_> {
-    /// Writes the event. A session that cannot take it counts it.
-    fn write(&self, values: &Values, known: &mut Known) {
-        let Some(metadata) = known.metadata(self.callsite, values.shape()) else { return };
+    /// Writes the event. A session without room counts it as lost.
+    fn write(&self, values: &Values, cache: &mut MetadataCache) {
+        let Some(metadata) = cache.metadata(self.callsite, values.shape()) else { return };
         let descriptor = EventDescriptor {
             channel: CHANNEL_TRACELOGGING,
             level: etw_level(*self.callsite.level()),
@@ -144,7 +148,7 @@ impl Head<'_> {
 }
 
 impl EtwLayer {
-    /// Where a target's events go, if anybody wants those of this level.
+    /// Returns the route of a target's events if any session may want those of this level.
     fn wanted(&self, callsite: &Metadata<'_>) -> Option<Route<'_>> {
         self.routes.find(callsite.target()).filter(|route| route.enabled(*callsite.level()))
     }
@@ -167,7 +171,7 @@ where
         Scratch::with(|scratch| {
             event.record(&mut scratch.values);
             let head = Head { route, callsite, opcode: INFO, activity, related: None };
-            head.write(&scratch.values, &mut scratch.known);
+            head.write(&scratch.values, &mut scratch.metadata_cache);
         });
     }
 
@@ -180,7 +184,7 @@ where
             attributes.record(&mut scratch.values);
             let activity = Some(span::begin(&span, self.number, related, scratch.values.to_kept()));
             Head { route, callsite, opcode: START, activity, related }
-                .write(&scratch.values, &mut scratch.known);
+                .write(&scratch.values, &mut scratch.metadata_cache);
         });
     }
 
@@ -202,7 +206,7 @@ where
         };
         Scratch::with(|scratch| {
             Head { route, callsite, opcode: RECEIVE, activity, related }
-                .write(&scratch.values, &mut scratch.known);
+                .write(&scratch.values, &mut scratch.metadata_cache);
         });
     }
 
@@ -213,6 +217,6 @@ where
         let Some(route) = self.wanted(callsite) else { return };
         let head =
             Head { route, callsite, opcode: STOP, activity: Some(state.activity), related: state.related };
-        Scratch::with(|scratch| head.write(&state.values, &mut scratch.known));
+        Scratch::with(|scratch| head.write(&state.values, &mut scratch.metadata_cache));
     }
 }

@@ -1,20 +1,22 @@
-//! Event Tracing for Windows, natively on Linux: providers write events, controllers run sessions, consumers read them.
+//! Event Tracing for Windows, natively on Linux: providers write events, controllers run sessions,
+//! consumers read the events.
 //!
 //! ```text
-//!   Provider::write ──▶ ring in shared memory ──▶ session (in the daemon, or in this process) ──▶ .etl file ──▶ consumer::process
-//!                                                                                             └─▶ live ──────▶ consumer::process
+//!   Provider::write ──▶ ring in shared memory ──▶ session (in the daemon, or in this process)
+//!                                                   ├─▶ .etl file ──▶ consumer::process
+//!                                                   └─▶ live ───────▶ consumer::process
 //! ```
 //!
-//! | Module | For whom |
+//! | Module | Purpose |
 //! |---|---|
-//! | [`provider`] | a program that says what it does: register, write |
-//! | [`tracelogging`] | the same by macros, for events that describe themselves |
-//! | [`classic`] | a program written for the older provider interface |
-//! | [`controller`] | who decides what is recorded: start, enable, stop sessions of a daemon |
-//! | [`consumer`] | who reads: files and live sessions, in the order of time |
-//! | [`relog`] | who makes one file of others: cut, filtered, changed, merged |
-//! | `layer` (feature `tracing`) | a program that says it with the macros of `tracing` or `log` |
-//! | [`private`] | a program that records itself, without a daemon |
+//! | [`provider`] | Registers providers and writes events |
+//! | [`tracelogging`] | Writes self-describing events through macros |
+//! | [`classic`] | Supports programs written for the older provider interface |
+//! | [`controller`] | Starts, configures and stops sessions of a daemon |
+//! | [`consumer`] | Reads files and live sessions in time order |
+//! | [`relog`] | Writes one file from others: cut, filtered, changed, merged |
+//! | `layer` (feature `tracing`) | Records events and spans of the `tracing` and `log` macros |
+//! | [`private`] | Runs sessions inside the traced process, without a daemon |
 //!
 //! A program that records itself and reads the result:
 //!
@@ -55,9 +57,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! `unsafe` is denied, but where a file says why it needs it: the table of registrations, the record on the stack, the call stack, the data of C programs, and what a library asks of the
-//! process it lives in (fork, exit, signals, loaded modules), values as bytes, and words that outlive
-//! their registration.
+//! `unsafe` is denied except in files that state why they need it: the table of registrations, the
+//! record on the stack, the call stack, the data of C programs, the process hooks of the library
+//! (fork, exit, signals, loaded modules), values as bytes, and words that outlive their
+//! registration.
 #![deny(unsafe_code)]
 
 pub mod classic;

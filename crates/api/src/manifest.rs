@@ -1,14 +1,18 @@
-//! What code that was made from an instrumentation manifest stands on: one event's payload, put together field by field.
+//! Support for code generated from an instrumentation manifest: builds one event's payload field by
+//! field.
 //!
 //! ```text
-//!   generated write function ──▶ Payload: fields one behind the other ──▶ Provider::write_transfer
+//!   generated write function ──▶ Payload: concatenated fields ──▶ Provider::write_transfer
 //! ```
 //!
-//! `traceweir-build` and `weir mc` make such code; others have no need of this module. A payload is on the stack up to 1 KiB, and in memory that
-//! is allocated beyond; it never grows past the size that no event can have. What a field cannot take (a text longer than its place, an array whose
-//! count does not agree with that of another) makes the whole event [`WriteError::InvalidParameter`]: a reader would misread all that follows.
+//! `traceweir-build` and `weir mc` generate such code; other programs do not need this module. A
+//! payload is on the stack up to 1 KiB, and in allocated memory beyond; it never grows past the
+//! maximum size of an event. A value that does not fit its field (a text longer than the field, an
+//! array whose count differs from that of another) makes the whole event
+//! [`WriteError::InvalidParameter`]: a reader would misread all that follows.
 //!
-//! `unsafe` is here for one thing: bytes of the stack that were never written need not be cleared for each event.
+//! `unsafe` is needed for one thing: stack bytes that were never written need not be cleared for
+//! each event.
 #![allow(unsafe_code)]
 
 use std::mem::MaybeUninit;
@@ -18,18 +22,19 @@ use traceweir_format::spec::event::EventDescriptor;
 
 use crate::provider::{Provider, WriteError};
 
-/// The most bytes that an event can have.
+/// Maximum size of an event in bytes.
 const MAX_BYTES: usize = 64 << 10;
-/// Bytes of a payload that needs no allocation.
+/// Maximum size in bytes of a payload that needs no allocation.
 const SHORT: usize = 1024;
 
 /// The payload of one event.
 #[derive(Debug)]
 pub struct Payload {
     short: [MaybeUninit<u8>; SHORT],
-    /// Bytes of `short` that were written. Invariant: at most [`SHORT`], and those before it are initialised.
+    /// Bytes of `short` that were written. Invariant: at most [`SHORT`], and those before it are
+    /// initialised.
     used: usize,
-    /// All bytes, from the moment on at which `short` has no room.
+    /// All bytes, once `short` has no room.
     long: Vec<u8>,
     wrong: Option<WriteError>,
 }
@@ -41,19 +46,20 @@ impl Default for Payload {
 }
 
 impl Payload {
-    /// An empty payload.
+    /// Creates an empty payload.
     #[inline]
     #[must_use]
     pub const fn new() -> Self {
         Self { short: [MaybeUninit::uninit(); SHORT], used: 0, long: Vec::new(), wrong: None }
     }
 
-    /// Adds bytes as they are.
+    /// Appends bytes unchanged.
     #[inline]
     pub fn put(&mut self, bytes: &[u8]) {
         match self.short.get_mut(self.used..).and_then(|free| free.get_mut(..bytes.len())) {
             Some(place) if self.long.is_empty() => {
-                // SAFETY: u8 and MaybeUninit<u8> have the same layout, and initialised bytes may stand where none need be.
+                // SAFETY: u8 and MaybeUninit<u8> have the same layout, and initialised bytes are
+                // valid as MaybeUninit.
                 place.copy_from_slice(unsafe { &*(std::ptr::from_ref(bytes) as *const [MaybeUninit<u8>]) });
                 self.used += bytes.len();
             }
@@ -73,7 +79,7 @@ impl Payload {
         }
     }
 
-    /// What was put so far.
+    /// Returns the bytes appended so far.
     #[inline]
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
@@ -86,7 +92,7 @@ impl Payload {
         }
     }
 
-    /// Refuses the event unless what its caller gave agrees.
+    /// Refuses the event unless the caller's values agree.
     #[inline]
     pub fn agree(&mut self, does: bool) {
         if !does && self.wrong.is_none() {
@@ -94,7 +100,7 @@ impl Payload {
         }
     }
 
-    /// A count or length in the type of its field; one that does not fit refuses the event.
+    /// Converts a count or length to the type of its field; refuses the event if it does not fit.
     #[inline]
     pub fn number<T: TryFrom<usize> + Default>(&mut self, n: usize) -> T {
         let number = T::try_from(n);
@@ -102,7 +108,7 @@ impl Payload {
         number.unwrap_or_default()
     }
 
-    /// A count or length that a caller gave.
+    /// Converts a caller's count or length to `usize`; refuses the event if it does not fit.
     #[inline]
     pub fn size<T: TryInto<usize>>(&mut self, n: T) -> usize {
         let size = n.try_into();
@@ -110,26 +116,26 @@ impl Payload {
         size.unwrap_or_default()
     }
 
-    /// A UTF-16 text with its NUL; a NUL inside ends it.
+    /// Appends a UTF-16 text with its NUL; a NUL inside ends it.
     pub fn text16(&mut self, text: &str) {
         self.units(text.encode_utf16().take_while(|unit| *unit != 0).chain([0]));
     }
 
-    /// A text of 8-bit characters with its NUL; a NUL inside ends it.
+    /// Appends a text of 8-bit characters with its NUL; a NUL inside ends it.
     pub fn text8(&mut self, text: &[u8]) {
         let end = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
         self.put(text.get(..end).unwrap_or_default());
         self.put(&[0]);
     }
 
-    /// A UTF-16 text of exactly so many units, filled up with NUL.
+    /// Appends a UTF-16 text of exactly `units` units, padded with NUL.
     pub fn text16_of(&mut self, text: &str, units: usize) {
         let length = utf16_len(text);
         self.agree(length <= units);
         self.units(text.encode_utf16().chain(std::iter::repeat(0)).take(units));
     }
 
-    /// A text of exactly so many bytes, filled up with NUL.
+    /// Appends a text of exactly `bytes` bytes, padded with NUL.
     pub fn text8_of(&mut self, text: &[u8], bytes: usize) {
         self.agree(text.len() <= bytes);
         self.put(text.get(..bytes).unwrap_or(text));
@@ -138,21 +144,22 @@ impl Payload {
         }
     }
 
-    /// A UTF-16 text behind its size in bytes.
+    /// Appends a UTF-16 text after its size in bytes.
     pub fn counted16(&mut self, text: &str) {
         let size: u16 = self.number(utf16_len(text).saturating_mul(2));
         self.put(&size.to_le_bytes());
         self.units(text.encode_utf16());
     }
 
-    /// Bytes behind their number.
+    /// Appends bytes after their count.
     pub fn counted8(&mut self, bytes: &[u8]) {
         let size: u16 = self.number(bytes.len());
         self.put(&size.to_le_bytes());
         self.put(bytes);
     }
 
-    /// A security identifier: 8 bytes and 4 for each sub-authority, whose number is the second byte.
+    /// Appends a security identifier: 8 bytes and 4 for each sub-authority, whose number is the
+    /// second byte.
     pub fn sid(&mut self, sid: &[u8]) {
         let size = sid.get(1).map(|count| usize::from(*count) * 4 + 8);
         self.agree(size == Some(sid.len()));
@@ -181,7 +188,7 @@ impl Payload {
     }
 }
 
-/// How many UTF-16 units a text has.
+/// Returns the number of UTF-16 units of a text.
 #[must_use]
 pub fn utf16_len(text: &str) -> usize {
     text.encode_utf16().count()
@@ -192,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_stand_one_behind_the_other_wherever_the_bytes_are() {
+    fn fields_are_concatenated_on_stack_and_heap() {
         let mut payload = Payload::new();
         let mut expected = Vec::new();
         for n in 0..2000_u32 {
@@ -204,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_payload_stops_growing_where_no_event_can_be_larger() {
+    fn payload_stops_growing_at_maximum_event_size() {
         let mut payload = Payload::new();
         for _ in 0..200 {
             payload.put(&[7; 1000]);
@@ -213,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_have_the_form_that_was_asked_for() {
+    fn texts_have_the_requested_form() {
         let mut payload = Payload::new();
         payload.text16("é\0x");
         payload.text8(b"ab\0c");
@@ -226,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_field_cannot_take_refuses_the_event() {
+    fn value_that_does_not_fit_refuses_the_event() {
         let wrong = |put: &dyn Fn(&mut Payload)| {
             let mut payload = Payload::new();
             put(&mut payload);

@@ -5,13 +5,13 @@ use std::path::Path;
 
 use crate::error::{Error, Result};
 
-/// Creates a file for output, or empties the one that is there; with `new`, it must not be there.
+/// Creates a file for output, or empties an existing one; with `new`, it must not exist.
 ///
-/// A symbolic link is followed only where other users cannot put another one in its place. In a
-/// folder that everybody can write, only a file of the caller's own is replaced.
+/// A symbolic link is followed only if other users cannot replace it. In a world-writable folder,
+/// only a file that the caller owns is replaced.
 ///
-/// Statuses: `ERROR_ACCESS_DENIED` for such links and files, `ERROR_ALREADY_EXISTS`, and those of
-/// the system.
+/// Fails with `ERROR_ACCESS_DENIED` for such links and files, with `ERROR_ALREADY_EXISTS`, and with
+/// errors of the system.
 pub fn create(path: &Path, new: bool) -> Result<File> {
     let user = rustix::process::geteuid().as_raw();
     traceweir_session::create_output(path, user, new).map_err(|error| explain(path, error))

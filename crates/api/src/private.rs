@@ -1,19 +1,23 @@
-//! Sessions inside this process.
+//! Private sessions, which run inside the traced process.
 //!
 //! ```text
-//!   Provider::write ──▶ outlet ──▶ region in this process's own memory ──▶ session (two threads of this process) ──▶ file
+//!   Provider::write ──▶ outlet ──▶ region in this process's own memory
+//!                                    └──▶ session (two threads of this process) ──▶ file
 //! ```
 //!
-//! The same write path, rings and engine as with a daemon, without one: no root, no socket, no configuration. A private session sees the
-//! events of its own process only.
+//! The write path, rings and engine are the same as with a daemon, but need no daemon: no root, no
+//! socket, no configuration. A private session sees only the events of its own process.
 //!
-//! 1. The file is finalised by [`stop`](PrivateSession::stop), on drop, or at the exit of the process, whichever comes first. After `abort` or SIGKILL it is
-//!    valid to its last flushed buffer, and `weir repair` finalises it.
-//! 2. A forked child has nothing to do with its parent's private sessions: calls on them fail, dropping them does nothing.
-//! 3. Files and eventfds of a session are in the library's descriptor table (`client::process`), where the program cannot close them: what uses them, or drops them, runs
-//!    on threads that share that table (`Client::in_library`). Where a sandbox refuses such a table they are the program's, and it must not close them: only the eventfd
-//!    that writers ring is checked there.
-//! 4. No real-time delivery and no provider groups, as published for private loggers.
+//! 1. The file is finalised by [`stop`](PrivateSession::stop), on drop, or at the exit of the
+//!    process, whichever comes first. After `abort` or SIGKILL it is valid up to its last flushed
+//!    buffer, and `weir repair` finalises it.
+//! 2. A forked child cannot use its parent's private sessions: calls on them fail, dropping them
+//!    does nothing.
+//! 3. Files and eventfds of a session are in the library's descriptor table (`client::process`),
+//!    where the program cannot close them: code that uses or drops them runs on threads that share
+//!    that table (`Client::in_library`). If a sandbox refuses such a table, they are in the
+//!    program's, which must not close them: only the eventfd that writers ring is checked there.
+//! 4. There is no real-time delivery and no provider groups, as published for private loggers.
 
 mod file;
 mod track;
@@ -37,53 +41,55 @@ use crate::client::{Client, DOORBELL, Shared, fork, process};
 use crate::controller::logfile::LogFile;
 use crate::error::{Error, Result};
 use crate::provider::{Change, Handle, for_provider};
-use file::{FileId, Taken, identity};
+use file::{FileId, ReservedFile, identity};
 pub(crate) use track::not_for_private;
 
-/// Private sessions that a process starts itself.
+/// Maximum number of private sessions that a process starts itself.
 pub const MAX_PRIVATE: usize = 3;
-/// Private sessions of one process that controllers start from outside.
+/// Maximum number of private sessions of one process that controllers start from outside.
 pub const MAX_PRIVATE_FROM_OUTSIDE: usize = 8;
 
-/// Modes that every private session has.
+/// Mode flags that every private session has.
 const PRIVATE_MODES: u32 = EVENT_TRACE_PRIVATE_LOGGER_MODE | EVENT_TRACE_PRIVATE_IN_PROC;
 
-/// How long a stop waits for the disk before it gives up.
+/// The longest time that a stop waits for the disk.
 const STOP: Duration = Duration::from_secs(3600);
-/// The same at the exit of the process.
+/// The longest time that the exit of the process waits for the disk.
 const EXIT: Duration = Duration::from_secs(10);
 
-/// A session in this process: needs no daemon. Finalised by `stop`, on drop, or at the exit of the process.
+/// A session in this process, which needs no daemon.
+///
+/// It is finalised by `stop`, on drop, or at the exit of the process.
 #[derive(Debug)]
 pub struct PrivateSession {
     id: u64,
-    /// The process that started it.
+    /// Serial number of the process that started it.
     serial: u32,
     running: bool,
 }
 
-/// What the process remembers of a private session.
+/// A private session of this process.
 pub(crate) struct Running {
     id: u64,
     /// Missing while it starts.
     session: Option<Session>,
-    /// Its log file.
+    /// Identity of its log file.
     file: Option<FileId>,
-    /// The same of files that changes under way open.
-    coming: Vec<FileId>,
-    /// A controller started it, by way of a daemon.
+    /// Identities of files that changes in progress have reserved.
+    reserved: Vec<FileId>,
+    /// A controller started it through a daemon.
     from_outside: bool,
 }
 
 impl Running {
-    /// Whether it writes a file, or is about to.
+    /// Returns whether it writes a file or has reserved it.
     fn writes(&self, file: Option<FileId>) -> bool {
-        file.is_some_and(|id| self.file == Some(id) || self.coming.contains(&id))
+        file.is_some_and(|id| self.file == Some(id) || self.reserved.contains(&id))
     }
 }
 
-/// Has a session do something, and waits for what comes of it.
-fn settled(ask: impl FnOnce(Done<Properties>)) -> Result<Properties> {
+/// Sends a session a request and waits for its result.
+fn wait_for_session(ask: impl FnOnce(Done<Properties>)) -> Result<Properties> {
     let answer = Promise::new();
     let keep = answer.clone();
     ask(Box::new(move |result| keep.keep(result)));
@@ -97,14 +103,16 @@ impl std::fmt::Debug for Running {
 }
 
 impl PrivateSession {
-    /// Starts it; PRIVATE_LOGGER_MODE | PRIVATE_IN_PROC are added to the mode. At most three in a process.
+    /// Starts a private session.
+    ///
+    /// Adds PRIVATE_LOGGER_MODE | PRIVATE_IN_PROC to the mode. A process can run three at a time.
     pub fn start(config: &SessionConfig) -> Result<Self> {
         let mut raw = config.clone();
         raw.log_file_mode |= PRIVATE_MODES;
         Self::start_by(raw, Config::new, false)
     }
 
-    /// Starts one that a controller asked for, by way of a daemon. At most eight in a process.
+    /// Starts a session that a controller requested through a daemon. At most eight in a process.
     pub(crate) fn start_from_outside(config: &SessionConfig) -> Result<Self> {
         Self::start_by(config.clone(), Config::for_private, true)
     }
@@ -119,7 +127,7 @@ impl PrivateSession {
             *path =
                 std::path::absolute(&*path).map_err(|source| Error::File { path: path.clone(), source })?;
         }
-        // Judged before the file is opened: a wrong configuration leaves no empty file behind.
+        // Validated before the file is opened: a wrong configuration leaves no empty file behind.
         let config = judge(raw, cpu::possible())?;
         let starter = fork::thread_id();
         let begun = client.in_library(STOP, move || open_and_begin(client, config, starter, from_outside));
@@ -127,16 +135,16 @@ impl PrivateSession {
         Ok(Self { id, serial: fork::serial(), running: true })
     }
 
-    /// Enables a provider of this process, registered or to be registered.
+    /// Enables a provider of this process, whether it is registered now or later.
     pub fn enable(&self, provider: Guid, params: &EnableParams) -> Result<()> {
         let client = self.client()?;
         if provider.is_null() || params.property & EVENT_ENABLE_PROPERTY_PROVIDER_GROUP != 0 {
-            let why = "a private session enables providers by their GUID, not groups";
-            return Err(Error::refused(Status::ERROR_INVALID_PARAMETER, why));
+            let reason = "a private session enables providers by GUID, not groups";
+            return Err(Error::refused(Status::ERROR_INVALID_PARAMETER, reason));
         }
         if is_system_provider(&provider) {
-            let why = "a system provider is enabled on a system logger only";
-            return Err(Error::refused(Status::ERROR_INVALID_PARAMETER, why));
+            let reason = "a system provider is enabled on a system logger only";
+            return Err(Error::refused(Status::ERROR_INVALID_PARAMETER, reason));
         }
         check_filters(provider, &params.filters)?;
         let mut shared = client.lock();
@@ -156,13 +164,13 @@ impl PrivateSession {
         }
         drop(shared);
         if tracks {
-            client.tell_modules(self.id, |handle| handle.slot().provider() == provider);
+            client.send_modules(self.id, |handle| handle.slot().provider() == provider);
         }
-        client.tell(changed, params.source, for_provider(&params.filters).cloned());
-        refused.map_or(Ok(()), |(status, why)| Err(Error::refused(status, why)))
+        client.run_callbacks(changed, params.source, for_provider(&params.filters).cloned());
+        refused.map_or(Ok(()), |(status, reason)| Err(Error::refused(status, reason)))
     }
 
-    /// Disables it.
+    /// Disables a provider for this session.
     pub fn disable(&self, provider: Guid) -> Result<()> {
         let client = self.client()?;
         let mut shared = client.lock();
@@ -170,31 +178,33 @@ impl PrivateSession {
         open.enables.retain(|(p, _)| *p != provider);
         let outlet = open.outlet;
         let changed = Handle::all()
-            .filter(|h| h.slot().provider() == provider && h.slot().unwish(1 << outlet))
+            .filter(|h| h.slot().provider() == provider && h.slot().disable_sessions(1 << outlet))
             .collect();
         drop(shared);
-        client.tell(changed, Guid::NULL, None);
+        client.run_callbacks(changed, Guid::NULL, None);
         Ok(())
     }
 
-    /// Asks a provider of this process to write its state. `ERROR_INVALID_FUNCTION` for one that is neither registered nor enabled.
+    /// Requests that a provider of this process write its state.
+    ///
+    /// Fails with `ERROR_INVALID_FUNCTION` if the provider is neither registered nor enabled.
     pub fn capture_state(&self, provider: Guid, params: &EnableParams) -> Result<()> {
         let client = self.client()?;
         check_filters(provider, &params.filters)?;
-        let asked: Vec<Handle> = Handle::all().filter(|h| h.slot().provider() == provider).collect();
+        let handles: Vec<Handle> = Handle::all().filter(|h| h.slot().provider() == provider).collect();
         let mut shared = client.lock();
         let open = shared.table.find(Owner::Private, self.id).ok_or(traceweir_session::Error::Ended)?;
-        if asked.is_empty() && !open.enables.iter().any(|(enabled, _)| *enabled == provider) {
-            let why = "nobody has registered or enabled this provider";
-            return Err(Error::refused(Status::ERROR_INVALID_FUNCTION, why));
+        if handles.is_empty() && !open.enables.iter().any(|(enabled, _)| *enabled == provider) {
+            let reason = "the provider is neither registered nor enabled";
+            return Err(Error::refused(Status::ERROR_INVALID_FUNCTION, reason));
         }
         let outlet = open.outlet;
         drop(shared);
-        client.capture(asked, outlet, params);
+        client.capture(handles, outlet, params);
         Ok(())
     }
 
-    /// How it is. In a forked child: nothing.
+    /// Returns the properties and statistics of the session; defaults in a forked child.
     #[must_use]
     pub fn query(&self) -> Properties {
         let Ok(client) = self.client() else { return Properties::default() };
@@ -203,21 +213,27 @@ impl PrivateSession {
         client.in_library(STOP, query).unwrap_or_default()
     }
 
-    /// Whether it takes events: until it is stopped, or has ended by itself, at the limit of its file or because it could not be written. Never in a
-    /// forked child.
+    /// Returns whether the session accepts events.
+    ///
+    /// It does until it is stopped or ends by itself, at the limit of its file or after a write
+    /// error. Always false in a forked child.
     #[must_use]
     pub fn is_running(&self) -> bool {
         self.client().is_ok_and(|client| client.lock().table.find(Owner::Private, self.id).is_some())
     }
 
-    /// Writes out what is buffered; a flight recorder writes its snapshot to `file` or its own. The file is opened as at the start.
+    /// Writes buffered events to the file; a flight recorder writes its snapshot to `file` or its
+    /// own.
+    ///
+    /// The file is opened as at the start.
     pub fn flush(&self, file: Option<&Path>) -> Result<Properties> {
         let (client, id, file) = (self.client()?, self.id, file.map(Path::to_owned));
         let flush = move || {
             let session = session_of(client, id)?;
-            let to = file.map(|path| Taken::open(client, id, &path)).transpose()?;
+            let to = file.map(|path| ReservedFile::open(client, id, &path)).transpose()?;
             let opened = to.as_ref().map(|to| Ok::<_, Error>((to.clone_file()?, to.log.path().to_owned())));
-            let changed = opened.transpose().and_then(|file| settled(|done| session.flush(file, done)));
+            let changed =
+                opened.transpose().and_then(|file| wait_for_session(|done| session.flush(file, done)));
             if let Some(to) = to {
                 to.release(changed.is_err());
             }
@@ -226,16 +242,19 @@ impl PrivateSession {
         client.in_library(STOP, flush).unwrap_or_else(|| Err(no_thread()))
     }
 
-    /// Changes the flush timer or goes on in another file, which is opened as at the start; of a private session nothing else can be changed.
+    /// Changes the flush timer or continues in another file, which is opened as at the start.
+    ///
+    /// Nothing else can be changed in a private session.
     pub fn update(&self, update: &Update) -> Result<Properties> {
         let (client, id, update) = (self.client()?, self.id, update.clone());
         let change = move || {
             let session = session_of(client, id)?;
-            let to = update.log_file.as_deref().map(|path| Taken::open(client, id, path)).transpose()?;
+            let to =
+                update.log_file.as_deref().map(|path| ReservedFile::open(client, id, path)).transpose()?;
             let log_file = to.as_ref().map(|to| to.log.path().to_owned());
             let update = Update { log_file, ..update };
-            let file = to.as_ref().map(Taken::clone_file).transpose();
-            let changed = file.and_then(|file| settled(|done| session.update(update, file, done)));
+            let file = to.as_ref().map(ReservedFile::clone_file).transpose();
+            let changed = file.and_then(|file| wait_for_session(|done| session.update(update, file, done)));
             if let Some(to) = to {
                 if changed.is_ok() {
                     to.becomes_log();
@@ -247,7 +266,7 @@ impl PrivateSession {
         client.in_library(STOP, change).unwrap_or_else(|| Err(no_thread()))
     }
 
-    /// Collects everything and finalises the file.
+    /// Collects all events and finalises the file.
     pub fn stop(mut self) -> Result<Properties> {
         let client = self.client()?;
         self.running = false;
@@ -257,23 +276,25 @@ impl PrivateSession {
     fn client(&self) -> Result<&'static Client> {
         let mine = Client::existing().filter(|_| fork::serial() == self.serial);
         mine.ok_or_else(|| {
-            let why = "a private session belongs to the process that started it";
-            Error::refused(Status::ERROR_WMI_INSTANCE_NOT_FOUND, why)
+            let reason = "a private session belongs to the process that started it";
+            Error::refused(Status::ERROR_WMI_INSTANCE_NOT_FOUND, reason)
         })
     }
 
-    /// Its number in this process.
+    /// Returns the number of the session in this process.
     pub(crate) fn id(&self) -> u64 {
         self.id
     }
 
-    /// As [`stop`](Self::stop), for one that others hold too: their calls fail from then on.
+    /// Stops the session like [`stop`](Self::stop), while others still hold it: their calls fail
+    /// from then on.
     pub fn end(&self) -> Result<Properties> {
         finish(self.client()?, self.id, STOP).unwrap_or(Err(traceweir_session::Error::Ended.into()))
     }
 }
 
-/// A session that runs. Used and dropped on threads that share the library's descriptors.
+/// Returns a running session. It must be used and dropped on threads that share the library's
+/// descriptors.
 fn session_of(client: &Client, id: u64) -> Result<Session> {
     let shared = client.lock();
     let found = shared.private.iter().find(|r| r.id == id);
@@ -309,19 +330,21 @@ impl Drop for PrivateSession {
     }
 }
 
-/// The rules of filters; a session in one process has no use for those that say which processes are meant.
+/// Checks the rules of filters; filters that select processes make no sense in a session of one
+/// process.
 fn check_filters(provider: Guid, filters: &[Filter]) -> Result<()> {
-    let refused = |why: String| Err(Error::refused(Status::ERROR_INVALID_PARAMETER, why));
-    if filters.iter().any(|it| filter::is_scope(it.kind)) {
+    let refused = |reason: String| Err(Error::refused(Status::ERROR_INVALID_PARAMETER, reason));
+    if filters.iter().any(|one| filter::is_scope(one.kind)) {
         return refused(
-            "a private session is in one process: enable it without filters of processes".to_owned(),
+            "a private session runs in one process: enable the provider without process filters".to_owned(),
         );
     }
-    let all = filters.iter().map(|it| (it.kind, it.data.as_slice()));
+    let all = filters.iter().map(|one| (one.kind, one.data.as_slice()));
     filter::check_all(all, &provider, false).or_else(|e| refused(e.to_string()))
 }
 
-/// Starts the session and lets writers in. Without the lock: the session's threads may call back while they start.
+/// Starts the session and opens its outlet. Without the lock: the session's threads may call back
+/// while they start.
 fn begin(
     client: &'static Client,
     config: Config,
@@ -334,7 +357,7 @@ fn begin(
     let starter = (std::process::id(), starter);
     let on_end = Box::new(move |_| {
         let closed = client.end_sessions(is_private(id));
-        client.tell_later(closed.changed);
+        client.run_callbacks_later(closed.changed);
     });
     let place = Place { id, file, next_file: None, has_roots_room: true, starter, on_end };
     let begun = process::quietly(|| Session::start(config, place)).map_err(Error::from).and_then(|session| {
@@ -370,10 +393,11 @@ fn is_private(id: u64) -> impl Fn(&Open) -> bool {
     move |open| open.owner == Owner::Private && open.session == id
 }
 
-/// Shuts writers out, tells callbacks, collects the rest, finalises the file. `None` when it did not end in time, or was ended by another thread.
+/// Closes the session to writers, runs callbacks, collects the rest and finalises the file. `None`
+/// if it did not end in time, or another thread ended it.
 fn finish(client: &'static Client, id: u64, within: Duration) -> Option<Result<Properties>> {
     let closed = client.end_sessions(is_private(id));
-    client.tell(closed.changed, Guid::NULL, None);
+    client.run_callbacks(closed.changed, Guid::NULL, None);
     let stop = move || {
         let mut shared = client.lock();
         let at = shared.private.iter().position(|r| r.id == id)?;
@@ -387,7 +411,7 @@ fn finish(client: &'static Client, id: u64, within: Duration) -> Option<Result<P
     client.in_library(within, stop).flatten()
 }
 
-/// At the exit of the process: finalises what is still running.
+/// Finalises all running private sessions at the exit of the process.
 pub(crate) fn finish_all() {
     let Some(client) = Client::existing() else { return };
     let deadline = Instant::now() + EXIT;
@@ -402,12 +426,13 @@ pub(crate) fn finish_all() {
 }
 
 impl Shared {
-    /// Room and a number for a private session, where there is room for one and nobody writes its file.
+    /// Reserves a place and a number for a private session, if the limit allows it and no other
+    /// session writes its file.
     fn reserve_private(&mut self, file: Option<FileId>, from_outside: bool) -> Result<u64> {
         let most = if from_outside { MAX_PRIVATE_FROM_OUTSIDE } else { MAX_PRIVATE };
         if self.private.iter().filter(|r| r.from_outside == from_outside).count() >= most {
-            let why = format!("this process has {most} private sessions already");
-            return Err(Error::refused(Status::ERROR_NO_SYSTEM_RESOURCES, why));
+            let reason = format!("this process has {most} private sessions already");
+            return Err(Error::refused(Status::ERROR_NO_SYSTEM_RESOURCES, reason));
         }
         if self.private.iter().any(|r| r.writes(file)) {
             return Err(Error::refused(
@@ -416,11 +441,12 @@ impl Shared {
             ));
         }
         self.private_started += 1;
-        // The logger id is the lowest that is free; what is above tells sessions of one logger id apart.
+        // The logger id is the lowest free one; the bits above distinguish sessions with one logger
+        // id.
         let taken = |logger: u64| self.private.iter().any(|r| r.id & 0xFFFF == logger);
         let logger = (1..).find(|l| !taken(*l)).unwrap_or(1);
         let id = self.private_started << 16 | logger;
-        self.private.push(Running { id, session: None, file, coming: Vec::new(), from_outside });
+        self.private.push(Running { id, session: None, file, reserved: Vec::new(), from_outside });
         Ok(id)
     }
 }

@@ -1,20 +1,22 @@
-//! TraceLogging: events that carry their own description, by macros with the forms of Microsoft's `tracelogging` crate.
+//! TraceLogging: self-describing events, through macros with the forms of Microsoft's
+//! `tracelogging` crate.
 //!
 //! ```text
-//!   define_provider!(SYMBOL, "Name", options…)                 a static Provider, not registered yet
-//!   write_event!(SYMBOL, "Event", options and fields…) -> u32  0 while nobody listens, else a Win32 status
-//!   provider_enabled!(SYMBOL, level, keyword) -> bool          whether such an event would be written
+//!   define_provider!(SYMBOL, "Name", options…)          a static Provider, not registered yet
+//!   write_event!(SYMBOL, "Event", options, fields…)     u32: 0 while no session wants it, else a
+//!                                                       Win32 status
+//!   provider_enabled!(SYMBOL, level, keyword)           bool: such an event would be written
 //! ```
 //!
-//! | File | What it knows |
+//! | File | Contents |
 //! |---|---|
-//! | `context` | the words that every event looks at; registering |
-//! | `provider` | the provider that `define_provider!` makes |
-//! | [`dynamic`] | providers and events that are put together at run time |
+//! | `context` | the enable words that every event checks; registration |
+//! | `provider` | the provider of `define_provider!` |
+//! | [`dynamic`] | providers and events that are built at run time |
 //! | `ids` | functions about ids that both have |
 //! | `types` | levels, opcodes, channels, in and out types |
 //! | `values` | values as bytes |
-//! | `macros` | the macros, which hand over to the crate `traceweir-macros` |
+//! | `macros` | the macros, which call the crate `traceweir-macros` |
 //!
 //! ```
 //! use traceweir::{define_provider, write_event};
@@ -35,7 +37,8 @@
 //! LUNCH.unregister();
 //! ```
 //!
-//! Values are evaluated once, and only where some session listens. An event without a keyword has keyword 1.
+//! Values are evaluated once, and only if a session may want the event. An event without a keyword
+//! has keyword 1.
 
 pub mod dynamic;
 
@@ -53,7 +56,8 @@ pub use values::filetime_from_systemtime;
 
 pub use crate::{define_provider, provider_enabled, write_event};
 
-/// What the macros name, and what crates need that offer them as their own. Not for use by hand: it changes without notice.
+/// Items that the macros name, and that crates need which re-export them. Not for direct use: they
+/// change without notice.
 #[doc(hidden)]
 pub mod __tlg {
     pub use crate::provider_enabled;

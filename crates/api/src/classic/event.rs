@@ -1,14 +1,18 @@
 //! Classic events: EVENT_TRACE_HEADER in, a FULL record out.
 //!
 //! ```text
-//!   a caller's header (48 bytes)      00 u16 Size, header and data │ 02 – │ 04 u8 type │ 05 u8 level │ 06 u16 version │ 08 – │ 10 i64 TimeStamp
-//!                                     18 GUID class, or its address │ 28 – │ 2C u32 flags │ 30 data, or MOF_FIELDs
+//!   a caller's header (48 bytes)      00 u16 Size, header and data │ 02 – │ 04 u8 type │
+//!                                     05 u8 level │ 06 u16 version │ 08 – │ 10 i64 TimeStamp
+//!                                     18 GUID class, or its address │ 28 – │ 2C u32 flags │
+//!                                     30 data, or MOF_FIELDs
 //!   MOF_FIELD (16 bytes)              00 u64 address │ 08 u32 length │ 0C u32 type
 //! ```
 //!
-//! The record is that of `traceweir_format::header::classic`; process and time stamp are filled in by whoever owns the session.
+//! The record is that of `traceweir_format::header::classic`; the owner of the session fills in
+//! process and time stamp.
 //!
-//! Addresses mean nothing here: what is behind them comes along in [`Behind`], and is compared with what the header says.
+//! Addresses are not followed here: the data that they point to is passed in [`Behind`], and
+//! compared with the header.
 
 use traceweir_format::Guid;
 use traceweir_format::header::classic;
@@ -19,22 +23,22 @@ use traceweir_transport::abi::KEEP_STAMP;
 use super::TraceError;
 use super::logger::{Logger, PREFIX};
 
-/// Fields of one event.
+/// Maximum number of fields of one event.
 pub const MAX_FIELDS: usize = 16;
 /// Bytes of a MOF_FIELD.
 const FIELD: usize = 16;
 
-/// What the flags of a header say (`Wnode.Flags`).
+/// Flags of a header (`Wnode.Flags`).
 pub mod flag {
-    /// The header is that of an event; required.
+    /// Marks the header of an event; required.
     pub const WNODE_FLAG_TRACED_GUID: u32 = 0x0002_0000;
-    /// Only the header is meant; events are written all the same.
+    /// Marks a call for the header only; events are written nevertheless.
     pub const WNODE_FLAG_LOG_WNODE: u32 = 0x0004_0000;
-    /// The class is given by its address.
+    /// The class is passed by its address.
     pub const WNODE_FLAG_USE_GUID_PTR: u32 = 0x0008_0000;
     /// The data are MOF_FIELDs.
     pub const WNODE_FLAG_USE_MOF_PTR: u32 = 0x0010_0000;
-    /// The time stamp of the header is kept; it is one of the session's clock.
+    /// The time stamp of the header, which is one of the session's clock, is kept.
     pub const WNODE_FLAG_USE_TIMESTAMP: u32 = 0x0000_0200;
 }
 
@@ -42,22 +46,22 @@ use flag::{
     WNODE_FLAG_TRACED_GUID, WNODE_FLAG_USE_GUID_PTR, WNODE_FLAG_USE_MOF_PTR, WNODE_FLAG_USE_TIMESTAMP,
 };
 
-/// An event, besides its data.
+/// The header of an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Event {
-    /// Its class.
+    /// Class GUID of the event.
     pub class: Guid,
-    /// Its type: 1 start, 2 end, ….
+    /// Type of the event: 1 start, 2 end, ….
     pub kind: u8,
-    /// Severity.
+    /// Severity of the event.
     pub level: u8,
     /// Version of the class.
     pub version: u16,
-    /// A time stamp of the session's clock instead of that of writing.
+    /// A time stamp of the session's clock, instead of the time of writing.
     pub time: Option<i64>,
 }
 
-/// What the addresses in a header stand for.
+/// The data that the addresses in a header point to.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Behind<'a> {
     /// The class, with [`flag::WNODE_FLAG_USE_GUID_PTR`].
@@ -66,17 +70,17 @@ pub struct Behind<'a> {
     pub fields: &'a [&'a [u8]],
 }
 
-/// What all headers have in common.
+/// The part that all headers have in common.
 pub(super) struct Head {
     pub(super) kind: u8,
     pub(super) level: u8,
     pub(super) version: u16,
-    /// The time stamp to be kept.
+    /// The time stamp to keep.
     pub(super) time: Option<i64>,
 }
 
 impl Head {
-    /// The first three words of a record, but for its size, and the flags of its prefix.
+    /// Returns the first three words of a record without its size, and the flags of its prefix.
     pub(super) fn words(&self, header: HeaderType, thread: u32) -> ([u64; 3], u16) {
         let first = u64::from(header.0) << 16
             | 0xC0 << 24
@@ -89,21 +93,21 @@ impl Head {
     }
 }
 
-/// A caller's block: header and data as far as its size says.
+/// A caller's block: header and data up to its size.
 pub(super) struct Block<'a> {
     pub(super) head: Head,
     pub(super) flags: u32,
-    /// Behind the header.
+    /// The bytes after the header.
     data: &'a [u8],
 }
 
 impl<'a> Block<'a> {
-    /// The flags of a block that is long enough to have some.
+    /// Returns the flags of a block that is long enough.
     pub(super) fn flags_of(block: &[u8], header: usize) -> Result<u32, TraceError> {
         if block.len() < header { Err(TraceError::InvalidParameter) } else { Ok(u32_at(block, 0x2C)) }
     }
 
-    /// Reads a block whose header has so many bytes.
+    /// Reads a block whose header has `header` bytes.
     pub(super) fn read(block: &'a [u8], header: usize) -> Result<Self, TraceError> {
         let flags = Self::flags_of(block, header)?;
         let size = usize::from(u16_at(block, 0));
@@ -133,7 +137,7 @@ impl<'a> Block<'a> {
     }
 }
 
-/// Writes an event whose data are the blocks one after the other, [`MAX_FIELDS`] at most.
+/// Writes an event whose data is the concatenation of the blocks, [`MAX_FIELDS`] at most.
 pub fn trace(logger: u64, event: &Event, data: &[&[u8]]) -> Result<(), TraceError> {
     let logger = Logger::find(logger)?;
     if data.len() > MAX_FIELDS {
@@ -143,9 +147,10 @@ pub fn trace(logger: u64, event: &Event, data: &[&[u8]]) -> Result<(), TraceErro
     write(&logger, &Head { kind, level, version, time }, &class, data)
 }
 
-/// Writes an event as `TraceEvent` does: an EVENT_TRACE_HEADER of 48 bytes, and behind it the data, or the MOF_FIELDs that describe them.
+/// Writes an event like `TraceEvent`: an EVENT_TRACE_HEADER of 48 bytes, then the data, or the
+/// MOF_FIELDs that describe them.
 ///
-/// The logger is looked at first, then the flags, then sizes.
+/// The checks come in this order: logger, flags, sizes.
 pub fn trace_event(logger: u64, block: &[u8], behind: &Behind<'_>) -> Result<(), TraceError> {
     let logger = Logger::find(logger)?;
     if Block::flags_of(block, classic::SIZE)? & WNODE_FLAG_TRACED_GUID == 0 {

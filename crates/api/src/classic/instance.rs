@@ -1,14 +1,17 @@
-//! Instances of a class: numbers that tell transactions apart, and events about them.
+//! Instances of a class: numbers that distinguish transactions, and events about them.
 //!
 //! ```text
-//!   class handle = generation of the registration (upper 32 bits) │ class + 1 (bits 11–31) │ slot + 1
+//!   class handle = generation of the registration (upper 32 bits) │ class + 1 (bits 11–31) │
+//!                  slot + 1
 //!
-//!   a caller's header (56 bytes)      as EVENT_TRACE_HEADER, but 18 u64 class handle │ 20 u32 instance │ 24 u32 parent's │ 2C u32 flags
+//!   a caller's header (56 bytes)      as EVENT_TRACE_HEADER, but 18 u64 class handle │
+//!                                     20 u32 instance │ 24 u32 parent's │ 2C u32 flags
 //!                                     30 u64 parent's class handle │ 38 data, or MOF_FIELDs
 //! ```
 //!
-//! Which instance an event is about is told apart from the header; what the header has in these places is not looked at. The record is an
-//! INSTANCE one (`traceweir_format::header::classic`), with the GUIDs of both classes in place of handles.
+//! The instance of an event is passed apart from the header, whose fields for it are ignored. The
+//! record is an INSTANCE one (`traceweir_format::header::classic`), with the GUIDs of both classes
+//! in place of handles.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -22,9 +25,9 @@ use super::logger::{Logger, PREFIX};
 use super::{Behind, MAX_CLASSES, TraceError};
 use crate::provider::{Handle, MAX_REGISTRATIONS};
 
-/// Bytes of EVENT_INSTANCE_HEADER as a caller fills it.
+/// Bytes of EVENT_INSTANCE_HEADER, as a caller fills it.
 const HEADER: usize = 56;
-/// Where the class begins in a class handle.
+/// Bit offset of the class in a class handle.
 const CLASS: u32 = 11;
 const SLOTS: u64 = (1 << CLASS) - 1;
 
@@ -33,26 +36,28 @@ const _: () = assert!(MAX_REGISTRATIONS < 1 << CLASS && MAX_CLASSES < 1 << (32 -
 /// An instance of a class (EVENT_INSTANCE_INFO).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct InstanceInfo {
-    /// The class, by the handle that its registration gave it.
+    /// The class handle from the registration.
     pub class: u64,
-    /// The instance.
+    /// Number of the instance.
     pub id: u32,
 }
 
-/// The number of a class; the first one's is not that of the registration itself.
+/// Returns the handle of a class; that of the first one differs from the registration's own number.
 pub(super) fn class_handle(handle: Handle, class: usize) -> u64 {
     handle.to_raw() | (class as u64).saturating_add(1) << CLASS
 }
 
-/// The class behind a number.
+/// Returns the class of a handle.
 fn class_of(class_handle: u64) -> Option<Guid> {
     let low = class_handle & 0xFFFF_FFFF;
-    let handle = Handle::of_raw(class_handle & !0xFFFF_FFFF | low & SLOTS)?;
+    let handle = Handle::from_raw_of_any_kind(class_handle & !0xFFFF_FFFF | low & SLOTS)?;
     let class = usize::try_from(low >> CLASS).ok()?.checked_sub(1)?;
     handle.slot().classes().get(class).copied()
 }
 
-/// A new instance of a class, numbered from 1 in this process. A handle that no class has is ERROR_INVALID_PARAMETER.
+/// Creates an instance of a class, numbered from 1 in this process.
+///
+/// Fails with ERROR_INVALID_PARAMETER for an unknown class handle.
 pub fn create_instance_id(class: u64) -> Result<InstanceInfo, TraceError> {
     static LAST: AtomicU32 = AtomicU32::new(0);
     class_of(class).ok_or(TraceError::InvalidParameter)?;
@@ -61,7 +66,7 @@ pub fn create_instance_id(class: u64) -> Result<InstanceInfo, TraceError> {
     Ok(InstanceInfo { class, id: next(last.unwrap_or(0)) })
 }
 
-/// Writes an event about an instance, and of its parent if there is one, as `TraceEventInstance` does.
+/// Writes an event about an instance, and its parent if there is one, like `TraceEventInstance`.
 pub fn trace_event_instance(
     logger: u64,
     block: &[u8],
@@ -83,7 +88,7 @@ pub fn trace_event_instance(
     block.with_data(behind.fields, |data| write(&logger, &block.head, &of, data))
 }
 
-/// An instance as a record names it.
+/// The classes and numbers of an instance in a record.
 struct Instance {
     class: Guid,
     parent: Guid,

@@ -1,11 +1,13 @@
-//! Loggers: the numbers by which a classic provider names its session.
+//! Loggers: the numbers that name the session of a classic provider.
 //!
 //! ```text
-//!   logger = low half of the outlet's ticket (upper 32 bits) │ number of the registration: generation, slot
+//!   logger = low half of the outlet's ticket (upper 32 bits) │
+//!            number of the registration: generation, slot
 //! ```
 //!
-//! A ticket is drawn anew whenever an outlet is opened, so the number of a session that has ended, or that another one has taken the provider
-//! from, finds no entry with its ticket; the number of a registration that is gone finds no registration.
+//! Each opening of an outlet draws a new ticket, so the number of a session that has ended, or that
+//! lost the provider to another one, finds no entry with its ticket; the number of an ended
+//! registration finds no registration.
 
 use traceweir_format::header::MAX_RECORD;
 use traceweir_transport::ring::{Block, Failure, Gather, Ticket};
@@ -15,15 +17,15 @@ use crate::client::fork::{self, Writer};
 use crate::client::outlets;
 use crate::provider::Handle;
 
-/// The number that is no logger.
+/// The number that is never a valid logger.
 pub const INVALID_LOGGER: u64 = u64::MAX;
 
-/// Words in front of a record, for the prefix.
+/// Words before a record, for the prefix.
 pub(super) const PREFIX: usize = traceweir_transport::abi::PREFIX_BYTES / 8;
-/// Data blocks of one record.
+/// Maximum number of data blocks of one record.
 pub(super) const MAX_PARTS: usize = 128;
 
-/// The way into a session.
+/// The outlet and enable parameters of a session.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Logger {
     outlet: u8,
@@ -32,10 +34,10 @@ pub(super) struct Logger {
     flags: u32,
 }
 
-/// The number of the session that has a registration now.
-pub(super) fn of(handle: Handle) -> Option<u64> {
-    let wish = handle.slot().wishes().next()?;
-    let raw = low_half(wish.ticket) << 32 | u64::from(handle.number());
+/// Returns the logger of the session that has a registration enabled now.
+pub(super) fn current_logger(handle: Handle) -> Option<u64> {
+    let enable = handle.slot().session_enables().next()?;
+    let raw = low_half(enable.ticket) << 32 | u64::from(handle.number());
     (raw != INVALID_LOGGER).then_some(raw)
 }
 
@@ -43,27 +45,33 @@ const fn low_half(ticket: Ticket) -> u64 {
     ticket.0 & 0xFFFF_FFFF
 }
 
-/// The level at which the session wants events; 0 is what it said.
+/// Returns the level that the session enabled; 0 if it passed 0.
 pub fn enable_level(logger: u64) -> Result<u8, TraceError> {
     Logger::find(logger).map(|found| found.level)
 }
 
-/// The flags with which the session wants events.
+/// Returns the flags that the session enabled.
 pub fn enable_flags(logger: u64) -> Result<u32, TraceError> {
     Logger::find(logger).map(|found| found.flags)
 }
 
 impl Logger {
-    /// By its number.
+    /// Finds a logger by its number.
     pub(super) fn find(raw: u64) -> Result<Self, TraceError> {
         let handle = (raw != INVALID_LOGGER).then(|| Handle::from_number(raw as u32)).flatten();
         let handle = handle.filter(|handle| handle.slot().is_classic()).ok_or(TraceError::InvalidHandle)?;
-        let wish = handle.slot().wishes().find(|wish| low_half(wish.ticket) == raw >> 32);
-        let wish = wish.ok_or(TraceError::InvalidHandle)?;
-        Ok(Self { outlet: wish.outlet, ticket: wish.ticket, level: wish.level, flags: wish.any as u32 })
+        let enable = handle.slot().session_enables().find(|enable| low_half(enable.ticket) == raw >> 32);
+        let enable = enable.ok_or(TraceError::InvalidHandle)?;
+        Ok(Self {
+            outlet: enable.outlet,
+            ticket: enable.ticket,
+            level: enable.level,
+            flags: enable.any as u32,
+        })
     }
 
-    /// The calling thread, where it may write. In a forked child that has not registered anew, what goes to the parent's session is lost.
+    /// Returns the id of the calling thread, if it may write. In a forked child that has not
+    /// registered again, events for the parent's session are lost.
     pub(super) fn thread(&self) -> Result<u32, TraceError> {
         match fork::writer() {
             Writer::Thread(thread) => Ok(thread),
@@ -72,15 +80,15 @@ impl Logger {
         }
     }
 
-    /// Counts an event that cannot be written.
+    /// Counts an event as lost and returns the error.
     #[cold]
-    fn lose<T>(&self, why: TraceError) -> Result<T, TraceError> {
+    fn lose<T>(&self, reason: TraceError) -> Result<T, TraceError> {
         outlets::get(self.outlet).count_lost(self.ticket);
-        Err(why)
+        Err(reason)
     }
 
-    /// Writes a record: words of its header behind [`PREFIX`] words of room, of which `head` bytes are meant, then the data. The size goes into
-    /// the first two bytes. At most [`MAX_PARTS`] blocks.
+    /// Writes a record: header words after [`PREFIX`] words of room, of which `head` bytes are
+    /// used, then the data. The size goes into the first two bytes. At most [`MAX_PARTS`] blocks.
     pub(super) fn write(
         &self,
         thread: u32,
@@ -101,9 +109,9 @@ impl Logger {
         let rest = Block::from_slices(data);
         let mut record = Gather { staged, staged_bytes: head, rest, flags };
         outlets::get(self.outlet).write(self.ticket, thread, &mut record).map_err(|failure| match failure {
-            // The session ended while we were on the way: its number is not valid any more.
+            // The session ended meanwhile: its number is not valid any more.
             Failure::Closed => TraceError::InvalidHandle,
-            // The published functions know no better code for a live session whose store is full.
+            // The published functions have no better code for a live session whose backlog is full.
             Failure::Full | Failure::Shut => TraceError::NoRoom,
             Failure::TooLarge => TraceError::MoreData,
         })

@@ -1,7 +1,9 @@
-//! Messages: a number within a GUID, and arguments that the program's trace message format file explains (WPP).
+//! WPP messages: a number within a GUID, and arguments that the program's trace message format file
+//! describes.
 //!
-//! The record is that of `traceweir_format::header::message`. Sequence number, time stamp and process are left zero: whoever owns the session fills
-//! them in, the sequence number where the session has a sequence mode.
+//! The record is that of `traceweir_format::header::message`. Sequence number, time stamp and
+//! process are zero: the owner of the session fills them in, the sequence number if the session has
+//! a sequence mode.
 
 use traceweir_format::Guid;
 use traceweir_format::header::message::{
@@ -13,10 +15,10 @@ use traceweir_format::header::message::{
 use super::TraceError;
 use super::logger::{Logger, MAX_PARTS, PREFIX};
 
-/// Arguments of one message.
+/// Maximum number of arguments of one message.
 pub const MAX_ARGUMENTS: usize = MAX_PARTS;
 
-/// Flags that a caller may set. Those of the pointer size are ours: a caller's are not looked at.
+/// Flags that a caller may set. The pointer-size flags of a caller are ignored and set here.
 const KNOWN: u32 = (TRACE_MESSAGE_SEQUENCE
     | TRACE_MESSAGE_GUID
     | TRACE_MESSAGE_COMPONENTID
@@ -27,13 +29,15 @@ const KNOWN: u32 = (TRACE_MESSAGE_SEQUENCE
     | TRACE_MESSAGE_POINTER64) as u32;
 /// Flags beyond the low 16 bits are not stored.
 const STORED: u32 = 0xFFFF;
-/// All items that a message can have: sequence, GUID, time stamp, thread and process.
+/// Size with all items that a message can have: sequence, GUID, time stamp, thread and process.
 const LONGEST: usize = SIZE + 4 + 16 + 8 + 8;
-/// The same in whole words.
+/// The same size in whole words.
 const ROOM: usize = LONGEST.next_multiple_of(8);
 const WORDS: usize = PREFIX + ROOM / 8;
 
-/// Writes a message as `TraceMessage` does. With the flag TRACE_MESSAGE_COMPONENTID the first four bytes of `id` are the component.
+/// Writes a message like `TraceMessage`.
+///
+/// With the flag TRACE_MESSAGE_COMPONENTID the first four bytes of `id` are the component.
 pub fn trace_message(
     logger: u64,
     flags: u32,
@@ -85,7 +89,7 @@ impl Bytes {
         }
     }
 
-    /// Behind room for a prefix.
+    /// Returns the header after room for a prefix.
     fn words(&self) -> [u64; WORDS] {
         let mut words = [0; WORDS];
         for (word, bytes) in words.iter_mut().skip(PREFIX).zip(self.bytes.as_chunks::<8>().0) {

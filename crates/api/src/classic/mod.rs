@@ -1,28 +1,35 @@
-//! Classic providers: one session at a time, events by class and type, and messages with a number (WPP).
+//! Classic providers: one session at a time, events by class and type, and messages with a number
+//! (WPP).
 //!
 //! ```text
 //!   register(control GUID, classes, callback)
-//!        │        session enables it: callback(Enable, logger) ──▶ enable_level(logger), enable_flags(logger)
-//!        │                                                     ──▶ trace, trace_event, trace_event_instance, trace_message (logger, …)
-//!        │        another session enables it: callback(Enable, another logger); the first gets nothing more
+//!        │   session enables it:          callback(Enable, logger)
+//!        │                                  ──▶ enable_level(logger), enable_flags(logger)
+//!        │                                  ──▶ trace, trace_event, trace_event_instance,
+//!        │                                      trace_message (logger, …)
+//!        │   another session enables it:  callback(Enable, another logger);
+//!        │                                  the first gets nothing more
 //!        │        session ends, disables it:  callback(Disable, logger)
 //!        └─ Registration; unregistered on drop
 //! ```
 //!
-//! | File | What it knows |
+//! | File | Contents |
 //! |---|---|
-//! | `logger` | loggers: numbers that name the way from a registration to its session |
+//! | `logger` | loggers: numbers that name the session of a registration |
 //! | `event` | events: headers as a caller fills them, data in one block or in fields |
 //! | `instance` | instances of a class, and events about them |
 //! | `message` | messages that a trace message format file decodes |
 //!
 //! Invariants
 //!
-//! 1. A logger is valid until the callback is called again, or the registration ends; an older one is ERROR_INVALID_HANDLE, and so is any other number.
-//! 2. Whoever holds a logger writes: nothing is compared with level or flags, which are the provider's to heed.
+//! 1. A logger is valid until the next call of the callback, or the end of the registration; an
+//!    older one is ERROR_INVALID_HANDLE, and so is any other number.
+//! 2. A write with a valid logger is not compared with level or flags; the provider checks those
+//!    itself.
 //! 3. Writing allocates nothing and takes no lock: a signal handler may write.
 //!
-//! A program of today uses [`Provider`](crate::Provider); this is for those that were written for the older interface.
+//! New programs use [`Provider`](crate::Provider); this module is for programs written for the
+//! older interface.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -31,7 +38,7 @@
 //! use traceweir::{Guid, Status};
 //!
 //! let logger = Arc::new(AtomicU64::new(INVALID_LOGGER));
-//! let told = Arc::clone(&logger);
+//! let current = Arc::clone(&logger);
 //! let control = Guid::from_provider_name("Example-Classic");
 //! let class = Guid::from_provider_name("Example-Classic-Transfer");
 //! let _registration = classic::register(
@@ -39,13 +46,14 @@
 //!     &[class],
 //!     Box::new(move |notice| {
 //!         let is_on = notice.request != Request::Disable;
-//!         told.store(if is_on { notice.logger } else { INVALID_LOGGER }, Ordering::Relaxed);
+//!         current.store(if is_on { notice.logger } else { INVALID_LOGGER }, Ordering::Relaxed);
 //!         Status::ERROR_SUCCESS
 //!     }),
 //! )?;
 //! let logger = logger.load(Ordering::Relaxed);
 //! if logger != INVALID_LOGGER {
-//!     classic::trace(logger, &Event { class, kind: 1, ..Event::default() }, &[&7u32.to_le_bytes()])?;
+//!     let event = Event { class, kind: 1, ..Event::default() };
+//!     classic::trace(logger, &event, &[&7u32.to_le_bytes()])?;
 //! }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -71,22 +79,22 @@ pub use instance::{InstanceInfo, create_instance_id, trace_event_instance};
 pub use logger::{INVALID_LOGGER, enable_flags, enable_level};
 pub use message::{MAX_ARGUMENTS, trace_message};
 
-/// Classes of one registration.
+/// Maximum number of classes of one registration.
 pub const MAX_CLASSES: usize = 1 << 16;
 
-/// What a control callback is asked to do.
+/// The request that a control callback gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Request {
-    /// A session wants events, or wants others (WMI_ENABLE_EVENTS).
+    /// A session enables events, or changes its parameters (WMI_ENABLE_EVENTS).
     Enable,
-    /// No session wants events any more (WMI_DISABLE_EVENTS).
+    /// No session has events enabled any more (WMI_DISABLE_EVENTS).
     Disable,
-    /// The session asks for the provider's state, as events (WMI_CAPTURE_STATE).
+    /// The session requests the provider's state, as events (WMI_CAPTURE_STATE).
     CaptureState,
 }
 
 impl Request {
-    /// WMIDPREQUESTCODE.
+    /// Returns the WMIDPREQUESTCODE.
     #[must_use]
     pub const fn code(self) -> u32 {
         match self {
@@ -97,46 +105,48 @@ impl Request {
     }
 }
 
-/// What a control callback is told.
+/// The arguments of a control callback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Notice {
-    /// What to do.
+    /// The request to handle.
     pub request: Request,
-    /// The session that it is about, to be written to; with [`Request::Disable`] the one that is gone.
+    /// The logger of the session to write to; with [`Request::Disable`] the one that ended.
     pub logger: u64,
 }
 
-/// Called when a session enables, changes or disables the provider, or asks for its state. What it returns during the registration is what the
-/// registration returns; it means nothing later.
+/// A function that runs when a session enables, changes or disables the provider, or requests its
+/// state.
 ///
-/// It runs as an [`EnableCallback`](crate::provider::EnableCallback) does, and may do the same.
+/// Its status during the registration becomes the result of the registration; later ones are
+/// ignored. It runs as an [`EnableCallback`](crate::provider::EnableCallback) does, under the same
+/// rules.
 pub type Callback = Box<dyn Fn(&Notice) -> Status + Send + Sync>;
 
-/// Why an event or message was not written. Loss is counted in the session.
+/// The reason why an event or message was not written. The session counts lost events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TraceError {
     /// The logger is not valid, or not any more.
     #[error("the logger is not valid")]
     InvalidHandle,
-    /// Something is missing or has a wrong size.
-    #[error("a parameter is wrong")]
+    /// An argument is missing or has a wrong size.
+    #[error("a parameter is invalid")]
     InvalidParameter,
-    /// The header of an event has no WNODE_FLAG_TRACED_GUID.
-    #[error("the header has not the flag of a traced event")]
+    /// The header of an event lacks WNODE_FLAG_TRACED_GUID.
+    #[error("the header lacks WNODE_FLAG_TRACED_GUID")]
     InvalidFlagNumber,
-    /// The header of an instance event has no WNODE_FLAG_TRACED_GUID.
-    #[error("the header has not the flag of a traced event")]
+    /// The header of an instance event lacks WNODE_FLAG_TRACED_GUID.
+    #[error("the header lacks WNODE_FLAG_TRACED_GUID")]
     InvalidFlags,
-    /// No free room in the session; the event is lost.
-    #[error("no free room in the session")]
+    /// The event is lost because the session has no free buffer space.
+    #[error("the session has no free buffer space")]
     NoRoom,
-    /// Larger than 64 KiB, or than the session's buffers.
+    /// The event is larger than 64 KiB, or than the session's buffers.
     #[error("the event does not fit into the session's buffer")]
     MoreData,
 }
 
 impl TraceError {
-    /// The Win32 status that the published API returns.
+    /// Returns the Win32 status that the published API returns.
     #[must_use]
     pub const fn status(self) -> Status {
         match self {
@@ -150,7 +160,9 @@ impl TraceError {
     }
 }
 
-/// A registered classic provider; unregistered on drop, which waits for a running callback unless it happens inside it.
+/// A registered classic provider, which is unregistered on drop.
+///
+/// Dropping waits for a running callback, unless the drop happens inside the callback.
 #[derive(Debug)]
 pub struct Registration {
     handle: Handle,
@@ -158,19 +170,20 @@ pub struct Registration {
 }
 
 impl Registration {
-    /// The numbers that stand for the classes, in the order of the registration: what instances are made of.
+    /// Iterates over the class handles in the order of the registration, which instances refer to.
     pub fn class_handles(&self) -> impl Iterator<Item = u64> + '_ {
         (0..self.classes).map(|class| instance::class_handle(self.handle, class))
     }
 
-    /// Its number.
+    /// Returns the number of the registration.
     #[doc(hidden)]
     #[must_use]
     pub fn raw(&self) -> u64 {
         self.handle.to_raw()
     }
 
-    /// Gives the ownership to whoever keeps the number, who ends the registration with [`unregister`].
+    /// Releases the ownership to the holder of the number, who ends the registration with
+    /// [`unregister`].
     #[must_use]
     pub fn into_raw(self) -> u64 {
         std::mem::ManuallyDrop::new(self).handle.to_raw()
@@ -183,10 +196,10 @@ impl Drop for Registration {
     }
 }
 
-/// Registers a classic provider. Together with others a process has 1024.
+/// Registers a classic provider. A process can have 1024 registrations of all kinds.
 ///
-/// Where a session has it enabled already, the callback runs before the return, and a status that is not ERROR_SUCCESS is this function's: nothing stays
-/// registered then.
+/// If a session has it enabled already, the callback runs before the return, and a status other
+/// than ERROR_SUCCESS becomes the error of this function: nothing stays registered then.
 pub fn register(control: Guid, classes: &[Guid], callback: Callback) -> Result<Registration> {
     match register_with_status(control, classes, callback)? {
         (registration, Status::ERROR_SUCCESS) => Ok(registration),
@@ -194,7 +207,8 @@ pub fn register(control: Guid, classes: &[Guid], callback: Callback) -> Result<R
     }
 }
 
-/// As [`register`], with the callback's status beside a registration that stands whatever it is, as the published function has it.
+/// Like [`register`], but returns the callback's status with a registration that stays in any case,
+/// like the published function.
 pub fn register_with_status(
     control: Guid,
     classes: &[Guid],
@@ -203,7 +217,8 @@ pub fn register_with_status(
     register_known(control, classes, callback, |_| ())
 }
 
-/// The same, where the program keeps the numbers in places of its own: `known` is told them before the callback can run, which may use them.
+/// Like [`register_with_status`], and passes the registration to `known` before the callback can
+/// run, which may use its numbers.
 #[doc(hidden)]
 pub fn register_known(
     control: Guid,
@@ -212,45 +227,47 @@ pub fn register_known(
     known: impl FnOnce(&Registration),
 ) -> Result<(Registration, Status)> {
     if classes.len() > MAX_CLASSES {
-        let why = format!("a provider registers at most {MAX_CLASSES} classes");
-        return Err(Error::refused(Status::ERROR_INVALID_PARAMETER, why));
+        let reason = format!("a provider registers at most {MAX_CLASSES} classes");
+        return Err(Error::refused(Status::ERROR_INVALID_PARAMETER, reason));
     }
-    let teller = Arc::new(Teller::new(callback));
-    let told = Arc::clone(&teller);
-    let pass_on = Box::new(move |notice: &EnableNotice<'_>| told.pass_on(notice));
+    let adapter = Arc::new(CallbackAdapter::new(callback));
+    let called = Arc::clone(&adapter);
+    let pass_on = Box::new(move |notice: &EnableNotice<'_>| called.pass_on(notice));
     let entered = |handle| {
         // Set once, here.
-        let _ = teller.handle.set(handle);
+        let _ = adapter.handle.set(handle);
         known(&std::mem::ManuallyDrop::new(Registration { handle, classes: classes.len() }));
     };
     let handle = client::register_classic(control, classes, pass_on, entered)?;
-    teller.is_registering.store(false, Ordering::Relaxed);
-    let status = Status(teller.status.load(Ordering::Relaxed));
+    adapter.is_registering.store(false, Ordering::Relaxed);
+    let status = Status(adapter.status.load(Ordering::Relaxed));
     Ok((Registration { handle, classes: classes.len() }, status))
 }
 
-/// Ends a registration by its number; one that is unknown is ERROR_INVALID_PARAMETER.
+/// Ends a registration by its number.
+///
+/// Fails with ERROR_INVALID_PARAMETER for an unknown number.
 pub fn unregister(raw: u64) -> Result<()> {
-    let found = Handle::of_raw(raw).filter(|handle| handle.slot().is_classic());
+    let found = Handle::from_raw_of_any_kind(raw).filter(|handle| handle.slot().is_classic());
     if found.is_some_and(client::unregister) {
         return Ok(());
     }
-    Err(Error::refused(Status::ERROR_INVALID_PARAMETER, "no classic provider is registered by this number"))
+    Err(Error::refused(Status::ERROR_INVALID_PARAMETER, "no classic provider is registered with this number"))
 }
 
-/// Turns what all providers are told into what a classic one is.
-struct Teller {
+/// Converts the arguments of an enable callback to those of a control callback.
+struct CallbackAdapter {
     callback: Callback,
     handle: OnceLock<Handle>,
-    /// The logger that was told last.
+    /// The logger of the last enable call.
     logger: AtomicU64,
-    /// The thread that registers, for as long as it does, and what the callback returned to it.
+    /// The registering thread while it registers, and the status that the callback returned to it.
     registering: ThreadId,
     is_registering: AtomicBool,
     status: AtomicU32,
 }
 
-impl Teller {
+impl CallbackAdapter {
     fn new(callback: Callback) -> Self {
         Self {
             callback,
@@ -268,8 +285,9 @@ impl Teller {
             1 => Request::Enable,
             _ => Request::CaptureState,
         };
-        let now = self.handle.get().and_then(|handle| logger::of(*handle));
-        // Who is told of an end is told of what; by the time of an enable, the session may be gone again: then the end follows.
+        let now = self.handle.get().and_then(|handle| logger::current_logger(*handle));
+        // A Disable names the logger that ended. At an Enable, the session may have ended again:
+        // then the Disable follows.
         let logger = match (request, now) {
             (Request::Disable, _) => self.logger.swap(INVALID_LOGGER, Ordering::Relaxed),
             (_, Some(logger)) => logger,

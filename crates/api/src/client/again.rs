@@ -1,41 +1,42 @@
-//! Back to a daemon that dropped us and is still there.
+//! Reconnecting to a daemon that dropped the connection and still runs.
 //!
 //! ```text
-//!   a daemon that knew us is gone ─▶ connect: it answers ─▶ Hello, and everything as at the start
-//!                                        └─ nobody there: it has left, and knocks when it comes again
-//!   the same within AGAIN ─▶ once AGAIN has passed: a daemon that drops us each time is not stormed
-//!   the program closed the connection (`repair`) ─▶ the same, with SOON in the place of AGAIN
+//!   a welcoming daemon is gone ─▶ connect: it answers ─▶ Hello, and everything as at the start
+//!                                     └─ no answer: it has left, and knocks when it starts again
+//!   again within RECONNECT_INTERVAL ─▶ waits until it has passed, to not flood the daemon
+//!   the program closed the connection (`repair`) ─▶ the same, with RECONNECT_SOON as the interval
 //! ```
 //!
-//! A daemon drops a process that leaves too much unread: one that was stopped for a while, say. Nothing is enabled until it is back, so the events of that time are
-//! not offered to anybody; the sessions count the process itself as a loss.
+//! A daemon drops a process that leaves too much unread, for example one that was stopped for a
+//! while. Nothing is enabled until it is back, so events of that time are not offered to any
+//! session; the sessions count the process itself as a loss.
 
 use std::time::{Duration, Instant};
 
 use super::control::Control;
 
 /// The shortest time between two attempts.
-const AGAIN: Duration = Duration::from_secs(1);
-/// The same where the program closed the connection: it may close all descriptors twice in a row, and
-/// what it writes meanwhile is missed.
-const SOON: Duration = Duration::from_millis(50);
+const RECONNECT_INTERVAL: Duration = Duration::from_secs(1);
+/// The shortest time if the program closed the connection: it may close all descriptors twice in a
+/// row, and events in the meantime are missed.
+const RECONNECT_SOON: Duration = Duration::from_millis(50);
 
-/// When the daemons of which folders are to be tried again.
+/// The folders whose daemons are to be tried again, and when.
 #[derive(Debug, Default)]
-pub(super) struct Again {
+pub(super) struct Reconnects {
     due: Vec<(usize, Instant)>,
     tried: Vec<(usize, Instant)>,
 }
 
-impl Again {
-    /// A daemon of this folder that knew us is gone.
+impl Reconnects {
+    /// Schedules an attempt for a folder whose daemon is gone after its Welcome.
     pub(super) fn lost(&mut self, link: usize) {
-        self.plan(link, AGAIN);
+        self.plan(link, RECONNECT_INTERVAL);
     }
 
-    /// The program closed the connection to the daemon of this folder, which is still there.
+    /// Schedules an attempt for a folder whose daemon runs but whose connection the program closed.
     pub(super) fn closed_by_program(&mut self, link: usize) {
-        self.plan(link, SOON);
+        self.plan(link, RECONNECT_SOON);
     }
 
     fn plan(&mut self, link: usize, interval: Duration) {
@@ -47,13 +48,13 @@ impl Again {
         }
     }
 
-    /// How long until something is to be tried; none where nothing is.
+    /// Returns the time until the next attempt, if one is scheduled.
     pub(super) fn within(&self) -> Option<Duration> {
         let next = self.due.iter().map(|(_, at)| *at).min()?;
         Some(next.saturating_duration_since(Instant::now()))
     }
 
-    /// The folders whose time has come.
+    /// Removes and returns the folders whose time has come.
     fn take_due(&mut self) -> Vec<usize> {
         let now = Instant::now();
         let due: Vec<usize> = self.due.iter().filter(|(_, at)| *at <= now).map(|(link, _)| *link).collect();
@@ -65,14 +66,14 @@ impl Again {
 }
 
 impl Control {
-    /// Connects to daemons that have dropped us, unless they were quicker.
-    pub(super) fn come_back(&mut self) {
-        for link in self.again.take_due() {
+    /// Connects to daemons that dropped the connection, unless they connected first.
+    pub(super) fn reconnect_due(&mut self) {
+        for link in self.reconnects.take_due() {
             if self.peers.iter().any(|peer| peer.link == link) {
                 continue;
             }
-            if let Some((connection, door)) = self.links.get(link).and_then(|link| link.connect().ok()) {
-                self.greet(connection, door, link);
+            if let Some((connection, kind)) = self.links.get(link).and_then(|link| link.connect().ok()) {
+                self.greet(connection, kind, link);
             }
         }
     }
@@ -83,18 +84,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_attempt_is_made_at_once_and_the_next_only_after_a_while() {
-        let mut again = Again::default();
-        assert_eq!(again.within(), None);
-        again.lost(0);
-        again.lost(0);
-        assert_eq!(again.within(), Some(Duration::ZERO));
-        assert_eq!((again.take_due(), again.within()), (vec![0], None));
-        again.lost(0);
-        assert!(again.within().is_some_and(|it| it > AGAIN / 2) && again.take_due().is_empty());
-        again.lost(1);
-        assert_eq!(again.take_due(), [1], "another folder");
-        again.closed_by_program(1);
-        assert!(again.within().is_some_and(|it| it <= SOON) && SOON < AGAIN / 2);
+    fn first_reconnect_is_immediate_and_the_next_is_delayed() {
+        let mut reconnects = Reconnects::default();
+        assert_eq!(reconnects.within(), None);
+        reconnects.lost(0);
+        reconnects.lost(0);
+        assert_eq!(reconnects.within(), Some(Duration::ZERO));
+        assert_eq!((reconnects.take_due(), reconnects.within()), (vec![0], None));
+        reconnects.lost(0);
+        assert!(
+            reconnects.within().is_some_and(|left| left > RECONNECT_INTERVAL / 2)
+                && reconnects.take_due().is_empty()
+        );
+        reconnects.lost(1);
+        assert_eq!(reconnects.take_due(), [1], "another folder");
+        reconnects.closed_by_program(1);
+        assert!(
+            reconnects.within().is_some_and(|left| left <= RECONNECT_SOON)
+                && RECONNECT_SOON < RECONNECT_INTERVAL / 2
+        );
     }
 }

@@ -1,7 +1,9 @@
 //! The thread that runs callbacks for the control thread.
 //!
-//! The control thread has a descriptor table of its own (`process`). Code of the application must not run there: a callback that writes to the program's log
-//! would write to one of our sockets. So the control thread has such work done by a second thread, which shares the program's descriptors, and waits for it.
+//! The control thread has its own descriptor table (`process`). Code of the application must not
+//! run there: a callback that writes to the program's log would write to a socket of the library.
+//! So a second thread, which shares the program's descriptors, does such work, and the control
+//! thread waits for it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
@@ -15,17 +17,18 @@ thread_local! {
     static MAY_WAIT: Cell<bool> = const { Cell::new(true) };
 }
 
-/// Whether this thread may wait for the control thread: neither it nor the thread of callbacks, for which it waits, may.
+/// Returns whether this thread may wait for the control thread: neither the control thread nor the
+/// callback thread, for which it waits, may.
 pub(super) fn may_wait_for_control() -> bool {
     MAY_WAIT.get()
 }
 
-/// Notes that the control thread waits for the calling thread, or is it.
+/// Marks the calling thread as one that is, or may be awaited by, the control thread.
 pub(super) fn forbid_waiting_for_control() {
     MAY_WAIT.set(false);
 }
 
-/// The way to the thread that runs callbacks.
+/// A sender of jobs to the thread that runs callbacks.
 #[derive(Clone, Debug)]
 pub(super) struct Callbacks(Sender<Job>);
 
@@ -42,14 +45,14 @@ impl Callbacks {
         Ok(Self(jobs))
     }
 
-    /// Has something done by the thread and waits for it. `None` where it panicked.
+    /// Runs `work` on the thread and waits for it. `None` if it panicked.
     pub(super) fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
         let (done, result) = sync_channel(1);
         let job = move || {
             // The receiver waits as long as this takes.
             let _ = done.send(catch_unwind(AssertUnwindSafe(work)).ok());
         };
-        // The thread receives for as long as this sender is there.
+        // The thread receives as long as this sender exists.
         self.0.send(Box::new(job)).ok()?;
         result.recv().ok().flatten()
     }

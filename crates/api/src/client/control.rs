@@ -1,13 +1,14 @@
-//! The control thread: one for each process, asleep until a daemon or another thread wants something.
+//! The control thread: one per process, asleep until a daemon or another thread has a request.
 //!
 //! ```text
 //!   start: listen, connect ─▶ Hello ─▶ Welcome ─▶ Register … ─▶ Region, Enable …, Registered
 //!   later: a daemon connects ─▶ Knock ─▶ Hello ─▶ Welcome ─▶ (the same)
-//!   a daemon drops us, and is still there (`again`) ─▶ connect ─▶ Hello ─▶ Welcome ─▶ (the same)
+//!   a daemon drops the connection but runs (`again`) ─▶ connect ─▶ Hello ─▶ Welcome ─▶ (the same)
 //! ```
 //!
-//! A daemon that connects while we are connected to it refuses the second connection; one that started anew welcomes us, and the connection to its predecessor
-//! ends by itself. So every connection stands for itself, and a session belongs to the connection over which it came.
+//! A daemon that connects while it is connected already refuses the second connection; a daemon
+//! that restarted welcomes this process, and the connection to its predecessor ends by itself. So
+//! every connection is independent, and a session belongs to the connection over which it came.
 
 use std::convert::Infallible;
 use std::os::fd::AsFd;
@@ -23,47 +24,47 @@ use traceweir_transport::message::{EnableParams, Filter, Message, Role, VERSIONS
 use traceweir_transport::runtime::RuntimeDir;
 use traceweir_transport::socket::{Connection, Envelope};
 
-use super::again::Again;
+use super::again::Reconnects;
 use super::callbacks::Callbacks;
-use super::link::{Asked, Door, Link, Peer};
+use super::link::{ConnectionKind, Link, Peer, PendingRequest};
 use super::private::Member;
 use super::repair::Missed;
 use super::wakers::Wakers;
-use super::{Client, Command, PATIENCE, fork, orders, outlets, process, tell_all};
+use super::{Client, Command, REPLY_TIMEOUT, fork, notify_callbacks, orders, outlets, process};
 use crate::provider::{Handle, Traits};
 
-/// Connections at most; a stranger could make more.
+/// Maximum number of connections; an untrusted process could make more.
 const MAX_PEERS: usize = 16;
-/// How long a process without descriptors waits before it tries again.
+/// How long a process without free descriptors waits before it tries again.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
-/// Messages taken from one connection before others have their turn.
+/// Messages read from one connection before others have their turn.
 const BATCH: usize = 64;
-/// Bytes of traits that are told as they are: well below what a message holds.
-const MAX_TOLD: usize = 32 * 1024;
+/// Maximum size in bytes of traits that are sent unchanged: well below the limit of a message.
+const MAX_TRAITS_BYTES: usize = 32 * 1024;
 
-/// What the control thread holds; nobody else touches a socket.
+/// The state of the control thread, the only thread that uses sockets.
 pub(super) struct Control {
     pub(super) client: &'static Client,
     pub(super) links: Vec<Link>,
-    pub(super) again: Again,
+    pub(super) reconnects: Reconnects,
     pub(super) peers: Vec<Peer>,
     next_peer: u64,
     program: String,
-    /// Private sessions that daemons asked for.
+    /// Private sessions that daemons started.
     pub(super) members: Vec<Member>,
-    /// In a forked child: when to give up waiting for sessions of its own.
-    settle_by: Instant,
-    /// Runs what needs the program's descriptors.
+    /// In a forked child: when to stop waiting for sessions of its own.
+    parent_deadline: Instant,
+    /// Runs work that needs the program's descriptors.
     pub(super) callbacks: Callbacks,
     /// Writes eventfds for the threads of the program.
     pub(super) wakers: &'static Wakers,
-    /// When folders for which a descriptor was missing are tried again.
+    /// When folders that lacked a descriptor are tried again.
     try_at: Option<Instant>,
-    /// Sessions that are to count this process when they enable it again.
+    /// Sessions that must count this process when they enable it again.
     pub(super) missed: Missed,
 }
 
-/// The body of the control thread. Returns where the system refuses what it needs.
+/// Runs the control thread. Returns only if the system refuses what it needs.
 pub(super) fn run(client: &'static Client, callbacks: Callbacks) -> std::io::Result<Infallible> {
     process::separate_descriptors();
     let wakers = Wakers::start(client)?;
@@ -73,12 +74,12 @@ pub(super) fn run(client: &'static Client, callbacks: Callbacks) -> std::io::Res
     let mut control = Control {
         client,
         links: Vec::new(),
-        again: Again::default(),
+        reconnects: Reconnects::default(),
         peers: Vec::new(),
         next_peer: 1,
         members: Vec::new(),
         program: program.unwrap_or_default(),
-        settle_by: Instant::now() + PATIENCE,
+        parent_deadline: Instant::now() + REPLY_TIMEOUT,
         callbacks,
         wakers,
         try_at: None,
@@ -86,14 +87,14 @@ pub(super) fn run(client: &'static Client, callbacks: Callbacks) -> std::io::Res
     };
     control.open_links();
     loop {
-        control.settle();
+        control.drop_parent_sessions();
         control.flush();
         control.wait();
         control.repair();
-        control.obey();
+        control.run_commands();
         control.accept();
         control.receive();
-        control.come_back();
+        control.reconnect_due();
         if control.try_at.is_some_and(|at| at <= Instant::now()) {
             control.try_links();
         }
@@ -108,14 +109,14 @@ impl Control {
         self.client.changed.notify_all();
     }
 
-    /// Tries folders that were not tried yet, or for which a descriptor was missing.
+    /// Tries folders that were not tried yet or lacked a descriptor.
     fn try_links(&mut self) {
         for at in 0..self.links.len() {
             if !self.links[at].is_starved() {
                 continue;
             }
-            if let Some((connection, door)) = self.links[at].open() {
-                self.greet(connection, door, at);
+            if let Some((connection, kind)) = self.links[at].open() {
+                self.greet(connection, kind, at);
             }
             let (link, mut shared) = (&self.links[at], self.client.lock());
             shared.note(link.state.clone());
@@ -126,53 +127,54 @@ impl Control {
         self.plan_try();
     }
 
-    /// Has folders tried again for which a descriptor is missing.
+    /// Schedules another attempt for folders that lack a descriptor.
     pub(super) fn plan_try(&mut self) {
         let is_starved = self.links.iter().any(Link::is_starved);
         self.try_at = is_starved.then(|| Instant::now() + TRY_AGAIN);
     }
 
-    /// Says hello to a daemon that we connected to.
-    pub(super) fn greet(&mut self, connection: Connection, door: Door, link: usize) {
+    /// Greets a daemon that this process connected to.
+    pub(super) fn greet(&mut self, connection: Connection, kind: ConnectionKind, link: usize) {
         self.client.lock().greeting += 1;
-        self.add(connection, link, Some(door));
+        self.add(connection, link, Some(kind));
         let at = self.peers.len() - 1;
         self.hello(at);
-        // After Hello in the connection, whenever the daemon reads it: a process that ends before that is known to have registered.
+        // After Hello in the connection, whenever the daemon reads it: even if the process ends
+        // before, the daemon learns of its registrations.
         let numbers: Vec<u32> = Handle::all().map(|handle| handle.number()).collect();
         for number in numbers {
             self.announce_to(at, number);
         }
     }
 
-    /// Tells one daemon of a registration, unless it knows it.
+    /// Announces a registration to one daemon, unless it knows it.
     fn announce_to(&mut self, at: usize, number: u32) {
         if self.peers[at].announced.contains(&number) {
             return;
         }
         let traits = Handle::from_number(number).map(|handle| handle.slot().traits());
-        let asked = Asked::Register(number);
-        let wanted = self.prepare_early(at, asked, traits.unwrap_or_default());
+        let pending = PendingRequest::Register(number);
+        let wanted = self.prepare_early(at, pending, traits.unwrap_or_default());
         let (peer, mut shared) = (&mut self.peers[at], self.client.lock());
-        if say_register(peer, number) {
+        if queue_register(peer, number) {
             shared.awaited.push((peer.id, number));
         }
         drop(shared);
-        self.send_early(at, asked, &wanted);
+        self.send_early(at, pending, &wanted);
     }
 
-    /// Sends a request with the memory before it, then enables its registration. Memory is sent
-    /// first: the process may end at any time, and its events are to reach the daemon all the same.
-    fn send_early(&mut self, at: usize, asked: Asked, wanted: &[Enabled]) {
+    /// Sends a request with the memory before it, then enables its registration. The memory goes
+    /// first: the process may end at any time, and its events must still reach the daemon.
+    fn send_early(&mut self, at: usize, pending: PendingRequest, wanted: &[Enabled]) {
         let peer = &mut self.peers[at];
         // A connection that is gone is noticed soon enough.
         let _ = peer.flush();
         if peer.has_sent_all() {
-            self.enable_early(at, asked, wanted);
+            self.enable_early(at, pending, wanted);
         }
     }
 
-    fn add(&mut self, connection: Connection, link: usize, ours: Option<Door>) {
+    fn add(&mut self, connection: Connection, link: usize, ours: Option<ConnectionKind>) {
         self.peers.push(Peer::new(self.next_peer, connection, link, ours));
         self.next_peer += 1;
     }
@@ -185,23 +187,24 @@ impl Control {
             instance: self.client.instance,
             program,
         };
-        self.peers[at].ask(hello);
+        self.peers[at].queue_request(hello);
     }
 
-    /// In a forked child: once the daemons have said what they want, or have not in time, the parent's sessions are forgotten.
-    fn settle(&mut self) {
+    /// Forgets the parent's sessions in a forked child, once the daemons have sent their enables or
+    /// the deadline has passed.
+    fn drop_parent_sessions(&mut self) {
         if fork::is_ready() {
             return;
         }
         let mut shared = self.client.lock();
         let waiting = shared.greeting != 0 || !shared.awaited.is_empty();
-        if waiting && Instant::now() < self.settle_by {
+        if waiting && Instant::now() < self.parent_deadline {
             return;
         }
         let changed = shared.drop_inherited();
         drop(shared);
         self.client.changed.notify_all();
-        self.tell(changed, Guid::NULL, None);
+        self.run_callbacks(changed, Guid::NULL, None);
         outlets::abandon();
     }
 
@@ -213,11 +216,11 @@ impl Control {
         }
     }
 
-    /// Sleeps until there is something to do.
+    /// Sleeps until there is work.
     fn wait(&self) {
         let read = PollFlags::IN;
         let bell = self.wakers.bell();
-        // What the program has closed could be ready for ever.
+        // A descriptor that the program closed could be ready forever.
         let mut fds: Vec<PollFd<'_>> = bell.is_own().then(|| PollFd::new(&*bell, read)).into_iter().collect();
         fds.extend(
             self.links
@@ -230,24 +233,25 @@ impl Control {
             let flags = if p.has_more() { read | PollFlags::OUT } else { read };
             PollFd::from_borrowed_fd(p.connection.as_fd(), flags)
         }));
-        let settling = (!fork::is_ready()).then_some(Duration::from_millis(100));
+        let child_wait = (!fork::is_ready()).then_some(Duration::from_millis(100));
         let rests = self.links.iter().filter_map(Link::rests_until).min();
         let resting = rests.map(|until| until.saturating_duration_since(Instant::now()));
         let trying = self.try_at.map(|at| at.saturating_duration_since(Instant::now()));
-        let limits = [settling, resting, trying, self.again.within(), self.check_within()];
+        let limits = [child_wait, resting, trying, self.reconnects.within(), self.check_within()];
         let limit = limits.into_iter().flatten().min();
         let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
         if poll(&mut fds, limit.as_ref()).is_err()
             || fds.iter().any(|f| f.revents().contains(PollFlags::NVAL))
         {
-            // Where the descriptors are the program's too, it may have closed them; do not spin on that.
+            // If the descriptors are in the program's table, it may have closed them; do not spin
+            // on that.
             std::thread::sleep(Duration::from_millis(100));
         }
         bell.drain();
     }
 
-    /// Does what other threads asked for.
-    fn obey(&mut self) {
+    /// Handles the requests of other threads.
+    fn run_commands(&mut self) {
         let commands = std::mem::take(&mut self.client.lock().commands);
         for command in commands {
             match command {
@@ -255,18 +259,18 @@ impl Control {
                 Command::Unregister(number) => {
                     for peer in &mut self.peers {
                         if peer.announced.remove(&number) {
-                            peer.say(Message::Unregister { registration: number });
+                            peer.queue(Message::Unregister { registration: number });
                         }
                     }
                 }
-                Command::SetTraits(number, traits) => self.say_traits(number, traits),
-                Command::Say { peer, message } => {
-                    if let Some(peer) = self.peers.iter_mut().find(|it| it.id == peer) {
-                        peer.say(*message);
+                Command::SetTraits(number, traits) => self.send_traits(number, traits),
+                Command::Send { peer, message } => {
+                    if let Some(peer) = self.peers.iter_mut().find(|candidate| candidate.id == peer) {
+                        peer.queue(*message);
                     }
                 }
-                Command::Tell { changed, source, filter, done } => {
-                    self.tell(changed, source, filter.as_ref());
+                Command::RunCallbacks { changed, source, filter, done } => {
+                    self.run_callbacks(changed, source, filter.as_ref());
                     done.keep(());
                 }
                 Command::Capture { providers, outlet, params, done } => {
@@ -277,27 +281,27 @@ impl Control {
         }
     }
 
-    /// Tells callbacks what changed, on their thread.
-    pub(super) fn tell(&self, mut changed: Vec<Handle>, source: Guid, filter: Option<&Filter>) {
-        // Without a callback nothing of the program runs.
+    /// Runs callbacks for changed registrations on the callback thread.
+    pub(super) fn run_callbacks(&self, mut changed: Vec<Handle>, source: Guid, filter: Option<&Filter>) {
+        // Without a callback, no code of the program runs.
         let silent: Vec<Handle> = changed.extract_if(.., |handle| !handle.slot().has_callback()).collect();
-        tell_all(&silent, source, filter);
+        notify_callbacks(&silent, source, filter);
         if !changed.is_empty() {
             let filter = filter.cloned();
-            let _ = self.callbacks.run(move || tell_all(&changed, source, filter.as_ref()));
+            let _ = self.callbacks.run(move || notify_callbacks(&changed, source, filter.as_ref()));
         }
     }
 
-    /// Asks a provider for its state, on the thread of callbacks.
+    /// Requests a provider's state on the callback thread.
     pub(super) fn capture(&self, handle: Handle, outlet: u8, params: &EnableParams) {
         let params = params.clone();
         let _ = self.callbacks.run(move || orders::capture(handle, outlet, &params));
     }
 
-    /// Tells all daemons of a registration.
+    /// Announces a registration to all daemons.
     fn announce(&mut self, number: u32) {
         for at in 0..self.peers.len() {
-            if self.peers[at].is_told() {
+            if self.peers[at].takes_registrations() {
                 self.announce_to(at, number);
             }
         }
@@ -310,8 +314,8 @@ impl Control {
     fn accept(&mut self) {
         for at in 0..self.links.len() {
             if self.links[at].end_rest() {
-                // A daemon may not have got through.
-                self.again.lost(at);
+                // A daemon may have been unable to connect.
+                self.reconnects.lost(at);
             }
             while let Some(connection) = self.links[at].accept() {
                 if self.peers.len() >= MAX_PEERS {
@@ -343,7 +347,7 @@ impl Control {
         }
     }
 
-    /// Carries a message out; an error ends the connection.
+    /// Handles a message; an error ends the connection.
     fn handle(&mut self, at: usize, envelope: Envelope) -> Result<(), Error> {
         self.peers[at].has_answered = true;
         match envelope.message {
@@ -359,31 +363,32 @@ impl Control {
         Ok(())
     }
 
-    /// A refused greeting is the end of the connection. A refused registration, or its traits, is no more than that: this daemon does not know it.
+    /// Handles a refusal. A refused greeting ends the connection. A refused registration, or
+    /// refused traits, only mean that this daemon does not know them.
     fn refused(&mut self, at: usize, request: u32, status: Status, reason: &str) -> Result<(), Error> {
         let peer = &mut self.peers[at];
         let mut shared = self.client.lock();
         if !peer.ready {
             shared.note(format!("a daemon refuses this process: {reason}"));
             if status == Status::ERROR_ALREADY_EXISTS && peer.ours && process::shares_descriptors() {
-                // It has not noticed yet that the program closed the connection before this one.
-                self.again.closed_by_program(peer.link);
+                // It has not noticed yet that the program closed the previous connection.
+                self.reconnects.closed_by_program(peer.link);
             }
             return Err(Error::Closed);
         }
-        let why = Some((status, reason.to_owned()));
+        let refusal = Some((status, reason.to_owned()));
         match peer.answered(request, true) {
-            Some(Asked::Register(registration)) => {
-                shared.answered(peer.id, registration, why);
+            Some(PendingRequest::Register(registration)) => {
+                shared.answered(peer.id, registration, refusal);
                 shared.note(format!("a daemon refuses a registration: {reason}"));
                 drop(shared);
-                self.end_early(at, Asked::Register(registration));
+                self.end_early(at, PendingRequest::Register(registration));
             }
-            Some(Asked::SetTraits(registration)) => {
-                shared.traits_answered(peer.id, registration, why);
+            Some(PendingRequest::SetTraits(registration)) => {
+                shared.traits_answered(peer.id, registration, refusal);
                 shared.note(format!("a daemon refuses the traits of a registration: {reason}"));
                 drop(shared);
-                self.end_early(at, Asked::SetTraits(registration));
+                self.end_early(at, PendingRequest::SetTraits(registration));
             }
             None => return Ok(()),
         }
@@ -391,34 +396,38 @@ impl Control {
         Ok(())
     }
 
-    /// A request is carried out: traits are taken, or it was an Unregister, of which no answer was wanted.
+    /// Handles the completion of a request: traits were taken, or it was an Unregister, which
+    /// expects no answer.
     fn done(&mut self, at: usize, request: u32) {
         let peer = &mut self.peers[at];
-        if let Some(asked @ Asked::SetTraits(registration)) = peer.answered(request, false) {
+        if let Some(pending @ PendingRequest::SetTraits(registration)) = peer.answered(request, false) {
             self.client.lock().traits_answered(peer.id, registration, None);
-            self.end_early(at, asked);
+            self.end_early(at, pending);
             self.client.changed.notify_all();
         }
     }
 
-    /// Tells all daemons that know a registration of its traits.
-    fn say_traits(&mut self, number: u32, traits: &'static Traits) {
+    /// Sends the traits of a registration to all daemons that know it.
+    fn send_traits(&mut self, number: u32, traits: &'static Traits) {
         for at in 0..self.peers.len() {
             if !self.peers[at].announced.contains(&number) {
                 continue;
             }
-            let asked = Asked::SetTraits(number);
-            let wanted = self.prepare_early(at, asked, traits.bytes());
+            let pending = PendingRequest::SetTraits(number);
+            let wanted = self.prepare_early(at, pending, traits.bytes());
             let peer = &mut self.peers[at];
-            peer.ask(Message::SetTraits { registration: number, traits: traits_to_tell(traits.bytes()) });
-            self.client.lock().traits_said(number, Some(peer.id));
-            self.send_early(at, asked, &wanted);
+            peer.queue_request(Message::SetTraits {
+                registration: number,
+                traits: traits_to_send(traits.bytes()),
+            });
+            self.client.lock().mark_traits_sent(number, Some(peer.id));
+            self.send_early(at, pending, &wanted);
         }
-        self.client.lock().traits_said(number, None);
+        self.client.lock().mark_traits_sent(number, None);
         self.client.changed.notify_all();
     }
 
-    /// The daemon knows us: tell it everything that is registered.
+    /// Handles a Welcome: announces all registrations to the daemon.
     fn welcomed(&mut self, at: usize, version: u16) -> Result<(), Error> {
         if !(VERSIONS.0..=VERSIONS.1).contains(&version) {
             return Err(Error::Version { theirs: (version, version), ours: VERSIONS });
@@ -431,7 +440,7 @@ impl Control {
         let peer = &mut self.peers[at];
         let mut shared = self.client.lock();
         for number in numbers {
-            shared.say_pending_traits(peer, number);
+            shared.queue_pending_traits(peer, number);
         }
         shared.greeting -= u32::from(peer.ours);
         shared.daemons += 1;
@@ -455,13 +464,13 @@ impl Control {
         shared.greeting -= u32::from(peer.ours && !peer.ready);
         shared.daemons -= u32::from(peer.ready);
         drop(shared);
-        // A daemon that left before it accepted: at the socket for all users a service manager may
-        // listen, which starts another.
-        let is_unheard = peer.door == Door::Own && !peer.has_answered;
+        // A daemon that left before it accepted: a service manager may listen at the socket for all
+        // users, and starts another one.
+        let is_unheard = peer.kind == ConnectionKind::Own && !peer.has_answered;
         if is_taken {
-            self.again.closed_by_program(peer.link);
+            self.reconnects.closed_by_program(peer.link);
         } else if peer.ready || is_unheard {
-            self.again.lost(peer.link);
+            self.reconnects.lost(peer.link);
         }
         self.client.changed.notify_all();
         self.end_peer(peer.id);
@@ -469,13 +478,13 @@ impl Control {
     }
 }
 
-/// Tells one daemon of a registration; `false` when it knows it or it is gone.
-fn say_register(peer: &mut Peer, number: u32) -> bool {
+/// Queues a Register message; `false` if the daemon knows the registration or it has ended.
+fn queue_register(peer: &mut Peer, number: u32) -> bool {
     let Some(handle) = Handle::from_number(number) else { return false };
-    let (provider, traits) = (handle.slot().provider(), traits_to_tell(handle.slot().traits()));
+    let (provider, traits) = (handle.slot().provider(), traits_to_send(handle.slot().traits()));
     let new = peer.announced.insert(number);
     if new {
-        peer.ask(Message::Register {
+        peer.queue_request(Message::Register {
             registration: number,
             provider,
             traits,
@@ -485,18 +494,19 @@ fn say_register(peer: &mut Peer, number: u32) -> bool {
     new
 }
 
-/// What a daemon is told of traits: all of them or, where a message could not hold them, the name and the group, which are all it asks for.
-fn traits_to_tell(traits: &[u8]) -> Vec<u8> {
-    if traits.len() <= MAX_TOLD {
+/// Returns the traits for a daemon: all of them or, if a message cannot hold them, the name and the
+/// group, which are all it needs.
+fn traits_to_send(traits: &[u8]) -> Vec<u8> {
+    if traits.len() <= MAX_TRAITS_BYTES {
         return traits.to_vec();
     }
     let Ok(parsed) = tracelogging::Traits::parse(traits) else { return Vec::new() };
     let name = String::from_utf8_lossy(parsed.name);
-    let mut told = TraitsBuilder::new(if name.len() <= MAX_TOLD { &name } else { "" });
+    let mut reduced = TraitsBuilder::new(if name.len() <= MAX_TRAITS_BYTES { &name } else { "" });
     if let Some(group) = parsed.group() {
-        told.group(&group);
+        reduced.group(&group);
     }
-    told.finish().map(<[u8]>::to_vec).unwrap_or_default()
+    reduced.finish().map(<[u8]>::to_vec).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -504,19 +514,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn traits_that_no_message_holds_are_told_by_name_and_group() {
+    fn oversized_traits_are_sent_as_name_and_group() {
         let group = Guid::from_u128(7);
         let small = TraitsBuilder::new("Small").add(200, b"own").finish().unwrap().to_vec();
-        assert_eq!(traits_to_tell(&small), small);
-        assert_eq!(traits_to_tell(&[]), []);
+        assert_eq!(traits_to_send(&small), small);
+        assert_eq!(traits_to_send(&[]), []);
         let large =
             TraitsBuilder::new("Large").add(200, &[1; 60_000]).group(&group).finish().unwrap().to_vec();
-        let told = traits_to_tell(&large);
-        let parsed = tracelogging::Traits::parse_strict(&told).unwrap();
-        assert_eq!((parsed.name, parsed.group(), told.len() < 64), (&b"Large"[..], Some(group), true));
+        let sent = traits_to_send(&large);
+        let parsed = tracelogging::Traits::parse_strict(&sent).unwrap();
+        assert_eq!((parsed.name, parsed.group(), sent.len() < 64), (&b"Large"[..], Some(group), true));
         let endless = TraitsBuilder::new(&"n".repeat(65_000)).group(&group).finish().unwrap().to_vec();
-        let told = traits_to_tell(&endless);
-        let parsed = tracelogging::Traits::parse_strict(&told).unwrap();
+        let sent = traits_to_send(&endless);
+        let parsed = tracelogging::Traits::parse_strict(&sent).unwrap();
         assert_eq!((parsed.name, parsed.group()), (&b""[..], Some(group)));
     }
 }

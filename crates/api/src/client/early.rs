@@ -1,14 +1,16 @@
-//! Registrations that do not wait for a daemon that is busy.
+//! Registrations that do not wait for a busy daemon.
 //!
 //! ```text
-//!   connect ─▶ the daemon's file says what is enabled ─▶ memory made here, entries filled, events are written
+//!   connect ─▶ the daemon's file lists its enables ─▶ memory made here, entries filled, events
+//!              are written
 //!           ─▶ Hello, Region + memory, Register: they wait in the connection
-//!   traits  ─▶ the file says what is enabled by their name or group ─▶ the same, Region + memory, SetTraits
+//!   traits  ─▶ the file lists enables by name or group ─▶ the same, Region + memory, SetTraits
 //!   daemon  ─▶ Welcome, Region + wake (the memory is taken), Enable, Registered
 //! ```
 //!
-//! The daemon decides: what it has not enabled when it answers the registration is taken back here, and memory that it did not take is given up. A process that
-//! ends before the daemon reads has left its events in the connection.
+//! The daemon decides: enables that it has not sent when it answers the registration are reverted
+//! here, and memory that it did not take is dropped. A process that ends before the daemon reads
+//! has left its events in the connection.
 
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP as GROUP;
 use traceweir_format::{Guid, tracelogging};
@@ -17,7 +19,7 @@ use traceweir_transport::message::EnableParams;
 use traceweir_transport::ring::{RegionSource, create_memory};
 
 use super::control::Control;
-use super::link::{Asked, Early, Peer};
+use super::link::{Early, Peer, PendingRequest};
 use super::outlets::Owner;
 use super::shared::Shared;
 use super::wakers::DOORBELL;
@@ -25,65 +27,70 @@ use crate::error::Result;
 use crate::provider::{Change, Handle, for_provider};
 
 impl Control {
-    /// Makes the memory for the sessions that want a registration with these traits by the daemon's
-    /// file, where there is none, and queues it for the daemon, before the request. Returns what
-    /// they want.
-    pub(super) fn prepare_early(&mut self, at: usize, asked: Asked, traits: &[u8]) -> Vec<Enabled> {
+    /// Makes the memory for sessions that enable a registration with these traits by the daemon's
+    /// file, if there is none, and queues it for the daemon before the request. Returns the enables
+    /// of those sessions.
+    pub(super) fn prepare_early(
+        &mut self,
+        at: usize,
+        pending: PendingRequest,
+        traits: &[u8],
+    ) -> Vec<Enabled> {
         let peer = &mut self.peers[at];
-        let Some(handle) = Handle::from_number(asked.registration()) else { return Vec::new() };
+        let Some(handle) = Handle::from_number(pending.registration()) else { return Vec::new() };
         let enabled = self.links.get(peer.link).map(|link| link.enabled_by(peer));
         let mut wanted = wanted_of(&handle, traits, &enabled.unwrap_or_default());
         let owner = Owner::Peer(peer.id);
         let mut shared = self.client.lock();
-        // The daemon repeats no enable that traits do not change: what it has enabled stays as it
-        // is until it answers.
+        // The daemon repeats no enable that traits do not change: existing enables stay until it
+        // answers.
         wanted.retain(|one| {
             let outlet = shared.table.find(owner, one.session).map(|open| open.outlet);
-            outlet.is_none_or(|outlet| handle.slot().wish_of(outlet).is_none())
+            outlet.is_none_or(|outlet| handle.slot().enable_of_outlet(outlet).is_none())
         });
-        // What cannot be had here waits for the daemon.
-        wanted.retain(|one| shared.open_early(peer, asked, one).is_ok());
+        // Sessions whose memory cannot be made here wait for the daemon.
+        wanted.retain(|one| shared.open_early(peer, pending, one).is_ok());
         wanted
     }
 
-    /// Enables a registration for the sessions that it was prepared for. The memory was sent before: the
-    /// process may end as soon as it has written an event.
-    pub(super) fn enable_early(&mut self, at: usize, asked: Asked, wanted: &[Enabled]) {
-        let Some(handle) = Handle::from_number(asked.registration()) else { return };
+    /// Enables a registration for the sessions that it was prepared for. The memory was sent
+    /// before: the process may end as soon as it has written an event.
+    pub(super) fn enable_early(&mut self, at: usize, pending: PendingRequest, wanted: &[Enabled]) {
+        let Some(handle) = Handle::from_number(pending.registration()) else { return };
         let (mut is_changed, mut filter) = (false, None);
         let mut shared = self.client.lock();
         for one in wanted {
-            if shared.enable_early(&mut self.peers[at], handle, asked, one) {
-                // Of several sessions the last, as with a callback that is called for each.
+            if shared.enable_early(&mut self.peers[at], handle, pending, one) {
+                // With several sessions the last filter, as with a callback that runs for each.
                 (is_changed, filter) = (true, for_provider(&one.params.filters));
             }
         }
         drop(shared);
         if is_changed && super::fork::is_ready() {
-            self.tell(vec![handle], Guid::NULL, filter);
+            self.run_callbacks(vec![handle], Guid::NULL, filter);
         }
     }
 
-    /// A daemon has answered a registration, or its traits: what it has not enabled by now it does
-    /// not want.
-    pub(super) fn end_early(&mut self, at: usize, answered: Asked) {
+    /// Reverts early enables that a daemon has not confirmed when it answers a registration or its
+    /// traits.
+    pub(super) fn end_early(&mut self, at: usize, answered: PendingRequest) {
         let peer = &mut self.peers[at];
         let (owner, registration) = (Owner::Peer(peer.id), answered.registration());
-        let unwanted: Vec<Early> = peer.early.extract_if(.., |early| early.asked == answered).collect();
+        let unwanted: Vec<Early> = peer.early.extract_if(.., |early| early.pending == answered).collect();
         let mut is_changed = false;
         let mut shared = self.client.lock();
         for Early { session, .. } in unwanted {
             let outlet = shared.table.find(owner, session).map(|open| open.outlet);
             if let (Some(outlet), Some(handle)) = (outlet, Handle::from_number(registration)) {
-                is_changed |= handle.slot().unwish(1 << outlet);
+                is_changed |= handle.slot().disable_sessions(1 << outlet);
             }
         }
         drop(shared);
         let mut given_up = Vec::new();
-        for (session, asked) in std::mem::take(&mut peer.offered) {
+        for (session, pending) in std::mem::take(&mut peer.offered) {
             let is_used = peer.early.iter().any(|early| early.session == session);
-            if is_used || peer.awaits(asked) {
-                peer.offered.push((session, asked));
+            if is_used || peer.awaits(pending) {
+                peer.offered.push((session, pending));
             } else {
                 given_up.push(session);
             }
@@ -91,17 +98,17 @@ impl Control {
         if !given_up.is_empty() {
             let closed =
                 self.client.end_sessions(|open| open.owner == owner && given_up.contains(&open.session));
-            self.tell(closed.changed, Guid::NULL, None);
+            self.run_callbacks(closed.changed, Guid::NULL, None);
         }
         if let Some(handle) = Handle::from_number(registration).filter(|_| is_changed) {
-            self.tell(vec![handle], Guid::NULL, None);
+            self.run_callbacks(vec![handle], Guid::NULL, None);
         }
     }
 }
 
 impl Shared {
     /// Makes the memory of this process for a session, unless it has some.
-    fn open_early(&mut self, peer: &mut Peer, asked: Asked, wanted: &Enabled) -> Result<()> {
+    fn open_early(&mut self, peer: &mut Peer, pending: PendingRequest, wanted: &Enabled) -> Result<()> {
         let (owner, session) = (Owner::Peer(peer.id), wanted.session);
         if self.table.find(owner, session).is_some() {
             return Ok(());
@@ -112,24 +119,31 @@ impl Shared {
             let source = RegionSource::Doorbell { memory: shared, doorbell: &DOORBELL, line };
             Ok((outlet.open(source, &wanted.region)?, ()))
         })?;
-        peer.offer(session, asked, wanted.region, memory);
+        peer.offer(session, pending, wanted.region, memory);
         Ok(())
     }
 
-    /// Enables a registration for a session; whether that is a change for its callback.
-    fn enable_early(&mut self, peer: &mut Peer, handle: Handle, asked: Asked, wanted: &Enabled) -> bool {
+    /// Enables a registration for a session and returns whether its callback must run.
+    fn enable_early(
+        &mut self,
+        peer: &mut Peer,
+        handle: Handle,
+        pending: PendingRequest,
+        wanted: &Enabled,
+    ) -> bool {
         let (owner, session) = (Owner::Peer(peer.id), wanted.session);
         let Some((outlet, ticket)) = self.table.find(owner, session).map(|open| (open.outlet, open.ticket))
         else {
             return false;
         };
-        peer.early.push(Early { session, params: wanted.params.clone(), asked });
+        peer.early.push(Early { session, params: wanted.params.clone(), pending });
         self.enable(handle, outlet, ticket, &wanted.params) != Change::None
     }
 }
 
 impl Early {
-    /// Whether the daemon's word is what its file said: the callback knows it already.
+    /// Returns whether the daemon's enable equals the one in its file, which the callback has
+    /// already.
     pub(super) fn is_confirmed_by(&self, params: &EnableParams) -> bool {
         let plain = |params: &EnableParams| EnableParams {
             property: params.property & !GROUP,
@@ -140,8 +154,8 @@ impl Early {
     }
 }
 
-/// What sessions want of a registration with these traits, one for each session; of a classic one
-/// the latest only.
+/// Returns the enables of a registration with these traits, one for each session; for a classic
+/// provider only the latest.
 fn wanted_of(handle: &Handle, traits: &[u8], enabled: &[Enabled]) -> Vec<Enabled> {
     let slot = handle.slot();
     let traits = tracelogging::Traits::parse(traits).ok();
@@ -162,7 +176,7 @@ fn wanted_of(handle: &Handle, traits: &[u8], enabled: &[Enabled]) -> Vec<Enabled
     wanted
 }
 
-/// What reaches a classic provider.
+/// Reduces an enable to the parameters that a classic provider gets.
 fn classic(one: Enabled) -> Enabled {
     let EnableParams { level, match_any, .. } = one.params;
     let params =

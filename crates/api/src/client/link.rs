@@ -1,14 +1,18 @@
-//! The folders in which this process and the daemons find each other, and the connections that came of it.
+//! The folders in which this process and the daemons find each other, and the resulting
+//! connections.
 //!
-//! A daemon is believed when it runs as root, as this user, or as the owner of the folder (`rights`); nobody else can make this process write its events, nor
-//! hold it up: connections of others are closed by a janitor, and what is believed may send descriptors only from then on.
+//! A daemon is trusted if it runs as root, as this user, or as the owner of the folder (`rights`).
+//! No other process can make this one write its events, or delay it: connections of others are
+//! closed by a janitor, and a trusted daemon may send descriptors only after the check.
 //!
 //! ```text
 //!   any user may connect to a socket in the system's folder ─▶ refused, and counted
-//!   MAX_REFUSED within REFUSED_WITHIN ─▶ the listener rests until that time is over ─▶ connect to the daemon, accept again
+//!   MAX_REFUSED within REFUSED_WITHIN ─▶ the listener rests until that time is over
+//!                                     ─▶ connect to the daemon, accept again
 //! ```
 //!
-//! While others fill the queue of the listener a daemon may not get through; so this process connects to the daemon after each rest.
+//! While others fill the queue of the listener, a daemon may be unable to connect; so this process
+//! connects to the daemon after each rest.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -25,39 +29,39 @@ use traceweir_transport::{Error, Result};
 
 use super::{process, rights};
 
-/// The longest that connecting to a daemon may take.
+/// The longest time that connecting to a daemon may take.
 const CONNECT: Duration = Duration::from_millis(500);
 
-/// Sockets of others that are looked through for stale ones of this process's number.
+/// Maximum number of sockets that are searched for stale ones of this process id.
 const MAX_SOCKETS: usize = 4096;
 
 /// Connections that are refused before the listener rests.
 const MAX_REFUSED: u32 = 32;
-/// The time in which they are counted, and until whose end the listener rests.
+/// The interval in which refusals are counted, and at whose end a rest ends.
 const REFUSED_WITHIN: Duration = Duration::from_secs(1);
 
-/// Counts refused connections, so that refusing them costs little however many come.
+/// A count of refused connections, which bounds the cost of refusing them.
 #[derive(Debug, Default)]
 struct Refusals {
-    /// When the first was refused, and how many since.
+    /// The time of the first refusal, and the number since then.
     since: Option<(Instant, u32)>,
 }
 
 impl Refusals {
-    /// A connection was refused.
+    /// Counts a refused connection.
     fn add(&mut self, now: Instant) {
         let recent = self.since.filter(|(first, _)| now.saturating_duration_since(*first) < REFUSED_WITHIN);
         let (first, count) = recent.unwrap_or((now, 0));
         self.since = Some((first, count.saturating_add(1)));
     }
 
-    /// Until when the listener rests, if it does.
+    /// Returns the end of the listener's rest, if it rests.
     fn rests_until(&self) -> Option<Instant> {
         let (first, count) = self.since?;
         if count < MAX_REFUSED { None } else { first.checked_add(REFUSED_WITHIN) }
     }
 
-    /// Ends a rest that is over; whether one was.
+    /// Ends a rest that is over, and returns whether one was.
     fn end_rest(&mut self, now: Instant) -> bool {
         let is_over = self.rests_until().is_some_and(|until| until <= now);
         if is_over {
@@ -67,9 +71,9 @@ impl Refusals {
     }
 }
 
-/// How a connection between this process and a daemon was made.
+/// The way in which a connection between this process and a daemon was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Door {
+pub(super) enum ConnectionKind {
     /// Through `control.sock` of the folder, or by the daemon, which connected to this process.
     Shared,
     /// Through the socket for processes of the daemon's own user, which takes memory before the
@@ -77,7 +81,7 @@ pub(super) enum Door {
     Own,
 }
 
-/// One folder.
+/// A runtime folder and the listener in it.
 #[derive(Debug)]
 pub(super) struct Link {
     dir: RuntimeDir,
@@ -85,14 +89,14 @@ pub(super) struct Link {
     socket: Option<PathBuf>,
     janitor: Janitor,
     refusals: Refusals,
-    /// A descriptor was missing when the folder was tried last.
+    /// A descriptor was missing at the last attempt.
     is_starved: bool,
-    /// For people: what came of the folder.
+    /// The state of the folder, as a line for people.
     pub(super) state: String,
 }
 
 impl Link {
-    /// A folder that was not tried yet.
+    /// Creates a link to a folder that was not tried yet.
     pub(super) fn new(dir: RuntimeDir) -> Self {
         Self {
             dir,
@@ -105,8 +109,9 @@ impl Link {
         }
     }
 
-    /// Listens in the folder, then knocks at its daemon: in this order, so that a daemon that starts meanwhile finds one or the other.
-    pub(super) fn open(&mut self) -> Option<(Connection, Door)> {
+    /// Listens in the folder, then connects to its daemon: in this order, so that a daemon that
+    /// starts meanwhile finds one or the other.
+    pub(super) fn open(&mut self) -> Option<(Connection, ConnectionKind)> {
         self.is_starved = false;
         let folder = self.dir.path().display().to_string();
         let bound = if self.listener.is_some() { Ok(None) } else { Self::listen(&self.dir).map(Some) };
@@ -139,7 +144,7 @@ impl Link {
         (self.listener, self.socket) = (Some(listener), Some(socket));
     }
 
-    /// Listens anew where the program has closed the listener; whether it had.
+    /// Listens again if the program closed the listener, and returns whether it had.
     pub(super) fn replace_lost_listener(&mut self) -> bool {
         let Some(lost) = self.listener.take_if(|listener| !listener.is_own()) else { return false };
         process::forget(lost.as_fd());
@@ -154,19 +159,19 @@ impl Link {
         true
     }
 
-    /// Whether the folder should be tried again: a descriptor was missing.
+    /// Returns whether the folder should be tried again because a descriptor was missing.
     pub(super) fn is_starved(&self) -> bool {
         self.is_starved
     }
 
-    /// Connects to the daemon of the folder, where there is one that may be believed: through the
-    /// socket for processes of the daemon's own user if this is one, else through that for all.
-    pub(super) fn connect(&self) -> Result<(Connection, Door)> {
+    /// Connects to the daemon of the folder if it is trusted: through the socket for processes of
+    /// the daemon's own user if this is one, else through the socket for all.
+    pub(super) fn connect(&self) -> Result<(Connection, ConnectionKind)> {
         let own = self.dir.own().and_then(|own| self.connect_through(&own).ok());
         match own {
-            Some(connection) => Ok((connection, Door::Own)),
+            Some(connection) => Ok((connection, ConnectionKind::Own)),
             // The socket is stale, or its queue is full.
-            None => self.connect_through(&self.dir).map(|connection| (connection, Door::Shared)),
+            None => self.connect_through(&self.dir).map(|connection| (connection, ConnectionKind::Shared)),
         }
     }
 
@@ -177,7 +182,8 @@ impl Link {
 
     fn listen(dir: &RuntimeDir) -> Result<(Listener, PathBuf)> {
         let pid = std::process::id();
-        // The system's folder is made by the system's daemon, and cleaned by it: nobody knows how many files of strangers are there.
+        // The system's daemon makes and cleans the system's folder, which may contain any number of
+        // files of other users.
         if dir.scope != Scope::System {
             dir.ensure()?;
             remove_stale(dir, pid);
@@ -188,40 +194,40 @@ impl Link {
         Ok((if is_shared { listener.guard(process::lowest_number()) } else { listener }, socket))
     }
 
-    /// What the daemon at the other end of a connection has enabled, by the file in its folder.
-    /// Nothing where the connection does not take memory yet.
+    /// Returns the enables of the daemon at the other end of a connection, from the file in its
+    /// folder. Empty if the connection does not take memory yet.
     pub(super) fn enabled_by(&self, peer: &Peer) -> Vec<Enabled> {
         let daemon = peer.connection.peer().uid;
         match self.dir.own() {
             // A daemon of all users takes memory through its other socket only from connections
             // that it has accepted.
-            Some(_) if peer.door == Door::Shared && !peer.ready => Vec::new(),
+            Some(_) if peer.kind == ConnectionKind::Shared && !peer.ready => Vec::new(),
             Some(own) => enabled::read(&own, daemon),
             None => enabled::read(&self.dir, daemon),
         }
     }
 
-    /// The socket file, where there is one.
+    /// Returns the path of the socket file, if there is one.
     pub(super) fn socket(&self) -> Option<PathBuf> {
         self.socket.clone()
     }
 
-    /// The listener, unless it rests.
+    /// Returns the listener, unless it rests.
     pub(super) fn waiting_listener(&self) -> Option<&Listener> {
         self.listener.as_ref().filter(|_| self.refusals.rests_until().is_none())
     }
 
-    /// Until when the listener rests, if it does.
+    /// Returns the end of the listener's rest, if it rests.
     pub(super) fn rests_until(&self) -> Option<Instant> {
         self.refusals.rests_until()
     }
 
-    /// Ends a rest of the listener that is over; whether one was.
+    /// Ends a rest of the listener that is over, and returns whether one was.
     pub(super) fn end_rest(&mut self) -> bool {
         self.refusals.end_rest(Instant::now())
     }
 
-    /// Takes the next connection that a daemon made, and refuses those of others on the way.
+    /// Accepts the next connection of a daemon, and refuses those of others on the way.
     pub(super) fn accept(&mut self) -> Option<Connection> {
         loop {
             let connection = self.waiting_listener()?.accept().ok()??;
@@ -236,7 +242,7 @@ impl Link {
         let connection = connection.with_janitor(&self.janitor);
         let uid = connection.peer().uid;
         let owner = std::fs::metadata(self.dir.path()).map(|m| m.uid());
-        // The owner is root or this user, of whom the folder was chosen.
+        // The owner is root or this user, as the choice of the folder requires.
         if rights::believes(uid) || (owner.is_ok_and(|o| o == uid) && !is_privileged_by_file()) {
             // Regions come with descriptors.
             connection.take_descriptors()?;
@@ -248,32 +254,35 @@ impl Link {
     }
 }
 
-/// Whether an operation failed for lack of descriptors or memory, of which there may be more later.
+/// Returns whether an operation failed for lack of descriptors or memory, which may be available
+/// later.
 fn is_shortage(error: &Error) -> bool {
     let Error::System { source, .. } = error else { return false };
     let shortages = [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::ENOBUFS];
     source.raw_os_error().is_some_and(|code| shortages.contains(&code))
 }
 
-/// Removes what earlier processes of this number have left, so that a folder which no daemon cleans does not grow for ever.
+/// Removes sockets of earlier processes with this id, so that a folder which no daemon cleans does
+/// not grow forever.
 fn remove_stale(dir: &RuntimeDir, pid: u32) {
     let sockets = dir.provider_sockets(MAX_SOCKETS).unwrap_or_default();
     for socket in sockets.into_iter().filter(|socket| socket.pid == pid) {
-        // Connecting removes it, unless somebody listens after all: a process of another namespace may have this number.
+        // Connecting removes a stale socket, unless a process listens after all: one of another
+        // namespace may have this id.
         let _ = socket.connect(Duration::ZERO);
     }
 }
 
-/// What a daemon was asked for a registration.
+/// A request about a registration that a daemon has not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Asked {
-    /// To know it.
+pub(super) enum PendingRequest {
+    /// Register the provider.
     Register(u32),
-    /// To take its traits.
+    /// Set the traits of the registration.
     SetTraits(u32),
 }
 
-impl Asked {
+impl PendingRequest {
     pub(super) fn registration(self) -> u32 {
         match self {
             Self::Register(registration) | Self::SetTraits(registration) => registration,
@@ -281,57 +290,57 @@ impl Asked {
     }
 }
 
-/// A session that a registration was enabled for before the daemon said so.
+/// A session that a registration was enabled for before the daemon's enable arrived.
 #[derive(Debug)]
 pub(super) struct Early {
     pub(super) session: u64,
-    /// What the session wanted of it, by the daemon's file.
+    /// The parameters of the enable in the daemon's file.
     pub(super) params: EnableParams,
     /// The request whose answer decides.
-    pub(super) asked: Asked,
+    pub(super) pending: PendingRequest,
 }
 
 /// A connection to a daemon.
 #[derive(Debug)]
 pub(super) struct Peer {
-    /// Number of the connection, never used again.
+    /// Number of the connection, never reused.
     pub(super) id: u64,
     pub(super) connection: Connection,
-    /// The folder by which it came.
+    /// Index of the folder of the connection.
     pub(super) link: usize,
-    /// We connected, and a registration waits for the answer.
+    /// This process connected, and a registration waits for the answer.
     pub(super) ours: bool,
-    pub(super) door: Door,
-    /// The daemon has said something.
+    pub(super) kind: ConnectionKind,
+    /// The daemon has sent a message.
     pub(super) has_answered: bool,
-    /// The daemon has said welcome.
+    /// The daemon has sent a Welcome.
     pub(super) ready: bool,
-    /// Registrations that it was told.
+    /// Registrations that were sent to the daemon.
     pub(super) announced: HashSet<u32>,
-    /// What it has not answered, by the request's number.
-    asked: HashMap<u32, Asked>,
+    /// Unanswered requests by request number.
+    pending: HashMap<u32, PendingRequest>,
     last_request: u32,
     outbox: VecDeque<(u32, Message, Option<Held>)>,
-    /// Registrations that were enabled before the daemon said so.
+    /// Registrations that were enabled before the daemon's enable arrived.
     pub(super) early: Vec<Early>,
-    /// Sessions for which this process made the memory, and the daemon has not taken it yet; and
-    /// the request that follows the memory.
-    pub(super) offered: Vec<(u64, Asked)>,
+    /// Sessions whose memory this process made and the daemon has not taken yet, with the request
+    /// that follows the memory.
+    pub(super) offered: Vec<(u64, PendingRequest)>,
 }
 
 impl Peer {
-    pub(super) fn new(id: u64, connection: Connection, link: usize, ours: Option<Door>) -> Self {
+    pub(super) fn new(id: u64, connection: Connection, link: usize, ours: Option<ConnectionKind>) -> Self {
         process::remember(connection.as_fd());
         Self {
             id,
             connection,
             link,
             ours: ours.is_some(),
-            door: ours.unwrap_or(Door::Shared),
+            kind: ours.unwrap_or(ConnectionKind::Shared),
             has_answered: false,
             ready: false,
             announced: HashSet::new(),
-            asked: HashMap::new(),
+            pending: HashMap::new(),
             last_request: 0,
             outbox: VecDeque::new(),
             early: Vec::new(),
@@ -339,81 +348,89 @@ impl Peer {
         }
     }
 
-    /// Whether registrations are sent to the daemon: it has said welcome, or this process connected, and what it sends waits in the connection.
-    pub(super) fn is_told(&self) -> bool {
+    /// Returns whether registrations are sent to the daemon: it has sent a Welcome, or this process
+    /// connected and messages wait in the connection.
+    pub(super) fn takes_registrations(&self) -> bool {
         self.ready || self.ours
     }
 
     /// Sends the memory that this process made for a session, before a request.
-    pub(super) fn offer(&mut self, session: u64, asked: Asked, params: RegionParams, memory: OwnedFd) {
-        self.offered.push((session, asked));
+    pub(super) fn offer(
+        &mut self,
+        session: u64,
+        pending: PendingRequest,
+        params: RegionParams,
+        memory: OwnedFd,
+    ) {
+        self.offered.push((session, pending));
         let is_shared = process::shares_descriptors();
         let memory =
             if is_shared { Held::guarded(memory, process::lowest_number()) } else { Held::plain(memory) };
         self.outbox.push_back((0, Message::Region { session, params }, Some(memory)));
     }
 
-    /// Whether the program has closed the connection, or memory that waits to be sent.
+    /// Returns whether the program closed the connection, or memory that waits to be sent.
     pub(super) fn is_closed_by_program(&self) -> bool {
         !self.connection.is_own() || self.outbox.iter().any(|(_, _, memory)| is_lost(memory.as_ref()))
     }
 
-    /// Whether this process made memory for a session that the daemon has not taken yet.
+    /// Returns whether this process made memory for a session that the daemon has not taken yet.
     pub(super) fn has_offered(&self, session: u64) -> bool {
         self.offered.iter().any(|(offered, _)| *offered == session)
     }
 
-    /// Whether nothing waits for room in the connection.
+    /// Returns whether no message waits for room in the connection.
     pub(super) fn has_sent_all(&self) -> bool {
         self.outbox.is_empty()
     }
 
-    /// Says what wants no answer: sends it, or keeps it for when there is room. The control thread waits for nobody.
-    pub(super) fn say(&mut self, message: Message) {
+    /// Queues a message that expects no answer. The control thread never waits for room in a
+    /// connection.
+    pub(super) fn queue(&mut self, message: Message) {
         self.outbox.push_back((0, message, None));
     }
 
-    /// Says what wants an answer.
-    pub(super) fn ask(&mut self, message: Message) {
+    /// Queues a message that expects an answer.
+    pub(super) fn queue_request(&mut self, message: Message) {
         self.last_request = self.last_request.checked_add(1).unwrap_or(1);
-        let asked = match message {
-            Message::Register { registration, .. } => Some(Asked::Register(registration)),
-            Message::SetTraits { registration, .. } => Some(Asked::SetTraits(registration)),
+        let pending = match message {
+            Message::Register { registration, .. } => Some(PendingRequest::Register(registration)),
+            Message::SetTraits { registration, .. } => Some(PendingRequest::SetTraits(registration)),
             _ => None,
         };
-        self.asked.extend(asked.map(|asked| (self.last_request, asked)));
+        self.pending.extend(pending.map(|pending| (self.last_request, pending)));
         self.outbox.push_back((self.last_request, message, None));
     }
 
-    /// Whether the daemon has not answered a request.
-    pub(super) fn awaits(&self, asked: Asked) -> bool {
-        self.asked.values().any(|other| *other == asked)
+    /// Returns whether the daemon has not answered a request.
+    pub(super) fn awaits(&self, pending: PendingRequest) -> bool {
+        self.pending.values().any(|other| *other == pending)
     }
 
-    /// A registration is known to the daemon.
+    /// Records that the daemon knows a registration.
     pub(super) fn registered(&mut self, registration: u32) {
-        self.asked.retain(|_, asked| *asked != Asked::Register(registration));
+        self.pending.retain(|_, pending| *pending != PendingRequest::Register(registration));
     }
 
-    /// A request was answered: what it was. Of a refused registration the daemon does not know.
-    pub(super) fn answered(&mut self, request: u32, refused: bool) -> Option<Asked> {
-        let asked = self.asked.remove(&request)?;
-        if let (Asked::Register(registration), true) = (asked, refused) {
+    /// Removes and returns an answered request. The daemon does not know a refused registration.
+    pub(super) fn answered(&mut self, request: u32, refused: bool) -> Option<PendingRequest> {
+        let pending = self.pending.remove(&request)?;
+        if let (PendingRequest::Register(registration), true) = (pending, refused) {
             self.announced.remove(&registration);
         }
-        Some(asked)
+        Some(pending)
     }
 
-    /// Whether something is kept.
+    /// Returns whether messages are queued.
     pub(super) fn has_more(&self) -> bool {
         !self.outbox.is_empty()
     }
 
-    /// Sends what there is room for.
+    /// Sends as many queued messages as there is room for.
     pub(super) fn flush(&mut self) -> Result<()> {
         while let Some((request, message, memory)) = self.outbox.front() {
             if is_lost(memory.as_ref()) {
-                // What the program has under this number is not for the daemon.
+                // The program's file under this number is not for the daemon.
                 return Err(Error::Closed);
             }
             let descriptors: Vec<BorrowedFd<'_>> = memory.iter().map(AsFd::as_fd).collect();
@@ -429,7 +446,7 @@ impl Peer {
     }
 }
 
-/// Whether the program has closed memory that is to be sent.
+/// Returns whether the program closed memory that waits to be sent.
 fn is_lost(memory: Option<&Held>) -> bool {
     memory.is_some_and(|memory| !memory.is_own())
 }

@@ -1,16 +1,17 @@
-//! What a daemon asks of this process, carried out by the control thread in the order in which it comes.
+//! Orders of a daemon, carried out by the control thread in the order in which they arrive.
 //!
-//! | Message | What happens |
+//! | Message | Effect |
 //! |---|---|
-//! | Region | the memory is mapped into a free outlet; or the memory that this process made is taken (`early`) |
-//! | Enable | the entry of each registration named is filled or cleared, its callback told, then the order acknowledged |
-//! | TellModules | the session gets a record that says where each registration lives |
-//! | CloseSession | all entries cleared, the outlet closed, acknowledged; then the callbacks are told, which may take their time |
-//! | Registered | the registering thread goes on |
-//! | Private… | a private session is run here (`private`) |
+//! | Region | maps the memory into a free outlet; or confirms memory of this process (`early`) |
+//! | Enable | updates the entry of each named registration, runs its callback, acknowledges |
+//! | TellModules | sends the session a record with the module of each registration |
+//! | CloseSession | clears all entries, closes the outlet, acknowledges; then runs callbacks |
+//! | Registered | lets the registering thread continue |
+//! | Private… | runs a private session here (`private`) |
 //!
-//! A daemon can send orders for sessions or registrations that are gone by now: those are acknowledged and otherwise ignored. What cannot be done
-//! is said (`Failed`) before it is acknowledged: no outlet is free, the memory cannot be mapped, the registration has no entry left.
+//! A daemon can send orders for sessions or registrations that have ended: those are acknowledged
+//! and otherwise ignored. A failure is reported (`Failed`) before it is acknowledged: no outlet is
+//! free, the memory cannot be mapped, the registration has no entry left.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -21,22 +22,22 @@ use traceweir_transport::message::{EnableCode, EnableParams, Message};
 use traceweir_transport::ring::{RegionSource, Ticket, prepare_wake};
 
 use super::control::Control;
-use super::link::{Asked, Early};
+use super::link::{Early, PendingRequest};
 use super::outlets::Owner;
 use super::wakers::{DOORBELL, Wakers};
 use super::{Refused, Shared};
 use crate::error::Error;
 use crate::provider::{Change, Combined, Handle, for_provider};
 
-/// Why something that a daemon asked for was not done.
-struct Trouble {
-    /// The registration that it is about; none where it is the session as a whole.
+/// The reason why an order of a daemon failed.
+struct OrderFailure {
+    /// The registration that it concerns; none if it is the session as a whole.
     registration: Option<u32>,
     status: Status,
     reason: String,
 }
 
-impl From<Error> for Trouble {
+impl From<Error> for OrderFailure {
     fn from(e: Error) -> Self {
         Self { registration: None, status: e.status(), reason: e.to_string() }
     }
@@ -57,21 +58,21 @@ impl Control {
                 if descriptors.len() == 1 {
                     self.region_taken(owner, session, descriptors);
                 } else {
-                    // The daemon has made some before it read of ours, which is given up.
+                    // The daemon made memory before it read of ours, which is dropped.
                     let _ = self.client.end_sessions(|o| o.owner == owner && o.session == session);
-                    if let Err(trouble) = self.region(owner, session, &params, descriptors) {
-                        self.failed(at, 0, session, trouble);
+                    if let Err(failure) = self.region(owner, session, &params, descriptors) {
+                        self.failed(at, 0, session, failure);
                     }
                 }
             }
             Message::Region { session, params } => {
-                if let Err(trouble) = self.region(owner, session, &params, descriptors) {
-                    self.failed(at, 0, session, trouble);
+                if let Err(failure) = self.region(owner, session, &params, descriptors) {
+                    self.failed(at, 0, session, failure);
                 }
             }
             Message::Registered { registration } => {
                 self.peers[at].registered(registration);
-                self.end_early(at, Asked::Register(registration));
+                self.end_early(at, PendingRequest::Register(registration));
                 self.registered(at, registration);
             }
             Message::Enable { order, registrations, session, code, params } => {
@@ -79,11 +80,11 @@ impl Control {
                     let early = self.take_early(at, registration, session);
                     self.note_late(at, registration, session, code, early.is_some());
                     let done = self.enable(owner, registration, session, code, &params, early.as_ref());
-                    let Err(trouble) = done else { continue };
-                    let is_of_session = trouble.registration.is_none();
-                    // That the session has no memory here was said when it came.
+                    let Err(failure) = done else { continue };
+                    let is_of_session = failure.registration.is_none();
+                    // The missing memory of the session was reported when it arrived.
                     if order != 0 || !is_of_session {
-                        self.failed(at, order, session, trouble);
+                        self.failed(at, order, session, failure);
                     }
                     if is_of_session {
                         break;
@@ -92,9 +93,9 @@ impl Control {
                 self.acknowledge(at, order);
             }
             Message::TellModules { registrations, session } => {
-                let (owner, session) = self.place_of(at, session);
+                let (owner, session) = self.owner_of(at, session);
                 for registration in registrations {
-                    self.tell_module(owner, registration, session);
+                    self.send_module(owner, registration, session);
                 }
             }
             Message::CloseSession { order, session } => self.close(at, order, session),
@@ -123,25 +124,25 @@ impl Control {
 
     fn acknowledge(&mut self, at: usize, order: u32) {
         if order != 0 {
-            self.peers[at].say(Message::Ack { order });
+            self.peers[at].queue(Message::Ack { order });
         }
     }
 
-    fn failed(&mut self, at: usize, order: u32, session: u64, trouble: Trouble) {
-        let Trouble { registration, status, reason } = trouble;
-        self.peers[at].say(Message::Failed { order, registration, session, status: status.0, reason });
+    fn failed(&mut self, at: usize, order: u32, session: u64, failure: OrderFailure) {
+        let OrderFailure { registration, status, reason } = failure;
+        self.peers[at].queue(Message::Failed { order, registration, session, status: status.0, reason });
     }
 
-    /// The enable of a registration that the daemon decides about now, where there was one before.
+    /// Removes and returns the early enable that the daemon decides about now, if there was one.
     fn take_early(&mut self, at: usize, registration: u32, session: u64) -> Option<Early> {
         let is_meant =
-            |early: &mut Early| (early.asked.registration(), early.session) == (registration, session);
+            |early: &mut Early| (early.pending.registration(), early.session) == (registration, session);
         self.peers[at].early.extract_if(.., is_meant).last()
     }
 
-    /// Reports a registration of which the session may have missed events: the process went on
-    /// before the daemon answered the registration or its traits, and was not enabled by the
-    /// daemon's file (`was_early`), or the program had closed the connection.
+    /// Reports a registration of which the session may have missed events: the process continued
+    /// before the daemon answered the registration or its traits and the daemon's file did not
+    /// enable it (`was_early`), or the program had closed the connection.
     fn note_late(&mut self, at: usize, registration: u32, session: u64, code: EnableCode, was_early: bool) {
         let id = self.peers[at].id;
         let reason = if self.take_missed(at, session, code) {
@@ -152,16 +153,16 @@ impl Control {
             return;
         };
         let (status, reason) = (Status::ERROR_TIMEOUT, reason.to_owned());
-        self.failed(at, 0, session, Trouble { registration: Some(registration), status, reason });
+        self.failed(at, 0, session, OrderFailure { registration: Some(registration), status, reason });
     }
 
-    /// The daemon has taken the memory that this process made, and says how to wake it.
+    /// Sets the eventfd to wake the daemon, which has taken the memory that this process made.
     fn region_taken(&self, owner: Owner, session: u64, descriptors: Vec<OwnedFd>) {
         let outlet = self.client.lock().table.find(owner, session).map(|open| open.outlet);
         let wake = descriptors.into_iter().next().filter(|wake| prepare_wake(wake.as_fd()).is_ok());
         if let (Some(outlet), Some(wake)) = (outlet, wake) {
             self.wakers.set(outlet, wake);
-            // What was rung before reached nobody.
+            // Rings before this had no effect.
             DOORBELL.ring_outlet(outlet);
         }
     }
@@ -172,7 +173,7 @@ impl Control {
         session: u64,
         params: &RegionParams,
         descriptors: Vec<OwnedFd>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), OrderFailure> {
         let mut shared = self.client.lock();
         shared.refused.retain(|r| (r.owner, r.session) != (owner, session));
         let opened = shared.open_region(owner, session, params, descriptors, self.wakers);
@@ -191,7 +192,7 @@ impl Control {
         code: EnableCode,
         params: &EnableParams,
         early: Option<&Early>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), OrderFailure> {
         let mut shared = self.client.lock();
         let Some(handle) = Handle::from_number(registration) else { return Ok(()) };
         let Some((outlet, ticket)) = shared.table.find(owner, session).map(|o| (o.outlet, o.ticket)) else {
@@ -199,7 +200,7 @@ impl Control {
         };
         let change = match code {
             EnableCode::Enable => shared.enable(handle, outlet, ticket, params),
-            EnableCode::Disable if handle.slot().unwish(1 << outlet) => Change::Changed,
+            EnableCode::Disable if handle.slot().disable_sessions(1 << outlet) => Change::Changed,
             EnableCode::Disable => Change::None,
             EnableCode::CaptureState => {
                 drop(shared);
@@ -208,33 +209,35 @@ impl Control {
             }
         };
         drop(shared);
-        // A forked child that takes over its parent's sessions has nothing new to tell.
+        // A forked child that takes over its parent's sessions has no change to report.
         let is_known = change == Change::Changed
             && code == EnableCode::Enable
             && early.is_some_and(|early| early.is_confirmed_by(params));
         if change != Change::None && !is_known && super::fork::is_ready() {
-            self.tell(vec![handle], params.source, for_provider(&params.filters));
+            self.run_callbacks(vec![handle], params.source, for_provider(&params.filters));
         }
         change.refusal().map_or(Ok(()), |(status, reason)| {
-            Err(Trouble { registration: Some(registration), status, reason: reason.to_owned() })
+            Err(OrderFailure { registration: Some(registration), status, reason: reason.to_owned() })
         })
     }
 
-    /// Tells a session where a registration lives; one that tells all sessions has told this one.
-    fn tell_module(&self, owner: Owner, registration: u32, session: u64) {
+    /// Sends a session the module of a registration, unless the registration sends it to all
+    /// sessions.
+    fn send_module(&self, owner: Owner, registration: u32, session: u64) {
         let Some(handle) = Handle::from_number(registration) else { return };
-        if handle.slot().tells_module() {
+        if handle.slot().sends_module() {
             return;
         }
-        // Takes the loader's lock, which must not be waited for under the client's: `client::track_binary` says why.
+        // Takes the loader's lock, which must not be waited for under the client's lock (see
+        // `client::track_binary`).
         let module = handle.find_module();
         let outlet = self.client.lock().table.find(owner, session).map(|open| open.outlet);
         if let Some(outlet) = outlet {
-            handle.slot().tell_session(outlet, &module);
+            handle.slot().send_module_to(outlet, &module);
         }
     }
 
-    /// Shuts writers out and says so. Callbacks come last: they may take their time.
+    /// Closes a session to writers and acknowledges it. Callbacks come last: they may take long.
     fn close(&mut self, at: usize, order: u32, session: u64) {
         let owner = Owner::Peer(self.peers[at].id);
         self.peers[at].offered.retain(|(offered, _)| *offered != session);
@@ -244,25 +247,25 @@ impl Control {
         if !closed.quiet {
             let reason = "a thread was stopped in the middle of a write, whose event is lost and not counted";
             let (status, reason) = (Status::ERROR_TIMEOUT, reason.to_owned());
-            self.failed(at, order, session, Trouble { registration: None, status, reason });
+            self.failed(at, order, session, OrderFailure { registration: None, status, reason });
         }
         self.acknowledge(at, order);
         // A connection that is gone is noticed soon enough.
         let _ = self.peers[at].flush();
-        self.tell(closed.changed, Guid::NULL, None);
+        self.run_callbacks(closed.changed, Guid::NULL, None);
     }
 
-    /// The daemon is gone, and its sessions with it.
+    /// Ends the sessions of a daemon that is gone.
     pub(super) fn end_peer(&self, peer: u64) {
         let owner = Owner::Peer(peer);
         let closed = self.client.end_sessions(|o| o.owner == owner);
         self.client.lock().refused.retain(|r| r.owner != owner);
-        self.tell(closed.changed, Guid::NULL, None);
+        self.run_callbacks(closed.changed, Guid::NULL, None);
     }
 }
 
 impl Shared {
-    /// A session wants a registration. What came of it.
+    /// Enables a registration for a session and returns the result.
     pub(crate) fn enable(
         &mut self,
         handle: Handle,
@@ -270,11 +273,11 @@ impl Shared {
         ticket: Ticket,
         params: &EnableParams,
     ) -> Change {
-        let change = handle.wish(outlet, ticket, params);
+        let change = handle.enable_session(outlet, ticket, params);
         if let Some(filter) = for_provider(&params.filters)
             && handle.slot().is_registering()
         {
-            // Of several sessions the last, as with a callback that is called for each.
+            // With several sessions the last filter, as with a callback that runs for each.
             self.filters.retain(|(number, _)| *number != handle.number());
             self.filters.push((handle.number(), filter.clone()));
         }
@@ -290,7 +293,7 @@ impl Shared {
         descriptors: Vec<OwnedFd>,
         wakers: &Wakers,
     ) -> Result<(), Error> {
-        let refuse = |why: &str| Err(Error::refused(Status::ERROR_INVALID_PARAMETER, why));
+        let refuse = |reason: &str| Err(Error::refused(Status::ERROR_INVALID_PARAMETER, reason));
         let mut descriptors = descriptors.into_iter();
         let (Some(memory), Some(wake)) = (descriptors.next(), descriptors.next()) else {
             return refuse("memory comes with two descriptors");
@@ -307,22 +310,23 @@ impl Shared {
         })
     }
 
-    /// An order for a session that is not open here: gone by now, which is nobody's fault, or never opened.
-    fn check_usable(&self, owner: Owner, session: u64) -> Result<(), Trouble> {
+    /// Checks an order for a session that is not open here: it has ended, which is no error, or was
+    /// never opened.
+    fn check_usable(&self, owner: Owner, session: u64) -> Result<(), OrderFailure> {
         match self.refused.iter().find(|r| (r.owner, r.session) == (owner, session)) {
-            Some(r) => Err(Trouble { registration: None, status: r.status, reason: r.reason.clone() }),
+            Some(r) => Err(OrderFailure { registration: None, status: r.status, reason: r.reason.clone() }),
             None => Ok(()),
         }
     }
 }
 
-/// Asks a provider for its state, with the level and masks of the session that asks.
+/// Requests a provider's state, with the level and masks of the requesting session.
 pub(crate) fn capture(handle: Handle, outlet: u8, params: &EnableParams) {
-    let wish = handle.slot().wish_of(outlet);
-    let wish = wish
+    let enable = handle.slot().enable_of_outlet(outlet);
+    let enable = enable
         .map_or(Combined { level: params.level, any: params.match_any, all: params.match_all }, |w| {
             Combined { level: w.level, any: w.any, all: w.all }
         });
-    handle.slot().tell_module_again(outlet);
-    handle.slot().capture_state(params.source, wish, &params.filters, 1 << (outlet & 63));
+    handle.slot().resend_module(outlet);
+    handle.slot().capture_state(params.source, enable, &params.filters, 1 << (outlet & 63));
 }

@@ -1,10 +1,11 @@
-//! The ways out of this process: 64 outlets in static memory, and which session each of them serves.
+//! The 64 outlets of this process in static memory, and the session that each serves.
 //!
 //! ```text
-//!   free ──open──▶ open (ticket) ──take──▶ closing ──free──▶ free
+//!   free ──open──▶ open (ticket) ──remove──▶ closing ──free──▶ free
 //! ```
 //!
-//! A writer finds an outlet by its number, whatever state it is in: a ticket that does not fit is refused there. The table is kept under the client's lock.
+//! A writer finds an outlet by its number in any state: the outlet refuses a ticket that does not
+//! fit. The client's lock protects the table.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -17,24 +18,25 @@ use traceweir_transport::ring::{Outlet, Ticket};
 use super::fork;
 use crate::error::{Error, Result};
 
-/// Sessions that one process can write to.
+/// Maximum number of sessions that one process can write to.
 pub(crate) const OUTLETS: usize = 64;
 
 static TABLE: [Outlet; OUTLETS] = [const { Outlet::new() }; OUTLETS];
 
-/// Outlets in use, changed under the client's lock. Not part of the table, because a forked child must know which ones its parent had.
+/// Outlets in use, changed under the client's lock. Not part of the table, because a forked child
+/// must know which ones its parent had.
 static IN_USE: AtomicU64 = AtomicU64::new(0);
 
-/// An outlet by its number.
+/// Returns an outlet by its number.
 #[inline(always)]
 pub(crate) fn get(outlet: u8) -> &'static Outlet {
     &TABLE[usize::from(outlet) % OUTLETS]
 }
 
-/// Who a session belongs to.
+/// The owner of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owner {
-    /// The daemon behind a connection.
+    /// The daemon of a connection, by the connection's number.
     Peer(u64),
     /// This process.
     Private,
@@ -47,13 +49,14 @@ pub(crate) struct Open {
     pub(crate) ticket: Ticket,
     pub(crate) owner: Owner,
     pub(crate) session: u64,
-    /// What a private session wants, of providers registered or to be registered; a daemon remembers that itself.
+    /// The enables of a private session, for providers registered now or later; a daemon keeps
+    /// those of its sessions itself.
     pub(crate) enables: Vec<(Guid, EnableParams)>,
-    /// A private session is told where providers live; of others a daemon remembers that too.
+    /// A private session records where providers live; for other sessions a daemon keeps this.
     pub(crate) tracks_binaries: bool,
 }
 
-/// Which outlets are in use, and for what.
+/// The outlets in use and their sessions.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     pub(crate) open: Vec<Open>,
@@ -81,13 +84,14 @@ impl Table {
         Ok(more)
     }
 
-    /// The session of an owner.
+    /// Finds the session of an owner.
     pub(crate) fn find(&mut self, owner: Owner, session: u64) -> Option<&mut Open> {
         self.open.iter_mut().find(|o| o.owner == owner && o.session == session)
     }
 
-    /// Takes sessions out; their outlets stay in use until they are freed. Their bits.
-    pub(crate) fn take(&mut self, which: impl Fn(&Open) -> bool) -> u64 {
+    /// Removes sessions and returns the bits of their outlets, which stay in use until they are
+    /// freed.
+    pub(crate) fn remove(&mut self, which: impl Fn(&Open) -> bool) -> u64 {
         let mut bits = 0;
         self.open.retain(|o| {
             let taken = which(o);
@@ -97,13 +101,13 @@ impl Table {
         bits
     }
 
-    /// Outlets that were closed can be used again.
+    /// Makes closed outlets available again.
     pub(crate) fn free(&mut self, outlets: u64) {
         IN_USE.fetch_and(!outlets, Ordering::Relaxed);
     }
 }
 
-/// The numbers of the outlets in a mask.
+/// Iterates over the numbers of the outlets in a mask.
 pub(crate) fn numbers(mut outlets: u64) -> impl Iterator<Item = u8> {
     std::iter::from_fn(move || {
         let next = (outlets != 0).then_some(outlets.trailing_zeros() as u8);
@@ -112,10 +116,12 @@ pub(crate) fn numbers(mut outlets: u64) -> impl Iterator<Item = u8> {
     })
 }
 
-/// In a forked child whose registrations no longer name its parent's sessions: forgets those, so that their outlets can be used again.
+/// Forgets the parent's sessions in a forked child whose registrations no longer name them, so that
+/// their outlets can be used again.
 pub(crate) fn abandon() {
-    // A writer that took an entry just before it was cleared is about to count a loss; an outlet that is forgotten before it gets there would not
-    // take the count. Whoever is counting already is waited for, and one that takes longer still counts in the parent's region.
+    // A writer that read an entry just before it was cleared is about to count a lost event; a
+    // forgotten outlet would not take the count. This waits for writers that are counting already;
+    // a slower one still counts in the parent's region.
     std::thread::sleep(Duration::from_millis(10));
     let inherited = IN_USE.load(Ordering::Relaxed) & fork::inherited();
     for outlet in numbers(inherited) {

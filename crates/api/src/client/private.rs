@@ -1,18 +1,22 @@
-//! Private sessions that a controller starts from outside: a daemon passes the request on, this process runs the session.
+//! Private sessions that a controller starts from outside: a daemon forwards the request, and this
+//! process runs the session.
 //!
 //! ```text
-//!   PrivateStart ────▶ session in this process's memory, file opened with its rights ──▶ PrivateState
-//!   PrivateEnable ───▶ providers of this process                                     ──▶ PrivateState
-//!   PrivateControl ──▶ query: at once; update, flush, stop: on a thread of their own ──▶ PrivateState
+//!   PrivateStart ──▶ session in this process's memory, file opened with its rights ┐
+//!   PrivateEnable ─▶ providers of this process                                     ├▶ PrivateState
+//!   PrivateControl ▶ query: at once; update, flush, stop: on a separate thread     ┘
 //!   the daemon is gone ─▶ the session ends, its file is finalised
 //! ```
 //!
-//! 1. Starting and enabling are done by the control thread, in order, enabling with the help of the thread of callbacks: what a daemon says before `Registered` has been carried out when a
-//!    registration returns, so a process that comes later records its first event.
-//! 2. What waits for a disk never holds up the control thread; a few such orders may be under way, the next is told that we are busy.
-//! 3. A session is run, and goes on in another file, only for this process's user and for root, and where this process has more rights than its user only for
-//!    root: nobody else chooses which files are written with our rights (`rights`). What becomes of a file is `private`'s business, whoever asked.
-//! 4. The descriptors of a private session are the library's (`private`).
+//! 1. The control thread starts and enables sessions in order, with the callback thread for
+//!    enables: orders that a daemon sends before `Registered` are done when a registration returns,
+//!    so a process that starts later records its first event.
+//! 2. Work that waits for a disk never blocks the control thread. A few such orders may be in
+//!    progress; the next one is refused as busy.
+//! 3. A session runs, and continues in another file, only for this process's user and for root, and
+//!    if this process is more privileged than its user, only for root: no other user chooses which
+//!    files are written with its rights (`rights`). `private` handles the file in all cases.
+//! 4. The descriptors of a private session belong to the library (`private`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,36 +28,36 @@ use traceweir_transport::message::{
 
 use super::control::Control;
 use super::outlets::Owner;
-use super::rights::Voice;
+use super::rights::DaemonCredentials;
 use super::shared::Command;
 use super::{Client, orders, process};
 use crate::error::{Error, Result};
 use crate::private::PrivateSession;
 use crate::provider::Handle;
 
-/// Orders that wait for a disk at the same time.
+/// Maximum number of orders that wait for a disk at the same time.
 const MAX_UNDER_WAY: usize = 16;
 
 static UNDER_WAY: AtomicUsize = AtomicUsize::new(0);
 
-/// A session that a daemon asked for.
+/// A session that a daemon started in this process.
 #[derive(Debug)]
 pub(super) struct Member {
     peer: u64,
-    /// As the daemon numbers it.
+    /// The number that the daemon gave it.
     session: u64,
     run: Arc<PrivateSession>,
 }
 
-/// Where an answer goes.
+/// The connection and order that a reply goes to.
 #[derive(Clone, Copy, Debug)]
-struct Question {
+struct ReplyTarget {
     peer: u64,
     order: u32,
     session: u64,
 }
 
-impl Question {
+impl ReplyTarget {
     fn answer(self, outcome: Result<Properties>) -> Message {
         let Self { order, session, .. } = self;
         let (status, reason, properties) = match outcome {
@@ -65,7 +69,7 @@ impl Question {
 }
 
 impl Control {
-    /// Runs a session for whoever controls a daemon.
+    /// Runs a session for a controller of a daemon.
     pub(super) fn private_start(
         &mut self,
         at: usize,
@@ -74,33 +78,33 @@ impl Control {
         starter: u32,
         config: &SessionConfig,
     ) {
-        let question = self.question(at, order, session);
-        let voice = self.voice(at);
-        let outcome = self.begin_private(question, &voice, starter, config);
-        self.peers[at].say(question.answer(outcome));
+        let target = self.reply_target(at, order, session);
+        let daemon = self.daemon_credentials(at);
+        let outcome = self.begin_private(target, &daemon, starter, config);
+        self.peers[at].queue(target.answer(outcome));
     }
 
     fn begin_private(
         &mut self,
-        question: Question,
-        voice: &Voice,
+        target: ReplyTarget,
+        daemon: &DaemonCredentials,
         starter: u32,
         config: &SessionConfig,
     ) -> Result<Properties> {
-        let is_known = self.member(question).is_some();
+        let is_known = self.member(target).is_some();
         // Rights are checked on the thread that opens the file.
-        voice.check(starter)?;
+        daemon.check(starter)?;
         if is_known {
-            let why = "this process runs the private session already";
-            return Err(Error::refused(Status::ERROR_ALREADY_EXISTS, why));
+            let reason = "this process runs the private session already";
+            return Err(Error::refused(Status::ERROR_ALREADY_EXISTS, reason));
         }
         let run = PrivateSession::start_from_outside(config)?;
         let properties = run.query();
-        self.members.push(Member { peer: question.peer, session: question.session, run: Arc::new(run) });
+        self.members.push(Member { peer: target.peer, session: target.session, run: Arc::new(run) });
         Ok(properties)
     }
 
-    /// Enables, disables or asks for state.
+    /// Enables or disables a provider, or requests its state.
     pub(super) fn private_enable(
         &mut self,
         at: usize,
@@ -109,9 +113,9 @@ impl Control {
         code: EnableCode,
         params: &EnableParams,
     ) {
-        let question = self.question(at, order, session);
+        let target = self.reply_target(at, order, session);
         let (client, params) = (self.client, params.clone());
-        let outcome = self.member(question).ok_or_else(gone).and_then(|run| {
+        let outcome = self.member(target).ok_or_else(gone).and_then(|run| {
             self.in_program(move || {
                 match code {
                     EnableCode::Enable => run.enable(provider, &params)?,
@@ -127,7 +131,7 @@ impl Control {
                 Ok(run.query())
             })
         });
-        self.peers[at].say(question.answer(outcome));
+        self.peers[at].queue(target.answer(outcome));
     }
 
     /// Queries, changes or ends a session.
@@ -138,77 +142,80 @@ impl Control {
         asker: u32,
         wanted: Wanted,
     ) {
-        let question = self.question(at, order, session);
-        let Some(run) = self.member(question) else {
-            return self.peers[at].say(question.answer(Err(gone())));
+        let target = self.reply_target(at, order, session);
+        let Some(run) = self.member(target) else {
+            return self.peers[at].queue(target.answer(Err(gone())));
         };
-        let voice = self.voice(at);
+        let daemon = self.daemon_credentials(at);
         match wanted {
-            Wanted::Query => self.peers[at].say(question.answer(Ok(run.query()))),
+            Wanted::Query => self.peers[at].queue(target.answer(Ok(run.query()))),
             Wanted::Stop => {
-                self.members.retain(|it| (it.peer, it.session) != (question.peer, session));
-                self.apart(at, question, move || run.end());
+                self.members.retain(|member| (member.peer, member.session) != (target.peer, session));
+                self.apart(at, target, move || run.end());
             }
-            Wanted::Update(Update { flush_timer, log_file, .. }) => self.apart(at, question, move || {
-                log_file.as_ref().map_or(Ok(()), |_| voice.check(asker))?;
-                // The others were refused by the daemon where they would have changed anything.
+            Wanted::Update(Update { flush_timer, log_file, .. }) => self.apart(at, target, move || {
+                log_file.as_ref().map_or(Ok(()), |_| daemon.check(asker))?;
+                // The daemon has refused other changes that would have had an effect.
                 run.update(&Update { flush_timer, log_file, ..Update::default() })
             }),
-            Wanted::Flush { log_file } => self.apart(at, question, move || {
-                log_file.as_ref().map_or(Ok(()), |_| voice.check(asker))?;
+            Wanted::Flush { log_file } => self.apart(at, target, move || {
+                log_file.as_ref().map_or(Ok(()), |_| daemon.check(asker))?;
                 run.flush(log_file.as_deref())
             }),
             Wanted::Outcome | Wanted::Increment | Wanted::ConvertToRealTime => {
-                let why = "a private session has no such thing";
-                self.peers[at].say(question.answer(Err(Error::refused(Status::ERROR_INVALID_FUNCTION, why))));
+                let reason = "private sessions do not support this operation";
+                self.peers[at]
+                    .queue(target.answer(Err(Error::refused(Status::ERROR_INVALID_FUNCTION, reason))));
             }
         }
     }
 
-    /// Where the memory of a session is that a daemon numbers so: its own, or, of one that is run here, ours.
-    pub(super) fn place_of(&self, at: usize, session: u64) -> (Owner, u64) {
-        match self.member(self.question(at, 0, session)) {
+    /// Returns the owner and number of a session that a daemon names: the daemon's, or a private
+    /// one that runs here.
+    pub(super) fn owner_of(&self, at: usize, session: u64) -> (Owner, u64) {
+        match self.member(self.reply_target(at, 0, session)) {
             Some(run) => (Owner::Private, run.id()),
             None => (Owner::Peer(self.peers[at].id), session),
         }
     }
 
-    /// A daemon is gone: its sessions end here, as if it had stopped them.
+    /// Ends the sessions of a daemon that is gone, as if it had stopped them.
     pub(super) fn end_private(&mut self, peer: u64) {
-        let (ended, rest) = std::mem::take(&mut self.members).into_iter().partition(|it| it.peer == peer);
+        let (ended, rest) =
+            std::mem::take(&mut self.members).into_iter().partition(|member| member.peer == peer);
         self.members = rest;
         let ended: Vec<Member> = ended;
         if !ended.is_empty() {
-            // Dropping a session finalises its file; where there is no thread for that it is done here.
+            // Dropping a session finalises its file; without a thread for that, it happens here.
             let _ = process::spawn_quiet("traceweir-end", move || drop(ended));
         }
     }
 
-    fn question(&self, at: usize, order: u32, session: u64) -> Question {
-        Question { peer: self.peers[at].id, order, session }
+    fn reply_target(&self, at: usize, order: u32, session: u64) -> ReplyTarget {
+        ReplyTarget { peer: self.peers[at].id, order, session }
     }
 
-    fn voice(&self, at: usize) -> Voice {
-        Voice::of(&self.peers[at].connection)
+    fn daemon_credentials(&self, at: usize) -> DaemonCredentials {
+        DaemonCredentials::from_connection(&self.peers[at].connection)
     }
 
-    fn member(&self, question: Question) -> Option<Arc<PrivateSession>> {
-        let is_meant = |it: &&Member| (it.peer, it.session) == (question.peer, question.session);
-        self.members.iter().find(is_meant).map(|it| Arc::clone(&it.run))
+    fn member(&self, target: ReplyTarget) -> Option<Arc<PrivateSession>> {
+        let is_meant = |member: &&Member| (member.peer, member.session) == (target.peer, target.session);
+        self.members.iter().find(is_meant).map(|member| Arc::clone(&member.run))
     }
 
-    /// Has something done that runs callbacks.
+    /// Runs `work`, which runs callbacks, on the callback thread.
     fn in_program<T: Send + 'static>(&self, work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
         let failed =
             || Err(Error::refused(Status::ERROR_NO_SYSTEM_RESOURCES, "the request ended in a panic"));
         self.callbacks.run(work).unwrap_or_else(failed)
     }
 
-    /// Does what may wait for a disk on a thread of its own.
+    /// Runs work that may wait for a disk on a separate thread.
     fn apart(
         &mut self,
         at: usize,
-        question: Question,
+        target: ReplyTarget,
         work: impl FnOnce() -> Result<Properties> + Send + 'static,
     ) {
         let client = self.client;
@@ -216,29 +223,29 @@ impl Control {
             || Error::refused(Status::ERROR_BUSY, "too many changes of private sessions are under way");
         if UNDER_WAY.fetch_add(1, Ordering::Relaxed) >= MAX_UNDER_WAY {
             UNDER_WAY.fetch_sub(1, Ordering::Relaxed);
-            return self.peers[at].say(question.answer(Err(busy())));
+            return self.peers[at].queue(target.answer(Err(busy())));
         }
         let spawned = process::spawn_quiet("traceweir-priv", move || {
-            let answer = question.answer(work());
+            let answer = target.answer(work());
             UNDER_WAY.fetch_sub(1, Ordering::Relaxed);
-            client.say_later(question.peer, answer);
+            client.send_later(target.peer, answer);
         });
         if spawned.is_err() {
             UNDER_WAY.fetch_sub(1, Ordering::Relaxed);
-            self.peers[at].say(question.answer(Err(busy())));
+            self.peers[at].queue(target.answer(Err(busy())));
         }
     }
 }
 
 impl Client {
-    /// Has the control thread say something to a daemon, if it is still there.
-    fn say_later(&self, peer: u64, message: Message) {
-        self.lock().commands.push(Command::Say { peer, message: Box::new(message) });
+    /// Sends a message to a daemon through the control thread, if it is still connected.
+    fn send_later(&self, peer: u64, message: Message) {
+        self.lock().commands.push(Command::Send { peer, message: Box::new(message) });
         self.wake();
     }
 }
 
 fn gone() -> Error {
-    let why = "this process does not run the private session";
-    Error::refused(Status::ERROR_WMI_INSTANCE_NOT_FOUND, why)
+    let reason = "this process does not run the private session";
+    Error::refused(Status::ERROR_WMI_INSTANCE_NOT_FOUND, reason)
 }

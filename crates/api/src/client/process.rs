@@ -1,15 +1,23 @@
-//! What the library asks of the process it lives in: quiet threads, word of forks and of the exit, not to be unloaded.
+//! Process hooks of the library: threads without signals, fork and exit handlers, protection
+//! against unloading.
 //!
-//! | What | How |
+//! | Purpose | Means |
 //! |---|---|
-//! | a thread that takes no signals | all signals are blocked while it is started, so that it inherits the mask |
-//! | descriptors that the program cannot close | the control thread unshares its descriptor table and opens everything there; where a sandbox refuses that, high numbers that are checked before each use (`tokens`, `repair`) |
-//! | fork | `pthread_atfork`: the child registers anew; where descriptors could not be separated it first closes its copies of the parent's sockets, so that daemons see the parent's end |
-//! | exit | `atexit`: private sessions are finalised, the provider sockets removed |
-//! | `dlclose` | the module that holds this code is opened once more with `RTLD_NODELETE`: threads and handlers outlive the last close |
+//! | a thread that takes no signals | all signals are blocked while it starts; it inherits the mask
+//! |
+//! | descriptors that the program cannot close | a separate descriptor table of the control thread
+//! |
+//! | fork | `pthread_atfork`: the child registers again |
+//! | exit | `atexit`: finalises private sessions and removes the provider sockets |
+//! | `dlclose` | this module is opened once more with `RTLD_NODELETE` |
 //!
-//! `dladdr` and `dlopen` are looked up as weak symbols. A statically linked program does not have them, and nothing can unload it either; a plain reference
-//! would drag the dynamic loader into it.
+//! If a sandbox refuses a separate descriptor table, the library uses high numbers that it checks
+//! before each use (`tokens`, `repair`), and a forked child first closes its copies of the parent's
+//! sockets, so that daemons notice the end of the parent. Threads and handlers outlive the last
+//! `dlclose`.
+//!
+//! `dladdr` and `dlopen` are resolved as weak symbols. A statically linked program does not have
+//! them, and cannot be unloaded either; a plain reference would link the dynamic loader into it.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -22,9 +30,10 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 
 use rustix::event::EventfdFlags;
 
-/// The calling thread takes no signals while it lives, and the threads it starts never do.
+/// Blocks all signals of the calling thread while it lives; threads started meanwhile inherit the
+/// mask.
 struct Quiet {
-    /// The mask before; missing where it could not be changed.
+    /// The former mask; missing if it could not be changed.
     before: Option<libc::sigset_t>,
 }
 
@@ -51,7 +60,7 @@ impl Drop for Quiet {
     }
 }
 
-/// Does something that starts threads, which are to take no signals.
+/// Runs `work` with signals blocked, so that threads it starts take none.
 pub(crate) fn quietly<T>(work: impl FnOnce() -> T) -> T {
     let _quiet = Quiet::new();
     work()
@@ -70,49 +79,54 @@ pub(crate) fn spawn_quiet(name: &str, body: impl FnOnce() + Send + 'static) -> i
 }
 
 thread_local! {
-    /// This thread has a descriptor table that is not the program's.
+    /// This thread has a descriptor table separate from the program's.
     static IS_SEPARATE: Cell<bool> = const { Cell::new(false) };
-    /// This thread shares the descriptors of the control thread, whether those are the program's too or not.
+    /// This thread shares the descriptors of the control thread, which may also be the program's.
     static IS_LIBRARY_THREAD: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether this thread shares the descriptors of the control thread.
+/// Returns whether this thread shares the descriptors of the control thread.
 pub(crate) fn is_library_thread() -> bool {
     IS_LIBRARY_THREAD.get()
 }
 
-/// Whether this thread opens descriptors for the library in the table of the program, which may close any of them.
+/// Returns whether this thread opens library descriptors in the program's table, where the program
+/// may close them.
 pub(crate) fn shares_descriptors() -> bool {
     IS_LIBRARY_THREAD.get() && !IS_SEPARATE.get()
 }
 
-/// Has this thread act as one of the library in a sandbox.
+/// Makes this thread act like a library thread in a sandbox.
 #[cfg(test)]
 pub(crate) fn share_descriptors() {
     IS_LIBRARY_THREAD.set(true);
 }
 
-/// The highest number that the library reaches for: the kernel keeps a table as large as the highest number in use.
+/// The highest number that the library uses: the kernel keeps a table as large as the highest
+/// number in use.
 const HIGHEST_NUMBER: u64 = 4096;
-/// Numbers up there that the library can use.
+/// Number of high numbers that the library can use.
 const HIGH_NUMBERS: u64 = 256;
 
-/// The lowest number for descriptors of the library in a table that it shares with the program: the program opens low numbers first.
+/// Returns the lowest number for library descriptors in a table that the program shares: the
+/// program opens low numbers first.
 pub(crate) fn lowest_number() -> RawFd {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     let limit = limit.unwrap_or(HIGHEST_NUMBER).min(HIGHEST_NUMBER);
     RawFd::try_from(limit - HIGH_NUMBERS.min(limit / 2)).unwrap_or(0)
 }
 
-/// Gives this thread a descriptor table of its own, which the threads that it starts share. Where the system refuses that, the descriptors that it opens
-/// stay the program's ([`shares_descriptors`]).
+/// Gives this thread its own descriptor table, which the threads that it starts share. If the
+/// system refuses, its descriptors stay in the program's table ([`shares_descriptors`]).
 ///
-/// A program may close every descriptor and open its own files under the same numbers, as `closefrom` and classic daemons do; no check before a use can
-/// tell that for sure. Nothing of the program stays open here: a pipe whose end it closes is closed. The numbers of the standard streams are taken, so that a
-/// message of the runtime goes nowhere, and not into a socket.
+/// A program may close every descriptor and open its own files under the same numbers, as
+/// `closefrom` and classic daemons do; no check before a use is reliable. No descriptor of the
+/// program stays open here, so a pipe whose end it closes is closed. The numbers of the standard
+/// streams are occupied, so that a message of the runtime does not go into a socket.
 pub(crate) fn separate_descriptors() {
     IS_LIBRARY_THREAD.set(true);
-    // SAFETY: closes no descriptor that anything on this thread uses: it has only just started. Those of the program are in its own table.
+    // SAFETY: closes no descriptor that anything on this thread uses: it has only just started.
+    // Those of the program are in its own table.
     let unshared =
         unsafe { libc::syscall(libc::SYS_close_range, 0_u32, u32::MAX, libc::CLOSE_RANGE_UNSHARE) };
     // Linux before 5.9, and sandboxes that do not know the call.
@@ -125,13 +139,14 @@ pub(crate) fn separate_descriptors() {
     }
     IS_SEPARATE.set(true);
     for _ in 0..3 {
-        // The lowest free number each. Kept open for ever; reading one finds nothing, and writing text to it fails or counts.
+        // The lowest free number each. Kept open forever; reading one finds nothing, and writing
+        // text to it fails or counts.
         let placeholder = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let _ = placeholder.map(IntoRawFd::into_raw_fd);
     }
 }
 
-/// Closes the copies of the program's descriptors in a table that was copied.
+/// Closes the copies of the program's descriptors in a copied table.
 fn close_copies() {
     let listed = std::fs::read_dir("/proc/thread-self/fd").map(|entries| {
         let names = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -145,9 +160,10 @@ fn close_copies() {
     }
 }
 
-/// The nice value of a thread that others wait for, as the session's threads have it.
+/// The nice value of a thread that others wait for, equal to that of the session's threads.
 const NICE: i32 = -10;
-/// The slice of such a thread: it runs for moments, and one with a short slice is let in before those with longer ones (Linux 6.12).
+/// The slice of such a thread: it runs for moments, and the scheduler prefers threads with short
+/// slices (Linux 6.12).
 const SLICE_NS: u64 = 100_000;
 
 /// `struct sched_attr` in its first version (sched_setattr(2)).
@@ -163,10 +179,11 @@ struct SchedAttr {
     period: u64,
 }
 
-/// Has this thread run as soon as it is woken, as far as the system allows: with a lower nice value where that is permitted, and a short slice where the kernel knows
-/// such. Threads of other than the usual policy stay as they are.
-pub(crate) fn come_first() {
-    // SAFETY: asks for the policy of the calling thread; no memory is involved.
+/// Raises the priority of this thread as far as the system allows: a lower nice value if permitted,
+/// and a short slice if the kernel supports it. Threads with another scheduling policy stay
+/// unchanged.
+pub(crate) fn raise_priority() {
+    // SAFETY: queries the policy of the calling thread; no memory is involved.
     if unsafe { libc::sched_getscheduler(0) } != libc::SCHED_OTHER {
         return;
     }
@@ -183,11 +200,13 @@ pub(crate) fn come_first() {
         deadline: 0,
         period: 0,
     };
-    // SAFETY: reads the structure, which says its size, for the calling thread; a kernel that cannot do it refuses.
+    // SAFETY: reads the structure, whose size it contains, for the calling thread; an older kernel
+    // refuses the call.
     unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0) };
 }
 
-/// Has the handlers called after a fork, in the child, and at the exit of the process. Once for the life of the program.
+/// Registers the handlers that run in a forked child and at the exit of the process. Once for the
+/// life of the program.
 pub(crate) fn watch(forked: extern "C" fn(), exiting: extern "C" fn()) {
     static WATCHED: AtomicBool = AtomicBool::new(false);
     if !WATCHED.swap(true, Ordering::Relaxed) {
@@ -199,11 +218,12 @@ pub(crate) fn watch(forked: extern "C" fn(), exiting: extern "C" fn()) {
     }
 }
 
-/// The address of a symbol that may be missing.
+/// Returns the address of a symbol that may be missing.
 macro_rules! weak {
     ($name:literal) => {{
         let address: *const c_void;
-        // SAFETY: reads the entry of the global offset table that the linker fills with the symbol's address, or with 0.
+        // SAFETY: reads the entry of the global offset table that the linker fills with the
+        // symbol's address, or with 0.
         #[cfg(target_arch = "x86_64")]
         unsafe {
             std::arch::asm!(
@@ -253,16 +273,19 @@ pub(crate) fn pin() {
     // SAFETY: zeroed before, and filled where found; all zeros are a valid `Dl_info`.
     let info = unsafe { info.assume_init() };
     if found && !info.dli_fname.is_null() {
-        // SAFETY: a NUL-terminated name owned by the loader. With NOLOAD nothing is loaded or run: for the program itself or an unknown name it
-        // returns null, for this module it raises the count, which is never lowered.
+        // SAFETY: a NUL-terminated name owned by the loader. With NOLOAD nothing is loaded or run:
+        // for the program itself or an unknown name it returns null; for this module it raises the
+        // count, which is never lowered.
         unsafe { dlopen(info.dli_fname, libc::RTLD_LAZY | libc::RTLD_NOLOAD | libc::RTLD_NODELETE) };
     }
 }
 
-/// Sockets of this process by descriptor and inode, for its forked children: found without a lock, whatever a thread was doing at the fork.
+/// Sockets of this process by descriptor and inode, for its forked children: found without a lock,
+/// whatever a thread was doing at the fork.
 static SOCKETS: [(AtomicI32, AtomicU64); 32] = [const { (AtomicI32::new(-1), AtomicU64::new(0)) }; 32];
 
-/// Remembers a socket that children must close: one in the program's descriptor table, which a fork copies.
+/// Remembers a socket that children must close: one in the program's descriptor table, which a fork
+/// copies.
 pub(crate) fn remember(socket: BorrowedFd<'_>) {
     if IS_SEPARATE.get() {
         return;
@@ -287,19 +310,21 @@ pub(crate) fn forget(socket: BorrowedFd<'_>) {
     }
 }
 
-/// In a forked child: closes its copies of the parent's sockets. A descriptor that is something else by now (the program closed all and opened others) is
-/// left alone, which the inode tells.
+/// Closes the copies of the parent's sockets in a forked child. The inode shows whether a
+/// descriptor is something else by now (the program closed all and opened others); such a
+/// descriptor is left alone.
 pub(crate) fn close_inherited() {
     for (fd, inode) in &SOCKETS {
         let number = fd.swap(-1, Ordering::Acquire);
         if number < 0 {
             continue;
         }
-        // SAFETY: borrowed for one call; where nothing is open under this number the call fails.
+        // SAFETY: borrowed for one call, which fails if the number is not open.
         let socket = unsafe { BorrowedFd::borrow_raw(number) };
         let same = rustix::fs::fstat(socket.as_fd()).is_ok_and(|s| s.st_ino == inode.load(Ordering::Relaxed));
         if same {
-            // SAFETY: the copy that the fork made of a socket of the library; its owner in this memory is never used nor dropped.
+            // SAFETY: the copy that the fork made of a socket of the library; its owner in this
+            // memory is never used nor dropped.
             unsafe { libc::close(number) };
         }
     }

@@ -1,9 +1,10 @@
-//! A value that another thread will give, waited for with a limit.
+//! A value that another thread provides, awaited with a timeout.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// One end gives, the other waits. A channel would do, but waiting on one touches thread-local state that is gone in an exit handler.
+/// A single value that one thread provides and another awaits. A channel would do, but waiting on
+/// one uses thread-local state that is gone in an exit handler.
 #[derive(Debug)]
 pub(crate) struct Promise<T>(Arc<(Mutex<Option<T>>, Condvar)>);
 
@@ -18,13 +19,13 @@ impl<T> Promise<T> {
         Self(Arc::new((Mutex::new(None), Condvar::new())))
     }
 
-    /// Gives the value.
+    /// Provides the value.
     pub(crate) fn keep(&self, value: T) {
         *self.0.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(value);
         self.0.1.notify_all();
     }
 
-    /// Waits for the value, at most so long.
+    /// Waits for the value, for at most `within`.
     pub(crate) fn wait(&self, within: Duration) -> Option<T> {
         let deadline = Instant::now() + within;
         let mut value = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,17 +1,18 @@
-//! Descriptors that the program has closed.
+//! Recovery from descriptors that the program closed.
 //!
 //! ```text
-//!   the library has a table of its own ─▶ the program cannot reach it: nothing to do
+//!   the library has its own table ─▶ the program cannot reach it: nothing to do
 //!   a sandbox refuses that ─▶ high numbers, checked before each use (`tokens`, `socket::Held`)
 //!        └─ a number is not ours any more ─▶ neither used nor closed, and forgotten
-//!             what wakes the control thread   made anew
-//!             a listener                      listens anew, under another name
-//!             a connection, an eventfd        the connection is lost (`control`) ─▶ connect again (`again`)
+//!             the bell of the control thread  made again
+//!             a listener                      listens again, under another name
+//!             a connection, an eventfd        the connection is lost (`control`)
+//!                                             ─▶ reconnect (`again`)
 //!                                             ─▶ each session that comes back counts the process
 //! ```
 //!
-//! The check comes before the use, so a program that closes a number and opens a file under it between
-//! the two is harmed all the same. A table of one's own is the only protection without that window.
+//! The check precedes the use, so a program that closes a number and opens a file under it between
+//! the two is still harmed. A separate table is the only protection without that window.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -23,10 +24,10 @@ use super::link::Link;
 use super::outlets::Owner;
 use super::process;
 
-/// How often descriptors are checked that nothing uses meanwhile.
+/// The interval at which unused descriptors are checked.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 
-/// Sessions that are remembered at most; some end and never come back.
+/// Maximum number of remembered sessions; some end and never come back.
 const MAX_MISSED: usize = 256;
 
 /// Sessions that may have missed events while the library had lost its descriptors: folder and
@@ -46,17 +47,17 @@ impl Missed {
 }
 
 impl Control {
-    /// How long the control thread may sleep before it checks its descriptors.
+    /// Returns how long the control thread may sleep before it checks its descriptors.
     pub(super) fn check_within(&self) -> Option<Duration> {
         process::shares_descriptors().then_some(CHECK_EVERY)
     }
 
-    /// Finds descriptors that the program has closed, and replaces them.
+    /// Finds descriptors that the program closed, and replaces them.
     pub(super) fn repair(&mut self) {
         if !process::shares_descriptors() {
             return;
         }
-        // Where there is no descriptor for it now, it is tried again when the next check is due.
+        // If no descriptor is available now, the next check tries again.
         let _ = self.wakers.renew_bell();
         let lost = self.wakers.take_lost();
         let shared = self.client.lock();
@@ -70,7 +71,7 @@ impl Control {
             } else if owners.contains(&Owner::Peer(peer.id)) {
                 let link = peer.link;
                 self.note_missed(at);
-                self.again.closed_by_program(link);
+                self.reconnects.closed_by_program(link);
                 self.lose(at);
             }
         }
@@ -91,7 +92,7 @@ impl Control {
         }
     }
 
-    /// Whether a session that enables a registration has missed events; asked once.
+    /// Returns whether a session that enables a registration has missed events, and forgets it.
     pub(super) fn take_missed(&mut self, at: usize, session: u64, code: EnableCode) -> bool {
         let link = self.peers[at].link;
         let before = self.missed.0.len();

@@ -1,18 +1,22 @@
-//! Whose rights this process has, and for whom it therefore opens files.
+//! The rights of this process, and the users for which it therefore opens files.
 //!
 //! ```text
-//!   who asks                              the daemon that says so    files are opened
-//!   root                                  root's                     yes
-//!   the user of this process              root's, or his own         yes, unless this process has more rights than he
-//!   anybody else, or root by his word     any                        no
+//!   requesting user                          daemon that reports it     files are opened
+//!   root                                     root's                     yes
+//!   the user of this process                 root's, or the user's own  yes, unless this process
+//!                                                                       is more privileged
+//!   another user, or root by a user's daemon any                        no
 //! ```
 //!
-//! A process has more rights than its user's others where its program file gave it some when it was started (set-user-id, set-group-id, capabilities of the
-//! file: `AT_SECURE`), where its users or groups are not all the same one, where it may use a capability, or where it is in a group that the daemon who speaks
-//! for the user is not in. All but the first are looked at when somebody asks: a process may gain and drop rights while it runs. What a daemon of root's tells of
-//! a user was compared by that daemon, by the groups of both connections.
+//! A process is more privileged than the others of its user if its program file granted rights when
+//! it was started (set-user-id, set-group-id, capabilities of the file: `AT_SECURE`), if its user
+//! ids or group ids are not all equal, if it may use a capability, or if it is in a group that the
+//! user's daemon is not in. All but the first are checked at each request: a process may gain and
+//! drop rights while it runs. A daemon of root has compared the groups of both connections before
+//! it forwards a user's request.
 //!
-//! A program with rights of its file is found by the system's daemon only, and believes nobody but root: its user could be a daemon himself.
+//! Only the system's daemon finds a program with rights of its file, and the program trusts only
+//! root: its user could run a daemon.
 
 use rustix::process::{getegid, geteuid, getgid, getuid};
 use traceweir_format::spec::status::Status;
@@ -21,63 +25,65 @@ use traceweir_transport::socket::Connection;
 
 use crate::error::{Error, Result};
 
-/// Whether a daemon of this user may trace this process at all, where the folder is not his.
+/// Returns whether a daemon of this user may trace this process at all, in a folder of another
+/// user.
 pub(super) fn believes(daemon: u32) -> bool {
     daemon == 0 || (daemon == geteuid().as_raw() && !is_privileged_by_file())
 }
 
-/// A daemon at the other end of a connection: for whom it can speak.
+/// The user and groups of the daemon at the other end of a connection.
 #[derive(Clone, Debug)]
-pub(super) struct Voice {
+pub(super) struct DaemonCredentials {
     uid: u32,
-    /// All its groups.
+    /// All groups of the daemon.
     groups: Vec<u32>,
 }
 
-impl Voice {
-    /// By what the kernel keeps with the connection.
-    pub(super) fn of(connection: &Connection) -> Self {
+impl DaemonCredentials {
+    /// Reads the credentials that the kernel keeps with the connection.
+    pub(super) fn from_connection(connection: &Connection) -> Self {
         let peer = connection.peer();
         let mut groups = connection.peer_groups().unwrap_or_default();
         groups.push(peer.gid);
         Self { uid: peer.uid, groups }
     }
 
-    /// Whether a user may, by this daemon's word, have us open files with our rights.
+    /// Checks whether a user may, by this daemon's report, have this process open files with its
+    /// rights.
     pub(super) fn check(&self, user: u32) -> Result<()> {
-        let denied = |why: String| Err(Error::refused(Status::ERROR_ACCESS_DENIED, why));
+        let denied = |reason: String| Err(Error::refused(Status::ERROR_ACCESS_DENIED, reason));
         if user == 0 && self.uid == 0 {
             return Ok(());
         }
-        let own = Own::now();
+        let own = OwnRights::now();
         if user != own.effective_user || (self.uid != 0 && self.uid != user) {
-            return denied(format!("user {user} may not have files written by a process of another user"));
+            return denied(format!("user {user} may not write files through a process of another user"));
         }
         match own.exceeds(self) {
             None => Ok(()),
             Some(what) => denied(format!(
-                "this process has rights that user {user} lacks ({what}): only root may have files written by it"
+                "this process has rights that user {user} lacks ({what}): only root may write files through it"
             )),
         }
     }
 }
 
-/// The rights of the calling thread, which opens files or starts the one that does.
+/// The rights of the calling thread, which opens files or starts the thread that does.
 #[derive(Clone, Debug)]
-struct Own {
+struct OwnRights {
     by_file: bool,
     effective_user: u32,
-    /// Real, saved and of the file system, where they are told.
+    /// Real, saved and file-system user ids, as far as they are known.
     users: Vec<u32>,
-    /// The group that files are opened with, and the others of the same kind.
+    /// The group that files are opened with, and the real, saved and file-system group ids.
     group: u32,
     groups: Vec<u32>,
-    /// Groups beside these.
+    /// Supplementary groups.
     others: Vec<u32>,
     has_capabilities: bool,
 }
 
-impl Own {
+impl OwnRights {
     fn now() -> Self {
         let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
         let numbers = |name: &str| -> Vec<u32> {
@@ -87,23 +93,27 @@ impl Own {
         let (mut users, mut groups) = (numbers("Uid:"), numbers("Gid:"));
         users.push(getuid().as_raw());
         groups.push(getgid().as_raw());
-        let permitted = rustix::thread::capabilities(None).map(|it| it.permitted);
+        let permitted = rustix::thread::capabilities(None).map(|sets| sets.permitted);
         Self {
             by_file: is_privileged_by_file(),
             effective_user: geteuid().as_raw(),
             users,
             group: getegid().as_raw(),
             groups,
-            others: rustix::process::getgroups().unwrap_or_default().iter().map(|it| it.as_raw()).collect(),
-            // What cannot be told may be anything.
-            has_capabilities: permitted.map_or(true, |it| !it.is_empty()),
+            others: rustix::process::getgroups()
+                .unwrap_or_default()
+                .iter()
+                .map(|group| group.as_raw())
+                .collect(),
+            // Unknown capabilities count as some.
+            has_capabilities: permitted.map_or(true, |permitted| !permitted.is_empty()),
         }
     }
 
-    /// What it has that the user for whom this daemon speaks has not.
-    fn exceeds(&self, voice: &Voice) -> Option<&'static str> {
+    /// Returns which right this process has that the daemon's user lacks.
+    fn exceeds(&self, daemon: &DaemonCredentials) -> Option<&'static str> {
         // Root's daemon has every group, and has compared them.
-        let is_foreign = |group: &u32| voice.uid != 0 && !voice.groups.contains(group);
+        let is_foreign = |group: &u32| daemon.uid != 0 && !daemon.groups.contains(group);
         if self.by_file {
             Some("those of its program file")
         } else if self.users.iter().any(|user| *user != self.effective_user) {
@@ -125,8 +135,8 @@ impl Own {
 mod tests {
     use super::*;
 
-    fn plain() -> Own {
-        Own {
+    fn plain() -> OwnRights {
+        OwnRights {
             by_file: false,
             effective_user: 1000,
             users: vec![1000; 4],
@@ -138,34 +148,34 @@ mod tests {
     }
 
     #[test]
-    fn more_rights_than_the_asker_are_found_wherever_they_come_from() {
-        let his = Voice { uid: 1000, groups: vec![27, 100, 200] };
-        let roots = Voice { uid: 0, groups: vec![0] };
-        for voice in [&his, &roots] {
-            assert_eq!(plain().exceeds(voice), None);
+    fn every_source_of_extra_rights_is_found() {
+        let his = DaemonCredentials { uid: 1000, groups: vec![27, 100, 200] };
+        let roots = DaemonCredentials { uid: 0, groups: vec![0] };
+        for daemon in [&his, &roots] {
+            assert_eq!(plain().exceeds(daemon), None);
             for more in [
-                Own { by_file: true, ..plain() },
-                Own { users: vec![1000, 1000, 0, 1000], ..plain() },
-                Own { groups: vec![100, 42, 42, 42], ..plain() },
-                Own { group: 42, ..plain() },
-                Own { has_capabilities: true, ..plain() },
+                OwnRights { by_file: true, ..plain() },
+                OwnRights { users: vec![1000, 1000, 0, 1000], ..plain() },
+                OwnRights { groups: vec![100, 42, 42, 42], ..plain() },
+                OwnRights { group: 42, ..plain() },
+                OwnRights { has_capabilities: true, ..plain() },
             ] {
-                assert!(more.exceeds(voice).is_some(), "{more:?} by {voice:?}");
+                assert!(more.exceeds(daemon).is_some(), "{more:?} by {daemon:?}");
             }
         }
-        let in_another_group = Own { others: vec![100, 42], ..plain() };
+        let in_another_group = OwnRights { others: vec![100, 42], ..plain() };
         assert!(in_another_group.exceeds(&his).is_some());
         assert_eq!(in_another_group.exceeds(&roots), None, "the daemon has compared them");
     }
 
     #[test]
-    fn nobody_is_root_by_the_word_of_another() {
+    fn daemon_of_a_user_cannot_speak_for_root() {
         let own = geteuid().as_raw();
-        let voice = |uid| Voice { uid, groups: vec![getegid().as_raw()] };
-        assert!(voice(0).check(0).is_ok());
-        assert!(voice(own + 1).check(0).is_err(), "says that root asks");
-        assert!(voice(own + 1).check(own).is_err(), "says that we ask");
-        assert!(voice(0).check(own + 1).is_err(), "another user");
+        let daemon = |uid| DaemonCredentials { uid, groups: vec![getegid().as_raw()] };
+        assert!(daemon(0).check(0).is_ok());
+        assert!(daemon(own + 1).check(0).is_err(), "says that root asks");
+        assert!(daemon(own + 1).check(own).is_err(), "says that we ask");
+        assert!(daemon(0).check(own + 1).is_err(), "another user");
     }
 
     /// Run by the test below, as another user.
@@ -174,14 +184,14 @@ mod tests {
     fn speak_as_a_child() {
         let me = geteuid().as_raw();
         let mut groups: Vec<u32> =
-            std::env::var("GROUPS_OF_USER").unwrap().split(',').map(|it| it.parse().unwrap()).collect();
+            std::env::var("GROUPS_OF_USER").unwrap().split(',').map(|group| group.parse().unwrap()).collect();
         groups.sort_unstable();
-        let outcome = |uid| Voice { uid, groups: groups.clone() }.check(me).is_ok();
+        let outcome = |uid| DaemonCredentials { uid, groups: groups.clone() }.check(me).is_ok();
         println!("outcome {} {} {}", outcome(me), outcome(0), believes(me));
     }
 
     #[test]
-    fn a_program_with_rights_of_its_file_opens_files_for_nobody_but_root() {
+    fn set_group_id_program_opens_files_only_for_root() {
         use std::os::unix::fs::{PermissionsExt, chown};
         use std::os::unix::process::CommandExt;
         const USER: u32 = 64_123;
@@ -215,6 +225,7 @@ mod tests {
     }
 
     fn is_on_nosuid(path: &std::path::Path) -> bool {
-        rustix::fs::statvfs(path).is_ok_and(|it| it.f_flag.contains(rustix::fs::StatVfsMountFlags::NOSUID))
+        rustix::fs::statvfs(path)
+            .is_ok_and(|volume| volume.f_flag.contains(rustix::fs::StatVfsMountFlags::NOSUID))
     }
 }

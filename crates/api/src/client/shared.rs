@@ -1,4 +1,5 @@
-//! What the threads of a process share under the client's lock: how far the control thread is, what it is asked to do, which sessions are open.
+//! The state that the threads of a process share under the client's lock: progress of the control
+//! thread, its requests, open sessions.
 
 use std::path::PathBuf;
 
@@ -12,53 +13,54 @@ use super::promise::Promise;
 use crate::private::Running;
 use crate::provider::{Classes, Decoding, Handle, Module, Traits};
 
-/// Lines for people at most.
+/// Maximum number of lines for people.
 const MAX_NOTES: usize = 32;
 
-/// Something to be done on a thread of its own.
+/// Work for a separate thread.
 pub(super) type Job = Box<dyn FnOnce() + Send>;
 
-/// Everything under the lock.
+/// The state under the lock.
 #[derive(Default)]
 pub(crate) struct Shared {
     pub(super) thread: Thread,
     /// The control thread has not yet tried all daemons.
     pub(super) starting: bool,
-    /// Daemons that we connected to and that have not answered yet.
+    /// Daemons that this process connected to and that have not answered yet.
     pub(super) greeting: u32,
     /// Registrations that daemons have not confirmed: connection (0: not yet sent) and number.
     pub(super) awaited: Vec<(u64, u32)>,
-    /// A daemon let a registration wait for too long: until it answers, nobody waits for it.
+    /// A daemon made a registration wait too long: until it answers, no thread waits for it.
     pub(super) silent: bool,
-    /// Registrations that went on before a daemon had answered: connection (0: not yet sent) and number.
+    /// Registrations that continued before a daemon had answered: connection (0: not yet sent) and
+    /// number.
     pub(super) late: Vec<(u64, u32)>,
-    /// Registrations that went on before a daemon had answered their traits, likewise.
+    /// Registrations that continued before a daemon had answered their traits, likewise.
     pub(super) late_traits: Vec<(u64, u32)>,
     pub(super) commands: Vec<Command>,
-    /// What waits for a thread that shares the library's descriptors.
+    /// Work that waits for a thread that shares the library's descriptors.
     pub(super) jobs: Vec<Job>,
     pub(crate) table: Table,
     pub(super) interned: Interned,
-    /// Traits that daemons have been told and have not all accepted.
+    /// Traits that were sent to daemons and that not all have accepted.
     pub(super) settings: Vec<Setting>,
-    /// What daemons said to registrations that are waited for: number, and why it was refused.
+    /// The daemons' answers to awaited registrations: number, and the reason of a refusal.
     pub(super) verdicts: Vec<(u32, Option<(Status, String)>)>,
-    /// Filters that came for registrations whose threads will call the callback themselves.
+    /// Filters that arrived for registrations whose threads will call the callback themselves.
     pub(super) filters: Vec<(u32, Filter)>,
     /// Provider sockets, to be removed at exit.
     pub(super) sockets: Vec<PathBuf>,
-    /// Private sessions that run, and how many were started.
+    /// Running private sessions, and the number started so far.
     pub(crate) private: Vec<Running>,
     pub(crate) private_started: u64,
-    /// Daemons that welcomed us.
+    /// Number of daemons that sent a Welcome.
     pub(super) daemons: u32,
     /// Sessions whose memory this process could not use.
     pub(super) refused: Vec<Refused>,
-    /// For people: each folder and what became of it, and what else went wrong.
+    /// Lines for people: each folder and its state, and other failures.
     pub(super) links: Vec<String>,
 }
 
-/// What registrations refer to for the life of the process, each kind once.
+/// Values that registrations refer to for the life of the process, each stored once.
 #[derive(Debug, Default)]
 pub(super) struct Interned {
     traits: Vec<&'static Traits>,
@@ -87,9 +89,9 @@ impl Interned {
     }
 }
 
-/// The one that is known already, or a new one.
-fn keep<T>(all: &mut Vec<&'static T>, is_it: impl Fn(&T) -> bool, make: impl FnOnce() -> T) -> &'static T {
-    if let Some(known) = all.iter().find(|known| is_it(known)) {
+/// Returns an equal value that is stored already, or stores a new one.
+fn keep<T>(all: &mut Vec<&'static T>, is_equal: impl Fn(&T) -> bool, make: impl FnOnce() -> T) -> &'static T {
+    if let Some(known) = all.iter().find(|known| is_equal(known)) {
         return known;
     }
     let new: &'static T = Box::leak(Box::new(make()));
@@ -102,13 +104,13 @@ fn keep<T>(all: &mut Vec<&'static T>, is_it: impl Fn(&T) -> bool, make: impl FnO
 pub(super) struct Setting {
     pub(super) registration: u32,
     pub(super) traits: &'static Traits,
-    /// The control thread has told all daemons that know the registration.
-    pub(super) said: bool,
+    /// The control thread has sent them to all daemons that know the registration.
+    pub(super) is_sent: bool,
     /// Connections whose answers are missing.
     pub(super) awaited: Vec<u64>,
-    /// A daemon took them.
+    /// A daemon accepted them.
     pub(super) accepted: bool,
-    /// Why a daemon did not.
+    /// The reason of a daemon's refusal.
     pub(super) refused: Option<(Status, String)>,
 }
 
@@ -129,20 +131,20 @@ pub(super) enum Thread {
     Failed(String),
 }
 
-/// What other threads ask of the control thread.
+/// A request to the control thread.
 #[derive(Debug)]
 pub(super) enum Command {
     Register(u32),
     Unregister(u32),
-    /// Tell daemons of traits that were set after the registration.
+    /// Send traits that were set after the registration to the daemons.
     SetTraits(u32, &'static Traits),
-    /// Say something to a daemon.
-    Say {
+    /// Send a message to a daemon.
+    Send {
         peer: u64,
         message: Box<Message>,
     },
-    /// Run callbacks.
-    Tell {
+    /// Run the callbacks of changed registrations.
+    RunCallbacks {
         changed: Vec<Handle>,
         source: Guid,
         filter: Option<Filter>,
@@ -174,7 +176,7 @@ impl Shared {
         }
     }
 
-    /// A daemon has answered a registration. What it said matters while somebody waits for it.
+    /// Records a daemon's answer to a registration, which matters while a thread waits for it.
     pub(super) fn answered(&mut self, peer: u64, registration: u32, refused: Option<(Status, String)>) {
         let before = self.awaited.len();
         self.awaited.retain(|a| *a != (peer, registration));
@@ -185,52 +187,55 @@ impl Shared {
         self.silent = false;
     }
 
-    /// Whether a registration went on before a daemon had answered it, or its traits.
+    /// Returns whether a registration continued before a daemon had answered it, or its traits.
     pub(super) fn is_late(&self, peer: u64, registration: u32) -> bool {
         let mut late = self.late.iter().chain(&self.late_traits);
         late.any(|(p, number)| *number == registration && (*p == peer || *p == 0))
     }
 
-    /// What came of a registration: refused where a daemon forbids it and none takes it.
+    /// Returns the result of a registration: refused if a daemon forbids it and none accepts it.
     pub(super) fn verdict(&mut self, registration: u32) -> crate::error::Result<()> {
         let of_it = |(number, _): &mut (u32, _)| *number == registration;
-        let said: Vec<Option<(Status, String)>> =
+        let answers: Vec<Option<(Status, String)>> =
             self.verdicts.extract_if(.., of_it).map(|(_, refused)| refused).collect();
-        if said.iter().any(Option::is_none) {
+        if answers.iter().any(Option::is_none) {
             return Ok(());
         }
-        let forbidden = said.into_iter().flatten().find(|(status, _)| *status == Status::ERROR_ACCESS_DENIED);
+        let forbidden =
+            answers.into_iter().flatten().find(|(status, _)| *status == Status::ERROR_ACCESS_DENIED);
         forbidden.map_or(Ok(()), |(status, reason)| Err(crate::Error::refused(status, reason)))
     }
 
-    /// The filter that came for a registration while its thread waited.
+    /// Removes and returns the filter that arrived for a registration while its thread waited.
     pub(super) fn take_filter(&mut self, registration: u32) -> Option<Filter> {
         let found = self.filters.iter().position(|(number, _)| *number == registration);
         found.map(|at| self.filters.swap_remove(at).1)
     }
 
-    /// Whether the control thread has not yet told the daemons of a registration.
+    /// Returns whether the control thread has not yet sent a registration to the daemons.
     pub(super) fn is_unsent(&self, number: u32) -> bool {
         self.starting || self.awaited.contains(&(0, number))
     }
 
     pub(super) fn is_pending(&self, number: u32) -> bool {
-        let asked = self.starting || self.greeting != 0 || self.awaited.iter().any(|(_, n)| *n == number);
-        // In a forked child, until the parent's sessions have made room for its own.
-        asked || !fork::is_ready()
+        let is_unanswered =
+            self.starting || self.greeting != 0 || self.awaited.iter().any(|(_, n)| *n == number);
+        // In a forked child, until the child's own sessions have replaced the parent's.
+        is_unanswered || !fork::is_ready()
     }
 
-    /// Private sessions of this process may want a new registration.
+    /// Enables a new registration for the private sessions of this process that want it.
     pub(super) fn apply_private(&mut self, handle: Handle) {
         let provider = handle.slot().provider();
         for open in self.table.open.iter().filter(|o| o.owner == Owner::Private) {
             for (_, params) in open.enables.iter().filter(|(p, _)| *p == provider) {
-                handle.wish(open.outlet, open.ticket, params);
+                handle.enable_session(open.outlet, open.ticket, params);
             }
         }
     }
 
-    /// In a forked child, when its own sessions are known: those of the parent are forgotten. The registrations for which that is a change.
+    /// Forgets the parent's sessions in a forked child when its own sessions are known, and returns
+    /// the changed registrations.
     pub(super) fn drop_inherited(&mut self) -> Vec<Handle> {
         if fork::is_ready() {
             return Vec::new();
@@ -239,7 +244,7 @@ impl Shared {
         let mut changed = Vec::new();
         for handle in Handle::all() {
             let before = handle.slot().combined(inherited);
-            handle.slot().unwish(inherited);
+            handle.slot().disable_sessions(inherited);
             if handle.slot().combined(u64::MAX) == before {
                 handle.slot().forget_changes();
             } else {

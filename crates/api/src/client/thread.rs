@@ -1,4 +1,5 @@
-//! What a thread remembers: one block of thread-local memory, so that an event looks it up once.
+//! The state of a thread in one block of thread-local memory, so that an event finds it with one
+//! access.
 //!
 //! ```text
 //!   ready      serial number of the process when the id was taken (see `fork`); all ones: never
@@ -6,9 +7,11 @@
 //!   activity   its current activity (EventActivityIdControl)
 //! ```
 //!
-//! In a shared library the compiler finds such memory by a function of the loader, which may change most registers: 3 ns of an event. A descriptor
-//! (TLSDESC) is the same promise by a call that changes one register, in a library that is loaded later too; in a program the linker makes one addition of it.
-//! No stable Rust asks for it, so the block is declared in assembly where that is known to work.
+//! In a shared library the compiler finds such memory by a function of the loader, which may change
+//! most registers: 3 ns of an event. A descriptor (TLSDESC) gives the same by a call that changes
+//! one register, also in a library that is loaded later; in a program the linker turns it into one
+//! addition. Stable Rust cannot request it, so the block is declared in assembly where that is
+//! known to work.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -18,7 +21,7 @@ use traceweir_format::Guid;
 
 use super::fork;
 
-/// See the head of this file.
+/// The thread-local block; see the module documentation.
 #[repr(C)]
 pub(crate) struct ThisThread {
     ready: Cell<u64>,
@@ -31,13 +34,13 @@ mod block {
     use super::{Cell, Guid, ThisThread};
 
     thread_local! {
-        // No destructor and no lazy start: a signal handler may look at it.
+        // No destructor and no lazy initialization: a signal handler may read it.
         static THIS: ThisThread = const {
             ThisThread { ready: Cell::new(u64::MAX), id: Cell::new(0), activity: Cell::new(Guid::NULL) }
         };
     }
 
-    /// Where it lies.
+    /// Returns the address of the block.
     #[inline(always)]
     pub(super) fn this() -> *const ThisThread {
         THIS.with(std::ptr::from_ref)
@@ -51,7 +54,7 @@ mod block {
 
     use super::ThisThread;
 
-    // Named after the version: programs may have several of this library.
+    // Named after the version: a program may contain several versions of this library.
     macro_rules! name {
         () => {
             concat!(
@@ -81,12 +84,14 @@ mod block {
 
     const _: () = assert!(align_of::<ThisThread>() <= 16 && offset_of!(ThisThread, ready) == 0);
 
-    /// Where it lies.
+    /// Returns the address of the block.
     #[inline(always)]
     pub(super) fn this() -> *const ThisThread {
         let this: *const ThisThread;
-        // SAFETY: the sequence of the ABI's thread-local storage descriptors for x86-64, which the linker knows and may replace: it changes `rax` and the flags. Not `nostack`,
-        // since it is a call. Up to glibc 2.39 the first look of a thread into a library that was loaded late may change vector registers as well.
+        // SAFETY: the sequence of the ABI's thread-local storage descriptors for x86-64, which the
+        // linker knows and may replace: it changes `rax` and the flags. Not `nostack`, since it is
+        // a call. Up to glibc 2.39 the first access of a thread to a library that was loaded late
+        // may change vector registers as well.
         unsafe {
             asm!(
                 concat!("lea rax, [rip + ", name!(), "@TLSDESC]"),
@@ -102,30 +107,34 @@ mod block {
     }
 }
 
-/// The block of this thread. Lives as long as the thread: whoever asks does not keep it.
+/// Returns the block of this thread. It lives as long as the thread; callers must not keep it.
 #[inline(always)]
 fn this<'a>() -> &'a ThisThread {
-    // SAFETY: memory of this thread without a destructor, filled from the start; only this thread has it, and a reference does not go to another one (it is not `Sync`).
+    // SAFETY: memory of this thread without a destructor, initialised from the start; only this
+    // thread has it, and a reference does not go to another one (it is not `Sync`).
     unsafe { &*block::this() }
 }
 
 impl ThisThread {
-    /// Its id.
+    /// Returns the id of the thread.
     #[inline(always)]
     pub(crate) fn id(&self) -> u32 {
         self.id.get()
     }
 
-    /// Its activity, where it lies. Only for reading while nobody sets it: until the write is over.
+    /// Borrows the activity id in memory. Only for reading until the write is over, while it is not
+    /// set.
     #[inline(always)]
     pub(crate) fn activity_in_memory(&self) -> &Guid {
-        // SAFETY: the cell is this thread's. A signal handler that sets the activity puts back what was there, or the event gets the new one or parts of both: bytes in any case,
-        // which are copied by one move.
+        // SAFETY: the cell is this thread's. A signal handler that sets the activity restores the
+        // former one, or the event gets the new one or parts of both: initialised bytes in any
+        // case, which are copied by one move.
         unsafe { &*self.activity.as_ptr() }
     }
 }
 
-/// What the thread remembers, where its id belongs to this process. Lives as long as the thread: whoever asks does not keep it.
+/// Returns the block of this thread if its id belongs to this process. It lives as long as the
+/// thread; callers must not keep it.
 #[inline(always)]
 pub(crate) fn ready<'a>() -> Option<&'a ThisThread> {
     let this = this();
@@ -133,29 +142,29 @@ pub(crate) fn ready<'a>() -> Option<&'a ThisThread> {
     (this.ready.get() == ready).then_some(this)
 }
 
-/// The id that was remembered under this serial number.
+/// Returns the id that was stored with this serial number.
 #[inline(always)]
 pub(super) fn id_of(ready: u64) -> Option<u32> {
     let this = this();
     (this.ready.get() == ready).then(|| this.id.get())
 }
 
-/// Remembers the id under this serial number.
+/// Stores the id with this serial number.
 pub(super) fn remember(ready: u64, id: u32) {
     let this = this();
     this.id.set(id);
-    // A signal handler on this thread sees the number only with the id that belongs to it.
+    // A signal handler on this thread sees the number only together with its id.
     compiler_fence(Ordering::Release);
     this.ready.set(ready);
 }
 
-/// The thread's activity.
+/// Returns the activity id of the thread.
 #[inline]
 pub(crate) fn activity() -> Guid {
     this().activity.get()
 }
 
-/// Sets it and returns the one before.
+/// Sets the activity id of the thread and returns the former one.
 pub(crate) fn set_activity(id: Guid) -> Guid {
     this().activity.replace(id)
 }

@@ -1,24 +1,26 @@
-//! The descriptors of the thread that wakes: what wakes the control thread, and the eventfds of
+//! The descriptors of the waking thread: the bell of the control thread, and the eventfds of
 //! outlets.
 //!
 //! ```text
-//!                       table of the library's own     table of the program (a sandbox refuses another)
+//!                       table of the library           table of the program (in some sandboxes)
 //!   control thread      eventfd                        two ends of a connection, `Held`
-//!   owner of an outlet  eventfd                        eventfd, known by the epoll instance of the seal
+//!   owner of an outlet  eventfd                        eventfd, known by the epoll of the seal
 //! ```
 //!
-//! All eventfds share one inode, so `fstat` cannot tell those of the library from those of the
-//! program. The seal can: an epoll instance finds what it watches by number *and* open file.
+//! All eventfds share one inode, so `fstat` cannot distinguish those of the library from those of
+//! the program. The seal can: an epoll instance finds what it watches by number *and* open file.
 //!
 //! ```text
 //!   1  fstat(socket of the seal)         device and inode ─▶ the socket is ours
-//!   2  epoll_ctl(MOD, epoll, socket)     succeeds ─▶ the epoll instance watches our socket: it is ours
-//!   3  epoll_ctl(MOD, epoll, eventfd)    succeeds ─▶ the number leads to the file that was added: it is ours
+//!   2  epoll_ctl(MOD, epoll, socket)     succeeds ─▶ the epoll instance watches our socket:
+//!                                        it is ours
+//!   3  epoll_ctl(MOD, epoll, eventfd)    succeeds ─▶ the number leads to the file that was
+//!                                        added: it is ours
 //! ```
 //!
-//! Steps 2 and 3 change nothing of the program: its own epoll instance does not watch our socket, so
-//! step 2 fails there, and so does every call on what is no epoll instance. Nothing waits for the
-//! instance.
+//! Steps 2 and 3 change nothing of the program: its own epoll instance does not watch our socket,
+//! so step 2 fails there, and so does every call on what is no epoll instance. Nothing waits for
+//! the instance.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
@@ -32,10 +34,11 @@ use super::outlets::{OUTLETS, numbers};
 use super::process;
 
 const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
-/// Bytes of requests that are read at once; as many wake the control thread no more than one does.
+/// Bytes of requests that are read at once; many requests wake the control thread no more than one
+/// does.
 const REQUESTS: usize = 4096;
 
-/// What wakes the control thread.
+/// The descriptor that wakes the control thread.
 #[derive(Debug)]
 pub(super) enum Bell {
     /// Only the library can close it.
@@ -61,7 +64,7 @@ impl Bell {
     pub(super) fn ring(&self) {
         match self {
             Self::Counter(counter) => wake(counter.as_fd()),
-            // A connection that is full wakes as well.
+            // A full connection wakes as well.
             Self::Pair { far, .. } if far.is_own() => {
                 let _ = rustix::net::send(far, b"!", SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
             }
@@ -69,7 +72,7 @@ impl Bell {
         }
     }
 
-    /// Takes all rings so far.
+    /// Consumes all rings so far.
     pub(super) fn drain(&self) {
         match self {
             Self::Counter(counter) => {
@@ -82,7 +85,7 @@ impl Bell {
         }
     }
 
-    /// Forgets a bell that the program has closed, before another one takes its numbers.
+    /// Forgets a bell that the program closed, before another one takes its numbers.
     pub(super) fn forget(&self) {
         if let Self::Pair { near, far } = self {
             process::forget(near.as_fd());
@@ -90,7 +93,7 @@ impl Bell {
         }
     }
 
-    /// Whether the program has closed nothing of it.
+    /// Returns whether the program has closed none of its descriptors.
     pub(super) fn is_own(&self) -> bool {
         match self {
             Self::Counter(_) => true,
@@ -108,11 +111,11 @@ impl AsFd for Bell {
     }
 }
 
-/// Tells eventfds of the library from others.
+/// Distinguishes eventfds of the library from others.
 #[derive(Debug)]
 struct Seal {
     socket: Held,
-    /// There until this is dropped.
+    /// Present until this is dropped.
     epoll: Option<OwnedFd>,
 }
 
@@ -132,17 +135,17 @@ impl Seal {
         epoll.is_some_and(|epoll| epoll::modify(epoll, descriptor, data, none).is_ok())
     }
 
-    /// Whether the program has closed nothing of it.
+    /// Returns whether the program has closed none of its descriptors.
     fn is_own(&self) -> bool {
         self.socket.is_own() && self.watches(self.socket.as_fd())
     }
 
-    /// Whether the number of an eventfd leads to the one that was adopted.
+    /// Returns whether the number of an eventfd still leads to the adopted file.
     fn owns(&self, eventfd: &OwnedFd) -> bool {
         self.is_own() && self.watches(eventfd.as_fd())
     }
 
-    /// Takes an eventfd over, under a high number.
+    /// Takes ownership of an eventfd, under a high number.
     fn adopt(&self, eventfd: OwnedFd) -> io::Result<OwnedFd> {
         let high = move_up(eventfd)?;
         let (data, none) = (epoll::EventData::new_u64(0), epoll::EventFlags::empty());
@@ -157,7 +160,7 @@ impl Seal {
         }
     }
 
-    /// Closes an eventfd, where it is still ours.
+    /// Closes an eventfd if it is still ours.
     fn release(&self, eventfd: OwnedFd) {
         if self.owns(&eventfd) {
             let _ = self.epoll.as_ref().map(|epoll| epoll::delete(epoll, &eventfd));
@@ -182,7 +185,7 @@ pub(super) struct Tokens {
     eventfds: [Option<OwnedFd>; OUTLETS],
     /// Only in a table that the program shares.
     seal: Option<Seal>,
-    /// Outlets whose eventfds the program has closed.
+    /// Outlets whose eventfds the program closed.
     lost: u64,
 }
 
@@ -191,7 +194,7 @@ impl Tokens {
         Self { eventfds: [const { None }; OUTLETS], seal: None, lost: 0 }
     }
 
-    /// Has an outlet woken by this eventfd. `false` where it is lost at once.
+    /// Sets the eventfd that wakes the owner of an outlet; `false` if it is lost at once.
     pub(super) fn set(&mut self, outlet: u8, eventfd: OwnedFd) -> bool {
         self.clear(1 << (usize::from(outlet) % OUTLETS));
         let adopted = if process::shares_descriptors() { self.adopt(eventfd) } else { Ok(eventfd) };
@@ -204,7 +207,7 @@ impl Tokens {
     fn adopt(&mut self, eventfd: OwnedFd) -> io::Result<OwnedFd> {
         if !self.seal.as_ref().is_some_and(Seal::is_own) {
             self.lose(u64::MAX);
-            // Gone before another one takes its numbers.
+            // Dropped before another one takes its numbers.
             self.seal = None;
             self.seal = Some(Seal::new()?);
         }
@@ -223,7 +226,7 @@ impl Tokens {
         self.lost &= !outlets;
     }
 
-    /// Wakes the owners of outlets. `false` where the program has closed an eventfd.
+    /// Wakes the owners of outlets; `false` if the program closed an eventfd.
     pub(super) fn wake(&mut self, outlets: u64) -> bool {
         let mut closed = 0;
         for outlet in numbers(outlets) {
@@ -238,7 +241,7 @@ impl Tokens {
         closed == 0
     }
 
-    /// Forgets what the program has closed, and returns the outlets that are woken by nothing now.
+    /// Forgets eventfds that the program closed, and returns the outlets that have none now.
     pub(super) fn take_lost(&mut self) -> u64 {
         let all = self.eventfds.iter().enumerate();
         let closed = all.filter(|(_, eventfd)| match (eventfd, &self.seal) {
@@ -274,13 +277,13 @@ fn move_up(descriptor: OwnedFd) -> io::Result<OwnedFd> {
     }
 }
 
-/// Leaves a number open that is the program's by now.
+/// Leaves a number open that belongs to the program by now.
 fn abandon(descriptor: OwnedFd) {
     let _ = descriptor.into_raw_fd();
 }
 
 fn wake(eventfd: BorrowedFd<'_>) {
-    // A counter that is full wakes as well.
+    // A full counter wakes as well.
     let _ = rustix::io::write(eventfd, &1_u64.to_ne_bytes());
 }
 
@@ -291,7 +294,7 @@ mod tests {
 
     use super::*;
 
-    /// Runs as a thread of the library that shares the program's descriptors.
+    /// Runs a test as a library thread that shares the program's descriptors.
     fn shared(test: impl FnOnce() + Send + 'static) {
         let thread = std::thread::spawn(|| {
             process::share_descriptors();
@@ -304,9 +307,9 @@ mod tests {
         eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap()
     }
 
-    /// Has a number of the library lead to what the program opened.
+    /// Makes a number of the library lead to a file that the program opened.
     fn replace(number: RawFd, with: OwnedFd) -> OwnedFd {
-        // SAFETY: the number is held by what is tested, which must not close it any more.
+        // SAFETY: the tested code holds the number, and must not close it any more.
         unsafe {
             assert_eq!(libc::dup2(with.as_raw_fd(), number), number);
             OwnedFd::from_raw_fd(number)

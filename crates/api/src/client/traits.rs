@@ -2,17 +2,19 @@
 //!
 //! ```text
 //!   set_traits ──command──▶ control thread ──SetTraits──▶ each daemon that knows the registration
-//!        ▲                                                     │ joins the group, enables what is enabled there
+//!        ▲                                                     │ joins the group, applies enables
 //!        └────────── all have answered, or a second passed ────┘ Done, or Refused
 //!                    (a second passed before: not waited for)
 //! ```
 //!
-//! 1. Traits are set once: a registration that has some, or is getting some, gets no others.
-//! 2. They are the registration's when a daemon took them or none was there to ask. Where a daemon refuses and none takes them, nothing is set.
-//! 3. A daemon that comes while others are asked is asked too; one that comes later hears of them with the registration.
+//! 1. Traits are set once: a registration that has traits, or is getting them, gets no others.
+//! 2. They take effect when a daemon accepted them or there was none. If a daemon refuses and none
+//!    accepts them, nothing is set.
+//! 3. A daemon that connects while others are answering gets them too; one that connects later gets
+//!    them with the registration.
 //! 4. Sessions that enable the name or the group are written to before the daemon answers, by its
-//!    file (`early`). Of others that the daemon then enables the process reports that it went on
-//!    before (`Shared::is_late`).
+//!    file (`early`). For other sessions that the daemon then enables, the process reports that it
+//!    continued before the answer (`Shared::is_late`).
 
 use std::time::Instant;
 
@@ -22,7 +24,7 @@ use traceweir_transport::message::Message;
 
 use super::link::Peer;
 use super::shared::{Command, Setting, Shared, Thread};
-use super::{Client, PATIENCE, callbacks};
+use super::{Client, REPLY_TIMEOUT, callbacks};
 use crate::error::{Error, Result};
 use crate::provider::{Decoding, Handle, Traits};
 
@@ -33,39 +35,40 @@ pub(crate) fn set_traits(handle: Handle, traits: &[u8]) -> Result<()> {
     let mut shared = client.lock();
     let number = handle.number();
     if !handle.is_current() || handle.slot().is_classic() {
-        return Err(invalid("the registration is gone"));
+        return Err(invalid("the registration has ended"));
     }
     let is_being_set = shared.settings.iter().any(|setting| setting.registration == number);
     if is_being_set || !handle.slot().traits().is_empty() {
         return Err(invalid("the traits of a registration are set once"));
     }
-    let decoding = Decoding::by(traits, handle.slot().provider());
+    let decoding = Decoding::from_traits(traits, handle.slot().provider());
     let decoding = decoding.map(|decoding| shared.interned.decoding(decoding));
     let traits = shared.interned.traits(traits);
     if matches!(shared.thread, Thread::Running) {
         shared.commands.push(Command::SetTraits(number, traits));
         client.wake();
-        // A callback cannot wait for the control thread, which waits for it: the traits are sent, and the answers noted.
+        // A callback cannot wait for the control thread, which waits for it: the traits are sent,
+        // and the answers recorded.
         if callbacks::may_wait_for_control() {
             shared.settings.push(Setting::new(number, traits));
             shared = client.await_traits(shared, number);
             shared.take_setting(number)?;
         }
     }
-    // Under the lock: a slot is not used again meanwhile.
+    // Under the lock: the slot is not reused meanwhile.
     if handle.is_current() {
         handle.slot().set_traits(Some(traits), decoding);
     }
     Ok(())
 }
 
-fn invalid(why: impl Into<String>) -> Error {
-    Error::refused(Status::ERROR_INVALID_PARAMETER, why)
+fn invalid(reason: impl Into<String>) -> Error {
+    Error::refused(Status::ERROR_INVALID_PARAMETER, reason)
 }
 
 impl Setting {
     fn new(registration: u32, traits: &'static Traits) -> Self {
-        Self { registration, traits, said: false, awaited: Vec::new(), accepted: false, refused: None }
+        Self { registration, traits, is_sent: false, awaited: Vec::new(), accepted: false, refused: None }
     }
 }
 
@@ -75,7 +78,7 @@ impl Client {
         mut shared: std::sync::MutexGuard<'s, Shared>,
         number: u32,
     ) -> std::sync::MutexGuard<'s, Shared> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + REPLY_TIMEOUT;
         while shared.is_awaiting_traits(number) {
             match deadline.checked_duration_since(Instant::now()) {
                 Some(left) => shared = self.wait(shared, left),
@@ -95,26 +98,27 @@ impl Shared {
         self.settings.iter_mut().find(|setting| setting.registration == registration)
     }
 
-    /// Whether the control thread has still to send the traits of a registration, or a daemon that
-    /// answers at all to answer them.
+    /// Returns whether the control thread has yet to send the traits of a registration, or a
+    /// responsive daemon has yet to answer them.
     fn is_awaiting_traits(&mut self, registration: u32) -> bool {
         let is_silent = self.silent;
         let setting = self.setting(registration);
-        setting.is_some_and(|setting| !setting.said || !(is_silent || setting.awaited.is_empty()))
+        setting.is_some_and(|setting| !setting.is_sent || !(is_silent || setting.awaited.is_empty()))
     }
 
-    /// Remembers the daemons that have not answered the traits of a registration when it goes on.
+    /// Records the daemons that have not answered the traits of a registration when it continues.
     fn note_late_traits(&mut self, registration: u32) {
         let Some(setting) = self.setting(registration) else { return };
-        let unsent = (!setting.said).then_some(0);
+        let unsent = (!setting.is_sent).then_some(0);
         let peers = setting.awaited.iter().copied().chain(unsent);
         let mut late: Vec<(u64, u32)> = peers.map(|peer| (peer, registration)).collect();
         self.late_traits.append(&mut late);
     }
 
-    /// What came of it: refused where a daemon said so and none took them.
+    /// Removes the setting and returns its result: refused if a daemon refused the traits and none
+    /// accepted them.
     fn take_setting(&mut self, registration: u32) -> Result<()> {
-        let Some(at) = self.settings.iter().position(|it| it.registration == registration) else {
+        let Some(at) = self.settings.iter().position(|setting| setting.registration == registration) else {
             return Ok(());
         };
         match self.settings.swap_remove(at) {
@@ -125,15 +129,15 @@ impl Shared {
         }
     }
 
-    /// A daemon was told of traits; `None`: all were.
-    pub(super) fn traits_said(&mut self, registration: u32, peer: Option<u64>) {
+    /// Records that traits were sent to a daemon; `None`: to all of them.
+    pub(super) fn mark_traits_sent(&mut self, registration: u32, peer: Option<u64>) {
         if let Some(setting) = self.setting(registration) {
-            setting.said |= peer.is_none();
+            setting.is_sent |= peer.is_none();
             setting.awaited.extend(peer);
         }
     }
 
-    /// A daemon has answered.
+    /// Records a daemon's answer.
     pub(super) fn traits_answered(
         &mut self,
         peer: u64,
@@ -149,13 +153,13 @@ impl Shared {
         }
     }
 
-    /// A daemon that has come hears of traits that others are being told, too.
-    pub(super) fn say_pending_traits(&mut self, peer: &mut Peer, registration: u32) {
+    /// Sends traits that other daemons are answering to a daemon that has just connected.
+    pub(super) fn queue_pending_traits(&mut self, peer: &mut Peer, registration: u32) {
         let id = peer.id;
-        let is_unsent = |setting: &&mut Setting| setting.said && !setting.awaited.contains(&id);
+        let is_unsent = |setting: &&mut Setting| setting.is_sent && !setting.awaited.contains(&id);
         if let Some(setting) = self.setting(registration).filter(is_unsent) {
             setting.awaited.push(id);
-            peer.ask(Message::SetTraits { registration, traits: setting.traits.bytes().to_vec() });
+            peer.queue_request(Message::SetTraits { registration, traits: setting.traits.bytes().to_vec() });
         }
     }
 }

@@ -5,11 +5,13 @@
 //!   command ──ring──▶                           └─ eventfd of the control thread
 //! ```
 //!
-//! The thread is started by the control thread and shares its descriptor table, in which all eventfds are (`tokens`). An eventfd is written although its outlet was
-//! closed meanwhile and serves another session: that wakes the owner of the other session for nothing, and harms nobody.
+//! The control thread starts this thread, which shares its descriptor table, where all eventfds are
+//! (`tokens`). An eventfd is written even if its outlet was closed meanwhile and serves another
+//! session: that wakes the owner of the other session needlessly, which is harmless.
 //!
-//! It also starts a thread for each job that needs descriptors of this table ([`Client::in_library`]): the control thread may be waiting for a callback, and the
-//! callback for the job.
+//! It also starts a thread for each job that needs descriptors of this table
+//! ([`Client::in_library`]): the control thread may be waiting for a callback, and the callback for
+//! the job.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -24,10 +26,10 @@ use super::shared::{Job, Thread};
 use super::tokens::{Bell, Tokens};
 use super::{Client, process};
 
-/// Rung by writers for their outlets and by threads that ask something of the control thread.
+/// Rung by writers for their outlets, and by threads with requests for the control thread.
 pub(crate) static DOORBELL: Doorbell = Doorbell::new();
 
-/// The control thread's side.
+/// The control thread's handle to the waking thread.
 #[derive(Debug)]
 pub(super) struct Wakers {
     bell: Arc<Mutex<Arc<Bell>>>,
@@ -35,14 +37,14 @@ pub(super) struct Wakers {
 }
 
 impl Wakers {
-    /// Starts the thread that wakes. Called by the control thread, whose descriptor table it will share.
+    /// Starts the waking thread. Called by the control thread, whose descriptor table it shares.
     pub(super) fn start(client: &'static Client) -> io::Result<Self> {
         let bell = Arc::new(Mutex::new(Arc::new(Bell::new()?)));
         let tokens = Arc::new(Mutex::new(Tokens::new()));
         let wakers = Self { bell: Arc::clone(&bell), tokens: Arc::clone(&tokens) };
         process::spawn_quiet("traceweir-wake", move || {
             // While owners wait to be woken, rings fill.
-            process::come_first();
+            process::raise_priority();
             loop {
                 let rings = DOORBELL.wait();
                 if rings.requests {
@@ -50,7 +52,7 @@ impl Wakers {
                     client.start_jobs();
                 }
                 if rings.outlets != 0 && !lock(&tokens).wake(rings.outlets) {
-                    // The control thread connects again where an eventfd is lost.
+                    // The control thread reconnects if an eventfd is lost.
                     lock(&bell).ring();
                 }
             }
@@ -58,13 +60,13 @@ impl Wakers {
         Ok(wakers)
     }
 
-    /// Readable when the control thread is asked for something.
+    /// Returns the bell, which is readable when the control thread has requests.
     pub(super) fn bell(&self) -> Arc<Bell> {
         Arc::clone(&lock(&self.bell))
     }
 
-    /// Makes the bell anew where the program has closed it. Called by the control thread, which then carries out what was asked for: a ring meanwhile
-    /// reached nothing.
+    /// Replaces the bell if the program closed it. Called by the control thread, which then handles
+    /// all requests: rings in the meantime had no effect.
     pub(super) fn renew_bell(&self) -> io::Result<()> {
         let mut bell = lock(&self.bell);
         if !bell.is_own() {
@@ -74,7 +76,7 @@ impl Wakers {
         Ok(())
     }
 
-    /// Has an outlet's rings written to this eventfd.
+    /// Sets the eventfd that an outlet's rings are written to.
     pub(super) fn set(&self, outlet: u8, wake: OwnedFd) {
         if !lock(&self.tokens).set(outlet, wake) {
             lock(&self.bell).ring();
@@ -86,15 +88,15 @@ impl Wakers {
         lock(&self.tokens).clear(outlets);
     }
 
-    /// The outlets whose eventfds the program has closed since the last call.
+    /// Returns the outlets whose eventfds the program closed since the last call.
     pub(super) fn take_lost(&self) -> u64 {
         lock(&self.tokens).take_lost()
     }
 }
 
 impl Client {
-    /// Does something that uses descriptors of the library, on a thread that shares them, and waits for it at most so long. `None` where it takes longer, panics,
-    /// or there is no such thread.
+    /// Runs `work` on a thread that shares the library's descriptors, and waits for it for at most
+    /// `within`. `None` if it takes longer, panics, or there is no such thread.
     pub(crate) fn in_library<T: Send + 'static>(
         &'static self,
         within: Duration,
@@ -118,7 +120,8 @@ impl Client {
         done.wait(within).flatten()
     }
 
-    /// Starts a thread for each job that waits. Called on a thread that shares the library's descriptors.
+    /// Starts a thread for each waiting job. Called on a thread that shares the library's
+    /// descriptors.
     pub(super) fn start_jobs(&self) {
         let jobs = std::mem::take(&mut self.lock().jobs);
         for job in jobs {

@@ -3,18 +3,20 @@
 //! ```text
 //!   processing thread                          any other thread
 //!   ─────────────────                          ────────────────
-//!   locks the trace's gate                     close(): sets `closed`, signals, locks the gate once
+//!   locks the trace's gate                     close(): sets `closed`, signals, locks the gate
 //!     closed? ─▶ leaves                                                          │
 //!     callback                                                                   │
 //!     closed? … next callback                                                    │
 //!   unlocks (another trace's turn, or waiting) ─────────────────────────────────▶ returns
 //! ```
 //!
-//! 1. A callback runs only while its trace's gate is locked and after `closed` was found unset under that lock: once `close` had the gate,
-//!    no callback follows.
-//! 2. `close` from within a callback does not wait: the gate is held by its own caller, or by another thread that may be closing ours.
+//! 1. A callback runs only while its trace's gate is locked and after `closed` was found unset
+//!    under that lock: once `close` had the gate, no callback follows.
+//! 2. `close` from within a callback does not wait: its own caller holds the gate, or another
+//!    thread that may be closing ours.
 //! 3. A callback that panics leaves the gate open.
-//! 4. `end` only says that nothing new is wanted: a live trace or a stream of buffers delivers what has come, a file ends.
+//! 4. `end` only stops new input: a live trace or a stream of buffers delivers what has arrived, a
+//!    file ends.
 
 use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -30,13 +32,13 @@ thread_local! {
     static INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What a trace and its closers share.
+/// The state that a trace and its closers share.
 #[derive(Debug)]
 pub(super) struct Gate {
     closed: AtomicBool,
     ending: AtomicBool,
     lock: Mutex<()>,
-    /// Readable once the trace is closed or ends.
+    /// Readable once the trace is closed or ending.
     signal: OwnedFd,
 }
 
@@ -54,25 +56,26 @@ impl Gate {
 
     #[inline]
     pub(super) fn is_closed(&self) -> bool {
-        // Relaxed is enough: who closes takes the lock afterwards, and whoever gets it later sees the flag.
+        // Relaxed is enough: the closing thread takes the lock afterwards, and every later holder
+        // sees the flag.
         self.closed.load(Ordering::Relaxed)
     }
 
-    /// Whether nothing new is wanted.
+    /// Returns whether no new input is wanted.
     #[inline]
     pub(super) fn is_ending(&self) -> bool {
-        // Relaxed: it is looked at again and again, and what it ends is not ordered against anything.
+        // Relaxed: it is read repeatedly, and the end is not ordered against anything.
         self.ending.load(Ordering::Relaxed)
     }
 
-    /// Whether a source that has everything at once is to be left.
+    /// Returns whether a source that has all its input is to be left.
     #[inline]
     pub(super) fn is_left(&self) -> bool {
         self.is_closed() || self.is_ending()
     }
 
     fn ring(&self) {
-        // The counter is far from full; nobody reads it, so it stays readable.
+        // The counter is far from full; no thread reads it, so it stays readable.
         let _ = rustix::io::write(&self.signal, &1_u64.to_ne_bytes());
     }
 
@@ -80,14 +83,15 @@ impl Gate {
         self.signal.as_fd()
     }
 
-    /// Locks the gate for a run of callbacks, each of which must see [`is_closed`](Self::is_closed) unset first.
+    /// Locks the gate for a run of callbacks, each of which must see [`is_closed`](Self::is_closed)
+    /// unset first.
     pub(super) fn enter(&self) -> MutexGuard<'_, ()> {
         self.lock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Runs what calls callbacks, and nothing else that closes, in the knowledge that it does: once for all of them, as a look at a thread's own memory
-/// is a call in a shared library.
+/// Runs `callback` with this thread marked as delivering. Set once for all callbacks, because
+/// access to thread-local memory is a call in a shared library.
 pub(super) fn inside<T>(callback: impl FnOnce() -> T) -> T {
     struct Leave(bool);
     impl Drop for Leave {
@@ -99,17 +103,20 @@ pub(super) fn inside<T>(callback: impl FnOnce() -> T) -> T {
     callback()
 }
 
-/// Ends processing from another thread or from the callback.
+/// Ends the processing of a trace from another thread or from the callback.
 #[derive(Clone, Debug)]
 pub struct Closer {
     pub(super) gate: Arc<Gate>,
 }
 
 impl Closer {
-    /// No callback for this trace is made after the return, unless called from within a callback. What is queued is dropped, and
-    /// [`process`](super::process) goes on with the other traces or returns `Ok`.
+    /// Closes the trace, so that no callback for it runs after the return, unless called from
+    /// within a callback.
     ///
-    /// Waits for a callback that is running, but not when called from within one.
+    /// Queued events are dropped, and [`process`](super::process) continues with the other traces
+    /// or returns `Ok`.
+    ///
+    /// Waits for a running callback, but not when called from within one.
     pub fn close(&self) {
         self.gate.closed.store(true, Ordering::Relaxed);
         self.gate.ring();
@@ -118,8 +125,10 @@ impl Closer {
         }
     }
 
-    /// Nothing new comes out of this trace: what a live session has delivered or a stream was given follows, a file ends where it is.
-    /// Waits for nobody.
+    /// Stops the input of the trace, without waiting.
+    ///
+    /// Events that a live session has delivered or a stream has received still follow; a file ends
+    /// where it is.
     pub fn end(&self) {
         self.gate.ending.store(true, Ordering::Relaxed);
         self.gate.ring();

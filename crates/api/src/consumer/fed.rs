@@ -1,15 +1,17 @@
-//! A trace whose buffers the program brings, for instance from another machine.
+//! A trace whose buffers the program adds, for instance from another machine.
 //!
 //! ```text
 //!   any thread                                    processing thread
-//!   Feeder::add(buffer) ──▶ queue ──▶ a batch: copied, unpacked, merged by time ──▶ handler ──▶ buffers given back (dropped)
+//!   Feeder::add(buffer) ──▶ queue ──▶ a batch: copied, unpacked, merged by time
+//!                                       ──▶ handler ──▶ buffers returned (dropped)
 //! ```
 //!
-//! 1. The first buffer has the log-file header, without which no stamp means anything.
+//! 1. The first buffer has the log-file header, which all stamps depend on.
 //! 2. Buffers of a processor come in the order in which the session filled them.
-//! 3. Nothing is held back for what may still come: who feeds may wait for its buffers before it brings the next ones. So events are in time order
-//!    among the buffers that are there together, and within each processor.
-//! 4. Each buffer that was taken is given back, whatever happens to it.
+//! 3. Nothing is held back for later buffers: the feeding program may wait for its buffers before
+//!    it adds the next ones. So events are in time order among the buffers that are present
+//!    together, and within each processor.
+//! 4. Each accepted buffer is returned, whatever happens to it.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -29,16 +31,17 @@ use super::stream::{Front, Held, Stream};
 use super::{Buffer, Event, Handler, Loss, Lost};
 use crate::error::{Error, Result};
 
-/// Buffers that are merged together: so many are in memory a second time, unpacked, and no more bytes than these unless it is one alone.
+/// Buffers that are merged together: so many are in memory a second time, unpacked, with at most
+/// this many bytes unless it is a single buffer.
 const BATCH: usize = 64;
 const BATCH_BYTES: usize = 64 << 20;
 
-/// A buffer that a program lends until it is given back.
+/// A buffer that a program lends to a trace.
 pub trait Lent: Send {
-    /// All of it, from its header on.
+    /// Returns all bytes of the buffer, from its header on.
     fn bytes(&self) -> &[u8];
 
-    /// It is not needed any more.
+    /// Returns the buffer when it is not needed any more.
     fn give_back(self: Box<Self>) {}
 }
 
@@ -48,7 +51,7 @@ impl Lent for Vec<u8> {
     }
 }
 
-/// Buffers that are given back when they go out of sight.
+/// Buffers that are returned on drop.
 #[derive(Default)]
 struct Batch(VecDeque<Box<dyn Lent>>);
 
@@ -58,7 +61,7 @@ impl Drop for Batch {
     }
 }
 
-/// What the first buffer says.
+/// The contents of the first buffer.
 #[derive(Debug)]
 struct Head {
     header: LogFileHeader,
@@ -66,11 +69,11 @@ struct Head {
     logger: u16,
 }
 
-/// Buffers on their way from a feeder to the thread that processes.
+/// Buffers on their way from a feeder to the processing thread.
 pub(super) struct Feed {
     state: Mutex<State>,
     head: OnceLock<Head>,
-    /// Until there is a head.
+    /// Header and clock until the first buffer arrives.
     nothing: (LogFileHeader, Clock),
     /// Readable while buffers may be waiting.
     signal: OwnedFd,
@@ -81,7 +84,7 @@ struct State {
     waiting: Batch,
     /// The sequence number of each processor's last buffer.
     sequence: BTreeMap<u16, i64>,
-    /// Nobody takes buffers any more.
+    /// No more buffers are accepted.
     is_over: bool,
 }
 
@@ -115,9 +118,9 @@ impl Feed {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next buffers; the first one alone.
-    fn take(&self, most: usize) -> Batch {
-        // Before the queue is looked at: what comes later rings again.
+    /// Removes and returns the next buffers, the first one alone.
+    fn take_batch(&self, most: usize) -> Batch {
+        // Before the queue is read: later buffers ring again.
         let _ = rustix::io::read(&self.signal, &mut [0; 8]);
         let mut state = self.state();
         let count = fitting(&state.waiting, most);
@@ -129,12 +132,13 @@ impl Feed {
     }
 
     fn ring(&self) {
-        // A counter that is full is readable too.
+        // A full counter is readable too.
         let _ = rustix::io::write(&self.signal, &1_u64.to_ne_bytes());
     }
 }
 
-/// How many of the buffers are unpacked together: a few packed bytes may stand for a buffer of the largest size.
+/// Returns how many of the buffers are unpacked together: a few packed bytes may stand for a buffer
+/// of the largest size.
 fn fitting(waiting: &Batch, most: usize) -> usize {
     let mut bytes = 0_usize;
     let sizes = waiting.0.iter().take(most).map(|lent| unpacked_size(lent.bytes()));
@@ -146,13 +150,13 @@ fn fitting(waiting: &Batch, most: usize) -> usize {
     fitting.max(1).min(waiting.0.len())
 }
 
-/// Bytes that a buffer takes when it is unpacked.
+/// Returns the bytes that a buffer takes when it is unpacked.
 fn unpacked_size(buffer: &[u8]) -> usize {
     let header = buffer.first_chunk().map(BufferHeader::parse);
     header.map_or(0, |header| header.offset.min(MAX_BUFFER) as usize)
 }
 
-/// Brings buffers to a trace.
+/// Adds buffers to a trace.
 #[derive(Clone, Debug)]
 pub struct Feeder {
     feed: Arc<Feed>,
@@ -163,13 +167,14 @@ impl Feeder {
         Self { feed }
     }
 
-    /// Lends a buffer to be processed. One that is refused is not given back but dropped.
+    /// Lends a buffer for processing. A refused buffer is dropped instead of returned.
     ///
-    /// Statuses: `ERROR_INVALID_PARAMETER` for what is no buffer, a first one without the log-file header, or one that is older than its
-    /// predecessor; `ERROR_INVALID_HANDLE` once processing has ended.
+    /// Fails with `ERROR_INVALID_PARAMETER` for bytes that are not a buffer, a first one without
+    /// the log-file header, or one that is older than its predecessor; with `ERROR_INVALID_HANDLE`
+    /// once processing has ended.
     pub fn add(&self, buffer: Box<dyn Lent>) -> Result<()> {
         let header = buffer.bytes().first_chunk().map(BufferHeader::parse);
-        let header = header.ok_or_else(|| wrong("these are fewer bytes than a buffer's header has"))?;
+        let header = header.ok_or_else(|| wrong("the buffer is shorter than a buffer header"))?;
         let mut state = self.feed.state();
         if state.is_over {
             return Err(Error::refused(
@@ -178,7 +183,7 @@ impl Feeder {
             ));
         }
         if self.feed.head.get().is_none() {
-            let head = understand(buffer.bytes())?;
+            let head = parse_head(buffer.bytes())?;
             let _ = self.feed.head.set(head);
         } else {
             check(&header, buffer.bytes().len(), &state)?;
@@ -189,24 +194,24 @@ impl Feeder {
         Ok(())
     }
 
-    /// What the first buffer said, once there was one.
+    /// Returns the log-file header, once the first buffer arrived.
     #[must_use]
     pub fn header(&self) -> Option<&LogFileHeader> {
         self.feed.head.get().map(|head| &head.header)
     }
 }
 
-fn wrong(why: &str) -> Error {
-    Error::refused(Status::ERROR_INVALID_PARAMETER, why)
+fn wrong(reason: &str) -> Error {
+    Error::refused(Status::ERROR_INVALID_PARAMETER, reason)
 }
 
 fn check(header: &BufferHeader, size: usize, state: &State) -> Result<()> {
     let valid = header.offset as usize;
     if valid < HEADER_SIZE || !header.is_compressed() && valid > size {
-        return Err(wrong("the buffer does not say how many of its bytes are valid, or has fewer"));
+        return Err(wrong("the buffer header has an invalid count of valid bytes"));
     }
     let before = state.sequence.get(&header.processor_index).copied().unwrap_or(i64::MIN);
-    // Sessions that do not count leave 0.
+    // Sessions without sequence numbers leave 0.
     if header.sequence_number != 0 && header.sequence_number < before {
         return Err(wrong("the buffer is older than the last one of its processor"));
     }
@@ -214,8 +219,8 @@ fn check(header: &BufferHeader, size: usize, state: &State) -> Result<()> {
 }
 
 /// Reads the buffer with the log-file header.
-fn understand(buffer: &[u8]) -> Result<Head> {
-    let no_header = |_| wrong("the first buffer is the one with the log-file header, and this has none");
+fn parse_head(buffer: &[u8]) -> Result<Head> {
+    let no_header = |_| wrong("the first buffer must contain the log-file header");
     let mut bytes = Vec::new();
     let header = unpack(buffer, &mut bytes).map_err(no_header)?;
     let mut records = Records::new(&bytes, HEADER_SIZE, 0, header.processor_index, false);
@@ -227,9 +232,9 @@ fn understand(buffer: &[u8]) -> Result<Head> {
     Ok(Head { header: log, clock, logger: header.logger_id })
 }
 
-/// Delivers what is given until the trace is told to end.
+/// Delivers added buffers until the trace ends.
 pub(super) fn process<H: Handler>(feed: &Feed, gate: &Gate, handler: &mut H) -> Result<()> {
-    /// Nothing is taken after processing, whichever way it ends.
+    /// Refuses buffers after processing, whichever way it ends.
     struct Over<'f>(&'f Feed);
     impl Drop for Over<'_> {
         fn drop(&mut self) {
@@ -237,7 +242,7 @@ pub(super) fn process<H: Handler>(feed: &Feed, gate: &Gate, handler: &mut H) -> 
             state.is_over = true;
             let left = std::mem::take(&mut state.waiting);
             drop(state);
-            // Outside the lock: giving a buffer back may call the program.
+            // Outside the lock: returning a buffer may call the program.
             drop(left);
         }
     }
@@ -245,7 +250,7 @@ pub(super) fn process<H: Handler>(feed: &Feed, gate: &Gate, handler: &mut H) -> 
     let mut turns = Turns::default();
     loop {
         let is_ending = gate.is_ending();
-        let batch = feed.take(if turns.begun { BATCH } else { 1 });
+        let batch = feed.take_batch(if turns.begun { BATCH } else { 1 });
         if gate.is_closed() || batch.0.is_empty() && is_ending {
             return Ok(());
         }
@@ -279,7 +284,7 @@ struct Turns {
     streams: Vec<Stream>,
     by_cpu: BTreeMap<u16, usize>,
     heap: BinaryHeap<Reverse<(i64, usize)>>,
-    /// Buffers that came to their end and were not told of yet.
+    /// Buffers that ended and were not reported yet.
     ended: Vec<Vec<u8>>,
 }
 
@@ -297,12 +302,12 @@ impl Turns {
             let unpacked = unpack(lent.bytes(), &mut bytes).ok();
             if !interest.has_events() {
                 self.ended.push(bytes);
-                self.tell_ends(true, gate, handler)?;
+                self.report_ends(true, gate, handler)?;
                 continue;
             }
             let (cpu, held) = match unpacked {
                 Some(header) => (header.processor_index, Held::new(bytes, &header, None)),
-                // Its header was good; what is packed in it was not.
+                // Its header is valid, but its packed contents are not.
                 None => (u16::MAX, Held::notice(Lost { buffers: 1, events: 0 }, head.clock.anchor)),
             };
             self.hold(cpu, held, head);
@@ -312,11 +317,11 @@ impl Turns {
                 return ControlFlow::Break(());
             }
             let Some(stream) = self.streams.get_mut(index) else { continue };
-            tell(stream, head, raw, handler)?;
+            deliver_front(stream, head, raw, handler)?;
             if stream.step(&mut self.ended) {
                 self.heap.push(Reverse((stream.time, index)));
             }
-            self.tell_ends(interest.has_buffers(), gate, handler)?;
+            self.report_ends(interest.has_buffers(), gate, handler)?;
         }
         ControlFlow::Continue(())
     }
@@ -333,9 +338,9 @@ impl Turns {
         }
     }
 
-    /// Tells of buffers that came to their end, and lets go of their memory.
+    /// Reports buffers that ended, and frees their memory.
     #[inline]
-    fn tell_ends<H: Handler>(&mut self, wanted: bool, gate: &Gate, handler: &mut H) -> ControlFlow<()> {
+    fn report_ends<H: Handler>(&mut self, wanted: bool, gate: &Gate, handler: &mut H) -> ControlFlow<()> {
         while let Some(bytes) = self.ended.pop() {
             if wanted
                 && !gate.is_closed()
@@ -348,7 +353,7 @@ impl Turns {
     }
 }
 
-fn tell<H: Handler>(stream: &Stream, head: &Head, raw: i64, handler: &mut H) -> ControlFlow<()> {
+fn deliver_front<H: Handler>(stream: &Stream, head: &Head, raw: i64, handler: &mut H) -> ControlFlow<()> {
     let clock = &head.clock;
     match stream.front() {
         Some(Front::Record(record)) => {
@@ -373,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn buffers_are_unpacked_together_as_far_as_memory_is_for_them() {
+    fn batches_respect_the_memory_limit() {
         let count = |sizes: &[u32], most| fitting(&waiting(sizes), most);
         assert_eq!((count(&[], BATCH), count(&[65536; 100], BATCH)), (0, BATCH));
         assert_eq!((count(&[65536; 3], BATCH), count(&[65536; 3], 1)), (3, 1));

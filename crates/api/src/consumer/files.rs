@@ -1,4 +1,5 @@
-//! Several files as one stream in time order. The order within a file is [`traceweir_format::etl::Events`]' work.
+//! Several files as one stream in time order. [`traceweir_format::etl::Events`] orders the events
+//! within a file.
 
 use std::ops::ControlFlow;
 use std::sync::{Arc, MutexGuard};
@@ -9,17 +10,17 @@ use super::close::Gate;
 use super::{Buffer, Event, Handler, TraceFile, logger_of};
 use crate::error::Result;
 
-/// One file on its way through.
+/// One file during processing.
 struct Stream<'t> {
     trace: &'t Trace<TraceFile>,
     gate: &'t Gate,
     events: Events<'t, TraceFile>,
-    /// Whether the ends of buffers are told.
-    tells_ends: bool,
+    /// The handler wants the ends of buffers.
+    reports_ends: bool,
     done: bool,
 }
 
-/// Delivers all events; damage in a file is skipped, as far as the format's reader can.
+/// Delivers all events; skips damage in a file as far as the format's reader can.
 pub(super) fn process<H: Handler>(files: &[(Trace<TraceFile>, Arc<Gate>)], handler: &mut H) -> Result<()> {
     let mut streams = Vec::with_capacity(files.len());
     for (index, (trace, gate)) in files.iter().enumerate() {
@@ -33,19 +34,19 @@ pub(super) fn process<H: Handler>(files: &[(Trace<TraceFile>, Arc<Gate>)], handl
         if done && buffers(index, trace, gate, handler)?.is_break() {
             return Ok(());
         }
-        streams.push(Stream { trace, gate, events, tells_ends: interest.has_buffers(), done });
+        streams.push(Stream { trace, gate, events, reports_ends: interest.has_buffers(), done });
     }
     merge(&mut streams, handler)
 }
 
 fn merge<'t, H: Handler>(streams: &mut [Stream<'t>], handler: &mut H) -> Result<()> {
     let mut entered: Option<(usize, MutexGuard<'t, ()>)> = None;
-    let mut turns = Turns::of(streams);
+    let mut turns = Turns::new(streams);
     while let Some(index) = turns.next(streams) {
         let Some(stream) = streams.get_mut(index) else { break };
         let gate = stream.gate;
         if entered.as_ref().is_none_or(|(at, _)| *at != index) {
-            // The old gate is left before the new one is waited for.
+            // The old gate is released before the new one is locked.
             drop(entered.take());
             entered = Some((index, gate.enter()));
         }
@@ -54,7 +55,7 @@ fn merge<'t, H: Handler>(streams: &mut [Stream<'t>], handler: &mut H) -> Result<
             entered = None;
             continue;
         }
-        if stream.tells_ends && tell_ends(index, stream, handler)?.is_break() {
+        if stream.reports_ends && report_ends(index, stream, handler)?.is_break() {
             break;
         }
         let Stream { trace, events, done, .. } = stream;
@@ -71,25 +72,25 @@ fn merge<'t, H: Handler>(streams: &mut [Stream<'t>], handler: &mut H) -> Result<
     Ok(())
 }
 
-/// Whose turn it is: of one file, always its own.
+/// The file that is next: a single file, or the earliest of several.
 enum Turns {
     Alone,
     Several { together: Together, last: Option<usize> },
 }
 
 impl Turns {
-    fn of(streams: &mut [Stream<'_>]) -> Self {
+    fn new(streams: &mut [Stream<'_>]) -> Self {
         if streams.len() == 1 {
             return Self::Alone;
         }
         let mut together = Together::default();
         for (index, stream) in streams.iter_mut().enumerate() {
-            settle(&mut together, index, stream);
+            schedule(&mut together, index, stream);
         }
         Self::Several { together, last: None }
     }
 
-    /// The file whose next event is the earliest; the first of several.
+    /// Returns the file whose next event is the earliest; the first of several.
     #[inline(always)]
     fn next(&mut self, streams: &mut [Stream<'_>]) -> Option<usize> {
         match self {
@@ -105,7 +106,7 @@ impl Turns {
         streams: &mut [Stream<'_>],
     ) -> Option<usize> {
         if let Some((index, stream)) = last.and_then(|index| Some((index, streams.get_mut(index)?))) {
-            settle(together, index, stream);
+            schedule(together, index, stream);
             while let Some(stream) = together.excess().and_then(|index| streams.get_mut(index)) {
                 stream.events.park();
             }
@@ -115,9 +116,10 @@ impl Turns {
     }
 }
 
-/// Finds the next turn of a file that was read. One without further events still tells of its last buffers.
+/// Schedules the next turn of a file that was read. A file without further events still reports its
+/// last buffers.
 #[inline]
-fn settle(together: &mut Together, index: usize, stream: &mut Stream<'_>) {
+fn schedule(together: &mut Together, index: usize, stream: &mut Stream<'_>) {
     if stream.done || together.settle(index, &mut stream.events, stream.trace.clock()) {
         return;
     }
@@ -128,9 +130,13 @@ fn settle(together: &mut Together, index: usize, stream: &mut Stream<'_>) {
     }
 }
 
-/// Tells of the buffers behind whose last event the next one lies.
+/// Reports the buffers whose last event precedes the next event.
 #[inline]
-fn tell_ends<H: Handler>(index: usize, stream: &mut Stream<'_>, handler: &mut H) -> Result<ControlFlow<()>> {
+fn report_ends<H: Handler>(
+    index: usize,
+    stream: &mut Stream<'_>,
+    handler: &mut H,
+) -> Result<ControlFlow<()>> {
     stream.events.peek_time()?;
     while stream.events.has_end() && !stream.gate.is_left() {
         let Some(end) = stream.events.next_end() else { break };
@@ -142,7 +148,7 @@ fn tell_ends<H: Handler>(index: usize, stream: &mut Stream<'_>, handler: &mut H)
     Ok(ControlFlow::Continue(()))
 }
 
-/// Delivers the buffers alone.
+/// Delivers the buffers without their events.
 fn buffers<H: Handler>(
     index: usize,
     trace: &Trace<TraceFile>,

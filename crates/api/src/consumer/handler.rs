@@ -1,11 +1,12 @@
-//! Who is told what comes out of traces, and when.
+//! The handler that gets the contents of traces, and the order of its calls.
 //!
 //! ```text
 //!   begins(0, …)  begins(1, …)                  once for each trace, before its first event
 //!   event  event  lost  event … buffer          a buffer after the last of its events
 //! ```
 //!
-//! All methods are called by the thread that processes, one at a time. Breaking ends the processing of all traces.
+//! The processing thread calls all methods, one at a time. Breaking ends the processing of all
+//! traces.
 
 use std::ops::ControlFlow;
 
@@ -17,15 +18,15 @@ use traceweir_format::time::FileTime;
 use super::{Event, Item, Lost, TraceFile};
 use crate::error::Result;
 
-/// What a handler wants of a trace.
+/// The items that a handler wants of a trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Interest {
-    /// Events.
+    /// Events only.
     #[default]
     Events,
     /// Events, and the buffers after them.
     EventsAndBuffers,
-    /// Buffers as the session wrote them; nothing in them is looked at.
+    /// Buffers as the session wrote them, without reading their contents.
     Buffers,
 }
 
@@ -39,46 +40,46 @@ impl Interest {
     }
 }
 
-/// A loss, and where in the stream it was noticed.
+/// A loss, and the position in the stream where it was noticed.
 #[derive(Clone, Copy, Debug)]
 pub struct Loss {
-    /// How much.
+    /// The lost events and buffers.
     pub lost: Lost,
-    /// Which of the traces.
+    /// Index of the trace.
     pub trace: usize,
-    /// When it was noticed, on the session's clock.
+    /// Time at which it was noticed, on the session's clock.
     pub raw: i64,
-    /// The same as wall time.
+    /// The same time as wall time.
     pub time: FileTime,
 }
 
-/// What [`deliver`](super::deliver) tells.
+/// A receiver of everything that [`deliver`](super::deliver) reads.
 pub trait Handler {
-    /// What is wanted of a trace; asked once, before anything else.
+    /// Returns which items of a trace are wanted; called once, before anything else.
     fn interest(&self, trace: usize) -> Interest {
         let _ = trace;
         Interest::Events
     }
 
-    /// A trace begins: its log-file header and the number of its session.
+    /// Handles the beginning of a trace: its log-file header and logger id.
     fn begins(&mut self, trace: usize, header: &LogFileHeader, logger: u16) {
         let _ = (trace, header, logger);
     }
 
-    /// An event.
+    /// Handles an event.
     fn event(&mut self, event: Event<'_>) -> ControlFlow<()>;
 
-    /// Events or buffers of a live session were lost.
+    /// Handles a loss of events or buffers in a live session.
     fn lost(&mut self, loss: Loss) -> ControlFlow<()>;
 
-    /// All events of a buffer have been told.
+    /// Handles a buffer after all its events.
     fn buffer(&mut self, buffer: Buffer<'_>) -> ControlFlow<()> {
         let _ = buffer;
         ControlFlow::Continue(())
     }
 }
 
-/// A function of items as a handler.
+/// A handler that calls a function for each item.
 pub(super) struct Each<F>(pub(super) F);
 
 impl<F: FnMut(Item<'_>) -> ControlFlow<()>> Handler for Each<F> {
@@ -92,16 +93,16 @@ impl<F: FnMut(Item<'_>) -> ControlFlow<()>> Handler for Each<F> {
     }
 }
 
-/// The wall times between which events are delivered; both belong to it.
+/// The wall times between which events are delivered, both inclusive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Window {
-    /// Nothing before.
+    /// The earliest time, if limited.
     pub from: Option<FileTime>,
-    /// Nothing after.
+    /// The latest time, if limited.
     pub to: Option<FileTime>,
 }
 
-/// A handler that is told only what happened in a window.
+/// A handler that only gets items within a window.
 pub(super) struct Within<'h, H> {
     handler: &'h mut H,
     from: FileTime,
@@ -114,7 +115,7 @@ impl<'h, H: Handler> Within<'h, H> {
         Self { handler, from: window.from.unwrap_or(least), to: window.to.unwrap_or(most) }
     }
 
-    fn has(&self, time: FileTime) -> bool {
+    fn contains(&self, time: FileTime) -> bool {
         (self.from..=self.to).contains(&time)
     }
 }
@@ -129,11 +130,11 @@ impl<H: Handler> Handler for Within<'_, H> {
     }
 
     fn event(&mut self, event: Event<'_>) -> ControlFlow<()> {
-        if self.has(event.time) { self.handler.event(event) } else { ControlFlow::Continue(()) }
+        if self.contains(event.time) { self.handler.event(event) } else { ControlFlow::Continue(()) }
     }
 
     fn lost(&mut self, loss: Loss) -> ControlFlow<()> {
-        if self.has(loss.time) { self.handler.lost(loss) } else { ControlFlow::Continue(()) }
+        if self.contains(loss.time) { self.handler.lost(loss) } else { ControlFlow::Continue(()) }
     }
 
     fn buffer(&mut self, buffer: Buffer<'_>) -> ControlFlow<()> {
@@ -141,12 +142,12 @@ impl<H: Handler> Handler for Within<'_, H> {
     }
 }
 
-/// A buffer whose events have been told.
+/// A buffer whose events have been delivered.
 #[derive(Debug)]
 pub struct Buffer<'b> {
-    /// Which of the traces.
+    /// Index of the trace.
     pub trace: usize,
-    /// Its header; of a compressed one as it is in the file.
+    /// Header of the buffer; for a compressed one, as it is in the file.
     pub header: BufferHeader,
     bytes: Bytes<'b>,
 }
@@ -158,19 +159,19 @@ enum Bytes<'b> {
 }
 
 impl<'b> Buffer<'b> {
-    /// A buffer in memory; `None` if it is none.
+    /// Wraps a buffer in memory; `None` if the bytes are not a buffer.
     pub(super) fn here(trace: usize, bytes: &'b [u8]) -> Option<Self> {
         let header = BufferHeader::parse(bytes.first_chunk()?);
         let valid = bytes.get(..header.valid_bytes(bytes.len()))?;
         Some(Self { trace, header, bytes: Bytes::Here(valid) })
     }
 
-    /// A buffer in a file.
+    /// Refers to a buffer in a file.
     pub(super) fn in_file(trace: usize, file: &'b Trace<TraceFile>, at: BufferRef) -> Result<Self> {
         Ok(Self { trace, header: file.buffer_header(&at)?, bytes: Bytes::InFile(file, at) })
     }
 
-    /// The buffer as it was in memory: its header, then the records, unpacked; of a file, read from there.
+    /// Copies the uncompressed buffer: its header, then the records.
     pub fn copy_to(&self, into: &mut Vec<u8>) -> Result<()> {
         match &self.bytes {
             Bytes::Here(bytes) => {
@@ -184,11 +185,12 @@ impl<'b> Buffer<'b> {
         Ok(())
     }
 
-    /// Looks at its bytes, which are read into `room` only where they are not in memory already.
-    pub fn with_bytes<T>(&self, room: &mut Vec<u8>, look: impl FnOnce(&[u8]) -> T) -> Result<T> {
+    /// Calls `read` with the bytes of the buffer, which are copied into `room` only if they are not
+    /// in memory already.
+    pub fn with_bytes<T>(&self, room: &mut Vec<u8>, read: impl FnOnce(&[u8]) -> T) -> Result<T> {
         match &self.bytes {
-            Bytes::Here(bytes) => Ok(look(bytes)),
-            Bytes::InFile(..) => self.copy_to(room).map(|()| look(room)),
+            Bytes::Here(bytes) => Ok(read(bytes)),
+            Bytes::InFile(..) => self.copy_to(room).map(|()| read(room)),
         }
     }
 }

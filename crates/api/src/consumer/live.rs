@@ -1,27 +1,33 @@
-//! One live session: the link to its daemon, its queue, and the buffers that wait for their turn.
+//! One live session: the link to its daemon, its queue, and the buffers that wait for delivery.
 //!
 //! ```text
-//!   queue ──pop──▶ streams, one for each processor      exact()        everything up to here has come out of the queue
-//!                                                       until_aged()   after this time nothing earlier can still come
+//!   queue ──pop──▶ streams, one for each processor
+//!                    exact()        everything up to here has left the queue
+//!                    until_aged()   after this time nothing earlier can still come
 //! ```
 //!
-//! How far events are complete follows from four facts about a session's buffers:
+//! Four facts about a session's buffers show how far events are complete:
 //!
-//! 1. A buffer's stamp is that of its last record: all earlier records of its processor are in it or in buffers before it.
-//! 2. The last buffer of a flush of all processors carries the flush marker. A flush begins after everything of the flushes before it was
-//!    written, so all processors are complete up to the latest stamp of those.
-//! 3. The queue says it outright: once it is empty, all processors are complete up to its stamp. Each buffer carries the stamp as it was
-//!    when it was added, so a queue need not be empty. A session that delivers much says it often, also while processors are idle.
-//! 4. No record waits in a session for longer than the flush timer (with low latency: a few milliseconds).
+//! 1. A buffer's stamp is that of its last record: all earlier records of its processor are in it
+//!    or in buffers before it.
+//! 2. The last buffer of a flush of all processors carries the flush marker. A flush begins after
+//!    everything of earlier flushes was written, so all processors are complete up to the latest
+//!    stamp of those.
+//! 3. The queue reports a stamp: once it is empty, all processors are complete up to that stamp.
+//!    Each buffer carries the stamp as it was when it was added, so a queue need not be empty. A
+//!    session that delivers much reports it often, also while processors are idle.
+//! 4. No record waits in a session for longer than the flush timer (with low latency: a few
+//!    milliseconds).
 //!
 //! A buffer without a stamp is late: a process wrote its events before the session had the
-//! process's memory, and later events may have been delivered. Such buffers say nothing about
-//! their processor. They are held until the session says the next time how far it is complete: all
-//! late buffers of one process have come by then, and are merged with each other.
+//! process's memory, and later events may have been delivered. Such buffers do not show how far
+//! their processor is complete. They are held until the session's next report: all late buffers of
+//! one process have come by then, and are merged with each other.
 //!
-//! The last needs the time now on the session's clock, which [`Now`] reads.
+//! The last fact needs the current time on the session's clock, which [`Now`] reads.
 //!
-//! The queue's memory is another process's: whatever it holds, nothing here panics or grows beyond [`Live::cap`].
+//! The queue is another process's memory: whatever it contains, nothing here panics or grows beyond
+//! [`Live::cap`].
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -45,28 +51,29 @@ use crate::controller::{Link, first_of, not_running, unexpected};
 use crate::error::{Error, Result};
 
 /// How long a daemon may take to open a session.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// How long a session that says how far it is complete may be late before it is given up waiting for.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a session that reports its completeness may be late before delivery continues without
+/// it.
 const LATE: Duration = Duration::from_secs(2);
-/// What scheduling may add to a session's flush timer.
+/// The delay that scheduling may add to a session's flush timer.
 const SLACK: Duration = Duration::from_millis(50);
 /// How long a record may wait in a session with low latency.
 const LOW_LATENCY: Duration = Duration::from_millis(4);
-/// Held bytes: as many as the queue has, within these bounds.
+/// Bounds of the held bytes, which otherwise equal the size of the queue.
 const CAP: (usize, usize) = (1 << 20, 64 << 20);
-/// And the most that a program may ask for.
+/// Maximum number of held bytes that a program may request.
 const MOST_HELD: usize = 1 << 30;
-/// Buffers kept for reuse.
+/// Number of buffers kept for reuse.
 const SPARE: usize = 8;
 /// The processor of notices that belong to none.
 const NOWHERE: u16 = u16::MAX;
 
-/// How a live trace came to its end.
+/// The way in which a live trace ended.
 #[derive(Debug)]
 pub(super) enum End {
     /// The session stopped.
     Stopped,
-    /// The daemon went without a word, or the queue cannot be read.
+    /// The daemon disconnected without notice, or the queue cannot be read.
     Broken(Error),
 }
 
@@ -86,37 +93,37 @@ pub(super) struct Live {
     processors: usize,
     streams: Vec<Stream>,
     by_cpu: HashMap<u16, usize>,
-    /// Late buffers and their processors, until the session says how far it is complete.
+    /// Late buffers and their processors, until the session's next completeness report.
     late: Vec<(u16, Held)>,
-    /// Streams of late buffers that have come to their end.
+    /// Streams of late buffers that have ended.
     free_streams: Vec<usize>,
     spare: Vec<Vec<u8>>,
-    /// Complete up to here by markers.
+    /// Complete up to this stamp, by flush markers and reports.
     marked: i64,
-    /// Up to where the session last said it is complete.
-    told: i64,
-    /// Whether the session says how far it is complete, so that age alone is no reason to believe it.
-    is_told: bool,
+    /// The latest stamp that the session reported as complete.
+    reported: i64,
+    /// The session reports its completeness, so that age alone does not release events.
+    has_reports: bool,
     /// The latest stamp of the flushes so far.
     flushed: i64,
-    /// When the last buffer came, and the latest stamp of all.
+    /// Arrival of the last buffer, and the latest stamp of all.
     anchor: Option<(Instant, i64)>,
     held_bytes: usize,
     cap: usize,
     interest: Interest,
-    /// Buffers that came to their end, if anybody wants them; their bytes count as held.
+    /// Buffers that ended, if the handler wants them; their bytes count as held.
     finished: VecDeque<Vec<u8>>,
     lost: (u64, u64),
-    /// Whether the daemon is gone.
+    /// The daemon has disconnected.
     cut: bool,
     pub(super) end: Option<End>,
 }
 
 impl Live {
-    /// Opens a session of the first of these folders' daemons that answers.
+    /// Opens a session of the first daemon of these folders that answers.
     pub(super) fn open(folders: &[RuntimeDir], session: &SessionRef) -> Result<Self> {
         let mut link = first_of(folders, Role::Consumer)?.ok_or_else(|| not_running(session))?;
-        let answer = link.ask(&Message::OpenConsumer { session: session.clone() }, &[], PATIENCE)?;
+        let answer = link.ask(&Message::OpenConsumer { session: session.clone() }, &[], OPEN_TIMEOUT)?;
         let Message::Consumer { properties, slots, buffer_bytes, header: head } = answer.message else {
             return Err(unexpected(&link, &answer.message));
         };
@@ -124,7 +131,7 @@ impl Live {
             return Err(traceweir_transport::Error::Invalid("a queue comes with three descriptors").into());
         };
         let reader = QueueReader::open(ConsumerEnds { queue, cursor, signal }, slots, buffer_bytes)?;
-        let (header, clock) = understand(&head)?;
+        let (header, clock) = parse_head(&head)?;
         let wait = wait_in(&properties);
         let processors = (header.processors as usize).max(1);
         let cap = (slots as usize).saturating_mul(buffer_bytes as usize).clamp(CAP.0, CAP.1);
@@ -135,7 +142,7 @@ impl Live {
             header,
             head,
             clock,
-            now: Now::of(&clock),
+            now: Now::for_clock(&clock),
             wait,
             low_latency: properties.config.low_latency,
             processors,
@@ -145,8 +152,8 @@ impl Live {
             free_streams: Vec::new(),
             spare: Vec::new(),
             marked: i64::MIN,
-            told: 0,
-            is_told: false,
+            reported: 0,
+            has_reports: false,
             flushed: i64::MIN,
             anchor: None,
             held_bytes: 0,
@@ -163,36 +170,36 @@ impl Live {
         &self.header
     }
 
-    /// The number of the session.
+    /// Returns the logger id of the session.
     pub(super) fn logger(&self) -> u16 {
         self.head.first_chunk().map_or(0, |head| BufferHeader::parse(head).logger_id)
     }
 
-    /// What is wanted of the session.
+    /// Sets what the handler wants of the session.
     pub(super) fn set_interest(&mut self, interest: Interest) {
         self.interest = interest;
     }
 
-    /// The buffer with the log-file header event.
+    /// Returns the buffer with the log-file header event.
     pub(super) fn head_bytes(&self) -> &[u8] {
         &self.head
     }
 
-    /// The next buffer that came to its end.
+    /// Removes and returns the next buffer that ended.
     pub(super) fn take_finished(&mut self) -> Option<Vec<u8>> {
         let bytes = self.finished.pop_front()?;
         self.held_bytes = self.held_bytes.saturating_sub(bytes.capacity());
         Some(bytes)
     }
 
-    /// Takes memory back for the next buffer.
+    /// Keeps memory for the next buffer.
     pub(super) fn give_back(&mut self, bytes: Vec<u8>) {
         if self.spare.len() < SPARE {
             self.spare.push(bytes);
         }
     }
 
-    /// Nothing that comes later is wanted.
+    /// Ends the trace without later input.
     pub(super) fn stop_here(&mut self, mut woke: impl FnMut(usize, i64)) {
         if self.end.is_none() {
             self.finish(End::Stopped, &mut woke);
@@ -203,18 +210,18 @@ impl Live {
         &self.clock
     }
 
-    /// The records of the header buffer.
+    /// Iterates over the records of the header buffer.
     pub(super) fn head(&self) -> Records<'_> {
         records(&self.head)
     }
 
-    /// What to wait for: new buffers, and the daemon's end.
+    /// Returns the descriptors to wait for: new buffers, and the daemon's disconnection.
     pub(super) fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
         [self.reader.signal(), self.link.connection.as_fd()]
     }
 
-    /// Looks whether the daemon is still there. It has nothing more to say.
-    pub(super) fn look_at_daemon(&mut self) {
+    /// Checks whether the daemon is still connected. It sends no more messages.
+    pub(super) fn check_daemon(&mut self) {
         while !self.cut {
             match self.link.connection.receive(Duration::ZERO) {
                 Ok(Some(_)) => {}
@@ -228,9 +235,10 @@ impl Live {
         self.held_bytes >= self.cap
     }
 
-    /// Takes buffers from the queue until it is empty or enough are held. Calls `woke` for each stream that has something again.
+    /// Reads buffers from the queue until it is empty or enough are held. Calls `woke` for each
+    /// stream that is not empty any more.
     pub(super) fn fill(&mut self, mut woke: impl FnMut(usize, i64)) {
-        // Before the queue is emptied: only then has everything come that this is about.
+        // Before the queue is emptied: only then has everything up to this stamp arrived.
         let complete = self.reader.complete();
         while self.end.is_none() && !self.is_full() {
             let mut bytes = self.spare.pop().unwrap_or_default();
@@ -257,18 +265,18 @@ impl Live {
     }
 
     fn complete_up_to(&mut self, stamp: i64, woke: &mut impl FnMut(usize, i64)) {
-        if stamp > self.told {
-            self.told = stamp;
+        if stamp > self.reported {
+            self.reported = stamp;
             self.release_late(woke);
         }
         if stamp != 0 {
             self.marked = self.marked.max(stamp);
-            self.is_told = true;
+            self.has_reports = true;
         }
     }
 
-    /// Adds the late buffers to the merge, each in a stream of its own: the stamps of the next one
-    /// may be lower.
+    /// Adds the late buffers to the merge, each in its own stream: the stamps of the next one may
+    /// be lower.
     fn release_late(&mut self, woke: &mut impl FnMut(usize, i64)) {
         for (cpu, held) in std::mem::take(&mut self.late) {
             let stream = Stream::late(cpu, self.header.has_old_instances());
@@ -285,7 +293,7 @@ impl Live {
         let header = match bytes.first_chunk::<HEADER_SIZE>().map(BufferHeader::parse) {
             Some(header) if !header.is_compressed() && header.kind() != BufferType::HEADER => header,
             Some(header) if header.kind() == BufferType::HEADER => return,
-            // Whatever this is, its events cannot be had.
+            // The events of an unreadable buffer are lost.
             _ => {
                 let (lost, at) = (Lost { buffers: 1, events: 0 }, self.anchor.map_or(0, |a| a.1));
                 return self.hold(NOWHERE, Held::notice(lost, at), woke);
@@ -319,7 +327,7 @@ impl Live {
         self.wake(index, held, woke);
     }
 
-    /// Adds a buffer to a stream, and calls `woke` if that had nothing before.
+    /// Adds a buffer to a stream, and calls `woke` if the stream was empty.
     fn wake(&mut self, index: usize, held: Held, woke: &mut impl FnMut(usize, i64)) {
         let Some(stream) = self.streams.get_mut(index) else { return };
         let before = self.spare.len();
@@ -331,7 +339,7 @@ impl Live {
         self.reclaim(before);
     }
 
-    /// Counts buffers that were given to `spare` since it had so many, and keeps a few of them.
+    /// Accounts for buffers added to `spare` beyond the first `before`, and keeps a few of them.
     #[inline]
     fn reclaim(&mut self, before: usize) {
         if self.spare.len() > before {
@@ -345,18 +353,19 @@ impl Live {
         }
     }
 
-    /// The loss that a buffer tells of. Its flags say where in the stream, the queue says how much.
+    /// Returns the loss that a buffer reports. Its flags show where in the stream, the queue how
+    /// much.
     fn loss_before(&mut self, header: &BufferHeader) -> Option<Lost> {
         let flags = header.flags & BUFFER_FLAGS_OF_LOSS;
         if flags == 0 {
             return None;
         }
-        // A lost buffer that is not counted any more was told with an earlier one.
+        // A lost buffer that is not counted any more was reported with an earlier one.
         let uncounted = flags != BUFFER_FLAG_BUFFER_LOST || self.lost == (0, 0);
         self.new_loss().or_else(|| uncounted.then_some(Lost::default()))
     }
 
-    /// What was lost since the last look.
+    /// Returns the loss since the last call.
     fn new_loss(&mut self) -> Option<Lost> {
         let (buffers, events) = self.reader.lost();
         let lost =
@@ -374,7 +383,7 @@ impl Live {
         }
     }
 
-    /// Holds up to so many bytes, if they are more than usual.
+    /// Raises the limit of held bytes, if this is more than usual.
     pub(super) fn hold_up_to(&mut self, bytes: usize) {
         self.cap = self.cap.max(bytes.min(MOST_HELD));
     }
@@ -383,7 +392,7 @@ impl Live {
         self.streams.get(index)
     }
 
-    /// Steps a stream on; the key of what comes next, if anything does.
+    /// Advances a stream and returns the key of the next item, if there is one.
     #[inline]
     pub(super) fn step(&mut self, index: usize) -> Option<i64> {
         let before = self.spare.len();
@@ -396,7 +405,7 @@ impl Live {
         next
     }
 
-    /// Everything up to this stamp has come, by the stamps of the buffers.
+    /// Returns the stamp up to which everything has arrived, by the stamps of the buffers.
     pub(super) fn exact(&self) -> i64 {
         if self.end.is_some() {
             return i64::MAX;
@@ -407,13 +416,15 @@ impl Live {
         self.marked.max(least.unwrap_or(i64::MIN))
     }
 
-    /// How old a record must be to go without a word from this session, whose own it may be.
+    /// Returns how old a record must be to be released without a report from this session; `own` if
+    /// it is the session's record.
     pub(super) fn wait(&self, own: bool) -> Duration {
-        // With low latency a session that has nothing says nothing.
-        if self.is_told && (own || !self.low_latency) { self.wait.max(LATE) } else { self.wait }
+        // With low latency an idle session reports nothing.
+        if self.has_reports && (own || !self.low_latency) { self.wait.max(LATE) } else { self.wait }
     }
 
-    /// How long until a record of this stamp is so old. `None`: no buffer has come yet.
+    /// Returns the time until a record of this stamp has that age; `None` if no buffer has come
+    /// yet.
     pub(super) fn until_aged(&self, stamp: i64, wait: Duration) -> Option<Duration> {
         let ticks = self.now.read(&self.clock, self.anchor?).saturating_sub(stamp);
         Some(wait.saturating_sub(duration(ticks, self.clock.rate)))
@@ -425,7 +436,7 @@ fn duration(ticks: i64, rate: u64) -> Duration {
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
 }
 
-/// How long a record may wait in a session.
+/// Returns how long a record may wait in a session.
 fn wait_in(properties: &Properties) -> Duration {
     let config = &properties.config;
     let timer = Duration::from_secs(u64::from(config.flush_timer.max(1))) + SLACK;
@@ -439,7 +450,7 @@ fn records(head: &[u8]) -> Records<'_> {
 }
 
 /// Reads the log-file header event.
-fn understand(head: &[u8]) -> Result<(LogFileHeader, Clock)> {
+fn parse_head(head: &[u8]) -> Result<(LogFileHeader, Clock)> {
     let first = records(head).next()?;
     let first =
         first.ok_or(traceweir_transport::Error::Invalid("a session's header buffer holds no event"))?;

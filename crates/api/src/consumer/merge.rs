@@ -3,13 +3,14 @@
 //! ```text
 //!   Live 0 ─ stream ─┐                      released when
 //!          ─ stream ─┼─▶ heap (earliest) ──▶   every session is complete up to its time, or
-//!   Live 1 ─ stream ─┘                         it is older than a record can wait in any of them, or
+//!   Live 1 ─ stream ─┘                         it is older than records can wait in any, or
 //!                                              more is held than should be
 //! ```
 //!
-//! 1. The heap has one turn for each stream that has something, under the time of what comes next.
-//! 2. Delivery stops for a look at the queues every few hundred events, so that they do not run full while there is room here.
-//! 3. Between two waits everything that can be released is.
+//! 1. The heap has one turn for each stream that is not empty, under the time of its next item.
+//! 2. Delivery polls the queues every few hundred events, so that they do not run full while there
+//!    is room here.
+//! 3. Between two waits everything that can be released is released.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -26,12 +27,12 @@ use super::stream::Front;
 use super::{Buffer, Event, Handler, Loss};
 use crate::error::Result;
 
-/// Events between two looks at the queues.
+/// Events between two polls of the queues.
 const RUN: usize = 256;
-/// The longest wait: a signal that got lost costs no more than this.
+/// The longest wait, which bounds the cost of a lost signal.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
-/// A place in the order of delivery: wall time, then trace, its own clock, and the stream.
+/// A position in the order of delivery: wall time, then trace, its own clock, and the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Turn {
     time: FileTime,
@@ -44,7 +45,7 @@ struct Merge {
     /// `None` once closed or ended.
     lives: Vec<Option<Live>>,
     heap: BinaryHeap<Reverse<Turn>>,
-    /// Why a trace ended that was not stopped.
+    /// The reason why a trace ended that was not stopped.
     broken: Option<crate::error::Error>,
 }
 
@@ -74,7 +75,7 @@ pub(super) fn process<H: Handler>(mut lives: Vec<(Live, Arc<Gate>)>, handler: &m
 }
 
 impl Merge {
-    /// The log-file header events come first.
+    /// Delivers the log-file header events, which come first.
     fn deliver_heads<H: Handler>(&mut self, gates: &[Arc<Gate>], handler: &mut H) -> ControlFlow<()> {
         for (trace, (live, gate)) in self.lives.iter().zip(gates).enumerate() {
             let Some(live) = live else { continue };
@@ -104,12 +105,12 @@ impl Merge {
                 *slot = None;
             }
             let Some(live) = slot else { continue };
-            live.look_at_daemon();
+            live.check_daemon();
             let (clock, heap) = (*live.clock(), &mut self.heap);
             let mut woke = |stream, raw| {
                 heap.push(Reverse(Turn { time: clock.file_time(raw), trace, raw, stream }));
             };
-            // Looked at before the queue is: what had come by then is delivered.
+            // Read before the queue: everything that arrived by then is delivered.
             let is_ending = gate.is_ending();
             live.fill(&mut woke);
             if is_ending {
@@ -118,7 +119,7 @@ impl Merge {
         }
     }
 
-    /// Delivers what can be released, at most a run of it.
+    /// Delivers what can be released, at most one run of events.
     fn deliver<'g, H: Handler>(
         &mut self,
         gates: &'g [Arc<Gate>],
@@ -126,7 +127,7 @@ impl Merge {
         handler: &mut H,
     ) -> ControlFlow<()> {
         let exact = self.exact();
-        // Those that have no events at all, or whose events nobody wants.
+        // For traces without events, or whose events the handler does not want.
         for (trace, gate) in gates.iter().enumerate() {
             let _entered = gate.enter();
             self.deliver_ends(trace, gate, handler)?;
@@ -139,7 +140,7 @@ impl Merge {
             }
             let Some(gate) = gates.get(turn.trace) else { break };
             if entered.as_ref().is_none_or(|(trace, _)| *trace != turn.trace) {
-                // The old gate is left before the new one is waited for.
+                // The old gate is released before the new one is locked.
                 drop(entered.take());
                 entered = Some((turn.trace, gate.enter()));
             }
@@ -155,7 +156,7 @@ impl Merge {
         ControlFlow::Continue(())
     }
 
-    /// Tells of buffers that came to their end; under the gate of their trace.
+    /// Reports buffers that ended, under the gate of their trace.
     #[inline]
     fn deliver_ends<H: Handler>(&mut self, trace: usize, gate: &Gate, handler: &mut H) -> ControlFlow<()> {
         let Some(live) = self.lives.get_mut(trace).and_then(Option::as_mut) else {
@@ -203,18 +204,18 @@ impl Merge {
         flow
     }
 
-    /// All sessions are complete up to this time by the stamps of their buffers.
+    /// Returns the time up to which all sessions are complete, by the stamps of their buffers.
     fn exact(&self) -> FileTime {
         self.lives.iter().flatten().map(complete).min().unwrap_or(FileTime(i64::MAX))
     }
 
-    /// Whether it need not be waited for earlier ones any more.
+    /// Returns whether the item need not wait for earlier ones any more.
     fn is_due(&self, turn: &Turn) -> bool {
         let Some(live) = self.lives.get(turn.trace).and_then(Option::as_ref) else { return true };
         live.is_full() || self.until_due(turn).is_none_or(|left| left.is_zero())
     }
 
-    /// How long until nobody need be waited for any more; `None`: nobody knows.
+    /// Returns the time until the item need not wait any more; `None` if unknown.
     fn until_due(&self, turn: &Turn) -> Option<Duration> {
         let others = self.lives.iter().enumerate().filter_map(|(trace, live)| Some((trace, live.as_ref()?)));
         let incomplete = others.filter(|(_, live)| complete(live) < turn.time);
@@ -222,7 +223,7 @@ impl Merge {
         self.lives.get(turn.trace)?.as_ref()?.until_aged(turn.raw, wait)
     }
 
-    /// Lets go of a trace that was closed.
+    /// Drops a trace that was closed.
     fn forget(&mut self, trace: usize) {
         if let Some(slot) = self.lives.get_mut(trace) {
             *slot = None;
@@ -230,20 +231,21 @@ impl Merge {
         self.heap.retain(|Reverse(turn)| turn.trace != trace);
     }
 
-    /// Lets go of traces that have ended and have nothing left.
+    /// Drops traces that have ended and have nothing left.
     fn drop_ended(&mut self) {
         for (trace, slot) in self.lives.iter_mut().enumerate() {
             let ended = slot.as_ref().is_some_and(|live| live.end.is_some());
             if !ended || self.heap.iter().any(|Reverse(turn)| turn.trace == trace) {
                 continue;
             }
-            if let Some(End::Broken(why)) = slot.take().and_then(|live| live.end) {
-                self.broken.get_or_insert(why);
+            if let Some(End::Broken(reason)) = slot.take().and_then(|live| live.end) {
+                self.broken.get_or_insert(reason);
             }
         }
     }
 
-    /// Waits until a queue has something, a trace is closed, a daemon goes, or the next event is due.
+    /// Waits until a queue has a buffer, a trace is closed, a daemon disconnects, or the next event
+    /// is due.
     fn wait(&self, gates: &[Arc<Gate>]) -> Result<()> {
         let mut waited_for = Vec::new();
         for (live, gate) in self.lives.iter().zip(gates) {
@@ -268,7 +270,7 @@ impl Merge {
     }
 }
 
-/// A session is complete up to this time, by what it says.
+/// Returns the time up to which a session is complete.
 fn complete(live: &Live) -> FileTime {
     match live.exact() {
         i64::MAX => FileTime(i64::MAX),

@@ -5,7 +5,8 @@
 //!                                                   ├─ merged by time ──▶ process(…, |item| …)
 //!   Trace::open_live ──▶ queue of finished buffers ─┘    Event, Lost
 //!
-//!   Trace::from_buffers ──▶ buffers that the program gives ──▶ deliver(…, &mut handler)      Event, Lost, Buffer
+//!   Trace::from_buffers ──▶ buffers of the program ──▶ deliver(…, &mut handler)
+//!                                                        Event, Lost, Buffer
 //! ```
 //!
 //! ```no_run
@@ -24,15 +25,18 @@
 //! # }
 //! ```
 //!
-//! 1. The first event of a trace is its log-file header (EventTraceGuid, opcode 0), of files and of live sessions alike.
-//! 2. Events come in the order of their wall time, those of one trace in the order of its own clock. Live, an event is held back until
-//!    nothing earlier can follow, at most for the session's flush timer, with `low_latency` for a few milliseconds.
-//!    Events that a process wrote before a busy daemon had its memory may come after later ones of
-//!    other processes. They have their own stamps, and are in order among each other.
-//! 3. A consumer that is too slow loses whole buffers and is told so; it never makes a session wait.
-//! 4. No callback is made after [`Closer::close`] has returned, unless it was called from within a callback.
+//! 1. The first event of a trace is its log-file header (EventTraceGuid, opcode 0), in files and in
+//!    live sessions alike.
+//! 2. Events come in the order of their wall time, those of one trace in the order of its own
+//!    clock. A live event is held back until no earlier one can follow, at most for the session's
+//!    flush timer, with `low_latency` for a few milliseconds. Events that a process wrote before a
+//!    busy daemon had its memory may come after later ones of other processes. They keep their own
+//!    stamps, and are in order among each other.
+//! 3. A slow consumer loses whole buffers, which is reported to it; it never makes a session wait.
+//! 4. No callback runs after [`Closer::close`] has returned, unless it was called from within a
+//!    callback.
 //!
-//! What an event's payload means is not for this module.
+//! This module does not interpret payloads.
 
 mod close;
 mod fed;
@@ -74,37 +78,39 @@ use live::Live;
 pub use program::open_program;
 pub use trace_file::TraceFile;
 
-/// The most traces that are processed together.
+/// Maximum number of traces that are processed together.
 const MAX_TRACES: usize = 64;
 
-/// One event on its way to a callback.
+/// One event, as a callback gets it.
 #[derive(Debug)]
 pub struct Event<'e> {
-    /// The record.
+    /// The record of the event.
     pub record: &'e Record<'e>,
-    /// Its wall time.
+    /// Wall time of the event.
     pub time: FileTime,
-    /// Which of the traces it comes from.
+    /// Index of the trace that the event comes from.
     pub trace: usize,
     /// The clock of that trace.
     pub clock: &'e Clock,
 }
 
-/// Events or buffers were lost, noticed at this point of the stream. Both 0: a buffer says that there was a loss, not how much.
+/// Events or buffers that were lost before this point of the stream.
+///
+/// Both counts are 0 if a buffer only shows that there was a loss, not how much.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lost {
-    /// Events, as far as they are counted.
+    /// Number of lost events, as far as they are counted.
     pub events: u64,
-    /// Buffers.
+    /// Number of lost buffers.
     pub buffers: u64,
 }
 
-/// What a consumer is given.
+/// An item that a consumer gets.
 #[derive(Debug)]
 pub enum Item<'e> {
-    /// An event.
+    /// An event of a trace.
     Event(Event<'e>),
-    /// A loss in a live session. What a file's session lost is in the file's [`header`](Trace::header).
+    /// A loss in a live session. For a file, the losses are in its [`header`](Trace::header).
     Lost(Lost),
 }
 
@@ -122,36 +128,34 @@ enum Source {
     Fed(Arc<Feed>),
 }
 
-/// Where a trace comes from.
+/// The kind of source that a trace comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A file.
+    /// A log file.
     File,
     /// A live session.
     Live,
-    /// Buffers that the program gives.
+    /// Buffers that the program adds.
     Buffers,
 }
 
 impl Trace {
     /// Opens a file.
     ///
-    /// Statuses: `ERROR_FILE_NOT_FOUND`; `ERROR_PATH_NOT_FOUND` where its folder is missing; `ERROR_FILE_CORRUPT` for what is no log; `ERROR_BAD_PATHNAME` for what is
-    /// no plain file.
+    /// Fails with `ERROR_FILE_NOT_FOUND`; with `ERROR_PATH_NOT_FOUND` if the folder is missing;
+    /// with `ERROR_FILE_CORRUPT` if the file is not a log; with `ERROR_BAD_PATHNAME` if it is not a
+    /// regular file.
     pub fn open_file(path: &Path) -> Result<Self> {
-        // Opening a pipe would wait for who writes to it, and a device may do something.
+        // Opening a pipe would wait for a writer, and opening a device may have effects.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let file = rustix::fs::open(path, flags, Mode::empty()).map(File::from);
         let file = file.map_err(|errno| missing(path, errno.into()))?;
         let kind = file.metadata().map_err(|source| missing(path, source))?.file_type();
         if !kind.is_file() {
-            let what = if kind.is_dir() {
-                "a folder"
-            } else {
-                "a pipe or device: store what comes out of it in a file"
-            };
-            let why = format!("{}: this is {what}", path.display());
-            return Err(Error::refused(Status::ERROR_BAD_PATHNAME, why));
+            let what =
+                if kind.is_dir() { "a folder" } else { "a pipe or device: store its output in a file" };
+            let reason = format!("{}: this is {what}", path.display());
+            return Err(Error::refused(Status::ERROR_BAD_PATHNAME, reason));
         }
         let trace = traceweir_format::etl::Trace::open(TraceFile::from(file))?;
         Ok(Self { source: Source::File(Box::new(trace)), gate: Gate::new()? })
@@ -159,12 +163,13 @@ impl Trace {
 
     /// Opens a live session. Events written after the return are delivered.
     ///
-    /// Statuses: `ERROR_WMI_INSTANCE_NOT_FOUND` where no such session runs, also when no daemon does, or when it is not real-time.
+    /// Fails with `ERROR_WMI_INSTANCE_NOT_FOUND` if no such session runs, no daemon runs, or the
+    /// session is not real-time.
     pub fn open_live(scope: Option<Scope>, session: &SessionRef) -> Result<Self> {
         Self::open_live_in(&folders(scope)?, session)
     }
 
-    /// Opens a live session of the daemon of this runtime folder; `TRACEWEIR_RUNTIME_DIR` is not looked at.
+    /// Opens a live session of the daemon of this runtime folder, ignoring `TRACEWEIR_RUNTIME_DIR`.
     pub fn open_live_at(folder: &Path, session: &SessionRef) -> Result<Self> {
         Self::open_live_in(&[RuntimeDir::at(folder)], session)
     }
@@ -174,22 +179,26 @@ impl Trace {
         Ok(Self { source: Source::Live(Box::new(live)), gate: Gate::new()? })
     }
 
-    /// Lets the buffers of a live session that have come and wait for their turn take so much memory: a reader that is slow now and then loses less. It is
-    /// never less than the session's own queue has, and at most 1 GiB. Other traces hold no more than they need.
+    /// Sets how much memory waiting buffers of a live session may take, so that an occasionally
+    /// slow reader loses less.
+    ///
+    /// The limit is never less than the session's own queue, and at most 1 GiB. Other traces ignore
+    /// it.
     pub fn hold_up_to(&mut self, bytes: usize) {
         if let Source::Live(live) = &mut self.source {
             live.hold_up_to(bytes);
         }
     }
 
-    /// Makes a trace of the buffers that the feeder is given; it ends when it is told to ([`Closer::end`]).
+    /// Creates a trace from buffers that the feeder adds; it ends by [`Closer::end`].
     pub fn from_buffers() -> Result<(Self, Feeder)> {
         let feed = Feed::new()?;
         let feeder = Feeder::new(Arc::clone(&feed));
         Ok((Self { source: Source::Fed(feed), gate: Gate::new()? }, feeder))
     }
 
-    /// What the file or session says about itself. A stream of buffers says it with the first of them: until then, all is 0.
+    /// Returns the log-file header. For a stream of buffers, all fields are 0 until the first
+    /// buffer arrived.
     #[must_use]
     pub fn header(&self) -> &LogFileHeader {
         match &self.source {
@@ -199,7 +208,7 @@ impl Trace {
         }
     }
 
-    /// Where it comes from.
+    /// Returns the kind of source.
     #[must_use]
     pub fn kind(&self) -> Kind {
         match &self.source {
@@ -209,8 +218,9 @@ impl Trace {
         }
     }
 
-    /// Whether the system's own events are in it, as far as that is known before reading: by the session's mode, or by the first
-    /// events of a file's buffers.
+    /// Returns whether the trace contains kernel events, as far as that is known before reading.
+    ///
+    /// The session's mode shows it, or the first events of a file's buffers.
     #[must_use]
     pub fn is_of_the_system(&self) -> bool {
         let by_mode = self.header().log_file_mode & EVENT_TRACE_SYSTEM_LOGGER_MODE != 0;
@@ -218,7 +228,8 @@ impl Trace {
         by_mode || seen
     }
 
-    /// Of a file: for each processor that lost events the stamp of the buffer with which its session said so for the last time.
+    /// Returns the processors of a file that lost events, each with the stamp of the last buffer
+    /// that reported a loss.
     #[must_use]
     pub fn last_losses(&self) -> Vec<(u16, i64)> {
         match &self.source {
@@ -227,7 +238,8 @@ impl Trace {
         }
     }
 
-    /// From its raw stamps to wall time. A stream of buffers has it with the first of them, as its header.
+    /// Returns the clock, which converts raw stamps to wall time. A stream of buffers has it from
+    /// its first buffer on, like its header.
     #[must_use]
     pub fn clock(&self) -> &Clock {
         match &self.source {
@@ -237,13 +249,13 @@ impl Trace {
         }
     }
 
-    /// The file that it is read from, where it is one.
+    /// Returns the file that the trace is read from, if it is one.
     #[must_use]
     pub fn file(&self) -> Option<&File> {
         self.as_file().map(|trace| trace.source().as_file())
     }
 
-    /// The reader of that file.
+    /// Returns the reader of that file.
     pub(crate) fn as_file(&self) -> Option<&traceweir_format::etl::Trace<TraceFile>> {
         match &self.source {
             Source::File(trace) => Some(trace),
@@ -251,7 +263,7 @@ impl Trace {
         }
     }
 
-    /// To close it while it is processed.
+    /// Returns a handle that closes the trace while it is processed.
     #[must_use]
     pub fn closer(&self) -> Closer {
         Closer { gate: Arc::clone(&self.gate) }
@@ -262,32 +274,36 @@ fn missing(path: &Path, source: io::Error) -> Error {
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     match source.kind() {
         io::ErrorKind::NotFound if !folder.is_dir() => {
-            let why = format!("{}: there is no folder {}", path.display(), folder.display());
-            Error::refused(Status::ERROR_PATH_NOT_FOUND, why)
+            let reason = format!("{}: folder {} does not exist", path.display(), folder.display());
+            Error::refused(Status::ERROR_PATH_NOT_FOUND, reason)
         }
         io::ErrorKind::NotADirectory => {
-            let why = format!("{}: a part of the path is no folder", path.display());
-            Error::refused(Status::ERROR_PATH_NOT_FOUND, why)
+            let reason = format!("{}: a part of the path is not a folder", path.display());
+            Error::refused(Status::ERROR_PATH_NOT_FOUND, reason)
         }
         _ => Error::File { path: path.to_owned(), source },
     }
 }
 
-/// Delivers the events of all traces in time order until all have ended, were closed, or the callback breaks.
+/// Delivers the events of all traces in time order until all have ended, were closed, or the
+/// callback breaks.
+///
 /// Files and live sessions may not be mixed; several live sessions are merged with a short delay.
 ///
-/// A session that is stopped ends its trace after the last event. A daemon that goes without a word ends its traces too, after what it
-/// had delivered, and is an error ([`traceweir_transport::Error::Closed`]) when all is processed.
+/// Stopping a session ends its trace after the last event. A daemon that disconnects without notice
+/// also ends its traces, after the delivered events, with an error
+/// ([`traceweir_transport::Error::Closed`]) when all is processed.
 ///
-/// A panic of the callback goes on to the caller; the traces are closed then.
+/// A panic of the callback propagates to the caller; the traces are closed then.
 pub fn process(traces: Vec<Trace>, each: impl FnMut(Item<'_>) -> ControlFlow<()>) -> Result<()> {
     deliver(traces, &Window::default(), &mut Each(each))
 }
 
-/// [`process`] for who wants more: the ends of buffers, only what happened in some time, or buffers of its own.
+/// Like [`process`], with a handler that can also get the ends of buffers, and a time window.
 ///
-/// Statuses: `ERROR_BAD_LENGTH` without traces or with more than 64; `ERROR_INVALID_PARAMETER` for different kinds of them together, or
-/// two streams of buffers; `ERROR_INVALID_TIME` for a window that ends before it begins.
+/// Fails with `ERROR_BAD_LENGTH` without traces or with more than 64; with
+/// `ERROR_INVALID_PARAMETER` for mixed kinds of traces, or two streams of buffers; with
+/// `ERROR_INVALID_TIME` for a window that ends before it begins.
 pub fn deliver<H: Handler>(traces: Vec<Trace>, window: &Window, handler: &mut H) -> Result<()> {
     if window.from.zip(window.to).is_some_and(|(from, to)| to < from) {
         return Err(Error::refused(
@@ -295,7 +311,8 @@ pub fn deliver<H: Handler>(traces: Vec<Trace>, window: &Window, handler: &mut H)
             "the time to end at is before the time to start at",
         ));
     }
-    // All that this thread calls from here on is the handler: it may close, but not wait for itself.
+    // From here on this thread only calls the handler: it may close a trace, but must not wait for
+    // itself.
     inside(|| {
         if *window == Window::default() {
             deliver_all(traces, handler)
@@ -322,16 +339,16 @@ fn deliver_all<H: Handler>(traces: Vec<Trace>, handler: &mut H) -> Result<()> {
         (true, false, []) => merge::process(lives, handler),
         (true, true, [(feed, gate)]) => fed::process(feed, gate, handler),
         _ => {
-            let why = "files, live sessions and streams of buffers are not processed together";
-            Err(Error::refused(Status::ERROR_INVALID_PARAMETER, why))
+            let reason = "files, live sessions and streams of buffers are not processed together";
+            Err(Error::refused(Status::ERROR_INVALID_PARAMETER, reason))
         }
     }
 }
 
-/// The number of the session that wrote a file.
+/// Returns the logger id of the session that wrote a file.
 fn logger_of(file: &TraceFile) -> u16 {
     let mut head = [0; HEADER_SIZE];
-    // What cannot be read now is told by whoever reads the events.
+    // Read errors are reported when the events are read.
     let _ = file.read_at(0, &mut head);
     BufferHeader::parse(&head).logger_id
 }

@@ -1,32 +1,34 @@
-//! What time it is on a live session's clock.
+//! The current time on a live session's clock.
 //!
-//! Sessions are on this machine: their stamps are its counter itself, or its system time. Which counter is found by looking which one
-//! shows what the session's header makes expect; where none does, the time is reckoned from the latest stamp and when it came.
+//! Sessions run on this machine: their stamps are its counter, or its system time. The right
+//! counter is the one that shows the value that the session's header predicts; if none does, the
+//! time is estimated from the latest stamp and its arrival.
 
 use std::time::{Instant, SystemTime};
 
 use traceweir_format::time::{Clock, ClockKind, FileTime, UNIX_EPOCH};
 use traceweir_transport::clock::Counter;
 
-/// Seconds by which a counter may differ from what is expected: wall clocks are set, rates are measured.
+/// Seconds by which a counter may differ from its prediction: wall clocks are set, rates are
+/// measured.
 const TOLERANCE_SECONDS: i128 = 10;
-/// And the part of the session's age by which it may.
+/// The divisor of the session's age that gives the additional tolerance.
 const TOLERANCE_PART: i128 = 1000;
 
-/// A session's clock, read from here.
+/// A way to read a session's clock.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Now {
-    /// This counter.
+    /// This counter of the machine.
     Counter(Counter),
-    /// System time.
+    /// The system time.
     Wall,
-    /// Unknown, but for the latest stamp and when it came.
-    Reckoned,
+    /// Estimated from the latest stamp and its arrival.
+    Estimated,
 }
 
 impl Now {
-    /// How to read this clock.
-    pub(super) fn of(clock: &Clock) -> Self {
+    /// Determines how to read this clock.
+    pub(super) fn for_clock(clock: &Clock) -> Self {
         if clock.kind == ClockKind::SystemTime {
             return Self::Wall;
         }
@@ -35,15 +37,15 @@ impl Now {
         let tolerance = i128::from(clock.rate) * TOLERANCE_SECONDS + age / TOLERANCE_PART;
         let shows_it = |counter: &Counter| (i128::from(counter.now()) - expected).abs() <= tolerance;
         let counters = [Counter::best(), Counter::Monotonic];
-        counters.into_iter().find(shows_it).map_or(Self::Reckoned, Self::Counter)
+        counters.into_iter().find(shows_it).map_or(Self::Estimated, Self::Counter)
     }
 
-    /// The time now, given the latest stamp and when it came.
+    /// Returns the time now; `came` and `stamp` are the arrival and value of the latest stamp.
     pub(super) fn read(self, clock: &Clock, (came, stamp): (Instant, i64)) -> i64 {
         match self {
             Self::Counter(counter) => i64::try_from(counter.now()).unwrap_or(i64::MAX),
             Self::Wall => wall().0,
-            Self::Reckoned => {
+            Self::Estimated => {
                 let ticks = came.elapsed().as_nanos().saturating_mul(clock.rate.into()) / 1_000_000_000;
                 stamp.saturating_add(i64::try_from(ticks).unwrap_or(i64::MAX))
             }
@@ -62,30 +64,30 @@ mod tests {
     use traceweir_transport::clock::{Anchor, frequency};
 
     #[test]
-    fn the_counter_of_a_session_is_recognised() {
+    fn counter_of_a_session_is_recognised() {
         for counter in [Counter::best(), Counter::Monotonic] {
             let anchor = Anchor::now(counter);
             let (rate, start) = (frequency(counter), anchor.wall);
             let clock =
                 Clock { kind: ClockKind::Qpc, rate, anchor: i64::try_from(anchor.counter).unwrap(), start };
-            assert!(matches!(Now::of(&clock), Now::Counter(found) if found == counter));
-            let now = Now::of(&clock).read(&clock, (Instant::now(), 0));
+            assert!(matches!(Now::for_clock(&clock), Now::Counter(found) if found == counter));
+            let now = Now::for_clock(&clock).read(&clock, (Instant::now(), 0));
             assert!(now >= clock.anchor);
         }
     }
 
     #[test]
-    fn a_clock_that_is_none_of_this_machine_is_reckoned_from_stamps() {
+    fn foreign_clock_is_estimated_from_stamps() {
         let clock = Clock { kind: ClockKind::Qpc, rate: 1000, anchor: 0, start: FileTime(wall().0 - 1) };
-        assert!(matches!(Now::of(&clock), Now::Reckoned));
+        assert!(matches!(Now::for_clock(&clock), Now::Estimated));
         let came = Instant::now().checked_sub(std::time::Duration::from_secs(2)).unwrap();
-        assert!(Now::Reckoned.read(&clock, (came, 500)) >= 2500);
+        assert!(Now::Estimated.read(&clock, (came, 500)) >= 2500);
     }
 
     #[test]
     fn system_time_is_read_as_such() {
         let clock = Clock { kind: ClockKind::SystemTime, rate: 1, anchor: 0, start: FileTime(0) };
         let before = wall().0;
-        assert!(Now::of(&clock).read(&clock, (Instant::now(), 0)) >= before);
+        assert!(Now::for_clock(&clock).read(&clock, (Instant::now(), 0)) >= before);
     }
 }

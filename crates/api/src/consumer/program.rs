@@ -1,27 +1,31 @@
-//! Programs that a trace names: a file that somebody else's trace leads to is opened with care.
+//! Opening of programs that an untrusted trace names.
 //!
-//! Whoever wrote the trace chose the paths. Nothing is run or loaded, and what is no plain file is not even opened for reading: opening a device or a
-//! pipe may do something. Files of the kernel's own file systems look plain and are not. What was found is checked on the file that is open, so it does
-//! not matter what its name leads to a moment later.
+//! The writer of the trace chose the paths. Nothing is run or loaded, and anything but a regular
+//! file is not even opened for reading: opening a device or a pipe may have effects. Files of the
+//! kernel's own file systems look regular and are not. The checks apply to the open file, so it
+//! does not matter what its name leads to a moment later.
 
 use std::fs::File;
 use std::path::Path;
 
 use rustix::fs::{FileType, Mode, OFlags};
 
-/// The largest program that is looked into.
+/// Maximum size in bytes of a program that is opened.
 const MAX_FILE: u64 = 1 << 30;
 
-/// File systems whose plain files are doors to the kernel.
+/// File systems whose files are interfaces of the kernel.
 const NOT_FILES: [&str; 3] = ["/proc/", "/sys/", "/dev/"];
 
-/// Opens a program that a trace names, to look into it: a plain file of at most 1 GiB by its absolute path, which is no link. `None` for anything else.
+/// Opens a program that a trace names, for reading.
+///
+/// It must be a regular file of at most 1 GiB, named by its absolute path, and not a link. Returns
+/// `None` for anything else.
 #[must_use]
 pub fn open_program(path: &Path) -> Option<File> {
     if !path.is_absolute() {
         return None;
     }
-    // The place alone: opening a device or a pipe this way does nothing.
+    // A path descriptor: opening a device or a pipe this way has no effects.
     let place =
         rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty()).ok()?;
     let found = rustix::fs::fstat(&place).ok()?;

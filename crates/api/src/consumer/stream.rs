@@ -1,13 +1,14 @@
-//! The buffers of one processor that wait for their turn.
+//! The buffers of one processor that wait for delivery.
 //!
 //! ```text
 //!   held   [ lost? │ record record record ] [ record record ] …      oldest first
 //!                    ▲ next, under the key `time`
 //! ```
 //!
-//! 1. Keys never decrease: key = max(key before, min(stamp, the buffer's stamp)). So a stamp that a caller made up keeps its value and
-//!    moves nobody else, neither back nor forth.
-//! 2. A buffer's loss comes before its first record; a record that cannot be walked past ends its buffer and counts as a loss.
+//! 1. Keys never decrease: key = max(previous key, min(stamp, the buffer's stamp)). So a made-up
+//!    stamp keeps its value and moves no other record, neither back nor forth.
+//! 2. A buffer's loss comes before its first record; a malformed record ends its buffer and counts
+//!    as a loss.
 
 use std::collections::VecDeque;
 
@@ -21,23 +22,23 @@ use super::Lost;
 #[derive(Debug)]
 pub(super) struct Held {
     bytes: Vec<u8>,
-    /// Where its records end.
+    /// Offset of the end of its records.
     end: usize,
     /// Offset of the next record.
     at: usize,
-    /// The buffer's own stamp, where it has one: no key is later.
+    /// The buffer's own stamp, if it has one: no key is later.
     stamp: i64,
     lost: Option<Lost>,
 }
 
 impl Held {
-    /// A buffer with the loss that was noticed with it.
+    /// Holds a buffer, with the loss that was noticed with it.
     pub(super) fn new(bytes: Vec<u8>, header: &BufferHeader, lost: Option<Lost>) -> Self {
         let end = header.valid_bytes(bytes.len());
         Self { bytes, end, at: HEADER_SIZE, stamp: header.time_stamp, lost }
     }
 
-    /// A loss that no buffer follows.
+    /// Holds a loss without a buffer.
     pub(super) fn notice(lost: Lost, at: i64) -> Self {
         Self { bytes: Vec::new(), end: 0, at: 0, stamp: at, lost: Some(lost) }
     }
@@ -47,7 +48,7 @@ impl Held {
     }
 }
 
-/// What comes next out of a stream.
+/// The next item of a stream.
 #[derive(Debug)]
 pub(super) enum Front<'s> {
     Lost(Lost),
@@ -58,11 +59,11 @@ pub(super) enum Front<'s> {
 #[derive(Debug)]
 pub(super) struct Stream {
     pub(super) cpu: u16,
-    /// Whether it has a buffer that is older than others of its processor that were delivered.
+    /// The stream holds a buffer that is older than delivered ones of its processor.
     pub(super) is_late: bool,
-    /// Key of what comes next.
+    /// Key of the next item.
     pub(super) time: i64,
-    /// Everything up to here was delivered by the session.
+    /// The session has delivered everything up to this stamp.
     pub(super) through: i64,
     held: VecDeque<Held>,
     next: Option<Measure>,
@@ -75,20 +76,21 @@ impl Stream {
         Self { cpu, is_late: false, time, through, held: VecDeque::new(), next: None, old_instances }
     }
 
-    /// A stream for one late buffer.
+    /// Creates a stream for one late buffer.
     pub(super) fn late(cpu: u16, old_instances: bool) -> Self {
         Self { is_late: true, ..Self::new(cpu, old_instances) }
     }
 
-    /// Adds a buffer; whether something waits now that did not before. Buffers without records go to `spent`.
+    /// Adds a buffer and returns whether the stream was empty and is not any more. Buffers without
+    /// records go to `spent`.
     pub(super) fn add(&mut self, held: Held, spent: &mut Vec<Vec<u8>>) -> bool {
         let was_empty = self.held.is_empty();
         self.through = self.through.max(held.stamp);
         self.held.push_back(held);
-        was_empty && self.settle(spent)
+        was_empty && self.find_next(spent)
     }
 
-    /// What comes next.
+    /// Returns the next item.
     #[inline]
     pub(super) fn front(&self) -> Option<Front<'_>> {
         let held = self.held.front()?;
@@ -98,7 +100,7 @@ impl Stream {
         Some(Front::Record(Record::new(held.rest(), self.next?, self.cpu, self.time)))
     }
 
-    /// Steps behind what comes next; whether there is more. Buffers that are done go to `spent`.
+    /// Moves past the next item and returns whether there is more. Finished buffers go to `spent`.
     #[inline]
     pub(super) fn step(&mut self, spent: &mut Vec<Vec<u8>>) -> bool {
         if let Some(held) = self.held.front_mut()
@@ -106,12 +108,12 @@ impl Stream {
         {
             held.at = held.at.saturating_add(self.next.map_or(0, |m| align8(m.size)));
         }
-        self.settle(spent)
+        self.find_next(spent)
     }
 
-    /// Finds what comes next and its key.
+    /// Finds the next item and its key.
     #[inline]
-    fn settle(&mut self, spent: &mut Vec<Vec<u8>>) -> bool {
+    fn find_next(&mut self, spent: &mut Vec<Vec<u8>>) -> bool {
         while let Some(held) = self.held.front_mut() {
             match measure(held.rest(), held.at as u64, self.old_instances) {
                 Ok(next) => self.next = next,

@@ -6,14 +6,14 @@ use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 use traceweir_format::etl::ReadAt;
 
-/// A file that a trace is read from, by offsets. Reading skips the holes of sparse files.
+/// A file that a trace is read from by offset, skipping the holes of sparse files.
 ///
 /// The position of the open file description changes while the file is read.
 #[derive(Debug)]
 pub struct TraceFile(File);
 
 impl TraceFile {
-    /// The file itself.
+    /// Returns the underlying file.
     #[must_use]
     pub fn as_file(&self) -> &File {
         &self.0
@@ -40,7 +40,7 @@ impl ReadAt for TraceFile {
             Ok(data) => data.max(offset),
             // No data follows.
             Err(Errno::NXIO) => ReadAt::len(self).max(offset),
-            // The file system does not know.
+            // The file system cannot report holes.
             Err(_) => offset,
         }
     }

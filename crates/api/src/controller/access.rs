@@ -1,13 +1,14 @@
-//! Who may do what with a session, a provider or a group: EventAccessControl, EventAccessQuery, EventAccessRemove.
+//! Access rights to sessions, providers and groups: EventAccessControl, EventAccessQuery,
+//! EventAccessRemove.
 //!
 //! ```text
 //!   set_access ──▶ the object's list ─ none ─▶ that of DEFAULT_TRACE_SECURITY ─ none ─▶ built in
-//!   access     ◀── whichever holds
+//!   access     ◀── the list in effect
 //!   remove_access  the default holds again
 //! ```
 //!
-//! Lists count for guests of the system's daemon: whoever is neither root nor the user that it runs as. They are kept on the disk, and hold
-//! from when the call returns.
+//! Lists apply to guests of the system's daemon: users other than root and the user that it runs
+//! as. They are stored on disk, and take effect before the call returns.
 //!
 //! ```no_run
 //! use traceweir::Guid;
@@ -16,7 +17,7 @@
 //! # fn main() -> traceweir::Result<()> {
 //! let mut controller = Controller::find_or_start(Some(Scope::System))?;
 //! let provider = Guid::from_provider_name("Acme.Lunch");
-//! // User 1000 may enable the provider, besides those who may already.
+//! // User 1000 may enable the provider, in addition to those who may already.
 //! let (add, ann) = (SecurityOperation::ADD_DACL, Sid::user(1000));
 //! controller.set_access(provider, add, &ann, Rights::TRACELOG_GUID_ENABLE, true)?;
 //! for entry in controller.access(provider)?.dacl.unwrap_or_default().entries {
@@ -32,21 +33,23 @@ pub use traceweir_format::spec::access::{DEFAULT_TRACE_SECURITY, Rights, Securit
 use traceweir_format::Guid;
 use traceweir_transport::message::Message;
 
-use super::{Controller, LONG_PATIENCE, PATIENCE, unexpected};
+use super::{Controller, DISK_TIMEOUT, REPLY_TIMEOUT, unexpected};
 use crate::error::Result;
 
-/// The list that holds for everything where no daemon runs and none has kept another: that of the user's own daemon.
+/// Returns the list in effect for everything if no daemon runs: that of the user's own daemon.
 #[must_use]
 pub fn without_daemon() -> SecurityDescriptor {
     SecurityDescriptor::built_in(rustix::process::geteuid().as_raw(), None)
 }
 
 impl Controller {
-    /// Sets or adds one entry of the list of an object; an object without a list gets one that begins as the default. Entries that audit are kept and
-    /// told, whatever `allow` says, and nothing is audited by them.
+    /// Sets or adds one entry of an object's list; a new list begins as the default.
     ///
-    /// `ERROR_ACCESS_DENIED` for who is neither root nor the daemon's user and has no `WMIGUID_SET` on the object; `ERROR_INVALID_PARAMETER`
-    /// for an operation that is none, or the null GUID.
+    /// Audit entries are stored and returned, whatever `allow` is, but nothing is audited by them.
+    ///
+    /// Fails with `ERROR_ACCESS_DENIED` for users other than root and the daemon's user without
+    /// `WMIGUID_SET` on the object; with `ERROR_INVALID_PARAMETER` for an unknown operation, or the
+    /// null GUID.
     pub fn set_access(
         &mut self,
         object: Guid,
@@ -59,20 +62,21 @@ impl Controller {
         self.ask_for_change(&Message::SetAccess { object, operation, sid, rights, allow })
     }
 
-    /// The list that holds for an object: its own, or the default.
+    /// Returns the list in effect for an object: its own, or the default.
     pub fn access(&mut self, object: Guid) -> Result<SecurityDescriptor> {
-        match self.ask(&Message::QueryAccess { object }, &[], PATIENCE)? {
+        match self.ask(&Message::QueryAccess { object }, &[], REPLY_TIMEOUT)? {
             Message::Access { descriptor } => Ok(SecurityDescriptor::parse(&descriptor)?),
             other => Err(unexpected(&self.link, &other)),
         }
     }
 
-    /// Removes the list of an object: the default holds for it again. Nothing happens where it has none.
+    /// Removes the list of an object, so that the default applies again. Does nothing if it has
+    /// none.
     pub fn remove_access(&mut self, object: Guid) -> Result<()> {
         self.ask_for_change(&Message::RemoveAccess { object })
     }
 
-    /// The objects that have a list of their own.
+    /// Returns the objects that have their own list.
     pub fn access_lists(&mut self) -> Result<Vec<Guid>> {
         self.pages(
             |from| Message::QueryAccessLists { from },
@@ -83,9 +87,9 @@ impl Controller {
         )
     }
 
-    /// A change is answered when it is on the disk.
+    /// Requests a change, which is answered when it is on disk.
     fn ask_for_change(&mut self, message: &Message) -> Result<()> {
-        match self.ask(message, &[], LONG_PATIENCE)? {
+        match self.ask(message, &[], DISK_TIMEOUT)? {
             Message::Done => Ok(()),
             other => Err(unexpected(&self.link, &other)),
         }

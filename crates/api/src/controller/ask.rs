@@ -1,8 +1,9 @@
-//! One request and its answer, whoever the daemon is by now.
+//! One request and its answer, also across a restart of the daemon.
 //!
 //! ```text
-//!   ask ─▶ the link ──closed──▶ a daemon that is there now ──none──▶ start one, for what begins something; else the answer of an idle system
-//!            └─ handed over, and no question: never repeated
+//!   ask ─▶ the link ──closed──▶ a daemon that runs now ──none──▶ start one, for a request that
+//!            │                    needs no existing state; else the answer of an idle system
+//!            └─ sent, and not a query: never repeated
 //! ```
 
 use std::os::fd::BorrowedFd;
@@ -10,12 +11,12 @@ use std::time::Duration;
 
 use traceweir_transport::message::{Control, Message, Role};
 
-use super::{Controller, PATIENCE, first_of, info, launch, not_running, unexpected};
+use super::{Controller, REPLY_TIMEOUT, first_of, info, launch, not_running, unexpected};
 use crate::error::{Error, Result};
 use traceweir_format::info::Query;
 
 impl Controller {
-    /// Asks page by page until all entries are there, or no more come.
+    /// Requests page after page until all entries are there, or no more come.
     pub(super) fn pages<T>(
         &mut self,
         question: impl Fn(u32) -> Message,
@@ -24,7 +25,7 @@ impl Controller {
         let mut all = Vec::new();
         loop {
             let from = u32::try_from(all.len()).unwrap_or(u32::MAX);
-            let answer = self.ask(&question(from), &[], PATIENCE)?;
+            let answer = self.ask(&question(from), &[], REPLY_TIMEOUT)?;
             let (total, entries) = page(answer).map_err(|other| unexpected(&self.link, &other))?;
             let done = entries.is_empty();
             all.extend(entries);
@@ -38,13 +39,13 @@ impl Controller {
         &mut self,
         message: &Message,
         descriptors: &[BorrowedFd<'_>],
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Message> {
         if !self.is_cut() {
-            let answer = self.link.ask(message, descriptors, patience);
+            let answer = self.link.ask(message, descriptors, timeout);
             match answer {
-                // A question may be put twice; anything else may have been carried out.
-                Err(Error::Transport(traceweir_transport::Error::Closed)) if is_question(message) => {}
+                // A query may be repeated; any other request may have been carried out.
+                Err(Error::Transport(traceweir_transport::Error::Closed)) if is_query(message) => {}
                 other => return Ok(other?.message),
             }
         }
@@ -53,12 +54,13 @@ impl Controller {
             None if self.starts && begins_something(message) => {
                 self.link = launch::start(&self.folders, &launch::Search::usual())?;
             }
-            None => return self.answer_of_nobody(message),
+            None => return self.idle_answer(message),
         }
-        Ok(self.link.ask(message, descriptors, patience)?.message)
+        Ok(self.link.ask(message, descriptors, timeout)?.message)
     }
 
-    /// Whether the daemon has closed the connection. Late answers that lie in it are dropped on the way.
+    /// Returns whether the daemon has closed the connection. Late answers in it are dropped on the
+    /// way.
     pub(super) fn is_cut(&self) -> bool {
         loop {
             match self.link.connection.receive(Duration::ZERO) {
@@ -69,8 +71,8 @@ impl Controller {
         }
     }
 
-    /// What an idle system says.
-    pub(super) fn answer_of_nobody(&self, message: &Message) -> Result<Message> {
+    /// Returns the answer of an idle system.
+    pub(super) fn idle_answer(&self, message: &Message) -> Result<Message> {
         match message {
             Message::Control { session, .. } | Message::EnableProvider { session, .. } => {
                 Err(not_running(session))
@@ -82,7 +84,7 @@ impl Controller {
             Message::SetInformation { session, .. } if !session.is_nothing() => Err(not_running(session)),
             Message::ConfigureBranches { session, .. } => Err(not_running(session)),
             Message::QueryInformation { session, class, input } => {
-                let answer = info::answer_of_nobody(session, Query::new(*class, *input)?)?;
+                let answer = info::idle_answer(session, Query::new(*class, *input)?)?;
                 Ok(Message::Information { data: answer.to_bytes() })
             }
             Message::QueryRegistrations { .. } => Err(info::unknown_provider()),
@@ -95,8 +97,8 @@ impl Controller {
     }
 }
 
-/// Whether a request changes nothing.
-fn is_question(message: &Message) -> bool {
+/// Returns whether a request changes nothing.
+fn is_query(message: &Message) -> bool {
     matches!(
         message,
         Message::Control { control: Control::Query | Control::Outcome, .. }
@@ -111,7 +113,7 @@ fn is_question(message: &Message) -> bool {
     )
 }
 
-/// Whether a request changes something that needs nothing to be there already.
+/// Returns whether a request changes something that needs no existing state.
 fn begins_something(message: &Message) -> bool {
     matches!(
         message,

@@ -1,18 +1,19 @@
-//! Which daemon a call reaches, and the first words with it.
+//! Finding the daemon for a call, and the greeting.
 //!
 //! ```text
-//!   TRACEWEIR_RUNTIME_DIR set ─────────────▶ that folder, whatever scope is asked for
-//!   a scope is asked for ──────────────────▶ its folder
-//!   neither ───────────────────────────────▶ the system's, where it runs and lets us in; else the user's
+//!   TRACEWEIR_RUNTIME_DIR set ─────────────▶ that folder, whatever the scope
+//!   a scope ───────────────────────────────▶ its folder
+//!   neither ───────────────────────────────▶ the system's, if it runs and admits us;
+//!                                            else the user's
 //!
-//!   folder/control.sock   missing, or nobody listens ─▶ no daemon
+//!   folder/control.sock   missing, or no listener     ─▶ no daemon
 //!                         Hello ─▶ Welcome            ─▶ a link
-//!                         Refused                     ─▶ Error::Refused: a daemon is there, and will not
-//!                         not ours to connect to      ─▶ the same, and says whose it is
-//!                         silent, another version     ─▶ Error::Unreachable, which names the socket
+//!                         Refused                     ─▶ Error::Refused: it runs, but refuses
+//!                         no permission to connect    ─▶ the same, with the missing rights
+//!                         silent, another version     ─▶ Error::Unreachable with the socket
 //! ```
 //!
-//! Nothing here starts a daemon; that is `launch`.
+//! `launch` starts daemons.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -24,13 +25,13 @@ use traceweir_transport::socket::{Connection, Envelope};
 
 use crate::error::{Error, Result};
 
-/// How long a daemon may take to be connected to and to say welcome.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// Timeout of the connection and of the Welcome.
+const GREETING_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The longest single wait; longer ones are made of these.
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
-/// A connection over which a daemon said welcome.
+/// A connection over which a daemon has sent a Welcome.
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) connection: Connection,
@@ -39,39 +40,40 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// Connects to the daemon of a folder; `None` where there is none.
+    /// Connects to the daemon of a folder; `None` if there is none.
     pub(crate) fn open(dir: &RuntimeDir, role: Role) -> Result<Option<Self>> {
         let socket = dir.control_socket();
-        let connection = match Connection::connect(&socket, PATIENCE) {
+        let connection = match Connection::connect(&socket, GREETING_TIMEOUT) {
             Ok(connection) => connection,
-            Err(e) if nobody_is_there(&e) => return Ok(None),
+            Err(e) if is_not_running(&e) => return Ok(None),
             Err(traceweir_transport::Error::TimedOut) => {
                 return Err(silent(&socket, "it does not accept connections"));
             }
-            Err(e) if is_shut(&e) => return Err(shut(&socket)),
+            Err(e) if is_denied(&e) => return Err(access_denied(&socket)),
             Err(e) => return Err(e.into()),
         };
         let mut link = Self { connection, socket, last_request: 0 };
         match link.greet(role) {
-            // A daemon that is about to leave closes what it did not answer: nobody is there.
+            // A daemon that is about to exit closes unanswered connections, which counts as no
+            // daemon.
             Err(Error::Transport(traceweir_transport::Error::Closed)) => Ok(None),
             Err(e) => Err(e),
             Ok(()) => Ok(Some(link)),
         }
     }
 
-    /// The socket it goes through.
+    /// Returns the path of the socket.
     pub(crate) fn socket(&self) -> &Path {
         &self.socket
     }
 
     fn greet(&mut self, role: Role) -> Result<()> {
         let hello = Message::Hello { versions: VERSIONS, role, instance: random(), program: program() };
-        let answer = self.ask(&hello, &[], PATIENCE);
+        let answer = self.ask(&hello, &[], GREETING_TIMEOUT);
         match answer.map(|e| e.message) {
             Ok(Message::Welcome { version, .. }) if (VERSIONS.0..=VERSIONS.1).contains(&version) => Ok(()),
             Ok(Message::Welcome { version, .. }) => Err(self.foreign(&format!("version {version}"))),
-            Ok(other) => Err(self.foreign(&format!("an answer of another kind ({})", name_of(&other)))),
+            Ok(other) => Err(self.foreign(&format!("an unexpected answer ({})", name_of(&other)))),
             Err(Error::Refused { status: Status::ERROR_NOT_SUPPORTED, reason }) => Err(self.foreign(&reason)),
             Err(Error::Transport(
                 e @ (traceweir_transport::Error::Message(_)
@@ -82,7 +84,7 @@ impl Link {
         }
     }
 
-    /// Sends a request and waits for its answer. Answers to requests that were given up before are passed over.
+    /// Sends a request and waits for its answer. Answers to abandoned requests are skipped.
     pub(crate) fn ask(
         &mut self,
         message: &Message,
@@ -91,21 +93,21 @@ impl Link {
     ) -> Result<Envelope> {
         let started = Instant::now();
         let request = match self.send(message, descriptors, within) {
-            // Whoever shut the door may have said why before.
+            // The daemon may have sent the reason before it closed the connection.
             Err(e) if e.is_disconnect() => return Err(self.last_words().unwrap_or(e)),
             sent => sent?,
         };
         loop {
             let left = within.saturating_sub(started.elapsed());
             let answer = match self.connection.receive(left.min(LONGEST_WAIT)) {
-                // A door shut on what we said is told before the words that were said to us.
+                // A closed connection is reported before messages that are still unread.
                 Err(e @ traceweir_transport::Error::Closed) => {
                     return Err(self.last_words().unwrap_or(e.into()));
                 }
                 answer => answer?,
             };
             match answer {
-                // Number 0: the connection itself is refused, before anything was asked.
+                // Number 0: the connection itself is refused, before any request.
                 Some(Envelope { message: Message::Refused { status, reason }, request: about, .. })
                     if about == request || about == 0 =>
                 {
@@ -122,7 +124,7 @@ impl Link {
         }
     }
 
-    /// The refusal that a closed connection still holds.
+    /// Returns the refusal that a closed connection still holds.
     fn last_words(&self) -> Option<Error> {
         match self.connection.receive(Duration::ZERO).ok()??.message {
             Message::Refused { status, reason } => Some(Error::Refused { status: Status(status), reason }),
@@ -136,11 +138,13 @@ impl Link {
         descriptors: &[std::os::fd::BorrowedFd<'_>],
         within: Duration,
     ) -> Result<u32> {
-        // 0 is for what needs no answer.
+        // 0 is for messages without an answer.
         self.last_request = self.last_request.checked_add(1).unwrap_or(1);
         match self.connection.send(self.last_request, message, descriptors, within.min(LONGEST_WAIT)) {
             Ok(()) => Ok(self.last_request),
-            Err(traceweir_transport::Error::TimedOut) => Err(silent(&self.socket, "it takes no requests")),
+            Err(traceweir_transport::Error::TimedOut) => {
+                Err(silent(&self.socket, "it does not accept requests"))
+            }
             Err(e) => Err(e.into()),
         }
     }
@@ -155,12 +159,13 @@ impl Link {
     }
 }
 
-/// The folders in which a call looks for a daemon, in that order.
+/// Returns the folders in which a call looks for a daemon, in order.
 pub(crate) fn folders(scope: Option<Scope>) -> Result<Vec<RuntimeDir>> {
     Ok(RuntimeDir::for_controllers(scope)?)
 }
 
-/// The first of the folders whose daemon answers, if any. One that shuts its door is passed over while there is another.
+/// Connects to the first daemon of the folders that answers, if any. One that denies access is
+/// skipped while there is another.
 pub(crate) fn first_of(folders: &[RuntimeDir], role: Role) -> Result<Option<Link>> {
     let Some((last, others)) = folders.split_last() else { return Ok(None) };
     for dir in others {
@@ -174,16 +179,16 @@ pub(crate) fn first_of(folders: &[RuntimeDir], role: Role) -> Result<Option<Link
     Link::open(last, role)
 }
 
-/// Why the first of the folders but the last whose daemon shuts its door does so.
+/// Returns the refusal of the first daemon that denies access, in all folders but the last.
 pub(crate) fn refusal_of(folders: &[RuntimeDir], role: Role) -> Option<Error> {
     let (_, others) = folders.split_last()?;
     let refusal = |dir: &RuntimeDir| Link::open(dir, role).err();
     others.iter().filter_map(refusal).find(|e| e.status() == Status::ERROR_ACCESS_DENIED)
 }
 
-/// An answer that has no place here.
+/// Returns the error for an answer of an unexpected kind.
 pub(crate) fn unexpected(link: &Link, message: &Message) -> Error {
-    silent(link.socket(), &format!("it gave an answer of another kind ({})", name_of(message)))
+    silent(link.socket(), &format!("it sent an unexpected answer ({})", name_of(message)))
 }
 
 fn silent(socket: &Path, reason: &str) -> Error {
@@ -192,28 +197,28 @@ fn silent(socket: &Path, reason: &str) -> Error {
     Error::Unreachable { socket: socket.to_owned(), reason }
 }
 
-fn nobody_is_there(error: &traceweir_transport::Error) -> bool {
+fn is_not_running(error: &traceweir_transport::Error) -> bool {
     use std::io::ErrorKind::{ConnectionRefused, NotADirectory, NotFound};
     matches!(error, traceweir_transport::Error::System { source, .. }
         if matches!(source.kind(), NotFound | ConnectionRefused | NotADirectory))
 }
 
-/// Whether the system itself keeps us from the socket.
-fn is_shut(error: &traceweir_transport::Error) -> bool {
+/// Returns whether the system denies access to the socket.
+fn is_denied(error: &traceweir_transport::Error) -> bool {
     use std::io::ErrorKind::PermissionDenied;
     matches!(error, traceweir_transport::Error::System { source, .. } if source.kind() == PermissionDenied)
 }
 
-fn shut(socket: &Path) -> Error {
+fn access_denied(socket: &Path) -> Error {
     let (uid, socket) = (rustix::process::geteuid().as_raw(), socket.display());
-    let why = format!(
+    let reason = format!(
         "uid {uid} may not connect to {socket}: the permissions of the socket, or of a folder on the way to it, are for others \
          (the system's daemon is for root and the group traceweir: usermod -aG traceweir USER; your own needs no rights: --user)"
     );
-    Error::refused(Status::ERROR_ACCESS_DENIED, why)
+    Error::refused(Status::ERROR_ACCESS_DENIED, reason)
 }
 
-/// The kind of a message, for people.
+/// Returns the name of a message's kind, for people.
 fn name_of(message: &Message) -> String {
     let text = format!("{message:?}");
     text.split([' ', '(', '{']).next().unwrap_or_default().to_owned()

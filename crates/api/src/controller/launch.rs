@@ -2,14 +2,17 @@
 //!
 //! ```text
 //!   weir: TRACEWEIR_DAEMON, else beside the program, beside the library, on PATH
-//!   weir daemon --on-demand … ──▶ stdin, stdout: nothing; stderr: daemon.log in the runtime folder
-//!                             ◀── connected to as soon as it answers
+//!   weir daemon --on-demand … ──▶ stdin, stdout: null; stderr: daemon.log in the runtime folder
+//!                             ◀── a connection as soon as it answers
 //! ```
 //!
-//! 1. Two controllers may do this at once: the daemon's lock decides, the loser's daemon leaves, both controllers find the winner's.
-//! 2. Root starts the system's daemon, which serves all users; where its folder cannot be made (a file system that is read only), root's own. For
-//!    others the system's daemon is never started here: that is the service manager's.
-//! 3. The daemon outlives the controller and detaches itself; while the controller lives, one small thread waits to bury it.
+//! 1. Two controllers may do this at once: the daemon's lock decides, the second daemon exits, and
+//!    both controllers find the first.
+//! 2. Root starts the system's daemon, which serves all users; if its folder cannot be made (a
+//!    read-only file system), root's own. For other users the system's daemon is never started
+//!    here: the service manager does that.
+//! 3. The daemon outlives the controller and detaches itself; while the controller lives, one small
+//!    thread waits for its exit status.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
@@ -33,34 +36,34 @@ const DAEMON_VARIABLE: &str = "TRACEWEIR_DAEMON";
 const PROGRAM: &str = "weir";
 
 /// How long a new daemon may take to answer.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// How long another daemon may take to answer after ours gave way to it.
-const PATIENCE_WITH_ANOTHER: Duration = Duration::from_secs(3);
-/// Between two looks.
+const START_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long another daemon may take to answer after this one gave way to it.
+const OTHER_DAEMON_TIMEOUT: Duration = Duration::from_secs(3);
+/// The pause between two attempts to connect.
 const PAUSE: Duration = Duration::from_millis(10);
-/// A daemon's log is begun anew beyond this.
+/// A daemon's log above this size in bytes is truncated.
 const LOG_LIMIT: u64 = 1 << 20;
-/// How much of the log's end is told when a daemon does not come up.
+/// Bytes of the log's end that an error quotes when a daemon does not start.
 const LOG_TAIL: u64 = 2000;
 
-/// Where to look for the program.
+/// The places to search for the program.
 #[derive(Debug)]
 pub(super) struct Search {
-    /// Named outright: nothing else is tried.
+    /// The named program: nothing else is tried.
     pub(super) named: Option<PathBuf>,
-    /// Folders.
+    /// Folders to search in order.
     pub(super) folders: Vec<PathBuf>,
 }
 
 impl Search {
-    /// As the module head says.
+    /// Returns the search that the module documentation describes.
     pub(super) fn usual() -> Self {
         let named = trusted_variable(DAEMON_VARIABLE).map(PathBuf::from);
         let beside = |file: PathBuf| file.parent().map(Path::to_owned);
         let program = std::env::current_exe().ok().and_then(beside);
         let library = library().and_then(beside);
         let path = trusted_variable("PATH").unwrap_or_default();
-        // An empty entry means the working folder to a shell; a daemon is not looked for there.
+        // An empty entry means the working folder to a shell; it is not searched for a daemon.
         let path: Vec<PathBuf> = std::env::split_paths(&path).filter(|p| p.is_absolute()).collect();
         Self { named, folders: program.into_iter().chain(library).chain(path).collect() }
     }
@@ -71,7 +74,8 @@ impl Search {
             return if is_program(&absolute) {
                 Ok(absolute)
             } else {
-                let reason = format!("{DAEMON_VARIABLE} names {}, which is no program", named.display());
+                let reason =
+                    format!("{DAEMON_VARIABLE} names {}, which is not an executable file", named.display());
                 Err(Error::NoDaemon { reason })
             };
         }
@@ -90,14 +94,14 @@ fn is_program(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
 }
 
-/// The file that holds this very code, where it is not the program itself.
+/// Returns the file that holds this code, if it is not the program itself.
 fn library() -> Option<PathBuf> {
     let here = library as fn() -> Option<PathBuf> as *const () as usize;
     let maps = fs::read_to_string("/proc/self/maps").ok()?;
     maps.lines().find_map(|line| file_at(line, here))
 }
 
-/// The file of one line of a memory map, if it covers the address.
+/// Returns the file of one line of a memory map, if it covers the address.
 fn file_at(line: &str, address: usize) -> Option<PathBuf> {
     let (range, rest) = line.split_once(' ')?;
     let (from, to) = range.split_once('-')?;
@@ -128,7 +132,7 @@ pub(super) fn start(folders: &[RuntimeDir], search: &Search) -> Result<Link> {
 fn no_system_daemon(dir: Option<&RuntimeDir>) -> Error {
     let socket = dir.map(RuntimeDir::control_socket).unwrap_or_default();
     let reason = format!(
-        "the system's daemon does not run (nobody listens at {}); start it with `systemctl start traceweir.socket` or, as root, \
+        "the system's daemon does not run (no listener at {}); start it with `systemctl start traceweir.socket` or, as root, \
          `weir daemon --system`",
         socket.display()
     );
@@ -150,13 +154,14 @@ fn spawn(program: &Path, dir: &RuntimeDir, log: &Log) -> Result<Child> {
             command.arg("--system");
         }
     }
-    // What a service manager told this program is not meant for the daemon.
+    // Variables of a service manager for this program are not for the daemon.
     for variable in
         ["NOTIFY_SOCKET", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES", "WATCHDOG_USEC", "WATCHDOG_PID"]
     {
         command.env_remove(variable);
     }
-    // The daemon is to serve the folder in which this program looks for it: what was not believed here must not decide there.
+    // The daemon must serve the folder in which this program looks for it: variables that are not
+    // trusted here must not decide there.
     for variable in [RUNTIME_VARIABLE, "XDG_RUNTIME_DIR", "TMPDIR"] {
         if trusted_variable(variable).is_none() {
             command.env_remove(variable);
@@ -164,7 +169,7 @@ fn spawn(program: &Path, dir: &RuntimeDir, log: &Log) -> Result<Child> {
     }
     let failed = |source| Error::File { path: program.to_owned(), source };
     let stderr = log.file.try_clone().map_err(failed)?;
-    // A daemon that stood in the caller's folder would keep its file system busy.
+    // A daemon in the caller's working folder would keep its file system busy.
     command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr);
     command.spawn().map_err(|source| Error::NoDaemon {
         reason: format!("{} could not be started: {source}", program.display()),
@@ -172,19 +177,19 @@ fn spawn(program: &Path, dir: &RuntimeDir, log: &Log) -> Result<Child> {
 }
 
 fn wait_for(child: Child, dir: &RuntimeDir, program: &Path, log: &Log) -> Result<Link> {
-    let ended = bury(child);
-    let mut deadline = Instant::now() + PATIENCE;
+    let ended = wait_in_background(child);
+    let mut deadline = Instant::now() + START_TIMEOUT;
     let mut exit = None;
     loop {
-        // It may be another daemon's answer: that is as good.
+        // Another daemon may answer, which is as good.
         if let Some(link) = Link::open(dir, Role::Controller)? {
             return Ok(link);
         }
         if exit.is_none() {
             exit = ended.try_recv().ok();
-            // One that ends well has left its work to a child of its own.
+            // A daemon that exits successfully has left its work to a child.
             if exit.is_some_and(|status: ExitStatus| !status.success()) {
-                deadline = deadline.min(Instant::now() + PATIENCE_WITH_ANOTHER);
+                deadline = deadline.min(Instant::now() + OTHER_DAEMON_TIMEOUT);
             }
         }
         if Instant::now() >= deadline {
@@ -194,13 +199,14 @@ fn wait_for(child: Child, dir: &RuntimeDir, program: &Path, log: &Log) -> Result
     }
 }
 
-/// Waits for the child's end on a thread of its own, so that no zombie stays in a program that runs for long.
-fn bury(mut child: Child) -> Receiver<ExitStatus> {
+/// Waits for the child's exit on a separate thread, so that no zombie stays in a long-running
+/// program.
+fn wait_in_background(mut child: Child) -> Receiver<ExitStatus> {
     let (sender, receiver) = channel();
-    // Where no thread can be had, the zombie goes with the program.
+    // Without a thread, the zombie goes with the program.
     let _ = spawn_quiet("traceweir-wait", move || {
         if let Ok(status) = child.wait() {
-            // Nobody may be waiting any more.
+            // The receiver may be gone.
             let _ = sender.send(status);
         }
     });
@@ -212,22 +218,25 @@ fn not_up(exit: Option<ExitStatus>, dir: &RuntimeDir, program: &Path, log: &Log)
     let what = match exit {
         Some(status) => format!("{program} daemon --on-demand ended ({status})"),
         None => {
-            format!("{program} daemon --on-demand does not answer at {} after {PATIENCE:?}", socket.display())
+            format!(
+                "{program} daemon --on-demand does not answer at {} after {START_TIMEOUT:?}",
+                socket.display()
+            )
         }
     };
-    let said = log.tail();
-    let reason = match said.trim() {
-        "" => format!("{what}; it said nothing in {}", log.path.display()),
-        said => format!("{what}; the end of {}:\n{said}", log.path.display()),
+    let output = log.tail();
+    let reason = match output.trim() {
+        "" => format!("{what}; it wrote nothing to {}", log.path.display()),
+        output => format!("{what}; the end of {}:\n{output}", log.path.display()),
     };
     Error::NoDaemon { reason }
 }
 
-/// Where a daemon's last words go.
+/// The file for a daemon's error output.
 struct Log {
     file: File,
     path: PathBuf,
-    /// Where this start's part begins.
+    /// Offset at which the output of this start begins.
     from: u64,
 }
 
@@ -247,7 +256,7 @@ impl Log {
         Ok(Self { file, path, from })
     }
 
-    /// The last lines of this start, as far as they can be read.
+    /// Returns the last lines of this start, as far as they can be read.
     fn tail(&self) -> String {
         let mut bytes = Vec::new();
         let read = || -> std::io::Result<()> {
@@ -281,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_program_the_error_says_what_to_set() {
+    fn missing_program_error_names_the_variable() {
         let dir = tempfile::tempdir().unwrap();
         let folders = [RuntimeDir::at(&dir.path().join("run"))];
         let nowhere = Search { named: None, folders: vec![dir.path().join("empty")] };
@@ -292,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_daemon_that_ends_at_once_is_reported_with_its_last_words() {
+    fn failed_start_quotes_the_daemons_error_output() {
         let dir = tempfile::tempdir().unwrap();
         let program = script(dir.path(), "echo \"cannot do $*\" >&2; exit 3");
         let folders = [RuntimeDir::at(&dir.path().join("run"))];
@@ -306,7 +315,7 @@ mod tests {
     fn ordinary_users_do_not_start_the_systems_daemon() {
         let Ok(system) = RuntimeDir::of(Scope::System) else { return };
         if system.may_be_started() {
-            // Root's tests do not start one for the machine: those with a machine of their own do.
+            // Root's tests do not start a daemon for the machine: tests with their own machine do.
             return;
         }
         let search = Search { named: None, folders: Vec::new() };
@@ -314,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_that_holds_this_code_is_found() {
+    fn file_of_this_code_is_found() {
         // In a test, code and program are one.
         assert_eq!(library(), std::env::current_exe().ok());
         assert_eq!(
@@ -326,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_are_looked_through_in_order_and_only_programs_count() {
+    fn folders_are_searched_in_order_for_programs() {
         let dir = tempfile::tempdir().unwrap();
         let (first, second) = (dir.path().join("1"), dir.path().join("2"));
         for folder in [&first, &second] {

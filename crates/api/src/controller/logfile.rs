@@ -2,13 +2,14 @@
 //!
 //! ```text
 //!   /home/me/logs/lunch.etl      folders are entered one by one, each by its descriptor
-//!    └──┬─┘└┬┘└┬─┘ └───┬───┘     a link is followed only where nobody else can put one
+//!    └──┬─┘└┬┘└┬─┘ └───┬───┘     a link is followed only where no other user can put one
 //!       └───┴──┘       └──────── never through a link; created with mode 0640, or opened as it is
 //! ```
 //!
-//! 1. The daemon empties and writes the file; it could never write where the caller could not.
-//! 2. In a folder that everybody can write, an existing file is taken only if it is the caller's and has no other name.
-//! 3. Nothing is emptied here: the daemon may still refuse, and then the old log is as it was.
+//! 1. The daemon empties and writes the file; it can never write where the caller could not.
+//! 2. In a world-writable folder, an existing file is accepted only if the caller owns it and it
+//!    has no other name.
+//! 3. Nothing is emptied here: the daemon may still refuse, and then the old log is unchanged.
 
 use std::fs::File;
 use std::io;
@@ -34,14 +35,14 @@ pub(crate) struct LogFile {
 }
 
 impl LogFile {
-    /// Opens or creates it.
+    /// Opens or creates the file.
     pub(crate) fn open(path: &Path) -> Result<Self> {
         if path.as_os_str().is_empty() {
             return Err(Error::refused(Status::ERROR_BAD_PATHNAME, "the log file has no name"));
         }
         let path = std::path::absolute(path).map_err(|e| failed(path, e))?;
         let Some((folder, Component::Normal(name))) = path.parent().zip(path.components().next_back()) else {
-            return Err(bad_path(&path, "this is no file"));
+            return Err(bad_path(&path, "not a file"));
         };
         let dir = enter(folder, me()).map_err(|e| no_folder(e, &path, folder))?;
         let (file, is_new) = traceweir_session::open_log_file(&dir, Path::new(name), me(), LOG_FILE_RIGHTS)
@@ -52,61 +53,61 @@ impl LogFile {
         Ok(Self { file, folder: dir, path, is_new })
     }
 
-    /// Opens or creates the first file of a row; its folder is for the others.
+    /// Opens or creates the first file of a sequence; its folder is for the others.
     pub(crate) fn open_first(pattern: &Path) -> Result<Self> {
         Self::open(&numbered(pattern, 1))
     }
 
-    /// The opened file.
+    /// Returns the opened file.
     pub(crate) fn file(&self) -> &File {
         &self.file
     }
 
-    /// Its folder, as a path descriptor.
+    /// Returns the folder as a path descriptor.
     pub(crate) fn folder(&self) -> &OwnedFd {
         &self.folder
     }
 
-    /// Its absolute path.
+    /// Returns the absolute path.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Nobody took it: removes it if it was created here and still stands under its name.
+    /// Removes an unused file if it was created here and still has its name.
     pub(crate) fn discard(self) {
         let (Ok(ours), Ok(there)) = (self.file.metadata(), self.path.symlink_metadata()) else { return };
         if self.is_new && (ours.dev(), ours.ino()) == (there.dev(), there.ino()) {
-            // An empty file that stays behind does no harm.
+            // An empty file that stays behind is harmless.
             let _ = std::fs::remove_file(&self.path);
         }
     }
 }
 
-/// A log file, or the first of a row, and the name that the daemon is told.
+/// A log file, or the first of a sequence, and the name that the daemon gets.
 pub(super) struct Log {
     pub(super) file: LogFile,
     pub(super) name: PathBuf,
-    is_row: bool,
+    is_sequence: bool,
 }
 
 impl Log {
-    /// Opens what a session of this mode writes.
+    /// Opens the file that a session of this mode writes.
     pub(super) fn open(path: &Path, mode: u32) -> Result<Self> {
         if mode & EVENT_TRACE_FILE_MODE_NEWFILE == 0 {
             let file = LogFile::open(path)?;
             let name = file.path().to_owned();
-            return Ok(Self { file, name, is_row: false });
+            return Ok(Self { file, name, is_sequence: false });
         }
         let name = std::path::absolute(path).map_err(|e| failed(path, e))?;
         traceweir_session::config::check_row(&name)?;
-        Ok(Self { file: LogFile::open_first(&name)?, name, is_row: true })
+        Ok(Self { file: LogFile::open_first(&name)?, name, is_sequence: true })
     }
 }
 
-/// What goes along with a request: the file, and the folder of a row.
+/// Returns the descriptors for a request: the file, and the folder of a sequence.
 pub(super) fn descriptors(log: Option<&Log>) -> Vec<BorrowedFd<'_>> {
     let Some(log) = log else { return Vec::new() };
-    let folder = log.is_row.then(|| log.file.folder().as_fd());
+    let folder = log.is_sequence.then(|| log.file.folder().as_fd());
     [log.file.file().as_fd()].into_iter().chain(folder).collect()
 }
 
@@ -117,11 +118,11 @@ fn me() -> u32 {
 fn no_folder(error: Errno, path: &Path, folder: &Path) -> Error {
     match error {
         Errno::NOENT => {
-            let why = format!("{}: there is no folder {}", path.display(), folder.display());
-            Error::refused(Status::ERROR_PATH_NOT_FOUND, why)
+            let reason = format!("{}: folder {} does not exist", path.display(), folder.display());
+            Error::refused(Status::ERROR_PATH_NOT_FOUND, reason)
         }
-        Errno::NOTDIR => bad_path(path, "the way to it leads through what is no folder"),
-        Errno::LOOP => denied(path, "the way to it leads through a symbolic link that others can change"),
+        Errno::NOTDIR => bad_path(path, "a part of the path is not a folder"),
+        Errno::LOOP => denied(path, "the path contains a symbolic link that other users can change"),
         other => failed(path, other),
     }
 }
@@ -130,12 +131,12 @@ fn failed(path: &Path, error: impl Into<io::Error>) -> Error {
     Error::File { path: path.to_owned(), source: error.into() }
 }
 
-fn denied(path: &Path, why: &str) -> Error {
-    Error::refused(Status::ERROR_ACCESS_DENIED, format!("{}: {why}", path.display()))
+fn denied(path: &Path, reason: &str) -> Error {
+    Error::refused(Status::ERROR_ACCESS_DENIED, format!("{}: {reason}", path.display()))
 }
 
-fn bad_path(path: &Path, why: &str) -> Error {
-    Error::refused(Status::ERROR_BAD_PATHNAME, format!("{}: {why}", path.display()))
+fn bad_path(path: &Path, reason: &str) -> Error {
+    Error::refused(Status::ERROR_BAD_PATHNAME, format!("{}: {reason}", path.display()))
 }
 
 #[cfg(test)]
@@ -150,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_file_is_private_to_user_and_group_and_goes_when_nobody_takes_it() {
+    fn new_file_is_private_and_removed_if_unused() {
         let dir = tempfile::tempdir().unwrap();
         let log = LogFile::open(&dir.path().join("a.etl")).unwrap();
         assert_eq!(log.file().metadata().unwrap().permissions().mode() & 0o137, 0);
@@ -161,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn an_existing_file_keeps_its_bytes_and_stays() {
+    fn existing_file_keeps_its_bytes_and_stays() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("old.etl");
         fs::write(&path, "old").unwrap();
@@ -173,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_took_the_name_meanwhile_is_not_removed() {
+    fn replaced_file_is_not_removed() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.etl");
         let log = LogFile::open(&path).unwrap();
@@ -184,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_folders_links_and_what_is_no_file_are_told_apart() {
+    fn missing_folders_links_and_non_files_have_different_statuses() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("file");
         fs::write(&file, "").unwrap();
@@ -200,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_to_a_folder_is_followed_where_nobody_else_can_put_one() {
+    fn folder_link_is_followed_only_where_others_cannot_change_it() {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("real")).unwrap();
         let open = dir.path().join("open");
@@ -218,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn where_everybody_writes_only_a_file_of_our_own_with_one_name_is_replaced() {
+    fn world_writable_folder_replaces_only_own_single_name_file() {
         let dir = tempfile::tempdir().unwrap();
         fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o1777)).unwrap();
         let path = dir.path().join("a.etl");

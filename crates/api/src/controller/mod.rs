@@ -1,22 +1,28 @@
 //! Controllers: start, query, update, flush and stop sessions, enable providers in them.
 //!
 //! ```text
-//!   Controller ──one request──▶ daemon            start: the log file is opened here, with the caller's rights,
-//!              ◀──its answer───                          and its descriptor goes along; of a row of files
-//!                                                       the first, and the folder for the others
+//!   Controller ──one request──▶ daemon     start: the log file is opened here, with the caller's
+//!              ◀──its answer───                   rights, and its descriptor is sent along; for
+//!                                                 a file sequence the first one, and the folder
+//!                                                 for the others
 //! ```
 //!
 //! | Call | Starts a daemon | No daemon |
 //! |---|---|---|
 //! | [`Controller::find`] | never | `Ok(None)`: an idle system, no sessions, no providers |
-//! | [`Controller::find_or_start`] | the user's, for root the system's, or that of the named folder | [`Error::NoDaemon`], which says what to do |
+//! | [`Controller::find_or_start`] | the user's, for root the system's, or that of the named folder
+//! | [`Error::NoDaemon`], with instructions |
 //!
 //! ```no_run
 //! use traceweir::Guid;
 //! use traceweir::controller::{Controller, EnableCode, EnableParams, SessionConfig, SessionRef};
 //! # fn main() -> traceweir::Result<()> {
 //! let mut controller = Controller::find_or_start(None)?;
-//! let config = SessionConfig { name: "lunch".into(), log_file: Some("lunch.etl".into()), ..Default::default() };
+//! let config = SessionConfig {
+//!     name: "lunch".into(),
+//!     log_file: Some("lunch.etl".into()),
+//!     ..Default::default()
+//! };
 //! let session = SessionRef::Id(controller.start(&config)?.id);
 //! let provider = Guid::from_provider_name("Acme.Lunch");
 //! controller.enable(&session, provider, EnableCode::Enable, &EnableParams::default(), 1000)?;
@@ -27,14 +33,15 @@
 //! # }
 //! ```
 //!
-//! 1. A call is one request and its answer; answers are told apart by their request number, so a late answer to a request that was given
-//!    up is never taken for another one.
-//! 2. A request goes to the daemon that is there now: one that was restarted, or left because it was idle, is not noticed. A request that
-//!    changes something and was handed over is never repeated.
+//! 1. A call is one request and its answer. Request numbers distinguish answers, so a late answer
+//!    to an abandoned request is never taken for another one.
+//! 2. A request goes to the daemon that runs now: a restart, or an exit when idle, is not noticed.
+//!    A request that changes something and was sent is never repeated.
 //! 3. A session does not end with its controller.
 //!
-//! Private sessions of this process need none of this: they are in [`private`](crate::private). Those that are started from here in the processes of a
-//! provider (`PRIVATE_LOGGER_MODE`, the GUID is the provider's) open their files there, with the rights of each process.
+//! Private sessions of this process need no controller: they are in [`private`](crate::private).
+//! Those that a controller starts in the processes of a provider (`PRIVATE_LOGGER_MODE`, with the
+//! provider's GUID) open their files there, with the rights of each process.
 
 pub mod access;
 mod ask;
@@ -63,48 +70,51 @@ pub(crate) use find::{Link, first_of, folders, unexpected};
 use logfile::{Log, descriptors};
 use private::is_private;
 
-/// How long an ordinary answer may take.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// How long an answer may take that has to wait for a disk.
-const LONG_PATIENCE: Duration = Duration::from_secs(60);
-/// Providers in one question.
+/// Timeout of an ordinary answer.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
+/// Timeout of an answer that has to wait for a disk.
+const DISK_TIMEOUT: Duration = Duration::from_secs(60);
+/// Number of providers in one request.
 const CHECKED_AT_ONCE: usize = 1024;
-/// The timeout of an enable that waits for ever.
+/// The timeout of an enable that waits forever.
 const INFINITE: u32 = u32::MAX;
 
-/// A link to one daemon. Every call is one request and its answer.
+/// A connection to one daemon, on which every call is one request and its answer.
 #[derive(Debug)]
 pub struct Controller {
     link: Link,
-    /// Where the daemon was found.
+    /// The folders in which a daemon is looked for.
     folders: Vec<RuntimeDir>,
-    /// Whether one may be started.
+    /// A daemon may be started.
     starts: bool,
 }
 
 impl Controller {
-    /// The daemon of this scope (`None`: the named one, else the system's where permitted, else the user's), if one runs.
+    /// Finds the running daemon of this scope.
+    ///
+    /// Without a scope, this is the named one, else the system's if permitted, else the user's.
     pub fn find(scope: Option<Scope>) -> Result<Option<Self>> {
         Self::find_in(folders(scope)?)
     }
 
-    /// As [`find`](Self::find), and starts the user's daemon where none runs, or for root the system's.
+    /// Finds a daemon like [`find`](Self::find), and starts the user's daemon if none runs, or for
+    /// root the system's.
     pub fn find_or_start(scope: Option<Scope>) -> Result<Self> {
         Self::find_or_start_in(folders(scope)?)
     }
 
-    /// Why a daemon that runs was passed over by [`find`](Self::find) and [`find_or_start`](Self::find_or_start), where one was: the system's, which does not let
-    /// this user in.
+    /// Returns why [`find`](Self::find) and [`find_or_start`](Self::find_or_start) skip a running
+    /// daemon, if they do: the system's daemon refuses this user.
     pub fn passed_over(scope: Option<Scope>) -> Result<Option<Error>> {
         Ok(find::refusal_of(&folders(scope)?, Role::Controller))
     }
 
-    /// The daemon of this runtime folder, if one runs; `TRACEWEIR_RUNTIME_DIR` is not looked at.
+    /// Finds the running daemon of this runtime folder, ignoring `TRACEWEIR_RUNTIME_DIR`.
     pub fn find_at(folder: &Path) -> Result<Option<Self>> {
         Self::find_in(vec![RuntimeDir::at(folder)])
     }
 
-    /// As [`find_at`](Self::find_at), and starts one where none runs.
+    /// Finds a daemon like [`find_at`](Self::find_at), and starts one if none runs.
     pub fn find_or_start_at(folder: &Path) -> Result<Self> {
         Self::find_or_start_in(vec![RuntimeDir::at(folder)])
     }
@@ -121,13 +131,14 @@ impl Controller {
         Ok(Self { link, folders, starts: true })
     }
 
-    /// The socket of the daemon.
+    /// Returns the path of the daemon's socket.
     #[must_use]
     pub fn socket(&self) -> &Path {
         self.link.socket()
     }
 
-    /// Judges a session by the rules that need no daemon, in the published order of errors: nobody need start a daemon to be refused.
+    /// Validates a session by the rules that need no daemon, in the published order of errors,
+    /// without starting a daemon.
     pub fn check_start(config: &SessionConfig) -> Result<()> {
         let judge = match is_private(config) {
             true => traceweir_session::Config::for_private,
@@ -137,11 +148,12 @@ impl Controller {
         Ok(())
     }
 
-    /// Starts a session. The log file is opened here, with the rights of the caller. Relative paths count from the working directory.
+    /// Starts a session.
     ///
-    /// A log file that the call created is removed again when the daemon refuses.
+    /// The log file is opened here, with the rights of the caller. Relative paths count from the
+    /// working directory. If the daemon refuses, a log file that the call created is removed again.
     pub fn start(&mut self, config: &SessionConfig) -> Result<Properties> {
-        // The published order of errors judges the properties before the file.
+        // In the published order of errors the properties come before the file.
         Self::check_start(config)?;
         if is_private(config) {
             return self.start_private(config);
@@ -150,31 +162,33 @@ impl Controller {
         let log = config.log_file.as_deref().map(|path| Log::open(path, config.log_file_mode)).transpose();
         let log = log.map_err(|e| self.taken(&config).filter(|_| !is_denied(&e)).unwrap_or(e))?;
         config.log_file = log.as_ref().map(|log| log.name.clone());
-        let answer = self.ask(&Message::Start(Box::new(config)), &descriptors(log.as_ref()), PATIENCE);
+        let answer = self.ask(&Message::Start(Box::new(config)), &descriptors(log.as_ref()), REPLY_TIMEOUT);
         self.properties(answer, log)
     }
 
-    /// The refusal of a name or a GUID that is running, which the published order puts before a folder that is missing.
+    /// Returns the refusal of a name or GUID that is in use, which in the published order precedes
+    /// a missing folder.
     fn taken(&mut self, config: &SessionConfig) -> Option<Error> {
         let guid = Some(config.guid).filter(|guid| !guid.is_null());
         let names = [Some(config.name.clone()), guid.map(|guid| guid.to_string())];
         let running =
             names.into_iter().flatten().find_map(|name| self.query(&SessionRef::Name(name)).ok())?;
-        let why = format!("a session {:?} is running", running.config.name);
-        Some(Error::refused(Status::ERROR_ALREADY_EXISTS, why)).filter(|_| !is_private(&running.config))
+        let reason = format!("a session {:?} is running", running.config.name);
+        Some(Error::refused(Status::ERROR_ALREADY_EXISTS, reason)).filter(|_| !is_private(&running.config))
     }
 
-    /// How a session is.
+    /// Returns the properties and statistics of a session.
     pub fn query(&mut self, session: &SessionRef) -> Result<Properties> {
-        self.control(session, Control::Query, None, PATIENCE)
+        self.control(session, Control::Query, None, REPLY_TIMEOUT)
     }
 
-    /// How a session was at its end, where it has ended not long ago; `end_status` says why where it ended by itself.
+    /// Returns the final properties of a session that ended recently; `end_status` gives the reason
+    /// if it ended by itself.
     pub fn outcome(&mut self, session: &SessionRef) -> Result<Properties> {
-        self.control(session, Control::Outcome, None, PATIENCE)
+        self.control(session, Control::Outcome, None, REPLY_TIMEOUT)
     }
 
-    /// All sessions.
+    /// Returns the properties of all sessions.
     pub fn query_all(&mut self) -> Result<Vec<Properties>> {
         self.pages(
             |from| Message::QueryAll { from },
@@ -185,7 +199,8 @@ impl Controller {
         )
     }
 
-    /// Sessions that have ended and are still remembered, the latest first; see [`outcome`](Self::outcome).
+    /// Returns the recently ended sessions that the daemon remembers, the latest first; see
+    /// [`outcome`](Self::outcome).
     pub fn ended(&mut self) -> Result<Vec<Properties>> {
         self.pages(
             |from| Message::QueryEnded { from },
@@ -206,7 +221,7 @@ impl Controller {
                 if is_private(&config) {
                     return self.update_private(session, update);
                 }
-                // Whether a name is that of a file or of a row is the session's to say.
+                // The session determines whether a name is that of a file or of a file sequence.
                 if config.log_file_mode & EVENT_TRACE_FILE_MODE_NEWFILE != 0 {
                     traceweir_session::config::check_row(path)?;
                 }
@@ -214,17 +229,20 @@ impl Controller {
             }
         };
         update.log_file = log.as_ref().map(|log| log.name.clone());
-        self.control(session, Control::Update(update), log, LONG_PATIENCE)
+        self.control(session, Control::Update(update), log, DISK_TIMEOUT)
     }
 
-    /// Writes out what is buffered; a flight recorder writes its snapshot to `file` or its own. Any other session writes none:
-    /// a `file` is refused with `ERROR_INVALID_PARAMETER`, and stays as it is.
+    /// Writes buffered events to the file; a flight recorder writes its snapshot to `file` or its
+    /// own.
+    ///
+    /// For any other session, a `file` is refused with `ERROR_INVALID_PARAMETER` and stays
+    /// unchanged.
     pub fn flush(&mut self, session: &SessionRef, file: Option<PathBuf>) -> Result<Properties> {
         if let Some(path) = &file {
             let config = self.query(session)?.config;
             if config.log_file_mode & EVENT_TRACE_BUFFERING_MODE == 0 {
-                let why = "only a flight recorder writes snapshots";
-                return Err(Error::refused(Status::ERROR_INVALID_PARAMETER, why));
+                let reason = "only a flight recorder writes snapshots";
+                return Err(Error::refused(Status::ERROR_INVALID_PARAMETER, reason));
             }
             if is_private(&config) {
                 return self.flush_private(session, path);
@@ -232,26 +250,32 @@ impl Controller {
         }
         let log = file.as_deref().map(|path| Log::open(path, 0)).transpose()?;
         let log_file = log.as_ref().map(|log| log.name.clone());
-        self.control(session, Control::Flush { log_file }, log, LONG_PATIENCE)
+        self.control(session, Control::Flush { log_file }, log, DISK_TIMEOUT)
     }
 
-    /// Goes on in the next file of a row (`EVENT_TRACE_FILE_MODE_NEWFILE`) now. `ERROR_INVALID_FUNCTION` where the session writes none.
+    /// Continues in the next file of a sequence (`EVENT_TRACE_FILE_MODE_NEWFILE`) now.
+    ///
+    /// Fails with `ERROR_INVALID_FUNCTION` if the session writes no sequence.
     pub fn increment(&mut self, session: &SessionRef) -> Result<Properties> {
-        self.control(session, Control::Increment, None, LONG_PATIENCE)
+        self.control(session, Control::Increment, None, DISK_TIMEOUT)
     }
 
-    /// Finishes the log file of a session, which delivers live from now on. `ERROR_INVALID_FUNCTION` where it has none.
+    /// Finishes the log file of a session, which delivers live from now on.
+    ///
+    /// Fails with `ERROR_INVALID_FUNCTION` if it has none.
     pub fn convert_to_real_time(&mut self, session: &SessionRef) -> Result<Properties> {
-        self.control(session, Control::ConvertToRealTime, None, LONG_PATIENCE)
+        self.control(session, Control::ConvertToRealTime, None, DISK_TIMEOUT)
     }
 
-    /// Stops a session: everything written before the call is in its file or counted as lost.
+    /// Stops a session: every event written before the call is in its file or counted as lost.
     pub fn stop(&mut self, session: &SessionRef) -> Result<Properties> {
-        self.control(session, Control::Stop, None, LONG_PATIENCE)
+        self.control(session, Control::Stop, None, DISK_TIMEOUT)
     }
 
-    /// Enables, disables or asks a provider for its state; waits for all processes at most `timeout_ms` (0: not at all,
-    /// `u32::MAX`: for ever). When the time is over the status is `ERROR_TIMEOUT`, and the enable stands.
+    /// Enables or disables a provider, or requests its state.
+    ///
+    /// Waits for all processes for at most `timeout_ms` (0: not at all, `u32::MAX`: forever). After
+    /// a timeout the status is `ERROR_TIMEOUT`, and the enable stays in effect.
     pub fn enable(
         &mut self,
         session: &SessionRef,
@@ -263,9 +287,11 @@ impl Controller {
         self.enable_named(session, provider, "", code, params, timeout_ms)
     }
 
-    /// As [`enable`](Self::enable), and the daemon remembers what the provider is called here, where it has no name of its own to tell: shown by
-    /// [`providers`](Self::providers) as [`EnableEntry::name`]. Empty: nothing new. `ERROR_INVALID_PARAMETER` past 255 UTF-16 units, and for control
-    /// characters.
+    /// Enables a provider like [`enable`](Self::enable), and stores a name for it.
+    ///
+    /// The name is for providers that report none; [`providers`](Self::providers) returns it as
+    /// [`EnableEntry::name`]. An empty name changes nothing. Fails with `ERROR_INVALID_PARAMETER`
+    /// past 255 UTF-16 units, and for control characters.
     pub fn enable_named(
         &mut self,
         session: &SessionRef,
@@ -277,24 +303,28 @@ impl Controller {
     ) -> Result<()> {
         let (session, params, name) = (session.clone(), Box::new(params.clone()), name.to_owned());
         let message = Message::EnableProvider { session, provider, code, params, name, timeout_ms };
-        let patience = match timeout_ms {
+        let timeout = match timeout_ms {
             INFINITE => Duration::MAX,
-            ms => PATIENCE + Duration::from_millis(ms.into()),
+            ms => REPLY_TIMEOUT + Duration::from_millis(ms.into()),
         };
-        match self.ask(&message, &[], patience)? {
+        match self.ask(&message, &[], timeout)? {
             Message::Done => Ok(()),
             other => Err(unexpected(&self.link, &other)),
         }
     }
 
-    /// Whether providers and groups may be enabled by who asks, before a session is started for them: a start empties its log file, and an enable that is
-    /// refused afterwards would not bring the old log back.
+    /// Checks whether the caller may enable providers and groups, before a session is started for
+    /// them.
     ///
-    /// `ERROR_ACCESS_DENIED` where the right is missing on one of them; `ERROR_INVALID_PARAMETER` for what can be enabled by nobody.
+    /// A start empties its log file, and an enable that is refused afterwards would not restore the
+    /// old log.
+    ///
+    /// Fails with `ERROR_ACCESS_DENIED` if the right is missing on one of them, and with
+    /// `ERROR_INVALID_PARAMETER` for GUIDs that cannot be enabled.
     pub fn check_enables(&mut self, providers: &[Guid]) -> Result<()> {
         for providers in providers.chunks(CHECKED_AT_ONCE) {
             let message = Message::CheckEnables { providers: providers.to_vec() };
-            match self.ask(&message, &[], PATIENCE)? {
+            match self.ask(&message, &[], REPLY_TIMEOUT)? {
                 Message::Done => {}
                 other => return Err(unexpected(&self.link, &other)),
             }
@@ -302,16 +332,16 @@ impl Controller {
         Ok(())
     }
 
-    /// All providers that are registered or enabled.
+    /// Returns all providers that are registered or enabled.
     pub fn providers(&mut self) -> Result<Vec<ProviderEntry>> {
         let mut all: Vec<ProviderEntry> = Vec::new();
         loop {
-            // By key and not by number: what comes and goes meanwhile moves nothing else.
-            let after = all.last().map(|it| (it.provider, it.is_group));
-            match self.ask(&Message::QueryProviders { after }, &[], PATIENCE)? {
+            // By key and not by number: entries that come and go meanwhile move no others.
+            let after = all.last().map(|entry| (entry.provider, entry.is_group));
+            match self.ask(&Message::QueryProviders { after }, &[], REPLY_TIMEOUT)? {
                 Message::Providers { more, providers } => {
-                    let key = |it: &ProviderEntry| (it.is_group, it.provider);
-                    // A daemon that comes no further is not asked for ever.
+                    let key = |entry: &ProviderEntry| (entry.is_group, entry.provider);
+                    // Stops if a daemon makes no progress.
                     let goes_on = providers.first().map(key) > all.last().map(key);
                     all.extend(providers.into_iter().filter(|_| goes_on));
                     if !more || !goes_on {
@@ -328,20 +358,20 @@ impl Controller {
         session: &SessionRef,
         control: Control,
         log: Option<Log>,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Properties> {
         let message = Message::Control { session: session.clone(), control };
-        let answer = self.ask(&message, &descriptors(log.as_ref()), patience);
+        let answer = self.ask(&message, &descriptors(log.as_ref()), timeout);
         self.properties(answer, log)
     }
 
-    /// The properties that an answer holds; a file that nobody took is removed if it is new.
+    /// Returns the properties in an answer; removes a new log file that the daemon refused.
     fn properties(&self, answer: Result<Message>, log: Option<Log>) -> Result<Properties> {
         match answer {
             Ok(Message::Properties(properties)) => Ok(*properties),
             Ok(other) => Err(unexpected(&self.link, &other)),
             Err(e) => {
-                // Without a word from the daemon it may have taken the file all the same.
+                // Without an answer the daemon may have taken the file.
                 if let (Error::Refused { .. }, Some(log)) = (&e, log) {
                     log.file.discard();
                 }
@@ -355,7 +385,7 @@ fn is_denied(error: &Error) -> bool {
     error.status() == Status::ERROR_ACCESS_DENIED
 }
 
-/// The answer of an idle system to a question about a session.
+/// Returns the answer of an idle system to a request about a session.
 pub(crate) fn not_running(session: &SessionRef) -> Error {
     if session.is_nothing() {
         return Error::refused(Status::ERROR_INVALID_PARAMETER, "no session is named");

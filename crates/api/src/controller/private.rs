@@ -1,38 +1,38 @@
-//! Private sessions in other processes: their files are opened there, so only names go along.
+//! Private sessions in other processes: their files are opened there, so only names are sent.
 
 use std::path::{Path, PathBuf};
 
 use traceweir_format::spec::session::{EVENT_TRACE_PRIVATE_IN_PROC, EVENT_TRACE_PRIVATE_LOGGER_MODE};
 use traceweir_transport::message::{Control, Message, Properties, SessionConfig, SessionRef, Update};
 
-use super::{Controller, LONG_PATIENCE, PATIENCE};
+use super::{Controller, DISK_TIMEOUT, REPLY_TIMEOUT};
 use crate::error::{Error, Result};
 
-/// Whether the processes of a provider run this session.
+/// Returns whether the processes of a provider run this session.
 pub(super) fn is_private(config: &SessionConfig) -> bool {
     let kind = EVENT_TRACE_PRIVATE_LOGGER_MODE | EVENT_TRACE_PRIVATE_IN_PROC;
     config.log_file_mode & kind == EVENT_TRACE_PRIVATE_LOGGER_MODE
 }
 
 impl Controller {
-    /// Has the processes of a provider run a session that was judged.
+    /// Starts a validated session in the processes of a provider.
     pub(super) fn start_private(&mut self, config: &SessionConfig) -> Result<Properties> {
         let log_file = config.log_file.as_deref().map(absolute).transpose()?;
         let config = SessionConfig { log_file, ..config.clone() };
-        let answer = self.ask(&Message::Start(Box::new(config)), &[], PATIENCE);
+        let answer = self.ask(&Message::Start(Box::new(config)), &[], REPLY_TIMEOUT);
         self.properties(answer, None)
     }
 
-    /// Has them change their log files.
+    /// Changes the log files of those processes.
     pub(super) fn update_private(&mut self, session: &SessionRef, update: Update) -> Result<Properties> {
         let log_file = update.log_file.as_deref().map(absolute).transpose()?;
-        self.control(session, Control::Update(Update { log_file, ..update }), None, LONG_PATIENCE)
+        self.control(session, Control::Update(Update { log_file, ..update }), None, DISK_TIMEOUT)
     }
 
-    /// Has them write their snapshots.
+    /// Makes those processes write their snapshots.
     pub(super) fn flush_private(&mut self, session: &SessionRef, path: &Path) -> Result<Properties> {
         let log_file = Some(absolute(path)?);
-        self.control(session, Control::Flush { log_file }, None, LONG_PATIENCE)
+        self.control(session, Control::Flush { log_file }, None, DISK_TIMEOUT)
     }
 }
 

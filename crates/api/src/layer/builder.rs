@@ -1,4 +1,4 @@
-//! How a layer is put together.
+//! The builder of a layer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,10 +19,11 @@ use crate::Provider;
 use crate::error::{Error, Result};
 use crate::provider::EnableNotice;
 
-/// A layer with its filter, as a subscriber takes it; further filters may be put around it.
+/// A layer with its filter, for use in a subscriber; further filters may be added.
 pub type BuiltLayer<S> = Filtered<EtwLayer, EtwFilter, S>;
 
-/// Builds a layer that writes events and spans of `tracing` as events of one provider, or of one provider for each target that is named.
+/// Builds a layer that writes events and spans of `tracing` as events of one provider, or of one
+/// provider per named target.
 ///
 /// ```
 /// # use tracing_subscriber::prelude::*;
@@ -34,7 +35,9 @@ pub type BuiltLayer<S> = Filtered<EtwLayer, EtwFilter, S>;
 ///     .with_target_provider("app::db", "Example.App.Database")
 ///     .build()?;
 /// let subscriber = tracing_subscriber::registry().with(layer);
-/// # tracing::subscriber::with_default(subscriber, || tracing::info!(target: "app::net", bytes = 12, "sent"));
+/// # tracing::subscriber::with_default(subscriber, || {
+/// #     tracing::info!(target: "app::net", bytes = 12, "sent");
+/// # });
 /// # Ok::<(), traceweir::Error>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -45,14 +48,15 @@ pub struct LayerBuilder {
     group: Option<Guid>,
     default_keyword: u64,
     keywords: ByTarget<u64>,
-    /// Names of providers.
+    /// Provider names by target.
     providers: ByTarget<String>,
     rule: Option<Rule>,
     only: ByTarget<()>,
 }
 
 impl LayerBuilder {
-    /// A layer whose provider has this name, the id that the name gives it, and the keyword 1 for all events.
+    /// Creates a builder for a layer whose provider has this name, the id derived from it, and
+    /// keyword 1 for all events.
     pub fn new(provider_name: &str) -> Self {
         Self {
             name: provider_name.to_owned(),
@@ -66,46 +70,50 @@ impl LayerBuilder {
         }
     }
 
-    /// Another id than that which the name gives.
+    /// Sets another id than the one derived from the name.
     pub fn with_provider_id(mut self, id: impl Into<Guid>) -> Self {
         self.id = id.into();
         self
     }
 
-    /// The id that the provider will have.
+    /// Returns the id of the provider.
     #[must_use]
     pub fn get_provider_id(&self) -> Guid {
         self.id
     }
 
-    /// The group that the provider, and those of targets, belong to.
+    /// Sets the group of the provider, and of those of targets.
     pub fn with_provider_group(mut self, group: impl Into<Guid>) -> Self {
         self.group = Some(group.into());
         self
     }
 
-    /// The keyword of events and spans whose target has none of its own. With 0, events reach every session whatever its keywords.
+    /// Sets the keyword of events and spans whose target has no other. With 0, events reach every
+    /// session whatever its keywords.
     pub fn with_default_keyword(mut self, keyword: u64) -> Self {
         self.default_keyword = keyword;
         self
     }
 
-    /// The keyword of a target and the modules in it. Where several targets fit, the longest counts.
+    /// Sets the keyword of a target and its modules. If several targets match, the longest counts.
     pub fn with_target_keyword(mut self, target: &str, keyword: u64) -> Self {
         self.keywords.set(target, keyword);
         self
     }
 
-    /// A provider of its own for a target and the modules in it, with the id that its name gives. Targets may share one.
+    /// Sets a separate provider for a target and its modules, with the id derived from its name.
+    /// Targets may share one.
     pub fn with_target_provider(mut self, target: &str, provider_name: &str) -> Self {
         self.providers.set(target, provider_name.to_owned());
         self
     }
 
-    /// A provider of its own for every target that `name` has one for, beside those named one by one. The id is that which the name gives.
+    /// Sets a rule that gives targets separate providers, besides those named one by one. The id is
+    /// derived from the name.
     ///
-    /// The rule is asked once for each target, when the first event or span of it is about to be written, which then waits for the registration. After
-    /// [`MAX_TARGETS`] targets, and where `name` says `None` or a registration is refused, it is the layer's own provider.
+    /// The rule is called once for each target, before the first event or span of it is written,
+    /// which then waits for the registration. After [`MAX_TARGETS`] targets, and if `name` returns
+    /// `None` or a registration is refused, the layer's own provider is used.
     ///
     /// ```
     /// # use traceweir::layer::LayerBuilder;
@@ -121,10 +129,11 @@ impl LayerBuilder {
         self
     }
 
-    /// Registers the providers and makes the layer.
+    /// Registers the providers and creates the layer.
     ///
-    /// ERROR_INVALID_PARAMETER for names that are empty or have a NUL in them, a group without a GUID, or more than [`MAX_TARGETS`] targets; and all that
-    /// [`Provider::register_with_traits`] may say.
+    /// Fails with ERROR_INVALID_PARAMETER for names that are empty or contain a NUL, a group
+    /// without a GUID, or more than [`MAX_TARGETS`] targets; and like
+    /// [`Provider::register_with_traits`].
     pub fn build<S>(self) -> Result<BuiltLayer<S>>
     where
         S: Subscriber + for<'a> LookupSpan<'a>,
@@ -149,7 +158,8 @@ impl LayerBuilder {
         Ok(layer.with_filter(EtwFilter { routes, home }))
     }
 
-    /// As [`build`](Self::build), for a layer that writes nothing but this target, and the target named like the provider.
+    /// Like [`build`](Self::build), for a layer that writes only this target and the target with
+    /// the provider's name.
     pub fn build_with_target<S>(mut self, target: &str) -> Result<BuiltLayer<S>>
     where
         S: Subscriber + for<'a> LookupSpan<'a>,
@@ -160,11 +170,11 @@ impl LayerBuilder {
     }
 
     fn check(&self) -> Result<()> {
-        let wrong = |why: String| Err(Error::refused(Status::ERROR_INVALID_PARAMETER, why));
+        let wrong = |reason: String| Err(Error::refused(Status::ERROR_INVALID_PARAMETER, reason));
         let names = self.providers.iter().map(|(_, name)| name).chain([&self.name]);
         if let Some(name) = names.into_iter().find(|name| name.is_empty() || name.contains('\0')) {
             return wrong(format!(
-                "{name:?} is no name of a provider: it needs characters, and no NUL among them"
+                "{name:?} is not a valid provider name: it must not be empty or contain NUL"
             ));
         }
         if self.group.is_some_and(|group| group.is_null()) {
@@ -176,7 +186,7 @@ impl LayerBuilder {
         Ok(())
     }
 
-    /// One registration for each name.
+    /// Registers one provider for each name.
     fn register_others(&self, home: &Arc<Home>) -> Result<ByTarget<Arc<Provider>>> {
         let mut registered: Vec<(&str, Arc<Provider>)> = Vec::new();
         let mut others = ByTarget::default();

@@ -1,13 +1,16 @@
-//! What a thread needs to put an event together: room for the values, and the metadata of the events that it wrote last.
+//! The memory in which a thread composes events: values, and a cache of metadata.
 //!
 //! ```text
-//!   callsite + shape ──hash──▶ one of 64 places of this thread ──▶ the same callsite and shape? its metadata : made anew, in that place
+//!   callsite + shape ──hash──▶ one of 64 entries of this thread ──▶ same callsite and shape?
+//!                              its metadata : rebuilt in that entry
 //! ```
 //!
-//! Metadata is the name of the callsite and the names and types of the fields that have a value; at most callsites these are always the same. Each thread has
-//! its own places: no lock, no word that threads share, and a bound (a callsite that comes to a taken place takes it over).
+//! Metadata is the name of the callsite and the names and types of the fields that have a value; at
+//! most callsites these are always the same. Each thread has its own entries: no lock, no shared
+//! word, and a bound (a callsite that hashes to a used entry replaces it).
 //!
-//! A `Debug` that writes an event itself finds the thread's memory in use, and gets memory of its own for that event.
+//! A `Debug` implementation that writes an event itself finds the thread's memory in use, and gets
+//! separate memory for that event.
 
 use std::cell::Cell;
 
@@ -16,19 +19,19 @@ use tracing_core::Metadata;
 
 use super::values::{Described, Values};
 
-/// Places for metadata; a power of two.
-const PLACES: usize = 64;
-const PLACE_BITS: u32 = PLACES.trailing_zeros();
+/// Number of cache entries; a power of two.
+const ENTRIES: usize = 64;
+const ENTRY_BITS: u32 = ENTRIES.trailing_zeros();
 
 /// The memory of one thread.
 #[derive(Default)]
 pub(super) struct Scratch {
     pub(super) values: Values,
-    pub(super) known: Known,
+    pub(super) metadata_cache: MetadataCache,
 }
 
 impl Scratch {
-    /// Lends the thread's memory, with no values in it.
+    /// Calls `f` with the thread's memory, without values in it.
     pub(super) fn with<R>(f: impl FnOnce(&mut Self) -> R) -> R {
         thread_local! {
             static SPARE: Cell<Option<Box<Scratch>>> = const { Cell::new(None) };
@@ -42,47 +45,48 @@ impl Scratch {
     }
 }
 
-/// Metadata that was made before.
+/// A cache of metadata.
 #[derive(Default)]
-pub(super) struct Known {
+pub(super) struct MetadataCache {
     /// Empty until the first event.
-    places: Vec<Place>,
+    entries: Vec<CacheEntry>,
 }
 
-/// One callsite with one shape.
-struct Place {
-    /// Where the callsite's description lies, which stays for ever; 0 for none.
+/// The metadata of one callsite with one shape.
+struct CacheEntry {
+    /// Address of the callsite's description, which is never freed; 0 for none.
     callsite: usize,
     shape: Vec<Described>,
     blob: MetadataBuilder,
 }
 
-impl Known {
-    /// The metadata of an event or span with values of this shape; `None` where names are longer than metadata may be.
+impl MetadataCache {
+    /// Returns the metadata of an event or span with values of this shape; `None` if names are too
+    /// long for metadata.
     pub(super) fn metadata(
         &mut self,
         callsite: &'static Metadata<'static>,
         shape: &[Described],
     ) -> Option<&[u8]> {
         let address = std::ptr::from_ref(callsite).addr();
-        if self.places.is_empty() {
-            self.places.resize_with(PLACES, || Place {
+        if self.entries.is_empty() {
+            self.entries.resize_with(ENTRIES, || CacheEntry {
                 callsite: 0,
                 shape: Vec::new(),
                 blob: MetadataBuilder::new("", 0),
             });
         }
-        let place = self.places.get_mut(place_of(address, shape))?;
-        if place.callsite != address || place.shape != shape {
-            place.become_of(callsite, shape);
-            place.callsite = address;
+        let entry = self.entries.get_mut(entry_index(address, shape))?;
+        if entry.callsite != address || entry.shape != shape {
+            entry.rebuild(callsite, shape);
+            entry.callsite = address;
         }
-        place.blob.finish().ok()
+        entry.blob.finish().ok()
     }
 }
 
-impl Place {
-    fn become_of(&mut self, callsite: &Metadata<'_>, shape: &[Described]) {
+impl CacheEntry {
+    fn rebuild(&mut self, callsite: &Metadata<'_>, shape: &[Described]) {
         self.shape.clear();
         self.shape.extend_from_slice(shape);
         self.blob.reset(callsite.name(), 0);
@@ -94,10 +98,10 @@ impl Place {
     }
 }
 
-fn place_of(address: usize, shape: &[Described]) -> usize {
+fn entry_index(address: usize, shape: &[Described]) -> usize {
     const FACTOR: usize = 0x9E37_79B9_7F4A_7C15_u64 as usize;
     let mixed = shape.iter().fold(address.wrapping_mul(FACTOR), |hash, described| {
         (hash.rotate_left(5) ^ usize::from(described.word())).wrapping_mul(FACTOR)
     });
-    mixed >> (usize::BITS.saturating_sub(PLACE_BITS))
+    mixed >> (usize::BITS.saturating_sub(ENTRY_BITS))
 }

@@ -1,17 +1,23 @@
-//! What callsites are told: whether anybody wants what they have to say, now that sessions come and go.
+//! The answers that callsites get: whether any session wants their events, while sessions come and
+//! go.
 //!
 //! ```text
-//!   a session enables or disables a provider ──▶ its callback ──▶ rebuild ──▶ each callsite: always or never; all of them: the most frequent level wanted
-//!   anybody else asks (a callsite that is new, another subscriber) ──▶ sometimes; every level
+//!   a session enables or disables a provider ──▶ its callback ──▶ rebuild
+//!     ──▶ each callsite: always or never; all of them: the most frequent level wanted
+//!   any other question (a new callsite, another subscriber) ──▶ sometimes; every level
 //! ```
 //!
-//! `tracing` keeps what it was told in each callsite, so that one that nobody wants costs a load and a branch. Two threads that ask and store at the same time may
-//! leave the older answer behind, and an event that should be written would not be, for as long as the session lasts. Hence
+//! `tracing` stores the answer in each callsite, so that an unwanted one costs a load and a branch.
+//! Two threads that ask and store at the same time may leave the older answer behind, and a wanted
+//! event would not be written for as long as the session lasts. Hence
 //!
-//! 1. Only a rebuild of our own gets answers that may be wrong later. Rebuilds run one at a time, and every change is followed by one.
-//! 2. Everybody else gets answers that stay true: the state is looked at again for each event, at the price of a call.
-//! 3. A rebuild runs under the subscriber that the layer is part of: `tracing` asks the current one where it knows of one only, and on the thread that runs
-//!    callbacks there is none. A layer that does not know its subscriber (it lies in a layer that does not pass that on) always answers as in 2.
+//! 1. Only our own rebuilds get answers that may become wrong. Rebuilds run one at a time, and
+//!    every change is followed by one.
+//! 2. All others get answers that stay true: the state is checked again for each event, at the
+//!    price of a call.
+//! 3. A rebuild runs under the subscriber that the layer is part of: `tracing` asks the current one
+//!    if it knows only one, and the callback thread has none. A layer that does not know its
+//!    subscriber (it is inside a layer that does not pass that on) always answers as in 2.
 //!
 //! The first rebuild comes a second after the layer became part of a subscriber (`settle`).
 
@@ -29,8 +35,9 @@ use tracing_subscriber::layer::{Context, Filter};
 use super::routes::Routes;
 use super::{naming, settle};
 
-/// How long a thread waits for the rebuild of another, which may be waiting for this thread's callback to end.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// How long a thread waits for the rebuild of another, which may be waiting for this thread's
+/// callback to end.
+const REBUILD_TIMEOUT: Duration = Duration::from_secs(1);
 
 thread_local! {
     /// This thread is rebuilding.
@@ -42,7 +49,7 @@ thread_local! {
 pub(super) struct Home(Mutex<Option<WeakDispatch>>);
 
 impl Home {
-    /// The layer became part of a subscriber.
+    /// Stores the subscriber that the layer became part of.
     pub(super) fn found(self: &Arc<Self>, dispatch: &Dispatch) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(dispatch.downgrade());
         settle::later(self);
@@ -56,12 +63,12 @@ impl Home {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
-    /// Has all callsites ask again. When it returns, what changed before it was called is known to them.
+    /// Makes all callsites ask again. On return they know of all changes before the call.
     pub(super) fn rebuild(&self) {
         static WANTED: AtomicU64 = AtomicU64::new(0);
         static TURN: Mutex<()> = Mutex::new(());
         WANTED.fetch_add(1, Ordering::SeqCst);
-        // Inside a rebuild of this thread: the loop below, further up this stack, goes round again.
+        // Inside a rebuild of this thread: the loop below, further up this stack, runs again.
         if REBUILDING.try_with(Cell::get).unwrap_or(true) || naming::is_naming() {
             return;
         }
@@ -78,15 +85,15 @@ impl Home {
                     }
                 }
                 Err(TryLockError::Poisoned(_)) => TURN.clear_poison(),
-                // Whoever has the turn sees that another one is wanted.
-                Err(TryLockError::WouldBlock) if start.elapsed() > PATIENCE => return,
+                // The thread that holds the turn sees that another rebuild is wanted.
+                Err(TryLockError::WouldBlock) if start.elapsed() > REBUILD_TIMEOUT => return,
                 Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_micros(200)),
             }
         }
     }
 }
 
-/// Ends with the rebuild, also where somebody's subscriber panics in it.
+/// Marks a rebuild until drop, also if a subscriber panics in it.
 struct Rebuilding;
 
 impl Rebuilding {
@@ -102,9 +109,10 @@ impl Drop for Rebuilding {
     }
 }
 
-/// Lets those events and spans pass to an [`EtwLayer`](super::EtwLayer) that a session may want, by target, level and keyword.
+/// A filter that passes events and spans to an [`EtwLayer`](super::EtwLayer) if a session may want
+/// them, by target, level and keyword.
 ///
-/// It decides for its layer only: what it keeps back still reaches other layers of the subscriber.
+/// It applies to its layer only: rejected events still reach other layers of the subscriber.
 #[derive(Clone, Debug)]
 pub struct EtwFilter {
     pub(super) routes: Arc<Routes>,
@@ -116,7 +124,7 @@ impl EtwFilter {
         self.routes.find(metadata.target()).is_some_and(|route| route.enabled(*metadata.level()))
     }
 
-    /// Whether an answer may hold until the next rebuild.
+    /// Returns whether an answer may hold until the next rebuild.
     fn may_be_kept(&self) -> bool {
         REBUILDING.try_with(Cell::get).unwrap_or(false) && self.home.is_known()
     }
@@ -134,7 +142,8 @@ impl<S: Subscriber> Filter<S> for EtwFilter {
         self.wants(metadata)
     }
 
-    /// For records of the `log` crate, whose target is known only now to those who did not ask before.
+    /// Checks records of the `log` crate, whose target is known only now unless `enabled` was
+    /// called before.
     fn event_enabled(&self, event: &Event<'_>, _: &Context<'_, S>) -> bool {
         event.normalized_metadata().is_none_or(|metadata| self.wants(&metadata))
     }

@@ -1,17 +1,21 @@
-//! Providers of targets that become known only when the program runs.
+//! Providers of targets that appear at run time.
 //!
 //! ```text
-//!   a target that is new ──▶ the program's rule: a name? ──▶ registered, unless it is already ──▶ a place of its own, for ever
-//!   a target that is known ──▶ its place; no lock
+//!   a new target ──▶ the program's rule: a name? ──▶ registered, unless it is already
+//!                ──▶ a permanent entry
+//!   a known target ──▶ its entry; no lock
 //! ```
 //!
 //! Invariants
 //!
-//! 1. Targets are looked at one after the other and places are filled in that order, so the first empty one ends the search.
-//! 2. There are [`MAX_TARGETS`] places. Targets beyond, those without a name, and those whose provider cannot be registered, use the layer's own provider.
-//! 3. Registering waits for the daemons and the thread that runs callbacks. It happens when an event or span is about to be written and never while `tracing`
-//!    asks about callsites, which it does under a lock.
-//! 4. While a thread names and registers, its callbacks rebuild nothing: callsites of a target that is not known yet ask each time.
+//! 1. Entries are filled one after the other, so the first empty one ends the search.
+//! 2. There are [`MAX_TARGETS`] entries. Targets beyond, those without a name, and those whose
+//!    provider cannot be registered, use the layer's own provider.
+//! 3. Registering waits for the daemons and the callback thread. It happens when an event or span
+//!    is about to be written and never while `tracing` asks about callsites, which it does under a
+//!    lock.
+//! 4. While a thread names and registers, its callbacks rebuild nothing: callsites of an unknown
+//!    target ask each time.
 
 use std::cell::Cell;
 use std::fmt;
@@ -24,14 +28,14 @@ thread_local! {
     static NAMING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether this thread is about to register a provider in the middle of an event.
+/// Returns whether this thread is about to register a provider in the middle of an event.
 pub(super) fn is_naming() -> bool {
     NAMING.try_with(Cell::get).unwrap_or(true)
 }
 
 type NameOf = dyn Fn(&str) -> Option<String> + Send + Sync;
 
-/// Says which provider a target has.
+/// The program's rule that names the provider of a target.
 #[derive(Clone)]
 pub(super) struct Rule(pub(super) Arc<NameOf>);
 
@@ -43,88 +47,88 @@ impl fmt::Debug for Rule {
 
 type Register = Box<dyn Fn(&str) -> Result<Provider> + Send + Sync>;
 
-/// Targets that were named so far.
+/// The targets that were named so far.
 pub(super) struct Named {
     rule: Rule,
     register: Register,
-    places: Vec<OnceLock<Place>>,
-    /// Held while a place is filled.
+    entries: Vec<OnceLock<NamedTarget>>,
+    /// Held while an entry is filled.
     adding: Mutex<()>,
 }
 
-struct Place {
+struct NamedTarget {
     target: String,
-    /// Its name and itself; `None` for the layer's own.
+    /// Name and provider; `None` for the layer's own.
     provider: Option<(String, Arc<Provider>)>,
 }
 
 impl fmt::Debug for Named {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.filled().map(|place| (&place.target, &place.provider))).finish()
+        f.debug_list().entries(self.filled().map(|entry| (&entry.target, &entry.provider))).finish()
     }
 }
 
 impl Named {
     pub(super) fn new(rule: Rule, register: Register) -> Self {
-        let places = std::iter::repeat_with(OnceLock::new).take(MAX_TARGETS).collect();
-        Self { rule, register, places, adding: Mutex::new(()) }
+        let entries = std::iter::repeat_with(OnceLock::new).take(MAX_TARGETS).collect();
+        Self { rule, register, entries, adding: Mutex::new(()) }
     }
 
-    fn filled(&self) -> impl Iterator<Item = &Place> {
-        self.places.iter().map_while(OnceLock::get)
+    fn filled(&self) -> impl Iterator<Item = &NamedTarget> {
+        self.entries.iter().map_while(OnceLock::get)
     }
 
-    fn place_of(&self, target: &str) -> Option<&Place> {
-        self.filled().find(|place| place.target == target)
+    fn find_target(&self, target: &str) -> Option<&NamedTarget> {
+        self.filled().find(|entry| entry.target == target)
     }
 
-    /// Whether no more targets become known.
+    /// Returns whether all entries are used.
     pub(super) fn is_full(&self) -> bool {
-        self.places.last().is_none_or(|place| place.get().is_some())
+        self.entries.last().is_none_or(|entry| entry.get().is_some())
     }
 
-    /// Whether the provider of a target will stay what it is.
+    /// Returns whether the provider of a target is final.
     pub(super) fn knows(&self, target: &str) -> bool {
-        self.place_of(target).is_some() || self.is_full()
+        self.find_target(target).is_some() || self.is_full()
     }
 
-    /// All providers so far.
+    /// Iterates over all providers so far.
     pub(super) fn providers(&self) -> impl Iterator<Item = &Provider> {
-        self.filled().filter_map(|place| place.provider.as_ref()).map(|(_, provider)| &**provider)
+        self.filled().filter_map(|entry| entry.provider.as_ref()).map(|(_, provider)| &**provider)
     }
 
-    /// The provider of a target, registered if that is new; `None` for the layer's own.
+    /// Returns the provider of a target, registering it if it is new; `None` for the layer's own.
     pub(super) fn provider_of(&self, target: &str) -> Option<&Provider> {
-        let place = self.place_of(target).or_else(|| self.add(target))?;
-        place.provider.as_ref().map(|(_, provider)| &**provider)
+        let entry = self.find_target(target).or_else(|| self.add(target))?;
+        entry.provider.as_ref().map(|(_, provider)| &**provider)
     }
 
     #[cold]
-    fn add(&self, target: &str) -> Option<&Place> {
-        // A rule that writes events would be asked about their targets, and so on.
+    fn add(&self, target: &str) -> Option<&NamedTarget> {
+        // A rule that writes events would be called for their targets, without end.
         if self.is_full() || is_naming() {
             return None;
         }
         let _turn = Turn::begin();
         let name = self.rule.0(target).filter(|name| !name.is_empty() && !name.contains('\0'));
         let _adding = self.adding.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(place) = self.place_of(target) {
-            return Some(place);
+        if let Some(entry) = self.find_target(target) {
+            return Some(entry);
         }
         let provider = name.and_then(|name| {
-            let known = self.filled().filter_map(|place| place.provider.as_ref()).find(|(n, _)| *n == name);
+            let known = self.filled().filter_map(|entry| entry.provider.as_ref()).find(|(n, _)| *n == name);
             let provider = match known {
                 Some((_, provider)) => Arc::clone(provider),
                 None => Arc::new((self.register)(&name).ok()?),
             };
             Some((name, provider))
         });
-        let place = self.places.iter().find(|place| place.get().is_none())?;
-        Some(place.get_or_init(|| Place { target: target.to_owned(), provider }))
+        let entry = self.entries.iter().find(|entry| entry.get().is_none())?;
+        Some(entry.get_or_init(|| NamedTarget { target: target.to_owned(), provider }))
     }
 }
 
-/// Ends with the naming, also where the rule panics.
+/// Marks the naming until drop, also if the rule panics.
 struct Turn;
 
 impl Turn {

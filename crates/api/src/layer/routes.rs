@@ -1,11 +1,13 @@
-//! Which provider and keyword the events of a target have.
+//! The provider and keyword of a target's events.
 //!
 //! ```text
-//!   target of an event ──▶ among those wanted? ──▶ provider: of the closest target that has one, or by the rule, or the layer's own
-//!                                             └──▶ keyword:  of the closest target that has one, or the default
+//!   target of an event ──▶ among those wanted?
+//!     ├──▶ provider: of the closest target that has one, or by the rule, or the layer's own
+//!     └──▶ keyword:  of the closest target that has one, or the default
 //! ```
 //!
-//! A target that was named holds the modules in it: `app` is closest to `app::net` unless that one was named itself, and has nothing to do with `application`.
+//! A named target includes its modules: `app` is closest to `app::net` unless that one was named
+//! itself, and does not match `application`.
 
 use std::sync::Arc;
 
@@ -14,19 +16,20 @@ use tracing_core::Level;
 use super::naming::Named;
 use crate::Provider;
 
-/// Targets that one layer may name.
+/// Maximum number of targets that one layer may name.
 pub const MAX_TARGETS: usize = 256;
 
-/// Levels of `tracing` from the rarest to the most frequent, with their levels in ETW.
+/// Levels of `tracing` from the rarest to the most frequent, with their ETW levels.
 pub(super) const LEVELS: [(Level, u8); 5] =
     [(Level::ERROR, 2), (Level::WARN, 3), (Level::INFO, 4), (Level::DEBUG, 5), (Level::TRACE, 6)];
 
-/// The level in ETW: 2 error, 3 warning, 4 information, 5 verbose for DEBUG, and 6 for TRACE, as `tracing-etw` has it.
+/// Returns the ETW level: 2 error, 3 warning, 4 information, 5 verbose for DEBUG, and 6 for TRACE,
+/// as in `tracing-etw`.
 pub(super) fn etw_level(level: Level) -> u8 {
     LEVELS.iter().find(|(known, _)| *known == level).map_or(6, |(_, etw)| *etw)
 }
 
-/// How the events of one target are written.
+/// The provider and keyword of one target.
 #[derive(Clone, Copy)]
 pub(super) struct Route<'a> {
     pub(super) provider: &'a Provider,
@@ -39,7 +42,7 @@ impl Route<'_> {
     }
 }
 
-/// What was said about targets: a target and what it stands for, the longest first, so that the first that fits is the closest.
+/// Values by target, the longest target first, so that the first match is the closest.
 #[derive(Clone, Debug)]
 pub(super) struct ByTarget<T>(Vec<(String, T)>);
 
@@ -50,7 +53,7 @@ impl<T> Default for ByTarget<T> {
 }
 
 impl<T> ByTarget<T> {
-    /// Says something about a target, in place of what was said before.
+    /// Sets the value of a target.
     pub(super) fn set(&mut self, target: &str, value: T) {
         self.0.retain(|(named, _)| named != target);
         self.0.push((target.to_owned(), value));
@@ -75,18 +78,18 @@ impl<T> ByTarget<T> {
 pub(super) struct Routes {
     /// The layer's own provider.
     pub(super) provider: Provider,
-    /// The providers of targets.
+    /// The providers of named targets.
     pub(super) others: ByTarget<Arc<Provider>>,
-    /// The same, by a rule.
+    /// The providers by the rule.
     pub(super) named: Option<Named>,
     pub(super) default_keyword: u64,
     pub(super) keywords: ByTarget<u64>,
-    /// Where it has any, other targets go nowhere.
+    /// If not empty, the only targets that are written.
     pub(super) only: ByTarget<()>,
 }
 
 impl Routes {
-    /// Where the events of a target go; `None` for nowhere.
+    /// Returns the route of a target; `None` if its events are not written.
     pub(super) fn find(&self, target: &str) -> Option<Route<'_>> {
         if self.only.len() != 0 && self.only.find(target).is_none() {
             return None;
@@ -97,12 +100,12 @@ impl Routes {
         Some(Route { provider, keyword: self.keywords.find(target).copied().unwrap_or(self.default_keyword) })
     }
 
-    /// Whether the route of a target will stay what it is.
+    /// Returns whether the route of a target is final.
     pub(super) fn knows(&self, target: &str) -> bool {
         self.named.as_ref().is_none_or(|named| self.others.find(target).is_some() || named.knows(target))
     }
 
-    /// The most frequent level that any session may want of any target.
+    /// Returns the most frequent level that any session may want of any target.
     pub(super) fn most_frequent(&self) -> Option<Level> {
         if self.named.as_ref().is_some_and(|named| !named.is_full()) {
             return Some(Level::TRACE);
@@ -111,7 +114,7 @@ impl Routes {
         LEVELS.iter().rev().map(|(level, _)| *level).find(wanted)
     }
 
-    /// Every provider with every keyword: more than there are, and none that there is not among them.
+    /// Iterates over every provider with every keyword: a superset of the existing routes.
     fn all(&self) -> impl Iterator<Item = Route<'_>> {
         let others = self.others.iter().map(|(_, other)| &**other);
         let keywords = || self.keywords.iter().map(|(_, keyword)| *keyword).chain([self.default_keyword]);
@@ -122,7 +125,7 @@ impl Routes {
     }
 }
 
-/// Whether a target is the named one or a module in it.
+/// Returns whether a target is the named one or a module in it.
 fn is_within(target: &str, named: &str) -> bool {
     target
         .strip_prefix(named)
@@ -134,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_target_holds_its_modules_and_no_name_that_merely_begins_like_it() {
+    fn target_includes_its_modules_but_no_longer_names() {
         for (target, named, within) in [
             ("app", "app", true),
             ("app::net", "app", true),
@@ -147,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn levels_are_those_of_etw_in_their_order() {
+    fn levels_map_to_etw_levels_in_order() {
         assert_eq!(LEVELS.map(|(level, _)| etw_level(level)), [2, 3, 4, 5, 6]);
     }
 }

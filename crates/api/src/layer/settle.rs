@@ -1,13 +1,15 @@
 //! The first rebuild of a layer: a second after it became part of a subscriber.
 //!
 //! ```text
-//!   a layer becomes part of a subscriber ──▶ waits in the list ──▶ its time comes: rebuild, if it is still there
-//!                                            └─ first in it: the thread starts     └─ none left: the thread ends
+//!   a layer becomes part of a subscriber ──▶ waits in the list     first in it: the thread starts
+//!     ──▶ its time comes: rebuild, if it still exists              none left: the thread ends
 //! ```
 //!
-//! 1. Until then the level is not said, because `tracing-subscriber` takes what it finds at the start as the level of the `log` crate, for good.
-//! 2. One thread serves all layers of the process, however many subscribers a program makes and drops; the list has those that are still there.
-//! 3. Without the thread, callsites stay as exact and are a little slower.
+//! 1. Until then the layer gives no level hint, because `tracing-subscriber` takes the one at the
+//!    start as the permanent level of the `log` crate.
+//! 2. One thread serves all layers of the process, however many subscribers a program makes and
+//!    drops; the list has those that still exist.
+//! 3. Without the thread, callsites stay correct and are a little slower.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -15,10 +17,10 @@ use std::time::{Duration, Instant};
 
 use super::interest::Home;
 
-/// From the start of a subscriber to the first rebuild.
+/// The time from the start of a subscriber to the first rebuild.
 const SETTLED: Duration = Duration::from_secs(1);
 
-/// Layers whose first rebuild is to come.
+/// The layers that wait for their first rebuild.
 struct Waiting {
     /// In the order of their times.
     homes: VecDeque<(Instant, Weak<Home>)>,
@@ -31,7 +33,7 @@ fn waiting() -> MutexGuard<'static, Waiting> {
     WAITING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Has a layer rebuilt when it has settled.
+/// Schedules the first rebuild of a layer.
 pub(super) fn later(home: &Arc<Home>) {
     let mut waiting = waiting();
     waiting.homes.retain(|(_, home)| home.strong_count() != 0);
@@ -44,7 +46,7 @@ pub(super) fn later(home: &Arc<Home>) {
     }
 }
 
-/// The thread: until nobody waits.
+/// Runs the thread until no layer waits.
 fn serve() {
     while let Some((due, home)) = next() {
         std::thread::sleep(due.saturating_duration_since(Instant::now()));
@@ -54,7 +56,7 @@ fn serve() {
     }
 }
 
-/// The one whose time comes first; with `None`, the thread is told off.
+/// Returns the layer whose time comes first; with `None`, the thread ends.
 fn next() -> Option<(Instant, Weak<Home>)> {
     let mut waiting = waiting();
     let next = waiting.homes.pop_front();

@@ -1,8 +1,10 @@
-//! What a layer remembers of a span, in the span's extensions.
+//! The state of a span, stored in the span's extensions.
 //!
-//! Every layer that wrote the start of a span has its own entry, but they agree on the activity id: a span is one activity, whoever writes about it.
+//! Every layer that wrote the start of a span has its own entry, but all share the activity id: a
+//! span is one activity, whichever layer writes about it.
 //!
-//! The lock of the extensions is never held while somebody's `Debug` runs, which may write events in the same span.
+//! The lock of the extensions is never held while a `Debug` implementation runs, which may write
+//! events in the same span.
 
 use traceweir_format::Guid;
 use tracing_subscriber::registry::{LookupSpan, SpanRef};
@@ -10,10 +12,10 @@ use tracing_subscriber::registry::{LookupSpan, SpanRef};
 use super::values::Values;
 use crate::provider::activity;
 
-/// What one layer remembers.
+/// The state of a span in one layer.
 #[derive(Debug)]
 pub(super) struct State {
-    /// Which layer.
+    /// Number of the layer.
     layer: u64,
     pub(super) activity: Guid,
     /// The activity that the span began in.
@@ -22,11 +24,11 @@ pub(super) struct State {
     pub(super) values: Values,
 }
 
-/// All layers' entries: one, but for programs with several layers.
+/// The entries of all layers: usually one.
 #[derive(Debug, Default)]
 struct States(Vec<State>);
 
-/// Remembers a span that begins. Returns its activity.
+/// Stores a new span and returns its activity.
 pub(super) fn begin<S>(span: &SpanRef<'_, S>, layer: u64, related: Option<Guid>, values: Values) -> Guid
 where
     S: for<'a> LookupSpan<'a>,
@@ -43,7 +45,7 @@ where
     activity
 }
 
-/// Keeps values that came later.
+/// Stores values that were recorded later.
 pub(super) fn record<S>(span: &SpanRef<'_, S>, layer: u64, newer: &Values)
 where
     S: for<'a> LookupSpan<'a>,
@@ -55,7 +57,7 @@ where
     }
 }
 
-/// Forgets a span that ends.
+/// Removes and returns the state of a span that ends.
 pub(super) fn end<S>(span: &SpanRef<'_, S>, layer: u64) -> Option<State>
 where
     S: for<'a> LookupSpan<'a>,
@@ -66,7 +68,7 @@ where
     Some(states.0.swap_remove(at))
 }
 
-/// The activity of a span, if this layer wrote its start.
+/// Returns the activity of a span, if this layer wrote its start.
 pub(super) fn activity_of<S>(span: &SpanRef<'_, S>, layer: u64) -> Option<Guid>
 where
     S: for<'a> LookupSpan<'a>,
@@ -76,7 +78,7 @@ where
     states.0.iter().find(|state| state.layer == layer).map(|state| state.activity)
 }
 
-/// The activity of a span or else of the closest one around it that has one.
+/// Returns the activity of a span or else of the closest enclosing one that has one.
 pub(super) fn activity_around<S>(span: &SpanRef<'_, S>, layer: u64) -> Option<Guid>
 where
     S: for<'a> LookupSpan<'a>,

@@ -1,19 +1,21 @@
-//! The values of one event or span as they stand in a payload.
+//! The values of one event or span in their payload layout.
 //!
 //! ```text
-//!   shape     one word for each value: number of its field << 3 │ kind          what the metadata is made of
-//!   payload   the values one after the other                                    what is written
+//!   shape     one word for each value: number of its field << 3 │ kind; determines the metadata
+//!   payload   the concatenated values                                           written unchanged
 //!
 //!   kind      in the payload                              TraceLogging type
 //!   I64, U64  8 bytes                                     int64, uint64
 //!   F64       8 bytes                                     double
 //!   Bool      4 bytes                                     bool32
 //!   Text      u16 count, UTF-8                            counted string, shown as UTF-8
-//!   Binary    u16 count, bytes                            binary; also the 16 bytes of numbers of 128 bits, lowest first
+//!   Binary    u16 count, bytes                            binary; also 128-bit numbers as 16
+//!                                                         bytes, lowest first
 //! ```
 //!
-//! A field without a value has no word in the shape. Texts and bytes share what an event has room for: what goes beyond is cut, at the border of a
-//! character, and a `Debug` that would go on is stopped there. Room is kept for the numbers behind them.
+//! A field without a value has no word in the shape. Texts and bytes share the room of an event:
+//! the excess is cut at a character boundary, and a `Debug` implementation is stopped there. Room
+//! is reserved for the numbers after them.
 
 use std::error::Error;
 use std::fmt::{self, Debug, Write};
@@ -21,16 +23,17 @@ use std::fmt::{self, Debug, Write};
 use traceweir_format::spec::types::{InType, OutType};
 use tracing_core::field::{Field, Visit};
 
-/// Bytes that the values of one event have. A record has 64 KiB; the rest is for its header, the traits and the metadata.
+/// Maximum size of the values of one event in bytes. A record has 64 KiB; the rest is for its
+/// header, the traits and the metadata.
 const MAX_PAYLOAD: usize = 62_000;
-/// Where texts and bytes end: behind it, there is room for numbers and counts.
+/// The end of texts and bytes: the rest is for numbers and counts.
 const MAX_TEXTS: usize = 60_000;
-/// Bytes that a thread has for its next event, at first and at most.
+/// Bytes that a thread keeps for its next event, at first and at most.
 const KEPT: (usize, usize) = (512, 16 << 10);
 
 const KIND_BITS: u32 = 3;
 
-/// What a value is.
+/// The kind of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 enum Kind {
@@ -47,14 +50,14 @@ enum Kind {
 pub(super) struct Described(u16);
 
 impl Described {
-    /// `None` for a field beyond the 8192nd.
+    /// Combines both; `None` for a field beyond the 8192nd.
     fn new(field: &Field, kind: Kind) -> Option<Self> {
         let index = u16::try_from(field.index()).ok()?;
         let shifted = index << KIND_BITS;
         (shifted >> KIND_BITS == index).then_some(Self(shifted | kind as u16))
     }
 
-    /// The field's number at its callsite.
+    /// Returns the field's number at its callsite.
     pub(super) fn index(self) -> usize {
         usize::from(self.0 >> KIND_BITS)
     }
@@ -70,12 +73,12 @@ impl Described {
         }
     }
 
-    /// The number itself, for a hash.
+    /// Returns the word, for a hash.
     pub(super) fn word(self) -> u16 {
         self.0
     }
 
-    /// In type and out byte of its metadata.
+    /// Returns the in-type and out-type bytes of its metadata.
     #[allow(clippy::cast_possible_truncation)] // All of these have a byte in TraceLogging.
     pub(super) fn types(self) -> (u8, u8) {
         let (input, out) = match self.kind() {
@@ -103,7 +106,7 @@ impl Described {
     }
 }
 
-/// Values in the order in which they came.
+/// The values in the order in which they were recorded.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Values {
     shape: Vec<Described>,
@@ -119,7 +122,7 @@ impl Values {
         &self.payload
     }
 
-    /// Forgets the values, and has memory for an event of the usual size.
+    /// Removes the values, and keeps memory for an event of the usual size.
     pub(super) fn clear(&mut self) {
         self.shape.clear();
         self.payload.clear();
@@ -127,12 +130,12 @@ impl Values {
         self.payload.reserve(KEPT.0);
     }
 
-    /// A copy that takes no more memory than it needs.
+    /// Returns a copy without spare memory.
     pub(super) fn to_kept(&self) -> Self {
         Self { shape: self.shape.as_slice().to_vec(), payload: self.payload.as_slice().to_vec() }
     }
 
-    /// Each value with its bytes.
+    /// Iterates over the values with their bytes.
     fn entries(&self) -> impl Iterator<Item = (Described, &[u8])> {
         let mut rest = self.payload.as_slice();
         self.shape.iter().map_while(move |described| {
@@ -142,7 +145,8 @@ impl Values {
         })
     }
 
-    /// Takes newer values: in place of older ones of the same field, or beside them, in the order of the fields. What goes beyond the room of an event is cut.
+    /// Merges newer values: they replace older ones of the same field, or are inserted in field
+    /// order. The excess is cut.
     pub(super) fn take_newer(&mut self, newer: &Self) {
         let replaced = |index| newer.shape.iter().any(|described| described.index() == index);
         let kept = self.entries().filter(|(described, _)| !replaced(described.index()));
@@ -155,12 +159,12 @@ impl Values {
         *self = merged;
     }
 
-    /// Bytes of text that the payload may still take.
+    /// Returns the bytes of text that the payload may still take.
     fn room(&self) -> usize {
         MAX_TEXTS.saturating_sub(self.payload.len())
     }
 
-    /// Whether this many bytes fit that cannot be cut.
+    /// Returns whether this many bytes fit that cannot be cut.
     fn has_room_for(&self, bytes: usize) -> bool {
         self.payload.len().saturating_add(bytes) <= MAX_PAYLOAD
     }
@@ -178,16 +182,16 @@ impl Values {
         }
     }
 
-    /// A value as [`entries`](Self::entries) has it.
+    /// Appends a value of [`entries`](Self::entries).
     fn put_again(&mut self, described: Described, bytes: &[u8]) {
         match (described.kind(), bytes.split_at_checked(2)) {
             (Kind::Text, Some((_, text))) => {
-                // It was text when it came.
+                // It was text when it was recorded.
                 self.put_counted(described, |values| {
                     values.append_text(str::from_utf8(text).unwrap_or_default())
                 });
             }
-            // Numbers of 128 bits stay whole.
+            // Numbers of 128 bits stay complete.
             (Kind::Binary, Some((_, value))) if value.len() > size_of::<u128>() => {
                 self.put_counted(described, |values| values.append_bytes(value));
             }
@@ -195,7 +199,7 @@ impl Values {
         }
     }
 
-    /// A value behind its count, which is filled in when `fill` has appended it.
+    /// Appends a value after its count, which is set when `fill` has appended the value.
     fn put_counted(&mut self, described: Described, fill: impl FnOnce(&mut Self)) {
         if !self.has_room_for(2) {
             return;
@@ -223,7 +227,7 @@ impl Values {
         self.payload.extend_from_slice(fitting);
     }
 
-    /// The bytes of a number, behind their count.
+    /// Appends the bytes of a number after their count.
     fn put_wide(&mut self, field: &Field, number: [u8; 16]) {
         let mut bytes = [0; 18];
         let (count, value) = bytes.split_at_mut(2);
@@ -235,25 +239,26 @@ impl Values {
     fn put_display(&mut self, field: &Field, text: fmt::Arguments<'_>) {
         let Some(described) = Described::new(field, Kind::Text) else { return };
         self.put_counted(described, |values| {
-            // A text that ends early, by its own fault or for want of room, is written as far as it came.
+            // A text that ends early, by its own error or for lack of room, is written as far as it
+            // came.
             let _ = Appended(values).write_fmt(text);
         });
     }
 }
 
-/// Text that is appended to a payload, as far as there is room.
+/// Formatted text that is appended to a payload, as far as there is room.
 struct Appended<'a>(&'a mut Values);
 
 impl Write for Appended<'_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         let fitting = prefix(text, self.0.room());
         self.0.payload.extend_from_slice(fitting.as_bytes());
-        // An error ends the formatting: what came behind the cut would stand as if nothing were missing.
+        // An error ends the formatting: text after the cut would look as if nothing were missing.
         if fitting.len() == text.len() { Ok(()) } else { Err(fmt::Error) }
     }
 }
 
-/// As many whole characters as these bytes hold.
+/// Returns as many whole characters as fit into `bytes` bytes.
 fn prefix(text: &str, bytes: usize) -> &str {
     if text.len() <= bytes {
         return text;
@@ -322,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn newer_values_take_the_place_of_older_ones_and_never_more_than_an_event_has() {
+    fn newer_values_replace_older_ones_within_the_event_size() {
         let values = |list: &[(u16, &str)]| {
             let mut values = Values::default();
             for (index, text) in list {
@@ -332,18 +337,18 @@ mod tests {
             }
             values
         };
-        let told = |values: &Values| -> Vec<(usize, String)> {
+        let texts = |values: &Values| -> Vec<(usize, String)> {
             values.entries().map(|(d, b)| (d.index(), String::from_utf8(b[2..].to_vec()).unwrap())).collect()
         };
         let mut kept = values(&[(0, "a"), (2, "c")]);
         kept.take_newer(&values(&[(1, "b"), (2, "d")]));
-        assert_eq!(told(&kept), [(0, "a".into()), (1, "b".into()), (2, "d".into())]);
+        assert_eq!(texts(&kept), [(0, "a".into()), (1, "b".into()), (2, "d".into())]);
         let long = "x".repeat(40_000);
         kept.take_newer(&values(&[(3, &long)]));
         kept.take_newer(&values(&[(4, &long), (5, "e")]));
-        let sizes: Vec<_> = told(&kept).iter().map(|(index, text)| (*index, text.len())).collect();
+        let sizes: Vec<_> = texts(&kept).iter().map(|(index, text)| (*index, text.len())).collect();
         let cut = MAX_TEXTS - (40_000 + 5 * 2 + 3);
-        assert_eq!(sizes, [(0, 1), (1, 1), (2, 1), (3, 40_000), (4, cut), (5, 0)], "what goes beyond is cut");
+        assert_eq!(sizes, [(0, 1), (1, 1), (2, 1), (3, 40_000), (4, cut), (5, 0)], "the excess is cut");
         assert!(kept.payload.len() <= MAX_PAYLOAD);
     }
 }

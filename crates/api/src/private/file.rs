@@ -1,4 +1,4 @@
-//! The log files of private sessions: no two sessions write one, nor does a change take what another is about to.
+//! The log files of private sessions, of which no two sessions may write or reserve the same.
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
@@ -10,37 +10,37 @@ use crate::client::Client;
 use crate::controller::logfile::LogFile;
 use crate::error::{Error, Result};
 
-/// Device and inode.
+/// Device and inode of a file.
 pub(super) type FileId = (u64, u64);
 
 pub(super) fn identity(file: &File) -> Option<FileId> {
     file.metadata().ok().map(|m| (m.dev(), m.ino()))
 }
 
-/// A file that a change is about to write: nobody else takes it meanwhile.
-pub(super) struct Taken {
+/// A file that a change is about to write, reserved for one session.
+pub(super) struct ReservedFile {
     client: &'static Client,
     session: u64,
     pub(super) log: LogFile,
     identity: Option<FileId>,
 }
 
-impl Taken {
+impl ReservedFile {
     pub(super) fn clone_file(&self) -> Result<File> {
         self.log.file().try_clone().map_err(|e| traceweir_session::Error::File(e).into())
     }
 
-    /// The session goes on in it.
+    /// Makes this file the log file of the session.
     pub(super) fn becomes_log(&self) {
         let mut shared = self.client.lock();
         shared.private.iter_mut().filter(|r| r.id == self.session).for_each(|r| r.file = self.identity);
     }
 
-    /// The change is over. A file that was not used is removed if it is new.
+    /// Ends the reservation. An unused file is removed if it is new.
     pub(super) fn release(self, is_unused: bool) {
         let mut shared = self.client.lock();
         for running in shared.private.iter_mut().filter(|r| r.id == self.session) {
-            running.coming.retain(|id| Some(*id) != self.identity);
+            running.reserved.retain(|id| Some(*id) != self.identity);
         }
         drop(shared);
         if is_unused {
@@ -49,22 +49,22 @@ impl Taken {
     }
 }
 
-impl Taken {
-    /// Opens a file that no private session writes, or is about to, for one of them.
+impl ReservedFile {
+    /// Opens and reserves a file that no private session writes or has reserved.
     pub(super) fn open(client: &'static Client, session: u64, path: &Path) -> Result<Self> {
         let log = LogFile::open(path)?;
         let identity = identity(log.file());
         let mut shared = client.lock();
         let is_written = shared.private.iter().any(|r| r.writes(identity));
         if !is_written && let Some(own) = shared.private.iter_mut().find(|r| r.id == session) {
-            own.coming.extend(identity);
+            own.reserved.extend(identity);
             return Ok(Self { client, session, log, identity });
         }
         drop(shared);
         log.discard();
-        let why = "a private session writes this file";
+        let reason = "a private session writes this file";
         Err(if is_written {
-            Error::refused(Status::ERROR_BAD_PATHNAME, why)
+            Error::refused(Status::ERROR_BAD_PATHNAME, reason)
         } else {
             traceweir_session::Error::Ended.into()
         })

@@ -1,13 +1,15 @@
-//! Where the providers of a private session live (TraceProviderBinaryTracking, the one information class for private sessions).
+//! Modules of a private session's providers (TraceProviderBinaryTracking, the one information class
+//! for private sessions).
 //!
 //! ```text
 //!   track_binaries ─▶ registrations that the session has enabled ─┐
-//!   enable ─────────▶ those of the provider ──────────────────────┼─▶ a record of `provider::binary` each, in the session's memory
-//!   register ───────▶ the new one, where it is wanted ────────────┘
+//!   enable ─────────▶ those of the provider ──────────────────────┼─▶ a `provider::binary` record
+//!   register ───────▶ the new one, if the session enables it ─────┘
 //! ```
 //!
-//! What a daemon does for other sessions (`TellModules`) is done here by the thread that makes the call. Modules are found without the client's lock: that takes the
-//! loader's, which a library that registers while it is loaded holds already.
+//! A daemon does this for other sessions (`TellModules`); here the calling thread does it. Modules
+//! are found without the client's lock: that takes the loader's lock, which a library that
+//! registers while it is loaded holds already.
 
 use traceweir_format::info::Set;
 use traceweir_format::spec::info::InfoClass;
@@ -20,8 +22,9 @@ use crate::error::{Error, Result};
 use crate::provider::Handle;
 
 impl PrivateSession {
-    /// Has the session told which modules its providers live in, of those that are enabled now and whenever one is from now on; or no longer, which takes back
-    /// nothing.
+    /// Records which modules the session's providers live in, for those enabled now and later.
+    ///
+    /// `false` ends this, but removes nothing that was recorded.
     pub fn track_binaries(&self, on: bool) -> Result<()> {
         let client = self.client()?;
         let mut shared = client.lock();
@@ -29,12 +32,13 @@ impl PrivateSession {
         open.tracks_binaries = on;
         drop(shared);
         if on {
-            client.tell_modules(self.id, |_| true);
+            client.send_modules(self.id, |_| true);
         }
         Ok(())
     }
 
-    /// Sets something of the session: [`track_binaries`](Self::track_binaries), and `ERROR_NOT_SUPPORTED` for all else.
+    /// Sets an information class of the session: [`track_binaries`](Self::track_binaries), and
+    /// `ERROR_NOT_SUPPORTED` for all others.
     pub fn set_information(&self, set: &Set) -> Result<()> {
         match set {
             Set::ProviderBinaryTracking(on) => self.track_binaries(*on),
@@ -43,22 +47,25 @@ impl PrivateSession {
     }
 }
 
-/// The refusal of all other classes.
+/// Returns the error for all other classes.
 pub(crate) fn not_for_private(class: InfoClass) -> Error {
     Error::refused(Status::ERROR_NOT_SUPPORTED, format!("{} is not for private sessions", class.name()))
 }
 
 impl Client {
-    /// Tells a private session where some of the registrations live that it has enabled; those that tell all sessions have told it.
-    pub(crate) fn tell_modules(&self, session: u64, which: impl Fn(&Handle) -> bool) {
+    /// Sends a private session the modules of some registrations that it has enabled, except those
+    /// that send it to all sessions.
+    pub(crate) fn send_modules(&self, session: u64, which: impl Fn(&Handle) -> bool) {
         let Some(outlet) = self.outlet_of(session) else { return };
-        let is_to_tell = |it: &Handle| !it.slot().tells_module() && it.slot().wish_of(outlet).is_some();
-        for handle in Handle::all().filter(|handle| which(handle) && is_to_tell(handle)) {
+        let is_missing = |handle: &Handle| {
+            !handle.slot().sends_module() && handle.slot().enable_of_outlet(outlet).is_some()
+        };
+        for handle in Handle::all().filter(|handle| which(handle) && is_missing(handle)) {
             let module = handle.find_module();
-            // Under the lock the outlet is still that of the session.
+            // Under the lock the outlet still belongs to the session.
             let mut shared = self.lock();
             if let Some(open) = shared.table.find(Owner::Private, session) {
-                handle.slot().tell_session(open.outlet, &module);
+                handle.slot().send_module_to(open.outlet, &module);
             }
         }
     }
@@ -67,8 +74,9 @@ impl Client {
         self.lock().table.find(Owner::Private, session).map(|open| open.outlet)
     }
 
-    /// Tells all private sessions that track binaries and want a new registration where it lives.
-    pub(crate) fn tell_private_of(&self, handle: Handle) {
+    /// Sends the module of a new registration to all private sessions that track binaries and
+    /// enable it.
+    pub(crate) fn send_module_to_private(&self, handle: Handle) {
         let provider = handle.slot().provider();
         let shared = self.lock();
         let tracking = shared.table.open.iter().filter(|open| {
@@ -77,7 +85,7 @@ impl Client {
         let sessions: Vec<u64> = tracking.map(|open| open.session).collect();
         drop(shared);
         for session in sessions {
-            self.tell_modules(session, |it| it.number() == handle.number());
+            self.send_modules(session, |candidate| candidate.number() == handle.number());
         }
     }
 }

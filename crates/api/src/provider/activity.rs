@@ -6,8 +6,9 @@
 //!   data4          64 bits: a counter that began at the nanoseconds since the machine started
 //! ```
 //!
-//! Two processes of one namespace differ in the process id, or, where the number is used again, in the counter: nobody makes an id a nanosecond,
-//! so a later process begins above all numbers of an earlier one. New threads begin with the null id.
+//! Two processes of one namespace differ in the process id or, if the id is reused, in the counter:
+//! a process makes less than one id a nanosecond, so a later process begins above all numbers of an
+//! earlier one. New threads begin with the null id.
 
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,7 +23,7 @@ use traceweir_format::spec::status::Status;
 
 use crate::client::thread;
 
-/// The thread's activity id.
+/// Returns the thread's activity id.
 #[inline]
 #[must_use]
 pub fn current() -> Guid {
@@ -34,7 +35,7 @@ pub fn set(id: Guid) -> Guid {
     thread::set_activity(id)
 }
 
-/// A new id, unique on the machine until it restarts.
+/// Returns a new id, unique on the machine until it restarts.
 #[must_use]
 pub fn create() -> Guid {
     let counter = next_count();
@@ -42,7 +43,9 @@ pub fn create() -> Guid {
     Guid::from_u128(key << 80 | 0xE000 << 64 | u128::from(counter))
 }
 
-/// Does what EventActivityIdControl does with this code; ERROR_INVALID_PARAMETER for a code that there is not, and then nothing changes.
+/// Performs EventActivityIdControl with this code.
+///
+/// An unknown code returns ERROR_INVALID_PARAMETER and changes nothing.
 pub fn control(code: u32, id: &mut Guid) -> Status {
     match code {
         EVENT_ACTIVITY_CTRL_GET_ID => *id = current(),
@@ -63,19 +66,20 @@ fn next_count() -> u64 {
     if COUNTER.load(Ordering::Relaxed) == 0 {
         let now = clock_gettime(ClockId::Boottime);
         let start = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
-        // Whoever comes first sets it; the others count on.
+        // The first thread sets the start; the others continue from it.
         let _ = COUNTER.compare_exchange(0, start.max(1), Ordering::Relaxed, Ordering::Relaxed);
     }
     add()
 }
 
-/// 48 bits that tell this process from all others that run: remembered by process id, because a forked child inherits the memory.
+/// Returns 48 bits that distinguish this process from all others that run. Cached by process id,
+/// because a forked child inherits the memory.
 fn process_key() -> u64 {
     static KEY: AtomicU64 = AtomicU64::new(0);
     let pid = rustix::process::getpid().as_raw_nonzero().get() as u64;
-    let known = KEY.load(Ordering::Relaxed);
-    if known & 0x3F_FFFF == pid & 0x3F_FFFF {
-        return known;
+    let cached = KEY.load(Ordering::Relaxed);
+    if cached & 0x3F_FFFF == pid & 0x3F_FFFF {
+        return cached;
     }
     let namespace = std::fs::metadata("/proc/self/ns/pid").map_or(0, |m| m.ino());
     // Process ids have at most 22 bits (PID_MAX_LIMIT).
@@ -91,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_begins_without_an_activity_and_keeps_its_own() {
+    fn new_thread_has_no_activity_and_keeps_its_own() {
         let id = create();
         assert_eq!(set(id), Guid::NULL);
         assert_eq!(current(), id);
@@ -122,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_of_many_threads_are_unique_and_no_random_uuids() {
+    fn ids_of_many_threads_are_unique_and_not_random_uuids() {
         let threads: Vec<_> =
             (0..4).map(|_| std::thread::spawn(|| (0..1000).map(|_| create()).collect::<Vec<_>>())).collect();
         let ids: Vec<Guid> = threads.into_iter().flat_map(|t| t.join().unwrap()).collect();

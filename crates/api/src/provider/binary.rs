@@ -1,25 +1,28 @@
-//! Which module a provider lives in (EventProviderBinaryTrackInfo).
+//! The module that a provider lives in (EventProviderBinaryTrackInfo).
 //!
 //! ```text
 //!   an address ──/proc/self/maps──▶ the file that is mapped there
 //!              ──loaded objects───▶ its GNU build id
-//!   both ──▶ a record of `traceweir_format::binary_path` ──▶ each session that collects from the provider, through its ring, marked BINARY_PATH
+//!   both ──▶ a record of `traceweir_format::binary_path`, marked BINARY_PATH
+//!        ──▶ each session that collects from the provider, through its ring
 //! ```
 //!
-//! The address is that of the callback that a C program registered with, or the one its call returns to; a Rust program contains this library, so the address of
-//! this very code will do. That holds for a library that was loaded by `dlopen`, too.
+//! The address is that of the callback that a C program registered with, or the return address of
+//! its call; a Rust program contains this library, so the address of this code identifies it, also
+//! in a library that was loaded by `dlopen`.
 //!
-//! The record travels as events do and needs no word with a daemon: sessions in the process and elsewhere get it alike, when they enable the provider and when it is
-//! asked to capture its state; what becomes of it there is told in `traceweir_session`. One that finds no room is counted as lost like any other event.
+//! The record travels as events do and needs no daemon: sessions in the process and elsewhere get
+//! it alike, when they enable the provider and when they request its state; `traceweir_session`
+//! describes what they do with it. A record without room is counted as lost like any other event.
 //!
 //! | The file was | The path is |
 //! |---|---|
-//! | renamed | the new one, as the system tells it |
-//! | deleted, or replaced by another | the one it had; the build id tells whether what is there now is the same |
-//! | never one (code made at run time), or /proc is hidden | what the loader calls the object, else the program |
+//! | renamed | the new one, as the system reports it |
+//! | deleted, or replaced | the former one; the build id shows whether the file now is the same |
+//! | absent (code made at run time), or /proc is hidden | the loader's name, else the program |
 //!
-//! A path that is no Unicode has U+FFFD in the places that are not. A session that wants to know of all providers has its daemon ask
-//! (`TellModules`).
+//! Bytes of a path that are not Unicode become U+FFFD. A session that records the modules of all
+//! providers requests them through its daemon (`TellModules`).
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, OsStr, c_int, c_void};
@@ -32,7 +35,7 @@ use traceweir_transport::abi::{BINARY_PATH, PREFIX_BYTES};
 use traceweir_transport::ring::Gather;
 
 use super::Handle;
-use super::enable::Wish;
+use super::enable::SessionEnable;
 use super::registration::Slot;
 use crate::client::fork::{self, Writer};
 use crate::client::outlets;
@@ -44,14 +47,14 @@ pub(crate) struct Module {
     build_id: String,
 }
 
-/// What a file that is there no more has behind its name in /proc.
+/// The suffix of a deleted file in /proc.
 const DELETED: &[u8] = b" (deleted)";
 /// Name and type of the note with the build id.
 const GNU: &[u8] = b"GNU\0";
 const NT_GNU_BUILD_ID: u32 = 3;
 
 impl Handle {
-    /// The module that the provider belongs to. Takes the loader's lock.
+    /// Finds the module that the provider belongs to. Takes the loader's lock.
     pub(crate) fn find_module(self) -> Module {
         Module::holding(self.slot.origin())
     }
@@ -71,41 +74,41 @@ impl Module {
 }
 
 impl Slot {
-    /// Tells a session of the module, where sessions are to be told.
-    pub(super) fn tell_module(&self, wish: &Wish) {
+    /// Sends the module to a session, if sessions record it.
+    pub(super) fn send_module(&self, enable: &SessionEnable) {
         if let Some(module) = self.module() {
-            self.tell(wish, module);
+            self.send_module_record(enable, module);
         }
     }
 
-    /// Whether all sessions are told of the module.
-    pub(crate) fn tells_module(&self) -> bool {
+    /// Returns whether all sessions record the module.
+    pub(crate) fn sends_module(&self) -> bool {
         self.module().is_some()
     }
 
-    /// Tells the session behind an outlet of the module, whoever else is told.
-    pub(crate) fn tell_session(&self, outlet: u8, module: &Module) {
-        if let Some(wish) = self.wish_of(outlet) {
-            self.tell(&wish, module);
+    /// Sends the module to the session of an outlet, whether or not other sessions record it.
+    pub(crate) fn send_module_to(&self, outlet: u8, module: &Module) {
+        if let Some(enable) = self.enable_of_outlet(outlet) {
+            self.send_module_record(&enable, module);
         }
     }
 
-    fn tell(&self, wish: &Wish, module: &Module) {
+    fn send_module_record(&self, enable: &SessionEnable, module: &Module) {
         let thread = match fork::writer() {
             Writer::Thread(thread) => thread,
-            // The sessions of the parent know it from the parent.
-            Writer::Forked(inherited) if inherited & wish.bit() != 0 => return,
+            // The sessions of the parent have it from the parent.
+            Writer::Forked(inherited) if inherited & enable.bit() != 0 => return,
             Writer::Forked(_) => fork::thread_id(),
         };
-        let told = BinaryPath {
+        let binary_path = BinaryPath {
             tag: self.raw(),
             process_id: std::process::id(),
             guids: self.guids(),
             path: module.path.clone(),
             build_id: module.build_id.clone(),
         };
-        let Ok(record) = told.to_record() else { return };
-        // The thread stands at 0x08.
+        let Ok(record) = binary_path.to_record() else { return };
+        // The thread id is at 0x08.
         let mut words: Vec<u64> = vec![0; PREFIX_BYTES / 8];
         words.extend(record.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word)));
         if let Some(word) = words.get_mut(PREFIX_BYTES / 8 + 1) {
@@ -113,23 +116,23 @@ impl Slot {
         }
         let staged_bytes = record.first_chunk().map_or(0, |size| usize::from(u16::from_le_bytes(*size)));
         let mut gather = Gather { staged: &mut words, staged_bytes, rest: &[], flags: BINARY_PATH };
-        // Counted where it finds no room; a session that ends does not need it.
-        let _ = outlets::get(wish.outlet).write(wish.ticket, thread, &mut gather);
+        // Counted as lost if there is no room; a session that ends does not need it.
+        let _ = outlets::get(enable.outlet).write(enable.ticket, thread, &mut gather);
     }
 
-    /// Tells all sessions that have it enabled.
-    pub(crate) fn tell_module_to_all(&self) {
-        self.wishes().for_each(|wish| self.tell_module(&wish));
+    /// Sends the module to all sessions that have the registration enabled.
+    pub(crate) fn send_module_to_all(&self) {
+        self.session_enables().for_each(|enable| self.send_module(&enable));
     }
 
-    /// Tells the session behind an outlet once more.
-    pub(crate) fn tell_module_again(&self, outlet: u8) {
-        if let Some(wish) = self.wish_of(outlet) {
-            self.tell_module(&wish);
+    /// Sends the module again to the session of an outlet.
+    pub(crate) fn resend_module(&self, outlet: u8) {
+        if let Some(enable) = self.enable_of_outlet(outlet) {
+            self.send_module(&enable);
         }
     }
 
-    /// The GUIDs by which its events are known.
+    /// Returns the GUIDs that the provider's events carry.
     fn guids(&self) -> Vec<traceweir_format::Guid> {
         let mut guids = vec![self.provider()];
         guids.extend(self.decoding().map(super::registration::Decoding::guid));
@@ -137,7 +140,7 @@ impl Slot {
     }
 }
 
-/// The file that is mapped at an address.
+/// Returns the path of the file that is mapped at an address.
 fn mapped_at(address: usize) -> Option<Vec<u8>> {
     let maps = std::fs::File::open("/proc/self/maps").ok()?;
     let mut lines = BufReader::new(maps);
@@ -153,7 +156,8 @@ fn mapped_at(address: usize) -> Option<Vec<u8>> {
     }
 }
 
-/// The path in a line of `/proc/self/maps` that is about this address; `Some(None)` where nothing is mapped from a file there.
+/// Returns the path in a line of `/proc/self/maps` that covers this address; `Some(None)` if no
+/// file is mapped there.
 fn path_of_line(line: &[u8], address: usize) -> Option<Option<&[u8]>> {
     let text = |part: &[u8]| std::str::from_utf8(part).ok().map(str::to_owned);
     let range = text(line.split(|byte| *byte == b' ').next()?)?;
@@ -165,7 +169,7 @@ fn path_of_line(line: &[u8], address: usize) -> Option<Option<&[u8]>> {
     Some(line.iter().position(|byte| *byte == b'/').and_then(|at| line.get(at..)))
 }
 
-/// A path as it is, and not as it is shown: line ends are shown by their number, and what is deleted says so.
+/// Restores a path from its form in /proc: line ends are escaped, and deleted files have a suffix.
 fn clean(shown: &[u8]) -> Vec<u8> {
     let is_there = |path: &[u8]| Path::new(OsStr::from_bytes(path)).symlink_metadata().is_ok();
     let shown = match shown.strip_suffix(DELETED) {
@@ -189,14 +193,14 @@ fn clean(shown: &[u8]) -> Vec<u8> {
     path
 }
 
-/// A loaded object, as the loader knows it.
+/// A loaded object, as the loader reports it.
 #[derive(Default)]
 struct Object {
     name: Option<Vec<u8>>,
     build_id: Vec<u8>,
 }
 
-/// What is looked for, and what was found.
+/// The state of a search for the object that holds an address.
 struct Search {
     address: usize,
     found: Object,
@@ -205,15 +209,17 @@ struct Search {
 impl Object {
     fn holding(address: usize) -> Self {
         let mut search = Search { address, found: Self::default() };
-        // SAFETY: the function calls `visit` with objects that are loaded, and stay so during the call, and with our pointer.
+        // SAFETY: the function calls `visit` with objects that are and stay loaded during the call,
+        // and with this pointer.
         unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut search).cast::<c_void>()) };
         search.found
     }
 }
 
-/// Looks at one object; not 0 ends the search.
+/// Examines one object; a result other than 0 ends the search.
 unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _size: usize, data: *mut c_void) -> c_int {
-    // SAFETY: called by `dl_iterate_phdr` with a valid object, and with the search of `Object::holding`, which nobody else uses meanwhile.
+    // SAFETY: called by `dl_iterate_phdr` with a valid object, and with the search of
+    // `Object::holding`, which no other code uses meanwhile.
     let (info, search) = unsafe { (&*info, &mut *data.cast::<Search>()) };
     if info.dlpi_phdr.is_null() {
         return 0;
@@ -230,7 +236,7 @@ unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _size: usize, data: *m
         return 0;
     }
     if !info.dlpi_name.is_null() {
-        // SAFETY: a text of the loader's.
+        // SAFETY: a string of the loader.
         let name = unsafe { CStr::from_ptr(info.dlpi_name) }.to_bytes();
         search.found.name = (!name.is_empty()).then(|| name.to_vec());
     }
@@ -254,7 +260,8 @@ unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _size: usize, data: *m
     1
 }
 
-/// The build id among notes: u32 size of the name, u32 size of the data, u32 type, both padded to four bytes.
+/// Finds the build id among notes: u32 size of the name, u32 size of the data, u32 type, both
+/// padded to four bytes.
 fn build_id(mut notes: &[u8]) -> Option<&[u8]> {
     let word = |bytes: &[u8], at: usize| {
         bytes.get(at..).and_then(<[u8]>::first_chunk).map(|word| u32::from_ne_bytes(*word))
@@ -294,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_the_map_are_read_as_the_system_writes_them() {
+    fn lines_of_proc_maps_are_parsed() {
         let line = b"7f00-8f00 r-xp 00001000 08:01 1234      /opt/with space/lib.so";
         assert_eq!(path_of_line(line, 0x7f00), Some(Some(&b"/opt/with space/lib.so"[..])));
         assert_eq!((path_of_line(line, 0x8f00), path_of_line(line, 0x7eff)), (None, None));
@@ -308,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn notes_of_any_bytes_are_read_within_their_bounds() {
+    fn malformed_notes_are_read_within_bounds() {
         let note = |name: &[u8], kind: u32, data: &[u8]| {
             let mut note = Vec::new();
             for word in [name.len() as u32, data.len() as u32, kind] {

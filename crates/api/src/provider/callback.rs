@@ -1,21 +1,25 @@
-//! Enable callbacks: who calls them, when, and with what.
+//! Enable callbacks: which thread calls them, when, and with which arguments.
 //!
 //! ```text
-//!   change of an entry ──▶ version += 1 ──▶ notify: take the turn; while version ≠ notified: notified = version, call
+//!   change of an entry ──▶ version += 1 ──▶ notify: acquire the turn;
+//!                                           while version ≠ notified: notified = version, call
 //! ```
 //!
 //! Invariants
 //!
-//! 1. Callbacks of one registration never overlap: whoever calls has its turn.
-//! 2. Every change is followed by a call that shows the state after it; the state is read after the turn was taken, so calls arrive in order.
-//! 3. While a thread registers, it alone calls: before it returns, on its own stack. The control thread looks at `registering` after the change
-//!    and the registering thread looks for changes after it has cleared `registering`, both sequentially consistent: one of them calls.
+//! 1. Callbacks of one registration never overlap: the caller holds its turn.
+//! 2. Every change is followed by a call that shows the state after it. The caller reads the state
+//!    after it acquired the turn, so calls arrive in order.
+//! 3. While a thread registers, it alone calls: before it returns, on its own stack. The control
+//!    thread reads `registering` after the change, and the registering thread checks for changes
+//!    after it has cleared `registering`, both sequentially consistent: one of them calls.
 //! 4. A turn held by a thread that a fork left behind in the parent counts as free.
 //!
-//! The callback gets one filter: the chain of all sessions' schematized filters, each with the bit of its session; where there is none, the filter of the
-//! call that made the change whose type the provider defines. All filters of such types come along besides.
+//! The callback gets one filter: the chain of all sessions' schematized filters, each with the bit
+//! of its session; without any, the filter of a provider-defined type in the call that made the
+//! change. It also gets all filters of such types.
 //!
-//! A callback that panics is contained: the registration goes on.
+//! A panic in a callback is contained, and the registration continues.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,22 +35,22 @@ use super::enable::Combined;
 use super::registration::Slot;
 use crate::client::fork;
 
-/// The right to call the callback of one registration.
+/// The exclusive right to call the callback of one registration.
 pub(super) struct Turn {
-    /// Serial number of the process (upper half) and id of the thread; 0 when nobody has it.
+    /// Serial number of the process (upper half) and id of the thread; 0 when the turn is free.
     owner: AtomicU64,
 }
 
-/// Gives the turn back.
-pub(super) struct Taken<'a>(&'a Turn);
+/// Releases the turn on drop.
+pub(super) struct TurnGuard<'a>(&'a Turn);
 
 impl Turn {
     pub(super) const fn new() -> Self {
         Self { owner: AtomicU64::new(0) }
     }
 
-    /// Waits for the turn; `None` when this thread has it already, that is inside the callback.
-    pub(super) fn take(&self) -> Option<Taken<'_>> {
+    /// Waits for the turn; `None` if this thread holds it already, which means inside the callback.
+    pub(super) fn acquire(&self) -> Option<TurnGuard<'_>> {
         let process = u64::from(fork::serial());
         let me = process << 32 | u64::from(fork::thread_id());
         loop {
@@ -55,63 +59,64 @@ impl Turn {
                 return None;
             }
             let free = owner == 0 || owner >> 32 != process;
-            // Pairs with the release in `drop`: what the last caller did is seen.
+            // Pairs with the release in `drop`: the effects of the last caller are visible.
             if free && self.owner.compare_exchange(owner, me, Ordering::Acquire, Ordering::Relaxed).is_ok() {
-                return Some(Taken(self));
+                return Some(TurnGuard(self));
             }
             if !free {
-                // Rare (two threads at one registration) and as long as somebody's callback: no reason for a queue.
+                // Rare (two threads at one registration) and as long as one callback: no reason for
+                // a queue.
                 std::thread::sleep(Duration::from_micros(200));
             }
         }
     }
 }
 
-impl Drop for Taken<'_> {
+impl Drop for TurnGuard<'_> {
     fn drop(&mut self) {
         self.0.owner.store(0, Ordering::Release);
     }
 }
 
-/// The filter of a call whose type the provider defines, if there is one.
+/// Returns the filter of a call whose type the provider defines, if there is one.
 pub(crate) fn for_provider(filters: &[Filter]) -> Option<&Filter> {
     filters.iter().find(|f| is_of_provider(f.kind))
 }
 
-/// What a callback is told of filters.
+/// The filters that a callback gets.
 #[derive(Debug, Default)]
-struct Told {
-    /// Schematized filters, one after the other.
+struct CallbackFilters {
+    /// Schematized filters, concatenated.
     chain: Vec<u8>,
     last: usize,
-    /// Filters of the provider's own types.
+    /// Filters whose types the provider defines.
     own: Vec<(u32, Vec<u8>)>,
 }
 
-impl Told {
-    /// Those of all sessions.
+impl CallbackFilters {
+    /// Collects the filters of all sessions.
     fn of_sessions(slot: &Slot) -> Self {
-        let mut told = Self::default();
+        let mut collected = Self::default();
         for (bit, filters) in slot.filters() {
             if let Some(filter) = filters.schematized() {
-                told.add(&filter, bit);
+                collected.add(&filter, bit);
             }
-            told.own.extend(filters.own());
+            collected.own.extend(filters.own());
         }
-        told
+        collected
     }
 
-    /// Those of one call of the session with this bit.
+    /// Collects the filters of one call of the session with this bit.
     fn of_call(filters: &[Filter], bit: u64) -> Self {
-        let mut told = Self::default();
+        let mut collected = Self::default();
         for filter in filters {
             match filter.kind {
-                SCHEMATIZED => told.add(&filter.data, bit),
-                kind if is_of_provider(kind) => told.own.push((kind, filter.data.clone())),
+                SCHEMATIZED => collected.add(&filter.data, bit),
+                kind if is_of_provider(kind) => collected.own.push((kind, filter.data.clone())),
                 _ => {}
             }
         }
-        told
+        collected
     }
 
     fn add(&mut self, filter: &[u8], bit: u64) {
@@ -120,36 +125,37 @@ impl Told {
 }
 
 impl Slot {
-    /// Tells the callback what changed, unless the registering thread will.
+    /// Calls the callback with a change, unless the registering thread will.
     pub(crate) fn notify(&self, source: Guid, filter: Option<&Filter>) {
         if !self.registering.load(Ordering::SeqCst) {
-            self.tell_changes(source, filter);
+            self.call_with_changes(source, filter);
         }
     }
 
-    /// The registering thread tells the callback what it finds, and hands over.
+    /// Calls the callback on the registering thread and lets the control thread call from now on.
     pub(crate) fn registered(&self, filter: Option<&Filter>) {
         self.registering.store(false, Ordering::SeqCst);
-        self.tell_changes(Guid::NULL, filter);
+        self.call_with_changes(Guid::NULL, filter);
     }
 
-    /// Takes the state as known to the callback: nothing changed for it.
+    /// Marks the current state as reported to the callback.
     pub(crate) fn forget_changes(&self) {
         self.notified.store(self.version.load(Ordering::SeqCst), Ordering::Relaxed);
     }
 
-    /// Whether its thread is still waiting for the daemons.
+    /// Returns whether the registering thread is still waiting for the daemons.
     pub(crate) fn is_registering(&self) -> bool {
         self.registering.load(Ordering::SeqCst)
     }
 
-    /// In a forked child: the thread that was registering is not here, so the control thread calls from now on.
+    /// Lets the control thread call the callback in a forked child, where the registering thread
+    /// does not exist.
     pub(crate) fn abandon_registering(&self) {
         self.registering.store(false, Ordering::SeqCst);
     }
 
-    fn tell_changes(&self, mut source: Guid, mut filter: Option<&Filter>) {
-        let Some(_turn) = self.turn.take() else {
+    fn call_with_changes(&self, mut source: Guid, mut filter: Option<&Filter>) {
+        let Some(_turn) = self.turn.acquire() else {
             // Inside the callback: the loop below, further up this stack, finds the change.
             return;
         };
@@ -159,26 +165,35 @@ impl Slot {
                 return;
             }
             let state = self.combined(u64::MAX);
-            if state.is_some() || self.told_enabled.load(Ordering::Relaxed) {
-                self.told_enabled.store(state.is_some(), Ordering::Relaxed);
+            if state.is_some() || self.reported_enabled.load(Ordering::Relaxed) {
+                self.reported_enabled.store(state.is_some(), Ordering::Relaxed);
                 let off = Combined { level: 0, any: 0, all: 0 };
-                let told = Told::of_sessions(self);
-                self.call(source, u32::from(state.is_some()), state.unwrap_or(off), &told, filter);
+                let filters = CallbackFilters::of_sessions(self);
+                self.call(source, u32::from(state.is_some()), state.unwrap_or(off), &filters, filter);
             }
             (source, filter) = (Guid::NULL, None);
         }
     }
 
-    /// Asks the callback to write the provider's state to the session with this bit, with the filters of the call that asks.
-    pub(crate) fn capture_state(&self, source: Guid, wish: Combined, filters: &[Filter], bit: u64) {
-        if let Some(_turn) = self.turn.take() {
-            self.call(source, 2, wish, &Told::of_call(filters, bit), None);
+    /// Calls the callback to write the provider's state to the session with this bit, with the
+    /// filters of the request.
+    pub(crate) fn capture_state(&self, source: Guid, state: Combined, filters: &[Filter], bit: u64) {
+        if let Some(_turn) = self.turn.acquire() {
+            self.call(source, 2, state, &CallbackFilters::of_call(filters, bit), None);
         }
     }
 
-    fn call(&self, source: Guid, code: u32, state: Combined, told: &Told, of_call: Option<&Filter>) {
-        let own: Vec<(u32, &[u8])> = told.own.iter().map(|(kind, data)| (*kind, data.as_slice())).collect();
-        let chain = (!told.chain.is_empty()).then_some((SCHEMATIZED, told.chain.as_slice()));
+    fn call(
+        &self,
+        source: Guid,
+        code: u32,
+        state: Combined,
+        filters: &CallbackFilters,
+        of_call: Option<&Filter>,
+    ) {
+        let own: Vec<(u32, &[u8])> =
+            filters.own.iter().map(|(kind, data)| (*kind, data.as_slice())).collect();
+        let chain = (!filters.chain.is_empty()).then_some((SCHEMATIZED, filters.chain.as_slice()));
         let of_call = of_call.map(|filter| (filter.kind, filter.data.as_slice()));
         let notice = EnableNotice {
             source,
@@ -190,7 +205,8 @@ impl Slot {
             own_filters: &own,
         };
         self.with_callback(|callback| {
-            // A panic of the application's callback must not end the control thread, on which all providers of the process depend.
+            // A panic of the application's callback must not end the control thread, on which all
+            // providers of the process depend.
             let _ = catch_unwind(AssertUnwindSafe(|| callback(&notice)));
         });
     }

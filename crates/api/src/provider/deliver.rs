@@ -1,22 +1,28 @@
-//! An event for several sessions, or for one that asks for more than the event says.
+//! Delivery of an event to several sessions, or to one that requests additional data.
 //!
 //! ```text
-//!   who?    level, keyword, excluded, in private, filters                 ──▶ chosen
-//!   room?   in all chosen that are not independent, before the first write (nothing is reserved: best effort)
-//!   write   to each: the plain record, or one with event key and stack; flags ask the session's owner for what only it knows
-//!           a session without room: counted there, and withheld from (and counted in) all others that are not independent
+//!   choose  by level, keyword, exclusion, in-private flag and filters     ──▶ chosen sessions
+//!   check   room in all chosen sessions that are not independent, before the first write
+//!           (nothing is reserved: best effort)
+//!   write   to each: the plain record, or one with event key and stack; flags request the items
+//!           that only the session's owner can add
+//!           a session without room: counted there, and withheld from (and counted in) all
+//!           others that are not independent
 //! ```
 //!
-//! | Property of an enable | What the event gets | By whom |
+//! | Property of an enable | Effect on the event | Done by |
 //! |---|---|---|
-//! | SID, TS_ID, PSM_KEY, PROCESS_START_KEY, SOURCE_CONTAINER_TRACKING | items 2, 3, 9, 13, 16 | the owner of the session; a flag in the ring asks for it |
-//! | STACK_TRACE | item 6: the frames from the caller of the write on (stack.rs) | here |
-//! | EVENT_KEY | item 10: the same in all sessions that get the event (keys.rs) | here |
-//! | EXCLUDE_INPRIVATE | not at all, where it was written as in private | here |
+//! | SID, TS_ID, PSM_KEY, PROCESS_START_KEY, SOURCE_CONTAINER_TRACKING | items 2, 3, 9, 13, 16 |
+//! the owner of the session, requested by a flag in the ring |
+//! | STACK_TRACE | item 6: the frames from the caller of the write on (stack.rs) | this module |
+//! | EVENT_KEY | item 10: the same in all sessions that get the event (keys.rs) | this module |
+//! | EXCLUDE_INPRIVATE | not delivered if written as in private | this module |
 //!
-//! A record with a key or a stack is put together in memory of a pool (scratch.rs). Where all of it is in use, the event is lost to all of them.
+//! A record with a key or a stack is composed in memory of a pool (scratch.rs). If the whole pool
+//! is
+//! in use, all chosen sessions count the event as lost.
 //!
-//! The usual event, for one session that asks for nothing, never comes here.
+//! The usual event, for one session that requests only events, does not pass through this module.
 
 use traceweir_format::header::MAX_RECORD;
 use traceweir_format::spec::enable::{
@@ -33,29 +39,29 @@ use traceweir_transport::abi;
 use traceweir_transport::message::PROPERTY_INDEPENDENT as INDEPENDENT;
 use traceweir_transport::ring::Failure;
 
-use super::enable::Wish;
+use super::enable::SessionEnable;
 use super::registration::Slot;
 use super::scratch::{Claim, Composer, Scratch};
 use super::stack;
 use super::stage::Stage;
-use super::write::{Event, Extras, Given, Items, compose, traits_of};
+use super::write::{Event, Extras, Items, Overrides, compose, traits_of};
 use super::{WriteError, filter, keys};
 use crate::client::outlets;
 
-/// Properties that make more of an event than its plain record.
+/// Enable properties that add to the plain record of an event.
 pub(super) const SPECIAL: u32 = SID | TS_ID | STACK_TRACE | PSM_KEY | START_KEY | EVENT_KEY | CONTAINER;
 
-/// Whom an event is not for.
+/// The sessions that an event is withheld from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Except {
-    /// Sessions by their bits.
+    /// Bits of the excluded sessions.
     pub(super) sessions: u64,
-    /// Sessions that leave out what is done in private.
+    /// Also exclude sessions that reject in-private events.
     pub(super) in_private: bool,
 }
 
 impl Except {
-    /// As EventWriteEx says it. Bits of sessions that there are not change nothing.
+    /// Reads the arguments of EventWriteEx. Bits without a session change nothing.
     pub(super) fn new(sessions: u64, flags: u32) -> Result<Self, WriteError> {
         if flags & !(EVENT_WRITE_FLAG_NO_FAULTING | EVENT_WRITE_FLAG_INPRIVATE) != 0 {
             return Err(WriteError::InvalidParameter);
@@ -68,9 +74,9 @@ impl Except {
 pub(super) struct Delivery<'e> {
     pub(super) slot: &'e Slot,
     pub(super) what: &'e Event<'e>,
-    pub(super) given: &'e Given<'e>,
+    pub(super) overrides: &'e Overrides<'e>,
     pub(super) thread: u32,
-    /// Sessions that get it, those that get a stack with it, and those that get a key, by their bits.
+    /// Bits of the sessions that get the event, that get a stack with it, and that get a key.
     chosen: u64,
     with_stack: u64,
     with_key: u64,
@@ -79,40 +85,47 @@ pub(super) struct Delivery<'e> {
     key: u64,
 }
 
-/// Where a record comes from.
+/// The origin of the record that is written.
 pub(super) enum Source<'s, 'a> {
-    /// It was put together, and is the same for all sessions.
+    /// Composed once, and equal for all sessions.
     Stack(&'s mut Stage<'a>),
-    /// It is put together for each.
+    /// Composed for each session.
     Pool(&'s mut Composer),
 }
 
 impl<'e> Delivery<'e> {
     #[inline(always)]
-    pub(super) fn new(slot: &'e Slot, what: &'e Event<'e>, given: &'e Given<'e>, thread: u32) -> Self {
-        Self { slot, what, given, thread, chosen: 0, with_stack: 0, with_key: 0, frames: &[], key: 0 }
+    pub(super) fn new(
+        slot: &'e Slot,
+        what: &'e Event<'e>,
+        overrides: &'e Overrides<'e>,
+        thread: u32,
+    ) -> Self {
+        Self { slot, what, overrides, thread, chosen: 0, with_stack: 0, with_key: 0, frames: &[], key: 0 }
     }
 
-    /// Finds out who gets it: everybody who wants it but for `except`. `asked` is the cell of filters that let it through, or 0.
+    /// Chooses the sessions that want the event and are not in `except`. `passed_cell` is the cell
+    /// of filters that already passed the event, or 0.
     #[inline(never)]
-    pub(super) fn choose(&mut self, except: Except, asked: u16) {
-        for wish in self.slot.wishes() {
-            let is_excepted = except.sessions & wish.bit() != 0
-                || except.in_private && wish.property & EXCLUDE_INPRIVATE != 0;
-            if is_excepted || !wish.takes(self.what.descriptor.level, self.what.descriptor.keyword) {
+    pub(super) fn choose(&mut self, except: Except, passed_cell: u16) {
+        for enable in self.slot.session_enables() {
+            let is_excepted = except.sessions & enable.bit() != 0
+                || except.in_private && enable.property & EXCLUDE_INPRIVATE != 0;
+            if is_excepted || !enable.takes(self.what.descriptor.level, self.what.descriptor.keyword) {
                 continue;
             }
-            // The filters of the session that was the only one then were asked; this one may be another.
-            let is_asked = asked != 0 && asked == wish.filters.number;
-            if wish.filtered && !is_asked && !filter::passes(self.slot, &wish, self.what) {
+            // The check covered the filters of the session that was the only one then; this one may
+            // differ.
+            let is_passed = passed_cell != 0 && passed_cell == enable.filters.number;
+            if enable.filtered && !is_passed && !filter::passes(self.slot, &enable, self.what) {
                 continue;
             }
-            self.chosen |= wish.bit();
-            if wish.property & EVENT_KEY != 0 {
-                self.with_key |= wish.bit();
+            self.chosen |= enable.bit();
+            if enable.property & EVENT_KEY != 0 {
+                self.with_key |= enable.bit();
             }
-            if filter::wants_stack(self.slot, &wish, self.what) {
-                self.with_stack |= wish.bit();
+            if filter::wants_stack(self.slot, &enable, self.what) {
+                self.with_stack |= enable.bit();
             }
         }
     }
@@ -121,20 +134,21 @@ impl<'e> Delivery<'e> {
         self.chosen == 0
     }
 
-    /// Whether a session gets more than the plain record.
+    /// Returns whether a session gets more than the plain record.
     pub(super) fn is_rich(&self) -> bool {
         self.with_stack | self.with_key != 0
     }
 
-    fn chosen(&self) -> impl Iterator<Item = Wish> {
-        self.slot.wishes().filter(|wish| self.chosen & wish.bit() != 0)
+    fn chosen(&self) -> impl Iterator<Item = SessionEnable> {
+        self.slot.session_enables().filter(|enable| self.chosen & enable.bit() != 0)
     }
 
-    /// Writes it by records that are put together in the pool. `inside` is an address in the frame of the function that was called to write.
+    /// Writes records that are composed in the pool. `inside` is an address in the frame of the
+    /// function that was called to write.
     #[inline(never)]
     pub(super) fn write_from_pool(&mut self, inside: usize) -> Result<(), WriteError> {
         let Some(mut claim) = Claim::new() else {
-            self.chosen().for_each(|wish| outlets::get(wish.outlet).count_lost(wish.ticket));
+            self.chosen().for_each(|enable| outlets::get(enable.outlet).count_lost(enable.ticket));
             return Err(WriteError::NoRoom);
         };
         let Scratch { composer, frames, unwinding } = &mut *claim;
@@ -148,14 +162,14 @@ impl<'e> Delivery<'e> {
         if self.with_stack != 0 {
             // A string has one more function of this library between its caller and the record.
             let is_string = self.what.flags & EVENT_HEADER_FLAG_STRING_ONLY != 0;
-            let skip = self.given.depth + usize::from(is_string);
+            let skip = self.overrides.depth + usize::from(is_string);
             let caller = std::ptr::from_ref(self.what).addr();
             stack::capture(frames, unwinding, stack::From { inside, caller, skip });
         }
         Delivery { frames: frames.data(), ..*self }.write_all(size, Source::Pool(composer))
     }
 
-    /// Puts the record together and hands it to `then`; how many bytes it has.
+    /// Composes the record, passes it to `then` and returns its size in bytes.
     #[inline(never)]
     fn compose(
         &self,
@@ -164,81 +178,89 @@ impl<'e> Delivery<'e> {
         then: impl FnOnce(&mut Stage<'_>),
     ) -> usize {
         let (metadata, related) = (self.what.metadata, self.what.related);
-        let items = Items::with(traits_of(self.slot, self.given), metadata, related, Some(extras));
+        let items = Items::with(traits_of(self.slot, self.overrides), metadata, related, Some(extras));
         let mut stage = composer.stage();
-        let size = compose(&mut stage, self.slot, self.what, self.given, self.thread, &items);
+        let size = compose(&mut stage, self.slot, self.what, self.overrides, self.thread, &items);
         then(&mut stage);
         size
     }
 
-    /// Why one of the sessions that stand together cannot take it. `size` is that of the plain record.
+    /// Returns why one of the sessions that are not independent cannot take the event. `size` is
+    /// that of the plain record.
     #[inline(never)]
     fn obstacle(&self, size: usize) -> Option<WriteError> {
-        self.chosen().filter(|wish| wish.property & INDEPENDENT == 0).find_map(|wish| {
-            let size = size + self.extras(&wish).size();
+        self.chosen().filter(|enable| enable.property & INDEPENDENT == 0).find_map(|enable| {
+            let size = size + self.extras(&enable).size();
             if size > MAX_RECORD {
                 return Some(WriteError::MoreData);
             }
-            outlets::get(wish.outlet).look_for_room(wish.ticket, size).err().and_then(why)
+            outlets::get(enable.outlet).look_for_room(enable.ticket, size).err().and_then(write_error)
         })
     }
 
-    /// What a session gets besides the plain record.
-    fn extras(&self, wish: &Wish) -> Extras<'_> {
-        let key = (self.with_key & wish.bit() != 0).then_some(self.key);
-        let has_stack = self.with_stack & wish.bit() != 0;
+    /// Returns the items that a session gets besides the plain record.
+    fn extras(&self, enable: &SessionEnable) -> Extras<'_> {
+        let key = (self.with_key & enable.bit() != 0).then_some(self.key);
+        let has_stack = self.with_stack & enable.bit() != 0;
         Extras::new(key, has_stack.then_some(self.frames))
     }
 
-    /// Hands it to all chosen sessions. `size` is that of the plain record.
+    /// Writes the event to all chosen sessions. `size` is that of the plain record.
     #[inline(never)]
     pub(super) fn write_all(&self, size: usize, mut source: Source<'_, '_>) -> Result<(), WriteError> {
         let is_for_one = self.chosen & self.chosen.wrapping_sub(1) == 0;
         let obstacle = if is_for_one { None } else { self.obstacle(size) };
         let mut result = obstacle.map_or(Ok(()), Err);
-        for wish in self.chosen() {
-            if obstacle.is_some() && wish.property & INDEPENDENT == 0 {
-                outlets::get(wish.outlet).count_lost(wish.ticket);
+        for enable in self.chosen() {
+            if obstacle.is_some() && enable.property & INDEPENDENT == 0 {
+                outlets::get(enable.outlet).count_lost(enable.ticket);
                 continue;
             }
             let written = match &mut source {
-                Source::Stack(stage) => self.hand_over(&wish, stage),
-                Source::Pool(composer) => self.write_rich(&wish, size, composer),
+                Source::Stack(stage) => self.hand_over(&enable, stage),
+                Source::Pool(composer) => self.write_rich(&enable, size, composer),
             };
             result = result.and(written);
         }
         result
     }
 
-    fn write_rich(&self, wish: &Wish, size: usize, composer: &mut Composer) -> Result<(), WriteError> {
-        let extras = self.extras(wish);
+    fn write_rich(
+        &self,
+        enable: &SessionEnable,
+        size: usize,
+        composer: &mut Composer,
+    ) -> Result<(), WriteError> {
+        let extras = self.extras(enable);
         if size + extras.size() > MAX_RECORD {
-            // The event itself is not too large: what this session asks for makes it so, which is a loss of this session.
-            outlets::get(wish.outlet).count_lost(wish.ticket);
+            // The event itself is not too large; the items of this session make it so, which is a
+            // loss of this session.
+            outlets::get(enable.outlet).count_lost(enable.ticket);
             return Err(WriteError::MoreData);
         }
         let mut written = Ok(());
-        self.compose(composer, &extras, |stage| written = self.hand_over(wish, stage));
+        self.compose(composer, &extras, |stage| written = self.hand_over(enable, stage));
         written
     }
 
-    fn hand_over(&self, wish: &Wish, stage: &mut Stage<'_>) -> Result<(), WriteError> {
+    fn hand_over(&self, enable: &SessionEnable, stage: &mut Stage<'_>) -> Result<(), WriteError> {
         let mut record = stage.gather();
-        record.flags = self.given.ring_flags() | asked_of_owner(wish.property);
-        let written = outlets::get(wish.outlet).write(wish.ticket, self.thread, &mut record);
-        written.err().and_then(why).map_or(Ok(()), Err)
+        record.flags = self.overrides.ring_flags() | owner_flags(enable.property);
+        let written = outlets::get(enable.outlet).write(enable.ticket, self.thread, &mut record);
+        written.err().and_then(write_error).map_or(Ok(()), Err)
     }
 }
 
-/// Whether a session wants an event.
-pub(super) fn is_for(slot: &Slot, wish: &Wish, what: &Event<'_>) -> bool {
-    wish.takes(what.descriptor.level, what.descriptor.keyword)
-        && (!wish.filtered || filter::passes(slot, wish, what))
+/// Returns whether a session wants an event.
+pub(super) fn is_for(slot: &Slot, enable: &SessionEnable, what: &Event<'_>) -> bool {
+    enable.takes(what.descriptor.level, what.descriptor.keyword)
+        && (!enable.filtered || filter::passes(slot, enable, what))
 }
 
-/// What a failure is called; `None`: the session ended while we were on the way, and nobody wants the event any more.
+/// Converts a ring failure to a write error; `None` if the session ended meanwhile, since no
+/// session wants the event then.
 #[inline(always)]
-pub(super) fn why(failure: Failure) -> Option<WriteError> {
+pub(super) fn write_error(failure: Failure) -> Option<WriteError> {
     match failure {
         Failure::Closed => None,
         Failure::Full => Some(WriteError::NoRoom),
@@ -247,14 +269,14 @@ pub(super) fn why(failure: Failure) -> Option<WriteError> {
     }
 }
 
-/// Flags of a record: items that the owner of the session adds.
-fn asked_of_owner(property: u32) -> u16 {
-    const ASKED: [(u32, u16); 5] = [
+/// Returns the record flags that request items from the owner of the session.
+fn owner_flags(property: u32) -> u16 {
+    const REQUESTED: [(u32, u16); 5] = [
         (SID, abi::WITH_SID),
         (TS_ID, abi::WITH_TS_ID),
         (PSM_KEY, abi::WITH_PSM_KEY),
         (START_KEY, abi::WITH_START_KEY),
         (CONTAINER, abi::WITH_CONTAINER),
     ];
-    ASKED.iter().fold(0, |flags, (bit, flag)| if property & bit != 0 { flags | flag } else { flags })
+    REQUESTED.iter().fold(0, |flags, (bit, flag)| if property & bit != 0 { flags | flag } else { flags })
 }

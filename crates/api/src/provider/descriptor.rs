@@ -1,18 +1,19 @@
-//! Events whose data a C program describes: EVENT_DATA_DESCRIPTOR.
+//! Events from the data descriptors of C programs: EVENT_DATA_DESCRIPTOR.
 //!
 //! ```text
-//!   ptr u64 │ size u32 │ type u8 │ reserved u8, u16              16 bytes, a block each, 128 at most
+//!   ptr u64 │ size u32 │ type u8 │ reserved u8, u16        16 bytes, a block each, 128 at most
 //!
-//!   type   0 payload                       ─▶ behind the others
+//!   type   0 payload                       ─▶ after the others
 //!          1 metadata of the event         ─▶ item 11
-//!          2 metadata of the provider      ─▶ item 12; dropped where the registration has traits
+//!          2 metadata of the provider      ─▶ item 12; dropped if the registration has traits
 //!          3 time stamp, 8 bytes           ─▶ header: the session keeps it
 //! ```
 //!
-//! Types mean something once the provider said so (EventSetInformation: descriptor types, or traits); before, what stands there may be anything and every
-//! block is payload. Each of the types 1 to 3 stands once at most.
+//! Types count once the provider enabled them (EventSetInformation: descriptor types, or traits);
+//! before, the type byte may be anything and every block is payload. Each of the types 1 to 3 may
+//! appear at most once.
 //!
-//! The blocks are checked and used where the caller described them; no list of them is made.
+//! The blocks are checked and used in the caller's list; no other list is built.
 #![allow(unsafe_code)]
 
 use traceweir_format::Guid;
@@ -25,22 +26,22 @@ use traceweir_format::spec::event::{
 use traceweir_transport::ring::Block;
 
 use super::deliver::Except;
-use super::write::{self, Event, Given, MAX_BLOCKS};
+use super::write::{self, Event, MAX_BLOCKS, Overrides};
 use super::{Handle, WriteError};
 
 /// EVENT_DATA_DESCRIPTOR: a block of an event's data, as C programs describe it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DataDescriptor {
-    /// The address of the first byte.
+    /// Address of the first byte.
     pub ptr: u64,
-    /// Bytes.
+    /// Number of bytes.
     pub size: u32,
-    /// What they are, where the provider has descriptor types; else it means nothing.
+    /// Type of the block, if the provider has descriptor types; otherwise ignored.
     pub kind: u8,
-    /// Zero.
+    /// Reserved; zero.
     pub reserved1: u8,
-    /// Zero.
+    /// Reserved; zero.
     pub reserved2: u16,
 }
 
@@ -48,30 +49,30 @@ const _: () = assert!(size_of::<DataDescriptor>() == 16 && align_of::<DataDescri
 const _: () = assert!(std::mem::offset_of!(DataDescriptor, kind) == 12);
 
 impl DataDescriptor {
-    /// The block of payload that lies in `data`.
+    /// Describes a block of payload.
     #[must_use]
     pub fn new(data: &[u8]) -> Self {
         Self::of_kind(NONE, data)
     }
 
-    /// The block of another kind. More than 4 GiB are cut; they are more than an event can have in any case.
+    /// Describes a block of this type. A size above 4 GiB is truncated; no event can be that large.
     #[must_use]
     pub fn of_kind(kind: u8, data: &[u8]) -> Self {
         let size = u32::try_from(data.len()).unwrap_or(u32::MAX);
         Self { ptr: data.as_ptr().expose_provenance() as u64, size, kind, ..Self::default() }
     }
 
-    /// Whether it has an address, or needs none.
+    /// Returns whether the block has an address or needs none.
     #[inline(always)]
     pub(super) fn is_there(&self) -> bool {
         self.ptr != 0 || self.size == 0
     }
 
-    /// The bytes; an address of NULL has none.
+    /// Returns the bytes; a NULL address has none.
     ///
     /// # Safety
     ///
-    /// `ptr` is NULL, or `size` bytes there can be read and stay as they are for `'a`.
+    /// `ptr` is NULL, or `size` bytes there can be read and do not change for `'a`.
     #[inline(always)]
     pub(super) unsafe fn bytes<'a>(&self) -> Result<&'a [u8], WriteError> {
         if self.ptr == 0 {
@@ -83,17 +84,17 @@ impl DataDescriptor {
     }
 }
 
-/// The blocks of an event by what they are.
+/// The blocks of an event, sorted by type.
 struct Sorted<'a> {
     payload: &'a [Block<'a>],
-    /// Other blocks stand in `payload`, too.
+    /// `payload` also contains other blocks.
     is_mixed: bool,
     metadata: Option<&'a [u8]>,
     provider: Option<&'a [u8]>,
     stamp: Option<u64>,
 }
 
-/// The blocks that are no payload.
+/// The blocks other than payload.
 #[derive(Default)]
 struct Typed<'a> {
     metadata: Option<&'a [u8]>,
@@ -102,8 +103,8 @@ struct Typed<'a> {
 }
 
 impl<'a> Typed<'a> {
-    /// Takes one more.
-    // Apart, so that the loop over the payload stays small.
+    /// Adds a block.
+    // A separate function, so that the loop over the payload stays small.
     #[cold]
     fn add(&mut self, kind: u8, bytes: &'a [u8]) -> Result<(), WriteError> {
         let place = match kind {
@@ -117,7 +118,7 @@ impl<'a> Typed<'a> {
 }
 
 impl<'a> Sorted<'a> {
-    /// Checks and sorts blocks. Their types count where `typed`.
+    /// Checks and sorts blocks. Their types count if `typed`.
     ///
     /// # Safety
     ///
@@ -129,7 +130,8 @@ impl<'a> Sorted<'a> {
         }
         let mut typed_blocks = Typed::default();
         let mut others = blocks;
-        // As TraceLogging has them, in front of all others: two comparisons for what would be a decision at every block.
+        // The order of TraceLogging, metadata first: two comparisons instead of a branch for every
+        // block.
         if typed
             && let [provider, metadata, behind @ ..] = blocks
             && (provider.kind, metadata.kind) == (PROVIDER_METADATA, EVENT_METADATA)
@@ -152,14 +154,15 @@ impl<'a> Sorted<'a> {
             (others, is_mixed) = trimmed(others);
         }
         let Typed { metadata, provider, stamp } = typed_blocks;
-        // SAFETY: by the contract; those without an address have no bytes.
+        // SAFETY: by the contract; blocks without an address have no bytes.
         let payload = unsafe { Block::from_described(others.as_ptr().cast(), others.len()) };
         let stamp = stamp.and_then(|bytes| bytes.first_chunk()).map(|bytes| u64::from_ne_bytes(*bytes));
         Ok(Self { payload, is_mixed, metadata, provider, stamp })
     }
 }
 
-/// From the first to the last block of payload, and whether others stand between them.
+/// Returns the blocks from the first to the last payload block, and whether others are between
+/// them.
 #[cold]
 fn trimmed(mut blocks: &[DataDescriptor]) -> (&[DataDescriptor], bool) {
     while let [first, rest @ ..] = blocks
@@ -178,15 +181,19 @@ fn trimmed(mut blocks: &[DataDescriptor]) -> (&[DataDescriptor], bool) {
 impl Handle {
     /// Writes an event from C's data descriptors (EventWrite, EventWriteTransfer, EventWriteEx).
     ///
-    /// Looked at in this order: the registration, whether anybody listens, the parameters. [`WriteError::InvalidParameter`]: more than
-    /// [`MAX_BLOCKS`] blocks, one without an address that has a size, other `flags` than those of [`Provider::write_ex`](super::Provider::write_ex), and,
-    /// where the provider has descriptor types, a type of 4 or more, one of 1 to 3 twice, a time stamp that has not 8 bytes.
+    /// The checks come in this order: registration, enable state, parameters.
+    /// [`WriteError::InvalidParameter`] means more than [`MAX_BLOCKS`] blocks, a block with a size
+    /// but no address, other `flags` than those of
+    /// [`Provider::write_ex`](super::Provider::write_ex), and, if the provider has descriptor
+    /// types, a type of 4 or more, one of 1 to 3 twice, or a time stamp of other than 8 bytes.
     ///
-    /// This is for a façade: it is part of the function that calls it, and a call stack begins at the caller of that function.
+    /// This is for a façade: it is inlined into the calling function, and a call stack begins at
+    /// the caller of that function.
     ///
     /// # Safety
     ///
-    /// Each block's address is NULL, or that of so many bytes as its size says, which can be read and do not change during the call.
+    /// Each block's address is NULL, or that of as many bytes as its size says, which can be read
+    /// and do not change during the call.
     #[inline(always)]
     pub unsafe fn write_descriptors(
         self,
@@ -203,11 +210,11 @@ impl Handle {
         let except = Except::new(exclude, flags)?;
         // SAFETY: by the contract.
         let sorted = unsafe { Sorted::new(blocks, self.slot.honours_types()) }?;
-        let given = Given { traits: sorted.provider.unwrap_or(&[]), stamp: sorted.stamp, depth: 1 };
+        let overrides = Overrides { traits: sorted.provider.unwrap_or(&[]), stamp: sorted.stamp, depth: 1 };
         let Sorted { payload, is_mixed, metadata, .. } = sorted;
         let event = Event { metadata, activity, related, is_mixed, ..Event::described(descriptor, payload) };
-        let Some(asked) = write::asked(self.slot, &event) else { return Ok(()) };
-        write::write_given(self.slot, &event, &given, asked, except)
+        let Some(passed_cell) = write::check_filters(self.slot, &event) else { return Ok(()) };
+        write::write_with_overrides(self.slot, &event, &overrides, passed_cell, except)
     }
 }
 
@@ -215,7 +222,7 @@ impl Handle {
 mod tests {
     use super::*;
 
-    /// What becomes of blocks: payload, metadata, the provider's, the stamp.
+    /// Payload, event metadata, provider metadata and time stamp of sorted blocks.
     type Outcome = Result<(Vec<Vec<u8>>, Option<Vec<u8>>, Option<Vec<u8>>, Option<u64>), WriteError>;
 
     fn sorted(blocks: &[DataDescriptor], typed: bool) -> Outcome {
@@ -243,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn with_types_each_block_goes_where_it_belongs_wherever_it_stands() {
+    fn typed_blocks_are_sorted_at_any_position() {
         let blocks = [block(0, b"a"), block(3, STAMP), block(1, b"meta"), block(0, b""), block(2, b"traits")];
         let (payload, metadata, provider, stamp) = sorted(&blocks, true).unwrap();
         assert_eq!(payload, [b"a".to_vec(), Vec::new()]);
@@ -256,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_type_or_stands_twice_is_refused() {
+    fn unknown_and_repeated_types_are_refused() {
         for kind in [4, 5, 128, 255] {
             assert_eq!(sorted(&[block(kind, b"x")], true), REFUSED, "{kind}");
         }
@@ -272,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_of_null_has_no_bytes() {
+    fn null_address_has_no_bytes() {
         let null = |size, kind| DataDescriptor { size, kind, ..DataDescriptor::default() };
         for typed in [false, true] {
             assert_eq!(sorted(&[null(0, 0)], typed), Ok((vec![Vec::new()], None, None, None)));
@@ -283,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_a_hundred_and_twenty_eight_blocks_at_most() {
+    fn more_than_128_blocks_are_refused() {
         let blocks = vec![block(0, b"b"); MAX_BLOCKS + 1];
         assert_eq!(sorted(&blocks, true), REFUSED);
         assert_eq!(sorted(&blocks[1..], true).unwrap().0.len(), MAX_BLOCKS);

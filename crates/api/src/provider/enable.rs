@@ -1,26 +1,36 @@
-//! Who wants which events of a registration.
+//! The enable state of a registration: which sessions want which events.
 //!
 //! ```text
-//!   hot words    level │ strict │ any │ all          what all sessions together may want; looked at before anything else
-//!   active       one bit for each entry in use; bit 63: every one of them has filters; bits 32–43: where it is but one, the cell of its filters;
-//!                bit 62: it is but one and asks for nothing but events; bits 44–48: which; bits 49–54: its outlet
-//!   entries      ticket │ any │ all │ level, outlet, filters, properties          what one session wants, as its controller said it
+//!   hot words    level │ strict │ any │ all       union of what all sessions want; checked first
+//!   active       one bit for each entry in use
+//!                bit 63: every session has event filters
+//!                bits 32–43: with one session, the cell of its filters
+//!                bit 62: there is one session, and it requests only events
+//!                bits 44–48: the entry of that session; bits 49–54: its outlet
+//!   entries      ticket │ any │ all │ level, outlet, filters, properties     for one session each
 //! ```
 //!
-//! The level is stored as level + 1 and 0 means off, so "may anybody want this event" is one load and one compare. A session that said 0 wants
-//! all levels and is stored as 256.
+//! The level is stored as level + 1 and 0 means off, so "may any session want this event" is one
+//! load and one compare. A session with level 0 wants all levels and is stored as 256.
 //!
 //! Invariants
 //!
-//! 1. Entries and hot words are written under the client's lock only; writers read them without one.
-//! 2. The hot words never say no to an event that an entry would take: level is the maximum, any the union, all the intersection.
-//! 3. An entry is filled before its bit in `active` is set and its ticket is cleared after the bit was. A writer that holds an old view finds a
-//!    ticket that the outlet refuses, at worst a new session's ticket with the old session's level or filters: one event at the moment of change.
-//! 4. An entry in use holds one use of its filters' cell (see `filter`), which ends when it is replaced or cleared.
-//! 5. The upper half of `active` is a hint, renewed with every change: whoever follows bit 63 looks at every entry or, where it is but one, at its
-//!    cell; its level and masks are the hot words then. No entry has a bit there, so a walk over the entries ends before it.
+//! 1. Entries and hot words are written under the client's lock only; writers of events read them
+//!    without a lock.
+//! 2. The hot words never reject an event that an entry accepts: level is the maximum, any the
+//!    union, all the intersection.
+//! 3. An entry is filled before its bit in `active` is set, and its ticket is cleared after the bit
+//!    is cleared. A writer with an old view finds a ticket that the outlet refuses, or at worst a
+//!    new session's ticket with the old session's level or filters: one event at the moment of
+//!    change.
+//! 4. An entry in use holds one reference to its filters' cell (see `filter`), which is released
+//!    when the entry is replaced or cleared.
+//! 5. The upper half of `active` is a hint that every change renews. A writer that follows bit 63
+//!    checks every entry or, with one session, the cell of that session, whose level and masks then
+//!    equal the hot words. No entry has a bit in the upper half, so a walk over the entries ends
+//!    before it.
 //!
-//! It does not know where sessions live: an entry names an outlet of the process by its number.
+//! This module does not know where sessions run: an entry names an outlet of the process by number.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -34,45 +44,47 @@ use super::deliver::SPECIAL;
 use super::filter::{self, Filters, Refused};
 use super::registration::Slot;
 
-/// Sessions that can have one registration enabled: of one daemon eight by its GUID and eight by its group, three private ones of the process and
-/// eight from outside; five to spare for another daemon.
+/// Maximum number of sessions that can have one registration enabled.
+///
+/// One daemon needs eight by GUID and eight by group; private sessions need three of the process
+/// and eight from outside; five remain for another daemon.
 pub(crate) const MAX_ENTRIES: usize = 32;
 
-/// Why a session cannot have a registration.
+/// The reason that a session gets when all entries of a registration are in use.
 const TOO_MANY: &str = "the provider is enabled by too many sessions in this process";
 
-/// What one session wants.
+/// The enable state of one session, as atomic words.
 pub(super) struct Entry {
     ticket: AtomicU64,
     any: AtomicU64,
     all: AtomicU64,
-    /// Level in bits 0–7, outlet in bits 8–15, cell of the filters in bits 16–27, bit 30: filters of events, bit 31: of stacks; properties in the
-    /// upper half.
+    /// Bits 0–7: level; 8–15: outlet; 16–27: cell of the filters; 30: has event filters; 31: has
+    /// stack filters; 32–63: enable properties.
     rest: AtomicU64,
 }
 
-/// An entry as a writer needs it.
+/// A copy of one session's enable state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Wish {
+pub(crate) struct SessionEnable {
     pub(crate) outlet: u8,
     pub(crate) ticket: Ticket,
     pub(crate) level: u8,
     pub(crate) any: u64,
     pub(crate) all: u64,
     pub(crate) property: u32,
-    /// Filters decide about events, or about their stacks.
+    /// Filters decide about events or about their stacks.
     pub(crate) filtered: bool,
     pub(crate) filters: Filters,
 }
 
-/// Where the events of the only session go.
+/// Outlet and ticket of the only session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sole {
     pub(super) outlet: u8,
     pub(super) ticket: Ticket,
 }
 
-/// What the callback is told.
+/// Level and masks of all sessions together, as the callback gets them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Combined {
     pub(crate) level: u8,
@@ -80,31 +92,32 @@ pub(crate) struct Combined {
     pub(crate) all: u64,
 }
 
-/// In `active`: every session has filters of events.
+/// In `active`: every session has event filters.
 const ALL_FILTERED: u64 = 1 << 63;
-/// In `active`: where the cell of the only session's filters stands.
+/// In `active`: bit offset of the cell of the only session's filters.
 const ONLY_CELL: u32 = 32;
-/// In `active`: it is but one session, which asks for nothing but events; and where its number stands.
+/// In `active`: there is one session, and it requests only events.
 const SOLE: u64 = 1 << 62;
+/// In `active`: bit offset of that session's entry.
 const SOLE_ENTRY: u32 = 44;
-/// In `active`: the number of its outlet.
+/// In `active`: bit offset of that session's outlet number.
 const SOLE_OUTLET: u32 = 49;
 const SOLE_OUTLET_BITS: u8 = 63;
 const _: () = assert!(MAX_ENTRIES == 32 && crate::client::outlets::OUTLETS == 64);
 const HINTS: u64 = 0xFFFF_FFFF << ONLY_CELL;
 const _: () = assert!(MAX_ENTRIES <= ONLY_CELL as usize);
-/// In the upper byte of an entry's filters.
+/// In the upper byte of an entry's filters: the filters decide about events, or about stacks.
 const OF_EVENTS: u8 = 0x40;
 const OF_STACKS: u8 = 0x80;
 
-impl Wish {
-    /// The session's bit, as providers see it in their filters and name it when they leave sessions out.
+impl SessionEnable {
+    /// Returns the session's bit, which filters and the exclusion mask of EventWriteEx use.
     #[inline(always)]
     pub(crate) const fn bit(&self) -> u64 {
         1 << (self.outlet % 64)
     }
 
-    /// Whether the session wants an event of this level and keyword.
+    /// Returns whether the session wants an event of this level and keyword.
     #[inline(always)]
     pub(crate) fn takes(&self, level: u8, keyword: u64) -> bool {
         (self.level == 0 || level <= self.level)
@@ -116,7 +129,7 @@ impl Wish {
     }
 }
 
-/// A mask of 0 asks for everything.
+/// Expands a mask of 0, which requests everything.
 #[inline(always)]
 const fn all_if_zero(any: u64) -> u64 {
     if any == 0 { u64::MAX } else { any }
@@ -133,9 +146,9 @@ impl Entry {
     }
 
     #[inline(always)]
-    fn read(&self) -> Wish {
+    fn read(&self) -> SessionEnable {
         let rest = self.rest.load(Ordering::Relaxed).to_le_bytes();
-        Wish {
+        SessionEnable {
             ticket: Ticket(self.ticket.load(Ordering::Relaxed)),
             any: self.any.load(Ordering::Relaxed),
             all: self.all.load(Ordering::Relaxed),
@@ -151,14 +164,14 @@ impl Entry {
         }
     }
 
-    fn write(&self, wish: &Wish) {
-        let p = wish.property.to_le_bytes();
-        let [low, high] = wish.filters.number.to_le_bytes();
-        let events = if wish.filters.of_events { OF_EVENTS } else { 0 };
-        let stacks = if wish.filters.of_stacks { OF_STACKS } else { 0 };
+    fn write(&self, enable: &SessionEnable) {
+        let p = enable.property.to_le_bytes();
+        let [low, high] = enable.filters.number.to_le_bytes();
+        let events = if enable.filters.of_events { OF_EVENTS } else { 0 };
+        let stacks = if enable.filters.of_stacks { OF_STACKS } else { 0 };
         let rest = u64::from_le_bytes([
-            wish.level,
-            wish.outlet,
+            enable.level,
+            enable.outlet,
             low,
             high & 0x0F | events | stacks,
             p[0],
@@ -166,52 +179,53 @@ impl Entry {
             p[2],
             p[3],
         ]);
-        self.any.store(wish.any, Ordering::Relaxed);
-        self.all.store(wish.all, Ordering::Relaxed);
+        self.any.store(enable.any, Ordering::Relaxed);
+        self.all.store(enable.all, Ordering::Relaxed);
         self.rest.store(rest, Ordering::Relaxed);
-        // Release: whoever sees the ticket sees an `active` without the hints of whoever had the entry before.
-        self.ticket.store(wish.ticket.0, Ordering::Release);
+        // Release: a reader of the ticket sees an `active` without the hints of the entry's former
+        // session.
+        self.ticket.store(enable.ticket.0, Ordering::Release);
     }
 }
 
-/// What came of a change.
+/// The result of a change of a session's enable state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// The session said the same again.
+    /// The session repeated its parameters.
     None,
-    /// The callback is to be told.
+    /// The state changed and the callback must be called.
     Changed,
-    /// More sessions than a registration has entries.
+    /// All entries of the registration are in use.
     Full,
-    /// Not with these filters; what the session wanted before is off as well.
+    /// The filters were refused, and the session's former state is cleared.
     Refused(Refused),
 }
 
 impl Change {
-    /// Why the session does not have what it asked for.
+    /// Returns the status and reason of a refusal.
     pub(crate) const fn refusal(self) -> Option<(Status, &'static str)> {
         match self {
             Self::None | Self::Changed => None,
             Self::Full => Some((Status::ERROR_NO_SYSTEM_RESOURCES, TOO_MANY)),
-            Self::Refused(why) => Some(why.reason()),
+            Self::Refused(refusal) => Some(refusal.reason()),
         }
     }
 }
 
-/// The cell of the only session's filters.
+/// Returns the cell of the only session's filters.
 #[inline(always)]
 const fn cell_in(active: u64) -> u16 {
     (active >> ONLY_CELL) as u16 & 0x0FFF
 }
 
 impl Slot {
-    /// Whether any session may want an event of this level and keyword.
+    /// Returns whether any session may want an event of this level and keyword.
     #[inline(always)]
     pub(crate) fn enabled(&self, level: u8, keyword: u64) -> bool {
         u32::from(level) < self.level.load(Ordering::Relaxed) && self.keyword_may_pass(keyword)
     }
 
-    /// Whether any session may want this event, as far as its descriptor tells.
+    /// Returns whether any session may want this event, by level, keyword and id.
     #[inline]
     pub(crate) fn event_enabled(&self, event: &EventDescriptor) -> bool {
         self.enabled(event.level, event.keyword) && (!self.is_filtered() || filter::may_want(self, event))
@@ -226,29 +240,33 @@ impl Slot {
         keyword & self.any.load(Ordering::Relaxed) != 0 && keyword & all == all
     }
 
-    /// Whether every session that has it enabled has filters of events.
+    /// Returns whether every session that has the registration enabled has event filters.
     #[inline(always)]
     pub(crate) fn is_filtered(&self) -> bool {
         self.active.load(Ordering::Relaxed) & ALL_FILTERED != 0
     }
 
-    /// Where every session has filters of events: the cell of the only session's, 0 where there are several.
+    /// Returns the cell of the only session's filters if every session has event filters; 0 if
+    /// there are several sessions.
     #[inline(always)]
     pub(crate) fn filters_of_all(&self) -> Option<u16> {
         let active = self.active.load(Ordering::Relaxed);
         (active & ALL_FILTERED != 0).then_some(cell_in(active))
     }
 
-    /// The only session, where it is but one, asks for nothing but events, and has no filters of events or those of the cell `asked`.
+    /// Returns the only session, if it requests nothing but events and has no event filters or
+    /// those of the cell `passed_cell`.
     ///
-    /// Whoever follows it asks the hot words afterwards, which are then what this session wants. A session that is gone has a ticket that its outlet refuses; that of one which took
-    /// its place, even with the same entry and outlet, is not given out with the hint of the one before.
+    /// The caller checks the hot words afterwards, which then equal what this session wants. The
+    /// ticket of a session that has ended is refused by its outlet. The ticket of a session that
+    /// replaced it, even with the same entry and outlet, is not returned with the hint of the
+    /// former one.
     #[inline(always)]
-    pub(super) fn sole(&self, asked: u16) -> Option<Sole> {
-        // Acquire as in `wishes`.
+    pub(super) fn sole(&self, passed_cell: u16) -> Option<Sole> {
+        // Acquire as in `session_enables`.
         let active = self.active.load(Ordering::Acquire);
-        let is_asked = active & ALL_FILTERED == 0 || asked != 0 && asked == cell_in(active);
-        if active & SOLE == 0 || !is_asked {
+        let is_passed = active & ALL_FILTERED == 0 || passed_cell != 0 && passed_cell == cell_in(active);
+        if active & SOLE == 0 || !is_passed {
             return None;
         }
         let entry = self.entries.get((active >> SOLE_ENTRY) as usize % MAX_ENTRIES)?;
@@ -259,10 +277,10 @@ impl Slot {
         Some(Sole { outlet: (active >> SOLE_OUTLET) as u8 & SOLE_OUTLET_BITS, ticket })
     }
 
-    /// The sessions that have this registration enabled.
+    /// Iterates over the sessions that have this registration enabled.
     #[inline(always)]
-    pub(crate) fn wishes(&self) -> impl Iterator<Item = Wish> {
-        // Pairs with the release in `wish`: the entry behind a bit is filled.
+    pub(crate) fn session_enables(&self) -> impl Iterator<Item = SessionEnable> {
+        // Pairs with the release in `enable_session`: an entry whose bit is set is filled.
         let mut bits = self.active.load(Ordering::Acquire);
         std::iter::from_fn(move || {
             let index = bits.trailing_zeros() as usize;
@@ -271,18 +289,19 @@ impl Slot {
         })
     }
 
-    /// Whether any session has it enabled.
+    /// Returns whether any session has the registration enabled.
     pub(crate) fn is_active(&self) -> bool {
         self.active.load(Ordering::Relaxed) & !HINTS != 0
     }
 
-    /// A session wants this registration, or wants it differently. Under the client's lock.
-    pub(crate) fn wish(&self, outlet: u8, ticket: Ticket, params: &EnableParams) -> Change {
-        let filters = match Filters::of(&params.filters) {
+    /// Enables the registration for a session or changes its parameters. Requires the client's
+    /// lock.
+    pub(crate) fn enable_session(&self, outlet: u8, ticket: Ticket, params: &EnableParams) -> Change {
+        let filters = match Filters::compile(&params.filters) {
             Ok(filters) => filters,
-            Err(why) => {
-                self.unwish(1 << outlet);
-                return Change::Refused(why);
+            Err(refusal) => {
+                self.disable_sessions(1 << outlet);
+                return Change::Refused(refusal);
             }
         };
         let place = self.entry_of(outlet).or_else(|| self.free_entry());
@@ -290,7 +309,7 @@ impl Slot {
             filters.release();
             return Change::Full;
         };
-        let wish = Wish {
+        let enable = SessionEnable {
             outlet,
             ticket,
             level: params.level,
@@ -302,21 +321,22 @@ impl Slot {
         };
         let bit = 1 << index;
         let before = (self.active.load(Ordering::Relaxed) & bit != 0).then(|| entry.read());
-        entry.write(&wish);
+        entry.write(&enable);
         self.active.fetch_or(bit, Ordering::Release);
         self.refresh();
         if before.is_none_or(|before| before.ticket != ticket) {
-            self.tell_module(&wish);
+            self.send_module(&enable);
         }
-        // Filters of the same content have the same number: nothing changed where all of it is equal.
+        // Filters of equal content have the same cell, so equal values mean that nothing changed.
         if let Some(before) = before {
             before.filters.release();
         }
-        if before == Some(wish) { Change::None } else { self.bump() }
+        if before == Some(enable) { Change::None } else { self.bump() }
     }
 
-    /// Sessions behind these outlets want it no more. Under the client's lock. Whether any did.
-    pub(crate) fn unwish(&self, outlets: u64) -> bool {
+    /// Disables the registration for the sessions of these outlets and returns whether any had it
+    /// enabled. Requires the client's lock.
+    pub(crate) fn disable_sessions(&self, outlets: u64) -> bool {
         let mut gone = 0;
         for (index, entry) in self.used_entries() {
             if outlets & (1 << entry.read().outlet) != 0 {
@@ -339,9 +359,10 @@ impl Slot {
         true
     }
 
-    /// The values for the callback, of the sessions behind these outlets; `None` when none has it enabled.
+    /// Combines the state of the sessions of these outlets for the callback; `None` if none of them
+    /// has the registration enabled.
     pub(crate) fn combined(&self, outlets: u64) -> Option<Combined> {
-        let mut all = self.wishes().filter(|w| outlets & (1 << w.outlet) != 0);
+        let mut all = self.session_enables().filter(|w| outlets & (1 << w.outlet) != 0);
         let first = all.next()?;
         let Some(second) = all.next() else {
             return Some(Combined { level: first.level, any: first.any, all: first.all });
@@ -354,8 +375,8 @@ impl Slot {
         }))
     }
 
-    /// What the session behind an outlet wants.
-    pub(crate) fn wish_of(&self, outlet: u8) -> Option<Wish> {
+    /// Returns the enable state of the session of an outlet.
+    pub(crate) fn enable_of_outlet(&self, outlet: u8) -> Option<SessionEnable> {
         self.entry_of(outlet).map(|(_, e)| e.read())
     }
 
@@ -364,9 +385,9 @@ impl Slot {
         self.entries.iter().enumerate().filter(move |(i, _)| bits & (1 << i) != 0)
     }
 
-    /// Filters of the sessions that have it enabled, with the bits of those.
+    /// Iterates over the bits and filters of the sessions that have the registration enabled.
     pub(super) fn filters(&self) -> impl Iterator<Item = (u64, Filters)> {
-        self.wishes().map(|wish| (wish.bit(), wish.filters))
+        self.session_enables().map(|enable| (enable.bit(), enable.filters))
     }
 
     fn entry_of(&self, outlet: u8) -> Option<(usize, &Entry)> {
@@ -383,20 +404,20 @@ impl Slot {
         Change::Changed
     }
 
-    /// Computes the hot words anew.
+    /// Recomputes the hot words and hints.
     fn refresh(&self) {
         let (mut level, mut any, mut all, mut strict) = (0, 0, u64::MAX, 1);
         let (mut filtered, mut sessions, mut cell, mut property, mut outlet) = (true, 0, 0, 0, 0);
-        for wish in self.wishes() {
-            filtered &= wish.filters.of_events;
-            (sessions, cell) = (sessions + 1, wish.filters.number);
-            (property, outlet) = (property | wish.property, wish.outlet);
-            level = level.max(if wish.level == 0 { 256 } else { u32::from(wish.level) + 1 });
-            any |= all_if_zero(wish.any);
-            all &= wish.all;
-            strict &= u32::from(wish.property & IGNORE_KEYWORD_0 != 0);
+        for enable in self.session_enables() {
+            filtered &= enable.filters.of_events;
+            (sessions, cell) = (sessions + 1, enable.filters.number);
+            (property, outlet) = (property | enable.property, enable.outlet);
+            level = level.max(if enable.level == 0 { 256 } else { u32::from(enable.level) + 1 });
+            any |= all_if_zero(enable.any);
+            all &= enable.all;
+            strict &= u32::from(enable.property & IGNORE_KEYWORD_0 != 0);
         }
-        // Without a hint for a moment: then all is looked at.
+        // While the hints are cleared, writers check every entry.
         let active = self.active.fetch_and(!HINTS, Ordering::Relaxed);
         let mut hints = if filtered && sessions > 0 { ALL_FILTERED } else { 0 };
         if sessions == 1 {
@@ -407,9 +428,11 @@ impl Slot {
         self.any.store(any, Ordering::Relaxed);
         self.all.store(all, Ordering::Relaxed);
         self.strict.store(strict, Ordering::Relaxed);
-        // Last, so that a provider is not seen as on with masks that nobody asked for; on other processors this is a matter of chance and harmless.
+        // Last, so that a provider is not seen as enabled with masks that no session requested. On
+        // other processors the order may differ, which is harmless.
         self.level.store(level, Ordering::Release);
-        // Release: whoever follows a hint finds the entry filled, and words that are what its session wants.
+        // Release: a writer that follows a hint finds the entry filled and the hot words of its
+        // session.
         self.active.fetch_or(hints, Ordering::Release);
     }
 }

@@ -1,27 +1,29 @@
-//! Which events pass the filters of a session, and which get a stack.
+//! Event filters of sessions: which events pass, and which get a stack.
 //!
 //! ```text
-//!   enable ──▶ compile: filters → words ──▶ cells: a place in memory that is never given back ──▶ its number in the entry (`enable`)
-//!   write  ──▶ wanted: do all sessions have filters, and does none let the event through? nothing more is done
+//!   enable ──▶ compile: filters → words ──▶ cells: memory that is never freed
+//!          ──▶ cell number in the entry (`enable`)
+//!   write  ──▶ wanted: if all sessions have filters and none passes the event, the write ends here
 //!          ──▶ passes: for each session with filters
-//!          ──▶ wants_stack: for each session that wants stacks
+//!          ──▶ wants_stack: for each session that requests stacks
 //! ```
 //!
-//! | Filter | of manifest events | of TraceLogging events |
+//! | Filter | manifest events | TraceLogging events |
 //! |---|---|---|
 //! | event ids | listed, or not listed | ignored |
 //! | payload | predicates of its id and version | ignored |
-//! | event names | ignored | of those in the level/keyword part: listed, or not listed |
+//! | event names | ignored | among those of the level/keyword part: listed, or not listed |
 //! | stacks by id, by name | as above | as above |
 //! | stacks by level and keyword | admitted, or not admitted | the same |
 //!
-//! An event with metadata of its own is a TraceLogging event. All filters of a kind must pass.
+//! An event with its own metadata is a TraceLogging event. All filters of a kind must pass.
 //!
 //! Invariants
 //!
-//! 1. Looking takes no lock, allocates nothing and waits for nobody; see `cells` for why that is sound.
-//! 2. A filter that changes while it is looked at lets the event pass: one event at the moment of change.
-//! 3. An event of a session without filters is not looked at here at all.
+//! 1. A check takes no lock, allocates nothing and does not wait; see `cells` for why that is
+//!    sound.
+//! 2. A filter that changes during a check passes the event: one event at the moment of change.
+//! 3. An event of a session without filters is not checked here at all.
 
 mod bytes;
 mod cells;
@@ -36,7 +38,7 @@ use traceweir_format::spec::event::EventDescriptor;
 use traceweir_format::spec::status::Status;
 use traceweir_transport::message::Filter;
 
-use super::enable::Wish;
+use super::enable::SessionEnable;
 use super::registration::Slot;
 use super::write::Event;
 use cells::Words;
@@ -46,22 +48,23 @@ use table::Sight;
 /// The channel of TraceLogging events.
 const TRACELOGGING: u8 = 11;
 
-/// The filters of one session for one registration: a number, and what they are about.
+/// The filters of one session for one registration: the number of their cell, and what they decide.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Filters {
-    /// The cell; 0: none. Twelve bits.
+    /// The cell number, twelve bits; 0 for none.
     pub(super) number: u16,
-    /// Some decide about events.
+    /// Some filters decide about events.
     pub(super) of_events: bool,
-    /// Some decide about stacks.
+    /// Some filters decide about stacks.
     pub(super) of_stacks: bool,
 }
 
 const _: () = assert!(cells::CELLS <= 1 << 12);
 
 impl Filters {
-    /// Compiles the filters of an enable call. They are in use until [`release`](Self::release).
-    pub(super) fn of(filters: &[Filter]) -> Result<Self, Refused> {
+    /// Compiles the filters of an enable call, and holds their cell until
+    /// [`release`](Self::release).
+    pub(super) fn compile(filters: &[Filter]) -> Result<Self, Refused> {
         let compiled = compile::compile(filters).map_err(|_| Refused::Invalid)?;
         if compiled.words.is_empty() {
             return Ok(Self::default());
@@ -70,12 +73,12 @@ impl Filters {
         Ok(Self { number, of_events: compiled.of_events, of_stacks: compiled.of_stacks })
     }
 
-    /// They are not named by an entry any more.
+    /// Releases the cell when no entry names it any more.
     pub(super) fn release(self) {
         cells::release(self.number);
     }
 
-    /// The schematized filter, if there is one.
+    /// Returns the schematized filter, if there is one.
     pub(super) fn schematized(self) -> Option<Vec<u8>> {
         cells::read(self.number, |words| {
             let at = words.size(SCHEMATIZED);
@@ -83,7 +86,7 @@ impl Filters {
         })?
     }
 
-    /// The filters whose types the provider defines.
+    /// Returns the filters whose types the provider defines.
     pub(super) fn own(self) -> Vec<(u32, Vec<u8>)> {
         let read = cells::read(self.number, |words| {
             let at = words.size(OWN);
@@ -100,20 +103,20 @@ impl Filters {
     }
 }
 
-/// Why filters are not kept.
+/// The reason why filters are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
-    /// They break a rule.
+    /// A filter breaks a rule of its type.
     Invalid,
-    /// The process has too many.
+    /// The process has too many filters.
     NoRoom,
 }
 
 impl Refused {
-    /// Status and reason.
+    /// Returns the status and the text of the reason.
     pub(crate) const fn reason(self) -> (Status, &'static str) {
         match self {
-            Self::Invalid => (Status::ERROR_INVALID_PARAMETER, "a filter is not as its type says"),
+            Self::Invalid => (Status::ERROR_INVALID_PARAMETER, "a filter is malformed for its type"),
             Self::NoRoom => {
                 (Status::ERROR_NO_SYSTEM_RESOURCES, "this process has too many filters; disable some")
             }
@@ -121,27 +124,28 @@ impl Refused {
     }
 }
 
-/// Bytes behind their number.
+/// Returns the bytes that follow their length word.
 fn stored(words: Words<'_>, at: usize) -> Vec<u8> {
     let length = words.get(at) as u16;
     let bytes = (1..=usize::from(length).div_ceil(8)).flat_map(|i| words.get(at + i).to_le_bytes());
     bytes.take(length.into()).collect()
 }
 
-/// Whether filters of strangers pass an event, as a session's would; `None` where they are refused. For fuzzing.
+/// Returns whether untrusted filters pass an event, as a session's would; `None` if they are
+/// refused. For fuzzing.
 #[doc(hidden)]
 #[must_use]
 pub fn filters_pass(filters: &[Filter], descriptor: &EventDescriptor, data: &[&[u8]]) -> Option<bool> {
-    let filters = Filters::of(filters).ok()?;
+    let filters = Filters::compile(filters).ok()?;
     let passes = cells::read(filters.number, |words| pass(words, &Event::new(descriptor, data)));
     filters.release();
     Some(passes.unwrap_or(true))
 }
 
-/// Whether an event that level and keyword let through passes the session's filters.
+/// Returns whether an event that passed level and keyword passes the session's filters.
 #[inline(never)]
-pub(super) fn passes(_slot: &Slot, wish: &Wish, event: &Event<'_>) -> bool {
-    cells::read(wish.filters.number, |words| pass(words, event)).unwrap_or(true)
+pub(super) fn passes(_slot: &Slot, enable: &SessionEnable, event: &Event<'_>) -> bool {
+    cells::read(enable.filters.number, |words| pass(words, event)).unwrap_or(true)
 }
 
 #[inline(always)]
@@ -156,11 +160,13 @@ fn pass(words: Words<'_>, event: &Event<'_>) -> bool {
         && (payload == 0 || payload::passes(words, payload, event))
 }
 
-/// Where all sessions have filters: whether one of them wants the event. Asked before anything is put together. `only` is the cell of the only
-/// session's filters as the caller saw it ([`Slot::filters_of_all`]), 0 where there are several: it may be another one at any time.
-#[inline(always)] // Whoever writes knows which it is.
+/// Returns whether any session wants the event, given that all have filters. Called before a record
+/// is composed. `only` is the cell of the only session's filters as the caller read it
+/// ([`Slot::filters_of_all`]), 0 if there are several sessions; another session may own it at any
+/// time.
+#[inline(always)] // The writer knows which kind of event it has.
 pub(super) fn wanted(slot: &Slot, only: u16, event: &Event<'_>) -> bool {
-    // By value: an event that is kept back at sight never has to lie in memory.
+    // By value: an event that the first check rejects never has to be stored in memory.
     let at_sight = match event.metadata {
         Some(metadata) => named_at_sight(only, metadata),
         None => numbered_at_sight(only, event.descriptor.id),
@@ -195,9 +201,9 @@ fn numbered_at_sight(only: u16, id: u16) -> Sight {
 }
 
 #[inline(always)]
-fn at_sight(only: u16, look: impl FnOnce(Words<'_>) -> Sight) -> Sight {
+fn at_sight(only: u16, check: impl FnOnce(Words<'_>) -> Sight) -> Sight {
     // Number 0 holds nothing.
-    if only == 0 { Sight::Unclear } else { cells::read(only, look).unwrap_or(Sight::Passes) }
+    if only == 0 { Sight::Unclear } else { cells::read(only, check).unwrap_or(Sight::Passes) }
 }
 
 #[cold]
@@ -212,30 +218,31 @@ fn wanted_by_all_means(slot: &Slot, only: u16, event: &Event<'_>) -> bool {
 #[inline(never)]
 fn wanted_by_any(slot: &Slot, event: &Event<'_>) -> bool {
     let d = event.descriptor;
-    slot.wishes().any(|wish| wish.takes(d.level, d.keyword) && (!wish.filtered || passes(slot, &wish, event)))
+    slot.session_enables()
+        .any(|enable| enable.takes(d.level, d.keyword) && (!enable.filtered || passes(slot, &enable, event)))
 }
 
-/// Whether a session may want an event, as far as its descriptor tells: level, keyword and id.
+/// Returns whether a session may want an event, by level, keyword and id.
 pub(super) fn may_want(slot: &Slot, d: &EventDescriptor) -> bool {
     d.channel == TRACELOGGING
-        || slot.wishes().any(|wish| {
+        || slot.session_enables().any(|enable| {
             let id_passes = |words: Words<'_>| {
                 let ids = words.size(IDS);
                 ids == 0 || table::id_passes(words, ids, d.id)
             };
-            wish.takes(d.level, d.keyword)
-                && (!wish.filtered || cells::read(wish.filters.number, id_passes).unwrap_or(true))
+            enable.takes(d.level, d.keyword)
+                && (!enable.filtered || cells::read(enable.filters.number, id_passes).unwrap_or(true))
         })
 }
 
-/// Whether the session wants the stack of an event that it gets.
+/// Returns whether the session requests the stack of an event that it gets.
 #[inline]
-pub(super) fn wants_stack(_slot: &Slot, wish: &Wish, event: &Event<'_>) -> bool {
-    wish.property & STACK_TRACE != 0 && (!wish.filters.of_stacks || stack_passes(wish, event))
+pub(super) fn wants_stack(_slot: &Slot, enable: &SessionEnable, event: &Event<'_>) -> bool {
+    enable.property & STACK_TRACE != 0 && (!enable.filters.of_stacks || stack_passes(enable, event))
 }
 
-fn stack_passes(wish: &Wish, event: &Event<'_>) -> bool {
-    cells::read(wish.filters.number, |words| {
+fn stack_passes(enable: &SessionEnable, event: &Event<'_>) -> bool {
+    cells::read(enable.filters.number, |words| {
         let d = event.descriptor;
         let by_kind = match event.metadata {
             None => {

@@ -1,14 +1,15 @@
-//! What a provider sets of its registration: EventSetInformation.
+//! EventSetInformation: properties that a provider sets on its registration.
 //!
 //! | Class | Buffer | Effect |
 //! |---|---|---|
-//! | 0 EventProviderBinaryTrackInfo | none, one is tolerated | sessions are told which module the provider lives in |
+//! | 0 EventProviderBinaryTrackInfo | none, one is tolerated | sessions record the module |
 //! | 1 EventProviderSetReserved1 | | 50 |
-//! | 2 EventProviderSetTraits | the traits | name, group; events carry them; data descriptors have types |
-//! | 3 EventProviderUseDescriptorType | one byte | data descriptors have types, or none; with traits they always have |
+//! | 2 EventProviderSetTraits | the traits | events carry name and group; descriptors have types |
+//! | 3 EventProviderUseDescriptorType | one byte | descriptors have types or not; with traits always |
 //! | 4 and more | | 50 |
 //!
-//! Looked at in this order: the class, the registration, the address, the length. All but the class are ERROR_INVALID_PARAMETER, a registration that is gone too.
+//! The checks come in this order: class, registration, address, length. All but the class fail with
+//! ERROR_INVALID_PARAMETER, also for a registration that has ended.
 
 use traceweir_format::spec::event::EventInfoClass as Class;
 use traceweir_format::spec::status::Status;
@@ -17,9 +18,10 @@ use super::{Handle, Provider};
 use crate::client;
 use crate::error::{Error, Result};
 
-/// EventSetInformation for a registration by its number: the status that the published API returns.
+/// Performs EventSetInformation for a registration number and returns the published status.
 ///
-/// `info` is `None` for NULL with a length of 0. NULL with another length is an error of its own, behind the class: whoever has to tell passes 0 as `raw`.
+/// `info` is `None` for NULL with a length of 0. NULL with another length is an error that the
+/// class check precedes: the caller passes 0 as `raw` for it.
 pub fn set_information(raw: u64, class: u32, info: Option<&[u8]>) -> Status {
     let done = check_class(class).and_then(|class| match Handle::from_raw(raw) {
         Some(handle) => handle.set(class, info),
@@ -29,17 +31,19 @@ pub fn set_information(raw: u64, class: u32, info: Option<&[u8]>) -> Status {
 }
 
 impl Provider {
-    /// Sets something of the registration (EventSetInformation); see [`Handle::set_information`].
+    /// Sets a property of the registration (EventSetInformation); see [`Handle::set_information`].
     pub fn set_information(&self, class: u32, info: Option<&[u8]>) -> Result<()> {
         self.handle().set_information(class, info)
     }
 }
 
 impl Handle {
-    /// Sets something of the registration (EventSetInformation): `class` is one of `EventInfoClass`, `info` its bytes.
+    /// Sets a property of the registration (EventSetInformation): `class` is one of
+    /// `EventInfoClass`, `info` its bytes.
     ///
-    /// ERROR_NOT_SUPPORTED for a class that there is not; ERROR_INVALID_PARAMETER for a registration that is gone and for bytes that are not those of
-    /// the class; as [`set_traits`](Self::set_traits) for traits.
+    /// Fails with ERROR_NOT_SUPPORTED for an unknown class, with ERROR_INVALID_PARAMETER for a
+    /// registration that has ended and for bytes that do not fit the class, and like
+    /// [`set_traits`](Self::set_traits) for traits.
     pub fn set_information(self, class: u32, info: Option<&[u8]>) -> Result<()> {
         let class = check_class(class)?;
         if self.is_current() { self.set(class, info) } else { Err(gone()) }
@@ -53,7 +57,7 @@ impl Handle {
                 self.slot.use_types(yes != 0);
                 Ok(())
             }
-            _ => Err(invalid(format!("the buffer has not the bytes that class {} takes", class.0))),
+            _ => Err(invalid(format!("the buffer has the wrong size for information class {}", class.0))),
         }
     }
 }
@@ -64,16 +68,16 @@ fn check_class(class: u32) -> Result<Class> {
         | Class::EventProviderSetTraits
         | Class::EventProviderUseDescriptorType) => Ok(known),
         _ => {
-            let why = format!("a provider cannot set information of class {class}: there are 0, 2 and 3");
-            Err(Error::refused(Status::ERROR_NOT_SUPPORTED, why))
+            let reason = format!("a provider cannot set information class {class}: only 0, 2 and 3 exist");
+            Err(Error::refused(Status::ERROR_NOT_SUPPORTED, reason))
         }
     }
 }
 
 fn gone() -> Error {
-    invalid("the registration is gone: register the provider first".to_owned())
+    invalid("the registration has ended: register the provider first".to_owned())
 }
 
-fn invalid(why: String) -> Error {
-    Error::refused(Status::ERROR_INVALID_PARAMETER, why)
+fn invalid(reason: String) -> Error {
+    Error::refused(Status::ERROR_INVALID_PARAMETER, reason)
 }

@@ -1,14 +1,18 @@
-//! Keys of events (extended item 10): the same in all sessions that get an event, and another one for every other event of the process.
+//! Event keys (extended data item 10): equal in all sessions that get an event, and different for
+//! every other event of the process.
 //!
 //! ```text
-//!   low half of the process start key (start in ticks │ process id, 16 bits each) │ number of the event in the process
+//!   low half of the process start key (start in ticks │ process id, 16 bits each) │
+//!   number of the event in the process
 //! ```
 //!
-//! The process id is the one that the process itself sees. Nothing is allocated, and no lock is taken: a signal handler may be the first who needs a key.
+//! The process id is the one that the process itself sees. Making a key allocates nothing and takes
+//! no lock: a signal handler may make the first one.
 //!
-//! 64 bits cannot tell all events of a machine apart: numbers begin anew after 2³² events with keys, and two processes have the same half where their ids
-//! (above 65,535, or in containers) and the ticks of their starts agree in the lowest 16 bits. A reader who must not mix them up looks at the
-//! process start key (item 13), too.
+//! 64 bits cannot distinguish all events of a machine: numbers repeat after 2³² events with keys,
+//! and two processes share the upper half if their ids (above 65,535, or in containers) and start
+//! ticks agree in the lowest 16 bits. A reader that must distinguish them also compares the process
+//! start key (item 13).
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -17,28 +21,30 @@ use traceweir_session::identity::{start_key, ticks_in};
 
 use crate::client::fork;
 
-/// The key of the next event. `text` has room for a file, as far as it is read: 1 KiB is enough for all fields up to the start time, however long they are.
+/// Returns the key of the next event. `text` is a buffer for a file: 1 KiB is enough for all fields
+/// up to the start time, however long they are.
 pub(super) fn next(text: &mut [u8]) -> u64 {
     static COUNTER: AtomicU32 = AtomicU32::new(1);
-    // Relaxed: only that the numbers differ matters.
+    // Relaxed: only the difference of the numbers matters.
     u64::from(process_half(text)) << 32 | u64::from(COUNTER.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Remembered with the serial number of the process: a forked child inherits the memory.
+/// Returns the upper half of keys. Cached with the serial number of the process, because a forked
+/// child inherits the memory.
 fn process_half(text: &mut [u8]) -> u32 {
-    static KNOWN: AtomicU64 = AtomicU64::new(0);
+    static CACHED: AtomicU64 = AtomicU64::new(0);
     let serial = fork::serial();
-    let [known, of] = halves(KNOWN.load(Ordering::Relaxed));
-    if of == serial && known != 0 {
-        return known;
+    let [half, owner] = halves(CACHED.load(Ordering::Relaxed));
+    if owner == serial && half != 0 {
+        return half;
     }
     let pid = rustix::process::getpid().as_raw_nonzero().get().cast_unsigned();
     let [half, _] = halves(start_key(0, own_ticks(text).unwrap_or(0), pid));
-    KNOWN.store(u64::from(serial) << 32 | u64::from(half), Ordering::Relaxed);
+    CACHED.store(u64::from(serial) << 32 | u64::from(half), Ordering::Relaxed);
     half
 }
 
-/// The low and the high half.
+/// Splits a word into its low and high half.
 fn halves(word: u64) -> [u32; 2] {
     [word as u32, (word >> 32) as u32]
 }

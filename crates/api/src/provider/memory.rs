@@ -1,4 +1,4 @@
-//! For tests: the memory of a session in this process, read by the test itself.
+//! A session region in this process that a test reads itself.
 
 use traceweir_transport::abi::{Layout, RegionParams};
 use traceweir_transport::clock::Counter;
@@ -7,7 +7,7 @@ use traceweir_transport::ring::{RegionReader, Ticket};
 
 use crate::client::outlets;
 
-/// A region behind one outlet; each test has outlets of its own.
+/// The region of one outlet; each test uses its own outlets.
 pub(super) struct Memory {
     pub(super) outlet: u8,
     pub(super) ticket: Ticket,
@@ -27,12 +27,13 @@ impl Memory {
         Self { outlet, ticket, reader }
     }
 
-    /// Events that were counted as lost.
+    /// Returns the number of events counted as lost.
     pub(super) fn lost(&mut self) -> u64 {
         self.reader.lost()
     }
 
-    /// What arrived since the last look, with the processor; nothing was lost.
+    /// Returns the records that arrived since the last call, with their processors, and asserts
+    /// that none were lost.
     pub(super) fn arrived(&mut self) -> Vec<(u16, Vec<u8>)> {
         let mut all = Vec::new();
         for ring in self.reader.rings() {

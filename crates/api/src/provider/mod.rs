@@ -1,22 +1,22 @@
-//! Providers: register, ask whether anybody listens, write events.
+//! Providers: registration, enable checks and writing of events.
 //!
 //! ```text
-//!   Provider::register ──▶ a slot of the process's table ──▶ announced to every daemon that can be reached
-//!   Provider::enabled      one load and one compare while nobody listens
-//!   Provider::write        header, items and payload, once for every session that wants the event
+//!   Provider::register ──▶ slot in the process's table ──▶ announced to every reachable daemon
+//!   Provider::enabled      one load and one compare while no session has the provider enabled
+//!   Provider::write        header, extended data items and payload, for every enabling session
 //! ```
 //!
-//! | File | What it knows |
+//! | File | Contents |
 //! |---|---|
-//! | `registration` | the table, handles, generations |
-//! | `enable` | who wants what: hot words, entries, matching, combination |
+//! | `registration` | the table of registrations, handles, generations |
+//! | `enable` | enable state per session: hot words, entries, matching, combination |
 //! | `filter` | which events pass the filters of a session |
 //! | `callback` | when the application's callback runs |
 //! | `binary` | which module a provider lives in |
-//! | `information` | what a provider may set (EventSetInformation) |
+//! | `information` | EventSetInformation |
 //! | `write`, `stage` | one event as bytes on the stack |
-//! | `descriptor` | the same from the blocks of a C program |
-//! | `deliver`, `keys`, `stack` | several sessions, and what they ask for beside the event |
+//! | `descriptor` | the same from the data descriptors of a C program |
+//! | `deliver`, `keys`, `stack` | delivery to several sessions; event keys and call stacks |
 //! | `activity` | activity ids of threads |
 //!
 //! ```
@@ -25,7 +25,7 @@
 //! let provider = Provider::register(Guid::from_provider_name("Example-Docs"), None)?;
 //! let event = EventDescriptor { id: 1, level: 4, keyword: 0x1, ..EventDescriptor::default() };
 //! if provider.enabled(event.level, event.keyword) {
-//!     // Only now is it worth to compute what the event says.
+//!     // Compute expensive fields only here, where a session wants the event.
 //!     provider.write(&event, &[&7u32.to_le_bytes(), b"seven\0"])?;
 //! }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -73,58 +73,62 @@ pub use write::MAX_BLOCKS;
 #[doc(hidden)]
 pub use write::straight::{write_described_straight, write_straight};
 
-/// What an enable callback is told.
+/// The arguments of an enable callback.
 #[derive(Clone, Debug)]
 pub struct EnableNotice<'a> {
-    /// The controller's source id, or null.
+    /// The source id that the controller gave, or the null GUID.
     pub source: Guid,
     /// 0 disabled, 1 enabled, 2 capture state.
     pub code: u32,
-    /// Combined level.
+    /// The level of the only session, or the highest of several.
     pub level: u8,
-    /// Combined any-mask.
+    /// The any-mask of the only session, or the union of several.
     pub match_any: u64,
-    /// Combined all-mask.
+    /// The all-mask of the only session, or the intersection of several.
     pub match_all: u64,
-    /// Filter data for the provider, where there is any: type and bytes. The schematized filters of all sessions in one chain
-    /// (`traceweir_format::filter::Header::chain`), or else a filter whose type the provider defines.
+    /// Type and bytes of one filter for the provider, if there is any: the schematized filters of
+    /// all sessions in one chain (`traceweir_format::filter::Header::chain`), or else a filter
+    /// whose type the provider defines.
     pub filter: Option<(u32, &'a [u8])>,
-    /// All filters whose types the provider defines, of all sessions.
+    /// All filters of all sessions whose types the provider defines.
     pub own_filters: &'a [(u32, &'a [u8])],
 }
 
-/// Called when sessions enable, change, disable the provider or ask for its state.
+/// A function that runs when sessions enable, change or disable the provider or request its state.
 ///
-/// It runs on the library's control thread, but for the call during a registration, and never twice at a time for one registration. It should be
-/// quick and make no controller calls. It may write events and drop the [`Provider`].
+/// It runs on the library's control thread, except for the call during a registration. Calls for
+/// one registration never overlap. It should be quick and make no controller calls. It may write
+/// events and drop the [`Provider`].
 pub type EnableCallback = Box<dyn Fn(&EnableNotice<'_>) + Send + Sync>;
 
-/// Why a write did not reach every session that wants the event. The last three are counted as losses of the session.
+/// The reason why a write did not reach every session that wants the event.
+///
+/// The session counts the last three as lost events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WriteError {
-    /// The registration is gone.
-    #[error("the registration is gone")]
+    /// The provider is no longer registered.
+    #[error("the provider is not registered any more")]
     InvalidHandle,
-    /// More than 128 blocks, or another wrong parameter.
-    #[error("a parameter is wrong")]
+    /// More than 128 blocks, or another invalid parameter.
+    #[error("a parameter is invalid")]
     InvalidParameter,
     /// The event is larger than 64 KiB.
     #[error("the event is larger than 64 KiB")]
     TooLarge,
-    /// The event does not fit into a session's buffer, or is larger than 64 KiB with the stack and key that a session asks for; the
-    /// event is lost there.
+    /// The event is lost because it does not fit into a session's buffer, or because it is larger
+    /// than 64 KiB together with the stack and key that the session requests.
     #[error("the event does not fit into a session's buffer")]
     MoreData,
-    /// No free room in a session; the event is lost there.
-    #[error("no free room in a session")]
+    /// The event is lost because a session has no free buffer space.
+    #[error("a session has no free buffer space")]
     NoRoom,
-    /// What a live session keeps for its first consumer is full; the event is lost there.
-    #[error("a live session without a consumer can keep no more: consume or stop it")]
+    /// The event is lost because the backlog of a live session without a consumer is full.
+    #[error("the backlog of a live session without a consumer is full: consume or stop it")]
     LogFileFull,
 }
 
 impl WriteError {
-    /// The Win32 status that the published API returns.
+    /// Returns the Win32 status that the published API returns for this error.
     #[must_use]
     pub const fn status(self) -> Status {
         match self {
@@ -138,7 +142,9 @@ impl WriteError {
     }
 }
 
-/// A registered provider; unregistered on drop, which waits for a running callback unless it happens inside it.
+/// A registered provider, which is unregistered on drop.
+///
+/// Dropping waits for a running callback, unless the drop happens inside the callback.
 #[derive(Debug)]
 pub struct Provider {
     handle: Handle,
@@ -147,21 +153,30 @@ pub struct Provider {
 impl Provider {
     /// Registers a provider.
     ///
-    /// Succeeds without a daemon too; one that appears later is told. Where a session has the provider enabled already, the callback runs before the
-    /// return and the first event after it is not lost. ERROR_ACCESS_DENIED where the daemon forbids it, ERROR_NO_SYSTEM_RESOURCES past 1024 registrations.
+    /// Succeeds without a daemon; a daemon that starts later learns of the registration. If a
+    /// session has the provider enabled already, the callback runs before this function returns,
+    /// and the first event after it is not lost.
+    ///
+    /// Fails with ERROR_ACCESS_DENIED if the daemon forbids the registration, and with
+    /// ERROR_NO_SYSTEM_RESOURCES past 1024 registrations.
     pub fn register(provider: Guid, callback: Option<EnableCallback>) -> Result<Self> {
         client::register(provider, None, callback, 0, |_| ()).map(|handle| Self { handle })
     }
 
-    /// Registers a provider for a program that calls through a façade: `origin` is an address in the program's own module, such as that of its
-    /// callback or the one its call returns to; 0 where that is not known. It tells which module the provider belongs to.
+    /// Registers a provider for a program that calls through a façade.
+    ///
+    /// `origin` is an address in the program's own module, such as its callback or the return
+    /// address of its call, or 0 if unknown. It identifies the module that the provider belongs to.
     #[doc(hidden)]
     pub fn register_at(provider: Guid, callback: Option<EnableCallback>, origin: usize) -> Result<Self> {
         Self::register_known(provider, callback, origin, |_| ())
     }
 
-    /// The same, where the program keeps the handle in a place of its own: `known` is told it once the registration stands and before the callback can run, which
-    /// may write through that place. Nobody is told of a registration that fails.
+    /// Like [`register_at`](Self::register_at), and passes the handle to `known` early.
+    ///
+    /// The call of `known` follows the registration and precedes the callback, which may write
+    /// events through the handle that the program stored. A failed registration does not call
+    /// `known`.
     #[doc(hidden)]
     pub fn register_known(
         provider: Guid,
@@ -172,7 +187,7 @@ impl Provider {
         client::register(provider, None, callback, origin, known).map(|handle| Self { handle })
     }
 
-    /// Registers a provider with traits (name, group), which every event of it carries.
+    /// Registers a provider with traits (name, group) that each of its events carries.
     pub fn register_with_traits(
         provider: Guid,
         traits: &[u8],
@@ -183,42 +198,52 @@ impl Provider {
         client::register(provider, Some(traits), callback, 0, |_| ()).map(|handle| Self { handle })
     }
 
-    /// Gives a registration that came without traits its traits, once; it joins the group that they name, and every event from now on carries them.
+    /// Sets the traits of a registration that has none.
     ///
-    /// Traits that are wrong, or a second set, are ERROR_INVALID_PARAMETER; a group that may not be joined is ERROR_ACCESS_DENIED. Nothing is
-    /// set then.
+    /// The provider joins the group that the traits name, and every later event carries them.
+    ///
+    /// Fails with ERROR_INVALID_PARAMETER if the traits are malformed or already set, and with
+    /// ERROR_ACCESS_DENIED if the provider may not join the group. A failure sets nothing.
     pub fn set_traits(&self, traits: &[u8]) -> Result<()> {
         self.handle.set_traits(traits)
     }
 
-    /// The registration as a number that can be kept outside Rust.
+    /// Returns the handle of the registration, which converts to a number for use outside Rust.
     #[must_use]
     pub fn handle(&self) -> Handle {
         self.handle
     }
 
-    /// Whether any session may want an event of this level and keyword: one relaxed load and a compare when nobody listens.
+    /// Returns whether any session may want an event of this level and keyword.
+    ///
+    /// Costs one relaxed load and a compare while no session has the provider enabled.
     #[inline(always)]
     #[must_use]
     pub fn enabled(&self, level: u8, keyword: u64) -> bool {
         self.handle.slot.enabled(level, keyword)
     }
 
-    /// Whether any session may want this event: as [`enabled`](Self::enabled), and by its id where all sessions have filters of ids.
+    /// Returns whether any session may want this event.
+    ///
+    /// Checks level and keyword like [`enabled`](Self::enabled), and the event id if all sessions
+    /// have event-id filters.
     #[inline]
     #[must_use]
     pub fn event_enabled(&self, event: &EventDescriptor) -> bool {
         self.handle.slot.event_enabled(event)
     }
 
-    /// Writes an event whose payload is the blocks one after the other.
-    // Always inline, as all that write: the stack of an event begins where the application calls, in every build.
+    /// Writes an event whose payload is the concatenation of the blocks.
+    // Always inline, like all functions that write: the call stack of an event begins at the
+    // application's call in every build.
     #[inline(always)]
     pub fn write(&self, descriptor: &EventDescriptor, data: &[&[u8]]) -> Result<(), WriteError> {
         self.offer(&Event::new(descriptor, data))
     }
 
-    /// Writes an event with activity ids; `None` takes the thread's activity, and no related one.
+    /// Writes an event with activity ids.
+    ///
+    /// Without `activity`, the event carries the thread's activity id; without `related`, none.
     #[inline(always)]
     pub fn write_transfer(
         &self,
@@ -230,7 +255,7 @@ impl Provider {
         self.offer(&Event { activity, related, ..Event::new(descriptor, data) })
     }
 
-    /// Writes a TraceLogging event: `metadata` is the event's own (extended item 11).
+    /// Writes a TraceLogging event with its metadata (extended data item 11).
     #[inline(always)]
     pub fn write_self_described(
         &self,
@@ -243,10 +268,11 @@ impl Provider {
         self.offer(&Event { metadata: Some(metadata), activity, related, ..Event::new(descriptor, data) })
     }
 
-    /// Writes an event, but not to everybody (EventWriteEx).
+    /// Writes an event to all sessions except excluded ones (EventWriteEx).
     ///
-    /// `exclude` has the bits of sessions that are not to get it: those that filters name as their instance. `flags` are `EVENT_WRITE_FLAG_…`:
-    /// NO_FAULTING changes nothing, INPRIVATE keeps the event from sessions that leave such ones out; others are [`WriteError::InvalidParameter`].
+    /// `exclude` has the bits of the excluded sessions, as filters report them in their instance.
+    /// `flags` are `EVENT_WRITE_FLAG_…`: NO_FAULTING changes nothing; INPRIVATE withholds the event
+    /// from sessions that exclude in-private events; others are [`WriteError::InvalidParameter`].
     #[inline(always)]
     pub fn write_ex(
         &self,
@@ -268,7 +294,9 @@ impl Provider {
         )
     }
 
-    /// Writes a string with level and keyword. Allocates where the string has more than 500 UTF-16 units.
+    /// Writes a string with level and keyword.
+    ///
+    /// Allocates if the string has more than 500 UTF-16 units.
     #[inline(always)]
     pub fn write_string(&self, level: u8, keyword: u64, text: &str) -> Result<(), WriteError> {
         if !self.enabled(level, keyword) {
@@ -292,45 +320,52 @@ impl Drop for Provider {
     }
 }
 
-/// The same for handles that may be stale: the registration is looked at first, then whether anybody listens, then the parameters.
+/// The functions of [`Provider`] for handles that may be stale.
+///
+/// They check the registration first, then the enable state, then the parameters.
 impl Handle {
-    /// Gives the ownership of a registration to whoever keeps the handle, who ends it with [`unregister`](Self::unregister).
+    /// Takes over the ownership of a registration, which then ends with
+    /// [`unregister`](Self::unregister).
     #[must_use]
     pub fn from_provider(provider: Provider) -> Self {
         std::mem::ManuallyDrop::new(provider).handle
     }
 
-    /// As [`Provider::set_traits`]; a registration that is gone is ERROR_INVALID_PARAMETER.
+    /// Sets the traits of the registration, like [`Provider::set_traits`].
+    ///
+    /// Fails with ERROR_INVALID_PARAMETER if the provider is no longer registered.
     pub fn set_traits(self, traits: &[u8]) -> Result<()> {
         client::set_traits(self, traits)
     }
 
-    /// Ends the registration; an error when it is gone already.
+    /// Ends the registration; fails if it has ended already.
     pub fn unregister(self) -> Result<(), WriteError> {
         if client::unregister(self) { Ok(()) } else { Err(WriteError::InvalidHandle) }
     }
 
-    /// Whether any session may want an event of this level and keyword; `false` for a stale handle.
+    /// Returns whether any session may want an event of this level and keyword; `false` for a stale
+    /// handle.
     #[inline]
     #[must_use]
     pub fn enabled(self, level: u8, keyword: u64) -> bool {
         self.slot.enabled(level, keyword) && self.is_current()
     }
 
-    /// Whether any session may want this event, its id included; `false` for a stale handle.
+    /// Returns whether any session may want this event, by level, keyword and id; `false` for a
+    /// stale handle.
     #[inline]
     #[must_use]
     pub fn event_enabled(self, event: &EventDescriptor) -> bool {
         self.slot.event_enabled(event) && self.is_current()
     }
 
-    /// Whether any session may want an event, in the order of the published checks: the registration first.
+    /// Checks the registration and then the enable state, in the order that is published.
     #[inline(always)]
     fn is_wanted(self, level: u8, keyword: u64) -> Result<bool, WriteError> {
         if self.is_current() { Ok(self.slot.enabled(level, keyword)) } else { Err(WriteError::InvalidHandle) }
     }
 
-    /// Writes an event; `metadata` makes it a self-described one.
+    /// Writes an event; with `metadata`, a self-described one.
     #[inline(always)]
     pub fn write(
         self,
@@ -346,7 +381,9 @@ impl Handle {
         write::write(self.slot, &Event { metadata, activity, related, ..Event::new(descriptor, data) })
     }
 
-    /// Writes a self-described event that words of its provider's own have let through; each session is asked all the same.
+    /// Writes a self-described event that passed the provider's own enable words.
+    ///
+    /// Each session's level and keyword are still checked.
     #[inline(always)]
     pub(crate) fn write_let_through(
         self,
@@ -356,7 +393,7 @@ impl Handle {
         related: Option<&Guid>,
         blocks: Blocks<'_>,
     ) -> Result<(), WriteError> {
-        // Known to the compiler as a rule.
+        // Usually known at compile time.
         if activity.is_none() && related.is_none() {
             return write::write_described(self.slot, descriptor, metadata, blocks);
         }
@@ -365,7 +402,7 @@ impl Handle {
         write::write_blocks(self.slot, &event, blocks)
     }
 
-    /// As [`Provider::write_ex`].
+    /// Writes an event to all sessions except excluded ones, like [`Provider::write_ex`].
     #[inline(always)]
     pub fn write_ex(
         self,
@@ -383,7 +420,7 @@ impl Handle {
         write::write_except(self.slot, &Event { activity, related, ..Event::new(descriptor, data) }, except)
     }
 
-    /// As [`Provider::write_string`].
+    /// Writes a string with level and keyword, like [`Provider::write_string`].
     #[inline(always)]
     pub fn write_string(self, level: u8, keyword: u64, text: &str) -> Result<(), WriteError> {
         if !self.is_current() {
@@ -395,8 +432,9 @@ impl Handle {
         write::write_string(self.slot, level, keyword, text)
     }
 
-    /// As [`write_string`](Self::write_string), with the bytes of a text in UTF-16, its terminator included, as a C program has it. This is for a façade, as
-    /// [`write_descriptors`](Self::write_descriptors).
+    /// Like [`write_string`](Self::write_string), for text in UTF-16 bytes with its terminator.
+    ///
+    /// This is for a façade, as [`write_descriptors`](Self::write_descriptors) is.
     #[inline(always)]
     pub fn write_wide_string(self, level: u8, keyword: u64, text: &[u8]) -> Result<(), WriteError> {
         if !self.is_wanted(level, keyword)? {

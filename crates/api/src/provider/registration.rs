@@ -1,28 +1,35 @@
 //! Registrations: a table of 1024 slots in static memory.
 //!
 //! ```text
-//!   handle  = generation (upper 32 bits) │ slot index + 1                  a number that a C program can keep
+//!   handle  = generation (upper 32 bits) │ slot index + 1        a number that C programs can keep
 //!   slot    ┌─ line 0 ────────────────────────────────────────────────────────────┐
-//!           │ level  strict  any  all  active │ provider (16) │ traits │ generation │ claimed │     read by every write
+//!           │ level  strict  any  all  active │ provider (16) │ traits │ generation │ claimed │
+//!           │     read by every write                                              │
 //!           ├─ line 1 ────────────────────────────────────────────────────────────┤
-//!           │ version  notified  turn  callback  doomed  flags  decoding  classes … │     read by registering threads, the control thread, and writers
-//!           │                                                                      │     whose registration is of a rarer kind
+//!           │ version  notified  turn  callback  doomed  flags  decoding  classes … │
+//!           │     read by registering threads, the control thread, and writers     │
+//!           │     whose registration is of a rarer kind                            │
 //!           ├─ entries ───────────────────────────────────────────────────────────┤
 //!           │ 32 × 32 bytes, see `enable`                                          │
 //!           └──────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! A slot is never freed, so a stale handle, a signal handler or a forked child always finds memory to look at; the generation, odd while the slot
-//! is in use, tells it that the registration is gone.
+//! A slot is never freed, so a stale handle, a signal handler or a forked child always finds valid
+//! memory. The generation is odd while the slot is in use and shows whether the registration has
+//! ended.
 //!
 //! Invariants
 //!
-//! 1. `claimed` is taken by compare-exchange; only who took it fills the slot, and only the one who moved the generation from odd to even empties it.
-//! 2. The callback is read, called and taken out by whoever has the `turn` (see `callback`), so it is not freed under a caller.
-//! 3. Traits, what follows from them for headers, lists of classes and modules are interned and never freed.
-//! 4. Traits are set once, by `fill` or later under the client's lock, and what follows from them before: a writer that finds traits finds that too.
+//! 1. `claimed` is set by compare-exchange. Only the thread that set it fills the slot, and only
+//!    the thread that moved the generation from odd to even empties it.
+//! 2. Only the thread that holds the `turn` (see `callback`) reads, calls or removes the callback,
+//!    so no callback is freed during a call.
+//! 3. Traits, the header words derived from them, lists of classes and modules are interned and
+//!    never freed.
+//! 4. Traits are set once, by `fill` or later under the client's lock, after the words derived from
+//!    them: a writer that finds traits finds those too.
 //!
-//! Nothing here waits for a daemon; announcing a registration is the client's part.
+//! Nothing here waits for a daemon; the client announces registrations.
 #![allow(unsafe_code)]
 
 mod parts;
@@ -44,7 +51,7 @@ use crate::error::{Error, Result};
 pub(crate) use parts::{Classes, Decoding, New, Traits};
 pub use traceweir_transport::message::MAX_REGISTRATIONS;
 
-/// One registration, or room for one.
+/// A registration, or a free place for one.
 #[repr(C, align(64))]
 pub(crate) struct Slot {
     pub(super) level: AtomicU32,
@@ -56,7 +63,7 @@ pub(crate) struct Slot {
     traits: AtomicPtr<Traits>,
     generation: AtomicU32,
     claimed: AtomicBool,
-    /// Data descriptors have types, also without traits.
+    /// Data descriptors have types even without traits.
     typed: AtomicBool,
     pub(super) version: AtomicU64,
     pub(super) notified: AtomicU64,
@@ -64,17 +71,17 @@ pub(crate) struct Slot {
     callback: AtomicPtr<EnableCallback>,
     /// A callback that was unregistered from within itself, to be freed when it has returned.
     doomed: AtomicPtr<EnableCallback>,
-    /// The registering thread calls the callback itself; nobody else does.
+    /// The registering thread calls the callback itself, and no other thread does.
     pub(super) registering: AtomicBool,
-    /// The last notice said "enabled".
-    pub(super) told_enabled: AtomicBool,
+    /// The last call of the callback reported "enabled".
+    pub(super) reported_enabled: AtomicBool,
     /// A classic provider: one session at a time, written to by `classic`.
     classic: AtomicBool,
     decoding: AtomicPtr<Decoding>,
     classes: AtomicPtr<Classes>,
-    /// An address in the module that the provider belongs to; 0: the one this code is in.
+    /// An address in the module that the provider belongs to; 0 for the module of this code.
     origin: AtomicUsize,
-    /// That module, where sessions are to be told of it.
+    /// That module, if sessions record it.
     module: AtomicPtr<Module>,
     pub(super) entries: [Entry; MAX_ENTRIES],
 }
@@ -107,7 +114,7 @@ impl Slot {
             callback: AtomicPtr::new(ptr::null_mut()),
             doomed: AtomicPtr::new(ptr::null_mut()),
             registering: AtomicBool::new(false),
-            told_enabled: AtomicBool::new(false),
+            reported_enabled: AtomicBool::new(false),
             classic: AtomicBool::new(false),
             decoding: AtomicPtr::new(ptr::null_mut()),
             classes: AtomicPtr::new(ptr::null_mut()),
@@ -117,32 +124,34 @@ impl Slot {
         }
     }
 
-    /// The provider's id as the two words that stand in a header.
+    /// Returns the provider id as the two words of an event header.
     #[inline(always)]
     pub(super) fn provider_words(&self) -> [u64; 2] {
         [self.provider[0].load(Ordering::Relaxed), self.provider[1].load(Ordering::Relaxed)]
     }
 
-    /// The provider's id.
+    /// Returns the id of the provider.
     pub(crate) fn provider(&self) -> Guid {
         guid_of(self.provider_words())
     }
 
-    /// Traits that every event carries; empty when there are none.
+    /// Returns the traits that every event carries; empty if there are none.
     #[inline(always)]
     pub(crate) fn traits(&self) -> &'static [u8] {
         let traits = self.traits.load(Ordering::Acquire);
-        // SAFETY: null, or a leaked `Traits` (invariant 3) published by the release store in `set_traits`.
+        // SAFETY: null, or a leaked `Traits` (invariant 3) published by the release store in
+        // `set_traits`.
         unsafe { traits.as_ref() }.map_or(&[], Traits::bytes)
     }
 
-    /// Whether there are any.
+    /// Returns whether the registration has traits.
     #[inline(always)]
     pub(super) fn has_traits(&self) -> bool {
         !self.traits.load(Ordering::Relaxed).is_null()
     }
 
-    /// The traits as an item; empty when there are none. `None`: they make more of events than that item.
+    /// Returns the traits as an extended data item; empty if there are none. `None` if the traits
+    /// also change the header.
     #[inline(always)]
     pub(super) fn traits_item(&self, another_follows: bool) -> Option<&'static [u64]> {
         // SAFETY: as in `traits`.
@@ -154,55 +163,59 @@ impl Slot {
         is_plain.then(|| traits.item(another_follows))
     }
 
-    /// The provider's id where it lies, as it stands in a header.
+    /// Borrows the provider id in the layout of an event header.
     #[inline(always)]
     pub(super) fn provider_in_memory(&self) -> &[AtomicU64; 2] {
         &self.provider
     }
 
-    /// What traits that name a GUID to decode by make of headers. Looked at only where there are traits.
+    /// Returns the header words for traits that name a GUID to decode by. Needed only if there are
+    /// traits.
     #[inline]
     pub(super) fn decoding(&self) -> Option<&'static Decoding> {
-        // SAFETY: null, or a leaked `Decoding` (invariant 3) published by the release store in `set_traits`.
+        // SAFETY: null, or a leaked `Decoding` (invariant 3) published by the release store in
+        // `set_traits`.
         unsafe { self.decoding.load(Ordering::Acquire).as_ref() }
     }
 
-    /// Gives every event from now on these traits. Once, under the client's lock, or before anybody knows the registration.
+    /// Sets the traits of all later events. Called once, under the client's lock or before the
+    /// registration is published.
     pub(crate) fn set_traits(&self, traits: Option<&'static Traits>, decoding: Option<&'static Decoding>) {
         self.decoding.store(leaked(decoding), Ordering::Release);
         self.traits.store(leaked(traits), Ordering::Release);
     }
 
-    /// Whether the types of data descriptors mean something: the provider said so, or has traits.
+    /// Returns whether data descriptors have types: the provider requested it, or has traits.
     #[inline(always)]
     pub(super) fn honours_types(&self) -> bool {
         self.typed.load(Ordering::Relaxed) || !self.traits.load(Ordering::Relaxed).is_null()
     }
 
-    /// Whether they mean something where there are no traits.
+    /// Sets whether data descriptors have types without traits.
     pub(super) fn use_types(&self, yes: bool) {
         self.typed.store(yes, Ordering::Relaxed);
     }
 
-    /// Whether it is a classic provider's.
-    // Part of every write by a handle, also by those of other crates.
+    /// Returns whether this is the registration of a classic provider.
+    // Part of every write by handle, and inlined into other crates.
     #[inline(always)]
     pub(crate) fn is_classic(&self) -> bool {
         self.classic.load(Ordering::Relaxed)
     }
 
-    /// The classes of a classic provider.
+    /// Returns the event classes of a classic provider.
     pub(crate) fn classes(&self) -> &'static [Guid] {
-        // SAFETY: null, or a leaked `Classes` (invariant 3) published by the release store in `fill`.
+        // SAFETY: null, or a leaked `Classes` (invariant 3) published by the release store in
+        // `fill`.
         unsafe { self.classes.load(Ordering::Acquire).as_ref() }.map_or(&[], |c| &c.0)
     }
 
-    /// The number of the registration that is in it, as [`Handle::to_raw`].
+    /// Returns the number of the current registration, as [`Handle::to_raw`].
     pub(super) fn raw(&self) -> u64 {
         raw_of(self.generation.load(Ordering::Acquire), self)
     }
 
-    /// An address in the module that the provider belongs to.
+    /// Returns an address in the module that the provider belongs to.
     pub(super) fn origin(&self) -> usize {
         match self.origin.load(Ordering::Relaxed) {
             0 => Self::origin as *const () as usize,
@@ -210,32 +223,34 @@ impl Slot {
         }
     }
 
-    /// The module that sessions are told of.
+    /// Returns the module that sessions record, if any.
     pub(super) fn module(&self) -> Option<&'static Module> {
-        // SAFETY: null, or a leaked `Module` (invariant 3) published by the release store in `set_module`.
+        // SAFETY: null, or a leaked `Module` (invariant 3) published by the release store in
+        // `set_module`.
         unsafe { self.module.load(Ordering::Acquire).as_ref() }
     }
 
-    /// Has sessions told of the module from now on. Under the client's lock.
+    /// Makes sessions record the module from now on. Requires the client's lock.
     pub(crate) fn set_module(&self, module: Option<&'static Module>) {
         self.module.store(leaked(module), Ordering::Release);
     }
 
-    /// Whether it has a callback.
+    /// Returns whether the registration has a callback.
     pub(crate) fn has_callback(&self) -> bool {
         !self.callback.load(Ordering::Acquire).is_null()
     }
 
-    /// Calls the callback, if there is one. The caller has the turn.
+    /// Calls the callback, if there is one. The caller holds the turn.
     pub(super) fn with_callback(&self, call: impl FnOnce(&EnableCallback)) {
-        // SAFETY: null, or a box leaked by `fill`. It is freed by `drop_callback` only: under the turn, which the caller has, or through `doomed`
-        // below, after the call.
+        // SAFETY: null, or a box leaked by `fill`. Only `drop_callback` frees it: under the turn,
+        // which the caller holds, or through `doomed` below, after the call.
         if let Some(callback) = unsafe { self.callback.load(Ordering::Acquire).as_ref() } {
             call(callback);
         }
         let doomed = self.doomed.swap(ptr::null_mut(), Ordering::AcqRel);
         if !doomed.is_null() {
-            // SAFETY: taken out of `callback` by `drop_callback`, and out of `doomed` by us alone; no call of it is running any more.
+            // SAFETY: `drop_callback` took it out of `callback`, and this thread alone took it out
+            // of `doomed`; no call of it is running any more.
             drop(unsafe { Box::from_raw(doomed) });
         }
     }
@@ -254,7 +269,7 @@ impl Slot {
         self.callback.store(callback, Ordering::Release);
         self.version.store(0, Ordering::Relaxed);
         self.notified.store(0, Ordering::Relaxed);
-        self.told_enabled.store(false, Ordering::Relaxed);
+        self.reported_enabled.store(false, Ordering::Relaxed);
         self.registering.store(true, Ordering::SeqCst);
         // Odd from now on. Pairs with the acquire loads of `is_current`.
         self.generation.fetch_add(1, Ordering::Release).wrapping_add(1)
@@ -262,25 +277,27 @@ impl Slot {
 
     /// Waits for a running callback, unless called from inside it, and frees it.
     fn drop_callback(&self) {
-        let turn = self.turn.take();
+        let turn = self.turn.acquire();
         let callback = self.callback.swap(ptr::null_mut(), Ordering::AcqRel);
         if callback.is_null() {
             return;
         }
-        // Inside the callback: whoever called it frees it. When one is doomed already, that is the one that runs and this one never did.
+        // Inside the callback, its caller frees it. If one is doomed already, that one is running
+        // and this one never ran.
         let running = turn.is_none()
             && self
                 .doomed
                 .compare_exchange(ptr::null_mut(), callback, Ordering::AcqRel, Ordering::Relaxed)
                 .is_ok();
         if !running {
-            // SAFETY: leaked by `fill`, taken out by us alone; nobody runs it: we have the turn, or another one is running.
+            // SAFETY: leaked by `fill` and taken out by this thread alone; it is not running,
+            // because this thread holds the turn or another callback is running.
             drop(unsafe { Box::from_raw(callback) });
         }
     }
 }
 
-/// What `AtomicPtr` takes; nobody writes through it.
+/// Converts a leaked reference to the pointer that `AtomicPtr` stores. No code writes through it.
 fn leaked<T>(value: Option<&'static T>) -> *mut T {
     value.map_or(ptr::null_mut(), |value| ptr::from_ref(value).cast_mut())
 }
@@ -292,7 +309,9 @@ fn guid_of(words: [u64; 2]) -> Guid {
     Guid::from_bytes(&bytes)
 }
 
-/// A registration that may be gone by now. Copied freely; [`Provider`](super::Provider) is the owner that unregisters it.
+/// A copyable reference to a registration that may have ended.
+///
+/// [`Provider`](super::Provider) is the owner that unregisters it.
 #[derive(Clone, Copy)]
 pub struct Handle {
     pub(super) slot: &'static Slot,
@@ -314,7 +333,7 @@ impl PartialEq for Handle {
 impl Eq for Handle {}
 
 impl Handle {
-    /// Takes a free slot for a provider with plain traits. The registration is not announced yet.
+    /// Claims a free slot for a provider with plain traits, without announcing it.
     #[cfg(test)]
     pub(crate) fn claim(
         provider: Guid,
@@ -324,7 +343,7 @@ impl Handle {
         Self::claim_for(New { provider, traits, decoding: None, classes: None, callback, origin: 0 })
     }
 
-    /// Takes a free slot. The registration is not announced yet.
+    /// Claims a free slot, without announcing the registration.
     pub(crate) fn claim_for(new: New) -> Result<Self> {
         let start = NEXT.fetch_add(1, Ordering::Relaxed);
         for step in 0..MAX_REGISTRATIONS {
@@ -341,48 +360,50 @@ impl Handle {
         ))
     }
 
-    /// The number that names it outside Rust; never 0.
+    /// Returns the number that identifies the registration outside Rust; never 0.
     #[must_use]
     pub fn to_raw(self) -> u64 {
         raw_of(self.generation, self.slot)
     }
 
-    /// From such a number; `None` where no registration can have it or it is gone, and for the number of a classic provider, whose
-    /// events are not written by this.
+    /// Finds the registration with this number.
+    ///
+    /// Returns `None` for a number that no current registration has, and for the number of a
+    /// classic provider, whose events are written by other functions.
     #[inline]
     #[must_use]
     pub fn from_raw(raw: u64) -> Option<Self> {
-        Self::of_raw(raw).filter(|handle| !handle.slot.is_classic())
+        Self::from_raw_of_any_kind(raw).filter(|handle| !handle.slot.is_classic())
     }
 
-    /// From such a number, whatever the kind of provider.
+    /// Finds the registration with this number, for any kind of provider.
     #[inline]
-    pub(crate) fn of_raw(raw: u64) -> Option<Self> {
+    pub(crate) fn from_raw_of_any_kind(raw: u64) -> Option<Self> {
         let index = usize::try_from(raw & 0xFFFF_FFFF).ok()?.checked_sub(1)?;
         let handle = Self { slot: TABLE.get(index)?, generation: u32::try_from(raw >> 32).ok()? };
         handle.is_current().then_some(handle)
     }
 
-    /// Whether it is still registered.
+    /// Returns whether the provider is still registered.
     #[inline]
     #[must_use]
     pub fn is_current(self) -> bool {
         self.generation & 1 == 1 && self.slot.generation.load(Ordering::Acquire) == self.generation
     }
 
-    /// Its number in control messages: slot and as much of the generation as fits.
+    /// Returns the number in control messages: slot index and the generation bits that fit.
     pub(crate) fn number(self) -> u32 {
         self.generation << 10 | self.index() as u32
     }
 
-    /// From its number in a control message.
+    /// Finds the registration with this number of a control message.
     pub(crate) fn from_number(number: u32) -> Option<Self> {
         let slot = &TABLE[number as usize % MAX_REGISTRATIONS];
         let handle = Self { slot, generation: slot.generation.load(Ordering::Acquire) };
         (handle.is_current() && handle.number() == number).then_some(handle)
     }
 
-    /// All that are registered now.
+    /// Iterates over all current registrations.
     pub(crate) fn all() -> impl Iterator<Item = Self> {
         TABLE
             .iter()
@@ -394,19 +415,21 @@ impl Handle {
         self.slot
     }
 
-    /// A session wants it, or wants it differently. Under the client's lock. A classic provider has one session: this one from now on.
-    pub(crate) fn wish(self, outlet: u8, ticket: Ticket, params: &EnableParams) -> Change {
+    /// Enables the registration for a session or changes its parameters. Requires the client's
+    /// lock. A classic provider has one session at a time: this call replaces the former one.
+    pub(crate) fn enable_session(self, outlet: u8, ticket: Ticket, params: &EnableParams) -> Change {
         if !self.slot.is_classic() {
-            return self.slot.wish(outlet, ticket, params);
+            return self.slot.enable_session(outlet, ticket, params);
         }
         let match_any = params.match_any & u64::from(u32::MAX);
         let narrow = EnableParams { level: params.level, match_any, ..EnableParams::default() };
-        let change = self.slot.wish(outlet, ticket, &narrow);
-        let took_over = self.slot.unwish(!(1 << outlet));
+        let change = self.slot.enable_session(outlet, ticket, &narrow);
+        let took_over = self.slot.disable_sessions(!(1 << outlet));
         if took_over { Change::Changed } else { change }
     }
 
-    /// Ends it: no writer and no message finds it any more. `false` when somebody else did.
+    /// Ends the registration, so that no writer and no message finds it; `false` if another thread
+    /// did.
     pub(crate) fn retire(self) -> bool {
         let next = self.generation.wrapping_add(1);
         self.generation & 1 == 1
@@ -417,10 +440,10 @@ impl Handle {
                 .is_ok()
     }
 
-    /// Frees what a retired registration held, once its entries are cleared, and the slot with it.
+    /// Frees the callback of a retired registration and its slot, after the entries were cleared.
     pub(crate) fn release(self) {
         self.slot.drop_callback();
-        // Pairs with the acquire in `claim`.
+        // Pairs with the acquire in `claim_for`.
         self.slot.claimed.store(false, Ordering::Release);
     }
 

@@ -1,14 +1,18 @@
-//! Memory for records that are more than the usual event: a stack, a key, large metadata.
+//! Pool memory for records larger than the usual event: with a stack, a key or large metadata.
 //!
 //! ```text
-//!   POOL   [ free │ claimed │ free │ … ]        claim: compare-exchange from the processor's own place on; release: one store
+//!   POOL   [ free │ claimed │ free │ … ]
+//!            claim: compare-exchange, starting at the slot of the processor; release: one store
 //! ```
 //!
-//! A write may run on the stack of a signal handler, which can be small, and what a session asks for must not decide whether that is large enough. So what such a
-//! record needs lies here, and a write needs 2 KiB of stack whatever is asked for. Memory of the thread will not do: a signal handler interrupts a write of its own thread.
+//! A write may run on the stack of a signal handler, which can be small, and the requests of a
+//! session must not decide whether that stack is large enough. So the memory for such records is
+//! here, and a write needs 2 KiB of stack in any case. Thread-local memory would not do: a signal
+//! handler can interrupt a write of its own thread.
 //!
-//! Nobody waits: where all places are claimed the record is lost, and counted. A place that is claimed by a thread that never returns (a handler that leaves a write by
-//! `longjmp`, a thread of the parent in a forked child) stays claimed.
+//! No writer waits: if all slots are claimed, the record is counted as lost. A slot whose thread
+//! never returns (a handler that leaves a write by `longjmp`, a thread of the parent in a forked
+//! child) stays claimed.
 #![allow(unsafe_code)]
 
 use std::cell::UnsafeCell;
@@ -21,24 +25,25 @@ use traceweir_transport::cpu;
 use super::stack::{Frames, Unwinding};
 use super::stage::{PARTS, Parts, Stage, WORDS, Words};
 
-/// Records of this kind that a process can write at a time. Memory that was never used takes no room.
-const PLACES: usize = 256;
+/// Records of this kind that a process can write at a time. Slots that were never used take no
+/// memory.
+const POOL_SLOTS: usize = 256;
 
-/// What one record needs.
+/// The memory for one record.
 pub(super) struct Scratch {
     pub(super) composer: Composer,
     pub(super) frames: Frames,
     pub(super) unwinding: Unwinding,
 }
 
-/// Where the record is put together.
+/// Memory in which a record is composed.
 pub(super) struct Composer {
     words: Words,
     parts: Parts<'static>,
 }
 
 impl Scratch {
-    /// Zeros, so that the pool is no part of the program's file.
+    /// Returns zeros, so that the pool takes no room in the program's file.
     const fn new() -> Self {
         let composer = Composer {
             words: [const { MaybeUninit::zeroed() }; WORDS],
@@ -49,44 +54,46 @@ impl Scratch {
 }
 
 impl Composer {
-    /// A new record.
+    /// Starts a new record.
     pub(super) fn stage<'a>(&'a mut self) -> Stage<'a> {
-        // SAFETY: a block is the same in memory whatever it borrows, and no block of an earlier record is read: a stage reads those that it has written.
+        // SAFETY: a block has the same layout whatever it borrows, and no block of an earlier
+        // record is read: a stage reads only those that it has written.
         let parts = unsafe { &mut *std::ptr::from_mut(&mut self.parts).cast::<Parts<'a>>() };
         Stage::with_parts(&mut self.words, parts)
     }
 }
 
 #[repr(align(128))]
-struct Place {
+struct PoolSlot {
     is_claimed: AtomicBool,
     memory: UnsafeCell<Scratch>,
 }
 
-// SAFETY: the memory is used by whoever set `is_claimed`, until it is cleared.
-unsafe impl Sync for Place {}
+// SAFETY: only the thread that set `is_claimed` uses the memory, until it clears it.
+unsafe impl Sync for PoolSlot {}
 
-static POOL: [Place; PLACES] =
-    [const { Place { is_claimed: AtomicBool::new(false), memory: UnsafeCell::new(Scratch::new()) } }; PLACES];
+static POOL: [PoolSlot; POOL_SLOTS] =
+    [const { PoolSlot { is_claimed: AtomicBool::new(false), memory: UnsafeCell::new(Scratch::new()) } };
+        POOL_SLOTS];
 
-/// A place of the pool that belongs to the caller until this is dropped.
+/// A pool slot that belongs to the caller until drop.
 pub(super) struct Claim {
-    place: &'static Place,
+    slot: &'static PoolSlot,
 }
 
 impl Claim {
-    /// `None` where all are claimed.
+    /// Claims a free slot; `None` if all are claimed.
     #[inline(never)]
     pub(super) fn new() -> Option<Self> {
-        let first = cpu::current() as usize % PLACES;
+        let first = cpu::current() as usize % POOL_SLOTS;
         let (behind, before) = (POOL.iter().skip(first), POOL.iter().take(first));
-        behind.chain(before).find(|place| place.claim()).map(|place| Self { place })
+        behind.chain(before).find(|slot| slot.claim()).map(|slot| Self { slot })
     }
 }
 
-impl Place {
+impl PoolSlot {
     fn claim(&self) -> bool {
-        // Acquire: what the last one wrote there comes before what is written now.
+        // Acquire: the writes of the former owner precede those of this one.
         self.is_claimed.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 }
@@ -95,22 +102,23 @@ impl Deref for Claim {
     type Target = Scratch;
 
     fn deref(&self) -> &Scratch {
-        // SAFETY: claimed by `new`, and no other claim of it is there before this is dropped.
-        unsafe { &*self.place.memory.get() }
+        // SAFETY: claimed by `new`, and no other claim of this slot exists before this one is
+        // dropped.
+        unsafe { &*self.slot.memory.get() }
     }
 }
 
 impl DerefMut for Claim {
     fn deref_mut(&mut self) -> &mut Scratch {
         // SAFETY: as above.
-        unsafe { &mut *self.place.memory.get() }
+        unsafe { &mut *self.slot.memory.get() }
     }
 }
 
 impl Drop for Claim {
     fn drop(&mut self) {
         // Release: pairs with the acquire of the next claim.
-        self.place.is_claimed.store(false, Ordering::Release);
+        self.slot.is_claimed.store(false, Ordering::Release);
     }
 }
 

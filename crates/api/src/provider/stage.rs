@@ -1,24 +1,29 @@
-//! Where a record is put together.
+//! The memory in which a record is composed.
 //!
 //! ```text
 //!   words ┌────────┬──────────────┬───────┬────────────────┐        rest
 //!         │ prefix │ EVENT_HEADER │ items │ small blocks   │   +    [in place] [in place] …
 //!         └────────┴──────────────┴───────┴────────────────┘
-//!           16       80             what fits, block by block       from the first block that is large, or that no longer fits
+//!           16       80             as many blocks as fit           from the first block on that is
+//!                                                                   large or does not fit
 //! ```
 //!
-//! Most events are a header and a few numbers: those are gathered here with a handful of moves, so that the restartable sequence copies
-//! one run of bytes. A large block is copied once, from where it lies.
+//! Most events are a header and a few numbers. They are gathered here with a handful of moves, so
+//! that the restartable sequence copies one run of bytes. A large block is copied once, from the
+//! caller's memory.
 //!
-//! The words lie on the writer's stack, and the rest is the end of the caller's own list of blocks: no list of them is made. Only a record whose items do not fit,
-//! or whose payload is not the end of such a list, needs a list of its own (`parts`), which is too large for a stack (scratch.rs).
+//! The words lie on the writer's stack, and the rest is the end of the caller's own list of blocks,
+//! so no list is built. Only a record whose items do not fit, or whose payload is not the end of
+//! such a list, needs its own list (`parts`), which is too large for a stack (scratch.rs).
 //!
 //! Invariants
 //!
-//! 1. `words[..ceil(filled / 8)]` and `parts[..count]` are initialised; nothing else is ever read. Clearing either array would cost as much as the
-//!    whole event.
-//! 2. `filled <= CAPACITY`; eight bytes of slack behind it take the zeros that complete the last word.
-//! 3. Once a part or a rest is there, nothing goes to the words: bytes keep their order. There is no rest where there are parts.
+//! 1. `words[..ceil(filled / 8)]` and `parts[..count]` are initialised; nothing else is ever read.
+//!    Clearing either array would cost as much as the whole event.
+//! 2. `filled <= CAPACITY`; eight bytes of slack after it take the zeros that complete the last
+//!    word.
+//! 3. Once there is a part or a rest, nothing is added to the words: bytes keep their order. There
+//!    is no rest if there are parts.
 #![allow(unsafe_code)]
 
 use std::mem::MaybeUninit;
@@ -28,17 +33,17 @@ use traceweir_format::header::extended::ITEM_HEAD;
 use traceweir_transport::abi::PREFIX_BYTES;
 use traceweir_transport::ring::{Block, Gather};
 
-/// Blocks above this size are copied from where they lie.
+/// Blocks above this size are copied from the caller's memory.
 const SMALL: usize = 64;
-/// Bytes that can be staged, the prefix included.
+/// Bytes that can be staged, including the prefix.
 const CAPACITY: usize = 320;
 pub(super) const WORDS: usize = CAPACITY / 8 + 1;
-/// 128 data blocks; six extended items of head, data and padding.
+/// 128 data blocks, and six extended data items of head, data and padding.
 pub(super) const PARTS: usize = 128 + 6 * 3;
 
 /// Memory for the beginning of a record.
 pub(super) type Words = [MaybeUninit<u64>; WORDS];
-/// Memory for a list of what follows.
+/// Memory for the list of blocks that follow the words.
 pub(super) type Parts<'a> = [MaybeUninit<Block<'a>>; PARTS];
 
 /// A record under construction.
@@ -54,27 +59,28 @@ pub(super) struct Stage<'a> {
 }
 
 impl<'a> Stage<'a> {
-    /// Words that nothing was written to.
+    /// Words before anything was written to them.
     pub(super) const EMPTY: Words = [const { MaybeUninit::uninit() }; WORDS];
 
-    /// Nothing yet. [`begin`](Self::begin) comes next.
+    /// Creates an empty stage; [`begin`](Self::begin) comes next.
     #[inline(always)]
     pub(super) const fn new(words: &'a mut Words) -> Self {
         Self { words, filled: 0, parts: &mut [], count: 0, rest: &[], behind: 0 }
     }
 
-    /// The same with room for items of any size and for any list of blocks.
+    /// Creates an empty stage with room for items of any size and for any list of blocks.
     pub(super) const fn with_parts(words: &'a mut Words, parts: &'a mut Parts<'a>) -> Self {
         Self { words, filled: 0, parts, count: 0, rest: &[], behind: 0 }
     }
 
-    /// Begins a record with these words (little-endian), behind room for the prefix.
+    /// Begins a record with these words (little-endian), after room for the prefix.
     #[inline(always)]
     pub(super) fn begin<const N: usize>(&mut self, head: [u64; N]) {
         const { assert!(PREFIX_BYTES == 16 && PREFIX_BYTES + N * 8 <= CAPACITY) };
         self.words[0].write(0);
         self.words[1].write(0);
-        // By index, so that the loop is unrolled and the words go from registers to where they stay.
+        // By index, so that the loop is unrolled and the words go from registers to their final
+        // place.
         #[allow(clippy::needless_range_loop)]
         for i in 0..N {
             self.words[2 + i].write(head[i].to_le());
@@ -88,27 +94,27 @@ impl<'a> Stage<'a> {
         self.words[2].write(word.to_le());
     }
 
-    /// Overwrites the provider of an event header (at 0x18).
+    /// Overwrites the provider in an event header (at 0x18).
     pub(super) fn set_provider(&mut self, words: [u64; 2]) {
         self.words[2 + 3].write(words[0].to_le());
         self.words[2 + 4].write(words[1].to_le());
     }
 
-    /// Bytes of the record so far.
+    /// Returns the bytes of the record so far.
     #[inline(always)]
     pub(super) fn size(&self) -> usize {
         self.filled - PREFIX_BYTES + self.behind
     }
 
-    /// Appends a part of an item; a small one is copied now. Only with parts.
+    /// Appends a part of an item; copies it now if it is small. Only with parts.
     pub(super) fn push(&mut self, bytes: &'a [u8]) {
         if self.count != 0 || !self.copy_small_one(bytes) {
             self.push_part(Block::new(bytes));
         }
     }
 
-    /// Appends the payload, which is the last that is appended: small blocks are copied now, from the first large one on they are copied when the record is
-    /// written.
+    /// Appends the payload, after which nothing is appended. Small blocks are copied now; from the
+    /// first large one on, blocks are copied when the record is written.
     #[inline(always)]
     pub(super) fn push_payload(&mut self, blocks: &'a [Block<'a>]) {
         if self.count != 0 {
@@ -123,7 +129,8 @@ impl<'a> Stage<'a> {
             if bytes.len() > SMALL || filled + bytes.len() > CAPACITY {
                 break;
             }
-            // SAFETY: `filled + len <= CAPACITY`, so the bytes lie inside `words`, which is borrowed mutably; `bytes` cannot overlap it.
+            // SAFETY: `filled + len <= CAPACITY`, so the bytes lie inside `words`, which is
+            // borrowed mutably; `bytes` cannot overlap it.
             unsafe { copy_small(base.add(filled), bytes) };
             filled += bytes.len();
             staged += 1;
@@ -133,14 +140,15 @@ impl<'a> Stage<'a> {
         self.behind = self.rest.iter().fold(0, |sum, block| sum.saturating_add(block.len()));
     }
 
-    /// The same of a list in which other blocks than payload stand. Only with parts.
+    /// Appends the payload of a list that also contains other blocks. Only with parts.
     pub(super) fn push_payload_among(&mut self, blocks: &'a [Block<'a>]) {
         for block in blocks.iter().filter(|block| block.kind() == 0) {
             self.push(block.bytes());
         }
     }
 
-    /// Whether the bytes were copied behind what is staged.
+    /// Copies the bytes after the staged ones if they are small and fit, and returns whether it
+    /// did.
     fn copy_small_one(&mut self, bytes: &[u8]) -> bool {
         let fits = bytes.len() <= SMALL && self.filled + bytes.len() <= CAPACITY;
         if fits {
@@ -151,24 +159,28 @@ impl<'a> Stage<'a> {
         fits
     }
 
-    /// Whether items with so many bytes, heads and padding included, can be staged by [`stage_items`](Self::stage_items).
+    /// Returns whether [`stage_items`](Self::stage_items) has room for items of this size,
+    /// including heads and padding.
     #[inline(always)]
     pub(super) const fn has_room_for_items(bytes: usize) -> bool {
         bytes <= CAPACITY - PREFIX_BYTES - event::SIZE
     }
 
-    /// Appends extended items to an event header, each a head, data and zeros up to a multiple of eight. Nothing stands behind the header yet, and
-    /// [`has_room_for_items`](Self::has_room_for_items) of all of them.
+    /// Appends extended data items to an event header, each a head, data and zeros up to a multiple
+    /// of eight. Nothing may follow the header yet, and
+    /// [`has_room_for_items`](Self::has_room_for_items) must hold for all of them.
     ///
-    /// They are staged in whole words: a word that is put together from two stores would have to wait for both when it is copied on.
+    /// They are staged in whole words: a word composed by two stores would have to wait for both
+    /// when it is copied on.
     #[inline(always)]
     pub(super) fn stage_items(&mut self, items: [Option<(u64, &[u8])>; 2], last: Option<[u64; 3]>) {
         let base = self.words.as_mut_ptr().cast::<u8>();
         let mut filled = PREFIX_BYTES + event::SIZE;
         debug_assert_eq!(self.filled, filled);
         for (head, data) in items.into_iter().flatten() {
-            // SAFETY: the caller asked for room; the header is whole words, and so is each item, so all ends at `CAPACITY` at the latest. `words` is
-            // borrowed mutably, so `data` does not overlap it.
+            // SAFETY: the caller checked the room; header and items are whole words, so everything
+            // ends at `CAPACITY` at the latest. `words` is borrowed mutably, so `data` does not
+            // overlap it.
             unsafe {
                 base.add(filled).cast::<u64>().write(head.to_le());
                 copy_padded(base.add(filled + ITEM_HEAD), data);
@@ -184,7 +196,8 @@ impl<'a> Stage<'a> {
     }
 
     fn push_part(&mut self, block: Block<'a>) {
-        // The callers bound the number of blocks; a part too many would be a record of a wrong length, hence no silent drop.
+        // The callers bound the number of blocks; an excess part would give a record of a wrong
+        // length, hence no silent drop.
         debug_assert!(self.count < self.parts.len());
         if let Some(part) = self.parts.get_mut(self.count)
             && block.len() != 0
@@ -195,18 +208,21 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// The record as the transport takes it.
+    /// Returns the record in the form that the transport writes.
     #[inline(always)]
     pub(super) fn gather(&mut self) -> Gather<'_> {
         let base = self.words.as_mut_ptr().cast::<u8>();
-        // SAFETY: `filled <= CAPACITY`, and `words` holds eight bytes more. The write completes the last word (invariant 2), so
-        // that all bytes of `words[..ceil(filled / 8)]` are initialised.
+        // SAFETY: `filled <= CAPACITY`, and `words` holds eight bytes more. The write completes the
+        // last word (invariant 2), so that all bytes of `words[..ceil(filled / 8)]` are
+        // initialised.
         unsafe { base.add(self.filled).cast::<u64>().write_unaligned(0) };
-        // SAFETY: invariant 1; any bits are a u64; the slice borrows `self` mutably through the result.
+        // SAFETY: invariant 1; any bits are a u64; the slice borrows `self` mutably through the
+        // result.
         let staged = unsafe {
             std::slice::from_raw_parts_mut(self.words.as_mut_ptr().cast::<u64>(), self.filled.div_ceil(8))
         };
-        // SAFETY: the first `count` parts were written by `push_part`, the only place that raises `count`.
+        // SAFETY: the first `count` parts were written by `push_part`, the only place that raises
+        // `count`.
         let parts =
             unsafe { std::slice::from_raw_parts(self.parts.as_ptr().cast::<Block<'a>>(), self.count) };
         let rest = if parts.is_empty() { self.rest } else { parts };
@@ -214,7 +230,8 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// Copies up to [`SMALL`] bytes by a few moves that may overlap: a call to the general `memcpy` costs more than the rest of the gathering.
+/// Copies up to [`SMALL`] bytes by a few moves that may overlap: a call to the general `memcpy`
+/// costs more than the rest of the gathering.
 ///
 /// # Safety
 ///
@@ -222,7 +239,7 @@ impl<'a> Stage<'a> {
 #[inline(always)]
 unsafe fn copy_small(to: *mut u8, from: &[u8]) {
     let (at, n) = (from.as_ptr(), from.len());
-    // SAFETY: each move covers bytes inside `0..n` of both, by the condition it stands under.
+    // SAFETY: each move covers bytes inside `0..n` of both, by the condition of its branch.
     unsafe {
         match n {
             8 => step::<8>(to, at),
@@ -253,15 +270,17 @@ unsafe fn copy_small(to: *mut u8, from: &[u8]) {
     }
 }
 
-/// Copies bytes in whole words, the last one completed by zeros: no byte of the target is stored twice.
+/// Copies bytes in whole words, the last one completed by zeros, and stores no target byte twice.
 ///
 /// # Safety
 ///
-/// `to` is valid for writes of `from.len()` bytes up to a multiple of eight, and does not overlap `from`.
+/// `to` is valid for writes of `from.len()` bytes rounded up to a multiple of eight, and does not
+/// overlap `from`.
 #[inline(always)]
 unsafe fn copy_padded(to: *mut u8, from: &[u8]) {
     let (at, n) = (from.as_ptr(), from.len());
-    // SAFETY: each read covers bytes inside `0..n`, by the condition it stands under; each write the same places, and the last one the rest of its word.
+    // SAFETY: each read covers bytes inside `0..n`, by the condition of its branch; each write
+    // covers the same range, and the last one the rest of its word.
     unsafe {
         if n < 8 {
             let mut last = [0; 8];
@@ -349,7 +368,7 @@ mod tests {
             for more in [0, 3, 8, 80] {
                 let bytes = ITEM_HEAD + length + 7 + ITEM_HEAD + more + 7 + ITEM_HEAD + 16 + b"tail".len();
                 assert!(Stage::has_room_for_items(bytes));
-                // What is not written must not be seen.
+                // Memory that was not written must not show.
                 let mut words = [MaybeUninit::new(u64::MAX); WORDS];
                 let mut stage = Stage::new(&mut words);
                 stage.begin([7; 10]);

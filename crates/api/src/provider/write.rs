@@ -1,26 +1,34 @@
 //! Writing one event to every session that wants it.
 //!
 //! ```text
-//!   handle? enabled? parameters? ──▶ forked? ──▶ header, items, small blocks on the stack ──▶ for each session that wants it: its outlet
+//!   handle? enabled? parameters? ──▶ forked? ──▶ header, items, small blocks on the stack
+//!     ──▶ for each session that wants it: its outlet
 //! ```
 //!
-//! The bytes are those of the file (`traceweir_format::header::event`), but for the time stamp and the process id, which are left zero: whoever owns the
-//! session fills them in. Extended items come in this order: traits (12), schema (11), related activity (1), event key (10), stack (6). Where the traits name a
-//! GUID to decode by, that one stands in the header, and the provider's own in an item (14) in front of all others.
+//! The bytes are those of the file (`traceweir_format::header::event`), except for the time stamp
+//! and the process id, which stay zero: the owner of the session fills them in. Extended data items
+//! come in this order: traits (12), schema (11), related activity (1), event key (10), stack (6).
+//! If the traits name a GUID to decode by, the header has that GUID and an item (14) before all
+//! others has the provider's own.
 //!
 //! ```text
-//!   one session that asks for nothing but the event  ──▶ straight: from where the pieces lie into the ring (straight.rs)
-//!     not possible right now, or several sessions    ──▶ put together on the stack, then `deliver`
-//!   a session that asks for more, or large metadata  ──▶ put together in memory of a pool (scratch.rs), then `deliver`
+//!   one session that requests only events     ──▶ straight into the ring (straight.rs)
+//!     not possible now, or several sessions   ──▶ composed on the stack, then `deliver`
+//!   a session with more requests, or large    ──▶ composed in memory of a pool (scratch.rs),
+//!     metadata                                    then `deliver`
 //! ```
 //!
 //! Invariants
 //!
-//! 1. Nothing is allocated, no lock is taken, the system is called at most to wake a session's owner: a signal handler may write.
-//! 2. An event that was wanted ends up in a session's ring or in its count of losses, unless it is refused as wrong or too large for any session.
-//! 3. At most 2 KiB of stack are used, whatever the event has and sessions ask for: blocks stay where the caller described them, and what needs more room is put
-//!    together in a pool (scratch.rs). A pool that is empty is a loss like any other.
-//! 4. In a forked child that has not registered anew, no byte goes to a region of the parent; see `client::fork`.
+//! 1. A write allocates nothing and takes no lock, and calls the system at most to wake a session's
+//!    owner: a signal handler may write.
+//! 2. An event that a session wants ends up in the session's ring or in its count of lost events,
+//!    unless it is refused as invalid or too large for any session.
+//! 3. A write uses at most 2 KiB of stack, whatever the event contains and sessions request: blocks
+//!    stay where the caller described them, and larger records are composed in a pool (scratch.rs).
+//!    An exhausted pool counts as a lost event.
+//! 4. A forked child that has not registered again writes no byte to a region of the parent; see
+//!    `client::fork`.
 
 mod items;
 pub(super) mod straight;
@@ -47,18 +55,19 @@ use crate::client::outlets;
 use items::item_word;
 pub(super) use items::{Extras, Items, item_head};
 
-/// What the first word of a header says besides size and flags.
+/// The bits of the first header word other than size and flags.
 const MARKER: u64 = (HeaderType::EVENT_HEADER64.0 as u64) << 16 | 0xC0 << 24;
 
-/// Blocks that one event may have.
+/// Maximum number of blocks of one event.
 pub const MAX_BLOCKS: usize = 128;
 
-/// Bytes of the usual items besides traits and metadata: heads and padding of both, and a related activity.
+/// Bytes of the usual items besides traits and metadata: heads and padding of both, and a related
+/// activity.
 const ITEMS_AROUND: usize = 2 * (ITEM_HEAD + 7) + ITEM_HEAD + 16;
-/// Bytes of strings that are written from the stack.
+/// Maximum size in bytes of a string that is written from the stack.
 const SHORT_STRING: usize = 256;
 
-/// What is written, besides what the registration knows.
+/// An event as its caller passed it.
 #[derive(Clone, Copy)]
 pub(super) struct Event<'a> {
     pub(super) descriptor: &'a EventDescriptor,
@@ -66,9 +75,9 @@ pub(super) struct Event<'a> {
     pub(super) metadata: Option<&'a [u8]>,
     pub(super) activity: Option<&'a Guid>,
     pub(super) related: Option<&'a Guid>,
-    /// The payload where it lies.
+    /// The payload blocks in the caller's memory.
     pub(super) data: &'a [Block<'a>],
-    /// Blocks that are no payload stand in `data`, too, and are left out.
+    /// `data` also contains blocks other than payload, which are skipped.
     pub(super) is_mixed: bool,
 }
 
@@ -83,7 +92,7 @@ impl<'a> Event<'a> {
         Self { descriptor, flags: 0, metadata: None, activity: None, related: None, data, is_mixed: false }
     }
 
-    /// The blocks of payload, one after the other.
+    /// Iterates over the payload blocks in order.
     pub(super) fn payload(&self) -> Payload<'a> {
         Payload { blocks: self.data.iter(), is_mixed: self.is_mixed }
     }
@@ -106,74 +115,80 @@ impl<'a> Iterator for Payload<'a> {
     }
 }
 
-/// What a caller gives with one event in place of what the registration or the session's owner knows.
+/// Values that a caller passes with one event in place of those of the registration or session.
 ///
-/// Apart from [`Event`], and looked at in functions of its own: the usual event has none of it and pays for none.
+/// They are separate from [`Event`], and handled in separate functions, so that the usual event
+/// does not pay for them.
 #[derive(Clone, Copy)]
-pub(super) struct Given<'a> {
+pub(super) struct Overrides<'a> {
     /// The provider's metadata, for a registration without traits.
     pub(super) traits: &'a [u8],
-    /// The time stamp, in the clock of the session.
+    /// The time stamp in the clock of the session.
     pub(super) stamp: Option<u64>,
-    /// Functions of this library between the caller and the frame that the event lies in.
+    /// Number of library functions between the caller and the frame that holds the event.
     pub(super) depth: usize,
 }
 
-impl Given<'_> {
-    pub(super) const NOTHING: Self = Self { traits: &[], stamp: None, depth: 0 };
+impl Overrides<'_> {
+    pub(super) const NONE: Self = Self { traits: &[], stamp: None, depth: 0 };
 
-    /// Flags of a record in the ring.
+    /// Returns the flags of the record in the ring.
     #[inline(always)]
     pub(super) fn ring_flags(&self) -> u16 {
         if self.stamp.is_some() { KEEP_STAMP } else { 0 }
     }
 }
 
-/// Writes an event that the hot words let through.
+/// Writes an event that passed the hot words.
 #[inline(always)]
 pub(super) fn write(slot: &Slot, what: &Event<'_>) -> Result<(), WriteError> {
-    // Before there is a frame for the record: what a filter keeps back costs a fraction of what is written.
-    let Some(asked) = asked(slot, what) else { return Ok(()) };
-    // Laid down only now, where it is written.
+    // Before a frame for the record exists: an event that a filter rejects costs a fraction of a
+    // write.
+    let Some(passed_cell) = check_filters(slot, what) else { return Ok(()) };
+    // Copied to the stack only now, when it is written.
     let what = *what;
-    write_wanted(slot, &what, asked)
+    write_wanted(slot, &what, passed_cell)
 }
 
-/// The cell of an only session's filters if they let the event through, 0 where nobody was asked or several were; `None` where nobody wants it.
+/// Checks the filters if every session has some. Returns the cell of the only session's filters if
+/// they pass the event, 0 if there are no filters on all sessions or several sessions, and `None`
+/// if no session wants the event.
 ///
-/// The answer is for these filters alone: sessions come and go between this look at them and the next.
+/// The result holds for these filters only: sessions come and go until the next check.
 #[inline(always)]
-pub(super) fn asked(slot: &Slot, what: &Event<'_>) -> Option<u16> {
+pub(super) fn check_filters(slot: &Slot, what: &Event<'_>) -> Option<u16> {
     let Some(only) = slot.filters_of_all() else { return Some(0) };
     filter::wanted(slot, only, what).then_some(only)
 }
 
 #[inline(never)]
-fn write_wanted(slot: &Slot, what: &Event<'_>, asked: u16) -> Result<(), WriteError> {
+fn write_wanted(slot: &Slot, what: &Event<'_>, passed_cell: u16) -> Result<(), WriteError> {
     let Some(blocks) = Blocks::of_slices(what.data) else { return too_large(what) };
-    if straight::write_blocks(slot, what, blocks, asked) {
+    if straight::write_blocks(slot, what, blocks, passed_cell) {
         return Ok(());
     }
-    let given = &Given::NOTHING;
-    staged(slot, what, given, asked, Except::default())
+    let overrides = &Overrides::NONE;
+    staged(slot, what, overrides, passed_cell, Except::default())
 }
 
-/// A block is larger than any record.
+/// Returns the error for an event with a block larger than any record.
 #[cold]
 fn too_large(what: &Event<'_>) -> Result<(), WriteError> {
     Err(if what.data.len() > MAX_BLOCKS { WriteError::InvalidParameter } else { WriteError::TooLarge })
 }
 
-/// Writes an event whose blocks are described already; `what` has none. The caller has asked for its level and keyword.
-// Blocks are added up where they are made: as a rule the compiler knows most of their sizes there.
+/// Writes an event whose blocks are described already; `what` has none. The caller has checked
+/// level and keyword.
+// The sizes are added up where the blocks are made: the compiler usually knows most of them there.
 #[inline(always)]
 pub(super) fn write_blocks(slot: &Slot, what: &Event<'_>, blocks: Blocks<'_>) -> Result<(), WriteError> {
-    let Some(asked) = asked(slot, what) else { return Ok(()) };
+    let Some(passed_cell) = check_filters(slot, what) else { return Ok(()) };
     let what = *what;
-    write_wanted_blocks(slot, &what, blocks, asked)
+    write_wanted_blocks(slot, &what, blocks, passed_cell)
 }
 
-/// The same of a self-described event without activities of its own. All that is handed on is in registers.
+/// Like [`write_blocks`], for a self-described event without activity ids. All arguments fit in
+/// registers.
 #[inline(always)]
 pub(super) fn write_described(
     slot: &Slot,
@@ -201,8 +216,8 @@ fn write_wanted_described(
         return Ok(());
     }
     let event = Event { metadata: Some(metadata), ..Event::new(descriptor, &[]) };
-    let Some(asked) = asked(slot, &event) else { return Ok(()) };
-    write_longer(slot, &event, blocks, asked)
+    let Some(passed_cell) = check_filters(slot, &event) else { return Ok(()) };
+    write_longer(slot, &event, blocks, passed_cell)
 }
 
 #[inline(never)]
@@ -210,56 +225,70 @@ fn write_wanted_blocks(
     slot: &Slot,
     what: &Event<'_>,
     blocks: Blocks<'_>,
-    asked: u16,
+    passed_cell: u16,
 ) -> Result<(), WriteError> {
-    if straight::write_blocks(slot, what, blocks, asked) {
+    if straight::write_blocks(slot, what, blocks, passed_cell) {
         return Ok(());
     }
-    write_longer(slot, what, blocks, asked)
+    write_longer(slot, what, blocks, passed_cell)
 }
 
-/// The longer way of an event whose blocks are described. Part of whoever calls it, which is one function below the program's.
+/// Writes an event with described blocks through the pool or stack. Inlined into its callers, which
+/// are one function below the program's.
 #[inline(always)]
-fn write_longer(slot: &Slot, what: &Event<'_>, blocks: Blocks<'_>, asked: u16) -> Result<(), WriteError> {
-    let given = Given { depth: 1, ..Given::NOTHING };
-    write_given(slot, &Event { data: blocks.all(), ..*what }, &given, asked, Except::default())
-}
-
-/// Writes an event that came with more than an event usually does, and not to everybody. `asked` is what [`asked()`] said of it.
-#[inline(never)]
-pub(super) fn write_given(
+fn write_longer(
     slot: &Slot,
     what: &Event<'_>,
-    given: &Given<'_>,
-    asked: u16,
-    except: Except,
+    blocks: Blocks<'_>,
+    passed_cell: u16,
 ) -> Result<(), WriteError> {
-    staged(slot, what, given, asked, except)
+    let overrides = Overrides { depth: 1, ..Overrides::NONE };
+    write_with_overrides(
+        slot,
+        &Event { data: blocks.all(), ..*what },
+        &overrides,
+        passed_cell,
+        Except::default(),
+    )
 }
 
-/// The same, but not to everybody.
+/// Writes an event with overrides and excluded sessions. `passed_cell` is the result of
+/// [`check_filters`].
+#[inline(never)]
+pub(super) fn write_with_overrides(
+    slot: &Slot,
+    what: &Event<'_>,
+    overrides: &Overrides<'_>,
+    passed_cell: u16,
+    except: Except,
+) -> Result<(), WriteError> {
+    staged(slot, what, overrides, passed_cell, except)
+}
+
+/// Writes an event to all sessions except excluded ones.
 #[inline(never)]
 pub(super) fn write_except(slot: &Slot, what: &Event<'_>, except: Except) -> Result<(), WriteError> {
-    if asked(slot, what).is_none() {
+    if check_filters(slot, what).is_none() {
         return Ok(());
     }
     if Blocks::of_slices(what.data).is_none() {
         return too_large(what);
     }
-    let given = &Given::NOTHING;
-    staged(slot, what, given, 0, except)
+    let overrides = &Overrides::NONE;
+    staged(slot, what, overrides, 0, except)
 }
 
-/// Finds out who gets the event, has the record put together and written. Part of whoever calls it, which call stacks begin behind.
+/// Chooses the sessions, composes the record and writes it. Inlined into its callers, where call
+/// stacks begin.
 ///
-/// The record is put together in another function: filters and call stacks, which need more stack than others, are done with before there is a frame with a
-/// record in it, or are for records that lie in the pool.
+/// Another function composes the record: filters and call stacks, which need more stack than the
+/// rest, are finished before a frame holds a record, or work on records in the pool.
 #[inline(always)]
 fn staged(
     slot: &Slot,
     what: &Event<'_>,
-    given: &Given<'_>,
-    asked: u16,
+    overrides: &Overrides<'_>,
+    passed_cell: u16,
     except: Except,
 ) -> Result<(), WriteError> {
     if what.data.len() > MAX_BLOCKS {
@@ -270,31 +299,31 @@ fn staged(
         Writer::Forked(inherited) => in_forked_child(slot, what, inherited)?,
     };
     let mark = 0_u8;
-    let mut delivery = Delivery::new(slot, what, given, thread);
-    delivery.choose(except, asked);
+    let mut delivery = Delivery::new(slot, what, overrides, thread);
+    delivery.choose(except, passed_cell);
     if delivery.is_for_nobody() {
         return Ok(());
     }
-    if !delivery.is_rich() && is_small(slot, what, traits_of(slot, given)) {
+    if !delivery.is_rich() && is_small(slot, what, traits_of(slot, overrides)) {
         return write_from_stack(&mut delivery);
     }
     delivery.write_from_pool(std::hint::black_box(&raw const mark).addr())
 }
 
-/// Puts the record together in this function's frame.
+/// Composes the record in this function's frame and writes it.
 #[inline(never)]
 fn write_from_stack(delivery: &mut Delivery<'_>) -> Result<(), WriteError> {
-    let Delivery { slot, what, given, thread, .. } = *delivery;
+    let Delivery { slot, what, overrides, thread, .. } = *delivery;
     let mut words = Stage::EMPTY;
     let mut stage = Stage::new(&mut words);
-    let size = compose_small(&mut stage, slot, what, given, traits_of(slot, given), thread);
+    let size = compose_small(&mut stage, slot, what, overrides, traits_of(slot, overrides), thread);
     if size > MAX_RECORD {
         return Err(WriteError::TooLarge);
     }
     delivery.write_all(size, Source::Stack(&mut stage))
 }
 
-/// Writes a string as an event: UTF-16 with its terminator, no id, the thread's activity.
+/// Writes a string event: UTF-16 with its terminator, no id, the thread's activity.
 #[inline(never)]
 pub(super) fn write_string(slot: &Slot, level: u8, keyword: u64, text: &str) -> Result<(), WriteError> {
     let descriptor = EventDescriptor { level, keyword, ..EventDescriptor::default() };
@@ -309,14 +338,15 @@ pub(super) fn write_string(slot: &Slot, level: u8, keyword: u64, text: &str) -> 
         scratch = claim;
         fill(scratch.unwinding.work.bytes(), text)
     } else {
-        // One more than a record can have is enough to be refused by its size: a text of any length costs no more memory than that.
+        // One byte more than a record can have is enough to be refused by size, so a text of any
+        // length needs no more memory than that.
         long = units(text).take(MAX_RECORD + 1).collect::<Vec<u8>>();
         &long
     };
     write(slot, &Event { flags, ..Event::new(&descriptor, &[data]) })
 }
 
-/// A text in UTF-16 with its terminator, as far as there is room.
+/// Encodes a text as UTF-16 with its terminator, as far as there is room.
 #[inline(always)]
 fn fill<'a>(room: &'a mut [u8], text: &str) -> &'a [u8] {
     let mut length = 0;
@@ -327,31 +357,33 @@ fn fill<'a>(room: &'a mut [u8], text: &str) -> &'a [u8] {
     room.get(..length).unwrap_or(&[])
 }
 
-/// The same of a text that is UTF-16 already, for a façade whose function calls this.
+/// Like [`write_string`], for UTF-16 text from a façade whose function calls this.
 #[inline(never)]
 pub(super) fn write_wide_string(slot: &Slot, level: u8, keyword: u64, text: &[u8]) -> Result<(), WriteError> {
     let descriptor = EventDescriptor { level, keyword, ..EventDescriptor::default() };
     let flags = EVENT_HEADER_FLAG_STRING_ONLY;
-    let given = Given { depth: 1, ..Given::NOTHING };
+    let overrides = Overrides { depth: 1, ..Overrides::NONE };
     let (data, except) = ([text], Except::default());
     let event = Event { flags, ..Event::new(&descriptor, &data) };
-    // No closure here: it would be a function between the caller and the record in a build without optimization.
-    let Some(asked) = asked(slot, &event) else { return Ok(()) };
-    write_given(slot, &event, &given, asked, except)
+    // No closure here: it would be a function between the caller and the record in an unoptimized
+    // build.
+    let Some(passed_cell) = check_filters(slot, &event) else { return Ok(()) };
+    write_with_overrides(slot, &event, &overrides, passed_cell, except)
 }
 
 fn units(text: &str) -> impl Iterator<Item = u8> {
     text.encode_utf16().chain([0]).flat_map(u16::to_le_bytes)
 }
 
-/// The traits that an event carries: those of the registration, else those that came with it.
+/// Returns the traits that an event carries: those of the registration, else those of the call.
 #[inline(always)]
-pub(super) fn traits_of<'a>(slot: &Slot, given: &Given<'a>) -> &'a [u8] {
+pub(super) fn traits_of<'a>(slot: &Slot, overrides: &Overrides<'a>) -> &'a [u8] {
     let traits = slot.traits();
-    if traits.is_empty() { given.traits } else { traits }
+    if traits.is_empty() { overrides.traits } else { traits }
 }
 
-/// Whether a record without anything that only some sessions get has its items in the staged words, and its payload in one run of blocks.
+/// Returns whether the items of a plain record fit into the staged words and its payload is one run
+/// of blocks.
 #[inline(always)]
 fn is_small(slot: &Slot, what: &Event<'_>, traits: &[u8]) -> bool {
     let bytes = traits.len().saturating_add(what.metadata.map_or(0, <[u8]>::len));
@@ -359,17 +391,17 @@ fn is_small(slot: &Slot, what: &Event<'_>, traits: &[u8]) -> bool {
     !is_decoded_otherwise && !what.is_mixed && Stage::has_room_for_items(bytes.saturating_add(ITEMS_AROUND))
 }
 
-/// The record of such an event; how many bytes it has.
+/// Composes the record of such an event and returns its size in bytes.
 #[inline(always)]
 fn compose_small<'a>(
     stage: &mut Stage<'a>,
     slot: &Slot,
     what: &Event<'a>,
-    given: &Given<'_>,
+    overrides: &Overrides<'_>,
     traits: &[u8],
     thread: u32,
 ) -> usize {
-    stage.begin(header(slot, what, given, thread));
+    stage.begin(header(slot, what, overrides, thread));
     if traits.is_empty() && what.metadata.is_none() && what.related.is_none() {
         return finish(stage, what, 0);
     }
@@ -387,7 +419,7 @@ fn compose_small<'a>(
     finish(stage, what, EVENT_HEADER_FLAG_EXTENDED_INFO)
 }
 
-/// Appends the payload and says what the record is.
+/// Appends the payload, writes the first header word and returns the size in bytes.
 #[inline(always)]
 fn finish<'a>(stage: &mut Stage<'a>, what: &Event<'a>, flags: u16) -> usize {
     if what.is_mixed {
@@ -399,17 +431,18 @@ fn finish<'a>(stage: &mut Stage<'a>, what: &Event<'a>, flags: u16) -> usize {
     stage.size()
 }
 
-/// The same with any items. A record with more than [`MAX_RECORD`] says something wrong about its size.
+/// Like [`compose_small`], with any items. The size field of a record above [`MAX_RECORD`] is
+/// wrong.
 #[inline(never)]
 pub(super) fn compose<'a>(
     stage: &mut Stage<'a>,
     slot: &Slot,
     what: &Event<'a>,
-    given: &Given<'_>,
+    overrides: &Overrides<'_>,
     thread: u32,
     items: &'a Items<'a>,
 ) -> usize {
-    stage.begin(header(slot, what, given, thread));
+    stage.begin(header(slot, what, overrides, thread));
     if items.any {
         if !items.traits.1.is_empty()
             && let Some(decoding) = slot.decoding()
@@ -421,9 +454,10 @@ pub(super) fn compose<'a>(
     finish(stage, what, if items.any { EVENT_HEADER_FLAG_EXTENDED_INFO } else { 0 })
 }
 
-/// EVENT_HEADER as words, but for the first; the offsets are those of `traceweir_format::header::event`.
+/// Returns EVENT_HEADER as words, except for the first word; the offsets are those of
+/// `traceweir_format::header::event`.
 #[inline(always)]
-fn header(slot: &Slot, what: &Event<'_>, given: &Given<'_>, thread: u32) -> [u64; event::SIZE / 8] {
+fn header(slot: &Slot, what: &Event<'_>, overrides: &Overrides<'_>, thread: u32) -> [u64; event::SIZE / 8] {
     let provider = slot.provider_words();
     let d = what.descriptor;
     let descriptor = u64::from(d.id)
@@ -436,7 +470,7 @@ fn header(slot: &Slot, what: &Event<'_>, given: &Given<'_>, thread: u32) -> [u64
         Some(id) => id.to_words(),
         None => activity::current().to_words(),
     };
-    let stamp = given.stamp.unwrap_or(0);
+    let stamp = overrides.stamp.unwrap_or(0);
     [
         0,
         u64::from(thread),
@@ -451,34 +485,37 @@ fn header(slot: &Slot, what: &Event<'_>, given: &Given<'_>, thread: u32) -> [u64
     ]
 }
 
-/// The provider is one thing, what its events are decoded by another.
+/// Sets the GUID to decode by, which differs from the provider.
 #[cold]
 fn decode_by(stage: &mut Stage<'_>, decoding: &'static Decoding) {
     stage.set_provider(decoding.provider);
     stage.push(&decoding.control);
 }
 
-/// Counts the event in every session behind these outlets that wants it. Whether any does.
+/// Counts the event as lost in every session of these outlets that wants it, and returns whether
+/// any does.
 #[cold]
 fn count_lost(slot: &Slot, what: &Event<'_>, outlets: u64) -> bool {
     let mut any = false;
-    for wish in slot.wishes() {
-        if outlets & (1 << wish.outlet) != 0 && deliver::is_for(slot, &wish, what) {
-            outlets::get(wish.outlet).count_lost(wish.ticket);
+    for enable in slot.session_enables() {
+        if outlets & (1 << enable.outlet) != 0 && deliver::is_for(slot, &enable, what) {
+            outlets::get(enable.outlet).count_lost(enable.ticket);
             any = true;
         }
     }
     any
 }
 
-/// Counts an event for which there is no memory.
+/// Counts an event as lost because the pool is exhausted.
 #[cold]
 fn lose(slot: &Slot, what: &Event<'_>) -> Result<(), WriteError> {
     if count_lost(slot, what, u64::MAX) { Err(WriteError::NoRoom) } else { Ok(()) }
 }
 
-/// Before a forked child has registered anew: what the parent's sessions want is counted there as lost; a registration that has sessions of
-/// the child's own by now writes to those.
+/// Handles a write in a forked child that has not registered again.
+///
+/// The parent's sessions that want the event count it as lost. A registration with sessions of the
+/// child writes to those.
 #[cold]
 fn in_forked_child(slot: &Slot, what: &Event<'_>, inherited: u64) -> Result<u32, WriteError> {
     if count_lost(slot, what, inherited) { Err(WriteError::NoRoom) } else { Ok(fork::thread_id()) }

@@ -1,28 +1,30 @@
-//! Events that others are read by: whoever cuts a trace had better leave them in.
+//! Context events, which other events need to be understood: a cut trace should keep them.
 //!
 //! ```text
 //!   the trace itself       EventTrace class: build of the system, group masks
 //!   the machine            SystemConfig
-//!   what was there before  rundown of processes, threads and images (DCStart, DCEnd, defunct)
+//!   state before           rundown of processes, threads and images (DCStart, DCEnd, defunct)
 //!   call stacks            those that are stored once, for events that have their keys
-//!   ── above: with a hook ── below: without, as tools that merge write them, and sessions ──
-//!   where programs are     EventTrace class, binary paths
+//!   ── above: with a hook ── below: without, as merging tools and sessions write them ──
+//!   paths of programs      EventTrace class, binary paths
 //!   the machine            SysConfigEx
 //!   schemas                EventMetadata, manifests of EventSource
 //!   identities of images   ImageID
 //! ```
 //!
-//! A hook is what no process writes: so none gets an event past a filter by a class of the kernel. What stands below the line a process can write, and it is kept: such an event adds a description, not a fact.
+//! No process can write an event with a hook, so none gets an event past a filter by using a kernel
+//! class. Processes can write the events below the line, and they are kept: such an event adds a
+//! description, not a fact.
 
 use traceweir_format::binary_path;
 use traceweir_format::header::{Family, Record};
 use traceweir_format::spec::event::class;
 use traceweir_format::stack_key::Definitions;
 
-/// DCStart, DCEnd, and of processes those that have ended but are still referred to.
+/// DCStart, DCEnd, and the rundown of processes that have ended but are still referred to.
 const RUNDOWN: [u8; 3] = [3, 4, 39];
 
-/// Whether an event tells what other events mean, rather than that something happened.
+/// Returns whether an event describes other events, rather than something that happened.
 #[must_use]
 pub fn is_context(record: &Record<'_>) -> bool {
     let (class, opcode) = (record.provider(), record.descriptor().opcode);
@@ -63,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_process_writes_under_a_class_of_the_kernel_passes_no_filter() {
+    fn process_events_with_kernel_classes_are_no_context() {
         for class in [class::CONFIG, class::PROCESS, class::THREAD, class::IMAGE, class::STACK_WALK] {
             assert!([0, 3, 4, 10, 39, 0x22].iter().all(|opcode| !classic(class, *opcode)), "{class}");
         }
@@ -72,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_says_of_the_machine_and_stacks_that_are_stored_once_stay() {
+    fn machine_description_and_stored_stacks_are_context() {
         assert!(hooked(0x0303) && hooked(0x0503) && hooked(0x1404) && hooked(0x0008));
         assert!(hooked(0x1822) && hooked(0x1823) && hooked(0x1824));
         assert!(!hooked(0x0301) && !hooked(0x1820), "something that happened");

@@ -12,28 +12,29 @@ use traceweir_format::time::FileTime;
 use crate::consumer::Event;
 use crate::error::{Error, Result};
 
-/// What a new event is like.
+/// The kind of a new event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventKind {
-    /// With an EVENT header: provider, descriptor, activity.
+    /// An event with EVENT_HEADER: provider, descriptor, activity.
     Modern,
-    /// With the header of the older interface: class, opcode, level, version.
+    /// An event with the header of the older interface: class, opcode, level, version.
     Classic,
 }
 
-/// When an event happened.
+/// The time of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stamp {
-    /// By the clock of its input.
+    /// A stamp of its input's clock.
     Raw(i64),
-    /// By wall time.
+    /// A wall time.
     Wall(FileTime),
 }
 
 /// A copy of an event, or a new one, to be [injected](super::Output::inject).
 ///
-/// What a header has no place for is refused with `ERROR_NOT_SUPPORTED`, and nothing changes: kernel events have no provider of their own, only
-/// those of the newest kind an activity.
+/// A property that the header cannot hold is refused with `ERROR_NOT_SUPPORTED`, without a change:
+/// kernel events have no provider of their own, and only events of the newest kind have an
+/// activity.
 #[derive(Clone, Debug)]
 pub struct TraceEvent {
     pub(super) input: usize,
@@ -45,7 +46,7 @@ pub struct TraceEvent {
 }
 
 impl TraceEvent {
-    /// A copy of an event.
+    /// Copies an event.
     pub fn of(event: &Event<'_>) -> Result<Self> {
         let record = event.record;
         let mut bytes = Vec::new();
@@ -56,7 +57,7 @@ impl TraceEvent {
         Ok(Self { input: event.trace, cpu, stamp: Stamp::Raw(record.time()), family, bytes })
     }
 
-    /// A new event of an input, without a payload, on processor 0.
+    /// Creates an event of an input, without a payload, on processor 0.
     pub(super) fn new(input: usize, kind: EventKind, time: FileTime) -> Result<Self> {
         let mut bytes = Vec::new();
         let family = match kind {
@@ -72,9 +73,11 @@ impl TraceEvent {
         Ok(Self { input, cpu: 0, stamp: Stamp::Wall(time), family, bytes })
     }
 
-    /// An event from a record that was made by other means, with the headers of `traceweir_format` for instance; its stamp is one of the input's clock.
+    /// Creates an event from a record that was made by other means, for instance with the headers
+    /// of `traceweir_format`.
     ///
-    /// Status: `ERROR_FILE_CORRUPT` where the bytes are no record.
+    /// Its stamp is one of the input's clock. Fails with `ERROR_FILE_CORRUPT` if the bytes are not
+    /// a record.
     pub fn from_record(input: usize, cpu: u16, record: &[u8]) -> Result<Self> {
         let record = Record::parse(record, cpu)?;
         let mut bytes = Vec::new();
@@ -85,29 +88,31 @@ impl TraceEvent {
         Ok(event)
     }
 
-    /// The record as it stands. Its stamp is that of the original until it is written.
+    /// Returns the record. Its stamp is that of the original until it is written.
     pub fn record(&self) -> Result<Record<'_>> {
         Ok(Record::parse(&self.bytes, self.cpu)?)
     }
 
-    /// The record's bytes, padded.
+    /// Returns the record's bytes with padding.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// The family of its header.
+    /// Returns the family of the header.
     #[must_use]
     pub const fn family(&self) -> Family {
         self.family
     }
 
-    /// The input it belongs to.
+    /// Returns the index of the input.
     #[must_use]
     pub const fn input(&self) -> usize {
         self.input
     }
 
-    /// Another payload. Status: `ERROR_MORE_DATA` where a record cannot be as long as this one would be.
+    /// Replaces the payload.
+    ///
+    /// Fails with `ERROR_MORE_DATA` if the record would be too large.
     pub fn set_payload(&mut self, payload: &[u8]) -> Result<()> {
         let mut bytes = Vec::with_capacity(self.bytes.len());
         edit::with_payload(&self.record()?, payload, &mut bytes)?;
@@ -115,65 +120,69 @@ impl TraceEvent {
         Ok(())
     }
 
-    /// Another id, version, level and so on, as far as the header has them.
+    /// Sets id, version, level and so on, as far as the header has them.
     pub fn set_descriptor(&mut self, descriptor: &EventDescriptor) -> Result<()> {
         let done = edit::set_descriptor(&mut self.bytes, self.family, descriptor);
-        self.had(done, "descriptor")
+        self.check_supported(done, "descriptor")
     }
 
-    /// Another process.
+    /// Sets the process id.
     pub fn set_process_id(&mut self, process: u32) -> Result<()> {
         let done = edit::set_process_id(&mut self.bytes, self.family, process);
-        self.had(done || process == NO_ID, "process")
+        self.check_supported(done || process == NO_ID, "process")
     }
 
-    /// Another thread.
+    /// Sets the thread id.
     pub fn set_thread_id(&mut self, thread: u32) -> Result<()> {
         let done = edit::set_thread_id(&mut self.bytes, self.family, thread);
-        self.had(done || thread == NO_ID, "thread")
+        self.check_supported(done || thread == NO_ID, "thread")
     }
 
-    /// Other CPU times of the thread, in ticks of the timer.
+    /// Sets the CPU times of the thread, in ticks of the timer.
     pub fn set_thread_times(&mut self, kernel: u32, user: u32) -> Result<()> {
         let done = edit::set_cpu_times(&mut self.bytes, self.family, (kernel, user));
-        self.had(done, "CPU times")
+        self.check_supported(done, "CPU times")
     }
 
-    /// Another processor, 0 to 2047: that of its buffer. Status: `ERROR_INVALID_PARAMETER` beyond.
+    /// Sets the processor, 0 to 2047, whose buffer the event is written to.
+    ///
+    /// Fails with `ERROR_INVALID_PARAMETER` beyond.
     pub fn set_processor(&mut self, cpu: u16) -> Result<()> {
         if cpu > MAX_PROCESSOR {
-            let why = format!("processor {cpu}: the highest index is {MAX_PROCESSOR}");
-            return Err(Error::refused(Status::ERROR_INVALID_PARAMETER, why));
+            let reason = format!("processor {cpu}: the highest index is {MAX_PROCESSOR}");
+            return Err(Error::refused(Status::ERROR_INVALID_PARAMETER, reason));
         }
         self.cpu = cpu;
         Ok(())
     }
 
-    /// Another activity.
+    /// Sets the activity id.
     pub fn set_activity_id(&mut self, activity: &Guid) -> Result<()> {
         let done = edit::set_activity(&mut self.bytes, self.family, activity);
-        self.had(done, "activity")
+        self.check_supported(done, "activity")
     }
 
-    /// Another provider, class or message GUID.
+    /// Sets the provider, class or message GUID.
     pub fn set_provider_id(&mut self, provider: &Guid) -> Result<()> {
         let done = edit::set_provider(&mut self.bytes, self.family, provider);
-        self.had(done, "provider of its own")
+        self.check_supported(done, "provider of its own")
     }
 
-    /// Another wall time. The order of what is injected on a processor should be that of time; readers sort what is not.
+    /// Sets the wall time.
+    ///
+    /// Events should be injected on a processor in time order; readers sort others.
     pub fn set_time(&mut self, time: FileTime) -> Result<()> {
         let stamped = traceweir_format::header::time_of(&self.bytes, self.family).is_some();
-        self.had(stamped, "stamp")?;
+        self.check_supported(stamped, "stamp")?;
         self.stamp = Stamp::Wall(time);
         Ok(())
     }
 
-    fn had(&self, done: bool, what: &str) -> Result<()> {
+    fn check_supported(&self, done: bool, what: &str) -> Result<()> {
         if done {
             return Ok(());
         }
-        let why = format!("an event with a header of the family {:?} has no {what}", self.family);
-        Err(Error::refused(Status::ERROR_NOT_SUPPORTED, why))
+        let reason = format!("an event with a header of the family {:?} has no {what}", self.family);
+        Err(Error::refused(Status::ERROR_NOT_SUPPORTED, reason))
     }
 }

@@ -1,12 +1,14 @@
-//! The output on disk: another name until it is whole.
+//! The output on disk, under a temporary name until it is complete.
 //!
 //! ```text
-//!   create   .NAME.PID-N.part beside NAME, new: for its owner, and for the group where all inputs and what is replaced are; never for others
-//!   write    … a failure is remembered as the system said it
+//!   create   .NAME.PID-N.part beside NAME, new: readable by its owner, and by the group if all
+//!            inputs and the replaced file are; never by others
+//!   write    … keeps the system's error of a failure
 //!   commit   renamed to NAME                  dropped without it: removed
 //! ```
 //!
-//! A file that has to be new is so when it is committed: whatever somebody lays under its name meanwhile, a link above all, stays.
+//! A file that must be new is so at the commit: anything that got its name meanwhile, a link above
+//! all, stays.
 //!
 //! The folder is entered once, without following links that other users can change, and the file
 //! is created, renamed and removed in there.
@@ -26,49 +28,50 @@ use traceweir_format::spec::status::Status;
 
 use crate::error::{Error, Result};
 
-/// Tries for a name that nobody has.
+/// Number of attempts to find a free name.
 const TRIES: u32 = 100;
 
-/// A file that is not there yet under its name.
+/// A file that does not have its final name yet.
 #[derive(Debug)]
 pub(super) struct Part {
     file: File,
     folder: OwnedFd,
-    /// Its name in the folder until it is whole.
+    /// Temporary name in the folder.
     part: OsString,
-    /// Its path after that.
+    /// Final path.
     path: PathBuf,
-    /// Nothing may be called that.
+    /// The final name must be free.
     new: bool,
     committed: bool,
-    /// Why writing failed.
+    /// The error of a failed write.
     failure: Option<io::Error>,
 }
 
 impl Part {
-    /// Begins a file that will replace what is at `path`, unless that is one of the inputs or no plain file; a `new` one replaces nothing.
+    /// Creates a file that will replace the one at `path`, unless that is an input or not a regular
+    /// file; a `new` one replaces nothing.
     pub(super) fn create(path: &Path, inputs: &[PathBuf], new: bool) -> Result<Self> {
-        let settled = Self::check(path, inputs)?;
+        let resolved = Self::check(path, inputs)?;
         if new && path.symlink_metadata().is_ok() {
             return Err(taken(path));
         }
-        let path = if new { path.to_owned() } else { settled };
+        let path = if new { path.to_owned() } else { resolved };
         let folder = enter_folder(&path)?;
         let (file, part) = begin(&folder, &path, mode(&path, inputs))?;
         Ok(Self { file, folder, part, path, new, committed: false, failure: None })
     }
 
-    /// Where such a file goes, behind links.
+    /// Returns the path of such a file with links resolved.
     pub(super) fn check(path: &Path, inputs: &[PathBuf]) -> Result<PathBuf> {
-        let path = settle(path)?;
+        let path = resolve_output(path)?;
         if inputs.iter().any(|input| is_same_file(input, &path)) {
-            let why = format!("{} is an input; name another file for the output", path.display());
-            return Err(Error::refused(Status::ERROR_SHARING_VIOLATION, why));
+            let reason = format!("{} is an input; name another file for the output", path.display());
+            return Err(Error::refused(Status::ERROR_SHARING_VIOLATION, reason));
         }
         Ok(path)
     }
 
-    /// Puts the file in its place.
+    /// Gives the file its final name.
     pub(super) fn commit(&mut self) -> Result<()> {
         let name = self.path.file_name().unwrap_or_default();
         let renamed = if self.new {
@@ -86,7 +89,7 @@ impl Part {
         Ok(())
     }
 
-    /// The error of the system behind one of the writer's, where that is what it was.
+    /// Returns the system's error if it caused an error of the writer.
     pub(super) fn explain(&mut self, error: traceweir_format::Error) -> Error {
         match self.failure.take() {
             Some(source) => self.failed(source),
@@ -112,7 +115,7 @@ impl WriteAt for Part {
 impl Drop for Part {
     fn drop(&mut self) {
         if !self.committed {
-            // It may be gone already, and nobody is left to be told.
+            // It may be gone already, and there is no caller to report it to.
             let _ = unlinkat(&self.folder, &self.part, AtFlags::empty());
         }
     }
@@ -122,10 +125,11 @@ fn taken(path: &Path) -> Error {
     Error::refused(Status::ERROR_ALREADY_EXISTS, format!("{}: it is there already", path.display()))
 }
 
-/// Renames, but replaces nothing.
+/// Renames without replacing.
 fn rename_to_new(folder: &OwnedFd, from: &OsStr, to: &OsStr) -> io::Result<()> {
     match renameat_with(folder, from, folder, to, RenameFlags::NOREPLACE) {
-        // A file system that cannot: a second name is never given to what has one already, and follows no link.
+        // For a file system that cannot: a hard link never replaces an existing name, and follows
+        // no link.
         Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
             linkat(folder, from, folder, to, AtFlags::empty())?;
             Ok(unlinkat(folder, from, AtFlags::empty())?)
@@ -136,23 +140,23 @@ fn rename_to_new(folder: &OwnedFd, from: &OsStr, to: &OsStr) -> io::Result<()> {
 
 /// Resolves a link at the end of a path. Refuses what a file cannot replace, and links that other
 /// users can change.
-fn settle(path: &Path) -> Result<PathBuf> {
-    let bad = |why: &str| {
-        let why = format!("{}: {why}", path.display());
-        Err(Error::refused(Status::ERROR_BAD_PATHNAME, why))
+fn resolve_output(path: &Path) -> Result<PathBuf> {
+    let bad = |reason: &str| {
+        let reason = format!("{}: {reason}", path.display());
+        Err(Error::refused(Status::ERROR_BAD_PATHNAME, reason))
     };
     if path.file_name().is_none() {
-        return bad("the output needs the name of a file");
+        return bad("the output needs a file name");
     }
     match path.metadata() {
         Ok(there) if there.is_dir() => bad("this is a folder; name a file in it"),
-        Ok(there) if !there.is_file() => bad("this is no plain file, which the output has to be"),
-        // The target of a link is what the output replaces. Anything else is replaced by name.
+        Ok(there) if !there.is_file() => bad("the output must be a regular file"),
+        // The output replaces the target of a link. Anything else is replaced by name.
         Ok(_) if is_trusted_link(path)? => {
             path.canonicalize().map_err(|source| Error::File { path: path.to_owned(), source })
         }
-        // Nothing is there, or only a link to nothing: the way to it counts all the same. What the
-        // system refuses is reported when the file is created.
+        // There is nothing, or only a dangling link: the links on the path are checked all the
+        // same. Errors of the system are reported when the file is created.
         Err(_) => match is_trusted_link(path) {
             Err(error @ Error::Refused { .. }) => Err(error),
             _ => Ok(path.to_owned()),
@@ -170,7 +174,7 @@ fn user() -> u32 {
 }
 
 /// Enters the folder of a path. A link in it that other users can change, put there after
-/// [`settle`], is an error of the system.
+/// [`resolve_output`], is an error of the system.
 fn enter_folder(path: &Path) -> Result<OwnedFd> {
     let failed = |source| Error::File { path: path.to_owned(), source };
     let absolute = std::path::absolute(path).map_err(failed)?;
@@ -181,11 +185,12 @@ fn enter_folder(path: &Path) -> Result<OwnedFd> {
 }
 
 fn no_folder(path: &Path) -> Error {
-    let why = format!("{}: there is no such folder", path.display());
-    Error::refused(Status::ERROR_PATH_NOT_FOUND, why)
+    let reason = format!("{}: there is no such folder", path.display());
+    Error::refused(Status::ERROR_PATH_NOT_FOUND, reason)
 }
 
-/// Who may do what with the output, less the umask: as with files of sessions, but not more for the group than with any input and what is replaced.
+/// Returns the permissions of the output before the umask: like files of sessions, but for the
+/// group not more than any input and the replaced file have.
 fn mode(path: &Path, inputs: &[PathBuf]) -> u32 {
     let of_file =
         |path: &Path| path.metadata().ok().filter(|there| there.is_file()).map(|there| there.mode());
@@ -201,7 +206,7 @@ fn begin(folder: &OwnedFd, path: &Path, mode: u32) -> Result<(File, OsString)> {
     let mut last = io::Error::from(io::ErrorKind::AlreadyExists);
     for _ in 0..TRIES {
         let mut part = OsString::from(".");
-        // A name may have 255 bytes; what is added takes up to 30 of them.
+        // A name may have 255 bytes; the additions take up to 30 of them.
         match name.len() {
             0..=220 => part.push(name),
             _ => part.push("relog"),
@@ -217,7 +222,7 @@ fn begin(folder: &OwnedFd, path: &Path, mode: u32) -> Result<(File, OsString)> {
     Err(failed(last))
 }
 
-/// Whether two paths lead to one file, by whatever name.
+/// Returns whether two paths lead to the same file.
 fn is_same_file(a: &Path, b: &Path) -> bool {
     let identity = |path: &Path| path.metadata().ok().map(|m| (m.dev(), m.ino()));
     identity(a).is_some_and(|a| identity(b) == Some(a))
@@ -237,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_appears_when_it_is_whole_and_else_not_at_all() {
+    fn file_appears_only_when_complete() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("out.etl");
         fs::write(&path, "before").unwrap();
@@ -255,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_laid_under_the_name_of_a_new_file_meanwhile_stays() {
+    fn new_output_replaces_nothing_at_commit() {
         let folder = tempfile::tempdir().unwrap();
         let (path, precious) = (folder.path().join("out.etl"), folder.path().join("precious"));
         fs::write(&precious, "precious").unwrap();
@@ -274,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_is_told_as_such() {
+    fn full_disk_is_reported() {
         let folder = tempfile::tempdir().unwrap();
         let mut part = Part::create(&folder.path().join("out.etl"), &[], false).unwrap();
         part.file = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();

@@ -1,11 +1,14 @@
-//! What the header of the output says.
+//! The header of the output.
 //!
 //! ```text
-//!   one input    its own words                     several   those of the input that starts first, but for names, end and losses
-//!   start        as it was; a cut moves it up by whole seconds, as far as nothing is left from before; an event that was added moves it down
+//!   one input    its own header
+//!   several      that of the input that starts first, except for names, end and losses
+//!   start        unchanged; a cut moves it up by whole seconds, as far as no earlier event is
+//!                left; an added event moves it down
 //! ```
 //!
-//! No event that is kept comes before the start unless it did so before, so the log-file header is the first event in the order of time, too.
+//! No kept event comes before the start unless it did so in its input, so the log-file header is
+//! also the first event in time order.
 
 use traceweir_format::etl::Options;
 use traceweir_format::header::Record;
@@ -16,32 +19,33 @@ use traceweir_format::time::{Clock, ClockKind, FileTime, UNITS_PER_SECOND};
 use super::Settings;
 use super::input::Input;
 
-/// The largest buffers that are made without being asked for: readers of all ages take them.
+/// Maximum default buffer size: all readers accept it.
 const LARGEST: u32 = 1 << 20;
-/// Memory for the buffers of all processors, and the size that is always allowed: any record fits in, and 2,048 of them do.
+/// Memory for the buffers of all processors, and the size that is always allowed: any record fits
+/// into it, and 2,048 of them fit into the memory.
 const MEMORY: usize = 256 << 20;
 const SMALLEST: usize = 128 << 10;
-/// The longest name in the header, in characters.
+/// Maximum length of a name in the header, in characters.
 const LONGEST_NAME: usize = 1024;
 
-/// Whether two clocks give each stamp the same wall time.
+/// Returns whether two clocks give each stamp the same wall time.
 pub(super) fn agree(a: &Clock, b: &Clock) -> bool {
     let same_kind = a.kind == b.kind && a.rate == b.rate;
     same_kind && (a.kind == ClockKind::SystemTime || b.file_time(a.anchor) == a.start)
 }
 
-/// How far back the events of the output go.
+/// The earliest times of the output's events.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reach {
-    /// Nothing from before is wanted.
+    /// The earliest wanted time.
     from: Option<FileTime>,
-    /// The earliest of all stamps, and of those that were injected.
+    /// The earliest of all stamps, and of the injected ones.
     earliest: i64,
     injected: i64,
 }
 
 impl Reach {
-    /// Of an output that has nothing yet but these records in its header buffer.
+    /// Starts with the records of the header buffer.
     pub(super) fn new(from: Option<FileTime>, front: &[Vec<u8>]) -> Self {
         let times = front.iter().filter_map(|bytes| Some(Record::parse(bytes, 0).ok()?.time()));
         Self { from, earliest: times.min().unwrap_or(i64::MAX), injected: i64::MAX }
@@ -56,7 +60,8 @@ impl Reach {
         self.injected = self.injected.min(time);
     }
 
-    /// The clock with the start that the header tells: moved by whole seconds, which every clock counts without a remainder.
+    /// Returns the clock with the start for the header: moved by whole seconds, which every clock
+    /// counts without a remainder.
     pub(super) fn start(&self, clock: &Clock) -> Clock {
         let seconds = |time: FileTime| time.0.saturating_sub(clock.start.0).div_euclid(UNITS_PER_SECOND);
         let of_stamp = |raw: i64| if raw == i64::MAX { i64::MAX } else { seconds(clock.file_time(raw)) };
@@ -72,12 +77,12 @@ impl Reach {
     }
 }
 
-/// Whether a record names the system of its trace, as opposed to telling of its events.
+/// Returns whether a record names the system of its trace.
 pub(super) fn names_system(record: &Record<'_>) -> bool {
     record.hook() == Some(BUILD_HOOK)
 }
 
-/// Whether two inputs are of one run of one machine.
+/// Returns whether two inputs are of one run of one machine.
 pub(super) fn are_of_one_machine(a: &Input, b: &Input) -> bool {
     let machine = |input: &Input| {
         let header = &input.header;
@@ -87,7 +92,7 @@ pub(super) fn are_of_one_machine(a: &Input, b: &Input) -> bool {
     machine(a) == machine(b)
 }
 
-/// The end of all inputs; `None` where one has none, or where only the events can tell.
+/// Returns the end of all inputs; `None` if one has none, or if the events determine it.
 pub(super) fn end_of(inputs: &[Input], settings: &Settings) -> Option<FileTime> {
     if settings.to.is_some() || inputs.iter().any(|input| input.header.end_time.0 == 0) {
         return None;
@@ -95,7 +100,7 @@ pub(super) fn end_of(inputs: &[Input], settings: &Settings) -> Option<FileTime> 
     inputs.iter().map(|input| input.header.end_time).max()
 }
 
-/// The words of the first input, for all.
+/// Returns the writer options, from the first input and the settings.
 pub(super) fn options(inputs: &[Input], first: &Input, settings: &Settings) -> Options {
     let (header, clock) = (&first.header, &first.clock);
     let (session_name, file_name) = match inputs {
@@ -111,10 +116,10 @@ pub(super) fn options(inputs: &[Input], first: &Input, settings: &Settings) -> O
         log_file_mode: EVENT_TRACE_FILE_MODE_SEQUENTIAL | EVENT_TRACE_RELOG_MODE,
         session_name: name(session_name),
         file_name: name(file_name),
-        // Older systems had other buffers than the ones that are written.
+        // The written buffers do not exist in older systems.
         os_version: if major >= 6 { [major, minor] } else { [6, 0] },
         build: header.provider_version,
-        // Raised where events need more.
+        // Raised if events need more.
         processors: header.processors.clamp(1, 2048),
         cpu_speed_mhz: if clock.kind == ClockKind::CpuCycles { megahertz } else { header.cpu_speed_mhz }
             .max(1),
@@ -138,10 +143,11 @@ pub(super) fn options(inputs: &[Input], first: &Input, settings: &Settings) -> O
     }
 }
 
-/// A size that all records of the inputs fit in: of their largest buffers, as far as that is believable and all processors can have one.
+/// Returns a size that fits all records of the inputs: that of their largest buffers, as far as it
+/// is plausible and all processors can have one.
 fn buffer_size(inputs: &[Input]) -> u32 {
-    let said = |input: &Input| input.header.plausible_buffer_size().unwrap_or(0).max(input.largest);
-    let largest = inputs.iter().map(said).max().unwrap_or(0);
+    let size = |input: &Input| input.header.plausible_buffer_size().unwrap_or(0).max(input.largest);
+    let largest = inputs.iter().map(size).max().unwrap_or(0);
     let processors = inputs.iter().map(|input| input.processors).fold(1, usize::saturating_add);
     let share = u32::try_from((MEMORY / processors).max(SMALLEST)).unwrap_or(LARGEST);
     largest.clamp(1024, LARGEST).min(share).next_multiple_of(1024)

@@ -1,4 +1,4 @@
-//! What the output has to know of an input.
+//! The properties of an input that the output needs.
 
 use traceweir_format::buffer::{BufferHeader, HEADER_SIZE, Records};
 use traceweir_format::etl::{self, ReadAt};
@@ -10,28 +10,29 @@ use traceweir_format::wire::align8;
 use crate::consumer::Trace;
 use crate::error::Result;
 
-/// The largest header buffer that is looked at for further records, and how many are kept in front.
+/// Maximum size of a header buffer that is searched for further records, and number of them that
+/// are kept in front.
 const MAX_FRONT: usize = 1 << 20;
 const MAX_FRONT_RECORDS: usize = 256;
 
-/// What a trace says about itself, for an [`Output`](super::Output).
+/// The properties of a trace that an [`Output`](super::Output) needs.
 #[derive(Clone, Debug)]
 pub struct Input {
     pub(super) header: LogFileHeader,
     pub(super) clock: Clock,
     pub(super) starter: (u32, u32),
-    /// The records of the header buffer behind the log-file header, each as its bytes are, without padding.
+    /// The records of the header buffer after the log-file header, without padding.
     pub(super) front: Vec<Vec<u8>>,
-    /// Flags of loss that any buffer has.
+    /// Union of the loss flags of all buffers.
     pub(super) loss_flags: u16,
-    /// The largest plain buffer in the file.
+    /// Size of the largest uncompressed buffer in the file.
     pub(super) largest: u32,
-    /// Processors that have events, as far as is known before they come.
+    /// Number of processors with events, as far as known in advance.
     pub(super) processors: usize,
 }
 
 impl Input {
-    /// Of an opened trace.
+    /// Reads the properties of an opened trace.
     pub fn of(trace: &Trace) -> Result<Self> {
         if let Some(file) = trace.as_file() {
             return Self::of_file(file);
@@ -42,7 +43,7 @@ impl Input {
         Ok(Self { header, clock, starter, front, loss_flags: 0, largest, processors })
     }
 
-    /// Of a file that is read by other means.
+    /// Reads the properties of a file that is read by other means.
     pub fn of_file<R: ReadAt>(trace: &etl::Trace<R>) -> Result<Self> {
         Ok(Self {
             header: trace.header().clone(),
@@ -56,19 +57,21 @@ impl Input {
         })
     }
 
-    /// Wall time of the start.
+    /// Returns the wall time of the start.
     pub(super) fn start(&self) -> FileTime {
         self.clock.file_time(self.clock.anchor)
     }
 }
 
-/// Whether this is the first event of a file or live session, or of a session that was appended to a file.
+/// Returns whether this is the first event of a file or live session, or of a session that was
+/// appended to a file.
 #[must_use]
 pub fn is_log_file_header(record: &Record<'_>) -> bool {
     record.hook() == Some(logfile::HOOK)
 }
 
-/// The records of the first buffer that are no log-file header. Where it is damaged, those before the damage.
+/// Returns the records of the first buffer except log-file headers; if it is damaged, those before
+/// the damage.
 fn front_of<R: ReadAt>(trace: &etl::Trace<R>) -> Result<Vec<Vec<u8>>> {
     let Some(first) = trace.buffers().iter().find(|b| b.offset == 0) else { return Ok(Vec::new()) };
     let mut bytes = vec![0; (first.size as usize).min(MAX_FRONT)];
@@ -85,14 +88,14 @@ fn front_of<R: ReadAt>(trace: &etl::Trace<R>) -> Result<Vec<Vec<u8>>> {
             front.push(record.bytes().to_vec());
         }
         if front.len() > MAX_FRONT_RECORDS {
-            // Whoever fills a header buffer like this means events, which come as such.
+            // So many records in a header buffer are meant as events, and are delivered as such.
             return Ok(Vec::new());
         }
     }
     Ok(front)
 }
 
-/// Appends the records, padded.
+/// Concatenates the records with padding.
 pub(super) fn padded(records: &[Vec<u8>]) -> Vec<u8> {
     let mut out = Vec::new();
     for record in records {

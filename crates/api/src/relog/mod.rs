@@ -1,10 +1,12 @@
-//! Relogging: the events of files or of live sessions into a new file, on the way looked at, left out, changed, and joined by others.
+//! Relogging: copies the events of files or live sessions into a new file, filtered, changed, or
+//! with added events.
 //!
 //! ```text
 //!   add_file ─┐                        callback                     output
-//!   add_file ─┼─ in time order ──▶ event(&event, output) ──▶ keep(event)      its bytes as they are
-//!   add_live ─┘                                              inject(&changed)  a copy that was changed, or a new event
-//!                                                            (neither)         left out
+//!   add_file ─┼─ in time order ──▶ event(&event, output) ──▶ keep(event)       writes it unchanged
+//!   add_live ─┘                                              inject(&event)    writes a changed
+//!                                                                              copy, or a new event
+//!                                                            (neither)         drops it
 //! ```
 //!
 //! ```
@@ -26,16 +28,22 @@
 //! # }
 //! ```
 //!
-//! 1. The log-file header is written anew; of several inputs the one that starts first gives clock, machine and boot time, and what names the system of another
-//!    machine is passed over. Its other records of the header buffer stay in front, whatever the callback thinks of events: they say what system the file is of.
-//! 2. An event that is kept has the bytes it had, in the buffers of its processor. Where an input's clock is not the output's, its stamps are converted by wall time: to
-//!    the same 100 ns, or the same tick where the output's clock is coarser. Stamps that kernel events have in known places of their payloads go with them.
-//!    Keys of stacks that are stored once are moved, so that those of one input are not those of another. Extended items that contradict their event become the
-//!    beginning of its payload, which readers take them for, and are counted.
-//! 3. Lost events and buffers of all inputs are summed; a loss that was flagged stays flagged.
-//! 4. The output appears under its name when it is whole, in place of what was there. Whatever fails, or panics, leaves nothing behind. An input is never replaced.
+//! 1. The log-file header is written anew. With several inputs, the one that starts first gives
+//!    clock, machine and boot time; records that name the system of another machine are skipped.
+//!    The other records of its header buffer stay in front, whatever the callback does with events:
+//!    they describe the system of the file.
+//! 2. A kept event has its original bytes, in the buffers of its processor. If an input's clock
+//!    differs from the output's, its stamps are converted by wall time: to the same 100 ns, or the
+//!    same tick if the output's clock is coarser. Stamps in known places of kernel payloads are
+//!    converted too. Keys of stacks that are stored once are moved, so that those of one input
+//!    differ from those of another. Extended data items that contradict their event become the
+//!    beginning of its payload, as readers treat them, and are counted.
+//! 3. Lost events and buffers of all inputs are summed; a flagged loss stays flagged.
+//! 4. The output appears under its name when it is complete, and replaces the former file. A
+//!    failure or panic leaves nothing behind. An input is never replaced.
 //!
-//! What a payload means is not for this module, nor is a payload that holds text about times, processes or processors changed with the header.
+//! This module does not interpret payloads, nor change text in payloads about times, processes or
+//! processors together with the header.
 
 mod context;
 mod event;
@@ -61,18 +69,21 @@ pub use event::{EventKind, TraceEvent};
 pub use input::{Input, is_log_file_header};
 pub use output::{Output, Summary};
 
-/// How the output is made.
+/// Settings of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Whether buffers are compressed.
+    /// Compress buffers.
     pub compressed: bool,
-    /// Bytes of a buffer, a multiple of 1,024 from 1 KiB to 16 MiB; `None`: those of the inputs, up to 1 MiB.
+    /// Bytes of a buffer, a multiple of 1,024 from 1 KiB to 16 MiB; `None` for the size of the
+    /// inputs, up to 1 MiB.
     pub buffer_size: Option<u32>,
-    /// Nothing from before is wanted: the start in the header moves up to this, in whole seconds and as far as no event that is written is from before.
+    /// The earliest wanted time: the start in the header moves up to it, in whole seconds and not
+    /// past the first written event.
     pub from: Option<FileTime>,
-    /// Nothing from after is wanted: the end in the header is not later, unless an event is.
+    /// The latest wanted time: the end in the header is not later, unless an event is.
     pub to: Option<FileTime>,
-    /// The file must not be there yet, not even as a link, when it is put in its place (183); else it replaces what is there, behind links.
+    /// The file must not exist, not even as a link, when it gets its name (183); otherwise it
+    /// replaces the former file, following links.
     pub new: bool,
 }
 
@@ -82,18 +93,19 @@ impl Default for Settings {
     }
 }
 
-/// Who decides about events. A closure that takes an event and the output is one.
+/// The code that decides about events. A closure that takes an event and the output implements it.
 pub trait Callback {
-    /// The log-file header of an input, before its events. The output has one already.
+    /// Handles the log-file header of an input, before its events. The output has one already.
     fn begin(&mut self, header: &Event<'_>, output: &mut Output) -> Result<()> {
         let _ = (header, output);
         Ok(())
     }
 
-    /// An event. What is neither [kept](Output::keep) nor [injected](Output::inject) is left out; an error ends it all.
+    /// Handles an event. It is dropped unless it is [kept](Output::keep) or
+    /// [injected](Output::inject); an error ends processing.
     fn event(&mut self, event: &Event<'_>, output: &mut Output) -> Result<()>;
 
-    /// After the last event: the last chance to inject.
+    /// Called after the last event, as the last chance to inject events.
     fn finish(&mut self, output: &mut Output) -> Result<()> {
         let _ = output;
         Ok(())
@@ -106,7 +118,7 @@ impl<F: FnMut(&Event<'_>, &mut Output) -> Result<()>> Callback for F {
     }
 }
 
-/// Reads traces and writes one file of them.
+/// Reads traces and writes one file from them.
 #[derive(Debug, Default)]
 pub struct Relogger {
     traces: Vec<Trace>,
@@ -124,25 +136,27 @@ struct Shared {
 }
 
 impl Relogger {
-    /// Nothing to read yet. Output is compressed unless told.
+    /// Creates a relogger without inputs, with compressed output.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a file; its number is what [`Event::trace`] says. Errors as of [`Trace::open_file`].
+    /// Adds a file and returns its index, which [`Event::trace`] has. Fails like
+    /// [`Trace::open_file`].
     pub fn add_file(&mut self, path: &Path) -> Result<usize> {
         let trace = Trace::open_file(path)?;
         self.paths.push(path.to_owned());
         Ok(self.add(trace))
     }
 
-    /// Adds a live session. Files and live sessions do not go together. Errors as of [`Trace::open_live`].
+    /// Adds a live session. Files and live sessions cannot be mixed. Fails like
+    /// [`Trace::open_live`].
     pub fn add_live(&mut self, scope: Option<Scope>, session: &SessionRef) -> Result<usize> {
         Ok(self.add(Trace::open_live(scope, session)?))
     }
 
-    /// Adds a trace that is open already.
+    /// Adds an open trace and returns its index.
     pub fn add(&mut self, trace: Trace) -> usize {
         let mut closers = self.shared.closers.lock().unwrap_or_else(PoisonError::into_inner);
         closers.push(trace.closer());
@@ -150,39 +164,42 @@ impl Relogger {
         self.traces.len().saturating_sub(1)
     }
 
-    /// Where the output goes. What is there is replaced, when the output is whole.
+    /// Sets the output path. An existing file is replaced when the output is complete.
     pub fn set_output(&mut self, path: &Path) {
         self.output = Some(path.to_owned());
     }
 
-    /// Whether the output is compressed; it is, unless told.
+    /// Sets whether the output is compressed, which is the default.
     pub fn set_compression(&mut self, compressed: bool) {
         self.settings.compressed = compressed;
     }
 
-    /// All there is to say about the output.
+    /// Sets all settings of the output.
     pub fn set(&mut self, settings: Settings) {
         self.settings = settings;
     }
 
-    /// To end processing from elsewhere, or from the callback.
+    /// Returns a handle that ends processing from another thread or from the callback.
     #[must_use]
     pub fn canceller(&self) -> Canceller {
         Canceller { shared: Arc::clone(&self.shared) }
     }
 
-    /// Reads all traces to their ends, or until it is cancelled, and gives each event to the callback. A live session ends when it is stopped.
+    /// Reads all traces to their ends, or until cancelled, and passes each event to the callback.
     ///
-    /// Statuses: `ERROR_INVALID_PARAMETER` without an input or an output; `ERROR_SHARING_VIOLATION` where the output is an input; `ERROR_BAD_PATHNAME` where it can be
-    /// no file; `ERROR_DISK_FULL`; and what the callback returns.
+    /// A live session ends when it is stopped.
+    ///
+    /// Fails with `ERROR_INVALID_PARAMETER` without an input or an output; with
+    /// `ERROR_SHARING_VIOLATION` if the output is an input; with `ERROR_BAD_PATHNAME` if it cannot
+    /// be a file; with `ERROR_DISK_FULL`; and with errors of the callback.
     pub fn process(self, mut callback: impl Callback) -> Result<Summary> {
         let Self { traces, paths, output, settings, shared } = self;
-        let refused = |why: &str| Err(Error::refused(Status::ERROR_INVALID_PARAMETER, why));
+        let refused = |reason: &str| Err(Error::refused(Status::ERROR_INVALID_PARAMETER, reason));
         let Some(path) = output else {
-            return refused("nothing says where the output goes: set_output names the file");
+            return refused("no output is set: call set_output");
         };
         if traces.is_empty() {
-            return refused("there is nothing to relog: add_file or add_live names an input");
+            return refused("there is no input: call add_file or add_live");
         }
         let inputs = traces.iter().map(Input::of).collect::<Result<Vec<_>>>()?;
         let mut output = Output::create(&path, &paths, &inputs, &settings)?;
@@ -218,7 +235,7 @@ fn relog(
     if is_log_file_header(event.record) {
         return match begun.get_mut(event.trace).map(|begun| std::mem::replace(begun, true)) {
             Some(false) => callback.begin(&event, output),
-            // A session that was appended to the file: its events follow, its header has no place.
+            // A session that was appended to the file: its events follow, its header is dropped.
             _ => Ok(()),
         };
     }
@@ -228,14 +245,15 @@ fn relog(
     callback.event(&event, output)
 }
 
-/// Ends [`Relogger::process`], which returns with a whole file of what came so far.
+/// Ends [`Relogger::process`], which returns with a complete file of the events so far.
 #[derive(Clone, Debug)]
 pub struct Canceller {
     shared: Arc<Shared>,
 }
 
 impl Canceller {
-    /// No event is given to the callback after the return, unless called from within it.
+    /// Cancels processing: the callback gets no event after the return, unless called from within
+    /// it.
     pub fn cancel(&self) {
         self.shared.cancelled.store(true, Ordering::Relaxed);
         let closers = self.shared.closers.lock().unwrap_or_else(PoisonError::into_inner).clone();

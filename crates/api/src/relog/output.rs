@@ -1,15 +1,17 @@
-//! The new file: one header for all inputs, one clock, the records of each processor in its buffers.
+//! The new file: one header for all inputs, one clock, the records of each processor in its
+//! buffers.
 //!
 //! ```text
-//!   input 0 (starts first)   stamps as they are ─────────────────────────┐
-//!   input 1, same clock      stamps as they are ─────────────────────────┼─▶ buffer of the record's processor ──▶ file
+//!   input 0 (starts first)   stamps unchanged ───────────────────────────┐
+//!   input 1, same clock      stamps unchanged ───────────────────────────┼─▶ processor's buffer
 //!   input 2, another clock   raw ─▶ wall time ─▶ first stamp of that time ┘
 //! ```
 //!
-//! 1. A converted stamp is the first of its 100 ns in the output's clock, or the stamp before it on the processor where that has the same wall time: so what comes in
-//!    the order of wall time is in the order of stamps, and no stamp of another input is touched.
-//! 2. Memory: a buffer for each processor that has events, 256 MiB at most. Buffers have the size of the inputs' largest, up to 1 MiB, or less where
-//!    very many processors have events.
+//! 1. A converted stamp is the first of its 100 ns in the output's clock, or the previous stamp of
+//!    the processor if that has the same wall time: so events in wall-time order are in stamp
+//!    order, and no stamp of another input is changed.
+//! 2. Memory: a buffer for each processor that has events, 256 MiB at most. Buffers have the size
+//!    of the inputs' largest, up to 1 MiB, or less if very many processors have events.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -32,47 +34,50 @@ use super::{Settings, is_log_file_header};
 use crate::consumer::{Event, Lost};
 use crate::error::{Error, Result};
 
-/// Kinds of kernel events whose stamps in payloads are remembered.
+/// Kinds of kernel events for which the payload stamps are cached.
 const MAX_KINDS: usize = 4096;
 
-/// Keys of stacks that each input has for itself: sessions count them, and a file that defines as many has gigabytes. They fit the short ones too, of 64 inputs.
+/// Range of stack keys for each input: sessions count them, and a file that defines as many has
+/// gigabytes. 64 such ranges fit the short keys too.
 const KEYS: u64 = 1 << 26;
 
-/// What was written.
+/// Statistics of the written file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// Events, all those of the header buffer included: the log-file header is one too.
+    /// Number of events, including the log-file header and all others of the header buffer.
     pub events: u64,
-    /// Those of them that were injected.
+    /// Number of injected events among them.
     pub injected: u64,
-    /// Records of the inputs that the header of the output stands for: log-file headers, and names of other systems than that of the input that starts first.
+    /// Records of the inputs that the header of the output replaces: log-file headers, and names of
+    /// systems other than that of the input that starts first.
     pub folded: u64,
-    /// Buffers, the header buffer included.
+    /// Number of buffers, including the header buffer.
     pub buffers: u32,
-    /// Bytes of the file.
+    /// Size of the file in bytes.
     pub bytes: u64,
     /// Events that the inputs' sessions lost.
     pub events_lost: u32,
-    /// Buffers that they lost.
+    /// Buffers that the inputs' sessions lost.
     pub buffers_lost: u32,
-    /// Events whose extended items contradicted them: these are the beginning of the payload now, as readers took them.
+    /// Events whose contradicting extended data items became the beginning of the payload, as
+    /// readers treat them.
     pub items_dropped: u64,
-    /// The start that the header tells.
+    /// Start time in the header.
     pub start: FileTime,
-    /// The end that it tells.
+    /// End time in the header.
     pub end: FileTime,
 }
 
-/// How the stamps of an input become those of the output.
+/// The conversion from an input to the output.
 #[derive(Debug)]
-struct Way {
-    /// `None`: they stay.
+struct InputConversion {
+    /// The input's clock; `None` if stamps stay unchanged.
     clock: Option<Clock>,
-    /// Records that stand in the header buffer of the output and come again among the events.
+    /// Records in the header buffer of the output that come again among the events.
     front: Vec<Vec<u8>>,
-    /// Whether it is of another machine than the one that the header describes.
+    /// The input is from another machine than the one that the header describes.
     foreign: bool,
-    /// By how much keys of stacks are moved: those of one input are not those of another.
+    /// Offset for keys of stacks, so that those of one input differ from those of another.
     keys_by: u64,
 }
 
@@ -81,26 +86,27 @@ struct Way {
 pub struct Output {
     writer: Writer<Part>,
     clock: Clock,
-    ways: Vec<Way>,
+    ways: Vec<InputConversion>,
     /// The last stamp of each processor.
     last: Vec<i64>,
     scratch: Vec<u8>,
-    /// Where kernel events have stamps in their payloads: hook, version and pointer size.
+    /// Offsets of stamps in the payloads of kernel events, by hook, version and pointer size.
     stamps: HashMap<(u16, u8, usize), Vec<usize>>,
     reach: Reach,
     /// The latest wall time that was written.
     latest: FileTime,
-    /// The wall time of the events that come in.
+    /// The wall time of the last event that was read.
     now: FileTime,
-    /// The end of the inputs' sessions, where all of them have one.
+    /// The end of the inputs' sessions, if all of them have one.
     ended: Option<FileTime>,
     summary: Summary,
 }
 
 impl Output {
-    /// Begins a file at `path` for the events of `inputs`. `paths` are files that are read and must not be replaced.
+    /// Creates a file at `path` for the events of `inputs`. `paths` are input files, which must not
+    /// be replaced.
     ///
-    /// Statuses: as [`Relogger::process`](super::Relogger::process).
+    /// Fails like [`Relogger::process`](super::Relogger::process).
     pub fn create(path: &Path, paths: &[PathBuf], inputs: &[Input], settings: &Settings) -> Result<Self> {
         let Some((reference, first)) = inputs.iter().enumerate().min_by_key(|(_, i)| i.start()) else {
             return Err(Error::refused(Status::ERROR_INVALID_PARAMETER, "there is nothing to relog"));
@@ -108,20 +114,20 @@ impl Output {
         let is_size =
             |size: u32| size.is_multiple_of(MIN_BUFFER) && (MIN_BUFFER..=MAX_BUFFER).contains(&size);
         if settings.buffer_size.is_some_and(|size| !is_size(size)) {
-            let why = "buffers have a multiple of 1,024 bytes, from 1 KiB to 16 MiB";
-            return Err(Error::refused(Status::ERROR_INVALID_PARAMETER, why));
+            let reason = "buffers have a multiple of 1,024 bytes, from 1 KiB to 16 MiB";
+            return Err(Error::refused(Status::ERROR_INVALID_PARAMETER, reason));
         }
         let clock = first.clock;
         let mut options = head::options(inputs, first, settings);
         let part = Part::create(path, paths, settings.new)?;
-        // Records that do not fit the header buffer come among the events.
+        // Records that do not fit into the header buffer come among the events.
         options.header_records = padded(&first.front);
         let fits = !first.header.has_old_instances() && options.header_buffer().is_ok();
         let front = if fits { first.front.as_slice() } else { &[] };
         if !fits {
             options.header_records = Vec::new();
         }
-        let ways = inputs.iter().enumerate().map(|(index, input)| Way {
+        let ways = inputs.iter().enumerate().map(|(index, input)| InputConversion {
             clock: (!head::agree(&input.clock, &clock)).then_some(input.clock),
             front: if index == reference { front.to_vec() } else { Vec::new() },
             foreign: index != reference && !head::are_of_one_machine(input, first),
@@ -153,18 +159,19 @@ impl Output {
         Ok(output)
     }
 
-    /// Writes an event as it is.
+    /// Writes an event unchanged.
     pub fn keep(&mut self, event: &Event<'_>) -> Result<()> {
         self.keep_record(event.trace, event.record)
     }
 
-    /// Whether a file could be made at `path`, and replace what is there: as [`create`](Self::create), but for what only making it tells.
+    /// Checks whether a file could be created at `path`, like [`create`](Self::create), as far as
+    /// that is possible without creating it.
     pub fn check(path: &Path, paths: &[PathBuf]) -> Result<()> {
         Part::check(path, paths).map(drop)
     }
 
-    /// Writes a record of an input as it is. A log-file header, the name of another system than the header's, and what stands in the header buffer already, is
-    /// passed over.
+    /// Writes a record of an input unchanged. Skips log-file headers, names of other systems than
+    /// the header's, and records that the header buffer has already.
     pub fn keep_record(&mut self, input: usize, record: &Record<'_>) -> Result<()> {
         if is_log_file_header(record) || self.is_folded(input, record) {
             self.summary.folded = self.summary.folded.saturating_add(1);
@@ -198,7 +205,7 @@ impl Output {
         self.write(cpu, time, bytes)
     }
 
-    /// Whether a record is written as it came.
+    /// Returns whether a record is written unchanged.
     fn stays(&self, input: usize, record: &Record<'_>) -> bool {
         record.instance().is_none()
             && !record.items_damaged()
@@ -214,7 +221,7 @@ impl Output {
         Ok(())
     }
 
-    /// Moves the keys of a record, and puts right what contradicts itself.
+    /// Moves the stack keys of a record, and corrects contradicting items.
     fn correct(&mut self, input: usize, record: &Record<'_>, bytes: &mut [u8]) {
         let by = self.keys_by(input);
         if by != 0 && !record.items_damaged() {
@@ -245,26 +252,26 @@ impl Output {
         let done = self.write(cpu, time, &bytes);
         self.scratch = bytes;
         done?;
-        // What the caller adds belongs to the file, whenever the sessions ended.
+        // Added events belong to the file, whenever the sessions ended.
         self.ended = self.ended.map(|end| end.max(self.clock.file_time(time)));
         self.reach.note_injected(time);
         self.summary.injected = self.summary.injected.saturating_add(1);
         Ok(())
     }
 
-    /// A new event for an input, at the time of the one that came last.
+    /// Creates an event for an input, at the time of the last event.
     pub fn create_event(&self, input: usize, kind: EventKind) -> Result<TraceEvent> {
         self.clock_of(input)?;
         TraceEvent::new(input, kind, self.now)
     }
 
-    /// The clock of the output.
+    /// Returns the clock of the output.
     #[must_use]
     pub fn clock(&self) -> &Clock {
         &self.clock
     }
 
-    /// Counts what a live session lost.
+    /// Adds a loss of a live session to the counts.
     pub fn note_loss(&mut self, lost: Lost) -> Result<()> {
         let add = |sum: u32, more: u64| sum.saturating_add(u32::try_from(more).unwrap_or(u32::MAX));
         self.summary.events_lost = add(self.summary.events_lost, lost.events);
@@ -273,17 +280,17 @@ impl Output {
         Ok(self.writer.flag_loss(0, flag)?)
     }
 
-    /// Events have come up to this time.
+    /// Records the time of the last event.
     pub(super) fn reach(&mut self, time: FileTime) {
         self.now = time;
     }
 
-    /// Whether the record names a system that the header does not describe.
+    /// Returns whether the record names a system that the header does not describe.
     fn is_folded(&self, input: usize, record: &Record<'_>) -> bool {
         head::names_system(record) && self.ways.get(input).is_some_and(|way| way.foreign)
     }
 
-    /// Whether the record stands in the header buffer already. It is expected once only.
+    /// Returns whether the record is in the header buffer already. It is expected only once.
     pub(super) fn has_in_front(&mut self, input: usize, record: &Record<'_>) -> bool {
         let Some(front) = self.ways.get_mut(input).map(|way| &mut way.front) else { return false };
         let found = front.iter().position(|bytes| bytes == record.bytes());
@@ -293,7 +300,7 @@ impl Output {
         found.is_some()
     }
 
-    /// Writes what waits, the final header, and puts the file in its place.
+    /// Writes the remaining buffers and the final header, and gives the file its name.
     pub fn finish(mut self) -> Result<Summary> {
         let Clock { anchor, start, .. } = self.reach.start(&self.clock);
         self.writer.set_start(anchor, start);
@@ -306,14 +313,15 @@ impl Output {
         Ok(Summary { bytes, buffers, start, end, ..self.summary })
     }
 
-    /// The clock of an input, where its stamps are converted.
+    /// Returns the clock of an input if its stamps are converted.
     fn clock_of(&self, input: usize) -> Result<Option<Clock>> {
         let way = self.ways.get(input);
         let none = || Error::refused(Status::ERROR_INVALID_PARAMETER, format!("there is no input {input}"));
         Ok(way.ok_or_else(none)?.clock)
     }
 
-    /// The stamp of a wall time behind those of the processor.
+    /// Returns the stamp of a wall time, not before the previous one of the processor with the same
+    /// wall time.
     fn stamp(&self, time: FileTime, cpu: u16) -> i64 {
         let first = self.clock.first_raw(time);
         match self.last.get(usize::from(cpu)) {
@@ -338,7 +346,7 @@ impl Output {
         Ok(())
     }
 
-    /// Converts the stamps that a kernel event is known to have in its payload.
+    /// Converts the known stamps in the payload of a kernel event.
     fn convert_payload(&mut self, record: &Record<'_>, clock: &Clock, bytes: &mut [u8]) {
         let Some(hook) = record.hook() else { return };
         let (descriptor, pointer) = (record.descriptor(), record.pointer_size());
@@ -367,7 +375,8 @@ impl Output {
 }
 
 fn begin(mut part: Part, options: Options) -> Result<Writer<Part>> {
-    // The header goes through the part by reference first, so that a full disk can be told from a wrong option.
+    // The header is first written through a reference, to distinguish a full disk from an invalid
+    // option.
     if let Err(error) = Writer::create(&mut part, options.clone()) {
         return Err(part.explain(error));
     }

@@ -1,13 +1,17 @@
-//! What a registered provider of TraceLogging knows of its sessions: the words that every event looks at, and the registration behind them.
+//! The enable state of a TraceLogging provider: the words that every event checks, and the
+//! registration.
 //!
 //! ```text
-//!   level + 1 │ busy │ any │ all │ registration          level + 1 is 0 while nobody listens, 256 where a session wants all levels
+//!   level + 1 │ busy │ any │ all │ registration
+//!     level + 1 is 0 while disabled, 256 if a session wants all levels
 //! ```
 //!
-//! The words lie in the provider itself, so that an event nobody wants costs one load, one compare and one branch. They follow the enable callback. They may let through what a
-//! session does not want (the write path asks each session anyway), never keep back what one wants.
+//! The words are in the provider itself, so that an unwanted event costs one load, one compare and
+//! one branch. The enable callback updates them. They may pass events that no session wants (the
+//! write path checks each session anyway), but never reject one that a session wants.
 //!
-//! `unsafe` is allowed here for the pointer by which the callback finds the words: the registration ends before they do.
+//! `unsafe` is allowed here for the pointer from the callback to the words: the registration ends
+//! before they do.
 #![allow(unsafe_code)]
 
 use std::ptr;
@@ -22,11 +26,13 @@ use super::types::Level;
 use super::values::Id;
 use crate::provider::{EnableCallback, EnableNotice, Handle, Provider, WriteError, set_information};
 
-/// Called when sessions enable or disable a provider, or ask for its state: source, code (0 disabled, 1 enabled, 2 capture state), combined level and masks, the address of a
-/// [`FilterDescriptor`] or 0, and the number given at the registration.
+/// A function that runs when sessions enable or disable a provider, or request its state.
+///
+/// Its arguments are source, code (0 disabled, 1 enabled, 2 capture state), combined level and
+/// masks, the address of a [`FilterDescriptor`] or 0, and the context number of the registration.
 pub type ProviderEnableCallback = EnableFunction<Guid>;
 
-/// The same for any type of ids.
+/// A [`ProviderEnableCallback`] for any type of ids.
 #[doc(hidden)]
 pub type EnableFunction<G> = fn(
     source_id: &G,
@@ -38,25 +44,26 @@ pub type EnableFunction<G> = fn(
     callback_context: usize,
 );
 
-/// What `filter_data` of a callback points at, until the callback returns (EVENT_FILTER_DESCRIPTOR).
+/// The structure that `filter_data` of a callback points to, until the callback returns
+/// (EVENT_FILTER_DESCRIPTOR).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct FilterDescriptor {
     /// Address of the filter's bytes.
     pub ptr: u64,
-    /// How many.
+    /// Number of bytes.
     pub size: u32,
     /// Type of the filter.
     pub kind: u32,
 }
 
-/// See the head of this file.
+/// The enable words and the registration of a provider; see the module documentation.
 #[derive(Debug)]
 pub struct Context {
     words: Words,
-    /// Somebody registers or unregisters.
+    /// A thread is registering or unregistering.
     busy: AtomicBool,
-    /// A `Handle` as a number; 0 while there is none.
+    /// A `Handle` as a number; 0 without one.
     handle: AtomicU64,
 }
 
@@ -68,9 +75,10 @@ struct Words {
 }
 
 impl Words {
-    /// Takes over what the sessions want together.
+    /// Updates the words with the combined parameters of the sessions.
     fn follow(&self, notice: &EnableNotice<'_>) {
-        // Relaxed: each word may be seen before or after the others; at worst one event at the moment of change is judged by both.
+        // Relaxed: each word may be seen before or after the others; at worst one event at the
+        // moment of change is checked against both.
         match notice.code {
             0 => self.level.store(0, Ordering::Relaxed),
             1 => {
@@ -85,31 +93,33 @@ impl Words {
     }
 }
 
-/// The words of a provider that is registered.
+/// A pointer to the words of a registered provider.
 struct Followed(*const Words);
 
-// SAFETY: words are atomics; they outlive the registration, which has this (see `Context::register`).
+// SAFETY: words are atomics; they outlive the registration, which owns this (see
+// `Context::register`).
 unsafe impl Send for Followed {}
 // SAFETY: as above.
 unsafe impl Sync for Followed {}
 
 impl Followed {
     fn follow(&self, notice: &EnableNotice<'_>) {
-        // SAFETY: called by the registration's callback only. `Context::register` asks that the words stay where they are until the registration ends, and that waits for a
-        // running callback or is made by it, behind this.
+        // SAFETY: called only by the registration's callback. `Context::register` requires that the
+        // words stay in place until the registration ends, which waits for a running callback or
+        // happens inside it, after this.
         unsafe { &*self.0 }.follow(notice);
     }
 }
 
 impl Context {
-    /// Not registered.
+    /// Creates the context of an unregistered provider.
     #[must_use]
     pub const fn new() -> Self {
         let words = Words { level: AtomicU32::new(0), any: AtomicU64::new(0), all: AtomicU64::new(0) };
         Self { words, busy: AtomicBool::new(false), handle: AtomicU64::new(0) }
     }
 
-    /// Whether any session may want an event of this level and keyword.
+    /// Returns whether any session may want an event of this level and keyword.
     #[inline(always)]
     #[must_use]
     pub fn enabled(&self, level: Level, keyword: u64) -> bool {
@@ -122,15 +132,17 @@ impl Context {
         keyword == 0 || (keyword & self.words.any.load(Ordering::Relaxed) != 0 && keyword & all == all)
     }
 
-    /// Registers the provider and gives it its traits; whether those were taken is not said, as published. A Win32 status.
+    /// Registers the provider, sets its traits, and returns a Win32 status. A failure to set the
+    /// traits is not reported, as published.
     ///
     /// # Safety
     ///
-    /// Stays where it is in memory, and stays alive, until it is unregistered or dropped. In a library that is unloaded, both come first.
+    /// The context stays in place in memory, and alive, until it is unregistered or dropped. In a
+    /// library that is unloaded, both come first.
     ///
     /// # Panics
     ///
-    /// Where it is registered, or being registered or unregistered by somebody else.
+    /// Panics if it is registered, or another thread is registering or unregistering it.
     #[track_caller]
     pub unsafe fn register(&self, id: Guid, traits: &[u8], callback: Option<EnableCallback>) -> u32 {
         // Pairs with the release below and in `unregister`.
@@ -142,18 +154,18 @@ impl Context {
             panic!("the provider is registered already");
         }
         let words = Followed(ptr::from_ref(&self.words));
-        let told: EnableCallback = Box::new(move |notice| {
+        let notify: EnableCallback = Box::new(move |notice| {
             words.follow(notice);
             if let Some(callback) = &callback {
                 callback(notice);
             }
         });
-        // Before the callback runs, which may write: events of its carry the traits too.
+        // Before the callback runs, which may write: its events carry the traits too.
         let known = |handle: Handle| {
             self.handle.store(handle.to_raw(), Ordering::Release);
             let _ = handle.set_traits(traits);
         };
-        let status = match Provider::register_known(id, Some(told), 0, known) {
+        let status = match Provider::register_known(id, Some(notify), 0, known) {
             Ok(provider) => {
                 let _kept_here = Handle::from_provider(provider);
                 Status::ERROR_SUCCESS
@@ -164,22 +176,24 @@ impl Context {
         status.0
     }
 
-    /// Ends the registration; nothing where there is none, or somebody else is at it. A Win32 status.
+    /// Ends the registration and returns a Win32 status. Does nothing if there is none, or another
+    /// thread is registering or unregistering.
     pub fn unregister(&self) -> u32 {
         if self.busy.swap(true, Ordering::Acquire) {
             return Status::ERROR_SUCCESS.0;
         }
         self.words.level.store(0, Ordering::Relaxed);
-        let handle = Handle::of_raw(self.handle.swap(0, Ordering::Relaxed));
+        let handle = Handle::from_raw_of_any_kind(self.handle.swap(0, Ordering::Relaxed));
         let status = handle.map_or(Status::ERROR_SUCCESS, |h| status_of(h.unregister()));
-        // Once more: a notice may have come in between.
+        // Once more: a callback may have run in between.
         self.words.level.store(0, Ordering::Relaxed);
         self.busy.store(false, Ordering::Release);
         status.0
     }
 
-    /// Writes an event that the words let through. A Win32 status.
-    // Always inline, as all that write: the stack of an event begins where the application calls.
+    /// Writes an event that passed the words, and returns a Win32 status.
+    // Always inline, like all functions that write: the call stack of an event begins at the
+    // application's call.
     #[inline(always)]
     pub fn write(
         &self,
@@ -189,7 +203,7 @@ impl Context {
         related: Option<&Guid>,
         data: Blocks<'_>,
     ) -> u32 {
-        match Handle::of_raw(self.handle.load(Ordering::Relaxed)) {
+        match Handle::from_raw_of_any_kind(self.handle.load(Ordering::Relaxed)) {
             Some(handle) => {
                 status_of(handle.write_let_through(descriptor, metadata, activity, related, data)).0
             }
@@ -197,7 +211,9 @@ impl Context {
         }
     }
 
-    /// Sets something about the registration (TraceLoggingSetInformation): an HRESULT. With the feature `set-info-off` it does nothing and says
+    /// Sets a property of the registration (TraceLoggingSetInformation) and returns an HRESULT.
+    ///
+    /// With the feature `set-info-off` it does nothing and returns
     /// HRESULT_FROM_WIN32(ERROR_NOT_SUPPORTED).
     pub fn set_information(&self, class: u32, information: &[u8]) -> i32 {
         if cfg!(feature = "set-info-off") {
@@ -206,7 +222,7 @@ impl Context {
         hresult(set_information(self.handle(), class, Some(information)))
     }
 
-    /// The registration as a number; 0 where there is none.
+    /// Returns the number of the registration; 0 without one.
     #[must_use]
     pub fn handle(&self) -> u64 {
         self.handle.load(Ordering::Relaxed)
@@ -225,7 +241,7 @@ impl Drop for Context {
     }
 }
 
-/// A function and its number as the callback of a registration.
+/// Wraps a function and its context number as the callback of a registration.
 pub(super) fn boxed<G: Id>(callback: EnableFunction<G>, context: usize) -> EnableCallback {
     Box::new(move |notice| {
         let filter = notice.filter.map(|(kind, bytes)| FilterDescriptor {
@@ -255,7 +271,7 @@ fn status_of(result: Result<(), WriteError>) -> Status {
     }
 }
 
-/// HRESULT_FROM_WIN32.
+/// Converts a status like HRESULT_FROM_WIN32.
 const fn hresult(status: Status) -> i32 {
     if status.0.cast_signed() <= 0 {
         status.0.cast_signed()
@@ -273,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn the_words_say_what_the_published_test_says() {
+    fn words_match_the_published_test() {
         let context = Context::new();
         let passes = |level, keyword| context.enabled(Level::from_int(level), keyword);
         assert!(!passes(0, 0), "nobody listens");

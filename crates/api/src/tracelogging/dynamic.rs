@@ -1,4 +1,5 @@
-//! Providers and events that are put together at run time, with the forms of Microsoft's `tracelogging_dynamic` crate.
+//! Providers and events that are built at run time, with the forms of Microsoft's
+//! `tracelogging_dynamic` crate.
 //!
 //! ```
 //! use std::pin::pin;
@@ -6,7 +7,7 @@
 //! use traceweir::tracelogging::{Level, OutType};
 //!
 //! let provider = pin!(Provider::new("Example.Script", &Provider::options()));
-//! // Safety: it is dropped, and unregistered by that, before its memory goes.
+//! // Safety: it is dropped, and thereby unregistered, before its memory is freed.
 //! unsafe { provider.as_ref().register() };
 //! let mut builder = EventBuilder::new();
 //! if provider.enabled(Level::Verbose, 0x1) {
@@ -18,10 +19,11 @@
 //! }
 //! ```
 //!
-//! A provider is pinned while it is registered, because its callback finds it by its address; dropping it ends the registration. A builder is used for one event after the other and
-//! keeps its memory.
+//! A provider is pinned while it is registered, because its callback finds it by its address;
+//! dropping it ends the registration. A builder is reused for one event after the other and keeps
+//! its memory.
 //!
-//! `unsafe` is allowed here for `register`, whose caller promises what the registration needs.
+//! `unsafe` is allowed here for `register`, whose caller guarantees what the registration needs.
 #![allow(unsafe_code)]
 
 mod builder;
@@ -43,13 +45,13 @@ use super::ids::id_functions;
 use super::provider::{describe, name_in};
 use super::values::Id;
 
-/// As published: names are shorter than this.
+/// The published limit: names are shorter than this.
 const NAME_LIMIT: usize = 32_768;
 
-/// What a provider may have beside its name.
+/// The optional properties of a provider.
 pub type ProviderOptions = OptionsOf<Guid>;
 
-/// What a provider whose ids have any type may have beside its name.
+/// The optional properties of a provider whose ids have any type.
 #[derive(Clone, Copy)]
 pub struct OptionsOf<G> {
     group: Option<G>,
@@ -63,12 +65,12 @@ impl<G> Default for OptionsOf<G> {
 }
 
 impl<G> OptionsOf<G> {
-    /// None of it.
+    /// Creates options with nothing set.
     pub const fn new() -> Self {
         Self { group: None, callback: None }
     }
 
-    /// The group it belongs to.
+    /// Sets the group of the provider.
     pub fn group_id(&mut self, value: &G) -> &mut Self
     where
         G: Copy,
@@ -77,7 +79,8 @@ impl<G> OptionsOf<G> {
         self
     }
 
-    /// What is told when sessions enable it, disable it or ask for its state, and a number for that.
+    /// Sets the function that runs when sessions enable or disable the provider or request its
+    /// state, and its context number.
     pub fn callback(&mut self, callback: EnableFunction<G>, context: usize) -> &mut Self {
         self.callback = Some((callback, context));
         self
@@ -96,10 +99,10 @@ impl<G: fmt::Debug> fmt::Debug for OptionsOf<G> {
     }
 }
 
-/// A provider made at run time.
+/// A provider that is created at run time.
 pub type Provider = ProviderOf<Guid>;
 
-/// A provider made at run time, whose ids have any type.
+/// A provider that is created at run time, whose ids have any type.
 pub struct ProviderOf<G> {
     context: Context,
     traits: Vec<u8>,
@@ -109,26 +112,26 @@ pub struct ProviderOf<G> {
 }
 
 impl<G: Id> ProviderOf<G> {
-    /// Options, none of them set.
+    /// Creates options with nothing set.
     pub fn options() -> OptionsOf<G> {
         OptionsOf::new()
     }
 
-    /// A provider of this name, whose id is what the name hashes to. It begins unregistered.
+    /// Creates an unregistered provider with this name, whose id is the hash of the name.
     ///
     /// # Panics
     ///
-    /// Where the name has 32,768 bytes or more.
+    /// Panics if the name has 32,768 bytes or more.
     #[track_caller]
     pub fn new(name: &str, options: &OptionsOf<G>) -> Self {
         Self::new_with_id(name, options, &Self::guid_from_name(name))
     }
 
-    /// A provider of this name and id. It begins unregistered. The name is cut at its first NUL.
+    /// Creates an unregistered provider with this name and id. The name ends at its first NUL.
     ///
     /// # Panics
     ///
-    /// Where the name has 32,768 bytes or more.
+    /// Panics if the name has 32,768 bytes or more.
     #[track_caller]
     pub fn new_with_id(name: &str, options: &OptionsOf<G>, id: &G) -> Self {
         assert!(name.len() < NAME_LIMIT, "a provider's name has fewer than 32,768 bytes");
@@ -136,33 +139,33 @@ impl<G: Id> ProviderOf<G> {
         if let Some(group) = options.group {
             builder.group(&group.into());
         }
-        // A name of that size and one group make traits that are right.
+        // A name of that size and one group make valid traits.
         let traits = builder.finish().map(<[u8]>::to_vec).unwrap_or_default();
         Self { context: Context::new(), traits, id: *id, callback: options.callback, _pinned: PhantomPinned }
     }
 
-    /// Its name.
+    /// Returns the name of the provider.
     pub fn name(&self) -> &str {
         name_in(&self.traits)
     }
 
-    /// Its id.
+    /// Returns the id of the provider.
     pub const fn id(&self) -> &G {
         &self.id
     }
 
-    /// Its traits: name and group as every event carries them.
+    /// Returns the traits: name and group as every event carries them.
     pub fn raw_meta(&self) -> &[u8] {
         &self.traits
     }
 
-    /// Whether any session may want an event of this level and keyword.
+    /// Returns whether any session may want an event of this level and keyword.
     #[inline(always)]
     pub fn enabled(&self, level: Level, keyword: u64) -> bool {
         self.context.enabled(level, keyword)
     }
 
-    /// Registers it: a Win32 status, 0 for success.
+    /// Registers the provider and returns a Win32 status, 0 for success.
     ///
     /// # Safety
     ///
@@ -170,20 +173,23 @@ impl<G: Id> ProviderOf<G> {
     ///
     /// # Panics
     ///
-    /// Where it is registered already, or another thread registers or unregisters it.
+    /// Panics if it is registered already, or another thread is registering or unregistering it.
     #[track_caller]
     pub unsafe fn register(self: Pin<&Self>) -> u32 {
         let callback = self.callback.map(|(callback, context)| boxed(callback, context));
-        // SAFETY: pinned and never unpinned, so it stays where it is until it is dropped, which unregisters it; unloading is the caller's.
+        // SAFETY: pinned and never unpinned, so it stays in place until it is dropped, which
+        // unregisters it; the caller handles unloading.
         unsafe { self.context.register(self.id.into(), &self.traits, callback) }
     }
 
-    /// Ends the registration: a Win32 status, 0 where there is none. It may be registered again.
+    /// Ends the registration and returns a Win32 status, 0 if there is none. It may be registered
+    /// again.
     pub fn unregister(&self) -> u32 {
         self.context.unregister()
     }
 
-    /// As [`set_information`](super::Provider::set_information) of static providers.
+    /// Sets a property of the registration, like
+    /// [`set_information`](super::Provider::set_information) of static providers.
     pub fn set_information(&self, class: u32, information: &[u8]) -> i32 {
         self.context.set_information(class, information)
     }

@@ -1,19 +1,21 @@
-//! The macros, and what they ask the compiler to work out.
+//! The macros, and the functions that they evaluate at compile time.
 
 use traceweir_format::spec::event::EventDescriptor;
 
 use super::types::{Channel, Level, Opcode};
 
-/// Makes a static [`Provider`](crate::tracelogging::Provider) of this name: `define_provider!(SYMBOL, "Name", options…)`.
+/// Defines a static [`Provider`](crate::tracelogging::Provider) with this name:
+/// `define_provider!(SYMBOL, "Name", options…)`.
 ///
 /// | Option | Meaning | Otherwise |
 /// |---|---|---|
-/// | `id("GUID")` | the provider's id | what its name hashes to |
+/// | `id("GUID")` | the provider's id | the hash of its name |
 /// | `group_id("GUID")` | the group it belongs to | none |
 /// | `debug()` | prints the expansion while compiling | |
 ///
-/// Options of `eventheader` that mean nothing here, such as `group_name("name")`, are accepted. The static is private to the module; it begins unregistered, and until
-/// [`register`](crate::tracelogging::Provider::register) its events go nowhere.
+/// Options of `eventheader` without a meaning here, such as `group_name("name")`, are accepted. The
+/// static is private to the module; it begins unregistered, and until
+/// [`register`](crate::tracelogging::Provider::register) its events are dropped.
 ///
 /// ```
 /// traceweir::define_provider!(PLAIN, "MyCompany.MyComponent");
@@ -31,9 +33,10 @@ macro_rules! define_provider {
     ($($arguments:tt)*) => { $crate::__tlg::define_provider!{ [$crate] $($arguments)* } };
 }
 
-/// Writes an event if any session wants it: `write_event!(SYMBOL, "Event", options and fields…)` is a Win32 status, 0 where nobody listens.
+/// Writes an event if any session wants it: `write_event!(SYMBOL, "Event", options and fields…)`
+/// returns a Win32 status, 0 if no session wants it.
 ///
-/// Options are constants, but for the ids:
+/// Options are constants, except for the ids:
 ///
 /// | Option | Otherwise |
 /// |---|---|
@@ -47,7 +50,8 @@ macro_rules! define_provider {
 /// | `activity_id(&id)`, `related_id(&id)`: `&Guid` or `&[u8; 16]` | the thread's, none |
 /// | `debug()` prints the expansion while compiling | |
 ///
-/// Fields are `type("name", value, tag(n), format(Hex))`, the value being a reference and the options optional:
+/// Fields are `type("name", value, tag(n), format(Hex))`, where the value is a reference and the
+/// options may be omitted:
 ///
 /// | Type | Value |
 /// |---|---|
@@ -61,15 +65,18 @@ macro_rules! define_provider {
 /// | `str8 str8_cp1252 str8_json str8_xml`, and `cstr8…` up to the first zero | `&str` or bytes |
 /// | `str16 str16_json str16_xml`, and `cstr16…` | `&[u16]` |
 /// | `errno hresult win_ntstatus`*, `win_error`* | `&i32`, `&u32` |
-/// | `systemtime`, `time32`, `time64`, `win_filetime`* | `&SystemTime`, seconds since 1970, 100 ns since 1601 |
+/// | `systemtime`, `time32`, `time64`, `win_filetime`* | `&SystemTime`, s since 1970, 100 ns since 1601 |
 /// | `win_systemtime win_systemtime_utc`* | `&[u16; 8]` |
-/// | `win_sid` | bytes of a SID; panics where they are too few |
+/// | `win_sid` | bytes of a SID; panics if there are too few |
 /// | `struct("name", tag(n), { fields })` | |
 ///
-/// \* also with `_slice` behind the name, for slices. What they all encode as is in the table of [`InType`](crate::tracelogging::InType). Unchecked parts, for those who know the
-/// encoding: `raw_field("name", U8, bytes)`, `raw_field_slice`, `raw_meta("name", U32)`, `raw_meta_slice`, `raw_struct("name", 2)`, `raw_struct_slice`, `raw_data(bytes)`.
+/// \* also with the suffix `_slice`, for slices. Their encoding is in the table of
+/// [`InType`](crate::tracelogging::InType). Unchecked parts, for those who know the encoding:
+/// `raw_field("name", U8, bytes)`, `raw_field_slice`, `raw_meta("name", U32)`, `raw_meta_slice`,
+/// `raw_struct("name", 2)`, `raw_struct_slice`, `raw_data(bytes)`.
 ///
-/// More than 128 fields, 127 members of a structure or 128 blocks of data (one for a value of fixed size, two for others, two for the metadata) do not compile.
+/// More than 128 fields, 127 members of a structure or 128 blocks of data (one for a value of fixed
+/// size, two for others, two for the metadata) do not compile.
 ///
 /// ```
 /// traceweir::define_provider!(KITCHEN, "Example.Kitchen");
@@ -81,14 +88,15 @@ macro_rules! define_provider {
 ///     str8("dish", "pie"),
 ///     struct("table", { u16("number", &12), u8_slice("seats", &[1, 2, 3]) }),
 /// );
-/// assert_eq!(status, 0, "nobody listens");
+/// assert_eq!(status, 0, "no session wants it");
 /// ```
 #[macro_export]
 macro_rules! write_event {
     ($($arguments:tt)*) => { $crate::__tlg::write_event!{ [$crate] $($arguments)* } };
 }
 
-/// Whether [`write_event!`](crate::write_event) with this level and keyword would write: `provider_enabled!(SYMBOL, Level::Verbose, 0x10)`, both constants.
+/// Returns whether [`write_event!`](crate::write_event) with this level and keyword would write:
+/// `provider_enabled!(SYMBOL, Level::Verbose, 0x10)`, both constants.
 ///
 /// ```
 /// # traceweir::define_provider!(PROVIDER, "Example.Enabled");
@@ -104,7 +112,7 @@ macro_rules! provider_enabled {
     }};
 }
 
-/// The descriptor of an event.
+/// Builds the descriptor of an event.
 #[must_use]
 pub const fn descriptor(
     id: u16,
@@ -119,14 +127,14 @@ pub const fn descriptor(
     EventDescriptor { id, version, channel, level, opcode, task, keyword }
 }
 
-/// A tag, which does not compile with more than 28 bits.
+/// Checks a tag; more than 28 bits do not compile.
 #[must_use]
 pub const fn tag(tag: u32) -> u32 {
     assert!(tag <= 0x0FFF_FFFF, "a tag has 28 bits");
     tag
 }
 
-/// The size of metadata, which does not compile with more than its size field can say.
+/// Checks the size of metadata; more than its size field can hold does not compile.
 #[must_use]
 pub const fn checked_size(size: usize) -> usize {
     assert!(

@@ -1,6 +1,6 @@
-//! The provider that `define_provider!` makes.
+//! The static provider of `define_provider!`.
 //!
-//! `unsafe` is allowed here for `register`, whose caller promises what the registration needs.
+//! `unsafe` is allowed here for `register`, whose caller guarantees what the registration needs.
 #![allow(unsafe_code)]
 
 use std::fmt;
@@ -15,7 +15,7 @@ use super::ids::id_functions;
 use super::types::Level;
 use super::values::Id;
 
-/// A provider of events that describe themselves; made by [`define_provider!`](crate::define_provider).
+/// A provider of self-describing events, defined by [`define_provider!`](crate::define_provider).
 pub type Provider = ProviderOf<Guid>;
 
 /// A static provider whose ids have any type.
@@ -26,39 +26,43 @@ pub struct ProviderOf<G> {
 }
 
 impl<G> ProviderOf<G> {
-    /// For `define_provider!`.
+    /// Creates an unregistered provider, for `define_provider!`.
     #[doc(hidden)]
     pub const fn new(traits: &'static [u8], id: G) -> Self {
         Self { context: Context::new(), traits, id }
     }
 
-    /// Its traits: name and group as every event carries them.
+    /// Returns the traits: name and group as every event carries them.
     pub const fn raw_meta(&self) -> &[u8] {
         self.traits
     }
 
-    /// Its name.
+    /// Returns the name of the provider.
     pub fn name(&self) -> &str {
         name_in(self.traits)
     }
 
-    /// Its id.
+    /// Returns the id of the provider.
     pub const fn id(&self) -> &G {
         &self.id
     }
 
-    /// Whether any session may want an event of this level and keyword: one load and one compare while nobody listens.
+    /// Returns whether any session may want an event of this level and keyword.
+    ///
+    /// Costs one load and one compare while no session has the provider enabled.
     #[inline(always)]
     pub fn enabled(&self, level: Level, keyword: u64) -> bool {
         self.context.enabled(level, keyword)
     }
 
-    /// Ends the registration: a Win32 status, 0 where there is none. It may be registered again.
+    /// Ends the registration and returns a Win32 status, 0 if there is none. It may be registered
+    /// again.
     pub fn unregister(&self) -> u32 {
         self.context.unregister()
     }
 
-    /// Sets something about the registration (TraceLoggingSetInformation): an HRESULT, 0x80070057 where it is not registered.
+    /// Sets a property of the registration (TraceLoggingSetInformation) and returns an HRESULT,
+    /// 0x80070057 if it is not registered.
     ///
     /// With the feature `set-info-off` it does nothing and returns 0x80070032, ERROR_NOT_SUPPORTED.
     pub fn set_information(&self, class: u32, information: &[u8]) -> i32 {
@@ -67,22 +71,26 @@ impl<G> ProviderOf<G> {
 }
 
 impl<G: Id> ProviderOf<G> {
-    /// Registers it: a Win32 status, 0 for success, after which it has its traits. A daemon that appears later is told.
+    /// Registers the provider with its traits and returns a Win32 status, 0 for success.
+    ///
+    /// A daemon that starts later learns of the registration.
     ///
     /// # Safety
     ///
-    /// It is a static, or stays where it is until it is unregistered. A library that may be unloaded unregisters it before.
+    /// The provider is a static, or stays in place until it is unregistered. A library that may be
+    /// unloaded unregisters it before.
     ///
     /// # Panics
     ///
-    /// Where it is registered already, or another thread registers or unregisters it.
+    /// Panics if it is registered already, or another thread is registering or unregistering it.
     #[track_caller]
     pub unsafe fn register(&self) -> u32 {
         // SAFETY: the caller's.
         unsafe { self.context.register(self.id.into(), self.traits, None) }
     }
 
-    /// The same with a callback that is told when sessions enable it, disable it or ask for its state.
+    /// Registers the provider like [`register`](Self::register), with a callback for enables,
+    /// disables and requests of its state.
     ///
     /// # Safety
     ///
@@ -90,7 +98,7 @@ impl<G: Id> ProviderOf<G> {
     ///
     /// # Panics
     ///
-    /// As [`register`](Self::register).
+    /// Panics as [`register`](Self::register) does.
     #[track_caller]
     pub unsafe fn register_with_callback(&self, callback: EnableFunction<G>, context: usize) -> u32 {
         // SAFETY: the caller's.
@@ -106,7 +114,7 @@ impl<G: Id> fmt::Debug for ProviderOf<G> {
     }
 }
 
-/// The same words for all kinds of providers.
+/// Formats a provider of any kind.
 pub(super) fn describe(f: &mut fmt::Formatter<'_>, name: &str, id: Guid, context: &Context) -> fmt::Result {
     let enabled = context.enabled(Level::LogAlways, 0);
     write!(
@@ -116,18 +124,18 @@ pub(super) fn describe(f: &mut fmt::Formatter<'_>, name: &str, id: Guid, context
     )
 }
 
-/// The name in traits that were built from a string.
+/// Returns the name in traits that were built from a string.
 pub(super) fn name_in(traits: &[u8]) -> &str {
     Traits::parse(traits).ok().and_then(|t| std::str::from_utf8(t.name).ok()).unwrap_or_default()
 }
 
-/// For `define_provider!`.
+/// Creates a provider, for `define_provider!`.
 #[must_use]
 pub const fn provider(traits: &'static [u8], id: &[u8; 16]) -> Provider {
     Provider::new(traits, Guid::from_bytes(id))
 }
 
-/// For `write_event!`.
+/// Writes an event, for `write_event!`.
 #[inline(always)]
 pub fn write<G>(
     provider: &ProviderOf<G>,

@@ -1,11 +1,12 @@
-//! Numbers of TraceLogging that have names.
+//! Named numbers of TraceLogging.
 //!
-//! In types say how a value is laid out, out types how it is shown; the table of both is in `traceweir_format::tracelogging`. Names are those of
-//! Microsoft's `tracelogging`, so that the same source says the same.
+//! In types describe the layout of a value, out types its presentation; the table of both is in
+//! `traceweir_format::tracelogging`. Names are those of Microsoft's `tracelogging`, so that the
+//! same source compiles.
 
 use std::fmt;
 
-/// A number with names, made from any.
+/// Defines a number with named values, created from any number.
 macro_rules! numbers {
     ($(#[$doc:meta])* $name:ident up to $most:literal { $($(#[$of:meta])* $value:ident = $number:expr,)* }) => {
         $(#[$doc])*
@@ -17,11 +18,11 @@ macro_rules! numbers {
         impl $name {
             $($(#[$of])* pub const $value: Self = Self($number);)*
 
-            /// The value of this number.
+            /// Returns the value with this number.
             ///
             /// # Panics
             ///
-            #[doc = concat!("Above ", $most, ".")]
+            #[doc = concat!("Panics above ", $most, ".")]
             #[inline(always)]
             #[must_use]
             #[allow(unused_comparisons, clippy::absurd_extreme_comparisons)] // Of those whose numbers fill a byte.
@@ -30,7 +31,7 @@ macro_rules! numbers {
                 Self(value)
             }
 
-            /// Its number.
+            /// Returns the number of the value.
             #[inline(always)]
             #[must_use]
             pub const fn as_int(self) -> u8 {
@@ -59,47 +60,47 @@ macro_rules! numbers {
 }
 
 numbers! {
-    /// How severe an event is. A session takes events up to the level it was enabled with.
+    /// Severity of an event. A session takes events up to its enabled level.
     Level up to 255 {
-        /// Taken whatever the session's level.
+        /// Taken at every level of the session.
         LogAlways = 0,
-        /// The program ends, or cannot go on.
+        /// The program ends, or cannot continue.
         Critical = 1,
         /// Something failed.
         Error = 2,
         /// Something may fail.
         Warning = 3,
-        /// Something happened that is worth to know.
+        /// Useful information about the program.
         Informational = 4,
-        /// Details. What an event has that does not say.
+        /// Details; the default of events.
         Verbose = 5,
     }
 }
 
 numbers! {
-    /// What an event means for the activity that it belongs to.
+    /// Meaning of an event for its activity.
     Opcode up to 255 {
-        /// Nothing special.
+        /// No special meaning.
         Info = 0,
         /// An activity begins; its related id is the activity it belongs to.
         ActivityStart = 1,
         /// The activity ends.
         ActivityStop = 2,
-        /// State, as collection begins.
+        /// State at the start of collection.
         CollectionStart = 3,
-        /// State, as collection ends.
+        /// State at the end of collection.
         CollectionStop = 4,
         /// An extension event.
         Extension = 5,
-        /// An answer.
+        /// A reply to a message.
         Reply = 6,
-        /// The activity goes on.
+        /// The activity continues after a suspension.
         Resume = 7,
-        /// The activity waits.
+        /// The activity is suspended.
         Suspend = 8,
-        /// A message leaves.
+        /// A message is sent.
         Send = 9,
-        /// A message arrives.
+        /// A message is received.
         Receive = 240,
         /// Reserved.
         ReservedOpcode241 = 241,
@@ -143,156 +144,156 @@ numbers! {
 }
 
 numbers! {
-    /// Where an event belongs.
+    /// Channel of an event.
     Channel up to 255 {
-        /// None.
+        /// No channel is set.
         TraceClassic = 0,
-        /// Events that describe themselves. What an event has that does not say.
+        /// Self-describing events; the default of events.
         TraceLogging = 11,
         /// Manifests in traces.
         ProviderMetadata = 12,
     }
 }
 
-/// Pointer-size types have other numbers on narrow machines.
+/// Selects the number of a pointer-size type, which depends on the pointer size.
 const fn by_width(narrow: u8, wide: u8) -> u8 {
     if size_of::<usize>() == 8 { wide } else { narrow }
 }
 
 numbers! {
-    /// How a value is laid out.
+    /// Layout of a value.
     InType up to 127 {
-        /// No value.
+        /// A field without a value.
         Invalid = 0,
-        /// UTF-16 up to a zero.
+        /// UTF-16 text, zero-terminated.
         CStr16 = 1,
-        /// Bytes of text up to a zero.
+        /// 8-bit text, zero-terminated.
         CStr8 = 2,
-        /// 8 bits with a sign.
+        /// Signed 8-bit integer.
         I8 = 3,
-        /// 8 bits.
+        /// Unsigned 8-bit integer.
         U8 = 4,
-        /// 16 bits with a sign.
+        /// Signed 16-bit integer.
         I16 = 5,
-        /// 16 bits.
+        /// Unsigned 16-bit integer.
         U16 = 6,
-        /// 32 bits with a sign.
+        /// Signed 32-bit integer.
         I32 = 7,
-        /// 32 bits.
+        /// Unsigned 32-bit integer.
         U32 = 8,
-        /// 64 bits with a sign.
+        /// Signed 64-bit integer.
         I64 = 9,
-        /// 64 bits.
+        /// Unsigned 64-bit integer.
         U64 = 10,
-        /// 32 bits, floating point.
+        /// 32-bit floating-point number.
         F32 = 11,
-        /// 64 bits, floating point.
+        /// 64-bit floating-point number.
         F64 = 12,
-        /// 32 bits, of which any is true.
+        /// 32-bit boolean, true if any bit is set.
         Bool32 = 13,
-        /// Bytes behind their 16-bit count.
+        /// Bytes after their 16-bit count.
         Binary = 14,
-        /// A GUID.
+        /// A GUID of 16 bytes.
         Guid = 15,
-        /// A number as wide as the machine that wrote it: not used by events that describe themselves.
+        /// A pointer-size number of the writing machine, not used by self-describing events.
         _HexSize_PlatformSpecific = 16,
         /// Units of 100 ns since 1601.
         FileTime = 17,
         /// Eight 16-bit numbers: year, month, day of week, day, hour, minute, second, millisecond.
         SystemTime = 18,
-        /// A security id.
+        /// A security identifier (SID).
         Sid = 19,
-        /// 32 bits, hexadecimal.
+        /// 32-bit integer, shown as hexadecimal.
         Hex32 = 20,
-        /// 64 bits, hexadecimal.
+        /// 64-bit integer, shown as hexadecimal.
         Hex64 = 21,
-        /// UTF-16 behind its 16-bit count of bytes.
+        /// UTF-16 text after its 16-bit count of bytes.
         Str16 = 22,
-        /// Bytes of text behind their 16-bit count.
+        /// 8-bit text after its 16-bit count.
         Str8 = 23,
-        /// Takes the fields that follow together.
+        /// A structure of the fields that follow.
         Struct = 24,
-        /// As `Binary`, and older readers do not know it.
+        /// Like `Binary`, in a form that older readers do not know.
         BinaryC = 25,
-        /// As wide as a pointer, with a sign.
+        /// Signed pointer-size integer.
         ISize = by_width(7, 9),
-        /// As wide as a pointer.
+        /// Unsigned pointer-size integer.
         USize = by_width(8, 10),
-        /// As wide as a pointer, hexadecimal.
+        /// Pointer-size integer, shown as hexadecimal.
         HexSize = by_width(20, 21),
     }
 }
 
 #[allow(non_upper_case_globals)] // Names as published.
 impl InType {
-    /// With a type: an array whose count the description has.
+    /// Flag of an array whose count is in the metadata.
     pub const ConstantCountFlag: u8 = 0x20;
-    /// With a type: an array whose count stands in front of its values.
+    /// Flag of an array whose count precedes its values.
     pub const VariableCountFlag: u8 = 0x40;
-    /// With a number: an encoding of its own.
+    /// Flag of a custom encoding.
     pub const CustomFlag: u8 = 0x60;
-    /// The bits of the type.
+    /// Mask of the type bits.
     pub const TypeMask: u8 = 0x1F;
-    /// The bits of flags.
+    /// Mask of the flag bits.
     pub const FlagMask: u8 = 0x60;
 }
 
 numbers! {
-    /// How a value is shown.
+    /// Presentation of a value.
     OutType up to 127 {
-        /// As its in type is.
+        /// Default presentation of the in type.
         Default = 0,
-        /// Not at all.
+        /// The value is not shown.
         NoPrint = 1,
-        /// As text.
+        /// Shown as text.
         String = 2,
-        /// As true or false.
+        /// Shown as true or false.
         Boolean = 3,
-        /// Hexadecimal.
+        /// Shown as hexadecimal.
         Hex = 4,
-        /// As a process.
+        /// Shown as a process id.
         Pid = 5,
-        /// As a thread.
+        /// Shown as a thread id.
         Tid = 6,
-        /// As a port in network order.
+        /// Shown as a port in network byte order.
         Port = 7,
-        /// As an address of IP version 4.
+        /// Shown as an IPv4 address.
         IPv4 = 8,
-        /// As an address of IP version 6.
+        /// Shown as an IPv6 address.
         IPv6 = 9,
-        /// As a socket address.
+        /// Shown as a socket address.
         SocketAddress = 10,
-        /// As XML.
+        /// Shown as XML.
         Xml = 11,
-        /// As JSON.
+        /// Shown as JSON.
         Json = 12,
-        /// As a Win32 error.
+        /// Shown as a Win32 error.
         Win32Error = 13,
-        /// As an NTSTATUS.
+        /// Shown as an NTSTATUS.
         NtStatus = 14,
-        /// As an HRESULT.
+        /// Shown as an HRESULT.
         HResult = 15,
-        /// As date and time.
+        /// Shown as date and time.
         DateTime = 16,
-        /// With a sign.
+        /// Shown as a signed number.
         Signed = 17,
-        /// Without a sign.
+        /// Shown as an unsigned number.
         Unsigned = 18,
-        /// As date and time, the same for all languages.
+        /// Shown as date and time, independent of the locale.
         DateTimeCultureInsensitive = 33,
-        /// As UTF-8.
+        /// Shown as UTF-8 text.
         Utf8 = 35,
-        /// As PKCS #7 with type information.
+        /// Shown as PKCS #7 with type information.
         Pkcs7WithTypeInfo = 36,
-        /// As the address of code.
+        /// Shown as a code address.
         CodePointer = 37,
-        /// As date and time in UTC.
+        /// Shown as date and time in UTC.
         DateTimeUtc = 38,
     }
 }
 
 #[allow(non_upper_case_globals)] // Names as published.
 impl OutType {
-    /// The bits of an out type.
+    /// Mask of the out-type bits.
     pub const TypeMask: u8 = 0x7F;
 }

@@ -2,12 +2,13 @@
 //!
 //! ```text
 //!   scalar            its bytes
-//!   slice             u16 elements │ theirs                    65,535 elements at most, the rest is cut off
-//!   counted           u16 bytes │ they                         65,535 bytes at most
+//!   slice             u16 elements │ their bytes               65,535 elements, the rest is cut
+//!   counted           u16 bytes │ the bytes                    65,535 bytes at most
 //!   until a zero      units up to the first zero │ a zero      65,535 units at most
 //! ```
 //!
-//! `unsafe` is allowed here for one thing: looking at a value as bytes. [`Plain`] says of which types that is sound.
+//! `unsafe` is allowed here for one thing: reading a value as bytes. [`Plain`] marks the types for
+//! which that is sound.
 #![allow(unsafe_code)]
 
 use std::time::SystemTime;
@@ -15,12 +16,12 @@ use std::time::SystemTime;
 use traceweir_format::Guid;
 use traceweir_format::time::{UNITS_PER_SECOND, UNIX_EPOCH};
 
-/// Counts of elements and bytes have 16 bits.
+/// Maximum of the 16-bit counts of elements and bytes.
 const MAX_COUNT: usize = 0xFFFF;
-/// The last FILETIME that has a calendar date: the end of the year 30827.
+/// The last FILETIME with a calendar date: the end of the year 30827.
 const LAST_FILETIME: i64 = 0x7FFF_35F4_F06C_7FFF;
 
-/// A value that is nothing but its bytes.
+/// A value that consists of its bytes only.
 ///
 /// # Safety
 ///
@@ -39,7 +40,7 @@ plain!(u8, u16, u32, u64, usize, i8, i16, i32, i64, isize, f32, f64, bool, Guid)
 // SAFETY: elements lie side by side.
 unsafe impl<T: Plain, const N: usize> Plain for [T; N] {}
 
-/// One value right behind another.
+/// Two values without padding between them.
 #[repr(C, packed)]
 #[derive(Clone, Copy)]
 pub struct Packed<A, B>(pub A, pub B);
@@ -47,14 +48,14 @@ pub struct Packed<A, B>(pub A, pub B);
 // SAFETY: packed, so there is no gap between the two.
 unsafe impl<A: Plain, B: Plain> Plain for Packed<A, B> {}
 
-/// The bytes of a value.
+/// Returns the bytes of a value.
 #[inline(always)]
 pub fn bytes<T: Plain>(value: &T) -> &[u8] {
     // SAFETY: a value of as many initialised bytes (`Plain`), borrowed as long as the result.
     unsafe { std::slice::from_raw_parts(std::ptr::from_ref(value).cast(), size_of::<T>()) }
 }
 
-/// The bytes of all values.
+/// Returns the bytes of all values.
 #[inline(always)]
 fn all_bytes<T: Plain>(values: &[T]) -> &[u8] {
     // SAFETY: as for one value, side by side.
@@ -66,31 +67,31 @@ fn up_to<T>(values: &[T], most: usize) -> &[T] {
     values.get(..most).unwrap_or(values)
 }
 
-/// How many elements of a slice are written.
+/// Returns the number of elements of a slice that are written.
 #[inline(always)]
 pub fn slice_count<T>(values: &[T]) -> u16 {
     values.len().min(MAX_COUNT) as u16
 }
 
-/// The bytes of those.
+/// Returns the bytes of those elements.
 #[inline(always)]
 pub fn elements<T: Plain>(values: &[T]) -> &[u8] {
     all_bytes(up_to(values, MAX_COUNT))
 }
 
-/// How many bytes of counted values are written: whole values only.
+/// Returns the number of bytes of counted values that are written: whole values only.
 #[inline(always)]
 pub fn counted_size<T>(values: &[T]) -> u16 {
     size_of_val(up_to(values, MAX_COUNT / size_of::<T>().max(1))) as u16
 }
 
-/// Those bytes.
+/// Returns those bytes.
 #[inline(always)]
 pub fn counted<T: Plain>(values: &[T]) -> &[u8] {
     all_bytes(up_to(values, MAX_COUNT / size_of::<T>().max(1)))
 }
 
-/// The bytes of values up to the first zero.
+/// Returns the bytes of values up to the first zero.
 #[inline]
 pub fn until_zero<T: Plain + Default + PartialEq>(values: &[T]) -> &[u8] {
     let values = up_to(values, MAX_COUNT);
@@ -99,11 +100,11 @@ pub fn until_zero<T: Plain + Default + PartialEq>(values: &[T]) -> &[u8] {
     all_bytes(up_to(values, end))
 }
 
-/// The bytes of a SID: as many as its count of subauthorities says.
+/// Returns the bytes of a SID, by its count of sub-authorities.
 ///
 /// # Panics
 ///
-/// Where there are fewer, as published.
+/// Panics if there are fewer bytes, as published.
 #[inline]
 #[track_caller]
 pub fn sid(value: &[u8]) -> &[u8] {
@@ -112,21 +113,21 @@ pub fn sid(value: &[u8]) -> &[u8] {
     sid
 }
 
-/// FILETIME of a clock of seconds since 1970.
+/// Converts seconds since 1970 to FILETIME.
 #[inline]
 #[must_use]
 pub const fn filetime_from_time32(seconds: &i32) -> i64 {
     filetime_from_time64(&(*seconds as i64))
 }
 
-/// The same with more bits; from 1601 to 30827, beyond which it is the first or last.
+/// Converts 64-bit seconds since 1970 to FILETIME, limited to the years 1601 to 30827.
 #[inline]
 #[must_use]
 pub const fn filetime_from_time64(seconds: &i64) -> i64 {
     in_range(*seconds as i128 * UNITS_PER_SECOND as i128)
 }
 
-/// FILETIME of a point in time, rounded down; from 1601 to 30827, beyond which it is the first or last.
+/// Converts a time to FILETIME, rounded down and limited to the years 1601 to 30827.
 #[inline]
 #[must_use]
 pub fn filetime_from_systemtime(time: &SystemTime) -> i64 {
@@ -136,19 +137,19 @@ pub fn filetime_from_systemtime(time: &SystemTime) -> i64 {
     }
 }
 
-/// FILETIME of so long after 1970.
+/// Converts a duration after 1970 to FILETIME.
 #[must_use]
 pub const fn filetime_from_duration_after_1970(duration: std::time::Duration) -> i64 {
     in_range((duration.as_nanos() / 100) as i128)
 }
 
-/// FILETIME of so long before 1970, rounded down.
+/// Converts a duration before 1970 to FILETIME, rounded down.
 #[must_use]
 pub const fn filetime_from_duration_before_1970(duration: std::time::Duration) -> i64 {
     in_range(-(duration.as_nanos().div_ceil(100) as i128))
 }
 
-/// From units of 100 ns since 1970.
+/// Converts units of 100 ns since 1970, limited to the valid range.
 const fn in_range(units: i128) -> i64 {
     let units = units + UNIX_EPOCH as i128;
     if units < 0 {
@@ -160,14 +161,14 @@ const fn in_range(units: i128) -> i64 {
     }
 }
 
-/// A type of GUIDs: this crate's own, or one of a crate that offers the macros as its own.
+/// A GUID type: this crate's own, or one of a crate that re-exports the macros.
 pub trait Id: Plain + From<Guid> + Into<Guid> + Send + Sync + 'static {}
 
 impl<G: Plain + From<Guid> + Into<Guid> + Send + Sync + 'static> Id for G {}
 
-/// What may be given as an activity's id.
+/// A value that can be passed as an activity id.
 pub trait ActivityId {
-    /// The id.
+    /// Returns the id as a GUID.
     fn guid(&self) -> Guid;
 }
 
@@ -192,17 +193,18 @@ impl<T: ActivityId> ActivityId for &T {
     }
 }
 
-/// The id that was given.
+/// Returns the activity id that was passed.
 #[inline(always)]
 pub fn activity<T: ActivityId>(id: &T) -> Guid {
     id.guid()
 }
 
-/// Appends a value that may have gaps between its fields; what stands in those is whatever it is.
+/// Appends a value that may contain padding, whose bytes are arbitrary.
 pub(super) fn append_any<T: Copy>(to: &mut Vec<u8>, value: &T) {
     let start = std::ptr::from_ref(value).cast::<u8>();
     to.extend((0..size_of::<T>()).map(|at| {
-        // SAFETY: inside the value, which is borrowed. A volatile read takes what the memory holds, also where nothing was written.
+        // SAFETY: inside the value, which is borrowed. A volatile read returns the memory's
+        // contents, also where nothing was written.
         unsafe { start.add(at).read_volatile() }
     }));
 }

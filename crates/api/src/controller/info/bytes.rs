@@ -1,18 +1,25 @@
-//! The same by class, buffer and length, as C programs call it.
+//! Information classes by class, buffer and length, as C programs call them.
 //!
 //! ```text
-//!   class, buffer, length ─▶ session id ─▶ what this library knows by itself ─▶ Asked ─▶ session, right, kind, machine, content
-//!   50, 87, 24, 87           87            versions, limits, sources, owners     a daemon, no daemon, a session of this process
+//!   check                                statuses, or who answers
+//!   class, buffer, length                50, 87, 24, 87
+//!   session id                           87
+//!   known to this library itself         versions, limits, sources, owners
+//!   Asked                                a daemon, no daemon, a session of this process
+//!   session, right, kind, machine, content
 //! ```
 //!
-//! A buffer is `None` where its pointer is null; a length that goes with it is then still judged. What a call alone shows is said whoever is [`Asked`], and a daemon is
-//! looked for only where it is needed: one that is silent or shuts its door keeps nobody from what it has no part in.
+//! A buffer is `None` if its pointer is null; its length is then still checked. Errors in the
+//! arguments are reported whichever party is [`Asked`], and a daemon is looked for only if it is
+//! needed: a silent or refusing daemon does not affect other calls.
 //!
 //! | | Too short | `return_length` | A null buffer |
 //! |---|---|---|---|
 //! | [`set_bytes`] | `ERROR_BAD_LENGTH` | | with a length: 87 |
-//! | [`query_bytes`] | `ERROR_BAD_LENGTH` | what is needed, what was written; else left alone | the same; with length 0 a question for the length |
+//! | [`query_bytes`] | `ERROR_BAD_LENGTH` | bytes needed or written; else unchanged | the same |
 //! | [`enumerate_bytes`] | `ERROR_INSUFFICIENT_BUFFER` | the same | the same |
+//!
+//! A null buffer with length 0 is a query for the length.
 
 use traceweir_format::Guid;
 use traceweir_format::info::{
@@ -23,19 +30,20 @@ use traceweir_format::spec::status::Status;
 use traceweir_session::info::{Machine, local_answer, read_set};
 use traceweir_transport::message::{ProviderEntry, SessionRef};
 
-use super::{Controller, answer_of_nobody, check_about, guid_info, own_providers, unknown_provider};
+use super::{Controller, check_about, guid_info, idle_answer, own_providers, unknown_provider};
 use crate::controller::not_running;
 use crate::error::{Error, Result};
 use crate::private::{PrivateSession, not_for_private};
 
-/// Who answers.
+/// The party that answers a call.
 #[derive(Debug)]
 pub enum Asked<'a> {
-    /// This daemon; `None` is an idle system: no session runs, and nobody has registered anything.
+    /// This daemon; `None` is an idle system, without sessions and registrations.
     Daemon(Option<&'a mut Controller>),
-    /// The daemon that [`Controller::find`] finds when the call turns out to need one; what changes the system, and needs nothing to be there already, starts one.
+    /// The daemon that [`Controller::find`] finds if the call needs one; a change of the system
+    /// that needs no existing state starts one.
     WhoeverIsThere,
-    /// The session, which this process runs, of the id that goes along.
+    /// The session of this process with the id of the call.
     Private(&'a PrivateSession),
 }
 
@@ -46,7 +54,8 @@ impl<'a> From<Option<&'a mut Controller>> for Asked<'a> {
 }
 
 impl Asked<'_> {
-    /// Puts a question to the daemon, if there is one. What a session of this process has no part in is for the daemon too.
+    /// Sends a request to the daemon, if there is one. Requests that a session of this process does
+    /// not answer also go to the daemon.
     fn question<T>(self, ask: impl FnOnce(Option<&mut Controller>) -> Result<T>) -> Result<T> {
         match self {
             Self::Daemon(daemon) => ask(daemon),
@@ -55,23 +64,23 @@ impl Asked<'_> {
     }
 }
 
-/// What became of a question.
+/// The result of a query.
 #[derive(Debug)]
 pub struct Outcome {
-    /// The status.
+    /// The status of the call.
     pub result: Result<()>,
-    /// What goes to ReturnLength; `None`: it is left alone.
+    /// The value for ReturnLength; `None` leaves it unchanged.
     pub return_length: Option<u32>,
-    /// What goes to the caller's buffer, in which it has room: the answer, or nothing.
+    /// The answer for the caller's buffer, in which it fits, or nothing.
     pub answer: Vec<u8>,
 }
 
-/// The buffer of a caller, into which nothing is written here: it may have been given in any state.
+/// The size of a caller's buffer, which is not written here and may be uninitialised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
-    /// The length that was said.
+    /// The length that the caller passed.
     pub length: usize,
-    /// A null pointer: there is no such buffer.
+    /// The pointer is null: there is no such buffer.
     pub is_null: bool,
 }
 
@@ -81,12 +90,12 @@ impl Outcome {
     }
 
     fn too_short(status: Status, needed: usize) -> Self {
-        let why = format!("the answer takes {needed} bytes");
+        let reason = format!("the answer takes {needed} bytes");
         let return_length = u32::try_from(needed).ok();
-        Self { return_length, ..Self::failed(Error::refused(status, why)) }
+        Self { return_length, ..Self::failed(Error::refused(status, reason)) }
     }
 
-    /// Gives the answer where it fits as a whole.
+    /// Returns the answer if it fits as a whole.
     fn answered(answer: Vec<u8>, room: Room, too_short: Status) -> Self {
         if !answer.is_empty() && (room.is_null || room.length < answer.len()) {
             return Self::too_short(too_short, answer.len());
@@ -95,7 +104,7 @@ impl Outcome {
     }
 }
 
-/// TraceSetInformation.
+/// Performs TraceSetInformation.
 pub fn set_bytes<'a>(
     asked: impl Into<Asked<'a>>,
     session: u64,
@@ -108,7 +117,7 @@ pub fn set_bytes<'a>(
     check_about(&session, set.class())?;
     match (asked.into(), set.class().rules().about) {
         (Asked::Private(own), About::Session) => own.set_information(&set),
-        // The settings of the system need nothing that runs already.
+        // The settings of the system need no existing state.
         (Asked::WhoeverIsThere, About::System | About::Anything) => {
             Controller::find_or_start(None)?.set_information(&session, &set)
         }
@@ -124,7 +133,10 @@ pub fn set_bytes<'a>(
     }
 }
 
-/// TraceConfigureLastBranchRecord: 20 and 21 in one call; [`Controller::configure_last_branch_record`]. `events` are CLASSIC_EVENT_IDs, `None` for a null pointer.
+/// Performs TraceConfigureLastBranchRecord: classes 20 and 21 in one call, as
+/// [`Controller::configure_last_branch_record`].
+///
+/// `events` are CLASSIC_EVENT_IDs, `None` for a null pointer.
 pub fn configure_last_branch_record_bytes<'a>(
     asked: impl Into<Asked<'a>>,
     session: u64,
@@ -132,12 +144,12 @@ pub fn configure_last_branch_record_bytes<'a>(
     events: Option<&[u8]>,
     count: usize,
 ) -> Result<()> {
-    let refused = |why| Err(Error::refused(Status::ERROR_INVALID_PARAMETER, why));
+    let refused = |reason| Err(Error::refused(Status::ERROR_INVALID_PARAMETER, reason));
     if count > MAX_LBR_EVENTS {
         return refused("at most four kernel events can be followed by branches");
     }
     let Some(events) = events.unwrap_or(&[]).get(..count.saturating_mul(ClassicEventId::SIZE)) else {
-        return refused("a number of events, and no buffer that holds them");
+        return refused("a number of events without a buffer that holds them");
     };
     let (session, events) = (SessionRef::of_call(session), ClassicEventId::list(events));
     check_about(&session, InfoClass::TraceLbrEventListInfo)?;
@@ -150,7 +162,10 @@ pub fn configure_last_branch_record_bytes<'a>(
     }
 }
 
-/// TraceQueryInformation. `info` is what the buffer begins with: some questions say there what they are about ([`Query::input_size`]).
+/// Performs TraceQueryInformation.
+///
+/// `info` is the start of the buffer, which is also the input of some queries
+/// ([`Query::input_size`]).
 pub fn query_bytes<'a>(
     asked: impl Into<Asked<'a>>,
     session: u64,
@@ -177,7 +192,8 @@ pub fn query_bytes<'a>(
     }
 }
 
-/// Asks about a session, or about the system ([`NO_SESSION`](super::NO_SESSION)), whoever is there to answer: [`Controller::query_information`] where that is a daemon.
+/// Queries an information class of a session or of the system ([`NO_SESSION`](super::NO_SESSION)),
+/// as [`Controller::query_information`] if a daemon answers.
 pub fn ask<'a>(asked: impl Into<Asked<'a>>, session: &SessionRef, query: Query) -> Result<Answer> {
     check_about(session, query.class())?;
     if let Some(answer) = local_answer(query, Machine::look)? {
@@ -187,12 +203,12 @@ pub fn ask<'a>(asked: impl Into<Asked<'a>>, session: &SessionRef, query: Query) 
         (Asked::Private(_), About::Session) => Err(not_for_private(query.class())),
         (asked, _) => asked.question(|daemon| match daemon {
             Some(daemon) => daemon.query_information(session, query),
-            None => answer_of_nobody(session, query),
+            None => idle_answer(session, query),
         }),
     }
 }
 
-/// What the answer takes at least.
+/// Returns the minimum size of the answer in bytes.
 fn least(class: u32) -> usize {
     match InfoClass::from_number(class) {
         Some(InfoClass::TracePmcCounterOwners) => Query::owners_size(Machine::look().counters() as usize),
@@ -201,7 +217,10 @@ fn least(class: u32) -> usize {
     }
 }
 
-/// EnumerateTraceGuidsEx. That there is a place for the length is for the caller to check: the published function refuses to go without (87).
+/// Performs EnumerateTraceGuidsEx.
+///
+/// The caller checks that there is a place for the length: the published function refuses the call
+/// without one (87).
 pub fn enumerate_bytes<'a>(
     asked: impl Into<Asked<'a>>,
     class: u32,
@@ -215,7 +234,7 @@ pub fn enumerate_bytes<'a>(
 }
 
 fn enumerated(asked: Asked<'_>, class: u32, input: Option<&[u8]>, lacks_output: bool) -> Result<Vec<u8>> {
-    let invalid = |why| Err(Error::refused(Status::ERROR_INVALID_PARAMETER, why));
+    let invalid = |reason| Err(Error::refused(Status::ERROR_INVALID_PARAMETER, reason));
     let Some(class) = InfoClass::from_number(class).filter(|class| class.rules().enumerates) else {
         return Err(not_enumerated());
     };
@@ -232,12 +251,12 @@ fn enumerated(asked: Asked<'_>, class: u32, input: Option<&[u8]>, lacks_output: 
     }
     let about = guids_from_bytes(input).first().copied().unwrap_or(Guid::NULL);
     asked.question(|daemon| match daemon {
-        Some(daemon) => told_by(daemon, class, about),
-        None => told_by_nobody(class),
+        Some(daemon) => enumerate(daemon, class, about),
+        None => idle_enumeration(class),
     })
 }
 
-fn told_by(daemon: &mut Controller, class: InfoClass, about: Guid) -> Result<Vec<u8>> {
+fn enumerate(daemon: &mut Controller, class: InfoClass, about: Guid) -> Result<Vec<u8>> {
     Ok(match class {
         InfoClass::TraceMaxLoggersQuery => {
             daemon.query_information(&super::NO_SESSION, Query::MaxLoggers)?.to_bytes()
@@ -250,11 +269,9 @@ fn told_by(daemon: &mut Controller, class: InfoClass, about: Guid) -> Result<Vec
     })
 }
 
-fn told_by_nobody(class: InfoClass) -> Result<Vec<u8>> {
+fn idle_enumeration(class: InfoClass) -> Result<Vec<u8>> {
     match class {
-        InfoClass::TraceMaxLoggersQuery => {
-            Ok(answer_of_nobody(&super::NO_SESSION, Query::MaxLoggers)?.to_bytes())
-        }
+        InfoClass::TraceMaxLoggersQuery => Ok(idle_answer(&super::NO_SESSION, Query::MaxLoggers)?.to_bytes()),
         InfoClass::TraceGuidQueryInfo | InfoClass::TraceGroupQueryInfo => Err(unknown_provider()),
         InfoClass::TraceGuidQueryList => Ok(guids_to_bytes(&own_providers())),
         InfoClass::TraceGroupQueryList => Ok(Vec::new()),
@@ -266,8 +283,9 @@ fn not_enumerated() -> Error {
     Error::refused(Status::ERROR_INVALID_PARAMETER, "this information class cannot be enumerated")
 }
 
-/// GUIDs of providers, or of groups.
+/// Returns the GUIDs of providers, or of groups.
 fn listed(all: &[ProviderEntry], of_groups: bool) -> Vec<u8> {
-    let guids: Vec<Guid> = all.iter().filter(|it| it.is_group == of_groups).map(|it| it.provider).collect();
+    let guids: Vec<Guid> =
+        all.iter().filter(|entry| entry.is_group == of_groups).map(|entry| entry.provider).collect();
     guids_to_bytes(&guids)
 }

@@ -1,11 +1,12 @@
-//! Information about sessions, providers and the system: TraceSetInformation, TraceQueryInformation, EnumerateTraceGuidsEx.
+//! Information about sessions, providers and the system: TraceSetInformation,
+//! TraceQueryInformation, EnumerateTraceGuidsEx.
 //!
 //! ```text
 //!   Set ──────▶ set_information ────▶ daemon ─▶ session │ system          typed, for Rust
 //!   Query ────▶ query_information ──▶ daemon, or this machine ─▶ Answer
 //!   GUID ─────▶ registrations, group_info
 //!
-//!   class, buffer, length ──▶ set_bytes, query_bytes, enumerate_bytes     the same as bytes, for C: statuses and lengths as published
+//!   class, buffer, length ──▶ set_bytes, query_bytes, enumerate_bytes     the same as bytes, for C
 //! ```
 //!
 //! | About | Session | Classes |
@@ -14,7 +15,8 @@
 //! | the system | [`NO_SESSION`] | 5, 6, 7, 11, 25, 27 |
 //! | the system, whatever session is named | any | 17, 19, 22 |
 //!
-//! Of a private session there is class 18 alone; one that this process runs itself is told by [`PrivateSession::track_binaries`](crate::PrivateSession::track_binaries).
+//! Private sessions support class 18 only; for one that this process runs itself, see
+//! [`PrivateSession::track_binaries`](crate::PrivateSession::track_binaries).
 //!
 //! ```no_run
 //! use traceweir::controller::info::{Answer, NO_SESSION, Query, Set};
@@ -23,7 +25,8 @@
 //! let mut controller = Controller::find_or_start(None)?;
 //! let session = SessionRef::Name("lunch".into());
 //! controller.set_information(&session, &Set::ProviderBinaryTracking(true))?;
-//! if let Answer::StreamCount(streams) = controller.query_information(&session, Query::StreamCount)? {
+//! let answer = controller.query_information(&session, Query::StreamCount)?;
+//! if let Answer::StreamCount(streams) = answer {
 //!     println!("{streams} streams");
 //! }
 //! println!("{:?}", controller.query_information(&NO_SESSION, Query::MaxLoggers)?);
@@ -52,53 +55,61 @@ use traceweir_session::config::USUAL_SESSIONS;
 use traceweir_session::info::{Machine, System, local_answer};
 use traceweir_transport::message::{EnableEntry, Message, RegistrationEntry, SessionRef};
 
-use super::{Controller, PATIENCE, not_running, unexpected};
+use super::{Controller, REPLY_TIMEOUT, not_running, unexpected};
 use crate::error::{Error, Result};
 use crate::provider::Handle;
 
-/// For what is about the system and no session.
+/// The session reference for requests about the system.
 pub const NO_SESSION: SessionRef = SessionRef::Id(0);
 impl Controller {
-    /// Sets something of a session, or of the system ([`NO_SESSION`]). What fails changes nothing.
+    /// Sets an information class of a session, or of the system ([`NO_SESSION`]). A failure changes
+    /// nothing.
     ///
-    /// `ERROR_NOT_SUPPORTED` where the machine has no such hardware, and for private sessions; `ERROR_INVALID_PARAMETER` for a session of the wrong kind, and for
-    /// contents that have no meaning; `ERROR_PRIVILEGE_NOT_HELD` where profiling the system is not allowed.
+    /// Fails with `ERROR_NOT_SUPPORTED` if the machine lacks the hardware, and for private
+    /// sessions; with `ERROR_INVALID_PARAMETER` for a session of the wrong kind, and for
+    /// meaningless contents; with `ERROR_PRIVILEGE_NOT_HELD` if profiling the system is not
+    /// allowed.
     pub fn set_information(&mut self, session: &SessionRef, set: &Set) -> Result<()> {
         let (class, data) = (set.class().number(), set.to_bytes());
-        // A list that is too long to be told is too long for its class.
+        // A list that is too long for a message is too long for its class.
         Set::from_bytes(class, Some(&data), data.len())?;
         let session = session.clone();
-        match self.ask(&Message::SetInformation { session, class, data }, &[], PATIENCE)? {
+        match self.ask(&Message::SetInformation { session, class, data }, &[], REPLY_TIMEOUT)? {
             Message::Done => Ok(()),
             other => Err(unexpected(&self.link, &other)),
         }
     }
 
-    /// Asks about a session, or about the system ([`NO_SESSION`]).
+    /// Queries an information class of a session, or of the system ([`NO_SESSION`]).
     pub fn query_information(&mut self, session: &SessionRef, query: Query) -> Result<Answer> {
         check_about(session, query.class())?;
         if let Some(answer) = local_answer(query, Machine::look)? {
             return Ok(answer);
         }
         let (class, input, session) = (query.class().number(), query.input(), session.clone());
-        match self.ask(&Message::QueryInformation { session, class, input }, &[], PATIENCE)? {
+        match self.ask(&Message::QueryInformation { session, class, input }, &[], REPLY_TIMEOUT)? {
             Message::Information { data } => Ok(Answer::from_bytes(query, &data)?),
             other => Err(unexpected(&self.link, &other)),
         }
     }
 
-    /// Kernel events of a session that the kernel had no room for, by processor; they are among the events that its properties tell as lost. None where the session
-    /// receives no kernel events.
+    /// Returns the number of kernel events of a session that the kernel dropped, by processor.
+    ///
+    /// They are among the lost events in the session's properties. Empty if the session receives no
+    /// kernel events.
     pub fn kernel_losses(&mut self, session: &SessionRef) -> Result<Vec<u64>> {
         let session = session.clone();
-        match self.ask(&Message::QueryKernelLosses { session }, &[], PATIENCE)? {
+        match self.ask(&Message::QueryKernelLosses { session }, &[], REPLY_TIMEOUT)? {
             Message::KernelLosses { lost } => Ok(lost),
             other => Err(unexpected(&self.link, &other)),
         }
     }
 
-    /// Records the last branches of a session at these kernel events (TraceConfigureLastBranchRecord): [`Set::LbrConfiguration`] and [`Set::LbrEventList`] in one
-    /// call, of which neither is set where the other is refused.
+    /// Records the last branches of a session at these kernel events
+    /// (TraceConfigureLastBranchRecord).
+    ///
+    /// Sets [`Set::LbrConfiguration`] and [`Set::LbrEventList`] in one call, neither if the other
+    /// is refused.
     pub fn configure_last_branch_record(
         &mut self,
         session: &SessionRef,
@@ -106,16 +117,18 @@ impl Controller {
         events: &[ClassicEventId],
     ) -> Result<()> {
         let events = Branches { configuration, events: events.to_vec() }.event_bytes();
-        // Too many are not to be sent.
+        // Too many are not sent.
         Branches::from_bytes(configuration, &events)?;
         let session = session.clone();
-        match self.ask(&Message::ConfigureBranches { session, configuration, events }, &[], PATIENCE)? {
+        match self.ask(&Message::ConfigureBranches { session, configuration, events }, &[], REPLY_TIMEOUT)? {
             Message::Done => Ok(()),
             other => Err(unexpected(&self.link, &other)),
         }
     }
 
-    /// The registrations of a provider, with what each session wants of them. `ERROR_WMI_GUID_NOT_FOUND` where nobody has registered or enabled it.
+    /// Returns the registrations of a provider, with the enables of each session.
+    ///
+    /// Fails with `ERROR_WMI_GUID_NOT_FOUND` if it is neither registered nor enabled.
     pub fn registrations(&mut self, provider: Guid) -> Result<Vec<RegistrationEntry>> {
         self.pages(
             |from| Message::QueryRegistrations { provider, from },
@@ -126,39 +139,41 @@ impl Controller {
         )
     }
 
-    /// Who enables a provider group, and which providers have joined it. `ERROR_WMI_GUID_NOT_FOUND` where neither is so.
+    /// Returns the sessions that enable a provider group, and the providers that have joined it.
+    ///
+    /// Fails with `ERROR_WMI_GUID_NOT_FOUND` if there are neither.
     pub fn group_info(&mut self, group: Guid) -> Result<GroupInfo> {
         let all = self.providers()?;
-        let Some(entry) = all.iter().find(|it| it.is_group && it.provider == group) else {
+        let Some(entry) = all.iter().find(|entry| entry.is_group && entry.provider == group) else {
             return Err(unknown_provider());
         };
-        let members = all.iter().filter(|it| !it.is_group && it.groups.contains(&group));
+        let members = all.iter().filter(|entry| !entry.is_group && entry.groups.contains(&group));
         Ok(GroupInfo {
             enables: entry.sessions.iter().map(enable_info).collect(),
-            members: members.map(|it| it.provider).collect(),
+            members: members.map(|entry| entry.provider).collect(),
         })
     }
 }
 
-/// The providers that this process has registered; no daemon is asked.
+/// Returns the providers that this process has registered, without asking a daemon.
 #[must_use]
 pub fn own_providers() -> Vec<Guid> {
     let all: BTreeSet<Guid> = Handle::all().map(|handle| handle.slot().provider()).collect();
     all.into_iter().collect()
 }
 
-/// Whether a class is asked about the right kind of thing.
+/// Checks whether a class concerns a session or the system.
 fn check_about(session: &SessionRef, class: InfoClass) -> Result<()> {
-    let why = match (class.rules().about, session.is_nothing()) {
+    let reason = match (class.rules().about, session.is_nothing()) {
         (About::Session, true) => "no session is named: give its name, or its id, which is not 0",
         (About::System, false) => "this information is about the system: the session id must be 0",
         _ => return Ok(()),
     };
-    Err(Error::refused(Status::ERROR_INVALID_PARAMETER, why))
+    Err(Error::refused(Status::ERROR_INVALID_PARAMETER, reason))
 }
 
-/// What an idle system answers.
-pub(super) fn answer_of_nobody(session: &SessionRef, query: Query) -> Result<Answer> {
+/// Returns the answer of an idle system.
+pub(super) fn idle_answer(session: &SessionRef, query: Query) -> Result<Answer> {
     check_about(session, query.class())?;
     if let Some(answer) = local_answer(query, Machine::look)? {
         return Ok(answer);
@@ -180,25 +195,25 @@ fn not_queried() -> Error {
 }
 
 pub(super) fn unknown_provider() -> Error {
-    Error::refused(Status::ERROR_WMI_GUID_NOT_FOUND, "nobody has registered, joined or enabled this GUID")
+    Error::refused(Status::ERROR_WMI_GUID_NOT_FOUND, "this GUID is neither registered, joined nor enabled")
 }
 
-fn enable_info(it: &EnableEntry) -> EnableInfo {
+fn enable_info(entry: &EnableEntry) -> EnableInfo {
     EnableInfo {
-        level: it.level,
-        logger_id: (it.session & 0xFFFF) as u16,
-        property: it.property,
-        match_any: it.any,
-        match_all: it.all,
+        level: entry.level,
+        logger_id: (entry.session & 0xFFFF) as u16,
+        property: entry.property,
+        match_any: entry.any,
+        match_all: entry.all,
     }
 }
 
 fn guid_info(registrations: Vec<RegistrationEntry>) -> GuidInfo {
-    let instance = |it: RegistrationEntry| InstanceInfo {
-        pid: it.pid,
-        is_classic: it.is_classic,
-        is_ahead: it.is_ahead,
-        enables: it.sessions.iter().map(enable_info).collect(),
+    let instance = |entry: RegistrationEntry| InstanceInfo {
+        pid: entry.pid,
+        is_classic: entry.is_classic,
+        is_ahead: entry.is_ahead,
+        enables: entry.sessions.iter().map(enable_info).collect(),
     };
     GuidInfo { instances: registrations.into_iter().map(instance).collect() }
 }

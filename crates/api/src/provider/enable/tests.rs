@@ -8,7 +8,7 @@ fn params(level: u8, any: u64, all: u64) -> EnableParams {
 }
 
 #[test]
-fn nobody_wants_anything_at_first() {
+fn new_registration_is_disabled() {
     let slot = Slot::new();
     assert!(!slot.enabled(0, 0));
     assert!(!slot.enabled(255, u64::MAX));
@@ -16,7 +16,7 @@ fn nobody_wants_anything_at_first() {
 }
 
 #[test]
-fn one_session_is_matched_by_the_published_formula() {
+fn one_session_matches_by_published_formula() {
     for (s_level, any, all) in
         [(0, 0, 0), (4, 0, 0), (255, 1, 0), (3, 6, 2), (5, 0, 8), (1, u64::MAX, u64::MAX)]
     {
@@ -24,7 +24,7 @@ fn one_session_is_matched_by_the_published_formula() {
             let slot = Slot::new();
             let mut p = params(s_level, any, all);
             p.property = if ignore { IGNORE_KEYWORD_0 } else { 0 };
-            assert_eq!(slot.wish(3, Ticket(7), &p), Change::Changed);
+            assert_eq!(slot.enable_session(3, Ticket(7), &p), Change::Changed);
             for level in [0, 1, 3, 4, 5, 16, 255] {
                 for keyword in [0, 1, 2, 4, 6, 8, 10, u64::MAX] {
                     let level_ok = s_level == 0 || level <= s_level;
@@ -33,7 +33,7 @@ fn one_session_is_matched_by_the_published_formula() {
                         if keyword == 0 { !ignore } else { keyword & any != 0 && keyword & all == all };
                     let want = level_ok && keyword_ok;
                     assert_eq!(slot.enabled(level, keyword), want, "{s_level} {any} {all} {level} {keyword}");
-                    assert_eq!(slot.wish_of(3).unwrap().takes(level, keyword), want);
+                    assert_eq!(slot.enable_of_outlet(3).unwrap().takes(level, keyword), want);
                 }
             }
         }
@@ -41,70 +41,70 @@ fn one_session_is_matched_by_the_published_formula() {
 }
 
 #[test]
-fn two_sessions_combine_and_one_keeps_its_raw_values() {
+fn two_sessions_combine_while_one_keeps_its_values() {
     let slot = Slot::new();
-    slot.wish(0, Ticket(1), &params(3, 1, 4));
+    slot.enable_session(0, Ticket(1), &params(3, 1, 4));
     assert_eq!(slot.combined(u64::MAX), Some(Combined { level: 3, any: 1, all: 4 }));
-    slot.wish(9, Ticket(3), &params(5, 2, 6));
+    slot.enable_session(9, Ticket(3), &params(5, 2, 6));
     assert_eq!(slot.combined(u64::MAX), Some(Combined { level: 5, any: 3, all: 4 }));
-    slot.wish(9, Ticket(3), &params(0, 0, 6));
+    slot.enable_session(9, Ticket(3), &params(0, 0, 6));
     assert_eq!(slot.combined(u64::MAX), Some(Combined { level: 255, any: u64::MAX, all: 4 }));
-    assert!(slot.unwish(1));
+    assert!(slot.disable_sessions(1));
     assert_eq!(slot.combined(u64::MAX), Some(Combined { level: 0, any: 0, all: 6 }));
     assert!(slot.enabled(255, 6));
-    assert!(slot.unwish(1 << 9));
-    assert!(!slot.unwish(1 << 9));
+    assert!(slot.disable_sessions(1 << 9));
+    assert!(!slot.disable_sessions(1 << 9));
     assert!(!slot.enabled(0, 0));
 }
 
 #[test]
-fn the_same_wish_again_is_no_change_and_other_filters_are_one() {
+fn repeated_enable_is_no_change_but_new_filters_are() {
     let slot = Slot::new();
     let mut p = params(3, 1, 4);
-    assert_eq!(slot.wish(0, Ticket(1), &p), Change::Changed);
-    assert_eq!(slot.wish(0, Ticket(1), &p), Change::None);
+    assert_eq!(slot.enable_session(0, Ticket(1), &p), Change::Changed);
+    assert_eq!(slot.enable_session(0, Ticket(1), &p), Change::None);
     for (kind, data) in
         [(1, vec![]), (1, vec![7]), (EVENT_ID, vec![1, 0, 1, 0, 7, 0]), (EVENT_ID, vec![1, 0, 1, 0, 8, 0])]
     {
         p.filters = vec![Filter { kind, data }];
-        assert_eq!(slot.wish(0, Ticket(1), &p), Change::Changed, "{p:?}");
-        assert_eq!(slot.wish(0, Ticket(1), &p), Change::None, "{p:?}");
+        assert_eq!(slot.enable_session(0, Ticket(1), &p), Change::Changed, "{p:?}");
+        assert_eq!(slot.enable_session(0, Ticket(1), &p), Change::None, "{p:?}");
         assert_eq!(slot.is_filtered(), kind == EVENT_ID);
     }
     p.filters.clear();
-    assert_eq!(slot.wish(0, Ticket(1), &p), Change::Changed);
+    assert_eq!(slot.enable_session(0, Ticket(1), &p), Change::Changed);
     assert!(!slot.is_filtered());
 }
 
 #[test]
-fn all_are_filtered_only_while_each_is() {
+fn registration_is_filtered_only_while_each_session_is() {
     let slot = Slot::new();
     let mut filtered = params(3, 1, 4);
     filtered.filters = vec![Filter { kind: EVENT_ID, data: vec![1, 0, 1, 0, 9, 0] }];
-    slot.wish(0, Ticket(1), &filtered);
-    slot.wish(1, Ticket(1), &filtered);
+    slot.enable_session(0, Ticket(1), &filtered);
+    slot.enable_session(1, Ticket(1), &filtered);
     assert!(slot.filters_of_all() == Some(0));
-    slot.wish(2, Ticket(1), &params(3, 1, 4));
+    slot.enable_session(2, Ticket(1), &params(3, 1, 4));
     assert!(!slot.is_filtered());
-    assert_eq!(slot.wishes().count(), 3);
-    slot.unwish(1 << 2);
+    assert_eq!(slot.session_enables().count(), 3);
+    slot.disable_sessions(1 << 2);
     assert!(slot.is_filtered() && slot.is_active());
-    assert_eq!(slot.wishes().count(), 2);
-    slot.unwish(1);
-    assert_eq!(slot.filters_of_all(), Some(slot.wish_of(1).unwrap().filters.number));
+    assert_eq!(slot.session_enables().count(), 2);
+    slot.disable_sessions(1);
+    assert_eq!(slot.filters_of_all(), Some(slot.enable_of_outlet(1).unwrap().filters.number));
     assert!(slot.filters_of_all() != Some(0) && slot.is_filtered() && slot.is_active());
-    assert_eq!(slot.wishes().count(), 1);
-    slot.unwish(2);
+    assert_eq!(slot.session_enables().count(), 1);
+    slot.disable_sessions(2);
     assert!(slot.filters_of_all().is_none() && !slot.is_active());
 }
 
 #[test]
-fn a_session_whose_filters_break_a_rule_is_off() {
+fn invalid_filters_disable_the_session() {
     let slot = Slot::new();
     let mut p = params(3, 1, 4);
-    assert_eq!(slot.wish(0, Ticket(1), &p), Change::Changed);
+    assert_eq!(slot.enable_session(0, Ticket(1), &p), Change::Changed);
     p.filters = vec![Filter { kind: EVENT_ID, data: vec![1, 0, 2, 0, 9, 0] }];
-    let change = slot.wish(0, Ticket(1), &p);
+    let change = slot.enable_session(0, Ticket(1), &p);
     assert_eq!(change.refusal().map(|(status, _)| status), Some(Status::ERROR_INVALID_PARAMETER));
     assert!(!slot.is_active());
 }
@@ -113,8 +113,8 @@ fn a_session_whose_filters_break_a_rule_is_off() {
 fn more_sessions_than_entries_are_refused() {
     let slot = Slot::new();
     for outlet in 0..MAX_ENTRIES as u8 {
-        assert_eq!(slot.wish(outlet, Ticket(1), &params(0, 0, 0)), Change::Changed);
+        assert_eq!(slot.enable_session(outlet, Ticket(1), &params(0, 0, 0)), Change::Changed);
     }
-    assert_eq!(slot.wish(60, Ticket(1), &params(0, 0, 0)), Change::Full);
-    assert_eq!(slot.wishes().count(), MAX_ENTRIES);
+    assert_eq!(slot.enable_session(60, Ticket(1), &params(0, 0, 0)), Change::Full);
+    assert_eq!(slot.session_enables().count(), MAX_ENTRIES);
 }

@@ -1,11 +1,12 @@
-//! The payload of an event as one run of bytes, though it lies in blocks: positions, numbers, texts. Nothing is copied but numbers.
+//! The payload of an event as one run of bytes over its blocks: positions, numbers, texts. Only
+//! numbers are copied.
 
 use traceweir_format::filter::payload::fold;
 use traceweir_format::header::MAX_RECORD;
 
 use crate::provider::write::{Event, Payload};
 
-/// The blocks of an event.
+/// The payload blocks of an event.
 #[derive(Clone, Copy)]
 pub(super) struct Blocks<'e, 'a> {
     event: &'e Event<'a>,
@@ -14,17 +15,18 @@ pub(super) struct Blocks<'e, 'a> {
 
 impl<'e, 'a> Blocks<'e, 'a> {
     pub(super) fn new(event: &'e Event<'a>) -> Self {
-        // An event with more bytes than a record is refused later; until then it is looked at as far as it counts.
+        // An event with more bytes than a record is refused later; here it is read up to that
+        // limit.
         let length = event.payload().fold(0, |sum, block| block.len().saturating_add(sum).min(MAX_RECORD));
         Self { event, length: length as u32 }
     }
 
-    /// Bytes of all blocks.
+    /// Returns the bytes of all blocks.
     pub(super) fn length(self) -> u32 {
         self.length
     }
 
-    /// The bytes from a position on, so many at most.
+    /// Iterates over at most `count` bytes from a position on.
     fn bytes(self, start: u32, count: u32) -> Bytes<'a> {
         let mut skip = start as usize;
         let mut blocks = self.event.payload();
@@ -39,7 +41,7 @@ impl<'e, 'a> Blocks<'e, 'a> {
         Bytes { block, blocks, left: count }
     }
 
-    /// The number of so many bytes, eight at most, at a position.
+    /// Reads a little-endian number of at most eight bytes at a position.
     pub(super) fn number(self, start: u32, bytes: u32) -> Option<u64> {
         let mut word = [0; 8];
         let mut source = self.bytes(start, bytes);
@@ -49,7 +51,8 @@ impl<'e, 'a> Blocks<'e, 'a> {
         (bytes <= 8).then_some(u64::from_le_bytes(word))
     }
 
-    /// Bytes to the next NUL of so many bytes, which is counted; a text without one ends with the payload. `None` where no byte is left.
+    /// Returns the bytes up to and including the next NUL of `width` bytes; a text without one ends
+    /// with the payload. `None` if no byte is left.
     pub(super) fn until_nul(self, start: u32, width: u32) -> Option<u32> {
         let (mut seen, mut zeros) = (0_u32, 0);
         for byte in self.bytes(start, u32::MAX) {
@@ -65,7 +68,7 @@ impl<'e, 'a> Blocks<'e, 'a> {
         (seen > 0).then_some(seen)
     }
 
-    /// The characters of a text, to its NUL.
+    /// Iterates over the characters of a text up to its NUL.
     pub(super) fn text(self, start: u32, bytes: u32, wide: bool) -> Text<'a> {
         Text { source: self.bytes(start, bytes), wide, ended: false }
     }
@@ -94,14 +97,14 @@ impl Iterator for Bytes<'_> {
     }
 }
 
-/// The characters of a text, folded; what is no character has a number of its own.
+/// The case-folded characters of a text. Invalid bytes get numbers that no character has.
 pub(super) struct Text<'a> {
     source: Bytes<'a>,
     wide: bool,
     ended: bool,
 }
 
-/// Bytes that are not UTF-8 are told from all characters by this.
+/// Added to bytes that are not UTF-8, to distinguish them from all characters.
 const NO_CHARACTER: u32 = 0x11_0000;
 
 impl Iterator for Text<'_> {
@@ -150,7 +153,7 @@ impl Text<'_> {
                 _ => return Some(NO_CHARACTER + u32::from(first)),
             }
         }
-        // The long way of writing a character is none.
+        // An overlong encoding is not a character.
         let least = [0, 0x80, 0x800, 0x1_0000][more];
         match char::from_u32(character).filter(|_| character >= least) {
             Some(_) => {

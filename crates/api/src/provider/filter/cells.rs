@@ -1,44 +1,49 @@
-//! Where compiled filters lie: cells whose memory is never given back, only used again.
+//! Storage of compiled filters: cells whose memory is never freed, only reused.
 //!
 //! ```text
 //!   cell      uses │ words: generation │ length │ content…
-//!   uses      0 free ──claim──▶ CLAIMED ──filled──▶ 1 ◀──▶ n (one for each entry that names it) ──▶ 0
-//!   generation   even: the content is whole; odd: it is being replaced
+//!   uses      0 free ──claim──▶ CLAIMED ──filled──▶ 1 ◀──▶ n (one for each entry) ──▶ 0
+//!   generation   even: the content is complete; odd: it is being replaced
 //! ```
 //!
-//! A writer may be anywhere when a filter is replaced: on another processor, in a signal handler, in a thread that is stopped for an hour. It cannot be
-//! waited for, and counting it in and out would cost more than the filter. So nothing is ever freed under it:
+//! A writer may be anywhere when a filter is replaced: on another processor, in a signal handler,
+//! in a thread that is stopped for an hour. It cannot be waited for, and reference counts would
+//! cost more than the filter. So nothing is ever freed during a read:
 //!
-//! 1. The words of a cell stay where they are for the life of the process, and are atomic: reading them is sound at any time.
-//! 2. Whoever reads looks at the generation before and after. Where it is odd or has changed, what was read means nothing and is not used.
-//! 3. What is read in between may be a mix of two filters. Every look-up is bounded by the cell ([`Words::get`]) and every loop by a
-//!    number of words, so it ends and harms nothing.
-//! 4. A cell is filled only by whoever moved `uses` from 0 to `CLAIMED`.
+//! 1. The words of a cell stay in place for the life of the process, and are atomic: reading them
+//!    is sound at any time.
+//! 2. A reader compares the generation before and after. If it is odd or has changed, the words are
+//!    meaningless and not used.
+//! 3. The words read in between may be a mix of two filters. Every look-up is bounded by the cell
+//!    ([`Words::get`]) and every loop by a number of words, so it ends and harms nothing.
+//! 4. Only the thread that moved `uses` from 0 to `CLAIMED` fills a cell.
 //!
-//! Filters of the same content share a cell: a provider that is registered a thousand times has one, and "the same filters again" is the same
-//! number.
+//! Filters of equal content share a cell: a provider that is registered a thousand times has one,
+//! and repeated filters have the same number.
 //!
-//! The memory of a process for filters is bounded. A cell never grows, so small ones that are free are of no use to a large filter. What may be made to
-//! fit ([`FITTED_WORDS`]) is therefore only half: the first [`WHOLE`] cells are as large as any filter needs, and made when no other is left.
-//! An enable with a filter fails while all of those are in use.
+//! The memory of a process for filters is bounded. A cell never grows, so small free cells are of
+//! no use to a large filter. Therefore cells of fitting size ([`FITTED_WORDS`]) take only half of
+//! the memory: the first [`FULL_SIZE_CELLS`] cells are as large as any filter needs, and allocated
+//! when no other is left. An enable with a filter fails while all of those are in use.
 //!
-//! A writer that still holds the number of a cell that was given to other filters meanwhile is told by those: one event at the moment of change, as
-//! `enable` has it for levels.
+//! A writer with the number of a cell that was reused for other filters meanwhile applies those:
+//! one event at the moment of change, as for levels in `enable`.
 
 use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
-/// Cells; their numbers have twelve bits. Number 0 is none.
+/// Number of cells; cell numbers have twelve bits. Number 0 means none.
 pub(super) const CELLS: usize = 1 << 12;
-/// Words of all cells that were made to fit: 4 MiB.
+/// Words of all cells of fitting size: 4 MiB.
 const FITTED_WORDS: usize = 1 << 19;
-/// Cells that hold any filters, and words of each: 4 MiB together. A call has one filter of a type, and each type has a limit.
-const WHOLE: usize = 16;
-const WHOLE_WORDS: usize = 1 << 15;
-/// Words in front of the content.
+/// Number of cells that hold any filters, and words of each: 4 MiB together. A call has one filter
+/// of a type, and each type has a limit.
+const FULL_SIZE_CELLS: usize = 16;
+const FULL_SIZE_WORDS: usize = 1 << 15;
+/// Words before the content.
 const HEAD: usize = 2;
-/// In `uses`: somebody is filling the cell.
+/// In `uses`: a thread is filling the cell.
 const CLAIMED: u32 = u32::MAX;
 
 struct Cell {
@@ -47,38 +52,38 @@ struct Cell {
 }
 
 static TABLE: [Cell; CELLS] = [const { Cell { uses: AtomicU32::new(0), words: OnceLock::new() } }; CELLS];
-/// Cells that have ever been used, the unused number 0 and the whole ones included.
-static REACHED: AtomicUsize = AtomicUsize::new(1 + WHOLE);
-/// Words of all cells that were made to fit so far.
+/// Cells that have ever been used, including the unused number 0 and the full-size ones.
+static REACHED: AtomicUsize = AtomicUsize::new(1 + FULL_SIZE_CELLS);
+/// Words of all cells of fitting size so far.
 static WORDS: AtomicUsize = AtomicUsize::new(0);
 
-/// The content of a cell, which may change under the reader.
+/// The content of a cell, which may change during a read.
 #[derive(Clone, Copy)]
 pub(super) struct Words<'a>(&'a [AtomicU64]);
 
 impl Words<'_> {
-    /// A word of the content; 0 past the end.
+    /// Returns a word of the content; 0 past the end.
     #[inline(always)]
     pub(super) fn get(self, index: usize) -> u64 {
         self.0.get(index.wrapping_add(HEAD)).map_or(0, |word| word.load(Ordering::Relaxed))
     }
 
-    /// The content from a word on.
+    /// Returns the content from a word on.
     #[inline(always)]
     pub(super) fn section(self, start: usize) -> Self {
         Self(self.0.get(start..).unwrap_or_default())
     }
 
-    /// A word that says where or how many; as large as a cell at most.
+    /// Returns a word that is an index or a count, limited to the size of the cell.
     #[inline(always)]
     pub(super) fn size(self, index: usize) -> usize {
         (self.get(index) as usize).min(self.0.len())
     }
 }
 
-/// Reads a cell. `None`: it holds nothing, or was changed meanwhile.
+/// Reads a cell; `None` if it is empty or changed during the read.
 #[inline(always)]
-pub(super) fn read<T>(number: u16, look: impl FnOnce(Words<'_>) -> T) -> Option<T> {
+pub(super) fn read<T>(number: u16, read: impl FnOnce(Words<'_>) -> T) -> Option<T> {
     let words: &[AtomicU64] = TABLE.get(usize::from(number))?.words.get()?;
     let generation = words.first()?;
     // Pairs with the release in `fill`: an even generation is seen with its content.
@@ -86,22 +91,23 @@ pub(super) fn read<T>(number: u16, look: impl FnOnce(Words<'_>) -> T) -> Option<
     if before & 1 != 0 {
         return None;
     }
-    let seen = look(Words(words));
-    // Pairs with the release fence in `fill`: content that is newer than `before` is seen with a newer generation.
+    let seen = read(Words(words));
+    // Pairs with the release fence in `fill`: content newer than `before` is seen with a newer
+    // generation.
     fence(Ordering::Acquire);
     (generation.load(Ordering::Relaxed) == before).then_some(seen)
 }
 
-/// The number of a cell with this content, used once more. `None`: there is no room.
+/// Returns the number of a cell with this content and adds a use; `None` if there is no room.
 pub(super) fn intern(content: &[u64]) -> Option<u16> {
     let number = find(content).or_else(|| reuse(content)).or_else(|| make(content))?;
     u16::try_from(number).ok()
 }
 
-/// One use of a cell has ended.
+/// Ends one use of a cell.
 pub(super) fn release(number: u16) {
     if let Some(cell) = TABLE.get(usize::from(number)).filter(|_| number != 0) {
-        // Whoever claims the cell next must see all that its users did; pairs with the acquire in `claim`.
+        // The next claim must see all that the users did; pairs with the acquire in `claim`.
         cell.uses.fetch_sub(1, Ordering::Release);
     }
 }
@@ -110,7 +116,7 @@ fn reached() -> impl Iterator<Item = (usize, &'static Cell)> {
     TABLE.iter().enumerate().take(REACHED.load(Ordering::Relaxed)).skip(1)
 }
 
-/// A cell in use with the same content.
+/// Finds a cell in use with the same content.
 fn find(content: &[u64]) -> Option<usize> {
     let same = |cell: &Cell| {
         let Some(words) = cell.words.get() else { return false };
@@ -118,11 +124,12 @@ fn find(content: &[u64]) -> Option<usize> {
         words.get(1).map(stored) == Some(content.len() as u64)
             && words.iter().skip(HEAD).map(stored).take(content.len()).eq(content.iter().copied())
     };
-    // Compared before the use is taken, so that others are left alone, and after it, when it cannot change any more.
+    // Compared before the use is added, to leave other cells alone, and after it, when the content
+    // cannot change any more.
     reached().find(|(_, cell)| same(cell) && cell.share() && (same(cell) || cell.unshare())).map(|(n, _)| n)
 }
 
-/// A free cell with room, the smallest there is.
+/// Reuses the smallest free cell with enough room.
 fn reuse(content: &[u64]) -> Option<usize> {
     let needed = content.len() + HEAD;
     let room = |cell: &Cell| cell.words.get().map_or(0, |words| words.len());
@@ -137,23 +144,24 @@ fn reuse(content: &[u64]) -> Option<usize> {
     }
 }
 
-/// A new cell that fits, or else a whole one.
+/// Allocates a new cell of fitting size, or else a full-size one.
 fn make(content: &[u64]) -> Option<usize> {
-    // Rounded up, so that filters of about this size find room here later.
+    // Rounded up, so that later filters of about this size fit.
     let size = (content.len() + HEAD).next_power_of_two();
     let fits = WORDS.fetch_add(size, Ordering::Relaxed) + size <= FITTED_WORDS;
-    let made = if fits { claim_new(1 + WHOLE..CELLS, size) } else { None };
+    let made = if fits { claim_new(1 + FULL_SIZE_CELLS..CELLS, size) } else { None };
     if made.is_none() {
         WORDS.fetch_sub(size, Ordering::Relaxed);
     }
-    let whole = || if size <= WHOLE_WORDS { claim_new(1..1 + WHOLE, WHOLE_WORDS) } else { None };
+    let whole =
+        || if size <= FULL_SIZE_WORDS { claim_new(1..1 + FULL_SIZE_CELLS, FULL_SIZE_WORDS) } else { None };
     let (number, cell) = made.or_else(whole)?;
     cell.fill(content);
     REACHED.fetch_max(number + 1, Ordering::Relaxed);
     Some(number)
 }
 
-/// A cell of these that was never used, claimed and with its words.
+/// Claims a cell of this range that was never used and allocates its words.
 fn claim_new(numbers: Range<usize>, size: usize) -> Option<(usize, &'static Cell)> {
     let mut cells = TABLE.iter().enumerate().take(numbers.end).skip(numbers.start);
     let (number, cell) = cells.find(|(_, cell)| cell.words.get().is_none() && cell.claim())?;
@@ -166,7 +174,7 @@ impl Cell {
         self.uses.compare_exchange(0, CLAIMED, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// One use more of a cell that is in use.
+    /// Adds a use to a cell that is in use.
     fn share(&self) -> bool {
         let more = |uses| (uses != 0 && uses < CLAIMED - 1).then(|| uses + 1);
         self.uses.fetch_update(Ordering::Acquire, Ordering::Relaxed, more).is_ok()
@@ -177,14 +185,15 @@ impl Cell {
         false
     }
 
-    /// Replaces the content of a claimed cell and puts it to use.
+    /// Replaces the content of a claimed cell and adds the first use.
     fn fill(&self, content: &[u64]) {
         let Some((generation, words)) = self.words.get().and_then(|words| words.split_first()) else {
             return;
         };
         let next = generation.load(Ordering::Relaxed).wrapping_add(2);
         generation.store(next.wrapping_sub(1), Ordering::Relaxed);
-        // Pairs with the fence in `read`: whoever sees a new word sees the odd generation, or a later one.
+        // Pairs with the fence in `read`: a reader that sees a new word sees the odd generation, or
+        // a later one.
         fence(Ordering::Release);
         let all = std::iter::once(content.len() as u64).chain(content.iter().copied());
         for (word, value) in words.iter().zip(all) {
@@ -236,7 +245,7 @@ mod tests {
         assert!(used.len() < 200, "{}", used.len());
     }
 
-    /// In a process of its own: one with as many cells is slow for all other tests.
+    /// Runs in a separate process: so many cells would slow down all other tests.
     #[test]
     fn a_large_filter_has_room_however_many_small_ones_there_were() {
         let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
@@ -255,11 +264,14 @@ mod tests {
     fn large_filters_after_small_ones() {
         let small: Vec<u16> = (0..CELLS as u64).map_while(|n| intern(&[0xD440_0000 + n; 9])).collect();
         assert!(small.len() > CELLS / 2);
-        assert!(small.iter().any(|number| usize::from(*number) <= WHOLE), "the last ones are whole");
+        assert!(
+            small.iter().any(|number| usize::from(*number) <= FULL_SIZE_CELLS),
+            "the last ones are whole"
+        );
         small.into_iter().for_each(release);
         for n in 0..100 {
-            let large = intern(&vec![0xD550_0000 + n; WHOLE_WORDS - HEAD]).unwrap();
-            assert_eq!(read(large, |words| words.get(WHOLE_WORDS - HEAD - 1)), Some(0xD550_0000 + n));
+            let large = intern(&vec![0xD550_0000 + n; FULL_SIZE_WORDS - HEAD]).unwrap();
+            assert_eq!(read(large, |words| words.get(FULL_SIZE_WORDS - HEAD - 1)), Some(0xD550_0000 + n));
             release(large);
         }
         assert_eq!(intern(&vec![0xD660_0000; FITTED_WORDS]), None, "more than there can be");
@@ -292,7 +304,7 @@ mod tests {
                 release(last);
                 last = next;
             }
-            // The last one stays for whoever has not had a turn yet.
+            // The last one stays for readers that have not run yet.
             std::thread::sleep(std::time::Duration::from_millis(5));
             stop.store(true, Ordering::Relaxed);
             for reader in readers {

@@ -1,17 +1,19 @@
-//! Filters as words: what a controller gave, turned into what a writer can look up.
+//! Compilation of a controller's filters into words that writers can search.
 //!
 //! ```text
-//!   content      where each section begins (0: there is none) │ section…
+//!   content      where each section begins (0: absent) │ section…
 //!   ids          in << 8, size << 16                             id + 1, or 0…
-//!   names        level, in << 8, part << 9, size << 16 │ any │ all      hash, place << 32 + words…      texts
+//!   names        level, in << 8, part << 9, size << 16 │ any │ all      hash,
+//!                place << 32 + words…      texts
 //!   level/kw     level, in << 8 │ any │ all
-//!   payload      filters      filter…                                                        see `payload`
-//!   schematized  bytes │ the filter as it was given
-//!   own          filters      type << 32 + bytes │ the filter as it was given…
+//!   payload      filters      filter…                                   see `payload`
+//!   schematized  bytes │ the filter as the controller sent it
+//!   own          filters      type << 32 + bytes │ the filter as the controller sent it…
 //! ```
 //!
-//! Tables are searched from where a number's hash points to until an empty place; at most half of the places are taken (`table`). The first word
-//! of a name filter tells whether there is a level/keyword part: where there is none, nothing but that word and the table is read.
+//! A search starts at the place that the hash selects and ends at an empty place; at most half of
+//! the places are used (`table`). The first word of a name filter shows whether there is a
+//! level/keyword part: without one, only that word and the table are read.
 
 use traceweir_format::filter::{EventIds, EventNames, LevelKeyword, check, is_of_provider, payload};
 use traceweir_format::spec::enable::{
@@ -25,7 +27,7 @@ use traceweir_transport::message::Filter;
 use super::payload::compile as compile_payload;
 use super::table::{FILTER_IN, HAS_PART, Places, for_each_word, hash_id, hash_name};
 
-/// Sections, by the word that says where they begin.
+/// Sections, by the index of the word that holds their start.
 pub(super) const IDS: usize = 0;
 pub(super) const NAMES: usize = 1;
 pub(super) const PAYLOAD: usize = 2;
@@ -36,22 +38,22 @@ pub(super) const SCHEMATIZED: usize = 6;
 pub(super) const OWN: usize = 7;
 const SECTIONS: usize = 8;
 
-/// Words in front of the table of a name filter, and of an id filter.
+/// Words before the table of a name filter, and of an id filter.
 pub(super) const NAMES_HEAD: usize = 3;
 pub(super) const IDS_HEAD: usize = 1;
 
 /// Compiled filters.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Compiled {
-    /// The content of a cell; empty where nothing is to be kept.
+    /// The content of a cell; empty if there is nothing to keep.
     pub(super) words: Vec<u64>,
-    /// Some of them decide about events.
+    /// Some filters decide about events.
     pub(super) of_events: bool,
-    /// Some of them decide about stacks.
+    /// Some filters decide about stacks.
     pub(super) of_stacks: bool,
 }
 
-/// Compiles the filters of a call. Those that say which processes are meant were carried out by whoever sent them.
+/// Compiles the filters of a call. The sender has already applied those that select processes.
 pub(super) fn compile(filters: &[Filter]) -> Result<Compiled> {
     let mut words = vec![0; SECTIONS];
     let mut own: Vec<&Filter> = Vec::new();
@@ -113,7 +115,7 @@ fn ids(filter: &EventIds<'_>) -> Vec<u64> {
     let table = &mut out[IDS_HEAD..];
     for id in filter.ids() {
         let entry = u64::from(id) + 1;
-        let mut place = places.of(hash_id(id));
+        let mut place = places.start_for(hash_id(id));
         while table[place] != 0 && table[place] != entry {
             place = places.after(place);
         }
@@ -128,13 +130,13 @@ fn names(filter: &EventNames<'_>) -> Vec<u64> {
     names.dedup();
     let places = Places::for_many(names.len());
     let mut out = level_keyword(LevelKeyword { gate: filter.gate, filter_in: filter.filter_in });
-    // Without level and any, the part is all events.
+    // Without level and any-mask, the part covers all events.
     let has_part = filter.gate.level != 0 || filter.gate.any != 0;
     out[0] |= places.to_bits() | if has_part { HAS_PART } else { 0 };
     out.resize(NAMES_HEAD + 2 * (places.last() + 1), 0);
     for name in names {
         let hash = hash_name(name);
-        let mut place = places.of(hash);
+        let mut place = places.start_for(hash);
         while out[NAMES_HEAD + 2 * place] != 0 {
             place = places.after(place);
         }
@@ -151,7 +153,7 @@ fn level_keyword(filter: LevelKeyword) -> Vec<u64> {
     vec![u64::from(gate.level) | if filter_in { FILTER_IN } else { 0 }, gate.any, gate.all]
 }
 
-/// Bytes with their number, and a type.
+/// Encodes bytes with their type and length.
 fn bytes(kind: u32, data: &[u8]) -> Vec<u64> {
     let mut out = vec![u64::from(kind) << 32 | data.len() as u64];
     out.extend(data.chunks(8).map(|chunk| {

@@ -1,17 +1,20 @@
-//! Payload filters: compiled, and evaluated where the blocks of an event lie.
+//! Payload filters: compilation, and evaluation over the blocks of an event.
 //!
 //! ```text
 //!   section      filters      filter…
-//!   filter       words of all │ id, version << 16, flags << 24, fields << 32, predicates << 40 │ field… │ predicate…
+//!   filter       words of all │ id, version << 16, flags << 24, fields << 32, predicates << 40 │
+//!                field… │ predicate…
 //!   field        as in the blob (`traceweir_format::filter::payload`)
 //!   predicate    words of all │ field, type << 8, operator << 16 │ operand
-//!   operand      low, high │ GUID as two words │ characters      character, where to go on << 32…
+//!   operand      low, high │ GUID as two words │ characters      character, fallback << 32…
 //! ```
 //!
-//! Text is searched by the method of Knuth, Morris and Pratt: each character of the payload is looked at once, so blocks need not be joined and a
-//! long payload of much the same characters costs no more than another. `where to go on` is its table.
+//! Text search uses the method of Knuth, Morris and Pratt: each character of the payload is read
+//! once, so blocks need not be joined and a long repetitive payload costs no more than another.
+//! `fallback` is its table.
 //!
-//! A payload that ends before a field fails the predicates on it. What refers to such a field ends the walk as well.
+//! A payload that ends before a field fails the predicates on it. A field that refers to such a
+//! field ends the walk as well.
 
 use traceweir_format::filter::payload::{Count, Field, Filters, MAX_FIELDS, Shape, Type, Value, fold};
 use traceweir_format::spec::enable::PayloadOperator as Operator;
@@ -25,7 +28,7 @@ const REQUIRED: u64 = 2 << 24;
 const FILTER_HEAD: usize = 2;
 const PREDICATE_HEAD: usize = 2;
 
-/// The section of a payload filter.
+/// Compiles the section of a payload filter.
 pub(super) fn compile(filters: &Filters<'_>) -> Vec<u64> {
     let mut out = vec![filters.iter().count() as u64];
     for filter in filters.iter() {
@@ -35,10 +38,11 @@ pub(super) fn compile(filters: &Filters<'_>) -> Vec<u64> {
         let head = key(filter.event_id, filter.event_version) | flags | fields << 32 | predicates << 40;
         out.extend([0, head]);
         out.extend(filter.fields().map(Field::to_word));
-        for it in filter.predicates() {
-            let operand = operand(&it.value);
-            let what =
-                u64::from(it.field) | u64::from(it.kind.to_byte()) << 8 | u64::from(it.operator.0) << 16;
+        for predicate in filter.predicates() {
+            let operand = operand(&predicate.value);
+            let what = u64::from(predicate.field)
+                | u64::from(predicate.kind.to_byte()) << 8
+                | u64::from(predicate.operator.0) << 16;
             out.extend([(PREDICATE_HEAD + operand.len()) as u64, what]);
             out.extend(operand);
         }
@@ -54,7 +58,7 @@ fn key(id: u16, version: u8) -> u64 {
 
 fn operand(value: &Value<'_>) -> Vec<u64> {
     match value {
-        // The low half is the number itself; the type says whether it has a sign.
+        // The low half is the number itself; the type determines the sign.
         Value::Numbers(low, high) => vec![*low as u64, *high as u64],
         Value::Guid(guid) => {
             guid.to_bytes().as_chunks().0.iter().map(|half| u64::from_le_bytes(*half)).collect()
@@ -68,7 +72,8 @@ fn operand(value: &Value<'_>) -> Vec<u64> {
     }
 }
 
-/// For each place: how much of the beginning ends there, the place itself excepted.
+/// Returns the failure function: for each position, the length of the longest proper prefix that
+/// ends there.
 fn borders(text: &[u32]) -> Vec<u64> {
     let mut out = vec![0; text.len()];
     let mut length = 0;
@@ -82,8 +87,9 @@ fn borders(text: &[u32]) -> Vec<u64> {
     out
 }
 
-/// Whether a payload filter passes an event: all that must pass do and, where there are others, one of those does.
-#[inline(never)] // So that ids and names are looked up without its frame.
+/// Returns whether a payload filter passes an event: all required filters pass and, if there are
+/// others, one of them does.
+#[inline(never)] // So that id and name checks need no room for its frame.
 pub(super) fn passes(words: Words<'_>, at: usize, event: &Event<'_>) -> bool {
     let (mut others, mut one_passed) = (false, false);
     let mut filter = at + 1;
@@ -108,7 +114,7 @@ pub(super) fn passes(words: Words<'_>, at: usize, event: &Event<'_>) -> bool {
 fn filter_passes(words: Words<'_>, at: usize, head: u64, event: &Event<'_>) -> bool {
     let (fields, predicates) = ((head >> 32) as usize & 0xFF, head >> 40 & 0xFF);
     let blocks = Blocks::new(event);
-    let mut walked = Places { found: [(0, 0); MAX_FIELDS], count: 0 };
+    let mut walked = FieldPositions { found: [(0, 0); MAX_FIELDS], count: 0 };
     walk(&mut walked, words, at + FILTER_HEAD, fields, blocks);
     let any = head & ANY != 0;
     let mut predicate = at + FILTER_HEAD + fields;
@@ -122,20 +128,21 @@ fn filter_passes(words: Words<'_>, at: usize, head: u64, event: &Event<'_>) -> b
     !any
 }
 
-/// Where the fields lie: the start of each and the bytes of its first element, both in 16 bits, as a record has no more. This is on the stack of a signal handler.
-struct Places {
+/// The positions of the fields: the start of each and the bytes of its first element, both in 16
+/// bits, as a record has no more. This is on the stack of a signal handler.
+struct FieldPositions {
     found: [(u16, u16); MAX_FIELDS],
     count: usize,
 }
 
-impl Places {
-    /// `None` where the payload ends before the field.
+impl FieldPositions {
+    /// Returns start and size of a field; `None` if the payload ends before it.
     fn get(&self, field: u8) -> Option<(u32, u32)> {
         let (start, first) = *self.found.get(..self.count)?.get(usize::from(field))?;
         Some((start.into(), first.into()))
     }
 
-    /// Adds the next field; `None` where there is no room for it.
+    /// Adds the next field; `None` if there is no room for it.
     fn push(&mut self, start: u32, first: u32) -> Option<()> {
         *self.found.get_mut(self.count)? = (u16::try_from(start).ok()?, u16::try_from(first).ok()?);
         self.count += 1;
@@ -143,9 +150,9 @@ impl Places {
     }
 }
 
-/// Finds the fields.
+/// Finds the positions of the fields.
 #[inline(never)]
-fn walk(places: &mut Places, words: Words<'_>, at: usize, count: usize, blocks: Blocks<'_, '_>) {
+fn walk(places: &mut FieldPositions, words: Words<'_>, at: usize, count: usize, blocks: Blocks<'_, '_>) {
     let mut start = 0;
     for index in 0..count {
         let Some(field) = Field::from_word(words.get(at + index)) else { break };
@@ -159,7 +166,7 @@ fn walk(places: &mut Places, words: Words<'_>, at: usize, count: usize, blocks: 
     }
 }
 
-/// Bytes of a field's first element and of all. `None`: the payload ends before.
+/// Returns the bytes of a field's first element and of all; `None` if the payload ends before.
 fn extent(
     field: Field,
     start: u32,
@@ -181,7 +188,7 @@ fn extent(
             .then_some((if count == 0 { 0 } else { bytes }, all));
     }
     let (mut first, mut all) = (None, 0);
-    // Each element takes a byte at least, so the payload bounds the steps.
+    // Each element takes at least one byte, so the payload bounds the steps.
     for _ in 0..count {
         let bytes = element(field.shape, start + all, blocks)?;
         first = first.or(Some(bytes));
@@ -190,7 +197,7 @@ fn extent(
     Some((first.unwrap_or(0), all))
 }
 
-/// Bytes of an element that says itself how long it is.
+/// Returns the bytes of an element that encodes its own length.
 fn element(shape: Shape, start: u32, blocks: Blocks<'_, '_>) -> Option<u32> {
     let bytes = match shape {
         Shape::Utf16Z => blocks.until_nul(start, 2)?,
@@ -203,9 +210,9 @@ fn element(shape: Shape, start: u32, blocks: Blocks<'_, '_>) -> Option<u32> {
     (start + bytes <= blocks.length()).then_some(bytes)
 }
 
-/// Whether a predicate holds; `None` where its field is not there.
+/// Returns whether a predicate holds; `None` if its field is missing.
 #[inline(never)]
-fn holds(words: Words<'_>, at: usize, places: &Places, blocks: Blocks<'_, '_>) -> Option<bool> {
+fn holds(words: Words<'_>, at: usize, places: &FieldPositions, blocks: Blocks<'_, '_>) -> Option<bool> {
     let what = words.get(at + 1);
     let (field, kind, operator) =
         (what as u8, Type::from_byte((what >> 8) as u8)?, Operator((what >> 16) as u16));
@@ -227,7 +234,7 @@ fn holds(words: Words<'_>, at: usize, places: &Places, blocks: Blocks<'_, '_>) -
     })
 }
 
-/// A number of so many bytes with its sign.
+/// Sign-extends or zero-extends a number of `bytes` bytes.
 fn extend(bits: u64, bytes: u8, signed: bool) -> i128 {
     let shift = 64 - 8 * u32::from(bytes.clamp(1, 8));
     if signed {
@@ -256,12 +263,12 @@ fn text_holds(words: Words<'_>, at: usize, operator: Operator, text: Text<'_>) -
     match operator {
         Operator::CONTAINS => contains(words, at, text),
         Operator::DOESNTCONTAIN => !contains(words, at, text),
-        Operator::IS => is(words, at, text),
-        _ => !is(words, at, text),
+        Operator::IS => text_equals(words, at, text),
+        _ => !text_equals(words, at, text),
     }
 }
 
-fn is(words: Words<'_>, at: usize, text: Text<'_>) -> bool {
+fn text_equals(words: Words<'_>, at: usize, text: Text<'_>) -> bool {
     let length = words.size(at);
     let mut seen = 0;
     for character in text {
@@ -279,7 +286,7 @@ fn contains(words: Words<'_>, at: usize, text: Text<'_>) -> bool {
     let mut matched = 0;
     for character in text {
         while matched > 0 && (matched >= length || wanted(matched) != character) {
-            // Always a step back, whatever the word says: the content may be changing.
+            // Always a step back, whatever the word contains: the content may be changing.
             let back = (words.get(at + matched) >> 32) as usize;
             matched = back.min(matched - 1);
         }

@@ -1,13 +1,15 @@
-//! Looking up ids and names in a compiled filter: the same steps for whoever fills a table and whoever searches it.
+//! Search for ids and names in a compiled filter, with the same steps for filling and searching a
+//! table.
 //!
 //! ```text
 //!   id    ─ hash ─▶ place ─▶ empty: not listed; the id: listed; else the next place
-//!   name  ─ at sight: one tag, no level/keyword part ─▶ hash of its words ─▶ place ─▶ empty: not listed. Most events end here
-//!         └ in full:  whatever at sight does not tell, and texts compared where the hash is found
+//!   name  ─ quick check: one tag, no level/keyword part ─▶ hash of its words ─▶ place ─▶ empty:
+//!         │              not listed. Most events end here
+//!         └ full check:  all other cases; compares texts where the hash is found
 //! ```
 //!
-//! At most half of a table is taken, so a search meets an empty place; one in words that are being replaced ends after as many steps as the table says it has
-//! places, or where the cell ends.
+//! At most half of a table is used, so a search meets an empty place. A search in words that are
+//! being replaced ends after as many steps as the table has places, or at the end of the cell.
 
 use traceweir_format::filter::Gate;
 
@@ -17,14 +19,14 @@ use super::compile::{IDS_HEAD, NAMES_HEAD};
 /// An odd number whose bits are well mixed (2⁶⁴ / golden ratio).
 const MIX: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// In the first word of a name filter: how its table is searched. The lowest eight bits are the level.
+/// In the first word of a section: listed events pass. The lowest eight bits are the level.
 pub(super) const FILTER_IN: u64 = 1 << 8;
-/// It does not look at all events.
+/// In the first word of a name filter: a level/keyword part limits the events that it applies to.
 pub(super) const HAS_PART: u64 = 1 << 9;
-/// Where the size of a table stands in the first word of its section.
+/// Bit offset of the table size in the first word of a section.
 pub(super) const SIZE: u32 = 16;
 
-/// A table of 2ⁿ places.
+/// The size of a table of 2ⁿ places.
 #[derive(Clone, Copy)]
 pub(super) struct Places {
     /// 64 - n.
@@ -32,36 +34,36 @@ pub(super) struct Places {
 }
 
 impl Places {
-    /// A table of which at most half is taken by so many.
+    /// Returns the size of a table that `count` entries fill at most by half.
     pub(super) const fn for_many(count: usize) -> Self {
         let count = if count == 0 { 1 } else { count };
         Self { shift: 64 - (2 * count).next_power_of_two().trailing_zeros() }
     }
 
-    /// As it stands in a section.
+    /// Encodes the size for the first word of a section.
     pub(super) const fn to_bits(self) -> u64 {
         (self.shift as u64) << SIZE
     }
 
-    /// From there, whatever it says: 2³² places at most.
+    /// Decodes the size from any word: 2³² places at most.
     #[inline(always)]
     fn from_bits(word: u64) -> Self {
         Self { shift: (word >> SIZE) as u32 & 63 | 32 }
     }
 
-    /// The number of the last one.
+    /// Returns the index of the last place.
     #[inline(always)]
     pub(super) const fn last(self) -> usize {
         (u64::MAX >> self.shift) as usize
     }
 
-    /// Where the search for a hash begins.
+    /// Returns the place where the search for a hash begins.
     #[inline(always)]
-    pub(super) const fn of(self, hash: u64) -> usize {
+    pub(super) const fn start_for(self, hash: u64) -> usize {
         (hash >> self.shift) as usize
     }
 
-    /// Where it goes on.
+    /// Returns the next place of a search.
     #[inline(always)]
     pub(super) const fn after(self, place: usize) -> usize {
         (place + 1) & self.last()
@@ -73,11 +75,11 @@ pub(super) const fn hash_id(id: u16) -> u64 {
     (id as u64).wrapping_mul(MIX)
 }
 
-/// Whether an id filter passes an event.
+/// Returns whether an id filter passes an event.
 #[inline(always)]
 pub(super) fn id_passes(words: Words<'_>, at: usize, id: u16) -> bool {
     let head = words.get(at);
-    let place = Places::from_bits(head).of(hash_id(id));
+    let place = Places::from_bits(head).start_for(hash_id(id));
     let is_listed = match words.get(at + IDS_HEAD + place) {
         0 => false,
         entry if entry == u64::from(id) + 1 => true,
@@ -86,7 +88,7 @@ pub(super) fn id_passes(words: Words<'_>, at: usize, id: u16) -> bool {
     is_listed == (head & FILTER_IN != 0)
 }
 
-/// Whether an id stands behind a place that another has.
+/// Returns whether an id is listed after a place that another id takes.
 #[inline(never)]
 fn is_listed_further(words: Words<'_>, at: usize, mut place: usize, id: u16) -> bool {
     let places = Places::from_bits(words.get(at));
@@ -101,27 +103,28 @@ fn is_listed_further(words: Words<'_>, at: usize, mut place: usize, id: u16) -> 
     false
 }
 
-/// What can be said of an event by its id or name alone.
+/// The result of checking an event by its id or name alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sight {
-    /// It passes.
+    /// The event passes.
     Passes,
-    /// It does not.
+    /// The event does not pass.
     Fails,
-    /// It needs to be looked at in full.
+    /// The event needs the full check.
     Unclear,
 }
 
 impl Sight {
     #[inline(always)]
-    pub(super) const fn of(passes: bool) -> Self {
+    pub(super) const fn from_passes(passes: bool) -> Self {
         if passes { Self::Passes } else { Self::Fails }
     }
 }
 
-/// What a name filter says of an event at first sight, which is that most events have none of the names.
+/// Checks a name filter quickly, for the common case that an event has none of the names.
 ///
-/// Names of up to fifteen bytes are looked at right here, and nothing is called for them, so that whoever keeps an event back needs no frame.
+/// Names of up to fifteen bytes are checked right here without a call, so that rejecting an event
+/// needs no frame.
 #[inline(always)]
 pub(super) fn name_at_sight(section: Words<'_>, metadata: &[u8]) -> Sight {
     let head = section.get(0);
@@ -130,13 +133,14 @@ pub(super) fn name_at_sight(section: Words<'_>, metadata: &[u8]) -> Sight {
     };
     let hash = mixed(MIX, below(first, zeros(first)));
     let hash = finished(if zeros(first) == 0 { mixed(hash, below(second, zeros(second))) } else { hash });
-    match section.get(NAMES_HEAD + 2 * Places::from_bits(head).of(hash)) {
-        0 => Sight::of(head & FILTER_IN == 0),
+    match section.get(NAMES_HEAD + 2 * Places::from_bits(head).start_for(hash)) {
+        0 => Sight::from_passes(head & FILTER_IN == 0),
         _ => long_name_at_sight(section, metadata),
     }
 }
 
-/// The first sixteen bytes behind the tags of an event's metadata, if those are one byte and the name ends among them. Zeros where the metadata ends before.
+/// Returns the first sixteen bytes after the tags of an event's metadata, if the tags are one byte
+/// and the name ends among them. Zeros where the metadata ends before.
 #[inline(always)]
 fn two_words(metadata: &[u8]) -> Option<(u64, u64)> {
     const NAME: usize = 3;
@@ -146,13 +150,14 @@ fn two_words(metadata: &[u8]) -> Option<(u64, u64)> {
         return None;
     }
     let word = |at: usize| metadata.get(at..)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
-    // The last eight bytes of metadata that are not sixteen bytes of name: those that were looked at already are shifted out.
+    // The last eight bytes of metadata that have fewer than sixteen bytes of name: bytes already
+    // read are shifted out.
     let at = (size - 8).min(NAME + 8);
     let (first, second) = (word(NAME)?, word(at)? >> (8 * (NAME + 8 - at)));
     (zeros(first) | zeros(second) != 0).then_some((first, second))
 }
 
-/// The same of any name.
+/// Like [`name_at_sight`], for a name of any length.
 #[inline(never)]
 fn long_name_at_sight(section: Words<'_>, metadata: &[u8]) -> Sight {
     let head = section.get(0);
@@ -162,10 +167,10 @@ fn long_name_at_sight(section: Words<'_>, metadata: &[u8]) -> Sight {
     let mut hash = MIX;
     for_each_word_of_long(name, last, |word| hash = mixed(hash, word));
     let (hash, places) = (finished(hash), Places::from_bits(head));
-    let mut place = places.of(hash);
+    let mut place = places.start_for(hash);
     for _ in 0..places.last() {
         match section.get(NAMES_HEAD + 2 * place) {
-            0 => return Sight::of(head & FILTER_IN == 0),
+            0 => return Sight::from_passes(head & FILTER_IN == 0),
             found if found == hash => return Sight::Unclear,
             _ => place = places.after(place),
         }
@@ -173,8 +178,9 @@ fn long_name_at_sight(section: Words<'_>, metadata: &[u8]) -> Sight {
     Sight::Unclear
 }
 
-/// Whether a name filter passes an event; one whose metadata cannot be read has none of the names.
-#[inline(never)] // So that ids are looked up without its frame.
+/// Returns whether a name filter passes an event; an event with unreadable metadata has none of the
+/// names.
+#[inline(never)] // So that id checks need no room for its frame.
 pub(super) fn name_passes(words: Words<'_>, at: usize, level: u8, keyword: u64, metadata: &[u8]) -> bool {
     let (head, gate) = gate(words, at);
     !gate.admits(level, keyword)
@@ -182,7 +188,8 @@ pub(super) fn name_passes(words: Words<'_>, at: usize, level: u8, keyword: u64, 
             == (head & FILTER_IN != 0)
 }
 
-/// What follows the tags of an event's metadata, where they are one byte: its name, and then its fields. With the last eight bytes of all, if there are as many.
+/// Returns the bytes after the tags of an event's metadata, if the tags are one byte: its name,
+/// then its fields. Also returns the last eight bytes of the metadata, if there are as many.
 #[inline(always)]
 fn name_in(metadata: &[u8]) -> Option<(&[u8], &[u8; 8])> {
     let [low, high, tag] = *metadata.first_chunk()?;
@@ -194,7 +201,7 @@ fn name_in(metadata: &[u8]) -> Option<(&[u8], &[u8; 8])> {
     Some((whole.get(3..)?, last))
 }
 
-/// What follows the tags of an event's metadata.
+/// Returns the bytes after the tags of an event's metadata.
 fn name_behind_tags(metadata: &[u8]) -> Option<&[u8]> {
     let size = usize::from(u16::from_le_bytes(*metadata.first_chunk()?));
     let mut rest = metadata.get(2..size.min(metadata.len()))?;
@@ -207,7 +214,7 @@ fn name_behind_tags(metadata: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// Whether a filter by level and keyword passes an event.
+/// Returns whether a filter by level and keyword passes an event.
 pub(super) fn level_keyword_passes(words: Words<'_>, at: usize, level: u8, keyword: u64) -> bool {
     let (head, gate) = gate(words, at);
     gate.admits(level, keyword) == (head & FILTER_IN != 0)
@@ -219,10 +226,10 @@ fn gate(words: Words<'_>, at: usize) -> (u64, Gate) {
     (head, Gate { any: words.get(at + 1), all: words.get(at + 2), level: head as u8 })
 }
 
-/// Whether the name at the start of these bytes is in the table.
+/// Returns whether the name at the start of these bytes is in the table.
 fn has_name(words: Words<'_>, at: usize, places: Places, name: &[u8]) -> bool {
     let hash = hash_name(name);
-    let mut place = places.of(hash);
+    let mut place = places.start_for(hash);
     for _ in 0..places.last() {
         let entry = at + NAMES_HEAD + 2 * place;
         match words.get(entry) {
@@ -244,14 +251,15 @@ fn is_name(words: Words<'_>, at: usize, place: u64, name: &[u8]) -> bool {
     same && place & 0xFFFF_FFFF == count as u64
 }
 
-/// A number for the name at the start of these bytes; never 0, which is an empty place.
+/// Hashes the name at the start of these bytes; never 0, which marks an empty place.
 pub(super) fn hash_name(name: &[u8]) -> u64 {
     let mut hash = MIX;
     for_each_word(name, |word| hash = mixed(hash, word));
     finished(hash)
 }
 
-/// The upper bits of a hash say most, so that they are turned to where the next word meets them.
+/// Adds a word to a hash. The upper bits are mixed best, so they are rotated to where the next word
+/// meets them.
 #[inline(always)]
 const fn mixed(hash: u64, word: u64) -> u64 {
     (hash.rotate_left(5) ^ word).wrapping_mul(MIX)
@@ -262,8 +270,9 @@ const fn finished(hash: u64) -> u64 {
     hash | 1
 }
 
-/// The words of the name at the start of these bytes, which ends at a NUL or with them. The last word is completed by a zero or more: it has none of the name's
-/// bytes where those fill all others. Different names have different words, as no name has a zero in it.
+/// Passes the words of the name at the start of these bytes to `take`. The name ends at a NUL or
+/// with the bytes. The last word is completed by one or more zeros: it has none of the name's bytes
+/// if those fill all others. Different names have different words, as no name contains a zero.
 pub(super) fn for_each_word(bytes: &[u8], mut take: impl FnMut(u64)) {
     match bytes.last_chunk() {
         Some(last) => for_each_word_of_long(bytes, last, take),
@@ -274,7 +283,8 @@ pub(super) fn for_each_word(bytes: &[u8], mut take: impl FnMut(u64)) {
     }
 }
 
-/// The same where the last eight bytes are known; those in front of a shorter name may be others.
+/// Like [`for_each_word`], with known last eight bytes, which may include bytes before a short
+/// name.
 #[inline(always)]
 fn for_each_word_of_long(bytes: &[u8], last: &[u8; 8], mut take: impl FnMut(u64)) {
     let mut rest = bytes;
@@ -287,18 +297,18 @@ fn for_each_word_of_long(bytes: &[u8], last: &[u8; 8], mut take: impl FnMut(u64)
         take(word);
         rest = behind;
     }
-    // Bytes that were looked at already are shifted out.
+    // Bytes already read are shifted out.
     let word = u64::from_le_bytes(*last).checked_shr(64 - 8 * rest.len() as u32).unwrap_or(0);
     take(below(word, zeros(word)));
 }
 
-/// Where the bytes of a word are zero: the lowest one is the lowest whose high bit is set here.
+/// Marks the zero bytes of a word: the lowest mark is the high bit of the lowest zero byte.
 #[inline(always)]
 const fn zeros(word: u64) -> u64 {
     word.wrapping_sub(0x0101_0101_0101_0101) & !word & 0x8080_8080_8080_8080
 }
 
-/// The bytes of a word below its lowest zero byte, or all where there is none.
+/// Returns the bytes of a word below its lowest zero byte, or all if there is none.
 #[inline(always)]
 const fn below(word: u64, zeros: u64) -> u64 {
     // Ones up to the lowest mark. The other marks stay, but a marked byte has no such bit itself.
@@ -348,7 +358,7 @@ mod tests {
         }
         assert_eq!(name_in(b"\x08\0\0abc\0\x08"), Some((&b"abc\0\x08"[..], b"\x08\0\0abc\0\x08")));
         assert_eq!(name_in(b"\x09\0\0abcd\0\x08more"), Some((&b"abcd\0\x08"[..], b"\0\0abcd\0\x08")));
-        assert_eq!(name_in(b"\x07\0\0abc\0"), None, "too short to be told at sight");
+        assert_eq!(name_in(b"\x07\0\0abc\0"), None, "too short for the quick check");
         assert_eq!(name_in(b"\x08\0\x81\xFF\x01ab\0behind"), None, "more tags");
     }
 }

@@ -1,4 +1,4 @@
-//! Filters against what their rules say, read plainly.
+//! Filters against a direct implementation of their rules.
 
 mod payloads;
 mod truth;
@@ -31,23 +31,23 @@ fn metadata(name: &str) -> Vec<u8> {
     MetadataBuilder::new(name, 0).finish().unwrap().to_vec()
 }
 
-/// What a session with these filters wants.
-fn wish(property: u32, filters: Vec<Filter>) -> (Slot, Wish) {
+/// Returns a slot with one session that has these filters, and its enable state.
+fn enable(property: u32, filters: Vec<Filter>) -> (Slot, SessionEnable) {
     let slot = Slot::new();
     let params = EnableParams { property, filters, ..EnableParams::default() };
-    assert_eq!(slot.wish(3, Ticket(1), &params).refusal(), None);
-    let wish = slot.wish_of(3).unwrap();
-    (slot, wish)
+    assert_eq!(slot.enable_session(3, Ticket(1), &params).refusal(), None);
+    let enable = slot.enable_of_outlet(3).unwrap();
+    (slot, enable)
 }
 
-/// Whether the session gets the event, and its stack.
+/// Returns whether the session gets the event, and its stack.
 fn asked(filters: Vec<Filter>, d: &EventDescriptor, name: Option<&str>) -> (bool, bool) {
-    let (slot, wish) = wish(STACK_TRACE, filters);
+    let (slot, enable) = enable(STACK_TRACE, filters);
     let metadata = name.map(metadata);
     let event = Event { metadata: metadata.as_deref(), ..Event::new(d, &[]) };
-    let seen = (!wish.filtered || passes(&slot, &wish, &event), wants_stack(&slot, &wish, &event));
+    let seen = (!enable.filtered || passes(&slot, &enable, &event), wants_stack(&slot, &enable, &event));
     assert_eq!(wanted(&slot, slot.filters_of_all().unwrap_or(0), &event), seen.0);
-    slot.unwish(u64::MAX);
+    slot.disable_sessions(u64::MAX);
     seen
 }
 
@@ -56,16 +56,16 @@ fn event(id: u16, level: u8, keyword: u64) -> EventDescriptor {
 }
 
 #[test]
-fn every_id_is_found_among_as_many_as_there_may_be() {
+fn every_id_is_found_in_the_largest_list() {
     for count in [1_usize, 2, 3, 17, 63, 64] {
         let listed: Vec<u16> = (0..count).map(|i| (i * 1021) as u16 ^ 0x00FF).collect();
         for filter_in in [true, false] {
-            let (slot, wish) = wish(0, vec![ids(EVENT_FILTER_TYPE_EVENT_ID, filter_in, &listed)]);
+            let (slot, enable) = enable(0, vec![ids(EVENT_FILTER_TYPE_EVENT_ID, filter_in, &listed)]);
             for id in 0..=u16::MAX {
-                let passed = passes(&slot, &wish, &Event::new(&event(id, 0, 0), &[]));
+                let passed = passes(&slot, &enable, &Event::new(&event(id, 0, 0), &[]));
                 assert_eq!(passed, listed.contains(&id) == filter_in, "{id} of {count}");
             }
-            slot.unwish(u64::MAX);
+            slot.disable_sessions(u64::MAX);
         }
     }
 }
@@ -83,19 +83,19 @@ fn every_name_is_found_and_no_other() {
             let (passed, _) = asked(filter(), &event(0, 4, 1), Some(name));
             assert_eq!(passed, listed.contains(name) == filter_in, "{name:?}");
         }
-        // Metadata without a name that can be read has none of the names.
-        let (slot, wish) = wish(0, filter());
+        // Metadata without a readable name has none of the names.
+        let (slot, enable) = enable(0, filter());
         for broken in [&b""[..], b"\x01", b"\x04\x00\x80\x80"] {
             let d = event(0, 4, 1);
             let event = Event { metadata: Some(broken), ..Event::new(&d, &[]) };
-            assert_eq!(passes(&slot, &wish, &event), !filter_in);
+            assert_eq!(passes(&slot, &enable, &event), !filter_in);
         }
-        slot.unwish(u64::MAX);
+        slot.disable_sessions(u64::MAX);
     }
 }
 
 #[test]
-fn ids_are_for_manifest_events_and_names_for_the_others() {
+fn id_filters_apply_to_manifest_events_and_name_filters_to_others() {
     let d = event(5, 4, 1);
     let by_id = || ids(EVENT_FILTER_TYPE_EVENT_ID, true, &[6]);
     let by_name = || names(EVENT_FILTER_TYPE_EVENT_NAME, gate(0, 0, 0, true), &["other"]);
@@ -107,7 +107,7 @@ fn ids_are_for_manifest_events_and_names_for_the_others() {
 }
 
 #[test]
-fn events_outside_of_the_level_and_keyword_part_are_not_affected_by_names() {
+fn name_filter_ignores_events_outside_its_level_keyword_part() {
     let filter =
         |any, all, level| vec![names(EVENT_FILTER_TYPE_EVENT_NAME, gate(any, all, level, false), &["n"])];
     let passed = |any, all, level, d: EventDescriptor| asked(filter(any, all, level), &d, Some("n")).0;
@@ -119,7 +119,7 @@ fn events_outside_of_the_level_and_keyword_part_are_not_affected_by_names() {
 }
 
 #[test]
-fn a_stack_is_taken_where_each_stack_filter_lets_it() {
+fn stack_is_captured_if_each_stack_filter_passes() {
     let d = event(5, 4, 1);
     let by_id = |id| ids(EVENT_FILTER_TYPE_STACKWALK, true, &[id]);
     let by_name = |name| names(EVENT_FILTER_TYPE_STACKWALK_NAME, gate(0, 0, 0, true), &[name]);
@@ -139,35 +139,35 @@ fn a_stack_is_taken_where_each_stack_filter_lets_it() {
     ] {
         assert_eq!(asked(filters.clone(), &d, None), (true, of_manifest), "{filters:?}");
         assert_eq!(asked(filters.clone(), &d, Some("n")), (true, of_tracelogging), "{filters:?}");
-        // Without the property there is no stack, whatever the filters say.
-        let (slot, wish) = wish(0, filters);
-        assert!(!wants_stack(&slot, &wish, &Event::new(&d, &[])));
-        slot.unwish(u64::MAX);
+        // Without the property there is no stack, whatever the filters are.
+        let (slot, enable) = enable(0, filters);
+        assert!(!wants_stack(&slot, &enable, &Event::new(&d, &[])));
+        slot.disable_sessions(u64::MAX);
     }
 }
 
 #[test]
-fn what_is_for_the_provider_is_kept_as_it_was_given() {
+fn filters_for_the_provider_are_kept_unchanged() {
     let header: Vec<u8> = (0..16).chain([31, 0, 0, 0, 0, 0, 0, 0]).chain([9; 7]).collect();
     let own = |kind, length: usize| Filter { kind, data: vec![kind as u8; length] };
     let schematized = Filter { kind: EVENT_FILTER_TYPE_SCHEMATIZED, data: header.clone() };
-    let (slot, wish) = wish(0, vec![own(3, 0), schematized, own(1, 1024), own(2, 9)]);
-    assert!(!wish.filtered, "events are not looked at");
-    assert_eq!(wish.filters.schematized(), Some(header));
-    let lengths: Vec<_> = wish.filters.own().into_iter().map(|(kind, data)| (kind, data.len())).collect();
+    let (slot, enable) = enable(0, vec![own(3, 0), schematized, own(1, 1024), own(2, 9)]);
+    assert!(!enable.filtered, "events are not checked");
+    assert_eq!(enable.filters.schematized(), Some(header));
+    let lengths: Vec<_> = enable.filters.own().into_iter().map(|(kind, data)| (kind, data.len())).collect();
     assert_eq!(lengths, [(3, 0), (1, 1024), (2, 9)]);
-    slot.unwish(u64::MAX);
+    slot.disable_sessions(u64::MAX);
     assert_eq!(Filters::default().schematized(), None);
     assert_eq!(Filters::default().own(), []);
 }
 
 #[test]
-fn ids_count_before_an_event_is_put_together() {
-    let (slot, _) = wish(0, vec![ids(EVENT_FILTER_TYPE_EVENT_ID, true, &[5])]);
+fn ids_are_checked_before_an_event_is_composed() {
+    let (slot, _) = enable(0, vec![ids(EVENT_FILTER_TYPE_EVENT_ID, true, &[5])]);
     assert!(slot.event_enabled(&event(5, 4, 1)) && !slot.event_enabled(&event(6, 4, 1)));
     let of_tracelogging = EventDescriptor { channel: 11, ..event(6, 4, 1) };
     assert!(slot.event_enabled(&of_tracelogging));
-    slot.wish(4, Ticket(1), &EnableParams::default());
+    slot.enable_session(4, Ticket(1), &EnableParams::default());
     assert!(slot.event_enabled(&event(6, 4, 1)), "another session has no filter");
-    slot.unwish(u64::MAX);
+    slot.disable_sessions(u64::MAX);
 }

@@ -1,4 +1,4 @@
-//! What a registration is made of: interned, never freed, and as events carry it.
+//! The parts of a registration that are interned, never freed, and stored as events carry them.
 
 use traceweir_format::Guid;
 use traceweir_format::header::extended::ITEM_HEAD;
@@ -9,16 +9,16 @@ use super::guid_of;
 use crate::provider::EnableCallback;
 use crate::provider::write::item_head;
 
-/// Traits of a provider, as every event carries them.
+/// The traits of a provider, as every event carries them.
 #[derive(Debug)]
 pub(crate) struct Traits {
     bytes: Box<[u8]>,
-    /// As an extended item in whole words: the last one of its event, and one that another follows.
+    /// The extended data item in whole words: as the last item of an event, and with a successor.
     items: [Box<[u64]>; 2],
 }
 
 impl Traits {
-    /// These bytes, which are not none.
+    /// Stores these bytes, of which there is at least one.
     pub(crate) fn new(bytes: &[u8]) -> Self {
         let item = |another_follows| {
             let head = item_head(ExtType::PROV_TRAITS, bytes.len(), another_follows);
@@ -33,25 +33,25 @@ impl Traits {
         Self { bytes: bytes.into(), items: [item(false), item(true)] }
     }
 
-    /// As an item.
+    /// Returns the extended data item.
     #[inline(always)]
     pub(super) fn item(&self, another_follows: bool) -> &[u64] {
         let [last, followed] = &self.items;
         if another_follows { followed } else { last }
     }
 
-    /// As they were given.
+    /// Returns the bytes as the provider passed them.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 }
 
-/// What events say of a provider whose traits name another GUID to decode them by.
+/// The header words of events whose traits name another GUID to decode by.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Decoding {
-    /// That GUID, as it stands in a header.
+    /// The decode GUID as header words.
     pub(in crate::provider) provider: [u64; 2],
-    /// The extended item that names the provider. It is the first one: traits follow.
+    /// The extended data item that names the provider. It precedes the traits.
     pub(in crate::provider) control: [u8; CONTROL_ITEM],
 }
 
@@ -59,8 +59,8 @@ pub(crate) struct Decoding {
 const CONTROL_ITEM: usize = ITEM_HEAD + 16;
 
 impl Decoding {
-    /// By the traits of a provider; `None` where events are decoded by its own GUID.
-    pub(crate) fn by(traits: &[u8], provider: Guid) -> Option<Self> {
+    /// Derives the words from the traits; `None` if events are decoded by the provider's own GUID.
+    pub(crate) fn from_traits(traits: &[u8], provider: Guid) -> Option<Self> {
         let decode = tracelogging::Traits::parse(traits).ok()?.decode_guid()?;
         let mut control = [0; CONTROL_ITEM];
         control[..ITEM_HEAD].copy_from_slice(&item_head(ExtType::CONTROL_GUID, 16, true));
@@ -70,7 +70,7 @@ impl Decoding {
 }
 
 impl Decoding {
-    /// The GUID that events are decoded by.
+    /// Returns the GUID that events are decoded by.
     pub(in crate::provider) fn guid(&self) -> Guid {
         guid_of(self.provider)
     }
@@ -80,14 +80,14 @@ impl Decoding {
 #[derive(Debug)]
 pub(crate) struct Classes(pub(crate) Box<[Guid]>);
 
-/// What a registration is made of.
+/// The contents of a new registration.
 pub(crate) struct New {
     pub(crate) provider: Guid,
     pub(crate) traits: Option<&'static Traits>,
     pub(crate) decoding: Option<&'static Decoding>,
-    /// Of a classic provider.
+    /// The event classes of a classic provider.
     pub(crate) classes: Option<&'static Classes>,
     pub(crate) callback: Option<EnableCallback>,
-    /// An address in the module that the provider belongs to; 0: the one this code is in.
+    /// An address in the module that the provider belongs to; 0 for the module of this code.
     pub(crate) origin: usize,
 }

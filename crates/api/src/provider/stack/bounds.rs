@@ -1,20 +1,27 @@
-//! Which memory is the stack of the calling thread, and how it is read.
+//! Bounds of the calling thread's stack, and safe reads in it.
 //!
 //! ```text
-//!   /proc/self/maps    … │ lo ····· sp ····· hi │ [stack]                      the first thread: read as it is
-//!                      … │ guard │ lo ····· sp ····· thread pointer │ …        another thread: its control block lies on top of its stack
-//!                      … │ ···· sp ···· │                                      neither: a signal stack, or one that the program made itself
+//!   /proc/self/maps
+//!     … │ lo ····· sp ····· hi │ [stack]                 the first thread: read directly
+//!     … │ guard │ lo ····· sp ····· thread pointer │ …   another thread: its control block is on
+//!                                                        top of its stack
+//!     … │ ···· sp ···· │                                 neither: a signal stack, or one that the
+//!                                                        program allocated
 //! ```
 //!
-//! Looked up by the first stack of a thread, which costs some tens of microseconds; remembered for the thread, whose own stack stays as long as it
-//! lives. A signal stack is asked for each time (one system call). A stack that the program made itself (coroutines) may be gone tomorrow and is not
-//! remembered: of it, only the page that is known to be in use is read.
+//! The first capture of a thread finds the bounds, which costs some tens of microseconds, and
+//! caches them for the thread, whose own stack stays as long as it lives. The signal stack is
+//! queried each time (one system call). A stack that the program allocated (coroutines) may be
+//! freed at any time and is not cached: only the page that is known to be in use is read.
 //!
-//! Only two things are certain to be there and read as they are: `[stack]`, which the kernel never merges with a neighbour, and the pages from the stack
-//! pointer to this library's own frames, which are in use. Of all other mappings the list tells too little: the kernel merges neighbours into one, so that
-//! the mapping with the thread pointer may begin in somebody else's memory, which is unmapped tomorrow; and guard pages may lie inside, unlisted
-//! (`MADV_GUARD_INSTALL`, as of glibc 2.42). There the kernel reads for us, a [`WINDOW`] at a time: where nothing is, the stack ends, and not the process.
-//! (`pthread_getattr_np` knows the bounds, but allocates and locks, which a signal handler must not.)
+//! Only two ranges are certain to be mapped and are read directly: `[stack]`, which the kernel
+//! never merges with a neighbour, and the pages from the stack pointer to this library's own
+//! frames, which are in use. For all other mappings the list is not enough: the kernel merges
+//! neighbours into one, so that the mapping with the thread pointer may begin in unrelated memory,
+//! which is unmapped later; and guard pages may lie inside, unlisted (`MADV_GUARD_INSTALL`, as of
+//! glibc 2.42). There the kernel reads for us, a [`WINDOW`] at a time: at a hole the captured stack
+//! ends, and the process goes on. (`pthread_getattr_np` knows the bounds, but allocates and locks,
+//! which a signal handler must not.)
 
 use std::cell::Cell;
 use std::ffi::CStr;
@@ -24,43 +31,44 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, compiler_fence};
 
 use rustix::fs::{Mode, OFlags};
 
-/// No machine has smaller pages.
+/// The smallest page size of all machines.
 const PAGE: usize = 4096;
-/// Bytes that the kernel is asked for at once: a part of a page, so that they are all there or none.
+/// Bytes that the kernel reads at once: a part of a page, so that all of them are mapped or none.
 const WINDOW: usize = 1024;
-/// All frames of a write, up to its caller's, are smaller.
+/// An upper limit of the size of all frames of a write, up to its caller's.
 const NEAR: usize = 64 << 10;
 const WORD: usize = size_of::<usize>();
 const MAPS: &CStr = c"/proc/self/maps";
 
 thread_local! {
-    // No destructor and no lazy start: a signal handler may look at them.
-    /// The thread's own stack, as far as it is known.
+    // No destructor and no lazy initialization: a signal handler may read them.
+    /// The bounds of the thread's own stack, if known.
     static OWN: Own = const { Own { low: AtomicUsize::new(0), high: AtomicUsize::new(0), is_certain: AtomicBool::new(false) } };
-    /// A stack that is none of the thread's own.
+    /// The bounds of another stack that the thread ran on.
     static FOREIGN: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
 }
 
-/// What a thread remembers of its own stack. Atomic for the signal handlers of the same thread, not for other threads.
+/// The cached bounds of a thread's own stack. Atomic for the signal handlers of the same thread,
+/// not for other threads.
 struct Own {
     low: AtomicUsize,
-    /// 0: nothing is known.
+    /// 0 while the bounds are unknown.
     high: AtomicUsize,
-    /// It is `[stack]`.
+    /// The stack is `[stack]`, so all of it is certain to be mapped.
     is_certain: AtomicBool,
 }
 
 impl Own {
-    /// The bounds, and whether all between them is certain to be there.
+    /// Returns the bounds, and whether all memory between them is certain to be mapped.
     #[inline(always)]
     fn get(&self) -> (Range<usize>, bool) {
-        // The end first, as it is set last: once it is there, so is the rest.
+        // The end first, as it is set last: once it is set, so is the rest.
         let high = self.high.load(Ordering::Relaxed);
         compiler_fence(Ordering::Acquire);
         (self.low.load(Ordering::Relaxed)..high, self.is_certain.load(Ordering::Relaxed))
     }
 
-    /// A signal handler that comes in between finds nothing, and looks itself.
+    /// Sets the bounds. A signal handler in between finds nothing, and searches itself.
     fn set(&self, range: Range<usize>, is_certain: bool) {
         self.high.store(0, Ordering::Relaxed);
         compiler_fence(Ordering::SeqCst);
@@ -71,7 +79,7 @@ impl Own {
     }
 }
 
-/// Memory for the work: for the list of mappings while that is read, then for what the kernel read of a stack.
+/// A buffer for the list of mappings, and then for the part of a stack that the kernel read.
 pub(in crate::provider) struct Work {
     words: [usize; WINDOW / WORD],
 }
@@ -89,22 +97,23 @@ impl Work {
     }
 }
 
-/// Memory that may be read.
+/// The memory that a walk may read.
 #[derive(Debug)]
 pub(super) struct Readable<'w> {
-    /// Certain to be there.
+    /// Certain to be mapped.
     here: Range<usize>,
-    /// The rest of the stack in use, as far as the kernel finds it.
+    /// The rest of the stack in use, read by the kernel.
     rest: Range<usize>,
-    /// The thread's own stack, while another is in use; as far as the kernel finds it.
+    /// The thread's own stack while another is in use, read by the kernel.
     own: Range<usize>,
     window: Window<'w>,
 }
 
 impl<'w> Readable<'w> {
-    /// What a thread may read whose stack pointer is `sp`, which has something at `inside` in a frame of its own, and which was called from a frame that
-    /// `caller` lies in. The latter is a hint: the compiler may have moved what lies there out of the stack, so it says how far to go, but not
-    /// that anything is there.
+    /// Returns the memory that a thread may read: its stack pointer is `sp`, `inside` lies in a
+    /// frame of this library, and `caller` lies in the frame that called it. `caller` is a hint:
+    /// the compiler may have moved the value out of the stack, so it shows how far to go, but not
+    /// that memory is mapped there.
     #[inline]
     pub(super) fn here(sp: usize, inside: usize, caller: usize, work: &'w mut Work) -> Self {
         if let Some((here, rest)) = on_own(sp, inside) {
@@ -121,7 +130,7 @@ impl<'w> Readable<'w> {
         let is_known_foreign = foreign.0 <= sp && sp < foreign.1;
         let is_own_known = !OWN.with(Own::get).0.is_empty();
         if !is_known_foreign && (signal.is_none() || !is_own_known) {
-            look(sp, work.bytes());
+            find_and_cache(sp, work.bytes());
         }
         if let Some((here, rest)) = on_own(sp, inside) {
             return Self { here, rest, own: 0..0, window: Window::empty(work) };
@@ -138,7 +147,7 @@ impl<'w> Readable<'w> {
         self.here.contains(&address) || self.rest.contains(&address) || self.own.contains(&address)
     }
 
-    /// A word of the stack.
+    /// Reads a word of the stack.
     #[inline(always)]
     pub(super) fn word(&self, address: usize) -> Option<usize> {
         let last = address.checked_add(WORD - 1)?;
@@ -147,15 +156,17 @@ impl<'w> Readable<'w> {
             return None;
         }
         if is_inside(&self.here) {
-            // SAFETY: aligned, and in pages that stay mapped and readable while the calling function runs: `[stack]`, or frames in use. Other threads and this
-            // one's own frames may write there; the volatile read takes whatever it finds.
+            // SAFETY: aligned, and in pages that stay mapped and readable while the calling
+            // function runs: `[stack]`, or frames in use. Other threads and this one's own frames
+            // may write there; the volatile read takes any value.
             return Some(unsafe { std::ptr::with_exposed_provenance::<usize>(address).read_volatile() });
         }
         (is_inside(&self.rest) || is_inside(&self.own)).then(|| self.window.word(address)).flatten()
     }
 }
 
-/// Where the thread is on its own stack, and that is known: what of it is certain to be there, and the rest.
+/// Returns the certain part of the thread's own stack and the rest, if `sp` is in it and it is
+/// known.
 #[inline(always)]
 fn on_own(sp: usize, inside: usize) -> Option<(Range<usize>, Range<usize>)> {
     let (own, is_certain) = OWN.with(Own::get);
@@ -165,16 +176,16 @@ fn on_own(sp: usize, inside: usize) -> Option<(Range<usize>, Range<usize>)> {
     })
 }
 
-/// The end of the page that holds the higher of two addresses.
+/// Returns the end of the page that holds the higher of two addresses.
 #[inline(always)]
 fn page_end(one: usize, other: usize) -> usize {
     one.max(other).saturating_add(1).checked_next_multiple_of(PAGE).unwrap_or(one)
 }
 
-/// Words that the kernel read last.
+/// The words that the kernel read last.
 #[derive(Debug)]
 struct Window<'w> {
-    /// A multiple of [`WINDOW`]; 1: nothing was read.
+    /// A multiple of [`WINDOW`]; 1 if nothing was read.
     start: Cell<usize>,
     words: &'w [Cell<usize>],
 }
@@ -185,7 +196,7 @@ impl<'w> Window<'w> {
         Self { start: Cell::new(1), words: Cell::from_mut(&mut work.words[..]).as_slice_of_cells() }
     }
 
-    /// The word at an aligned address, if there is any memory.
+    /// Returns the word at an aligned address, if memory is mapped there.
     #[inline(never)]
     fn word(&self, address: usize) -> Option<usize> {
         let offset = address % WINDOW;
@@ -201,12 +212,14 @@ impl<'w> Window<'w> {
     }
 }
 
-/// Copies a window from `start`, wherever that is. Whether all of it was there.
+/// Copies a window from `start`, which may be any address, and returns whether all of it was
+/// mapped.
 fn read_by_kernel(start: usize, into: *mut usize) -> bool {
     let local = libc::iovec { iov_base: into.cast(), iov_len: WINDOW };
     let remote = libc::iovec { iov_base: std::ptr::without_provenance_mut(start), iov_len: WINDOW };
     let process = rustix::process::getpid().as_raw_nonzero().get();
-    // SAFETY: the caller's words are as many as the window has; what is read is the kernel's to judge. The error number is the interrupted program's.
+    // SAFETY: the caller's buffer has the size of a window; the kernel checks the address that is
+    // read. The error number belongs to the interrupted program and is restored.
     unsafe {
         let error = *libc::__errno_location();
         let count = libc::process_vm_readv(process, &raw const local, 1, &raw const remote, 1, 0);
@@ -215,10 +228,10 @@ fn read_by_kernel(start: usize, into: *mut usize) -> bool {
     }
 }
 
-/// The signal stack of this thread.
+/// Returns the signal stack of this thread.
 fn signal_stack() -> Option<Range<usize>> {
     let mut stack = MaybeUninit::<libc::stack_t>::uninit();
-    // SAFETY: only asks; the structure is writable.
+    // SAFETY: only a query; the structure is writable.
     if unsafe { libc::sigaltstack(std::ptr::null(), stack.as_mut_ptr()) } != 0 {
         return None;
     }
@@ -228,8 +241,8 @@ fn signal_stack() -> Option<Range<usize>> {
     (stack.ss_flags & libc::SS_DISABLE == 0).then(|| start..start.saturating_add(stack.ss_size))
 }
 
-/// Finds the thread's own stack and remembers it, or that `sp` is in another.
-fn look(sp: usize, chunk: &mut [u8]) {
+/// Finds and caches the bounds of the thread's own stack, or of the other stack that `sp` is in.
+fn find_and_cache(sp: usize, chunk: &mut [u8]) {
     let thread = thread_pointer();
     let (mut own, mut first, mut around) = (None, None, None);
     mappings(chunk, |range, is_first_stack| {
@@ -244,11 +257,11 @@ fn look(sp: usize, chunk: &mut [u8]) {
         }
     });
     let holds = |range: &Option<Range<usize>>| range.as_ref().is_some_and(|range| range.contains(&sp));
-    // The first thread's control block is not on its stack, but where coroutines' stacks may come to lie.
+    // The first thread's control block is not on its stack, but where stacks of coroutines may lie.
     let is_first = rustix::thread::gettid() == rustix::process::getpid();
     let is_certain = is_first || holds(&first);
     let choice = if is_certain { first } else { own };
-    // A signal handler may be the first to ask: then the thread's own stack is known all the same.
+    // If a signal handler is the first to capture, the thread's own stack is cached all the same.
     if !holds(&choice) {
         let around = around.unwrap_or(0..0);
         FOREIGN.set((around.start, around.end));
@@ -261,7 +274,8 @@ fn look(sp: usize, chunk: &mut [u8]) {
 #[cfg(target_arch = "x86_64")]
 fn thread_pointer() -> usize {
     let pointer: usize;
-    // SAFETY: the first word of the thread control block is its own address (System V ABI, thread-local storage).
+    // SAFETY: the first word of the thread control block is its own address (System V ABI,
+    // thread-local storage).
     unsafe {
         std::arch::asm!("mov {}, fs:0", out(reg) pointer, options(pure, readonly, nostack, preserves_flags))
     };
@@ -278,7 +292,8 @@ fn thread_pointer() -> usize {
     pointer
 }
 
-/// All mappings of the process, and whether each is the stack of its first thread. Allocates nothing; the list is read in chunks.
+/// Passes all mappings of the process to `each`, and whether each is the stack of its first thread.
+/// Allocates nothing; the list is read in chunks.
 fn mappings(chunk: &mut [u8], mut each: impl FnMut(Range<usize>, bool)) {
     let Ok(maps) = rustix::fs::open(MAPS, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) else { return };
     let mut line = Line::default();
@@ -360,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_else_is_read() {
+    fn memory_outside_the_stack_is_not_read() {
         let local = [1_usize, 2];
         let at = local.as_ptr().expose_provenance();
         let mut work = Work::new();
@@ -376,9 +391,9 @@ mod tests {
     }
 
     #[test]
-    fn guards_and_holes_in_what_is_not_certain_end_a_stack_and_not_the_process() {
+    fn guard_pages_and_holes_end_a_stack_without_a_fault() {
         let pages = 3;
-        // SAFETY: a new mapping, whose middle page may not be read and whose last is given back.
+        // SAFETY: a new mapping, whose middle page may not be read and whose last is unmapped.
         let start = unsafe {
             let access = libc::PROT_READ | libc::PROT_WRITE;
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;

@@ -2,14 +2,18 @@
 //!
 //! ```text
 //!   address ──_dl_find_object──▶ .eh_frame_hdr ──binary search──▶ FDE ──▶ CIE
-//!                                                                  └── instructions, run up to the address ──▶ Rule
-//!   rules found before:  [address ^ rule │ rule] × 2 × 512         two plain words each: a torn pair fits no address
+//!                                                                 └── instructions, run up to
+//!                                                                     the address ─▶ Rule
+//!   cached rules:   [address ^ rule │ rule] × 2 × 512   two words: a torn pair fits no address
 //! ```
 //!
-//! Of the registers, only those matter that lead out of the frame: stack pointer, frame pointer, return address. What a rule cannot say (a frame found
-//! by another register or by a longer expression) gives no rule. Source: Documented (Linux Standard Base, "Exception Frames"; DWARF 5, section 6.4).
+//! Only the registers that lead out of the frame matter: stack pointer, frame pointer, return
+//! address. A frame that a rule cannot describe (found by another register or by a longer
+//! expression) gives no rule. Source: Documented (Linux Standard Base, "Exception Frames"; DWARF 5,
+//! section 6.4).
 //!
-//! The tables belong to the program and are believed as its code is; even so, no read leaves the mapped object, and every loop has a bound.
+//! The tables belong to the program and are trusted like its code; even so, no read leaves the
+//! mapped object, and every loop has a bound.
 
 mod bytes;
 mod cfi;
@@ -22,33 +26,33 @@ use crate::client::process::weak;
 use bytes::Bytes;
 pub(super) use cfi::Rows;
 
-/// Rules that are remembered: 16 KiB.
-const REMEMBERED: usize = 1024;
+/// Number of cached rules: 16 KiB.
+const CACHE_SIZE: usize = 1024;
 
-/// What a frame is found by.
+/// The base from which a frame address is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Base {
     /// The stack pointer.
     Stack,
     /// The frame pointer.
     Frame,
-    /// A word at the frame pointer: functions that align their stack.
+    /// A word at the frame pointer, in functions that align their stack.
     FrameSlot,
-    /// The frame of a signal.
+    /// The frame of a signal handler.
     Signal,
 }
 
-/// How to leave a frame.
+/// The rule for leaving a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rule {
-    /// CFA: what `base` says plus `offset`.
+    /// The CFA is the value of `base` plus `offset`.
     pub(super) base: Base,
     pub(super) offset: isize,
-    /// Where the return address is, from the CFA; `None`: in its register.
+    /// Offset of the return address from the CFA; `None` if it is in its register.
     pub(super) return_at: Option<isize>,
-    /// Where the frame pointer was saved; `None`: it still has its value.
+    /// Offset of the saved frame pointer from the CFA; `None` if the register is unchanged.
     pub(super) frame_at: Option<isize>,
-    /// There is nothing further out.
+    /// There is no outer frame.
     pub(super) is_outermost: bool,
 }
 
@@ -56,8 +60,9 @@ impl Rule {
     pub(super) const SIGNAL: Self =
         Self { base: Base::Signal, offset: 0, return_at: None, frame_at: None, is_outermost: false };
 
-    /// One word: base in bits 0–1, what is there in bits 2–4, bit 5 set; offset in bits 8–31, the places of return address and frame pointer in words
-    /// in bits 32–47 and 48–63. `None` where a number does not fit.
+    /// Packs the rule into a word: base in bits 0–1, presence flags in bits 2–4, bit 5 set; offset
+    /// in bits 8–31; offsets of return address and frame pointer in words in bits 32–47 and 48–63.
+    /// `None` if a number does not fit.
     fn pack(self) -> Option<u64> {
         let slot = |at: Option<isize>| {
             let at = at.unwrap_or(0);
@@ -96,18 +101,18 @@ impl Rule {
     }
 }
 
-/// A rule and what proves it.
-struct Known {
+/// A cached rule, with a check word that ties it to its address.
+struct CachedRule {
     check: AtomicU64,
     word: AtomicU64,
 }
 
-impl Known {
-    const fn none() -> Self {
+impl CachedRule {
+    const fn empty() -> Self {
         Self { check: AtomicU64::new(0), word: AtomicU64::new(0) }
     }
 
-    // Relaxed, here and below: the two words prove each other; no other memory is reached by them.
+    // Relaxed, here and below: each word validates the other, and they lead to no other memory.
     #[inline(always)]
     fn get(&self, pc: u64) -> Option<Rule> {
         let (check, word) = (self.check.load(Ordering::Relaxed), self.word.load(Ordering::Relaxed));
@@ -120,29 +125,31 @@ impl Known {
     }
 }
 
-/// Two addresses that fall on the same place can both be remembered: two frames of one stack must not drive each other out for ever.
-static RULES: [[Known; 2]; REMEMBERED / 2] = [const { [Known::none(), Known::none()] }; REMEMBERED / 2];
+/// The cache. Each set holds two rules, so that two frames of one stack do not evict each other
+/// forever.
+static RULES: [[CachedRule; 2]; CACHE_SIZE / 2] =
+    [const { [CachedRule::empty(), CachedRule::empty()] }; CACHE_SIZE / 2];
 
 #[inline(always)]
-fn remembered(pc: u64) -> &'static [Known; 2] {
+fn cached_rules(pc: u64) -> &'static [CachedRule; 2] {
     &RULES[(pc.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 48) as usize % RULES.len()]
 }
 
-/// The rule at an address; `None` where no table tells.
+/// Returns the rule at an address; `None` if no table describes it.
 #[inline(always)]
 pub(super) fn rule(pc: usize, rows: &mut Rows) -> Option<Rule> {
-    let [first, second] = remembered(pc as u64);
+    let [first, second] = cached_rules(pc as u64);
     first.get(pc as u64).or_else(|| second.get(pc as u64)).or_else(|| find(pc, rows))
 }
 
-/// The same, as if it was not remembered.
+/// Finds the rule at an address in the tables and caches it.
 #[cold]
 #[inline(never)]
 pub(super) fn find(pc: usize, rows: &mut Rows) -> Option<Rule> {
     let object = Object::around(pc)?;
     let rule = cfi::rule(&object.mapped, object.entry(pc)?, pc, rows)?;
     if let Some(word) = rule.pack() {
-        let [first, second] = remembered(pc as u64);
+        let [first, second] = cached_rules(pc as u64);
         let (check, older) = (first.check.load(Ordering::Relaxed), first.word.load(Ordering::Relaxed));
         second.set(check ^ older, older);
         first.set(pc as u64, word);
@@ -152,7 +159,7 @@ pub(super) fn find(pc: usize, rows: &mut Rows) -> Option<Rule> {
 
 /// `struct dl_find_object` (glibc, dlfcn.h) on 64-bit machines.
 #[repr(C)]
-struct Found {
+struct DlFindObject {
     flags: u64,
     map_start: usize,
     map_end: usize,
@@ -161,26 +168,29 @@ struct Found {
     reserved: [u64; 7],
 }
 
-type FindObject = unsafe extern "C" fn(*const c_void, *mut Found) -> c_int;
+type FindObject = unsafe extern "C" fn(*const c_void, *mut DlFindObject) -> c_int;
 
-/// The mapping around an address; `None` where no object is, or the C library does not tell.
-fn find_mapping(address: usize) -> Option<Found> {
+/// Returns the mapping around an address; `None` if there is no object or the C library lacks the
+/// function.
+fn find_mapping(address: usize) -> Option<DlFindObject> {
     let find = weak!("_dl_find_object");
     if find.is_null() {
         return None;
     }
     // SAFETY: not null, so it is the function of this name, whose type is published.
     let find = unsafe { std::mem::transmute::<*const c_void, FindObject>(find) };
-    let mut found = MaybeUninit::<Found>::zeroed();
-    // SAFETY: takes any address; lock-free and safe in signal handlers (glibc manual, "Dynamic Linker Introspection").
+    let mut found = MaybeUninit::<DlFindObject>::zeroed();
+    // SAFETY: takes any address; lock-free and safe in signal handlers (glibc manual, "Dynamic
+    // Linker Introspection").
     let missed = unsafe { find(std::ptr::without_provenance(address), found.as_mut_ptr()) };
     // SAFETY: zeroed, and filled where it is there; all zeros are valid.
     (missed == 0).then(|| unsafe { found.assume_init() })
 }
 
-/// The mapping that has the tables of code in another. Of an object whose segments leave gaps (as some linkers write them) the loader
-/// tells the one that was asked about; of others, all of it.
-fn tables_of(code: Found, find: impl Fn(usize) -> Option<Found>) -> Option<Found> {
+/// Returns the mapping that has the tables of code in another. For an object whose segments leave
+/// gaps (as some linkers write them), the loader returns only the segment of the address; for
+/// others, all of it.
+fn tables_of(code: DlFindObject, find: impl Fn(usize) -> Option<DlFindObject>) -> Option<DlFindObject> {
     match code.eh_frame {
         0 => None,
         table if code.map_start <= table && table < code.map_end => Some(code),
@@ -188,27 +198,29 @@ fn tables_of(code: Found, find: impl Fn(usize) -> Option<Found>) -> Option<Found
     }
 }
 
-/// A loaded object: the memory around its tables, and where its table of functions is.
+/// A loaded object: the memory around its tables, and the address of its function table.
 struct Object {
     mapped: Bytes,
     table: usize,
 }
 
 impl Object {
-    #[inline(never)] // What the loader tells is not needed any more when the tables are read.
+    #[inline(never)] // The loader's answer is not needed any more when the tables are read.
     fn around(pc: usize) -> Option<Self> {
         let tables = tables_of(find_mapping(pc)?, find_mapping)?;
-        // SAFETY: the loader says that this is mapped; it stays while the thread has frames in the object.
+        // SAFETY: the loader reports this range as mapped; it stays while the thread has frames in
+        // the object.
         let mapped = unsafe { Bytes::mapped(tables.map_start, tables.map_end) };
         Some(Self { mapped, table: tables.eh_frame })
     }
 
-    /// The address of the FDE of a function.
+    /// Returns the address of the FDE of a function.
     ///
-    /// Header of the table: version 1, encodings, then pairs of function and FDE, both as 32 bits from the header on, in order.
+    /// Header of the table: version 1, encodings, then pairs of function and FDE, both as 32 bits
+    /// from the header on, in order.
     #[inline(never)]
     fn entry(&self, pc: usize) -> Option<usize> {
-        let mut header = self.mapped.at(self.table)?;
+        let mut header = self.mapped.seek(self.table)?;
         let (version, eh_frame, count, entries) = (header.u8()?, header.u8()?, header.u8()?, header.u8()?);
         if (version, count, entries) != (1, 0x03, 0x3B) {
             return None;
@@ -218,10 +230,10 @@ impl Object {
         let first = header.position();
         let wanted = i32::try_from(pc.wrapping_sub(self.table).cast_signed()).ok()?;
         let entry = |index: usize| {
-            let mut entry = self.mapped.at(first.checked_add(index.checked_mul(8)?)?)?;
+            let mut entry = self.mapped.seek(first.checked_add(index.checked_mul(8)?)?)?;
             Some((entry.u32()?.cast_signed(), entry.u32()?.cast_signed()))
         };
-        // The last entry that is not behind the address.
+        // The last entry that is not after the address.
         let (mut low, mut high) = (0, count);
         while low < high {
             let middle = low + (high - low) / 2;
@@ -272,7 +284,7 @@ mod tests {
 
     #[test]
     fn tables_are_read_in_the_segment_that_they_are_in() {
-        let segment = |map_start, map_end, eh_frame| Found {
+        let segment = |map_start, map_end, eh_frame| DlFindObject {
             flags: 0,
             map_start,
             map_end,
@@ -280,7 +292,7 @@ mod tests {
             eh_frame,
             reserved: [0; 7],
         };
-        let range = |found: Option<Found>| found.map(|it| it.map_start..it.map_end);
+        let range = |found: Option<DlFindObject>| found.map(|object| object.map_start..object.map_end);
         let tables = |at| Some(segment(0x1000, 0x2000, at));
         assert_eq!(range(tables_of(segment(0x1000, 0x9000, 0x1800), |_| None)), Some(0x1000..0x9000));
         assert_eq!(range(tables_of(segment(0x3000, 0x9000, 0x1800), tables)), Some(0x1000..0x2000));

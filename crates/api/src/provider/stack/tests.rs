@@ -4,7 +4,7 @@ use std::hint::black_box;
 
 use super::*;
 
-/// Takes the stack of whoever calls, as a write does: with a frame of this library in between.
+/// Captures the caller's stack as a write does: with a frame of this library in between.
 #[inline(never)]
 fn taken() -> Box<Frames> {
     let mut frames = Box::new(Frames::new());
@@ -40,7 +40,7 @@ mod oracle {
     }
 }
 
-/// Whether an address is in a function, which has no more than so many bytes here.
+/// Returns whether an address is in a function, which has a limited size here.
 fn is_in(address: u64, function: usize) -> bool {
     (function as u64..function as u64 + 600).contains(&address)
 }
@@ -70,7 +70,7 @@ fn frames_begin_at_the_caller_and_name_each_function() {
 }
 
 #[test]
-fn the_runtime_library_finds_the_same_frames_to_the_outermost() {
+fn runtime_library_finds_the_same_frames() {
     #[inline(never)]
     fn both() -> (Box<Frames>, Vec<u64>) {
         (black_box(taken()), black_box(oracle::frames()))
@@ -88,7 +88,7 @@ fn the_runtime_library_finds_the_same_frames_to_the_outermost() {
 }
 
 #[test]
-fn a_deep_recursion_gives_its_192_innermost_frames() {
+fn deep_recursion_gives_192_innermost_frames() {
     let frames = outer(500);
     assert_eq!(frames.addresses().len(), MAX_FRAMES);
     assert!(frames.addresses().iter().all(|f| is_in(*f, inner as fn(u32) -> Box<Frames> as usize)));
@@ -97,7 +97,7 @@ fn a_deep_recursion_gives_its_192_innermost_frames() {
 }
 
 #[test]
-fn frames_are_left_out_where_that_is_asked_for() {
+fn requested_frames_are_skipped() {
     #[inline(never)]
     fn without_the_first() -> Frames {
         let mut frames = Frames::new();
@@ -111,25 +111,26 @@ fn frames_are_left_out_where_that_is_asked_for() {
         black_box(without_the_first())
     }
     let frames = black_box(skipped());
-    let test = frames_are_left_out_where_that_is_asked_for as fn() as usize;
+    let test = requested_frames_are_skipped as fn() as usize;
     assert!(is_in(frames.addresses()[0], test));
 }
 
-/// Walks by frame pointers alone over words on this stack; `place` gets their address and says where to begin.
+/// Walks by frame pointers alone over words on this stack; `fill` gets their address and returns
+/// where to begin.
 fn by_pointers(words: &mut [usize; 16], fill: impl Fn(usize, &mut [usize; 16]) -> usize) -> Vec<u64> {
     let at = words.as_ptr().expose_provenance();
     let fp = fill(at, words);
     black_box(&mut *words);
     let mut frames = Frames::new();
-    let place = Place { pc: 0x5000, sp: at, fp, link: 0, exact: true };
+    let registers = Registers { pc: 0x5000, sp: at, fp, link: 0, exact: true };
     let mut work = Work::new();
     let readable = Readable::here(at, at, at, &mut work);
-    walk(&mut frames, place, From { inside: 0, caller: at, skip: 0 }, &readable, |_| None);
+    walk(&mut frames, registers, From { inside: 0, caller: at, skip: 0 }, &readable, |_| None);
     frames.addresses().to_vec()
 }
 
 #[test]
-fn sound_chains_of_frame_pointers_are_followed_to_their_end() {
+fn valid_frame_pointer_chain_is_followed_to_its_end() {
     let found = by_pointers(&mut [0; 16], |at, words| {
         (words[0], words[1]) = (at + 8 * 4, 0x1_0001);
         (words[4], words[5]) = (at + 8 * 10, 0x1_0002);
@@ -140,7 +141,7 @@ fn sound_chains_of_frame_pointers_are_followed_to_their_end() {
 }
 
 #[test]
-fn smashed_chains_of_frame_pointers_end_where_they_are_smashed() {
+fn smashed_frame_pointer_chain_ends_at_the_damage() {
     let heap = Box::leak(Box::new([0x4141_4141_usize; 4])).as_ptr().expose_provenance();
     for smashed in [1, 8, 0x4141_4141_4141_4141, usize::MAX, usize::MAX - 7, usize::MAX & !15, heap] {
         let found = by_pointers(&mut [0; 16], |at, words| {
@@ -151,7 +152,7 @@ fn smashed_chains_of_frame_pointers_end_where_they_are_smashed() {
         assert!(by_pointers(&mut [0; 16], |_, _| smashed).is_empty(), "{smashed:#x}");
     }
     for (next, code) in [(0, 0x1_0001), (4, 0), (4, 1), (1, 0x1_0001)] {
-        // To itself, to no code, and not to a whole word.
+        // To itself, to no code, and to an unaligned address.
         let found = by_pointers(&mut [0; 16], |at, words| {
             (words[0], words[1]) = (at + 8 * next + usize::from(next == 1), code);
             at
@@ -166,9 +167,9 @@ fn smashed_chains_of_frame_pointers_end_where_they_are_smashed() {
 }
 
 #[test]
-fn tables_lead_out_of_frames_whatever_the_frame_pointer_says() {
+fn tables_unwind_despite_a_wrong_frame_pointer() {
     for smashed in [0, 7, 0x4141_4141_4141_4141, usize::MAX] {
-        let here = Place { fp: smashed, ..here() };
+        let here = Registers { fp: smashed, ..here() };
         let mut frames = Frames::new();
         let inside = 0_u64;
         let inside = (&raw const inside).addr();
@@ -177,7 +178,7 @@ fn tables_lead_out_of_frames_whatever_the_frame_pointer_says() {
         walk(&mut frames, here, From { inside, caller: inside, skip: 0 }, &readable, |pc| {
             tables::rule(pc, &mut Rows::new())
         });
-        // How far it gets depends on which functions keep frame pointers; that it comes back is the point.
+        // How far it gets depends on which functions keep frame pointers; the walk must only end.
         black_box(frames.addresses().len());
     }
 }
@@ -210,9 +211,9 @@ fn with_handler(flags: i32) -> Box<Frames> {
 }
 
 #[test]
-fn a_signal_handler_sees_what_it_interrupted_from_its_own_stack_too() {
+fn signal_handler_captures_the_interrupted_stack() {
     let mut memory = vec![0_u8; 64 << 10];
-    // Threads of their own: the handler is the first who asks for the stack, and then the second.
+    // Separate threads: the handler is the first, and then the second, to capture a stack.
     for (flags, asks_first) in [(0, true), (0, false), (libc::SA_ONSTACK, true), (libc::SA_ONSTACK, false)] {
         let memory = &mut memory;
         std::thread::scope(|scope| {
@@ -242,7 +243,8 @@ fn a_signal_handler_sees_what_it_interrupted_from_its_own_stack_too() {
 /// Calls a function on another stack.
 #[cfg(target_arch = "x86_64")]
 fn on_stack(top: *mut u8, function: extern "C" fn()) {
-    // SAFETY: `top` is the aligned end of memory that is large enough; the function returns, and the stack pointer is put back.
+    // SAFETY: `top` is the aligned end of memory that is large enough; the function returns, and
+    // the stack pointer is put back.
     unsafe {
         std::arch::asm!(
             "mov r12, rsp", "mov rsp, {top}", "call {function}", "mov rsp, r12",
@@ -253,7 +255,7 @@ fn on_stack(top: *mut u8, function: extern "C" fn()) {
 
 #[cfg(target_arch = "x86_64")]
 #[test]
-fn a_stack_that_the_program_made_is_read_no_further_than_it_is_in_use() {
+fn coroutine_stack_is_read_only_in_its_used_part() {
     extern "C" fn routine() {
         SEEN.set(Some(black_box(taken())));
     }
@@ -278,7 +280,7 @@ fn a_stack_that_the_program_made_is_read_no_further_than_it_is_in_use() {
         let frames = SEEN.take().unwrap();
         assert!(is_in(frames.addresses()[0], routine as extern "C" fn() as usize));
     }
-    // SAFETY: mapped above; nobody runs there any more.
+    // SAFETY: mapped above; no code runs there any more.
     unsafe { libc::munmap(memory, length) };
     assert!(black_box(taken()).addresses().len() > 3, "the thread's own stack is not forgotten");
 }
@@ -288,7 +290,7 @@ fn a_stack_that_the_program_made_is_read_no_further_than_it_is_in_use() {
 fn cost_of_a_stack() {
     fn measure(what: &str, depth: u32, mut once: impl FnMut() -> usize) {
         let frames = once();
-        // The best of many: other programs run, too.
+        // The best of many runs, because other programs run too.
         let each = (0..500).map(|_| {
             let start = std::time::Instant::now();
             for _ in 0..20 {
@@ -318,10 +320,10 @@ fn cost_of_a_stack() {
     black_box(&mut chain);
     measure("frame pointers", 100, || {
         let mut frames = Frames::new();
-        let place = Place { pc: 0x5000, sp: start, fp: start, link: 0, exact: true };
+        let registers = Registers { pc: 0x5000, sp: start, fp: start, link: 0, exact: true };
         walk(
             &mut frames,
-            place,
+            registers,
             From { inside: 0, caller: start, skip: 0 },
             &Readable::here(start, start, start, &mut Work::new()),
             |_| None,

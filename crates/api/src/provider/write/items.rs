@@ -1,4 +1,5 @@
-//! The extended items of an event that is put together on the stack: heads, data where it lies, zeros up to a multiple of eight.
+//! The extended data items of a composed event: heads, data in place, zeros up to a multiple of
+//! eight.
 
 use traceweir_format::Guid;
 use traceweir_format::header::extended::ITEM_HEAD;
@@ -8,7 +9,8 @@ use crate::provider::stage::Stage;
 
 const ZEROS: [u8; 8] = [0; 8];
 
-/// The extended items of one event: heads that stay on the stack until the record is written, and the data where it lies.
+/// The extended data items of one event: heads that stay on the stack until the record is written,
+/// and the data in the caller's memory.
 pub(in crate::provider) struct Items<'a> {
     pub(super) any: bool,
     pub(super) traits: ([u8; ITEM_HEAD], &'a [u8]),
@@ -18,14 +20,14 @@ pub(in crate::provider) struct Items<'a> {
 }
 
 impl<'a> Items<'a> {
-    /// Those of the event, and behind them what only some sessions get.
+    /// Builds the items of the event, followed by those that only some sessions get.
     pub(in crate::provider) fn with(
         traits: &'a [u8],
         metadata: Option<&'a [u8]>,
         related: Option<&Guid>,
         extras: Option<&'a Extras<'a>>,
     ) -> Self {
-        let behind_related = extras.is_some_and(|it| !it.is_empty());
+        let behind_related = extras.is_some_and(|extras| !extras.is_empty());
         let behind_schema = related.is_some() || behind_related;
         let behind_traits = metadata.is_some() || behind_schema;
         Self {
@@ -73,12 +75,12 @@ impl<'a> Extras<'a> {
         }
     }
 
-    /// Whether there are none: then no item may be linked to them.
+    /// Returns whether there are no extra items; then no item may be linked to them.
     fn is_empty(&self) -> bool {
         self.key.1.is_none() && self.stack.1.is_none()
     }
 
-    /// Bytes that they make a record larger.
+    /// Returns the bytes that the items add to a record.
     pub(in crate::provider) fn size(&self) -> usize {
         // Both are whole words.
         self.key.1.map_or(0, |key| ITEM_HEAD + key.len())
@@ -95,10 +97,11 @@ impl<'a> Extras<'a> {
     }
 }
 
-/// What stands in front of an item's data. Sizes beyond 16 bits are cut: then the record is too large as well, and is refused by its own size.
+/// Returns the head of an item. A size beyond 16 bits is truncated: such a record is too large and
+/// refused by its own size.
 #[inline(always)]
 pub(in crate::provider) fn item_word(kind: ExtType, length: usize, another_follows: bool) -> u64 {
-    // Not `next_multiple_of`, which looks whether it overflows.
+    // Not `next_multiple_of`, which checks for overflow.
     let whole = (ITEM_HEAD + 7).wrapping_add(length) as u16 & !7;
     u64::from(whole)
         | u64::from(kind.0) << 16
@@ -106,7 +109,7 @@ pub(in crate::provider) fn item_word(kind: ExtType, length: usize, another_follo
         | u64::from(length as u16) << 48
 }
 
-/// The same as bytes.
+/// Returns the head of an item as bytes.
 #[inline(always)]
 pub(in crate::provider) fn item_head(kind: ExtType, length: usize, another_follows: bool) -> [u8; ITEM_HEAD] {
     item_word(kind, length, another_follows).to_le_bytes()

@@ -1,12 +1,14 @@
-//! The usual event: for one session that asks for nothing but it, with what every event of its provider has, written from where its pieces lie.
+//! The fast path for the usual event: one session that requests only events, written straight from
+//! the memory that holds its parts.
 //!
 //! ```text
 //!   registration   provider │ traits, as an item                          ┐
-//!   thread         id, activity                                           ├──▶ the ring (`traceweir_transport::ring::Straight`)
+//!   thread         id, activity                                           ├─▶ the ring: `Straight`
 //!   program        descriptor │ metadata │ blocks                         ┘
 //! ```
 //!
-//! Nothing here fails or is counted. An event of another kind, or for which there is no room right now, goes the longer way, which says why.
+//! This path reports no failure and counts nothing. An event of another kind, or without room in
+//! the ring, takes the longer path, which reports the reason.
 #![allow(unsafe_code)]
 
 use traceweir_format::Guid;
@@ -25,16 +27,18 @@ use crate::provider::descriptor::DataDescriptor;
 use crate::provider::enable::Sole;
 use crate::provider::registration::{Handle, Slot};
 
-/// Writes an event whose blocks are described, where that is possible right now; whether it was. `asked` is the cell of filters that let it through, 0 where
-/// none were asked.
+/// Writes an event whose blocks are described, if that is possible right now, and returns whether
+/// it was. `passed_cell` is the cell of filters that passed the event, 0 if none were checked.
 #[inline(always)]
-pub(super) fn write_blocks(slot: &Slot, what: &Event<'_>, blocks: Blocks<'_>, asked: u16) -> bool {
-    // The thread first, as in the longer way: in a forked child that registers anew, sessions seen before would be the parent's.
-    let (Some(this), Some(sole)) = (thread::ready(), slot.sole(asked)) else { return false };
+pub(super) fn write_blocks(slot: &Slot, what: &Event<'_>, blocks: Blocks<'_>, passed_cell: u16) -> bool {
+    // The thread first, as in the longer path: in a forked child that is registering, sessions read
+    // before would be the parent's.
+    let (Some(this), Some(sole)) = (thread::ready(), slot.sole(passed_cell)) else { return false };
     blocks.all().len() <= MAX_BLOCKS && offer(slot, this, sole, what, blocks)
 }
 
-/// The same of a self-described one without activities of its own, for one session without filters.
+/// Like [`write_blocks`], for a self-described event without activity ids and one session without
+/// filters.
 #[inline(always)]
 pub(super) fn write_described(
     slot: &Slot,
@@ -54,7 +58,8 @@ fn described(slot: &Slot, descriptor: &[u8; 16], metadata: &[u8], blocks: Blocks
 
 #[inline(always)]
 fn offer(slot: &Slot, this: &ThisThread, sole: Sole, what: &Event<'_>, blocks: Blocks<'_>) -> bool {
-    // Once more, now that the session is known: what the caller asked were the words of whatever sessions there were then.
+    // Checked again, now that the session is known: the caller checked the words of earlier
+    // sessions.
     if !slot.enabled(what.descriptor.level, what.descriptor.keyword) {
         return false;
     }
@@ -64,13 +69,16 @@ fn offer(slot: &Slot, this: &ThisThread, sole: Sole, what: &Event<'_>, blocks: B
         && hand_over(slot, (this, sole), descriptor, what.flags, what.metadata, activity, blocks)
 }
 
-/// The same of an event as a C program gives it to EventWriteTransfer, for a façade: `true` where it was written, else whoever calls goes the longer way, which looks at
-/// everything anew.
+/// Writes an event that a C program passes to EventWriteTransfer, for a façade.
+///
+/// Returns whether it was written; otherwise the caller takes the longer path, which checks
+/// everything again.
 ///
 /// # Safety
 ///
-/// Pointers are NULL or valid: `data` has `count` elements, and each of them NULL or the address of as many bytes as it says, which do not change during the call.
-// Part of the function that a C program calls: one frame for both.
+/// Pointers are NULL or valid: `data` has `count` elements, and each of them is NULL or the address
+/// of as many bytes as its size says, which do not change during the call.
+// Inlined into the function that a C program calls: one frame for both.
 #[doc(hidden)]
 #[inline(always)]
 pub unsafe fn write_straight(
@@ -101,7 +109,8 @@ pub unsafe fn write_straight(
         && let [provider, event, behind @ ..] = blocks
         && (provider.kind, event.kind) == (PROVIDER_METADATA, EVENT_METADATA)
     {
-        // What the provider says of itself comes with the registration, or this is an event of a rarer kind.
+        // The provider's metadata come with the registration; otherwise this is an event of a rarer
+        // kind.
         // SAFETY: by the contract.
         let (true, Ok(bytes)) = (slot.has_traits() && provider.is_there(), unsafe { event.bytes() }) else {
             return false;
@@ -113,12 +122,15 @@ pub unsafe fn write_straight(
     hand_over(slot, (this, sole), descriptor, 0, metadata, activity, payload)
 }
 
-/// The same of an event as the TraceLogging macros make it: descriptor and metadata are constants of the program, there are no activities, and the provider's metadata come
-/// with the registration.
+/// Writes an event of the TraceLogging macros, for a façade.
+///
+/// Descriptor and metadata are constants of the program, there are no activity ids, and the
+/// provider's metadata come with the registration.
 ///
 /// # Safety
 ///
-/// `descriptor` and `metadata` are valid, the latter for `metadata_bytes`; `data` as in [`write_straight`], but never NULL.
+/// `descriptor` and `metadata` are valid, the latter for `metadata_bytes`; `data` as in
+/// [`write_straight`], but never NULL.
 #[doc(hidden)]
 #[inline(always)]
 pub unsafe fn write_described_straight(
@@ -146,11 +158,12 @@ pub unsafe fn write_described_straight(
     described(handle.slot, unsafe { &*descriptor.cast() }, metadata, payload)
 }
 
-/// Blocks of payload and nothing else, as they are; `None`: one is missing or of another kind.
+/// Returns the blocks if all are payload; `None` if one is missing or of another kind.
 ///
 /// # Safety
 ///
-/// Each is NULL, or the address of as many bytes as it says, which can be read and do not change for `'a`.
+/// Each block is NULL, or the address of as many bytes as its size says, which can be read and do
+/// not change for `'a`.
 #[inline(always)]
 unsafe fn plain_blocks(blocks: &[DataDescriptor], typed: bool) -> Option<Blocks<'_>> {
     let mut bytes = 0_usize;
@@ -161,11 +174,12 @@ unsafe fn plain_blocks(blocks: &[DataDescriptor], typed: bool) -> Option<Blocks<
         // Less than 2³² each, and few.
         bytes = bytes.wrapping_add(block.size as usize);
     }
-    // SAFETY: by the contract; every block that has a size has an address, and these are their bytes.
+    // SAFETY: by the contract; every block that has a size has an address, and these are their
+    // bytes.
     Some(unsafe { Blocks::described(blocks.as_ptr().cast(), blocks.len(), bytes) })
 }
 
-/// What the slot's words say of a descriptor's level and keyword.
+/// Checks a descriptor's level and keyword against the hot words.
 #[inline(always)]
 fn is_wanted(slot: &Slot, descriptor: &[u8; 16]) -> bool {
     let [_, _, _, _, level, _, _, _, keyword @ ..] = *descriptor;
@@ -199,7 +213,8 @@ fn hand_over(
 #[inline(always)]
 fn bytes_of_descriptor(descriptor: &EventDescriptor) -> &[u8; 16] {
     const { assert!(size_of::<EventDescriptor>() == 16 && cfg!(target_endian = "little")) };
-    // SAFETY: `repr(C)` with sixteen bytes of fields, so without padding; the fields lie in the order of the header.
+    // SAFETY: `repr(C)` with sixteen bytes of fields, so without padding; the fields lie in the
+    // order of the header.
     unsafe { &*std::ptr::from_ref(descriptor).cast() }
 }
 

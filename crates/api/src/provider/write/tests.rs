@@ -1,4 +1,4 @@
-//! The bytes of events, put together in either way.
+//! The bytes of events on both write paths.
 #![allow(unsafe_code)]
 
 use traceweir_format::header::event::EventHeader;
@@ -23,12 +23,12 @@ fn composed_with(slot: &Slot, what: &Event<'_>, extras: Option<&Extras<'_>>) -> 
     let items = Items::with(slot.traits(), what.metadata, what.related, extras);
     let mut claim = Claim::new().unwrap();
     let mut stage = claim.composer.stage();
-    compose(&mut stage, slot, what, &Given::NOTHING, 4711, &items);
+    compose(&mut stage, slot, what, &Overrides::NONE, 4711, &items);
     let bytes = bytes_of(&mut stage);
     if extras.is_none() && is_small(slot, what, slot.traits()) {
         let mut words = Stage::EMPTY;
         let mut stage = Stage::new(&mut words);
-        compose_small(&mut stage, slot, what, &Given::NOTHING, slot.traits(), 4711);
+        compose_small(&mut stage, slot, what, &Overrides::NONE, slot.traits(), 4711);
         assert!(bytes_of(&mut stage) == bytes, "the usual way leads to the same");
     }
     bytes
@@ -72,7 +72,7 @@ fn encoded_with(what: &Event<'_>, traits: &[u8], activity: Guid, extras: &[Item<
 }
 
 #[test]
-fn every_event_has_the_bytes_that_the_format_gives_it() {
+fn every_event_has_the_bytes_of_the_format() {
     let descriptor = EventDescriptor {
         id: 0x1234,
         version: 5,
@@ -105,10 +105,10 @@ fn every_event_has_the_bytes_that_the_format_gives_it() {
 }
 
 #[test]
-fn a_guid_to_decode_by_stands_in_the_header_and_the_provider_in_an_item() {
+fn decode_guid_is_in_the_header_and_provider_in_an_item() {
     let decode = Guid::from_u128(0x5EED);
     let traits = TraitsBuilder::new("Provider").decode_guid(&decode).finish().unwrap().to_vec();
-    let decoding: &'static Decoding = Box::leak(Box::new(Decoding::by(&traits, PROVIDER).unwrap()));
+    let decoding: &'static Decoding = Box::leak(Box::new(Decoding::from_traits(&traits, PROVIDER).unwrap()));
     let kept: &'static Traits = Box::leak(Box::new(Traits::new(&traits)));
     let handle = Handle::claim(PROVIDER, None, None).unwrap();
     handle.slot().set_traits(Some(kept), Some(decoding));
@@ -133,13 +133,13 @@ fn a_guid_to_decode_by_stands_in_the_header_and_the_provider_in_an_item() {
     let mut want = Vec::new();
     header.encode(b"data", &mut want).unwrap();
     assert_eq!(record, want);
-    assert!(Decoding::by(TraitsBuilder::new("other").finish().unwrap(), PROVIDER).is_none());
+    assert!(Decoding::from_traits(TraitsBuilder::new("other").finish().unwrap(), PROVIDER).is_none());
     assert!(handle.retire());
     handle.release();
 }
 
 #[test]
-fn key_and_stack_stand_behind_all_other_items() {
+fn key_and_stack_follow_all_other_items() {
     let descriptor = EventDescriptor { id: 3, level: 4, ..EventDescriptor::default() };
     let (activity, related) = (activity::create(), activity::create());
     let stack: Vec<u8> = (0..8 * 193_u32).map(|i| i as u8).collect();
@@ -186,17 +186,17 @@ struct Session {
 }
 
 impl Session {
-    /// By an outlet that no other test of this crate has.
+    /// Uses an outlet that no other test of this crate uses.
     fn start(outlet: u8, traits: Option<&'static Traits>) -> Self {
         Client::get();
         let memory = Memory::open(outlet);
         let handle = Handle::claim(PROVIDER, traits, None).unwrap();
-        let change = handle.slot().wish(outlet, memory.ticket, &EnableParams::default());
+        let change = handle.slot().enable_session(outlet, memory.ticket, &EnableParams::default());
         assert_eq!(change.refusal(), None);
         Self { handle, memory }
     }
 
-    /// The records that arrived, each to a multiple of eight bytes.
+    /// Returns the arrived records, each padded to a multiple of eight bytes.
     fn arrived(&mut self) -> Vec<Vec<u8>> {
         let mut all: Vec<Vec<u8>> = self.memory.arrived().into_iter().map(|(_, bytes)| bytes).collect();
         all.iter_mut().for_each(|bytes| bytes.resize(bytes.len().next_multiple_of(8), 0));
@@ -204,14 +204,14 @@ impl Session {
     }
 
     fn end(self) {
-        self.handle.slot().unwish(u64::MAX);
+        self.handle.slot().disable_sessions(u64::MAX);
         drop(self.memory);
         assert!(self.handle.retire());
         self.handle.release();
     }
 }
 
-/// The event as a C program describes it; where it is one of TraceLogging, with the metadata in front.
+/// Returns the event as a C program describes it, a TraceLogging event with the metadata in front.
 fn described(traits: &[u8], what: &Event<'_>) -> Vec<DataDescriptor> {
     let typed = what
         .metadata
@@ -221,7 +221,7 @@ fn described(traits: &[u8], what: &Event<'_>) -> Vec<DataDescriptor> {
 }
 
 #[test]
-fn an_event_that_goes_straight_has_the_bytes_of_one_that_was_put_together() {
+fn straight_and_composed_events_have_the_same_bytes() {
     let descriptor = EventDescriptor {
         id: 0x1234,
         version: 5,
@@ -280,7 +280,7 @@ fn an_event_that_goes_straight_has_the_bytes_of_one_that_was_put_together() {
 }
 
 #[test]
-fn only_the_usual_event_of_one_session_goes_straight() {
+fn only_the_usual_event_of_one_session_takes_the_straight_path() {
     let mut session = Session::start(61, None);
     let (slot, raw) = (session.handle.slot(), session.handle.to_raw());
     let descriptor = EventDescriptor { id: 1, level: 3, ..EventDescriptor::default() };
@@ -307,11 +307,12 @@ fn only_the_usual_event_of_one_session_goes_straight() {
     assert!(goes(raw, d, none, 0, std::ptr::null()) && session.arrived().len() == 1, "none are needed");
     let missing = [DataDescriptor { size: 1, ..DataDescriptor::default() }];
     assert!(!goes(raw, d, none, 1, missing.as_ptr()), "a size without an address");
-    let ticket = slot.wish_of(61).unwrap().ticket;
-    let asks = |params: &EnableParams| assert_eq!(slot.wish(61, ticket, params).refusal(), None);
+    let ticket = slot.enable_of_outlet(61).unwrap().ticket;
+    let asks = |params: &EnableParams| assert_eq!(slot.enable_session(61, ticket, params).refusal(), None);
     asks(&EnableParams { level: 2, ..EnableParams::default() });
     assert!(!goes(raw, d, none, 1, p), "a level that nobody wants");
-    // As by a macro whose provider has not been told yet, and by whoever asked before the session changed.
+    // As by a macro whose provider's words are not updated yet, and by a writer that checked before
+    // the session changed.
     let block = [Block::new(b"payload")];
     write_blocks(slot, &Event::new(&descriptor, &[]), Blocks::new(&block)).unwrap();
     write(slot, &Event::new(&descriptor, &[b"payload"])).unwrap();
@@ -321,14 +322,14 @@ fn only_the_usual_event_of_one_session_goes_straight() {
     asks(&EnableParams::default());
     assert!(goes(raw, d, none, 1, p));
     assert_eq!(session.arrived().len(), 1);
-    slot.unwish(u64::MAX);
+    slot.disable_sessions(u64::MAX);
     assert!(!goes(raw, d, none, 1, p), "nobody");
     assert!(session.arrived().is_empty());
     session.end();
 }
 
 #[test]
-fn blocks_that_are_no_payload_may_stand_anywhere() {
+fn metadata_blocks_may_be_at_any_position() {
     let traits: &'static Traits = Box::leak(Box::new(Traits::new(b"\x06\0Name\0")));
     let mut session = Session::start(59, Some(traits));
     let descriptor = EventDescriptor { id: 8, ..EventDescriptor::default() };
@@ -355,8 +356,8 @@ fn blocks_that_are_no_payload_may_stand_anywhere() {
 }
 
 #[test]
-fn an_empty_pool_is_a_counted_loss() {
-    // In a process of its own: other tests need the pool.
+fn exhausted_pool_is_a_counted_loss() {
+    // In a separate process: other tests need the pool.
     let mut command = std::process::Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "provider::write::tests::with_an_empty_pool", "--ignored"]);
     let output = command.output().unwrap();
@@ -373,8 +374,9 @@ fn with_an_empty_pool() {
     let related = activity::create();
     let small = Event::new(&descriptor, &[b"payload"]);
     let large = Event { metadata: Some(&metadata), related: Some(&related), ..small };
-    let ticket = slot.wish_of(58).unwrap().ticket;
-    let enable = |property| slot.wish(58, ticket, &EnableParams { property, ..EnableParams::default() });
+    let ticket = slot.enable_of_outlet(58).unwrap().ticket;
+    let enable =
+        |property| slot.enable_session(58, ticket, &EnableParams { property, ..EnableParams::default() });
     let claims = crate::provider::scratch::claim_all();
     assert!(claims.len() > 100);
     assert_eq!((write(slot, &small), write(slot, &large)), (Ok(()), Err(WriteError::NoRoom)));

@@ -1,4 +1,4 @@
-//! One event after the other, put together at run time.
+//! A builder for events at run time, reused for one event after the other.
 
 use std::marker::PhantomData;
 
@@ -13,10 +13,10 @@ use super::super::types::{Channel, InType, Level, Opcode, OutType};
 use super::super::values::{Id, Plain, append_any, bytes, counted, counted_size, sid, until_zero};
 use super::ProviderOf;
 
-/// Puts an event together: [`reset`](Self::reset), then fields, then [`write`](Self::write).
+/// Builds an event: [`reset`](Self::reset), then fields, then [`write`](Self::write).
 ///
-/// What an event says of its fields and what they hold are two rows of bytes; every `add_…` adds to both. The order is the order of the fields, and a structure comes before
-/// its members.
+/// The metadata and the data of an event are two byte sequences; every `add_…` appends to both. The
+/// order of the calls is the order of the fields, and a structure comes before its members.
 pub type EventBuilder = BuilderOf<Guid>;
 
 /// A builder of events whose ids have any type.
@@ -29,12 +29,12 @@ pub struct BuilderOf<G> {
 }
 
 impl<G: Id> BuilderOf<G> {
-    /// A builder.
+    /// Creates an empty builder.
     pub fn new() -> Self {
         Self::new_with_capacity(256, 256)
     }
 
-    /// A builder with room for this many bytes of metadata and data; it grows where that is not enough.
+    /// Creates a builder with room for this many bytes of metadata and data; it grows if needed.
     pub fn new_with_capacity(metadata: u16, data: u16) -> Self {
         let mut builder = MetadataBuilder::new("", 0);
         builder.reserve(usize::from(metadata));
@@ -43,7 +43,8 @@ impl<G: Id> BuilderOf<G> {
         Self { metadata: builder, data, descriptor, ids: PhantomData }
     }
 
-    /// Starts over with another event: channel `TraceLogging`, opcode `Info`, no id, version or task. Of the tag 28 bits count; the name is cut at its first NUL.
+    /// Starts another event: channel `TraceLogging`, opcode `Info`, no id, version or task. The tag
+    /// has 28 bits; the name ends at its first NUL.
     pub fn reset(&mut self, name: &str, level: Level, keyword: u64, tag: u32) -> &mut Self {
         self.metadata.reset(name, tag);
         self.data.clear();
@@ -51,14 +52,16 @@ impl<G: Id> BuilderOf<G> {
         self
     }
 
-    /// Writes the event to the sessions that want it: a Win32 status. Metadata of more than 65,535 bytes are ERROR_ARITHMETIC_OVERFLOW; a provider that is not registered is
-    /// ERROR_INVALID_HANDLE. It may be written again, and more may be added first.
+    /// Writes the event to the sessions that want it and returns a Win32 status.
+    ///
+    /// Metadata of more than 65,535 bytes is ERROR_ARITHMETIC_OVERFLOW; an unregistered provider is
+    /// ERROR_INVALID_HANDLE. The event may be written again, also after more fields were added.
     pub fn write(&mut self, provider: &ProviderOf<G>, activity: Option<&G>, related: Option<&G>) -> u32 {
         let Ok(metadata) = self.metadata.finish_raw() else {
             return Status::ERROR_ARITHMETIC_OVERFLOW.0;
         };
         let (context, descriptor) = (&provider.context, &self.descriptor);
-        // Nobody has asked yet, as those do who write by macro.
+        // The enable check has not been made yet; the macros make it before.
         if context.handle() != 0 && !context.enabled(Level::from_int(descriptor.level), descriptor.keyword) {
             return Status::ERROR_SUCCESS.0;
         }
@@ -67,66 +70,67 @@ impl<G: Id> BuilderOf<G> {
         context.write(descriptor, metadata, activity.as_ref(), related.as_ref(), Blocks::new(&blocks))
     }
 
-    /// The metadata as they will be written; `None` where they are more than 65,535 bytes.
+    /// Returns the metadata as it will be written; `None` above 65,535 bytes.
     pub fn raw_meta(&mut self) -> Option<&[u8]> {
         self.metadata.finish_raw().ok()
     }
 
-    /// The data as they will be written.
+    /// Returns the data as it will be written.
     pub fn raw_data(&self) -> &[u8] {
         &self.data
     }
 
-    /// An id given by hand, and the version of its layout.
+    /// Sets an explicit id, and the version of its layout.
     pub fn id_version(&mut self, id: u16, version: u8) -> &mut Self {
         self.descriptor.id = id;
         self.descriptor.version = version;
         self
     }
 
-    /// The channel.
+    /// Sets the channel.
     pub fn channel(&mut self, channel: Channel) -> &mut Self {
         self.descriptor.channel = channel.as_int();
         self
     }
 
-    /// The opcode.
+    /// Sets the opcode.
     pub fn opcode(&mut self, opcode: Opcode) -> &mut Self {
         self.descriptor.opcode = opcode.as_int();
         self
     }
 
-    /// The task.
+    /// Sets the task.
     pub fn task(&mut self, task: u16) -> &mut Self {
         self.descriptor.task = task;
         self
     }
 
-    /// A structure of the next `members` fields; one among them that is a structure counts once. 127 at most: bits above are dropped.
+    /// Adds a structure of the next `members` fields; a nested structure counts once. 127 at most:
+    /// higher bits are dropped.
     pub fn add_struct(&mut self, name: &str, members: u8, tag: u32) -> &mut Self {
         let members = OutType::from_int(members & OutType::TypeMask);
         self.raw_add_meta_scalar(name, InType::Struct, members, tag)
     }
 
-    /// A field without its data.
+    /// Adds the metadata of a field, without its data.
     pub fn raw_add_meta_scalar(&mut self, name: &str, of: InType, out: OutType, tag: u32) -> &mut Self {
         self.metadata.add_raw(&FieldMetadata::scalar(name, of.as_int(), out.as_int(), tag));
         self
     }
 
-    /// An array without its data: a 16-bit count, then as many values.
+    /// Adds the metadata of an array, without its data: a 16-bit count, then as many values.
     pub fn raw_add_meta_vcount(&mut self, name: &str, of: InType, out: OutType, tag: u32) -> &mut Self {
         self.metadata.add_raw(&FieldMetadata::array(name, of.as_int(), out.as_int(), tag));
         self
     }
 
-    /// Data without a field: the bytes of a value, and of gaps between its fields where it has any.
+    /// Adds data without metadata: the bytes of a value, including padding.
     pub fn raw_add_data_value<T: Copy>(&mut self, value: &T) -> &mut Self {
         append_any(&mut self.data, value);
         self
     }
 
-    /// The same of several values, without their count.
+    /// Adds the bytes of several values without metadata or count.
     pub fn raw_add_data_slice<T: Copy>(&mut self, values: &[T]) -> &mut Self {
         values.iter().for_each(|value| append_any(&mut self.data, value));
         self
@@ -151,7 +155,7 @@ impl<G: Id> BuilderOf<G> {
         self.data.extend_from_slice(sid(value));
     }
 
-    /// The count of values, at most 65,535, and they.
+    /// Appends the count of values, at most 65,535, and the values.
     pub(super) fn put_all<T>(&mut self, values: impl IntoIterator<Item = T>, put: impl Fn(&mut Self, T)) {
         let start = self.data.len();
         self.data.extend_from_slice(&[0; 2]);

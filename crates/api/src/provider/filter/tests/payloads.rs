@@ -1,4 +1,4 @@
-//! Payload filters against a plain reading of the payload, whole and in any blocks.
+//! Payload filters against a direct reading of the payload, in one and in several blocks.
 
 use proptest::prelude::*;
 use traceweir_format::Guid;
@@ -16,7 +16,7 @@ fn blob(events: &[(Of, bool)]) -> Filter {
     Filter { kind: EVENT_FILTER_TYPE_PAYLOAD, data: out.finish().unwrap() }
 }
 
-/// A filter on event 7 version 1 with one field and one predicate.
+/// Returns a filter on event 7 version 1 with one field and one predicate.
 fn single(shape: Shape, kind: Type, operator: Op, operand: Operand<'_>) -> Filter {
     let mut event = Of::new(7, 1, false);
     let field = event.field(Field::one(shape)).unwrap();
@@ -25,14 +25,14 @@ fn single(shape: Shape, kind: Type, operator: Op, operand: Operand<'_>) -> Filte
 }
 
 fn passes_blocks(filter: &Filter, data: &[&[u8]]) -> bool {
-    let (slot, wish) = wish(0, vec![filter.clone()]);
+    let (slot, enable) = enable(0, vec![filter.clone()]);
     let d = EventDescriptor { version: 1, ..event(7, 4, 1) };
-    let passed = passes(&slot, &wish, &Event::new(&d, data));
-    slot.unwish(u64::MAX);
+    let passed = passes(&slot, &enable, &Event::new(&d, data));
+    slot.disable_sessions(u64::MAX);
     passed
 }
 
-/// Whole, byte by byte, and cut in the middle with nothing in between: always the same.
+/// Asserts the same result for one block, single bytes, and two halves around an empty block.
 fn passes_payload(filter: &Filter, payload: &[u8]) -> bool {
     let whole = passes_blocks(filter, &[payload]);
     let bytes: Vec<&[u8]> = payload.chunks(1).collect();
@@ -113,7 +113,7 @@ fn texts_compare_without_regard_to_case() {
         let text = bytes("ab");
         assert!(passes_payload(&unended, &text[..text.len() - 1]), "a text may end with the payload");
     }
-    // What is no text is not equal to any, and harms nothing.
+    // Invalid text is not equal to any text, and harmless.
     let broken = single(Shape::AnsiZ, Type::Ansi, Op::CONTAINS, Operand::Text("b"));
     assert!(passes_payload(&broken, b"\xFF\xC3b\0") && passes_payload(&broken, b"\xF0\x9Fb"));
     let lone = single(Shape::Utf16Z, Type::Utf16, Op::CONTAINS, Operand::Text("b"));
@@ -133,7 +133,7 @@ fn guids_are_equal_or_not() {
 }
 
 #[test]
-fn a_field_is_found_behind_all_kinds_of_others() {
+fn field_is_found_after_fields_of_every_shape() {
     let mut event = Of::new(7, 1, false);
     let length = event.field(Field::one(Shape::Fixed(1))).unwrap();
     let count = event.field(Field::one(Shape::Fixed(2))).unwrap();
@@ -192,19 +192,19 @@ fn filters_of_one_event_combine_by_their_flags() {
     ] {
         assert_eq!(passes_payload(&blob(&events), &five), passed, "{events:?}");
     }
-    let (slot, wish) = wish(0, vec![blob(&[(of(7, 1, false, &[4]), true)])]);
+    let (slot, enable) = enable(0, vec![blob(&[(of(7, 1, false, &[4]), true)])]);
     let (d, metadata) = (EventDescriptor { version: 1, ..event(7, 4, 1) }, metadata("n"));
     let data: [&[u8]; 1] = [&five];
     let event = Event { metadata: Some(&metadata), ..Event::new(&d, &data) };
-    assert!(passes(&slot, &wish, &event), "TraceLogging events are not looked at");
-    slot.unwish(u64::MAX);
+    assert!(passes(&slot, &enable, &event), "TraceLogging events are not checked");
+    slot.disable_sessions(u64::MAX);
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn a_text_is_found_wherever_a_plain_search_finds_it(
+    fn text_search_agrees_with_plain_search(
         text in "[abAB]{0,40}", wanted in "[ab]{0,6}", before in any::<u32>(), cut in 0_usize..50,
     ) {
         let mut event = Of::new(7, 1, false);
@@ -218,7 +218,7 @@ proptest! {
     }
 
     #[test]
-    fn any_blob_and_any_payload_do_no_harm(
+    fn arbitrary_blob_and_payload_are_harmless(
         at in 0_usize..400, value: u8, payload in prop::collection::vec(any::<u8>(), 0..200),
     ) {
         let mut event = Of::new(7, 1, true);
@@ -232,11 +232,11 @@ proptest! {
         filter.data[at] = value;
         let slot = Slot::new();
         let params = EnableParams { filters: vec![filter], ..EnableParams::default() };
-        if slot.wish(3, Ticket(1), &params).refusal().is_none() {
-            let wish = slot.wish_of(3).unwrap();
+        if slot.enable_session(3, Ticket(1), &params).refusal().is_none() {
+            let enable = slot.enable_of_outlet(3).unwrap();
             let d = EventDescriptor { version: 1, ..super::event(7, 4, 1) };
-            let _ = passes(&slot, &wish, &Event::new(&d, &[&payload]));
-            slot.unwish(u64::MAX);
+            let _ = passes(&slot, &enable, &Event::new(&d, &[&payload]));
+            slot.disable_sessions(u64::MAX);
         }
     }
 }

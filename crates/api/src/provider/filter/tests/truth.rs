@@ -1,34 +1,43 @@
-//! The whole table of who gets what, against the published rules written down plainly ([`rules`]).
+//! Exhaustive tables of which session gets which event, against the published rules ([`rules`]).
 //!
 //! ```text
-//!   all       levels {0, 1, 4, 5, 255} × any 0–7 × all 0–7 × IGNORE_KEYWORD_0 on and off          640 sessions without filters
-//!   events    levels {0, 1, 4, 5, 255} × keywords 0–7 × manifest and TraceLogging                 80
-//!   filters   ids × names × payload: absent, passing, failing                                     27
-//!   stacks    wanted or not × by ids × by names × by level and keyword: absent, passing, failing  54
-//!   classes   everything; level 1, keyword 1 and not 0          events: taken by both, kept back by level, by mask, as keyword 0
+//!   all       levels {0, 1, 4, 5, 255} × any 0–7 × all 0–7 × IGNORE_KEYWORD_0 on and off:
+//!             640 sessions without filters
+//!   events    levels {0, 1, 4, 5, 255} × keywords 0–7 × manifest and TraceLogging: 80
+//!   filters   ids × names × payload: absent, passing, failing: 27
+//!   stacks    wanted or not × by ids × by names × by level and keyword: absent, passing,
+//!             failing: 54
+//!   classes   everything; level 1, keyword 1 and not 0
+//!             events: taken by both, rejected by level, by mask, as keyword 0
+//!   others    nothing, everything, a strict one, one whose filters fail
 //! ```
 //!
-//! | Sessions | What is gone through, all of it | How far |
+//! | Sessions | Combinations that are tested exhaustively | Tested result |
 //! |---|---|---|
 //! | none, one | all × (filters, and others of their kinds) × events | the memory of the session |
-//! | two | all × all × levels and keywords of events | each session's decision, and what a registration that comes later is told |
-//! | two | (all × filters) × (nothing, everything, a strict one, one whose filters fail), in both orders, × events | each session's decision |
+//! | two | all × all × levels and keywords | each decision, and the enables of a later registration
+//! |
+//! | two | (all × filters) × others, in both orders, × events | each session's decision |
 //! | two | (filters × schematized or not × classes)² × events of the classes | the memory of each |
-//! | one | filters × stacks × schematized or not × events of the classes | the memory of the session |
+//! | one | filters × stacks × schematized or not × events of the classes | the session's memory |
 //! | two | stacks² × events of the classes | the memory of each |
-//! | two | every step of one of them (enable, other filters, disable) from every state of both | the memory of each |
+//! | two | every step of one (enable, other filters, disable) from every state of both | the memory
+//! |
 //!
-//! Two sessions with all masks *and* all filters on both sides are not gone through together, as nothing in between depends on both. What decides
-//! (`deliver::is_for`) is given one session's wish and the event; of the registration it reads the filters of that wish and nothing of another's. So the
-//! decision for a session is a function of what it asked for, and a table of one session beside others that differ in every respect shows whether it
-//! is: every one of the 640 × 27 beside none, an open, a strict and a filtered session decides as it does alone. What two sessions do share are the hot words,
-//! which are looked at for every pair of masks, and the hint that all have filters, which is looked at for every pair of filters.
+//! Two sessions with all masks *and* all filters on both sides are not combined, as no code depends
+//! on both. The decision (`deliver::is_for`) gets one session's enable and the event; of the
+//! registration it reads the filters of that enable only. So the decision for a session is a
+//! function of its own parameters, and a table of one session beside others that differ in every
+//! respect shows this: each of the 640 × 27 beside none, an open, a strict and a filtered session
+//! decides as it does alone. Two sessions only share the hot words, which are tested for every pair
+//! of masks, and the hint that all have filters, which is tested for every pair of filters.
 //!
-//! A registration that comes after the enables is told them one by one, as one that was there before: they are said to a slot that had other sessions,
-//! in the other order, for every pair of masks.
+//! A registration after the enables gets them one by one, like an earlier one: for every pair of
+//! masks they are applied to a slot that had other sessions, in the other order.
 //!
-//! Which processes are meant (process ids, names of programs, packages, applications, containers) is a matter of daemons: `tests/provider/scopes.rs` goes through
-//! it end to end, with registrations that come after the enable, and `traceweir_daemon::filter::truth` for every pair of scopes.
+//! Daemons select processes (process ids, names of programs, packages, applications, containers):
+//! `tests/provider/scopes.rs` tests this end to end, with registrations after the enable, and
+//! `traceweir_daemon::filter::truth` for every pair of scopes.
 
 mod rules;
 mod table;
@@ -39,10 +48,10 @@ use rules::{Asked, Ids, NAME, Names, Offered, Together};
 use table::{Table, descriptor, params};
 
 const LEVELS: [u8; 5] = [0, 1, 4, 5, 255];
-/// The part of all events.
+/// The level/keyword part that includes all events.
 const ALL: rules::Part = (0, 0, 0);
 
-/// All events.
+/// Returns all events.
 fn events() -> Vec<Offered> {
     let mut all = Vec::new();
     for level in LEVELS {
@@ -55,7 +64,7 @@ fn events() -> Vec<Offered> {
     all
 }
 
-/// What sessions without filters can ask for.
+/// Returns all sessions without filters.
 fn sessions() -> Vec<Asked> {
     let mut all = Vec::new();
     for level in LEVELS {
@@ -69,12 +78,13 @@ fn sessions() -> Vec<Asked> {
     all
 }
 
-/// Absent, passing, failing; then what passes and fails by the other way of listing.
+/// Returns absent, passing and failing filters; then passing and failing ones of the other kind of
+/// list.
 fn of_ids() -> [Option<Ids>; 5] {
     [None, Some((vec![3, 7], true)), Some((vec![8], true)), Some((vec![8], false)), Some((vec![3, 7], false))]
 }
 
-/// The same; the last two look at a part of all events.
+/// Like [`of_ids`]; the last two apply to a part of all events.
 fn of_names() -> [Option<Names>; 7] {
     let listed = |names: &[&'static str], filter_in, part| Some((names.to_vec(), filter_in, part));
     [
@@ -92,7 +102,7 @@ fn of_payloads() -> [Option<u64>; 3] {
     [None, Some(u64::MAX), Some(0)]
 }
 
-/// Every filter of events absent, passing and failing, with all others.
+/// Returns every event filter absent, passing and failing, combined with all others.
 fn filters(asked: &Asked) -> Vec<Asked> {
     let mut all = Vec::new();
     for ids in &of_ids()[..3] {
@@ -105,7 +115,7 @@ fn filters(asked: &Asked) -> Vec<Asked> {
     all
 }
 
-/// Other filters of the same kinds, alone and together.
+/// Returns other filters of the same kinds, alone and together.
 fn other_filters(asked: &Asked) -> Vec<Asked> {
     let mut all = Vec::new();
     all.extend(of_ids().into_iter().skip(3).map(|ids| Asked { ids, ..asked.clone() }));
@@ -117,7 +127,8 @@ fn other_filters(asked: &Asked) -> Vec<Asked> {
     all
 }
 
-/// Every filter of stacks absent, passing and failing, with all others; stacks wanted or not.
+/// Returns every stack filter absent, passing and failing, combined with all others; with and
+/// without stacks.
 fn stacks(asked: &Asked) -> Vec<Asked> {
     let mut all = Vec::new();
     for stack_part in [None, Some((ALL, true)), Some((ALL, false))] {
@@ -137,12 +148,12 @@ fn with_and_without_schematized(asked: Asked) -> [Asked; 2] {
     [Asked { schematized: true, ..asked.clone() }, asked]
 }
 
-/// A session that takes everything, and one that takes the first event of its class only.
+/// Returns a session that takes everything, and one that takes only the first event of its class.
 fn classes() -> [Asked; 2] {
     [Asked::default(), Asked { level: 1, any: 1, all: 1, ignore_keyword_0: true, ..Asked::default() }]
 }
 
-/// Taken by both; kept back from the second by its level, by its masks, by its keyword 0.
+/// Returns events that both take, and that the second rejects by level, by masks, by keyword 0.
 fn events_of_classes() -> Vec<Offered> {
     let mut all = Vec::new();
     for (level, keyword) in [(1, 1), (5, 1), (1, 2), (1, 0)] {
@@ -154,7 +165,7 @@ fn events_of_classes() -> Vec<Offered> {
 }
 
 #[test]
-fn one_session_gets_what_the_rules_say() {
+fn one_session_gets_events_by_the_rules() {
     let mut table = Table::new(40, events());
     table.check([None, None]);
     for plain in sessions() {
@@ -168,7 +179,7 @@ fn one_session_gets_what_the_rules_say() {
 }
 
 #[test]
-fn two_sessions_get_what_each_would_get_alone() {
+fn two_sessions_get_the_same_events_as_alone() {
     let (slot, late, sessions) = (Slot::new(), Slot::new(), sessions());
     let events: Vec<_> = events().into_iter().filter(|e| !e.tracelogging).collect();
     let descriptors: Vec<_> = events.iter().map(descriptor).collect();
@@ -178,18 +189,20 @@ fn two_sessions_get_what_each_would_get_alone() {
     let alone: Vec<u64> = sessions.iter().map(|s| bits(&|i| s.gets(&events[i]))).collect();
     let params: Vec<_> = sessions.iter().map(params).collect();
     for (one, asked) in sessions.iter().enumerate() {
-        slot.wish(1, Ticket(1), &params[one]);
+        slot.enable_session(1, Ticket(1), &params[one]);
         for (two, other) in sessions.iter().enumerate() {
-            slot.wish(2, Ticket(1), &params[two]);
-            let (first, second) = (slot.wish_of(1).unwrap(), slot.wish_of(2).unwrap());
-            let together = Together::of(&[asked, other]);
-            late.unwish(u64::MAX);
-            late.wish(2, Ticket(1), &params[two]);
-            late.wish(1, Ticket(1), &params[one]);
+            slot.enable_session(2, Ticket(1), &params[two]);
+            let (first, second) = (slot.enable_of_outlet(1).unwrap(), slot.enable_of_outlet(2).unwrap());
+            let together = Together::combine(&[asked, other]);
+            late.disable_sessions(u64::MAX);
+            late.enable_session(2, Ticket(1), &params[two]);
+            late.enable_session(1, Ticket(1), &params[one]);
             for (outlet, early) in [(1, &first), (2, &second)] {
-                let late = late.wish_of(outlet).unwrap();
-                let said = |it: &Wish| (it.level, it.any, it.all, it.property, it.filtered);
-                assert_eq!(said(&late), said(early), "{asked:?} {other:?}");
+                let late = late.enable_of_outlet(outlet).unwrap();
+                let values = |enable: &SessionEnable| {
+                    (enable.level, enable.any, enable.all, enable.property, enable.filtered)
+                };
+                assert_eq!(values(&late), values(early), "{asked:?} {other:?}");
             }
             let mut got = [0_u64; 2];
             for (i, (e, d)) in events.iter().zip(&descriptors).enumerate() {
@@ -205,7 +218,8 @@ fn two_sessions_get_what_each_would_get_alone() {
     }
 }
 
-/// A session that differs from most in every respect: none, an open one, a strict one, one whose filters all fail.
+/// Returns sessions that differ from most in every respect: none, an open one, a strict one, one
+/// whose filters all fail.
 fn others() -> [Option<Asked>; 4] {
     let [open, strict] = classes();
     let (ids, names) = (of_ids()[2].clone(), of_names()[2].clone());
@@ -214,27 +228,27 @@ fn others() -> [Option<Asked>; 4] {
 }
 
 #[test]
-fn masks_and_filters_of_a_session_decide_as_they_do_alone_beside_any_other() {
+fn decision_for_a_session_ignores_other_sessions() {
     let (events, metadata) = (events(), metadata(NAME));
     let descriptors: Vec<_> = events.iter().map(descriptor).collect();
     let numbers: Vec<_> = events.iter().map(|e| e.number.to_le_bytes()).collect();
     let decides = |slot: &Slot, outlet, asked: &Asked| {
-        let wish = slot.wish_of(outlet).unwrap();
+        let enable = slot.enable_of_outlet(outlet).unwrap();
         for ((e, d), number) in events.iter().zip(&descriptors).zip(&numbers) {
             let blocks = [&number[..]];
             let event = Event { metadata: e.tracelogging.then_some(&metadata[..]), ..Event::new(d, &blocks) };
-            assert_eq!(deliver::is_for(slot, &wish, &event), asked.gets(e), "{asked:?} {e:?}");
+            assert_eq!(deliver::is_for(slot, &enable, &event), asked.gets(e), "{asked:?} {e:?}");
         }
     };
     let slot = Slot::new();
     for (one, two) in [(1, 2), (2, 1)] {
         for other in others() {
-            slot.unwish(u64::MAX);
+            slot.disable_sessions(u64::MAX);
             if let Some(other) = &other {
-                slot.wish(two, Ticket(1), &params(other));
+                slot.enable_session(two, Ticket(1), &params(other));
             }
             for asked in sessions().iter().flat_map(filters) {
-                slot.wish(one, Ticket(1), &params(&asked));
+                slot.enable_session(one, Ticket(1), &params(&asked));
                 decides(&slot, one, &asked);
             }
             if let Some(other) = &other {
@@ -242,11 +256,11 @@ fn masks_and_filters_of_a_session_decide_as_they_do_alone_beside_any_other() {
             }
         }
     }
-    slot.unwish(u64::MAX);
+    slot.disable_sessions(u64::MAX);
 }
 
 #[test]
-fn the_filters_of_two_sessions_do_not_meet() {
+fn filters_of_two_sessions_are_independent() {
     let mut table = Table::new(42, events_of_classes());
     let asked: Vec<Asked> =
         classes().iter().flat_map(filters).flat_map(with_and_without_schematized).collect();
@@ -260,7 +274,7 @@ fn the_filters_of_two_sessions_do_not_meet() {
 }
 
 #[test]
-fn stacks_are_taken_of_what_arrives_and_their_filters_keep_nothing_back() {
+fn stack_filters_select_stacks_and_reject_no_events() {
     let mut table = Table::new(44, events_of_classes());
     for asked in filters(&Asked::default()).iter().flat_map(stacks).flat_map(with_and_without_schematized) {
         table.ask(0, Some(&asked));
@@ -277,7 +291,7 @@ fn stacks_are_taken_of_what_arrives_and_their_filters_keep_nothing_back() {
 }
 
 #[test]
-fn every_step_from_every_state_of_two_sessions_leaves_what_was_asked_last() {
+fn last_enable_counts_from_every_state_of_two_sessions() {
     let mut table = Table::new(46, events_of_classes());
     let mut states = vec![None];
     for plain in classes() {

@@ -1,6 +1,6 @@
-//! Memory of an object, and the numbers that its tables are made of.
+//! A reader for the unwind tables in the memory of a loaded object.
 
-/// Memory of an object, read from a position on.
+/// A read position in the memory of an object.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bytes {
     start: usize,
@@ -9,19 +9,22 @@ pub(super) struct Bytes {
 }
 
 impl Bytes {
+    /// Creates a reader of the object's memory.
+    ///
     /// # Safety
     ///
-    /// What lies between is mapped and readable for as long as it is used, but for gaps that no table of the object points into.
+    /// The range is mapped and readable for as long as it is used, except for gaps that no table of
+    /// the object points into.
     pub(super) unsafe fn mapped(start: usize, end: usize) -> Self {
         Self { start, end, at: start }
     }
 
-    /// From another position on.
-    pub(super) fn at(&self, at: usize) -> Option<Self> {
+    /// Returns a reader at another position.
+    pub(super) fn seek(&self, at: usize) -> Option<Self> {
         (self.start <= at && at <= self.end).then_some(Self { at, ..*self })
     }
 
-    /// The next bytes alone.
+    /// Returns a reader of the next `length` bytes and skips them.
     pub(super) fn part(&mut self, length: usize) -> Option<Self> {
         let end = self.at.checked_add(length).filter(|end| *end <= self.end)?;
         let part = Self { end, ..*self };
@@ -37,29 +40,29 @@ impl Bytes {
         self.at >= self.end
     }
 
-    pub(super) fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+    pub(super) fn read_array<const N: usize>(&mut self) -> Option<[u8; N]> {
         let at = self.part(N)?.at;
-        // SAFETY: inside the object, by the promise of `mapped`; bytes need no alignment.
+        // SAFETY: inside the object, by the contract of `mapped`; bytes need no alignment.
         Some(unsafe { std::ptr::with_exposed_provenance::<[u8; N]>(at).read() })
     }
 
     pub(super) fn u8(&mut self) -> Option<u8> {
-        self.take::<1>().map(u8::from_le_bytes)
+        self.read_array::<1>().map(u8::from_le_bytes)
     }
 
     pub(super) fn u16(&mut self) -> Option<u16> {
-        self.take().map(u16::from_le_bytes)
+        self.read_array().map(u16::from_le_bytes)
     }
 
     pub(super) fn u32(&mut self) -> Option<u32> {
-        self.take().map(u32::from_le_bytes)
+        self.read_array().map(u32::from_le_bytes)
     }
 
     pub(super) fn u64(&mut self) -> Option<u64> {
-        self.take().map(u64::from_le_bytes)
+        self.read_array().map(u64::from_le_bytes)
     }
 
-    /// An unsigned number in groups of seven bits.
+    /// Reads an unsigned LEB128 number.
     pub(super) fn uleb(&mut self) -> Option<u64> {
         let mut value = 0;
         for shift in (0..64).step_by(7) {
@@ -72,7 +75,7 @@ impl Bytes {
         None
     }
 
-    /// A signed one.
+    /// Reads a signed LEB128 number.
     pub(super) fn sleb(&mut self) -> Option<i64> {
         let mut value = 0;
         for shift in (0..64).step_by(7) {
@@ -86,7 +89,7 @@ impl Bytes {
         None
     }
 
-    /// A pointer as an encoding says: size in the low half, from where it counts in the high one.
+    /// Reads an encoded pointer: the low half of the encoding is the size, the high half the base.
     pub(super) fn pointer(&mut self, encoding: u8) -> Option<usize> {
         let at = self.at;
         let value = match encoding & 0x0F {

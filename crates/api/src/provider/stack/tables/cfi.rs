@@ -1,14 +1,15 @@
-//! One entry of the tables: the instructions of a function's frame, run up to an address.
+//! One entry of the unwind tables: the instructions of a function's frame, run up to an address.
 //!
 //! ```text
 //!   FDE  u32 length │ u32 back to its CIE │ function, its length │ augmentation │ instructions
-//!   CIE  u32 length │ u32 0 │ version │ augmentation text │ alignments, return register │ augmentation │ instructions
+//!   CIE  u32 length │ u32 0 │ version │ augmentation text │ alignments, return register │
+//!        augmentation │ instructions
 //! ```
 
 use super::bytes::Bytes;
 use super::{Base, Rule};
 
-/// Numbers of the registers (processor supplements of the System V ABI).
+/// Register numbers (processor supplements of the System V ABI).
 #[cfg(target_arch = "x86_64")]
 mod register {
     pub(super) const FRAME: u64 = 6;
@@ -22,10 +23,10 @@ mod register {
     pub(super) const RETURN: u64 = 30;
 }
 
-/// Rows that a function may remember at a time.
+/// Rows that a function may have on its remember stack.
 const DEPTH: usize = 4;
 
-/// What FDEs have in common.
+/// The part that several FDEs share.
 struct Cie {
     code_align: u64,
     data_align: i64,
@@ -71,7 +72,7 @@ impl Cie {
                 }
                 b'P' => {
                     let encoding = data.u8()?;
-                    // Where it points to does not matter, only how long it is.
+                    // Only the size of the pointer matters, not its target.
                     data.pointer(encoding & 0x0F)?;
                 }
                 b'S' => cie.is_signal = true,
@@ -83,7 +84,7 @@ impl Cie {
     }
 }
 
-/// Where a register of the caller is.
+/// The location of a register of the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Saved {
     Same,
@@ -106,13 +107,14 @@ struct Row {
     returns: Saved,
 }
 
-/// The rule of the function whose FDE lies at `fde`, at an address; `None` where it is not in the function or no rule can say it.
+/// Returns the rule at an address of the function whose FDE lies at `fde`; `None` if the address is
+/// not in the function or no rule can describe it.
 pub(super) fn rule(object: &Bytes, fde: usize, pc: usize, rows: &mut Rows) -> Option<Rule> {
-    let mut entry = object.at(fde)?;
+    let mut entry = object.seek(fde)?;
     let length = usize::try_from(entry.u32()?).ok()?;
     let mut entry = entry.part(length)?;
     let back_from = entry.position();
-    let cie = Cie::parse(object.at(back_from.checked_sub(usize::try_from(entry.u32()?).ok()?)?)?)?;
+    let cie = Cie::parse(object.seek(back_from.checked_sub(usize::try_from(entry.u32()?).ok()?)?)?)?;
     let start = entry.pointer(cie.encoding)?;
     let size = entry.pointer(cie.encoding & 0x0F)?;
     if pc.checked_sub(start)? >= size {
@@ -151,7 +153,7 @@ impl Row {
             base,
             offset: isize::try_from(offset).ok()?,
             return_at: place(self.returns)?,
-            // Without it the next frame may not be found; this one is.
+            // Without it the next frame may not be found, but this one is.
             frame_at: place(self.frame).unwrap_or(None),
             is_outermost: self.returns == Saved::Undefined,
         })
@@ -169,7 +171,7 @@ impl Row {
         self.set(register, if register == register::FRAME { initial.frame } else { initial.returns });
     }
 
-    /// Carries out an instruction about where a register is; false where it is about something else.
+    /// Executes an instruction about the location of a register; false for other instructions.
     #[inline(never)]
     fn save(&mut self, instruction: u8, code: &mut Bytes, cie: &Cie, initial: &Self) -> Option<bool> {
         let low = u64::from(instruction & OPERAND);
@@ -204,7 +206,7 @@ impl Row {
         Some(true)
     }
 
-    /// Carries out an instruction about where the frame is; false where it is about something else.
+    /// Executes an instruction about the CFA; false for other instructions.
     #[inline(never)]
     fn define(&mut self, instruction: u8, code: &mut Bytes, cie: &Cie) -> Option<bool> {
         self.cfa = match (instruction, self.cfa) {
@@ -227,13 +229,14 @@ const SAVED: u8 = 0x80;
 const RESTORED: u8 = 0xC0;
 const OPERAND: u8 = 0x3F;
 
-/// What a function's instructions work on. In memory of the caller's: a walk must need little stack.
+/// The working memory of a function's instructions. The caller provides it, because a walk must
+/// need little stack.
 #[derive(Clone, Copy)]
 pub(in super::super) struct Rows {
     current: Row,
-    /// As the CIE left it.
+    /// The row after the instructions of the CIE.
     initial: Row,
-    /// Rows that are to be restored.
+    /// The remember stack.
     kept: [Row; DEPTH],
     depth: usize,
 }
@@ -243,7 +246,7 @@ impl Rows {
         Self { current: Row::NONE, initial: Row::NONE, kept: [Row::NONE; DEPTH], depth: 0 }
     }
 
-    // By its fields: all of it at once would be made on the stack first.
+    // Field by field: a whole value would be built on the stack first.
     fn clear(&mut self) {
         (self.current, self.initial, self.depth) = (Row::NONE, Row::NONE, 0);
     }
@@ -261,7 +264,7 @@ impl Rows {
     }
 }
 
-/// Runs instructions until they are behind the address. Every one of them takes a byte at least, so that they end.
+/// Runs instructions until they pass the address. Each takes at least one byte, so the loop ends.
 #[inline(never)]
 fn run(mut code: Bytes, cie: &Cie, rows: &mut Rows, start: usize, pc: usize) -> Option<()> {
     let mut location = start;
@@ -294,7 +297,7 @@ fn run(mut code: Bytes, cie: &Cie, rows: &mut Rows, start: usize, pc: usize) -> 
     Some(())
 }
 
-/// The address that an instruction goes on to; `None` inside where it stays.
+/// Returns the address that an instruction advances to; `Some(None)` if it does not advance.
 fn advance(instruction: u8, code: &mut Bytes, cie: &Cie, location: usize) -> Option<Option<usize>> {
     let delta = match instruction {
         ADVANCED..SAVED => u64::from(instruction & OPERAND),
@@ -317,7 +320,8 @@ fn block(code: &mut Bytes) -> Option<Bytes> {
     code.part(length)
 }
 
-/// The one expression that compilers write for whole functions: the word at frame pointer + n.
+/// Recognizes the one expression that compilers write for whole functions: the word at frame
+/// pointer + n.
 fn slot(mut expression: Bytes) -> Cfa {
     const BASE_REGISTER: u8 = 0x70;
     const DEREF: u8 = 0x06;

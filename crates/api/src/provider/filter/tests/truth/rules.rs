@@ -1,10 +1,11 @@
-//! The published rules, written down plainly: what a session asks for, what an event is, who gets it. Nothing here knows how any of it is done.
+//! The published rules in plain form: parameters of a session, an event, and whether the session
+//! gets it. Independent of the implementation.
 
 /// The id of the manifest events of the table, and the name of its TraceLogging events.
 pub(super) const ID: u16 = 7;
 pub(super) const NAME: &str = "seven";
 
-/// What a controller asks for; the rules are about this, not about bytes.
+/// The parameters of a controller's enable, as the rules name them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Asked {
     pub(super) level: u8,
@@ -13,11 +14,11 @@ pub(super) struct Asked {
     pub(super) ignore_keyword_0: bool,
     pub(super) ids: Option<Ids>,
     pub(super) names: Option<Names>,
-    /// Payloads up to this number.
+    /// Payloads up to this number pass.
     pub(super) payload_up_to: Option<u64>,
-    /// For the callback; says nothing about events.
+    /// A filter for the callback, which does not affect events.
     pub(super) schematized: bool,
-    /// Stacks are wanted, and of which events.
+    /// Stacks are requested, and for which events.
     pub(super) stacks: bool,
     pub(super) stack_ids: Option<Ids>,
     pub(super) stack_names: Option<Names>,
@@ -26,7 +27,8 @@ pub(super) struct Asked {
 
 /// Listed ids, and whether these or all others pass.
 pub(super) type Ids = (Vec<u16>, bool);
-/// Listed names, whether these or all others pass, and the part of events that is looked at.
+/// Listed names, whether these or all others pass, and the part of events that the filter applies
+/// to.
 pub(super) type Names = (Vec<&'static str>, bool, Part);
 /// A part of all events: any, all, level.
 pub(super) type Part = (u64, u64, u8);
@@ -37,7 +39,7 @@ pub(super) struct Offered {
     pub(super) level: u8,
     pub(super) keyword: u64,
     pub(super) tracelogging: bool,
-    /// Its payload; never 0.
+    /// The payload of the event; never 0.
     pub(super) number: u64,
 }
 
@@ -50,7 +52,8 @@ impl Asked {
             && self.passes_payload(e)
     }
 
-    /// "without it no stacks at all. With several stack filters, a stack is taken only if each passes".
+    /// "without it no stacks at all. With several stack filters, a stack is taken only if each
+    /// passes".
     pub(super) fn gets_stack(&self, e: &Offered) -> bool {
         self.gets(e)
             && self.stacks
@@ -74,7 +77,7 @@ impl Asked {
         e.tracelogging || self.payload_up_to.is_none_or(|most| e.number <= most)
     }
 
-    /// Filters decide about its events: those for the callback and those of stacks do not.
+    /// Returns whether filters decide about events: callback and stack filters do not.
     fn is_filtered(&self) -> bool {
         self.ids.is_some() || self.names.is_some() || self.payload_up_to.is_some()
     }
@@ -88,7 +91,8 @@ fn passes_ids(filter: Option<&Ids>, e: &Offered) -> bool {
     }
 }
 
-/// "The level/keyword part limits which events the name test looks at; events outside it are not affected."
+/// "The level/keyword part limits which events the name test looks at; events outside it are not
+/// affected."
 fn passes_names(filter: Option<&Names>, e: &Offered) -> bool {
     match filter {
         Some((names, filter_in, part)) if e.tracelogging && is_in(*part, e) => {
@@ -104,7 +108,8 @@ fn is_in((any, all, level): Part, e: &Offered) -> bool {
     level_ok && (any == 0 || e.keyword == 0 || (e.keyword & any != 0 && e.keyword & all == all))
 }
 
-/// "Level = maximum over sessions; Any = OR; All = AND", where 0 counts as everything; keyword 0 is off "with IGNORE_KEYWORD_0 on every session".
+/// "Level = maximum over sessions; Any = OR; All = AND", where 0 counts as everything; keyword 0 is
+/// off "with IGNORE_KEYWORD_0 on every session".
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Together {
     level: Option<u8>,
@@ -114,7 +119,7 @@ pub(super) struct Together {
 }
 
 impl Together {
-    pub(super) fn of(sessions: &[&Asked]) -> Self {
+    pub(super) fn combine(sessions: &[&Asked]) -> Self {
         Self {
             level: sessions.iter().map(|s| if s.level == 0 { 255 } else { s.level }).max(),
             any: sessions.iter().fold(0, |any, s| any | if s.any == 0 { u64::MAX } else { s.any }),
@@ -133,9 +138,9 @@ impl Together {
     }
 }
 
-/// As enabled, and "also looks at id filters": where every session has filters.
+/// Like `enabled`, and "also looks at id filters" if every session has filters.
 pub(super) fn event_enabled(sessions: &[&Asked], e: &Offered) -> bool {
     let by_id = sessions.iter().any(|s| s.takes(e) && passes_ids(s.ids.as_ref(), e));
     let all_are_filtered = sessions.iter().all(|s| s.is_filtered());
-    Together::of(sessions).enabled(e) && (!all_are_filtered || e.tracelogging || by_id)
+    Together::combine(sessions).enabled(e) && (!all_are_filtered || e.tracelogging || by_id)
 }

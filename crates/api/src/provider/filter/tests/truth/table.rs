@@ -1,4 +1,4 @@
-//! The real parts: a registration, the memory of two sessions, events that go the whole way.
+//! The tested implementation: a registration, the memory of two sessions, events on the full path.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use crate::client::Client;
 use crate::provider::memory::Memory;
 use crate::provider::registration::Handle;
 
-/// What a controller says who asks for this.
+/// Converts the parameters to those of a controller call.
 pub(super) fn params(asked: &Asked) -> EnableParams {
     let mut filters = Vec::new();
     for (kind, filter) in
@@ -54,20 +54,20 @@ fn payload_up_to(most: u64) -> Filter {
     Filter { kind: EVENT_FILTER_TYPE_PAYLOAD, data: blob.finish().unwrap() }
 }
 
-/// A filter for the callback: a head, and no data.
+/// Returns a filter for the callback: a header without data.
 fn schematized() -> Filter {
     let mut data = vec![0; 24];
     data[16] = 24;
     Filter { kind: EVENT_FILTER_TYPE_SCHEMATIZED, data }
 }
 
-/// The descriptor of an event of the table.
+/// Returns the descriptor of an event of the table.
 pub(super) fn descriptor(e: &Offered) -> EventDescriptor {
     let (id, channel) = if e.tracelogging { (0, TRACELOGGING) } else { (ID, 0) };
     EventDescriptor { channel, ..event(id, e.level, e.keyword) }
 }
 
-/// The numbers of the events that arrived since the last look, and whether with a stack.
+/// Returns the numbers of the events that arrived since the last call, and whether with a stack.
 fn numbers(memory: &mut Memory) -> BTreeSet<(u64, bool)> {
     let mut numbers = BTreeSet::new();
     for (cpu, bytes) in memory.arrived() {
@@ -78,7 +78,7 @@ fn numbers(memory: &mut Memory) -> BTreeSet<(u64, bool)> {
     numbers
 }
 
-/// A registration, two sessions, some events.
+/// A registration with two sessions and events.
 pub(super) struct Table {
     handle: Handle,
     memories: [Memory; 2],
@@ -87,7 +87,7 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// With the outlets of this number and the next one.
+    /// Uses the outlets of this number and the next one.
     pub(super) fn new(first_outlet: u8, offered: Vec<Offered>) -> Self {
         Client::get();
         Self {
@@ -98,24 +98,24 @@ impl Table {
         }
     }
 
-    /// A session asks for something, or for nothing more.
+    /// Enables, changes or disables a session.
     pub(super) fn ask(&self, session: usize, asked: Option<&Asked>) {
         let memory = &self.memories[session];
         match asked {
             Some(asked) => {
-                let change = self.handle.slot().wish(memory.outlet, memory.ticket, &params(asked));
+                let change = self.handle.slot().enable_session(memory.outlet, memory.ticket, &params(asked));
                 assert_eq!(change.refusal(), None, "{asked:?}");
             }
             None => {
-                self.handle.slot().unwish(1 << memory.outlet);
+                self.handle.slot().disable_sessions(1 << memory.outlet);
             }
         }
     }
 
-    /// Offers every event, and compares what is said and what arrives with the rules.
+    /// Writes every event, and compares the enable checks and the arrived events with the rules.
     pub(super) fn check(&mut self, asked: [Option<&Asked>; 2]) {
         let sessions: Vec<&Asked> = asked.into_iter().flatten().collect();
-        let together = Together::of(&sessions);
+        let together = Together::combine(&sessions);
         for e in &self.offered {
             let (d, slot) = (descriptor(e), self.handle.slot());
             assert_eq!(slot.enabled(e.level, e.keyword), together.enabled(e), "{sessions:?} {e:?}");
@@ -134,7 +134,7 @@ impl Table {
 
 impl Drop for Table {
     fn drop(&mut self) {
-        self.handle.slot().unwish(u64::MAX);
+        self.handle.slot().disable_sessions(u64::MAX);
         assert!(self.handle.retire());
         self.handle.release();
     }
