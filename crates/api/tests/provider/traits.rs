@@ -1,5 +1,5 @@
-//! Traits that are set while the daemon is stopped: events of the name that they bring are
-//! collected, or counted as missed.
+//! Traits set while the daemon is stopped: events under the name that they add are collected, or
+//! counted as missed.
 
 use std::path::Path;
 
@@ -25,7 +25,7 @@ fn traits() -> Vec<u8> {
     TraitsBuilder::new(NAME).finish().unwrap().to_vec()
 }
 
-/// A daemon with a session that wants the name, and no other provider.
+/// Starts a daemon with a session that enables the name, and no other provider.
 fn daemon_that_wants_the_name() -> Apart {
     let mut apart = Apart::start();
     let (guid, params) = (Guid::from_provider_name(NAME), EnableParams::default());
@@ -36,7 +36,7 @@ fn daemon_that_wants_the_name() -> Apart {
 
 fn register_and_name() -> Provider {
     let provider = Provider::register(PROVIDER, None).unwrap();
-    assert!(!provider.enabled(4, 0), "it has no name yet");
+    assert!(!provider.enabled(4, 0), "the provider has no name yet");
     provider.set_traits(&traits()).unwrap();
     assert!(provider.enabled(4, 0), "by the daemon's file");
     for n in 0..EACH {
@@ -46,7 +46,7 @@ fn register_and_name() -> Provider {
 }
 
 #[test]
-fn name_set_while_the_daemon_is_stopped_brings_the_events_of_a_process_that_ends() {
+fn events_of_ended_process_are_collected_after_name_is_set_while_daemon_is_stopped() {
     let mut apart = daemon_that_wants_the_name();
     apart.stop_daemon();
     apart.stage.spawn("name after registration").succeeded();
@@ -61,13 +61,13 @@ fn name_set_while_the_daemon_is_stopped_brings_the_events_of_a_process_that_ends
 
 fn name_after_registration(_: &Path) {
     let provider = register_and_name();
-    // As a program that is killed: nothing is taken back.
+    // Ends like a killed program: nothing is unregistered.
     std::mem::forget(provider);
     std::process::exit(0);
 }
 
 #[test]
-fn name_set_while_the_daemon_is_stopped_brings_the_events_of_a_process_that_stays() {
+fn events_of_running_process_are_collected_after_name_is_set_while_daemon_is_stopped() {
     let mut apart = daemon_that_wants_the_name();
     apart.stop_daemon();
     let child = apart.stage.spawn("name and stay");
@@ -91,7 +91,7 @@ fn name_and_stay(folder: &Path) {
 }
 
 #[test]
-fn process_that_went_on_before_its_traits_were_answered_reports_it_with_its_enable() {
+fn process_whose_traits_timed_out_reports_missed_events_at_enable() {
     const SESSION: u64 = 0x10001;
     let stage = Stage::new();
     let listener = listen(&stage.runtime());
@@ -100,13 +100,13 @@ fn process_that_went_on_before_its_traits_were_answered_reports_it_with_its_enab
     let registration = process.await_register();
     process.answer(&Message::Registered { registration });
     assert!(matches!(process.next(), Message::SetTraits { .. }));
-    // A daemon without a file, which answers when the process has gone on.
+    // The test plays a daemon without an enable file, which answers after the process has gone on.
     wait_for_mark(stage.folder.path(), "named");
     process.give_region(SESSION);
     process.enable(0, registration, SESSION, EnableCode::Enable, EnableParams::default());
     process.answer(&Message::Done);
     assert_eq!(process.expect_failed(), (0, Some(registration), SESSION, 1460));
-    // What is enabled from now on has missed nothing.
+    // A later enable has missed nothing.
     process.enable(8, registration, SESSION, EnableCode::Enable, EnableParams::default());
     process.expect_ack(8);
     mark(stage.folder.path(), "done");
