@@ -1,6 +1,7 @@
-//! Consumers with a real daemon and providers of the same process: everything that is written arrives once, in order, or is counted.
+//! Consumers with a real daemon and providers of the same process: every event arrives once and in
+//! order, or is counted as lost.
 //!
-//! Each test runs in a process of its own, because providers find daemons by the environment.
+//! Each test runs in a separate process, because providers find daemons by the environment.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -51,12 +52,12 @@ fn start(controller: &mut Controller, config: &SessionConfig) -> Properties {
 fn write(provider: &Provider, numbers: std::ops::Range<u64>) {
     for n in numbers {
         let event = EventDescriptor { id: 1, level: 4, ..EventDescriptor::default() };
-        // A full ring is no reason to stop: the event is counted.
+        // If the ring is full, the event is counted as lost and the loop continues.
         let _ = provider.write(&event, &[&n.to_le_bytes()]);
     }
 }
 
-/// What a consumer saw.
+/// Everything that a consumer received.
 #[derive(Debug, Default)]
 struct Seen {
     numbers: Vec<u64>,
@@ -102,12 +103,12 @@ fn sorted(numbers: &[u64]) -> Vec<u64> {
 }
 
 #[test]
-fn every_event_arrives_once_and_in_order_and_the_session_ends_cleanly() {
-    alone("consumer_daemon::every_event_arrives_once_and_in_order_and_the_session_ends_cleanly", |folder| {
+fn every_event_arrives_once_and_in_order() {
+    alone("consumer_daemon::every_event_arrives_once_and_in_order", |folder| {
         let _daemon = InThread::new(folder);
         let mut controller = Controller::find(None).unwrap().unwrap();
         let provider = Provider::register(guid(), None).unwrap();
-        // Nothing is released for its age alone: a busy machine may be late by any time.
+        // No event is released because of its age alone: on a busy machine, delays have no bound.
         start(&mut controller, &SessionConfig { flush_timer: 3600, ..config("live", false) });
         let (consumer, seen) = consume(open("live"));
         std::thread::scope(|scope| {
@@ -131,7 +132,7 @@ fn every_event_arrives_once_and_in_order_and_the_session_ends_cleanly() {
     });
 }
 
-/// Moves the calling thread to a processor: the first or the last of those that this process may use.
+/// Moves the calling thread to the first or the last processor that this process may use.
 fn move_to_processor(last: bool) {
     let allowed = sched_getaffinity(None).unwrap();
     let mut processors = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu));
@@ -142,15 +143,15 @@ fn move_to_processor(last: bool) {
 }
 
 #[test]
-fn event_of_an_idle_processor_keeps_its_place_however_much_others_write() {
+fn event_of_an_idle_processor_keeps_its_order_under_load() {
     alone(
-        "consumer_daemon::event_of_an_idle_processor_keeps_its_place_however_much_others_write",
+        "consumer_daemon::event_of_an_idle_processor_keeps_its_order_under_load",
         |folder| {
             const EVENTS: u64 = 60_000;
             let _daemon = InThread::new(folder);
             let mut controller = Controller::find(None).unwrap().unwrap();
             let provider = Provider::register(guid(), None).unwrap();
-            // The consumer holds 1 MiB at most, and no flush comes to its help.
+            // The consumer holds at most 1 MiB, and no flush helps it.
             let small = SessionConfig { maximum_buffers: 16, flush_timer: 3600, ..config("live", false) };
             start(&mut controller, &small);
             let (consumer, seen) = consume(open("live"));
@@ -173,8 +174,8 @@ fn event_of_an_idle_processor_keeps_its_place_however_much_others_write() {
 }
 
 #[test]
-fn with_low_latency_an_event_comes_long_before_the_flush_timer() {
-    alone("consumer_daemon::with_low_latency_an_event_comes_long_before_the_flush_timer", |folder| {
+fn low_latency_delivers_events_long_before_the_flush_timer() {
+    alone("consumer_daemon::low_latency_delivers_events_long_before_the_flush_timer", |folder| {
         let _daemon = InThread::new(folder);
         let mut controller = Controller::find(None).unwrap().unwrap();
         let provider = Provider::register(guid(), None).unwrap();
@@ -190,8 +191,8 @@ fn with_low_latency_an_event_comes_long_before_the_flush_timer() {
 }
 
 #[test]
-fn the_flush_timer_bounds_the_delay() {
-    alone("consumer_daemon::the_flush_timer_bounds_the_delay", |folder| {
+fn flush_timer_limits_the_delay() {
+    alone("consumer_daemon::flush_timer_limits_the_delay", |folder| {
         let _daemon = InThread::new(folder);
         let mut controller = Controller::find(None).unwrap().unwrap();
         let provider = Provider::register(guid(), None).unwrap();
@@ -205,8 +206,8 @@ fn the_flush_timer_bounds_the_delay() {
 }
 
 #[test]
-fn two_consumers_and_the_file_all_get_everything() {
-    alone("consumer_daemon::two_consumers_and_the_file_all_get_everything", |folder| {
+fn two_consumers_and_the_file_get_all_events() {
+    alone("consumer_daemon::two_consumers_and_the_file_get_all_events", |folder| {
         let _daemon = InThread::new(folder);
         let mut controller = Controller::find(None).unwrap().unwrap();
         let provider = Provider::register(guid(), None).unwrap();
@@ -232,9 +233,9 @@ fn two_consumers_and_the_file_all_get_everything() {
 }
 
 #[test]
-fn a_consumer_that_does_not_read_loses_what_is_counted_and_delays_nobody() {
+fn idle_consumer_loses_counted_events_and_delays_no_other() {
     alone(
-        "consumer_daemon::a_consumer_that_does_not_read_loses_what_is_counted_and_delays_nobody",
+        "consumer_daemon::idle_consumer_loses_counted_events_and_delays_no_other",
         |folder| {
             let _daemon = InThread::new(folder);
             let mut controller = Controller::find(None).unwrap().unwrap();
@@ -251,7 +252,7 @@ fn a_consumer_that_does_not_read_loses_what_is_counted_and_delays_nobody() {
             let ended = controller.stop(&named("small")).unwrap();
             let offered = ended.events + ended.events_lost;
             assert_eq!(offered, written);
-            // The idle one finds what its queue took, and the account of the rest.
+            // The idle consumer gets what its queue accepted, and the count of the rest.
             let (thread, seen) = consume(idle);
             thread.join().unwrap().unwrap();
             busy.0.join().unwrap().unwrap();
@@ -264,12 +265,12 @@ fn a_consumer_that_does_not_read_loses_what_is_counted_and_delays_nobody() {
 }
 
 #[test]
-fn two_sessions_are_consumed_as_one_stream() {
-    alone("consumer_daemon::two_sessions_are_consumed_as_one_stream", |folder| {
+fn two_sessions_can_be_consumed_as_one_stream() {
+    alone("consumer_daemon::two_sessions_can_be_consumed_as_one_stream", |folder| {
         let _daemon = InThread::new(folder);
         let mut controller = Controller::find(None).unwrap().unwrap();
         let provider = Provider::register(guid(), None).unwrap();
-        // As above: only what is known to be complete is released.
+        // As above: only events that are known to be complete are released.
         start(&mut controller, &SessionConfig { flush_timer: 3600, ..config("first", false) });
         start(&mut controller, &SessionConfig { flush_timer: 3600, ..config("second", false) });
         let traces = vec![open("first"), open("second")];
@@ -302,8 +303,8 @@ fn two_sessions_are_consumed_as_one_stream() {
 }
 
 #[test]
-fn close_ends_a_consumer_and_the_session_goes_on() {
-    alone("consumer_daemon::close_ends_a_consumer_and_the_session_goes_on", |folder| {
+fn close_ends_the_consumer_but_not_the_session() {
+    alone("consumer_daemon::close_ends_the_consumer_but_not_the_session", |folder| {
         let _daemon = InThread::new(folder);
         let mut controller = Controller::find(None).unwrap().unwrap();
         let provider = Provider::register(guid(), None).unwrap();
@@ -325,8 +326,8 @@ fn close_ends_a_consumer_and_the_session_goes_on() {
 }
 
 #[test]
-fn a_killed_daemon_is_an_error_after_what_it_delivered() {
-    alone("consumer_daemon::a_killed_daemon_is_an_error_after_what_it_delivered", |folder| {
+fn killed_daemon_is_an_error_after_delivered_events() {
+    alone("consumer_daemon::killed_daemon_is_an_error_after_delivered_events", |folder| {
         let daemon = InProcess::new(folder);
         let mut controller = Controller::find(None).unwrap().unwrap();
         let provider = Provider::register(guid(), None).unwrap();
@@ -348,8 +349,8 @@ fn open_status(folder: &Path) -> Status {
 }
 
 #[test]
-fn only_real_time_sessions_that_run_can_be_consumed() {
-    alone("consumer_daemon::only_real_time_sessions_that_run_can_be_consumed", |folder| {
+fn only_running_real_time_sessions_can_be_consumed() {
+    alone("consumer_daemon::only_running_real_time_sessions_can_be_consumed", |folder| {
         let _daemon = InThread::new(folder);
         let mut controller = Controller::find(None).unwrap().unwrap();
         assert_eq!(open_status(folder), Status::ERROR_WMI_INSTANCE_NOT_FOUND);

@@ -1,6 +1,8 @@
-//! Provider groups and traits with a real daemon: who is enabled by what, and which events arrive.
+//! Provider groups and traits with a real daemon: which enables apply to which providers, and which
+//! events arrive.
 //!
-//! Each test runs in a process of its own, because providers find daemons by the environment; the daemon is another process.
+//! Each test runs in a separate process, because providers find daemons by the environment; the
+//! daemon is another process.
 
 use std::sync::{Arc, Mutex};
 
@@ -44,26 +46,26 @@ fn recorder() -> (Calls, EnableCallback) {
 }
 
 impl Recording<'_> {
-    fn say(&mut self, guid: Guid, code: EnableCode, params: &EnableParams) -> Status {
-        let said = self.controller.enable(&self.session, guid, code, params, 30_000);
-        said.map_or_else(|e| e.status(), |()| Status::ERROR_SUCCESS)
+    fn send_enable(&mut self, guid: Guid, code: EnableCode, params: &EnableParams) -> Status {
+        let status = self.controller.enable(&self.session, guid, code, params, 30_000);
+        status.map_or_else(|e| e.status(), |()| Status::ERROR_SUCCESS)
     }
 
     fn enable_at(&mut self, guid: Guid, level: u8, any: u64, property: u32) {
-        let said = self.say(guid, EnableCode::Enable, &params(level, any, property));
-        assert_eq!(said, Status::ERROR_SUCCESS);
+        let status = self.send_enable(guid, EnableCode::Enable, &params(level, any, property));
+        assert_eq!(status, Status::ERROR_SUCCESS);
     }
 
     fn disable(&mut self, guid: Guid, property: u32) {
-        assert_eq!(self.say(guid, EnableCode::Disable, &params(0, 0, property)), Status::ERROR_SUCCESS);
+        assert_eq!(self.send_enable(guid, EnableCode::Disable, &params(0, 0, property)), Status::ERROR_SUCCESS);
     }
 
     fn entry(&mut self, guid: Guid, is_group: bool) -> Option<ProviderEntry> {
         let all = self.controller.providers().unwrap();
-        all.into_iter().find(|it| (it.provider, it.is_group) == (guid, is_group))
+        all.into_iter().find(|entry| (entry.provider, entry.is_group) == (guid, is_group))
     }
 
-    /// Provider and id of all events.
+    /// Stops the session, and returns provider and id of all events.
     fn stop_and_list(self) -> Vec<(Guid, u16)> {
         self.stop(|record| {
             let provider = record.provider();
@@ -73,8 +75,8 @@ impl Recording<'_> {
 }
 
 #[test]
-fn a_group_enables_its_members_now_and_later_beside_their_own_enables() {
-    alone("groups::a_group_enables_its_members_now_and_later_beside_their_own_enables", |folder| {
+fn group_enables_current_and_later_members_besides_direct_enables() {
+    alone("groups::group_enables_current_and_later_members_besides_direct_enables", |folder| {
         let _daemon = InProcess::new(folder);
         let mut session = Recording::new(folder);
         let (calls, callback) = recorder();
@@ -88,7 +90,7 @@ fn a_group_enables_its_members_now_and_later_beside_their_own_enables() {
         let later = Provider::register_with_traits(OTHER, &traits("Later"), None).unwrap();
         later.write(&event(3, 2, 1), &[]).unwrap();
 
-        // Beside it the provider itself: both together, and each goes alone.
+        // The provider is also enabled directly: both enables apply, and each ends separately.
         session.enable_at(MEMBER, 4, 6, 0);
         assert_eq!(calls.lock().unwrap().last(), Some(&(1, 4, 7)));
         member.write(&event(4, 4, 2), &[]).unwrap();
@@ -100,7 +102,7 @@ fn a_group_enables_its_members_now_and_later_beside_their_own_enables() {
         session.enable_at(GROUP, 0, 0, OF_GROUP);
         assert_eq!(calls.lock().unwrap().last(), Some(&(1, 255, u64::MAX)));
         session.disable(MEMBER, 0);
-        assert_eq!(calls.lock().unwrap().last(), Some(&(1, 0, 0)), "what the group said, as it said it");
+        assert_eq!(calls.lock().unwrap().last(), Some(&(1, 0, 0)), "what the group status, as it status it");
         member.write(&event(7, 200, 1 << 40), &[]).unwrap();
         session.disable(MEMBER, 0);
         assert_eq!(calls.lock().unwrap().len(), 5, "no change");
@@ -124,7 +126,7 @@ fn traits_set_later_join_the_group_once() {
         }
         assert!(!provider.enabled(0, 0) && calls.lock().unwrap().is_empty());
         provider.set_traits(&traits("Later")).unwrap();
-        assert_eq!(*calls.lock().unwrap(), [(1, 5, 0)], "told before the return");
+        assert_eq!(*calls.lock().unwrap(), [(1, 5, 0)], "the callback runs before the call returns");
         provider.write(&event(1, 5, 1), &[]).unwrap();
         assert_eq!(provider.set_traits(&traits("Later")).unwrap_err().status().0, 87, "once");
         let with = Provider::register_with_traits(OTHER, &traits("With"), None).unwrap();
@@ -141,8 +143,8 @@ fn traits_set_later_join_the_group_once() {
 }
 
 #[test]
-fn a_session_without_a_daemon_enables_no_groups() {
-    alone("groups::a_session_without_a_daemon_enables_no_groups", |folder| {
+fn session_without_a_daemon_cannot_enable_groups() {
+    alone("groups::session_without_a_daemon_cannot_enable_groups", |folder| {
         let config = SessionConfig {
             name: "private".into(),
             log_file_mode: 1,
@@ -151,7 +153,7 @@ fn a_session_without_a_daemon_enables_no_groups() {
         };
         let session = PrivateSession::start(&config).unwrap();
         assert_eq!(session.enable(GROUP, &params(0, 0, OF_GROUP)).unwrap_err().status().0, 87);
-        // Traits need no daemon.
+        // Traits can be set without a daemon.
         let provider = Provider::register(MEMBER, None).unwrap();
         provider.set_traits(&traits("Alone")).unwrap();
         assert_eq!(provider.handle().set_traits(&traits("Alone")).unwrap_err().status().0, 87);
@@ -162,8 +164,8 @@ fn a_session_without_a_daemon_enables_no_groups() {
 }
 
 #[test]
-fn what_a_group_cannot_be_asked_is_refused_and_changes_nothing() {
-    alone("groups::what_a_group_cannot_be_asked_is_refused_and_changes_nothing", |folder| {
+fn invalid_group_enable_is_refused_without_change() {
+    alone("groups::invalid_group_enable_is_refused_without_change", |folder| {
         let _daemon = InProcess::new(folder);
         let mut session = Recording::new(folder);
         let member = Provider::register_with_traits(MEMBER, &traits("Member"), None).unwrap();
@@ -180,7 +182,7 @@ fn what_a_group_cannot_be_asked_is_refused_and_changes_nothing() {
         assert_eq!(session.say(GROUP, EnableCode::CaptureState, &capture).0, 0, "known, not enabled");
         assert_eq!(session.entry(GROUP, true).unwrap().sessions, []);
         assert!(!member.enabled(0, 0));
-        // Processes may be picked.
+        // A group enable can be limited to processes.
         let elsewhere = with(EVENT_FILTER_TYPE_PID, &1u32.to_le_bytes());
         assert_eq!(session.say(GROUP, EnableCode::Enable, &elsewhere).0, 0);
         assert!(!member.enabled(0, 0));
@@ -191,8 +193,8 @@ fn what_a_group_cannot_be_asked_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn events_are_decoded_by_the_guid_that_the_traits_name() {
-    alone("groups::events_are_decoded_by_the_guid_that_the_traits_name", |folder| {
+fn events_are_decoded_by_the_guid_of_the_traits() {
+    alone("groups::events_are_decoded_by_the_guid_of_the_traits", |folder| {
         let _daemon = InProcess::new(folder);
         let mut session = Recording::new(folder);
         let blob = TraitsBuilder::new("Decoded").decode_guid(&OTHER).finish().unwrap().to_vec();
@@ -218,8 +220,8 @@ fn events_are_decoded_by_the_guid_that_the_traits_name() {
 }
 
 #[test]
-fn as_many_sessions_as_may_enable_a_provider_all_get_its_events() {
-    alone("groups::as_many_sessions_as_may_enable_a_provider_all_get_its_events", |folder| {
+fn maximum_number_of_sessions_all_get_the_events() {
+    alone("groups::maximum_number_of_sessions_all_get_the_events", |folder| {
         let _daemon = InProcess::new(folder);
         let mut controller = Controller::find_at(folder).unwrap().expect("a daemon");
         let member = Provider::register_with_traits(MEMBER, &traits("Member"), None).unwrap();
@@ -228,7 +230,8 @@ fn as_many_sessions_as_may_enable_a_provider_all_get_its_events() {
             SessionConfig { name, log_file_mode, log_file, guid, ..SessionConfig::default() }
         };
         let mut sessions = Vec::new();
-        // By the provider, by its group, and run by the process for the controller: eight each.
+        // Eight sessions each: by the provider, by its group, and private ones that the process
+        // runs for the controller.
         for (kind, mode, target, property) in
             [("own", 1, MEMBER, 0), ("group", 1, GROUP, OF_GROUP), ("private", 0x801, MEMBER, 0)]
         {

@@ -1,4 +1,4 @@
-//! A live session into a file, with a real daemon.
+//! Relogging of a live session into a file, with a real daemon.
 
 use super::*;
 use crate::support_daemon::{InThread, alone};
@@ -7,8 +7,8 @@ use traceweir::{EventDescriptor, Provider};
 use traceweir_format::header::Record;
 
 #[test]
-fn a_live_session_is_relogged_until_it_is_stopped() {
-    alone("relog::live::a_live_session_is_relogged_until_it_is_stopped", |folder| {
+fn live_session_is_relogged_until_it_stops() {
+    alone("relog::live::live_session_is_relogged_until_it_stops", |folder| {
         let _daemon = InThread::new(folder);
         let out = folder.join("out.etl");
         let mut controller = Controller::find(None).unwrap().unwrap();
