@@ -1,4 +1,5 @@
-//! A program of the older kind records itself: classic events, an instance, and messages with sequence numbers.
+//! A program with a classic provider that records itself: classic events, and messages with
+//! sequence numbers.
 //!
 //! ```text
 //!   cargo run --example classic_messages -- /tmp/classic.etl && weir dump /tmp/classic.etl
@@ -25,12 +26,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     session.enable(control, &EnableParams { level: 4, match_any: 1, ..EnableParams::default() })?;
 
     let logger = Arc::new(AtomicU64::new(INVALID_LOGGER));
-    let told = Arc::clone(&logger);
+    let logger_in_callback = Arc::clone(&logger);
     let registration = classic::register(
         control,
         &[class],
         Box::new(move |notice| {
-            told.store(notice.logger, Ordering::Relaxed);
+            logger_in_callback.store(notice.logger, Ordering::Relaxed);
             Status::ERROR_SUCCESS
         }),
     )?;

@@ -47,8 +47,8 @@ fn recorder() -> (Calls, EnableCallback) {
 
 impl Recording<'_> {
     fn send_enable(&mut self, guid: Guid, code: EnableCode, params: &EnableParams) -> Status {
-        let status = self.controller.enable(&self.session, guid, code, params, 30_000);
-        status.map_or_else(|e| e.status(), |()| Status::ERROR_SUCCESS)
+        let result = self.controller.enable(&self.session, guid, code, params, 30_000);
+        result.map_or_else(|e| e.status(), |()| Status::ERROR_SUCCESS)
     }
 
     fn enable_at(&mut self, guid: Guid, level: u8, any: u64, property: u32) {
@@ -102,7 +102,7 @@ fn group_enables_current_and_later_members_besides_direct_enables() {
         session.enable_at(GROUP, 0, 0, OF_GROUP);
         assert_eq!(calls.lock().unwrap().last(), Some(&(1, 255, u64::MAX)));
         session.disable(MEMBER, 0);
-        assert_eq!(calls.lock().unwrap().last(), Some(&(1, 0, 0)), "what the group status, as it status it");
+        assert_eq!(calls.lock().unwrap().last(), Some(&(1, 0, 0)), "the callback gets the settings of the group unchanged");
         member.write(&event(7, 200, 1 << 40), &[]).unwrap();
         session.disable(MEMBER, 0);
         assert_eq!(calls.lock().unwrap().len(), 5, "no change");

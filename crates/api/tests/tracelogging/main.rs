@@ -1,4 +1,4 @@
-//! TraceLogging in Rust, table by table: what macros and builders write, byte for byte, and what does not compile.
+//! TraceLogging in Rust: the bytes that macros and builders write, and calls that do not compile.
 
 mod events;
 mod fields;
@@ -13,7 +13,7 @@ use traceweir::controller::{EnableParams, SessionConfig};
 use traceweir::{EventDescriptor, Guid, PrivateSession};
 use traceweir_format::spec::event::ExtType;
 
-/// An event as it stands in a file.
+/// An event as it is in the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Written {
     provider: Guid,
@@ -69,7 +69,7 @@ fn read(file: &Path, providers: &[Guid]) -> Vec<Written> {
     all
 }
 
-/// Metadata of an event without tags, with these bytes of fields.
+/// Returns the metadata of an event without tags, with these bytes of fields.
 fn metadata(name: &str, fields: &[u8]) -> Vec<u8> {
     let size = u16::try_from(2 + 1 + name.len() + 1 + fields.len()).unwrap();
     [&size.to_le_bytes()[..], &[0], name.as_bytes(), &[0], fields].concat()
