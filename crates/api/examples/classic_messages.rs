@@ -14,7 +14,7 @@ use traceweir::controller::{EnableParams, SessionConfig};
 use traceweir::{Guid, PrivateSession, Status};
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let file = std::env::args_os().nth(1).ok_or("name the file to be written")?;
+    let file = std::env::args_os().nth(1).ok_or("usage: classic_messages FILE")?;
     let control = Guid::from_provider_name("Example-Classic");
     let class = Guid::from_provider_name("Example-Classic-Transfer");
     let session = PrivateSession::start(&SessionConfig {

@@ -89,7 +89,7 @@ fn providers_get_and_set_activity_ids_of_the_thread() {
     assert_eq!(
         [Provider::current_thread_activity_id(), Dynamic::current_thread_activity_id()],
         [first; 2],
-        "the thread has one, whoever asks"
+        "the activity id belongs to the thread, not to a provider"
     );
     assert_eq!(Dynamic::set_current_thread_activity_id(&second), first, "the old one");
     let elsewhere = std::thread::spawn(Provider::current_thread_activity_id).join().unwrap();
