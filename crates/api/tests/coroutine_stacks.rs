@@ -37,7 +37,7 @@ static BEFORE_MAIN: extern "C" fn() = {
         }
         if std::env::var_os(CHILD).is_some_and(|which| which == "first") {
             let [upper, lower] = FIRST.each_ref().map(|stack| stack.load(Ordering::Relaxed));
-            dance(upper, lower);
+            write_around_unmapping(upper, lower);
             std::process::exit(0);
         }
     }
@@ -87,7 +87,7 @@ fn thread_pointer() -> usize {
 }
 
 /// Writes on the lower stack, unmaps the stack between it and the control block, and writes again.
-fn dance(upper: usize, lower: usize) {
+fn write_around_unmapping(upper: usize, lower: usize) {
     assert_eq!(lower + SIZE, upper);
     let merged = mapping(thread_pointer());
     assert!(merged.contains(&lower) && merged.contains(&upper), "{merged:x?} {lower:x} {upper:x}");
@@ -112,10 +112,10 @@ fn dance(upper: usize, lower: usize) {
 }
 
 /// Runs a thread whose stack has no guard page and lies directly above two coroutine stacks.
-fn dance_on_another_thread() {
+fn write_around_unmapping_on_another_thread() {
     extern "C" fn start(lower: *mut libc::c_void) -> *mut libc::c_void {
         let lower = lower.expose_provenance();
-        dance(lower + SIZE, lower);
+        write_around_unmapping(lower + SIZE, lower);
         std::ptr::null_mut()
     }
     const OWN: usize = 16 * SIZE;
@@ -150,7 +150,7 @@ fn first_thread_survives_gap_between_coroutine_and_control_block() {
 #[test]
 fn other_thread_survives_gap_between_coroutine_and_its_own_stack() {
     if std::env::var_os(CHILD).is_some() {
-        return dance_on_another_thread();
+        return write_around_unmapping_on_another_thread();
     }
     survives("another", "other_thread_survives_gap_between_coroutine_and_its_own_stack");
 }

@@ -123,7 +123,7 @@ fn debug_implementations_can_write_panic_and_never_end() {
             span.in_scope(|| {
                 info!(name: "outer", talk = ?WritesEvents, after = 2);
                 span.record("late", tracing::field::debug(WritesEvents));
-                info!(name: "endless", endless = ?Endless, after = 3, wide = 4_u128, text = "behind");
+                info!(name: "endless", endless = ?Endless, after = 3, wide = 4_u128, text = "after");
             });
             drop(span);
             let panicked = std::panic::catch_unwind(|| info!(name: "never", p = ?Panics));

@@ -78,7 +78,7 @@ fn entering_and_leaving_a_span_writes_nothing_and_keeps_its_activity() {
     alone("spans::entering_and_leaving_a_span_writes_nothing_and_keeps_its_activity", |folder| {
         let seen = recorded(folder, || {
             let task = info_span!("task", id = 1);
-            // Polls both futures repeatedly, as an executor does on any thread.
+            // An executor enters the span of a task like this: repeatedly, and on any thread.
             std::thread::scope(|scope| {
                 for thread in 0..3 {
                     let task = task.clone();

@@ -20,7 +20,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     // Stack and event key: the library takes both, also in the signal handler while the thread
     // takes its own.
     ("signal handler with stacks", |folder| signal_handler(folder, 0x104)),
-    ("what is refused", what_is_refused),
+    ("refused sessions", refused_sessions),
     ("another file", another_file),
     ("kinds of events", kinds_of_events),
     ("quiet threads", quiet_threads),
@@ -192,14 +192,14 @@ fn signal_handler(folder: &Path, property: u32) {
 
 #[test]
 fn process_has_at_most_three_private_sessions_and_one_per_file() {
-    Stage::new().run("what is refused");
+    Stage::new().run("refused sessions");
 }
 
-fn what_is_refused(folder: &Path) {
+fn refused_sessions(folder: &Path) {
     let start = |name: &str, file: &str| PrivateSession::start(&sequential(name, folder.join(file)));
     let mut three: Vec<_> = ["a", "b", "c"].map(|n| start(n, &format!("{n}.etl")).unwrap()).into();
     assert_eq!(start("d", "d.etl").unwrap_err().status(), Status::ERROR_NO_SYSTEM_RESOURCES);
-    assert!(!folder.join("d.etl").exists(), "nothing is left behind");
+    assert!(!folder.join("d.etl").exists(), "no file is left");
     three.pop();
     assert_eq!(start("d", "a.etl").unwrap_err().status(), Status::ERROR_BAD_PATHNAME);
     let session = start("d", "d.etl").unwrap();
@@ -220,8 +220,8 @@ fn private_session_can_switch_to_another_file() {
     let stage = Stage::new();
     stage.run("another file");
     let payloads = |file: &str| read(&stage.path(file)).0.into_iter().map(|s| s.payload).collect::<Vec<_>>();
-    assert_eq!((payloads("a.etl"), payloads("b.etl")), (vec![b"before".to_vec()], vec![b"behind".to_vec()]));
-    assert_eq!(payloads("snapshot.etl"), [b"behind".to_vec()]);
+    assert_eq!((payloads("a.etl"), payloads("b.etl")), (vec![b"before".to_vec()], vec![b"after".to_vec()]));
+    assert_eq!(payloads("snapshot.etl"), [b"after".to_vec()]);
 }
 
 fn another_file(folder: &Path) {
@@ -233,13 +233,13 @@ fn another_file(folder: &Path) {
     assert_eq!(session.update(&to("a.etl")).unwrap_err().status(), Status::ERROR_BAD_PATHNAME);
     let more = Update { maximum_buffers: Some(9), ..to("c.etl") };
     assert_eq!(session.update(&more).unwrap_err().status(), Status::ERROR_INVALID_PARAMETER);
-    assert!(!folder.join("c.etl").exists(), "nothing is left behind");
+    assert!(!folder.join("c.etl").exists(), "no file is left");
     let now = session.update(&Update { flush_timer: Some(3), ..to("b.etl") }).unwrap();
     assert_eq!((now.config.flush_timer, now.config.log_file), (3, Some(folder.join("b.etl"))));
     let recorder = SessionConfig { log_file_mode: 0x400, log_file: None, ..sequential("r", "unused".into()) };
     let recorder = PrivateSession::start(&recorder).unwrap();
     recorder.enable(PROVIDER, &everything()).unwrap();
-    provider.write(&event(1), &[b"behind"]).unwrap();
+    provider.write(&event(1), &[b"after"]).unwrap();
     let taken = recorder.flush(Some(&folder.join("b.etl"))).unwrap_err();
     assert_eq!(taken.status(), Status::ERROR_BAD_PATHNAME, "the other session writes it");
     for _ in 0..2 {

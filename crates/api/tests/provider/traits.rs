@@ -10,7 +10,7 @@ use traceweir_format::tracelogging::TraitsBuilder;
 use traceweir_transport::message::Message;
 
 use crate::daemon::{Process, listen};
-use crate::early::{Apart, EACH, session};
+use crate::early::{DaemonProcess, EACH, session};
 use crate::{PROVIDER, Scenario, Stage, event, mark, until, wait_for_mark};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
@@ -26,19 +26,19 @@ fn traits() -> Vec<u8> {
 }
 
 /// Starts a daemon with a session that enables the name, and no other provider.
-fn daemon_that_wants_the_name() -> Apart {
-    let mut apart = Apart::start();
+fn start_daemon_for_name() -> DaemonProcess {
+    let mut daemon_process = DaemonProcess::start();
     let (guid, params) = (Guid::from_provider_name(NAME), EnableParams::default());
-    apart.controller.enable(&session(), PROVIDER, EnableCode::Disable, &params, 0).unwrap();
-    apart.controller.enable_named(&session(), guid, NAME, EnableCode::Enable, &params, 0).unwrap();
-    apart
+    daemon_process.controller.enable(&session(), PROVIDER, EnableCode::Disable, &params, 0).unwrap();
+    daemon_process.controller.enable_named(&session(), guid, NAME, EnableCode::Enable, &params, 0).unwrap();
+    daemon_process
 }
 
 fn register_and_name() -> Provider {
     let provider = Provider::register(PROVIDER, None).unwrap();
     assert!(!provider.enabled(4, 0), "the provider has no name yet");
     provider.set_traits(&traits()).unwrap();
-    assert!(provider.enabled(4, 0), "by the daemon's file");
+    assert!(provider.enabled(4, 0), "enabled by the daemon's file");
     for n in 0..EACH {
         provider.write(&event(1), &[&n.to_le_bytes()]).unwrap();
     }
@@ -47,16 +47,16 @@ fn register_and_name() -> Provider {
 
 #[test]
 fn events_of_ended_process_are_collected_after_name_is_set_while_daemon_is_stopped() {
-    let mut apart = daemon_that_wants_the_name();
-    apart.stop_daemon();
-    apart.stage.spawn("name after registration").succeeded();
-    apart.signal(Signal::CONT);
+    let mut daemon_process = start_daemon_for_name();
+    daemon_process.stop_daemon();
+    daemon_process.stage.spawn("name after registration").succeeded();
+    daemon_process.signal(Signal::CONT);
     until("all events are collected or counted", || {
-        let properties = apart.controller.query(&session()).unwrap();
+        let properties = daemon_process.controller.query(&session()).unwrap();
         properties.events + u64::from(properties.uncounted_processes) * EACH >= EACH
     });
-    assert_eq!(apart.uncounted(), 0);
-    assert_eq!(apart.end(EACH), (EACH, 0));
+    assert_eq!(daemon_process.uncounted(), 0);
+    assert_eq!(daemon_process.end(EACH), (EACH, 0));
 }
 
 fn name_after_registration(_: &Path) {
@@ -68,17 +68,17 @@ fn name_after_registration(_: &Path) {
 
 #[test]
 fn events_of_running_process_are_collected_after_name_is_set_while_daemon_is_stopped() {
-    let mut apart = daemon_that_wants_the_name();
-    apart.stop_daemon();
-    let child = apart.stage.spawn("name and stay");
-    wait_for_mark(apart.stage.folder.path(), "before");
-    apart.signal(Signal::CONT);
-    until("the first half", || apart.controller.query(&session()).unwrap().events == EACH);
-    mark(apart.stage.folder.path(), "after");
+    let mut daemon_process = start_daemon_for_name();
+    daemon_process.stop_daemon();
+    let child = daemon_process.stage.spawn("name and stay");
+    wait_for_mark(daemon_process.stage.folder.path(), "before");
+    daemon_process.signal(Signal::CONT);
+    until("the first half", || daemon_process.controller.query(&session()).unwrap().events == EACH);
+    mark(daemon_process.stage.folder.path(), "after");
     child.succeeded();
-    until("the second half", || apart.controller.query(&session()).unwrap().events == 2 * EACH);
-    assert_eq!(apart.uncounted(), 0);
-    assert_eq!(apart.end(2 * EACH), (2 * EACH, 0));
+    until("the second half", || daemon_process.controller.query(&session()).unwrap().events == 2 * EACH);
+    assert_eq!(daemon_process.uncounted(), 0);
+    assert_eq!(daemon_process.end(2 * EACH), (2 * EACH, 0));
 }
 
 fn name_and_stay(folder: &Path) {

@@ -14,7 +14,7 @@ define_provider!(STATIC, "Traceweir.Test.Fields");
 /// Name of a row, its type bytes (in, out, tags), and its data.
 type Row = (&'static str, Vec<u8>, Vec<u8>);
 
-/// Writes a row with both, and records the expected result.
+/// Writes each row with the macro and the builder, and records the expected result.
 macro_rules! rows {
     ($rows:ident, $builder:ident, $provider:ident: $($field:ident($name:literal, $($value:tt)*) = $add:ident($($given:expr),*) [$($types:expr),*] [$($data:expr),*])*) => {$(
         assert_eq!(write_event!(STATIC, "E", $field($name, $($value)*)), 0, "{}", stringify!($field));
@@ -24,7 +24,7 @@ macro_rules! rows {
     )*};
 }
 
-/// Concatenates expected data from bytes and slices.
+/// Expected data given as a byte or as an array of bytes.
 trait Bytes {
     fn bytes(self) -> Vec<u8>;
 }

@@ -175,9 +175,9 @@ fn event_kept_or_added_before_the_cut_limits_the_new_start() {
                 if event.time >= cut || kept == Some(number) { output.keep(event) } else { Ok(()) }
             })
             .unwrap();
-        let said = (kept, added);
-        assert_eq!(done.start, FileTime(START + start * 10_000_000), "{said:?}");
-        assert_eq!(open(&out).header().start_time, done.start, "{said:?}");
-        assert_eq!(findings(&out), Vec::<String>::new(), "{said:?}");
+        let case = (kept, added);
+        assert_eq!(done.start, FileTime(START + start * 10_000_000), "{case:?}");
+        assert_eq!(open(&out).header().start_time, done.start, "{case:?}");
+        assert_eq!(findings(&out), Vec::<String>::new(), "{case:?}");
     }
 }

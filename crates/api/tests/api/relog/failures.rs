@@ -1,4 +1,4 @@
-//! Relogging that fails: each failure has a status, and leaves no output file.
+//! Relogging that fails: each failure has a status, and leaves no new output file.
 
 use super::*;
 use traceweir::{Error, Status};
@@ -10,7 +10,7 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-fn some(folder: &Path) -> PathBuf {
+fn write_input(folder: &Path) -> PathBuf {
     let records: Vec<(u16, Vec<u8>)> =
         (0..2_000).map(|n| (u16::try_from(n % 3).unwrap(), event(5_000 + n, 1, b"payload"))).collect();
     file(&folder.join("in.etl"), options(), &records, ended(9))
@@ -23,7 +23,7 @@ fn status(relogger: Relogger) -> Status {
 #[test]
 fn relogging_needs_inputs_and_a_different_output() {
     let folder = tempfile::tempdir().unwrap();
-    let input = some(folder.path());
+    let input = write_input(folder.path());
     let before = std::fs::read(&input).unwrap();
     let mut without_output = Relogger::new();
     without_output.add_file(&input).unwrap();
@@ -51,9 +51,9 @@ fn relogging_needs_inputs_and_a_different_output() {
 }
 
 #[test]
-fn callback_error_or_panic_leaves_no_file() {
+fn callback_error_or_panic_leaves_the_output_unchanged() {
     let folder = tempfile::tempdir().unwrap();
-    let input = some(folder.path());
+    let input = write_input(folder.path());
     let out = folder.path().join("out.etl");
     std::fs::write(&out, "precious").unwrap();
     let relogger = || {
@@ -80,7 +80,7 @@ fn callback_error_or_panic_leaves_no_file() {
 #[test]
 fn cancelling_leaves_a_valid_file_of_the_events_so_far() {
     let folder = tempfile::tempdir().unwrap();
-    let input = some(folder.path());
+    let input = write_input(folder.path());
     let out = folder.path().join("out.etl");
     let mut relogger = Relogger::new();
     relogger.add_file(&input).unwrap();
@@ -103,7 +103,7 @@ fn cancelling_leaves_a_valid_file_of_the_events_so_far() {
 fn record_larger_than_a_buffer_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let mut relogger = Relogger::new();
-    relogger.add_file(&some(folder.path())).unwrap();
+    relogger.add_file(&write_input(folder.path())).unwrap();
     relogger.set_output(&folder.path().join("out.etl"));
     let inject = |event: &Event<'_>, output: &mut Output| {
         let mut copy = traceweir::relog::TraceEvent::of(event)?;
@@ -152,7 +152,7 @@ proptest! {
         heads in any::<bool>(),
     ) {
         let folder = tempfile::tempdir().unwrap();
-        let input = some(folder.path());
+        let input = write_input(folder.path());
         let mut bytes = std::fs::read(&input).unwrap();
         // Damage in headers has the most effect.
         let reach = if heads { 0x200 } else { bytes.len() };
